@@ -1,0 +1,25 @@
+# Compiler flags of every target of this project.
+#
+# -ffp-contract=off: whether a multiply and an add are fused must not depend on the machine, because
+# results must not. For the same reason there is no -ffast-math and no -march=native.
+function(hockeystick_flags target)
+  set_target_properties(${target} PROPERTIES
+    CXX_EXTENSIONS OFF
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON)
+  if(MSVC)
+    target_compile_options(${target} PRIVATE /W4 /fp:precise $<$<BOOL:${HOCKEYSTICK_WERROR}>:/WX>)
+    return()
+  endif()
+  target_compile_options(${target} PRIVATE
+    -Wall -Wextra -Wpedantic -Wconversion -Wshadow
+    -ffp-contract=off
+    $<$<CONFIG:Release>:-O3>
+    $<$<BOOL:${HOCKEYSTICK_WERROR}>:-Werror>)
+  if(HOCKEYSTICK_SANITIZE)
+    set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    target_compile_options(${target} PRIVATE ${sanitize} -g)
+    # PUBLIC: whoever links the static library needs the sanitizer's run-time.
+    target_link_options(${target} PUBLIC ${sanitize})
+  endif()
+endfunction()

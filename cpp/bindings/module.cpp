@@ -1,0 +1,11 @@
+// The extension module hockeystick._core. Each topic registers itself from a file of its own.
+#include <pybind11/pybind11.h>
+
+void register_build(pybind11::module_& module);
+void register_accounting(pybind11::module_& module);
+
+PYBIND11_MODULE(_core, module) {
+    module.doc() = "Compiled core of hockeystick.";
+    register_build(module);
+    register_accounting(module);
+}

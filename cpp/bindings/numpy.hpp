@@ -1,0 +1,45 @@
+// The one gate between NumPy and the core: arrays come in as spans and vectors go out as arrays.
+#pragma once
+
+#include <pybind11/numpy.h>
+#include <pybind11/pybind11.h>
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <utility>
+#include <vector>
+
+namespace hockeystick::bindings {
+
+namespace py = pybind11;
+
+// Anything NumPy can turn into contiguous doubles; a contiguous double array is taken as it is.
+using Array = py::array_t<double, py::array::c_style | py::array::forcecast>;
+
+// All elements in C order. The span lives as long as the array, with or without the GIL.
+inline std::span<const double> view(const Array& array) {
+    return {array.data(), static_cast<std::size_t>(array.size())};
+}
+
+inline std::span<double> mutable_view(Array& array) {
+    return {array.mutable_data(), static_cast<std::size_t>(array.size())};
+}
+
+// An uninitialised array of the same shape, to be filled through mutable_view.
+inline Array like(const Array& array) {
+    return Array(std::vector<py::ssize_t>(array.shape(), array.shape() + array.ndim()));
+}
+
+// A one-dimensional array that owns the vector's memory: nothing is copied.
+template <typename T>
+py::array_t<T> take(std::vector<T>&& values) {
+    auto owner = std::make_unique<std::vector<T>>(std::move(values));
+    T* data = owner->data();
+    const auto size = static_cast<py::ssize_t>(owner->size());
+    py::capsule base(owner.get(), [](void* p) { delete static_cast<std::vector<T>*>(p); });
+    owner.release();  // the capsule owns it now
+    return py::array_t<T>(size, data, base);
+}
+
+}  // namespace hockeystick::bindings

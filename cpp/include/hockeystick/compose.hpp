@@ -1,0 +1,36 @@
+// k-fold composition of lattice losses in one frequency domain.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "hockeystick/lattice.hpp"
+
+namespace hockeystick {
+
+struct LatticeStep {
+    Lattice lattice;
+    std::uint64_t count;
+};
+
+// Tilted probabilities of the composed loss at lattice points first, first+1, ...
+struct Composed {
+    Bound bound = Bound::upper;
+    double step = 0, tilt = 0;
+    std::int64_t first = 0;
+    std::vector<double> mass;  // non-negative
+    double log_scale = 0;      // P-mass at point i is mass * exp(log_scale - tilt * i * step)
+    // The ledger. `round_off` bounds the error of every single mass; `outside_left/right` the tilted
+    // probability left of / right of the window, which the circular convolution folds into it;
+    // `beyond` the tilted probability that some step lies past its lattice.
+    double round_off = 0, outside_left = 0, outside_right = 0, beyond = 0;
+    double infinity_mass = 0;  // P-mass at +inf
+    double relative_error = 0;  // of the scale and of the final sums
+};
+
+// Composes on the window of `size` points (a size the transform likes) starting at `first`.
+// theta_left/right >= 0: further tilts used by Chernoff's bound for the mass outside the window.
+Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std::size_t size, double theta_left,
+                 double theta_right);
+
+}  // namespace hockeystick

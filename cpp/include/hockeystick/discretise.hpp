@@ -1,0 +1,25 @@
+// From a dominating pair to a lattice, with a guarantee.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "hockeystick/cumulants.hpp"
+#include "hockeystick/lattice.hpp"
+#include "hockeystick/pairs.hpp"
+
+namespace hockeystick {
+
+// Lattice points that carry mass: dense where the tilted loss has mass, sparse elsewhere, ending
+// where at most `tail` of the tilted mass is left on either side.
+std::vector<std::int64_t> choose_points(const Sketch& sketch, double step, double tilt, double tail);
+
+// Every point from first to last.
+std::vector<std::int64_t> all_points(std::int64_t first, std::int64_t last);
+
+// upper: connect the dots (Doroshenko et al. 2022): each bin keeps its P- and Q-mass on its ends.
+// lower: tangents at bin midpoints, lowered to meet on the lattice. Round-off is included:
+// every mass is rounded in the bound's direction.
+Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double step, double tilt, Bound bound);
+
+}  // namespace hockeystick

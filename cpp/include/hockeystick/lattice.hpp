@@ -1,0 +1,25 @@
+// A privacy loss on the lattice i*step: P-masses, tilted, with a direction.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace hockeystick {
+
+// What a discretised loss promises about the true one; composition refuses to mix directions.
+//   upper: its profile lies above the true one at every eps.   lower: below.
+//   mean_preserving: neither; the coupling bound of Gopi et al. 2021 relates the two.
+enum class Bound { upper, lower, mean_preserving };
+
+// Mass at lattice point index[i] is mass[i] * exp(log_scale - tilt * index[i] * step); masses sum to 1.
+struct Lattice {
+    Bound bound = Bound::upper;
+    double step = 0, tilt = 0;
+    std::vector<std::int64_t> index;  // strictly increasing
+    std::vector<double> mass;
+    double log_scale = 0;
+    double infinity_mass = 0;  // P-mass at +inf
+    double beyond = 0;         // upper: bounds E[e^{tilt L - log_scale}; L finite, past the last point]
+};
+
+}  // namespace hockeystick

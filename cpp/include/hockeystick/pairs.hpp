@@ -1,0 +1,66 @@
+// Dominating pairs (P, Q) of one mechanism in one direction, seen through their hockey-stick profile.
+//
+// With L = ln dP/dQ, a pair answers two questions at a loss x, each as a tangent of the convex
+// function y -> H_y(P||Q) at y = e^x:
+//     above:  value = P(x < L < inf) - e^x Q(L > x),   slope = e^x Q(L > x);
+//     below:  value = e^x Q(L <= x) - P(L <= x),       slope = e^x Q(L <= x).
+// P(L = +inf) is kept apart, so that it cannot swamp the tails: the profile is above's value plus
+// infinity_mass(). "above" is accurate relative to the right tail, "below" relative to the left one;
+// they differ by the straight line 1 - infinity_mass() - e^x. Numbers are scaled by e^exponent, so tails far below 1e-308 are exact.
+// Because a tangent of a convex function lies below it wherever it touches, an inexact inversion
+// of L only costs a second-order error.
+#pragma once
+
+#include <limits>
+#include <memory>
+#include <vector>
+
+namespace hockeystick {
+
+// A tangent at one loss. |error of value| <= error; all four carry e^exponent.
+struct Tangent {
+    double value, slope, exponent, error;
+};
+
+class Pair {
+public:
+    virtual ~Pair() = default;
+
+    virtual Tangent above(double x) const = 0;
+    virtual Tangent below(double x) const = 0;
+
+    // Supremum of the finite losses; P(L = +inf); the step of which every loss is a multiple (0: none).
+    virtual double max_loss() const { return std::numeric_limits<double>::infinity(); }
+    virtual double infinity_mass() const { return 0.0; }
+    virtual double spacing() const { return 0.0; }
+};
+
+using PairPtr = std::shared_ptr<const Pair>;
+
+// How a sampled mechanism differs from its base pair (P, Q), with sampling probability q:
+//   remove:      (q P + (1-q) Q, Q)
+//   add:         (P, (1-q) P + q Q); the base pair already points from "without" to "with"
+//   replace_one: advanced joint convexity (Balle, Barthe & Gaboardi 2018, Theorem 2): the "remove"
+//                form for e^eps >= 1 and the "add" form below, joined at eps = 0.
+enum class Sampling { remove, add, replace_one };
+
+enum class Noise { gaussian, laplace };
+
+// N(mu, 1) against N(0, 1).
+PairPtr gaussian(double mu);
+// Laplace noise with shift / scale = epsilon.
+PairPtr laplace(double epsilon);
+// Atoms with strictly increasing finite losses, their P- and Q-masses, and a P-mass at +inf.
+// Q-mass where P has none is what q lacks to 1.
+PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<double> q,
+                 double p_infinity = 0.0, double spacing = 0.0);
+PairPtr sampled(PairPtr base, double sampling_probability, Sampling mode);
+// The choice is part of the output. Weights sum to at most 1; the rest is P-mass at +inf.
+PairPtr mixture(std::vector<PairPtr> pairs, std::vector<double> weights);
+// P = sum_i w_i D(t - s_i) with all s_i >= 0, Q = sum_j v_j D(t - r_j) with all r_j <= 0: the loss
+// increases with t, and is inverted numerically.
+PairPtr location_mixture(Noise noise, double scale, std::vector<double> p_shifts,
+                         std::vector<double> p_weights, std::vector<double> q_shifts,
+                         std::vector<double> q_weights);
+
+}  // namespace hockeystick

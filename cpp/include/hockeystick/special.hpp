@@ -1,0 +1,16 @@
+// Special functions with stated error bounds.
+#pragma once
+
+namespace hockeystick {
+
+// The unit round-off of double precision. Every error bound in the core is a multiple of it.
+inline constexpr double unit_roundoff = 0x1p-53;
+
+// exp(x^2) erfc(x) for x >= 0; relative error at most 8 unit_roundoff.
+double erfcx(double x) noexcept;
+
+// Pr[N(0,1) > z] = scaled_normal_tail(z) * exp(-z^2/2) for z >= 0;
+// relative error at most 10 unit_roundoff.
+double scaled_normal_tail(double z) noexcept;
+
+}  // namespace hockeystick

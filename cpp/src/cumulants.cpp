@@ -1,0 +1,210 @@
+#include "hockeystick/cumulants.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numbers>
+
+namespace hockeystick {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+struct Side {
+    double log_p, value, slope, exponent;
+};
+
+struct Node {
+    double x;
+    Side above, below;
+};
+
+// ln P(L > x) and ln P(L <= x) at many losses.
+std::vector<Node> evaluate(const Pair& pair, const std::vector<double>& x) {
+    std::vector<Node> nodes;
+    nodes.reserve(x.size());
+    for (const double at : x) {
+        const Tangent above = pair.above(at), below = pair.below(at);
+        const double p = above.value + above.slope, c = below.slope - below.value;
+        nodes.push_back({at,
+                         {p > 0 ? std::log(p) + above.exponent : -infinity, above.value, above.slope, above.exponent},
+                         {c > 0 ? std::log(c) + below.exponent : -infinity, below.value, below.slope, below.exponent}});
+    }
+    return nodes;
+}
+
+bool is_right(const Node& a, const Node& b) { return a.above.log_p < b.below.log_p; }
+
+// ln P(a < L <= b), from whichever tail is the smaller one.
+double log_bin_mass(const Node& a, const Node& b) {
+    const bool right = is_right(a, b);
+    const double outer = right ? a.above.log_p : b.below.log_p;
+    const double inner = right ? b.above.log_p : a.below.log_p;
+    if (!(outer > inner)) return -infinity;
+    return outer + std::log1p(-std::exp(inner - outer));
+}
+
+// The loss at which one atom carries the P- and the Q-mass of the bin (a, b]. It leaves K(0) and
+// K(-1) exact, so that the error of K does not add up to a drift over 1e9 steps.
+double representative(const Node& a, const Node& b, double log_mass) {
+    const double width = b.x - a.x, shrink = -std::expm1(-width);
+    double excess;  // 1 - e^{a.x - loss}
+    if (is_right(a, b))
+        excess = a.above.value * std::exp(a.above.exponent - log_mass) -
+                 (b.above.value + b.above.slope * shrink) * std::exp(b.above.exponent - log_mass);
+    else
+        excess = a.below.value * std::exp(a.below.exponent - log_mass) +
+                 (b.below.slope * shrink - b.below.value) * std::exp(b.below.exponent - log_mass);
+    if (!(excess > 0)) return a.x;
+    return excess < shrink ? std::min(b.x, a.x - std::log1p(-excess)) : b.x;
+}
+
+// Losses from 1e-24 to 1e9 on both sides of 0: the scale of a pair is not known beforehand.
+std::vector<double> first_grid() {
+    std::vector<double> x;
+    for (int i = 0; i <= 300; ++i) x.push_back(1e-24 * std::expm1(0.25 * i));
+    std::vector<double> all;
+    for (std::size_t i = x.size(); i-- > 1;) all.push_back(-x[i]);
+    all.insert(all.end(), x.begin(), x.end());
+    return all;
+}
+
+// Finds s > 0 with increasing(s) = 0 by doubling and bisecting ln s. A coarse root is enough.
+double solve_increasing(double start, const std::function<double(double)>& increasing) {
+    double low = start, high = start;
+    double factor = 4;
+    if (increasing(start) > 0) {
+        for (int i = 0; i < 40 && increasing(low) > 0; ++i) {
+            high = low;
+            low /= factor;
+            factor = std::min(factor * 2, 1e3);
+        }
+    } else {
+        for (int i = 0; i < 40 && !(increasing(high) > 0); ++i) {
+            low = high;
+            high *= factor;
+            factor = std::min(factor * 2, 1e3);
+        }
+    }
+    while (high / low > 1.01) {
+        const double middle = std::sqrt(low) * std::sqrt(high);
+        (increasing(middle) > 0 ? high : low) = middle;
+    }
+    return std::sqrt(low) * std::sqrt(high);
+}
+
+Saddle saddle_at(const std::vector<SketchedStep>& steps, double tilt) {
+    const Cumulants k = cumulants(steps, tilt);
+    const double epsilon = k.first - 1 / tilt - 1 / (1 + tilt);
+    const double curvature = k.second + 1 / (tilt * tilt) + 1 / ((1 + tilt) * (1 + tilt));
+    const double log_delta = k.value - tilt * epsilon - std::log(tilt) - std::log1p(tilt) -
+                             0.5 * std::log(2 * std::numbers::pi * curvature);
+    return {tilt, epsilon, log_delta};
+}
+
+// A first guess of the saddle's scale: the inverse standard deviation of the composed loss.
+double scale_guess(const std::vector<SketchedStep>& steps) {
+    const double variance = cumulants(steps, 0).second;
+    return variance > 0 ? std::clamp(1 / std::sqrt(variance), 1e-6, 1e30) : 1.0;
+}
+
+}  // namespace
+
+Sketch sketch(const Pair& pair, double depth_left, double depth_right) {
+    static const std::vector<double> start = first_grid();
+    std::vector<Node> nodes = evaluate(pair, start);
+    // A bin is fine enough when it holds little mass, or its tail falls by less than half.
+    const auto too_coarse = [&](const Node& a, const Node& b) {
+        const double log_mass = log_bin_mass(a, b);
+        const bool right = is_right(a, b);
+        if (log_mass < -(right ? depth_right : depth_left)) return false;
+        if (b.x - a.x < 1e-7 * std::max(std::abs(a.x), std::abs(b.x))) return false;
+        const double fall = right ? a.above.log_p - b.above.log_p : b.below.log_p - a.below.log_p;
+        return log_mass > std::log(0.02) || fall > 0.7;
+    };
+    for (int round = 0; round < 40; ++round) {
+        std::vector<double> middles;
+        for (std::size_t i = 0; i + 1 < nodes.size(); ++i)
+            if (too_coarse(nodes[i], nodes[i + 1])) middles.push_back(0.5 * (nodes[i].x + nodes[i + 1].x));
+        if (middles.empty()) break;
+        const std::vector<Node> fresh = evaluate(pair, middles);
+        std::vector<Node> merged(nodes.size() + fresh.size());
+        std::merge(nodes.begin(), nodes.end(), fresh.begin(), fresh.end(), merged.begin(),
+                   [](const Node& a, const Node& b) { return a.x < b.x; });
+        nodes = std::move(merged);
+    }
+    Sketch out;
+    for (std::size_t i = 0; i + 1 < nodes.size(); ++i) {
+        const double log_mass = log_bin_mass(nodes[i], nodes[i + 1]);
+        const bool right = is_right(nodes[i], nodes[i + 1]);
+        if (log_mass < -(right ? depth_right : depth_left)) {
+            out.truncated |= right && log_mass > -infinity;
+            continue;
+        }
+        out.loss.push_back(representative(nodes[i], nodes[i + 1], log_mass));
+        out.left.push_back(nodes[i].x);
+        out.right.push_back(nodes[i + 1].x);
+        out.log_mass.push_back(log_mass);
+    }
+    return out;
+}
+
+Cumulants cumulants(const Sketch& sketch, double tilt) {
+    if (sketch.empty()) return {0, 0, 0};
+    double largest = -infinity;
+    for (std::size_t i = 0; i < sketch.loss.size(); ++i)
+        largest = std::max(largest, sketch.log_mass[i] + tilt * sketch.loss[i]);
+    double mass = 0, first = 0;
+    for (std::size_t i = 0; i < sketch.loss.size(); ++i) {
+        const double w = std::exp(sketch.log_mass[i] + tilt * sketch.loss[i] - largest);
+        mass += w;
+        first += w * sketch.loss[i];
+    }
+    first /= mass;
+    double second = 0;
+    for (std::size_t i = 0; i < sketch.loss.size(); ++i) {
+        const double d = sketch.loss[i] - first;
+        second += std::exp(sketch.log_mass[i] + tilt * sketch.loss[i] - largest) * d * d;
+    }
+    return {largest + std::log(mass), first, second / mass};
+}
+
+Cumulants cumulants(const std::vector<SketchedStep>& steps, double tilt) {
+    Cumulants total{0, 0, 0};
+    for (const auto& step : steps) {
+        const Cumulants k = cumulants(step.sketch, tilt);
+        const double count = static_cast<double>(step.count);
+        total.value += count * k.value;
+        total.first += count * k.first;
+        total.second += count * k.second;
+    }
+    return total;
+}
+
+Saddle saddle_for_epsilon(const std::vector<SketchedStep>& steps, double epsilon) {
+    return saddle_at(steps, solve_increasing(scale_guess(steps), [&](double tilt) {
+                         return saddle_at(steps, tilt).epsilon - epsilon;
+                     }));
+}
+
+Saddle saddle_for_delta(const std::vector<SketchedStep>& steps, double log_delta) {
+    return saddle_at(steps, solve_increasing(scale_guess(steps), [&](double tilt) {
+                         return log_delta - saddle_at(steps, tilt).log_delta;
+                     }));
+}
+
+TailPoint tail_point(const std::vector<SketchedStep>& steps, double tilt, double log_mass, int direction) {
+    const Cumulants at = cumulants(steps, tilt);
+    const double scale = at.second > 0 ? 1 / std::sqrt(at.second) : 1.0;
+    // Chernoff's exponent at theta, written as its tangent point: it increases with theta.
+    const auto exponent = [&](double theta) {
+        const Cumulants there = cumulants(steps, tilt + direction * theta);
+        return direction * theta * there.first - (there.value - at.value);
+    };
+    const double theta = solve_increasing(scale, [&](double s) { return exponent(s) + log_mass; });
+    const Cumulants there = cumulants(steps, tilt + direction * theta);
+    return {(there.value - at.value - log_mass) / (direction * theta), theta};
+}
+
+}  // namespace hockeystick

@@ -1,0 +1,378 @@
+// The profile of a lattice loss is linear in y = e^x between lattice points. If it takes the values
+// f_i at the points x_i, the P-mass beyond the bin (x_{i-1}, x_i) is the intercept of that line at y = 0,
+//     T_i = (f_{i-1} - e^{-d} f_i) / (1 - e^{-d}),   d = x_i - x_{i-1},
+// and the mass at x_i is T_i - T_{i+1}. Seen from the left, with k_i = f_i - (1 - p_inf - e^{x_i}),
+//     C_i = 1 - p_inf - T_i = (e^{-d} k_i - k_{i-1}) / (1 - e^{-d}).
+// upper: f_i is the true profile, whose chords lie above it.
+// lower: in each bin the line is a tangent of the true profile (or a convex combination of two),
+// chosen so that neighbouring lines meet on the lattice; T_i is that line's own intercept.
+// Since delta(x) = int_x^inf T(s) e^{x-s} ds, rounding every T outwards keeps either promise.
+#include "hockeystick/discretise.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "hockeystick/parallel.hpp"
+#include "hockeystick/special.hpp"
+
+namespace hockeystick {
+namespace {
+
+constexpr double u = unit_roundoff;
+
+// A number and a bound on its error, both scaled by the tilt at some point.
+struct Tilted {
+    double value, error;
+};
+
+// A line below the profile, as seen at a point: its value there, e^x times its slope, and where it
+// touches. `error` is what it may exceed a true support line by.
+struct Line {
+    double value, slope, error, touches;
+};
+
+// Bins 1..n-1 lie between the points 0..n-1. Left of the median point everything is seen from below
+// (k, C), right of it from above (f, T).
+class Discretiser {
+public:
+    Discretiser(const Pair& pair, const std::vector<std::int64_t>& points, double step, double tilt)
+        : pair_(pair), tilt_(tilt), x_(points.size()), tail_(points.size() + 1), head_(points.size() + 1) {
+        for (std::size_t i = 0; i < points.size(); ++i) x_[i] = static_cast<double>(points[i]) * step;
+        median_ = median_point();
+        shift_ = tilt_ * x_[median_];
+    }
+
+    // Tilted masses at the points, scaled by e^-shift.
+    std::vector<double> masses(Bound bound) {
+        const bool up = bound == Bound::upper;
+        up ? chords() : supports();
+        return to_masses(up);
+    }
+
+    double shift() const { return shift_; }
+
+private:
+    // The first point at which at most half of P's finite part lies above.
+    std::size_t median_point() const {
+        const double half = 0.5 * (1 - pair_.infinity_mass());
+        std::size_t low = 0, high = x_.size() - 1;
+        while (low < high) {
+            const std::size_t middle = (low + high) / 2;
+            const Tangent t = pair_.above(x_[middle]);
+            if ((t.value + t.slope) * std::exp(t.exponent) > half)
+                low = middle + 1;
+            else
+                high = middle;
+        }
+        return low;
+    }
+
+    double width(std::size_t bin) const { return x_[bin] - x_[bin - 1]; }
+    // How T_{i+1}, tilted at x_{i+1}, reads at x_i; and C_i, tilted at x_{i-1}, at x_i.
+    double down(std::size_t i) const { return std::exp(-tilt_ * width(i + 1)); }
+    double up(std::size_t i) const { return std::exp(tilt_ * width(i)); }
+
+    // e^{exponent + tilt x - shift}, and the relative error that rounding its exponent brings.
+    double scale_at(double x, double exponent, double& rounding) const {
+        rounding = u * (8 + 2 * (std::abs(exponent) + std::abs(tilt_ * x) + std::abs(shift_)));
+        return std::exp(exponent + tilt_ * x - shift_);
+    }
+
+    // ---- upper --------------------------------------------------------------------------------
+
+    // The true profile at points first..last, tilted there.
+    std::vector<Tilted> profile(std::size_t first, std::size_t last, bool above) const {
+        constexpr std::size_t block = 1024;
+        std::vector<Tilted> out(last - first + 1);
+        parallel_for((out.size() + block - 1) / block, [&](std::size_t b) {
+            const std::size_t end = std::min(out.size(), (b + 1) * block);
+            for (std::size_t j = b * block; j < end; ++j) {
+                const double x = x_[first + j];
+                const Tangent t = above ? pair_.above(x) : pair_.below(x);
+                double rounding;
+                const double scale = scale_at(x, t.exponent, rounding);
+                const double value = std::max(0.0, t.value);
+                out[j] = {value * scale, (t.error + rounding * value) * scale};
+            }
+        });
+        return out;
+    }
+
+    void chords() {
+        const std::size_t n = x_.size();
+        const std::vector<Tilted> f = profile(median_, n - 1, true), k = profile(0, median_, false);
+        for (std::size_t i = n - 1; i > median_; --i) {
+            // T_i tilted at x_i, rounded up; a running maximum makes it decrease.
+            const double d = width(i), gap = -std::expm1(-d);
+            const Tilted &a = f[i - 1 - median_], &b = f[i - median_];
+            const double near = std::exp(tilt_ * d), far = std::exp(-d);
+            const double t = (a.value * near - b.value * far) / gap;
+            const double error = (a.error * near + b.error * far +
+                                  u * (8 + 2 * tilt_ * d) * (a.value * near + b.value * far)) / gap;
+            tail_[i] = std::max(0.0, t + error + 4 * u * std::abs(t));
+            if (i + 1 < n) tail_[i] = std::max(tail_[i], tail_[i + 1] * down(i));
+        }
+        for (std::size_t i = median_; i >= 1; --i) {
+            // C_i tilted at x_{i-1}, rounded down.
+            const double d = width(i), gap = -std::expm1(-d);
+            const Tilted &a = k[i - 1], &b = k[i];
+            const double far = std::exp(-d - tilt_ * d);
+            const double c = (b.value * far - a.value) / gap;
+            const double error =
+                (a.error + b.error * far + u * (8 + 2 * tilt_ * d) * (a.value + b.value * far)) / gap;
+            head_[i] = std::max(0.0, c - error - 4 * u * std::abs(c));
+            if (i < median_) head_[i] = std::min(head_[i], head_[i + 1] / up(i));
+        }
+    }
+
+    // ---- lower --------------------------------------------------------------------------------
+
+    // The tangent that touches at t, as seen at the point x <= t (or x >= t for the very first).
+    Line tangent(double t, double x, bool above) const {
+        const Tangent at = above ? pair_.above(t) : pair_.below(t);
+        double rounding;
+        const double scale = scale_at(x, at.exponent, rounding);
+        const double reach = std::expm1(x - t);
+        const double change = at.slope * reach;
+        const double value = above ? at.value - change : at.value + change;
+        const double slack = u * at.slope * (8 * std::abs(reach) + 2 * (std::abs(x) + std::abs(t)) * (1 + reach));
+        return {value * scale, at.slope * (1 + reach) * scale,
+                (at.error + slack + rounding * (std::abs(at.value) + std::abs(change))) * scale, t};
+    }
+
+    // The same line seen one point further on.
+    Line moved(const Line& line, std::size_t bin, bool above) const {
+        const double d = width(bin), growth = std::exp(tilt_ * d), change = line.slope * std::expm1(d);
+        Line out = line;
+        out.value = (above ? line.value - change : line.value + change) * growth;
+        out.slope = line.slope * (std::exp(d) * growth);
+        out.error = (line.error + u * (8 + 2 * tilt_ * d) * (std::abs(line.value) + change)) * growth;
+        return out;
+    }
+
+    // A support line through the point (x, line's value there), touching further right. Two tangents
+    // bracket it; their convex combination through the point is a support line as good as either.
+    Line next_line(const Line& line, double x, double bin_width, bool above) const {
+        if (line.touches >= x) return line;
+        double reach = x - line.touches;
+        if (!(reach < 2 * bin_width)) reach = bin_width;
+        Line a = tangent(x, x, above), b = tangent(x + reach, x, above);
+        if (b.value > line.value) {
+            for (int i = 0; i < 40 && b.value > line.value; ++i) {
+                a = b;
+                reach *= i < 3 ? 1.06 : 1.6;
+                b = tangent(x + reach, x, above);
+            }
+        } else {
+            for (int i = 0; i < 12; ++i) {
+                const double shorter = reach * (i < 3 ? 0.94 : 0.6);
+                const Line c = tangent(x + shorter, x, above);
+                if (c.value > line.value) {
+                    a = c;
+                    break;
+                }
+                b = c;
+                reach = shorter;
+            }
+        }
+        const double fall = a.value - b.value;
+        const double w = fall > 0 ? std::clamp((line.value - b.value) / fall, 0.0, 1.0) : 0.0;
+        const double value = w * a.value + (1 - w) * b.value;
+        return {value, w * a.slope + (1 - w) * b.slope,
+                w * a.error + (1 - w) * b.error + 8 * u * (a.value + std::abs(b.value)),
+                w * a.touches + (1 - w) * b.touches};
+    }
+
+    // How far the line of the next bin may really lie above the present one where they should meet.
+    // Lowering T by this, divided by 1 - e^{-d}, keeps the chain of lines below the profile.
+    static double mismatch(const Line& present, const Line& next) {
+        if (next.touches == present.touches) return 0;
+        return std::max(0.0, next.value - present.value) + next.error + present.error;
+    }
+
+    void supports() {
+        const std::size_t n = x_.size();
+        // A tangent half a bin before the first point: what lies below it is dropped.
+        Line line = tangent(x_[0] - 0.5 * width(1), x_[0], false);
+        head_[0] = std::max(0.0, line.slope - line.value + line.error + 16 * u * line.slope);
+        for (std::size_t i = 1; i <= median_; ++i) {
+            const Line next = next_line(line, x_[i - 1], width(i), false);
+            // C_i tilted at x_{i-1}, rounded up.
+            const double missed = mismatch(line, next) / -std::expm1(-width(i));
+            const double before = i > 1 ? head_[i - 1] * up(i - 1) : head_[0];
+            head_[i] = std::max({0.0, before, next.slope - next.value + missed + next.error + 8 * u * next.slope});
+            line = moved(next, i, false);
+        }
+        // From below to above: f = k + 1 - p_inf - e^x.
+        double rounding;
+        const double one = scale_at(x_[median_], 0, rounding), y = std::exp(x_[median_]);
+        line.value += one * (1 - pair_.infinity_mass() - y);
+        line.slope = one * y - line.slope;
+        line.error += (rounding + 8 * u) * one * (1 + y);
+        double before = std::numeric_limits<double>::infinity();
+        for (std::size_t i = median_ + 1; i < n; ++i) {
+            const Line next = next_line(line, x_[i - 1], width(i), true);
+            const double missed = mismatch(line, next) / -std::expm1(-width(i));
+            const double t = next.value + next.slope - missed - next.error - 8 * u * next.slope;
+            line = moved(next, i, true);
+            // Past a point where the line is negative it cannot go on: no mass beyond.
+            if (!(line.value - line.error >= 0)) break;
+            tail_[i] = std::max(0.0, std::min(before, t) * up(i) * (1 - 4 * u * (1 + tilt_ * width(i))));
+            before = tail_[i];
+        }
+    }
+
+    // ---- both ---------------------------------------------------------------------------------
+
+    std::vector<double> to_masses(bool upper) {
+        const std::size_t n = x_.size();
+        const double nudge = upper ? 8 * u : -8 * u;
+        // At the median point both descriptions meet: its mass is what they leave of 1 - p_inf.
+        double rounding;
+        const double one = scale_at(x_[median_], 0, rounding) * (1 - pair_.infinity_mass());
+        const double below = median_ >= 1 ? head_[median_] * up(median_) : head_[0];
+        if (!upper) {
+            // Rounded heads may leave less than the tails ask for.
+            double cap = std::max(0.0, one - below) * (1 - 16 * u - rounding);
+            for (std::size_t i = median_ + 1; i < n; ++i) {
+                cap *= up(i) * (1 - 4 * u);
+                if (tail_[i] <= cap) break;
+                tail_[i] = cap;
+            }
+        }
+        const double above = median_ + 1 < n ? tail_[median_ + 1] * down(median_) : 0.0;
+        std::vector<double> mass(n);
+        for (std::size_t i = 0; i < median_; ++i) {
+            const double inner = i == 0 ? head_[0] : head_[i] * up(i);
+            mass[i] = std::max(0.0, head_[i + 1] - inner + nudge * head_[i + 1]);
+        }
+        const double centre = one - below - above;
+        mass[median_] = std::max(0.0, centre + (nudge + (upper ? rounding : -rounding)) * one);
+        for (std::size_t i = median_ + 1; i < n; ++i) {
+            const double outer = i + 1 < n ? tail_[i + 1] * down(i) : 0.0;
+            mass[i] = std::max(0.0, tail_[i] - outer + nudge * (1 + tilt_ * width(i)) * tail_[i]);
+        }
+        return mass;
+    }
+
+    const Pair& pair_;
+    double tilt_;
+    std::vector<double> x_;
+    // tail_[i] = T_i at x_i for bins right of the median; head_[i] = C_i at x_{i-1} left of it.
+    std::vector<double> tail_, head_;
+    std::size_t median_ = 0;
+    double shift_ = 0;
+};
+
+// Bounds E[e^{tilt L - shift}; last < L < inf] and moves what lies beyond reach to +inf.
+struct Beyond {
+    double tilted, infinity;
+};
+Beyond beyond_last(const Pair& pair, double last, double tilt, double shift) {
+    if (last >= pair.max_loss()) return {0, 0};
+    std::vector<double> x;
+    double reach = 1e-3 * std::max(std::abs(last), 1e-22);
+    for (double at = last; x.size() < 400; at += reach, reach *= 1.1) {
+        x.push_back(at);
+        if (at > 1e9 || at >= pair.max_loss()) break;
+    }
+    std::vector<Tangent> tangents;
+    for (const double at : x) tangents.push_back(pair.above(at));
+    // ln P(x < L < inf), rounded up.
+    const auto log_tail = [&](std::size_t i) {
+        const Tangent& t = tangents[i];
+        const double p = t.value + t.error + t.slope * (1 + 1e-12);
+        return p > 0 ? std::log(p) + t.exponent : -std::numeric_limits<double>::infinity();
+    };
+    Beyond out{0, 0};
+    for (std::size_t i = 0; i < x.size(); ++i) {
+        const double log_p = log_tail(i);
+        if (log_p < -750 || i + 1 == x.size()) {
+            // What is left goes to +inf. Never less than the smallest number, unless the support ends.
+            out.infinity = x[i] >= pair.max_loss() ? 0.0 : std::max(std::exp(log_p), 1e-320);
+            break;
+        }
+        // The mass between two nodes, all at the upper one.
+        const double scale = std::min(log_p + tilt * x[i + 1] - shift, 700.0);
+        const double fall = -std::expm1(std::min(0.0, log_tail(i + 1) - log_p));
+        out.tilted += std::exp(scale) * (fall + 1e-11 + 8 * u * std::abs(log_p));
+    }
+    return out;
+}
+
+}  // namespace
+
+std::vector<std::int64_t> all_points(std::int64_t first, std::int64_t last) {
+    std::vector<std::int64_t> points;
+    for (std::int64_t i = first; i <= last; ++i) points.push_back(i);
+    return points;
+}
+
+std::vector<std::int64_t> choose_points(const Sketch& sketch, double step, double tilt, double tail) {
+    if (sketch.empty()) return {0, 1};
+    const double log_total = cumulants(sketch, tilt).value;
+    const std::size_t n = sketch.loss.size();
+    std::vector<double> weight(n);
+    for (std::size_t i = 0; i < n; ++i)
+        weight[i] = std::exp(sketch.log_mass[i] + tilt * sketch.loss[i] - log_total);
+    std::size_t first = 0, last = n - 1;
+    for (double sum = weight[first]; first < last && sum <= tail; sum += weight[first]) ++first;
+    for (double sum = weight[last]; last > first && sum <= tail; sum += weight[last]) --last;
+
+    // A bin of tilted mass w with points every s steps spreads the loss by about w (s step)^2:
+    // sharing out a fifteenth of what the dense part costs.
+    const double budget = 0.15 / static_cast<double>(n);
+    std::vector<std::int64_t> points;
+    auto at = static_cast<std::int64_t>(std::floor(sketch.left[first] / step));
+    for (std::size_t i = first; i <= last; ++i) {
+        const auto end = static_cast<std::int64_t>(std::ceil(sketch.right[i] / step));
+        const double by_mass = std::sqrt(budget / std::max(weight[i], 1e-30));
+        const double by_shape = (sketch.right[i] - sketch.left[i]) / (4 * step);
+        const double by_tilt = 0.25 / ((1 + tilt) * step);
+        const auto stride =
+            static_cast<std::int64_t>(std::clamp(std::min({by_mass, by_shape, by_tilt}), 1.0, 65536.0));
+        for (; at < end; at += std::min(stride, end - at)) points.push_back(at);
+    }
+    points.push_back(at);
+    if (points.size() == 1) points.push_back(at + 1);
+    return points;
+}
+
+Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double step, double tilt, Bound bound) {
+    if (points.size() < 2) throw std::invalid_argument("discretise: at least two points are needed");
+    if (!(step > 0) || !std::isfinite(step)) throw std::invalid_argument("discretise: step must be positive");
+    if (!(tilt >= 0) || !std::isfinite(tilt)) throw std::invalid_argument("discretise: tilt must not be negative");
+    if (bound == Bound::mean_preserving) throw std::invalid_argument("discretise: see mean_preserving()");
+    Lattice out;
+    out.bound = bound;
+    out.step = step;
+    out.tilt = tilt;
+    Discretiser discretiser(pair, points, step, tilt);
+    out.mass = discretiser.masses(bound);
+    out.index = std::move(points);
+    const double shift = discretiser.shift();
+    out.infinity_mass = pair.infinity_mass();
+    if (bound == Bound::upper) {
+        const Beyond beyond =
+            beyond_last(pair, static_cast<double>(out.index.back()) * step, tilt, shift);
+        out.beyond = beyond.tilted;
+        out.infinity_mass = std::min(1.0, out.infinity_mass * (1 + 8 * u) + beyond.infinity);
+    } else {
+        out.infinity_mass *= 1 - 8 * u;
+    }
+    double total = 0;
+    for (double m : out.mass) total += m;
+    if (total > 0) {
+        // Dividing by the rounded scale is exact up to u per mass, which the caller's ledger counts.
+        out.log_scale = shift + std::log(total);
+        for (double& m : out.mass) m /= total;
+        out.beyond /= total;
+    } else {
+        out.log_scale = -std::numeric_limits<double>::infinity();
+    }
+    return out;
+}
+
+}  // namespace hockeystick

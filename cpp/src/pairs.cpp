@@ -1,0 +1,512 @@
+#include "hockeystick/pairs.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "hockeystick/special.hpp"
+
+namespace hockeystick {
+
+namespace {
+
+constexpr double u = unit_roundoff;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Below every finite loss: all of P lies above, and the profile is the line 1 - e^x.
+Tangent nothing_below(double x) { return {-std::expm1(x), std::exp(x), 0.0, 4 * u}; }
+// Above every loss: all of Q lies below, and "below" is the line e^x - 1, scaled by e^x.
+Tangent everything_below(double x) {
+    return x > 0 ? Tangent{-std::expm1(-x), 1.0, x, 4 * u}
+                 : Tangent{std::expm1(x), std::exp(x), 0.0, 4 * u};
+}
+
+void require(bool condition, const char* message) {
+    if (!condition) throw std::invalid_argument(message);
+}
+
+// P = N(mu,1), Q = N(0,1): L ~ N(mu^2/2, mu^2) under P. In standard units
+// z = (x - mu^2/2)/mu under P and z + mu under Q, and e^x phi(z + mu) = phi(z): both tails share
+// the factor e^{-z^2/2}, which goes into the exponent.
+class GaussianPair final : public Pair {
+public:
+    explicit GaussianPair(double mu) : mu_(mu) {}
+
+    Tangent above(double x) const override {
+        const double z = x / mu_ - 0.5 * mu_, zq = z + mu_, square = -0.5 * z * z;
+        if (z >= 0) {
+            const double p = scaled_normal_tail(z), q = scaled_normal_tail(zq);
+            return {p - q, q, square, error(x, z, p, q)};
+        }
+        const double bell = std::exp(square);
+        const double p = 1 - bell * scaled_normal_tail(-z);
+        const double q = zq >= 0 ? bell * scaled_normal_tail(zq)
+                                 : std::exp(x) - bell * scaled_normal_tail(-zq);
+        return {p - q, q, 0.0, error(x, 0, p, q)};
+    }
+
+    Tangent below(double x) const override {
+        const double z = x / mu_ - 0.5 * mu_, zq = z + mu_, square = -0.5 * z * z;
+        if (zq <= 0) {
+            const double p = scaled_normal_tail(-z), q = scaled_normal_tail(-zq);
+            return {q - p, q, square, error(x, z, q, q)};
+        }
+        // Scaled by e^x, because Q(L <= x) is no longer small.
+        const double bell = std::exp(-0.5 * zq * zq);  // = e^{-z^2/2} e^{-x}
+        const double q = 1 - bell * scaled_normal_tail(zq);
+        const double p = z <= 0 ? bell * scaled_normal_tail(-z)
+                                : std::exp(-x) - bell * scaled_normal_tail(z);
+        return {q - p, q, x, error(x, 0, q, q) + u * zq * zq * p};
+    }
+
+private:
+    // First-order effect of rounding z (it moves x) and of the tail function itself.
+    double error(double x, double z, double tail, double slope) const {
+        return u * ((24 + 2 * z * z) * tail + 8 * (1 + std::abs(x) + mu_ * mu_) * slope);
+    }
+
+    double mu_;
+};
+
+// Lap(0) against Lap(shift), epsilon = shift/scale: atoms at +-epsilon and a density between them.
+class LaplacePair final : public Pair {
+public:
+    explicit LaplacePair(double epsilon) : epsilon_(epsilon) {}
+
+    Tangent above(double at) const override {
+        if (at >= epsilon_) return {0, 0, 0, 0};
+        if (at < -epsilon_) return nothing_below(at);
+        const double half = 0.5 * (at - epsilon_);
+        return {-std::expm1(half), 0.5 * std::exp(half), 0, u * (8 + std::abs(half))};
+    }
+    Tangent below(double at) const override {
+        if (at < -epsilon_) return {0, 0, 0, 0};
+        if (at >= epsilon_) return everything_below(at);
+        const double half = -0.5 * (at + epsilon_);
+        return {-std::expm1(half), 1 - 0.5 * std::exp(half), at, u * (8 + std::abs(half))};
+    }
+    double max_loss() const override { return epsilon_; }
+
+private:
+    double epsilon_;
+};
+
+// Sum with an error of a few units however many terms (Neumaier 1974).
+class CompensatedSum {
+public:
+    void add(double value) {
+        const double total = sum_ + value;
+        correction_ += std::abs(sum_) >= std::abs(value) ? (sum_ - total) + value : (value - total) + sum_;
+        sum_ = total;
+    }
+    double value() const { return sum_ + correction_; }
+
+private:
+    double sum_ = 0, correction_ = 0;
+};
+
+class DiscretePair final : public Pair {
+public:
+    DiscretePair(std::vector<double> losses, const std::vector<double>& p, const std::vector<double>& q,
+                 double p_infinity, double spacing)
+        : losses_(std::move(losses)), p_infinity_(p_infinity), spacing_(spacing) {
+        const std::size_t n = losses_.size();
+        p_above_.resize(n + 1);
+        q_above_.resize(n + 1);
+        p_below_.resize(n + 1);
+        q_below_.resize(n + 1);
+        CompensatedSum p_up, q_up, p_down, q_down;
+        for (std::size_t i = n; i-- > 0;) {
+            p_up.add(p[i]);
+            q_up.add(q[i]);
+            p_above_[i] = p_up.value();
+            q_above_[i] = q_up.value();
+        }
+        q_down.add(std::max(0.0, 1 - q_up.value()));  // Q-mass where P has none sits at -inf
+        // Rounding alone must not create such an atom.
+        if (q_down.value() < 1e-13) q_down = CompensatedSum();
+        q_below_[0] = q_down.value();
+        for (std::size_t i = 0; i < n; ++i) {
+            p_down.add(p[i]);
+            q_down.add(q[i]);
+            p_below_[i + 1] = p_down.value();
+            q_below_[i + 1] = q_down.value();
+        }
+    }
+
+    Tangent above(double at) const override {
+        const std::size_t i = index(at);
+        const double p = p_above_[i], q = q_above_[i];
+        const double slope = q > 0 ? std::exp(at + std::log(q)) : 0.0;
+        return {p - slope, slope, 0, error(at, std::max(p, slope), q)};
+    }
+    Tangent below(double at) const override {
+        const std::size_t i = index(at);
+        const double p = p_below_[i], q = q_below_[i];
+        const double scaled = p > 0 ? std::exp(std::log(p) - at) : 0.0;
+        return {q - scaled, q, at, error(at, std::max(q, scaled), p)};
+    }
+    double max_loss() const override { return losses_.empty() ? -infinity : losses_.back(); }
+    double infinity_mass() const override { return p_infinity_; }
+    double spacing() const override { return spacing_; }
+
+private:
+    std::size_t index(double x) const {
+        return static_cast<std::size_t>(std::upper_bound(losses_.begin(), losses_.end(), x) - losses_.begin());
+    }
+    // Input masses are trusted to 16 units; e^x and the logarithm of a mass round relatively.
+    static double error(double x, double tail, double mass) {
+        const double log_mass = mass > 0 ? std::abs(std::log(mass)) : 0.0;
+        return tail * u * (32 + 2 * std::abs(x) + log_mass);
+    }
+
+    std::vector<double> losses_, p_above_, q_above_, p_below_, q_below_;
+    double p_infinity_, spacing_;
+};
+
+class SampledPair final : public Pair {
+public:
+    SampledPair(PairPtr base, double q, Sampling mode) : base_(std::move(base)), q_(q), mode_(mode) {}
+
+    Tangent above(double x) const override { return evaluate(x, true); }
+    Tangent below(double x) const override { return evaluate(x, false); }
+
+    double max_loss() const override {
+        const double base = base_->max_loss();
+        if (mode_ == Sampling::add) return -std::log1p(-q_) < base ? add_loss(base) : base;
+        if (base == infinity) return infinity;
+        const double sampled_loss =
+            base > 700 ? base + std::log(q_) + std::log1p((1 - q_) / q_ * std::exp(-base))
+                       : std::log1p(q_ * std::expm1(base));
+        return mode_ == Sampling::replace_one ? std::max(0.0, sampled_loss) : sampled_loss;
+    }
+    double infinity_mass() const override {
+        // Under "add" the record may be absent from the second data set too: losses end at -ln(1-q).
+        return mode_ == Sampling::add ? 0.0 : q_ * base_->infinity_mass();
+    }
+
+private:
+    double add_loss(double base) const { return -std::log1p(q_ * std::expm1(-base)); }
+    bool uses_add(double x) const { return mode_ == Sampling::add || (mode_ == Sampling::replace_one && x < 0); }
+
+    // remove: e^{x'} = 1 + (e^x - 1)/q. add: e^{-x'} = 1 + (e^{-x} - 1)/q. Either way the sampled
+    // profile is `scale` times the base profile at x', so no mass is lost to cancellation.
+    Tangent evaluate(double x, bool above) const {
+        const bool add = uses_add(x);
+        const double signed_x = add ? -x : x;
+        const double excess = std::expm1(signed_x) / q_;
+        if (excess <= -1) {
+            // remove: x lies below the whole support ln(1-q); add: above -ln(1-q).
+            if (add) return above ? Tangent{0, 0, 0, 0} : everything_below(x);
+            if (!above) return {0, 0, 0, 0};
+            Tangent all = nothing_below(x);
+            all.value -= infinity_mass();
+            return all;
+        }
+        // expm1 overflows past 709, where 1 + (e^x - 1)/q = e^x/q up to rounding.
+        const double magnitude = std::isfinite(excess) ? std::log1p(excess) : signed_x - std::log(q_);
+        const double base_x = add ? -magnitude : magnitude;
+        const Tangent base = above ? base_->above(base_x) : base_->below(base_x);
+        // e^{x - x'}, formed without overflow.
+        const double ratio = std::exp(x - base_x);
+        const double scale = add ? q_ * ratio : q_;
+        double value = scale * base.value;
+        double slope = ratio * base.slope;
+        // The base loss x' is rounded; that moves the base profile by its slope.
+        const double rounding = std::isfinite(excess) && 1 + excess > 0
+                                    ? 4 * std::abs(excess) / (1 + excess) + 2 * std::abs(base_x)
+                                    : 4 + 2 * std::abs(x);
+        double error = scale * (base.error + u * (rounding * base.slope + 4 * std::abs(base.value)));
+        if (add) {
+            double p_tail = above ? base.value + base.slope : base.slope - base.value;
+            if (above && base_->infinity_mass() > 0) {
+                // What had infinite loss before sampling has a finite one now.
+                const double mass = base_->infinity_mass() * std::exp(-base.exponent);
+                p_tail += mass;
+                value += scale * mass - infinity_mass() * std::exp(-base.exponent);
+                error += 16 * u * scale * mass * (1 + std::abs(x));
+            }
+            slope = q_ * ratio * base.slope + (1 - q_) * std::exp(x) * p_tail;
+            error += u * (4 + std::abs(x - base_x)) * scale * std::abs(base.value);
+        }
+        return {value, slope, base.exponent, error};
+    }
+
+    PairPtr base_;
+    double q_;
+    Sampling mode_;
+};
+
+// A convex combination of profiles is the profile of the mixture whose choice is released.
+class MixturePair final : public Pair {
+public:
+    MixturePair(std::vector<PairPtr> pairs, std::vector<double> weights)
+        : pairs_(std::move(pairs)), weights_(std::move(weights)) {
+        CompensatedSum total;
+        for (double w : weights_) total.add(w);
+        // Rounding of the weights must not create mass at infinity, nor hide it.
+        lost_ = 1 - total.value();
+        if (lost_ < 1e-14) lost_ = 0;
+    }
+
+    Tangent above(double x) const override { return combine(x, true); }
+    Tangent below(double x) const override { return combine(x, false); }
+
+    double max_loss() const override {
+        double largest = -infinity;
+        for (const auto& pair : pairs_) largest = std::max(largest, pair->max_loss());
+        return largest;
+    }
+    double infinity_mass() const override {
+        double mass = lost_;
+        for (std::size_t i = 0; i < pairs_.size(); ++i) mass += weights_[i] * pairs_[i]->infinity_mass();
+        return mass;
+    }
+
+private:
+    Tangent combine(double x, bool above) const {
+        // The lost mass is P at +inf against Q at -inf: only "below" sees the latter, as e^x.
+        const double lost = above ? 0.0 : lost_;
+        Tangent sum{lost, lost, lost > 0 ? x : -infinity, 4 * u * lost};
+        for (std::size_t i = 0; i < pairs_.size(); ++i) {
+            if (weights_[i] == 0) continue;
+            const Tangent part = above ? pairs_[i]->above(x) : pairs_[i]->below(x);
+            const double exponent = std::max(sum.exponent, part.exponent);
+            const double old_scale = std::exp(sum.exponent - exponent);
+            const double new_scale = weights_[i] * std::exp(part.exponent - exponent);
+            // Scaling by e^d rounds by d u relatively; a term with large d is itself small.
+            const double distance = std::abs(part.exponent - sum.exponent);
+            const double reach = std::isfinite(distance) ? distance * std::exp(-distance) : 0.0;
+            sum.value = sum.value * old_scale + part.value * new_scale;
+            sum.slope = sum.slope * old_scale + part.slope * new_scale;
+            sum.error = sum.error * old_scale + part.error * new_scale + u * (8 + reach) * std::abs(sum.value);
+            sum.exponent = exponent;
+        }
+        if (!std::isfinite(sum.exponent)) sum.exponent = 0;
+        return sum;
+    }
+
+    std::vector<PairPtr> pairs_;
+    std::vector<double> weights_;
+    double lost_ = 0;
+};
+
+class LocationMixturePair final : public Pair {
+public:
+    LocationMixturePair(Noise noise, double scale, std::vector<double> p_shifts, std::vector<double> p_weights,
+                        std::vector<double> q_shifts, std::vector<double> q_weights)
+        : noise_(noise), p_(make(p_shifts, p_weights, scale)), q_(make(q_shifts, q_weights, scale)) {
+        high_ = *std::max_element(p_.shift.begin(), p_.shift.end());
+        low_ = *std::min_element(q_.shift.begin(), q_.shift.end());
+        if (noise_ == Noise::laplace) {
+            // The loss is constant outside [low, high].
+            max_ = loss(high_);
+            min_ = loss(low_);
+        }
+    }
+
+    Tangent above(double at) const override {
+        if (at >= max_) return {0, 0, 0, 0};
+        if (at < min_) return nothing_below(at);
+        return tangent(at, +1);
+    }
+    Tangent below(double at) const override {
+        if (at < min_) return {0, 0, 0, 0};
+        if (at >= max_) return everything_below(at);
+        return tangent(at, -1);
+    }
+    double max_loss() const override { return max_; }
+
+private:
+    // Shifts and log weights in units of the noise scale.
+    struct Side {
+        std::vector<double> shift, log_weight;
+    };
+    static Side make(const std::vector<double>& shifts, const std::vector<double>& weights, double scale) {
+        Side side;
+        for (std::size_t i = 0; i < shifts.size(); ++i) {
+            if (weights[i] <= 0) continue;
+            side.shift.push_back(shifts[i] / scale);
+            side.log_weight.push_back(std::log(weights[i]));
+        }
+        return side;
+    }
+
+    double log_kernel(double d) const { return noise_ == Noise::gaussian ? -0.5 * d * d : -std::abs(d); }
+
+    double log_density(const Side& side, double t) const {
+        double largest = -infinity;
+        for (std::size_t i = 0; i < side.shift.size(); ++i)
+            largest = std::max(largest, side.log_weight[i] + log_kernel(t - side.shift[i]));
+        double sum = 0;
+        for (std::size_t i = 0; i < side.shift.size(); ++i)
+            sum += std::exp(side.log_weight[i] + log_kernel(t - side.shift[i]) - largest);
+        return largest + std::log(sum);
+    }
+    // For Gaussian noise t^2/2 cancels between P and Q; leave it out of both.
+    double loss(double t) const {
+        if (noise_ == Noise::laplace) return log_density(p_, t) - log_density(q_, t);
+        return log_linear(p_, t) - log_linear(q_, t);
+    }
+    static double log_linear(const Side& side, double t) {
+        double largest = -infinity;
+        for (std::size_t i = 0; i < side.shift.size(); ++i)
+            largest = std::max(largest, side.log_weight[i] + side.shift[i] * (t - 0.5 * side.shift[i]));
+        double sum = 0;
+        for (std::size_t i = 0; i < side.shift.size(); ++i)
+            sum += std::exp(side.log_weight[i] + side.shift[i] * (t - 0.5 * side.shift[i]) - largest);
+        return largest + std::log(sum);
+    }
+
+    // The loss increases with t: bracket, then the Illinois variant of regula falsi.
+    double invert(double x) const {
+        double a = low_, b = high_;
+        if (noise_ == Noise::gaussian) {
+            double step = 1 + (b - a);
+            while (loss(a) > x && step < 1e18) a -= step, step *= 2;
+            step = 1 + (b - a);
+            while (loss(b) < x && step < 1e18) b += step, step *= 2;
+        }
+        double fa = loss(a) - x, fb = loss(b) - x;
+        double t = a;
+        for (int i = 0; i < 200 && b - a > 2 * u * (std::abs(a) + std::abs(b)); ++i) {
+            // Every third step bisects, so that the bracket cannot stall.
+            t = (i % 3 == 2 || fb == fa) ? 0.5 * (a + b) : b - fb * (b - a) / (fb - fa);
+            if (!(t > a && t < b)) t = 0.5 * (a + b);
+            const double f = loss(t) - x;
+            if (std::abs(f) <= 2 * u * (1 + std::abs(x))) return t;
+            if (f < 0) {
+                a = t;
+                fa = f;
+                fb *= 0.5;
+            } else {
+                b = t;
+                fb = f;
+                fa *= 0.5;
+            }
+        }
+        return 0.5 * (a + b);
+    }
+
+    // ln Pr[side*(T - shift) > side*t] split into a mantissa and an exponent.
+    void tail(double z, double& mantissa, double& exponent) const {
+        if (noise_ == Noise::gaussian) {
+            exponent = z >= 0 ? -0.5 * z * z : 0;
+            mantissa = z >= 0 ? scaled_normal_tail(z) : 1 - std::exp(-0.5 * z * z) * scaled_normal_tail(-z);
+        } else {
+            exponent = z >= 0 ? -z : 0;
+            mantissa = z >= 0 ? 0.5 : 1 - 0.5 * std::exp(z);
+        }
+    }
+    // Sum of a side's tails times e^offset; the largest exponent is taken out.
+    double side_tail(const Side& side, double t, int direction, double offset, double& exponent) const {
+        std::vector<double> mantissas(side.shift.size()), exponents(side.shift.size());
+        double largest = -infinity;
+        for (std::size_t i = 0; i < side.shift.size(); ++i) {
+            tail(direction * (t - side.shift[i]), mantissas[i], exponents[i]);
+            exponents[i] += side.log_weight[i] + offset;
+            largest = std::max(largest, exponents[i]);
+        }
+        double sum = 0;
+        for (std::size_t i = 0; i < mantissas.size(); ++i) sum += mantissas[i] * std::exp(exponents[i] - largest);
+        exponent = largest;
+        return sum;
+    }
+
+    Tangent tangent(double x, int direction) const {
+        const double t = invert(x);
+        double p_exponent, q_exponent;
+        double p = side_tail(p_, t, direction, 0, p_exponent);
+        double q = side_tail(q_, t, direction, x, q_exponent);
+        const double exponent = std::max(p_exponent, q_exponent);
+        p *= std::exp(p_exponent - exponent);
+        q *= std::exp(q_exponent - exponent);
+        const double reach = std::max(std::abs(t - high_), std::abs(t - low_));
+        const double relative =
+            u * (64 + 4 * reach * reach + 4 * std::abs(x) + 4 * static_cast<double>(p_.shift.size()));
+        const double value = direction > 0 ? p - q : q - p;
+        const double misplaced = 2 * std::abs(loss(t) - x) + 8 * u * (1 + std::abs(x));
+        return {value, q, exponent, relative * std::max(p, q) + std::min(1.0, misplaced) * q};
+    }
+
+    Noise noise_;
+    Side p_, q_;
+    double low_ = 0, high_ = 0, min_ = -infinity, max_ = infinity;
+};
+
+}  // namespace
+
+PairPtr gaussian(double mu) {
+    require(std::isfinite(mu) && mu > 0, "gaussian: mu must be finite and positive");
+    return std::make_shared<GaussianPair>(mu);
+}
+
+PairPtr laplace(double epsilon) {
+    require(std::isfinite(epsilon) && epsilon > 0, "laplace: epsilon must be finite and positive");
+    return std::make_shared<LaplacePair>(epsilon);
+}
+
+PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<double> q, double p_infinity,
+                 double spacing) {
+    require(losses.size() == p.size() && p.size() == q.size(), "discrete: losses, p and q must have equal lengths");
+    require(p_infinity >= 0 && p_infinity <= 1, "discrete: p_infinity must lie in [0, 1]");
+    require(std::isfinite(spacing) && spacing >= 0, "discrete: spacing must be finite and not negative");
+    CompensatedSum p_total, q_total;
+    p_total.add(p_infinity);
+    for (std::size_t i = 0; i < losses.size(); ++i) {
+        require(std::isfinite(losses[i]) && (i == 0 || losses[i] > losses[i - 1]),
+                "discrete: losses must be finite and strictly increasing");
+        require(p[i] >= 0 && q[i] >= 0 && std::isfinite(p[i]) && std::isfinite(q[i]),
+                "discrete: masses must be finite and not negative");
+        p_total.add(p[i]);
+        q_total.add(q[i]);
+    }
+    require(std::abs(p_total.value() - 1) < 1e-9, "discrete: the P-masses must sum to 1");
+    require(q_total.value() < 1 + 1e-9, "discrete: the Q-masses must sum to at most 1");
+    return std::make_shared<DiscretePair>(std::move(losses), p, q, p_infinity, spacing);
+}
+
+PairPtr sampled(PairPtr base, double sampling_probability, Sampling mode) {
+    require(base != nullptr, "sampled: a base pair is needed");
+    require(sampling_probability > 0 && sampling_probability <= 1,
+            "sampled: sampling_probability must lie in (0, 1]");
+    if (sampling_probability == 1) return base;
+    return std::make_shared<SampledPair>(std::move(base), sampling_probability, mode);
+}
+
+PairPtr mixture(std::vector<PairPtr> pairs, std::vector<double> weights) {
+    require(pairs.size() == weights.size() && !pairs.empty(), "mixture: one weight for each pair is needed");
+    double total = 0;
+    for (std::size_t i = 0; i < weights.size(); ++i) {
+        require(pairs[i] != nullptr, "mixture: a pair is missing");
+        require(weights[i] >= 0, "mixture: weights must not be negative");
+        total += weights[i];
+    }
+    require(total <= 1 + 1e-9, "mixture: weights must sum to at most 1");
+    return std::make_shared<MixturePair>(std::move(pairs), std::move(weights));
+}
+
+PairPtr location_mixture(Noise noise, double scale, std::vector<double> p_shifts, std::vector<double> p_weights,
+                         std::vector<double> q_shifts, std::vector<double> q_weights) {
+    require(std::isfinite(scale) && scale > 0, "location_mixture: scale must be finite and positive");
+    const auto check = [](const std::vector<double>& shifts, const std::vector<double>& weights, double sign) {
+        require(!shifts.empty() && shifts.size() == weights.size(),
+                "location_mixture: one weight for each shift is needed");
+        double total = 0;
+        for (std::size_t i = 0; i < shifts.size(); ++i) {
+            require(std::isfinite(shifts[i]) && sign * shifts[i] >= 0,
+                    "location_mixture: P-shifts must be >= 0 and Q-shifts <= 0");
+            require(weights[i] >= 0, "location_mixture: weights must not be negative");
+            total += weights[i];
+        }
+        require(std::abs(total - 1) < 1e-9, "location_mixture: weights must sum to 1");
+    };
+    check(p_shifts, p_weights, +1);
+    check(q_shifts, q_weights, -1);
+    return std::make_shared<LocationMixturePair>(noise, scale, std::move(p_shifts), std::move(p_weights),
+                                                 std::move(q_shifts), std::move(q_weights));
+}
+
+}  // namespace hockeystick

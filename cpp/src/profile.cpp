@@ -1,0 +1,464 @@
+#include "hockeystick/profile.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <deque>
+#include <functional>
+#include <limits>
+#include <map>
+#include <mutex>
+#include <stdexcept>
+
+#include "hockeystick/cumulants.hpp"
+#include "hockeystick/discretise.hpp"
+#include "hockeystick/fft.hpp"
+#include "hockeystick/special.hpp"
+
+namespace hockeystick {
+namespace {
+
+constexpr double u = unit_roundoff;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Bytes that composition needs for each point of the transform, both bounds together.
+constexpr std::size_t bytes_per_point = 128;
+constexpr std::size_t largest_transform = std::size_t{1} << 22;
+
+// One value of delta and what it is made of.
+struct Delta {
+    double value = 0, truncation = 0, wrap_around = 0, round_off = 0;
+};
+
+// A composed lattice with suffix sums, so that delta at any eps takes constant time.
+class Table {
+public:
+    explicit Table(Composed composed) : c_(std::move(composed)) {
+        // With r = e^{-tilt step} and s = e^{-step}, at point j:
+        //   mass_[j]    = sum_{i>=j} m_i r^{i-j},
+        //   benefit_[j] = sum_{i>=j} m_i r^{i-j} (1 - s^{i-j}); every term is positive.
+        const std::size_t n = c_.mass.size();
+        benefit_.assign(n, 0.0);
+        const double r = std::exp(-c_.tilt * c_.step), s = std::exp(-c_.step), one_minus_s = -std::expm1(-c_.step);
+        for (std::size_t j = n - 1; j-- > 0;) {
+            benefit_[j] = r * (s * benefit_[j + 1] + one_minus_s * c_.mass[j + 1]);
+            c_.mass[j] += r * c_.mass[j + 1];
+        }
+        // Weights of the error terms at eps, relative to e^{log_scale - tilt eps}.
+        const double one_minus_r = -std::expm1(-c_.tilt * c_.step);
+        const double one_minus_rs = -std::expm1(-(c_.tilt + 1) * c_.step);
+        round_off_weight_ = std::min(one_minus_s / (one_minus_r * one_minus_rs), static_cast<double>(n));
+        // sup over d of e^{-tilt d} (1 - e^{-d})
+        outside_weight_ = std::exp(-c_.tilt * std::log1p(1 / c_.tilt)) / (1 + c_.tilt);
+    }
+
+    Delta at(double epsilon) const {
+        const bool upper = c_.bound == Bound::upper;
+        Delta out;
+        const double unit = std::exp(std::min(c_.log_scale - c_.tilt * epsilon, 700.0));
+        double outside = c_.outside_right;
+        // Mass left of the window counts only where eps lies there; but it may be folded anywhere.
+        if (!upper || epsilon < static_cast<double>(c_.first) * c_.step) outside += c_.outside_left;
+        out.wrap_around = unit * outside * outside_weight_;
+        out.round_off = unit * c_.round_off * round_off_weight_;
+        out.truncation = upper ? unit * c_.beyond : 0.0;
+        const double errors = out.wrap_around + out.round_off + out.truncation;
+        const double value = visible(epsilon);
+        out.value = upper ? (value + errors) * (1 + c_.relative_error) + c_.infinity_mass
+                          : value * (1 - c_.relative_error) - errors * (1 + c_.relative_error) + c_.infinity_mass;
+        // Whatever the lattice says, max(0, 1 - e^eps) <= delta <= 1.
+        out.value = std::clamp(out.value, std::max(0.0, -std::expm1(epsilon)), 1.0);
+        return out;
+    }
+
+    double end() const {
+        return (static_cast<double>(c_.first) + static_cast<double>(c_.mass.size())) * c_.step;
+    }
+    std::size_t size() const { return c_.mass.size(); }
+
+private:
+    double visible(double epsilon) const {
+        const auto n = static_cast<double>(c_.mass.size()), first = static_cast<double>(c_.first);
+        double j = std::max(std::ceil(epsilon / c_.step) - first, 0.0);
+        if (!(j < n)) return 0;
+        // Rounding of the quotient must not skip a point, nor take one too many.
+        while (j > 0 && (first + j - 1) * c_.step >= epsilon) j -= 1;
+        while (j < n && (first + j) * c_.step < epsilon) j += 1;
+        if (!(j < n)) return 0;
+        const auto i = static_cast<std::size_t>(j);
+        const double x = (first + j) * c_.step;
+        const double sum = std::exp(epsilon - x) * benefit_[i] - std::expm1(epsilon - x) * c_.mass[i];
+        return sum > 0 ? std::exp(std::min(std::log(sum) + c_.log_scale - c_.tilt * x, 700.0)) : 0.0;
+    }
+
+    Composed c_;
+    std::vector<double> benefit_;
+    double round_off_weight_ = 0, outside_weight_ = 0;
+};
+
+// The smallest eps >= 0 at which the decreasing upper bound is at most delta, rounded up. `start`
+// is where the search begins to look for an end.
+double upper_epsilon(const std::function<double(double)>& upper, double delta, double start) {
+    if (upper(0) <= delta) return 0;
+    double low = 0, high = std::max(start, 1e-300);
+    while (!(upper(high) <= delta)) {
+        if (high > 1e300) return infinity;
+        low = high;
+        high *= 2;
+    }
+    for (double middle = 0.5 * (low + high); middle > low && middle < high && high - low > 1e-14 * high;
+         middle = 0.5 * (low + high))
+        (upper(middle) <= delta ? high : low) = middle;
+    return high;
+}
+
+// An eps at which the lower bound exceeds delta, the largest that a search downwards from `above`
+// finds. Far below the window the bound is void, so it need not be monotone.
+double lower_epsilon(const std::function<double(double)>& lower, double delta, double above) {
+    double high = above, low = above;
+    for (double distance = 1e-13 * above;; distance *= 4) {
+        low = above - distance;
+        if (!(low > 0)) return 0;
+        if (lower(low) > delta) break;
+        high = low;
+    }
+    for (double middle = 0.5 * (low + high); middle > low && middle < high && high - low > 1e-14 * high;
+         middle = 0.5 * (low + high))
+        (lower(middle) > delta ? low : high) = middle;
+    return low;
+}
+
+// Rounds to few bits, so that every lattice point index * step is exact.
+double round_step(double step) {
+    int exponent;
+    const double mantissa = std::frexp(step, &exponent);
+    return std::ldexp(std::floor(mantissa * 65536) / 65536, exponent);
+}
+
+}  // namespace
+
+class Profile::Direction {
+public:
+    Direction(Composition composition, std::size_t memory_limit)
+        : composition_(std::move(composition)),
+          size_limit_(std::clamp(memory_limit / bytes_per_point, std::size_t{1024}, largest_transform)) {
+        for (const auto& [pair, count] : composition_) {
+            const double k = static_cast<double>(count);
+            total_ += count;
+            max_loss_ += k * pair->max_loss();
+            log_finite_ += k * std::log1p(-pair->infinity_mass());
+        }
+        // Sums of rounded losses must not fall short.
+        max_loss_ += std::abs(max_loss_) * 16 * u;
+    }
+
+    Answer epsilon_bounds(double delta, double accuracy) const {
+        const double infinity_mass = -std::expm1(log_finite_);
+        if (delta >= 1) return exact(0);
+        if (delta < infinity_mass * (1 - 1e-12)) return exact(infinity);
+        if (delta == 0) return exact(std::max(0.0, max_loss_));
+        if (total_ == 1) return single_epsilon(delta);
+        const double log_target = std::log(std::max(delta - infinity_mass, delta * 1e-12));
+        const std::lock_guard lock(mutex_);
+        const auto [steps, saddle] = deep_saddle([&](const Steps& sketched) {
+            const Saddle at_delta = saddle_for_delta(sketched, log_target);
+            return at_delta.epsilon > 0 ? at_delta : saddle_for_epsilon(sketched, 0);
+        });
+        const double tolerance = accuracy * (saddle.epsilon > 0
+                                           ? saddle.epsilon
+                                           : std::sqrt(cumulants(*steps, saddle.tilt).second));
+        return refine(*steps, saddle, tolerance, accuracy, [&](const Tables& tables, Answer& answer) {
+            const double found =
+                upper_epsilon([&](double e) { return tables.upper.at(e).value; }, delta, tables.upper.end());
+            answer.upper = std::min(found * (1 + 8 * u), infinity_mass > 0 ? found * 2 : std::max(0.0, max_loss_));
+            const double start = std::isfinite(answer.upper) ? answer.upper : tables.lower.end();
+            answer.lower = std::min(answer.upper, (1 - 8 * u) * lower_epsilon([&](double e) {
+                                                      return tables.lower.at(e).value; }, delta, start));
+            describe(tables, answer.upper, answer);
+        });
+    }
+
+    Answer delta_bounds(double epsilon, double accuracy) const {
+        const double infinity_mass = -std::expm1(log_finite_);
+        if (epsilon == infinity || epsilon > max_loss_) return exact(infinity_mass);
+        if (epsilon == -infinity) return exact(1);
+        if (total_ == 1) return single_delta(epsilon);
+        const std::lock_guard lock(mutex_);
+        const auto [steps, saddle] =
+            deep_saddle([&](const Steps& sketched) { return saddle_for_epsilon(sketched, epsilon); });
+        return refine(*steps, saddle, accuracy / saddle.tilt, accuracy, [&](const Tables& tables, Answer& answer) {
+            answer.upper = tables.upper.at(epsilon).value;
+            answer.lower = std::min(tables.lower.at(epsilon).value, answer.upper);
+            describe(tables, epsilon, answer);
+        });
+    }
+
+private:
+    using Steps = std::vector<SketchedStep>;
+
+    struct Tables {
+        const Steps* steps;
+        double tilt, step;
+        std::size_t size;
+        Table upper, lower;
+    };
+
+    static Answer exact(double value) {
+        Answer answer;
+        answer.lower = answer.upper = value;
+        answer.engine = "closed form";
+        return answer;
+    }
+
+    // One step: the profile itself, with its stated error.
+    Delta single(double epsilon, bool upper) const {
+        const Pair& pair = *composition_.front().first;
+        const Tangent t = pair.above(epsilon);
+        const double scale = std::exp(t.exponent);
+        const double error = (t.error + 4 * u * std::abs(t.value) * (1 + std::abs(t.exponent))) * scale;
+        Delta out;
+        out.round_off = error;
+        const double value = t.value * scale + pair.infinity_mass();
+        out.value = std::clamp(upper ? value + error + 5e-324 : value - error,
+                               std::max(0.0, -std::expm1(epsilon)), 1.0);
+        return out;
+    }
+    Answer single_delta(double epsilon) const {
+        Answer answer = exact(single(epsilon, false).value);
+        answer.upper = std::max(answer.lower, single(epsilon, true).value);
+        answer.round_off = single(epsilon, true).round_off;
+        return answer;
+    }
+    Answer single_epsilon(double delta) const {
+        Answer answer;
+        answer.engine = "closed form";
+        answer.upper = upper_epsilon([&](double e) { return single(e, true).value; }, delta, 1);
+        if (composition_.front().first->infinity_mass() == 0)
+            answer.upper = std::min(answer.upper, std::max(0.0, max_loss_));
+        answer.lower = std::isfinite(answer.upper)
+                           ? lower_epsilon([&](double e) { return single(e, false).value; }, delta, answer.upper)
+                           : 0.0;
+        answer.round_off = single(answer.upper, true).round_off;
+        return answer;
+    }
+
+    // Sketches down to masses of e^-depth. They are kept by depth, so that an answer does not depend
+    // on the queries before it.
+    const Steps& steps_for(int depth) const {
+        const double log_total = std::log(static_cast<double>(total_));
+        Steps& steps = sketches_[depth];
+        if (steps.empty())
+            for (const auto& [pair, count] : composition_)
+                steps.push_back({sketch(*pair, log_total + 60, depth), count});
+        return steps;
+    }
+
+    // The saddle, from sketches so deep that what they leave out does not matter at its tilt.
+    std::pair<const Steps*, Saddle> deep_saddle(const std::function<Saddle(const Steps&)>& find) const {
+        for (int depth = 64;; depth *= 2) {
+            const Steps& steps = steps_for(depth);
+            const Saddle saddle = find(steps);
+            bool deep = true;
+            for (const auto& step : steps) {
+                if (!step.sketch.truncated || step.sketch.empty()) continue;
+                const double last = step.sketch.log_mass.back() + saddle.tilt * step.sketch.loss.back() -
+                                    cumulants(step.sketch, saddle.tilt).value;
+                deep = deep && last + std::log(static_cast<double>(step.count)) < -50;
+            }
+            if (deep || depth >= 8192) return {&steps, saddle};
+        }
+    }
+
+    // Evaluates on finer lattices until upper and lower are as close as wanted, or memory forbids.
+    Answer refine(const Steps& steps, const Saddle& saddle, double tolerance, double accuracy,
+                  const std::function<void(const Tables&, Answer&)>& evaluate) const {
+        double shrink = 1;
+        Answer best;
+        bool have = false;
+        for (int attempt = 0; attempt < 4; ++attempt) {
+            const std::shared_ptr<const Tables> tables = tables_for(steps, saddle, tolerance, shrink);
+            Answer answer;
+            answer.engine = "fft";
+            evaluate(*tables, answer);
+            if (!have || answer.upper - answer.lower < best.upper - best.lower) best = answer;
+            have = true;
+            const double gap = best.upper - best.lower;
+            if (!(gap > accuracy * best.upper) || tables->size >= size_limit_ * 3 / 4) break;
+            const double ratio = std::isfinite(gap) ? std::sqrt(0.6 * accuracy * best.upper / gap) : 0.25;
+            shrink *= std::clamp(ratio, 0.125, 0.8);
+        }
+        return best;
+    }
+
+    void describe(const Tables& tables, double epsilon, Answer& answer) const {
+        answer.step = tables.step;
+        answer.size = tables.size;
+        if (!std::isfinite(epsilon)) return;
+        const Delta upper = tables.upper.at(epsilon), lower = tables.lower.at(epsilon);
+        answer.truncation = upper.truncation;
+        answer.wrap_around = upper.wrap_around + lower.wrap_around;
+        answer.round_off = upper.round_off + lower.round_off;
+        answer.discretisation = std::max(
+            0.0, upper.value - lower.value - answer.truncation - answer.wrap_around - answer.round_off);
+    }
+
+    // The lattice step at which discretisation widens eps by `tolerance`: a loss spread by variance v
+    // at tilt s moves eps by (1+s) v/2, and the two bounds differ by at most v = step^2/4 per step,
+    // less where the loss lies within a step of a lattice point.
+    double choose_step(const Steps& steps, double tilt, double tolerance, double span) const {
+        std::vector<std::vector<double>> weights;
+        for (const auto& step : steps) {
+            const double log_total = cumulants(step.sketch, tilt).value;
+            auto& w = weights.emplace_back();
+            for (std::size_t i = 0; i < step.sketch.loss.size(); ++i)
+                w.push_back(static_cast<double>(step.count) *
+                            std::exp(step.sketch.log_mass[i] + tilt * step.sketch.loss[i] - log_total));
+        }
+        const auto cost = [&](double step) {
+            double variance = 0;
+            for (std::size_t a = 0; a < steps.size(); ++a)
+                for (std::size_t i = 0; i < weights[a].size(); ++i) {
+                    const double x = std::abs(steps[a].sketch.loss[i]);
+                    variance += weights[a][i] * (x < step ? x * (step - x) : 0.25 * step * step);
+                }
+            return 0.5 * (1 + tilt) * variance;
+        };
+        double high = std::min(span / 24, 0.5 / (1 + tilt)), low = high * 1e-9;
+        if (cost(high) <= tolerance) return high;
+        while (high / low > 1.02) {
+            const double middle = std::sqrt(low * high);
+            (cost(middle) > tolerance ? high : low) = middle;
+        }
+        return low;
+    }
+
+    // A step of which every atom of the composition is a multiple, if there is one; otherwise the
+    // wanted step, reduced to divide the first such spacing.
+    double align_step(double step, double span) const {
+        double smallest = infinity, first = 0;
+        bool all = true;
+        for (const auto& [pair, count] : composition_) {
+            const double s = pair->spacing();
+            if (s > 0) {
+                smallest = std::min(smallest, s);
+                if (first == 0) first = s;
+            } else {
+                all = false;
+            }
+        }
+        if (all) {
+            for (const auto& [pair, count] : composition_) {
+                const double ratio = pair->spacing() / smallest;
+                if (std::abs(ratio - std::round(ratio)) > 1e-12 * ratio) all = false;
+            }
+            if (all && span / smallest < 0.9 * static_cast<double>(size_limit_)) return smallest;
+        }
+        if (first > 0 && span / first < static_cast<double>(size_limit_) && first / step < 1e9)
+            return first / std::max(1.0, std::ceil(first / step));
+        return round_step(step);
+    }
+
+    std::shared_ptr<const Tables> tables_for(const Steps& steps, const Saddle& saddle, double tolerance, double shrink) const {
+        // A coarse grid of tilts and steps lets neighbouring queries share their work, whatever their order.
+        const double tilt = std::exp2(std::round(8 * std::log2(saddle.tilt)) / 8);
+        const Cumulants k = cumulants(steps, tilt);
+        // How large delta is beside e^{K - tilt eps}, the unit of the error terms.
+        const double log_share = std::clamp(saddle.log_delta - (k.value - tilt * saddle.epsilon), -700.0, 0.0);
+        const double relative = std::clamp(tilt * tolerance, 1e-12, 1e-2);
+        const double log_mass = std::log(1e-3 * relative) + log_share - 2;
+        const TailPoint left = tail_point(steps, tilt, log_mass, -1);
+        const TailPoint right = tail_point(steps, tilt, log_mass, +1);
+        const double span = std::max(right.loss - left.loss, 1e-290);
+        double step = choose_step(steps, tilt, 0.6 * tolerance, span);
+        step = std::exp2(std::floor(8 * std::log2(step)) / 8) * shrink;
+        step = std::max(step, span / (0.9 * static_cast<double>(size_limit_)));
+        step = align_step(step, span);
+
+        for (const auto& cached : cache_)
+            if (cached->steps == &steps && cached->tilt == tilt && cached->step == step) return cached;
+        const auto first = static_cast<std::int64_t>(std::floor(left.loss / step)) - 1;
+        const auto last = static_cast<std::int64_t>(std::ceil(right.loss / step)) + 1;
+        const std::size_t size = good_size(std::max<std::size_t>(16, static_cast<std::size_t>(last - first + 1)));
+        const double tail = std::exp(std::max(log_mass - std::log(static_cast<double>(total_)), -600.0));
+        const auto build = [&](Bound bound) {
+            std::vector<LatticeStep> lattices;
+            for (std::size_t i = 0; i < composition_.size(); ++i)
+                lattices.push_back({discretise(*composition_[i].first,
+                                               choose_points(steps[i].sketch, step, tilt, tail), step, tilt, bound),
+                                    composition_[i].second});
+            return Table(compose(lattices, first, size, left.theta, right.theta));
+        };
+        auto tables = std::make_shared<const Tables>(Tables{&steps, tilt, step, size, build(Bound::upper), build(Bound::lower)});
+        cache_.push_back(tables);
+        std::size_t held = 0;
+        for (const auto& cached : cache_) held += cached->size;
+        while (cache_.size() > 1 && (cache_.size() > 16 || held > size_limit_ / 2)) {
+            held -= cache_.front()->size;
+            cache_.pop_front();
+        }
+        return tables;
+    }
+
+    Composition composition_;
+    std::size_t size_limit_;
+    std::uint64_t total_ = 0;
+    double max_loss_ = 0, log_finite_ = 0;
+    mutable std::mutex mutex_;  // guards the caches below
+    mutable std::map<int, Steps> sketches_;
+    mutable std::deque<std::shared_ptr<const Tables>> cache_;
+};
+
+namespace {
+
+// The worst direction. The others are first looked at coarsely: mostly that shows that they cannot be
+// the worst one.
+template <class Ask>
+Answer worst(std::size_t directions, double accuracy, Ask&& ask) {
+    constexpr double coarse = 0.05;
+    Answer best = ask(0, accuracy);
+    for (std::size_t i = 1; i < directions; ++i) {
+        Answer other = ask(i, std::max(coarse, accuracy));
+        if (other.upper > best.lower && accuracy < coarse) other = ask(i, accuracy);
+        other.direction = i;
+        if (other.upper > best.upper) {
+            other.lower = std::max(other.lower, best.lower);
+            best = other;
+        } else {
+            best.lower = std::max(best.lower, other.lower);
+        }
+    }
+    return best;
+}
+
+}  // namespace
+
+Profile::Profile(std::vector<Composition> directions, double accuracy, std::size_t memory_limit)
+    : accuracy_(accuracy) {
+    if (directions.empty()) throw std::invalid_argument("Profile: at least one direction is needed");
+    if (!(accuracy > 0 && accuracy < 1)) throw std::invalid_argument("Profile: accuracy must lie in (0, 1)");
+    for (auto& composition : directions) {
+        if (composition.empty()) throw std::invalid_argument("Profile: a direction without mechanisms");
+        for (const auto& [pair, count] : composition) {
+            if (pair == nullptr) throw std::invalid_argument("Profile: a pair is missing");
+            if (count == 0 || count > (std::uint64_t{1} << 53))
+                throw std::invalid_argument("Profile: counts must lie in [1, 2^53]");
+        }
+        directions_.push_back(std::make_unique<Direction>(std::move(composition), memory_limit));
+    }
+}
+Profile::~Profile() = default;
+Profile::Profile(Profile&&) noexcept = default;
+Profile& Profile::operator=(Profile&&) noexcept = default;
+
+Answer Profile::epsilon_bounds(double delta) const {
+    if (!(delta >= 0 && delta <= 1)) throw std::invalid_argument("epsilon_bounds: delta must lie in [0, 1]");
+    return worst(directions_.size(), accuracy_,
+                 [&](std::size_t i, double accuracy) { return directions_[i]->epsilon_bounds(delta, accuracy); });
+}
+
+Answer Profile::delta_bounds(double epsilon) const {
+    if (std::isnan(epsilon)) throw std::invalid_argument("delta_bounds: epsilon must be a number");
+    return worst(directions_.size(), accuracy_,
+                 [&](std::size_t i, double accuracy) { return directions_[i]->delta_bounds(epsilon, accuracy); });
+}
+
+}  // namespace hockeystick

@@ -1,0 +1,105 @@
+#include "hockeystick/parallel.hpp"
+
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "check.hpp"
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/wait.h>
+#include <unistd.h>
+#define HAS_FORK
+#endif
+
+namespace hs = hockeystick;
+
+namespace {
+
+constexpr std::size_t blocks = 1000;
+
+std::vector<double> work() {
+    std::vector<double> slots(blocks, 0.0);
+    hs::parallel_for(blocks, [&](std::size_t i) { slots[i] += std::sin(static_cast<double>(i)); });
+    return slots;
+}
+
+void same_result_for_any_number_of_threads() {
+    hs::set_threads(1);
+    const auto expected = work();
+    for (std::size_t i = 0; i < blocks; ++i) {
+        CHECK(expected[i] == std::sin(static_cast<double>(i)));  // each block ran exactly once
+    }
+    for (const int threads : {2, 3, 8, 0}) {
+        hs::set_threads(threads);
+        CHECK(work() == expected);
+    }
+    hs::parallel_for(0, [](std::size_t) { CHECK(false); });
+}
+
+void number_of_threads() {
+    hs::set_threads(3);
+    CHECK(hs::max_threads() == (hs::has_openmp() ? 3 : 1));
+    hs::set_threads(0);
+    CHECK(hs::max_threads() >= 1);
+    CHECK_THROWS(std::invalid_argument, hs::set_threads(-1));
+    CHECK_THROWS(std::invalid_argument, hs::set_threads(1025));
+}
+
+void lowest_failure_is_reported() {
+    for (const int threads : {1, 4}) {
+        hs::set_threads(threads);
+        for (int repeat = 0; repeat < 20; ++repeat) {
+            std::string message;
+            try {
+                hs::parallel_for(blocks, [](std::size_t i) {
+                    if (i % 100 == 37) throw std::runtime_error(std::to_string(i));
+                });
+            } catch (const std::runtime_error& error) {
+                message = error.what();
+            }
+            CHECK(message == "37");
+        }
+    }
+}
+
+void nested_loops() {
+    hs::set_threads(4);
+    std::vector<std::size_t> slots(8 * 8, 0);
+    hs::parallel_for(
+        8, [&](std::size_t i) { hs::parallel_for(8, [&](std::size_t j) { slots[8 * i + j] = i * j; }); });
+    bool all = true;
+    for (std::size_t i = 0; i < 64; ++i) all = all && slots[i] == (i / 8) * (i % 8);
+    CHECK(all);
+}
+
+// Data loaders fork after the parent has used threads; the child must neither hang nor differ.
+void forked_child() {
+#ifdef HAS_FORK
+    hs::set_threads(4);
+    const auto expected = work();
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);  // a hang ends as a signal, which the parent sees
+        hs::set_threads(4);
+        _exit(hs::max_threads() == 1 && work() == expected ? 0 : 1);
+    }
+    int status = -1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status));
+    CHECK(WEXITSTATUS(status) == 0);
+    CHECK(work() == expected);
+#endif
+}
+
+}  // namespace
+
+int main() {
+    same_result_for_any_number_of_threads();
+    number_of_threads();
+    lowest_failure_is_reported();
+    nested_loops();
+    forked_child();
+    return check::summary();
+}

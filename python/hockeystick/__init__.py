@@ -1,0 +1,78 @@
+"""Certified differential-privacy accounting.
+
+Describe what is released, then ask:
+
+>>> import hockeystick as hs
+>>> step = hs.PoissonSampled(hs.Gaussian(noise_multiplier=1.0), sampling_probability=0.01)
+>>> profile = hs.account(step * 1000)
+>>> lower, upper = profile.epsilon_bounds(delta=1e-5)
+>>> lower <= upper < 2.0
+True
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from . import _core
+from ._core import __version__, build_config, max_threads, set_threads
+from .accountant import Accountant
+from .adjacency import ADJACENCIES
+from .dp_sgd import DPSGD, dp_sgd
+from .mechanisms import (
+    ApproximateDP,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    Process,
+    PureDP,
+    RandomizedResponse,
+    WithoutReplacement,
+    WithReplacement,
+)
+from .pld import PrivacyProfile, account
+from .plots import plot_profile
+from .report import Answer, Bounds, Report
+from .storage import StorageError
+from .validation import ParameterError, ParameterTypeError
+
+
+def get_include() -> str:
+    """Directory of the C++ headers, for compiling against the core: ``-I$(python -c ...)``."""
+    return str(Path(__file__).parent / "include")
+
+
+__all__ = [
+    "ADJACENCIES",
+    "DPSGD",
+    "Accountant",
+    "Answer",
+    "ApproximateDP",
+    "Bounds",
+    "DiscreteGaussian",
+    "DiscreteLaplace",
+    "Gaussian",
+    "Laplace",
+    "ParameterError",
+    "ParameterTypeError",
+    "PoissonSampled",
+    "PrivacyProfile",
+    "Process",
+    "PureDP",
+    "RandomizedResponse",
+    "Report",
+    "StorageError",
+    "WithReplacement",
+    "WithoutReplacement",
+    "__version__",
+    "_core",
+    "account",
+    "build_config",
+    "dp_sgd",
+    "get_include",
+    "max_threads",
+    "plot_profile",
+    "set_threads",
+]

@@ -1,0 +1,126 @@
+"""A ledger for a running job: rates and noise may change on the way."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from . import adjacency as _adjacency
+from . import storage
+from .mechanisms import Composable, Process, composition
+from .pld import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, PrivacyProfile
+from .report import Bounds, Report
+from .serialise import from_dict, to_dict
+from .validation import ParameterError, ParameterTypeError, integer, real
+
+_KIND = "accountant"
+
+
+class Accountant:
+    """Collects steps as they happen and answers for all of them together.
+
+    Only `step` and `merge` change it; asking does not. ``adjacency``, ``accuracy`` and
+    ``memory_limit`` are those of `account`.
+
+    >>> from hockeystick import Gaussian, PoissonSampled, account
+    >>> accountant = Accountant()
+    >>> early = PoissonSampled(Gaussian(1.2), sampling_probability=0.01)
+    >>> late = PoissonSampled(Gaussian(0.9), sampling_probability=0.02)
+    >>> accountant.step(early, steps=100)
+    >>> accountant.step(late)
+    >>> accountant.process == early * 100 + late
+    True
+    >>> accountant.epsilon(delta=1e-5) == account(early * 100 + late).epsilon(delta=1e-5)
+    True
+    """
+
+    def __init__(
+        self,
+        adjacency: str = "add_or_remove",
+        accuracy: float = DEFAULT_ACCURACY,
+        memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    ) -> None:
+        self._adjacency = _adjacency.check(Process(), adjacency)
+        self._accuracy = real("accuracy", accuracy, 1e-9, 1.0)
+        self._memory_limit = integer("memory_limit", memory_limit, 2**20)
+        self._process = Process()
+        self._profile: PrivacyProfile | None = None
+
+    @property
+    def process(self) -> Process:
+        """Everything that happened so far."""
+        return self._process
+
+    @property
+    def adjacency(self) -> str:
+        """The adjacency the answers hold under."""
+        return self._adjacency
+
+    def __repr__(self) -> str:
+        return f"Accountant({self._process}, adjacency={self._adjacency!r})"
+
+    def step(self, mechanism: Composable, steps: int = 1) -> None:
+        """Record that ``mechanism`` (or a whole composition) was run ``steps`` times.
+
+        Raises before anything is recorded if the step cannot be accounted under this adjacency.
+        """
+        added = composition(mechanism, "mechanism") * steps
+        _adjacency.check(added, self._adjacency)
+        self._process = self._process + added
+        self._profile = None
+
+    def merge(self, other: Accountant) -> None:
+        """Record everything that ``other`` recorded, too: both ran on the same data."""
+        if not isinstance(other, Accountant):
+            raise ParameterTypeError(f"other = {other!r}: must be an Accountant, not {type(other).__name__}")
+        if other.adjacency != self._adjacency:
+            raise ParameterError(
+                f"other.adjacency = {other.adjacency!r}: must be {self._adjacency!r}; guarantees "
+                "under different adjacencies do not compose"
+            )
+        self.step(other.process)
+
+    def profile(self) -> PrivacyProfile:
+        """The privacy profile of everything so far; later steps do not change it."""
+        if self._profile is None:
+            self._profile = PrivacyProfile(self._process, self._adjacency, self._accuracy, self._memory_limit)
+        return self._profile
+
+    def epsilon(self, delta: float) -> float:
+        """Certified epsilon at ``delta`` so far; see `PrivacyProfile.epsilon`."""
+        return self.profile().epsilon(delta)
+
+    def epsilon_bounds(self, delta: float) -> Bounds:
+        """Bounds(lower, upper) on epsilon at ``delta`` so far."""
+        return self.profile().epsilon_bounds(delta)
+
+    def delta(self, epsilon: float) -> float:
+        """Certified delta at ``epsilon`` so far; see `PrivacyProfile.delta`."""
+        return self.profile().delta(epsilon)
+
+    def delta_bounds(self, epsilon: float) -> Bounds:
+        """Bounds(lower, upper) on delta at ``epsilon`` so far."""
+        return self.profile().delta_bounds(epsilon)
+
+    def report(self, delta: float | None = None, epsilon: float | None = None) -> Report:
+        """Everything known so far; see `PrivacyProfile.report`."""
+        return self.profile().report(delta, epsilon)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the ledger to one file, atomically; `load` resumes from it."""
+        header: dict[str, Any] = {
+            "process": to_dict(self._process),
+            "adjacency": self._adjacency,
+            "accuracy": self._accuracy,
+            "memory_limit": self._memory_limit,
+        }
+        storage.write(path, _KIND, header, {})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Accountant:
+        """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
+        header, _ = storage.read(path, _KIND)
+        with storage.refusing(path):
+            accountant = cls(header["adjacency"], header["accuracy"], header["memory_limit"])
+            accountant.step(from_dict(header["process"]))
+        return accountant

@@ -1,0 +1,177 @@
+"""The command ``hockeystick``: epsilon, delta or a whole profile of a DP-SGD run."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, NoReturn
+
+from . import _core
+from .adjacency import ADJACENCIES
+from .dp_sgd import dp_sgd
+from .mechanisms import Composable, Gaussian, PoissonSampled, Step
+from .pld import DEFAULT_ACCURACY, PrivacyProfile, account
+from .plots import plot_profile
+from .report import Report, round_down, round_up
+from .validation import ParameterError, ParameterTypeError
+
+_TABLE_DELTAS = tuple(10.0**-exponent for exponent in range(1, 13))
+
+
+class _Parser(argparse.ArgumentParser):
+    """Reports a mistake in one line, like every other error."""
+
+    def error(self, message: str) -> NoReturn:
+        raise ParameterError(message)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog="hockeystick",
+        description="Certified differential privacy of a DP-SGD run or of repeated Gaussian noise.",
+    )
+    parser.add_argument("--version", action="version", version=f"%(prog)s {_core.__version__}")
+    commands = parser.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    epsilon = commands.add_parser("epsilon", help="epsilon at a given delta")
+    epsilon.add_argument("--delta", type=float, required=True)
+    delta = commands.add_parser("delta", help="delta at a given epsilon")
+    delta.add_argument("--epsilon", type=float, required=True)
+    profile = commands.add_parser("profile", help="table of epsilon over delta, JSON or a plot")
+    profile.add_argument("--plot", metavar="FILE", help="write a picture, e.g. out.png")
+    for command in (epsilon, delta, profile):
+        run = command.add_argument_group("the run")
+        run.add_argument(
+            "--noise-multiplier",
+            type=float,
+            required=True,
+            help="standard deviation / clipping norm, on the sum of the gradients",
+        )
+        run.add_argument("--sampling-probability", type=float, help="of each record, per step")
+        run.add_argument("--dataset-size", type=int)
+        run.add_argument("--batch-size", type=int, help="expected, per worker and forward pass")
+        run.add_argument("--gradient-accumulation", type=int, help="passes per noisy update")
+        run.add_argument("--world-size", type=int, help="number of workers")
+        run.add_argument("--drop-last", action="store_true", help="epochs end at the last full batch")
+        run.add_argument("--sampler", help='"poisson" (default); others are refused')
+        run.add_argument("--steps", type=int, help="noisy updates")
+        run.add_argument("--epochs", type=float)
+        answer = command.add_argument_group("the answer")
+        answer.add_argument("--adjacency", default="add_or_remove", help=", ".join(ADJACENCIES))
+        answer.add_argument("--accuracy", type=float, default=DEFAULT_ACCURACY)
+        answer.add_argument("--json", action="store_true", help="print JSON")
+    return parser
+
+
+def _description(options: argparse.Namespace) -> Composable:
+    """The run the options describe, however they describe it."""
+    from_data: dict[str, Any] = {
+        name: value
+        for name in ("dataset_size", "batch_size", "gradient_accumulation", "world_size", "sampler")
+        if (value := getattr(options, name)) is not None
+    }
+    if options.drop_last:
+        from_data["drop_last"] = True
+    if from_data:
+        if options.sampling_probability is not None:
+            raise ParameterError(
+                "--sampling-probability: give it or --dataset-size with --batch-size, not both"
+            )
+        missing = [name for name in ("dataset_size", "batch_size") if name not in from_data]
+        if missing:
+            raise ParameterError(f"--{missing[0].replace('_', '-')}: needed with these options")
+        return dp_sgd(options.noise_multiplier, epochs=options.epochs, steps=options.steps, **from_data)
+    if options.epochs is not None:
+        raise ParameterError("--epochs: needs --dataset-size and --batch-size; or give --steps")
+    if options.steps is None:
+        raise ParameterError("--steps: how many steps? (or --epochs with --dataset-size)")
+    step: Step = Gaussian(options.noise_multiplier)
+    if options.sampling_probability is not None:
+        step = PoissonSampled(Gaussian(options.noise_multiplier), options.sampling_probability)
+    steps: int = options.steps
+    return step * steps
+
+
+def _with_progress(items: Sequence[float], label: str) -> Iterator[float]:
+    """Show a bar on a terminal once the work has taken more than a second."""
+    start, shown = time.monotonic(), False
+    for done, item in enumerate(items):
+        if sys.stderr.isatty() and time.monotonic() - start > 1.0:
+            shown = True
+            filled = 30 * done // len(items)
+            bar = "#" * filled + "." * (30 - filled)
+            print(f"\r{label} [{bar}] {done}/{len(items)}", end="", file=sys.stderr, flush=True)
+        yield item
+    if shown:
+        print("\r" + " " * (len(label) + 50) + "\r", end="", file=sys.stderr)
+
+
+def _print_report(report: Report, as_json: bool) -> None:
+    if as_json:
+        print(report.to_json())
+        return
+    print(report.details)
+    if report.epsilon is not None:
+        print(f"epsilon <= {round_up(report.epsilon.upper, 8)} at delta = {report.at_delta!r}")
+        print(f"epsilon >= {round_down(report.epsilon.lower, 8)} (lower bound, shows the tightness)")
+    if report.delta is not None:
+        print(f"delta <= {round_up(report.delta.upper, 8)} at epsilon = {report.at_epsilon!r}")
+        print(f"delta >= {round_down(report.delta.lower, 8)} (lower bound, shows the tightness)")
+    print(f"adjacency: {report.adjacency} ({report.unit})")
+
+
+def _print_profile(profile: PrivacyProfile, options: argparse.Namespace) -> None:
+    rows = []
+    for delta in _with_progress(_TABLE_DELTAS, "epsilon"):
+        lower, upper = profile.epsilon_bounds(delta)
+        rows.append({"delta": delta, "epsilon_lower": lower, "epsilon_upper": upper})
+    lower, upper = profile.advantage_bounds()
+    if options.json:
+        table: dict[str, Any] = {
+            "description": str(profile.description),
+            "adjacency": profile.adjacency,
+            "accuracy": profile.accuracy,
+            "advantage": {"lower": lower, "upper": upper},
+            # JSON has no infinity.
+            "profile": [
+                {key: value if value < float("inf") else "inf" for key, value in row.items()} for row in rows
+            ],
+        }
+        print(json.dumps(table, indent=2, allow_nan=False))
+    else:
+        print(profile.description)
+        print(f"adjacency: {profile.adjacency}")
+        print(f"{'delta':>8}  {'epsilon <=':>14}  {'epsilon >=':>14}")
+        for row in rows:
+            print(
+                f"{row['delta']:>8.0e}  {round_up(row['epsilon_upper'], 8):>14}  {round_down(row['epsilon_lower'], 8):>14}"
+            )
+        print(f"membership advantage <= {round_up(upper, 8)}")
+    if options.plot:
+        plot_profile(profile, options.plot)
+        print(f"wrote {options.plot}", file=sys.stderr)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line; return 0, or 2 after printing a one-line error to stderr."""
+    try:
+        options = _parser().parse_args(argv)
+        profile = account(_description(options), options.adjacency, options.accuracy)
+        if options.command == "epsilon":
+            _print_report(profile.report(delta=options.delta), options.json)
+        elif options.command == "delta":
+            _print_report(profile.report(epsilon=options.epsilon), options.json)
+        else:
+            _print_profile(profile, options)
+    except (ParameterError, ParameterTypeError, ImportError, OSError) as error:
+        print(f"hockeystick: error: {error}", file=sys.stderr)
+        return 2
+    except SystemExit as stop:  # --help and --version
+        return stop.code if isinstance(stop.code, int) else 0
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,130 @@
+"""DP-SGD as people configure it: dataset size, batch size and epochs in, q and T out."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from .mechanisms import Composable, Gaussian, PoissonSampled, Process, _set
+from .validation import ParameterError, ParameterTypeError, boolean, choice, integer, real
+
+
+@dataclass(frozen=True)
+class DPSGD(Composable):
+    """What a DP-SGD run does, with the sampling probability and step count derived from it.
+
+    Made by `dp_sgd`; usable wherever a composition is. ``sampling_probability`` = batch_size *
+    gradient_accumulation * world_size / dataset_size and ``steps`` are what the training loop must
+    really use: a Poisson sampler with that probability, for that many noisy updates.
+    """
+
+    noise_multiplier: float
+    dataset_size: int
+    batch_size: int
+    epochs: float | None = None
+    requested_steps: int | None = None
+    gradient_accumulation: int = 1
+    world_size: int = 1
+    drop_last: bool = False
+    sampler: str = "poisson"
+    sampling_probability: float = field(init=False)
+    steps: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        noise_multiplier = real("noise_multiplier", self.noise_multiplier, 0.0)
+        dataset_size = integer("dataset_size", self.dataset_size, 1)
+        batch_size = integer("batch_size", self.batch_size, 1)
+        accumulation = integer("gradient_accumulation", self.gradient_accumulation, 1)
+        world_size = integer("world_size", self.world_size, 1)
+        drop_last = boolean("drop_last", self.drop_last)
+        if self.sampler == "shuffle":
+            raise ParameterError(
+                "sampler = 'shuffle': must be 'poisson'; batches cut from a shuffled dataset are "
+                "not Poisson samples, and this accounting would under-report epsilon: draw each "
+                "batch with a Poisson sampler, or account for the run without sampling"
+            )
+        choice("sampler", self.sampler, ("poisson",))
+        logical_batch = batch_size * accumulation * world_size
+        if logical_batch > dataset_size:
+            raise ParameterError(
+                f"batch_size * gradient_accumulation * world_size = {logical_batch}: must be at "
+                f"most dataset_size = {dataset_size}"
+            )
+        if (self.epochs is None) == (self.requested_steps is None):
+            raise ParameterTypeError("epochs, steps: exactly one of the two must be given")
+        if self.epochs is not None:
+            epochs = real("epochs", self.epochs, 0.0)
+            whole, rest = divmod(dataset_size, logical_batch)
+            per_epoch = whole + (rest > 0 and not drop_last)
+            steps = integer("steps", math.ceil(epochs * per_epoch))
+            _set(self, epochs=epochs)
+        else:
+            steps = integer("steps", self.requested_steps)
+            _set(self, requested_steps=steps)
+        _set(
+            self,
+            noise_multiplier=noise_multiplier,
+            dataset_size=dataset_size,
+            batch_size=batch_size,
+            gradient_accumulation=accumulation,
+            world_size=world_size,
+            drop_last=drop_last,
+            sampling_probability=logical_batch / dataset_size,
+            steps=steps,
+        )
+
+    def as_process(self) -> Process:
+        """Return the composition of ``steps`` Poisson-sampled Gaussian mechanisms."""
+        step = PoissonSampled(Gaussian(self.noise_multiplier), self.sampling_probability)
+        return Process([(step, self.steps)])
+
+    def __str__(self) -> str:
+        logical = self.batch_size * self.gradient_accumulation * self.world_size
+        given = f"{self.epochs:g} epochs" if self.epochs is not None else f"{self.steps} steps"
+        return (
+            f"DP-SGD: noise multiplier {self.noise_multiplier:g}, Poisson sampling, "
+            f"{self.dataset_size} records, {given}; derived: expected batch size {logical} "
+            f"(= {self.batch_size} per worker and pass x {self.gradient_accumulation} accumulated "
+            f"x {self.world_size} workers), sampling probability {self.sampling_probability:.9g}, "
+            f"{self.steps} noisy updates"
+        )
+
+
+def dp_sgd(
+    noise_multiplier: float,
+    dataset_size: int,
+    batch_size: int,
+    epochs: float | None = None,
+    steps: int | None = None,
+    *,
+    gradient_accumulation: int = 1,
+    world_size: int = 1,
+    drop_last: bool = False,
+    sampler: str = "poisson",
+) -> DPSGD:
+    """Describe a DP-SGD run and derive its sampling probability and number of noisy updates.
+
+    ``batch_size`` is the expected number of examples per worker and forward pass; one noisy update
+    sees B = batch_size * gradient_accumulation * world_size of them, so q = B / dataset_size.
+    Give either ``steps`` (noisy updates) or ``epochs``: an epoch is ceil(dataset_size / B) updates,
+    floor with ``drop_last``; a fractional number of epochs rounds the updates up.
+    ``noise_multiplier`` is sigma / clipping norm, on the *sum* of the clipped gradients over all
+    workers and accumulated passes. ``sampler="shuffle"`` is refused.
+
+    >>> run = dp_sgd(noise_multiplier=1.0, dataset_size=60_000, batch_size=256, epochs=60)
+    >>> run.sampling_probability, run.steps
+    (0.004266666666666667, 14100)
+    >>> dp_sgd(1.0, 60_000, 256, epochs=60, drop_last=True).steps
+    14040
+    """
+    return DPSGD(
+        noise_multiplier=noise_multiplier,
+        dataset_size=dataset_size,
+        batch_size=batch_size,
+        epochs=epochs,
+        requested_steps=steps,
+        gradient_accumulation=gradient_accumulation,
+        world_size=world_size,
+        drop_last=drop_last,
+        sampler=sampler,
+    )

@@ -1,0 +1,338 @@
+"""Descriptions of mechanisms, sampling schemes and their composition.
+
+Everything here is frozen, hashable and cheap: a description states *what* is released, `account`
+computes what it costs. Descriptions compose with ``*`` and ``+``; equal steps merge.
+
+>>> step = PoissonSampled(Gaussian(noise_multiplier=1.0), sampling_probability=0.01)
+>>> step * 600 + Laplace(scale=20.0) + 400 * step == step * 1000 + Laplace(scale=20.0)
+True
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from .validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, real
+
+
+class Composable:
+    """Anything that can be composed: ``a * steps``, ``steps * a``, ``a + b`` and ``sum([a, b])``.
+
+    Adaptive composition is covered: each step may be chosen after seeing the earlier outputs, as
+    long as its description was fixed beforehand.
+    """
+
+    # Makes numpy integers defer to __rmul__ instead of building an object array.
+    __array_ufunc__ = None
+
+    def as_process(self) -> Process:
+        """Return the composition this object stands for."""
+        raise NotImplementedError
+
+    def __mul__(self, steps: Any) -> Process:
+        count = integer("steps", steps)
+        return Process([(step, k * count) for step, k in self.as_process()])
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Any) -> Process:
+        if isinstance(other, int) and not isinstance(other, bool) and other == 0:
+            return self.as_process()  # the start value of sum()
+        if not isinstance(other, Composable):
+            return NotImplemented
+        return Process([*self.as_process(), *other.as_process()])
+
+    __radd__ = __add__
+
+
+class Step(Composable):
+    """One release: a mechanism, or a mechanism run on a sampled batch."""
+
+    def as_process(self) -> Process:
+        """Return the composition that consists of this single step."""
+        return Process([(self, 1)])
+
+
+class Mechanism(Step):
+    """One release computed from all records; sampling schemes wrap around it."""
+
+
+def _set(instance: object, **values: object) -> None:
+    """Store checked values in a frozen dataclass."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
+@dataclass(frozen=True)
+class Gaussian(Mechanism):
+    """Gaussian noise on a vector-valued sum.
+
+    Output f(D) + N(0, (noise_multiplier * Delta)^2 I), where Delta is the L2 sensitivity of the
+    *sum* when one record is added or removed (for DP-SGD the clipping norm, before any averaging).
+    ``noise_multiplier`` >= 0; 0 means no noise, and an infinite epsilon.
+
+    >>> Gaussian(noise_multiplier=1.1)
+    Gaussian(noise_multiplier=1.1)
+    """
+
+    noise_multiplier: float
+
+    def __post_init__(self) -> None:
+        _set(self, noise_multiplier=real("noise_multiplier", self.noise_multiplier, 0.0))
+
+
+@dataclass(frozen=True)
+class Laplace(Mechanism):
+    """Laplace noise on a real-valued query.
+
+    Density exp(-|x|/scale) / (2 scale), ``scale`` > 0 in units of the query's sensitivity when one
+    record is added or removed; (1/scale)-DP under add/remove. For a vector query with bounded L1
+    sensitivity use PureDP(1/scale).
+    """
+
+    scale: float
+
+    def __post_init__(self) -> None:
+        _set(self, scale=real("scale", self.scale, 0.0, open_low=True))
+
+
+@dataclass(frozen=True)
+class DiscreteLaplace(Mechanism):
+    """Discrete Laplace (two-sided geometric) noise on an integer query.
+
+    Pr[t] proportional to exp(-|t|/scale), t integer; ``scale`` > 0 in units of the query, whose
+    change when one record is added or removed is at most the integer ``sensitivity`` >= 1.
+    """
+
+    scale: float
+    sensitivity: int = 1
+
+    def __post_init__(self) -> None:
+        _set(
+            self,
+            scale=real("scale", self.scale, 0.0, open_low=True),
+            sensitivity=integer("sensitivity", self.sensitivity, 1),
+        )
+
+
+@dataclass(frozen=True)
+class DiscreteGaussian(Mechanism):
+    """Discrete Gaussian noise on an integer query (Canonne, Kamath, Steinke 2020).
+
+    Pr[t] proportional to exp(-t^2 / (2 sigma^2)), t integer; ``sigma`` > 0 in units of the query,
+    whose change when one record is added or removed is at most the integer ``sensitivity`` >= 1.
+    """
+
+    sigma: float
+    sensitivity: int = 1
+
+    def __post_init__(self) -> None:
+        _set(
+            self,
+            sigma=real("sigma", self.sigma, 0.0, open_low=True),
+            sensitivity=integer("sensitivity", self.sensitivity, 1),
+        )
+
+
+@dataclass(frozen=True)
+class RandomizedResponse(Mechanism):
+    """Report the true one of ``num_categories`` values with probability e^epsilon / (e^epsilon + k - 1).
+
+    Each of the other k - 1 values is reported with probability 1 / (e^epsilon + k - 1).
+    ``epsilon`` >= 0, ``num_categories`` >= 2. The guarantee is taken to hold between any two
+    inputs, hence under every adjacency.
+    """
+
+    epsilon: float
+    num_categories: int = 2
+
+    def __post_init__(self) -> None:
+        _set(
+            self,
+            epsilon=real("epsilon", self.epsilon, 0.0),
+            num_categories=integer("num_categories", self.num_categories, 2),
+        )
+
+
+@dataclass(frozen=True)
+class PureDP(Mechanism):
+    """Any mechanism known to be ``epsilon``-DP, and nothing else known about it.
+
+    The declared guarantee must hold under the adjacency asked for; inside a sampling scheme, it
+    must hold under add/remove too. Accounted by the worst case, binary randomized response
+    (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
+    """
+
+    epsilon: float
+
+    def __post_init__(self) -> None:
+        _set(self, epsilon=real("epsilon", self.epsilon, 0.0))
+
+
+@dataclass(frozen=True)
+class ApproximateDP(Mechanism):
+    """Any mechanism known to be (``epsilon``, ``delta``)-DP, and nothing else known about it.
+
+    As for PureDP, the declaration must hold under the adjacency asked for, and inside a sampling
+    scheme under add/remove too. Accounted by the worst case: with probability delta the data are
+    revealed, otherwise randomized response (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
+    """
+
+    epsilon: float
+    delta: float
+
+    def __post_init__(self) -> None:
+        _set(
+            self,
+            epsilon=real("epsilon", self.epsilon, 0.0),
+            delta=real("delta", self.delta, 0.0, 1.0),
+        )
+
+
+def _mechanism(value: object) -> Mechanism:
+    if not isinstance(value, Mechanism):
+        raise ParameterTypeError(
+            f"mechanism = {value!r}: must be an unsampled mechanism "
+            f"(Gaussian, Laplace, ...), not {type(value).__name__}"
+        )
+    return value
+
+
+@dataclass(frozen=True)
+class PoissonSampled(Step):
+    """The mechanism on a batch that contains each record independently with ``sampling_probability``.
+
+    Not what shuffling or a fixed batch size does. 0 contributes nothing, 1 is the unsampled
+    mechanism.
+    """
+
+    mechanism: Mechanism
+    sampling_probability: float
+
+    def __post_init__(self) -> None:
+        _mechanism(self.mechanism)
+        _set(
+            self,
+            sampling_probability=real("sampling_probability", self.sampling_probability, 0.0, 1.0),
+        )
+
+
+PAIRS = ("sound", "koskela2020")
+
+
+def _fixed_size(scheme: WithoutReplacement | WithReplacement, largest_batch: int) -> None:
+    mechanism = _mechanism(scheme.mechanism)
+    dataset_size = integer("dataset_size", scheme.dataset_size, 1)
+    batch_size = integer("batch_size", scheme.batch_size, 1, largest_batch)
+    pair = choice("pair", scheme.pair, PAIRS)
+    if pair == "koskela2020" and not isinstance(mechanism, Gaussian):
+        raise ParameterError(
+            f"pair = {pair!r}: defined for Gaussian only, use pair='sound' for {mechanism!r}"
+        )
+    _set(scheme, dataset_size=dataset_size, batch_size=batch_size)
+
+
+@dataclass(frozen=True)
+class WithoutReplacement(Step):
+    """The mechanism on a uniformly random batch of ``batch_size`` of the ``dataset_size`` records.
+
+    Accounted under adjacency "replace_one" only. ``pair="sound"`` (default) is a guarantee.
+    ``pair="koskela2020"`` (Gaussian only) is the pair of Koskela, Jalko and Honkela 2020,
+    Section 6.2, for reproducing that paper: it treats the other records of the batch as fixed,
+    which they are not, so it is NOT a guarantee. See docs/replacement.md.
+    """
+
+    mechanism: Mechanism
+    batch_size: int
+    dataset_size: int
+    pair: str = "sound"
+
+    def __post_init__(self) -> None:
+        _fixed_size(self, integer("dataset_size", self.dataset_size, 1))
+
+
+@dataclass(frozen=True)
+class WithReplacement(Step):
+    """The mechanism on ``batch_size`` independent uniform draws from the ``dataset_size`` records.
+
+    A record may enter the batch several times. Accounted under adjacency "replace_one" only;
+    ``pair`` as in WithoutReplacement ("koskela2020": Section 6.3, NOT a guarantee).
+    """
+
+    mechanism: Mechanism
+    batch_size: int
+    dataset_size: int
+    pair: str = "sound"
+
+    def __post_init__(self) -> None:
+        _fixed_size(self, MAX_COUNT)
+
+
+Items: TypeAlias = tuple[tuple[Step, int], ...]
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Process(Composable):
+    """A composition: steps with their counts, equal steps merged, order irrelevant to equality.
+
+    ``items`` is a tuple of (step, count), count >= 1, in the order of first appearance; an empty
+    process releases nothing. Iterating yields the items; ``steps`` is the total count.
+
+    >>> process = Gaussian(2.0) * 3 + Laplace(1.0) + Gaussian(2.0)
+    >>> list(process)
+    [(Gaussian(noise_multiplier=2.0), 4), (Laplace(scale=1.0), 1)]
+    >>> sum([Laplace(1.0), Gaussian(2.0) * 4]) == process
+    True
+    """
+
+    items: Items
+
+    def __init__(self, items: Iterable[tuple[Step, int]] = ()) -> None:
+        counts: dict[Step, int] = {}
+        for step, count in items:
+            if not isinstance(step, Step):
+                raise ParameterTypeError(
+                    f"step = {step!r}: must be a mechanism or a sampled mechanism, not {type(step).__name__}"
+                )
+            counts[step] = counts.get(step, 0) + integer("steps", count)
+        for count in counts.values():
+            integer("steps", count)
+        _set(self, items=tuple((step, count) for step, count in counts.items() if count))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Process):
+            return NotImplemented
+        return dict(self.items) == dict(other.items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.items))
+
+    def __iter__(self) -> Iterator[tuple[Step, int]]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def steps(self) -> int:
+        """Total number of steps."""
+        return sum(count for _, count in self.items)
+
+    def as_process(self) -> Process:
+        """Return itself."""
+        return self
+
+    def __str__(self) -> str:
+        return " + ".join(f"{step!r} * {count}" for step, count in self.items) or "nothing"
+
+
+def composition(value: object, name: str = "process") -> Process:
+    """Return ``value`` as a Process, or raise ParameterTypeError."""
+    if not isinstance(value, Composable):
+        raise ParameterTypeError(
+            f"{name} = {value!r}: must be a mechanism, a sampled mechanism or a composition "
+            f"of them, not {type(value).__name__}"
+        )
+    return value.as_process()

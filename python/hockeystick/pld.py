@@ -1,0 +1,381 @@
+"""Accounting: from a description to certified answers."""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from . import _core, gdp, storage
+from . import adjacency as _adjacency
+from .atoms import Array
+from .mechanisms import Composable, Gaussian, WithReplacement, composition
+from .report import UNITS, Answer, Bounds, Report, noise_conventions, references, samplers
+from .serialise import from_dict, to_dict
+from .validation import ParameterError, ParameterTypeError, integer, real
+
+DEFAULT_ACCURACY = 1e-3
+DEFAULT_MEMORY_LIMIT = 2**30
+
+_CACHE_SIZE = 4096
+_FINEST = 2**12  # nodes on either side of 0, of which a trade-off value visits about 60
+_KIND = "profile"
+
+
+def account(
+    process: Composable,
+    adjacency: str = "add_or_remove",
+    accuracy: float = DEFAULT_ACCURACY,
+    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+) -> PrivacyProfile:
+    """Return the privacy profile of ``process``; nothing is computed before the first question.
+
+    ``adjacency`` is one of "add", "remove", "add_or_remove" (default, the worse of the two),
+    "replace_one", "zero_out". ``accuracy`` is the relative gap upper/lower - 1 aimed at (1e-9 to
+    1), ``memory_limit`` a cap in bytes (at least 2^20): where it binds, the interval widens.
+    Raises ParameterError or ParameterTypeError before any work.
+
+    >>> profile = account(Gaussian(noise_multiplier=2.0) * 4)
+    >>> lower, upper = profile.epsilon_bounds(delta=1e-5)
+    >>> lower <= profile.epsilon(delta=1e-5) == upper
+    True
+    """
+    return PrivacyProfile(process, adjacency, accuracy, memory_limit)
+
+
+class PrivacyProfile:
+    """The function delta(epsilon) of a composition, with certified bounds on both sides.
+
+    Upper bounds hold for the mechanism; lower bounds hold for the pair of distributions that
+    dominates it, so the gap between them is what the numerics lose. Questions never change later
+    answers. For data releases under several adjacencies, make one profile for each.
+    """
+
+    def __init__(
+        self,
+        process: Composable,
+        adjacency: str = "add_or_remove",
+        accuracy: float = DEFAULT_ACCURACY,
+        memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    ) -> None:
+        self._process = composition(process)
+        self._description = process
+        self._adjacency = _adjacency.check(self._process, adjacency)
+        self._accuracy = real("accuracy", accuracy, 1e-9, 1.0)
+        self._memory_limit = integer("memory_limit", memory_limit, 2**20)
+        self._answers: dict[tuple[str, float], Answer] = {}
+
+    @property
+    def description(self) -> Composable:
+        """What was accounted for, as it was given."""
+        return self._description
+
+    @property
+    def adjacency(self) -> str:
+        """The adjacency the answers hold under."""
+        return self._adjacency
+
+    @property
+    def accuracy(self) -> float:
+        """The relative gap between upper and lower bound that was asked for."""
+        return self._accuracy
+
+    def __repr__(self) -> str:
+        return (
+            f"PrivacyProfile({self._description}, adjacency={self._adjacency!r}, accuracy={self._accuracy:g})"
+        )
+
+    @functools.cached_property
+    def _directions(self) -> list[list[tuple[_core.Pair, int]]]:
+        return _adjacency.directions(self._process, self._adjacency)
+
+    @functools.cached_property
+    def _profile(self) -> _core.Profile:
+        return _core.Profile(self._directions, self._accuracy, self._memory_limit)
+
+    def epsilon(self, delta: float) -> float:
+        """Smallest epsilon >= 0 certified at this ``delta`` in [0, 1]: an upper bound, inf if none.
+
+        >>> account(Gaussian(1.0) * 0).epsilon(delta=0.0)
+        0.0
+        >>> account(Gaussian(0.0)).epsilon(delta=1e-5)
+        inf
+        """
+        return self.epsilon_bounds(delta).upper
+
+    def epsilon_bounds(self, delta: float) -> Bounds:
+        """Bounds(lower, upper) on the epsilon at this ``delta`` in [0, 1]."""
+        return self._epsilon(real("delta", delta, 0.0, 1.0)).bounds
+
+    def delta(self, epsilon: float) -> float:
+        """Smallest delta certified at this ``epsilon``: an upper bound on H_{e^epsilon}(P||Q).
+
+        ``epsilon`` may be any real number or an infinity; negative values complete the trade-off
+        curve.
+
+        >>> account(Gaussian(1.0)).delta(epsilon=float("inf"))
+        0.0
+        """
+        return self.delta_bounds(epsilon).upper
+
+    def delta_bounds(self, epsilon: float) -> Bounds:
+        """Bounds(lower, upper) on the delta at this ``epsilon``."""
+        return self._delta(real("epsilon", epsilon, allow_inf=True)).bounds
+
+    def advantage(self) -> float:
+        """Upper bound on the membership advantage max (TPR - FPR) = delta(0), the total variation."""
+        return self.advantage_bounds().upper
+
+    def advantage_bounds(self) -> Bounds:
+        """Bounds(lower, upper) on the membership advantage."""
+        return self._delta(0.0).bounds
+
+    def tradeoff(self, alpha: ArrayLike) -> Any:
+        """Certified lower bound on the type II error of any test with type I error ``alpha``.
+
+        f(alpha) = sup over real epsilon of max(0, 1 - delta(epsilon) - e^epsilon alpha) (Dong,
+        Roth, Su 2022, Proposition 6), evaluated at finitely many epsilon chosen around the best
+        one, each of which gives a valid bound. ``alpha`` in [0, 1], a number (returns a float) or
+        an array (returns an array of the same shape). Decreasing and convex.
+
+        >>> float(account(Gaussian(1.0) * 0).tradeoff(0.25))
+        0.75
+        """
+        points = np.asarray(alpha)
+        if points.dtype.kind not in "iuf":
+            raise ParameterTypeError(f"alpha = {alpha!r}: must be a number or an array in [0, 1]")
+        points = points.astype(np.float64)
+        bad = ~((points >= 0.0) & (points <= 1.0))
+        if bad.any():
+            raise ParameterError(f"alpha = {float(points[bad].flat[0])!r}: must be numbers in [0, 1]")
+        if not self._process.items or not self._directions:
+            return 1.0 - points if points.ndim else 1.0 - float(points)
+        wide = self._wide_epsilon()
+        values = [self._conjugate(point, wide) for point in points.ravel().tolist()]
+        return np.array(values).reshape(points.shape) if points.ndim else values[0]
+
+    def _conjugate(self, alpha: float, wide: float) -> float:
+        """max over epsilon in [-wide, wide] of 1 - delta(epsilon) - e^epsilon alpha, or 0.
+
+        Concave in e^epsilon, so the maximum stays beside the best node. The nodes are a grid that
+        is halved around it: shared between different alpha, and each is computed only once.
+        """
+
+        def height(index: int) -> float:
+            epsilon = wide * index / _FINEST
+            return 1.0 - self.delta(epsilon) - math.exp(epsilon) * alpha
+
+        spacing = _FINEST // 16
+        best = max(range(-_FINEST, _FINEST + 1, spacing), key=height)
+        while spacing > 1:
+            spacing //= 2
+            nearby = (best, best - spacing, best + spacing)
+            best = max((index for index in nearby if abs(index) <= _FINEST), key=height)
+        return max(0.0, height(best))
+
+    def _wide_epsilon(self) -> float:
+        """An epsilon beyond which delta hardly falls any more."""
+        floor = self.delta(math.inf)
+        wide = self.epsilon(min(1.0, floor + 1e-12)) if floor < 1.0 else 0.0
+        return min(wide, 700.0) + 1e-3  # e^epsilon must stay finite
+
+    def gdp_mu(self, slack: float = 0.0) -> float:
+        """Smallest certified mu such that the release is mu-GDP, up to ``slack`` in delta.
+
+        delta(epsilon) <= delta_mu(epsilon) + slack for every epsilon >= 0, in both directions, so
+        that the trade-off curve lies above the Gaussian one of mu minus ``slack``. With
+        ``slack=0`` this is mu-GDP itself: exact for Gaussian compositions, infinite if the data
+        may be revealed outright. Sampling does not help there: far enough in the tail a sampled
+        Gaussian behaves like an unsampled one, so its only mu is that of the unsampled
+        composition. Allow a slack far below your delta (1e-12, say) to see what sampling gains.
+
+        Rigorous over all epsilon: between grid points monotonicity is used, and beyond the grid
+        delta is below ``slack`` or zero; never above the sum-of-squares bound from each step.
+
+        >>> mu = account(Gaussian(noise_multiplier=2.0) * 4).gdp_mu()
+        >>> 1.0 <= mu <= 1.0 + 1e-6
+        True
+        """
+        slack = real("slack", slack, 0.0, 1.0)
+        # G_mu is its own inverse, so one direction is above it exactly if the other one is.
+        if self._adjacency in ("add", "remove"):
+            both = PrivacyProfile(self._process, "add_or_remove", self._accuracy, self._memory_limit)
+            return both.gdp_mu(slack)
+        if not self._directions or slack == 1.0:
+            return 0.0
+        if self.delta(math.inf) > slack:
+            return math.inf
+        bound = self._mu_step_by_step()
+        end = self.epsilon(slack)
+        if math.isinf(end):
+            return bound
+        return min(bound, gdp.smallest_mu(self.delta, end, slack))
+
+    def _mu_step_by_step(self) -> float:
+        """mu^2 = sum of count * mu_i^2, each step taken as if it were never sampled."""
+        terms = []
+        for step, count in self._process:
+            mechanism = _adjacency.unsampled(step)
+            single = _adjacency.directions(composition(step), self._adjacency)
+            if not single:
+                continue
+            shift = 2.0 if self._adjacency == "replace_one" else 1.0
+            if isinstance(step, WithReplacement):
+                shift *= step.batch_size
+            if isinstance(mechanism, Gaussian) and mechanism.noise_multiplier > 0.0:
+                mu = shift / mechanism.noise_multiplier * (1.0 + 1e-12)
+            else:
+                loss = max(pair.max_loss for direction in single for pair, _ in direction)
+                mu = gdp.mu_of_pure_dp(loss) if loss < math.inf else math.inf
+            terms.append((mu, count))
+        return _adjacency.root_sum_of_squares(terms)
+
+    def curve(self, points: int = 33) -> tuple[Array, Array, Array]:
+        """delta(epsilon) at ``points`` values of epsilon >= 0: arrays (epsilon, lower, upper).
+
+        The range reaches to the epsilon at delta = 1e-12, or to where delta stops falling.
+        """
+        points = integer("points", points, 2, 100_000)
+        epsilon = np.linspace(0.0, self._wide_epsilon(), points)
+        bounds = [self.delta_bounds(value) for value in epsilon]
+        lower = np.array([entry.lower for entry in bounds])
+        return epsilon, lower, np.array([entry.upper for entry in bounds])
+
+    def report(self, delta: float | None = None, epsilon: float | None = None) -> Report:
+        """Everything known about the guarantee at this ``delta``, at this ``epsilon``, or at both.
+
+        >>> report = account(Gaussian(2.0), adjacency="remove").report(delta=1e-5)
+        >>> "1e-05" in report.statement() and "one record is removed" in report.statement()
+        True
+        """
+        if delta is None and epsilon is None:
+            raise ParameterTypeError("delta, epsilon: at least one of the two must be given")
+        if delta is not None:
+            delta = real("delta", delta, 0.0, 1.0)
+        if epsilon is not None:
+            epsilon = real("epsilon", epsilon)
+        process = self._process
+        return Report(
+            composition=str(process),
+            details=str(self._description),
+            steps=process.steps,
+            adjacency=self._adjacency,
+            unit=UNITS[self._adjacency],
+            samplers=samplers(process),
+            noise=noise_conventions(process),
+            references=references(process, self._adjacency),
+            accuracy=self._accuracy,
+            version=_core.__version__,
+            at_delta=delta,
+            epsilon=None if delta is None else self._epsilon(delta),
+            at_epsilon=epsilon,
+            delta=None if epsilon is None else self._delta(epsilon),
+            advantage=self.advantage_bounds(),
+        )
+
+    def _epsilon(self, delta: float) -> Answer:
+        return self._cached("epsilon", delta, self._compute_epsilon)
+
+    def _delta(self, epsilon: float) -> Answer:
+        return self._cached("delta", epsilon, self._compute_delta)
+
+    def _cached(self, kind: str, value: float, compute: Callable[[float], Answer]) -> Answer:
+        key = (kind, value + 0.0)  # -0.0 is 0.0
+        answer = self._answers.get(key)
+        if answer is None:
+            answer = compute(value)
+            if len(self._answers) >= _CACHE_SIZE:
+                self._answers.clear()
+            self._answers[key] = answer
+        return answer
+
+    def _compute_epsilon(self, delta: float) -> Answer:
+        if delta == 1.0 or not self._directions:
+            return Answer(0.0, 0.0)
+        if delta == 0.0:
+            largest = max(_largest_loss(direction) for direction in self._directions)
+            # The sum is rounded: the truth is within one part in 1e12.
+            return Answer(largest * (1.0 - 1e-12), largest * (1.0 + 1e-12))
+        found = self._profile.epsilon_bounds(delta)
+        return _answer(found, max(0.0, found.lower), max(0.0, found.upper))
+
+    def _compute_delta(self, epsilon: float) -> Answer:
+        if epsilon == -math.inf:
+            return Answer(1.0, 1.0)
+        if not self._directions:
+            value = -math.expm1(epsilon) if epsilon < 0.0 else 0.0
+            return Answer(value, value)
+        found = self._profile.delta_bounds(epsilon)
+        return _answer(found, max(0.0, found.lower), min(1.0, found.upper))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the description, a curve and all answers so far to one file, atomically.
+
+        `load` gives the same answers back; questions not yet asked are computed anew.
+        """
+        epsilon, lower, upper = self.curve()
+        header = {
+            "description": to_dict(self._description),
+            "adjacency": self._adjacency,
+            "accuracy": self._accuracy,
+            "memory_limit": self._memory_limit,
+            "answers": [
+                {
+                    "kind": kind,
+                    "engine": answer.engine,
+                    "direction": answer.direction,
+                    "terms": {name: repr(term) for name, term in answer.terms.items()},
+                }
+                for (kind, _), answer in self._answers.items()
+            ],
+        }
+        numbers = [
+            (value, answer.lower, answer.upper, answer.step, float(answer.size))
+            for (kind, value), answer in self._answers.items()
+        ]
+        arrays = {
+            "answers": np.array(numbers, dtype=np.float64).reshape(-1, 5),
+            "curve": np.stack([epsilon, lower, upper]),
+        }
+        storage.write(path, _KIND, header, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> PrivacyProfile:
+        """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
+        header, arrays = storage.read(path, _KIND)
+        with storage.refusing(path):
+            profile = cls(
+                from_dict(header["description"]),
+                header["adjacency"],
+                header["accuracy"],
+                header["memory_limit"],
+            )
+            answers, rows = header["answers"], arrays["answers"]
+            if len(answers) != len(rows):
+                raise ValueError("the table of answers does not match its header")
+            for entry, (value, lower, upper, step, size) in zip(answers, rows.tolist(), strict=True):
+                if entry["kind"] not in ("epsilon", "delta") or not lower <= upper:
+                    raise ValueError(f"not an answer: {entry!r}")
+                terms = {name: float(term) for name, term in entry["terms"].items()}
+                profile._answers[entry["kind"], value] = Answer(
+                    lower, upper, entry["engine"], entry["direction"], terms, step, int(size)
+                )
+        return profile
+
+
+def _largest_loss(direction: list[tuple[_core.Pair, int]]) -> float:
+    if any(pair.infinity_mass > 0.0 for pair, _ in direction):
+        return math.inf
+    return max(0.0, math.fsum(count * pair.max_loss for pair, count in direction))
+
+
+def _answer(found: _core.Answer, lower: float, upper: float) -> Answer:
+    return Answer(lower, upper, found.engine, found.direction, dict(found.terms), found.step, found.size)
+
+
+__all__ = ["PrivacyProfile", "account"]

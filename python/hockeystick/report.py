@@ -1,0 +1,247 @@
+"""The answer types: two-sided bounds, and a report that can be pasted into a paper."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from decimal import Decimal
+from typing import Any, NamedTuple
+
+from .adjacency import unsampled
+from .mechanisms import (
+    ApproximateDP,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    Process,
+    PureDP,
+    RandomizedResponse,
+    Step,
+    WithoutReplacement,
+    WithReplacement,
+)
+
+UNITS = {
+    "add": "one record is added",
+    "remove": "one record is removed",
+    "add_or_remove": "one record is added or removed",
+    "replace_one": "one record is replaced by another",
+    "zero_out": "one record is replaced by a null record that contributes nothing",
+}
+
+CAVEAT = (
+    "The analysis is of the mathematical mechanism: an ideal sampler and exact real-valued noise "
+    "are assumed, and what floating-point noise may leak is not modelled."
+)
+
+
+class Bounds(NamedTuple):
+    """A certified interval: lower <= truth <= upper, where the truth is that of the dominating pair.
+
+    ``upper`` is a guarantee for the mechanism; ``lower`` shows how tight the numerical work is.
+
+    >>> lower, upper = Bounds(0.5, 0.6)
+    """
+
+    lower: float
+    upper: float
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answered query with everything known about it.
+
+    ``terms`` maps the name of each error source to its contribution to ``upper``; ``engine`` names
+    the method, ``direction`` is the index of the worst direction, ``step`` and ``size`` are the
+    grid's (0 where there was none).
+    """
+
+    lower: float
+    upper: float
+    engine: str = "exact"
+    direction: int = 0
+    terms: Mapping[str, float] = field(default_factory=dict)
+    step: float = 0.0
+    size: int = 0
+
+    @property
+    def bounds(self) -> Bounds:
+        """The two sides alone."""
+        return Bounds(self.lower, self.upper)
+
+
+@dataclass(frozen=True)
+class Report:
+    """Everything about one guarantee; made by `PrivacyProfile.report`.
+
+    ``epsilon`` holds the answer to "which epsilon at this delta", ``delta`` the answer to "which
+    delta at this epsilon"; the one that was not asked for is None. ``advantage`` bounds the
+    membership advantage, TPR - FPR of any attack.
+    """
+
+    composition: str
+    details: str
+    steps: int
+    adjacency: str
+    unit: str
+    samplers: tuple[str, ...]
+    noise: tuple[str, ...]
+    references: tuple[str, ...]
+    accuracy: float
+    version: str
+    at_delta: float | None
+    epsilon: Answer | None
+    at_epsilon: float | None
+    delta: Answer | None
+    advantage: Bounds
+    caveat: str = CAVEAT
+
+    def statement(self) -> str:
+        """A paragraph that says what is guaranteed, for whom, and how it was computed."""
+        sentences = [f"The release consists of {self.details}."]
+        if self.epsilon is not None and self.at_delta is not None:
+            sentences.append(
+                f"It satisfies ({round_up(self.epsilon.upper)}, {self.at_delta!r})-differential privacy "
+                f"(certified epsilon range [{round_down(self.epsilon.lower)}, {round_up(self.epsilon.upper)}])."
+            )
+        if self.delta is not None and self.at_epsilon is not None:
+            sentences.append(
+                f"It satisfies ({self.at_epsilon!r}, {round_up(self.delta.upper)})-differential privacy "
+                f"(certified delta range [{round_down(self.delta.lower)}, {round_up(self.delta.upper)}])."
+            )
+        sentences.append(f'Adjacency: "{self.adjacency}" ({self.unit}).')
+        if self.samplers:
+            sentences.append("Sampling: " + "; ".join(self.samplers) + ".")
+        if self.noise:
+            sentences.append("Noise convention: " + "; ".join(self.noise) + ".")
+        sentences.append(
+            f"No membership-inference attack has an advantage above {round_up(self.advantage.upper)}."
+        )
+        engines = {answer.engine for answer in (self.epsilon, self.delta) if answer is not None}
+        method = f"Computed by hockeystick {self.version} ({', '.join(sorted(engines))})"
+        terms = {
+            name: value
+            for answer in (self.epsilon, self.delta)
+            if answer is not None
+            for name, value in answer.terms.items()
+        }
+        if terms:
+            budget = ", ".join(f"{name} {value:.2g}" for name, value in terms.items())
+            method += f"; error terms included in the upper bound: {budget}"
+        sentences.append(method + ".")
+        if self.references:
+            sentences.append("Based on " + "; ".join(self.references) + ".")
+        sentences.append(self.caveat)
+        return " ".join(sentences)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts, lists, numbers and strings; infinities become the string "inf"."""
+        plain = asdict(self)
+        plain["advantage"] = {"lower": self.advantage.lower, "upper": self.advantage.upper}
+        finite: dict[str, Any] = _finite(plain)
+        return finite
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The report as a JSON object."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+
+def round_up(value: float, digits: int = 6) -> str:
+    """``value`` in ``digits`` significant digits, rounded up: a printed guarantee is still one.
+
+    >>> round_up(0.12345612), round_down(0.12345689)
+    ('0.123457', '0.123456')
+    """
+    return _rounded(value, digits, math.inf)
+
+
+def round_down(value: float, digits: int = 6) -> str:
+    """``value`` in ``digits`` significant digits, rounded down."""
+    return _rounded(value, digits, -math.inf)
+
+
+def _rounded(value: float, digits: int, towards: float) -> str:
+    text = f"{value:.{digits}g}"
+    nearest = float(text)
+    if nearest < value if towards > 0.0 else nearest > value:
+        # Decimal arithmetic: the next number of so many digits, whatever the exponent.
+        exact = Decimal(text)
+        unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+        text = f"{exact + unit.copy_sign(Decimal(towards)):.{digits}g}"
+    return text
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and math.isinf(value):
+        return "inf" if value > 0.0 else "-inf"
+    if isinstance(value, Mapping):
+        return {key: _finite(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(entry) for entry in value]
+    return value
+
+
+def samplers(process: Process) -> tuple[str, ...]:
+    """One phrase for every sampling scheme in the composition."""
+    phrases = []
+    for step, count in process:
+        if isinstance(step, PoissonSampled):
+            phrases.append(
+                f"independent Poisson sampling with probability {step.sampling_probability:g} ({count} steps)"
+            )
+        elif isinstance(step, (WithoutReplacement, WithReplacement)):
+            how = "without" if isinstance(step, WithoutReplacement) else "with"
+            phrase = (
+                f"batches of {step.batch_size} of {step.dataset_size} records drawn {how} "
+                f"replacement ({count} steps)"
+            )
+            if step.pair == "koskela2020":
+                phrase += (
+                    " accounted with the pair of Koskela et al. 2020, which is NOT a guarantee "
+                    "for batches of fixed size"
+                )
+            phrases.append(phrase)
+    return tuple(phrases)
+
+
+_NOISE = {
+    Gaussian: "noise multiplier = standard deviation / L2 sensitivity of the sum when one record "
+    "is added or removed",
+    Laplace: "Laplace scale in units of the sensitivity when one record is added or removed",
+    DiscreteLaplace: "discrete Laplace scale and add/remove sensitivity in units of the query",
+    DiscreteGaussian: "discrete Gaussian sigma and add/remove sensitivity in units of the query",
+    PureDP: "epsilon as declared by the user",
+    ApproximateDP: "(epsilon, delta) as declared by the user",
+    RandomizedResponse: "randomized response on one value",
+}
+
+
+def noise_conventions(process: Process) -> tuple[str, ...]:
+    """One phrase for every kind of mechanism in the composition."""
+    kinds = dict.fromkeys(type(unsampled(step)) for step, _ in process)
+    return tuple(_NOISE[kind] for kind in kinds)
+
+
+def _reference(step: Step, adjacency: str) -> str | None:
+    if isinstance(step, PoissonSampled):
+        if adjacency == "replace_one":
+            return "docs/replacement.md, section 5 (Poisson sampling, one record replaced)"
+        return "Zhu, Dong and Wang 2022, Theorem 11 (Poisson sampling)"
+    if isinstance(step, WithoutReplacement):
+        return "Balle, Barthe and Gaboardi 2018, Theorem 9 (sampling without replacement)"
+    if isinstance(step, WithReplacement):
+        return "Balle, Barthe and Gaboardi 2018, Theorem 10 (sampling with replacement)"
+    if isinstance(step, (PureDP, ApproximateDP)):
+        return "Kairouz, Oh and Viswanath 2015, Theorem 3.3 (worst case of a declared guarantee)"
+    return None
+
+
+def references(process: Process, adjacency: str) -> tuple[str, ...]:
+    """The theorems the guarantee rests on."""
+    found = ["Zhu, Dong and Wang 2022, Theorem 10 (composition of dominating pairs)"]
+    found += [text for step, _ in process if (text := _reference(step, adjacency)) is not None]
+    return tuple(dict.fromkeys(found)) if process.items else ()

@@ -1,0 +1,106 @@
+"""Checks of what a caller passes in: every refusal names the parameter, the value and the valid range."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+MAX_COUNT = 2**53
+"""Largest number of steps, records or categories: every smaller integer is also an exact double."""
+
+
+class ParameterError(ValueError):
+    """A parameter has the right type and a value outside its valid range."""
+
+
+class ParameterTypeError(TypeError):
+    """A parameter has the wrong type (a bool, a string, None, a fractional count, ...)."""
+
+
+def real(
+    name: str,
+    value: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    open_low: bool = False,
+    open_high: bool = False,
+    allow_inf: bool = False,
+) -> float:
+    """Return ``value`` as a float if it is a real number in the interval from ``low`` to ``high``.
+
+    Ends belong to the interval unless ``open_low`` / ``open_high``; infinities are refused unless
+    ``allow_inf``. Raises ParameterTypeError for bool, str, None and arrays, ParameterError for nan
+    and for values outside.
+
+    >>> real("sampling_probability", 1, 0.0, 1.0)
+    1.0
+    >>> real("delta", float("nan"), 0.0, 1.0)
+    Traceback (most recent call last):
+    ...
+    hockeystick.validation.ParameterError: delta = nan: must be a number in [0, 1]
+    """
+    left = "(" if open_low or (low == -math.inf and not allow_inf) else "["
+    right = ")" if open_high or (high == math.inf and not allow_inf) else "]"
+    expected = f"must be a number in {left}{low:g}, {high:g}{right}"
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
+        raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
+    try:
+        number = float(value)
+    except OverflowError:
+        raise ParameterError(f"{name} = {value!r}: {expected}") from None
+    inside = (low < number if open_low else low <= number) and (
+        number < high if open_high else number <= high
+    )
+    # nan compares false, so it fails `inside`.
+    if not inside or (math.isinf(number) and not allow_inf):
+        raise ParameterError(f"{name} = {number!r}: {expected}")
+    return number
+
+
+def integer(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> int:
+    """Return ``value`` as an int if it is an integer (Python's or NumPy's) in [low, high].
+
+    A float is refused even if it is whole: a fractional number of steps is a mistake upstream.
+
+    >>> integer("steps", np.int32(7))
+    7
+    >>> integer("steps", 1.5)
+    Traceback (most recent call last):
+    ...
+    hockeystick.validation.ParameterTypeError: steps = 1.5: must be an integer in [0, 9007199254740992], not float
+    """
+    expected = f"must be an integer in [{low}, {high}]"
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
+        raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
+    number = int(value)
+    if not low <= number <= high:
+        raise ParameterError(f"{name} = {number!r}: {expected}")
+    return number
+
+
+def choice(name: str, value: Any, options: Sequence[str]) -> str:
+    """Return ``value`` if it is one of the strings in ``options``.
+
+    >>> choice("adjacency", "swap", ["add", "remove"])
+    Traceback (most recent call last):
+    ...
+    hockeystick.validation.ParameterError: adjacency = 'swap': must be one of 'add', 'remove'
+    """
+    expected = "must be one of " + ", ".join(repr(option) for option in options)
+    if not isinstance(value, str):
+        raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
+    if value not in options:
+        raise ParameterError(f"{name} = {value!r}: {expected}")
+    return value
+
+
+def boolean(name: str, value: Any) -> bool:
+    """Return ``value`` if it is True or False (NumPy's included)."""
+    if not isinstance(value, (bool, np.bool_)):
+        raise ParameterTypeError(f"{name} = {value!r}: must be True or False, not {type(value).__name__}")
+    return bool(value)

@@ -1,0 +1,132 @@
+"""The command line says the same as the library, echoes what it derived, and refuses in one line."""
+
+import json
+import math
+from pathlib import Path
+
+import hockeystick as hs
+import pytest
+from hockeystick.cli import main
+from hockeystick.report import round_up
+
+RUN = ["--noise-multiplier", "1.1", "--dataset-size", "6000", "--batch-size", "64"]
+SAMPLED = ["--noise-multiplier", "1.1", "--sampling-probability", "0.01", "--steps", "50"]
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert main(arguments) == 0
+    captured = capsys.readouterr()
+    return captured.out
+
+
+def test_epsilon_is_the_library_s(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "epsilon", *RUN, "--epochs", "2", "--delta", "1e-5", "--json")
+    printed = json.loads(out)
+    profile = hs.account(hs.dp_sgd(1.1, 6000, 64, epochs=2))
+    assert printed["epsilon"]["upper"] == profile.epsilon(1e-5)
+    assert printed == profile.report(delta=1e-5).to_dict()
+
+
+def test_delta_is_the_library_s(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "delta", *SAMPLED, "--epsilon", "0.5", "--adjacency", "remove", "--json")
+    step = hs.PoissonSampled(hs.Gaussian(1.1), 0.01)
+    assert json.loads(out)["delta"]["upper"] == hs.account(step * 50, "remove").delta(0.5)
+
+
+def test_it_echoes_what_it_derived(capsys: pytest.CaptureFixture[str]) -> None:
+    more = ["--gradient-accumulation", "2", "--world-size", "4", "--drop-last", "--epochs", "3"]
+    out = run(capsys, "epsilon", *RUN, *more, "--delta", "1e-5")
+    description = hs.dp_sgd(1.1, 6000, 64, epochs=3, gradient_accumulation=2, world_size=4, drop_last=True)
+    for echoed in ("512", f"{description.sampling_probability:.9g}", f"{description.steps} noisy updates"):
+        assert echoed in out
+    assert f"epsilon <= {round_up(hs.account(description).epsilon(1e-5), 8)}" in out
+    assert "add_or_remove" in out
+
+
+def test_unsampled(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "delta", "--noise-multiplier", "2", "--steps", "4", "--epsilon", "1", "--json")
+    assert json.loads(out)["delta"]["upper"] == hs.account(hs.Gaussian(2.0) * 4).delta(1.0)
+
+
+def test_profile_table_and_json_agree(capsys: pytest.CaptureFixture[str]) -> None:
+    table = run(capsys, "profile", *SAMPLED)
+    rows = json.loads(run(capsys, "profile", *SAMPLED, "--json"))["profile"]
+    assert len(rows) >= 10
+    for row in rows:
+        assert round_up(row["epsilon_upper"], 8) in table
+        assert row["epsilon_lower"] <= row["epsilon_upper"]
+    uppers = [row["epsilon_upper"] for row in rows]
+    assert uppers == sorted(uppers)
+
+
+def test_no_noise_prints_infinity(capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["--noise-multiplier", "0", "--steps", "1"]
+    assert "inf" in run(capsys, "epsilon", *arguments, "--delta", "1e-5")
+    rows = json.loads(run(capsys, "profile", *arguments, "--json"))["profile"]
+    assert {row["epsilon_upper"] for row in rows} == {"inf"}
+
+
+def test_plot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    path = tmp_path / "out.png"
+    run(capsys, "profile", *SAMPLED, "--plot", str(path))
+    assert path.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        ([], "command"),
+        (["gamma"], "gamma"),
+        (["epsilon", *SAMPLED], "--delta"),
+        (["epsilon", *SAMPLED, "--delta", "2"], "delta = 2.0"),
+        (["epsilon", *SAMPLED, "--delta", "nan"], "delta = nan"),
+        (["epsilon", *SAMPLED, "--delta", "small"], "small"),
+        (["epsilon", *SAMPLED, "--delta", "1e-5", "--frobnicate"], "--frobnicate"),
+        (["epsilon", *SAMPLED, "--delta", "1e-5", "--adjacency", "swap"], "adjacency = 'swap'"),
+        (["epsilon", *SAMPLED, "--delta", "1e-5", "--batch-size", "3"], "--sampling-probability"),
+        (["epsilon", *RUN[:4], "--steps", "1", "--delta", "1e-5"], "--batch-size"),
+        (["epsilon", *RUN, "--delta", "1e-5"], "epochs, steps"),
+        (["epsilon", *RUN, "--epochs", "1", "--steps", "1", "--delta", "1e-5"], "epochs, steps"),
+        (["epsilon", *RUN, "--steps", "1.5", "--delta", "1e-5"], "1.5"),
+        (["epsilon", *RUN, "--steps", "-1", "--delta", "1e-5"], "steps = -1"),
+        (["epsilon", *RUN, "--epochs", "1", "--sampler", "shuffle", "--delta", "1e-5"], "shuffle"),
+        (["epsilon", "--noise-multiplier", "1", "--delta", "1e-5"], "--steps"),
+        (["epsilon", "--noise-multiplier", "1", "--epochs", "3", "--delta", "1e-5"], "--dataset-size"),
+        (
+            ["epsilon", "--noise-multiplier", "-1", "--steps", "3", "--delta", "1e-5"],
+            "noise_multiplier = -1.0",
+        ),
+        (["profile", *SAMPLED, "--plot", "/nowhere/at/all.png"], "/nowhere/at/all.png"),
+    ],
+)
+def test_mistakes_are_one_line_and_exit_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], named: str
+) -> None:
+    assert main(arguments) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hockeystick: error: ")
+    assert error.count("\n") == 1
+    assert named in error
+
+
+def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    assert "epsilon" in capsys.readouterr().out
+    assert main(["--version"]) == 0
+    assert hs.__version__ in capsys.readouterr().out
+
+
+def test_missing_matplotlib_names_the_extra(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    assert main(["profile", *SAMPLED, "--plot", "x.png"]) == 2
+    assert "hockeystick[plot]" in capsys.readouterr().err
+
+
+def test_guarantees_are_rounded_up(capsys: pytest.CaptureFixture[str]) -> None:
+    out = run(capsys, "epsilon", *SAMPLED, "--delta", "1e-5")
+    printed = float(out.split("epsilon <= ")[1].split()[0])
+    exact = hs.account(hs.PoissonSampled(hs.Gaussian(1.1), 0.01) * 50).epsilon(1e-5)
+    assert exact <= printed <= math.nextafter(exact * (1 + 1e-7), math.inf)

@@ -1,0 +1,246 @@
+"""Files: what is saved comes back; anything else is refused with a reason; writes are all or nothing."""
+
+import json
+import math
+import os
+import pickle
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hockeystick as hs
+import numpy as np
+import pytest
+from hockeystick import storage
+
+STEP = hs.PoissonSampled(hs.Gaussian(1.0), 0.05)
+EVERYTHING = sum(
+    [
+        STEP * 10,
+        hs.Laplace(9.0) * 2,
+        hs.DiscreteLaplace(5.0, 2),
+        hs.DiscreteGaussian(30.0, 3),
+        hs.RandomizedResponse(0.2, 3),
+        hs.PureDP(0.1),
+        hs.ApproximateDP(0.1, 1e-9),
+        hs.PoissonSampled(hs.Laplace(3.0), 0.1) * 10**9,
+    ]
+)
+FIXED = hs.WithoutReplacement(hs.Gaussian(2.0), 3, 40) + hs.WithReplacement(
+    hs.Gaussian(2.0), 3, 40, pair="koskela2020"
+)
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    path = tmp_path / "run.hs"
+    profile = hs.account(STEP * 100, adjacency="remove", accuracy=1e-2)
+    profile.epsilon(1e-5)
+    profile.save(path)
+    return path
+
+
+def rewrite(path: Path, change: Callable[[dict[str, bytes]], None], *, sign: bool = True) -> None:
+    """Change the members of a file, with a valid checksum if ``sign``."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    change(members)
+    if sign:
+        members["sha256"] = storage._digest(members).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+
+
+def edit_header(path: Path, **changes: Any) -> None:
+    def change(members: dict[str, bytes]) -> None:
+        header = json.loads(members["header.json"])
+        members["header.json"] = json.dumps(header | changes).encode()
+
+    rewrite(path, change)
+
+
+def test_profile_round_trip(tmp_path: Path) -> None:
+    path = tmp_path / "profile.hs"
+    profile = hs.account(hs.dp_sgd(1.0, 1000, 50, steps=30), accuracy=1e-2)
+    asked = [profile.report(delta=delta, epsilon=1.0) for delta in (0.0, 1e-9, 1e-5, 1.0)]
+    profile.save(path)
+    loaded = hs.PrivacyProfile.load(path)
+    assert loaded.description == profile.description
+    assert (loaded.adjacency, loaded.accuracy) == (profile.adjacency, profile.accuracy)
+    # Answers come from the file: nothing may be computed for them.
+    loaded.__dict__["_profile"] = None
+    assert [loaded.report(delta=r.at_delta, epsilon=1.0) for r in asked] == asked
+    assert np.array_equal(loaded.curve(), profile.curve())
+
+
+def test_loaded_profile_answers_new_questions(saved: Path) -> None:
+    fresh = hs.account(STEP * 100, adjacency="remove", accuracy=1e-2)
+    assert hs.PrivacyProfile.load(saved).delta_bounds(0.123) == fresh.delta_bounds(0.123)
+
+
+@pytest.mark.parametrize("process", [EVERYTHING, FIXED, hs.Process()], ids=["all", "fixed", "empty"])
+def test_accountant_round_trip(tmp_path: Path, process: hs.Process) -> None:
+    path = tmp_path / "ledger.hs"
+    accountant = hs.Accountant(adjacency="replace_one", accuracy=0.01)
+    accountant.step(process, steps=2)
+    accountant.save(path)
+    loaded = hs.Accountant.load(path)
+    assert loaded.process == process * 2
+    assert loaded.adjacency == "replace_one"
+    loaded.step(STEP)
+    loaded.save(path)
+    assert hs.Accountant.load(path).process == process * 2 + STEP
+    assert accountant.process == process * 2
+
+
+def test_resuming_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.hs"
+    whole, first = hs.Accountant(), hs.Accountant()
+    whole.step(STEP, 30)
+    first.step(STEP, 10)
+    first.save(path)
+    resumed = hs.Accountant.load(path)
+    resumed.step(STEP, 20)
+    assert resumed.epsilon_bounds(1e-5) == whole.epsilon_bounds(1e-5)
+
+
+def test_merge() -> None:
+    left, right = hs.Accountant(), hs.Accountant()
+    left.step(STEP, 10)
+    before = left.profile()
+    right.step(STEP, 5)
+    right.step(hs.Laplace(3.0))
+    left.merge(right)
+    assert left.process == STEP * 15 + hs.Laplace(3.0)
+    assert before.description == STEP * 10
+    left.merge(left)
+    assert left.process.steps == 32
+    with pytest.raises(hs.ParameterError, match="adjacencies do not compose"):
+        left.merge(hs.Accountant(adjacency="remove"))
+
+
+def test_every_flipped_byte_is_noticed_or_harmless(saved: Path) -> None:
+    data, original = saved.read_bytes(), hs.PrivacyProfile.load(saved)
+    refused = 0
+    for position in range(0, len(data), 7):
+        saved.write_bytes(data[:position] + bytes([data[position] ^ 0x55]) + data[position + 1 :])
+        try:
+            loaded = hs.PrivacyProfile.load(saved)
+        except hs.StorageError:
+            refused += 1
+        else:  # a time stamp or another part of the zip that carries no content
+            assert loaded.epsilon_bounds(1e-5) == original.epsilon_bounds(1e-5)
+            assert loaded.description == original.description
+    assert refused > len(range(0, len(data), 7)) // 2
+
+
+def test_every_truncation_is_refused(saved: Path) -> None:
+    data = saved.read_bytes()
+    for length in {0, 1, 10, len(data) // 3, len(data) // 2, len(data) - 30, len(data) - 1}:
+        saved.write_bytes(data[:length])
+        with pytest.raises(hs.StorageError, match="cannot load"):
+            hs.PrivacyProfile.load(saved)
+
+
+@pytest.mark.parametrize("data", [b"", b"hello", pickle.dumps({"epsilon": 0.0}), b"\x93NUMPY" * 10])
+def test_foreign_files_are_refused(tmp_path: Path, data: bytes) -> None:
+    path = tmp_path / "foreign"
+    path.write_bytes(data)
+    with pytest.raises(hs.StorageError, match="not a hockeystick file"):
+        hs.Accountant.load(path)
+
+
+def test_foreign_zip_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "foreign.npz"
+    np.savez(path, epsilon=np.zeros(3))
+    with pytest.raises(hs.StorageError, match="not written by hockeystick"):
+        hs.PrivacyProfile.load(path)
+
+
+def test_other_kinds_and_futures_are_refused(saved: Path) -> None:
+    with pytest.raises(hs.StorageError, match="holds a 'profile', not a 'accountant'"):
+        hs.Accountant.load(saved)
+    edit_header(saved, version=99, library="9.9")
+    with pytest.raises(hs.StorageError, match=r"version 99 is newer .*9\.9.*upgrade"):
+        hs.PrivacyProfile.load(saved)
+
+
+def test_wrong_checksum_is_refused(saved: Path) -> None:
+    def change(members: dict[str, bytes]) -> None:
+        members["answers.npy"] = members["answers.npy"][:-8] + np.float64(0.0).tobytes()
+
+    rewrite(saved, change, sign=False)
+    with pytest.raises(hs.StorageError, match="checksum"):
+        hs.PrivacyProfile.load(saved)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        {},
+        {"adjacency": "swap"},
+        {"accuracy": "high"},
+        {"memory_limit": None},
+        {"description": {"type": "os.system"}},
+        {"description": {"type": "Gaussian", "noise_multiplier": -1.0}},
+        {"description": {"type": "Gaussian", "sigma": 1.0}},
+        {"description": {"type": "Process", "items": [{"step": {"type": "Gaussian"}, "count": 1}]}},
+        {"answers": [{}]},
+        {"answers": []},
+    ],
+    ids=repr,
+)
+def test_nonsense_with_a_valid_checksum_is_refused(saved: Path, content: dict[str, Any]) -> None:
+    good, _ = storage.read(saved, "profile")
+    edit_header(saved, content=good | content if content else {})
+    with pytest.raises(hs.StorageError, match="cannot load"):
+        hs.PrivacyProfile.load(saved)
+
+
+def test_pickles_inside_are_never_opened(saved: Path, tmp_path: Path) -> None:
+    trap = tmp_path / "trap.npy"
+    np.save(trap, np.array([{"a": 1}], dtype=object), allow_pickle=True)
+
+    def change(members: dict[str, bytes]) -> None:
+        members["answers.npy"] = trap.read_bytes()
+
+    rewrite(saved, change)
+    with pytest.raises(hs.StorageError, match="allow_pickle"):
+        hs.PrivacyProfile.load(saved)
+
+
+def test_missing_file_is_an_os_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        hs.PrivacyProfile.load(tmp_path / "none")
+
+
+def test_a_failed_write_leaves_the_old_file(saved: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    before = saved.read_bytes()
+
+    def fail(*_: object) -> None:
+        raise OSError("disk full")
+
+    for name in ("fsync", "replace"):
+        with monkeypatch.context() as broken:
+            broken.setattr(os, name, fail)
+            with pytest.raises(OSError, match="disk full"):
+                hs.account(STEP).save(saved)
+        assert saved.read_bytes() == before
+        assert os.listdir(saved.parent) == [saved.name]
+
+
+def test_equal_content_gives_equal_bytes(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        accountant = hs.Accountant()
+        accountant.step(STEP, 3)
+        accountant.save(tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_infinite_answers_survive(tmp_path: Path) -> None:
+    profile = hs.account(hs.Gaussian(0.0))
+    assert profile.epsilon(1e-5) == math.inf
+    profile.save(tmp_path / "x")
+    assert hs.PrivacyProfile.load(tmp_path / "x").epsilon(1e-5) == math.inf
