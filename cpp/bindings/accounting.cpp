@@ -160,7 +160,7 @@ void register_accounting(py::module_& m) {
         "choose_points",
         [](const hs::Pair& pair, double step, double tilt, double tail) {
             py::gil_scoped_release release;
-            return hs::choose_points(hs::sketch(pair, 100, 200), step, tilt, tail);
+            return hs::choose_points(hs::trimmed(hs::sketch(pair, 100, 200), tilt, tail, 0), step, tilt);
         },
         py::arg("pair"), py::arg("step"), py::arg("tilt") = 0.0, py::arg("tail") = 1e-12);
 

@@ -150,6 +150,27 @@ Sketch sketch(const Pair& pair, double depth_left, double depth_right) {
     return out;
 }
 
+Sketch trimmed(const Sketch& sketch, double tilt, double tail, double infinity_mass) {
+    if (sketch.empty()) return sketch;
+    const double log_total = cumulants(sketch, tilt).value;
+    const auto weight = [&](std::size_t i) {
+        return std::exp(sketch.log_mass[i] + tilt * sketch.loss[i] - log_total);
+    };
+    std::size_t first = 0, last = sketch.loss.size() - 1;
+    for (double sum = weight(first); first < last && sum <= tail; sum += weight(first)) ++first;
+    double sum = weight(last), mass = std::exp(sketch.log_mass[last]);
+    while (last > first && (sum <= tail || mass <= infinity_mass)) {
+        --last;
+        sum += weight(last);
+        mass += std::exp(sketch.log_mass[last]);
+    }
+    const auto cut = [&](const std::vector<double>& values) {
+        return std::vector<double>(values.begin() + static_cast<std::ptrdiff_t>(first),
+                                   values.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+    };
+    return {cut(sketch.left), cut(sketch.right), cut(sketch.loss), cut(sketch.log_mass), last + 1 < sketch.loss.size()};
+}
+
 Cumulants cumulants(const Sketch& sketch, double tilt) {
     if (sketch.empty()) return {0, 0, 0};
     double largest = -infinity;

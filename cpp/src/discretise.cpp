@@ -270,8 +270,11 @@ private:
 struct Beyond {
     double tilted, infinity;
 };
-Beyond beyond_last(const Pair& pair, double last, double tilt, double shift) {
+Beyond beyond_last(const Pair& pair, double last, double tilt, double shift, double infinity_mass) {
     if (last >= pair.max_loss()) return {0, 0};
+    const Tangent end = pair.above(last);
+    const double mass = (end.value + end.error + end.slope * (1 + 1e-12)) * std::exp(end.exponent) * (1 + 1e-12);
+    if (mass <= infinity_mass) return {0, std::max(mass, 1e-320)};
     std::vector<double> x;
     double reach = 1e-3 * std::max(std::abs(last), 1e-22);
     for (double at = last; x.size() < 400; at += reach, reach *= 1.1) {
@@ -310,37 +313,51 @@ std::vector<std::int64_t> all_points(std::int64_t first, std::int64_t last) {
     return points;
 }
 
-std::vector<std::int64_t> choose_points(const Sketch& sketch, double step, double tilt, double tail) {
+// How much the sparse points may add to the spread of the dense ones.
+constexpr double sparse_share = 0.5;
+
+std::vector<std::int64_t> choose_points(const Sketch& sketch, double step, double tilt) {
     if (sketch.empty()) return {0, 1};
     const double log_total = cumulants(sketch, tilt).value;
     const std::size_t n = sketch.loss.size();
-    std::vector<double> weight(n);
-    for (std::size_t i = 0; i < n; ++i)
+    // Points every s steps in a bin of tilted mass w and width d spread the loss by about w (s step)^2
+    // and cost d / s points. The fewest points for a given spread have s^3 in proportion to d / w.
+    std::vector<double> weight(n), stride(n);
+    for (std::size_t i = 0; i < n; ++i) {
         weight[i] = std::exp(sketch.log_mass[i] + tilt * sketch.loss[i] - log_total);
-    std::size_t first = 0, last = n - 1;
-    for (double sum = weight[first]; first < last && sum <= tail; sum += weight[first]) ++first;
-    for (double sum = weight[last]; last > first && sum <= tail; sum += weight[last]) --last;
-
-    // A bin of tilted mass w with points every s steps spreads the loss by about w (s step)^2:
-    // sharing out a fifteenth of what the dense part costs.
-    const double budget = 0.15 / static_cast<double>(n);
+        stride[i] = std::cbrt((sketch.right[i] - sketch.left[i]) / std::max(weight[i], 1e-30));
+    }
+    const auto spread = [&](double factor) {
+        double sum = 0;
+        for (std::size_t i = 0; i < n; ++i) {
+            const double s = factor * stride[i];
+            if (s > 1) sum += weight[i] * (s * s - 1);
+        }
+        return sum;
+    };
+    double low = 0, high = 1 / *std::max_element(stride.begin(), stride.end());
+    while (spread(2 * high) < sparse_share) high *= 2;
+    for (int i = 0; i < 8; ++i) {
+        const double middle = 0.5 * (low + high);
+        (spread(middle) < sparse_share ? low : high) = middle;
+    }
     std::vector<std::int64_t> points;
-    auto at = static_cast<std::int64_t>(std::floor(sketch.left[first] / step));
-    for (std::size_t i = first; i <= last; ++i) {
+    auto at = static_cast<std::int64_t>(std::floor(sketch.left.front() / step));
+    for (std::size_t i = 0; i < n; ++i) {
         const auto end = static_cast<std::int64_t>(std::ceil(sketch.right[i] / step));
-        const double by_mass = std::sqrt(budget / std::max(weight[i], 1e-30));
         const double by_shape = (sketch.right[i] - sketch.left[i]) / (4 * step);
         const double by_tilt = 0.25 / ((1 + tilt) * step);
-        const auto stride =
-            static_cast<std::int64_t>(std::clamp(std::min({by_mass, by_shape, by_tilt}), 1.0, 65536.0));
-        for (; at < end; at += std::min(stride, end - at)) points.push_back(at);
+        const auto every =
+            static_cast<std::int64_t>(std::clamp(std::min({low * stride[i], by_shape, by_tilt}), 1.0, 65536.0));
+        for (; at < end; at += std::min(every, end - at)) points.push_back(at);
     }
     points.push_back(at);
     if (points.size() == 1) points.push_back(at + 1);
     return points;
 }
 
-Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double step, double tilt, Bound bound) {
+Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double step, double tilt, Bound bound,
+                   double infinity_mass) {
     if (points.size() < 2) throw std::invalid_argument("discretise: at least two points are needed");
     if (!(step > 0) || !std::isfinite(step)) throw std::invalid_argument("discretise: step must be positive");
     if (!(tilt >= 0) || !std::isfinite(tilt)) throw std::invalid_argument("discretise: tilt must not be negative");
@@ -356,7 +373,7 @@ Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double st
     out.infinity_mass = pair.infinity_mass();
     if (bound == Bound::upper) {
         const Beyond beyond =
-            beyond_last(pair, static_cast<double>(out.index.back()) * step, tilt, shift);
+            beyond_last(pair, static_cast<double>(out.index.back()) * step, tilt, shift, infinity_mass);
         out.beyond = beyond.tilted;
         out.infinity_mass = std::min(1.0, out.infinity_mass * (1 + 8 * u) + beyond.infinity);
     } else {

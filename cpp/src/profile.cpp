@@ -7,11 +7,13 @@
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <stdexcept>
 
 #include "hockeystick/cumulants.hpp"
 #include "hockeystick/discretise.hpp"
 #include "hockeystick/fft.hpp"
+#include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
 
 namespace hockeystick {
@@ -157,22 +159,17 @@ public:
         if (delta < infinity_mass * (1 - 1e-12)) return exact(infinity);
         if (delta == 0) return exact(std::max(0.0, max_loss_));
         if (total_ == 1) return single_epsilon(delta);
-        const double log_target = std::log(std::max(delta - infinity_mass, delta * 1e-12));
         const std::lock_guard lock(mutex_);
-        const auto [steps, saddle] = deep_saddle([&](const Steps& sketched) {
-            const Saddle at_delta = saddle_for_delta(sketched, log_target);
-            return at_delta.epsilon > 0 ? at_delta : saddle_for_epsilon(sketched, 0);
-        });
-        const double tolerance = accuracy * (saddle.epsilon > 0
-                                           ? saddle.epsilon
-                                           : std::sqrt(cumulants(*steps, saddle.tilt).second));
+        const auto [steps, saddle] = saddle_at_delta(delta);
+        const double tolerance =
+            accuracy * (saddle.epsilon > 0 ? saddle.epsilon : std::sqrt(cumulants(*steps, saddle.tilt).second));
         return refine(*steps, saddle, tolerance, accuracy, [&](const Tables& tables, Answer& answer) {
             const double found =
                 upper_epsilon([&](double e) { return tables.upper.at(e).value; }, delta, tables.upper.end());
-            answer.upper = std::min(found * (1 + 8 * u), infinity_mass > 0 ? found * 2 : std::max(0.0, max_loss_));
-            const double start = std::isfinite(answer.upper) ? answer.upper : tables.lower.end();
+            answer.upper = std::min(found * (1 + 8 * u), infinity_mass > 0 ? infinity : std::max(0.0, max_loss_));
+            const double start = std::isfinite(answer.upper) ? answer.upper : tables.lower->end();
             answer.lower = std::min(answer.upper, (1 - 8 * u) * lower_epsilon([&](double e) {
-                                                      return tables.lower.at(e).value; }, delta, start));
+                                                      return tables.lower->at(e).value; }, delta, start));
             describe(tables, answer.upper, answer);
         });
     }
@@ -187,9 +184,28 @@ public:
             deep_saddle([&](const Steps& sketched) { return saddle_for_epsilon(sketched, epsilon); });
         return refine(*steps, saddle, accuracy / saddle.tilt, accuracy, [&](const Tables& tables, Answer& answer) {
             answer.upper = tables.upper.at(epsilon).value;
-            answer.lower = std::min(tables.lower.at(epsilon).value, answer.upper);
+            answer.lower = std::min(tables.lower->at(epsilon).value, answer.upper);
             describe(tables, epsilon, answer);
         });
+    }
+
+    // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
+    bool epsilon_at_most(double delta, double ceiling) const {
+        if (delta >= 1 || ceiling == infinity) return true;
+        if (!(ceiling > 0) || delta <= -std::expm1(log_finite_) || delta == 0 || total_ == 1) return false;
+        const std::lock_guard lock(mutex_);
+        const auto [steps, saddle] = saddle_at_delta(delta);
+        const double room = 0.4 * (ceiling - std::max(0.0, saddle.epsilon));
+        return room > 0 && tables_for(*steps, saddle, room, 1, false)->upper.at(ceiling).value <= delta;
+    }
+    bool delta_at_most(double epsilon, double ceiling) const {
+        if (ceiling >= 1) return true;
+        if (!(ceiling > 0) || !std::isfinite(epsilon) || total_ == 1) return false;
+        const std::lock_guard lock(mutex_);
+        const auto [steps, saddle] =
+            deep_saddle([&](const Steps& sketched) { return saddle_for_epsilon(sketched, epsilon); });
+        const double room = 0.4 * std::min(1.0, std::log(ceiling) - saddle.log_delta) / saddle.tilt;
+        return room > 0 && tables_for(*steps, saddle, room, 1, false)->upper.at(epsilon).value <= ceiling;
     }
 
 private:
@@ -199,7 +215,8 @@ private:
         const Steps* steps;
         double tilt, step;
         std::size_t size;
-        Table upper, lower;
+        Table upper;
+        std::optional<Table> lower;  // left out where only an upper bound was asked for
     };
 
     static Answer exact(double value) {
@@ -252,6 +269,14 @@ private:
         return steps;
     }
 
+    std::pair<const Steps*, Saddle> saddle_at_delta(double delta) const {
+        const double log_target = std::log(std::max(delta + std::expm1(log_finite_), delta * 1e-12));
+        return deep_saddle([&](const Steps& sketched) {
+            const Saddle at_delta = saddle_for_delta(sketched, log_target);
+            return at_delta.epsilon > 0 ? at_delta : saddle_for_epsilon(sketched, 0);
+        });
+    }
+
     // The saddle, from sketches so deep that what they leave out does not matter at its tilt.
     std::pair<const Steps*, Saddle> deep_saddle(const std::function<Saddle(const Steps&)>& find) const {
         for (int depth = 64;; depth *= 2) {
@@ -275,7 +300,7 @@ private:
         Answer best;
         bool have = false;
         for (int attempt = 0; attempt < 4; ++attempt) {
-            const std::shared_ptr<const Tables> tables = tables_for(steps, saddle, tolerance, shrink);
+            const std::shared_ptr<const Tables> tables = tables_for(steps, saddle, tolerance, shrink, true);
             Answer answer;
             answer.engine = "fft";
             evaluate(*tables, answer);
@@ -293,7 +318,7 @@ private:
         answer.step = tables.step;
         answer.size = tables.size;
         if (!std::isfinite(epsilon)) return;
-        const Delta upper = tables.upper.at(epsilon), lower = tables.lower.at(epsilon);
+        const Delta upper = tables.upper.at(epsilon), lower = tables.lower->at(epsilon);
         answer.truncation = upper.truncation;
         answer.wrap_around = upper.wrap_around + lower.wrap_around;
         answer.round_off = upper.round_off + lower.round_off;
@@ -357,37 +382,61 @@ private:
         return round_step(step);
     }
 
-    std::shared_ptr<const Tables> tables_for(const Steps& steps, const Saddle& saddle, double tolerance, double shrink) const {
-        // A coarse grid of tilts and steps lets neighbouring queries share their work, whatever their order.
-        const double tilt = std::exp2(std::round(8 * std::log2(saddle.tilt)) / 8);
-        const Cumulants k = cumulants(steps, tilt);
-        // How large delta is beside e^{K - tilt eps}, the unit of the error terms.
-        const double log_share = std::clamp(saddle.log_delta - (k.value - tilt * saddle.epsilon), -700.0, 0.0);
-        const double relative = std::clamp(tilt * tolerance, 1e-12, 1e-2);
+    std::shared_ptr<const Tables> tables_for(const Steps& steps, const Saddle& saddle, double tolerance, double shrink,
+                                             bool with_lower) const {
+        const double relative = std::clamp(saddle.tilt * tolerance, 1e-12, 1e-2);
+        // The saddle's own tilt makes round-off smallest, but fattens the right tail and so the window:
+        // take the smallest tilt that round-off allows. A coarse grid of tilts and steps lets
+        // neighbouring queries share their work, whatever their order.
+        double tilt = std::exp2(std::round(8 * std::log2(saddle.tilt)) / 8);
+        const auto log_share_at = [&](double s) {
+            // How large delta is beside e^{K - s eps}, the unit of the error terms.
+            return std::clamp(saddle.log_delta - (cumulants(steps, s).value - s * saddle.epsilon), -700.0, 0.0);
+        };
+        double log_share = log_share_at(tilt);
+        const double log_round_off = std::log(1e-13 * static_cast<double>(total_) / relative);
+        for (int i = 0; i < 6; ++i) {
+            const double smaller = log_share_at(tilt * std::exp2(-0.5));
+            if (log_round_off - smaller > std::log(1e-2)) break;
+            tilt *= std::exp2(-0.5);
+            log_share = smaller;
+        }
         const double log_mass = std::log(1e-3 * relative) + log_share - 2;
-        const TailPoint left = tail_point(steps, tilt, log_mass, -1);
-        const TailPoint right = tail_point(steps, tilt, log_mass, +1);
+        const double each = 1 / static_cast<double>(total_);
+        const double tail = std::exp(std::max(log_mass, -600.0)) * each;
+        // A jump this rare may as well be infinite.
+        const double infinity_mass = 1e-3 * relative * std::exp(std::max(saddle.log_delta, -740.0)) * each;
+        Steps kept;
+        for (const auto& step : steps) kept.push_back({trimmed(step.sketch, tilt, tail, infinity_mass), step.count});
+        const TailPoint left = tail_point(kept, tilt, log_mass, -1);
+        const TailPoint right = tail_point(kept, tilt, log_mass, +1);
         const double span = std::max(right.loss - left.loss, 1e-290);
-        double step = choose_step(steps, tilt, 0.6 * tolerance, span);
+        double step = choose_step(kept, saddle.tilt, 0.45 * tolerance, span);
         step = std::exp2(std::floor(8 * std::log2(step)) / 8) * shrink;
         step = std::max(step, span / (0.9 * static_cast<double>(size_limit_)));
         step = align_step(step, span);
 
         for (const auto& cached : cache_)
-            if (cached->steps == &steps && cached->tilt == tilt && cached->step == step) return cached;
+            if (cached->steps == &steps && cached->tilt == tilt && cached->step == step &&
+                (cached->lower || !with_lower)) return cached;
         const auto first = static_cast<std::int64_t>(std::floor(left.loss / step)) - 1;
         const auto last = static_cast<std::int64_t>(std::ceil(right.loss / step)) + 1;
         const std::size_t size = good_size(std::max<std::size_t>(16, static_cast<std::size_t>(last - first + 1)));
-        const double tail = std::exp(std::max(log_mass - std::log(static_cast<double>(total_)), -600.0));
-        const auto build = [&](Bound bound) {
-            std::vector<LatticeStep> lattices;
-            for (std::size_t i = 0; i < composition_.size(); ++i)
-                lattices.push_back({discretise(*composition_[i].first,
-                                               choose_points(steps[i].sketch, step, tilt, tail), step, tilt, bound),
-                                    composition_[i].second});
+        const std::size_t n = composition_.size();
+        std::vector<LatticeStep> upper(n), lower(with_lower ? n : 0);
+        parallel_for(with_lower ? 2 * n : n, [&](std::size_t job) {
+            const bool is_upper = job < n;
+            const std::size_t i = is_upper ? job : job - n;
+            (is_upper ? upper : lower)[i] = {
+                discretise(*composition_[i].first, choose_points(kept[i].sketch, step, tilt), step, tilt,
+                           is_upper ? Bound::upper : Bound::lower, 2 * infinity_mass),
+                composition_[i].second};
+        });
+        const auto table = [&](const std::vector<LatticeStep>& lattices) {
             return Table(compose(lattices, first, size, left.theta, right.theta));
         };
-        auto tables = std::make_shared<const Tables>(Tables{&steps, tilt, step, size, build(Bound::upper), build(Bound::lower)});
+        auto tables = std::make_shared<const Tables>(Tables{
+            &steps, tilt, step, size, table(upper), with_lower ? std::optional<Table>(table(lower)) : std::nullopt});
         cache_.push_back(tables);
         std::size_t held = 0;
         for (const auto& cached : cache_) held += cached->size;
@@ -409,22 +458,17 @@ private:
 
 namespace {
 
-// The worst direction. The others are first looked at coarsely: mostly that shows that they cannot be
-// the worst one.
-template <class Ask>
-Answer worst(std::size_t directions, double accuracy, Ask&& ask) {
-    constexpr double coarse = 0.05;
-    Answer best = ask(0, accuracy);
+// The worst direction. Of the others mostly a coarse upper bound shows that they cannot be it.
+template <class Bounds, class AtMost>
+Answer worst(std::size_t directions, Bounds&& bounds, AtMost&& at_most) {
+    Answer best = bounds(0);
     for (std::size_t i = 1; i < directions; ++i) {
-        Answer other = ask(i, std::max(coarse, accuracy));
-        if (other.upper > best.lower && accuracy < coarse) other = ask(i, accuracy);
+        if (at_most(i, best.lower)) continue;
+        Answer other = bounds(i);
         other.direction = i;
-        if (other.upper > best.upper) {
-            other.lower = std::max(other.lower, best.lower);
-            best = other;
-        } else {
-            best.lower = std::max(best.lower, other.lower);
-        }
+        const double lower = std::max(best.lower, other.lower);
+        if (other.upper > best.upper) best = other;
+        best.lower = lower;
     }
     return best;
 }
@@ -451,14 +495,16 @@ Profile& Profile::operator=(Profile&&) noexcept = default;
 
 Answer Profile::epsilon_bounds(double delta) const {
     if (!(delta >= 0 && delta <= 1)) throw std::invalid_argument("epsilon_bounds: delta must lie in [0, 1]");
-    return worst(directions_.size(), accuracy_,
-                 [&](std::size_t i, double accuracy) { return directions_[i]->epsilon_bounds(delta, accuracy); });
+    return worst(
+        directions_.size(), [&](std::size_t i) { return directions_[i]->epsilon_bounds(delta, accuracy_); },
+        [&](std::size_t i, double ceiling) { return directions_[i]->epsilon_at_most(delta, ceiling); });
 }
 
 Answer Profile::delta_bounds(double epsilon) const {
     if (std::isnan(epsilon)) throw std::invalid_argument("delta_bounds: epsilon must be a number");
-    return worst(directions_.size(), accuracy_,
-                 [&](std::size_t i, double accuracy) { return directions_[i]->delta_bounds(epsilon, accuracy); });
+    return worst(
+        directions_.size(), [&](std::size_t i) { return directions_[i]->delta_bounds(epsilon, accuracy_); },
+        [&](std::size_t i, double ceiling) { return directions_[i]->delta_at_most(epsilon, ceiling); });
 }
 
 }  // namespace hockeystick

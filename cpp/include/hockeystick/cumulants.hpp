@@ -19,6 +19,10 @@ struct Sketch {
 // Keeps atoms of P-mass above e^-depth_right in the right tail and e^-depth_left in the left one.
 Sketch sketch(const Pair& pair, double depth_left, double depth_right);
 
+// Without the ends that hold at most `tail` of the tilted mass, or, on the right, at most
+// `infinity_mass` of the P-mass.
+Sketch trimmed(const Sketch& sketch, double tilt, double tail, double infinity_mass);
+
 struct Cumulants {
     double value, first, second;  // K, K', K''
 };

@@ -10,16 +10,18 @@
 
 namespace hockeystick {
 
-// Lattice points that carry mass: dense where the tilted loss has mass, sparse elsewhere, ending
-// where at most `tail` of the tilted mass is left on either side.
-std::vector<std::int64_t> choose_points(const Sketch& sketch, double step, double tilt, double tail);
+// Lattice points over the range of the sketch: dense where the tilted loss has mass, sparse elsewhere.
+std::vector<std::int64_t> choose_points(const Sketch& sketch, double step, double tilt);
 
 // Every point from first to last.
 std::vector<std::int64_t> all_points(std::int64_t first, std::int64_t last);
 
 // upper: connect the dots (Doroshenko et al. 2022): each bin keeps its P- and Q-mass on its ends.
 // lower: tangents at bin midpoints, lowered to meet on the lattice. Round-off is included:
-// every mass is rounded in the bound's direction.
-Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double step, double tilt, Bound bound);
+// every mass is rounded in the bound's direction. What lies past the last point the upper bound puts
+// at +inf, if that is P-mass of at most `infinity_mass`; if it is more, it goes into Lattice::beyond.
+// The lower bound moves it down.
+Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double step, double tilt, Bound bound,
+                   double infinity_mass = 0);
 
 }  // namespace hockeystick

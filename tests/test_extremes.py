@@ -1,0 +1,201 @@
+"""The contract at its edges: every valid input has a finite correct answer in bounded time and memory."""
+
+from __future__ import annotations
+
+import json
+import math
+import select
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import hockeystick as hs
+import mpmath as mp
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from bench.baselines import exact
+
+SECONDS = 10.0  # a watchdog: an answer that takes longer counts as hanging
+MEGABYTES = 1024
+
+WORKER = """
+import json, resource, sys
+import hockeystick as hs
+
+for line in sys.stdin:
+    sigma, q, steps, value, adjacency, kind = json.loads(line)
+    process = hs.PoissonSampled(hs.Gaussian(sigma), q) * steps
+    profile = hs.account(process, adjacency=adjacency)
+    bounds = profile.epsilon_bounds(delta=value) if kind == "epsilon" else profile.delta_bounds(epsilon=value)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    print(json.dumps([bounds.lower, bounds.upper, peak]), flush=True)
+"""
+
+
+class Worker:
+    """A process that answers questions, is timed, and is replaced after it hung or died."""
+
+    def __init__(self) -> None:
+        self.process: subprocess.Popen[str] | None = None
+
+    def ask(self, *question) -> tuple[float, float]:
+        if self.process is None or self.process.poll() is not None:
+            self.process = subprocess.Popen(
+                [sys.executable, "-c", WORKER], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            )
+            self.ask(1.0, 1.0, 1, 1e-5, "remove", "epsilon")  # start-up does not count
+        assert self.process.stdin is not None
+        assert self.process.stdout is not None
+        self.process.stdin.write(json.dumps(question) + "\n")
+        self.process.stdin.flush()
+        if not select.select([self.process.stdout], [], [], SECONDS)[0]:
+            self.stop()
+            pytest.fail(f"no answer within {SECONDS:g} s to {question}")
+        line = self.process.stdout.readline()
+        assert line, f"the process died on {question}"
+        lower, upper, peak = json.loads(line)
+        if peak > MEGABYTES:
+            self.stop()
+            pytest.fail(f"{peak:.0f} MB for {question}")
+        return lower, upper
+
+    def stop(self) -> None:
+        if self.process is not None:
+            self.process.kill()
+            self.process.communicate()
+            self.process = None
+
+
+@pytest.fixture(scope="module")
+def worker() -> Iterator[Worker]:
+    instance = Worker()
+    yield instance
+    instance.stop()
+
+
+sigmas = st.one_of(st.sampled_from([0.01, 0.05, 1.0, 1e6]), st.floats(-2, 6).map(lambda e: 10.0**e))
+rates = st.one_of(st.sampled_from([0.0, 1e-12, 1e-3, 1.0]), st.floats(-12, 0).map(lambda e: 10.0**e))
+counts = st.one_of(st.sampled_from([0, 1, 10**9]), st.floats(0, 9).map(lambda e: round(10.0**e)))
+deltas = st.one_of(st.sampled_from([0.0, 1e-300, 1.0]), st.floats(-300, -0.1).map(lambda e: 10.0**e))
+adjacencies = st.sampled_from(["remove", "add", "add_or_remove"])
+
+
+def mu_of(sigma: float, steps: int) -> mp.mpf:
+    return mp.sqrt(steps) / mp.mpf(sigma)
+
+
+@given(sigma=sigmas, q=rates, steps=counts, delta=deltas, adjacency=adjacencies)
+@example(0.05, 0.01, 1000, 1e-5, "add_or_remove")  # every peer that composes losses fails here
+@example(0.01, 1e-12, 10**9, 1e-300, "add_or_remove")
+@example(0.01, 1.0, 10**9, 1e-300, "add_or_remove")
+@example(1e6, 1e-12, 10**9, 1e-5, "add")
+@example(1e6, 0.5, 1, 1e-300, "remove")
+@settings(max_examples=60, deadline=None, derandomize=True)
+def test_epsilon(worker: Worker, sigma: float, q: float, steps: int, delta: float, adjacency: str) -> None:
+    lower, upper = worker.ask(sigma, q, steps, delta, adjacency, "epsilon")
+    assert 0.0 <= lower <= upper  # false for nan
+    if steps == 0 or q == 0.0 or delta == 1.0:
+        assert (lower, upper) == (0.0, 0.0)
+        return
+    if delta == 0.0:
+        if adjacency != "add" or q == 1.0:
+            assert (lower, upper) == (math.inf, math.inf)
+        else:  # the loss of "add" is at most -ln(1-q)
+            truth = -steps * mp.log1p(-mp.mpf(q))
+            assert lower <= truth * (1 + mp.mpf(10) ** -12)
+            assert upper >= truth * (1 - mp.mpf(10) ** -12)
+        return
+    with mp.workdps(exact.DIGITS):
+        mu = mu_of(sigma, steps)
+        # Sampling helps, and more steps cost more. "add" is at most -T ln(1-q), too.
+        unsampled = exact.gaussian_epsilon(mu, delta)
+        assert lower <= unsampled * (1 + mp.mpf(10) ** -13)
+        assert upper < math.inf
+        if q == 1.0:
+            assert upper >= unsampled * (1 - mp.mpf(10) ** -13)
+        if adjacency != "add":
+            assert upper >= exact.sampled_once_epsilon(1 / mp.mpf(sigma), q, delta) * (1 - mp.mpf(10) ** -12)
+        else:
+            assert lower <= -steps * mp.log1p(-mp.mpf(q)) * (1 + mp.mpf(10) ** -12) if q < 1 else True
+
+
+@given(sigma=sigmas, q=rates, steps=counts, epsilon=st.floats(0.0, 1000.0), adjacency=adjacencies)
+@example(0.01, 1e-12, 10**9, 1000.0, "add_or_remove")
+@example(0.3, 0.01, 100, 1000.0, "remove")
+@settings(max_examples=40, deadline=None, derandomize=True)
+def test_delta(worker: Worker, sigma: float, q: float, steps: int, epsilon: float, adjacency: str) -> None:
+    lower, upper = worker.ask(sigma, q, steps, epsilon, adjacency, "delta")
+    assert 0.0 <= lower <= upper <= 1.0
+    if steps == 0 or q == 0.0:
+        assert (lower, upper) == (0.0, 0.0)
+        return
+    with mp.workdps(max(exact.DIGITS, 30)):
+        unsampled = exact.gaussian_delta(mu_of(sigma, steps), epsilon)
+        smallest = mp.mpf(10) ** -307  # below this, doubles lose their relative precision
+        assert lower <= unsampled * (1 + mp.mpf(10) ** -11) + smallest
+        if q == 1.0:
+            assert upper >= unsampled * (1 - mp.mpf(10) ** -11) - smallest
+        elif adjacency != "add":
+            level = mp.log1p(mp.expm1(mp.mpf(epsilon)) / mp.mpf(q))
+            once = mp.mpf(q) * exact.gaussian_delta(1 / mp.mpf(sigma), level)
+            assert upper >= once * (1 - mp.mpf(10) ** -11) - smallest
+
+
+@pytest.mark.parametrize("steps", [0, 1, 10**9])
+@pytest.mark.parametrize("q", [0.0, 1e-12, 0.3, 1.0])
+def test_no_noise_means_no_privacy(q: float, steps: int) -> None:
+    account = hs.account(hs.PoissonSampled(hs.Gaussian(0.0), q) * steps, adjacency="remove")
+    if q == 0.0 or steps == 0:
+        assert account.epsilon_bounds(delta=1e-5) == (0.0, 0.0)
+    elif q * steps > 1:
+        assert account.epsilon_bounds(delta=1e-5) == (math.inf, math.inf)
+    else:  # the record is revealed exactly when it is sampled
+        revealed = -math.expm1(steps * math.log1p(-q)) if q < 1 else 1.0
+        lower, upper = account.delta_bounds(epsilon=3.0)
+        assert lower <= revealed * (1 + 1e-9)
+        assert upper >= revealed * (1 - 1e-9)
+
+
+def test_a_small_memory_limit_widens_the_interval_instead_of_failing() -> None:
+    process = hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 1000
+    narrow = hs.account(process, accuracy=1e-7, memory_limit=2**30).epsilon_bounds(delta=1e-5)
+    wide = hs.account(process, accuracy=1e-7, memory_limit=2**20).epsilon_bounds(delta=1e-5)
+    assert wide.upper - wide.lower >= narrow.upper - narrow.lower
+    for bounds in (narrow, wide):
+        assert bounds.lower <= 1.8282366667
+        assert bounds.upper >= 1.8282366666
+    assert wide.upper < math.inf
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf, -1.0, "1", None, [1.0], 1j, True])
+@pytest.mark.parametrize(
+    ("name", "use"),
+    [
+        ("noise_multiplier", lambda bad: hs.Gaussian(bad)),
+        ("scale", lambda bad: hs.Laplace(bad)),
+        ("sampling_probability", lambda bad: hs.PoissonSampled(hs.Gaussian(1.0), bad)),
+        ("steps", lambda bad: hs.Gaussian(1.0) * bad),
+        ("delta", lambda bad: hs.account(hs.Gaussian(1.0)).epsilon(delta=bad)),
+        ("accuracy", lambda bad: hs.account(hs.Gaussian(1.0), accuracy=bad)),
+        ("memory_limit", lambda bad: hs.account(hs.Gaussian(1.0), memory_limit=bad)),
+    ],
+)
+def test_invalid_input_is_named(name: str, use, bad: object) -> None:
+    with pytest.raises((ValueError, TypeError), match=rf"^{name}\b") as caught:
+        use(bad)
+    assert "must be" in str(caught.value)
+
+
+@pytest.mark.parametrize("delta", [-1e-9, 1.0 + 1e-9, 2, np.nan])
+def test_delta_outside_the_unit_interval(delta: float) -> None:
+    with pytest.raises(ValueError, match="delta"):
+        hs.account(hs.Gaussian(1.0)).epsilon(delta=delta)
+
+
+@pytest.mark.parametrize("steps", [1.5, 1.0, np.float64(3.0)])
+def test_a_fractional_number_of_steps_is_refused(steps: float) -> None:
+    with pytest.raises(TypeError, match="steps"):
+        hs.Gaussian(1.0) * steps
