@@ -18,7 +18,8 @@ function(hockeystick_flags target)
     $<$<BOOL:${HOCKEYSTICK_WERROR}>:-Werror>)
   if(HOCKEYSTICK_SANITIZE)
     set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
-    target_compile_options(${target} PRIVATE ${sanitize} -g)
+    # -O1: sanitized code takes several times longer to compile at -O3.
+    target_compile_options(${target} PRIVATE ${sanitize} -O1 -g1)
     # PUBLIC: whoever links the static library needs the sanitizer's run-time.
     target_link_options(${target} PUBLIC ${sanitize})
   endif()

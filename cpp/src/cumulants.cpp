@@ -63,7 +63,7 @@ double representative(const Node& a, const Node& b, double log_mass) {
 // Losses from 1e-24 to 1e9 on both sides of 0: the scale of a pair is not known beforehand.
 std::vector<double> first_grid() {
     std::vector<double> x;
-    for (int i = 0; i <= 300; ++i) x.push_back(1e-24 * std::expm1(0.25 * i));
+    for (int i = 0; i <= 150; ++i) x.push_back(1e-24 * std::expm1(0.5 * i));
     std::vector<double> all;
     for (std::size_t i = x.size(); i-- > 1;) all.push_back(-x[i]);
     all.insert(all.end(), x.begin(), x.end());

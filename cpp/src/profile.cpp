@@ -263,9 +263,12 @@ private:
     const Steps& steps_for(int depth) const {
         const double log_total = std::log(static_cast<double>(total_));
         Steps& steps = sketches_[depth];
-        if (steps.empty())
-            for (const auto& [pair, count] : composition_)
-                steps.push_back({sketch(*pair, log_total + 60, depth), count});
+        if (steps.empty()) {
+            steps.resize(composition_.size());
+            parallel_for(steps.size(), [&](std::size_t i) {
+                steps[i] = {sketch(*composition_[i].first, log_total + 60, depth), composition_[i].second};
+            });
+        }
         return steps;
     }
 
@@ -432,11 +435,12 @@ private:
                            is_upper ? Bound::upper : Bound::lower, 2 * infinity_mass),
                 composition_[i].second};
         });
-        const auto table = [&](const std::vector<LatticeStep>& lattices) {
-            return Table(compose(lattices, first, size, left.theta, right.theta));
-        };
-        auto tables = std::make_shared<const Tables>(Tables{
-            &steps, tilt, step, size, table(upper), with_lower ? std::optional<Table>(table(lower)) : std::nullopt});
+        std::optional<Table> tables_of[2];
+        parallel_for(with_lower ? 2 : 1, [&](std::size_t job) {
+            tables_of[job].emplace(compose(job ? lower : upper, first, size, left.theta, right.theta));
+        });
+        auto tables = std::make_shared<const Tables>(
+            Tables{&steps, tilt, step, size, std::move(*tables_of[0]), std::move(tables_of[1])});
         cache_.push_back(tables);
         std::size_t held = 0;
         for (const auto& cached : cache_) held += cached->size;

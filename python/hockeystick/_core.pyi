@@ -1,10 +1,15 @@
-"""The compiled core. Functions release the GIL; their errors are ValueError."""
+"""The compiled core. Long computations release the GIL; errors are ValueError."""
 
 from collections.abc import Sequence
-from typing import TypedDict
+from typing import Any, TypeAlias, TypedDict
 
-from numpy import float64
+from numpy import float64, int64
 from numpy.typing import ArrayLike, NDArray
+
+_Array: TypeAlias = NDArray[float64]
+
+# pybind11's own metaclass; it has no importable name.
+class _Type(type): ...
 
 __version__: str
 
@@ -19,31 +24,32 @@ def build_config() -> _BuildConfig: ...
 def max_threads() -> int: ...
 def set_threads(threads: int) -> None: ...
 
-class Pair:
+class Pair(metaclass=_Type):
     """An immutable pair (P, Q) seen through its privacy loss L = ln P/Q, in one direction."""
 
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @property
-    def max_loss(self) -> float: ...
-    @property
-    def infinity_mass(self) -> float: ...
-    def above(
-        self, x: ArrayLike
-    ) -> tuple[NDArray[float64], NDArray[float64], NDArray[float64], NDArray[float64]]:
-        """Arrays (f, g, exponent, error): f e^exponent = P(L > x) - e^x Q(L > x), g e^exponent = e^x Q(L > x)."""
+    def max_loss(self) -> float:
+        """Supremum of the finite losses."""
 
-    def below(
-        self, x: ArrayLike
-    ) -> tuple[NDArray[float64], NDArray[float64], NDArray[float64], NDArray[float64]]:
-        """Arrays (f, g, exponent, error): f e^exponent = e^x Q(L <= x) - P(L <= x), g e^exponent = e^x Q(L <= x)."""
+    @property
+    def infinity_mass(self) -> float:
+        """P(L = +inf)."""
+
+    @property
+    def spacing(self) -> float:
+        """The number every loss is a multiple of, or 0."""
+
+    def above(self, x: ArrayLike) -> tuple[_Array, _Array, _Array, _Array]:
+        """(f, g, exponent, error): f e^exponent = P(x < L < inf) - e^x Q(L > x), g e^exponent = e^x Q(L > x)."""
+
+    def below(self, x: ArrayLike) -> tuple[_Array, _Array, _Array, _Array]:
+        """(f, g, exponent, error): f e^exponent = e^x Q(L <= x) - P(L <= x), g e^exponent = e^x Q(L <= x)."""
 
 def gaussian_pair(mu: float) -> Pair: ...
 def laplace_pair(epsilon: float) -> Pair: ...
 def discrete_pair(
-    losses: ArrayLike,
-    p: ArrayLike,
-    q: ArrayLike,
-    p_infinity: float = 0.0,
-    spacing: float = 0.0,
+    losses: ArrayLike, p: ArrayLike, q: ArrayLike, p_infinity: float = 0.0, *, spacing: float = 0.0
 ) -> Pair: ...
 def sampled_pair(pair: Pair, sampling_probability: float, mode: str) -> Pair: ...
 def mixture_pair(pairs: Sequence[Pair], weights: Sequence[float]) -> Pair: ...
@@ -56,7 +62,10 @@ def location_mixture_pair(
     q_weights: Sequence[float],
 ) -> Pair: ...
 
-class Answer:
+class Answer(metaclass=_Type):
+    """A certified interval and the errors it includes, in units of delta."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @property
     def lower(self) -> float: ...
     @property
@@ -66,20 +75,65 @@ class Answer:
     @property
     def direction(self) -> int: ...
     @property
-    def terms(self) -> dict[str, float]: ...
-    @property
     def step(self) -> float: ...
     @property
     def size(self) -> int: ...
+    @property
+    def terms(self) -> dict[str, float]: ...
 
-class Profile:
+class Profile(metaclass=_Type):
     """A composition of pairs, the worst over its directions."""
 
     def __init__(
         self,
         directions: Sequence[Sequence[tuple[Pair, int]]],
-        accuracy: float = 1e-3,
-        memory_limit: int = 1 << 30,
+        accuracy: float = 0.001,
+        memory_limit: int = 1073741824,
     ) -> None: ...
     def epsilon_bounds(self, delta: float) -> Answer: ...
     def delta_bounds(self, epsilon: float) -> Answer: ...
+
+class Lattice(metaclass=_Type):
+    """A discretised privacy loss: tilted masses at index * step."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    @property
+    def index(self) -> NDArray[int64]: ...
+    @property
+    def mass(self) -> _Array: ...
+    @property
+    def step(self) -> float: ...
+    @property
+    def tilt(self) -> float: ...
+    @property
+    def log_scale(self) -> float: ...
+    @property
+    def infinity_mass(self) -> float: ...
+    @property
+    def beyond(self) -> float: ...
+
+def discretise(
+    pair: Pair, points: Sequence[int], step: float, tilt: float = 0.0, bound: str = "upper"
+) -> Lattice: ...
+def choose_points(pair: Pair, step: float, tilt: float = 0.0, tail: float = 1e-12) -> list[int]: ...
+
+class Composed(metaclass=_Type):
+    """Tilted masses of a composed loss at (first + i) * step."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    @property
+    def mass(self) -> _Array: ...
+    @property
+    def first(self) -> int: ...
+    @property
+    def step(self) -> float: ...
+    @property
+    def tilt(self) -> float: ...
+    @property
+    def log_scale(self) -> float: ...
+    @property
+    def infinity_mass(self) -> float: ...
+    @property
+    def round_off(self) -> float: ...
+
+def compose(lattices: Sequence[tuple[Lattice, int]], first: int, size: int) -> Composed: ...

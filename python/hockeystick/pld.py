@@ -311,7 +311,7 @@ class PrivacyProfile:
             value = -math.expm1(epsilon) if epsilon < 0.0 else 0.0
             return Answer(value, value)
         found = self._profile.delta_bounds(epsilon)
-        return _answer(found, max(0.0, found.lower), min(1.0, found.upper))
+        return _answer(found, max(0.0, found.lower), min(1.0, max(0.0, found.upper)))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the description, a curve and all answers so far to one file, atomically.
