@@ -46,7 +46,7 @@ function(hockeystick_ducc0_from_pip)
         "${ducc0_version} and configure with\n"
         "    -DHOCKEYSTICK_DUCC0_DIR=/path/to/ducc0-${ducc0_version}\n"
         "or, when installing with pip, add\n"
-        "    -C cmake.define.HOCKEYSTICK_DUCC0_DIR=/path/to/ducc0-${ducc0_version}\n"
+        "    --config-settings cmake.define.HOCKEYSTICK_DUCC0_DIR=/path/to/ducc0-${ducc0_version}\n"
         "pip said:\n${output}")
     endif()
     file(ARCHIVE_EXTRACT INPUT "${archive}" DESTINATION "${folder}")

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from bench.baselines import pairs as oracle
 
-DIGITS = 60
+DIGITS = 260
+FLOOR = mp.mpf(10) ** -240  # of the reference itself
 MODES = ("remove", "add", "replace_one")
 
 
 class Exact:
-    """P(L > x), Q(L > x) and their complements in mpmath; the hockey sticks follow."""
+    """P(x < L < inf), Q(L > x), P(L <= x) and Q(L <= x) in mpmath; the hockey sticks follow."""
 
     def tails(self, x):
         raise NotImplementedError
@@ -59,13 +60,12 @@ class Laplace(Exact):
 
 
 class Discrete(Exact):
-    def __init__(self, losses, p, q, rest: float = 0.0) -> None:
+    def __init__(self, losses, p, q) -> None:
         self.atoms = [tuple(map(mp.mpf, map(float, atom))) for atom in zip(losses, p, q, strict=True)]
-        self.rest = mp.mpf(rest)
 
     def tails(self, x):
         beyond = [atom for atom in self.atoms if atom[0] > x]
-        return mp.fsum(a[1] for a in beyond) + self.rest, mp.fsum(a[2] for a in beyond)
+        return mp.fsum(a[1] for a in beyond), mp.fsum(a[2] for a in beyond)
 
 
 class Sampled(Exact):
@@ -85,8 +85,14 @@ class Sampled(Exact):
         return self.above(x) - (1 - mp.exp(x))
 
 
-def assert_curves_match(pair: _core.Pair, truth: Exact, x: np.ndarray, claim: float = 1e-9) -> None:
-    """Both curves are within their claimed error, and the claim is small where the curve is."""
+def assert_curves_match(
+    pair: _core.Pair, truth: Exact, x: np.ndarray, claim: float = 1e-9, end: float = np.inf
+) -> None:
+    """Both curves are within their claimed error, and the claim is small.
+
+    Smallness is asked for on the curve's own side only, and not next to +-`end`, where the loss has its
+    largest value and the last bit of x matters.
+    """
     for name in ("above", "below"):
         value, slope, exponent, error = getattr(pair, name)(x)
         assert np.all(np.isfinite(value))
@@ -101,7 +107,8 @@ def assert_curves_match(pair: _core.Pair, truth: Exact, x: np.ndarray, claim: fl
                     <= mp.mpf(float(error[i])) * scale * (1 + mp.mpf(10) ** -30)
                     + abs(expected) * mp.mpf(10) ** -25
                 ), (name, float(point))
-        assert np.all(error <= claim * np.maximum(value, slope))
+        own_side = (value * np.exp(exponent) <= 0.5) & (np.abs(np.abs(x) - end) > 1e-6 * np.abs(x))
+        assert np.all((error <= claim * np.maximum(value, slope))[own_side])
 
 
 def around(pair_scale: float, centre: float = 0.0) -> np.ndarray:
@@ -112,7 +119,7 @@ def around(pair_scale: float, centre: float = 0.0) -> np.ndarray:
 
 
 mus = st.floats(-4, 1).map(lambda e: 10.0**e)
-rates = st.one_of(st.sampled_from([1.0, 0.5, 1e-3, 1e-12]), st.floats(1e-6, 1.0))
+rates = st.one_of(st.sampled_from([1.0, 0.5, 1e-3, 1e-12]), st.floats(1e-6, 0.999))
 
 
 @given(mu=mus)
@@ -136,14 +143,15 @@ def test_laplace(epsilon: float) -> None:
 def test_sampled_gaussian(mu: float, q: float, mode: str) -> None:
     pair = _core.sampled_pair(_core.gaussian_pair(mu), q, mode)
     # Points placed where the loss really is: at levels of the unsampled pair.
-    level = np.clip(around(mu, mu**2 / 2), -600, 600)
+    level = np.clip(around(mu, mu**2 / 2), -36, 600)
     remove = np.log1p(q * np.expm1(level))
+    level = np.clip(level, -600, 36)
     x = {"remove": remove, "add": -np.log1p(q * np.expm1(-level))}.get(mode)
     if x is None:
         x = np.sort(np.concatenate([remove[remove >= 0], -remove[remove > 0]]))
     with mp.workdps(DIGITS):
         truth = Sampled(Gaussian(mu), q, mode)
-    assert_curves_match(pair, truth, x, claim=1e-6)
+    assert_curves_match(pair, truth, x, claim=1e-6, end=-np.log1p(-q) if q < 1 else np.inf)
 
 
 @given(epsilon=st.floats(0.01, 5.0), q=rates, mode=st.sampled_from(MODES))
@@ -175,7 +183,7 @@ def test_discrete(masses: list[float], losses: list[float], rest: float) -> None
     x = x[np.min(np.abs(x[:, None] - atoms), axis=1) > 1e-9]
     assert pair.infinity_mass == pytest.approx(rest, rel=1e-12)
     with mp.workdps(DIGITS):
-        truth = Discrete(atoms, p, q, rest)
+        truth = Discrete(atoms, p, q)
         for point in x:
             value, _, exponent, error = (float(v[0]) for v in pair.above(np.array([point])))
             expected = truth.above(mp.mpf(float(point)))
@@ -187,7 +195,7 @@ def test_discrete(masses: list[float], losses: list[float], rest: float) -> None
 @given(mu=st.floats(0.1, 3.0), other=st.floats(0.1, 3.0), weight=st.floats(0.01, 0.99))
 @settings(max_examples=20, deadline=None, derandomize=True)
 def test_mixture(mu: float, other: float, weight: float) -> None:
-    """The choice is released, so hockey sticks average; what the weights lack sits at +inf."""
+    """The choice is released, so hockey sticks average; what the weights lack sits at +inf, kept apart."""
     lost = 1e-3
     rest = 1 - weight - lost
     if rest <= 0:
@@ -196,12 +204,10 @@ def test_mixture(mu: float, other: float, weight: float) -> None:
     x = np.array([-2.0, -0.5, 0.0, 0.3, 1.0, 4.0])
     value, _, exponent, error = pair.above(x)
     with mp.workdps(DIGITS):
-        missing = 1 - mp.mpf(weight) - mp.mpf(rest)
         for i, point in enumerate(map(mp.mpf, map(float, x))):
-            expected = weight * Gaussian(mu).above(point) + rest * Laplace(other).above(point) + missing
+            expected = weight * Gaussian(mu).above(point) + rest * Laplace(other).above(point)
             scale = mp.exp(mp.mpf(float(exponent[i])))
-            slack = mp.mpf(10) ** -15 * missing / mp.mpf(lost) * 4  # 1 - sum(weights) in doubles
-            assert abs(float(value[i]) * scale - expected) <= float(error[i]) * scale + slack
+            assert abs(float(value[i]) * scale - expected) <= float(error[i]) * scale + FLOOR
     assert pair.infinity_mass == pytest.approx(lost, rel=1e-9)
 
 

@@ -38,10 +38,11 @@ def cumulant(parts: Parts, tilt: float) -> float:
 
 
 def saddle(parts: Parts, delta: float) -> float:
-    """The tilt that matters for `delta`: argmin of the Renyi bound (cumulant + ln 1/delta) / tilt."""
-    tilts = np.geomspace(1e-2, 1e4, 49)
-    bounds = [(cumulant(parts, t) - np.log(delta)) / t for t in tilts]
-    return float(tilts[int(np.nanargmin(bounds))])
+    """The tilt s that matters for `delta`: the saddle point of K(s) - s eps - ln s - ln(1+s) with that value."""
+    tilts = np.geomspace(1e-2, 1e4, 61)
+    height = np.array([cumulant(parts, t) for t in tilts]) - np.log(tilts) - np.log1p(tilts)
+    # At the saddle epsilon is the slope of `height`, and ln delta its tangent's value at 0.
+    return float(tilts[int(np.argmin(np.abs(height - tilts * np.gradient(height, tilts) - np.log(delta))))])
 
 
 def _range(parts: Parts, tilt: float, tail: float) -> tuple[float, float]:

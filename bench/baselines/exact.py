@@ -160,9 +160,11 @@ def sampled_gaussian_delta(steps: Sequence[Step], epsilon: float, digits: float 
 
 def sampled_gaussian_epsilon(steps: Sequence[Step], delta: float, low: float, high: float) -> float:
     """epsilon of a composition of sampled Gaussians, by root search in ln delta on a bracket."""
-    return brentq(
-        lambda e: np.log(sampled_gaussian_delta(steps, e) / delta), low, high, xtol=1e-14, rtol=1e-13
-    )
+
+    def excess(epsilon: float) -> float:
+        return np.log(max(sampled_gaussian_delta(steps, epsilon), 1e-300) / delta)
+
+    return brentq(excess, low, high, xtol=1e-14, rtol=1e-13)
 
 
 def sampled_gaussian_delta_mp(step: Step, epsilon: float, digits: int = 30) -> mp.mpf:

@@ -24,13 +24,13 @@ def epsilon(composed: Composed, target: float) -> float:
     """The smallest epsilon >= 0 with delta(epsilon) <= target: delta is linear in e^epsilon between losses."""
     if target <= composed.infinity:
         return np.inf
-    if delta(composed, 0.0) <= target:
-        return 0.0
     x = composed.losses
     keep = x > 0
     x = x[keep]
     weight = composed.masses[keep] * np.exp(composed.log_scale - composed.tilt * x)
     p, q = _suffix(weight), _suffix(weight * np.exp(-x))
     at_losses = p[1:] - np.exp(x) * q[1:] + composed.infinity
-    i = int(np.argmax(at_losses <= target))  # delta(x_i) <= target < delta(x_{i-1})
-    return float(np.log((p[i] + composed.infinity - target) / q[i]))
+    # delta(x_i) <= target < delta(x_{i-1}); from the right, as the tilt makes the left end noisy.
+    i = int(np.append(-1, np.flatnonzero(at_losses > target))[-1]) + 1
+    excess = p[i] + composed.infinity - target
+    return max(0.0, float(np.log(excess / q[i]))) if excess > 0 else 0.0

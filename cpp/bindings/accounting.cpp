@@ -74,8 +74,10 @@ py::dict terms(const hs::Answer& answer) {
 
 void register_accounting(py::module_& m) {
     py::class_<hs::Pair, std::shared_ptr<hs::Pair>>(m, "Pair", "A dominating pair (P, Q) in one direction.")
-        .def("above", [](const hs::Pair& p, const Array& x) { return tangents(p, x, true); }, py::arg("x"))
-        .def("below", [](const hs::Pair& p, const Array& x) { return tangents(p, x, false); }, py::arg("x"))
+        .def(
+            "above", [](const hs::Pair& p, const Array& x) { return tangents(p, x, true); }, py::arg("x"))
+        .def(
+            "below", [](const hs::Pair& p, const Array& x) { return tangents(p, x, false); }, py::arg("x"))
         .def_property_readonly("max_loss", &hs::Pair::max_loss)
         .def_property_readonly("infinity_mass", &hs::Pair::infinity_mass)
         .def_property_readonly("spacing", &hs::Pair::spacing);
@@ -109,7 +111,8 @@ void register_accounting(py::module_& m) {
         [own](const std::string& noise, double scale, const std::vector<double>& p_shifts,
               const std::vector<double>& p_weights, const std::vector<double>& q_shifts,
               const std::vector<double>& q_weights) {
-            return own(hs::location_mixture(noise_kind(noise), scale, p_shifts, p_weights, q_shifts, q_weights));
+            return own(
+                hs::location_mixture(noise_kind(noise), scale, p_shifts, p_weights, q_shifts, q_weights));
         },
         py::arg("noise"), py::arg("scale"), py::arg("p_shifts"), py::arg("p_weights"), py::arg("q_shifts"),
         py::arg("q_weights"));
@@ -124,13 +127,16 @@ void register_accounting(py::module_& m) {
         .def_property_readonly("terms", &terms);
 
     py::class_<hs::Profile>(m, "Profile", "The worst over directions of a heterogeneous composition.")
-        .def(py::init([](const std::vector<std::vector<std::pair<std::shared_ptr<hs::Pair>, std::uint64_t>>>& in,
-                         double accuracy, std::size_t memory_limit) {
-                 std::vector<hs::Composition> directions;
-                 for (const auto& direction : in) directions.emplace_back(direction.begin(), direction.end());
-                 return hs::Profile(std::move(directions), accuracy, memory_limit);
-             }),
-             py::arg("directions"), py::arg("accuracy") = 1e-3, py::arg("memory_limit") = std::size_t{1} << 30)
+        .def(py::init(
+                 [](const std::vector<std::vector<std::pair<std::shared_ptr<hs::Pair>, std::uint64_t>>>& in,
+                    double accuracy, std::size_t memory_limit) {
+                     std::vector<hs::Composition> directions;
+                     for (const auto& direction : in)
+                         directions.emplace_back(direction.begin(), direction.end());
+                     return hs::Profile(std::move(directions), accuracy, memory_limit);
+                 }),
+             py::arg("directions"), py::arg("accuracy") = 1e-3,
+             py::arg("memory_limit") = std::size_t{1} << 30)
         .def("epsilon_bounds", &hs::Profile::epsilon_bounds, py::arg("delta"),
              py::call_guard<py::gil_scoped_release>())
         .def("delta_bounds", &hs::Profile::delta_bounds, py::arg("epsilon"),
@@ -165,7 +171,8 @@ void register_accounting(py::module_& m) {
         py::arg("pair"), py::arg("step"), py::arg("tilt") = 0.0, py::arg("tail") = 1e-12);
 
     py::class_<hs::Composed>(m, "Composed", "Tilted masses of a composed loss at (first + i) * step.")
-        .def_property_readonly("mass", [](const hs::Composed& c) { return take(std::vector<double>(c.mass)); })
+        .def_property_readonly("mass",
+                               [](const hs::Composed& c) { return take(std::vector<double>(c.mass)); })
         .def_readonly("first", &hs::Composed::first)
         .def_readonly("step", &hs::Composed::step)
         .def_readonly("tilt", &hs::Composed::tilt)
@@ -174,7 +181,8 @@ void register_accounting(py::module_& m) {
         .def_readonly("round_off", &hs::Composed::round_off);
     m.def(
         "compose",
-        [](const std::vector<std::pair<hs::Lattice, std::uint64_t>>& in, std::int64_t first, std::size_t size) {
+        [](const std::vector<std::pair<hs::Lattice, std::uint64_t>>& in, std::int64_t first,
+           std::size_t size) {
             std::vector<hs::LatticeStep> steps;
             for (const auto& [lattice, count] : in) steps.push_back({lattice, count});
             py::gil_scoped_release release;

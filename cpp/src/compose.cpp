@@ -67,8 +67,8 @@ double log_outside(const std::vector<LatticeStep>& steps, double bound, double t
 
 }  // namespace
 
-Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std::size_t size, double theta_left,
-                 double theta_right) {
+Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std::size_t size,
+                 double theta_left, double theta_right) {
     if (steps.empty()) throw std::invalid_argument("compose: at least one lattice is needed");
     const Lattice& front = steps.front().lattice;
     Composed out;
@@ -86,6 +86,7 @@ Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std:
         log_finite += k * std::log1p(-lattice.infinity_mass);
         out.log_scale += k * lattice.log_scale;
         out.beyond += k * lattice.beyond;
+        out.deficit += k * lattice.deficit;
         moves += k;
         scale_error += k * u * (4 + std::abs(lattice.log_scale));
     }
@@ -114,8 +115,9 @@ Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std:
         }
         for (double m : out.mass) squares += m * m;
         fft.forward(out.mass.data(), spectrum.data());
-        const double error = fft_error_bound(size) * std::min(total, std::sqrt(static_cast<double>(size) * squares)) +
-                             4 * u * total;
+        const double error =
+            fft_error_bound(size) * std::min(total, std::sqrt(static_cast<double>(size) * squares)) +
+            4 * u * total;
         const double k = static_cast<double>(count);
         parallel_for(blocks, [&, power_count = count](std::size_t b) {
             const std::size_t end = std::min(half, (b + 1) * block_size);
@@ -142,7 +144,8 @@ Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std:
     fft.inverse(product.data(), out.mass.data());
     for (double& m : out.mass) m = std::max(0.0, m / n);
     // Lattice point i sits in slot i mod n; put the window's first point in front.
-    std::rotate(out.mass.begin(), out.mass.begin() + static_cast<std::ptrdiff_t>(wrap(first, size)), out.mass.end());
+    std::rotate(out.mass.begin(), out.mass.begin() + static_cast<std::ptrdiff_t>(wrap(first, size)),
+                out.mass.end());
 
     const double left = static_cast<double>(first) * out.step;
     const double right = (static_cast<double>(first) + n - 1) * out.step;

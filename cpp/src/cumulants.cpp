@@ -27,9 +27,14 @@ std::vector<Node> evaluate(const Pair& pair, const std::vector<double>& x) {
     for (const double at : x) {
         const Tangent above = pair.above(at), below = pair.below(at);
         const double p = above.value + above.slope, c = below.slope - below.value;
+        const double log_p = p > 0 ? std::log(p) + above.exponent : -infinity;
+        // Seen from below P drowns where e^x is large; where little is above, take the rest of it.
+        const double log_c = log_p < -0.7 ? std::log1p(-std::exp(log_p))
+                             : c > 0      ? std::log(c) + below.exponent
+                                          : -infinity;
         nodes.push_back({at,
-                         {p > 0 ? std::log(p) + above.exponent : -infinity, above.value, above.slope, above.exponent},
-                         {c > 0 ? std::log(c) + below.exponent : -infinity, below.value, below.slope, below.exponent}});
+                         {log_p, above.value, above.slope, above.exponent},
+                         {log_c, below.value, below.slope, below.exponent}});
     }
     return nodes;
 }
@@ -50,7 +55,7 @@ double log_bin_mass(const Node& a, const Node& b) {
 double representative(const Node& a, const Node& b, double log_mass) {
     const double width = b.x - a.x, shrink = -std::expm1(-width);
     double excess;  // 1 - e^{a.x - loss}
-    if (is_right(a, b))
+    if (is_right(a, b) || a.x > 0)
         excess = a.above.value * std::exp(a.above.exponent - log_mass) -
                  (b.above.value + b.above.slope * shrink) * std::exp(b.above.exponent - log_mass);
     else
@@ -168,7 +173,8 @@ Sketch trimmed(const Sketch& sketch, double tilt, double tail, double infinity_m
         return std::vector<double>(values.begin() + static_cast<std::ptrdiff_t>(first),
                                    values.begin() + static_cast<std::ptrdiff_t>(last) + 1);
     };
-    return {cut(sketch.left), cut(sketch.right), cut(sketch.loss), cut(sketch.log_mass), last + 1 < sketch.loss.size()};
+    return {cut(sketch.left), cut(sketch.right), cut(sketch.loss), cut(sketch.log_mass),
+            last + 1 < sketch.loss.size()};
 }
 
 Cumulants cumulants(const Sketch& sketch, double tilt) {

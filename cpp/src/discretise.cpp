@@ -33,15 +33,15 @@ struct Line {
     double value, slope, error, touches;
 };
 
-// Bins 1..n-1 lie between the points 0..n-1. Left of the median point everything is seen from below
+// Bins 1..n-1 lie between the points 0..n-1. Left of the split point everything is seen from below
 // (k, C), right of it from above (f, T).
 class Discretiser {
 public:
     Discretiser(const Pair& pair, const std::vector<std::int64_t>& points, double step, double tilt)
         : pair_(pair), tilt_(tilt), x_(points.size()), tail_(points.size() + 1), head_(points.size() + 1) {
         for (std::size_t i = 0; i < points.size(); ++i) x_[i] = static_cast<double>(points[i]) * step;
-        median_ = median_point();
-        shift_ = tilt_ * x_[median_];
+        split_ = split_point();
+        shift_ = tilt_ * x_[split_];
     }
 
     // Tilted masses at the points, scaled by e^-shift.
@@ -52,16 +52,18 @@ public:
     }
 
     double shift() const { return shift_; }
+    double deficit() const { return deficit_; }
 
 private:
-    // The first point at which at most half of P's finite part lies above.
-    std::size_t median_point() const {
-        const double half = 0.5 * (1 - pair_.infinity_mass());
+    // Rounding costs u e^x Q(L <= x) seen from below and u P(L > x) seen from above: change sides
+    // where the first stops being the smaller one.
+    std::size_t split_point() const {
         std::size_t low = 0, high = x_.size() - 1;
         while (low < high) {
             const std::size_t middle = (low + high) / 2;
-            const Tangent t = pair_.above(x_[middle]);
-            if ((t.value + t.slope) * std::exp(t.exponent) > half)
+            const Tangent above = pair_.above(x_[middle]), below = pair_.below(x_[middle]);
+            if ((above.value + above.slope) * std::exp(above.exponent) >
+                below.slope * std::exp(below.exponent))
                 low = middle + 1;
             else
                 high = middle;
@@ -102,19 +104,20 @@ private:
 
     void chords() {
         const std::size_t n = x_.size();
-        const std::vector<Tilted> f = profile(median_, n - 1, true), k = profile(0, median_, false);
-        for (std::size_t i = n - 1; i > median_; --i) {
+        const std::vector<Tilted> f = profile(split_, n - 1, true), k = profile(0, split_, false);
+        for (std::size_t i = n - 1; i > split_; --i) {
             // T_i tilted at x_i, rounded up; a running maximum makes it decrease.
             const double d = width(i), gap = -std::expm1(-d);
-            const Tilted &a = f[i - 1 - median_], &b = f[i - median_];
+            const Tilted &a = f[i - 1 - split_], &b = f[i - split_];
             const double near = std::exp(tilt_ * d), far = std::exp(-d);
             const double t = (a.value * near - b.value * far) / gap;
             const double error = (a.error * near + b.error * far +
-                                  u * (8 + 2 * tilt_ * d) * (a.value * near + b.value * far)) / gap;
+                                  u * (8 + 2 * tilt_ * d) * (a.value * near + b.value * far)) /
+                                 gap;
             tail_[i] = std::max(0.0, t + error + 4 * u * std::abs(t));
             if (i + 1 < n) tail_[i] = std::max(tail_[i], tail_[i + 1] * down(i));
         }
-        for (std::size_t i = median_; i >= 1; --i) {
+        for (std::size_t i = split_; i >= 1; --i) {
             // C_i tilted at x_{i-1}, rounded down.
             const double d = width(i), gap = -std::expm1(-d);
             const Tilted &a = k[i - 1], &b = k[i];
@@ -123,7 +126,7 @@ private:
             const double error =
                 (a.error + b.error * far + u * (8 + 2 * tilt_ * d) * (a.value + b.value * far)) / gap;
             head_[i] = std::max(0.0, c - error - 4 * u * std::abs(c));
-            if (i < median_) head_[i] = std::min(head_[i], head_[i + 1] / up(i));
+            if (i < split_) head_[i] = std::min(head_[i], head_[i + 1] / up(i));
         }
     }
 
@@ -137,7 +140,8 @@ private:
         const double reach = std::expm1(x - t);
         const double change = at.slope * reach;
         const double value = above ? at.value - change : at.value + change;
-        const double slack = u * at.slope * (8 * std::abs(reach) + 2 * (std::abs(x) + std::abs(t)) * (1 + reach));
+        const double slack =
+            u * at.slope * (8 * std::abs(reach) + 2 * (std::abs(x) + std::abs(t)) * (1 + reach));
         return {value * scale, at.slope * (1 + reach) * scale,
                 (at.error + slack + rounding * (std::abs(at.value) + std::abs(change))) * scale, t};
     }
@@ -177,12 +181,17 @@ private:
                 reach = shorter;
             }
         }
+        // A wide bracket (an atom, or a long stretch without mass) makes a poor line: narrow it.
+        for (int i = 0; i < 60 && b.touches - a.touches > 0.1 * (b.touches - x); ++i) {
+            const Line c = tangent(0.5 * (a.touches + b.touches), x, above);
+            (c.value > line.value ? a : b) = c;
+        }
         const double fall = a.value - b.value;
         const double w = fall > 0 ? std::clamp((line.value - b.value) / fall, 0.0, 1.0) : 0.0;
         const double value = w * a.value + (1 - w) * b.value;
         return {value, w * a.slope + (1 - w) * b.slope,
                 w * a.error + (1 - w) * b.error + 8 * u * (a.value + std::abs(b.value)),
-                w * a.touches + (1 - w) * b.touches};
+                w > 0 ? a.touches : b.touches};
     }
 
     // How far the line of the next bin may really lie above the present one where they should meet.
@@ -192,33 +201,71 @@ private:
         return std::max(0.0, next.value - present.value) + next.error + present.error;
     }
 
+    // From below to above: f = k + 1 - p_inf - e^x.
+    Line seen_from_above(const Line& line, std::size_t i) const {
+        double rounding;
+        const double one = scale_at(x_[i], 0, rounding), y = std::exp(x_[i]);
+        return {line.value + one * (1 - pair_.infinity_mass() - y), one * y - line.slope,
+                line.error + (rounding + 8 * u) * one * (1 + y), line.touches};
+    }
+
+    // Whether the line is negative at point i, up to rounding. What rounding leaves open is P-mass by
+    // which the lattice's profile may exceed the true one.
+    bool turns_negative(const Line& line, std::size_t i) {
+        if (line.value >= line.error) return false;
+        double rounding;
+        const double scale = scale_at(x_[i], 0, rounding);
+        if (!(line.value >= -16 * line.error) || !(scale > 1e-250)) return true;
+        deficit_ = std::max(deficit_, 2 * (line.error - line.value) / scale);
+        return false;
+    }
+
+    // For a largest loss that lies on point i: the line that reaches it.
+    Line last_line(std::size_t i, bool above) const {
+        return tangent(x_[i] - 1e-8 * width(i), x_[i - 1], above);
+    }
+
     void supports() {
         const std::size_t n = x_.size();
         // A tangent half a bin before the first point: what lies below it is dropped.
         Line line = tangent(x_[0] - 0.5 * width(1), x_[0], false);
         head_[0] = std::max(0.0, line.slope - line.value + line.error + 16 * u * line.slope);
-        for (std::size_t i = 1; i <= median_; ++i) {
-            const Line next = next_line(line, x_[i - 1], width(i), false);
+        for (std::size_t i = 1; i <= split_; ++i) {
+            Line next = next_line(line, x_[i - 1], width(i), false);
+            const auto negative = [&](const Line& l) {
+                return turns_negative(seen_from_above(moved(l, i, false), i), i);
+            };
+            const bool ends = negative(next);
+            const bool on_point = ends && !negative(last_line(i, false));
+            if (on_point) next = last_line(i, false);
             // C_i tilted at x_{i-1}, rounded up.
             const double missed = mismatch(line, next) / -std::expm1(-width(i));
             const double before = i > 1 ? head_[i - 1] * up(i - 1) : head_[0];
-            head_[i] = std::max({0.0, before, next.slope - next.value + missed + next.error + 8 * u * next.slope});
+            head_[i] =
+                std::max({0.0, before, next.slope - next.value + missed + next.error + 8 * u * next.slope});
             line = moved(next, i, false);
+            if (ends && !on_point) {
+                // All of the mass lies to the left of a point where the line is negative.
+                for (std::size_t j = i; j <= split_; ++j) {
+                    double rounding;
+                    const double scale = scale_at(x_[j - 1], 0, rounding);
+                    head_[j] = scale * (1 - pair_.infinity_mass()) * (1 + rounding);
+                }
+                return;
+            }
         }
-        // From below to above: f = k + 1 - p_inf - e^x.
-        double rounding;
-        const double one = scale_at(x_[median_], 0, rounding), y = std::exp(x_[median_]);
-        line.value += one * (1 - pair_.infinity_mass() - y);
-        line.slope = one * y - line.slope;
-        line.error += (rounding + 8 * u) * one * (1 + y);
+        line = seen_from_above(line, split_);
         double before = std::numeric_limits<double>::infinity();
-        for (std::size_t i = median_ + 1; i < n; ++i) {
-            const Line next = next_line(line, x_[i - 1], width(i), true);
+        for (std::size_t i = split_ + 1; i < n; ++i) {
+            Line next = next_line(line, x_[i - 1], width(i), true);
+            if (turns_negative(moved(next, i, true), i)) {
+                // Past a point where the line is negative it cannot go on: no mass beyond.
+                next = last_line(i, true);
+                if (turns_negative(moved(next, i, true), i)) break;
+            }
             const double missed = mismatch(line, next) / -std::expm1(-width(i));
             const double t = next.value + next.slope - missed - next.error - 8 * u * next.slope;
             line = moved(next, i, true);
-            // Past a point where the line is negative it cannot go on: no mass beyond.
-            if (!(line.value - line.error >= 0)) break;
             tail_[i] = std::max(0.0, std::min(before, t) * up(i) * (1 - 4 * u * (1 + tilt_ * width(i))));
             before = tail_[i];
         }
@@ -229,28 +276,28 @@ private:
     std::vector<double> to_masses(bool upper) {
         const std::size_t n = x_.size();
         const double nudge = upper ? 8 * u : -8 * u;
-        // At the median point both descriptions meet: its mass is what they leave of 1 - p_inf.
+        // At the split point both descriptions meet: its mass is what they leave of 1 - p_inf.
         double rounding;
-        const double one = scale_at(x_[median_], 0, rounding) * (1 - pair_.infinity_mass());
-        const double below = median_ >= 1 ? head_[median_] * up(median_) : head_[0];
+        const double one = scale_at(x_[split_], 0, rounding) * (1 - pair_.infinity_mass());
+        const double below = split_ >= 1 ? head_[split_] * up(split_) : head_[0];
         if (!upper) {
             // Rounded heads may leave less than the tails ask for.
             double cap = std::max(0.0, one - below) * (1 - 16 * u - rounding);
-            for (std::size_t i = median_ + 1; i < n; ++i) {
+            for (std::size_t i = split_ + 1; i < n; ++i) {
                 cap *= up(i) * (1 - 4 * u);
                 if (tail_[i] <= cap) break;
                 tail_[i] = cap;
             }
         }
-        const double above = median_ + 1 < n ? tail_[median_ + 1] * down(median_) : 0.0;
+        const double above = split_ + 1 < n ? tail_[split_ + 1] * down(split_) : 0.0;
         std::vector<double> mass(n);
-        for (std::size_t i = 0; i < median_; ++i) {
+        for (std::size_t i = 0; i < split_; ++i) {
             const double inner = i == 0 ? head_[0] : head_[i] * up(i);
             mass[i] = std::max(0.0, head_[i + 1] - inner + nudge * head_[i + 1]);
         }
         const double centre = one - below - above;
-        mass[median_] = std::max(0.0, centre + (nudge + (upper ? rounding : -rounding)) * one);
-        for (std::size_t i = median_ + 1; i < n; ++i) {
+        mass[split_] = std::max(0.0, centre + (nudge + (upper ? rounding : -rounding)) * one);
+        for (std::size_t i = split_ + 1; i < n; ++i) {
             const double outer = i + 1 < n ? tail_[i + 1] * down(i) : 0.0;
             mass[i] = std::max(0.0, tail_[i] - outer + nudge * (1 + tilt_ * width(i)) * tail_[i]);
         }
@@ -260,10 +307,10 @@ private:
     const Pair& pair_;
     double tilt_;
     std::vector<double> x_;
-    // tail_[i] = T_i at x_i for bins right of the median; head_[i] = C_i at x_{i-1} left of it.
+    // tail_[i] = T_i at x_i for bins right of the split; head_[i] = C_i at x_{i-1} left of it.
     std::vector<double> tail_, head_;
-    std::size_t median_ = 0;
-    double shift_ = 0;
+    std::size_t split_ = 0;
+    double shift_ = 0, deficit_ = 0;
 };
 
 // Bounds E[e^{tilt L - shift}; last < L < inf] and moves what lies beyond reach to +inf.
@@ -273,7 +320,8 @@ struct Beyond {
 Beyond beyond_last(const Pair& pair, double last, double tilt, double shift, double infinity_mass) {
     if (last >= pair.max_loss()) return {0, 0};
     const Tangent end = pair.above(last);
-    const double mass = (end.value + end.error + end.slope * (1 + 1e-12)) * std::exp(end.exponent) * (1 + 1e-12);
+    const double mass =
+        (end.value + end.error + end.slope * (1 + 1e-12)) * std::exp(end.exponent) * (1 + 1e-12);
     if (mass <= infinity_mass) return {0, std::max(mass, 1e-320)};
     std::vector<double> x;
     double reach = 1e-3 * std::max(std::abs(last), 1e-22);
@@ -347,8 +395,8 @@ std::vector<std::int64_t> choose_points(const Sketch& sketch, double step, doubl
         const auto end = static_cast<std::int64_t>(std::ceil(sketch.right[i] / step));
         const double by_shape = (sketch.right[i] - sketch.left[i]) / (4 * step);
         const double by_tilt = 0.25 / ((1 + tilt) * step);
-        const auto every =
-            static_cast<std::int64_t>(std::clamp(std::min({low * stride[i], by_shape, by_tilt}), 1.0, 65536.0));
+        const auto every = static_cast<std::int64_t>(
+            std::clamp(std::min({low * stride[i], by_shape, by_tilt}), 1.0, 65536.0));
         for (; at < end; at += std::min(every, end - at)) points.push_back(at);
     }
     points.push_back(at);
@@ -360,7 +408,8 @@ Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double st
                    double infinity_mass) {
     if (points.size() < 2) throw std::invalid_argument("discretise: at least two points are needed");
     if (!(step > 0) || !std::isfinite(step)) throw std::invalid_argument("discretise: step must be positive");
-    if (!(tilt >= 0) || !std::isfinite(tilt)) throw std::invalid_argument("discretise: tilt must not be negative");
+    if (!(tilt >= 0) || !std::isfinite(tilt))
+        throw std::invalid_argument("discretise: tilt must not be negative");
     if (bound == Bound::mean_preserving) throw std::invalid_argument("discretise: see mean_preserving()");
     Lattice out;
     out.bound = bound;
@@ -378,16 +427,21 @@ Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double st
         out.infinity_mass = std::min(1.0, out.infinity_mass * (1 + 8 * u) + beyond.infinity);
     } else {
         out.infinity_mass *= 1 - 8 * u;
+        out.deficit = discretiser.deficit();
     }
     double total = 0;
     for (double m : out.mass) total += m;
-    if (total > 0) {
+    if (!(total > 0) || !std::isfinite(total)) {
+        // Nothing finite is left to be said: all of P at +inf is an upper bound, none of it a lower one.
+        out.log_scale = -std::numeric_limits<double>::infinity();
+        out.beyond = 0;
+        if (bound == Bound::upper) out.infinity_mass = 1;
+        std::fill(out.mass.begin(), out.mass.end(), 0.0);
+    } else {
         // Dividing by the rounded scale is exact up to u per mass, which the caller's ledger counts.
         out.log_scale = shift + std::log(total);
         for (double& m : out.mass) m /= total;
         out.beyond /= total;
-    } else {
-        out.log_scale = -std::numeric_limits<double>::infinity();
     }
     return out;
 }

@@ -19,8 +19,7 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 Tangent nothing_below(double x) { return {-std::expm1(x), std::exp(x), 0.0, 4 * u}; }
 // Above every loss: all of Q lies below, and "below" is the line e^x - 1, scaled by e^x.
 Tangent everything_below(double x) {
-    return x > 0 ? Tangent{-std::expm1(-x), 1.0, x, 4 * u}
-                 : Tangent{std::expm1(x), std::exp(x), 0.0, 4 * u};
+    return x > 0 ? Tangent{-std::expm1(-x), 1.0, x, 4 * u} : Tangent{std::expm1(x), std::exp(x), 0.0, 4 * u};
 }
 
 void require(bool condition, const char* message) {
@@ -42,8 +41,8 @@ public:
         }
         const double bell = std::exp(square);
         const double p = 1 - bell * scaled_normal_tail(-z);
-        const double q = zq >= 0 ? bell * scaled_normal_tail(zq)
-                                 : std::exp(x) - bell * scaled_normal_tail(-zq);
+        const double q =
+            zq >= 0 ? bell * scaled_normal_tail(zq) : std::exp(x) - bell * scaled_normal_tail(-zq);
         return {p - q, q, 0.0, error(x, 0, p, q)};
     }
 
@@ -56,8 +55,7 @@ public:
         // Scaled by e^x, because Q(L <= x) is no longer small.
         const double bell = std::exp(-0.5 * zq * zq);  // = e^{-z^2/2} e^{-x}
         const double q = 1 - bell * scaled_normal_tail(zq);
-        const double p = z <= 0 ? bell * scaled_normal_tail(-z)
-                                : std::exp(-x) - bell * scaled_normal_tail(z);
+        const double p = z <= 0 ? bell * scaled_normal_tail(-z) : std::exp(-x) - bell * scaled_normal_tail(z);
         return {q - p, q, x, error(x, 0, q, q) + u * zq * zq * p};
     }
 
@@ -76,18 +74,20 @@ public:
     explicit LaplacePair(double epsilon) : epsilon_(epsilon) {}
 
     Tangent above(double at) const override {
-        if (at >= epsilon_) return {0, 0, 0, 0};
+        // The loss may have been rounded across an atom.
+        if (at >= epsilon_) return {0, 0, 0, at < epsilon_ * (1 + 64 * u) ? 64 * u * epsilon_ : 0.0};
         if (at < -epsilon_) return nothing_below(at);
         const double half = 0.5 * (at - epsilon_);
         return {-std::expm1(half), 0.5 * std::exp(half), 0, u * (8 + std::abs(half))};
     }
     Tangent below(double at) const override {
-        if (at < -epsilon_) return {0, 0, 0, 0};
+        if (at < -epsilon_) return {0, 0, 0, at > -epsilon_ * (1 + 64 * u) ? 64 * u * epsilon_ : 0.0};
         if (at >= epsilon_) return everything_below(at);
         const double half = -0.5 * (at + epsilon_);
         return {-std::expm1(half), 1 - 0.5 * std::exp(half), at, u * (8 + std::abs(half))};
     }
     double max_loss() const override { return epsilon_; }
+    double anchor() const override { return epsilon_; }
 
 private:
     double epsilon_;
@@ -114,15 +114,16 @@ public:
         : losses_(std::move(losses)), p_infinity_(p_infinity), spacing_(spacing) {
         const std::size_t n = losses_.size();
         p_above_.resize(n + 1);
-        q_above_.resize(n + 1);
         p_below_.resize(n + 1);
         q_below_.resize(n + 1);
+        log_q_above_.assign(n + 1, -infinity);
+        log_p_below_.assign(n + 1, -infinity);
         CompensatedSum p_up, q_up, p_down, q_down;
         for (std::size_t i = n; i-- > 0;) {
             p_up.add(p[i]);
             q_up.add(q[i]);
             p_above_[i] = p_up.value();
-            q_above_[i] = q_up.value();
+            log_q_above_[i] = log_sum(q_up, log_q_above_[i + 1], q[i], p[i], -losses_[i]);
         }
         q_down.add(std::max(0.0, 1 - q_up.value()));  // Q-mass where P has none sits at -inf
         // Rounding alone must not create such an atom.
@@ -133,20 +134,19 @@ public:
             q_down.add(q[i]);
             p_below_[i + 1] = p_down.value();
             q_below_[i + 1] = q_down.value();
+            log_p_below_[i + 1] = log_sum(p_down, log_p_below_[i], p[i], q[i], losses_[i]);
         }
     }
 
     Tangent above(double at) const override {
         const std::size_t i = index(at);
-        const double p = p_above_[i], q = q_above_[i];
-        const double slope = q > 0 ? std::exp(at + std::log(q)) : 0.0;
-        return {p - slope, slope, 0, error(at, std::max(p, slope), q)};
+        const double p = p_above_[i], slope = std::exp(at + log_q_above_[i]);
+        return {p - slope, slope, 0, error(at, std::max(p, slope), log_q_above_[i])};
     }
     Tangent below(double at) const override {
         const std::size_t i = index(at);
-        const double p = p_below_[i], q = q_below_[i];
-        const double scaled = p > 0 ? std::exp(std::log(p) - at) : 0.0;
-        return {q - scaled, q, at, error(at, std::max(q, scaled), p)};
+        const double q = q_below_[i], scaled = std::exp(log_p_below_[i] - at);
+        return {q - scaled, q, at, error(at, std::max(q, scaled), log_p_below_[i])};
     }
     double max_loss() const override { return losses_.empty() ? -infinity : losses_.back(); }
     double infinity_mass() const override { return p_infinity_; }
@@ -154,15 +154,27 @@ public:
 
 private:
     std::size_t index(double x) const {
-        return static_cast<std::size_t>(std::upper_bound(losses_.begin(), losses_.end(), x) - losses_.begin());
+        return static_cast<std::size_t>(std::upper_bound(losses_.begin(), losses_.end(), x) -
+                                        losses_.begin());
+    }
+    // ln of a running sum. A mass that underflowed is restored from its partner: q = p e^-loss.
+    static double log_sum(const CompensatedSum& sum, double previous, double mass, double partner,
+                          double shift) {
+        if (sum.value() > 1e-290) return std::log(sum.value());
+        const double term = mass > 1e-300 ? std::log(mass)
+                            : partner > 0 ? std::log(partner) + shift
+                                          : -infinity;
+        const double largest = std::max(previous, term);
+        if (!(largest > -infinity)) return -infinity;
+        return largest + std::log1p(std::exp(std::min(previous, term) - largest));
     }
     // Input masses are trusted to 16 units; e^x and the logarithm of a mass round relatively.
-    static double error(double x, double tail, double mass) {
-        const double log_mass = mass > 0 ? std::abs(std::log(mass)) : 0.0;
-        return tail * u * (32 + 2 * std::abs(x) + log_mass);
+    static double error(double x, double tail, double log_mass) {
+        const double reach = std::isfinite(log_mass) ? std::abs(log_mass) : 0.0;
+        return tail * u * (32 + 2 * std::abs(x) + 4 * reach);
     }
 
-    std::vector<double> losses_, p_above_, q_above_, p_below_, q_below_;
+    std::vector<double> losses_, p_above_, p_below_, q_below_, log_q_above_, log_p_below_;
     double p_infinity_, spacing_;
 };
 
@@ -177,9 +189,9 @@ public:
         const double base = base_->max_loss();
         if (mode_ == Sampling::add) return -std::log1p(-q_) < base ? add_loss(base) : base;
         if (base == infinity) return infinity;
-        const double sampled_loss =
-            base > 700 ? base + std::log(q_) + std::log1p((1 - q_) / q_ * std::exp(-base))
-                       : std::log1p(q_ * std::expm1(base));
+        const double sampled_loss = base > 700
+                                        ? base + std::log(q_) + std::log1p((1 - q_) / q_ * std::exp(-base))
+                                        : std::log1p(q_ * std::expm1(base));
         return mode_ == Sampling::replace_one ? std::max(0.0, sampled_loss) : sampled_loss;
     }
     double infinity_mass() const override {
@@ -187,9 +199,18 @@ public:
         return mode_ == Sampling::add ? 0.0 : q_ * base_->infinity_mass();
     }
 
+    // Where a record shows whenever it is sampled, all other outputs have the loss +-ln(1-q).
+    double anchor() const override {
+        const Tangent t = base_->above(-1);
+        const double seen_without = t.slope * std::exp(t.exponent);
+        return seen_without < 1e-6 ? -std::log1p(-q_) : 0.0;
+    }
+
 private:
     double add_loss(double base) const { return -std::log1p(q_ * std::expm1(-base)); }
-    bool uses_add(double x) const { return mode_ == Sampling::add || (mode_ == Sampling::replace_one && x < 0); }
+    bool uses_add(double x) const {
+        return mode_ == Sampling::add || (mode_ == Sampling::replace_one && x < 0);
+    }
 
     // remove: e^{x'} = 1 + (e^x - 1)/q. add: e^{-x'} = 1 + (e^{-x} - 1)/q. Either way the sampled
     // profile is `scale` times the base profile at x', so no mass is lost to cancellation.
@@ -216,7 +237,7 @@ private:
         double slope = ratio * base.slope;
         // The base loss x' is rounded; that moves the base profile by its slope.
         const double rounding = std::isfinite(excess) && 1 + excess > 0
-                                    ? 4 * std::abs(excess) / (1 + excess) + 2 * std::abs(base_x)
+                                    ? 4 * (std::abs(excess) / (1 + excess)) + 2 * std::abs(base_x)
                                     : 4 + 2 * std::abs(x);
         double error = scale * (base.error + u * (rounding * base.slope + 4 * std::abs(base.value)));
         if (add) {
@@ -281,7 +302,8 @@ private:
             const double reach = std::isfinite(distance) ? distance * std::exp(-distance) : 0.0;
             sum.value = sum.value * old_scale + part.value * new_scale;
             sum.slope = sum.slope * old_scale + part.slope * new_scale;
-            sum.error = sum.error * old_scale + part.error * new_scale + u * (8 + reach) * std::abs(sum.value);
+            sum.error =
+                sum.error * old_scale + part.error * new_scale + u * (8 + reach) * std::abs(sum.value);
             sum.exponent = exponent;
         }
         if (!std::isfinite(sum.exponent)) sum.exponent = 0;
@@ -295,8 +317,9 @@ private:
 
 class LocationMixturePair final : public Pair {
 public:
-    LocationMixturePair(Noise noise, double scale, std::vector<double> p_shifts, std::vector<double> p_weights,
-                        std::vector<double> q_shifts, std::vector<double> q_weights)
+    LocationMixturePair(Noise noise, double scale, std::vector<double> p_shifts,
+                        std::vector<double> p_weights, std::vector<double> q_shifts,
+                        std::vector<double> q_weights)
         : noise_(noise), p_(make(p_shifts, p_weights, scale)), q_(make(q_shifts, q_weights, scale)) {
         high_ = *std::max_element(p_.shift.begin(), p_.shift.end());
         low_ = *std::min_element(q_.shift.begin(), q_.shift.end());
@@ -410,7 +433,8 @@ private:
             largest = std::max(largest, exponents[i]);
         }
         double sum = 0;
-        for (std::size_t i = 0; i < mantissas.size(); ++i) sum += mantissas[i] * std::exp(exponents[i] - largest);
+        for (std::size_t i = 0; i < mantissas.size(); ++i)
+            sum += mantissas[i] * std::exp(exponents[i] - largest);
         exponent = largest;
         return sum;
     }
@@ -450,7 +474,8 @@ PairPtr laplace(double epsilon) {
 
 PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<double> q, double p_infinity,
                  double spacing) {
-    require(losses.size() == p.size() && p.size() == q.size(), "discrete: losses, p and q must have equal lengths");
+    require(losses.size() == p.size() && p.size() == q.size(),
+            "discrete: losses, p and q must have equal lengths");
     require(p_infinity >= 0 && p_infinity <= 1, "discrete: p_infinity must lie in [0, 1]");
     require(std::isfinite(spacing) && spacing >= 0, "discrete: spacing must be finite and not negative");
     CompensatedSum p_total, q_total;
@@ -488,10 +513,12 @@ PairPtr mixture(std::vector<PairPtr> pairs, std::vector<double> weights) {
     return std::make_shared<MixturePair>(std::move(pairs), std::move(weights));
 }
 
-PairPtr location_mixture(Noise noise, double scale, std::vector<double> p_shifts, std::vector<double> p_weights,
-                         std::vector<double> q_shifts, std::vector<double> q_weights) {
+PairPtr location_mixture(Noise noise, double scale, std::vector<double> p_shifts,
+                         std::vector<double> p_weights, std::vector<double> q_shifts,
+                         std::vector<double> q_weights) {
     require(std::isfinite(scale) && scale > 0, "location_mixture: scale must be finite and positive");
-    const auto check = [](const std::vector<double>& shifts, const std::vector<double>& weights, double sign) {
+    const auto check = [](const std::vector<double>& shifts, const std::vector<double>& weights,
+                          double sign) {
         require(!shifts.empty() && shifts.size() == weights.size(),
                 "location_mixture: one weight for each shift is needed");
         double total = 0;

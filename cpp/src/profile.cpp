@@ -40,7 +40,8 @@ public:
         //   benefit_[j] = sum_{i>=j} m_i r^{i-j} (1 - s^{i-j}); every term is positive.
         const std::size_t n = c_.mass.size();
         benefit_.assign(n, 0.0);
-        const double r = std::exp(-c_.tilt * c_.step), s = std::exp(-c_.step), one_minus_s = -std::expm1(-c_.step);
+        const double r = std::exp(-c_.tilt * c_.step), s = std::exp(-c_.step),
+                     one_minus_s = -std::expm1(-c_.step);
         for (std::size_t j = n - 1; j-- > 0;) {
             benefit_[j] = r * (s * benefit_[j + 1] + one_minus_s * c_.mass[j + 1]);
             c_.mass[j] += r * c_.mass[j + 1];
@@ -64,9 +65,13 @@ public:
         out.round_off = unit * c_.round_off * round_off_weight_;
         out.truncation = upper ? unit * c_.beyond : 0.0;
         const double errors = out.wrap_around + out.round_off + out.truncation;
-        const double value = visible(epsilon);
+        // Far left of the window the unit overflows and nothing is known but the trivial bounds.
+        const bool known = c_.log_scale - c_.tilt * epsilon < 690;
+        const double value = known ? visible(epsilon) : upper ? 1.0 : 0.0;
         out.value = upper ? (value + errors) * (1 + c_.relative_error) + c_.infinity_mass
-                          : value * (1 - c_.relative_error) - errors * (1 + c_.relative_error) + c_.infinity_mass;
+                          : value * (1 - c_.relative_error) - errors * (1 + c_.relative_error) - c_.deficit +
+                                c_.infinity_mass;
+        if (std::isnan(out.value)) out.value = upper ? 1 : 0;
         // Whatever the lattice says, max(0, 1 - e^eps) <= delta <= 1.
         out.value = std::clamp(out.value, std::max(0.0, -std::expm1(epsilon)), 1.0);
         return out;
@@ -162,14 +167,17 @@ public:
         const std::lock_guard lock(mutex_);
         const auto [steps, saddle] = saddle_at_delta(delta);
         const double tolerance =
-            accuracy * (saddle.epsilon > 0 ? saddle.epsilon : std::sqrt(cumulants(*steps, saddle.tilt).second));
+            accuracy *
+            (saddle.epsilon > 0 ? saddle.epsilon : std::sqrt(cumulants(*steps, saddle.tilt).second));
         return refine(*steps, saddle, tolerance, accuracy, [&](const Tables& tables, Answer& answer) {
             const double found =
                 upper_epsilon([&](double e) { return tables.upper.at(e).value; }, delta, tables.upper.end());
-            answer.upper = std::min(found * (1 + 8 * u), infinity_mass > 0 ? infinity : std::max(0.0, max_loss_));
+            answer.upper =
+                std::min(found * (1 + 8 * u), infinity_mass > 0 ? infinity : std::max(0.0, max_loss_));
             const double start = std::isfinite(answer.upper) ? answer.upper : tables.lower->end();
-            answer.lower = std::min(answer.upper, (1 - 8 * u) * lower_epsilon([&](double e) {
-                                                      return tables.lower->at(e).value; }, delta, start));
+            answer.lower = std::min(
+                answer.upper, (1 - 8 * u) * lower_epsilon([&](double e) { return tables.lower->at(e).value; },
+                                                          delta, start));
             describe(tables, answer.upper, answer);
         });
     }
@@ -182,11 +190,12 @@ public:
         const std::lock_guard lock(mutex_);
         const auto [steps, saddle] =
             deep_saddle([&](const Steps& sketched) { return saddle_for_epsilon(sketched, epsilon); });
-        return refine(*steps, saddle, accuracy / saddle.tilt, accuracy, [&](const Tables& tables, Answer& answer) {
-            answer.upper = tables.upper.at(epsilon).value;
-            answer.lower = std::min(tables.lower->at(epsilon).value, answer.upper);
-            describe(tables, epsilon, answer);
-        });
+        return refine(*steps, saddle, accuracy / saddle.tilt, accuracy,
+                      [&](const Tables& tables, Answer& answer) {
+                          answer.upper = tables.upper.at(epsilon).value;
+                          answer.lower = std::min(tables.lower->at(epsilon).value, answer.upper);
+                          describe(tables, epsilon, answer);
+                      });
     }
 
     // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
@@ -251,9 +260,10 @@ private:
         answer.upper = upper_epsilon([&](double e) { return single(e, true).value; }, delta, 1);
         if (composition_.front().first->infinity_mass() == 0)
             answer.upper = std::min(answer.upper, std::max(0.0, max_loss_));
-        answer.lower = std::isfinite(answer.upper)
-                           ? lower_epsilon([&](double e) { return single(e, false).value; }, delta, answer.upper)
-                           : 0.0;
+        answer.lower =
+            std::isfinite(answer.upper)
+                ? lower_epsilon([&](double e) { return single(e, false).value; }, delta, answer.upper)
+                : 0.0;
         answer.round_off = single(answer.upper, true).round_off;
         return answer;
     }
@@ -360,15 +370,15 @@ private:
     }
 
     // A step of which every atom of the composition is a multiple, if there is one; otherwise the
-    // wanted step, reduced to divide the first such spacing.
+    // wanted step, reduced to divide the first anchor.
     double align_step(double step, double span) const {
         double smallest = infinity, first = 0;
         bool all = true;
         for (const auto& [pair, count] : composition_) {
             const double s = pair->spacing();
+            if (first == 0) first = pair->anchor();
             if (s > 0) {
                 smallest = std::min(smallest, s);
-                if (first == 0) first = s;
             } else {
                 all = false;
             }
@@ -385,8 +395,8 @@ private:
         return round_step(step);
     }
 
-    std::shared_ptr<const Tables> tables_for(const Steps& steps, const Saddle& saddle, double tolerance, double shrink,
-                                             bool with_lower) const {
+    std::shared_ptr<const Tables> tables_for(const Steps& steps, const Saddle& saddle, double tolerance,
+                                             double shrink, bool with_lower) const {
         const double relative = std::clamp(saddle.tilt * tolerance, 1e-12, 1e-2);
         // The saddle's own tilt makes round-off smallest, but fattens the right tail and so the window:
         // take the smallest tilt that round-off allows. A coarse grid of tilts and steps lets
@@ -394,11 +404,12 @@ private:
         double tilt = std::exp2(std::round(8 * std::log2(saddle.tilt)) / 8);
         const auto log_share_at = [&](double s) {
             // How large delta is beside e^{K - s eps}, the unit of the error terms.
-            return std::clamp(saddle.log_delta - (cumulants(steps, s).value - s * saddle.epsilon), -700.0, 0.0);
+            return std::clamp(saddle.log_delta - (cumulants(steps, s).value - s * saddle.epsilon), -700.0,
+                              0.0);
         };
         double log_share = log_share_at(tilt);
         const double log_round_off = std::log(1e-13 * static_cast<double>(total_) / relative);
-        for (int i = 0; i < 6; ++i) {
+        for (int i = 0; i < 60; ++i) {
             const double smaller = log_share_at(tilt * std::exp2(-0.5));
             if (log_round_off - smaller > std::log(1e-2)) break;
             tilt *= std::exp2(-0.5);
@@ -410,10 +421,25 @@ private:
         // A jump this rare may as well be infinite.
         const double infinity_mass = 1e-3 * relative * std::exp(std::max(saddle.log_delta, -740.0)) * each;
         Steps kept;
-        for (const auto& step : steps) kept.push_back({trimmed(step.sketch, tilt, tail, infinity_mass), step.count});
-        const TailPoint left = tail_point(kept, tilt, log_mass, -1);
-        const TailPoint right = tail_point(kept, tilt, log_mass, +1);
-        const double span = std::max(right.loss - left.loss, 1e-290);
+        for (const auto& step : steps)
+            kept.push_back({trimmed(step.sketch, tilt, tail, infinity_mass), step.count});
+        TailPoint left = tail_point(kept, tilt, log_mass, -1), right = tail_point(kept, tilt, log_mass, +1);
+        // No sum leaves the range of the lattices, whatever Chernoff's bound says.
+        double lowest = 0, highest = 0;
+        for (const auto& step : kept) {
+            if (step.sketch.empty()) continue;
+            lowest += static_cast<double>(step.count) * step.sketch.left.front();
+            highest += static_cast<double>(step.count) * step.sketch.right.back();
+        }
+        if (!(left.loss > lowest && left.loss < highest))
+            left = {lowest, std::isfinite(left.theta) ? left.theta : 0};
+        if (!(right.loss < highest && right.loss > left.loss))
+            right = {highest, std::isfinite(right.theta) ? right.theta : 0};
+        double span = std::max(right.loss - left.loss, 1e-290);
+        // A single loss may reach further than the window, and takes memory too.
+        for (const auto& step : kept)
+            if (!step.sketch.empty())
+                span = std::max(span, 0.25 * (step.sketch.right.back() - step.sketch.left.front()));
         double step = choose_step(kept, saddle.tilt, 0.45 * tolerance, span);
         step = std::exp2(std::floor(8 * std::log2(step)) / 8) * shrink;
         step = std::max(step, span / (0.9 * static_cast<double>(size_limit_)));
@@ -421,10 +447,12 @@ private:
 
         for (const auto& cached : cache_)
             if (cached->steps == &steps && cached->tilt == tilt && cached->step == step &&
-                (cached->lower || !with_lower)) return cached;
+                (cached->lower || !with_lower))
+                return cached;
         const auto first = static_cast<std::int64_t>(std::floor(left.loss / step)) - 1;
         const auto last = static_cast<std::int64_t>(std::ceil(right.loss / step)) + 1;
-        const std::size_t size = good_size(std::max<std::size_t>(16, static_cast<std::size_t>(last - first + 1)));
+        const std::size_t size =
+            good_size(std::max<std::size_t>(16, static_cast<std::size_t>(last - first + 1)));
         const std::size_t n = composition_.size();
         std::vector<LatticeStep> upper(n), lower(with_lower ? n : 0);
         parallel_for(with_lower ? 2 * n : n, [&](std::size_t job) {

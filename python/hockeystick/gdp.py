@@ -10,7 +10,8 @@ from itertools import pairwise
 from scipy.optimize import brentq
 from scipy.special import erfcx, log_ndtr, ndtri_exp
 
-_MAX_EVALUATIONS = 512
+_MAX_EVALUATIONS = 256
+_TOLERANCE = 1e-3
 _MARGIN = 1e-9
 """Relative margin on mu for the rounding of the Gaussian profile and of the root search."""
 
@@ -72,7 +73,7 @@ def smallest_mu(delta: Callable[[float], float], end: float, slack: float) -> fl
     ``delta`` returns an upper bound that does not increase with eps. On a cell [a, b], delta(a)
     against the Gaussian's value at b covers every eps in between, because both fall; the cell that
     asks for the largest mu is halved until it asks for hardly more than one of the points does.
-    The result is rigorous at any time, and within 1e-4 of the best for this ``delta`` unless the
+    The result is rigorous at any time, and within one part in 1000 of the best for this ``delta`` unless the
     number of evaluations runs out.
     """
 
@@ -87,7 +88,7 @@ def smallest_mu(delta: Callable[[float], float], end: float, slack: float) -> fl
     for _ in range(_MAX_EVALUATIONS):
         negative, a, b, value = cells[0]
         middle = 0.5 * (a + b)
-        if -negative <= best * (1.0 + 1e-4) or not a < middle < b:
+        if -negative <= best * (1.0 + _TOLERANCE) or not a < middle < b:
             break
         at_middle = delta(middle)
         best = max(best, needed(middle, at_middle))

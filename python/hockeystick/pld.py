@@ -23,7 +23,7 @@ DEFAULT_ACCURACY = 1e-3
 DEFAULT_MEMORY_LIMIT = 2**30
 
 _CACHE_SIZE = 4096
-_FINEST = 2**12  # nodes on either side of 0, of which a trade-off value visits about 60
+_FINEST = 2**9  # nodes on either side of 0, of which a trade-off value visits about 45
 _KIND = "profile"
 
 

@@ -23,7 +23,7 @@ def plot_profile(profile: PrivacyProfile, path: str | os.PathLike[str] | None = 
     # A bare Figure leaves the caller's pyplot state and backend alone.
     figure = Figure(figsize=(9.0, 4.0), layout="constrained")
     left, right = figure.subplots(1, 2)
-    epsilon, lower, upper = profile.curve(65)
+    epsilon, lower, upper = profile.curve(49)
     shown = upper > 0.0
     left.plot(epsilon[shown], upper[shown], label="certified upper bound")
     drawn = lower > 0.0
@@ -32,7 +32,7 @@ def plot_profile(profile: PrivacyProfile, path: str | os.PathLike[str] | None = 
     left.set_xlabel("epsilon")
     left.set_ylabel("delta")
     left.legend()
-    alpha = np.linspace(0.0, 1.0, 101)
+    alpha = np.linspace(0.0, 1.0, 51)
     right.plot(alpha, profile.tradeoff(alpha), label="no attack is below")
     right.plot(alpha, 1.0 - alpha, linestyle=":", color="gray", label="guessing")
     right.set_xlabel("false positive rate")

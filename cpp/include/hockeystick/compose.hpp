@@ -24,13 +24,14 @@ struct Composed {
     // probability left of / right of the window, which the circular convolution folds into it;
     // `beyond` the tilted probability that some step lies past its lattice.
     double round_off = 0, outside_left = 0, outside_right = 0, beyond = 0;
-    double infinity_mass = 0;  // P-mass at +inf
+    double infinity_mass = 0;   // P-mass at +inf
+    double deficit = 0;         // lower: what rounding of the single steps adds up to
     double relative_error = 0;  // of the scale and of the final sums
 };
 
 // Composes on the window of `size` points (a size the transform likes) starting at `first`.
 // theta_left/right >= 0: further tilts used by Chernoff's bound for the mass outside the window.
-Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std::size_t size, double theta_left,
-                 double theta_right);
+Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std::size_t size,
+                 double theta_left, double theta_right);
 
 }  // namespace hockeystick

@@ -12,7 +12,7 @@ namespace hockeystick {
 // The finite loss of one pair as a few hundred atoms, refined where the mass is.
 struct Sketch {
     std::vector<double> left, right, loss, log_mass;  // the bin's ends, its atom, ln P-mass
-    bool truncated = false;  // the right tail goes on beyond the last atom
+    bool truncated = false;                           // the right tail goes on beyond the last atom
     bool empty() const noexcept { return loss.empty(); }
 };
 

@@ -19,6 +19,7 @@ struct Lattice {
     std::vector<double> mass;
     double log_scale = 0;
     double infinity_mass = 0;  // P-mass at +inf
+    double deficit = 0;        // lower: the profile may exceed the true one by this, through rounding
     double beyond = 0;         // upper: bounds E[e^{tilt L - log_scale}; L finite, past the last point]
 };
 

@@ -6,9 +6,9 @@
 //     below:  value = e^x Q(L <= x) - P(L <= x),       slope = e^x Q(L <= x).
 // P(L = +inf) is kept apart, so that it cannot swamp the tails: the profile is above's value plus
 // infinity_mass(). "above" is accurate relative to the right tail, "below" relative to the left one;
-// they differ by the straight line 1 - infinity_mass() - e^x. Numbers are scaled by e^exponent, so tails far below 1e-308 are exact.
-// Because a tangent of a convex function lies below it wherever it touches, an inexact inversion
-// of L only costs a second-order error.
+// they differ by the straight line 1 - infinity_mass() - e^x. Numbers are scaled by e^exponent, so tails far
+// below 1e-308 are exact. Because a tangent of a convex function lies below it wherever it touches, an
+// inexact inversion of L only costs a second-order error.
 #pragma once
 
 #include <limits>
@@ -33,6 +33,8 @@ public:
     virtual double max_loss() const { return std::numeric_limits<double>::infinity(); }
     virtual double infinity_mass() const { return 0.0; }
     virtual double spacing() const { return 0.0; }
+    // A loss that carries an atom, or nearly one, and so had better lie on the lattice (0: none).
+    virtual double anchor() const { return spacing(); }
 };
 
 using PairPtr = std::shared_ptr<const Pair>;

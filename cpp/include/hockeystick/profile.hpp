@@ -20,8 +20,8 @@ struct Answer {
     std::string engine;         // "closed form" or "fft"
     std::size_t direction = 0;  // which direction attains the upper bound
     double discretisation = 0, truncation = 0, wrap_around = 0, round_off = 0;
-    double step = 0;            // lattice step
-    std::size_t size = 0;       // transform length
+    double step = 0;       // lattice step
+    std::size_t size = 0;  // transform length
 };
 
 using Composition = std::vector<std::pair<PairPtr, std::uint64_t>>;
