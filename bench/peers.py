@@ -111,7 +111,7 @@ def measure(
     question = json.dumps([tool, name, repeats, setting, limit])
     command = [sys.executable, "-m", "bench.peers", "--worker", question]
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=900, check=False)
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     except subprocess.TimeoutExpired:
         return "timeout"
     if done.returncode:

@@ -104,8 +104,7 @@ def assert_curves_match(
                 expected = getattr(truth, name)(mp.mpf(float(point)))
                 assert (
                     abs(mp.mpf(float(value[i])) * scale - expected)
-                    <= mp.mpf(float(error[i])) * scale * (1 + mp.mpf(10) ** -30)
-                    + abs(expected) * mp.mpf(10) ** -25
+                    <= mp.mpf(float(error[i])) * scale * (1 + mp.mpf(10) ** -30) + FLOOR
                 ), (name, float(point))
         own_side = (value * np.exp(exponent) <= 0.5) & (np.abs(np.abs(x) - end) > 1e-6 * np.abs(x))
         assert np.all((error <= claim * np.maximum(value, slope))[own_side])

@@ -147,10 +147,17 @@ Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std:
     std::rotate(out.mass.begin(), out.mass.begin() + static_cast<std::ptrdiff_t>(wrap(first, size)),
                 out.mass.end());
 
+    double lowest = 0, highest = 0;
+    for (const auto& [lattice, count] : steps) {
+        lowest += static_cast<double>(count) * static_cast<double>(lattice.index.front());
+        highest += static_cast<double>(count) * static_cast<double>(lattice.index.back());
+    }
     const double left = static_cast<double>(first) * out.step;
     const double right = (static_cast<double>(first) + n - 1) * out.step;
-    out.outside_left = std::exp(log_outside(steps, left, theta_left, -1));
-    out.outside_right = std::exp(log_outside(steps, right, theta_right, +1));
+    const double last = static_cast<double>(first) + n - 1;
+    out.outside_left =
+        lowest >= static_cast<double>(first) ? 0.0 : std::exp(log_outside(steps, left, theta_left, -1));
+    out.outside_right = highest <= last ? 0.0 : std::exp(log_outside(steps, right, theta_right, +1));
     // Scale, suffix sums of n terms, and the exponentials of a final answer.
     out.relative_error = std::expm1(scale_error + 8 * u * n + 1e-12);
     return out;

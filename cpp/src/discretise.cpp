@@ -22,6 +22,9 @@ namespace {
 
 constexpr double u = unit_roundoff;
 
+// max(0, x) that lets nan through: a mass must not vanish because it overflowed.
+double positive(double x) { return x < 0 ? 0 : x; }
+
 // A number and a bound on its error, both scaled by the tilt at some point.
 struct Tilted {
     double value, error;
@@ -37,21 +40,22 @@ struct Line {
 // (k, C), right of it from above (f, T).
 class Discretiser {
 public:
-    Discretiser(const Pair& pair, const std::vector<std::int64_t>& points, double step, double tilt)
+    // shift: about ln E[e^{tilt L}], so that the tilted masses are of order 1.
+    Discretiser(const Pair& pair, const std::vector<std::int64_t>& points, double step, double tilt,
+                double shift)
         : pair_(pair), tilt_(tilt), x_(points.size()), tail_(points.size() + 1), head_(points.size() + 1) {
         for (std::size_t i = 0; i < points.size(); ++i) x_[i] = static_cast<double>(points[i]) * step;
         split_ = split_point();
-        shift_ = tilt_ * x_[split_];
+        shift_ = shift;
     }
 
     // Tilted masses at the points, scaled by e^-shift.
     std::vector<double> masses(Bound bound) {
         const bool up = bound == Bound::upper;
         up ? chords() : supports();
-        return to_masses(up);
+        return failed_ ? std::vector<double>(x_.size()) : to_masses(up);
     }
 
-    double shift() const { return shift_; }
     double deficit() const { return deficit_; }
 
 private:
@@ -114,7 +118,7 @@ private:
             const double error = (a.error * near + b.error * far +
                                   u * (8 + 2 * tilt_ * d) * (a.value * near + b.value * far)) /
                                  gap;
-            tail_[i] = std::max(0.0, t + error + 4 * u * std::abs(t));
+            tail_[i] = positive(t + error + 4 * u * std::abs(t));
             if (i + 1 < n) tail_[i] = std::max(tail_[i], tail_[i + 1] * down(i));
         }
         for (std::size_t i = split_; i >= 1; --i) {
@@ -293,13 +297,13 @@ private:
         std::vector<double> mass(n);
         for (std::size_t i = 0; i < split_; ++i) {
             const double inner = i == 0 ? head_[0] : head_[i] * up(i);
-            mass[i] = std::max(0.0, head_[i + 1] - inner + nudge * head_[i + 1]);
+            mass[i] = positive(head_[i + 1] - inner + nudge * head_[i + 1]);
         }
         const double centre = one - below - above;
-        mass[split_] = std::max(0.0, centre + (nudge + (upper ? rounding : -rounding)) * one);
+        mass[split_] = positive(centre + (nudge + (upper ? rounding : -rounding)) * one);
         for (std::size_t i = split_ + 1; i < n; ++i) {
             const double outer = i + 1 < n ? tail_[i + 1] * down(i) : 0.0;
-            mass[i] = std::max(0.0, tail_[i] - outer + nudge * (1 + tilt_ * width(i)) * tail_[i]);
+            mass[i] = positive(tail_[i] - outer + nudge * (1 + tilt_ * width(i)) * tail_[i]);
         }
         return mass;
     }
@@ -311,6 +315,7 @@ private:
     std::vector<double> tail_, head_;
     std::size_t split_ = 0;
     double shift_ = 0, deficit_ = 0;
+    bool failed_ = false;  // something overflowed: no lower bound
 };
 
 // Bounds E[e^{tilt L - shift}; last < L < inf] and moves what lies beyond reach to +inf.
@@ -415,10 +420,18 @@ Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double st
     out.bound = bound;
     out.step = step;
     out.tilt = tilt;
-    Discretiser discretiser(pair, points, step, tilt);
+    // The tilted mass is largest where the tilted loss has most of its mass: find ln of it, roughly.
+    double shift = -std::numeric_limits<double>::infinity();
+    for (std::size_t i = 0; i < points.size(); i += 1 + points.size() / 256) {
+        const double x = static_cast<double>(points[i]) * step;
+        const Tangent t = pair.above(x - 0.5 * step);
+        const double log_tail = std::log(t.value + t.slope) + t.exponent;
+        if (log_tail > shift - tilt * x) shift = log_tail + tilt * x;
+    }
+    if (!std::isfinite(shift)) shift = 0;
+    Discretiser discretiser(pair, points, step, tilt, shift);
     out.mass = discretiser.masses(bound);
     out.index = std::move(points);
-    const double shift = discretiser.shift();
     out.infinity_mass = pair.infinity_mass();
     if (bound == Bound::upper) {
         const Beyond beyond =

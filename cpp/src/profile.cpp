@@ -285,8 +285,11 @@ private:
     std::pair<const Steps*, Saddle> saddle_at_delta(double delta) const {
         const double log_target = std::log(std::max(delta + std::expm1(log_finite_), delta * 1e-12));
         return deep_saddle([&](const Steps& sketched) {
-            const Saddle at_delta = saddle_for_delta(sketched, log_target);
-            return at_delta.epsilon > 0 ? at_delta : saddle_for_epsilon(sketched, 0);
+            Saddle found = saddle_for_delta(sketched, log_target);
+            if (!(found.epsilon > 0)) found = saddle_for_epsilon(sketched, 0);
+            // Where the estimate is poor, the delta asked for still sets the scale of the errors.
+            found.log_delta = std::min(found.log_delta, log_target);
+            return found;
         });
     }
 
@@ -369,6 +372,14 @@ private:
         return low;
     }
 
+    // On a lattice of coarse atoms a larger tilt would only overflow.
+    double largest_tilt() const {
+        double largest = infinity;
+        for (const auto& [pair, count] : composition_)
+            if (pair->spacing() > 0) largest = std::min(largest, 30 / pair->spacing());
+        return largest;
+    }
+
     // A step of which every atom of the composition is a multiple, if there is one; otherwise the
     // wanted step, reduced to divide the first anchor.
     double align_step(double step, double span) const {
@@ -401,7 +412,7 @@ private:
         // The saddle's own tilt makes round-off smallest, but fattens the right tail and so the window:
         // take the smallest tilt that round-off allows. A coarse grid of tilts and steps lets
         // neighbouring queries share their work, whatever their order.
-        double tilt = std::exp2(std::round(8 * std::log2(saddle.tilt)) / 8);
+        double tilt = std::exp2(std::round(8 * std::log2(std::min(saddle.tilt, largest_tilt()))) / 8);
         const auto log_share_at = [&](double s) {
             // How large delta is beside e^{K - s eps}, the unit of the error terms.
             return std::clamp(saddle.log_delta - (cumulants(steps, s).value - s * saddle.epsilon), -700.0,
@@ -449,17 +460,28 @@ private:
             if (cached->steps == &steps && cached->tilt == tilt && cached->step == step &&
                 (cached->lower || !with_lower))
                 return cached;
-        const auto first = static_cast<std::int64_t>(std::floor(left.loss / step)) - 1;
-        const auto last = static_cast<std::int64_t>(std::ceil(right.loss / step)) + 1;
-        const std::size_t size =
-            good_size(std::max<std::size_t>(16, static_cast<std::size_t>(last - first + 1)));
+        std::vector<std::vector<std::int64_t>> points;
+        double bottom = std::floor(left.loss / step) - 1, top = std::ceil(right.loss / step) + 1;
+        double lowest_point = 0, highest_point = 0;
+        for (const auto& kept_step : kept) {
+            points.push_back(choose_points(kept_step.sketch, step, tilt));
+            lowest_point += static_cast<double>(kept_step.count) * static_cast<double>(points.back().front());
+            highest_point += static_cast<double>(kept_step.count) * static_cast<double>(points.back().back());
+        }
+        // Where the whole range of sums is hardly longer than the window, nothing need lie outside.
+        if (highest_point - lowest_point < std::max(1024.0, 1.1 * (top - bottom))) {
+            bottom = lowest_point;
+            top = highest_point;
+        }
+        const auto first = static_cast<std::int64_t>(bottom);
+        const std::size_t size = good_size(static_cast<std::size_t>(std::max(16.0, top - bottom + 1)));
         const std::size_t n = composition_.size();
         std::vector<LatticeStep> upper(n), lower(with_lower ? n : 0);
         parallel_for(with_lower ? 2 * n : n, [&](std::size_t job) {
             const bool is_upper = job < n;
             const std::size_t i = is_upper ? job : job - n;
             (is_upper ? upper : lower)[i] = {
-                discretise(*composition_[i].first, choose_points(kept[i].sketch, step, tilt), step, tilt,
+                discretise(*composition_[i].first, points[i], step, tilt,
                            is_upper ? Bound::upper : Bound::lower, 2 * infinity_mass),
                 composition_[i].second};
         });
