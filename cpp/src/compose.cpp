@@ -87,6 +87,7 @@ Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std:
         out.log_scale += k * lattice.log_scale;
         out.beyond += k * lattice.beyond;
         out.deficit += k * lattice.deficit;
+        out.tilted_deficit += k * lattice.tilted_deficit;
         moves += k;
         scale_error += k * u * (4 + std::abs(lattice.log_scale));
     }

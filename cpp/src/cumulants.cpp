@@ -29,9 +29,9 @@ std::vector<Node> evaluate(const Pair& pair, const std::vector<double>& x) {
         const double p = above.value + above.slope, c = below.slope - below.value;
         const double log_p = p > 0 ? std::log(p) + above.exponent : -infinity;
         // Seen from below P drowns where e^x is large; where little is above, take the rest of it.
-        const double log_c = log_p < -0.7 ? std::log1p(-std::exp(log_p))
-                             : c > 0      ? std::log(c) + below.exponent
-                                          : -infinity;
+        const double log_c = log_p < -0.7 || at > 0 ? std::log1p(-std::exp(log_p))
+                             : c > 0                ? std::log(c) + below.exponent
+                                                    : -infinity;
         nodes.push_back({at,
                          {log_p, above.value, above.slope, above.exponent},
                          {log_c, below.value, below.slope, below.exponent}});

@@ -57,6 +57,7 @@ public:
     }
 
     double deficit() const { return deficit_; }
+    double tilted_deficit() const { return tilted_deficit_; }
 
 private:
     // Rounding costs u e^x Q(L <= x) seen from below and u P(L > x) seen from above: change sides
@@ -100,7 +101,9 @@ private:
                 double rounding;
                 const double scale = scale_at(x, t.exponent, rounding);
                 const double value = std::max(0.0, t.value);
-                out[j] = {value * scale, (t.error + rounding * value) * scale};
+                // The point itself may be rounded; that moves the profile by its slope.
+                const double moved_by = 2 * u * std::abs(x) * t.slope;
+                out[j] = {value * scale, (t.error + moved_by + rounding * value) * scale};
             }
         });
         return out;
@@ -220,7 +223,9 @@ private:
         double rounding;
         const double scale = scale_at(x_[i], 0, rounding);
         if (!(line.value >= -16 * line.error) || !(scale > 1e-250)) return true;
-        deficit_ = std::max(deficit_, 2 * (line.error - line.value) / scale);
+        const double excess = 2 * (line.error - line.value);
+        deficit_ = std::max(deficit_, excess / scale);
+        tilted_deficit_ = std::max(tilted_deficit_, excess);
         return false;
     }
 
@@ -232,8 +237,14 @@ private:
     void supports() {
         const std::size_t n = x_.size();
         // A tangent half a bin before the first point: what lies below it is dropped.
-        Line line = tangent(x_[0] - 0.5 * width(1), x_[0], false);
-        head_[0] = std::max(0.0, line.slope - line.value + line.error + 16 * u * line.slope);
+        const bool from_above = split_ == 0;
+        Line line = tangent(x_[0] - 0.5 * width(1), x_[0], from_above);
+        double rounding;
+        const double all = scale_at(x_[0], 0, rounding) * (1 - pair_.infinity_mass());
+        const double dropped = from_above ? all - line.value - line.slope : line.slope - line.value;
+        head_[0] =
+            std::max(0.0, dropped + line.error +
+                              (16 * u + (from_above ? rounding : 0)) * (line.slope + (from_above ? all : 0)));
         for (std::size_t i = 1; i <= split_; ++i) {
             Line next = next_line(line, x_[i - 1], width(i), false);
             const auto negative = [&](const Line& l) {
@@ -251,14 +262,14 @@ private:
             if (ends && !on_point) {
                 // All of the mass lies to the left of a point where the line is negative.
                 for (std::size_t j = i; j <= split_; ++j) {
-                    double rounding;
-                    const double scale = scale_at(x_[j - 1], 0, rounding);
-                    head_[j] = scale * (1 - pair_.infinity_mass()) * (1 + rounding);
+                    double error;
+                    const double scale = scale_at(x_[j - 1], 0, error);
+                    head_[j] = scale * (1 - pair_.infinity_mass()) * (1 + error);
                 }
                 return;
             }
         }
-        line = seen_from_above(line, split_);
+        if (!from_above) line = seen_from_above(line, split_);
         double before = std::numeric_limits<double>::infinity();
         for (std::size_t i = split_ + 1; i < n; ++i) {
             Line next = next_line(line, x_[i - 1], width(i), true);
@@ -314,7 +325,7 @@ private:
     // tail_[i] = T_i at x_i for bins right of the split; head_[i] = C_i at x_{i-1} left of it.
     std::vector<double> tail_, head_;
     std::size_t split_ = 0;
-    double shift_ = 0, deficit_ = 0;
+    double shift_ = 0, deficit_ = 0, tilted_deficit_ = 0;
     bool failed_ = false;  // something overflowed: no lower bound
 };
 
@@ -441,6 +452,9 @@ Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double st
     } else {
         out.infinity_mass *= 1 - 8 * u;
         out.deficit = discretiser.deficit();
+        // The same excess as mass at the loss D above its point, where e^-D = tilt/(1 + tilt).
+        out.tilted_deficit = discretiser.tilted_deficit() * (1 + tilt) *
+                             (tilt > 0 ? std::exp(tilt * std::log1p(1 / tilt)) : 1.0);
     }
     double total = 0;
     for (double m : out.mass) total += m;
@@ -455,6 +469,7 @@ Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double st
         out.log_scale = shift + std::log(total);
         for (double& m : out.mass) m /= total;
         out.beyond /= total;
+        out.tilted_deficit /= total;
     }
     return out;
 }

@@ -230,8 +230,11 @@ private:
         const double magnitude = std::isfinite(excess) ? std::log1p(excess) : signed_x - std::log(q_);
         const double base_x = add ? -magnitude : magnitude;
         const Tangent base = above ? base_->above(base_x) : base_->below(base_x);
-        // e^{x - x'}, formed without overflow.
-        const double ratio = std::exp(x - base_x);
+        // e^{x - x'}, which is e^x/(1 + excess), or e^x (1 + excess) under "add", unless that overflows.
+        const bool plain = std::isfinite(excess) && std::abs(x) < 700;
+        const double ratio = !plain ? std::exp(x - base_x)
+                             : add  ? std::exp(x) * (1 + excess)
+                                    : std::exp(x) / (1 + excess);
         const double scale = add ? q_ * ratio : q_;
         double value = scale * base.value;
         double slope = ratio * base.slope;
@@ -250,7 +253,8 @@ private:
                 error += 16 * u * scale * mass * (1 + std::abs(x));
             }
             slope = q_ * ratio * base.slope + (1 - q_) * std::exp(x) * p_tail;
-            error += u * (4 + std::abs(x - base_x)) * scale * std::abs(base.value);
+            const double cancelled = plain ? 4 * (std::abs(excess) / (1 + excess)) : 2 * std::abs(x);
+            error += u * (8 + cancelled + 2 * std::abs(x - base_x)) * std::abs(value);
         }
         return {value, slope, base.exponent, error};
     }

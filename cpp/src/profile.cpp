@@ -69,8 +69,8 @@ public:
         const bool known = c_.log_scale - c_.tilt * epsilon < 690;
         const double value = known ? visible(epsilon) : upper ? 1.0 : 0.0;
         out.value = upper ? (value + errors) * (1 + c_.relative_error) + c_.infinity_mass
-                          : value * (1 - c_.relative_error) - errors * (1 + c_.relative_error) - c_.deficit +
-                                c_.infinity_mass;
+                          : value * (1 - c_.relative_error) - errors * (1 + c_.relative_error) -
+                                std::min(c_.deficit, unit * std::expm1(c_.tilted_deficit)) + c_.infinity_mass;
         if (std::isnan(out.value)) out.value = upper ? 1 : 0;
         // Whatever the lattice says, max(0, 1 - e^eps) <= delta <= 1.
         out.value = std::clamp(out.value, std::max(0.0, -std::expm1(epsilon)), 1.0);
@@ -314,9 +314,10 @@ private:
                   const std::function<void(const Tables&, Answer&)>& evaluate) const {
         double shrink = 1;
         Answer best;
-        bool have = false;
-        for (int attempt = 0; attempt < 4; ++attempt) {
-            const std::shared_ptr<const Tables> tables = tables_for(steps, saddle, tolerance, shrink, true);
+        bool have = false, steep = false;
+        for (int attempt = 0; attempt < 5; ++attempt) {
+            const std::shared_ptr<const Tables> tables =
+                tables_for(steps, saddle, tolerance, shrink, true, steep);
             Answer answer;
             answer.engine = "fft";
             evaluate(*tables, answer);
@@ -324,6 +325,11 @@ private:
             have = true;
             const double gap = best.upper - best.lower;
             if (!(gap > accuracy * best.upper) || tables->size >= size_limit_ * 3 / 4) break;
+            // Where round-off rules, a finer lattice is no help, but the saddle's own tilt is.
+            if (!steep && (answer.round_off > answer.discretisation || !std::isfinite(gap))) {
+                steep = true;
+                continue;
+            }
             const double ratio = std::isfinite(gap) ? std::sqrt(0.6 * accuracy * best.upper / gap) : 0.25;
             shrink *= std::clamp(ratio, 0.125, 0.8);
         }
@@ -407,7 +413,7 @@ private:
     }
 
     std::shared_ptr<const Tables> tables_for(const Steps& steps, const Saddle& saddle, double tolerance,
-                                             double shrink, bool with_lower) const {
+                                             double shrink, bool with_lower, bool steep = false) const {
         const double relative = std::clamp(saddle.tilt * tolerance, 1e-12, 1e-2);
         // The saddle's own tilt makes round-off smallest, but fattens the right tail and so the window:
         // take the smallest tilt that round-off allows. A coarse grid of tilts and steps lets
@@ -420,7 +426,7 @@ private:
         };
         double log_share = log_share_at(tilt);
         const double log_round_off = std::log(1e-13 * static_cast<double>(total_) / relative);
-        for (int i = 0; i < 60; ++i) {
+        for (int i = 0; i < 60 && !steep; ++i) {
             const double smaller = log_share_at(tilt * std::exp2(-0.5));
             if (log_round_off - smaller > std::log(1e-2)) break;
             tilt *= std::exp2(-0.5);

@@ -134,7 +134,8 @@ def _members(path: _Path) -> dict[str, bytes]:
                 if sum(entry.file_size for entry in entries) > _LIMIT:
                     raise StorageError("it is too large to be a hockeystick file")
                 members = {entry.filename: archive.read(entry) for entry in entries}
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as bad:
+        # A damaged central directory can also make zipfile seek outside the file: an OSError.
+        except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError, RuntimeError) as bad:
             raise StorageError(f"it is damaged or not a hockeystick file ({bad})") from bad
     if _HEADER not in members or _CHECKSUM not in members:
         raise StorageError("it was not written by hockeystick")

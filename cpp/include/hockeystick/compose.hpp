@@ -24,9 +24,9 @@ struct Composed {
     // probability left of / right of the window, which the circular convolution folds into it;
     // `beyond` the tilted probability that some step lies past its lattice.
     double round_off = 0, outside_left = 0, outside_right = 0, beyond = 0;
-    double infinity_mass = 0;   // P-mass at +inf
-    double deficit = 0;         // lower: what rounding of the single steps adds up to
-    double relative_error = 0;  // of the scale and of the final sums
+    double infinity_mass = 0;                // P-mass at +inf
+    double deficit = 0, tilted_deficit = 0;  // lower: what rounding of the single steps adds up to
+    double relative_error = 0;               // of the scale and of the final sums
 };
 
 // Composes on the window of `size` points (a size the transform likes) starting at `first`.

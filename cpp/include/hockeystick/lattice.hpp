@@ -19,8 +19,10 @@ struct Lattice {
     std::vector<double> mass;
     double log_scale = 0;
     double infinity_mass = 0;  // P-mass at +inf
-    double deficit = 0;        // lower: the profile may exceed the true one by this, through rounding
-    double beyond = 0;         // upper: bounds E[e^{tilt L - log_scale}; L finite, past the last point]
+    // lower: through rounding the profile may exceed the true one, as if P had this much more mass at
+    // +inf, or this much more tilted mass at a finite loss: either way of counting is valid.
+    double deficit = 0, tilted_deficit = 0;
+    double beyond = 0;  // upper: bounds E[e^{tilt L - log_scale}; L finite, past the last point]
 };
 
 }  // namespace hockeystick

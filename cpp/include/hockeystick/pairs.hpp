@@ -57,7 +57,8 @@ PairPtr laplace(double epsilon);
 PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<double> q,
                  double p_infinity = 0.0, double spacing = 0.0);
 PairPtr sampled(PairPtr base, double sampling_probability, Sampling mode);
-// The choice is part of the output. Weights sum to at most 1; the rest is P-mass at +inf.
+// The choice is part of the output. Weights sum to at most 1; the rest, if more than the rounding of
+// the weights (1e-14), is P-mass at +inf.
 PairPtr mixture(std::vector<PairPtr> pairs, std::vector<double> weights);
 // P = sum_i w_i D(t - s_i) with all s_i >= 0, Q = sum_j v_j D(t - r_j) with all r_j <= 0: the loss
 // increases with t, and is inverted numerically.
