@@ -85,12 +85,14 @@ Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std:
         const double k = static_cast<double>(count);
         log_finite += k * std::log1p(-lattice.infinity_mass);
         out.log_scale += k * lattice.log_scale;
-        out.beyond += k * lattice.beyond;
+        out.beyond += k * std::log1p(lattice.beyond);
         out.deficit += k * lattice.deficit;
         out.tilted_deficit += k * lattice.tilted_deficit;
         moves += k;
         scale_error += k * u * (4 + std::abs(lattice.log_scale));
     }
+    // Some step beyond its lattice: the full moment less the one inside, (1 + b)^k - 1.
+    out.beyond = std::expm1(out.beyond);
     const bool upper = out.bound == Bound::upper;
     out.infinity_mass = std::clamp(-std::expm1(log_finite) * (upper ? 1 + 1e-12 : 1 - 1e-12), 0.0, 1.0);
     out.mass.assign(size, 0.0);

@@ -27,7 +27,7 @@ std::vector<Node> evaluate(const Pair& pair, const std::vector<double>& x) {
     for (const double at : x) {
         const Tangent above = pair.above(at), below = pair.below(at);
         const double p = above.value + above.slope, c = below.slope - below.value;
-        const double log_p = p > 0 ? std::log(p) + above.exponent : -infinity;
+        const double log_p = p > 0 ? std::min(std::log(p) + above.exponent, 0.0) : -infinity;
         // Seen from below P drowns where e^x is large; where little is above, take the rest of it.
         const double log_c = log_p < -0.7 || at > 0 ? std::log1p(-std::exp(log_p))
                              : c > 0                ? std::log(c) + below.exponent

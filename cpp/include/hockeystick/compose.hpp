@@ -22,7 +22,7 @@ struct Composed {
     double log_scale = 0;      // P-mass at point i is mass * exp(log_scale - tilt * i * step)
     // The ledger. `round_off` bounds the error of every single mass; `outside_left/right` the tilted
     // probability left of / right of the window, which the circular convolution folds into it;
-    // `beyond` the tilted probability that some step lies past its lattice.
+    // `beyond` the tilted mass, beside what is inside, of outcomes where some step lies past its lattice.
     double round_off = 0, outside_left = 0, outside_right = 0, beyond = 0;
     double infinity_mass = 0;                // P-mass at +inf
     double deficit = 0, tilted_deficit = 0;  // lower: what rounding of the single steps adds up to
