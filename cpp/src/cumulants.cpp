@@ -162,7 +162,11 @@ Sketch trimmed(const Sketch& sketch, double tilt, double tail, double infinity_m
         return std::exp(sketch.log_mass[i] + tilt * sketch.loss[i] - log_total);
     };
     std::size_t first = 0, last = sketch.loss.size() - 1;
-    for (double sum = weight(first); first < last && sum <= tail; sum += weight(first)) ++first;
+    // The upper bound moves what lies left of the first point up to it: weigh it there.
+    for (double below = 0; first < last; ++first) {
+        below += std::exp(sketch.log_mass[first]);
+        if (!(std::log(below) + tilt * sketch.right[first] - log_total <= std::log(tail))) break;
+    }
     double sum = weight(last), mass = std::exp(sketch.log_mass[last]);
     while (last > first && (sum <= tail || mass <= infinity_mass)) {
         --last;

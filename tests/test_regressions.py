@@ -1,0 +1,50 @@
+"""Bounds that were once violated; each test names the mistake it guards against."""
+
+import math
+
+import pytest
+
+import hockeystick as hs
+from hockeystick import _core
+
+
+def test_a_jump_past_the_lattice_counts_with_the_full_moment() -> None:
+    # Nearly all of P sits at the largest loss -ln(1-q); a lattice that stops short of it must say so.
+    pair = _core.sampled_pair(_core.gaussian_pair(50.0), 0.01, "add")
+    answer = _core.Profile([[(pair, 10)]]).epsilon_bounds(1e-5)
+    # The loss is 10 times -ln(1-q) except on a set of probability below 1e-100.
+    truth = -10 * math.log1p(-0.01) + math.log1p(-1e-5)
+    assert answer.lower <= truth * (1 + 1e-12)
+    assert truth * (1 - 1e-12) <= answer.upper
+
+
+@pytest.mark.parametrize("step_fraction", [0.05, 0.26, 0.37])
+def test_an_atom_beside_the_lattice_keeps_the_lower_bound_below(step_fraction: float) -> None:
+    epsilon = 0.05
+    pair = _core.laplace_pair(epsilon)
+    step = step_fraction * epsilon
+    last = math.ceil(epsilon / step) + 1
+    lattice = _core.discretise(pair, list(range(-last, last + 1)), step, 0.0, "lower")
+    for i in range(-100, 101):
+        x = epsilon * i / 100
+        mine = sum(
+            mass * math.exp(lattice.log_scale) * max(0.0, 1 - math.exp(x - index * step))
+            for index, mass in zip(lattice.index, lattice.mass, strict=True)
+        )
+        assert mine <= -math.expm1((x - epsilon) / 2) + 1e-14
+
+
+def test_atoms_with_underflowing_masses() -> None:
+    bounds = hs.account(hs.RandomizedResponse(1000.0)).epsilon_bounds(delta=1e-6)
+    truth = 1000.0 + math.log1p(-1e-6)
+    assert bounds.lower <= truth * (1 + 1e-14)
+    assert truth * (1 - 1e-14) <= bounds.upper
+
+
+def test_bulk_far_from_the_tilted_mass_is_not_moved_up() -> None:
+    # delta = 1e-200 tilts three steps of N(2, .) so far that the untilted bulk is negligible.
+    composed = _core.Profile([[(_core.gaussian_pair(2.0), 3)]]).epsilon_bounds(1e-200)
+    exact = _core.Profile([[(_core.gaussian_pair(2.0 * math.sqrt(3.0)), 1)]]).epsilon_bounds(1e-200)
+    assert composed.lower <= exact.upper
+    assert exact.lower <= composed.upper
+    assert composed.upper <= composed.lower * (1 + 2e-3)
