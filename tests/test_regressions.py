@@ -2,9 +2,8 @@
 
 import math
 
-import pytest
-
 import hockeystick as hs
+import pytest
 from hockeystick import _core
 
 
