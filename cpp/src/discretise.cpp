@@ -245,6 +245,7 @@ private:
         head_[0] =
             std::max(0.0, dropped + line.error +
                               (16 * u + (from_above ? rounding : 0)) * (line.slope + (from_above ? all : 0)));
+        head_[0] = std::min(head_[0], all * (1 - rounding));
         for (std::size_t i = 1; i <= split_; ++i) {
             Line next = next_line(line, x_[i - 1], width(i), false);
             const auto negative = [&](const Line& l) {
@@ -258,6 +259,10 @@ private:
             const double before = i > 1 ? head_[i - 1] * up(i - 1) : head_[0];
             head_[i] =
                 std::max({0.0, before, next.slope - next.value + missed + next.error + 8 * u * next.slope});
+            // Rounded up, but never beyond all of P.
+            double unsure;
+            const double whole = scale_at(x_[i - 1], 0, unsure) * (1 - pair_.infinity_mass());
+            head_[i] = std::min(head_[i], whole * (1 - unsure));
             line = moved(next, i, false);
             if (ends && !on_point) {
                 // All of the mass lies to the left of a point where the line is negative.

@@ -65,11 +65,15 @@ public:
         out.round_off = unit * c_.round_off * round_off_weight_;
         out.truncation = upper ? unit * c_.beyond : 0.0;
         const double errors = out.wrap_around + out.round_off + out.truncation;
+        // log_scale and tilt * loss nearly cancel; their rounding does not.
+        const double reach = std::max({std::abs(epsilon), std::abs(end()),
+                                       std::abs(end() - static_cast<double>(c_.mass.size()) * c_.step)});
+        const double relative = c_.relative_error + 8 * u * (std::abs(c_.log_scale) + c_.tilt * reach);
         // Far left of the window the unit overflows and nothing is known but the trivial bounds.
         const bool known = c_.log_scale - c_.tilt * epsilon < 690;
         const double value = known ? visible(epsilon) : upper ? 1.0 : 0.0;
-        out.value = upper ? (value + errors) * (1 + c_.relative_error) + c_.infinity_mass
-                          : value * (1 - c_.relative_error) - errors * (1 + c_.relative_error) -
+        out.value = upper ? (value + errors) * (1 + relative) + c_.infinity_mass
+                          : value * (1 - relative) - errors * (1 + relative) -
                                 std::min(c_.deficit, unit * std::expm1(c_.tilted_deficit)) + c_.infinity_mass;
         if (std::isnan(out.value)) out.value = upper ? 1 : 0;
         // Whatever the lattice says, max(0, 1 - e^eps) <= delta <= 1.
