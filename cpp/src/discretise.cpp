@@ -257,8 +257,9 @@ private:
             // C_i tilted at x_{i-1}, rounded up.
             const double missed = mismatch(line, next) / -std::expm1(-width(i));
             const double before = i > 1 ? head_[i - 1] * up(i - 1) : head_[0];
-            head_[i] =
-                std::max({0.0, before, next.slope - next.value + missed + next.error + 8 * u * next.slope});
+            const double c = next.slope - next.value + missed + next.error + 8 * u * next.slope;
+            failed_ = failed_ || std::isnan(c);
+            head_[i] = std::max({0.0, before, c});
             // Rounded up, but never beyond all of P.
             double unsure;
             const double whole = scale_at(x_[i - 1], 0, unsure) * (1 - pair_.infinity_mass());
@@ -269,7 +270,7 @@ private:
                 for (std::size_t j = i; j <= split_; ++j) {
                     double error;
                     const double scale = scale_at(x_[j - 1], 0, error);
-                    head_[j] = scale * (1 - pair_.infinity_mass()) * (1 + error);
+                    head_[j] = scale * (1 - pair_.infinity_mass()) * (1 - error);
                 }
                 return;
             }
@@ -285,6 +286,7 @@ private:
             }
             const double missed = mismatch(line, next) / -std::expm1(-width(i));
             const double t = next.value + next.slope - missed - next.error - 8 * u * next.slope;
+            failed_ = failed_ || std::isnan(t);
             line = moved(next, i, true);
             tail_[i] = std::max(0.0, std::min(before, t) * up(i) * (1 - 4 * u * (1 + tilt_ * width(i))));
             before = tail_[i];

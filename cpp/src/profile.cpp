@@ -226,7 +226,7 @@ private:
 
     struct Tables {
         const Steps* steps;
-        double tilt, step;
+        double tilt, step, log_mass, infinity_mass;  // all that they were built from
         std::size_t size;
         Table upper;
         std::optional<Table> lower;  // left out where only an upper bound was asked for
@@ -468,6 +468,7 @@ private:
 
         for (const auto& cached : cache_)
             if (cached->steps == &steps && cached->tilt == tilt && cached->step == step &&
+                cached->log_mass == log_mass && cached->infinity_mass == infinity_mass &&
                 (cached->lower || !with_lower))
                 return cached;
         std::vector<std::vector<std::int64_t>> points;
@@ -499,8 +500,9 @@ private:
         parallel_for(with_lower ? 2 : 1, [&](std::size_t job) {
             tables_of[job].emplace(compose(job ? lower : upper, first, size, left.theta, right.theta));
         });
-        auto tables = std::make_shared<const Tables>(
-            Tables{&steps, tilt, step, size, std::move(*tables_of[0]), std::move(tables_of[1])});
+        auto tables =
+            std::make_shared<const Tables>(Tables{&steps, tilt, step, log_mass, infinity_mass, size,
+                                                  std::move(*tables_of[0]), std::move(tables_of[1])});
         cache_.push_back(tables);
         std::size_t held = 0;
         for (const auto& cached : cache_) held += cached->size;
