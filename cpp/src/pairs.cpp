@@ -16,10 +16,11 @@ constexpr double u = unit_roundoff;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Below every finite loss: all of P lies above, and the profile is the line 1 - e^x.
-Tangent nothing_below(double x) { return {-std::expm1(x), std::exp(x), 0.0, 4 * u}; }
+Tangent nothing_below(double x) { return {-std::expm1(x), std::exp(x), 0.0, 4 * u, 4 * u, 0.0}; }
 // Above every loss: all of Q lies below, and "below" is the line e^x - 1, scaled by e^x.
 Tangent everything_below(double x) {
-    return x > 0 ? Tangent{-std::expm1(-x), 1.0, x, 4 * u} : Tangent{std::expm1(x), std::exp(x), 0.0, 4 * u};
+    return x > 0 ? Tangent{-std::expm1(-x), 1.0, x, 4 * u, 4 * u, 0.0}
+                 : Tangent{std::expm1(x), std::exp(x), 0.0, 4 * u, 4 * u, 0.0};
 }
 
 void require(bool condition, const char* message) {
@@ -37,26 +38,26 @@ public:
         const double z = x / mu_ - 0.5 * mu_, zq = z + mu_, square = -0.5 * z * z;
         if (z >= 0) {
             const double p = scaled_normal_tail(z), q = scaled_normal_tail(zq);
-            return {p - q, q, square, error(x, z, p, q)};
+            return {p - q, q, square, error(x, z, p, q), relative(z), misplaced(x)};
         }
         const double bell = std::exp(square);
         const double p = 1 - bell * scaled_normal_tail(-z);
         const double q =
             zq >= 0 ? bell * scaled_normal_tail(zq) : std::exp(x) - bell * scaled_normal_tail(-zq);
-        return {p - q, q, 0.0, error(x, 0, p, q)};
+        return {p - q, q, 0.0, error(x, 0, p, q), relative(z), misplaced(x)};
     }
 
     Tangent below(double x) const override {
         const double z = x / mu_ - 0.5 * mu_, zq = z + mu_, square = -0.5 * z * z;
         if (zq <= 0) {
             const double p = scaled_normal_tail(-z), q = scaled_normal_tail(-zq);
-            return {q - p, q, square, error(x, z, q, q)};
+            return {q - p, q, square, error(x, z, q, q), relative(z), misplaced(x)};
         }
         // Scaled by e^x, because Q(L <= x) is no longer small.
         const double bell = std::exp(-0.5 * zq * zq);  // = e^{-z^2/2} e^{-x}
         const double q = 1 - bell * scaled_normal_tail(zq);
         const double p = z <= 0 ? bell * scaled_normal_tail(-z) : std::exp(-x) - bell * scaled_normal_tail(z);
-        return {q - p, q, x, error(x, 0, q, q) + u * zq * zq * p};
+        return {q - p, q, x, error(x, 0, q, q) + u * zq * zq * p, relative(zq), misplaced(x)};
     }
 
 private:
@@ -64,6 +65,9 @@ private:
     double error(double x, double z, double tail, double slope) const {
         return u * ((24 + 2 * z * z) * tail + 8 * (1 + std::abs(x) + mu_ * mu_) * slope);
     }
+    // The same two effects, apart.
+    static double relative(double z) { return u * (24 + 2 * z * z); }
+    double misplaced(double x) const { return 8 * u * (std::abs(x) + mu_ * mu_); }
 
     double mu_;
 };
@@ -75,16 +79,18 @@ public:
 
     Tangent above(double at) const override {
         // The loss may have been rounded across an atom.
-        if (at >= epsilon_) return {0, 0, 0, at < epsilon_ * (1 + 64 * u) ? 64 * u * epsilon_ : 0.0};
+        if (at >= epsilon_) return {0, 0, 0, at < epsilon_ * (1 + 64 * u) ? 64 * u * epsilon_ : 0.0, 0, 0};
         if (at < -epsilon_) return nothing_below(at);
         const double half = 0.5 * (at - epsilon_);
-        return {-std::expm1(half), 0.5 * std::exp(half), 0, u * (8 + std::abs(half))};
+        return {-std::expm1(half),     0.5 * std::exp(half), 0, u * (8 + std::abs(half)), 8 * u,
+                4 * u * std::abs(half)};
     }
     Tangent below(double at) const override {
-        if (at < -epsilon_) return {0, 0, 0, at > -epsilon_ * (1 + 64 * u) ? 64 * u * epsilon_ : 0.0};
+        if (at < -epsilon_) return {0, 0, 0, at > -epsilon_ * (1 + 64 * u) ? 64 * u * epsilon_ : 0.0, 0, 0};
         if (at >= epsilon_) return everything_below(at);
         const double half = -0.5 * (at + epsilon_);
-        return {-std::expm1(half), 1 - 0.5 * std::exp(half), at, u * (8 + std::abs(half))};
+        return {-std::expm1(half),     1 - 0.5 * std::exp(half), at, u * (8 + std::abs(half)), 8 * u,
+                4 * u * std::abs(half)};
     }
     double max_loss() const override { return epsilon_; }
     double anchor() const override { return epsilon_; }
@@ -141,12 +147,14 @@ public:
     Tangent above(double at) const override {
         const std::size_t i = index(at);
         const double p = p_above_[i], slope = std::exp(at + log_q_above_[i]);
-        return {p - slope, slope, 0, error(at, std::max(p, slope), log_q_above_[i])};
+        const double relative = rounding(at, log_q_above_[i]);
+        return {p - slope, slope, 0, std::max(p, slope) * relative, relative, 0};
     }
     Tangent below(double at) const override {
         const std::size_t i = index(at);
         const double q = q_below_[i], scaled = std::exp(log_p_below_[i] - at);
-        return {q - scaled, q, at, error(at, std::max(q, scaled), log_p_below_[i])};
+        const double relative = rounding(at, log_p_below_[i]);
+        return {q - scaled, q, at, std::max(q, scaled) * relative, relative, 0};
     }
     double max_loss() const override { return losses_.empty() ? -infinity : losses_.back(); }
     double infinity_mass() const override { return p_infinity_; }
@@ -169,9 +177,9 @@ private:
         return largest + std::log1p(std::exp(std::min(previous, term) - largest));
     }
     // Input masses are trusted to 16 units; e^x and the logarithm of a mass round relatively.
-    static double error(double x, double tail, double log_mass) {
+    static double rounding(double x, double log_mass) {
         const double reach = std::isfinite(log_mass) ? std::abs(log_mass) : 0.0;
-        return tail * u * (32 + 2 * std::abs(x) + 4 * reach);
+        return u * (32 + 2 * std::abs(x) + 4 * reach);
     }
 
     std::vector<double> losses_, p_above_, p_below_, q_below_, log_q_above_, log_p_below_;
@@ -217,14 +225,19 @@ private:
     Tangent evaluate(double x, bool above) const {
         const bool add = uses_add(x);
         const double signed_x = add ? -x : x;
-        const double excess = std::expm1(signed_x) / q_;
+        const double growth = std::expm1(signed_x), excess = growth / q_;
+        // Rounding of the excess, as a change of x.
+        const double moved = 4 * u * (std::isfinite(growth) ? std::abs(growth) / (1 + growth) : 1.0);
         if (excess <= -1) {
             // remove: x lies below the whole support ln(1-q); add: above -ln(1-q).
-            if (add) return above ? Tangent{0, 0, 0, 0} : everything_below(x);
-            if (!above) return {0, 0, 0, 0};
-            Tangent all = nothing_below(x);
-            all.value -= infinity_mass();
-            return all;
+            Tangent end{0, 0, 0, 0, 0, 0};
+            if (add && !above) end = everything_below(x);
+            if (!add && above) {
+                end = nothing_below(x);
+                end.value -= infinity_mass();
+            }
+            if (excess > -1 - 16 * u) end.misplaced = moved;
+            return end;
         }
         // expm1 overflows past 709, where 1 + (e^x - 1)/q = e^x/q up to rounding.
         const double magnitude = std::isfinite(excess) ? std::log1p(excess) : signed_x - std::log(q_);
@@ -243,6 +256,9 @@ private:
                                     ? 4 * (std::abs(excess) / (1 + excess)) + 2 * std::abs(base_x)
                                     : 4 + 2 * std::abs(x);
         double error = scale * (base.error + u * (rounding * base.slope + 4 * std::abs(base.value)));
+        const double misplaced =
+            moved + (add ? scale : q_ / ratio) * (base.misplaced + 4 * u * std::abs(base_x));
+        double relative = base.relative + misplaced + u * (16 + 2 * std::abs(x) + 2 * std::abs(x - base_x));
         if (add) {
             double p_tail = above ? base.value + base.slope : base.slope - base.value;
             if (above && base_->infinity_mass() > 0) {
@@ -252,11 +268,14 @@ private:
                 value += scale * mass - infinity_mass() * std::exp(-base.exponent);
                 error += 16 * u * scale * mass * (1 + std::abs(x));
             }
-            slope = q_ * ratio * base.slope + (1 - q_) * std::exp(x) * p_tail;
+            const double p_share = (1 - q_) * std::exp(x);
+            slope = q_ * ratio * base.slope + p_share * p_tail;
+            // Seen from below, the P-tail is only as exact as the base slope is large.
+            if (!above && slope > 0) relative *= 1 + p_share * base.slope / slope;
             const double cancelled = plain ? 4 * (std::abs(excess) / (1 + excess)) : 2 * std::abs(x);
             error += u * (8 + cancelled + 2 * std::abs(x - base_x)) * std::abs(value);
         }
-        return {value, slope, base.exponent, error};
+        return {value, slope, base.exponent, error, relative, misplaced};
     }
 
     PairPtr base_;
@@ -294,7 +313,7 @@ private:
     Tangent combine(double x, bool above) const {
         // The lost mass is P at +inf against Q at -inf: only "below" sees the latter, as e^x.
         const double lost = above ? 0.0 : lost_;
-        Tangent sum{lost, lost, lost > 0 ? x : -infinity, 4 * u * lost};
+        Tangent sum{lost, lost, lost > 0 ? x : -infinity, 4 * u * lost, 4 * u, 0};
         for (std::size_t i = 0; i < pairs_.size(); ++i) {
             if (weights_[i] == 0) continue;
             const Tangent part = above ? pairs_[i]->above(x) : pairs_[i]->below(x);
@@ -309,6 +328,8 @@ private:
             sum.error =
                 sum.error * old_scale + part.error * new_scale + u * (8 + reach) * std::abs(sum.value);
             sum.exponent = exponent;
+            sum.relative = std::max(sum.relative, part.relative) + u * (8 + reach);
+            sum.misplaced = std::max(sum.misplaced, part.misplaced);
         }
         if (!std::isfinite(sum.exponent)) sum.exponent = 0;
         return sum;
@@ -335,12 +356,12 @@ public:
     }
 
     Tangent above(double at) const override {
-        if (at >= max_) return {0, 0, 0, 0};
+        if (at >= max_) return {0, 0, 0, 0, 0, 0};
         if (at < min_) return nothing_below(at);
         return tangent(at, +1);
     }
     Tangent below(double at) const override {
-        if (at < min_) return {0, 0, 0, 0};
+        if (at < min_) return {0, 0, 0, 0, 0, 0};
         if (at >= max_) return everything_below(at);
         return tangent(at, -1);
     }
@@ -456,7 +477,10 @@ private:
             u * (64 + 4 * reach * reach + 4 * std::abs(x) + 4 * static_cast<double>(p_.shift.size()));
         const double value = direction > 0 ? p - q : q - p;
         const double misplaced = 2 * std::abs(loss(t) - x) + 8 * u * (1 + std::abs(x));
-        return {value, q, exponent, relative * std::max(p, q) + std::min(1.0, misplaced) * q};
+        // The loss is a difference of terms of up to reach^2.
+        const double moved = misplaced + 8 * u * reach * (1 + reach);
+        return {value,    q,    exponent, relative * std::max(p, q) + std::min(1.0, misplaced) * q,
+                relative, moved};
     }
 
     Noise noise_;

@@ -17,9 +17,11 @@
 
 namespace hockeystick {
 
-// A tangent at one loss. |error of value| <= error; all four carry e^exponent.
+// A tangent at one loss: |error of value| <= error; value, slope and error carry e^exponent.
+// The tails behind it are those at some loss within `misplaced` of x: slope, and the P-tail (value + slope
+// above, slope - value below), are exact there up to `relative` times the larger of the two.
 struct Tangent {
-    double value, slope, exponent, error;
+    double value, slope, exponent, error, relative, misplaced;
 };
 
 class Pair {
