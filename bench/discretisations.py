@@ -2,9 +2,11 @@
 
     python -m bench.discretisations --output discretisations.png
 
-Upper and lower bounds (connect the dots; tangents) and naive rounding give intervals that hold as they are.
-Mean-preserving rounding (Gopi et al. 2021) gives an estimate, shown as "mean", and the interval that its
-coupling bound allows, shown as "coupled": estimate +- step sqrt(k/2 ln(2/eta)), evaluated at delta -+ eta.
+Every method gives an interval that holds as it is:
+    upper/lower      chords and tangents of the profile;
+    mean-preserving  nearest point, the mean kept, and the coupling bound (Gopi et al. 2021), from the core;
+    round up/down    naive rounding.
+"nearest" is naive rounding to the nearest point, an estimate without a bound.
 """
 
 from __future__ import annotations
@@ -12,8 +14,9 @@ from __future__ import annotations
 import argparse
 
 import numpy as np
+from hockeystick import _core
 
-from bench.baselines import accountant, compose, discretise, pairs, profile
+from bench.baselines import accountant, discretise, pairs
 from bench.workloads import WORKLOADS, Workload
 
 STEPS = 0.1 * 2.0 ** -np.arange(3, 12)
@@ -34,31 +37,23 @@ METHODS = {
 }
 
 
-def mean_preserving(parts: list, count: int, delta: float, step: float) -> tuple[float, float, float]:
-    """Estimate, and the lower and upper end that the coupling bound leaves."""
-    grids = accountant.lattices(parts, step, discretise.mean_preserving)
-    composed = compose.compose(grids, compose.saddle(grids, delta))
-    slack, eta = discretise.coupling(step, count, FAILURE * delta), FAILURE * delta
-    return (
-        profile.epsilon(composed, delta),
-        max(0.0, profile.epsilon(composed, delta + eta) - slack),
-        profile.epsilon(composed, delta - eta) + slack,
-    )
+def mean_preserving(work: Workload, step: float) -> tuple[float, float]:
+    """The interval of the coupling bound."""
+    parts = [
+        (_core.sampled_pair(_core.gaussian_pair(1 / sigma), q, "remove"), count)
+        for sigma, q, count in work.steps
+    ]
+    return _core.Coupling(parts, step, FAILURE * work.delta).epsilon_bounds(work.delta)
 
 
 def table(work: Workload) -> dict[str, list[float]]:
     """Relative error of epsilon per method, one entry per step."""
     truth, delta = work.true_epsilon(), work.delta
     parts = [(pairs.Sampled(pairs.Gaussian(1 / sigma), q), k) for sigma, q, k in work.steps]
-    count = sum(k for _, k in parts)
-    errors: dict[str, list[float]] = {
-        name: [] for name in [*METHODS, "mean", "coupled lower", "coupled upper"]
-    }
+    errors: dict[str, list[float]] = {name: [] for name in [*METHODS, "mean lower", "mean upper"]}
     for step in STEPS:
         values = {name: accountant.epsilon(parts, delta, step, method) for name, method in METHODS.items()}
-        values["mean"], values["coupled lower"], values["coupled upper"] = mean_preserving(
-            parts, count, delta, step
-        )
+        values["mean lower"], values["mean upper"] = mean_preserving(work, step)
         for name, value in values.items():
             errors[name].append(value / truth - 1)
     return errors
@@ -71,11 +66,11 @@ def plot(errors: dict[str, list[float]], title: str, output: str) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(figsize=(7, 5), layout="constrained")
-    families = {"upper": "C0", "lower": "C0", "mean": "C1", "coupled": "C1", "round": "C2", "nearest": "C3"}
+    families = {"upper": "C0", "lower": "C0", "mean": "C1", "round": "C2", "nearest": "C3"}
     for name, values in errors.items():
         colour = families.get(name) or families[name.split()[0]]
-        style = "-" if name in ("upper", "coupled upper", "round up") else "--"
-        if name in ("mean", "nearest"):
+        style = "-" if name in ("upper", "mean upper", "round up") else "--"
+        if name == "nearest":
             style = ":"
         axes.loglog(STEPS, np.abs(values), style, color=colour, marker=".", label=name)
     axes.set(xlabel="step of the lattice", ylabel="|relative error of epsilon|", title=title)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "hockeystick/compose.hpp"
+#include "hockeystick/coupling.hpp"
 #include "hockeystick/discretise.hpp"
 #include "hockeystick/pairs.hpp"
 #include "hockeystick/profile.hpp"
@@ -142,6 +143,12 @@ void register_accounting(py::module_& m) {
         .def("delta_bounds", &hs::Profile::delta_bounds, py::arg("epsilon"),
              py::call_guard<py::gil_scoped_release>());
 
+    py::class_<hs::Residue>(m, "Residue", "The true loss less the mean-preserving one, inside the window.")
+        .def_readonly("mean", &hs::Residue::mean)
+        .def_readonly("mean_error", &hs::Residue::mean_error)
+        .def_readonly("squared_range", &hs::Residue::squared_range)
+        .def_readonly("outside", &hs::Residue::outside);
+
     py::class_<hs::Lattice>(m, "Lattice", "A discretised privacy loss: masses at index * step.")
         .def_property_readonly("index",
                                [](const hs::Lattice& l) { return take(std::vector<std::int64_t>(l.index)); })
@@ -150,7 +157,8 @@ void register_accounting(py::module_& m) {
         .def_readonly("tilt", &hs::Lattice::tilt)
         .def_readonly("log_scale", &hs::Lattice::log_scale)
         .def_readonly("infinity_mass", &hs::Lattice::infinity_mass)
-        .def_readonly("beyond", &hs::Lattice::beyond);
+        .def_readonly("beyond", &hs::Lattice::beyond)
+        .def_readonly("residue", &hs::Lattice::residue);
     m.def(
         "discretise",
         [](const hs::Pair& pair, std::vector<std::int64_t> points, double step, double tilt,
@@ -189,4 +197,20 @@ void register_accounting(py::module_& m) {
             return hs::compose(steps, first, size, 0, 0);
         },
         py::arg("lattices"), py::arg("first"), py::arg("size"));
+
+    const auto ends = [](const hs::Interval& bounds) { return std::make_pair(bounds.lower, bounds.upper); };
+    py::class_<hs::Coupling>(m, "Coupling", "Bounds from mean-preserving rounding (Gopi et al. 2021).")
+        .def(py::init([](const std::vector<std::pair<std::shared_ptr<hs::Pair>, std::uint64_t>>& in,
+                         double step,
+                         double failure) { return hs::Coupling({in.begin(), in.end()}, step, failure); }),
+             py::arg("composition"), py::arg("step"), py::arg("failure"))
+        .def_property_readonly("radius", &hs::Coupling::radius)
+        .def(
+            "epsilon_bounds",
+            [ends](const hs::Coupling& c, double delta) { return ends(c.epsilon_bounds(delta)); },
+            py::arg("delta"), py::call_guard<py::gil_scoped_release>())
+        .def(
+            "delta_bounds",
+            [ends](const hs::Coupling& c, double epsilon) { return ends(c.delta_bounds(epsilon)); },
+            py::arg("epsilon"), py::call_guard<py::gil_scoped_release>());
 }

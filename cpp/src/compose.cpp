@@ -88,6 +88,10 @@ Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std:
         out.beyond += k * std::log1p(lattice.beyond);
         out.deficit += k * lattice.deficit;
         out.tilted_deficit += k * lattice.tilted_deficit;
+        out.residue.mean += k * lattice.residue.mean;
+        out.residue.mean_error += k * lattice.residue.mean_error;
+        out.residue.squared_range += k * lattice.residue.squared_range;
+        out.residue.outside += k * lattice.residue.outside;
         moves += k;
         scale_error += k * u * (4 + std::abs(lattice.log_scale));
     }

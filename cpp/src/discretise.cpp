@@ -14,6 +14,7 @@
 #include <limits>
 #include <stdexcept>
 
+#include "hockeystick/mean_preserving.hpp"
 #include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
 
@@ -433,7 +434,7 @@ Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double st
     if (!(step > 0) || !std::isfinite(step)) throw std::invalid_argument("discretise: step must be positive");
     if (!(tilt >= 0) || !std::isfinite(tilt))
         throw std::invalid_argument("discretise: tilt must not be negative");
-    if (bound == Bound::mean_preserving) throw std::invalid_argument("discretise: see mean_preserving()");
+    if (bound == Bound::mean_preserving) return round_to_nearest(pair, std::move(points), step, tilt);
     Lattice out;
     out.bound = bound;
     out.step = step;

@@ -15,6 +15,7 @@
 #include "hockeystick/fft.hpp"
 #include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
+#include "hockeystick/table.hpp"
 
 namespace hockeystick {
 namespace {
@@ -25,118 +26,6 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 // Bytes that composition needs for each point of the transform, both bounds together.
 constexpr std::size_t bytes_per_point = 128;
 constexpr std::size_t largest_transform = std::size_t{1} << 22;
-
-// One value of delta and what it is made of.
-struct Delta {
-    double value = 0, truncation = 0, wrap_around = 0, round_off = 0;
-};
-
-// A composed lattice with suffix sums, so that delta at any eps takes constant time.
-class Table {
-public:
-    explicit Table(Composed composed) : c_(std::move(composed)) {
-        // With r = e^{-tilt step} and s = e^{-step}, at point j:
-        //   mass_[j]    = sum_{i>=j} m_i r^{i-j},
-        //   benefit_[j] = sum_{i>=j} m_i r^{i-j} (1 - s^{i-j}); every term is positive.
-        const std::size_t n = c_.mass.size();
-        benefit_.assign(n, 0.0);
-        const double r = std::exp(-c_.tilt * c_.step), s = std::exp(-c_.step),
-                     one_minus_s = -std::expm1(-c_.step);
-        for (std::size_t j = n - 1; j-- > 0;) {
-            benefit_[j] = r * (s * benefit_[j + 1] + one_minus_s * c_.mass[j + 1]);
-            c_.mass[j] += r * c_.mass[j + 1];
-        }
-        // Weights of the error terms at eps, relative to e^{log_scale - tilt eps}.
-        const double one_minus_r = -std::expm1(-c_.tilt * c_.step);
-        const double one_minus_rs = -std::expm1(-(c_.tilt + 1) * c_.step);
-        round_off_weight_ = std::min(one_minus_s / (one_minus_r * one_minus_rs), static_cast<double>(n));
-        // sup over d of e^{-tilt d} (1 - e^{-d})
-        outside_weight_ = std::exp(-c_.tilt * std::log1p(1 / c_.tilt)) / (1 + c_.tilt);
-    }
-
-    Delta at(double epsilon) const {
-        const bool upper = c_.bound == Bound::upper;
-        Delta out;
-        const double unit = std::exp(std::min(c_.log_scale - c_.tilt * epsilon, 700.0));
-        double outside = c_.outside_right;
-        // Mass left of the window counts only where eps lies there; but it may be folded anywhere.
-        if (!upper || epsilon < static_cast<double>(c_.first) * c_.step) outside += c_.outside_left;
-        out.wrap_around = unit * outside * outside_weight_;
-        out.round_off = unit * c_.round_off * round_off_weight_;
-        out.truncation = upper ? unit * c_.beyond : 0.0;
-        const double errors = out.wrap_around + out.round_off + out.truncation;
-        // log_scale and tilt * loss nearly cancel; their rounding does not.
-        const double reach = std::max({std::abs(epsilon), std::abs(end()),
-                                       std::abs(end() - static_cast<double>(c_.mass.size()) * c_.step)});
-        const double relative = c_.relative_error + 8 * u * (std::abs(c_.log_scale) + c_.tilt * reach);
-        // Far left of the window the unit overflows and nothing is known but the trivial bounds.
-        const bool known = c_.log_scale - c_.tilt * epsilon < 690;
-        const double value = known ? visible(epsilon) : upper ? 1.0 : 0.0;
-        out.value = upper ? (value + errors) * (1 + relative) + c_.infinity_mass
-                          : value * (1 - relative) - errors * (1 + relative) -
-                                std::min(c_.deficit, unit * std::expm1(c_.tilted_deficit)) + c_.infinity_mass;
-        if (std::isnan(out.value)) out.value = upper ? 1 : 0;
-        // Whatever the lattice says, max(0, 1 - e^eps) <= delta <= 1.
-        out.value = std::clamp(out.value, std::max(0.0, -std::expm1(epsilon)), 1.0);
-        return out;
-    }
-
-    double end() const {
-        return (static_cast<double>(c_.first) + static_cast<double>(c_.mass.size())) * c_.step;
-    }
-    std::size_t size() const { return c_.mass.size(); }
-
-private:
-    double visible(double epsilon) const {
-        const auto n = static_cast<double>(c_.mass.size()), first = static_cast<double>(c_.first);
-        double j = std::max(std::ceil(epsilon / c_.step) - first, 0.0);
-        if (!(j < n)) return 0;
-        // Rounding of the quotient must not skip a point, nor take one too many.
-        while (j > 0 && (first + j - 1) * c_.step >= epsilon) j -= 1;
-        while (j < n && (first + j) * c_.step < epsilon) j += 1;
-        if (!(j < n)) return 0;
-        const auto i = static_cast<std::size_t>(j);
-        const double x = (first + j) * c_.step;
-        const double sum = std::exp(epsilon - x) * benefit_[i] - std::expm1(epsilon - x) * c_.mass[i];
-        return sum > 0 ? std::exp(std::min(std::log(sum) + c_.log_scale - c_.tilt * x, 700.0)) : 0.0;
-    }
-
-    Composed c_;
-    std::vector<double> benefit_;
-    double round_off_weight_ = 0, outside_weight_ = 0;
-};
-
-// The smallest eps >= 0 at which the decreasing upper bound is at most delta, rounded up. `start`
-// is where the search begins to look for an end.
-double upper_epsilon(const std::function<double(double)>& upper, double delta, double start) {
-    if (upper(0) <= delta) return 0;
-    double low = 0, high = std::max(start, 1e-300);
-    while (!(upper(high) <= delta)) {
-        if (high > 1e300) return infinity;
-        low = high;
-        high *= 2;
-    }
-    for (double middle = 0.5 * (low + high); middle > low && middle < high && high - low > 1e-14 * high;
-         middle = 0.5 * (low + high))
-        (upper(middle) <= delta ? high : low) = middle;
-    return high;
-}
-
-// An eps at which the lower bound exceeds delta, the largest that a search downwards from `above`
-// finds. Far below the window the bound is void, so it need not be monotone.
-double lower_epsilon(const std::function<double(double)>& lower, double delta, double above) {
-    double high = above, low = above;
-    for (double distance = 1e-13 * above;; distance *= 4) {
-        low = above - distance;
-        if (!(low > 0)) return 0;
-        if (lower(low) > delta) break;
-        high = low;
-    }
-    for (double middle = 0.5 * (low + high); middle > low && middle < high && high - low > 1e-14 * high;
-         middle = 0.5 * (low + high))
-        (lower(middle) > delta ? low : high) = middle;
-    return low;
-}
 
 // Rounds to few bits, so that every lattice point index * step is exact.
 double round_step(double step) {

@@ -93,6 +93,22 @@ class Profile(metaclass=_Type):
     def epsilon_bounds(self, delta: float) -> Answer: ...
     def delta_bounds(self, epsilon: float) -> Answer: ...
 
+class Residue(metaclass=_Type):
+    """The true loss less the mean-preserving one, given that the loss lies in the window."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    @property
+    def mean(self) -> float: ...
+    @property
+    def mean_error(self) -> float: ...
+    @property
+    def squared_range(self) -> float:
+        """Of the interval that holds it, squared."""
+
+    @property
+    def outside(self) -> float:
+        """Bounds P(a finite loss outside the window)."""
+
 class Lattice(metaclass=_Type):
     """A discretised privacy loss: tilted masses at index * step."""
 
@@ -111,6 +127,8 @@ class Lattice(metaclass=_Type):
     def infinity_mass(self) -> float: ...
     @property
     def beyond(self) -> float: ...
+    @property
+    def residue(self) -> Residue: ...
 
 def discretise(
     pair: Pair, points: Sequence[int], step: float, tilt: float = 0.0, bound: str = "upper"
@@ -137,3 +155,16 @@ class Composed(metaclass=_Type):
     def round_off(self) -> float: ...
 
 def compose(lattices: Sequence[tuple[Lattice, int]], first: int, size: int) -> Composed: ...
+
+class Coupling(metaclass=_Type):
+    """delta~(eps + radius) - failure <= delta(eps) <= delta~(eps - radius) + failure, delta~ being that of the
+    losses rounded to multiples of `step` with their means kept (Gopi, Lee & Wutschitz 2021)."""
+
+    def __init__(self, composition: Sequence[tuple[Pair, int]], step: float, failure: float) -> None: ...
+    @property
+    def radius(self) -> float: ...
+    def epsilon_bounds(self, delta: float) -> tuple[float, float]:
+        """(lower, upper) for eps(delta): sharp for delta well above `failure`."""
+
+    def delta_bounds(self, epsilon: float) -> tuple[float, float]:
+        """(lower, upper) for delta(epsilon)."""

@@ -25,8 +25,9 @@ struct Composed {
     // `beyond` the tilted mass, beside what is inside, of outcomes where some step lies past its lattice.
     double round_off = 0, outside_left = 0, outside_right = 0, beyond = 0;
     double infinity_mass = 0;                // P-mass at +inf
-    double deficit = 0, tilted_deficit = 0;  // lower: what rounding of the single steps adds up to
+    double deficit = 0, tilted_deficit = 0;  // what rounding of the single steps adds up to
     double relative_error = 0;               // of the scale and of the final sums
+    Residue residue;                         // mean_preserving: of the sum of all steps
 };
 
 // Composes on the window of `size` points (a size the transform likes) starting at `first`.

@@ -21,6 +21,7 @@ std::vector<std::int64_t> all_points(std::int64_t first, std::int64_t last);
 // every mass is rounded in the bound's direction. What lies past the last point the upper bound puts
 // at +inf, if that is P-mass of at most `infinity_mass`; if it is more, it goes into Lattice::beyond.
 // The lower bound moves it down.
+// mean_preserving: see mean_preserving.hpp.
 Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double step, double tilt, Bound bound,
                    double infinity_mass = 0);
 

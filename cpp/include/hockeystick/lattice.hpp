@@ -8,8 +8,16 @@ namespace hockeystick {
 
 // What a discretised loss promises about the true one; composition refuses to mix directions.
 //   upper: its profile lies above the true one at every eps.   lower: below.
-//   mean_preserving: neither; the coupling bound of Gopi et al. 2021 relates the two.
+//   mean_preserving: neither; its residue says how far the two lie apart (coupling.hpp).
 enum class Bound { upper, lower, mean_preserving };
+
+// What rounding takes off the true loss, given that the loss lies in the window. Independent losses add up
+// in every field.
+struct Residue {
+    double mean = 0, mean_error = 0;  // |E[loss - lattice loss | window] - mean| <= mean_error
+    double squared_range = 0;         // of the interval in which loss - lattice loss lies, in the window
+    double outside = 0;               // bounds P(a finite loss outside the window)
+};
 
 // Mass at lattice point index[i] is mass[i] * exp(log_scale - tilt * index[i] * step); masses sum to 1.
 struct Lattice {
@@ -19,10 +27,12 @@ struct Lattice {
     std::vector<double> mass;
     double log_scale = 0;
     double infinity_mass = 0;  // P-mass at +inf
-    // lower: through rounding the profile may exceed the true one, as if P had this much more mass at
-    // +inf, or this much more tilted mass at a finite loss: either way of counting is valid.
+    // Where a lower bound is read off, the profile may through rounding exceed the true one, as if P had
+    // this much more mass at +inf, or this much more tilted mass at a finite loss: either way of counting
+    // is valid.
     double deficit = 0, tilted_deficit = 0;
     double beyond = 0;  // upper: bounds E[e^{tilt L - log_scale}; L finite, past the last point]
+    Residue residue;    // mean_preserving
 };
 
 }  // namespace hockeystick

@@ -1,0 +1,135 @@
+#include "hockeystick/coupling.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "hockeystick/cumulants.hpp"
+#include "hockeystick/discretise.hpp"
+#include "hockeystick/fft.hpp"
+#include "hockeystick/special.hpp"
+
+namespace hockeystick {
+namespace {
+
+constexpr double u = unit_roundoff;
+constexpr double most_points = 1 << 22;
+
+Composed compose_rounded(const std::vector<std::pair<PairPtr, std::uint64_t>>& composition, double step,
+                         double failure) {
+    if (composition.empty()) throw std::invalid_argument("Coupling: at least one mechanism is needed");
+    if (!(step > 0) || !std::isfinite(step)) throw std::invalid_argument("Coupling: step must be positive");
+    if (!(failure > 0 && failure < 1)) throw std::invalid_argument("Coupling: failure must lie in (0, 1)");
+    double total = 0;
+    for (const auto& [pair, count] : composition) {
+        if (pair == nullptr) throw std::invalid_argument("Coupling: a pair is missing");
+        if (count == 0 || count > (std::uint64_t{1} << 53))
+            throw std::invalid_argument("Coupling: counts must lie in [1, 2^53]");
+        total += static_cast<double>(count);
+    }
+    const double log_failure = std::log(failure), depth = std::log(total) - log_failure + 30;
+    std::vector<SketchedStep> steps;
+    for (const auto& [pair, count] : composition)
+        steps.push_back({trimmed(sketch(*pair, depth, depth), 0, 0.25 * failure / total, 0), count});
+    // Round-off is relative to e^{K(tilt) - tilt eps}: the smallest tilt at which it stays below `failure`
+    // serves the widest range of eps. On a coarse lattice a large one would only overflow.
+    const Saddle saddle = saddle_for_delta(steps, log_failure);
+    double tilt = std::min(saddle.tilt, 30 / step);
+    const auto log_round_off = [&](double s) {
+        return std::log(1e-13 * total) + cumulants(steps, s).value - s * std::max(0.0, saddle.epsilon);
+    };
+    for (int i = 0; i < 40 && log_round_off(0.5 * tilt) < log_failure - 5; ++i) tilt *= 0.5;
+    // What lies outside the window counts with the same unit: at eps = 0, if that asks for no miracle.
+    const double log_mass = std::clamp(log_failure - cumulants(steps, tilt).value, -600.0, 0.0) - 10;
+
+    std::vector<LatticeStep> lattices;
+    double bottom = 0, top = 0;
+    for (std::size_t i = 0; i < steps.size(); ++i) {
+        const Sketch& s = steps[i].sketch;
+        const double first = s.empty() ? 0 : std::floor(s.left.front() / step);
+        const double last = s.empty() ? 1 : std::max(first + 1, std::ceil(s.right.back() / step));
+        if (!(last - first < most_points) || !(std::max(-first, last) < 1e15))
+            throw std::invalid_argument("Coupling: step is too small for the range of the losses");
+        lattices.push_back(
+            {discretise(*composition[i].first,
+                        all_points(static_cast<std::int64_t>(first), static_cast<std::int64_t>(last)), step,
+                        tilt, Bound::mean_preserving),
+             steps[i].count});
+        bottom += static_cast<double>(steps[i].count) * first;
+        top += static_cast<double>(steps[i].count) * last;
+    }
+    const TailPoint left = tail_point(steps, tilt, log_mass, -1),
+                    right = tail_point(steps, tilt, log_mass, +1);
+    const auto theta = [](const TailPoint& point) { return std::isfinite(point.theta) ? point.theta : 0.0; };
+    const double lowest = std::max(bottom, std::floor(left.loss / step) - 1);
+    const double highest = std::min(top, std::ceil(right.loss / step) + 1);
+    // Where the whole range of sums is hardly longer than the window, nothing need lie outside. (A nan
+    // takes it all, too.)
+    if (highest > lowest && top - bottom > std::max(1024.0, 1.5 * (highest - lowest))) {
+        bottom = lowest;
+        top = highest;
+    }
+    if (!(top - bottom < most_points) || !(std::max(-bottom, top) < 1e15))
+        throw std::invalid_argument("Coupling: step is too small for the range of the composed loss");
+    return compose(lattices, static_cast<std::int64_t>(bottom),
+                   good_size(static_cast<std::size_t>(std::max(16.0, top - bottom + 1))), theta(left),
+                   theta(right));
+}
+
+}  // namespace
+
+Coupling::Coupling(Composed composed, double failure)
+    : residue_(composed.residue),
+      failure_(failure),
+      radius_(0),
+      infinity_mass_(composed.infinity_mass),
+      table_((composed.bound == Bound::mean_preserving)
+                 ? std::move(composed)
+                 : throw std::invalid_argument("Coupling: mean_preserving lattices are needed")) {
+    if (!(failure > 0 && failure < 1)) throw std::invalid_argument("Coupling: failure must lie in (0, 1)");
+    // Hoeffding: a sum of independent residues with mean 0 exceeds t with probability at most
+    // e^{-2 t^2 / sum of squared ranges}.
+    radius_ =
+        (std::sqrt(0.5 * residue_.squared_range * -std::log(failure)) + residue_.mean_error) * (1 + 1e-12);
+}
+
+Coupling::Coupling(const std::vector<std::pair<PairPtr, std::uint64_t>>& composition, double step,
+                   double failure)
+    : Coupling(compose_rounded(composition, step, failure), failure) {}
+
+// How much eps and the points of the table may move by rounding.
+double Coupling::rounded(double epsilon) const {
+    return 1e-14 * (std::abs(epsilon) + std::abs(residue_.mean)) + 8 * u * table_.reach();
+}
+
+double Coupling::upper(double epsilon) const {
+    const double at = epsilon - residue_.mean - radius_ - rounded(epsilon);
+    // The composed mass at infinity is rounded down.
+    const double beside = residue_.outside + failure_ + 4e-12 * infinity_mass_;
+    const double value = (table_.at(at, true).value + beside) * (1 + 8 * u);
+    return std::isnan(value) ? 1 : std::min(1.0, value);
+}
+
+double Coupling::lower(double epsilon) const {
+    const double at = epsilon - residue_.mean + radius_ + rounded(epsilon);
+    const double value = table_.at(at, false).value * (1 - 8 * u) - failure_;
+    const double least = std::max(0.0, -std::expm1(epsilon));
+    return value > least ? value : least;
+}
+
+Interval Coupling::delta_bounds(double epsilon) const {
+    if (std::isnan(epsilon)) throw std::invalid_argument("delta_bounds: epsilon must be a number");
+    return {std::min(lower(epsilon), upper(epsilon)), upper(epsilon)};
+}
+
+Interval Coupling::epsilon_bounds(double delta) const {
+    if (!(delta >= 0 && delta <= 1)) throw std::invalid_argument("epsilon_bounds: delta must lie in [0, 1]");
+    if (delta == 1) return {0, 0};
+    const double high = (1 + 8 * u) * upper_epsilon([&](double e) { return upper(e); }, delta, 1);
+    const double start = std::isfinite(high) ? high : std::max(1.0, table_.end() + radius_ + residue_.mean);
+    const double low = (1 - 8 * u) * lower_epsilon([&](double e) { return lower(e); }, delta, start);
+    return {std::min(low, high), high};
+}
+
+}  // namespace hockeystick
