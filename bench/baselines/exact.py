@@ -131,7 +131,7 @@ def _plan(steps: Sequence[Step], epsilon: float, digits: float) -> tuple[float, 
 
 
 def sampled_gaussian_delta(steps: Sequence[Step], epsilon: float, digits: float = 15.0) -> float:
-    """delta of any composition of sampled Gaussians by Laplace inversion, relative error near 1e-12.
+    """delta of any composition of sampled Gaussians by Laplace inversion, relative error near 1e-9.
 
     delta = 1/(2 pi i) int_{s - i inf}^{s + i inf} e^{K(z) - z eps} / (z (z+1)) dz, trapezoid along the contour.
     Made for compositions of many steps: with few, the integrand decays slowly and this raises.

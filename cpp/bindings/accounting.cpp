@@ -55,6 +55,12 @@ hs::Noise noise_kind(const std::string& noise) {
     throw py::value_error("noise must be 'gaussian' or 'laplace', not '" + noise + "'");
 }
 
+hs::Engine engine_kind(const std::string& engine) {
+    if (engine == "auto") return hs::Engine::automatic;
+    if (engine == "fft") return hs::Engine::fft;
+    throw py::value_error("engine must be 'auto' or 'fft', not '" + engine + "'");
+}
+
 hs::Bound bound_kind(const std::string& bound) {
     if (bound == "upper") return hs::Bound::upper;
     if (bound == "lower") return hs::Bound::lower;
@@ -130,14 +136,14 @@ void register_accounting(py::module_& m) {
     py::class_<hs::Profile>(m, "Profile", "The worst over directions of a heterogeneous composition.")
         .def(py::init(
                  [](const std::vector<std::vector<std::pair<std::shared_ptr<hs::Pair>, std::uint64_t>>>& in,
-                    double accuracy, std::size_t memory_limit) {
+                    double accuracy, std::size_t memory_limit, const std::string& engine) {
                      std::vector<hs::Composition> directions;
                      for (const auto& direction : in)
                          directions.emplace_back(direction.begin(), direction.end());
-                     return hs::Profile(std::move(directions), accuracy, memory_limit);
+                     return hs::Profile(std::move(directions), accuracy, memory_limit, engine_kind(engine));
                  }),
              py::arg("directions"), py::arg("accuracy") = 1e-3,
-             py::arg("memory_limit") = std::size_t{1} << 30)
+             py::arg("memory_limit") = std::size_t{1} << 30, py::arg("engine") = "auto")
         .def("epsilon_bounds", &hs::Profile::epsilon_bounds, py::arg("delta"),
              py::call_guard<py::gil_scoped_release>())
         .def("delta_bounds", &hs::Profile::delta_bounds, py::arg("epsilon"),

@@ -60,6 +60,8 @@ public:
         return {q - p, q, x, error(x, 0, q, q) + u * zq * zq * p, relative(zq), misplaced(x)};
     }
 
+    std::vector<GaussianMixtures> gaussian_mixtures() const override { return {{1, {mu_}, {1}, {0}, {1}}}; }
+
 private:
     // First-order effect of rounding z (it moves x) and of the tail function itself.
     double error(double x, double z, double tail, double slope) const {
@@ -214,6 +216,19 @@ public:
         return seen_without < 1e-6 ? -std::log1p(-q_) : 0.0;
     }
 
+    // Only around a plain Gaussian, N(mu) against N(0); replace_one joins two forms and is no mixture.
+    std::vector<GaussianMixtures> gaussian_mixtures() const override {
+        const auto base = base_->gaussian_mixtures();
+        if (mode_ == Sampling::replace_one || base.size() != 1) return {};
+        const GaussianMixtures& plain = base.front();
+        if (plain.p_shift.size() != 1 || plain.q_shift != std::vector<double>{0}) return {};
+        const std::vector<double> weights{1 - q_, q_};
+        const double mu = plain.p_shift.front();
+        // "add" is mirrored, so that the loss increases.
+        if (mode_ == Sampling::add) return {{1, {0}, {1}, {0, -mu}, weights}};
+        return {{1, {0, mu}, weights, {0}, {1}}};
+    }
+
 private:
     double add_loss(double base) const { return -std::log1p(q_ * std::expm1(-base)); }
     bool uses_add(double x) const {
@@ -308,6 +323,20 @@ public:
         for (std::size_t i = 0; i < pairs_.size(); ++i) mass += weights_[i] * pairs_[i]->infinity_mass();
         return mass;
     }
+    std::vector<GaussianMixtures> gaussian_mixtures() const override {
+        std::vector<GaussianMixtures> all;
+        if (lost_ > 0) return all;
+        for (std::size_t i = 0; i < pairs_.size(); ++i) {
+            if (weights_[i] == 0) continue;
+            const auto part = pairs_[i]->gaussian_mixtures();
+            if (part.empty()) return {};
+            for (const auto& mixtures : part) {
+                all.push_back(mixtures);
+                all.back().weight *= weights_[i];
+            }
+        }
+        return all;
+    }
 
 private:
     Tangent combine(double x, bool above) const {
@@ -366,6 +395,10 @@ public:
         return tangent(at, -1);
     }
     double max_loss() const override { return max_; }
+    std::vector<GaussianMixtures> gaussian_mixtures() const override {
+        if (noise_ != Noise::gaussian) return {};
+        return {{1, p_.shift, weights(p_), q_.shift, weights(q_)}};
+    }
 
 private:
     // Shifts and log weights in units of the noise scale.
@@ -380,6 +413,12 @@ private:
             side.log_weight.push_back(std::log(weights[i]));
         }
         return side;
+    }
+
+    static std::vector<double> weights(const Side& side) {
+        std::vector<double> out;
+        for (double log_weight : side.log_weight) out.push_back(std::exp(log_weight));
+        return out;
     }
 
     double log_kernel(double d) const { return noise_ == Noise::gaussian ? -0.5 * d * d : -std::abs(d); }

@@ -10,9 +10,11 @@
 #include <optional>
 #include <stdexcept>
 
+#include "hockeystick/compose.hpp"
 #include "hockeystick/cumulants.hpp"
 #include "hockeystick/discretise.hpp"
 #include "hockeystick/fft.hpp"
+#include "hockeystick/inversion.hpp"
 #include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
 #include "hockeystick/table.hpp"
@@ -38,7 +40,7 @@ double round_step(double step) {
 
 class Profile::Direction {
 public:
-    Direction(Composition composition, std::size_t memory_limit)
+    Direction(Composition composition, std::size_t memory_limit, Engine engine)
         : composition_(std::move(composition)),
           size_limit_(std::clamp(memory_limit / bytes_per_point, std::size_t{1024}, largest_transform)) {
         for (const auto& [pair, count] : composition_) {
@@ -49,6 +51,8 @@ public:
         }
         // Sums of rounded losses must not fall short.
         max_loss_ += std::abs(max_loss_) * 16 * u;
+        find_single(engine);
+        if (engine == Engine::automatic) inversion_ = Inversion::of(composition_);
     }
 
     Answer epsilon_bounds(double delta, double accuracy) const {
@@ -56,54 +60,65 @@ public:
         if (delta >= 1) return exact(0);
         if (delta < infinity_mass * (1 - 1e-12)) return exact(infinity);
         if (delta == 0) return exact(std::max(0.0, max_loss_));
-        if (total_ == 1) return single_epsilon(delta);
+        if (single_lower_) return single_epsilon(delta);
         const std::lock_guard lock(mutex_);
+        const auto inverted = inversion_ ? inversion_->epsilon_bounds(delta) : std::nullopt;
+        if (inverted && close(*inverted, accuracy)) return capped(*inverted);
         const auto [steps, saddle] = saddle_at_delta(delta);
         const double tolerance =
             accuracy *
             (saddle.epsilon > 0 ? saddle.epsilon : std::sqrt(cumulants(*steps, saddle.tilt).second));
-        return refine(*steps, saddle, tolerance, accuracy, [&](const Tables& tables, Answer& answer) {
-            const double found =
-                upper_epsilon([&](double e) { return tables.upper.at(e).value; }, delta, tables.upper.end());
-            answer.upper =
-                std::min(found * (1 + 8 * u), infinity_mass > 0 ? infinity : std::max(0.0, max_loss_));
-            const double start = std::isfinite(answer.upper) ? answer.upper : tables.lower->end();
-            answer.lower = std::min(
-                answer.upper, (1 - 8 * u) * lower_epsilon([&](double e) { return tables.lower->at(e).value; },
-                                                          delta, start));
-            describe(tables, answer.upper, answer);
-        });
+        return both(
+            inverted, refine(*steps, saddle, tolerance, accuracy, [&](const Tables& tables, Answer& answer) {
+                const double found = upper_epsilon([&](double e) { return tables.upper.at(e).value; }, delta,
+                                                   tables.upper.end());
+                answer.upper =
+                    std::min(found * (1 + 8 * u), infinity_mass > 0 ? infinity : std::max(0.0, max_loss_));
+                const double start = std::isfinite(answer.upper) ? answer.upper : tables.lower->end();
+                answer.lower =
+                    std::min(answer.upper,
+                             (1 - 8 * u) * lower_epsilon([&](double e) { return tables.lower->at(e).value; },
+                                                         delta, start));
+                describe(tables, answer.upper, answer);
+            }));
     }
 
     Answer delta_bounds(double epsilon, double accuracy) const {
         const double infinity_mass = -std::expm1(log_finite_);
         if (epsilon == infinity || epsilon > max_loss_) return exact(infinity_mass);
         if (epsilon == -infinity) return exact(1);
-        if (total_ == 1) return single_delta(epsilon);
+        if (single_lower_) return single_delta(epsilon);
         const std::lock_guard lock(mutex_);
+        const auto inverted = inversion_ ? inversion_->delta_bounds(epsilon) : std::nullopt;
+        if (inverted && close(*inverted, accuracy)) return *inverted;
         const auto [steps, saddle] =
             deep_saddle([&](const Steps& sketched) { return saddle_for_epsilon(sketched, epsilon); });
-        return refine(*steps, saddle, accuracy / saddle.tilt, accuracy,
-                      [&](const Tables& tables, Answer& answer) {
-                          answer.upper = tables.upper.at(epsilon).value;
-                          answer.lower = std::min(tables.lower->at(epsilon).value, answer.upper);
-                          describe(tables, epsilon, answer);
-                      });
+        return both(inverted, refine(*steps, saddle, accuracy / saddle.tilt, accuracy,
+                                     [&](const Tables& tables, Answer& answer) {
+                                         answer.upper = tables.upper.at(epsilon).value;
+                                         answer.lower =
+                                             std::min(tables.lower->at(epsilon).value, answer.upper);
+                                         describe(tables, epsilon, answer);
+                                     }));
     }
 
     // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
     bool epsilon_at_most(double delta, double ceiling) const {
         if (delta >= 1 || ceiling == infinity) return true;
-        if (!(ceiling > 0) || delta <= -std::expm1(log_finite_) || delta == 0 || total_ == 1) return false;
+        if (!(ceiling > 0) || delta <= -std::expm1(log_finite_) || delta == 0 || single_lower_) return false;
         const std::lock_guard lock(mutex_);
+        if (inversion_)
+            if (const auto inverted = inversion_->epsilon_bounds(delta)) return inverted->upper <= ceiling;
         const auto [steps, saddle] = saddle_at_delta(delta);
         const double room = 0.4 * (ceiling - std::max(0.0, saddle.epsilon));
         return room > 0 && tables_for(*steps, saddle, room, 1, false)->upper.at(ceiling).value <= delta;
     }
     bool delta_at_most(double epsilon, double ceiling) const {
         if (ceiling >= 1) return true;
-        if (!(ceiling > 0) || !std::isfinite(epsilon) || total_ == 1) return false;
+        if (!(ceiling > 0) || !std::isfinite(epsilon) || single_lower_) return false;
         const std::lock_guard lock(mutex_);
+        if (inversion_)
+            if (const auto inverted = inversion_->delta_bounds(epsilon)) return inverted->upper <= ceiling;
         const auto [steps, saddle] =
             deep_saddle([&](const Steps& sketched) { return saddle_for_epsilon(sketched, epsilon); });
         const double room = 0.4 * std::min(1.0, std::log(ceiling) - saddle.log_delta) / saddle.tilt;
@@ -128,9 +143,46 @@ private:
         return answer;
     }
 
-    // One step: the profile itself, with its stated error.
+    static bool close(const Answer& answer, double accuracy) {
+        return answer.upper - answer.lower <= accuracy * answer.upper;
+    }
+    Answer capped(Answer answer) const {
+        answer.upper = std::min(answer.upper, std::max(0.0, max_loss_));
+        answer.lower = std::min(answer.lower, answer.upper);
+        return answer;
+    }
+    // Both engines' bounds hold, and so does the better one on either side.
+    static Answer both(const std::optional<Answer>& inverted, Answer fft) {
+        if (!inverted) return fft;
+        Answer answer = inverted->upper - inverted->lower < fft.upper - fft.lower ? *inverted : fft;
+        answer.lower = std::max(inverted->lower, fft.lower);
+        answer.upper = std::min(inverted->upper, fft.upper);
+        return answer;
+    }
+
+    // Gaussians compose to one Gaussian, mu^2 adds up; a single step is its own composition. The two pairs
+    // enclose what rounding of mu may have moved.
+    void find_single(Engine engine) {
+        if (total_ == 1) single_lower_ = single_upper_ = composition_.front().first;
+        if (total_ == 1 || engine != Engine::automatic) return;
+        double squares = 0;
+        for (const auto& [pair, count] : composition_) {
+            const auto mixtures = pair->gaussian_mixtures();
+            if (mixtures.size() != 1 || mixtures[0].p_shift.size() != 1 || mixtures[0].q_shift.size() != 1)
+                return;
+            const double mu = mixtures[0].p_shift[0] - mixtures[0].q_shift[0];
+            squares += static_cast<double>(count) * mu * mu;
+        }
+        const double mu = std::sqrt(squares);
+        if (!(mu > 1e-150 && mu < 1e150)) return;
+        const double rounding = (4 + static_cast<double>(composition_.size())) * u;
+        single_lower_ = gaussian(mu * (1 - rounding));
+        single_upper_ = gaussian(mu * (1 + rounding));
+    }
+
+    // The profile itself, with its stated error.
     Delta single(double epsilon, bool upper) const {
-        const Pair& pair = *composition_.front().first;
+        const Pair& pair = upper ? *single_upper_ : *single_lower_;
         const Tangent t = pair.above(epsilon);
         const double scale = std::exp(t.exponent);
         const double error = (t.error + 4 * u * std::abs(t.value) * (1 + std::abs(t.exponent))) * scale;
@@ -151,7 +203,7 @@ private:
         Answer answer;
         answer.engine = "closed form";
         answer.upper = upper_epsilon([&](double e) { return single(e, true).value; }, delta, 1);
-        if (composition_.front().first->infinity_mass() == 0)
+        if (single_upper_->infinity_mass() == 0)
             answer.upper = std::min(answer.upper, std::max(0.0, max_loss_));
         answer.lower =
             std::isfinite(answer.upper)
@@ -406,7 +458,9 @@ private:
     std::size_t size_limit_;
     std::uint64_t total_ = 0;
     double max_loss_ = 0, log_finite_ = 0;
-    mutable std::mutex mutex_;  // guards the caches below
+    PairPtr single_lower_, single_upper_;  // where the composition has a closed form
+    mutable std::mutex mutex_;             // guards what follows, which caches
+    std::unique_ptr<Inversion> inversion_;
     mutable std::map<int, Steps> sketches_;
     mutable std::deque<std::shared_ptr<const Tables>> cache_;
 };
@@ -430,7 +484,8 @@ Answer worst(std::size_t directions, Bounds&& bounds, AtMost&& at_most) {
 
 }  // namespace
 
-Profile::Profile(std::vector<Composition> directions, double accuracy, std::size_t memory_limit)
+Profile::Profile(std::vector<Composition> directions, double accuracy, std::size_t memory_limit,
+                 Engine engine)
     : accuracy_(accuracy) {
     if (directions.empty()) throw std::invalid_argument("Profile: at least one direction is needed");
     if (!(accuracy > 0 && accuracy < 1)) throw std::invalid_argument("Profile: accuracy must lie in (0, 1)");
@@ -441,7 +496,7 @@ Profile::Profile(std::vector<Composition> directions, double accuracy, std::size
             if (count == 0 || count > (std::uint64_t{1} << 53))
                 throw std::invalid_argument("Profile: counts must lie in [1, 2^53]");
         }
-        directions_.push_back(std::make_unique<Direction>(std::move(composition), memory_limit));
+        directions_.push_back(std::make_unique<Direction>(std::move(composition), memory_limit, engine));
     }
 }
 Profile::~Profile() = default;

@@ -12,10 +12,16 @@ namespace hs = hockeystick;
 namespace {
 
 void gaussians_compose(double mu, std::uint64_t count, double delta) {
-    const hs::Profile composed({{{hs::gaussian(mu), count}}}, 1e-4);
+    const hs::Composition composition = {{hs::gaussian(mu), count}};
     const hs::Profile closed({{{hs::gaussian(mu * std::sqrt(static_cast<double>(count))), 1}}});
-    const hs::Answer fft = composed.epsilon_bounds(delta), exact = closed.epsilon_bounds(delta);
-    CHECK(exact.engine == "closed form" && fft.engine == "fft");
+    const hs::Answer exact = closed.epsilon_bounds(delta);
+    const hs::Answer merged = hs::Profile({composition}).epsilon_bounds(delta);
+    CHECK(exact.engine == "closed form" && merged.engine == "closed form");
+    CHECK(merged.lower <= exact.upper && exact.lower <= merged.upper);
+    CHECK(merged.upper <= merged.lower * (1 + 1e-9));
+    const hs::Profile composed({composition}, 1e-4, std::size_t{1} << 30, hs::Engine::fft);
+    const hs::Answer fft = composed.epsilon_bounds(delta);
+    CHECK(fft.engine == "fft");
     CHECK(fft.lower <= exact.upper && exact.lower <= fft.upper);
     CHECK(fft.upper <= fft.lower * (1 + 2e-4));
     const hs::Answer back = composed.delta_bounds(exact.upper);

@@ -24,6 +24,14 @@ struct Tangent {
     double value, slope, exponent, error, relative, misplaced;
 };
 
+// P = sum_i p_weight[i] N(p_shift[i], 1) and Q = sum_j q_weight[j] N(q_shift[j], 1), with p_shift >= 0 and
+// q_shift <= 0, so that the loss increases with the output. Where the choice between several is part of
+// the output, `weight` is the probability of this one.
+struct GaussianMixtures {
+    double weight;
+    std::vector<double> p_shift, p_weight, q_shift, q_weight;
+};
+
 class Pair {
 public:
     virtual ~Pair() = default;
@@ -37,6 +45,8 @@ public:
     virtual double spacing() const { return 0.0; }
     // A loss that carries an atom, or nearly one, and so had better lie on the lattice (0: none).
     virtual double anchor() const { return spacing(); }
+    // The pair as Gaussian mixtures; empty where it is something else.
+    virtual std::vector<GaussianMixtures> gaussian_mixtures() const { return {}; }
 };
 
 using PairPtr = std::shared_ptr<const Pair>;

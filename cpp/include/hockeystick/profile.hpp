@@ -2,29 +2,16 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "hockeystick/compose.hpp"
-#include "hockeystick/pairs.hpp"
+#include "hockeystick/answer.hpp"
 
 namespace hockeystick {
 
-// An answer with its guarantee lower <= truth <= upper. The terms say, in units of delta at the
-// upper bound, where the distance comes from.
-struct Answer {
-    double lower = 0, upper = 0;
-    std::string engine;         // "closed form" or "fft"
-    std::size_t direction = 0;  // which direction attains the upper bound
-    double discretisation = 0, truncation = 0, wrap_around = 0, round_off = 0;
-    double step = 0;       // lattice step
-    std::size_t size = 0;  // transform length
-};
-
-using Composition = std::vector<std::pair<PairPtr, std::uint64_t>>;
+// automatic: a closed form where there is one, else the inversion; the FFT where that cannot answer as
+// accurately as asked. fft: always the FFT, but for a single step.
+enum class Engine { automatic, fft };
 
 // The worst over several directions ("remove" and "add") of a heterogeneous composition.
 class Profile {
@@ -32,7 +19,7 @@ public:
     // accuracy: wanted relative gap upper/lower - 1 of eps (or of delta, when delta is asked for).
     // memory_limit, in bytes: a finer lattice that needs more is not used; the gap stays wider.
     explicit Profile(std::vector<Composition> directions, double accuracy = 1e-3,
-                     std::size_t memory_limit = std::size_t{1} << 30);
+                     std::size_t memory_limit = std::size_t{1} << 30, Engine engine = Engine::automatic);
     ~Profile();
     Profile(Profile&&) noexcept;
     Profile& operator=(Profile&&) noexcept;

@@ -1,0 +1,33 @@
+// How fast the characteristic function of a tilted loss decays: a bound for all high frequencies at once.
+#pragma once
+
+#include <utility>
+#include <vector>
+
+#include "hockeystick/mgf.hpp"
+
+namespace hockeystick {
+
+// |M(s + i tau') / M(s)| <= e^{log_bound(tau)} for every tau' >= tau > 0.
+//
+// The density f of the tilted loss lies above a step function with levels f_c on the cells of a grid. A
+// step function is a sum of rectangles, so f = sum_i a_i Uniform(I_i) + (1 - sum_i a_i) rest, and with
+// |hat Uniform(I)| = |sinc(tau |I|/2)|
+//     |M(s + i tau)/M(s)| <= 1 - sum_i a_i (1 - S(tau |I_i|/2)),   S(x) >= sup over x' >= x of |sinc x'|.
+class Decay {
+public:
+    // log_mgf: an upper bound on ln M(s).
+    Decay(const Mgf& mgf, double s, double log_mgf);
+    double log_bound(double tau) const;
+
+private:
+    struct Rectangle {
+        double length, mass;
+    };
+    void add_part(const MixturePart& part, double s, double log_mgf);
+    void pile_up(const std::vector<double>& edges, const std::vector<double>& heights);
+
+    std::vector<Rectangle> rectangles_;
+};
+
+}  // namespace hockeystick

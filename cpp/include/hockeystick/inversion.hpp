@@ -1,0 +1,34 @@
+// delta(eps) of a composition by inverting its Laplace transform, with certified bounds.
+//
+//     delta(eps) = 1/(2 pi i) integral over Re z = s of e^{K(z) - z eps} / (z (z+1)) dz,   s > 0,
+//
+// K = sum of counts * ln M, by the trapezoidal rule in Im z. The cost does not depend on the counts.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "hockeystick/answer.hpp"
+#include "hockeystick/pairs.hpp"
+
+namespace hockeystick {
+
+// Not for use by several threads at once.
+class Inversion {
+public:
+    // Null where some pair has no transform whose decay can be bounded.
+    static std::unique_ptr<Inversion> of(const Composition& composition);
+    ~Inversion();
+
+    // Bounds as in Profile; empty where the transform decays too slowly, or no saddle was found.
+    std::optional<Answer> epsilon_bounds(double delta) const;
+    std::optional<Answer> delta_bounds(double epsilon) const;
+
+private:
+    class Impl;
+    explicit Inversion(std::unique_ptr<Impl> impl);
+    std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace hockeystick

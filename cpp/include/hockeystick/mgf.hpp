@@ -1,0 +1,66 @@
+// The moment generating function M(z) = E_P[e^{zL}] of a Gaussian mixture pair's loss, in the complex
+// plane, with error bounds.
+//
+// With psi(y) = e^y - 1 - y and E_P[e^{-L}] = 1,
+//     M(z) - 1 = E_P[ psi(zL) + z psi(-L) ],
+// where nothing cancels, so that T ln M(z) stays exact for T = 1e9 nearly silent steps. The expectation is
+// an integral over the output t in the real line, by the trapezoidal rule. The integrand
+// P^{1+z} Q^{-z} is analytic in a strip around it, and the rule's error falls exponentially with the
+// strip's width over the step.
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <map>
+#include <vector>
+
+#include "hockeystick/mixture.hpp"
+
+namespace hockeystick {
+
+class Mgf {
+public:
+    // tolerance: that of at().
+    Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance);
+
+    // K = ln M at a real s >= 0, its first two derivatives, and an upper bound on K, which lies above by
+    // about the tolerance, or is infinite where too many nodes were needed.
+    struct Real {
+        double value, first, second, upper;
+    };
+    Real at(double s) const;
+
+    // M(s + i j step) e^{-shift} - 1 for j = 0, ..., size - 1, with error bounds. The shift is 0 unless M(s)
+    // is huge.
+    struct Row {
+        double shift = 0;
+        std::vector<std::complex<double>> value;
+        std::vector<double> error;
+    };
+    // The aliasing of the rule is at most `tolerance` up to the frequency `reach`, and beyond it grows to
+    // 1e9 times as much at most, where powers of M are small anyway.
+    // Empty where too many nodes were needed.
+    Row row(double s, double step, std::size_t size, double reach, double tolerance) const;
+
+    const std::vector<MixturePart>& parts() const noexcept { return parts_; }
+
+private:
+    // Nodes t of the trapezoidal rule: the losses there, and ln of the P-mass that each stands for.
+    struct Nodes {
+        double h = 0, first = 0, last = 0;  // step, ends
+        std::vector<double> loss, log_p, loss_slack, log_p_slack;
+    };
+    const std::vector<Nodes>& nodes_up_to(int k) const;
+    static Nodes make_nodes(const MixturePart& part, double h, double low, double high, double reach);
+    // Bound on what the rule leaves out beyond the nodes' ends.
+    static double omitted(const MixturePart& part, const Nodes& nodes, double s, double modulus,
+                          double shift);
+    // ln of the largest tilted node, if that is large: what to divide by, so that nothing overflows.
+    static double peak(const std::vector<const Nodes*>& nodes, double s);
+
+    std::vector<MixturePart> parts_;
+    double tolerance_;
+    mutable std::map<int, std::vector<Nodes>> cache_;  // for at(), by the power of two above s
+};
+
+}  // namespace hockeystick

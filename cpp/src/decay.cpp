@@ -1,0 +1,97 @@
+#include "hockeystick/decay.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace hockeystick {
+namespace {
+
+constexpr double cell = 0.15;     // width of a cell, in units of the noise
+constexpr int most_cells = 4096;  // for far apart centres the cells grow; the bound gets weaker
+constexpr double depth = 9;       // what lies e^-depth below the largest density may be left out
+
+// Rounding here is far below this; it is taken off the bound as a whole.
+constexpr double slack = 1e-7;
+
+// 1 - S(x), rounded down: 1 - x^2/6 + x^4/120 is above sinc and decreases on [0, 2]; 1/x is above it after.
+double sinc_deficit(double x) {
+    if (x <= 2) return x * x / 6 * (1 - x * x / 20);
+    return 1 - std::min(1 - 8.0 / 15, 1 / x);
+}
+
+}  // namespace
+
+Decay::Decay(const Mgf& mgf, double s, double log_mgf) {
+    for (const auto& part : mgf.parts()) add_part(part, s, log_mgf);
+}
+
+void Decay::add_part(const MixturePart& part, double s, double log_mgf) {
+    const Centres centre = centres(part, s);
+    const double reach = std::sqrt(2 * depth), spread = part.q.high() - part.q.low();
+    const double first = centre.low - reach, last = centre.high + reach;
+    // A tilt against a mixture makes g narrower than the noise.
+    const double narrow = cell / std::sqrt(1 + std::max(s, 0.0) * spread * spread / 4);
+    const int cells = static_cast<int>(std::min<double>(most_cells, std::ceil((last - first) / narrow)));
+    const double width = (last - first) / cells;
+
+    std::vector<TiltedPoint> points;
+    points.reserve(static_cast<std::size_t>(cells) + 1);
+    double peak = -std::numeric_limits<double>::infinity();
+    for (int i = 0; i <= cells; ++i) {
+        points.push_back(tilted_point(part, s, first + i * width));
+        peak = std::max(peak, points.back().log_g);
+    }
+    std::vector<double> edges, heights;
+    const auto flush = [&] {
+        pile_up(edges, heights);
+        edges.clear();
+        heights.clear();
+    };
+    const double constant = std::log(part.weight) - log_mgf - 0.5 * std::log(2 * std::numbers::pi);
+    for (std::size_t i = 0; i + 1 < points.size(); ++i) {
+        const TiltedPoint &a = points[i], &b = points[i + 1];
+        const double rise = b.loss - a.loss;
+        if (std::max(a.log_g, b.log_g) < peak - depth || !(rise > 1e-5 * std::abs(a.loss))) {
+            flush();
+            continue;
+        }
+        // Over the cell g lies above the better of the two lines from its ends.
+        const double lowest = std::max(a.log_g + std::min(0.0, down(a, b, s)) * width,
+                                       b.log_g - std::max(0.0, up(a, b, s)) * width);
+        if (edges.empty()) edges.push_back(a.loss);
+        edges.push_back(b.loss);
+        heights.push_back(std::exp(lowest + constant) / (b.p_mean - a.q_mean));
+    }
+    flush();
+}
+
+// Splits a step function into rectangles: each is as wide as it can be.
+void Decay::pile_up(const std::vector<double>& edges, const std::vector<double>& heights) {
+    struct Open {
+        double edge, height;
+    };
+    std::vector<Open> open;
+    for (std::size_t i = 0; i <= heights.size(); ++i) {
+        const double height = i < heights.size() ? heights[i] : 0;
+        double edge = i < edges.size() ? edges[i] : 0;
+        const double end = edge;
+        while (!open.empty() && open.back().height > height) {
+            const double below = std::max(height, open.size() > 1 ? open[open.size() - 2].height : 0.0);
+            const double length = end - open.back().edge;
+            rectangles_.push_back({length, length * (open.back().height - below)});
+            edge = open.back().edge;
+            open.pop_back();
+            if (below == height) break;
+        }
+        if (height > 0 && (open.empty() || open.back().height < height)) open.push_back({edge, height});
+    }
+}
+
+double Decay::log_bound(double tau) const {
+    double deficit = 0;
+    for (const auto& r : rectangles_) deficit += r.mass * sinc_deficit(0.5 * tau * r.length);
+    return std::log1p(-std::min(deficit * (1 - slack), 1 - slack));
+}
+
+}  // namespace hockeystick

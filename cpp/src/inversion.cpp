@@ -1,0 +1,403 @@
+#include "hockeystick/inversion.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <limits>
+#include <numbers>
+
+#include "hockeystick/decay.hpp"
+#include "hockeystick/mgf.hpp"
+#include "hockeystick/special.hpp"
+
+namespace hockeystick {
+namespace {
+
+using Complex = std::complex<double>;
+constexpr double u = unit_roundoff;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double pi = std::numbers::pi;
+
+// Each source of error aims at this share of delta.
+constexpr double tolerance = 1e-13;
+constexpr std::size_t most_frequencies = 4096;
+
+// sup over x >= 0 of e^{-s x} (1 - e^{-x}): delta(eps) <= chernoff(s) e^{K(s) - s eps}.
+double log_chernoff(double s) { return s > 0 ? -s * std::log1p(1 / s) - std::log1p(s) : 0; }
+
+Complex log1p(Complex f) {
+    const double x = f.real(), y = f.imag();
+    return {0.5 * std::log1p(x * (2 + x) + y * y), std::atan2(y, 1 + x)};
+}
+
+// K and its derivatives, and an upper bound of K.
+struct Cumulant {
+    double value, first, second, upper;
+};
+
+// The saddle point of K(s) - s eps - ln s - ln(1+s).
+struct SaddlePoint {
+    double s, epsilon, log_delta, curvature;
+    Cumulant k;
+};
+
+// Everything about one line Re z = s that does not depend on eps. Values are relative to e^{K(s) - s eps}.
+struct Contour {
+    double s, scale, step;           // scale: K(s), step in Im z
+    std::vector<Complex> integrand;  // e^{K(z) - K(s)} / (z (z+1)); the first one halved
+    std::vector<double> error;       // of each
+    double share;                    // about what delta will be
+    double tail = 0;                 // error from the frequencies left out
+    double right_shift = 0, log_right = 0, left_shift = 0, log_left = -infinity;  // aliases
+};
+
+// delta(eps) on a contour, and -d delta / d eps.
+struct Inverted {
+    double value, slope, aliasing, tail, quadrature, round_off, log_scale, scale;
+    double lower() const { return (value - aliasing - tail - quadrature - round_off) * scale; }
+    double upper() const { return (value + tail + quadrature + round_off) * scale; }
+};
+
+}  // namespace
+
+class Inversion::Impl {
+public:
+    explicit Impl(const Composition& composition) {
+        const double kinds = static_cast<double>(composition.size());
+        for (const auto& [pair, count] : composition) {
+            const auto mixtures = pair->gaussian_mixtures();
+            const double k = static_cast<double>(count), share = 1 / (k * kinds);
+            if (mixtures.size() == 1 && mixtures[0].p_shift.size() == 1 && mixtures[0].q_shift.size() == 1) {
+                const double mu = mixtures[0].p_shift[0] - mixtures[0].q_shift[0];
+                variance_ += k * mu * mu;
+            } else {
+                kinds_.push_back({Mgf(mixtures, 1e-3 * share), k, share});
+            }
+        }
+    }
+
+    std::optional<Answer> delta_bounds(double epsilon) const {
+        const auto contour = contour_at(epsilon);
+        if (!contour) return {};
+        const Inverted at = invert(*contour, epsilon);
+        Answer answer = describe(*contour, at);
+        answer.lower = std::max(0.0, at.lower());
+        answer.upper = std::min(1.0, at.upper() + 5e-324);
+        if (!(answer.lower <= answer.upper)) return {};
+        return answer;
+    }
+
+    std::optional<Answer> epsilon_bounds(double delta) const {
+        const double target = std::log(delta);
+        const auto saddle = solve([&](const SaddlePoint& p) { return target - p.log_delta; },
+                                  [](const SaddlePoint& p) { return p.s * p.s * p.curvature; },
+                                  [](const SaddlePoint&) { return 0.05; }, start(0, -target));
+        if (!saddle) return {};
+        if (!(saddle->epsilon > 0)) {
+            // Perhaps nothing is spent at all.
+            const auto zero = delta_bounds(0);
+            if (zero && zero->upper <= delta) {
+                Answer answer = *zero;
+                answer.lower = answer.upper = 0;
+                return answer;
+            }
+        }
+        double epsilon = std::max(0.0, saddle->epsilon);
+        auto contour = make_contour(*saddle, epsilon);
+        Inverted at{};
+        for (int round = 0; contour; ++round) {
+            at = newton(*contour, target, epsilon);
+            if (!(at.value > 0)) return {};
+            // Where the tilted loss has two humps, the estimate of delta is poor, and so the line chosen.
+            if (at.value > 0.2 * contour->share || round == 2) break;
+            contour = contour_at(epsilon);
+        }
+        if (!contour) return {};
+        Answer answer = describe(*contour, at);
+        const double least = 4 * u * epsilon + 1e-300;
+        double margin = 1.5 * (at.upper() - at.value * at.scale) / (at.slope * at.scale) + least;
+        int tries = 0;
+        while (!(invert(*contour, epsilon + margin).upper() <= delta)) {
+            margin *= 2;
+            if (++tries > 60 || !std::isfinite(margin)) return {};
+        }
+        answer.upper = epsilon + margin;
+        margin = 1.5 * (at.value * at.scale - at.lower()) / (at.slope * at.scale) + least;
+        while (epsilon - margin > 0 && !(invert(*contour, epsilon - margin).lower() > delta)) margin *= 2;
+        answer.lower = std::max(0.0, epsilon - margin);
+        return answer;
+    }
+
+private:
+    std::optional<Contour> contour_at(double epsilon) const {
+        const auto saddle = solve([&](const SaddlePoint& p) { return p.epsilon - epsilon; },
+                                  [](const SaddlePoint& p) { return p.s * p.curvature; },
+                                  [&](const SaddlePoint& p) { return 0.1 / p.s; }, start(epsilon, 1));
+        if (!saddle) return {};
+        return make_contour(*saddle, epsilon);
+    }
+
+    // Moves epsilon to where ln delta is `target`: Newton, as ln delta is nearly straight.
+    Inverted newton(const Contour& contour, double target, double& epsilon) const {
+        Inverted at = invert(contour, epsilon);
+        for (int i = 0; i < 20 && at.value > 0; ++i) {
+            const double move = (std::log(at.value) + at.log_scale - target) * at.value / at.slope;
+            const double next = std::max(0.0, epsilon + move);
+            const bool still = std::abs(next - epsilon) <= 1e-14 * next;
+            epsilon = next;
+            at = invert(contour, epsilon);
+            if (still) break;
+        }
+        return at;
+    }
+
+    struct Kind {
+        Mgf mgf;
+        double count, share;  // share: of the error that each of its steps may make
+    };
+
+    Cumulant cumulant(double s) const {
+        Cumulant k{0.5 * variance_ * s * (s + 1), variance_ * (s + 0.5), variance_, 0};
+        k.upper = k.value * (1 + 4 * u);
+        for (const auto& kind : kinds_) {
+            const Mgf::Real m = kind.mgf.at(s);
+            k.value += kind.count * m.value;
+            k.upper += kind.count * m.upper;
+            k.first += kind.count * m.first;
+            k.second += kind.count * m.second;
+        }
+        return k;
+    }
+
+    SaddlePoint saddle_at(double s) const {
+        const Cumulant k = cumulant(s);
+        const double epsilon = k.first - 1 / s - 1 / (1 + s);
+        const double curvature = k.second + 1 / (s * s) + 1 / ((1 + s) * (1 + s));
+        const double log_delta =
+            k.value - s * epsilon - std::log(s) - std::log1p(s) - 0.5 * std::log(2 * pi * curvature);
+        return {s, epsilon, log_delta, curvature, k};
+    }
+
+    // A first guess: that of a Gaussian of the same variance.
+    double start(double epsilon, double log_inverse_delta) const {
+        const Cumulant k = cumulant(0);
+        const double deviation = std::sqrt(std::max(k.second, 1e-300));
+        const double z = std::max({1.0, (epsilon - k.first) / deviation, std::sqrt(2 * log_inverse_delta)});
+        // Rare large losses: the tilt that moves the noise by z.
+        double shift = deviation;
+        for (const auto& kind : kinds_)
+            for (const auto& part : kind.mgf.parts())
+                if (!part.p.plain()) shift = std::max(shift, part.p.high() - part.q.low());
+        return std::clamp(z / shift, 1e-12, 1e12);
+    }
+
+    // The s where `excess`, which increases with s, vanishes: Newton in ln s, kept in a bracket that
+    // halves at worst. `close` is how near is near enough: any s > 0 gives the same delta.
+    template <class Excess, class Slope, class Close>
+    std::optional<SaddlePoint> solve(Excess excess, Slope slope, Close close, double s) const {
+        double low = -infinity, high = infinity, x = std::log(s);
+        for (int i = 0, overflows = 0; i < 100 && overflows < 5; ++i) {
+            const SaddlePoint point = saddle_at(std::exp(x));
+            const double off = excess(point);
+            const bool fine = std::isfinite(off) && std::isfinite(point.k.upper) && point.curvature > 0;
+            if (fine && std::abs(off) <= close(point)) return point;
+            // Where the sums overflow, s is too large.
+            overflows += !fine;
+            (fine && off < 0 ? low : high) = x;
+            double next = fine ? x - std::clamp(off / slope(point), -1.5, 1.5) : x - 1;
+            if (!(next > low && next < high)) {
+                if (!std::isfinite(low) || !std::isfinite(high)) return {};
+                next = 0.5 * (low + high);
+            }
+            if (std::abs(next) > 100) return {};
+            if (high - low < 1e-12) return {};
+            x = next;
+        }
+        return {};
+    }
+
+    // ln of the sum over m >= 1 of the aliases on one side, as a line in eps and in the period:
+    //     offset + shift * (-direction * eps - period), for the shift that needs the least period.
+    void choose_aliases(const SaddlePoint& saddle, double epsilon, double wanted, int direction,
+                        double& shift, double& offset, double& period) const {
+        const double unit = 1 / std::sqrt(std::max(saddle.k.second, 1e-300));
+        period = infinity;
+        for (double factor : {7.5, 5.5, 4.0, 2.5, 1.5, 0.8, 0.4}) {
+            double further = factor * unit;
+            if (direction < 0) further = std::min(further, saddle.s * (1 - 1e-3));
+            const double s = saddle.s + direction * further;
+            const double log_bound = log_chernoff(s) + cumulant(s).upper - saddle.k.value;
+            const double needed = (log_bound - direction * further * epsilon - wanted) / further;
+            if (std::isfinite(needed) && needed < period) {
+                period = needed;
+                shift = further;
+                offset = log_bound;
+            } else if (std::isfinite(period)) {
+                break;
+            }
+        }
+    }
+
+    double log_decay(const std::vector<Decay>& decays, double tau) const {
+        double sum = -0.5 * variance_ * tau * tau * (1 - 8 * u);
+        for (std::size_t i = 0; i < decays.size(); ++i)
+            sum += kinds_[i].count * decays[i].log_bound(tau) * (1 - 1e-12);
+        return sum;
+    }
+
+    // sum over j >= first of step/pi |integrand|: 1/|z (z+1)| <= 1/tau^2, in blocks of doubling tau.
+    double tail(const std::vector<Decay>& decays, double step, std::size_t first) const {
+        double sum = 0, tau = step * static_cast<double>(first);
+        for (int block = 0; block < 60; ++block, tau *= 2) {
+            const double bound = std::exp(log_decay(decays, tau)) / pi;
+            sum += bound * (step / (tau * tau) + 0.5 / tau);
+            if (bound / tau < 1e-4 * sum || block == 59) return 1.01 * (sum + bound / tau);
+        }
+        return sum;
+    }
+
+    std::optional<Contour> make_contour(const SaddlePoint& saddle, double epsilon) const {
+        const double s = saddle.s;
+        Contour contour{};
+        contour.s = s;
+        contour.scale = saddle.k.value;
+        const double log_share = -std::log(s) - std::log1p(s) - 0.5 * std::log(2 * pi * saddle.curvature);
+        contour.share = std::exp(log_share);
+        const double wanted = log_share + std::log(tolerance);
+        double right, left;
+        choose_aliases(saddle, epsilon, wanted, +1, contour.right_shift, contour.log_right, right);
+        choose_aliases(saddle, epsilon, wanted, -1, contour.left_shift, contour.log_left, left);
+        const double period = std::max(right, left);
+        if (!(period > 0 && std::isfinite(period))) return {};
+        contour.step = 2 * pi / period;
+
+        std::vector<Decay> decays;
+        for (const auto& kind : kinds_) {
+            const Mgf::Real m = kind.mgf.at(s);
+            decays.emplace_back(kind.mgf, s, m.upper);
+        }
+        const double enough = contour.share * tolerance;
+        std::size_t size = static_cast<std::size_t>(
+            std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, 1.0 * most_frequencies));
+        while ((contour.tail = tail(decays, contour.step, size)) > enough && size < most_frequencies)
+            size = std::min(most_frequencies, size + size / 5 + 1);
+        if (!(contour.tail < 0.5 * contour.share)) return {};
+        // Rows good to 0.6 of the way mostly do, as powers of M are small further out.
+        const double end = contour.step * static_cast<double>(size);
+        if (contour.tail <= enough && fill(contour, size, 0.6 * end)) {
+            double error = 0;
+            for (double e : contour.error) error += e;
+            if (error < 30 * enough) return contour;
+        }
+        if (!fill(contour, size, end)) return {};
+        return contour;
+    }
+
+    // The values along the contour; false where they cannot be had.
+    bool fill(Contour& contour, std::size_t size, double reach) const {
+        const double s = contour.s;
+        // ln of the modulus, of an upper bound of it, and the angle of e^{K(z)}.
+        std::vector<double> modulus(size), upper(size), angle(size);
+        for (std::size_t j = 0; j < size; ++j) {
+            const Complex z(s, contour.step * static_cast<double>(j));
+            const Complex k = 0.5 * variance_ * z * (z + 1.0);
+            modulus[j] = k.real();
+            angle[j] = k.imag();
+            upper[j] = k.real() + 8 * u * 0.5 * variance_ * std::norm(z + 1.0);
+        }
+        for (const auto& kind : kinds_) {
+            const Mgf::Row row = kind.mgf.row(s, contour.step, size, reach, 0.3 * tolerance * kind.share);
+            if (row.value.empty()) return false;
+            for (std::size_t j = 0; j < size; ++j) {
+                const Complex f = row.value[j], k = log1p(f);
+                const double size_f = std::abs(f), whole = std::abs(1.0 + f);
+                // The logarithm rounds relatively to f, unless 1 + f nearly vanishes.
+                const double slack = row.error[j] + u * 8 * (size_f + size_f * size_f) / whole;
+                modulus[j] += kind.count * (k.real() + row.shift);
+                angle[j] += kind.count * k.imag();
+                upper[j] += kind.count * (row.shift + (whole > slack ? k.real() + std::log1p(slack / whole)
+                                                                     : std::log(whole + slack))) +
+                            4 * u * kind.count * (std::abs(k.real()) + row.shift);
+            }
+        }
+        contour.integrand.resize(size);
+        contour.error.resize(size);
+        for (std::size_t j = 0; j < size; ++j) {
+            const Complex z(s, contour.step * static_cast<double>(j));
+            const double low = modulus[j] - contour.scale, high = upper[j] - contour.scale;
+            const double weight = (j == 0 ? 0.5 : 1.0) * contour.step / pi;
+            const Complex pole = weight / (z * (z + 1.0));
+            const double value = std::exp(low);
+            const double between = high - low < 1 ? value * std::expm1(high - low) : std::exp(high);
+            const double rounding =
+                value * u * (16 + 4 * (std::abs(modulus[j]) + std::abs(contour.scale) + std::abs(angle[j])));
+            contour.integrand[j] = std::polar(value, angle[j]) * pole;
+            contour.error[j] = (between + rounding) * std::abs(pole);
+            if (!std::isfinite(contour.error[j]) || !std::isfinite(value)) return false;
+        }
+        return true;
+    }
+
+    Inverted invert(const Contour& contour, double epsilon) const {
+        Inverted out{};
+        double sum = 0, turned = 0;
+        for (std::size_t j = 0; j < contour.integrand.size(); ++j) {
+            const double tau = contour.step * static_cast<double>(j);
+            const double c = std::cos(tau * epsilon), d = std::sin(tau * epsilon);
+            const Complex f = contour.integrand[j];
+            const double re = f.real() * c + f.imag() * d, im = f.imag() * c - f.real() * d;
+            out.value += re;
+            out.slope += contour.s * re - tau * im;
+            const double magnitude = std::abs(f.real()) + std::abs(f.imag());
+            sum += magnitude;
+            turned += magnitude * tau;
+            out.quadrature += contour.error[j];
+        }
+        const double n = static_cast<double>(contour.integrand.size());
+        out.round_off = u * ((n + 16) * sum + 4 * std::abs(epsilon) * turned);
+        out.tail = contour.tail;
+        const double period = 2 * pi / contour.step;
+        const auto aliases = [&](double log_bound, double shift, double direction) {
+            return std::exp(log_bound - shift * (direction * epsilon + period)) /
+                   -std::expm1(-shift * period);
+        };
+        out.aliasing = 1.001 * (aliases(contour.log_right, contour.right_shift, 1) +
+                                aliases(contour.log_left, contour.left_shift, -1));
+        // The derivative converges more slowly, but delta falls about like e^{-s eps}.
+        out.slope = std::clamp(out.slope, 0.25 * contour.s * out.value, 4 * (contour.s + 1) * out.value);
+        out.log_scale = contour.scale - contour.s * epsilon;
+        out.scale = std::exp(out.log_scale);
+        out.round_off += (std::abs(out.value) + out.aliasing + out.tail + out.quadrature) * u *
+                         (8 + 4 * (std::abs(contour.scale) + contour.s * std::abs(epsilon)));
+        return out;
+    }
+
+    static Answer describe(const Contour& contour, const Inverted& at) {
+        Answer answer;
+        answer.engine = "inversion";
+        answer.step = contour.step;
+        answer.size = contour.integrand.size();
+        answer.wrap_around = at.aliasing * at.scale;
+        answer.truncation = 2 * at.tail * at.scale;
+        answer.discretisation = 2 * at.quadrature * at.scale;
+        answer.round_off = 2 * at.round_off * at.scale;
+        return answer;
+    }
+
+    double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
+    std::vector<Kind> kinds_;
+};
+
+Inversion::Inversion(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Inversion::~Inversion() = default;
+
+std::unique_ptr<Inversion> Inversion::of(const Composition& composition) {
+    for (const auto& [pair, count] : composition)
+        if (pair->gaussian_mixtures().empty()) return nullptr;
+    return std::unique_ptr<Inversion>(new Inversion(std::make_unique<Impl>(composition)));
+}
+
+std::optional<Answer> Inversion::epsilon_bounds(double delta) const { return impl_->epsilon_bounds(delta); }
+std::optional<Answer> Inversion::delta_bounds(double epsilon) const { return impl_->delta_bounds(epsilon); }
+
+}  // namespace hockeystick

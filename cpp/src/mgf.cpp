@@ -1,0 +1,333 @@
+#include "hockeystick/mgf.hpp"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <numbers>
+
+#include "hockeystick/special.hpp"
+#include "hockeystick/strip.hpp"
+
+namespace hockeystick {
+namespace {
+
+constexpr double u = unit_roundoff;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double pi = std::numbers::pi;
+constexpr double most_nodes = 1 << 15;
+constexpr double most_products = 3e7;  // nodes times frequencies: a few hundredths of a second
+
+// e^y - 1 - y, with a relative error of a few units.
+double psi(double y) {
+    if (std::abs(y) > 0.5) return std::expm1(y) - y;
+    double sum = 0;
+    for (int n = 16; n >= 3; --n) sum = (1 + sum) * y / n;
+    return 0.5 * y * y * (1 + sum);
+}
+
+// A step with few bits, so that every node k h is exact.
+double rounded_down(double h) {
+    int exponent;
+    const double mantissa = std::frexp(h, &exponent);
+    return std::ldexp(std::floor(mantissa * 65536) / 65536, exponent);
+}
+
+double best_step(const std::vector<Strip>& strips, double tau, double tolerance) {
+    double best = 0;
+    for (const Strip& strip : strips) best = std::max(best, strip.step(tau, tolerance));
+    return best;
+}
+
+// The Gaussians P and Q themselves alias by 4 (1 + 2|z|) e^{-2 pi^2/h^2}.
+double gaussian_step(double modulus, double tolerance) {
+    return 2 * pi / std::sqrt(2 * std::log(8 * (1 + 2 * modulus) / tolerance));
+}
+
+double gaussian_aliasing(double h, double modulus) {
+    return 4 * (1 + 2 * modulus) * std::exp(-2 * pi * pi / (h * h));
+}
+
+// How far out the nodes must go for Gaussian tails of mass `tolerance`.
+double far(double modulus, double tolerance) {
+    return std::sqrt(2 * std::log(16 * (1 + modulus) / tolerance)) + 0.5;
+}
+
+}  // namespace
+
+Mgf::Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance) : tolerance_(tolerance) {
+    for (const auto& m : mixtures)
+        parts_.push_back({m.weight, {m.p_shift, m.p_weight}, {m.q_shift, m.q_weight}});
+}
+
+Mgf::Nodes Mgf::make_nodes(const MixturePart& part, double h, double low, double high, double reach) {
+    const Centres at_low = centres(part, low), at_high = centres(part, high);
+    Nodes nodes;
+    nodes.h = h;
+    nodes.first =
+        std::floor((std::min({at_low.low, at_high.low, part.q.low(), part.p.low()}) - reach) / h) * h;
+    const double last = std::max({at_low.high, at_high.high, part.q.high(), part.p.high()}) + reach;
+    const double count = std::ceil((last - nodes.first) / h) + 1;
+    if (!(h > 0) || !(count <= most_nodes)) return nodes;
+    nodes.last = nodes.first + (count - 1) * h;
+    const auto n = static_cast<std::size_t>(count);
+    nodes.loss.resize(n);
+    nodes.log_p.resize(n);
+    nodes.loss_slack.resize(n);
+    nodes.log_p_slack.resize(n);
+    const double constant = std::log(h) - 0.5 * std::log(2 * pi);
+    for (std::size_t i = 0; i < n; ++i) {
+        const double t = nodes.first + static_cast<double>(i) * h;
+        const MixtureRatio::Log p = part.p.log(t), q = part.q.log(t);
+        nodes.loss[i] = p.value - q.value;
+        nodes.loss_slack[i] = p.slack + q.slack + std::abs(nodes.loss[i]);
+        nodes.log_p[i] = p.value - 0.5 * t * t + constant;
+        nodes.log_p_slack[i] = p.slack + 2 * std::abs(p.value) + 1.5 * t * t + 5 * std::abs(constant);
+    }
+    return nodes;
+}
+
+double Mgf::omitted(const MixturePart& part, const Nodes& nodes, double s, double modulus, double shift) {
+    // Beyond the centres every factor falls at least like e^{-rate x} with its distance `rate` from
+    // them, so the rest of the sum is at most the last term over rate h.
+    const Centres g = centres(part, s);
+    const auto end = [&](std::size_t i, double g_rate, double p_rate, double q_rate) {
+        if (!(g_rate > 0 && p_rate > 0 && q_rate > 0)) return infinity;
+        const double log_p = nodes.log_p[i] - shift, loss = nodes.loss[i];
+        return (std::exp(log_p + s * loss) / g_rate + (1 + modulus) * std::exp(log_p) / p_rate +
+                modulus * std::exp(log_p - loss) / q_rate) /
+               nodes.h;
+    };
+    return 1.001 * (end(0, g.low - nodes.first, part.p.low() - nodes.first, part.q.low() - nodes.first) +
+                    end(nodes.loss.size() - 1, nodes.last - g.high, nodes.last - part.p.high(),
+                        nodes.last - part.q.high()));
+}
+
+double Mgf::peak(const std::vector<const Nodes*>& nodes, double s) {
+    double largest = 0;
+    for (const Nodes* part : nodes)
+        for (std::size_t i = 0; i < part->loss.size(); ++i)
+            largest = std::max(largest, part->log_p[i] + s * part->loss[i]);
+    return largest > 20 ? largest : 0;
+}
+
+// The nodes that serve every s in (2^(k-1), 2^k]: which ones a query gets does not depend on those before.
+const std::vector<Mgf::Nodes>& Mgf::nodes_up_to(int k) const {
+    std::vector<Nodes>& nodes = cache_[k];
+    if (nodes.empty())
+        for (const MixturePart& part : parts_) {
+            const double high = std::ldexp(1.0, k), modulus = std::max(1.0, high);
+            const double h = std::min(best_step(Strip::simple(part, high, tolerance_), 0, tolerance_),
+                                      gaussian_step(modulus, tolerance_));
+            nodes.push_back(make_nodes(part, rounded_down(h), 0, high, far(modulus, tolerance_)));
+        }
+    return nodes;
+}
+
+Mgf::Real Mgf::at(double s) const {
+    int power;
+    std::frexp(s, &power);
+    const std::vector<Nodes>& all_nodes = nodes_up_to(std::max(power, -10));
+    std::vector<const Nodes*> all;
+    for (const Nodes& nodes : all_nodes) {
+        if (nodes.loss.empty()) return {infinity, 0, 0, infinity};
+        all.push_back(&nodes);
+    }
+    const double shift = peak(all, s), modulus = std::abs(s);
+    double total = 0, mean = 0, square = 0, error = 0;
+    for (std::size_t k = 0; k < parts_.size(); ++k) {
+        const MixturePart& part = parts_[k];
+        const Nodes& nodes = *all[k];
+        double value = 0, first = 0, second = 0, slope = 0, size = 0, exponent = 0;
+        for (std::size_t i = 0; i < nodes.loss.size(); ++i) {
+            const double loss = nodes.loss[i], y = s * loss, log_p = nodes.log_p[i] - shift,
+                         p = std::exp(log_p);
+            const double tilted = std::exp(log_p + y);
+            value += std::abs(y) < 0.5 ? p * psi(y) : tilted - p * (1 + y);
+            first += std::abs(y) < 0.5 ? p * loss * std::expm1(y) : (tilted - p) * loss;
+            second += tilted * loss * loss;
+            slope += std::abs(loss) < 0.5 ? p * psi(-loss) : std::exp(log_p - loss) - p * (1 - loss);
+            size += tilted + p * (1 + std::abs(y));
+            exponent = std::max(exponent, nodes.log_p_slack[i] + (1 + modulus) * nodes.loss_slack[i]);
+        }
+        value += s * slope;
+        double aliasing = infinity;
+        for (const Strip& strip : Strip::simple(part, s, tolerance_))
+            aliasing = std::min(aliasing, std::exp(strip.log_aliasing(nodes.h, 0)));
+        // Steers the contour and bounds what is far out; the sum at full precision is in row().
+        const double n = static_cast<double>(nodes.loss.size());
+        total += part.weight * value;
+        mean += part.weight * (first + slope);
+        square += part.weight * second;
+        error +=
+            part.weight * (1.01 * aliasing * (1 + std::abs(value)) + gaussian_aliasing(nodes.h, modulus) +
+                           omitted(part, nodes, s, modulus, shift) +
+                           u * (2 * exponent + 2 * shift + n + 16) * (size + modulus * (slope + size)));
+    }
+    const double excess = total + std::expm1(-shift), whole = 1 + excess;
+    mean /= whole;
+    return {shift + std::log1p(excess), mean, std::max(0.0, square / whole - mean * mean),
+            (shift + std::log1p(excess + error)) * (1 + 4 * u)};
+}
+
+Mgf::Row Mgf::row(double s, double step, std::size_t size, double reach, double tolerance) const {
+    Row row;
+    row.value.assign(size, 0.0);
+    row.error.assign(size, 0.0);
+    const double modulus = std::hypot(s, step * static_cast<double>(size));
+    std::vector<double> loss, re, im, cosine, sine, weight;
+    std::vector<std::complex<double>> value(size);
+    std::vector<Nodes> all;
+    std::vector<std::vector<Strip>> widths;
+    for (const MixturePart& part : parts_) {
+        const double end = step * static_cast<double>(size);
+        const auto step_for = [&](const std::vector<Strip>& strips) {
+            return std::min(best_step(strips, reach, tolerance),
+                            best_step(strips, end, std::min(1e9 * tolerance, 1e-4)));
+        };
+        widths.push_back(Strip::simple(part, s, tolerance));
+        double h = step_for(widths.back());
+        if (h < 0.01 && parts_.size() == 1) {
+            const std::vector<Strip> detailed =
+                Strip::detailed(part, s, at(s).value, std::min(reach, 0.9 * end), end, tolerance);
+            if (step_for(detailed) > h) widths.back() = detailed;
+            h = step_for(widths.back());
+        }
+        h = rounded_down(std::min(h, gaussian_step(modulus, tolerance)));
+        all.push_back(make_nodes(part, h, s, s, far(modulus, tolerance)));
+        const double n = static_cast<double>(all.back().loss.size());
+        if (all.back().loss.empty() || n * static_cast<double>(size) > most_products) return {};
+    }
+    std::vector<const Nodes*> pointers;
+    for (const Nodes& nodes : all) pointers.push_back(&nodes);
+    row.shift = peak(pointers, s);
+    for (std::size_t part_index = 0; part_index < parts_.size(); ++part_index) {
+        const MixturePart& part = parts_[part_index];
+        const Nodes& nodes = all[part_index];
+        const double n = static_cast<double>(nodes.loss.size());
+        const double negligible = std::log(tolerance * 1e-2 / n) - std::log(4 + 4 * modulus);
+
+        // Nodes with |zL| <= 1 for all z enter through the moments of L, the others one by one.
+        constexpr std::size_t degree = 20;
+        std::array<double, degree> moment{};
+        double slope = 0, slope_error = 0, small2 = 0, small1 = 0;
+        double mass = 0, mean = 0, mean_size = 0, mass_error = 0, mean_error = 0, tilted_error = 0,
+               phase_error = 0;
+        loss.clear();
+        weight.clear();
+        for (std::size_t i = 0; i < nodes.loss.size(); ++i) {
+            const double x = nodes.loss[i], magnitude = std::abs(x), log_p = nodes.log_p[i] - row.shift;
+            if (log_p + std::max({0.0, s * x, -x, std::log(1 + magnitude)}) < negligible) continue;
+            const double p = std::exp(log_p), slack = nodes.log_p_slack[i] + 2 * row.shift,
+                         loss_slack = nodes.loss_slack[i];
+            if (magnitude < 0.5) {
+                slope += p * psi(-x);
+                slope_error += p * magnitude * (magnitude * (slack + 16) + 1.3 * loss_slack);
+            } else {
+                const double q = std::exp(log_p - x);
+                slope += q - p * (1 - x);
+                slope_error += q * (slack + loss_slack + magnitude + 16) +
+                               p * ((1 + magnitude) * (slack + 16) + loss_slack);
+            }
+            if (modulus * magnitude <= 1) {
+                double power = p * x;
+                for (std::size_t k = 2; k < degree; ++k) {
+                    power *= x;
+                    moment[k] += power;
+                }
+                small2 += p * x * x * (slack + 120);
+                small1 += p * magnitude * loss_slack;
+            } else {
+                const double w = std::exp(log_p + s * x);
+                loss.push_back(x);
+                weight.push_back(w);
+                mass += p;
+                mean += p * x;
+                mean_size += p * magnitude;
+                mass_error += p * (slack + 16);
+                mean_error += p * (magnitude * (slack + 16) + loss_slack);
+                tilted_error +=
+                    w * (slack + std::abs(s) * (loss_slack + 2 * magnitude) + std::abs(log_p) + 150);
+                phase_error += w * (loss_slack + 4 * magnitude);
+            }
+        }
+        double factorial = 1;
+        for (std::size_t k = 2; k < degree; ++k) moment[k] /= factorial *= static_cast<double>(k);
+
+        const std::size_t large = loss.size();
+        re.resize(large);
+        im.resize(large);
+        cosine.resize(large);
+        sine.resize(large);
+        for (std::size_t i = 0; i < large; ++i) {
+            cosine[i] = std::cos(step * loss[i]);
+            sine[i] = std::sin(step * loss[i]);
+        }
+        for (std::size_t j = 0; j < size; ++j) {
+            const double tau = step * static_cast<double>(j);
+            // Rotate by one step at a time; start afresh now and then, before errors add up.
+            if (j % 32 == 0) {
+                for (std::size_t i = 0; i < large; ++i) {
+                    re[i] = weight[i] * std::cos(tau * loss[i]);
+                    im[i] = weight[i] * std::sin(tau * loss[i]);
+                }
+            } else {
+                for (std::size_t i = 0; i < large; ++i) {
+                    const double x = re[i] * cosine[i] - im[i] * sine[i];
+                    im[i] = re[i] * sine[i] + im[i] * cosine[i];
+                    re[i] = x;
+                }
+            }
+            // Two partial sums each: the order is fixed, and the additions overlap.
+            double x0 = 0, x1 = 0, y0 = 0, y1 = 0;
+            std::size_t i = 0;
+            for (; i + 1 < large; i += 2) {
+                x0 += re[i];
+                x1 += re[i + 1];
+                y0 += im[i];
+                y1 += im[i + 1];
+            }
+            if (i < large) {
+                x0 += re[i];
+                y0 += im[i];
+            }
+            const std::complex<double> z(s, tau);
+            std::complex<double> series = 0;
+            for (std::size_t k = degree - 1; k >= 2; --k) series = series * z + moment[k];
+            value[j] = std::complex<double>(x0 + x1, y0 + y1) - mass - z * mean + z * z * series + z * slope;
+        }
+
+        const double edge = omitted(part, nodes, s, modulus, row.shift) +
+                            gaussian_aliasing(nodes.h, modulus) + tolerance * 1e-2;
+        double tilted = 0;
+        for (double w : weight) tilted += w;
+        tilted_error += tilted * static_cast<double>(large);
+        mass_error += mass * n;
+        const double relative_sum = n;  // of the sums that are not listed above
+        const auto aliasing = [&](double tau) {
+            double least = infinity;
+            for (const Strip& strip : widths[part_index])
+                least = std::min(least, strip.log_aliasing(nodes.h, tau));
+            return std::exp(least);
+        };
+        // M(s) itself, with room for the aliasing it is used to bound.
+        const double whole = 1.02 * (1 + std::abs(value[0]));
+        for (std::size_t j = 0; j < size; ++j) {
+            const double tau = step * static_cast<double>(j), z = std::hypot(s, tau);
+            const double round_off =
+                tilted_error + tau * phase_error + mass_error + z * (mean_error + relative_sum * mean_size) +
+                z * z * (0.75 * small2 + 1.75 * small1 + 1.5 * relative_sum * moment[2]) +
+                z * (slope_error + relative_sum * slope) + 8 * std::abs(value[j]);
+            row.value[j] += part.weight * value[j];
+            row.error[j] += part.weight * (whole * aliasing(tau) + edge + u * round_off);
+        }
+    }
+    if (row.shift > 0)
+        for (std::size_t j = 0; j < size; ++j) {
+            row.value[j] += std::expm1(-row.shift);
+            row.error[j] += 8 * u;
+        }
+    return row;
+}
+
+}  // namespace hockeystick

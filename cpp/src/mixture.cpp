@@ -1,0 +1,98 @@
+#include "hockeystick/mixture.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace hockeystick {
+namespace {
+constexpr double infinity = std::numeric_limits<double>::infinity();
+}
+
+MixtureRatio::MixtureRatio(const std::vector<double>& shifts, const std::vector<double>& weights) {
+    for (std::size_t i = 0; i < shifts.size(); ++i) {
+        if (!(weights[i] > 0)) continue;
+        shift_.push_back(shifts[i]);
+        weight_.push_back(weights[i]);
+        log_weight_.push_back(std::log(weights[i]));
+    }
+    low_ = *std::min_element(shift_.begin(), shift_.end());
+    high_ = *std::max_element(shift_.begin(), shift_.end());
+}
+
+MixtureRatio::Log MixtureRatio::log(double t) const noexcept {
+    if (plain()) {
+        const double x = shift_[0] * (t - 0.5 * shift_[0]);
+        return {x, 3 * std::abs(x)};
+    }
+    // As 1 + sum weight (e^x - 1) nothing is lost where the ratio is near 1.
+    double excess = 0, size = 0, largest = -infinity;
+    for (std::size_t i = 0; i < shift_.size(); ++i) {
+        if (shift_[i] == 0) continue;
+        const double x = shift_[i] * (t - 0.5 * shift_[i]);
+        if (x > 600) {
+            excess = infinity;
+            break;
+        }
+        const double e = std::expm1(x);
+        excess += weight_[i] * e;
+        size += weight_[i] * (4 * std::abs(e) + 3 * std::abs(x) * (e + 1));
+    }
+    const double n = static_cast<double>(shift_.size());
+    if (excess > -0.5 && excess < infinity) {
+        const double value = std::log1p(excess);
+        return {value, 2 * std::abs(value) + (size + n * std::abs(excess)) / (1 + excess)};
+    }
+    for (std::size_t i = 0; i < shift_.size(); ++i)
+        largest = std::max(largest, log_weight_[i] + shift_[i] * (t - 0.5 * shift_[i]));
+    double sum = 0;
+    size = 0;
+    for (std::size_t i = 0; i < shift_.size(); ++i) {
+        const double x = shift_[i] * (t - 0.5 * shift_[i]);
+        const double term = std::exp(log_weight_[i] + x - largest);
+        sum += term;
+        size += term * (4 * std::abs(x) + 4 * std::abs(log_weight_[i]) + 2 * std::abs(largest) + 3);
+    }
+    const double value = largest + std::log(sum);
+    return {value, size / sum + n + 2 * std::abs(value) + 2 * std::abs(largest)};
+}
+
+double MixtureRatio::mean(double t, double log_ratio) const noexcept {
+    if (plain()) return shift_[0];
+    double sum = 0;
+    for (std::size_t i = 0; i < shift_.size(); ++i)
+        if (shift_[i] != 0)
+            sum += shift_[i] * std::exp(log_weight_[i] + shift_[i] * (t - 0.5 * shift_[i]) - log_ratio);
+    return sum;
+}
+
+Centres centres(const MixturePart& part, double s) {
+    if (part.p.plain() && s > 0 && !part.q.plain()) {
+        // ln g is concave with second derivative <= -1: the mode is the one centre.
+        double low = (1 + s) * part.p.low() - s * part.q.high(),
+               high = (1 + s) * part.p.low() - s * part.q.low();
+        while (high - low > 1e-3) {
+            const double t = 0.5 * (low + high);
+            const double slope = (1 + s) * part.p.low() - s * part.q.mean(t, part.q.log(t).value) - t;
+            (slope > 0 ? low : high) = t;
+        }
+        return {low, high};
+    }
+    const double a = -s * part.q.low(), b = -s * part.q.high();
+    return {(1 + s) * part.p.low() + std::min(a, b), (1 + s) * part.p.high() + std::max(a, b)};
+}
+
+TiltedPoint tilted_point(const MixturePart& part, double s, double t) {
+    const double p = part.p.log(t).value, q = part.q.log(t).value;
+    return {t, (1 + s) * p - s * q - 0.5 * t * t, p - q, part.p.mean(t, p), part.q.mean(t, q)};
+}
+
+double down(const TiltedPoint& left, const TiltedPoint& right, double s) {
+    return -right.t + (1 + s) * left.p_mean - s * right.q_mean;
+}
+
+double up(const TiltedPoint& left, const TiltedPoint& right, double s) {
+    return -left.t + (1 + s) * right.p_mean - s * left.q_mean;
+}
+
+}  // namespace hockeystick

@@ -1,0 +1,120 @@
+#include "hockeystick/strip.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <initializer_list>
+#include <limits>
+#include <numbers>
+#include <utility>
+
+namespace hockeystick {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double pi = std::numbers::pi;
+
+// The widest strip in which neither mixture vanishes.
+double widest(const MixturePart& part, double s) {
+    const double p = part.p.high() - part.p.low(), q = part.q.high() - part.q.low();
+    double a = infinity;
+    if (p > 0) a = pi / p * (1 - 1e-12);
+    if (q > 0) a = std::min(a, pi / q * (s > 0 ? 0.98 : 1 - 1e-12));
+    return a;
+}
+
+// Without zeros, and with Q one Gaussian, the best width has a^2/2 = ln(4/tolerance).
+std::vector<double> widths(const MixturePart& part, double s, double tolerance) {
+    const double spread = part.q.high() - part.q.low();
+    const double best = std::sqrt(2 * std::log(4 / tolerance) / (1 + std::max(s, 0.0) * spread * spread / 4));
+    std::vector<double> out;
+    for (double share : {1.0, 0.94, 0.85, 0.7, 0.5, 0.3})
+        out.push_back(share * std::min(best, widest(part, s)));
+    return out;
+}
+
+// A sum of e^{shift (t + ia)} with weights is e^{...} E[e^{i a shift}]; with shifts of one sign and mean m,
+//     |Im E| <= a |m|,   Re E >= 1 - a^2 extreme |m| / 2,
+// and always the angle is at most a extreme, the modulus at least cos(a spread / 2).
+struct Turn {
+    double angle, log_modulus;
+};
+Turn turn(double a, double mean, double extreme, double spread) {
+    const double re = 1 - 0.5 * a * a * extreme * mean;
+    const double cosine = std::cos(std::min(0.5 * a * spread, pi / 2));
+    return {std::min(a * extreme, re > 0 ? std::atan2(a * mean, re) : pi),
+            std::log(std::max({re, cosine, 1e-300}))};
+}
+
+}  // namespace
+
+std::vector<Strip> Strip::simple(const MixturePart& part, double s, double tolerance) {
+    std::vector<Strip> out;
+    for (double a : widths(part, s, tolerance)) {
+        double growth = 0.5 * a * a;
+        const double half_angle = 0.5 * a * (part.q.high() - part.q.low());
+        if (s > 0 && half_angle > 0) growth -= s * std::log(std::cos(half_angle));
+        out.push_back({a, {{0, growth}, {1, growth + a * (part.p.high() - part.q.low())}}});
+    }
+    return out;
+}
+
+std::vector<Strip> Strip::detailed(const MixturePart& part, double s, double log_mgf, double middle,
+                                   double end, double tolerance) {
+    std::vector<Strip> out;
+    const std::vector<double> candidates = widths(part, s, tolerance);
+    const double p_extreme = part.p.high(), q_extreme = -part.q.low();
+    const double p_spread = part.p.high() - part.p.low(), q_spread = part.q.high() - part.q.low();
+    // Out to where the density beats even the largest angle.
+    const Centres centre = centres(part, s);
+    const double most = end * candidates.front() * (p_extreme + q_extreme) + 40;
+    const double reach = std::sqrt(2 * std::min(most, 2000.0));
+    const double first = centre.low - reach, last = centre.high + reach;
+    const double narrow = 0.25 / std::sqrt(1 + std::max(s, 0.0) * q_spread * q_spread / 4);
+    const int cells = static_cast<int>(std::min(2048.0, std::ceil((last - first) / narrow)));
+    const double width = (last - first) / cells;
+    std::vector<TiltedPoint> points;
+    for (int i = 0; i <= cells; ++i) points.push_back(tilted_point(part, s, first + i * width));
+
+    const double constant = -0.5 * std::log(2 * pi) - log_mgf;
+    for (double a : candidates) {
+        const auto growth = [&](double tau) {
+            double sum = 0;
+            const auto add = [&](double log_mass, double p_mean, double q_mean) {
+                const Turn p = turn(a, p_mean, p_extreme, p_spread), q = turn(a, q_mean, q_extreme, q_spread);
+                sum += std::exp(std::min(700.0, log_mass + constant + tau * (p.angle + q.angle) -
+                                                    std::max(s, 0.0) * q.log_modulus));
+            };
+            const TiltedPoint &low = points.front(), &high = points.back();
+            add(low.log_g - std::log(centre.low - low.t), std::abs(low.p_mean), q_extreme);
+            add(high.log_g - std::log(high.t - centre.high), p_extreme, std::abs(high.q_mean));
+            for (std::size_t i = 0; i + 1 < points.size(); ++i) {
+                const TiltedPoint &l = points[i], &r = points[i + 1];
+                const double largest = std::min(l.log_g + std::max(0.0, up(l, r, s)) * width,
+                                                r.log_g + std::max(0.0, -down(l, r, s)) * width);
+                add(largest + std::log(width), std::abs(r.p_mean), std::abs(l.q_mean));
+            }
+            // Room for the rounding above, and for that of log_mgf.
+            return 0.5 * a * a + std::log(sum) + 0.05;
+        };
+        out.push_back({a, {{0, growth(0)}, {middle, growth(middle)}, {end, growth(end)}}});
+    }
+    return out;
+}
+
+double Strip::log_growth(double tau) const {
+    // A convex function lies below its chords; beyond the last knot only `simple`'s straight line goes on.
+    std::size_t i = 0;
+    while (i + 2 < knots_.size() && tau > knots_[i + 1].tau) ++i;
+    const Knot &l = knots_[i], &r = knots_[i + 1];
+    return l.log_growth + (r.log_growth - l.log_growth) * (tau - l.tau) / (r.tau - l.tau);
+}
+
+double Strip::log_aliasing(double h, double tau) const {
+    return std::log(4.0) + log_growth(tau) - 2 * pi * a_ / h;
+}
+
+double Strip::step(double tau, double tolerance) const {
+    return 2 * pi * a_ / (std::log(4 / tolerance) + log_growth(tau));
+}
+
+}  // namespace hockeystick
