@@ -18,6 +18,17 @@ from . import _core
 from ._core import __version__, build_config, max_threads, set_threads
 from .accountant import Accountant
 from .adjacency import ADJACENCIES
+from .calibrate import (
+    CalibratedFloat,
+    CalibratedInt,
+    Certificate,
+    UnreachableError,
+    calibrate,
+    calibrate_batch_size,
+    calibrate_noise_multiplier,
+    calibrate_sampling_probability,
+    calibrate_steps,
+)
 from .dp_sgd import DPSGD, dp_sgd
 from .mechanisms import (
     ApproximateDP,
@@ -51,6 +62,9 @@ __all__ = [
     "Answer",
     "ApproximateDP",
     "Bounds",
+    "CalibratedFloat",
+    "CalibratedInt",
+    "Certificate",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Gaussian",
@@ -64,12 +78,18 @@ __all__ = [
     "RandomizedResponse",
     "Report",
     "StorageError",
+    "UnreachableError",
     "WithReplacement",
     "WithoutReplacement",
     "__version__",
     "_core",
     "account",
     "build_config",
+    "calibrate",
+    "calibrate_batch_size",
+    "calibrate_noise_multiplier",
+    "calibrate_sampling_probability",
+    "calibrate_steps",
     "dp_sgd",
     "get_include",
     "max_threads",

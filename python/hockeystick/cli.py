@@ -1,4 +1,4 @@
-"""The command ``hockeystick``: epsilon, delta or a whole profile of a DP-SGD run."""
+"""The command ``hockeystick``: epsilon, delta or a whole profile of a DP-SGD run, or what it may do."""
 
 from __future__ import annotations
 
@@ -11,13 +11,24 @@ from typing import Any, NoReturn
 
 from . import _core
 from .adjacency import ADJACENCIES
+from .calibrate import (
+    DEFAULT_TOLERANCE,
+    CalibratedFloat,
+    CalibratedInt,
+    calibrate,
+    calibrate_batch_size,
+    calibrate_noise_multiplier,
+    calibrate_sampling_probability,
+    calibrate_steps,
+)
 from .dp_sgd import dp_sgd
 from .mechanisms import Composable, Gaussian, PoissonSampled, Step
 from .pld import DEFAULT_ACCURACY, PrivacyProfile, account
 from .plots import plot_profile
-from .report import Report, round_down, round_up
-from .validation import ParameterError, ParameterTypeError
+from .report import UNITS, Report, round_down, round_up
+from .validation import ParameterError, ParameterTypeError, choice
 
+_UNKNOWNS = ("noise-multiplier", "steps", "epochs", "sampling-probability", "batch-size")
 _TABLE_DELTAS = tuple(10.0**-exponent for exponent in range(1, 13))
 
 
@@ -41,12 +52,24 @@ def _parser() -> argparse.ArgumentParser:
     delta.add_argument("--epsilon", type=float, required=True)
     profile = commands.add_parser("profile", help="table of epsilon over delta, JSON or a plot")
     profile.add_argument("--plot", metavar="FILE", help="write a picture, e.g. out.png")
-    for command in (epsilon, delta, profile):
+    calibrate_ = commands.add_parser("calibrate", help="noise, steps or sampling that spend a budget")
+    calibrate_.add_argument("--epsilon", type=float, required=True)
+    calibrate_.add_argument("--delta", type=float, required=True)
+    calibrate_.add_argument(
+        "--find", default=_UNKNOWNS[0], help="what to leave out and find: " + ", ".join(_UNKNOWNS)
+    )
+    calibrate_.add_argument(
+        "--tolerance",
+        type=float,
+        default=DEFAULT_TOLERANCE,
+        help="relative step that would exceed the budget",
+    )
+    for command in (epsilon, delta, profile, calibrate_):
         run = command.add_argument_group("the run")
         run.add_argument(
             "--noise-multiplier",
             type=float,
-            required=True,
+            required=command is not calibrate_,
             help="standard deviation / clipping norm, on the sum of the gradients",
         )
         run.add_argument("--sampling-probability", type=float, help="of each record, per step")
@@ -60,7 +83,8 @@ def _parser() -> argparse.ArgumentParser:
         run.add_argument("--epochs", type=float)
         answer = command.add_argument_group("the answer")
         answer.add_argument("--adjacency", default="add_or_remove", help=", ".join(ADJACENCIES))
-        answer.add_argument("--accuracy", type=float, default=DEFAULT_ACCURACY)
+        if command is not calibrate_:
+            answer.add_argument("--accuracy", type=float, default=DEFAULT_ACCURACY)
         answer.add_argument("--json", action="store_true", help="print JSON")
     return parser
 
@@ -92,6 +116,52 @@ def _description(options: argparse.Namespace) -> Composable:
         step = PoissonSampled(Gaussian(options.noise_multiplier), options.sampling_probability)
     steps: int = options.steps
     return step * steps
+
+
+def _calibrated(options: argparse.Namespace) -> CalibratedFloat | CalibratedInt:
+    """The value of the one option that was left out."""
+    find = choice("--find", options.find, _UNKNOWNS).replace("-", "_")
+    if getattr(options, find) is not None:
+        raise ParameterError(f"--{options.find}: is what --find looks for, so leave it out")
+    if find != "noise_multiplier" and options.noise_multiplier is None:
+        raise ParameterError("--noise-multiplier: needed unless it is what --find looks for")
+
+    def make(value: float) -> Composable:
+        return _description(argparse.Namespace(**{**vars(options), find: value}))
+
+    budget: dict[str, Any] = {
+        "epsilon": options.epsilon,
+        "delta": options.delta,
+        "adjacency": options.adjacency,
+    }
+    if find == "noise_multiplier":
+        return calibrate_noise_multiplier(make, **budget, tolerance=options.tolerance)
+    if find == "sampling_probability":
+        return calibrate_sampling_probability(make, **budget, tolerance=options.tolerance)
+    if find == "steps":
+        return calibrate_steps(make, **budget)
+    if find == "batch_size":
+        return calibrate_batch_size(make, **budget)
+    return calibrate(make, **budget, increasing=True, limits=(0, 10**6), integer=True, parameter="epochs")
+
+
+def _print_calibrated(found: CalibratedFloat | CalibratedInt, as_json: bool) -> None:
+    proof = found.certificate
+    if as_json:
+        print(json.dumps(proof.to_dict(), indent=2, allow_nan=False))
+        return
+    print(f"{proof.parameter} = {proof.value!r}")
+    print(proof.description)
+    print(f"epsilon <= {round_up(proof.epsilon_bounds.upper, 8)} at delta = {proof.delta!r}")
+    print(f"epsilon >= {round_down(proof.epsilon_bounds.lower, 8)} (lower bound, shows the tightness)")
+    budget = f"epsilon = {proof.epsilon!r} at delta = {proof.delta!r}"
+    if proof.at_limit:
+        print(f"every allowed {proof.parameter} keeps within {budget}: this is the last one")
+    elif proof.exceeding is None:
+        print(f"no {proof.parameter} was shown to exceed {budget}")
+    else:
+        print(f"{proof.parameter} = {proof.exceeding!r} exceeds {budget}")
+    print(f"adjacency: {proof.adjacency} ({UNITS[proof.adjacency]})")
 
 
 def _with_progress(items: Sequence[float], label: str) -> Iterator[float]:
@@ -158,6 +228,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; return 0, or 2 after printing a one-line error to stderr."""
     try:
         options = _parser().parse_args(argv)
+        if options.command == "calibrate":
+            _print_calibrated(_calibrated(options), options.json)
+            return 0
         profile = account(_description(options), options.adjacency, options.accuracy)
         if options.command == "epsilon":
             _print_report(profile.report(delta=options.delta), options.json)
