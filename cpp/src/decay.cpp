@@ -11,6 +11,8 @@ constexpr double cell = 0.15;     // width of a cell, in units of the noise
 constexpr int most_cells = 4096;  // for far apart centres the cells grow; the bound gets weaker
 constexpr double depth = 9;       // what lies e^-depth below the largest density may be left out
 
+constexpr double steep_depth = 40;  // the same for the steep bound
+
 // Rounding here is far below this; it is taken off the bound as a whole.
 constexpr double slack = 1e-7;
 
@@ -22,7 +24,7 @@ double sinc_deficit(double x) {
 
 }  // namespace
 
-Decay::Decay(const Mgf& mgf, double s, double log_mgf) {
+Decay::Decay(const Mgf& mgf, double s, double log_mgf) : parts_(mgf.parts()), s_(s), log_mgf_(log_mgf) {
     for (const auto& part : mgf.parts()) add_part(part, s, log_mgf);
 }
 
@@ -92,6 +94,64 @@ double Decay::log_bound(double tau) const {
     double deficit = 0;
     for (const auto& r : rectangles_) deficit += r.mass * sinc_deficit(0.5 * tau * r.length);
     return std::log1p(-std::min(deficit * (1 - slack), 1 - slack));
+}
+
+void Decay::slice(const MixturePart& part) const {
+    Slices slices{part.p.high(), -part.q.low(), part.q.high() - part.q.low(), {}};
+    const Centres centre = centres(part, s_);
+    const double reach = std::sqrt(2 * steep_depth);
+    const double first = centre.low - reach, last = centre.high + reach;
+    const double narrow = 2 * cell / std::sqrt(1 + std::max(s_, 0.0) * slices.q_spread * slices.q_spread / 4);
+    const int cells = static_cast<int>(std::min<double>(most_cells, std::ceil((last - first) / narrow)));
+    const double width = (last - first) / cells;
+    const double constant = std::log(part.weight) - log_mgf_ - 0.5 * std::log(2 * std::numbers::pi) + slack;
+    TiltedPoint left = tilted_point(part, s_, first);
+    slices.all.push_back({constant + left.log_g - std::log(reach), 0, 0});
+    for (int i = 1; i <= cells; ++i) {
+        const TiltedPoint right = tilted_point(part, s_, first + i * width);
+        const double largest = std::min(left.log_g + std::max(0.0, up(left, right, s_)) * width,
+                                        right.log_g + std::max(0.0, -down(left, right, s_)) * width);
+        slices.all.push_back(
+            {constant + largest + std::log(width), std::abs(left.p_mean), std::abs(right.q_mean)});
+        left = right;
+    }
+    slices.all.push_back({constant + left.log_g - std::log(reach), 0, 0});
+    // What hardly weighs need not turn.
+    double light = 0;
+    std::erase_if(slices.all, [&](const Slice& each) {
+        if (each.log_mass > -steep_depth) return false;
+        light += std::exp(each.log_mass);
+        return true;
+    });
+    slices.all.push_back({std::log(light), 0, 0});
+    slices_.push_back(std::move(slices));
+}
+
+double Decay::steep_log_bound(double tau) const {
+    double best = log_bound(tau);
+    if (slices_.empty())
+        for (const auto& part : parts_) slice(part);
+    double extreme = 0;
+    for (const auto& slices : slices_) extreme = std::max({extreme, slices.p_extreme, slices.q_extreme});
+    double a = std::min(0.5 * std::numbers::pi / extreme, 12.0);
+    for (int i = 0; i < 5; ++i, a *= 0.5) {
+        double sum = 0;
+        for (const auto& slices : slices_) {
+            // sin x >= x sin(x1)/x1 up to x1 <= pi/2, and Re E[e^{i a shift}] <= 1, so the angle is at least
+            // the arc tangent of Im = E[sin(a shift)].
+            const auto sine = [&](double end) { return end > 0 ? std::sin(a * end) / end : 0.0; };
+            const double p_sine = sine(slices.p_extreme), q_sine = sine(slices.q_extreme);
+            const double cosine = std::cos(0.5 * a * slices.q_spread);
+            for (const Slice& slice : slices.all) {
+                const double angle = std::atan(slice.p_mean * p_sine) + std::atan(slice.q_mean * q_sine);
+                double log_modulus = 0;
+                if (slices.q_spread > 0 && s_ > 0) log_modulus = std::log(cosine);
+                sum += std::exp(slice.log_mass - tau * angle - s_ * log_modulus);
+            }
+        }
+        best = std::min(best, 0.5 * a * a + std::log(sum));
+    }
+    return best;
 }
 
 }  // namespace hockeystick

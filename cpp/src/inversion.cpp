@@ -20,6 +20,8 @@ constexpr double pi = std::numbers::pi;
 
 // Each source of error aims at this share of delta.
 constexpr double tolerance = 1e-13;
+// What rounding costs at least, beside e^{K(s) - s eps}.
+constexpr double lost_to_rounding = 1e-15;
 constexpr std::size_t most_frequencies = 4096;
 
 // sup over x >= 0 of e^{-s x} (1 - e^{-x}): delta(eps) <= chernoff(s) e^{K(s) - s eps}.
@@ -67,6 +69,7 @@ public:
         for (const auto& [pair, count] : composition) {
             const auto mixtures = pair->gaussian_mixtures();
             const double k = static_cast<double>(count), share = 1 / (k * kinds);
+            steps_ += k;
             if (mixtures.size() == 1 && mixtures[0].p_shift.size() == 1 && mixtures[0].q_shift.size() == 1) {
                 const double mu = mixtures[0].p_shift[0] - mixtures[0].q_shift[0];
                 variance_ += k * mu * mu;
@@ -77,7 +80,7 @@ public:
     }
 
     std::optional<Answer> delta_bounds(double epsilon) const {
-        const auto contour = contour_at(epsilon);
+        const auto contour = contour_at(epsilon, std::nullopt);
         if (!contour) return {};
         const Inverted at = invert(*contour, epsilon);
         Answer answer = describe(*contour, at);
@@ -103,14 +106,14 @@ public:
             }
         }
         double epsilon = std::max(0.0, saddle->epsilon);
-        auto contour = make_contour(*saddle, epsilon);
+        auto contour = make_contour(*saddle, epsilon, target);
         Inverted at{};
         for (int round = 0; contour; ++round) {
             at = newton(*contour, target, epsilon);
             if (!(at.value > 0)) return {};
             // Where the tilted loss has two humps, the estimate of delta is poor, and so the line chosen.
             if (at.value > 0.2 * contour->share || round == 2) break;
-            contour = contour_at(epsilon);
+            contour = contour_at(epsilon, target);
         }
         if (!contour) return {};
         Answer answer = describe(*contour, at);
@@ -128,21 +131,35 @@ public:
         return answer;
     }
 
+    // Chernoff's bound at the saddle of K(s) - s eps.
+    bool surely_below(double epsilon, double delta) const {
+        const auto saddle = solve([&](const SaddlePoint& p) { return p.epsilon - epsilon; },
+                                  [](const SaddlePoint& p) { return p.s * p.curvature; },
+                                  [&](const SaddlePoint& p) { return 0.3 / p.s; }, start(epsilon, 1));
+        return saddle &&
+               saddle->k.upper - saddle->s * epsilon + log_chernoff(saddle->s) < std::log(delta) - 1e-6;
+    }
+
 private:
-    std::optional<Contour> contour_at(double epsilon) const {
+    // log_delta: what ln delta will be, if that is known.
+    std::optional<Contour> contour_at(double epsilon, std::optional<double> log_delta) const {
         const auto saddle = solve([&](const SaddlePoint& p) { return p.epsilon - epsilon; },
                                   [](const SaddlePoint& p) { return p.s * p.curvature; },
                                   [&](const SaddlePoint& p) { return 0.1 / p.s; }, start(epsilon, 1));
         if (!saddle) return {};
-        return make_contour(*saddle, epsilon);
+        return make_contour(*saddle, epsilon, log_delta.value_or(saddle->log_delta));
     }
 
-    // Moves epsilon to where ln delta is `target`: Newton, as ln delta is nearly straight.
+    // Moves epsilon to where ln delta is `target`: Newton, as ln delta is nearly straight, in a bracket.
     Inverted newton(const Contour& contour, double target, double& epsilon) const {
+        double low = 0, high = infinity;
         Inverted at = invert(contour, epsilon);
-        for (int i = 0; i < 20 && at.value > 0; ++i) {
-            const double move = (std::log(at.value) + at.log_scale - target) * at.value / at.slope;
-            const double next = std::max(0.0, epsilon + move);
+        for (int i = 0; i < 60; ++i) {
+            const double excess = at.value > 0 ? std::log(at.value) + at.log_scale - target : -infinity;
+            (excess > 0 ? low : high) = epsilon;
+            double next = epsilon + excess * at.value / at.slope;
+            if (!(next > low && next < high)) next = std::isfinite(high) ? 0.5 * (low + high) : 2 * low;
+            if (excess < 0 && epsilon == 0) break;
             const bool still = std::abs(next - epsilon) <= 1e-14 * next;
             epsilon = next;
             at = invert(contour, epsilon);
@@ -222,7 +239,9 @@ private:
                         double& shift, double& offset, double& period) const {
         const double unit = 1 / std::sqrt(std::max(saddle.k.second, 1e-300));
         period = infinity;
-        for (double factor : {7.5, 5.5, 4.0, 2.5, 1.5, 0.8, 0.4}) {
+        // From the best one for a Gaussian downwards: past a tilt where rare losses take over, K explodes.
+        double factor = 7.5;
+        for (int i = 0; i < 30; ++i, factor /= 1.5) {
             double further = factor * unit;
             if (direction < 0) further = std::min(further, saddle.s * (1 - 1e-3));
             const double s = saddle.s + direction * further;
@@ -238,56 +257,93 @@ private:
         }
     }
 
-    double log_decay(const std::vector<Decay>& decays, double tau) const {
+    double log_decay(const std::vector<Decay>& decays, double tau, bool steep) const {
         double sum = -0.5 * variance_ * tau * tau * (1 - 8 * u);
         for (std::size_t i = 0; i < decays.size(); ++i)
-            sum += kinds_[i].count * decays[i].log_bound(tau) * (1 - 1e-12);
+            sum += kinds_[i].count * (steep ? decays[i].steep_log_bound(tau) : decays[i].log_bound(tau)) *
+                   (1 - 1e-12);
         return sum;
     }
 
     // sum over j >= first of step/pi |integrand|: 1/|z (z+1)| <= 1/tau^2, in blocks of doubling tau.
-    double tail(const std::vector<Decay>& decays, double step, std::size_t first) const {
+    double tail(const std::vector<Decay>& decays, double step, std::size_t first, bool steep) const {
         double sum = 0, tau = step * static_cast<double>(first);
         for (int block = 0; block < 60; ++block, tau *= 2) {
-            const double bound = std::exp(log_decay(decays, tau)) / pi;
+            const double bound = std::exp(log_decay(decays, tau, steep)) / pi;
             sum += bound * (step / (tau * tau) + 0.5 / tau);
             if (bound / tau < 1e-4 * sum || block == 59) return 1.01 * (sum + bound / tau);
         }
         return sum;
     }
 
-    std::optional<Contour> make_contour(const SaddlePoint& saddle, double epsilon) const {
+    // A contour but for its values.
+    struct Plan {
+        Contour contour;
+        std::size_t size;
+    };
+    std::optional<Plan> make_plan(const SaddlePoint& saddle, double epsilon, double log_delta) const {
         const double s = saddle.s;
-        Contour contour{};
+        Plan plan{};
+        Contour& contour = plan.contour;
         contour.s = s;
         contour.scale = saddle.k.value;
-        const double log_share = -std::log(s) - std::log1p(s) - 0.5 * std::log(2 * pi * saddle.curvature);
+        const double log_share = std::min(0.0, log_delta - (contour.scale - s * epsilon));
         contour.share = std::exp(log_share);
         const double wanted = log_share + std::log(tolerance);
         double right, left;
         choose_aliases(saddle, epsilon, wanted, +1, contour.right_shift, contour.log_right, right);
         choose_aliases(saddle, epsilon, wanted, -1, contour.left_shift, contour.log_left, left);
         const double period = std::max(right, left);
-        if (!(period > 0 && std::isfinite(period))) return {};
+        if (!(period > 0 && std::isfinite(period) && contour.share > 0)) return {};
         contour.step = 2 * pi / period;
 
         std::vector<Decay> decays;
-        for (const auto& kind : kinds_) {
-            const Mgf::Real m = kind.mgf.at(s);
-            decays.emplace_back(kind.mgf, s, m.upper);
-        }
+        for (const auto& kind : kinds_) decays.emplace_back(kind.mgf, s, kind.mgf.at(s).upper);
         const double enough = contour.share * tolerance;
-        std::size_t size = static_cast<std::size_t>(
+        const auto first = static_cast<std::size_t>(
             std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, 1.0 * most_frequencies));
-        while ((contour.tail = tail(decays, contour.step, size)) > enough && size < most_frequencies)
-            size = std::min(most_frequencies, size + size / 5 + 1);
-        if (!(contour.tail < 0.5 * contour.share)) return {};
+        for (const bool steep : {false, true}) {
+            // Many steps make up for the coarser bound, unless nothing would help.
+            if (steep && steps_ > 100) break;
+            // If not even the most frequencies are enough, they will have to do.
+            plan.size = most_frequencies;
+            contour.tail = tail(decays, contour.step, plan.size, steep);
+            if (contour.tail > enough) continue;
+            for (std::size_t size = first; size < most_frequencies; size += size / (steep ? 2 : 5) + 1) {
+                const double error = tail(decays, contour.step, size, steep);
+                if (error > enough) continue;
+                plan.size = size;
+                contour.tail = error;
+                break;
+            }
+            if (contour.tail <= enough) break;
+        }
+        return plan;
+    }
+
+    // The line through the saddle, where errors are smallest beside delta. But there rare huge losses may
+    // carry much of the tilted mass, and the transform then hardly decays: a smaller tilt may do.
+    std::optional<Contour> make_contour(const SaddlePoint& saddle, double epsilon, double log_delta) const {
+        std::optional<Plan> best;
+        for (double share : {1.0, 0.85, 0.7, 0.5}) {
+            const SaddlePoint point = share == 1 ? saddle : saddle_at(share * saddle.s);
+            auto plan = make_plan(point, epsilon, log_delta);
+            const auto error = [](const Plan& p) {
+                return (p.contour.tail + lost_to_rounding) / p.contour.share;
+            };
+            if (plan && (!best || error(*plan) < error(*best))) best = std::move(plan);
+            if (best && best->contour.tail <= tolerance * best->contour.share) break;
+        }
+        if (!best || !(best->contour.tail + lost_to_rounding < 0.5 * best->contour.share)) return {};
+        Contour& contour = best->contour;
+        const std::size_t size = best->size;
+        const double enough = tolerance * contour.share;
         // Rows good to 0.6 of the way mostly do, as powers of M are small further out.
         const double end = contour.step * static_cast<double>(size);
         if (contour.tail <= enough && fill(contour, size, 0.6 * end)) {
             double error = 0;
             for (double e : contour.error) error += e;
-            if (error < 30 * enough) return contour;
+            if (error < 200 * enough) return contour;
         }
         if (!fill(contour, size, end)) return {};
         return contour;
@@ -340,10 +396,19 @@ private:
 
     Inverted invert(const Contour& contour, double epsilon) const {
         Inverted out{};
-        double sum = 0, turned = 0;
+        double sum = 0, turned = 0, c = 1, d = 0;
+        const double c1 = std::cos(contour.step * epsilon), d1 = std::sin(contour.step * epsilon);
         for (std::size_t j = 0; j < contour.integrand.size(); ++j) {
             const double tau = contour.step * static_cast<double>(j);
-            const double c = std::cos(tau * epsilon), d = std::sin(tau * epsilon);
+            // e^{i tau eps}, turned on by one step at a time and started afresh before errors add up.
+            if (j % 16 == 0) {
+                c = std::cos(tau * epsilon);
+                d = std::sin(tau * epsilon);
+            } else {
+                const double turn = c * c1 - d * d1;
+                d = d * c1 + c * d1;
+                c = turn;
+            }
             const Complex f = contour.integrand[j];
             const double re = f.real() * c + f.imag() * d, im = f.imag() * c - f.real() * d;
             out.value += re;
@@ -354,7 +419,7 @@ private:
             out.quadrature += contour.error[j];
         }
         const double n = static_cast<double>(contour.integrand.size());
-        out.round_off = u * ((n + 16) * sum + 4 * std::abs(epsilon) * turned);
+        out.round_off = u * ((n + 100) * sum + 4 * std::abs(epsilon) * turned);
         out.tail = contour.tail;
         const double period = 2 * pi / contour.step;
         const auto aliases = [&](double log_bound, double shift, double direction) {
@@ -363,8 +428,8 @@ private:
         };
         out.aliasing = 1.001 * (aliases(contour.log_right, contour.right_shift, 1) +
                                 aliases(contour.log_left, contour.left_shift, -1));
-        // The derivative converges more slowly, but delta falls about like e^{-s eps}.
-        out.slope = std::clamp(out.slope, 0.25 * contour.s * out.value, 4 * (contour.s + 1) * out.value);
+        // The derivative converges more slowly; delta falls about like e^{-s eps}.
+        if (!(out.slope > 0.25 * contour.s * out.value)) out.slope = contour.s * std::abs(out.value);
         out.log_scale = contour.scale - contour.s * epsilon;
         out.scale = std::exp(out.log_scale);
         out.round_off += (std::abs(out.value) + out.aliasing + out.tail + out.quadrature) * u *
@@ -384,6 +449,7 @@ private:
         return answer;
     }
 
+    double steps_ = 0;
     double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
     std::vector<Kind> kinds_;
 };
@@ -399,5 +465,8 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition) {
 
 std::optional<Answer> Inversion::epsilon_bounds(double delta) const { return impl_->epsilon_bounds(delta); }
 std::optional<Answer> Inversion::delta_bounds(double epsilon) const { return impl_->delta_bounds(epsilon); }
+bool Inversion::surely_below(double epsilon, double delta) const {
+    return impl_->surely_below(epsilon, delta);
+}
 
 }  // namespace hockeystick

@@ -107,8 +107,10 @@ public:
         if (delta >= 1 || ceiling == infinity) return true;
         if (!(ceiling > 0) || delta <= -std::expm1(log_finite_) || delta == 0 || single_lower_) return false;
         const std::lock_guard lock(mutex_);
-        if (inversion_)
+        if (inversion_) {
+            if (inversion_->surely_below(ceiling, delta)) return true;
             if (const auto inverted = inversion_->epsilon_bounds(delta)) return inverted->upper <= ceiling;
+        }
         const auto [steps, saddle] = saddle_at_delta(delta);
         const double room = 0.4 * (ceiling - std::max(0.0, saddle.epsilon));
         return room > 0 && tables_for(*steps, saddle, room, 1, false)->upper.at(ceiling).value <= delta;
@@ -117,8 +119,10 @@ public:
         if (ceiling >= 1) return true;
         if (!(ceiling > 0) || !std::isfinite(epsilon) || single_lower_) return false;
         const std::lock_guard lock(mutex_);
-        if (inversion_)
+        if (inversion_) {
+            if (inversion_->surely_below(epsilon, ceiling)) return true;
             if (const auto inverted = inversion_->delta_bounds(epsilon)) return inverted->upper <= ceiling;
+        }
         const auto [steps, saddle] =
             deep_saddle([&](const Steps& sketched) { return saddle_for_epsilon(sketched, epsilon); });
         const double room = 0.4 * std::min(1.0, std::log(ceiling) - saddle.log_delta) / saddle.tilt;

@@ -76,13 +76,14 @@ std::vector<Strip> Strip::detailed(const MixturePart& part, double s, double log
     for (int i = 0; i <= cells; ++i) points.push_back(tilted_point(part, s, first + i * width));
 
     const double constant = -0.5 * std::log(2 * pi) - log_mgf;
+    std::vector<double> exponents;
     for (double a : candidates) {
         const auto growth = [&](double tau) {
-            double sum = 0;
+            exponents.clear();
             const auto add = [&](double log_mass, double p_mean, double q_mean) {
                 const Turn p = turn(a, p_mean, p_extreme, p_spread), q = turn(a, q_mean, q_extreme, q_spread);
-                sum += std::exp(std::min(700.0, log_mass + constant + tau * (p.angle + q.angle) -
-                                                    std::max(s, 0.0) * q.log_modulus));
+                exponents.push_back(log_mass + constant + tau * (p.angle + q.angle) -
+                                    std::max(s, 0.0) * q.log_modulus);
             };
             const TiltedPoint &low = points.front(), &high = points.back();
             add(low.log_g - std::log(centre.low - low.t), std::abs(low.p_mean), q_extreme);
@@ -93,8 +94,12 @@ std::vector<Strip> Strip::detailed(const MixturePart& part, double s, double log
                                                 r.log_g + std::max(0.0, -down(l, r, s)) * width);
                 add(largest + std::log(width), std::abs(r.p_mean), std::abs(l.q_mean));
             }
+            // They may be far beyond the range of exp.
+            const double top = *std::max_element(exponents.begin(), exponents.end());
+            double sum = 0;
+            for (double e : exponents) sum += std::exp(e - top);
             // Room for the rounding above, and for that of log_mgf.
-            return 0.5 * a * a + std::log(sum) + 0.05;
+            return 0.5 * a * a + top + std::log(sum) + 0.05;
         };
         out.push_back({a, {{0, growth(0)}, {middle, growth(middle)}, {end, growth(end)}}});
     }

@@ -19,6 +19,10 @@ public:
     // log_mgf: an upper bound on ln M(s).
     Decay(const Mgf& mgf, double s, double log_mgf);
     double log_bound(double tau) const;
+    // The lesser of that and of a bound by moving the integral over the output t into the complex plane,
+    //     |M(s + i tau)| <= e^{a^2/2} integral |g(t)| e^{-tau angle(t + ia)} |turn of Q|^{-s} dt,   a > 0,
+    // which decays exponentially where the loss moves with t at all. Dearer.
+    double steep_log_bound(double tau) const;
 
 private:
     struct Rectangle {
@@ -27,7 +31,20 @@ private:
     void add_part(const MixturePart& part, double s, double log_mgf);
     void pile_up(const std::vector<double>& edges, const std::vector<double>& heights);
 
+    // A cell of the grid over t: ln of an upper bound on its share of M(s), lower bounds of the mean shifts.
+    struct Slice {
+        double log_mass, p_mean, q_mean;
+    };
+    struct Slices {
+        double p_extreme, q_extreme, q_spread;
+        std::vector<Slice> all;
+    };
+    void slice(const MixturePart& part) const;
+
+    std::vector<MixturePart> parts_;
+    double s_, log_mgf_;
     std::vector<Rectangle> rectangles_;
+    mutable std::vector<Slices> slices_;  // for steep_log_bound, on first use
 };
 
 }  // namespace hockeystick

@@ -24,6 +24,8 @@ public:
     // Bounds as in Profile; empty where the transform decays too slowly, or no saddle was found.
     std::optional<Answer> epsilon_bounds(double delta) const;
     std::optional<Answer> delta_bounds(double epsilon) const;
+    // Whether a quick bound shows delta(epsilon) < delta.
+    bool surely_below(double epsilon, double delta) const;
 
 private:
     class Impl;

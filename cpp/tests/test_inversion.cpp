@@ -1,0 +1,136 @@
+// The inversion against closed forms: M(z) of plain Gaussians, the profile of a single step, direct sums.
+#include "hockeystick/inversion.hpp"
+
+#include <cmath>
+#include <complex>
+#include <initializer_list>
+#include <numbers>
+
+#include "check.hpp"
+#include "hockeystick/decay.hpp"
+#include "hockeystick/mgf.hpp"
+#include "hockeystick/profile.hpp"
+
+namespace hs = hockeystick;
+using Complex = std::complex<double>;
+
+namespace {
+
+hs::PairPtr sampled(double sigma, double q, hs::Sampling mode) {
+    return hs::sampled(hs::gaussian(1 / sigma), q, mode);
+}
+
+// N(mu) against N(0): M(z) = e^{mu^2 z (z+1) / 2}.
+void row_of_a_gaussian(double mu, double s, double step, std::size_t size) {
+    const hs::Mgf mgf(hs::gaussian(mu)->gaussian_mixtures(), 1e-6);
+    const double k = 0.5 * mu * mu * s * (s + 1);
+    const hs::Mgf::Real real = mgf.at(s);
+    CHECK(k <= real.upper && real.upper <= k + 1e-5 + 1e-9 * k);
+    CHECK(std::abs(real.first - mu * mu * (s + 0.5)) <= 1e-5 * mu * mu * (s + 1));
+    const hs::Mgf::Row row = mgf.row(s, step, size, step * static_cast<double>(size), 1e-14);
+    CHECK(row.value.size() == size);
+    for (std::size_t j = 0; j < row.value.size(); ++j) {
+        const Complex z(s, step * static_cast<double>(j));
+        const Complex w = 0.5 * mu * mu * z * (z + 1.0);
+        // e^w e^-shift - 1 without cancellation for small w.
+        const Complex exact = std::abs(w) < 1e-3 && row.shift == 0
+                                  ? w * (1.0 + 0.5 * w * (1.0 + w / 3.0 * (1.0 + w / 4.0 * (1.0 + 0.2 * w))))
+                                  : std::exp(w - row.shift) - 1.0;
+        const double rounding = 4e-16 * (1 + std::abs(w)) * std::min(1.0, std::abs(w)) + 1e-17;
+        CHECK(std::abs(row.value[j] - exact) <= row.error[j] + rounding);
+        CHECK(row.error[j] <= 1e-9 * (1 + std::abs(exact)));
+    }
+}
+
+// A mixture, against a plain sum on a much finer grid.
+void row_of_a_mixture(double sigma, double q, hs::Sampling mode, double s, double step, std::size_t size) {
+    const auto mixtures = sampled(sigma, q, mode)->gaussian_mixtures();
+    const hs::Mgf mgf(mixtures, 1e-6);
+    const hs::Mgf::Row row = mgf.row(s, step, size, step * static_cast<double>(size), 1e-14);
+    CHECK(row.value.size() == size);
+    const double top = mgf.at(s).upper;
+    const hs::Decay decay(mgf, s, top);
+    double least = -1e300;
+    for (std::size_t j = row.value.size(); j-- > 0;) {
+        const double tau = step * static_cast<double>(j), h = 1e-3;
+        const auto& [weight, p, q_side] = mgf.parts().front();
+        Complex sum = 0;
+        for (double t = -12; t < 12 + (1 + s) / sigma; t += h) {
+            const double log_p = p.log(t).value, log_q = q_side.log(t).value;
+            sum += h * std::exp(Complex(-0.5 * t * t + (1 + s) * log_p - s * log_q, tau * (log_p - log_q)));
+        }
+        sum *= std::exp(-row.shift) / std::sqrt(2 * std::numbers::pi);
+        CHECK(std::abs(1.0 + row.value[j] - sum) <= row.error[j] + 1e-11 * std::exp(top - row.shift));
+        // The decay holds for all higher frequencies at once.
+        least = std::max(least, std::log(std::abs(sum)) + row.shift - top);
+        if (tau > 0) {
+            CHECK(least <= decay.log_bound(tau) + 1e-9);
+            // Below that the plain sum is noise.
+            CHECK(least < -25 || least <= decay.steep_log_bound(tau) + 1e-9);
+            CHECK(decay.steep_log_bound(tau) <= decay.log_bound(tau));
+        }
+    }
+}
+
+// One step has its profile in closed form; so the inversion of T = 1, which the engine never does.
+void single_step(const hs::PairPtr& pair, double epsilon) {
+    const auto inversion = hs::Inversion::of({{pair, 1}});
+    CHECK(inversion != nullptr);
+    const auto answer = inversion->delta_bounds(epsilon);
+    if (!answer) return;
+    const hs::Tangent t = pair->above(epsilon);
+    const double truth = t.value * std::exp(t.exponent), slack = 1e-13 * truth;
+    CHECK(answer->lower <= truth + slack && truth - slack <= answer->upper);
+    if (const auto back = inversion->epsilon_bounds(truth)) {
+        CHECK(back->lower <= epsilon * (1 + 1e-12) && epsilon * (1 - 1e-12) <= back->upper);
+    }
+}
+
+// Both engines hold, so their intervals meet.
+void engines_agree(double sigma, double q, hs::Sampling mode, std::uint64_t count, double delta) {
+    const hs::Composition composition = {{sampled(sigma, q, mode), count}};
+    const hs::Answer quick = hs::Profile({composition}).epsilon_bounds(delta);
+    const hs::Answer fft =
+        hs::Profile({composition}, 1e-3, std::size_t{1} << 28, hs::Engine::fft).epsilon_bounds(delta);
+    CHECK(quick.engine == "inversion" && fft.engine == "fft");
+    CHECK(quick.lower <= fft.upper && fft.lower <= quick.upper);
+    CHECK(quick.upper <= quick.lower * (1 + 1e-8));
+}
+
+}  // namespace
+
+int main() {
+    row_of_a_gaussian(1, 3, 0.3, 60);
+    row_of_a_gaussian(1e-4, 2000, 100, 80);  // nearly silent
+    row_of_a_gaussian(3, 12, 0.2, 40);       // e^{K} = e^{700}
+    row_of_a_gaussian(0.1, 1e-3, 2, 100);
+    for (const auto mode : {hs::Sampling::remove, hs::Sampling::add}) {
+        row_of_a_mixture(1, 0.01, mode, 6.7, 0.22, 60);
+        row_of_a_mixture(0.5, 0.3, mode, 2, 0.5, 40);
+        row_of_a_mixture(2, 1e-4, mode, 36, 0.5, 60);  // two humps: nothing happens, or it does
+        row_of_a_mixture(20, 0.2, mode, 50, 30, 60);
+        row_of_a_mixture(0.8, 0.999, mode, 3, 0.4, 40);
+        for (const double q : {1e-4, 0.01, 0.3, 0.9})
+            for (const double sigma : {0.4, 1.0, 5.0})
+                for (const double share : {0.05, 0.4, 0.8}) {
+                    const hs::PairPtr pair = sampled(sigma, q, mode);
+                    const double most = mode == hs::Sampling::add ? -std::log1p(-q) : 8 / sigma;
+                    single_step(pair, share * most);
+                }
+    }
+    // A released choice, and a mixture on either side.
+    single_step(hs::mixture({hs::gaussian(0.5), hs::gaussian(2)}, {0.7, 0.3}), 1.5);
+    single_step(hs::mixture({hs::gaussian(0.3), sampled(1, 0.2, hs::Sampling::remove)}, {0.4, 0.6}), 0.5);
+    single_step(
+        hs::location_mixture(hs::Noise::gaussian, 1.2, {0, 1, 2}, {0.7, 0.2, 0.1}, {0, -1}, {0.8, 0.2}), 0.6);
+    engines_agree(1, 0.01, hs::Sampling::remove, 1000, 1e-5);
+    engines_agree(1, 0.01, hs::Sampling::add, 1000, 1e-5);
+    engines_agree(2, 0.01, hs::Sampling::remove, 1000, 1e-30);
+    engines_agree(20, 0.001, hs::Sampling::remove, 10000000, 1e-5);
+    engines_agree(0.7, 0.2, hs::Sampling::add, 50, 1e-9);
+
+    // Atoms have no decaying transform.
+    CHECK(hs::Inversion::of({{hs::laplace(1), 10}}) == nullptr);
+    CHECK(hs::Inversion::of({{hs::sampled(hs::gaussian(1), 0.1, hs::Sampling::replace_one), 10}}) == nullptr);
+    return check::summary();
+}
