@@ -2,7 +2,7 @@
 
     python generate.py [--draws 340] [--output subsampled_gaussian.json]
 
-Needs mpmath; python-flint, where installed, makes it about ten times faster. Shares no code and no floating-point
+Needs mpmath; python-flint, where installed, makes it faster. Shares no code and no floating-point
 step with the package. Running it again continues an unfinished file; the same seed gives the same file.
 
 One step is P = (1-q) N(0, σ²) + q N(1, σ²) against Q = N(0, σ²). With u = (2t-1)/(2σ²), which is normal under Q with
@@ -13,7 +13,7 @@ mean -1/(2σ²) and deviation 1/σ, and v = q/(1-q)·e^u, the loss is ln P/Q = l
     δ_remove(ε) =     1/(2πi) ∫ M(z)^T e^{-zε} / (z(z+1)) dz   over Re z = s > 0,
     δ_add(ε)    = e^ε/(2πi) ∫ M(z)^T e^{+zε} / (z(z+1)) dz   over Re z = s < -1.
 
-The second follows from the first form of the swapped pair by z → -1-z, so both directions share M. Below, `cost` is ε
+The second is the first for the swapped pair, with z → -1-z, so both directions share M. Below, `cost` is ε
 for "remove" and -ε for "add"; the integrand is F(z) = M(z)^T e^{-z cost}/(z(z+1)).
 
 Every value is computed twice, with another abscissa s, other steps, other windows and more digits, and is stored
@@ -519,8 +519,8 @@ SECOND = {"period": 1.17, "shrink": 0.85, "nodes": 60, "panel": 0.9, "top": 1.15
 
 # Just below the tilt at which the hits take over, |M| on the line is that of the steps without a hit, and nothing is
 # lost by staying there although the saddle point is further to the right: only digits, which can be added.
-PLANS = [("line", 1.0, 1.0), ("line", 0.9, 10.0), ("bent", 1.0, 1.0), ("bent", 0.9, 2.0), ("bent", 0.97, 4.0)]
-STAGES = [1, 3, 5]  # plans tried at first, and later on for what is left: the file fills early
+PLANS = [("line", 1.0, 1.0), ("bent", 1.0, 1.0), ("line", 0.9, 10.0), ("bent", 0.9, 2.0), ("bent", 0.97, 4.0)]
+STAGES = [1, 2, 3, 5]  # plans tried at first, and later on for what is left: the file fills early
 
 
 def evaluate(query: Query, epsilon, s: float, goal: float = GOAL, plans: int = len(PLANS)) -> tuple:
@@ -793,7 +793,8 @@ def main() -> None:
         state["next_draw"] += 1
         save()
     while left := [record for record in state["skipped"] if record["tried"] < STAGES[-1]]:
-        record = min(left, key=lambda record: (record["tried"], record["draw"]))
+        # Small sigma first: fewer digits cancel in A.
+        record = min(left, key=lambda record: (record["tried"], float(record["sigma"])))
         state["skipped"].remove(record)
         attempt(record["draw"], next(stage for stage in STAGES if stage > record["tried"]))
         save()
