@@ -29,7 +29,8 @@ double log_chernoff(double s) { return s > 0 ? -s * std::log1p(1 / s) - std::log
 
 Complex log1p(Complex f) {
     const double x = f.real(), y = f.imag();
-    return {0.5 * std::log1p(x * (2 + x) + y * y), std::atan2(y, 1 + x)};
+    const double modulus = std::hypot(1 + x, y);
+    return {modulus < 0.7 ? std::log(modulus) : 0.5 * std::log1p(x * (2 + x) + y * y), std::atan2(y, 1 + x)};
 }
 
 // K and its derivatives, and an upper bound of K.

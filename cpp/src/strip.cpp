@@ -64,16 +64,21 @@ std::vector<Strip> Strip::detailed(const MixturePart& part, double s, double log
     const std::vector<double> candidates = widths(part, s, tolerance);
     const double p_extreme = part.p.high(), q_extreme = -part.q.low();
     const double p_spread = part.p.high() - part.p.low(), q_spread = part.q.high() - part.q.low();
-    // Out to where the density beats even the largest angle.
     const Centres centre = centres(part, s);
-    const double most = end * candidates.front() * (p_extreme + q_extreme) + 40;
-    const double reach = std::sqrt(2 * std::min(most, 2000.0));
-    const double first = centre.low - reach, last = centre.high + reach;
-    const double narrow = 0.25 / std::sqrt(1 + std::max(s, 0.0) * q_spread * q_spread / 4);
-    const int cells = static_cast<int>(std::min(2048.0, std::ceil((last - first) / narrow)));
-    const double width = (last - first) / cells;
+    const double narrow = 0.25 / std::sqrt(1 + std::max(s, 0.0) * q_spread * q_spread / 4), near = 6;
+    const double span = centre.high - centre.low + 2 * near;
+    const int cells = static_cast<int>(std::min(2048.0, std::ceil(span / narrow)));
+    std::vector<double> grid;
+    for (int i = 0; i <= cells; ++i) grid.push_back(centre.low - near + span * i / cells);
+    // Then in growing steps out to where the density beats even the largest angle.
+    const double reach = std::sqrt(2 * (end * candidates.front() * (p_extreme + q_extreme) + 50));
+    for (double distance = near; distance < reach;) {
+        distance = std::min(1.1 * distance, reach);
+        grid.insert(grid.begin(), centre.low - distance);
+        grid.push_back(centre.high + distance);
+    }
     std::vector<TiltedPoint> points;
-    for (int i = 0; i <= cells; ++i) points.push_back(tilted_point(part, s, first + i * width));
+    for (double t : grid) points.push_back(tilted_point(part, s, t));
 
     const double constant = -0.5 * std::log(2 * pi) - log_mgf;
     std::vector<double> exponents;
@@ -90,6 +95,7 @@ std::vector<Strip> Strip::detailed(const MixturePart& part, double s, double log
             add(high.log_g - std::log(high.t - centre.high), p_extreme, std::abs(high.q_mean));
             for (std::size_t i = 0; i + 1 < points.size(); ++i) {
                 const TiltedPoint &l = points[i], &r = points[i + 1];
+                const double width = r.t - l.t;
                 const double largest = std::min(l.log_g + std::max(0.0, up(l, r, s)) * width,
                                                 r.log_g + std::max(0.0, -down(l, r, s)) * width);
                 add(largest + std::log(width), std::abs(r.p_mean), std::abs(l.q_mean));
