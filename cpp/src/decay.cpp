@@ -42,7 +42,7 @@ void Decay::add_part(const MixturePart& part, double s, double log_mgf) {
     double peak = -std::numeric_limits<double>::infinity();
     for (int i = 0; i <= cells; ++i) {
         points.push_back(tilted_point(part, s, first + i * width));
-        peak = std::max(peak, points.back().log_g);
+        peak = std::max(peak, points.back().log_g + points.back().log_kept);
     }
     std::vector<double> edges, heights;
     const auto flush = [&] {
@@ -54,16 +54,14 @@ void Decay::add_part(const MixturePart& part, double s, double log_mgf) {
     for (std::size_t i = 0; i + 1 < points.size(); ++i) {
         const TiltedPoint &a = points[i], &b = points[i + 1];
         const double rise = b.loss - a.loss;
-        if (std::max(a.log_g, b.log_g) < peak - depth || !(rise > 1e-5 * std::abs(a.loss))) {
+        if (std::max(a.log_g + a.log_kept, b.log_g + b.log_kept) < peak - depth ||
+            !(rise > 1e-5 * std::abs(a.loss))) {
             flush();
             continue;
         }
-        // Over the cell g lies above the better of the two lines from its ends.
-        const double lowest = std::max(a.log_g + std::min(0.0, down(a, b, s)) * width,
-                                       b.log_g - std::max(0.0, up(a, b, s)) * width);
         if (edges.empty()) edges.push_back(a.loss);
         edges.push_back(b.loss);
-        heights.push_back(std::exp(lowest + constant) / (b.p_mean - a.q_mean));
+        heights.push_back(std::exp(log_least(a, b, s) + constant) / (b.p_mean - a.q_mean));
     }
     flush();
 }
@@ -106,16 +104,14 @@ void Decay::slice(const MixturePart& part) const {
     const double width = (last - first) / cells;
     const double constant = std::log(part.weight) - log_mgf_ - 0.5 * std::log(2 * std::numbers::pi) + slack;
     TiltedPoint left = tilted_point(part, s_, first);
-    slices.all.push_back({constant + left.log_g - std::log(reach), 0, 0});
+    slices.all.push_back({constant + left.log_g + left.log_kept - std::log(reach), 0, 0});
     for (int i = 1; i <= cells; ++i) {
         const TiltedPoint right = tilted_point(part, s_, first + i * width);
-        const double largest = std::min(left.log_g + std::max(0.0, up(left, right, s_)) * width,
-                                        right.log_g + std::max(0.0, -down(left, right, s_)) * width);
-        slices.all.push_back(
-            {constant + largest + std::log(width), std::abs(left.p_mean), std::abs(right.q_mean)});
+        slices.all.push_back({constant + log_most(left, right, s_) + std::log(width), std::abs(left.p_mean),
+                              std::abs(right.q_mean)});
         left = right;
     }
-    slices.all.push_back({constant + left.log_g - std::log(reach), 0, 0});
+    slices.all.push_back({constant + left.log_g + left.log_kept - std::log(reach), 0, 0});
     // What hardly weighs need not turn.
     double light = 0;
     std::erase_if(slices.all, [&](const Slice& each) {
@@ -131,7 +127,8 @@ double Decay::steep_log_bound(double tau) const {
     double best = log_bound(tau);
     if (slices_.empty())
         for (const auto& part : parts_) slice(part);
-    double extreme = 0;
+    double extreme = 0, growth = 1;
+    for (const auto& part : parts_) growth = std::max(growth, part.growth());
     for (const auto& slices : slices_) extreme = std::max({extreme, slices.p_extreme, slices.q_extreme});
     double a = std::min(0.5 * std::numbers::pi / extreme, 12.0);
     for (int i = 0; i < 5; ++i, a *= 0.5) {
@@ -149,7 +146,7 @@ double Decay::steep_log_bound(double tau) const {
                 sum += std::exp(slice.log_mass - tau * angle - s_ * log_modulus);
             }
         }
-        best = std::min(best, 0.5 * a * a + std::log(sum));
+        best = std::min(best, 0.5 * a * a * growth + std::log(sum));
     }
     return best;
 }

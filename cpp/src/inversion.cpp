@@ -65,7 +65,8 @@ struct Inverted {
 
 class Inversion::Impl {
 public:
-    explicit Impl(const Composition& composition) {
+    // cut_mass: see Mgf; of all steps together.
+    explicit Impl(const Composition& composition, double cut_mass = 0) {
         const double kinds = static_cast<double>(composition.size());
         for (const auto& [pair, count] : composition) {
             const auto mixtures = pair->gaussian_mixtures();
@@ -75,7 +76,8 @@ public:
                 const double mu = mixtures[0].p_shift[0] - mixtures[0].q_shift[0];
                 variance_ += k * mu * mu;
             } else {
-                kinds_.push_back({Mgf(mixtures, 1e-3 * share), k, share});
+                kinds_.push_back({Mgf(mixtures, 1e-3 * share, cut_mass * share), k, share});
+                dropped_ += k * kinds_.back().mgf.dropped() * (1 + 1e-9);
             }
         }
     }
@@ -86,7 +88,7 @@ public:
         const Inverted at = invert(*contour, epsilon);
         Answer answer = describe(*contour, at);
         answer.lower = std::max(0.0, at.lower());
-        answer.upper = std::min(1.0, at.upper() + 5e-324);
+        answer.upper = std::min(1.0, at.upper() + dropped_ + 5e-324);
         if (!(answer.lower <= answer.upper)) return {};
         return answer;
     }
@@ -119,9 +121,9 @@ public:
         if (!contour) return {};
         Answer answer = describe(*contour, at);
         const double least = 4 * u * epsilon + 1e-300;
-        double margin = 1.5 * (at.upper() - at.value * at.scale) / (at.slope * at.scale) + least;
+        double margin = 1.5 * (at.upper() + dropped_ - at.value * at.scale) / (at.slope * at.scale) + least;
         int tries = 0;
-        while (!(invert(*contour, epsilon + margin).upper() <= delta)) {
+        while (!(invert(*contour, epsilon + margin).upper() + dropped_ <= delta)) {
             margin *= 2;
             if (++tries > 60 || !std::isfinite(margin)) return {};
         }
@@ -132,21 +134,48 @@ public:
         return answer;
     }
 
+    // Chernoff's bounds: never tight, never vague. The best tilt lies near the saddle.
+    double chernoff_epsilon(double delta) const {
+        double best = infinity;
+        if (!(delta > dropped_)) return best;
+        const double target = std::log(delta - dropped_) - 1e-15;
+        const auto bound = [&](double x) {
+            const double s = std::exp(x), k = cumulant(s).upper;
+            const double epsilon = (k + log_chernoff(s) - target) / s;
+            return epsilon + 16 * u * (std::abs(k) - target) / s;
+        };
+        const double middle = std::log(start(0, -target));
+        double low = middle - 12, high = middle + 12;
+        for (int i = 0; i < 48; ++i) {
+            best = std::min(best, bound(low + (high - low) * (i + 0.5) / 48));
+        }
+        return std::max(0.0, best);
+    }
+
+    // An estimate of ln delta, too large where rare losses rule.
+    double log_delta(double epsilon) const {
+        const auto saddle = saddle_for(epsilon, 0.3);
+        return saddle ? std::min(saddle->log_delta, 0.0) : 0.0;
+    }
+
     // Chernoff's bound at the saddle of K(s) - s eps.
     bool surely_below(double epsilon, double delta) const {
-        const auto saddle = solve([&](const SaddlePoint& p) { return p.epsilon - epsilon; },
-                                  [](const SaddlePoint& p) { return p.s * p.curvature; },
-                                  [&](const SaddlePoint& p) { return 0.3 / p.s; }, start(epsilon, 1));
+        const auto saddle = saddle_for(epsilon, 0.3);
         return saddle &&
                saddle->k.upper - saddle->s * epsilon + log_chernoff(saddle->s) < std::log(delta) - 1e-6;
     }
 
 private:
+    // The saddle at eps, close to `share` of the scale on which e^{-s eps} changes.
+    std::optional<SaddlePoint> saddle_for(double epsilon, double share) const {
+        return solve([&](const SaddlePoint& p) { return p.epsilon - epsilon; },
+                     [](const SaddlePoint& p) { return p.s * p.curvature; },
+                     [&](const SaddlePoint& p) { return share / p.s; }, start(epsilon, 1));
+    }
+
     // log_delta: what ln delta will be, if that is known.
     std::optional<Contour> contour_at(double epsilon, std::optional<double> log_delta) const {
-        const auto saddle = solve([&](const SaddlePoint& p) { return p.epsilon - epsilon; },
-                                  [](const SaddlePoint& p) { return p.s * p.curvature; },
-                                  [&](const SaddlePoint& p) { return 0.1 / p.s; }, start(epsilon, 1));
+        const auto saddle = saddle_for(epsilon, 0.1);
         if (!saddle) return {};
         return make_contour(*saddle, epsilon, log_delta.value_or(saddle->log_delta));
     }
@@ -438,34 +467,81 @@ private:
         return out;
     }
 
-    static Answer describe(const Contour& contour, const Inverted& at) {
+    Answer describe(const Contour& contour, const Inverted& at) const {
         Answer answer;
         answer.engine = "inversion";
         answer.step = contour.step;
         answer.size = contour.integrand.size();
         answer.wrap_around = at.aliasing * at.scale;
-        answer.truncation = 2 * at.tail * at.scale;
+        answer.truncation = 2 * at.tail * at.scale + dropped_;
         answer.discretisation = 2 * at.quadrature * at.scale;
         answer.round_off = 2 * at.round_off * at.scale;
         return answer;
     }
 
-    double steps_ = 0;
-    double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
+    double steps_ = 0, dropped_ = 0;  // dropped: P-mass that the transforms leave out
+    double variance_ = 0;             // of the plain Gaussian steps: K = variance s (s+1) / 2
     std::vector<Kind> kinds_;
 };
 
-Inversion::Inversion(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Inversion::Inversion(const Composition& composition)
+    : composition_(composition), impl_(std::make_unique<Impl>(composition)) {}
 Inversion::~Inversion() = default;
 
 std::unique_ptr<Inversion> Inversion::of(const Composition& composition) {
     for (const auto& [pair, count] : composition)
         if (pair->gaussian_mixtures().empty()) return nullptr;
-    return std::unique_ptr<Inversion>(new Inversion(std::make_unique<Impl>(composition)));
+    return std::unique_ptr<Inversion>(new Inversion(composition));
 }
 
-std::optional<Answer> Inversion::epsilon_bounds(double delta) const { return impl_->epsilon_bounds(delta); }
-std::optional<Answer> Inversion::delta_bounds(double epsilon) const { return impl_->delta_bounds(epsilon); }
+namespace {
+
+double relative_gap(const std::optional<Answer>& answer) {
+    if (!answer) return infinity;
+    return answer->upper > 0 ? (answer->upper - answer->lower) / answer->upper : 0;
+}
+
+// Good enough not to look for better.
+constexpr double narrow_gap = 1e-7;
+
+}  // namespace
+
+std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
+    std::optional<Answer> best = impl_->epsilon_bounds(delta);
+    for (double share : {1e-12, 1e-9, 1e-6, 1e-4}) {
+        if (relative_gap(best) < narrow_gap || !(delta * share > 0)) break;
+        const auto answer = Impl(composition_, delta * share).epsilon_bounds(delta);
+        if (relative_gap(answer) < relative_gap(best)) best = answer;
+    }
+    return best;
+}
+
+std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
+    std::optional<Answer> best = impl_->delta_bounds(epsilon);
+    // What is cut must be little beside a delta that is not known yet.
+    double delta = best ? best->upper : std::exp(impl_->log_delta(epsilon));
+    for (int round = 0; round < 12 && relative_gap(best) >= narrow_gap && delta > 0; ++round) {
+        std::optional<Answer> found;
+        for (double share : {1e-12, 1e-9, 1e-6, 1e-4}) {
+            if (!(delta * share > 0)) break;
+            const auto answer = Impl(composition_, delta * share).delta_bounds(epsilon);
+            if (relative_gap(answer) < relative_gap(found)) found = answer;
+            if (relative_gap(found) < narrow_gap) break;
+        }
+        if (!found) break;
+        if (relative_gap(found) < relative_gap(best)) best = found;
+        if (found->upper > 0.1 * delta) break;
+        delta = found->upper;
+    }
+    return best;
+}
+
+double Inversion::chernoff_epsilon(double delta) const {
+    double best = impl_->chernoff_epsilon(delta);
+    if (delta * 0.1 > 0) best = std::min(best, Impl(composition_, 0.1 * delta).chernoff_epsilon(delta));
+    return best;
+}
+
 bool Inversion::surely_below(double epsilon, double delta) const {
     return impl_->surely_below(epsilon, delta);
 }

@@ -4,10 +4,18 @@
 #include <cmath>
 #include <limits>
 
+#include "hockeystick/special.hpp"
+
 namespace hockeystick {
 namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
+
+double log_normal_tail(double z) {
+    if (z > 0) return std::log(scaled_normal_tail(z)) - 0.5 * z * z;
+    return std::log1p(-scaled_normal_tail(-z) * std::exp(-0.5 * z * z));
 }
+
+}  // namespace
 
 MixtureRatio::MixtureRatio(const std::vector<double>& shifts, const std::vector<double>& weights) {
     for (std::size_t i = 0; i < shifts.size(); ++i) {
@@ -66,6 +74,26 @@ double MixtureRatio::mean(double t, double log_ratio) const noexcept {
     return sum;
 }
 
+double MixtureRatio::tail(double x, double blur) const noexcept {
+    const double deviation = std::sqrt(1 + blur * blur);
+    double sum = 0;
+    for (std::size_t i = 0; i < shift_.size(); ++i) {
+        const double z = (x - shift_[i]) / deviation;
+        sum += weight_[i] * std::exp(log_normal_tail(z));
+    }
+    return sum;
+}
+
+double MixturePart::log_kept(double t) const noexcept {
+    return cut < infinity ? log_normal_tail((t - cut) / cut_width) : 0;
+}
+
+double MixturePart::dropped(const MixtureRatio& side) const noexcept {
+    return cut < infinity ? side.tail(cut, cut_width) : 0;
+}
+
+double MixturePart::growth() const noexcept { return cut < infinity ? 1 + 1 / (cut_width * cut_width) : 1; }
+
 Centres centres(const MixturePart& part, double s) {
     if (part.p.plain() && s > 0 && !part.q.plain()) {
         // ln g is concave with second derivative <= -1: the mode is the one centre.
@@ -79,12 +107,20 @@ Centres centres(const MixturePart& part, double s) {
         return {low, high};
     }
     const double a = -s * part.q.low(), b = -s * part.q.high();
-    return {(1 + s) * part.p.low() + std::min(a, b), (1 + s) * part.p.high() + std::max(a, b)};
+    Centres out{(1 + s) * part.p.low() + std::min(a, b), (1 + s) * part.p.high() + std::max(a, b)};
+    if (part.cut < infinity) {
+        // ln Phi((cut - t)/w) falls at least like (cut - t)/w^2; far below the cut it hardly falls at all.
+        const double strength = 1 / (MixturePart::cut_width * MixturePart::cut_width);
+        out.high = std::min(out.high, (out.high + strength * part.cut) / (1 + strength));
+        out.low = std::min(out.low, out.high) - 1e-6;
+    }
+    return out;
 }
 
 TiltedPoint tilted_point(const MixturePart& part, double s, double t) {
     const double p = part.p.log(t).value, q = part.q.log(t).value;
-    return {t, (1 + s) * p - s * q - 0.5 * t * t, p - q, part.p.mean(t, p), part.q.mean(t, q)};
+    return {
+        t, (1 + s) * p - s * q - 0.5 * t * t, part.log_kept(t), p - q, part.p.mean(t, p), part.q.mean(t, q)};
 }
 
 double down(const TiltedPoint& left, const TiltedPoint& right, double s) {
@@ -93,6 +129,20 @@ double down(const TiltedPoint& left, const TiltedPoint& right, double s) {
 
 double up(const TiltedPoint& left, const TiltedPoint& right, double s) {
     return -left.t + (1 + s) * right.p_mean - s * left.q_mean;
+}
+
+double log_least(const TiltedPoint& left, const TiltedPoint& right, double s) {
+    const double width = right.t - left.t;
+    return std::max(left.log_g + std::min(0.0, down(left, right, s)) * width,
+                    right.log_g - std::max(0.0, up(left, right, s)) * width) +
+           right.log_kept;
+}
+
+double log_most(const TiltedPoint& left, const TiltedPoint& right, double s) {
+    const double width = right.t - left.t;
+    return std::min(left.log_g + std::max(0.0, up(left, right, s)) * width,
+                    right.log_g + std::max(0.0, -down(left, right, s)) * width) +
+           left.log_kept;
 }
 
 }  // namespace hockeystick

@@ -62,14 +62,21 @@ public:
         if (delta == 0) return exact(std::max(0.0, max_loss_));
         if (single_lower_) return single_epsilon(delta);
         const std::lock_guard lock(mutex_);
-        const auto inverted = inversion_ ? inversion_->epsilon_bounds(delta) : std::nullopt;
-        if (inverted && close(*inverted, accuracy)) return capped(*inverted);
+        Answer best;
+        best.upper = infinity;
+        if (inversion_) {
+            if (const auto inverted = inversion_->epsilon_bounds(delta)) {
+                best = *inverted;
+                if (close(best, accuracy)) return capped(best);
+            }
+            best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
+        }
         const auto [steps, saddle] = saddle_at_delta(delta);
         const double tolerance =
             accuracy *
             (saddle.epsilon > 0 ? saddle.epsilon : std::sqrt(cumulants(*steps, saddle.tilt).second));
-        return both(
-            inverted, refine(*steps, saddle, tolerance, accuracy, [&](const Tables& tables, Answer& answer) {
+        const Answer fft =
+            refine(*steps, saddle, tolerance, accuracy, [&](const Tables& tables, Answer& answer) {
                 const double found = upper_epsilon([&](double e) { return tables.upper.at(e).value; }, delta,
                                                    tables.upper.end());
                 answer.upper =
@@ -80,7 +87,8 @@ public:
                              (1 - 8 * u) * lower_epsilon([&](double e) { return tables.lower->at(e).value; },
                                                          delta, start));
                 describe(tables, answer.upper, answer);
-            }));
+            });
+        return both(best, fft);
     }
 
     Answer delta_bounds(double epsilon, double accuracy) const {
@@ -93,13 +101,13 @@ public:
         if (inverted && close(*inverted, accuracy)) return *inverted;
         const auto [steps, saddle] =
             deep_saddle([&](const Steps& sketched) { return saddle_for_epsilon(sketched, epsilon); });
-        return both(inverted, refine(*steps, saddle, accuracy / saddle.tilt, accuracy,
-                                     [&](const Tables& tables, Answer& answer) {
-                                         answer.upper = tables.upper.at(epsilon).value;
-                                         answer.lower =
-                                             std::min(tables.lower->at(epsilon).value, answer.upper);
-                                         describe(tables, epsilon, answer);
-                                     }));
+        const Answer fft = refine(*steps, saddle, accuracy / saddle.tilt, accuracy,
+                                  [&](const Tables& tables, Answer& answer) {
+                                      answer.upper = tables.upper.at(epsilon).value;
+                                      answer.lower = std::min(tables.lower->at(epsilon).value, answer.upper);
+                                      describe(tables, epsilon, answer);
+                                  });
+        return inverted ? both(*inverted, fft) : fft;
     }
 
     // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
@@ -155,12 +163,13 @@ private:
         answer.lower = std::min(answer.lower, answer.upper);
         return answer;
     }
-    // Both engines' bounds hold, and so does the better one on either side.
-    static Answer both(const std::optional<Answer>& inverted, Answer fft) {
-        if (!inverted) return fft;
-        Answer answer = inverted->upper - inverted->lower < fft.upper - fft.lower ? *inverted : fft;
-        answer.lower = std::max(inverted->lower, fft.lower);
-        answer.upper = std::min(inverted->upper, fft.upper);
+    // Both bounds hold, and so does the better one on either side.
+    static Answer both(const Answer& a, const Answer& b) {
+        const double gap_a = a.upper - a.lower, gap_b = b.upper - b.lower;
+        const bool first = !a.engine.empty() && (gap_a < gap_b || !std::isfinite(b.upper));
+        Answer answer = first ? a : b;
+        answer.lower = std::max(a.lower, b.lower);
+        answer.upper = std::min(a.upper, b.upper);
         return answer;
     }
 

@@ -25,7 +25,8 @@ double widest(const MixturePart& part, double s) {
 // Without zeros, and with Q one Gaussian, the best width has a^2/2 = ln(4/tolerance).
 std::vector<double> widths(const MixturePart& part, double s, double tolerance) {
     const double spread = part.q.high() - part.q.low();
-    const double best = std::sqrt(2 * std::log(4 / tolerance) / (1 + std::max(s, 0.0) * spread * spread / 4));
+    const double best =
+        std::sqrt(2 * std::log(4 / tolerance) / (part.growth() + std::max(s, 0.0) * spread * spread / 4));
     std::vector<double> out;
     for (double share : {1.0, 0.94, 0.85, 0.7, 0.5, 0.3})
         out.push_back(share * std::min(best, widest(part, s)));
@@ -50,7 +51,7 @@ Turn turn(double a, double mean, double extreme, double spread) {
 std::vector<Strip> Strip::simple(const MixturePart& part, double s, double tolerance) {
     std::vector<Strip> out;
     for (double a : widths(part, s, tolerance)) {
-        double growth = 0.5 * a * a;
+        double growth = 0.5 * a * a * part.growth();
         const double half_angle = 0.5 * a * (part.q.high() - part.q.low());
         if (s > 0 && half_angle > 0) growth -= s * std::log(std::cos(half_angle));
         out.push_back({a, {{0, growth}, {1, growth + a * (part.p.high() - part.q.low())}}});
@@ -61,7 +62,9 @@ std::vector<Strip> Strip::simple(const MixturePart& part, double s, double toler
 std::vector<Strip> Strip::detailed(const MixturePart& part, double s, double log_mgf, double middle,
                                    double end, double tolerance) {
     std::vector<Strip> out;
-    const std::vector<double> candidates = widths(part, s, tolerance);
+    std::vector<double> candidates = widths(part, s, tolerance);
+    // Where a mixture turns fast only far out, narrow strips are best.
+    for (double share : {0.5, 0.25, 0.12, 0.06}) candidates.push_back(share * candidates[5]);
     const double p_extreme = part.p.high(), q_extreme = -part.q.low();
     const double p_spread = part.p.high() - part.p.low(), q_spread = part.q.high() - part.q.low();
     const Centres centre = centres(part, s);
@@ -91,21 +94,19 @@ std::vector<Strip> Strip::detailed(const MixturePart& part, double s, double log
                                     std::max(s, 0.0) * q.log_modulus);
             };
             const TiltedPoint &low = points.front(), &high = points.back();
-            add(low.log_g - std::log(centre.low - low.t), std::abs(low.p_mean), q_extreme);
-            add(high.log_g - std::log(high.t - centre.high), p_extreme, std::abs(high.q_mean));
+            add(low.log_g + low.log_kept - std::log(centre.low - low.t), std::abs(low.p_mean), q_extreme);
+            add(high.log_g + high.log_kept - std::log(high.t - centre.high), p_extreme,
+                std::abs(high.q_mean));
             for (std::size_t i = 0; i + 1 < points.size(); ++i) {
                 const TiltedPoint &l = points[i], &r = points[i + 1];
-                const double width = r.t - l.t;
-                const double largest = std::min(l.log_g + std::max(0.0, up(l, r, s)) * width,
-                                                r.log_g + std::max(0.0, -down(l, r, s)) * width);
-                add(largest + std::log(width), std::abs(r.p_mean), std::abs(l.q_mean));
+                add(log_most(l, r, s) + std::log(r.t - l.t), std::abs(r.p_mean), std::abs(l.q_mean));
             }
             // They may be far beyond the range of exp.
             const double top = *std::max_element(exponents.begin(), exponents.end());
             double sum = 0;
             for (double e : exponents) sum += std::exp(e - top);
             // Room for the rounding above, and for that of log_mgf.
-            return 0.5 * a * a + top + std::log(sum) + 0.05;
+            return 0.5 * a * a * part.growth() + top + std::log(sum) + 0.05;
         };
         out.push_back({a, {{0, growth(0)}, {middle, growth(middle)}, {end, growth(end)}}});
     }

@@ -53,7 +53,7 @@ void row_of_a_mixture(double sigma, double q, hs::Sampling mode, double s, doubl
     double least = -1e300;
     for (std::size_t j = row.value.size(); j-- > 0;) {
         const double tau = step * static_cast<double>(j), h = 1e-3;
-        const auto& [weight, p, q_side] = mgf.parts().front();
+        const hs::MixtureRatio &p = mgf.parts().front().p, &q_side = mgf.parts().front().q;
         Complex sum = 0;
         for (double t = -12; t < 12 + (1 + s) / sigma; t += h) {
             const double log_p = p.log(t).value, log_q = q_side.log(t).value;

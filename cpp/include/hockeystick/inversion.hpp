@@ -24,12 +24,15 @@ public:
     // Bounds as in Profile; empty where the transform decays too slowly, or no saddle was found.
     std::optional<Answer> epsilon_bounds(double delta) const;
     std::optional<Answer> delta_bounds(double epsilon) const;
+    // An upper bound on eps(delta) that is finite wherever some moment is, and never tight.
+    double chernoff_epsilon(double delta) const;
     // Whether a quick bound shows delta(epsilon) < delta.
     bool surely_below(double epsilon, double delta) const;
 
 private:
     class Impl;
-    explicit Inversion(std::unique_ptr<Impl> impl);
+    explicit Inversion(const Composition& composition);
+    Composition composition_;
     std::unique_ptr<Impl> impl_;
 };
 

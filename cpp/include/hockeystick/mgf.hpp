@@ -20,8 +20,10 @@ namespace hockeystick {
 
 class Mgf {
 public:
-    // tolerance: that of at().
-    Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance);
+    // tolerance: that of at(). cut_mass: if positive, the transform is that of P without its largest losses,
+    // of about that mass; dropped() says how much it was.
+    Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double cut_mass = 0);
+    double dropped() const noexcept { return dropped_; }
 
     // K = ln M at a real s >= 0, its first two derivatives, and an upper bound on K, which lies above by
     // about the tolerance, or is infinite where too many nodes were needed.
@@ -59,7 +61,7 @@ private:
     static double peak(const std::vector<const Nodes*>& nodes, double s);
 
     std::vector<MixturePart> parts_;
-    double tolerance_;
+    double tolerance_, dropped_ = 0;
     mutable std::map<int, std::vector<Nodes>> cache_;  // for at(), by the power of two above s
 };
 
