@@ -47,3 +47,16 @@ def test_bulk_far_from_the_tilted_mass_is_not_moved_up() -> None:
     assert composed.lower <= exact.upper
     assert exact.lower <= composed.upper
     assert composed.upper <= composed.lower * (1 + 2e-3)
+
+
+def test_rare_jumps_whose_tilted_mass_exceeds_the_rest() -> None:
+    # Both bounds of an engine, and the neighbours of a point where delta's upper bound was once 1.
+    step = hs.PoissonSampled(hs.Gaussian(2.41), 1.3219411484660288e-4)
+    bounds = hs.account(step * 1000, "remove", engine="fft").epsilon_bounds(1e-5)
+    assert bounds.upper <= bounds.lower * (1 + 1e-3)
+    less, more = (
+        hs.account(hs.PoissonSampled(hs.Gaussian(sigma), step.sampling_probability) * 1000, "remove")
+        for sigma in (2.43, 2.40)
+    )
+    assert less.epsilon_bounds(1e-5).lower <= bounds.upper
+    assert bounds.lower <= more.epsilon(1e-5)
