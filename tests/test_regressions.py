@@ -42,8 +42,47 @@ def test_atoms_with_underflowing_masses() -> None:
 
 def test_bulk_far_from_the_tilted_mass_is_not_moved_up() -> None:
     # delta = 1e-200 tilts three steps of N(2, .) so far that the untilted bulk is negligible.
-    composed = _core.Profile([[(_core.gaussian_pair(2.0), 3)]]).epsilon_bounds(1e-200)
+    composed = _core.Profile([[(_core.gaussian_pair(2.0), 3)]], engine="fft").epsilon_bounds(1e-200)
     exact = _core.Profile([[(_core.gaussian_pair(2.0 * math.sqrt(3.0)), 1)]]).epsilon_bounds(1e-200)
     assert composed.lower <= exact.upper
     assert exact.lower <= composed.upper
     assert composed.upper <= composed.lower * (1 + 2e-3)
+
+
+def test_rare_jumps_whose_tilted_mass_exceeds_the_rest() -> None:
+    # Both bounds of an engine, and the neighbours of a point where delta's upper bound was once 1.
+    step = hs.PoissonSampled(hs.Gaussian(2.41), 1.3219411484660288e-4)
+    bounds = hs.account(step * 1000, "remove", engine="fft").epsilon_bounds(1e-5)
+    assert bounds.upper <= bounds.lower * (1 + 1e-3)
+    less, more = (
+        hs.account(hs.PoissonSampled(hs.Gaussian(sigma), step.sampling_probability) * 1000, "remove")
+        for sigma in (2.43, 2.40)
+    )
+    assert less.epsilon_bounds(1e-5).lower <= bounds.upper
+    assert bounds.lower <= more.epsilon(1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "q", "steps", "delta"),
+    [
+        (0.37733561077398725, 0.1, 6, 9.528e-11),
+        (0.4573023260947037, 0.9, 6, 3.9964e-8),
+        (0.19533796354481245, 0.9, 4, 1.508e-10),
+    ],
+)
+def test_strips_far_beyond_the_range_of_exp(sigma: float, q: float, steps: int, delta: float) -> None:
+    # Once clamped exponents let the inversion miss the truth; the FFT did not.
+    process = hs.PoissonSampled(hs.Gaussian(sigma), q) * steps
+    bounds = hs.account(process, adjacency="remove").epsilon_bounds(delta)
+    fft = hs.account(process, adjacency="remove", accuracy=1e-6, engine="fft").epsilon_bounds(delta)
+    assert bounds.lower <= fft.upper
+    assert fft.lower <= bounds.upper
+
+
+def test_delta_below_the_smallest_normal_number() -> None:
+    # In units of 5e-324: 1.8517 and 22.70 by an inversion in 40 digits.
+    process = hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 1000
+    for epsilon, units in ((91.9, 1.8517), (91.6, 22.70)):
+        bounds = hs.account(process, adjacency="remove").delta_bounds(epsilon)
+        assert bounds.lower <= math.floor(units) * 5e-324
+        assert bounds.upper >= math.ceil(units) * 5e-324

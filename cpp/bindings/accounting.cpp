@@ -11,10 +11,12 @@
 #include "hockeystick/pairs.hpp"
 #include "hockeystick/profile.hpp"
 #include "numpy.hpp"
+#include "profiles.hpp"
 
 namespace py = pybind11;
 namespace hs = hockeystick;
 using hs::bindings::Array;
+using hs::bindings::Directions;
 using hs::bindings::take;
 using hs::bindings::view;
 
@@ -53,12 +55,6 @@ hs::Noise noise_kind(const std::string& noise) {
     if (noise == "gaussian") return hs::Noise::gaussian;
     if (noise == "laplace") return hs::Noise::laplace;
     throw py::value_error("noise must be 'gaussian' or 'laplace', not '" + noise + "'");
-}
-
-hs::Engine engine_kind(const std::string& engine) {
-    if (engine == "auto") return hs::Engine::automatic;
-    if (engine == "fft") return hs::Engine::fft;
-    throw py::value_error("engine must be 'auto' or 'fft', not '" + engine + "'");
 }
 
 hs::Bound bound_kind(const std::string& bound) {
@@ -134,14 +130,11 @@ void register_accounting(py::module_& m) {
         .def_property_readonly("terms", &terms);
 
     py::class_<hs::Profile>(m, "Profile", "The worst over directions of a heterogeneous composition.")
-        .def(py::init(
-                 [](const std::vector<std::vector<std::pair<std::shared_ptr<hs::Pair>, std::uint64_t>>>& in,
-                    double accuracy, std::size_t memory_limit, const std::string& engine) {
-                     std::vector<hs::Composition> directions;
-                     for (const auto& direction : in)
-                         directions.emplace_back(direction.begin(), direction.end());
-                     return hs::Profile(std::move(directions), accuracy, memory_limit, engine_kind(engine));
-                 }),
+        .def(py::init([](const Directions& directions, double accuracy, std::size_t memory_limit,
+                         const std::string& engine) {
+                 return hs::Profile(hs::bindings::compositions(directions), accuracy, memory_limit,
+                                    hs::bindings::engine_kind(engine));
+             }),
              py::arg("directions"), py::arg("accuracy") = 1e-3,
              py::arg("memory_limit") = std::size_t{1} << 30, py::arg("engine") = "auto")
         .def("epsilon_bounds", &hs::Profile::epsilon_bounds, py::arg("delta"),

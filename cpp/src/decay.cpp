@@ -59,9 +59,17 @@ void Decay::add_part(const MixturePart& part, double s, double log_mgf) {
             flush();
             continue;
         }
+        // ln g is a difference of numbers that may be much larger.
+        const double rounding =
+            1e-15 * (1 + std::abs(s)) * (a.t * a.t + b.t * b.t + std::abs(a.loss) + std::abs(b.loss));
+        const double height = std::exp(log_least(a, b, s) + constant - rounding) / (b.p_mean - a.q_mean);
+        if (!(height >= 0)) {
+            flush();
+            continue;
+        }
         if (edges.empty()) edges.push_back(a.loss);
         edges.push_back(b.loss);
-        heights.push_back(std::exp(log_least(a, b, s) + constant) / (b.p_mean - a.q_mean));
+        heights.push_back(height);
     }
     flush();
 }

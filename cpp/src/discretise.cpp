@@ -361,10 +361,12 @@ Beyond beyond_last(const Pair& pair, double last, double tilt, double shift, dou
         const double p = t.value + t.error + t.slope * (1 + 1e-12);
         return p > 0 ? std::log(p) + t.exponent : -std::numeric_limits<double>::infinity();
     };
+    // What is rare enough to count as infinite does so: its tilted mass may exceed all the rest.
+    const double rare = std::max(-750.0, std::log(infinity_mass));
     Beyond out{0, 0};
     for (std::size_t i = 0; i < x.size(); ++i) {
         const double log_p = log_tail(i);
-        if (log_p < -750 || i + 1 == x.size()) {
+        if (log_p < rare || i + 1 == x.size()) {
             // What is left goes to +inf. Never less than the smallest number, unless the support ends.
             out.infinity = x[i] >= pair.max_loss() ? 0.0 : std::max(std::exp(log_p), 1e-320);
             break;

@@ -72,6 +72,7 @@ public:
             const auto mixtures = pair->gaussian_mixtures();
             const double k = static_cast<double>(count), share = 1 / (k * kinds);
             steps_ += k;
+            ++composed_;
             if (mixtures.size() == 1 && mixtures[0].p_shift.size() == 1 && mixtures[0].q_shift.size() == 1) {
                 const double mu = mixtures[0].p_shift[0] - mixtures[0].q_shift[0];
                 variance_ += k * mu * mu;
@@ -87,7 +88,8 @@ public:
         if (!contour) return {};
         const Inverted at = invert(*contour, epsilon);
         Answer answer = describe(*contour, at);
-        answer.lower = std::max(0.0, at.lower());
+        // Where delta is denormal, products round by a unit of the last place.
+        answer.lower = std::max(0.0, at.lower() - 5e-324);
         answer.upper = std::min(1.0, at.upper() + dropped_ + 5e-324);
         if (!(answer.lower <= answer.upper)) return {};
         return answer;
@@ -123,13 +125,14 @@ public:
         const double least = 4 * u * epsilon + 1e-300;
         double margin = 1.5 * (at.upper() + dropped_ - at.value * at.scale) / (at.slope * at.scale) + least;
         int tries = 0;
-        while (!(invert(*contour, epsilon + margin).upper() + dropped_ <= delta)) {
+        while (!(invert(*contour, epsilon + margin).upper() + dropped_ + 5e-324 <= delta)) {
             margin *= 2;
             if (++tries > 60 || !std::isfinite(margin)) return {};
         }
         answer.upper = epsilon + margin;
         margin = 1.5 * (at.value * at.scale - at.lower()) / (at.slope * at.scale) + least;
-        while (epsilon - margin > 0 && !(invert(*contour, epsilon - margin).lower() > delta)) margin *= 2;
+        while (epsilon - margin > 0 && !(invert(*contour, epsilon - margin).lower() - 5e-324 > delta))
+            margin *= 2;
         answer.lower = std::max(0.0, epsilon - margin);
         return answer;
     }
@@ -348,6 +351,8 @@ private:
             }
             if (contour.tail <= enough) break;
         }
+        // The decay is relative to K's upper bound, everything else to its value.
+        contour.tail *= std::exp(saddle.k.upper - saddle.k.value);
         return plan;
     }
 
@@ -389,7 +394,8 @@ private:
             const Complex k = 0.5 * variance_ * z * (z + 1.0);
             modulus[j] = k.real();
             angle[j] = k.imag();
-            upper[j] = k.real() + 8 * u * 0.5 * variance_ * std::norm(z + 1.0);
+            upper[j] =
+                k.real() + (12 + static_cast<double>(composed_)) * u * 0.5 * variance_ * std::norm(z + 1.0);
         }
         for (const auto& kind : kinds_) {
             const Mgf::Row row = kind.mgf.row(s, contour.step, size, reach, 0.3 * tolerance * kind.share);
@@ -479,6 +485,7 @@ private:
         return answer;
     }
 
+    std::size_t composed_ = 0;
     double steps_ = 0, dropped_ = 0;  // dropped: P-mass that the transforms leave out
     double variance_ = 0;             // of the plain Gaussian steps: K = variance s (s+1) / 2
     std::vector<Kind> kinds_;

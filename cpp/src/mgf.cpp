@@ -57,8 +57,10 @@ double far(double modulus, double tolerance) {
 
 Mgf::Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double cut_mass)
     : tolerance_(tolerance) {
+    double total = 0;
+    for (const auto& m : mixtures) total += m.weight;
     for (const auto& m : mixtures) {
-        MixturePart part{m.weight, {m.p_shift, m.p_weight}, {m.q_shift, m.q_weight}};
+        MixturePart part{m.weight / total, {m.p_shift, m.p_weight}, {m.q_shift, m.q_weight}};
         if (cut_mass > 0 && !part.p.plain()) {
             // Losses that rare are not worth a tilt that they would dominate.
             double low = part.p.low(), high = part.p.high() + 60;

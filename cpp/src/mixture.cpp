@@ -18,11 +18,14 @@ double log_normal_tail(double z) {
 }  // namespace
 
 MixtureRatio::MixtureRatio(const std::vector<double>& shifts, const std::vector<double>& weights) {
+    // Weights that sum to 1 up to rounding are made to.
+    double total = 0;
+    for (double weight : weights) total += weight;
     for (std::size_t i = 0; i < shifts.size(); ++i) {
         if (!(weights[i] > 0)) continue;
         shift_.push_back(shifts[i]);
-        weight_.push_back(weights[i]);
-        log_weight_.push_back(std::log(weights[i]));
+        weight_.push_back(weights[i] / total);
+        log_weight_.push_back(std::log(weight_.back()));
     }
     low_ = *std::min_element(shift_.begin(), shift_.end());
     high_ = *std::max_element(shift_.begin(), shift_.end());
@@ -34,6 +37,7 @@ MixtureRatio::Log MixtureRatio::log(double t) const noexcept {
         return {x, 3 * std::abs(x)};
     }
     // As 1 + sum weight (e^x - 1) nothing is lost where the ratio is near 1.
+    const double n = static_cast<double>(shift_.size());
     double excess = 0, size = 0, largest = -infinity;
     for (std::size_t i = 0; i < shift_.size(); ++i) {
         if (shift_[i] == 0) continue;
@@ -44,12 +48,11 @@ MixtureRatio::Log MixtureRatio::log(double t) const noexcept {
         }
         const double e = std::expm1(x);
         excess += weight_[i] * e;
-        size += weight_[i] * (4 * std::abs(e) + 3 * std::abs(x) * (e + 1));
+        size += weight_[i] * ((4 + n) * std::abs(e) + 3 * std::abs(x) * (e + 1));
     }
-    const double n = static_cast<double>(shift_.size());
     if (excess > -0.5 && excess < infinity) {
         const double value = std::log1p(excess);
-        return {value, 2 * std::abs(value) + (size + n * std::abs(excess)) / (1 + excess)};
+        return {value, 2 * std::abs(value) + size / (1 + excess)};
     }
     for (std::size_t i = 0; i < shift_.size(); ++i)
         largest = std::max(largest, log_weight_[i] + shift_[i] * (t - 0.5 * shift_[i]));
@@ -99,7 +102,7 @@ Centres centres(const MixturePart& part, double s) {
         // ln g is concave with second derivative <= -1: the mode is the one centre.
         double low = (1 + s) * part.p.low() - s * part.q.high(),
                high = (1 + s) * part.p.low() - s * part.q.low();
-        while (high - low > 1e-3) {
+        for (int i = 0; i < 200 && high - low > 1e-3; ++i) {
             const double t = 0.5 * (low + high);
             const double slope = (1 + s) * part.p.low() - s * part.q.mean(t, part.q.log(t).value) - t;
             (slope > 0 ? low : high) = t;

@@ -29,6 +29,10 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t bytes_per_point = 128;
 constexpr std::size_t largest_transform = std::size_t{1} << 22;
 
+std::size_t most_points(std::size_t memory_limit) {
+    return std::clamp(memory_limit / bytes_per_point, std::size_t{1024}, largest_transform);
+}
+
 // Rounds to few bits, so that every lattice point index * step is exact.
 double round_step(double step) {
     int exponent;
@@ -41,8 +45,7 @@ double round_step(double step) {
 class Profile::Direction {
 public:
     Direction(Composition composition, std::size_t memory_limit, Engine engine)
-        : composition_(std::move(composition)),
-          size_limit_(std::clamp(memory_limit / bytes_per_point, std::size_t{1024}, largest_transform)) {
+        : composition_(std::move(composition)), size_limit_(most_points(memory_limit)) {
         for (const auto& [pair, count] : composition_) {
             const double k = static_cast<double>(count);
             total_ += count;
@@ -55,22 +58,21 @@ public:
         if (engine == Engine::automatic) inversion_ = Inversion::of(composition_);
     }
 
-    Answer epsilon_bounds(double delta, double accuracy) const {
+    // Empty only if `lattice` forbids what the answer needs; so below.
+    std::optional<Answer> epsilon_bounds(double delta, double accuracy, bool lattice) const {
         const double infinity_mass = -std::expm1(log_finite_);
         if (delta >= 1) return exact(0);
         if (delta < infinity_mass * (1 - 1e-12)) return exact(infinity);
         if (delta == 0) return exact(std::max(0.0, max_loss_));
         if (single_lower_) return single_epsilon(delta);
         const std::lock_guard lock(mutex_);
+        const auto& inverted = inverted_epsilon(delta);
+        if (inverted && close(*inverted, accuracy)) return capped(*inverted);
+        if (!lattice) return {};
         Answer best;
         best.upper = infinity;
-        if (inversion_) {
-            if (const auto inverted = inversion_->epsilon_bounds(delta)) {
-                best = *inverted;
-                if (close(best, accuracy)) return capped(best);
-            }
-            best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
-        }
+        if (inverted) best = *inverted;
+        if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
         const auto [steps, saddle] = saddle_at_delta(delta);
         const double tolerance =
             accuracy *
@@ -91,14 +93,15 @@ public:
         return both(best, fft);
     }
 
-    Answer delta_bounds(double epsilon, double accuracy) const {
+    std::optional<Answer> delta_bounds(double epsilon, double accuracy, bool lattice) const {
         const double infinity_mass = -std::expm1(log_finite_);
         if (epsilon == infinity || epsilon > max_loss_) return exact(infinity_mass);
         if (epsilon == -infinity) return exact(1);
         if (single_lower_) return single_delta(epsilon);
         const std::lock_guard lock(mutex_);
-        const auto inverted = inversion_ ? inversion_->delta_bounds(epsilon) : std::nullopt;
+        const auto& inverted = inverted_delta(epsilon);
         if (inverted && close(*inverted, accuracy)) return *inverted;
+        if (!lattice) return {};
         const auto [steps, saddle] =
             deep_saddle([&](const Steps& sketched) { return saddle_for_epsilon(sketched, epsilon); });
         const Answer fft = refine(*steps, saddle, accuracy / saddle.tilt, accuracy,
@@ -111,26 +114,24 @@ public:
     }
 
     // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
-    bool epsilon_at_most(double delta, double ceiling) const {
+    std::optional<bool> epsilon_at_most(double delta, double ceiling, bool lattice) const {
         if (delta >= 1 || ceiling == infinity) return true;
         if (!(ceiling > 0) || delta <= -std::expm1(log_finite_) || delta == 0 || single_lower_) return false;
         const std::lock_guard lock(mutex_);
-        if (inversion_) {
-            if (inversion_->surely_below(ceiling, delta)) return true;
-            if (const auto inverted = inversion_->epsilon_bounds(delta)) return inverted->upper <= ceiling;
-        }
+        if (inversion_ && inversion_->surely_below(ceiling, delta)) return true;
+        if (const auto& inverted = inverted_epsilon(delta)) return inverted->upper <= ceiling;
+        if (!lattice) return {};
         const auto [steps, saddle] = saddle_at_delta(delta);
         const double room = 0.4 * (ceiling - std::max(0.0, saddle.epsilon));
         return room > 0 && tables_for(*steps, saddle, room, 1, false)->upper.at(ceiling).value <= delta;
     }
-    bool delta_at_most(double epsilon, double ceiling) const {
+    std::optional<bool> delta_at_most(double epsilon, double ceiling, bool lattice) const {
         if (ceiling >= 1) return true;
         if (!(ceiling > 0) || !std::isfinite(epsilon) || single_lower_) return false;
         const std::lock_guard lock(mutex_);
-        if (inversion_) {
-            if (inversion_->surely_below(epsilon, ceiling)) return true;
-            if (const auto inverted = inversion_->delta_bounds(epsilon)) return inverted->upper <= ceiling;
-        }
+        if (inversion_ && inversion_->surely_below(epsilon, ceiling)) return true;
+        if (const auto& inverted = inverted_delta(epsilon)) return inverted->upper <= ceiling;
+        if (!lattice) return {};
         const auto [steps, saddle] =
             deep_saddle([&](const Steps& sketched) { return saddle_for_epsilon(sketched, epsilon); });
         const double room = 0.4 * std::min(1.0, std::log(ceiling) - saddle.log_delta) / saddle.tilt;
@@ -147,6 +148,23 @@ private:
         Table upper;
         std::optional<Table> lower;  // left out where only an upper bound was asked for
     };
+
+    // The inversion's answer to one question: it is wanted again when a ceiling is not kept, or a lattice
+    // turns out to be needed.
+    struct Inverted {
+        double question = std::numeric_limits<double>::quiet_NaN();
+        std::optional<Answer> answer;
+    };
+    const std::optional<Answer>& inverted_epsilon(double delta) const {
+        if (inversion_ && inverted_epsilon_.question != delta)
+            inverted_epsilon_ = {delta, inversion_->epsilon_bounds(delta)};
+        return inverted_epsilon_.answer;
+    }
+    const std::optional<Answer>& inverted_delta(double epsilon) const {
+        if (inversion_ && inverted_delta_.question != epsilon)
+            inverted_delta_ = {epsilon, inversion_->delta_bounds(epsilon)};
+        return inverted_delta_.answer;
+    }
 
     static Answer exact(double value) {
         Answer answer;
@@ -184,6 +202,7 @@ private:
             if (mixtures.size() != 1 || mixtures[0].p_shift.size() != 1 || mixtures[0].q_shift.size() != 1)
                 return;
             const double mu = mixtures[0].p_shift[0] - mixtures[0].q_shift[0];
+            if (!(mu > 1e-140)) return;  // its square may underflow
             squares += static_cast<double>(count) * mu * mu;
         }
         const double mu = std::sqrt(squares);
@@ -474,6 +493,7 @@ private:
     PairPtr single_lower_, single_upper_;  // where the composition has a closed form
     mutable std::mutex mutex_;             // guards what follows, which caches
     std::unique_ptr<Inversion> inversion_;
+    mutable Inverted inverted_epsilon_, inverted_delta_;
     mutable std::map<int, Steps> sketches_;
     mutable std::deque<std::shared_ptr<const Tables>> cache_;
 };
@@ -482,15 +502,18 @@ namespace {
 
 // The worst direction. Of the others mostly a coarse upper bound shows that they cannot be it.
 template <class Bounds, class AtMost>
-Answer worst(std::size_t directions, Bounds&& bounds, AtMost&& at_most) {
-    Answer best = bounds(0);
-    for (std::size_t i = 1; i < directions; ++i) {
-        if (at_most(i, best.lower)) continue;
-        Answer other = bounds(i);
-        other.direction = i;
-        const double lower = std::max(best.lower, other.lower);
-        if (other.upper > best.upper) best = other;
-        best.lower = lower;
+std::optional<Answer> worst(std::size_t directions, Bounds&& bounds, AtMost&& at_most) {
+    std::optional<Answer> best = bounds(0);
+    for (std::size_t i = 1; best && i < directions; ++i) {
+        const std::optional<bool> lesser = at_most(i, best->lower);
+        if (!lesser) return {};
+        if (*lesser) continue;
+        std::optional<Answer> other = bounds(i);
+        if (!other) return {};
+        other->direction = i;
+        const double lower = std::max(best->lower, other->lower);
+        if (other->upper > best->upper) best = other;
+        best->lower = lower;
     }
     return best;
 }
@@ -516,18 +539,36 @@ Profile::~Profile() = default;
 Profile::Profile(Profile&&) noexcept = default;
 Profile& Profile::operator=(Profile&&) noexcept = default;
 
-Answer Profile::epsilon_bounds(double delta) const {
+std::optional<Answer> Profile::epsilon(double delta, bool lattice) const {
     if (!(delta >= 0 && delta <= 1)) throw std::invalid_argument("epsilon_bounds: delta must lie in [0, 1]");
     return worst(
-        directions_.size(), [&](std::size_t i) { return directions_[i]->epsilon_bounds(delta, accuracy_); },
-        [&](std::size_t i, double ceiling) { return directions_[i]->epsilon_at_most(delta, ceiling); });
+        directions_.size(),
+        [&](std::size_t i) { return directions_[i]->epsilon_bounds(delta, accuracy_, lattice); },
+        [&](std::size_t i, double ceiling) {
+            return directions_[i]->epsilon_at_most(delta, ceiling, lattice);
+        });
 }
 
-Answer Profile::delta_bounds(double epsilon) const {
+std::optional<Answer> Profile::delta(double epsilon, bool lattice) const {
     if (std::isnan(epsilon)) throw std::invalid_argument("delta_bounds: epsilon must be a number");
     return worst(
-        directions_.size(), [&](std::size_t i) { return directions_[i]->delta_bounds(epsilon, accuracy_); },
-        [&](std::size_t i, double ceiling) { return directions_[i]->delta_at_most(epsilon, ceiling); });
+        directions_.size(),
+        [&](std::size_t i) { return directions_[i]->delta_bounds(epsilon, accuracy_, lattice); },
+        [&](std::size_t i, double ceiling) {
+            return directions_[i]->delta_at_most(epsilon, ceiling, lattice);
+        });
+}
+
+Answer Profile::epsilon_bounds(double at_delta) const { return *epsilon(at_delta, true); }
+Answer Profile::delta_bounds(double at_epsilon) const { return *delta(at_epsilon, true); }
+std::optional<Answer> Profile::epsilon_without_lattice(double at_delta) const {
+    return epsilon(at_delta, false);
+}
+std::optional<Answer> Profile::delta_without_lattice(double at_epsilon) const {
+    return delta(at_epsilon, false);
+}
+std::size_t Profile::most_memory(std::size_t memory_limit) {
+    return most_points(memory_limit) * bytes_per_point;
 }
 
 }  // namespace hockeystick

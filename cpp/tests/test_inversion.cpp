@@ -118,6 +118,8 @@ int main() {
                     single_step(pair, share * most);
                 }
     }
+    // Exponents of the strip far beyond the range of exp, which once were clamped.
+    row_of_a_mixture(1.0 / 3, 0.5, hs::Sampling::remove, 1, 36, 21);
     // A released choice, and a mixture on either side.
     single_step(hs::mixture({hs::gaussian(0.5), hs::gaussian(2)}, {0.7, 0.3}), 1.5);
     single_step(hs::mixture({hs::gaussian(0.3), sampled(1, 0.2, hs::Sampling::remove)}, {0.4, 0.6}), 0.5);

@@ -30,6 +30,7 @@ from .calibrate import (
     calibrate_steps,
 )
 from .dp_sgd import DPSGD, dp_sgd
+from .grid import Grid, grid_delta, grid_epsilon
 from .mechanisms import (
     ApproximateDP,
     DiscreteGaussian,
@@ -44,7 +45,7 @@ from .mechanisms import (
     WithReplacement,
 )
 from .pld import PrivacyProfile, account
-from .plots import plot_profile
+from .plots import plot_grid, plot_profile
 from .report import Answer, Bounds, Report
 from .storage import StorageError
 from .validation import ParameterError, ParameterTypeError
@@ -68,6 +69,7 @@ __all__ = [
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Gaussian",
+    "Grid",
     "Laplace",
     "ParameterError",
     "ParameterTypeError",
@@ -92,7 +94,10 @@ __all__ = [
     "calibrate_steps",
     "dp_sgd",
     "get_include",
+    "grid_delta",
+    "grid_epsilon",
     "max_threads",
+    "plot_grid",
     "plot_profile",
     "set_threads",
 ]

@@ -1,6 +1,6 @@
 """The compiled core. Long computations release the GIL; errors are ValueError."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypedDict
 
 from numpy import float64, int64
@@ -93,6 +93,16 @@ class Profile(metaclass=_Type):
     ) -> None: ...
     def epsilon_bounds(self, delta: float) -> Answer: ...
     def delta_bounds(self, epsilon: float) -> Answer: ...
+
+def grid(
+    quantity: str,
+    inquiries: Sequence[tuple[Sequence[Sequence[tuple[Pair, int]]], ArrayLike]],
+    accuracy: float = 0.001,
+    memory_limit: int = 1073741824,
+    engine: str = "auto",
+    progress: Callable[[int, int], object] | None = None,
+) -> tuple[_Array, _Array, list[str]]:
+    """(lower, upper, engine) of the epsilon, or delta, of each (directions, points) at each of its points."""
 
 class Residue(metaclass=_Type):
     """The true loss less the mean-preserving one, given that the loss lies in the window."""

@@ -1,13 +1,16 @@
-"""The command ``hockeystick``: epsilon, delta or a whole profile of a DP-SGD run, or what it may do."""
+"""The command ``hockeystick``: epsilon, delta or a whole profile of a DP-SGD run, or what it may do, or many."""
 
 from __future__ import annotations
 
 import argparse
+import csv
 import json
 import sys
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
+
+import numpy as np
 
 from . import _core
 from .adjacency import ADJACENCIES
@@ -22,10 +25,11 @@ from .calibrate import (
     calibrate_steps,
 )
 from .dp_sgd import dp_sgd
+from .grid import MAX_CELLS, Grid, grid_delta, grid_epsilon
 from .mechanisms import Composable, Gaussian, PoissonSampled, Step
 from .pld import DEFAULT_ACCURACY, PrivacyProfile, account
-from .plots import plot_profile
-from .report import UNITS, Report, round_down, round_up
+from .plots import plot_grid, plot_profile
+from .report import UNITS, Report, _finite, round_down, round_up
 from .validation import ParameterError, ParameterTypeError, choice
 
 _UNKNOWNS = ("noise-multiplier", "steps", "epochs", "sampling-probability", "batch-size")
@@ -86,7 +90,27 @@ def _parser() -> argparse.ArgumentParser:
         if command is not calibrate_:
             answer.add_argument("--accuracy", type=float, default=DEFAULT_ACCURACY)
         answer.add_argument("--json", action="store_true", help="print JSON")
+    _add_grid(
+        commands.add_parser("grid", help="epsilon or delta of many configurations, CSV, JSON or a plot")
+    )
     return parser
+
+
+def _add_grid(grid: argparse.ArgumentParser) -> None:
+    grid.description = (
+        "Each option takes a value, a list 1,2,5 or a range first:last:count, evenly spaced, or "
+        "first:last:logCOUNT, spaced by a constant factor. Every combination is answered."
+    )
+    grid.add_argument("--noise-multiplier", required=True)
+    grid.add_argument("--sampling-probability", default="1", help="of each record, per step")
+    grid.add_argument("--steps", required=True, help="noisy updates; ranges are rounded")
+    point = grid.add_mutually_exclusive_group(required=True)
+    point.add_argument("--delta", help="asks for epsilon")
+    point.add_argument("--epsilon", help="asks for delta")
+    grid.add_argument("--adjacency", default="add_or_remove", help=", ".join(ADJACENCIES))
+    grid.add_argument("--accuracy", type=float, default=DEFAULT_ACCURACY)
+    grid.add_argument("--json", action="store_true", help="print JSON instead of CSV")
+    grid.add_argument("--plot", metavar="FILE", help="write a heat map over the two options that vary")
 
 
 def _description(options: argparse.Namespace) -> Composable:
@@ -164,18 +188,104 @@ def _print_calibrated(found: CalibratedFloat | CalibratedInt, as_json: bool) -> 
     print(f"adjacency: {proof.adjacency} ({UNITS[proof.adjacency]})")
 
 
-def _with_progress(items: Sequence[float], label: str) -> Iterator[float]:
-    """Show a bar on a terminal once the work has taken more than a second."""
-    start, shown = time.monotonic(), False
-    for done, item in enumerate(items):
-        if sys.stderr.isatty() and time.monotonic() - start > 1.0:
-            shown = True
-            filled = 30 * done // len(items)
+def _values(option: str, text: str, whole: bool) -> list[Any]:
+    """The numbers of one option of `grid`.
+
+    >>> _values("--steps", "10:1000:log3", whole=True), _values("--delta", "1e-5,1e-6", whole=False)
+    ([10, 100, 1000], [1e-05, 1e-06])
+    """
+    number = int if whole else float
+    try:
+        if ":" not in text:
+            return [number(value) for value in text.split(",")]
+        first, last, count = text.split(":")
+        logarithmic, points = count.startswith("log"), int(count.removeprefix("log"))
+        start, stop = float(number(first)), float(number(last))
+        if not (np.isfinite([start, stop]).all() and 1 <= points <= MAX_CELLS):
+            raise ValueError
+        if logarithmic and not min(start, stop) > 0.0:
+            raise ValueError
+    except (ValueError, OverflowError):
+        kind = "integer" if whole else "number"
+        raise ParameterError(
+            f"{option} {text}: must be a {kind}, a list 1,2,5 or a range first:last:count or "
+            f"first:last:logCOUNT (positive ends), with a count in [1, {MAX_CELLS}]"
+        ) from None
+    space = np.geomspace if logarithmic else np.linspace
+    values: list[Any] = space(start, stop, points).tolist()
+    # Rounding may make two of them equal.
+    return list(dict.fromkeys(map(round, values))) if whole else values
+
+
+def _grid(options: argparse.Namespace) -> Grid:
+    names = ["noise_multiplier", "sampling_probability", "steps"]
+    names.append("epsilon" if options.delta is None else "delta")
+    axes = {
+        name: _values("--" + name.replace("_", "-"), getattr(options, name), name == "steps")
+        for name in names
+    }
+    mesh = dict(zip(names, np.meshgrid(*axes.values(), indexing="ij", sparse=True), strict=True))
+    ask: Any = grid_epsilon if options.epsilon is None else grid_delta
+    bar = _Bar(options.command)
+    try:
+        found: Grid = ask(**mesh, adjacency=options.adjacency, accuracy=options.accuracy, progress=bar.show)
+    finally:
+        bar.clear()
+    return found
+
+
+def _print_grid(grid: Grid, options: argparse.Namespace) -> None:
+    if options.json:
+        table = {
+            "quantity": grid.quantity,
+            "adjacency": grid.adjacency,
+            "accuracy": grid.accuracy,
+            "shape": grid.shape,
+            **{
+                # Every argument varies along an axis of its own.
+                name: np.moveaxis(values, axis, 0)[:, 0, 0, 0].tolist()
+                for axis, (name, values) in enumerate(grid.inputs.items())
+            },
+            "lower": grid.lower.tolist(),
+            "upper": grid.upper.tolist(),
+        }
+        print(json.dumps(_finite(table), allow_nan=False))
+    else:
+        columns = [*grid.inputs.values(), grid.lower, grid.upper]
+        out = csv.writer(sys.stdout, lineterminator="\n")
+        out.writerow([*grid.inputs, f"{grid.quantity}_lower", f"{grid.quantity}_upper"])
+        out.writerows(zip(*(column.ravel().tolist() for column in columns), strict=True))
+    if options.plot:
+        plot_grid(grid, options.plot)
+        print(f"wrote {options.plot}", file=sys.stderr)
+
+
+class _Bar:
+    """A progress bar on a terminal, once the work has taken more than a second."""
+
+    def __init__(self, label: str) -> None:
+        self._label, self._start, self._shown = label, time.monotonic(), False
+
+    def show(self, done: int, total: int) -> None:
+        """Draw how far the work is."""
+        if sys.stderr.isatty() and time.monotonic() - self._start > 1.0:
+            self._shown = True
+            filled = 30 * done // total
             bar = "#" * filled + "." * (30 - filled)
-            print(f"\r{label} [{bar}] {done}/{len(items)}", end="", file=sys.stderr, flush=True)
+            print(f"\r{self._label} [{bar}] {done}/{total}", end="", file=sys.stderr, flush=True)
+
+    def clear(self) -> None:
+        """Leave no trace."""
+        if self._shown:
+            print("\r" + " " * (len(self._label) + 60) + "\r", end="", file=sys.stderr)
+
+
+def _with_progress(items: Sequence[float], label: str) -> Iterator[float]:
+    bar = _Bar(label)
+    for done, item in enumerate(items):
+        bar.show(done, len(items))
         yield item
-    if shown:
-        print("\r" + " " * (len(label) + 50) + "\r", end="", file=sys.stderr)
+    bar.clear()
 
 
 def _print_report(report: Report, as_json: bool) -> None:
@@ -230,6 +340,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(argv)
         if options.command == "calibrate":
             _print_calibrated(_calibrated(options), options.json)
+            return 0
+        if options.command == "grid":
+            _print_grid(_grid(options), options)
             return 0
         profile = account(_description(options), options.adjacency, options.accuracy)
         if options.command == "epsilon":

@@ -6,7 +6,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -23,6 +23,8 @@ DEFAULT_ACCURACY = 1e-3
 DEFAULT_MEMORY_LIMIT = 2**30
 
 ENGINES = ("auto", "fft")
+
+Directions: TypeAlias = "list[list[tuple[_core.Pair, int]]]"
 
 _CACHE_SIZE = 4096
 _FINEST = 2**9  # nodes on either side of 0, of which a trade-off value visits about 45
@@ -72,9 +74,7 @@ class PrivacyProfile:
         self._process = composition(process)
         self._description = process
         self._adjacency = _adjacency.check(self._process, adjacency)
-        self._accuracy = real("accuracy", accuracy, 1e-9, 1.0)
-        self._memory_limit = integer("memory_limit", memory_limit, 2**20)
-        self._engine = choice("engine", engine, ENGINES)
+        self._accuracy, self._memory_limit, self._engine = check_settings(accuracy, memory_limit, engine)
         self._answers: dict[tuple[str, float], Answer] = {}
 
     @property
@@ -98,7 +98,7 @@ class PrivacyProfile:
         )
 
     @functools.cached_property
-    def _directions(self) -> list[list[tuple[_core.Pair, int]]]:
+    def _directions(self) -> Directions:
         return _adjacency.directions(self._process, self._adjacency)
 
     @functools.cached_property
@@ -304,21 +304,16 @@ class PrivacyProfile:
         return answer
 
     def _compute_epsilon(self, delta: float) -> Answer:
-        if delta == 1.0 or not self._directions:
-            return Answer(0.0, 0.0)
-        if delta == 0.0:
-            largest = max(_largest_loss(direction) for direction in self._directions)
-            # The sum is rounded: the truth is within one part in 1e12.
-            return Answer(largest * (1.0 - 1e-12), largest * (1.0 + 1e-12))
+        limit = epsilon_limit(self._directions, delta)
+        if limit is not None:
+            return limit
         found = self._profile.epsilon_bounds(delta)
         return _answer(found, max(0.0, found.lower), max(0.0, found.upper))
 
     def _compute_delta(self, epsilon: float) -> Answer:
-        if epsilon == -math.inf:
-            return Answer(1.0, 1.0)
-        if not self._directions:
-            value = -math.expm1(epsilon) if epsilon < 0.0 else 0.0
-            return Answer(value, value)
+        limit = delta_limit(self._directions, epsilon)
+        if limit is not None:
+            return limit
         found = self._profile.delta_bounds(epsilon)
         return _answer(found, max(0.0, found.lower), min(1.0, max(0.0, found.upper)))
 
@@ -377,6 +372,36 @@ class PrivacyProfile:
                     lower, upper, entry["engine"], entry["direction"], terms, step, int(size)
                 )
         return profile
+
+
+def check_settings(accuracy: float, memory_limit: int, engine: str) -> tuple[float, int, str]:
+    """Return the three if they are what `account` takes."""
+    return (
+        real("accuracy", accuracy, 1e-9, 1.0),
+        integer("memory_limit", memory_limit, 2**20),
+        choice("engine", engine, ENGINES),
+    )
+
+
+def epsilon_limit(directions: Directions, delta: float) -> Answer | None:
+    """Epsilon where it takes no computation."""
+    if delta == 1.0 or not directions:
+        return Answer(0.0, 0.0)
+    if delta == 0.0:
+        largest = max(_largest_loss(direction) for direction in directions)
+        # The sum is rounded: the truth is within one part in 1e12.
+        return Answer(largest * (1.0 - 1e-12), largest * (1.0 + 1e-12))
+    return None
+
+
+def delta_limit(directions: Directions, epsilon: float) -> Answer | None:
+    """Delta where it takes no computation."""
+    if epsilon == -math.inf:
+        return Answer(1.0, 1.0)
+    if not directions:
+        value = -math.expm1(epsilon) if epsilon < 0.0 else 0.0
+        return Answer(value, value)
+    return None
 
 
 def _largest_loss(direction: list[tuple[_core.Pair, int]]) -> float:

@@ -1,4 +1,4 @@
-"""Pictures of a profile; needs matplotlib (``pip install hockeystick[plot]``)."""
+"""Pictures of a profile or of a grid; needs matplotlib (``pip install hockeystick[plot]``)."""
 
 from __future__ import annotations
 
@@ -6,8 +6,20 @@ import os
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from .grid import Grid
 from .pld import PrivacyProfile
+from .validation import ParameterError
+
+
+def _figure(width: float, height: float) -> Any:
+    """A bare Figure, which leaves the caller's pyplot state and backend alone."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise ImportError("plots need matplotlib: install it with `pip install hockeystick[plot]`") from error
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def plot_profile(profile: PrivacyProfile, path: str | os.PathLike[str] | None = None) -> Any:
@@ -16,12 +28,7 @@ def plot_profile(profile: PrivacyProfile, path: str | os.PathLike[str] | None = 
     Saves to ``path`` if given, in the format of its ending. Raises ImportError naming the extra
     if matplotlib is missing.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: install it with `pip install hockeystick[plot]`") from error
-    # A bare Figure leaves the caller's pyplot state and backend alone.
-    figure = Figure(figsize=(9.0, 4.0), layout="constrained")
+    figure = _figure(9.0, 4.0)
     left, right = figure.subplots(1, 2)
     epsilon, lower, upper = profile.curve(49)
     shown = upper > 0.0
@@ -42,3 +49,73 @@ def plot_profile(profile: PrivacyProfile, path: str | os.PathLike[str] | None = 
     if path is not None:
         figure.savefig(path)
     return figure
+
+
+def plot_grid(grid: Grid, path: str | os.PathLike[str] | None = None) -> Any:
+    """Draw the certified upper bounds as a heat map with contour lines; return the figure.
+
+    The grid must have two axes of more than one configuration, and an argument that varies along
+    each of them and not along the other. Infinite values stay blank.
+    """
+    figure = _figure(7.0, 5.0)
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    axes = [axis for axis, length in enumerate(grid.shape) if length > 1]
+    if len(axes) != 2:
+        raise ParameterError(f"grid of shape {grid.shape}: a heat map needs two axes that vary")
+    (y_name, y), (x_name, x) = (_along(grid, axis, other) for axis, other in (axes, axes[::-1]))
+    shown = np.ma.masked_invalid(grid.upper.squeeze())
+    positive = shown[shown > 0.0].compressed()
+    logarithmic = positive.size > 0 and positive.max() > 20.0 * positive.min()
+    if logarithmic:
+        shown = np.ma.masked_less_equal(shown, 0.0)
+
+    plot = figure.subplots()
+    mesh = plot.pcolormesh(
+        x, y, shown, shading="nearest", cmap="viridis", norm=LogNorm() if logarithmic else None
+    )
+    figure.colorbar(mesh, label=f"{grid.quantity}, certified upper bound")
+    if shown.count():
+        low, high = float(shown.min()), float(shown.max())
+        locator = LogLocator(subs=(1.0, 2.0, 5.0)) if logarithmic else MaxNLocator(8)
+        levels = [level for level in locator.tick_values(low, high) if low < level < high]
+        if levels:
+            # Every level would crowd a picture of many decades.
+            lines = plot.contour(x, y, shown, levels=levels[:: len(levels) // 16 + 1], colors="white")
+            plot.clabel(lines, fmt="%g")
+    for values, set_scale in ((x, plot.set_xscale), (y, plot.set_yscale)):
+        if _geometric(values):
+            set_scale("log")
+    plot.set_xlabel(x_name.replace("_", " "))
+    plot.set_ylabel(y_name.replace("_", " "))
+    fixed = [
+        f"{name.replace('_', ' ')} {values.flat[0]:g}"
+        for name, values in grid.inputs.items()
+        if (values == values.flat[0]).all()
+    ]
+    plot.set_title(", ".join([*fixed, f'adjacency "{grid.adjacency}"']), fontsize="medium")
+    if path is not None:
+        figure.savefig(path)
+    return figure
+
+
+def _along(grid: Grid, axis: int, other: int) -> tuple[str, NDArray[Any]]:
+    """The first argument that varies along one axis alone, with its values there."""
+    for name, values in grid.inputs.items():
+        plane = np.moveaxis(values, (axis, other), (0, 1)).reshape(values.shape[axis], values.shape[other])
+        if (plane == plane[:, :1]).all() and (plane[1:] != plane[:-1]).all():
+            return name, plane[:, 0]
+    raise ParameterError(f"axis {axis} of the grid: no argument varies along it, and along it alone")
+
+
+def _geometric(values: NDArray[Any]) -> bool:
+    """Whether values are spread more evenly by their logarithms than by themselves."""
+    if len(values) < 3 or not (values > 0).all():
+        return False
+
+    def unevenness(points: NDArray[Any]) -> float:
+        gaps = np.abs(np.diff(points))
+        return float(gaps.std() / gaps.mean())
+
+    return unevenness(np.log(values)) < unevenness(values.astype(float))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 MAX_COUNT = 2**53
 """Largest number of steps, records or categories: every smaller integer is also an exact double."""
@@ -81,6 +82,57 @@ def integer(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> int:
     if not low <= number <= high:
         raise ParameterError(f"{name} = {number!r}: {expected}")
     return number
+
+
+def reals(
+    name: str, values: Any, low: float = -math.inf, high: float = math.inf, **ends: bool
+) -> NDArray[Any]:
+    """Return ``values`` as an array of doubles if `real` accepts each of them, for the first that it does not
+    raise as `real` does, with its index.
+
+    >>> reals("delta", [[1e-5, 2.0]], 0.0, 1.0)
+    Traceback (most recent call last):
+    ...
+    hockeystick.validation.ParameterError: delta[0, 1] = 2.0: must be a number in [0, 1]
+    """
+    return _each(name, values, "iuf", np.float64, lambda at, value: real(at, value, low, high, **ends))
+
+
+def integers(name: str, values: Any, low: int = 0, high: int = MAX_COUNT) -> NDArray[Any]:
+    """Return ``values`` as an array of 64-bit integers if `integer` accepts each of them.
+
+    >>> integers("steps", [10, -1])
+    Traceback (most recent call last):
+    ...
+    hockeystick.validation.ParameterError: steps[1] = -1: must be an integer in [0, 9007199254740992]
+    """
+    return _each(name, values, "iu", np.int64, lambda at, value: integer(at, value, low, high))
+
+
+def _each(
+    name: str, values: Any, kinds: str, dtype: type[np.generic], check: Callable[[str, Any], Any]
+) -> NDArray[Any]:
+    try:
+        array = np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        raise ParameterTypeError(f"{name}: must be an array of numbers: {error}") from None
+    if not array.size:
+        return np.empty(array.shape, dtype)
+    if array.dtype.kind in kinds:
+        # A range holds all values if it holds the ends; nan is an end of whatever has one.
+        ends = {int(np.argmin(array)), int(np.argmax(array))}
+        try:
+            for end in ends:
+                check(name, array.flat[end])
+        except (ParameterError, ParameterTypeError):
+            pass  # look for the first
+        else:
+            return array.astype(dtype)
+    checked = np.empty(array.shape, dtype)
+    for index, value in np.ndenumerate(array):
+        at = f"{name}[{', '.join(map(str, index))}]" if array.size > 1 else name
+        checked[index] = check(at, value)
+    return checked
 
 
 def choice(name: str, value: Any, options: Sequence[str]) -> str:

@@ -8,7 +8,7 @@
 
 namespace hockeystick {
 
-// |M(s + i tau') / M(s)| <= e^{log_bound(tau)} for every tau' >= tau > 0.
+// |M(s + i tau')| <= e^{log_mgf + log_bound(tau)} for every tau' >= tau > 0, log_mgf >= ln M(s).
 //
 // The density f of the tilted loss lies above a step function with levels f_c on the cells of a grid. A
 // step function is a sum of rectangles, so f = sum_i a_i Uniform(I_i) + (1 - sum_i a_i) rest, and with

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "hockeystick/answer.hpp"
@@ -29,8 +30,16 @@ public:
     // delta at a given eps (any real number or +inf).
     Answer delta_bounds(double epsilon) const;
 
+    // The same answers where they need no lattice, which takes time and memory; empty elsewhere.
+    std::optional<Answer> epsilon_without_lattice(double delta) const;
+    std::optional<Answer> delta_without_lattice(double epsilon) const;
+    // Bytes that the largest lattice takes under this limit.
+    static std::size_t most_memory(std::size_t memory_limit);
+
 private:
     class Direction;
+    std::optional<Answer> epsilon(double delta, bool lattice) const;
+    std::optional<Answer> delta(double epsilon, bool lattice) const;
     std::vector<std::unique_ptr<Direction>> directions_;
     double accuracy_;
 };
