@@ -56,9 +56,14 @@ struct Contour {
 
 // delta(eps) on a contour, and -d delta / d eps.
 struct Inverted {
-    double value, slope, aliasing, tail, quadrature, round_off, log_scale, scale;
-    double lower() const { return (value - aliasing - tail - quadrature - round_off) * scale; }
-    double upper() const { return (value + tail + quadrature + round_off) * scale; }
+    double value, slope, aliasing, tail, quadrature, round_off, log_scale;
+    double lower() const { return scaled(value - aliasing - tail - quadrature - round_off); }
+    double upper() const { return scaled(value + tail + quadrature + round_off); }
+    // In two steps, so that only the last of them can be denormal.
+    double scaled(double relative) const {
+        const double half = std::exp(0.5 * log_scale);
+        return relative * half * half;
+    }
 };
 
 }  // namespace
@@ -123,14 +128,14 @@ public:
         if (!contour) return {};
         Answer answer = describe(*contour, at);
         const double least = 4 * u * epsilon + 1e-300;
-        double margin = 1.5 * (at.upper() + dropped_ - at.value * at.scale) / (at.slope * at.scale) + least;
+        double margin = 1.5 * (at.upper() + dropped_ - at.scaled(at.value)) / at.scaled(at.slope) + least;
         int tries = 0;
         while (!(invert(*contour, epsilon + margin).upper() + dropped_ + 5e-324 <= delta)) {
             margin *= 2;
             if (++tries > 60 || !std::isfinite(margin)) return {};
         }
         answer.upper = epsilon + margin;
-        margin = 1.5 * (at.value * at.scale - at.lower()) / (at.slope * at.scale) + least;
+        margin = 1.5 * (at.scaled(at.value) - at.lower()) / at.scaled(at.slope) + least;
         while (epsilon - margin > 0 && !(invert(*contour, epsilon - margin).lower() - 5e-324 > delta))
             margin *= 2;
         answer.lower = std::max(0.0, epsilon - margin);
@@ -467,7 +472,6 @@ private:
         // The derivative converges more slowly; delta falls about like e^{-s eps}.
         if (!(out.slope > 0.25 * contour.s * out.value)) out.slope = contour.s * std::abs(out.value);
         out.log_scale = contour.scale - contour.s * epsilon;
-        out.scale = std::exp(out.log_scale);
         out.round_off += (std::abs(out.value) + out.aliasing + out.tail + out.quadrature) * u *
                          (8 + 4 * (std::abs(contour.scale) + contour.s * std::abs(epsilon)));
         return out;
@@ -478,10 +482,10 @@ private:
         answer.engine = "inversion";
         answer.step = contour.step;
         answer.size = contour.integrand.size();
-        answer.wrap_around = at.aliasing * at.scale;
-        answer.truncation = 2 * at.tail * at.scale + dropped_;
-        answer.discretisation = 2 * at.quadrature * at.scale;
-        answer.round_off = 2 * at.round_off * at.scale;
+        answer.wrap_around = at.scaled(at.aliasing);
+        answer.truncation = 2 * at.scaled(at.tail) + dropped_;
+        answer.discretisation = 2 * at.scaled(at.quadrature);
+        answer.round_off = 2 * at.scaled(at.round_off);
         return answer;
     }
 

@@ -221,7 +221,7 @@ private:
         Delta out;
         out.round_off = error;
         const double value = t.value * scale + pair.infinity_mass();
-        out.value = std::clamp(upper ? value + error + 5e-324 : value - error,
+        out.value = std::clamp(upper ? value + error + 5e-324 : value - error - 5e-324,
                                std::max(0.0, -std::expm1(epsilon)), 1.0);
         return out;
     }

@@ -54,6 +54,8 @@ Delta Table::at(double epsilon, bool upper) const {
     out.value = upper ? (value + errors) * (1 + relative) + c_.infinity_mass
                       : value * (1 - relative) - errors * (1 + relative) -
                             std::min(c_.deficit, unit * std::expm1(c_.tilted_deficit)) + c_.infinity_mass;
+    // A few roundings in the denormal range, none of which is relative.
+    out.value += (upper ? 4 : -4) * std::numeric_limits<double>::denorm_min();
     if (std::isnan(out.value)) out.value = upper ? 1 : 0;
     // Whatever the lattice says, max(0, 1 - e^eps) <= delta <= 1; but a rounded loss may come with E[e^-L]
     // > 1.
