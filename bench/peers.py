@@ -1,6 +1,6 @@
 """hockeystick beside dp_accounting and prv_accountant: epsilon, gap to the truth, time and memory in one run.
 
-    python -m bench.peers                       # W1-W3, W5, W12
+    python -m bench.peers                       # W1-W3, W5, W11, W12
     python -m bench.peers W7 W11 --repeats 5
 
 Every measurement is its own process: it builds the description anew for each repetition, and reports the
@@ -153,7 +153,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("workloads", nargs="*", choices=[[], *WORKLOADS], help="default: W1 W2 W3 W5 W12")
+    parser.add_argument("workloads", nargs="*", choices=[[], *WORKLOADS], help="default: W1 W2 W3 W5 W11 W12")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -161,7 +161,7 @@ def main() -> None:
         print(json.dumps(work(*json.loads(arguments.worker))))
         return
     print(COLUMNS.format("", "tool", "epsilon", "gap", "ms", "peak MB", "speed", ""))
-    for name in arguments.workloads or ["W1", "W2", "W3", "W5", "W12"]:
+    for name in arguments.workloads or ["W1", "W2", "W3", "W5", "W11", "W12"]:
         compare(name, arguments.repeats)
 
 

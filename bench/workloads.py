@@ -24,13 +24,14 @@ class Workload:
 
 
 WORKLOADS = {
-    "W1": Workload(1e-5, ((1.0, 0.01, 1000),)),
-    "W2": Workload(1e-7, ((0.8, 0.001, 100_000),)),
-    "W3": Workload(1e-5, ((1.0, 256 / 60_000, 14_000),)),
+    # Truths of W1, W2, W3 and W11: tests/references.
+    "W1": Workload(1e-5, ((1.0, 0.01, 1000),), truth=1.8282366665165769),
+    "W2": Workload(1e-7, ((0.8, 0.001, 100_000),), truth=3.2262289703152348),
+    "W3": Workload(1e-5, ((1.0, 256 / 60_000, 14_000),), truth=2.8157231482721608),
     "W4": Workload(1e-5, ((100.0, 1.0, 420),), truth=0.74513823552116571),
     "W5": Workload(1e-6, tuple((0.8 + 0.05 * i, 0.01, 500) for i in range(20))),
     "W6": Workload(1e-10, ((2.0, 0.01, 1000),)),
     "W7": Workload(1e-6, laplace=(20.0, 500), truth=5.4739018),
-    "W11": Workload(1e-5, ((20.0, 0.001, 10_000_000),)),
+    "W11": Workload(1e-5, ((20.0, 0.001, 10_000_000),), truth=0.5616839526899491),
     "W12": Workload(1e-6, tuple((0.8 + 0.004 * i, 0.005 + 1e-5 * i, 1) for i in range(300))),
 }

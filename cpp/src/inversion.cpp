@@ -8,6 +8,7 @@
 
 #include "hockeystick/decay.hpp"
 #include "hockeystick/mgf.hpp"
+#include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
 
 namespace hockeystick {
@@ -378,15 +379,31 @@ private:
         Contour& contour = best->contour;
         const std::size_t size = best->size;
         const double enough = tolerance * contour.share;
-        // Rows good to 0.6 of the way mostly do, as powers of M are small further out.
+        // Rows good to 0.8 of the way mostly do, as powers of M are small further out.
         const double end = contour.step * static_cast<double>(size);
-        if (contour.tail <= enough && fill(contour, size, 0.6 * end)) {
+        if (contour.tail <= enough && fill(contour, size, 0.8 * end)) {
             double error = 0;
             for (double e : contour.error) error += e;
-            if (error < 200 * enough) return contour;
+            if (error < 1000 * enough) return contour;
         }
         if (!fill(contour, size, end)) return {};
         return contour;
+    }
+
+    // Adds count * ln of one kind's M along the contour.
+    static void add_row(const Mgf::Row& row, double count, std::vector<double>& modulus,
+                        std::vector<double>& angle, std::vector<double>& upper) {
+        for (std::size_t j = 0; j < row.value.size(); ++j) {
+            const Complex f = row.value[j], k = log1p(f);
+            const double size_f = std::abs(f), whole = std::abs(1.0 + f);
+            // The logarithm rounds relatively to f, unless 1 + f nearly vanishes.
+            const double slack = row.error[j] + u * 8 * (size_f + size_f * size_f) / whole;
+            const double log_upper =
+                whole > slack ? k.real() + std::log1p(slack / whole) : std::log(whole + slack);
+            modulus[j] += count * (k.real() + row.shift);
+            angle[j] += count * k.imag();
+            upper[j] += count * (row.shift + log_upper) + 4 * u * count * (std::abs(k.real()) + row.shift);
+        }
     }
 
     // The values along the contour; false where they cannot be had.
@@ -402,19 +419,18 @@ private:
             upper[j] =
                 k.real() + (12 + static_cast<double>(composed_)) * u * 0.5 * variance_ * std::norm(z + 1.0);
         }
-        for (const auto& kind : kinds_) {
-            const Mgf::Row row = kind.mgf.row(s, contour.step, size, reach, 0.3 * tolerance * kind.share);
-            if (row.value.empty()) return false;
-            for (std::size_t j = 0; j < size; ++j) {
-                const Complex f = row.value[j], k = log1p(f);
-                const double size_f = std::abs(f), whole = std::abs(1.0 + f);
-                // The logarithm rounds relatively to f, unless 1 + f nearly vanishes.
-                const double slack = row.error[j] + u * 8 * (size_f + size_f * size_f) / whole;
-                modulus[j] += kind.count * (k.real() + row.shift);
-                angle[j] += kind.count * k.imag();
-                upper[j] += kind.count * (row.shift + (whole > slack ? k.real() + std::log1p(slack / whole)
-                                                                     : std::log(whole + slack))) +
-                            4 * u * kind.count * (std::abs(k.real()) + row.shift);
+        // A few kinds at a time, so that memory stays bounded; added up in order, whatever the threads.
+        constexpr std::size_t chunk = 32;
+        std::vector<Mgf::Row> rows(std::min(chunk, kinds_.size()));
+        for (std::size_t begin = 0; begin < kinds_.size(); begin += chunk) {
+            const std::size_t count = std::min(chunk, kinds_.size() - begin);
+            parallel_for(count, [&](std::size_t i) {
+                const Kind& kind = kinds_[begin + i];
+                rows[i] = kind.mgf.row(s, contour.step, size, reach, 0.3 * tolerance * kind.share);
+            });
+            for (std::size_t i = 0; i < count; ++i) {
+                if (rows[i].value.empty()) return false;
+                add_row(rows[i], kinds_[begin + i].count, modulus, angle, upper);
             }
         }
         contour.integrand.resize(size);

@@ -267,7 +267,7 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double reach, double 
                 mass_error += p * (slack + 16);
                 mean_error += p * (magnitude * (slack + 16) + loss_slack);
                 tilted_error +=
-                    w * (slack + std::abs(s) * (loss_slack + 2 * magnitude) + std::abs(log_p) + 150);
+                    w * (slack + std::abs(s) * (loss_slack + 2 * magnitude) + std::abs(log_p) + 300);
                 phase_error += w * (loss_slack + 4 * magnitude);
             }
         }
@@ -290,7 +290,7 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double reach, double 
         for (std::size_t j = 0; j < size; ++j) {
             const double tau = step * static_cast<double>(j);
             // Rotate by one step at a time; start afresh now and then, before errors add up.
-            if (j % 32 == 0) {
+            if (j % 64 == 0) {
                 for (std::size_t i = 0; i < large; ++i) {
                     re[i] = weight[i] * std::cos(tau * loss[i]);
                     im[i] = weight[i] * std::sin(tau * loss[i]);

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from .validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, real
 
@@ -42,7 +42,7 @@ class Composable:
             return self.as_process()  # the start value of sum()
         if not isinstance(other, Composable):
             return NotImplemented
-        return Process([*self.as_process(), *other.as_process()])
+        return self.as_process()._with(other.as_process())
 
     __radd__ = __add__
 
@@ -288,18 +288,26 @@ class Process(Composable):
     """
 
     items: Items
+    _counts: ClassVar[dict[Step, int]]  # the same as a dictionary; of the instance, but no field
 
     def __init__(self, items: Iterable[tuple[Step, int]] = ()) -> None:
-        counts: dict[Step, int] = {}
+        self._add({}, items)
+
+    def _add(self, counts: dict[Step, int], items: Iterable[tuple[Step, int]]) -> None:
         for step, count in items:
             if not isinstance(step, Step):
                 raise ParameterTypeError(
                     f"step = {step!r}: must be a mechanism or a sampled mechanism, not {type(step).__name__}"
                 )
-            counts[step] = counts.get(step, 0) + integer("steps", count)
-        for count in counts.values():
-            integer("steps", count)
-        _set(self, items=tuple((step, count) for step, count in counts.items() if count))
+            if integer("steps", count):
+                counts[step] = integer("steps", counts.get(step, 0) + count)
+        _set(self, items=tuple(counts.items()), _counts=counts)
+
+    def _with(self, other: Process) -> Process:
+        # A copy of the dictionary hashes nothing anew: long sums are not quadratic in hashes.
+        process = object.__new__(Process)
+        process._add(self._counts.copy(), other.items)
+        return process
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Process):

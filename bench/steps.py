@@ -1,0 +1,39 @@
+"""Time of one certified epsilon against the number of steps, 1 to 1e9: it should be flat.
+
+    python -m bench.steps
+
+A step is a Poisson-sampled Gaussian, q = .01, whose noise multiplier grows like the square root of the number
+of steps beyond 1000, so that every row is a sensible training run; delta = 1e-5.
+"""
+
+from __future__ import annotations
+
+import time
+from statistics import median
+
+import hockeystick as hs
+
+
+def main() -> None:
+    print(f"{'steps':>11} {'sigma':>8} {'epsilon':>18} {'gap':>8} {'us':>8}  engine")
+    for exponent in range(10):
+        steps = 10**exponent
+        sigma = max(1.0, (steps / 1000) ** 0.5)
+        process = hs.PoissonSampled(hs.Gaussian(sigma), 0.01) * steps
+        seconds = []
+        for _ in range(51):
+            start = time.perf_counter()
+            profile = hs.account(process)
+            lower, upper = profile.epsilon_bounds(delta=1e-5)
+            seconds.append(time.perf_counter() - start)
+        answer = profile.report(delta=1e-5).epsilon
+        gap = upper / lower - 1 if lower > 0 else 0.0
+        engine = answer.engine if answer else ""
+        print(
+            f"{steps:>11} {sigma:>8.1f} {upper:>18.13f} {gap:>8.0e} {1e6 * median(seconds):>8.0f}  {engine}",
+            flush=True,
+        )
+
+
+if __name__ == "__main__":
+    main()
