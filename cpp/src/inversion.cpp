@@ -511,14 +511,14 @@ private:
     std::vector<Kind> kinds_;
 };
 
-Inversion::Inversion(const Composition& composition)
-    : composition_(composition), impl_(std::make_unique<Impl>(composition)) {}
+Inversion::Inversion(const Composition& composition, double accuracy)
+    : composition_(composition), impl_(std::make_unique<Impl>(composition)), narrow_gap_(0.1 * accuracy) {}
 Inversion::~Inversion() = default;
 
-std::unique_ptr<Inversion> Inversion::of(const Composition& composition) {
+std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double accuracy) {
     for (const auto& [pair, count] : composition)
         if (pair->gaussian_mixtures().empty()) return nullptr;
-    return std::unique_ptr<Inversion>(new Inversion(composition));
+    return std::unique_ptr<Inversion>(new Inversion(composition, accuracy));
 }
 
 namespace {
@@ -528,15 +528,12 @@ double relative_gap(const std::optional<Answer>& answer) {
     return answer->upper > 0 ? (answer->upper - answer->lower) / answer->upper : 0;
 }
 
-// Good enough not to look for better.
-constexpr double narrow_gap = 1e-7;
-
 }  // namespace
 
 std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
     std::optional<Answer> best = impl_->epsilon_bounds(delta);
     for (double share : {1e-12, 1e-9, 1e-6, 1e-4}) {
-        if (relative_gap(best) < narrow_gap || !(delta * share > 0)) break;
+        if (relative_gap(best) < narrow_gap_ || !(delta * share > 0)) break;
         const auto answer = Impl(composition_, delta * share).epsilon_bounds(delta);
         if (relative_gap(answer) < relative_gap(best)) best = answer;
     }
@@ -547,13 +544,13 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
     std::optional<Answer> best = impl_->delta_bounds(epsilon);
     // What is cut must be little beside a delta that is not known yet.
     double delta = best ? best->upper : std::exp(impl_->log_delta(epsilon));
-    for (int round = 0; round < 12 && relative_gap(best) >= narrow_gap && delta > 0; ++round) {
+    for (int round = 0; round < 12 && relative_gap(best) >= narrow_gap_ && delta > 0; ++round) {
         std::optional<Answer> found;
         for (double share : {1e-12, 1e-9, 1e-6, 1e-4}) {
             if (!(delta * share > 0)) break;
             const auto answer = Impl(composition_, delta * share).delta_bounds(epsilon);
             if (relative_gap(answer) < relative_gap(found)) found = answer;
-            if (relative_gap(found) < narrow_gap) break;
+            if (relative_gap(found) < narrow_gap_) break;
         }
         if (!found) break;
         if (relative_gap(found) < relative_gap(best)) best = found;

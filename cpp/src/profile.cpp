@@ -44,7 +44,7 @@ double round_step(double step) {
 
 class Profile::Direction {
 public:
-    Direction(Composition composition, std::size_t memory_limit, Engine engine)
+    Direction(Composition composition, double accuracy, std::size_t memory_limit, Engine engine)
         : composition_(std::move(composition)), size_limit_(most_points(memory_limit)) {
         for (const auto& [pair, count] : composition_) {
             const double k = static_cast<double>(count);
@@ -55,7 +55,7 @@ public:
         // Sums of rounded losses must not fall short.
         max_loss_ += std::abs(max_loss_) * 16 * u;
         find_single(engine);
-        if (engine == Engine::automatic) inversion_ = Inversion::of(composition_);
+        if (engine == Engine::automatic) inversion_ = Inversion::of(composition_, accuracy);
     }
 
     // Empty only if `lattice` forbids what the answer needs; so below.
@@ -532,7 +532,8 @@ Profile::Profile(std::vector<Composition> directions, double accuracy, std::size
             if (count == 0 || count > (std::uint64_t{1} << 53))
                 throw std::invalid_argument("Profile: counts must lie in [1, 2^53]");
         }
-        directions_.push_back(std::make_unique<Direction>(std::move(composition), memory_limit, engine));
+        directions_.push_back(
+            std::make_unique<Direction>(std::move(composition), accuracy, memory_limit, engine));
     }
 }
 Profile::~Profile() = default;

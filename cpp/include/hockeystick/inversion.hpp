@@ -17,8 +17,9 @@ namespace hockeystick {
 // Not for use by several threads at once.
 class Inversion {
 public:
-    // Null where some pair has no transform whose decay can be bounded.
-    static std::unique_ptr<Inversion> of(const Composition& composition);
+    // Null where some pair has no transform whose decay can be bounded. Mostly the answers are far more
+    // accurate than `accuracy`; where that takes several attempts, it says when to stop.
+    static std::unique_ptr<Inversion> of(const Composition& composition, double accuracy = 1e-6);
     ~Inversion();
 
     // Bounds as in Profile; empty where the transform decays too slowly, or no saddle was found.
@@ -31,9 +32,10 @@ public:
 
 private:
     class Impl;
-    explicit Inversion(const Composition& composition);
+    Inversion(const Composition& composition, double accuracy);
     Composition composition_;
     std::unique_ptr<Impl> impl_;
+    double narrow_gap_;  // good enough not to look for better
 };
 
 }  // namespace hockeystick
