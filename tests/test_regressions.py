@@ -86,3 +86,8 @@ def test_delta_below_the_smallest_normal_number() -> None:
         bounds = hs.account(process, adjacency="remove").delta_bounds(epsilon)
         assert bounds.lower <= math.floor(units) * 5e-324
         assert bounds.upper >= math.ceil(units) * 5e-324
+
+
+def test_the_loosest_accuracy_is_valid() -> None:
+    bounds = hs.account(hs.Laplace(20.0) * 500, accuracy=1.0).epsilon_bounds(delta=1e-6)
+    assert 0.0 < bounds.lower <= bounds.upper < 20.0

@@ -524,7 +524,7 @@ Profile::Profile(std::vector<Composition> directions, double accuracy, std::size
                  Engine engine)
     : accuracy_(accuracy) {
     if (directions.empty()) throw std::invalid_argument("Profile: at least one direction is needed");
-    if (!(accuracy > 0 && accuracy < 1)) throw std::invalid_argument("Profile: accuracy must lie in (0, 1)");
+    if (!(accuracy > 0 && accuracy <= 1)) throw std::invalid_argument("Profile: accuracy must lie in (0, 1]");
     for (auto& composition : directions) {
         if (composition.empty()) throw std::invalid_argument("Profile: a direction without mechanisms");
         for (const auto& [pair, count] : composition) {
