@@ -75,18 +75,24 @@ public:
     explicit Impl(const Composition& composition, double cut_mass = 0) {
         const double kinds = static_cast<double>(composition.size());
         for (const auto& [pair, count] : composition) {
-            const auto mixtures = pair->gaussian_mixtures();
             const double k = static_cast<double>(count), share = 1 / (k * kinds);
             steps_ += k;
             ++composed_;
-            if (mixtures.size() == 1 && mixtures[0].p_shift.size() == 1 && mixtures[0].q_shift.size() == 1) {
-                const double mu = mixtures[0].p_shift[0] - mixtures[0].q_shift[0];
+            if (const double mu = plain_gaussian_mu(*pair); mu != 0) {
                 variance_ += k * mu * mu;
             } else {
-                kinds_.push_back({Mgf(mixtures, 1e-3 * share, cut_mass * share), k, share});
+                kinds_.push_back({Mgf(pair->gaussian_mixtures(), 1e-3 * share, cut_mass * share), k, share});
                 dropped_ += k * kinds_.back().mgf.dropped() * (1 + 1e-9);
             }
         }
+    }
+
+    // Whether there are losses that a cut could leave out.
+    bool can_cut() const {
+        return std::any_of(kinds_.begin(), kinds_.end(), [](const Kind& kind) {
+            const auto& parts = kind.mgf.parts();
+            return std::any_of(parts.begin(), parts.end(), [](const auto& part) { return !part.p.plain(); });
+        });
     }
 
     std::optional<Answer> delta_bounds(double epsilon) const {
@@ -154,10 +160,7 @@ public:
             return epsilon + 16 * u * (std::abs(k) - target) / s;
         };
         const double middle = std::log(start(0, -target));
-        double low = middle - 12, high = middle + 12;
-        for (int i = 0; i < 48; ++i) {
-            best = std::min(best, bound(low + (high - low) * (i + 0.5) / 48));
-        }
+        for (int i = 0; i < 48; ++i) best = std::min(best, bound(middle - 12 + 0.5 * (i + 0.5)));
         return std::max(0.0, best);
     }
 
@@ -532,6 +535,7 @@ double relative_gap(const std::optional<Answer>& answer) {
 
 std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
     std::optional<Answer> best = impl_->epsilon_bounds(delta);
+    if (!impl_->can_cut()) return best;
     for (double share : {1e-12, 1e-9, 1e-6, 1e-4}) {
         if (relative_gap(best) < narrow_gap_ || !(delta * share > 0)) break;
         const auto answer = Impl(composition_, delta * share).epsilon_bounds(delta);
@@ -542,6 +546,7 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
 
 std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
     std::optional<Answer> best = impl_->delta_bounds(epsilon);
+    if (!impl_->can_cut()) return best;
     // What is cut must be little beside a delta that is not known yet.
     double delta = best ? best->upper : std::exp(impl_->log_delta(epsilon));
     for (int round = 0; round < 12 && relative_gap(best) >= narrow_gap_ && delta > 0; ++round) {

@@ -529,6 +529,12 @@ private:
 
 }  // namespace
 
+double plain_gaussian_mu(const Pair& pair) {
+    const auto mixtures = pair.gaussian_mixtures();
+    if (mixtures.size() != 1 || mixtures[0].p_shift.size() != 1 || mixtures[0].q_shift.size() != 1) return 0;
+    return mixtures[0].p_shift[0] - mixtures[0].q_shift[0];
+}
+
 PairPtr gaussian(double mu) {
     require(std::isfinite(mu) && mu > 0, "gaussian: mu must be finite and positive");
     return std::make_shared<GaussianPair>(mu);

@@ -198,10 +198,7 @@ private:
         if (total_ == 1 || engine != Engine::automatic) return;
         double squares = 0;
         for (const auto& [pair, count] : composition_) {
-            const auto mixtures = pair->gaussian_mixtures();
-            if (mixtures.size() != 1 || mixtures[0].p_shift.size() != 1 || mixtures[0].q_shift.size() != 1)
-                return;
-            const double mu = mixtures[0].p_shift[0] - mixtures[0].q_shift[0];
+            const double mu = plain_gaussian_mu(*pair);
             if (!(mu > 1e-140)) return;  // its square may underflow
             squares += static_cast<double>(count) * mu * mu;
         }

@@ -60,6 +60,9 @@ enum class Sampling { remove, add, replace_one };
 
 enum class Noise { gaussian, laplace };
 
+// The mu of a pair that is N(mu, 1) against N(0, 1), up to a common shift; 0 for any other.
+double plain_gaussian_mu(const Pair& pair);
+
 // N(mu, 1) against N(0, 1).
 PairPtr gaussian(double mu);
 // Laplace noise with shift / scale = epsilon.
