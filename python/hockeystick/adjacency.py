@@ -162,6 +162,9 @@ def _pairs(step: Step, adjacency: str) -> _Pairs:
         # Every base pair here is symmetric, so the reversed one is itself.
         base = base_pair(step.mechanism, 1)
         return _Pairs(_core.sampled_pair(base, q, "remove"), _core.sampled_pair(base, q, "add"))
+    if isinstance(step, RandomizedResponse) and step.uniform_null and adjacency == "zero_out":
+        forth, back = atoms.response_against_uniform(step.epsilon, step.num_categories)
+        return _Pairs(discrete(forth), discrete(back))
     if isinstance(step, WithoutReplacement):
         pair = _without_replacement(step)
     elif isinstance(step, WithReplacement):

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from .validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, real
+from .validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, choice, integer, real
 
 
 class Composable:
@@ -142,17 +142,20 @@ class RandomizedResponse(Mechanism):
 
     Each of the other k - 1 values is reported with probability 1 / (e^epsilon + k - 1).
     ``epsilon`` >= 0, ``num_categories`` >= 2. The guarantee is taken to hold between any two
-    inputs, hence under every adjacency.
+    inputs, hence under every adjacency. With ``uniform_null`` a null record reports a value drawn
+    uniformly at random, and adjacency "zero_out" compares with that instead of with any other value.
     """
 
     epsilon: float
     num_categories: int = 2
+    uniform_null: bool = False
 
     def __post_init__(self) -> None:
         _set(
             self,
             epsilon=real("epsilon", self.epsilon, 0.0),
             num_categories=integer("num_categories", self.num_categories, 2),
+            uniform_null=boolean("uniform_null", self.uniform_null),
         )
 
 
