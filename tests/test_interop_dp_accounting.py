@@ -28,6 +28,7 @@ GAUSSIAN = ev.GaussianDpEvent(1.7)
 LAPLACE = ev.LaplaceDpEvent(3.1)
 DISCRETE = ev.DiscreteLaplaceDpEvent(0.2345678, 2)
 RESPONSE = ev.RandomizedResponseDpEvent(0.65, 4)
+MIXTURE = ev.MixtureOfGaussiansDpEvent(2.0, [0.0, 1.0, 2.5], [0.7, 0.2, 0.1])
 DP_SGD = ev.SelfComposedDpEvent(ev.PoissonSampledDpEvent(0.02, ev.GaussianDpEvent(1.1)), 200)
 
 
@@ -86,25 +87,52 @@ COMPARED = [
     (ev.SelfComposedDpEvent(LAPLACE, 20), ZERO_OUT),
     (ev.SelfComposedDpEvent(DISCRETE, 10), ADD_OR_REMOVE),
     (ev.SelfComposedDpEvent(DISCRETE, 10), ZERO_OUT),
-    (ev.SelfComposedDpEvent(ev.PoissonSampledDpEvent(0.1, LAPLACE), 40), ADD_OR_REMOVE),
-    (ev.ComposedDpEvent([RESPONSE] * 3), REPLACE_ONE),
-    (ev.ComposedDpEvent([RESPONSE] * 3), ZERO_OUT),
+    (ev.SelfComposedDpEvent(ev.PoissonSampledDpEvent(0.1, LAPLACE), 5), ADD_OR_REMOVE),
+    (RESPONSE, REPLACE_ONE),
+    (RESPONSE, ZERO_OUT),
     (ev.RandomizedResponseDpEvent(0.3, 2), ZERO_OUT),
-    (ev.ComposedDpEvent([DP_SGD, ev.SelfComposedDpEvent(LAPLACE, 3), GAUSSIAN]), ADD_OR_REMOVE),
+    (ev.ComposedDpEvent([LAPLACE, GAUSSIAN]), ADD_OR_REMOVE),
 ]
 
 
 @pytest.mark.parametrize(("event", "relation"), COMPARED)
 def test_between_dp_accountings_bounds(event: Any, relation: Any) -> None:
-    ours = HockeystickAccountant(relation).compose(event)
+    ours = HockeystickAccountant(relation, accuracy=1e-8).compose(event)
     pessimistic = dpa.pld.PLDAccountant(relation).compose(event)
     lower = optimistic(event, relation)
     for delta in (1e-3, 1e-6):
         assert lower.get_epsilon_for_delta(delta) <= ours.get_epsilon(delta)
         assert ours.get_epsilon(delta) <= pessimistic.get_epsilon(delta)
-    for epsilon in (0.1, 0.9):
+    for epsilon in (0.02, 0.15):
         assert lower.get_delta_for_epsilon(epsilon) <= ours.get_delta(epsilon)
         assert ours.get_delta(epsilon) <= pessimistic.get_delta(epsilon)
+
+
+@pytest.mark.parametrize("relation", [ADD_OR_REMOVE, ZERO_OUT])
+def test_mixtures_of_gaussians_are_below_dp_accounting(relation: Any) -> None:
+    ours = HockeystickAccountant(relation).compose(MIXTURE)
+    # Minutes at its default interval.
+    theirs = dpa.pld.PLDAccountant(relation, value_discretization_interval=0.05).compose(MIXTURE)
+    assert theirs.get_epsilon(1e-3) * 0.8 <= ours.get_epsilon(1e-3) <= theirs.get_epsilon(1e-3)
+    poisson = ev.MixtureOfGaussiansDpEvent(1.7, [0.0, 1.0], [0.75, 0.25])
+    ours = HockeystickAccountant(relation).compose(poisson)
+    assert ours.get_epsilon(1e-5) == pytest.approx(
+        hs.account(hs.PoissonSampled(hs.Gaussian(1.7), 0.25)).epsilon(1e-5), rel=1e-6
+    )
+
+
+@pytest.mark.parametrize("relation", RELATIONS)
+def test_truncated_batches_are_below_dp_accounting(relation: Any) -> None:
+    event = ev.TruncatedSubsampledGaussianDpEvent(10_000, 0.01, 115, 1.0)
+    many = ev.SelfComposedDpEvent(event, 20)
+    ours = HockeystickAccountant(relation).compose(many)
+    step = hs.TruncatedPoissonSampled(1.0, 10_000, 0.01, 115)
+    assert ours.process == step * 20
+    theirs = dpa.pld.PLDAccountant(relation, value_discretization_interval=1e-3).compose(many)
+    assert ours.get_epsilon(1e-6) <= theirs.get_epsilon(1e-6)
+    # At least that of Poisson batches that are never cut.
+    poisson = hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 20
+    assert hs.account(poisson, adjacency(relation)).epsilon_bounds(1e-6).lower < ours.get_epsilon(1e-6)
 
 
 def test_tree_aggregation_is_one_gaussian() -> None:
@@ -259,6 +287,9 @@ def test_a_gaussian_without_noise_costs_everything_its_sample_sees() -> None:
         ev.PoissonSampledDpEvent(0.5, ev.NoOpDpEvent()),
         ev.PoissonSampledDpEvent(0.5, ev.ComposedDpEvent([])),
         ev.SampledWithoutReplacementDpEvent(10, 0, GAUSSIAN),
+        ev.TruncatedSubsampledGaussianDpEvent(0, 0.1, 5, 1.0),
+        ev.TruncatedSubsampledGaussianDpEvent(10, 0.0, 5, 1.0),
+        ev.TruncatedSubsampledGaussianDpEvent(10, 0.1, 0, 1.0),
         ev.RandomizedResponseDpEvent(1.0, 5),
         ev.RandomizedResponseDpEvent(0.2, 1),
     ],
@@ -296,6 +327,21 @@ def test_what_releases_nothing_costs_nothing(event: Any) -> None:
             ev.SampledWithoutReplacementDpEvent,
             "only Poisson samples may be nested",
         ),
+        (MIXTURE, REPLACE_ONE, ev.MixtureOfGaussiansDpEvent, "without the record"),
+        (ev.PoissonSampledDpEvent(0.1, MIXTURE), ADD_OR_REMOVE, type(MIXTURE), "a sample of its own"),
+        (
+            ev.MixtureOfGaussiansDpEvent(1.0, [-1.0, 1.0], [0.5, 0.5]),
+            ZERO_OUT,
+            None,
+            "sensitivities[0] = -1.0",
+        ),
+        (ev.MixtureOfGaussiansDpEvent(1.0, [0.0, 1.0], [0.5, 0.4]), ZERO_OUT, None, "must sum to 1"),
+        (
+            ev.TruncatedSubsampledGaussianDpEvent(10, 0.1, 2.5, 1.0),
+            ZERO_OUT,
+            None,
+            "truncated_batch_size = 2.5",
+        ),
         (ev.GaussianDpEvent(-1.0), ADD_OR_REMOVE, ev.GaussianDpEvent, "noise_multiplier = -1.0"),
         (ev.GaussianDpEvent(math.nan), ADD_OR_REMOVE, ev.GaussianDpEvent, "noise_multiplier = nan"),
         (ev.GaussianDpEvent("1"), ADD_OR_REMOVE, ev.GaussianDpEvent, "not str"),
@@ -330,6 +376,7 @@ def test_refusals_name_the_event_and_the_reason(
     [
         hs.DiscreteGaussian(2.0),
         hs.PureDP(0.5),
+        hs.Mixture([hs.Gaussian(1.0), hs.Gaussian(2.0)], [0.5, 0.5]),
         hs.ApproximateDP(0.5, 1e-6),
         hs.RandomizedResponse(1.0),
         hs.PoissonSampled(hs.RandomizedResponse(1.0, uniform_null=True), 0.5),
@@ -355,6 +402,8 @@ STEPS = [
     hs.PoissonSampled(hs.ApproximateDP(0.0, 1.0), 0.3),
     hs.WithoutReplacement(hs.Gaussian(1.0), 5, 10),
     hs.WithReplacement(hs.Laplace(1.0), 15, 10),
+    hs.TruncatedPoissonSampled(1.0, 1000, 0.1, 120),
+    hs.MixtureOfGaussians(1.5, [0.0, 1.0], [0.75, 0.25]),
 ]
 
 
@@ -444,7 +493,7 @@ def test_ledger_composition_and_pure_queries() -> None:
     accountant.compose(step, 400)
     expected = hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 1000 + hs.Gaussian(1.7)
     assert accountant.process == expected
-    assert accountant.get_epsilon(1e-5) == hs.account(expected, "zero_out", 1e-8).epsilon(1e-5) > first
+    assert accountant.get_epsilon(1e-5) == hs.account(expected, "zero_out", 1e-6).epsilon(1e-5) > first
     assert accountant.ledger == ev.ComposedDpEvent(
         [ev.SelfComposedDpEvent(step, 600), GAUSSIAN, ev.SelfComposedDpEvent(step, 400)]
     )

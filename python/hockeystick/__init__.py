@@ -44,10 +44,12 @@ from .mechanisms import (
     WithoutReplacement,
     WithReplacement,
 )
+from .mixtures import Mixture, MixtureOfGaussians
 from .pld import PrivacyProfile, account
 from .plots import plot_grid, plot_profile
 from .report import Answer, Bounds, Report
 from .storage import StorageError
+from .truncated import TruncatedPoissonSampled
 from .validation import ParameterError, ParameterTypeError
 
 
@@ -71,6 +73,8 @@ __all__ = [
     "Gaussian",
     "Grid",
     "Laplace",
+    "Mixture",
+    "MixtureOfGaussians",
     "ParameterError",
     "ParameterTypeError",
     "PoissonSampled",
@@ -80,6 +84,7 @@ __all__ = [
     "RandomizedResponse",
     "Report",
     "StorageError",
+    "TruncatedPoissonSampled",
     "UnreachableError",
     "WithReplacement",
     "WithoutReplacement",

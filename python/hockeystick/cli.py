@@ -29,7 +29,7 @@ from .grid import MAX_CELLS, Grid, grid_delta, grid_epsilon
 from .mechanisms import Composable, Gaussian, PoissonSampled, Step
 from .pld import DEFAULT_ACCURACY, PrivacyProfile, account
 from .plots import plot_grid, plot_profile
-from .report import UNITS, Report, _finite, round_down, round_up
+from .report import Report, _finite, round_down, round_up, unit
 from .validation import ParameterError, ParameterTypeError, choice
 
 _UNKNOWNS = ("noise-multiplier", "steps", "epochs", "sampling-probability", "batch-size")
@@ -185,7 +185,7 @@ def _print_calibrated(found: CalibratedFloat | CalibratedInt, as_json: bool) -> 
         print(f"no {proof.parameter} was shown to exceed {budget}")
     else:
         print(f"{proof.parameter} = {proof.exceeding!r} exceeds {budget}")
-    print(f"adjacency: {proof.adjacency} ({UNITS[proof.adjacency]})")
+    print(f"adjacency: {proof.adjacency} ({unit(proof.description, proof.adjacency)})")
 
 
 def _values(option: str, text: str, whole: bool) -> list[Any]:

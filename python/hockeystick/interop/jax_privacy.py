@@ -29,7 +29,7 @@ class HockeystickAccountantConfig(PldAccountantConfig):
     ``value_discretization_interval`` has no meaning here.
     """
 
-    accuracy: float = 1e-8
+    accuracy: float = 1e-6
 
     def __post_init__(self) -> None:
         self.accuracy = real("accuracy", self.accuracy, 1e-9, 1.0)
