@@ -6,10 +6,9 @@
 #include <limits>
 #include <numbers>
 
-#include "hockeystick/decay.hpp"
-#include "hockeystick/mgf.hpp"
 #include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
+#include "hockeystick/transform.hpp"
 
 namespace hockeystick {
 namespace {
@@ -71,7 +70,7 @@ struct Inverted {
 
 class Inversion::Impl {
 public:
-    // cut_mass: see Mgf; of all steps together.
+    // cut_mass: see Transform; of all steps together.
     explicit Impl(const Composition& composition, double cut_mass = 0) {
         const double kinds = static_cast<double>(composition.size());
         for (const auto& [pair, count] : composition) {
@@ -81,18 +80,16 @@ public:
             if (const double mu = plain_gaussian_mu(*pair); mu != 0) {
                 variance_ += k * mu * mu;
             } else {
-                kinds_.push_back({Mgf(pair->gaussian_mixtures(), 1e-3 * share, cut_mass * share), k, share});
-                dropped_ += k * kinds_.back().mgf.dropped() * (1 + 1e-9);
+                kinds_.push_back({Transform::of(*pair, 1e-3 * share, cut_mass * share), k, share});
+                dropped_ += k * kinds_.back().transform->dropped() * (1 + 1e-9);
             }
         }
     }
 
     // Whether there are losses that a cut could leave out.
     bool can_cut() const {
-        return std::any_of(kinds_.begin(), kinds_.end(), [](const Kind& kind) {
-            const auto& parts = kind.mgf.parts();
-            return std::any_of(parts.begin(), parts.end(), [](const auto& part) { return !part.p.plain(); });
-        });
+        return std::any_of(kinds_.begin(), kinds_.end(),
+                           [](const Kind& kind) { return kind.transform->can_cut(); });
     }
 
     std::optional<Answer> delta_bounds(double epsilon) const {
@@ -211,7 +208,7 @@ private:
     }
 
     struct Kind {
-        Mgf mgf;
+        std::unique_ptr<Transform> transform;
         double count, share;  // share: of the error that each of its steps may make
     };
 
@@ -219,7 +216,7 @@ private:
         Cumulant k{0.5 * variance_ * s * (s + 1), variance_ * (s + 0.5), variance_, 0};
         k.upper = k.value * (1 + 4 * u);
         for (const auto& kind : kinds_) {
-            const Mgf::Real m = kind.mgf.at(s);
+            const Transform::Real m = kind.transform->at(s);
             k.value += kind.count * m.value;
             k.upper += kind.count * m.upper;
             k.first += kind.count * m.first;
@@ -244,9 +241,7 @@ private:
         const double z = std::max({1.0, (epsilon - k.first) / deviation, std::sqrt(2 * log_inverse_delta)});
         // Rare large losses: the tilt that moves the noise by z.
         double shift = deviation;
-        for (const auto& kind : kinds_)
-            for (const auto& part : kind.mgf.parts())
-                if (!part.p.plain()) shift = std::max(shift, part.p.high() - part.q.low());
+        for (const auto& kind : kinds_) shift = std::max(shift, kind.transform->rare_shift());
         return std::clamp(z / shift, 1e-12, 1e12);
     }
 
@@ -299,16 +294,18 @@ private:
         }
     }
 
-    double log_decay(const std::vector<Decay>& decays, double tau, bool steep) const {
+    using Decays = std::vector<std::unique_ptr<DecayBound>>;
+
+    double log_decay(const Decays& decays, double tau, bool steep) const {
         double sum = -0.5 * variance_ * tau * tau * (1 - 8 * u);
         for (std::size_t i = 0; i < decays.size(); ++i)
-            sum += kinds_[i].count * (steep ? decays[i].steep_log_bound(tau) : decays[i].log_bound(tau)) *
+            sum += kinds_[i].count * (steep ? decays[i]->steep_log_bound(tau) : decays[i]->log_bound(tau)) *
                    (1 - 1e-12);
         return sum;
     }
 
     // sum over j >= first of step/pi |integrand|: 1/|z (z+1)| <= 1/tau^2, in blocks of doubling tau.
-    double tail(const std::vector<Decay>& decays, double step, std::size_t first, bool steep) const {
+    double tail(const Decays& decays, double step, std::size_t first, bool steep) const {
         double sum = 0, tau = step * static_cast<double>(first);
         for (int block = 0; block < 60; ++block, tau *= 2) {
             const double bound = std::exp(log_decay(decays, tau, steep)) / pi;
@@ -339,8 +336,9 @@ private:
         if (!(period > 0 && std::isfinite(period) && contour.share > 0)) return {};
         contour.step = 2 * pi / period;
 
-        std::vector<Decay> decays;
-        for (const auto& kind : kinds_) decays.emplace_back(kind.mgf, s, kind.mgf.at(s).upper);
+        Decays decays;
+        for (const auto& kind : kinds_)
+            decays.push_back(kind.transform->decay(s, kind.transform->at(s).upper));
         const double enough = contour.share * tolerance;
         const auto first = static_cast<std::size_t>(
             std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, 1.0 * most_frequencies));
@@ -394,7 +392,7 @@ private:
     }
 
     // Adds count * ln of one kind's M along the contour.
-    static void add_row(const Mgf::Row& row, double count, std::vector<double>& modulus,
+    static void add_row(const Transform::Row& row, double count, std::vector<double>& modulus,
                         std::vector<double>& angle, std::vector<double>& upper) {
         for (std::size_t j = 0; j < row.value.size(); ++j) {
             const Complex f = row.value[j], k = log1p(f);
@@ -424,12 +422,12 @@ private:
         }
         // A few kinds at a time, so that memory stays bounded; added up in order, whatever the threads.
         constexpr std::size_t chunk = 32;
-        std::vector<Mgf::Row> rows(std::min(chunk, kinds_.size()));
+        std::vector<Transform::Row> rows(std::min(chunk, kinds_.size()));
         for (std::size_t begin = 0; begin < kinds_.size(); begin += chunk) {
             const std::size_t count = std::min(chunk, kinds_.size() - begin);
             parallel_for(count, [&](std::size_t i) {
                 const Kind& kind = kinds_[begin + i];
-                rows[i] = kind.mgf.row(s, contour.step, size, reach, 0.3 * tolerance * kind.share);
+                rows[i] = kind.transform->row(s, contour.step, size, reach, 0.3 * tolerance * kind.share);
             });
             for (std::size_t i = 0; i < count; ++i) {
                 if (rows[i].value.empty()) return false;
@@ -520,7 +518,7 @@ Inversion::~Inversion() = default;
 
 std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double accuracy) {
     for (const auto& [pair, count] : composition)
-        if (pair->gaussian_mixtures().empty()) return nullptr;
+        if (Transform::of(*pair, 1e-3) == nullptr) return nullptr;
     return std::unique_ptr<Inversion>(new Inversion(composition, accuracy));
 }
 

@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 
+#include "hockeystick/decay.hpp"
 #include "hockeystick/special.hpp"
 #include "hockeystick/strip.hpp"
 
@@ -73,6 +74,21 @@ Mgf::Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double
         dropped_ += part.weight * part.dropped(part.p);
         parts_.push_back(part);
     }
+}
+
+bool Mgf::can_cut() const {
+    return std::any_of(parts_.begin(), parts_.end(), [](const MixturePart& part) { return !part.p.plain(); });
+}
+
+std::unique_ptr<DecayBound> Mgf::decay(double s, double log_mgf) const {
+    return std::make_unique<Decay>(*this, s, log_mgf);
+}
+
+double Mgf::rare_shift() const {
+    double shift = 0;
+    for (const MixturePart& part : parts_)
+        if (!part.p.plain()) shift = std::max(shift, part.p.high() - part.q.low());
+    return shift;
 }
 
 Mgf::Nodes Mgf::make_nodes(const MixturePart& part, double h, double low, double high, double reach) {

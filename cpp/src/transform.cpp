@@ -1,0 +1,13 @@
+#include "hockeystick/transform.hpp"
+
+#include "hockeystick/mgf.hpp"
+
+namespace hockeystick {
+
+std::unique_ptr<Transform> Transform::of(const Pair& pair, double tolerance, double cut_mass) {
+    if (const auto mixtures = pair.gaussian_mixtures(); !mixtures.empty())
+        return std::make_unique<Mgf>(mixtures, tolerance, cut_mass);
+    return nullptr;
+}
+
+}  // namespace hockeystick
