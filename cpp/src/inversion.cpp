@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 
+#include "hockeystick/loss_transform.hpp"
 #include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
 #include "hockeystick/transform.hpp"
@@ -33,6 +34,12 @@ Complex log1p(Complex f) {
     return {modulus < 0.7 ? std::log(modulus) : 0.5 * std::log1p(x * (2 + x) + y * y), std::atan2(y, 1 + x)};
 }
 
+// 1 - e^{-w}
+Complex one_minus_exp(Complex w) {
+    const double sine = std::sin(0.5 * w.imag()), fall = std::exp(-w.real());
+    return {-std::expm1(-w.real()) + 2 * fall * sine * sine, fall * std::sin(w.imag())};
+}
+
 // K and its derivatives, and an upper bound of K.
 struct Cumulant {
     double value, first, second, upper;
@@ -51,6 +58,7 @@ struct Contour {
     std::vector<double> error;       // of each
     double share;                    // about what delta will be
     double tail = 0;                 // error from the frequencies left out
+    double points = 0;               // frequencies in a period, where there is one
     double right_shift = 0, log_right = 0, left_shift = 0, log_left = -infinity;  // aliases
 };
 
@@ -73,6 +81,7 @@ public:
     // cut_mass: see Transform; of all steps together.
     explicit Impl(const Composition& composition, double cut_mass = 0) {
         const double kinds = static_cast<double>(composition.size());
+        double log_finite = 0;
         for (const auto& [pair, count] : composition) {
             const double k = static_cast<double>(count), share = 1 / (k * kinds);
             steps_ += k;
@@ -81,10 +90,19 @@ public:
                 variance_ += k * mu * mu;
             } else {
                 kinds_.push_back({Transform::of(*pair, 1e-3 * share, cut_mass * share), k, share});
+                if (!kinds_.back().transform) return;
                 dropped_ += k * kinds_.back().transform->dropped() * (1 + 1e-9);
+                log_finite += k * std::log1p(-pair->infinity_mass());
             }
         }
+        infinite_ = -std::expm1(log_finite);
+        answers_ = variance_ > 0 || std::any_of(kinds_.begin(), kinds_.end(),
+                                                [](const Kind& kind) { return kind.transform->can_decay(); });
+        if (!answers_) answers_ = find_lattice(composition);
     }
+
+    // Whether the transform decays, or is periodic.
+    bool answers() const { return answers_; }
 
     // Whether there are losses that a cut could leave out.
     bool can_cut() const {
@@ -98,14 +116,16 @@ public:
         const Inverted at = invert(*contour, epsilon);
         Answer answer = describe(*contour, at);
         // Where delta is denormal, products round by a unit of the last place.
-        answer.lower = std::max(0.0, at.lower() - 5e-324);
-        answer.upper = std::min(1.0, at.upper() + dropped_ + 5e-324);
+        answer.lower = std::max(0.0, at.lower() + infinite(-1) - 5e-324);
+        answer.upper = std::min(1.0, at.upper() + infinite(+1) + dropped_ + 5e-324);
         if (!(answer.lower <= answer.upper)) return {};
         return answer;
     }
 
     std::optional<Answer> epsilon_bounds(double delta) const {
-        const double target = std::log(delta);
+        const double finite = delta - infinite(+1);
+        if (!(finite > 0)) return {};
+        const double target = std::log(finite);
         const auto saddle = solve([&](const SaddlePoint& p) { return target - p.log_delta; },
                                   [](const SaddlePoint& p) { return p.s * p.s * p.curvature; },
                                   [](const SaddlePoint&) { return 0.05; }, start(0, -target));
@@ -132,15 +152,16 @@ public:
         if (!contour) return {};
         Answer answer = describe(*contour, at);
         const double least = 4 * u * epsilon + 1e-300;
+        const double below = infinite(-1), above = infinite(+1) + dropped_;
         double margin = 1.5 * (at.upper() + dropped_ - at.scaled(at.value)) / at.scaled(at.slope) + least;
         int tries = 0;
-        while (!(invert(*contour, epsilon + margin).upper() + dropped_ + 5e-324 <= delta)) {
+        while (!(invert(*contour, epsilon + margin).upper() + above + 5e-324 <= delta)) {
             margin *= 2;
             if (++tries > 60 || !std::isfinite(margin)) return {};
         }
         answer.upper = epsilon + margin;
         margin = 1.5 * (at.scaled(at.value) - at.lower()) / at.scaled(at.slope) + least;
-        while (epsilon - margin > 0 && !(invert(*contour, epsilon - margin).lower() - 5e-324 > delta))
+        while (epsilon - margin > 0 && !(invert(*contour, epsilon - margin).lower() + below - 5e-324 > delta))
             margin *= 2;
         answer.lower = std::max(0.0, epsilon - margin);
         return answer;
@@ -149,8 +170,9 @@ public:
     // Chernoff's bounds: never tight, never vague. The best tilt lies near the saddle.
     double chernoff_epsilon(double delta) const {
         double best = infinity;
-        if (!(delta > dropped_)) return best;
-        const double target = std::log(delta - dropped_) - 1e-15;
+        const double finite = delta - dropped_ - infinite(+1);
+        if (!(finite > 0)) return best;
+        const double target = std::log(finite) - 1e-15;
         const auto bound = [&](double x) {
             const double s = std::exp(x), k = cumulant(s).upper;
             const double epsilon = (k + log_chernoff(s) - target) / s;
@@ -170,11 +192,35 @@ public:
     // Chernoff's bound at the saddle of K(s) - s eps.
     bool surely_below(double epsilon, double delta) const {
         const auto saddle = saddle_for(epsilon, 0.3);
-        return saddle &&
-               saddle->k.upper - saddle->s * epsilon + log_chernoff(saddle->s) < std::log(delta) - 1e-6;
+        const double finite = delta - infinite(+1);
+        return saddle && finite > 0 &&
+               saddle->k.upper - saddle->s * epsilon + log_chernoff(saddle->s) < std::log(finite) - 1e-6;
     }
 
 private:
+    // The P-mass at +inf of all steps together, rounded down or up.
+    double infinite(int direction) const { return infinite_ * (1 + direction * 1e-14); }
+
+    // Where all kinds are atoms, whether their losses lie on one lattice; then they are put there.
+    bool find_lattice(const Composition& composition) {
+        std::vector<LossLaw> laws;
+        std::vector<double> spacings;
+        for (const auto& [pair, count] : composition) {
+            laws.push_back(*pair->loss_law());
+            spacings.push_back(pair->spacing());
+        }
+        const auto comb = onto_lattice(laws, spacings);
+        if (!comb) return false;
+        spacing_ = comb->spacing;
+        for (std::size_t i = 0; i < kinds_.size(); ++i) {
+            offset_ += kinds_[i].count * comb->offset[i];
+            offset_size_ += kinds_[i].count * std::abs(comb->offset[i]);
+            kinds_[i].transform =
+                std::make_unique<LossTransform>(std::move(laws[i]), 1e-3 * kinds_[i].share, spacing_);
+        }
+        return true;
+    }
+
     // The saddle at eps, close to `share` of the scale on which e^{-s eps} changes.
     std::optional<SaddlePoint> saddle_for(double epsilon, double share) const {
         return solve([&](const SaddlePoint& p) { return p.epsilon - epsilon; },
@@ -306,6 +352,7 @@ private:
 
     // sum over j >= first of step/pi |integrand|: 1/|z (z+1)| <= 1/tau^2, in blocks of doubling tau.
     double tail(const Decays& decays, double step, std::size_t first, bool steep) const {
+        if (spacing_ > 0) return lattice_tail(decays, step, first);
         double sum = 0, tau = step * static_cast<double>(first);
         for (int block = 0; block < 60; ++block, tau *= 2) {
             const double bound = std::exp(log_decay(decays, tau, steep)) / pi;
@@ -335,6 +382,12 @@ private:
         const double period = std::max(right, left);
         if (!(period > 0 && std::isfinite(period) && contour.share > 0)) return {};
         contour.step = 2 * pi / period;
+        std::size_t most = most_frequencies;
+        if (spacing_ > 0) {
+            contour.points = std::max(1.0, std::ceil(period / spacing_));
+            contour.step = 2 * pi / (contour.points * spacing_);
+            most = std::min(most, frequencies_in(contour.step));
+        }
 
         Decays decays;
         for (const auto& kind : kinds_)
@@ -346,10 +399,10 @@ private:
             // Many steps make up for the coarser bound, unless nothing would help.
             if (steep && steps_ > 100) break;
             // If not even the most frequencies are enough, they will have to do.
-            plan.size = most_frequencies;
+            plan.size = most;
             contour.tail = tail(decays, contour.step, plan.size, steep);
             if (contour.tail > enough) continue;
-            for (std::size_t size = first; size < most_frequencies; size += size / (steep ? 2 : 5) + 1) {
+            for (std::size_t size = first; size < most; size += size / (steep ? 2 : 5) + 1) {
                 const double error = tail(decays, contour.step, size, steep);
                 if (error > enough) continue;
                 plan.size = size;
@@ -440,7 +493,7 @@ private:
             const Complex z(s, contour.step * static_cast<double>(j));
             const double low = modulus[j] - contour.scale, high = upper[j] - contour.scale;
             const double weight = (j == 0 ? 0.5 : 1.0) * contour.step / pi;
-            const Complex pole = weight / (z * (z + 1.0));
+            const Complex pole = spacing_ > 0 ? lattice_pole(contour, j) : weight / (z * (z + 1.0));
             const double value = std::exp(low);
             const double between = high - low < 1 ? value * std::expm1(high - low) : std::exp(high);
             const double rounding =
@@ -453,6 +506,81 @@ private:
     }
 
     Inverted invert(const Contour& contour, double epsilon) const {
+        Inverted out = spacing_ > 0 ? sum_on_lattice(contour, epsilon) : sum(contour, epsilon);
+        // The derivative converges more slowly; delta falls about like e^{-s eps}.
+        if (!(out.slope > (spacing_ > 0 ? 0 : 0.25 * contour.s * out.value)))
+            out.slope = contour.s * std::abs(out.value);
+        out.tail = contour.tail;
+        const double period = 2 * pi / contour.step;
+        const auto aliases = [&](double log_bound, double shift, double direction) {
+            return std::exp(log_bound - shift * (direction * epsilon + period)) /
+                   -std::expm1(-shift * period);
+        };
+        out.aliasing = 1.001 * (aliases(contour.log_right, contour.right_shift, 1) +
+                                aliases(contour.log_left, contour.left_shift, -1));
+        out.log_scale = contour.scale - contour.s * epsilon;
+        out.round_off += (std::abs(out.value) + out.aliasing + out.tail + out.quadrature) * u *
+                         (8 + 4 * (std::abs(contour.scale) + contour.s * std::abs(epsilon)));
+        return out;
+    }
+
+    // On a lattice o + kh, with d the distance from eps up to the next point, the sum over the points x from
+    // there on of e^{z (eps - x)} (1 - e^{eps - x}) is a difference of geometric series,
+    //     e^{-zd}/(1 - e^{-zh}) - e^{-(z+1)d}/(1 - e^{-(z+1)h})
+    //         = e^{-zd} (1 - e^{-d} + e^{-zh} (e^{-d} - e^{-h})) / ((1 - e^{-zh}) (1 - e^{-(z+1)h})).
+    // This is 1 over its denominator, times the weight of the frequency.
+    Complex lattice_pole(const Contour& contour, std::size_t j) const {
+        const Complex z(contour.s, contour.step * static_cast<double>(j));
+        const bool twice = j > 0 && 2 * static_cast<double>(j) != contour.points;
+        return (twice ? 2.0 : 1.0) /
+               (contour.points * one_minus_exp(z * spacing_) * one_minus_exp((z + 1.0) * spacing_));
+    }
+
+    // How many frequencies there are in half a period.
+    std::size_t frequencies_in(double step) const {
+        return static_cast<std::size_t>(
+                   std::min(1e9, std::floor(std::rint(2 * pi / (step * spacing_)) / 2))) +
+               1;
+    }
+
+    // |1 - e^{-w}| >= sin(Im w/2) where Re w >= 0, and the numerator is at most 1.
+    double lattice_tail(const Decays& decays, double step, std::size_t first) const {
+        if (first >= frequencies_in(step)) return 0;
+        const double tau = step * static_cast<double>(first), sine = std::sin(0.5 * tau * spacing_);
+        return 1.01 * std::exp(log_decay(decays, tau, false)) / (sine * sine);
+    }
+
+    Inverted sum_on_lattice(const Contour& contour, double epsilon) const {
+        Inverted out{};
+        const double h = spacing_, index = std::ceil((epsilon - offset_) / h);
+        const double d = std::clamp(offset_ + index * h - epsilon, 0.0, h), damped = std::exp(-contour.s * d);
+        const double near = -std::expm1(-d), far = std::exp(-h) * std::expm1(h - d);
+        double sum = 0, turned = 0, steepest = 0;
+        for (std::size_t j = 0; j < contour.integrand.size(); ++j) {
+            const double tau = contour.step * static_cast<double>(j);
+            // index h tau is 2 pi index j / points, of which whole turns do not count.
+            const double turns = std::fmod(index * static_cast<double>(j), contour.points) / contour.points;
+            const Complex fall = one_minus_exp(Complex(contour.s, tau) * h);
+            const Complex f = contour.integrand[j] * std::polar(damped, -2 * pi * turns - tau * offset_);
+            const Complex whole = f * (near + far * (1.0 - fall));
+            out.value += whole.real();
+            out.slope += (f * fall).real();
+            const double magnitude = std::abs(f) * (near + far);
+            sum += magnitude;
+            turned += magnitude * tau;
+            steepest += std::abs(contour.integrand[j]) * std::abs(fall);
+            out.quadrature += contour.error[j] * damped * (near + far);
+        }
+        out.slope *= std::exp(-d);
+        const double n = static_cast<double>(contour.integrand.size());
+        // Rounding of the point moves eps, perhaps into the next cell.
+        const double moved = 4 * (std::abs(epsilon) + offset_size_ + std::abs(index) * h);
+        out.round_off = u * ((n + 100) * sum + 8 * offset_size_ * turned + moved * steepest);
+        return out;
+    }
+
+    // The sum along the contour at eps, and its derivative.
+    Inverted sum(const Contour& contour, double epsilon) const {
         Inverted out{};
         double sum = 0, turned = 0, c = 1, d = 0;
         const double c1 = std::cos(contour.step * epsilon), d1 = std::sin(contour.step * epsilon);
@@ -478,19 +606,6 @@ private:
         }
         const double n = static_cast<double>(contour.integrand.size());
         out.round_off = u * ((n + 100) * sum + 4 * std::abs(epsilon) * turned);
-        out.tail = contour.tail;
-        const double period = 2 * pi / contour.step;
-        const auto aliases = [&](double log_bound, double shift, double direction) {
-            return std::exp(log_bound - shift * (direction * epsilon + period)) /
-                   -std::expm1(-shift * period);
-        };
-        out.aliasing = 1.001 * (aliases(contour.log_right, contour.right_shift, 1) +
-                                aliases(contour.log_left, contour.left_shift, -1));
-        // The derivative converges more slowly; delta falls about like e^{-s eps}.
-        if (!(out.slope > 0.25 * contour.s * out.value)) out.slope = contour.s * std::abs(out.value);
-        out.log_scale = contour.scale - contour.s * epsilon;
-        out.round_off += (std::abs(out.value) + out.aliasing + out.tail + out.quadrature) * u *
-                         (8 + 4 * (std::abs(contour.scale) + contour.s * std::abs(epsilon)));
         return out;
     }
 
@@ -508,7 +623,10 @@ private:
 
     std::size_t composed_ = 0;
     double steps_ = 0, dropped_ = 0;  // dropped: P-mass that the transforms leave out
-    double variance_ = 0;             // of the plain Gaussian steps: K = variance s (s+1) / 2
+    double infinite_ = 0;             // P-mass at +inf, as the pairs have it
+    bool answers_ = false;
+    double spacing_ = 0, offset_ = 0, offset_size_ = 0;  // of the lattice, if all losses lie on one
+    double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
     std::vector<Kind> kinds_;
 };
 
@@ -517,9 +635,8 @@ Inversion::Inversion(const Composition& composition, double accuracy)
 Inversion::~Inversion() = default;
 
 std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double accuracy) {
-    for (const auto& [pair, count] : composition)
-        if (Transform::of(*pair, 1e-3) == nullptr) return nullptr;
-    return std::unique_ptr<Inversion>(new Inversion(composition, accuracy));
+    std::unique_ptr<Inversion> inversion(new Inversion(composition, accuracy));
+    return inversion->impl_->answers() ? std::move(inversion) : nullptr;
 }
 
 namespace {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "hockeystick/mgf.hpp"
+#include "hockeystick/rectangles.hpp"
 
 namespace hockeystick {
 
@@ -23,11 +24,7 @@ public:
     double steep_log_bound(double tau) const override;
 
 private:
-    struct Rectangle {
-        double length, mass;
-    };
     void add_part(const MixturePart& part, double s, double log_mgf);
-    void pile_up(const std::vector<double>& edges, const std::vector<double>& heights);
 
     // A cell of the grid over t: ln of an upper bound on its share of M(s), lower bounds of the mean shifts.
     struct Slice {
@@ -41,7 +38,7 @@ private:
 
     std::vector<MixturePart> parts_;
     double s_, log_mgf_;
-    std::vector<Rectangle> rectangles_;
+    Rectangles rectangles_;
     mutable std::vector<Slices> slices_;  // for steep_log_bound, on first use
 };
 

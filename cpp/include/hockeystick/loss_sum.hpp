@@ -36,7 +36,8 @@ private:
     std::array<double, degree> moment_{};
     std::vector<double> loss_, weight_;
     double slope_ = 0, slope_error_ = 0, small2_ = 0, small1_ = 0, mass_ = 0, mean_ = 0, mean_size_ = 0,
-           mass_error_ = 0, mean_error_ = 0, tilted_error_ = 0, phase_error_ = 0, tilted_ = 0, left_out_ = 0, slope_left_out_ = 0;
+           mass_error_ = 0, mean_error_ = 0, tilted_error_ = 0, phase_error_ = 0, tilted_ = 0, left_out_ = 0,
+           slope_left_out_ = 0;
 };
 
 }  // namespace hockeystick

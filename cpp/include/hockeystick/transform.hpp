@@ -26,6 +26,8 @@ public:
     // The pair's transform; null where none is known. tolerance: that of at(). cut_mass: if positive, P's
     // largest losses may be left out, of about that mass; dropped() says how much it was.
     static std::unique_ptr<Transform> of(const Pair& pair, double tolerance, double cut_mass = 0);
+    // Whether the transform falls at high frequencies, as it does but for atoms.
+    virtual bool can_decay() const { return true; }
     virtual bool can_cut() const { return false; }
     virtual double dropped() const { return 0; }
 
