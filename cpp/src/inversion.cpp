@@ -216,7 +216,7 @@ private:
             offset_ += kinds_[i].count * comb->offset[i];
             offset_size_ += kinds_[i].count * std::abs(comb->offset[i]);
             kinds_[i].transform =
-                std::make_unique<LossTransform>(std::move(laws[i]), 1e-3 * kinds_[i].share, spacing_);
+                std::make_unique<LossTransform>(std::move(laws[i]), 1e-3 * kinds_[i].share, 0, spacing_);
         }
         return true;
     }

@@ -50,6 +50,7 @@ double zero_of(const LossPiece& piece) {
 // The part where the loss is positive.
 LossLaw positive_half(const LossLaw& law) {
     LossLaw out;
+    out.group_weight = law.group_weight;
     out.missing_p = law.missing_p;
     for (const LossAtom& atom : law.atoms)
         if (atom.loss > 0) out.atoms.push_back(atom);
@@ -70,10 +71,12 @@ LossLaw LossLaw::swapped() const {
     LossLaw out;
     for (const LossAtom& atom : atoms)
         out.atoms.push_back({-atom.loss, atom.log_p - atom.loss, atom.loss_slack,
-                             atom.log_p_slack + atom.loss_slack + std::abs(atom.log_p - atom.loss)});
+                             atom.log_p_slack + atom.loss_slack + std::abs(atom.log_p - atom.loss),
+                             atom.group});
     std::reverse(out.atoms.begin(), out.atoms.end());
     for (const LossPiece& piece : pieces)
-        out.pieces.push_back({piece.low, piece.high, piece.gaussian, piece.q, piece.p});
+        out.pieces.push_back({piece.low, piece.high, piece.gaussian, piece.q, piece.p, piece.group});
+    out.group_weight = group_weight;
     out.missing_p = missing_q;
     out.missing_q = missing_p;
     return out;
@@ -93,10 +96,12 @@ LossLaw LossLaw::sampled(double q) const {
         out.atoms.push_back({loss, atom.log_p - atom.loss + loss,
                              8 * std::abs(loss) + slope * (atom.loss_slack + 2 * std::abs(atom.loss)),
                              atom.log_p_slack + atom.loss_slack + 2 * std::abs(atom.log_p) +
-                                 2 * std::abs(atom.loss) + 10 * std::abs(loss) + 2});
+                                 2 * std::abs(atom.loss) + 10 * std::abs(loss) + 2,
+                             atom.group});
     }
     for (const LossPiece& piece : pieces)
-        out.pieces.push_back({piece.low, piece.high, piece.gaussian, blend(q, piece), piece.q});
+        out.pieces.push_back({piece.low, piece.high, piece.gaussian, blend(q, piece), piece.q, piece.group});
+    out.group_weight = group_weight;
     out.missing_p = q * missing_p;
     return out;
 }
@@ -115,6 +120,29 @@ LossLaw LossLaw::joined(double q, double total_variation) const {
     out.missing_p = right.missing_p;
     out.missing_q = left.missing_q;
     return out;
+}
+
+double LossLaw::drop_rare(double mass) {
+    std::vector<std::size_t> order(group_weight.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return group_weight[a] < group_weight[b]; });
+    std::vector<bool> dropped(group_weight.size());
+    double sum = 0;
+    // Groups of their own infinite losses would have less mass than their weight.
+    for (std::size_t i = 0; i + 1 < order.size() && missing_p == 0 && missing_q == 0; ++i) {
+        if (!(sum + group_weight[order[i]] <= mass)) break;
+        sum += group_weight[order[i]];
+        dropped[order[i]] = true;
+    }
+    if (sum == 0) return 0;
+    std::erase_if(atoms, [&](const LossAtom& atom) {
+        return atom.loss != 0 && dropped[static_cast<std::size_t>(atom.group)];
+    });
+    std::erase_if(pieces,
+                  [&](const LossPiece& piece) { return dropped[static_cast<std::size_t>(piece.group)]; });
+    missing_p = missing_q = sum;
+    return sum;
 }
 
 std::optional<Comb> onto_lattice(std::vector<LossLaw>& laws, const std::vector<double>& spacings) {

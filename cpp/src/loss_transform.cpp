@@ -14,7 +14,9 @@ namespace {
 constexpr double u = unit_roundoff;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
-constexpr double most_panels = 1 << 11;
+constexpr double most_panels = 1 << 10;
+// What is rarer is never worth its nodes.
+constexpr double always_cut = 1e-30;
 constexpr double most_products = 1e8;
 
 // ---- Gauss-Legendre ------------------------------------------------------------------------------------
@@ -227,8 +229,11 @@ private:
 
 }  // namespace
 
-LossTransform::LossTransform(LossLaw law, double tolerance, double spacing)
-    : law_(std::move(law)), tolerance_(tolerance), spacing_(spacing) {}
+LossTransform::LossTransform(LossLaw law, double tolerance, double cut_mass, double spacing)
+    : law_(std::move(law)),
+      tolerance_(tolerance),
+      spacing_(spacing),
+      dropped_(law_.drop_rare(std::max(cut_mass, always_cut))) {}
 
 // ln of the largest |p^{1+z} q^{-z}| on an ellipse is at most that on the real axis, grown by what the sums
 // lose off the axis, and by what they turn: tau times `turn` times the height.
@@ -285,7 +290,7 @@ double LossTransform::Panels::omitted(double s) const {
 
 std::optional<LossTransform::Panels> LossTransform::make_panels(const LossPiece& piece,
                                                                 const std::vector<double>& tilts, double tau,
-                                                                double tolerance) const {
+                                                                double tolerance, double most) const {
     const Rates p_rates = rates(piece.p), q_rates = rates(piece.q);
     const double largest_tilt = *std::max_element(tilts.begin(), tilts.end());
     const double modulus = std::hypot(largest_tilt, tau);
@@ -300,7 +305,7 @@ std::optional<LossTransform::Panels> LossTransform::make_panels(const LossPiece&
     panels.turn = std::max(p_rates.high - q_rates.low, q_rates.high - p_rates.low);
     double count = std::max(1.0, std::ceil(length * panels.turn * tau / 20));
     for (;; count = std::ceil(1.4 * count)) {
-        if (!(count <= most_panels)) return {};
+        if (!(count <= most)) return {};
         panels.half = 0.5 * length / count;
         panels.around.clear();
         for (const Ellipse& ellipse : ellipses()) {
@@ -353,12 +358,15 @@ LossTransform::Nodes LossTransform::make_nodes(const std::vector<double>& tilts,
         nodes.loss_slack.push_back(atom.loss_slack);
         nodes.log_p_slack.push_back(atom.log_p_slack);
     }
+    double left = most_panels;
     for (const LossPiece& piece : law_.pieces) {
-        auto panels = make_panels(piece, tilts, tau, tolerance / static_cast<double>(law_.pieces.size()));
+        auto panels =
+            make_panels(piece, tilts, tau, tolerance / static_cast<double>(law_.pieces.size()), left);
         if (!panels) {
             nodes.failed = true;
             return nodes;
         }
+        left -= static_cast<double>(panels->around.front().size());
         add_nodes(*panels, nodes);
         nodes.plain += std::exp(panels->log_error(0, 0)) + std::exp(panels->log_error(-1, 0)) +
                        panels->omitted(0) + panels->omitted(-1);
@@ -396,8 +404,14 @@ double LossTransform::peak(const Nodes& nodes, double s) {
 const LossTransform::Nodes& LossTransform::nodes_up_to(int k) const {
     const auto found = cache_.find(k);
     if (found != cache_.end()) return found->second;
+    Nodes nodes;
     const double high = std::ldexp(1.0, k), low = k <= -10 ? 0 : 0.5 * high;
-    return cache_.emplace(k, make_nodes({low, high}, 0, tolerance_)).first->second;
+    if (k < first_failure_)
+        nodes = make_nodes({low, high}, 0, tolerance_);
+    else
+        nodes.failed = true;
+    if (nodes.failed) first_failure_ = std::min(first_failure_, k);
+    return cache_.emplace(k, std::move(nodes)).first->second;
 }
 
 LossTransform::Real LossTransform::at(double s) const {

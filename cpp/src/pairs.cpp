@@ -396,17 +396,22 @@ public:
     std::optional<LossLaw> loss_law() const override {
         LossLaw law;
         law.missing_p = law.missing_q = lost_;
+        law.group_weight.clear();
         for (std::size_t i = 0; i < pairs_.size(); ++i) {
             if (weights_[i] == 0) continue;
             auto part = pairs_[i]->loss_law();
             if (!part) return {};
             const double log_weight = std::log(weights_[i]);
+            const int first = static_cast<int>(law.group_weight.size());
+            for (const double weight : part->group_weight) law.group_weight.push_back(weights_[i] * weight);
             for (LossAtom& atom : part->atoms) {
+                atom.group += first;
                 atom.log_p += log_weight;
                 atom.log_p_slack += 2 * std::abs(log_weight) + std::abs(atom.log_p);
                 law.atoms.push_back(atom);
             }
             for (LossPiece& piece : part->pieces) {
+                piece.group += first;
                 for (auto& term : piece.p) term.log_weight += log_weight;
                 for (auto& term : piece.q) term.log_weight += log_weight;
                 law.pieces.push_back(std::move(piece));

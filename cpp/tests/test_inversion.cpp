@@ -132,8 +132,9 @@ int main() {
     engines_agree(0.7, 0.2, hs::Sampling::add, 50, 1e-9);
 
     // Atoms on no common lattice, and nothing else: the transform never decays.
-    CHECK(hs::Inversion::of({{hs::discrete({-1, 0.3, 1}, {0.2, 0.2, 0.6},
-                                           {0.2 * std::exp(1), 0.2 * std::exp(-0.3), 0.6 * std::exp(-1)}),
+    CHECK(hs::Inversion::of({{hs::discrete({-1, std::numbers::sqrt2 - 1, 1}, {0.2, 0.2, 0.6},
+                                           {0.2 * std::exp(1), 0.2 * std::exp(1 - std::numbers::sqrt2),
+                                            0.6 * std::exp(-1)}),
                               10}}) == nullptr);
     return check::summary();
 }

@@ -9,6 +9,7 @@ namespace hockeystick {
 // P-mass e^{log_p} at one loss; errors of both in units of round-off.
 struct LossAtom {
     double loss, log_p, loss_slack = 0, log_p_slack = 16;
+    int group = 0;
 };
 
 // Densities p(t) = sum of e^{log_weight + rate t}, q(t) likewise, on low < t < high, times e^{-t^2/2} if
@@ -20,6 +21,7 @@ struct LossPiece {
     double low, high;
     bool gaussian;
     std::vector<Term> p, q;
+    int group = 0;
 };
 
 // What is missing from P's masses to 1 is its mass at +inf, from Q's `missing_q`, that at -inf.
@@ -27,6 +29,12 @@ struct LossLaw {
     std::vector<LossAtom> atoms;
     std::vector<LossPiece> pieces;
     double missing_p = 0, missing_q = 0;
+    // Where the choice between several laws is part of the output: the probability of each, which is its
+    // P- and its Q-mass but for what is missing at infinite losses.
+    std::vector<double> group_weight = {1};
+    // Leaves out the least likely of these, of at most `mass` together, and returns how much it was. A zero
+    // loss is left where it is, as it adds nothing to M - 1.
+    double drop_rare(double mass);
 
     // P and Q swapped: atoms and pieces at the negative losses.
     LossLaw swapped() const;

@@ -17,9 +17,12 @@ namespace hockeystick {
 
 class LossTransform final : public Transform {
 public:
-    // spacing: if positive, all losses are multiples of it, but for an offset; then there are no pieces.
-    LossTransform(LossLaw law, double tolerance, double spacing = 0);
+    // tolerance, cut_mass: as in Transform::of. spacing: if positive, all losses are multiples of it, but for
+    // an offset; then there are no pieces.
+    LossTransform(LossLaw law, double tolerance, double cut_mass = 0, double spacing = 0);
 
+    bool can_cut() const override { return law_.group_weight.size() > 1; }
+    double dropped() const override { return dropped_; }
     bool can_decay() const override { return !law_.pieces.empty(); }
     Real at(double s) const override;
     Row row(double s, double step, std::size_t size, double reach, double tolerance) const override;
@@ -54,15 +57,16 @@ private:
     // Panels good to tolerance e^{K(s)}, by an estimate of K, for the tilts and up to the frequency.
     Nodes make_nodes(const std::vector<double>& tilts, double tau, double tolerance) const;
     std::optional<Panels> make_panels(const LossPiece& piece, const std::vector<double>& tilts, double tau,
-                                      double tolerance) const;
+                                      double tolerance, double most) const;
     static void add_nodes(const Panels& panels, Nodes& nodes);
     double log_scale(double s) const;
     const Nodes& nodes_up_to(int k) const;
     static double peak(const Nodes& nodes, double s);
 
     LossLaw law_;
-    double tolerance_, spacing_;
-    mutable std::map<int, Nodes> cache_;  // for at(), by the power of two above s
+    double tolerance_, spacing_, dropped_;
+    mutable int first_failure_ = 1 << 20;  // the least power for which too many nodes were needed
+    mutable std::map<int, Nodes> cache_;   // for at(), by the power of two above s
 };
 
 }  // namespace hockeystick
