@@ -450,8 +450,10 @@ private:
         for (std::size_t j = 0; j < row.value.size(); ++j) {
             const Complex f = row.value[j], k = log1p(f);
             const double size_f = std::abs(f), whole = std::abs(1.0 + f);
-            // The logarithm rounds relatively to f, unless 1 + f nearly vanishes.
-            const double slack = row.error[j] + u * 8 * (size_f + size_f * size_f) / whole;
+            // The logarithm rounds relatively to f; where 1 + f nearly vanishes, that is rounded once.
+            const double rounding =
+                whole < 0.5 ? whole * (1 + std::abs(k.real())) : (size_f + size_f * size_f) / whole;
+            const double slack = row.error[j] + u * 8 * rounding;
             const double log_upper =
                 whole > slack ? k.real() + std::log1p(slack / whole) : std::log(whole + slack);
             modulus[j] += count * (k.real() + row.shift);
