@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 
+#include "hockeystick/laplace_steps.hpp"
 #include "hockeystick/loss_transform.hpp"
 #include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
@@ -99,6 +100,10 @@ public:
         answers_ = variance_ > 0 || std::any_of(kinds_.begin(), kinds_.end(),
                                                 [](const Kind& kind) { return kind.transform->can_decay(); });
         if (!answers_) answers_ = find_lattice(composition);
+        const double a = plain_laplace_epsilon(*composition.front().first);
+        if (a > 0 && std::all_of(composition.begin(), composition.end(),
+                                 [&](const auto& each) { return plain_laplace_epsilon(*each.first) == a; }))
+            laplace_.emplace(a, steps_);
     }
 
     // Whether the transform decays, or is periodic.
@@ -111,6 +116,11 @@ public:
     }
 
     std::optional<Answer> delta_bounds(double epsilon) const {
+        if (laplace_) {
+            const auto saddle = saddle_for(epsilon, 0.3);
+            if (saddle && laplace_->needed_at(saddle->s))
+                return laplace_->delta_bounds(epsilon, saddle->s, share_of(*saddle));
+        }
         const auto contour = contour_at(epsilon, std::nullopt);
         if (!contour) return {};
         const Inverted at = invert(*contour, epsilon);
@@ -140,6 +150,8 @@ public:
             }
         }
         double epsilon = std::max(0.0, saddle->epsilon);
+        if (laplace_ && laplace_->needed_at(saddle->s))
+            return laplace_->epsilon_bounds(delta, epsilon, saddle->s, share_of(*saddle));
         auto contour = make_contour(*saddle, epsilon, target);
         Inverted at{};
         for (int round = 0; contour; ++round) {
@@ -198,6 +210,11 @@ public:
     }
 
 private:
+    // ln of what delta is beside e^{K(s) - s eps}, by the saddle's estimate.
+    static double share_of(const SaddlePoint& saddle) {
+        return std::min(0.0, saddle.log_delta - (saddle.k.value - saddle.s * saddle.epsilon));
+    }
+
     // The P-mass at +inf of all steps together, rounded down or up.
     double infinite(int direction) const { return infinite_ * (1 + direction * 1e-14); }
 
@@ -630,6 +647,7 @@ private:
     double spacing_ = 0, offset_ = 0, offset_size_ = 0;  // of the lattice, if all losses lie on one
     double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
     std::vector<Kind> kinds_;
+    std::optional<LaplaceSteps> laplace_;  // where there is nothing else
 };
 
 Inversion::Inversion(const Composition& composition, double accuracy)

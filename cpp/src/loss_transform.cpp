@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 
+#include "hockeystick/gauss_legendre.hpp"
 #include "hockeystick/special.hpp"
 
 namespace hockeystick {
@@ -23,27 +24,6 @@ constexpr double most_products = 1e8;
 
 constexpr int order = 16;
 
-// Nodes and weights on [-1, 1], good to a few units, by Newton's method on the Legendre polynomial.
-struct Rule {
-    std::array<double, order> node, weight;
-    Rule() {
-        for (int i = 0; i < order; ++i) {
-            double x = std::cos(pi * (i + 0.75) / (order + 0.5)), slope = 0;
-            for (int round = 0; round < 8; ++round) {
-                double p0 = 1, p1 = x;
-                for (int k = 2; k <= order; ++k) {
-                    const double p2 = ((2 * k - 1) * x * p1 - (k - 1) * p0) / k;
-                    p0 = p1;
-                    p1 = p2;
-                }
-                slope = order * (p0 - x * p1) / (1 - x * x);
-                x -= p1 / slope;
-            }
-            node[static_cast<std::size_t>(i)] = x;
-            weight[static_cast<std::size_t>(i)] = 2 / ((1 - x * x) * slope * slope);
-        }
-    }
-};
 constexpr double rule_slack = 200;  // of the weights, in units of round-off
 
 // ---- a piece -------------------------------------------------------------------------------------------
@@ -328,7 +308,7 @@ std::optional<LossTransform::Panels> LossTransform::make_panels(const LossPiece&
 }
 
 void LossTransform::add_nodes(const Panels& panels, Nodes& nodes) {
-    static const Rule rule;
+    static const GaussLegendre<order> rule;
     const LossPiece& piece = *panels.piece;
     const Rates p_rates = rates(piece.p), q_rates = rates(piece.q);
     const double largest_rate = std::max(

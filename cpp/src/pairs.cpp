@@ -649,6 +649,11 @@ double plain_gaussian_mu(const Pair& pair) {
     return mixtures[0].p_shift[0] - mixtures[0].q_shift[0];
 }
 
+double plain_laplace_epsilon(const Pair& pair) {
+    const auto* laplace_pair = dynamic_cast<const LaplacePair*>(&pair);
+    return laplace_pair ? laplace_pair->max_loss() : 0;
+}
+
 PairPtr gaussian(double mu) {
     require(std::isfinite(mu) && mu > 0, "gaussian: mu must be finite and positive");
     return std::make_shared<GaussianPair>(mu);

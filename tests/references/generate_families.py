@@ -412,7 +412,7 @@ CASES = [
     ([step("laplace", 2000, scale="2.0", q="0.02")], "remove", (1, 5)),
     ([step("laplace", 2000, scale="2.0", q="0.02")], "add", (1, 5)),
     ([step("laplace", 2000, scale="2.0", q="0.02")], "replace_one", (1, 5)),
-    ([step("gaussian", 1000, sigma="1.0", batch=100, dataset=10_000)], "replace_one", (1, 5, 9)),
+    ([step("gaussian", 2000, sigma="3.0", batch=50, dataset=1000)], "replace_one", (1, 5, 9)),
     ([step("gaussian", 1000, sigma="4.0", batch=100, dataset=1000)], "replace_one", (1, 5)),
     ([step("gaussian", 300, sigma="1.5", batch=30, dataset=100)], "replace_one", (2, 6)),
     ([step("laplace", 1000, scale="2.0", batch=100, dataset=1000)], "replace_one", (1, 5)),

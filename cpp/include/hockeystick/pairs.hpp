@@ -68,6 +68,9 @@ enum class Noise { gaussian, laplace };
 // The mu of a pair that is N(mu, 1) against N(0, 1), up to a common shift; 0 for any other.
 double plain_gaussian_mu(const Pair& pair);
 
+// The epsilon of a pair that is unsampled Laplace noise; 0 for any other.
+double plain_laplace_epsilon(const Pair& pair);
+
 // N(mu, 1) against N(0, 1).
 PairPtr gaussian(double mu);
 // Laplace noise with shift / scale = epsilon.
