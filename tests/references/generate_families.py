@@ -25,6 +25,7 @@ from __future__ import annotations
 import argparse
 import json
 from fractions import Fraction
+from itertools import pairwise
 from pathlib import Path
 
 from mpmath import mp
@@ -118,7 +119,10 @@ def laplace_replaced(a, rate):
     def at(parts, t):
         return sum(w * mp.exp(r * t) for w, r in parts)
 
-    pieces = [(low, high, False, terms(1, (low + high) / 2), terms(-1, (low + high) / 2)) for low, high in ((-a, 0), (0, a))]
+    pieces = [
+        (low, high, False, terms(1, (low + high) / 2), terms(-1, (low + high) / 2))
+        for low, high in ((-a, 0), (0, a))
+    ]
     atoms = []
     for end in (-a, a):
         p, q = terms(1, 2 * end), terms(-1, 2 * end)
@@ -223,7 +227,16 @@ def points(piece, s, tau, order: int, finer):
         ends = [(1 + s) * a - s * b for a in rates[0] for b in rates[1]] + rates[0] + rates[1]
         low, high = max(low, min(ends) - far), min(high, max(ends) + far)
     turn = max(max(rates[0]) - min(rates[1]), max(rates[1]) - min(rates[0]))
-    count = int(mp.ceil((high - low) * finer * (turn * (tau + s) / 12 + (mp.mpf(1) / 3 if is_gaussian else mp.mpf(1) / 4)))) + 1
+    count = (
+        int(
+            mp.ceil(
+                (high - low)
+                * finer
+                * (turn * (tau + s) / 12 + (mp.mpf(1) / 3 if is_gaussian else mp.mpf(1) / 4))
+            )
+        )
+        + 1
+    )
     half = (high - low) / (2 * count)
     for i in range(count):
         for x, weight in rule(order):
@@ -247,7 +260,7 @@ def comb(laws):
         if one.pieces:
             return None
         losses = sorted(x for x, _ in one.atoms)
-        gaps += [b - a for a, b in zip(losses, losses[1:], strict=False)]
+        gaps += [b - a for a, b in pairwise(losses)]
     small = min(gaps)
     for part in range(1, 13):
         h = small / part
@@ -452,20 +465,34 @@ def evaluate(steps: list, adjacency: str, epsilon: str) -> tuple:
             s *= mp.exp(max(min(-off / (slope * s), 1), -1))
             if abs(off) < slope * s / 10:
                 break
-        if plain:  # a small circle, where values are large on its left, or a large one, where they are on its right
+        if (
+            plain
+        ):  # a small circle, where values are large on its left, or a large one, where they are on its right
             mp.dps = 220 + 30 * more
             e, a = number(epsilon), (2 if adjacency == "replace_one" else 1) / number(steps[0]["scale"])
             values.append(residues(a, counts[0], e, s + mp.mpf(6 + more) / 10, 700 + 100 * more))
             method = "residues"
             continue
-        values.append(line(laws, counts, s * (1 - mp.mpf(more) / 20), e, 1 + mp.mpf(more) / 6, 40 + 6 * more, 1 + mp.mpf(more) / 5))
+        values.append(
+            line(
+                laws,
+                counts,
+                s * (1 - mp.mpf(more) / 20),
+                e,
+                1 + mp.mpf(more) / 6,
+                40 + 6 * more,
+                1 + mp.mpf(more) / 5,
+            )
+        )
         method = "line"
     agreed = -mp.log10(abs(values[0] / values[1] - 1) + mp.mpf(10) ** -60)
     return values[1], int(agreed), method
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "families.json")
     arguments = parser.parse_args()
     entries = json.loads(arguments.output.read_text())["entries"] if arguments.output.exists() else []
