@@ -180,31 +180,36 @@ private:
     Rectangles rectangles_;
 };
 
-// Two masses m on neighbouring points of the lattice turn against each other: |m + m e^{i theta}| is
-// 2 m cos(theta/2), which falls until theta = pi, the end of the period.
+// Equal masses on neighbouring points of the lattice turn against each other.
 class LatticeDecay final : public DecayBound {
 public:
     LatticeDecay(const LossLaw& law, double s, double log_mgf, double spacing) : spacing_(spacing) {
-        double free = 0;  // of the last atom's mass
-        for (std::size_t i = 0; i < law.atoms.size(); ++i) {
-            const LossAtom& atom = law.atoms[i];
+        std::vector<double> edges, heights;
+        for (const LossAtom& atom : law.atoms) {
             const double log_mass = atom.log_p + s * atom.loss - log_mgf;
             const double mass = std::exp(log_mass - 1e-12 * (1 + std::abs(log_mass)));
-            double used = 0;
-            if (i > 0 && std::abs(atom.loss - law.atoms[i - 1].loss - spacing) < 1e-3 * spacing)
-                used = std::min(free, mass);
-            paired_ += 2 * used;
-            free = mass - used;
+            const double index = std::rint((atom.loss - law.atoms.front().loss) / spacing);
+            if (!(mass > 1e-12) || (!edges.empty() && index != edges.back())) {
+                rectangles_.add(edges, heights);
+                edges.clear();
+                heights.clear();
+            }
+            if (!(mass > 1e-12)) continue;
+            if (edges.empty()) edges.push_back(index);
+            edges.push_back(index + 1);
+            heights.push_back(mass);
         }
+        rectangles_.add(edges, heights);
     }
     double log_bound(double tau) const override {
-        const double half = std::min(0.5 * tau * spacing_, 0.5 * pi) * (1 - 1e-9),
-                     sine = std::sin(0.5 * half);
-        return std::log1p(-std::min(paired_ * 2 * sine * sine * (1 - 1e-7), 1 - 1e-7));
+        const double angle = std::min(tau * spacing_, pi) * (1 - 1e-9);
+        return std::log1p(
+            -std::clamp(rectangles_.lattice_deficit(angle) * (1 - 1e-7) - 1e-13, 0.0, 1 - 1e-7));
     }
 
 private:
-    double spacing_, paired_ = 0;
+    double spacing_;
+    Rectangles rectangles_;
 };
 
 }  // namespace
@@ -433,12 +438,13 @@ LossTransform::Row LossTransform::row(double s, double step, std::size_t size, d
     const double end = step * static_cast<double>(size), modulus = std::hypot(s, end);
     const Nodes nodes = make_nodes({s}, std::min(reach, end), tolerance);
     const double n = static_cast<double>(nodes.loss.size());
-    if (nodes.failed || n * static_cast<double>(size) > most_products) return {};
+    if (nodes.failed) return {};
     row.shift = peak(nodes, s);
     LossSum sum(s, modulus, 1e-2 * tolerance, std::max(n, 1.0));
     for (std::size_t i = 0; i < nodes.loss.size(); ++i)
         sum.add(nodes.log_p[i] - row.shift, nodes.loss[i], nodes.log_p_slack[i] + 2 * row.shift,
                 nodes.loss_slack[i]);
+    if (static_cast<double>(sum.size()) * static_cast<double>(size) > most_products) return {};
     const double unit = std::exp(-row.shift);
     sum.leave_out(law_.missing_p * unit, law_.missing_q * unit, 64);
     row.value.resize(size);

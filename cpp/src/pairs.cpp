@@ -157,6 +157,8 @@ public:
             p_above_[i] = p_up.value();
             log_q_above_[i] = log_sum(q_up, log_q_above_[i + 1], q[i], p[i], -losses_[i]);
         }
+        // Nor must they sum to anything but 1, but for rounding.
+        if (std::abs(p_up.value() + p_infinity - 1) > 1e-13 || q_up.value() > 1 + 1e-13) consistent_ = false;
         q_down.add(std::max(0.0, 1 - q_up.value()));  // Q-mass where P has none sits at -inf
         // Rounding alone must not create such an atom.
         if (q_down.value() < 1e-13) q_down = CompensatedSum();
@@ -185,7 +187,7 @@ public:
     double max_loss() const override { return losses_.empty() ? -infinity : losses_.back(); }
     double infinity_mass() const override { return p_infinity_; }
     double spacing() const override { return spacing_; }
-    // From P's masses and the losses alone, which must imply Q's.
+    // From P's masses and the losses alone, which must imply Q's and the sums.
     std::optional<LossLaw> loss_law() const override {
         if (!consistent_) return {};
         LossLaw law;
@@ -407,7 +409,7 @@ public:
             for (LossAtom& atom : part->atoms) {
                 atom.group += first;
                 atom.log_p += log_weight;
-                atom.log_p_slack += 2 * std::abs(log_weight) + std::abs(atom.log_p);
+                atom.log_p_slack += 2 * std::abs(log_weight) + std::abs(atom.log_p) + 64;
                 law.atoms.push_back(atom);
             }
             for (LossPiece& piece : part->pieces) {

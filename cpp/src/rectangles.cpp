@@ -12,6 +12,16 @@ double sinc_deficit(double x) {
     return 1 - std::min(1 - 8.0 / 15, 1 / x);
 }
 
+// The same for b equal atoms, whose transform is sin(b angle/2) / (b sin(angle/2)): it falls up to
+// b angle/2 = pi, and beyond 1/(b sin(angle/2)) is above it, which is less than the value at 2.
+double dirichlet_deficit(double b, double angle) {
+    const double x = 0.5 * b * angle;
+    if (b < 1.5) return 0;
+    if (b < 2.5) return 2 * std::pow(std::sin(0.25 * angle), 2);
+    if (x <= 2) return 1 - std::sin(x) / (b * std::sin(x / b));
+    return 1 - std::min(std::sin(2.0) / (b * std::sin(2 / b)), 1 / (b * std::sin(0.5 * angle)));
+}
+
 }  // namespace
 
 // Splits a step function into rectangles: each is as wide as it can be.
@@ -39,6 +49,12 @@ void Rectangles::add(const std::vector<double>& edges, const std::vector<double>
 double Rectangles::deficit(double tau) const {
     double deficit = 0;
     for (const auto& r : rectangles_) deficit += r.mass * sinc_deficit(0.5 * tau * r.length);
+    return deficit;
+}
+
+double Rectangles::lattice_deficit(double angle) const {
+    double deficit = 0;
+    for (const auto& r : rectangles_) deficit += r.mass * dirichlet_deficit(r.length, angle);
     return deficit;
 }
 

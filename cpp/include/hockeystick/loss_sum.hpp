@@ -23,6 +23,8 @@ public:
     void add(double log_p, double loss, double log_p_slack, double loss_slack);
     // P- and Q-mass at other losses, infinite ones among them, which the sum is to be without.
     void leave_out(double p, double q, double slack);
+    // Losses that are not summed by their moments.
+    std::size_t size() const { return loss_.size(); }
     // The values at s + i j step.
     void values(double step, std::vector<std::complex<double>>& out) const;
     // Bounds |error| of a value at frequency tau, in units of round-off.

@@ -12,6 +12,9 @@ public:
     // sum of a_i (1 - S(tau |I_i|/2)), S(x) >= sup over x' >= x of |sinc x'|: by so much the transform at
     // every frequency from tau on is less than the mass.
     double deficit(double tau) const;
+    // The same where edges are whole numbers and each rectangle stands for atoms at as many points of a
+    // lattice; for angles up to pi, half a period.
+    double lattice_deficit(double angle) const;
 
 private:
     struct Rectangle {
