@@ -17,7 +17,7 @@ ENTRIES = json.loads((Path(__file__).parent / "references" / "families.json").re
 
 def step(description: dict[str, Any]) -> hs.Process:
     kind = description["kind"]
-    mechanism: hs.Mechanism
+    mechanism: Any
     if kind == "laplace":
         mechanism = hs.Laplace(float(description["scale"]))
     elif kind == "gaussian":
