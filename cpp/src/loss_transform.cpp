@@ -274,15 +274,15 @@ double LossTransform::Panels::omitted(double s) const {
 }
 
 std::optional<LossTransform::Panels> LossTransform::make_panels(const LossPiece& piece,
-                                                                const std::vector<double>& tilts, double tau,
-                                                                double tolerance, double most) const {
+                                                                const std::vector<Tilt>& tilts, double tau,
+                                                                double tolerance, double most) {
     const Rates p_rates = rates(piece.p), q_rates = rates(piece.q);
-    const double largest_tilt = *std::max_element(tilts.begin(), tilts.end());
+    const double largest_tilt = tilts.back().s;
     const double modulus = std::hypot(largest_tilt, tau);
     const double far = std::sqrt(2 * std::log(16 * (1 + modulus) / tolerance)) + 0.5;
     Panels panels{&piece, infinity, -infinity, 0, 0, p_rates.spread(), q_rates.spread(), {}};
-    for (const double s : tilts) {
-        const Rates range = range_of(piece, s, far);
+    for (const Tilt& tilt : tilts) {
+        const Rates range = range_of(piece, tilt.s, far);
         panels.low = std::min(panels.low, range.low);
         panels.high = std::max(panels.high, range.high);
     }
@@ -304,10 +304,10 @@ std::optional<LossTransform::Panels> LossTransform::make_panels(const LossPiece&
                                density(piece.q, left).mean, density(piece.q, right).mean});
             }
         }
-        const double wanted = std::log(tolerance), log_modulus = std::log1p(modulus);
-        bool good = panels.log_error(0, 0) + log_modulus < wanted + log_scale(tilts.front()) &&
-                    panels.log_error(-1, 0) + log_modulus < wanted + log_scale(tilts.front());
-        for (const double s : tilts) good = good && panels.log_error(s, tau) < wanted + log_scale(s);
+        const double wanted = std::log(tolerance),
+                     rest = wanted - std::log1p(modulus) + tilts.front().log_scale;
+        bool good = panels.log_error(0, 0) < rest && panels.log_error(-1, 0) < rest;
+        for (const Tilt& tilt : tilts) good = good && panels.log_error(tilt.s, tau) < wanted + tilt.log_scale;
         if (good) return panels;
     }
 }
@@ -334,7 +334,7 @@ void LossTransform::add_nodes(const Panels& panels, Nodes& nodes) {
         }
 }
 
-LossTransform::Nodes LossTransform::make_nodes(const std::vector<double>& tilts, double tau,
+LossTransform::Nodes LossTransform::make_nodes(const std::vector<double>& all_tilts, double tau,
                                                double tolerance) const {
     Nodes nodes;
     for (const LossAtom& atom : law_.atoms) {
@@ -343,6 +343,8 @@ LossTransform::Nodes LossTransform::make_nodes(const std::vector<double>& tilts,
         nodes.loss_slack.push_back(atom.loss_slack);
         nodes.log_p_slack.push_back(atom.log_p_slack);
     }
+    std::vector<Tilt> tilts;
+    for (const double s : all_tilts) tilts.push_back({s, log_scale(s)});
     double left = most_panels;
     for (const LossPiece& piece : law_.pieces) {
         auto panels =

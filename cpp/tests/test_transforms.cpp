@@ -175,6 +175,49 @@ void engines_agree(const hs::Composition& composition, std::initializer_list<dou
     }
 }
 
+// The bound holds for all higher frequencies of the half period at once, and falls where the law is wide.
+void lattice_decay(const hs::PairPtr& pair, double s, double least) {
+    std::vector<hs::LossLaw> laws = {*pair->loss_law()};
+    const auto comb = hs::onto_lattice(laws, {pair->spacing()});
+    CHECK(comb.has_value());
+    const hs::LossTransform m(laws[0], 1e-6, 0, comb->spacing);
+    const double top = m.at(s).upper;
+    const auto decay = m.decay(s, top);
+    double largest = 0;
+    for (int i = 400; i > 0; --i) {
+        const double tau = pi / comb->spacing * i / 400;
+        Complex sum = 0;
+        for (const auto& atom : laws[0].atoms) sum += std::exp(atom.log_p + Complex(s, tau) * atom.loss);
+        largest = std::max(largest, std::abs(sum));
+        CHECK(std::log(largest) <= top + decay->log_bound(tau) + 1e-10);
+    }
+    CHECK(decay->log_bound(pi / comb->spacing) <= least);
+}
+
+// Equal and unequal blocks, P-masses of a triangle, a single heap, one with a gap.
+void lattice_decays() {
+    const auto pair = [](const std::vector<double>& weights) {
+        // Losses i/10 with P-masses as given and Q-masses that follow; what Q lacks lies at -inf.
+        double total = 0, q_total = 0;
+        std::vector<double> losses, p, q;
+        for (double w : weights) total += w;
+        for (std::size_t i = 0; i < weights.size(); ++i) {
+            if (weights[i] == 0) continue;
+            losses.push_back(0.1 * static_cast<double>(i));
+            p.push_back(weights[i] / total);
+            q.push_back(p.back() * std::exp(-losses.back()));
+            q_total += q.back();
+        }
+        CHECK(q_total < 1);
+        return hs::discrete(losses, p, q, 0, 0.1);
+    };
+    lattice_decay(pair({1, 1}), 0.1, -5);
+    lattice_decay(pair({1, 1, 1, 1, 1, 1, 1}), 0.3, -1);
+    lattice_decay(pair({1, 2, 3, 4, 5, 4, 3, 2, 1}), 1, -0.5);
+    lattice_decay(pair({1, 3, 1, 0, 0, 2, 2, 5}), 2, -0.1);
+    lattice_decay(pair(std::vector<double>(200, 1.0)), 0.5, -1);
+}
+
 void lattices() {
     const auto law = [](std::initializer_list<double> losses) {
         hs::LossLaw out;
@@ -222,6 +265,7 @@ int main() {
         responses_are_binomial(3, 40, spaced);
     }
     lattices();
+    lattice_decays();
 
     for (double a : {0.05, 0.4, 1.0, 4.0}) laplace_steps(a);
     tilts_agree(0.05, 500, 5.4);

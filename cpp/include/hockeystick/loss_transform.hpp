@@ -54,10 +54,14 @@ private:
         double plain = 0;  // error of the integrals of p and q themselves
         bool failed = false;
     };
-    // Panels good to tolerance e^{K(s)}, by an estimate of K, for the tilts and up to the frequency.
-    Nodes make_nodes(const std::vector<double>& tilts, double tau, double tolerance) const;
-    std::optional<Panels> make_panels(const LossPiece& piece, const std::vector<double>& tilts, double tau,
-                                      double tolerance, double most) const;
+    // Panels good to tolerance e^{K(s)}, by an estimate of K, for the increasing tilts and up to the
+    // frequency.
+    Nodes make_nodes(const std::vector<double>& all_tilts, double tau, double tolerance) const;
+    struct Tilt {
+        double s, log_scale;  // log_scale: the estimate of K(s)
+    };
+    static std::optional<Panels> make_panels(const LossPiece& piece, const std::vector<Tilt>& tilts,
+                                             double tau, double tolerance, double most);
     static void add_nodes(const Panels& panels, Nodes& nodes);
     double log_scale(double s) const;
     const Nodes& nodes_up_to(int k) const;
