@@ -15,7 +15,7 @@ namespace {
 constexpr double u = unit_roundoff;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
-constexpr double most_panels = 1 << 10;
+constexpr double most_panels = 1 << 10, most_panels_of_searches = 1 << 7;
 // What is rarer is never worth its nodes.
 constexpr double always_cut = 1e-30;
 constexpr double most_products = 1e8;
@@ -341,7 +341,7 @@ void LossTransform::add_nodes(const Panels& panels, Nodes& nodes) {
 }
 
 LossTransform::Nodes LossTransform::make_nodes(const std::vector<double>& all_tilts, double tau,
-                                               double tolerance) const {
+                                               double tolerance, double most) const {
     Nodes nodes;
     for (const LossAtom& atom : law_.atoms) {
         nodes.loss.push_back(atom.loss);
@@ -351,7 +351,7 @@ LossTransform::Nodes LossTransform::make_nodes(const std::vector<double>& all_ti
     }
     std::vector<Tilt> tilts;
     for (const double s : all_tilts) tilts.push_back({s, log_scale(s)});
-    double left = most_panels;
+    double left = most;
     for (const LossPiece& piece : law_.pieces) {
         auto panels =
             make_panels(piece, tilts, tau, tolerance / static_cast<double>(law_.pieces.size()), left);
@@ -400,7 +400,7 @@ const LossTransform::Nodes& LossTransform::nodes_up_to(int k) const {
     Nodes nodes;
     const double high = std::ldexp(1.0, k), low = k <= -10 ? 0 : 0.5 * high;
     if (k < first_failure_)
-        nodes = make_nodes({low, high}, 0, tolerance_);
+        nodes = make_nodes({low, high}, 0, tolerance_, most_panels_of_searches);
     else
         nodes.failed = true;
     if (nodes.failed) first_failure_ = std::min(first_failure_, k);
@@ -444,7 +444,7 @@ LossTransform::Row LossTransform::row(double s, double step, std::size_t size, d
                                       double tolerance) const {
     Row row;
     const double end = step * static_cast<double>(size), modulus = std::hypot(s, end);
-    const Nodes nodes = make_nodes({s}, std::min(reach, end), tolerance);
+    const Nodes nodes = make_nodes({s}, std::min(reach, end), tolerance, most_panels);
     const double n = static_cast<double>(nodes.loss.size());
     if (nodes.failed) return {};
     row.shift = peak(nodes, s);
