@@ -377,10 +377,15 @@ public:
         : noise_(noise), p_(make(p_shifts, p_weights, scale)), q_(make(q_shifts, q_weights, scale)) {
         high_ = *std::max_element(p_.shift.begin(), p_.shift.end());
         low_ = *std::min_element(q_.shift.begin(), q_.shift.end());
+        mirrored_ = mirrored();
         if (noise_ == Noise::laplace) {
             // The loss is constant outside [low, high].
             max_ = loss(high_);
             min_ = loss(low_);
+        } else {
+            // It levels off where both sides end at the same shift, which is 0.
+            if (*std::min_element(p_.shift.begin(), p_.shift.end()) == low_) min_ = end_ratio(low_);
+            if (*std::max_element(q_.shift.begin(), q_.shift.end()) == high_) max_ = end_ratio(high_);
         }
     }
 
@@ -421,6 +426,17 @@ private:
         return out;
     }
 
+    // ln of the ratio of the weights at one shift.
+    double end_ratio(double shift) const {
+        const auto weight = [shift](const Side& side) {
+            double sum = 0;
+            for (std::size_t i = 0; i < side.shift.size(); ++i)
+                if (side.shift[i] == shift) sum += std::exp(side.log_weight[i]);
+            return sum;
+        };
+        return std::log(weight(p_) / weight(q_));
+    }
+
     double log_kernel(double d) const { return noise_ == Noise::gaussian ? -0.5 * d * d : -std::abs(d); }
 
     double log_density(const Side& side, double t) const {
@@ -447,8 +463,24 @@ private:
         return largest + std::log(sum);
     }
 
+    // (1-q) N(0) + q N(s) against (1-q) N(0) + q N(-s): e^{s t} solves a quadratic equation, and
+    //     s t = x/2 + arsinh(sinh(x/2) (1-q)/q e^{s^2/2}).
+    bool mirrored() const {
+        return noise_ == Noise::gaussian && p_.shift.size() == 2 && q_.shift.size() == 2 &&
+               p_.shift[0] == 0 && q_.shift[0] == 0 && p_.shift[1] == -q_.shift[1] &&
+               p_.log_weight == q_.log_weight && p_.shift[1] > 0;
+    }
+    double mirrored_root(double x) const {
+        const double s = p_.shift[1], half = 0.5 * std::abs(x);
+        const double log_odds = p_.log_weight[0] - p_.log_weight[1] + 0.5 * s * s;
+        const double log_twice = log_odds + half + std::log(-std::expm1(-2 * half));
+        const double turn = log_twice > 40 ? log_twice : std::asinh(0.5 * std::exp(log_twice));
+        return std::copysign((half + turn) / s, x);
+    }
+
     // The loss increases with t: bracket, then the Illinois variant of regula falsi.
     double invert(double x) const {
+        if (mirrored_) return x == 0 ? 0 : mirrored_root(x);
         double a = low_, b = high_;
         if (noise_ == Noise::gaussian) {
             double step = 1 + (b - a);
@@ -525,6 +557,7 @@ private:
     Noise noise_;
     Side p_, q_;
     double low_ = 0, high_ = 0, min_ = -infinity, max_ = infinity;
+    bool mirrored_ = false;
 };
 
 }  // namespace

@@ -6,6 +6,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -20,6 +21,7 @@ from .report import Answer, Bounds, Report, noise_conventions, references, sampl
 from .serialise import from_dict, to_dict
 from .truncated import TruncatedPoissonSampled
 from .validation import ParameterError, ParameterTypeError, choice, integer, real
+from .views import Views, helpful
 
 DEFAULT_ACCURACY = 1e-3
 DEFAULT_MEMORY_LIMIT = 2**30
@@ -106,6 +108,12 @@ class PrivacyProfile:
     @functools.cached_property
     def _profile(self) -> _core.Profile:
         return _core.Profile(self._directions, self._accuracy, self._memory_limit, self._engine)
+
+    @functools.cached_property
+    def _views(self) -> Views | None:
+        if self._engine == "fft" or not helpful(self._process):
+            return None
+        return Views(self._process, self._adjacency, self._directions, self._accuracy, self._memory_limit)
 
     def epsilon(self, delta: float) -> float:
         """Smallest epsilon >= 0 certified at this ``delta`` in [0, 1]: an upper bound, inf if none.
@@ -319,6 +327,8 @@ class PrivacyProfile:
         limit = epsilon_limit(self._directions, delta)
         if limit is not None:
             return limit
+        if self._views is not None:
+            return self._views.epsilon(delta)
         found = self._profile.epsilon_bounds(delta)
         return _answer(found, max(0.0, found.lower), max(0.0, found.upper))
 
@@ -326,6 +336,9 @@ class PrivacyProfile:
         limit = delta_limit(self._directions, epsilon)
         if limit is not None:
             return limit
+        if self._views is not None and math.isfinite(epsilon):
+            answer = self._views.delta(epsilon)
+            return replace(answer, upper=min(1.0, answer.upper))
         found = self._profile.delta_bounds(epsilon)
         return _answer(found, max(0.0, found.lower), min(1.0, max(0.0, found.upper)))
 

@@ -124,8 +124,7 @@ def pairs(step: TruncatedPoissonSampled, adjacency: str) -> Pairs:
     parts = [
         _untruncated(mu, p, adjacency) if law.not_full > 0.0 else None,
         _full(mu, q, adjacency, step.pair) if law.full_low > 0.0 else None,
-        # Not less than q, and shifted further than either (docs/truncated.md, section 4).
-        _published(mu, p, adjacency) if open_ > 0.0 else None,
+        _either(mu, p, adjacency, step.pair) if open_ > 0.0 else None,
     ]
     kept = [(part, weight) for part, weight in zip(parts, weights, strict=True) if part is not None]
     return mixture([part for part, _ in kept], [weight for _, weight in kept])
@@ -152,6 +151,13 @@ def _full(mu: float, q: float, adjacency: str, pair: str) -> Pairs:
             return _replaced(mu, q)
         return Pairs(_core.zero_out_pair(mu, q, "remove"), _core.zero_out_pair(mu, q, "add"))
     return sampled(gaussian(2.0 * mu), q)
+
+
+def _either(mu: float, p: float, adjacency: str, pair: str) -> Pairs:
+    """What dominates both, as q <= p: the class of `_replaced` holds all that either may be."""
+    if adjacency in ("replace_one", "zero_out") and pair == "tight":
+        return _replaced(2.0 * mu, p)
+    return _published(mu, p, adjacency)
 
 
 def _replaced(mu: float, q: float) -> Pairs:
