@@ -18,6 +18,7 @@ from . import _core
 from ._core import __version__, build_config, max_threads, set_threads
 from .accountant import Accountant
 from .adjacency import ADJACENCIES
+from .batch_limits import BatchPlan, UnionBound, calibrate_max_batch_size, plan_truncated_batches
 from .calibrate import (
     CalibratedFloat,
     CalibratedInt,
@@ -29,6 +30,7 @@ from .calibrate import (
     calibrate_sampling_probability,
     calibrate_steps,
 )
+from .cyclic import cyclic_poisson
 from .dp_sgd import DPSGD, dp_sgd
 from .grid import Grid, grid_delta, grid_epsilon
 from .mechanisms import (
@@ -64,6 +66,7 @@ __all__ = [
     "Accountant",
     "Answer",
     "ApproximateDP",
+    "BatchPlan",
     "Bounds",
     "CalibratedFloat",
     "CalibratedInt",
@@ -85,6 +88,7 @@ __all__ = [
     "Report",
     "StorageError",
     "TruncatedPoissonSampled",
+    "UnionBound",
     "UnreachableError",
     "WithReplacement",
     "WithoutReplacement",
@@ -94,14 +98,17 @@ __all__ = [
     "build_config",
     "calibrate",
     "calibrate_batch_size",
+    "calibrate_max_batch_size",
     "calibrate_noise_multiplier",
     "calibrate_sampling_probability",
     "calibrate_steps",
+    "cyclic_poisson",
     "dp_sgd",
     "get_include",
     "grid_delta",
     "grid_epsilon",
     "max_threads",
+    "plan_truncated_batches",
     "plot_grid",
     "plot_profile",
     "set_threads",
