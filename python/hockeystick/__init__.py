@@ -48,7 +48,7 @@ from .mechanisms import (
 )
 from .mixtures import Mixture, MixtureOfGaussians
 from .pld import PrivacyProfile, account
-from .plots import plot_grid, plot_profile
+from .plots import plot_grid, plot_profile, plot_truncation
 from .report import Answer, Bounds, Report
 from .storage import StorageError
 from .truncated import TruncatedPoissonSampled
@@ -111,5 +111,6 @@ __all__ = [
     "plan_truncated_batches",
     "plot_grid",
     "plot_profile",
+    "plot_truncation",
     "set_threads",
 ]

@@ -14,6 +14,7 @@ import numpy as np
 
 from . import _core
 from .adjacency import ADJACENCIES
+from .batch_limits import calibrate_max_batch_size
 from .calibrate import (
     DEFAULT_TOLERANCE,
     CalibratedFloat,
@@ -30,9 +31,10 @@ from .mechanisms import Composable, Gaussian, PoissonSampled, Step
 from .pld import DEFAULT_ACCURACY, PrivacyProfile, account
 from .plots import plot_grid, plot_profile
 from .report import Report, _finite, round_down, round_up, unit
+from .truncated import TruncatedPoissonSampled
 from .validation import ParameterError, ParameterTypeError, choice
 
-_UNKNOWNS = ("noise-multiplier", "steps", "epochs", "sampling-probability", "batch-size")
+_UNKNOWNS = ("noise-multiplier", "steps", "epochs", "sampling-probability", "batch-size", "max-batch-size")
 _TABLE_DELTAS = tuple(10.0**-exponent for exponent in range(1, 13))
 
 
@@ -79,6 +81,9 @@ def _parser() -> argparse.ArgumentParser:
         run.add_argument("--sampling-probability", type=float, help="of each record, per step")
         run.add_argument("--dataset-size", type=int)
         run.add_argument("--batch-size", type=int, help="expected, per worker and forward pass")
+        run.add_argument(
+            "--max-batch-size", type=int, help="larger batches of one noisy update lose records at random"
+        )
         run.add_argument("--gradient-accumulation", type=int, help="passes per noisy update")
         run.add_argument("--world-size", type=int, help="number of workers")
         run.add_argument("--drop-last", action="store_true", help="epochs end at the last full batch")
@@ -122,6 +127,10 @@ def _description(options: argparse.Namespace) -> Composable:
     }
     if options.drop_last:
         from_data["drop_last"] = True
+    if options.max_batch_size is not None:
+        if set(from_data) == {"dataset_size"} and options.sampling_probability is not None:
+            return _truncated(options)
+        from_data["max_batch_size"] = options.max_batch_size
     if from_data:
         if options.sampling_probability is not None:
             raise ParameterError(
@@ -138,6 +147,17 @@ def _description(options: argparse.Namespace) -> Composable:
     step: Step = Gaussian(options.noise_multiplier)
     if options.sampling_probability is not None:
         step = PoissonSampled(Gaussian(options.noise_multiplier), options.sampling_probability)
+    steps: int = options.steps
+    return step * steps
+
+
+def _truncated(options: argparse.Namespace) -> Composable:
+    """Truncated batches, described by the sampling probability."""
+    if options.epochs is not None or options.steps is None:
+        raise ParameterError("--steps: needed with --sampling-probability; --epochs goes with --batch-size")
+    step = TruncatedPoissonSampled(
+        options.noise_multiplier, options.dataset_size, options.sampling_probability, options.max_batch_size
+    )
     steps: int = options.steps
     return step * steps
 
@@ -166,6 +186,8 @@ def _calibrated(options: argparse.Namespace) -> CalibratedFloat | CalibratedInt:
         return calibrate_steps(make, **budget)
     if find == "batch_size":
         return calibrate_batch_size(make, **budget)
+    if find == "max_batch_size":
+        return calibrate_max_batch_size(make, **budget)
     return calibrate(make, **budget, increasing=True, limits=(0, 10**6), integer=True, parameter="epochs")
 
 

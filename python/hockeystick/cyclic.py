@@ -56,14 +56,17 @@ PoissonSampled(mechanism=Gaussian(noise_multiplier=4.0), sampling_probability=0.
     sigma = real("noise_multiplier", noise_multiplier, 0.0)
     if (subset_size is None) != (max_batch_size is None):
         raise ParameterTypeError("subset_size, max_batch_size: give both (truncated batches) or neither")
+    size = None if subset_size is None else integer("subset_size", subset_size, 1)
+    most = None if max_batch_size is None else integer("max_batch_size", max_batch_size, 1)
     values, counts = _merged(norms, integer("max_norms", max_norms, 1, 100_000))
 
     def step(norm: float) -> Step:
         # Rounded down: a quotient that comes out too large would be too little noise.
-        noise = math.nextafter(sigma / norm, 0.0) if sigma / norm * norm != sigma else sigma / norm
-        if max_batch_size is None or subset_size is None:
+        noise = min(sigma / norm, 1e300)
+        noise = math.nextafter(noise, 0.0) if noise * norm > sigma else noise
+        if size is None or most is None:
             return PoissonSampled(Gaussian(noise), p)
-        return TruncatedPoissonSampled(noise, subset_size, p, max_batch_size)
+        return TruncatedPoissonSampled(noise, size, p, most)
 
     # A column that is all zeros shows nothing.
     chosen = [(norm, count) for norm, count in zip(values, counts, strict=True) if norm > 0.0]
