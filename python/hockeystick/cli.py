@@ -130,6 +130,8 @@ def _description(options: argparse.Namespace) -> Composable:
     if options.max_batch_size is not None:
         if set(from_data) == {"dataset_size"} and options.sampling_probability is not None:
             return _truncated(options)
+        if not from_data:
+            raise ParameterError("--max-batch-size: needs --dataset-size")
         from_data["max_batch_size"] = options.max_batch_size
     if from_data:
         if options.sampling_probability is not None:

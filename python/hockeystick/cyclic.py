@@ -36,8 +36,8 @@ def cyclic_poisson(
 
     A record of subset j only shows in the columns j, j+b, ..., which share no row. So its privacy is that
     of at most ceil(n/b) sampled Gaussians, adaptively composed, the k-th with noise multiplier
-    noise_multiplier / (norm of the column) (Choquette-Choo et al. 2023, Theorem 4; proof in
-    docs/truncated.md, section 6). Norms of each subset are sorted, and the largest of each rank is
+    noise_multiplier / (norm of the column) (Choquette-Choo et al. 2023; proof in docs/truncated.md,
+    section 6). Norms of each subset are sorted, and the largest of each rank is
     taken: a guarantee for every subset, and exact where one of them has the largest norms throughout,
     as for Toeplitz C. If more than ``max_norms`` norms differ, neighbours count as the largest of them.
 

@@ -114,21 +114,20 @@ def plot_truncation(
     (infinite values stay blank), ``wasted`` is the share of each batch that is padding. Saves to
     ``path`` if given.
     """
-    figure = _figure(7.0, 4.5)
+    figure = _figure(7.0, 5.0)
     plot = figure.subplots()
     sizes = np.asarray(max_batch_sizes)
     for name, values in noise_multipliers.items():
         shown = np.ma.masked_invalid(np.asarray(values, dtype=float))
         flat = shown.count() > 1 and float(np.ptp(shown.compressed())) == 0.0
         plot.plot(sizes, shown, ":" if flat else "o-", markersize=3, label=name)
-    plot.set_yscale("log")
     plot.set_xlabel("maximum batch size")
     plot.set_ylabel("noise multiplier")
-    plot.grid(visible=True, which="both", alpha=0.3)
-    plot.legend()
+    plot.grid(visible=True, alpha=0.3)
     waste = plot.twinx()
     waste.plot(sizes, np.asarray(wasted), color="gray", alpha=0.5)
     waste.set_ylabel("padding, share of the batch (gray)")
+    figure.legend(loc="outside lower center", ncols=2)
     if title:
         plot.set_title(title, fontsize="medium")
     if path is not None:
