@@ -9,7 +9,7 @@ from typing import Any
 
 from scipy.special import ndtri
 
-from .calibrate import CalibratedFloat, CalibratedInt, UnreachableError, calibrate, calibrate_noise_multiplier
+from .calibrate import CalibratedFloat, CalibratedInt, calibrate, calibrate_noise_multiplier
 from .mechanisms import Composable, Gaussian, PoissonSampled, composition
 from .pld import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, PrivacyProfile, account
 from .truncated import TruncatedPoissonSampled
@@ -119,7 +119,7 @@ def plan_truncated_batches(
     Guarantee: the returned step, used ``steps`` times, keeps within the budget (``tolerance`` as in
     `calibrate_noise_multiplier`). That no other p is better is not proven: the search, over 40 standard
     deviations of the batch size on a grid that is refined three times, assumes one minimum.
-    Raises UnreachableError if no p can keep the budget.
+    Raises UnreachableError if no noise up to 1e15 keeps the budget (delta = 0, say).
 
     >>> plan = plan_truncated_batches(100_000, 1000, compute_budget=1_100_000, epsilon=2.0, delta=1e-6)
     >>> plan.step.max_batch_size, 0.005 < plan.step.sampling_probability < 0.011
@@ -130,8 +130,7 @@ def plan_truncated_batches(
     n, count = integer("dataset_size", dataset_size, 1), integer("steps", steps, 1)
     budget = integer("compute_budget", compute_budget, count)
     most = min(n, budget // count)
-    plans: dict[float, BatchPlan | None] = {}
-    failure: UnreachableError | None = None
+    plans: dict[float, BatchPlan] = {}
 
     def poisson(p: float) -> float:
         return calibrate_noise_multiplier(
@@ -143,31 +142,25 @@ def plan_truncated_batches(
         )
 
     def look(p: float) -> float:
-        """The noise at one p; infinite if the budget cannot be kept."""
-        nonlocal failure
+        """The noise at one p."""
         if p not in plans:
             base = TruncatedPoissonSampled(1.0, n, p, most)
-            try:
-                sigma = calibrate(
-                    lambda s: replace(base, noise_multiplier=s) * count,
-                    epsilon,
-                    delta,
-                    increasing=False,
-                    limits=(0.01, 1e15),
-                    # Less noise than Poisson sampling is never enough: a close start saves time.
-                    start=poisson(p),
-                    parameter="noise_multiplier",
-                    adjacency=adjacency,
-                    tolerance=tolerance,
-                )
-            except UnreachableError as error:
-                plans[p], failure = None, error
-            else:
-                expected = base.expected_batch_size
-                step = replace(base, noise_multiplier=float(sigma))
-                plans[p] = BatchPlan(step, count, sigma, expected, 1.0 - expected / most, sigma / expected)
-        found = plans[p]
-        return math.inf if found is None else found.noise
+            sigma = calibrate(
+                lambda s: replace(base, noise_multiplier=s) * count,
+                epsilon,
+                delta,
+                increasing=False,
+                limits=(0.01, 1e15),
+                # Less noise than Poisson sampling is never enough: a close start saves time.
+                start=poisson(p),
+                parameter="noise_multiplier",
+                adjacency=adjacency,
+                tolerance=tolerance,
+            )
+            expected = base.expected_batch_size
+            step = replace(base, noise_multiplier=float(sigma))
+            plans[p] = BatchPlan(step, count, sigma, expected, 1.0 - expected / most, sigma / expected)
+        return plans[p].noise
 
     share = most / n
     # p = B/n would fill the batch on average; its spread is about sqrt(B) (1 - B/n).
@@ -177,12 +170,7 @@ def plan_truncated_batches(
         grid = [low + (high - low) * i / 8 for i in range(9)]
         best = min(range(9), key=lambda i: look(grid[i]))
         low, high = grid[max(0, best - 1)], grid[min(8, best + 1)]
-    p = min(plans, key=look)
-    plan = plans[p]
-    if plan is None:
-        assert failure is not None
-        raise failure
-    return plan
+    return plans[min(plans, key=look)]
 
 
 @dataclass(frozen=True)

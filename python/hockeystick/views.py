@@ -35,36 +35,38 @@ def helpful(process: Process) -> bool:
 
 
 class Views:
-    """The views of one composition, each direction by itself; ``directions`` are those of view 1."""
+    """The views of one composition; ``directions`` are those of view 1."""
 
     def __init__(
         self, process: Process, adjacency: str, directions: Directions, accuracy: float, memory_limit: int
     ) -> None:
         self._accuracy = accuracy
 
-        def profiles(compositions: Directions) -> list[_core.Profile]:
-            return [_core.Profile([pairs], accuracy, memory_limit) for pairs in compositions]
+        def profile(compositions: Directions) -> _core.Profile:
+            return _core.Profile(compositions, accuracy, memory_limit)
 
-        def view(change: Callable[[TruncatedPoissonSampled], Step]) -> list[_core.Profile]:
+        def view(change: Callable[[TruncatedPoissonSampled], Step]) -> Directions:
             steps = [
                 (change(step) if isinstance(step, TruncatedPoissonSampled) else step, count)
                 for step, count in process
             ]
-            found = profiles(_adjacency.directions(Process(steps), adjacency))
-            return found if len(found) == len(directions) else []
+            return _adjacency.directions(Process(steps), adjacency)
 
-        self._main = profiles(directions)
         truncated = [(step, k) for step, k in process if isinstance(step, TruncatedPoissonSampled)]
-        self._published: list[_core.Profile] = []
+        self._main = profile(directions)
+        self._published = self._mixed = self._poisson = None
         if adjacency in ("zero_out", "replace_one") and any(step.pair == "tight" for step, _ in truncated):
-            self._published = view(lambda step: replace(step, pair="ganesh2025"))
+            published = view(lambda step: replace(step, pair="ganesh2025"))
+            self._published = profile(published)
+            if len(directions) == len(published) == 2:
+                # "add" is hardly ever the worse one, which its mixture of Gaussians shows sooner.
+                self._mixed = profile([directions[0], published[1]])
         rare = math.fsum(count * step.truncation.full_high for step, count in truncated)
         self._rare = min(1.0, rare * _UP)
-        self._poisson = (
-            view(lambda step: PoissonSampled(step.mechanism, step.sampling_probability))
-            if self._rare < 1.0
-            else []
-        )
+        if self._rare < 1.0:
+            self._poisson = profile(
+                view(lambda step: PoissonSampled(step.mechanism, step.sampling_probability))
+            )
 
     def epsilon(self, delta: float) -> Answer:
         """Bounds on epsilon at ``delta`` in (0, 1)."""
@@ -92,20 +94,15 @@ class Views:
         return replace(answer, terms={**answer.terms, "rare_truncation": self._rare})
 
     def _best(self, ask: Ask, poisson: Ask) -> Answer:
-        """The worst over the directions of the best over the views, the likely worst one first."""
-        count = len(self._main)
-        first = [poisson(self._poisson[i]) if self._poisson else Answer(0.0, math.inf) for i in range(count)]
-        first = [replace(answer, direction=i) for i, answer in enumerate(first)]
-        worst = Answer(0.0, 0.0)
-        for answer in sorted(first, key=lambda found: (found.upper, found.lower), reverse=True):
-            for view in (self._published, self._main):
-                if view and not self._close(answer) and not answer.upper <= worst.lower:
-                    found = ask(view[answer.direction])
-                    # The published pair's lower bound is none for the tight one.
-                    answer = _tighter(answer, found if view is self._main else replace(found, lower=0.0))
-            lower = max(worst.lower, answer.lower)
-            worst = replace(max(worst, answer, key=lambda found: found.upper), lower=lower)
-        return worst
+        answer = Answer(0.0, math.inf) if self._poisson is None else poisson(self._poisson)
+        if self._published is not None and not self._close(answer):
+            # Its lower bound is none for the tight pair.
+            answer = _tighter(answer, replace(ask(self._published), lower=0.0))
+        if not self._close(answer):
+            found = None if self._mixed is None else ask(self._mixed)
+            # Where the looser "add" is the worse one, the tight one may not be.
+            answer = _tighter(answer, found if found and found.direction == 0 else ask(self._main))
+        return answer
 
     def _close(self, answer: Answer) -> bool:
         return answer.upper <= answer.lower * (1.0 + self._accuracy)
@@ -114,7 +111,7 @@ class Views:
 def _tighter(a: Answer, b: Answer) -> Answer:
     """Two intervals for the same number; the one with the lower upper end gives the rest."""
     best = b if b.upper < a.upper else a
-    return replace(best, direction=a.direction, lower=min(best.upper, max(a.lower, b.lower)))
+    return replace(best, lower=min(best.upper, max(a.lower, b.lower)))
 
 
 def _answer(found: _core.Answer) -> Answer:
