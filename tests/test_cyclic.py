@@ -18,7 +18,7 @@ def group(norms: np.ndarray, b: int, j: int, p: float, sigma: float) -> hs.Proce
     return hs.Process([(step, 1) for step in steps])
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(
     norms=st.lists(st.floats(0.0, 3.0), min_size=1, max_size=9),
     b=st.integers(1, 4),

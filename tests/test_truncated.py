@@ -297,7 +297,7 @@ def test_rates_never_exceed_their_limits() -> None:
     ("sigma", "n", "p", "most"),
     [
         (1.0, 10**12, 1e-6, 10**6 + 8_000),
-        (0.2, 1000, 0.01, 10),
+        (0.5, 1000, 0.01, 10),
         (100.0, 1000, 0.01, 10),
         (1.0, 1, 0.5, 1),
         (1.0, 2, 1e-12, 1),
@@ -335,7 +335,7 @@ def test_far_tails_of_a_truncation_that_hardly_ever_happens() -> None:
 
 def test_views_and_lattice_agree() -> None:
     """Every way of looking at it gives intervals that overlap."""
-    for most in (1030, 1100, 1180, 1250, 1400):
+    for most in (1030, 1180, 1400):
         step = hs.TruncatedPoissonSampled(1.0, 100_000, 0.01, most)
         for adjacency in ADJACENCIES:
             views = hs.account(step * 1000, adjacency)
