@@ -48,6 +48,7 @@ from .pld import PrivacyProfile, account
 from .plots import plot_grid, plot_profile
 from .report import Answer, Bounds, Report
 from .storage import StorageError
+from .strategies import Banded, BandedToeplitz, Identity, InverseBanded, LowerTriangular, Strategy
 from .validation import ParameterError, ParameterTypeError
 
 
@@ -62,6 +63,8 @@ __all__ = [
     "Accountant",
     "Answer",
     "ApproximateDP",
+    "Banded",
+    "BandedToeplitz",
     "Bounds",
     "CalibratedFloat",
     "CalibratedInt",
@@ -70,7 +73,10 @@ __all__ = [
     "DiscreteLaplace",
     "Gaussian",
     "Grid",
+    "Identity",
+    "InverseBanded",
     "Laplace",
+    "LowerTriangular",
     "ParameterError",
     "ParameterTypeError",
     "PoissonSampled",
@@ -80,6 +86,7 @@ __all__ = [
     "RandomizedResponse",
     "Report",
     "StorageError",
+    "Strategy",
     "UnreachableError",
     "WithReplacement",
     "WithoutReplacement",
