@@ -18,6 +18,14 @@ from . import _core
 from ._core import __version__, build_config, max_threads, set_threads
 from .accountant import Accountant
 from .adjacency import ADJACENCIES
+from .attribution import (
+    AttributionGraph,
+    BoundedAttribution,
+    NeighbourhoodSweep,
+    expected_batch_size,
+    sampling_probability_for,
+    sweep_neighbourhood,
+)
 from .calibrate import (
     CalibratedFloat,
     CalibratedInt,
@@ -63,8 +71,10 @@ __all__ = [
     "Accountant",
     "Answer",
     "ApproximateDP",
+    "AttributionGraph",
     "Banded",
     "BandedToeplitz",
+    "BoundedAttribution",
     "Bounds",
     "CalibratedFloat",
     "CalibratedInt",
@@ -77,6 +87,7 @@ __all__ = [
     "InverseBanded",
     "Laplace",
     "LowerTriangular",
+    "NeighbourhoodSweep",
     "ParameterError",
     "ParameterTypeError",
     "PoissonSampled",
@@ -100,11 +111,14 @@ __all__ = [
     "calibrate_sampling_probability",
     "calibrate_steps",
     "dp_sgd",
+    "expected_batch_size",
     "get_include",
     "grid_delta",
     "grid_epsilon",
     "max_threads",
     "plot_grid",
     "plot_profile",
+    "sampling_probability_for",
     "set_threads",
+    "sweep_neighbourhood",
 ]

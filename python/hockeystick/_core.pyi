@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypedDict
 
-from numpy import float64, int64
+from numpy import float64, int32, int64
 from numpy.typing import ArrayLike, NDArray
 
 _Array: TypeAlias = NDArray[float64]
@@ -179,3 +179,23 @@ class Coupling(metaclass=_Type):
 
     def delta_bounds(self, epsilon: float) -> tuple[float, float]:
         """(lower, upper) for delta(epsilon)."""
+
+def check_attribution(offsets: NDArray[int64], users: NDArray[int32], num_users: int) -> None: ...
+def group_edges(
+    examples: NDArray[int64], users: NDArray[int32], num_examples: int, num_users: int
+) -> tuple[NDArray[int64], NDArray[int32]]: ...
+def by_user(
+    offsets: NDArray[int64], users: NDArray[int32], num_users: int
+) -> tuple[NDArray[int64], NDArray[int32]]: ...
+def bound_contributions(
+    offsets: NDArray[int64],
+    users: NDArray[int32],
+    num_users: int,
+    order: NDArray[int64],
+    max_examples_per_user: int,
+    duplicates: bool = False,
+    max_neighbourhood: int | None = None,
+) -> NDArray[int64]: ...
+def neighbourhood_sizes(
+    offsets: NDArray[int64], users: NDArray[int32], num_users: int, limit: int
+) -> NDArray[int64]: ...
