@@ -428,7 +428,11 @@ class BoundedAttribution:
 
     def _fitting(self, counts: _Ints) -> _Ints:
         """The examples that were offered and would still fit."""
-        candidates = self.offered if self.duplicates else np.setdiff1d(self.offered, self.examples)
+        candidates = self.offered
+        if not self.duplicates:
+            absent = np.ones(self.source.num_examples, dtype=np.bool_)
+            absent[self.examples] = False
+            candidates = candidates[absent[candidates]]
         if not len(candidates):
             return candidates
         full = (counts >= self.max_examples_per_user)[self.source.users]
