@@ -52,6 +52,7 @@ from .mechanisms import (
     WithoutReplacement,
     WithReplacement,
 )
+from .noise import CorrelatedNoise
 from .pld import PrivacyProfile, account
 from .plots import plot_grid, plot_profile
 from .report import Answer, Bounds, Report
@@ -79,6 +80,7 @@ __all__ = [
     "CalibratedFloat",
     "CalibratedInt",
     "Certificate",
+    "CorrelatedNoise",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Gaussian",

@@ -199,3 +199,28 @@ def bound_contributions(
 def neighbourhood_sizes(
     offsets: NDArray[int64], users: NDArray[int32], num_users: int, limit: int
 ) -> NDArray[int64]: ...
+def chacha20(key: bytes, counter: int, nonce0: int = 0, nonce1: int = 0, nonce2: int = 0) -> bytes:
+    """One block of 64 bytes (RFC 8439, Section 2.3)."""
+
+class CorrelatedNoise(metaclass=_Type):
+    def __init__(
+        self,
+        columns: ArrayLike,
+        bands: int,
+        steps: int,
+        inverse: bool,
+        key: bytes,
+        start: int,
+        stop: int,
+        single: bool,
+    ) -> None: ...
+    def fill(self, out: NDArray[Any], scale: float, add: bool) -> None:
+        """Write scale * the next rows, or add them."""
+
+    def skip(self, count: int) -> None: ...
+    def history(self) -> _Array: ...
+    def restore(self, step: int, history: ArrayLike) -> None: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def state_bytes(self) -> int: ...
