@@ -29,6 +29,7 @@ from .calibrate import (
     calibrate_sampling_probability,
     calibrate_steps,
 )
+from .confidence import VerificationPlan, mean_interval, plan_verification
 from .dp_sgd import DPSGD, dp_sgd
 from .grid import Grid, grid_delta, grid_epsilon
 from .mechanisms import (
@@ -44,6 +45,7 @@ from .mechanisms import (
     WithoutReplacement,
     WithReplacement,
 )
+from .montecarlo import DeltaEstimate, estimate_delta
 from .pld import PrivacyProfile, account
 from .plots import plot_grid, plot_profile
 from .report import Answer, Bounds, Report
@@ -69,6 +71,7 @@ __all__ = [
     "CalibratedFloat",
     "CalibratedInt",
     "Certificate",
+    "DeltaEstimate",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Gaussian",
@@ -88,6 +91,7 @@ __all__ = [
     "StorageError",
     "Strategy",
     "UnreachableError",
+    "VerificationPlan",
     "WithReplacement",
     "WithoutReplacement",
     "__version__",
@@ -100,10 +104,13 @@ __all__ = [
     "calibrate_sampling_probability",
     "calibrate_steps",
     "dp_sgd",
+    "estimate_delta",
     "get_include",
     "grid_delta",
     "grid_epsilon",
     "max_threads",
+    "mean_interval",
+    "plan_verification",
     "plot_grid",
     "plot_profile",
     "set_threads",
