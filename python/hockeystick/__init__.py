@@ -29,6 +29,7 @@ from .calibrate import (
     calibrate_sampling_probability,
     calibrate_steps,
 )
+from .confidence import VerificationPlan, mean_interval, plan_verification
 from .dp_sgd import DPSGD, dp_sgd
 from .grid import Grid, grid_delta, grid_epsilon
 from .mechanisms import (
@@ -44,10 +45,12 @@ from .mechanisms import (
     WithoutReplacement,
     WithReplacement,
 )
+from .montecarlo import DeltaEstimate, estimate_delta
 from .pld import PrivacyProfile, account
 from .plots import plot_grid, plot_profile
 from .report import Answer, Bounds, Report
 from .storage import StorageError
+from .strategies import Banded, BandedToeplitz, Identity, InverseBanded, LowerTriangular, Strategy
 from .validation import ParameterError, ParameterTypeError
 
 
@@ -62,15 +65,21 @@ __all__ = [
     "Accountant",
     "Answer",
     "ApproximateDP",
+    "Banded",
+    "BandedToeplitz",
     "Bounds",
     "CalibratedFloat",
     "CalibratedInt",
     "Certificate",
+    "DeltaEstimate",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Gaussian",
     "Grid",
+    "Identity",
+    "InverseBanded",
     "Laplace",
+    "LowerTriangular",
     "ParameterError",
     "ParameterTypeError",
     "PoissonSampled",
@@ -80,7 +89,9 @@ __all__ = [
     "RandomizedResponse",
     "Report",
     "StorageError",
+    "Strategy",
     "UnreachableError",
+    "VerificationPlan",
     "WithReplacement",
     "WithoutReplacement",
     "__version__",
@@ -93,10 +104,13 @@ __all__ = [
     "calibrate_sampling_probability",
     "calibrate_steps",
     "dp_sgd",
+    "estimate_delta",
     "get_include",
     "grid_delta",
     "grid_epsilon",
     "max_threads",
+    "mean_interval",
+    "plan_verification",
     "plot_grid",
     "plot_profile",
     "set_threads",
