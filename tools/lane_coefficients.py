@@ -16,9 +16,7 @@ mp.mp.dps = 50
 def interpolant(function: Callable[[mp.mpf], mp.mpf], low: mp.mpf, high: mp.mpf, degree: int) -> list[mp.mpf]:
     """Monomial coefficients of the polynomial through the Chebyshev nodes of [low, high]."""
     middle, half = (low + high) / 2, (high - low) / 2
-    nodes = [
-        middle + half * mp.cos(mp.pi * (j + mp.mpf(1) / 2) / (degree + 1)) for j in range(degree + 1)
-    ]
+    nodes = [middle + half * mp.cos(mp.pi * (j + mp.mpf(1) / 2) / (degree + 1)) for j in range(degree + 1)]
     table = [function(x) for x in nodes]
     for level in range(1, degree + 1):  # Newton's divided differences
         for j in range(degree, level - 1, -1):

@@ -18,6 +18,7 @@ from . import _core
 from ._core import __version__, build_config, max_threads, set_threads
 from .accountant import Accountant
 from .adjacency import ADJACENCIES
+from .bandmf import BandMF
 from .calibrate import (
     CalibratedFloat,
     CalibratedInt,
@@ -49,6 +50,16 @@ from .montecarlo import DeltaEstimate, estimate_delta
 from .pld import PrivacyProfile, account
 from .plots import plot_grid, plot_profile
 from .report import Answer, Bounds, Report
+from .sampling import (
+    BallsInBins,
+    BMinSep,
+    CyclicPoisson,
+    MultiAttributionBMinSep,
+    Poisson,
+    RMinSep,
+    TruncatedBMinSep,
+    b_min_sep_probability,
+)
 from .storage import StorageError
 from .strategies import Banded, BandedToeplitz, Identity, InverseBanded, LowerTriangular, Strategy
 from .validation import ParameterError, ParameterTypeError
@@ -65,12 +76,16 @@ __all__ = [
     "Accountant",
     "Answer",
     "ApproximateDP",
+    "BMinSep",
+    "BallsInBins",
+    "BandMF",
     "Banded",
     "BandedToeplitz",
     "Bounds",
     "CalibratedFloat",
     "CalibratedInt",
     "Certificate",
+    "CyclicPoisson",
     "DeltaEstimate",
     "DiscreteGaussian",
     "DiscreteLaplace",
@@ -80,16 +95,20 @@ __all__ = [
     "InverseBanded",
     "Laplace",
     "LowerTriangular",
+    "MultiAttributionBMinSep",
     "ParameterError",
     "ParameterTypeError",
+    "Poisson",
     "PoissonSampled",
     "PrivacyProfile",
     "Process",
     "PureDP",
+    "RMinSep",
     "RandomizedResponse",
     "Report",
     "StorageError",
     "Strategy",
+    "TruncatedBMinSep",
     "UnreachableError",
     "VerificationPlan",
     "WithReplacement",
@@ -97,6 +116,7 @@ __all__ = [
     "__version__",
     "_core",
     "account",
+    "b_min_sep_probability",
     "build_config",
     "calibrate",
     "calibrate_batch_size",

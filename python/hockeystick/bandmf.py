@@ -70,19 +70,11 @@ class BandMF:
     def worst_cases(self) -> tuple[BandMF, ...]:
         """Return the mechanisms whose largest delta is the guarantee: usually only this one.
 
-        More than one for `MultiAttributionBMinSep` with ``law="exact"`` (each number of examples) and for
-        `CyclicPoisson` with a strategy that is not Toeplitz (each group).
+        More than one for `MultiAttributionBMinSep` with ``law="exact"``: each number of examples of a user.
         """
-        cases = self.scheme.worst_cases()
-        if isinstance(self.scheme, CyclicPoisson) and self.scheme.group == 0 and self._is_toeplitz:
-            return (self,)
-        if len(cases) == 1:
-            return (self,)
-        return tuple(BandMF(self.strategy, case, self.noise_multiplier) for case in cases)
+        return tuple(BandMF(self.strategy, case, self.noise_multiplier) for case in self.scheme.worst_cases())
 
-    def privacy_loss(
-        self, outputs: ArrayLike, public_counts: ArrayLike | None = None
-    ) -> NDArray[np.float64]:
+    def privacy_loss(self, outputs: ArrayLike, public_counts: ArrayLike | None = None) -> NDArray[np.float64]:
         """Return ln P(y)/Q(y) of each row y of ``outputs``.
 
         ``outputs`` has shape (m, steps), the result (m,). For `TruncatedBMinSep` the densities are those given
@@ -104,12 +96,10 @@ class BandMF:
         else:
             counts = np.empty((0, 0))
         if isinstance(self.scheme, CyclicPoisson):
-            values = self._turns_only(values)
+            values = self._turns_only(values, self.scheme)
         return self._blocks("remove").evaluate(values, counts)
 
-    def sample_losses(
-        self, samples: int, seed: int, direction: str = "remove"
-    ) -> NDArray[np.float64]:
+    def sample_losses(self, samples: int, seed: int, direction: str = "remove") -> NDArray[np.float64]:
         """Return the losses of ``samples`` independent outputs.
 
         ``direction="remove"``: y ~ P, loss ln P/Q; ``"add"``: y ~ Q, loss ln Q/P. The same ``seed`` in [0, 2^64)
@@ -128,7 +118,7 @@ class BandMF:
             columns, steps = np.ascontiguousarray(self.strategy._columns(), np.float64), self.strategy.steps
             if isinstance(self.scheme, CyclicPoisson):
                 # Turns are apart by more than the bands, so <c_i, y> are independent: a diagonal strategy of norms.
-                columns = np.maximum(self._turn_norms(), 0.0)[:, np.newaxis]
+                columns = self._turn_norms(self.scheme)[:, np.newaxis]
                 steps = columns.shape[0]
             try:
                 sampler = _core.LossSampler(
@@ -139,27 +129,32 @@ class BandMF:
             self._samplers[direction] = sampler
         return self._samplers[direction]
 
-    @property
-    def _is_toeplitz(self) -> bool:
-        return self.strategy._columns().shape[0] == 1
-
-    def _turn_columns(self) -> list[NDArray[np.float64]]:
-        """The columns of the iterations that sample the group, without what is past the last row."""
-        assert isinstance(self.scheme, CyclicPoisson)
+    def _turns(self, group: int) -> list[NDArray[np.float64]]:
+        """The columns of the iterations that sample this group, without what is past the last row."""
         columns, steps = self.strategy._columns(), self.strategy.steps
-        turns = range(self.scheme.group, steps, self.scheme.groups)
+        turns = range(group, steps, self.scheme.largest_bands())
         return [columns[i if columns.shape[0] > 1 else 0][: steps - i] for i in turns]
 
-    def _turn_norms(self) -> NDArray[np.float64]:
-        norms = [float(np.sqrt(column @ column)) for column in self._turn_columns()]
-        return np.array(norms or [0.0])  # a group without turns: one that shows nothing
+    def _turn_norms(self, scheme: CyclicPoisson) -> NDArray[np.float64]:
+        columns, steps = self.strategy._columns(), self.strategy.steps
+        if scheme.group is None and columns.shape[0] > 1:
+            norms = self.strategy.column_norms()
+            return np.asarray(np.maximum.reduceat(norms, np.arange(0, steps, scheme.min_sep)))
+        chosen = [float(np.sqrt(column @ column)) for column in self._turns(scheme.group or 0)]
+        return np.array(chosen or [0.0])  # a group without turns: one that shows nothing
 
-    def _turns_only(self, outputs: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _turns_only(self, outputs: NDArray[np.float64], scheme: CyclicPoisson) -> NDArray[np.float64]:
         """<c_i, y> / |c_i| for each turn i."""
-        assert isinstance(self.scheme, CyclicPoisson)
-        projected = np.zeros((outputs.shape[0], len(self._turn_norms())))
-        for turn, column in enumerate(self._turn_columns()):
-            first = self.scheme.group + turn * self.scheme.groups
+        if scheme.group is None and self.strategy._columns().shape[0] > 1:
+            raise ParameterError(
+                "scheme.group = None: the loss of an output needs a group, because no group of this strategy "
+                "stands for all"
+            )
+        group = scheme.group or 0
+        columns = self._turns(group)
+        projected = np.zeros((outputs.shape[0], max(1, len(columns))))
+        for turn, column in enumerate(columns):
+            first = group + turn * scheme.min_sep
             norm = float(np.sqrt(column @ column))
             if norm > 0.0:
                 projected[:, turn] = outputs[:, first : first + len(column)] @ (column / norm)
@@ -168,7 +163,5 @@ class BandMF:
     def _rows(self, name: str, values: Any, low: float) -> NDArray[np.float64]:
         array = reals(name, values, low)
         if array.ndim != 2 or array.shape[1] != self.strategy.steps:
-            raise ParameterError(
-                f"{name}: must have the shape (m, {self.strategy.steps}), not {array.shape}"
-            )
+            raise ParameterError(f"{name}: must have the shape (m, {self.strategy.steps}), not {array.shape}")
         return np.ascontiguousarray(array)

@@ -59,7 +59,7 @@ class Scheme:
         raise NotImplementedError
 
     def worst_cases(self) -> tuple[Scheme, ...]:
-        """Return the schemes whose largest divergence is the guarantee; usually the scheme itself."""
+        """Return the schemes whose largest divergence is the guarantee; usually only the scheme itself."""
         return (self,)
 
     def _core(self) -> _core.Scheme:
@@ -123,43 +123,37 @@ class Poisson(Scheme):
 
 @dataclass(frozen=True)
 class CyclicPoisson(Scheme):
-    """The examples are split into ``groups`` fixed groups, and iteration i samples group i mod ``groups``.
+    """The examples are split into ``min_sep`` fixed groups, and iteration i samples group i mod ``min_sep``.
 
     An example is taken with ``sampling_probability`` when it is its group's turn (Choquette-Choo et al. 2024):
-    ``groups`` times the probability that Poisson sampling needs for the same batch size. ``group`` in
-    [0, groups) is the group of the example that is protected. Group 0, the default, is the worst one for every
-    Toeplitz strategy: it has the most turns, and its columns are cut off the least; for other strategies see
-    `worst_cases`.
+    ``min_sep`` times the probability that Poisson sampling needs for the same batch size. ``group`` in
+    [0, min_sep) is the group of the protected example. None (default) stands for all: for a Toeplitz strategy
+    that is group 0, which has the most turns and the longest columns; for others turn j has the largest norm
+    of the columns j min_sep, ..., (j + 1) min_sep - 1, which dominates every group.
     """
 
     steps: int
-    groups: int
+    min_sep: int
     sampling_probability: float
-    group: int = 0
+    group: int | None = None
 
     def __post_init__(self) -> None:
         _common(self)
-        groups = integer("groups", self.groups, 1)
-        _set(self, groups=groups, group=integer("group", self.group, 0, groups - 1))
+        _set(self, min_sep=integer("min_sep", self.min_sep, 1))
+        if self.group is not None:
+            _set(self, group=integer("group", self.group, 0, self.min_sep - 1))
 
     @property
     def turns(self) -> int:
-        """How many iterations sample the example's group."""
-        return max(0, -((self.group - self.steps) // self.groups))
+        """How many iterations sample the example's group; without a group, the largest number."""
+        return max(0, -(((self.group or 0) - self.steps) // self.min_sep))
 
     def largest_bands(self) -> int:
-        return self.groups
+        return self.min_sep
 
     def no_participation_log_probability(self) -> float:
         turns = self.turns
         return _rounded_down(_log_failure(self.sampling_probability) * turns) if turns else 0.0
-
-    def worst_cases(self) -> tuple[Scheme, ...]:
-        """Return the scheme for each group that has turns: the guarantee holds for an example of any group."""
-        return tuple(
-            CyclicPoisson(self.steps, self.groups, self.sampling_probability, group)
-            for group in range(min(self.groups, self.steps))
-        )
 
     def _core(self) -> _core.Scheme:
         return _core.b_min_sep(1, self.sampling_probability, False)
@@ -177,9 +171,7 @@ class BallsInBins(Scheme):
     bins: int
 
     def __post_init__(self) -> None:
-        _set(
-            self, steps=integer("steps", self.steps, 1, MAX_STEPS), bins=integer("bins", self.bins, 1)
-        )
+        _set(self, steps=integer("steps", self.steps, 1, MAX_STEPS), bins=integer("bins", self.bins, 1))
 
     def largest_bands(self) -> int:
         return self.steps
@@ -220,9 +212,7 @@ class BMinSep(Scheme):
         )
 
     @classmethod
-    def of_rate(
-        cls, steps: int, min_sep: int, participation_rate: float, warm_start: bool = True
-    ) -> BMinSep:
+    def of_rate(cls, steps: int, min_sep: int, participation_rate: float, warm_start: bool = True) -> BMinSep:
         """Return the scheme with this expected batch size / number of examples; see `b_min_sep_probability`."""
         return cls(steps, min_sep, b_min_sep_probability(participation_rate, min_sep), warm_start)
 
