@@ -1,12 +1,13 @@
-# Compiles cpp/src/kernels.cpp once per instruction set; cpp/src/dispatch.cpp chooses at run time.
+# Compiles cpp/src/kernels.cpp and noise_kernels.cpp once per instruction set; cpp/src/dispatch.cpp
+# chooses at run time.
 #
-# Only this file gets such flags, and it defines nothing that other files could share: code for one
+# Only these files get such flags, and they define nothing that other files could share: code for one
 # instruction set must never be linked into a function that runs on every machine.
 include(CheckCXXCompilerFlag)
 
 function(hockeystick_lanes name)
   set(object hockeystick_lanes_${name})
-  add_library(${object} OBJECT cpp/src/noise_kernels.cpp)
+  add_library(${object} OBJECT cpp/src/kernels.cpp cpp/src/noise_kernels.cpp)
   target_compile_features(${object} PRIVATE cxx_std_20)
   set_target_properties(${object} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   hockeystick_flags(${object})

@@ -6,6 +6,7 @@ void register_accounting(pybind11::module_& module);
 void register_grid(pybind11::module_& module);
 void register_attribution(pybind11::module_& module);
 void register_noise(pybind11::module_& module);
+void register_montecarlo(pybind11::module_& module);
 
 PYBIND11_MODULE(_core, module) {
     module.doc() = "Compiled core of hockeystick.";
@@ -14,4 +15,5 @@ PYBIND11_MODULE(_core, module) {
     register_grid(module);
     register_attribution(module);
     register_noise(module);
+    register_montecarlo(module);
 }

@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdlib>
 #include <cstring>
 #include <stdexcept>
 
 #include "hockeystick/parallel.hpp"
+#include "kernels.hpp"
 #include "noise_kernels.hpp"
 
 namespace hockeystick {
@@ -36,15 +36,8 @@ const NoiseTable* find_noise_table(const char* name) {
 }
 
 const NoiseTable& noise_table() {
-    static const NoiseTable& chosen = []() -> const NoiseTable& {
-        if (const char* asked = std::getenv("HOCKEYSTICK_LANES")) {
-            if (const NoiseTable* found = find_noise_table(asked)) return *found;
-        }
-        for (const char* name : {"avx512", "avx2"}) {
-            if (const NoiseTable* found = find_noise_table(name)) return *found;
-        }
-        return noise_table_baseline;
-    }();
+    // As wide as what dispatch.cpp chose: built with it, so it is there.
+    static const NoiseTable& chosen = *find_noise_table(table().name);
     return chosen;
 }
 

@@ -26,6 +26,7 @@ from .attribution import (
     sampling_probability_for,
     sweep_neighbourhood,
 )
+from .bandmf import BandMF
 from .calibrate import (
     CalibratedFloat,
     CalibratedInt,
@@ -37,6 +38,7 @@ from .calibrate import (
     calibrate_sampling_probability,
     calibrate_steps,
 )
+from .confidence import VerificationPlan, mean_interval, plan_verification
 from .dp_sgd import DPSGD, dp_sgd
 from .grid import Grid, grid_delta, grid_epsilon
 from .mechanisms import (
@@ -52,10 +54,21 @@ from .mechanisms import (
     WithoutReplacement,
     WithReplacement,
 )
+from .montecarlo import DeltaEstimate, estimate_delta
 from .noise import CorrelatedNoise
 from .pld import PrivacyProfile, account
 from .plots import plot_grid, plot_profile
 from .report import Answer, Bounds, Report
+from .sampling import (
+    BallsInBins,
+    BMinSep,
+    CyclicPoisson,
+    MultiAttributionBMinSep,
+    Poisson,
+    RMinSep,
+    TruncatedBMinSep,
+    b_min_sep_probability,
+)
 from .storage import StorageError
 from .strategies import Banded, BandedToeplitz, Identity, InverseBanded, LowerTriangular, Strategy
 from .validation import ParameterError, ParameterTypeError
@@ -73,6 +86,9 @@ __all__ = [
     "Answer",
     "ApproximateDP",
     "AttributionGraph",
+    "BMinSep",
+    "BallsInBins",
+    "BandMF",
     "Banded",
     "BandedToeplitz",
     "BoundedAttribution",
@@ -81,6 +97,8 @@ __all__ = [
     "CalibratedInt",
     "Certificate",
     "CorrelatedNoise",
+    "CyclicPoisson",
+    "DeltaEstimate",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Gaussian",
@@ -89,23 +107,29 @@ __all__ = [
     "InverseBanded",
     "Laplace",
     "LowerTriangular",
+    "MultiAttributionBMinSep",
     "NeighbourhoodSweep",
     "ParameterError",
     "ParameterTypeError",
+    "Poisson",
     "PoissonSampled",
     "PrivacyProfile",
     "Process",
     "PureDP",
+    "RMinSep",
     "RandomizedResponse",
     "Report",
     "StorageError",
     "Strategy",
+    "TruncatedBMinSep",
     "UnreachableError",
+    "VerificationPlan",
     "WithReplacement",
     "WithoutReplacement",
     "__version__",
     "_core",
     "account",
+    "b_min_sep_probability",
     "build_config",
     "calibrate",
     "calibrate_batch_size",
@@ -113,11 +137,14 @@ __all__ = [
     "calibrate_sampling_probability",
     "calibrate_steps",
     "dp_sgd",
+    "estimate_delta",
     "expected_batch_size",
     "get_include",
     "grid_delta",
     "grid_epsilon",
     "max_threads",
+    "mean_interval",
+    "plan_verification",
     "plot_grid",
     "plot_profile",
     "sampling_probability_for",

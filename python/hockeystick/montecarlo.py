@@ -1,0 +1,319 @@
+"""Monte Carlo estimates of delta, with a confidence interval.
+
+delta(epsilon) is the mean of max(0, 1 - e^{epsilon - L}), L the privacy loss of a sample (Wang et al. 2023). A finite sample
+gives an estimate and an interval that holds with a stated confidence, never a guarantee: the
+functions here say so in their names. What turns samples into a guarantee is `calibrate_bandmf`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from . import _core, storage
+from .adjacency import ADJACENCIES
+from .atoms import Array
+from .confidence import mean_interval
+from .mechanisms import Composable, composition
+from .pld import account
+from .report import round_down, round_up
+from .tally import Draw, Progress, Tally, digest, run
+from .validation import ParameterError, ParameterTypeError, choice, integer, real
+
+METHODS = ("auto", "plain")
+
+LOSS_ERROR = 1e-9
+"""More than the round-off of a computed privacy loss: delta is evaluated at epsilon - LOSS_ERROR."""
+
+_MAX_SEED = 2**63 - 1
+_NODES = 1025
+_ROUND_OFF = 1e-12
+
+
+class Blocks(Protocol):
+    """Samples of the privacy loss, in blocks that depend on nothing but the seed and their index."""
+
+    @property
+    def block_size(self) -> int:
+        """Samples per block."""
+
+    def losses(self, seed: int, first_block: int, blocks: int) -> Array:
+        """The losses of those blocks, in order."""
+
+    def delta_sums(self, seed: int, epsilons: Array, first_block: int, blocks: int) -> tuple[Array, Array]:
+        """Sums over each block of max(0, 1 - e^{epsilon - L}), and of its square: (epsilons, blocks)."""
+
+
+class Sampled(Protocol):
+    """A mechanism that is accounted by sampling its privacy loss."""
+
+    @property
+    def no_participation_log_probability(self) -> float:
+        """A lower bound on ln P/Q: ln of the probability that the example never takes part."""
+
+    def _blocks(self, direction: str) -> Blocks: ...
+
+
+@dataclass(frozen=True)
+class DirectionEstimate:
+    """One of the two directions; ``samples`` is 0 where delta is known to be 0."""
+
+    direction: str
+    estimate: float
+    lower: float
+    upper: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class DeltaEstimate:
+    """An estimate of delta at ``epsilon``, not a guarantee; made by `estimate_delta`.
+
+    ``lower`` <= delta <= ``upper`` with probability at least ``confidence`` over the samples. The numbers are
+    the largest over the ``directions``; ``samples`` is that of each direction.
+    """
+
+    epsilon: float
+    estimate: float
+    lower: float
+    upper: float
+    confidence: float
+    samples: int
+    seed: int
+    adjacency: str
+    method: str
+    directions: tuple[DirectionEstimate, ...]
+
+    def statement(self) -> str:
+        """One sentence that says what was found, and that it is an estimate."""
+        return (
+            f"Monte Carlo estimate from {self.samples} samples per direction (seed {self.seed}): "
+            f"delta({self.epsilon!r}) is about {self.estimate:.4g}, and within "
+            f"[{round_down(self.lower)}, {round_up(self.upper)}] with confidence {self.confidence!r}. "
+            f'Adjacency: "{self.adjacency}". This is an estimate, not a guarantee.'
+        )
+
+
+def estimate_delta(
+    mechanism: Sampled,
+    epsilon: float,
+    samples: int,
+    seed: int | None = None,
+    method: str = "auto",
+    *,
+    adjacency: str = "add_or_remove",
+    confidence: float = 0.99,
+    composed_with: Composable | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> DeltaEstimate:
+    """Estimate delta at ``epsilon`` >= 0 from ``samples`` privacy losses of a `BandMF` mechanism.
+
+    The number of samples (in each direction, rounded up to whole blocks) is fixed before the first one is drawn, and
+    the interval holds with the stated ``confidence`` for that number only: do not ask again with
+    another ``seed`` until the answer pleases. Each direction gets its share of the failure probability;
+    "add" is not sampled where epsilon is at least minus the logarithm of the probability that the example
+    never takes part, since delta is exactly 0 there. The round-off of the losses (1e-9) is included.
+
+    ``composed_with`` is anything `account` takes, released as well: the loss L of a sample leaves
+    epsilon - L to it, whose certified delta there is averaged (upper bounds for the estimate and
+    ``upper``, lower bounds for ``lower``).
+
+    ``checkpoint`` is a directory for what is done so far: the same call resumes there, with bit-identical
+    results. ``progress`` is called with the number of samples done and that of all. ``seed`` None draws one from the
+    operating system; the result records it. ``method``: "plain" (and "auto", which chooses it).
+    """
+    epsilon = real("epsilon", epsilon, 0.0)
+    samples = integer("samples", samples, 1)
+    method = choice("method", method, METHODS)
+    confidence = real("confidence", confidence, 0.0, 1.0, open_low=True, open_high=True)
+    names = directions(mechanism, adjacency)
+    others = None if composed_with is None else composition(composed_with, "composed_with")
+    if checkpoint is not None:
+        os.makedirs(checkpoint, exist_ok=True)
+    seed = _seed(seed, checkpoint)
+
+    plans = [_Direction(mechanism, name, epsilon, others) for name in names]
+    sampled = [plan for plan in plans if plan.bound > 0.0]
+    found = []
+    for plan in plans:
+        if plan.bound == 0.0:
+            found.append(DirectionEstimate(plan.direction, 0.0, 0.0, 0.0, 0))
+            continue
+        blocks = -(-samples // plan.blocks.block_size)
+        path = None if checkpoint is None else Path(checkpoint) / f"{plan.direction}.tally"
+        before = sampled.index(plan) * blocks * plan.blocks.block_size
+        total = len(sampled) * blocks * plan.blocks.block_size
+        tally = plan.tally(seed, 0, blocks, path, _shifted(progress, before, total, plan.blocks.block_size))
+        found.append(plan.estimate(tally, 1.0 - (1.0 - confidence) / len(sampled)))
+    return DeltaEstimate(
+        epsilon=epsilon,
+        estimate=max(entry.estimate for entry in found),
+        lower=max(entry.lower for entry in found),
+        upper=max(entry.upper for entry in found),
+        confidence=confidence,
+        samples=max(entry.samples for entry in found),
+        seed=seed,
+        adjacency=adjacency,
+        method="plain",
+        directions=tuple(found),
+    )
+
+
+def directions(mechanism: Sampled, adjacency: str) -> tuple[str, ...]:
+    """The directions that ``adjacency`` asks about."""
+    known = getattr(mechanism, "adjacencies", tuple(name for name in ADJACENCIES if name != "replace_one"))
+    adjacency = choice("adjacency", adjacency, known)
+    return (adjacency,) if adjacency in ("add", "remove") else ("remove", "add")
+
+
+def _shifted(progress: Progress | None, before: int, total: int, size: int) -> Progress | None:
+    if progress is None:
+        return None
+    show = progress
+    return lambda done, _: show(before + done * size, total)
+
+
+def _seed(seed: int | None, directory: str | os.PathLike[str] | None) -> int:
+    """The seed given, that of the run in ``directory``, or a new one, remembered there."""
+    path = None if directory is None else Path(directory) / "seed"
+    recorded = None
+    if path is not None and path.exists():
+        content, _ = storage.read(path, "seed")
+        with storage.refusing(path):
+            recorded = int(content["seed"])
+    if seed is None:
+        seed = secrets.randbelow(_MAX_SEED) if recorded is None else recorded
+    seed = integer("seed", seed, 0, _MAX_SEED)
+    if recorded is not None and recorded != seed:
+        raise ParameterError(f"seed = {seed}: the run in {os.fspath(path or '')!r} has seed {recorded}")
+    if path is not None and recorded is None:
+        storage.write(path, "seed", {"seed": seed}, {})
+    return seed
+
+
+class _Direction:
+    """The values to average in one direction: what they are, how large, and how to draw them."""
+
+    def __init__(
+        self, mechanism: Sampled, direction: str, epsilon: float, others: Composable | None = None
+    ) -> None:
+        self.direction, self.epsilon = direction, epsilon
+        self.blocks = mechanism._blocks(direction)
+        # One row bounds delta from above, one from below.
+        self._points = np.array([epsilon - LOSS_ERROR, epsilon + LOSS_ERROR])
+        self._curve = None if others is None else _Curve(others, direction)
+        self.bound = 1.0
+        if direction == "add" and others is None:
+            floor = float(mechanism.no_participation_log_probability)
+            # L <= -floor: 1 - e^{epsilon - L} is at most 1 - e^{epsilon + floor}.
+            self.bound = min(
+                1.0, max(0.0, -math.expm1(min(0.0, epsilon - LOSS_ERROR + floor)) * (1.0 + 1e-15))
+            )
+        self._identity = {
+            "library": _core.__version__,
+            "mechanism": repr(mechanism),
+            "digest": _fingerprint(mechanism),
+            "direction": direction,
+            "epsilon": repr(epsilon),
+            "composed_with": repr(others),
+            "block_size": self.blocks.block_size,
+        }
+
+    def tally(
+        self,
+        seed: int,
+        first: int,
+        last: int,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
+        stop: Callable[[Tally], bool] | None = None,
+    ) -> Tally:
+        """The sums over blocks [first, last)."""
+        key = {**self._identity, "seed": seed}
+        return run(self._draw(seed), key, 2, first, last, checkpoint, progress, stop)
+
+    def _draw(self, seed: int) -> Draw:
+        curve = self._curve
+        if curve is None:
+            return lambda first, count: self.blocks.delta_sums(seed, self._points, first, count)
+        bounds = curve.between
+
+        def draw(first: int, count: int) -> tuple[Array, Array]:
+            losses = self.blocks.losses(seed, first, count)
+            _, upper = bounds(self.epsilon - LOSS_ERROR - losses)
+            lower, _ = bounds(self.epsilon + LOSS_ERROR - losses)
+            values = np.array([upper, lower]).reshape(2, count, self.blocks.block_size)
+            return _block_sums(values), _block_sums(np.square(values))
+
+        return draw
+
+    def estimate(self, tally: Tally, confidence: float) -> DirectionEstimate:
+        """What the tally of blocks says, at this confidence."""
+        samples = tally.blocks * self.blocks.block_size
+        above, below = tally.mean(samples, 0), tally.mean(samples, 1)
+        lower = mean_interval(min(below, self.bound), samples, confidence, self.bound).lower
+        upper = mean_interval(min(above, self.bound), samples, confidence, self.bound).upper
+        return DirectionEstimate(self.direction, above, lower, upper, samples)
+
+
+def _block_sums(values: Array) -> Array:
+    """Sums along the last axis, correctly rounded: the same on every machine."""
+    return np.array([[math.fsum(block) for block in row] for row in values.tolist()])
+
+
+def _fingerprint(mechanism: object) -> str:
+    strategy = getattr(mechanism, "strategy", None)
+    return digest(mechanism, *([] if strategy is None else [strategy._columns()]))
+
+
+class _Curve:
+    """Certified bounds on the delta curve of an analytic mechanism, between nodes by convexity.
+
+    delta is a convex and falling function of e^epsilon (a mean of max(0, 1 - e^epsilon U)): chords lie above it, and
+    chords of the neighbouring cells, prolonged, below.
+    """
+
+    def __init__(self, process: Composable, direction: str) -> None:
+        profile = account(process, direction)
+        floor = profile.delta(math.inf)
+        wide = profile.epsilon(max(1e-15, min(1.0, 2.0 * floor)))
+        if not wide < math.inf:
+            raise ParameterTypeError(f"composed_with = {process!r}: its epsilon is infinite")
+        # Dense where the curve bends; to the left of that it is nearly 1 - e^epsilon.
+        wide = max(wide, 1e-6)
+        left = -wide - np.geomspace(1e-3 * wide, 30.0, _NODES // 4)[::-1]
+        self._x = np.concatenate([left, np.linspace(-wide, wide, _NODES)])
+        bounds = [profile.delta_bounds(float(x)) for x in self._x]
+        self._low = np.array([entry.lower for entry in bounds])
+        self._high = np.array([entry.upper for entry in bounds])
+
+    def between(self, x: Array) -> tuple[Array, Array]:
+        """Lower and upper bounds at each of ``x``."""
+        nodes, low, high = self._x, self._low, self._high
+        last = len(nodes) - 1
+        # Cell k lies between nodes k and k + 1; a share of it is measured in e^x.
+        k = np.clip(np.searchsorted(nodes, x) - 1, 0, last - 1)
+        steps = np.diff(nodes)
+        share = np.clip(np.expm1(np.clip(x - nodes[k], 0.0, steps[k])) / np.expm1(steps[k]), 0.0, 1.0)
+        upper = high[k] + share * (high[k + 1] - high[k])
+        # How much wider, in e^x, a cell is than the one before it.
+        wider = np.exp(steps[:-1]) * np.expm1(steps[1:]) / np.expm1(steps[:-1])
+        before, after = np.maximum(k - 1, 0), np.minimum(k + 2, last)
+        falling = low[k] - share * wider[before] * (high[before] - low[k])
+        rising = low[k + 1] + (1.0 - share) / wider[after - 2] * (low[k + 1] - high[after])
+        lower = np.maximum(low[k + 1], np.where(k > 0, falling, 0.0))
+        lower = np.maximum(lower, np.where(k + 2 <= last, rising, 0.0))
+        lower = np.where(x > nodes[-1], 0.0, np.where(x < nodes[0], low[0], np.minimum(lower, upper)))
+        upper = np.where(x < nodes[0], 1.0, np.minimum(1.0, upper))
+        return lower * (1.0 - _ROUND_OFF), np.minimum(1.0, upper * (1.0 + _ROUND_OFF))
+
+
+__all__: list[Any] = ["METHODS", "DeltaEstimate", "DirectionEstimate", "estimate_delta"]
