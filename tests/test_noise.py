@@ -275,6 +275,9 @@ def test_output_in_place():
     rows = make(strategy, 6, noise_multiplier=2.0, clipping_norm=0.25).rows(4)
     assert np.array_equal(rows, 0.5 * make(strategy, 6).rows(4))
     noise = make(strategy, 6, noise_multiplier=0.5)
+    block = np.ones((3, 2, 3))
+    assert make(strategy, 6, noise_multiplier=0.5).rows(3, block) is block
+    assert np.array_equal(block.reshape(3, 6), rows[:3])
     grid = np.zeros((2, 3), dtype=np.float32)
     assert noise.next(grid) is grid
     assert np.array_equal(grid.ravel(), rows[0].astype(np.float32))
