@@ -76,9 +76,10 @@ Plan plan(const BandedMatrix& matrix, CorrelatedNoise::Form form, std::size_t fi
         double* const coefficients = result.coefficients.data() + row * slots;
         std::size_t* const offsets = result.offsets.data() + row * slots;
         const bool solve = form == CorrelatedNoise::Form::solve;
-        for (std::size_t k = 1; k <= taps; ++k) {
-            coefficients[k - 1] = solve ? matrix.at(i, k) : -matrix.at(i, k);
-            offsets[k - 1] = (i - k) % slots * slot_size;
+        // Oldest first: in the order in which they lie in memory.
+        for (std::size_t k = taps; k >= 1; --k) {
+            coefficients[taps - k] = solve ? matrix.at(i, k) : -matrix.at(i, k);
+            offsets[taps - k] = (i - k) % slots * slot_size;
         }
         const double diagonal = matrix.at(i, 0);
         result.steps.push_back({solve ? 1.0 : diagonal, solve ? diagonal : 1.0, coefficients, offsets, taps});

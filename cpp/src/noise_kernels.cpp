@@ -106,33 +106,19 @@ void normals(const std::uint32_t* key, std::uint32_t step, std::uint64_t first_t
     }
 }
 
-// row -= coefficients . history, for `taps` rows of history. Few at a time, so that each is read from
-// its beginning to its end: processors fetch ahead for a few streams only.
-template <std::size_t taps, typename T>
-LANES_INLINE void subtract(const double* coefficients, const std::size_t* offsets, const T* history,
-                           std::size_t count, double* row) {
-    V factors[taps];
-    const T* past[taps];
-    for (std::size_t k = 0; k < taps; ++k) {
-        factors[k] = splat(coefficients[k]);
-        past[k] = history + offsets[k];
-    }
-    for (std::size_t x = 0; x < count; x += width) {
-        V sum = load_unaligned(row + x);
-        for (std::size_t k = 0; k < taps; ++k) sum -= factors[k] * load_unaligned(past[k] + x);
-        store_unaligned(row + x, sum);
-    }
-}
-
+// One kept row after another, each from its beginning to its end, while `row` stays in the first-level cache:
+// the kept rows then come from memory as one stream.
 template <typename T>
 void combine(const NoiseTaps& taps, const T* history, std::size_t count, double* row) {
     const V gain = splat(taps.gain), divisor = splat(taps.divisor);
     for (std::size_t x = 0; x < count; x += width) store_unaligned(row + x, load_unaligned(row + x) * gain);
-    std::size_t k = 0;
-    for (; k + 4 <= taps.count; k += 4) {
-        subtract<4>(taps.coefficients + k, taps.offsets + k, history, count, row);
+    for (std::size_t k = 0; k < taps.count; ++k) {
+        const V coefficient = splat(taps.coefficients[k]);
+        const T* const past = history + taps.offsets[k];
+        for (std::size_t x = 0; x < count; x += width) {
+            store_unaligned(row + x, load_unaligned(row + x) - coefficient * load_unaligned(past + x));
+        }
     }
-    for (; k < taps.count; ++k) subtract<1>(taps.coefficients + k, taps.offsets + k, history, count, row);
     for (std::size_t x = 0; x < count; x += width)
         store_unaligned(row + x, load_unaligned(row + x) / divisor);
 }
