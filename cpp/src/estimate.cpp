@@ -44,6 +44,11 @@ double survival_probability(const TruncatedBMinSep& scheme, double others) noexc
     return others < places ? 1.0 : places / (others + 1);
 }
 
+double hockey_stick(double epsilon, double loss) noexcept {
+    if (loss <= epsilon) return 0;
+    return loss > epsilon ? 1 - portable_exp(epsilon - loss) : 1;
+}
+
 // The outputs of one group of samples, generated block by block of iterations.
 class LossSampler::Group {
 public:
@@ -113,6 +118,7 @@ private:
             block_.key());
         // Past the last iteration there is no output: the last columns of C are cut off there.
         std::fill(out + live * group_size, out + count * group_size, 0.0);
+        if (live == 0) return;
         if (truncated_ != nullptr) {
             for (std::size_t s = 0; s < group_size; ++s) {
                 // Rows were 1 to begin with.
@@ -255,10 +261,7 @@ LossSampler::Sums LossSampler::delta_sums(std::uint64_t seed, std::span<const do
         for (std::size_t e = 0; e < epsilons.size(); ++e) {
             double sum = 0, squares = 0;
             for (const double loss : losses) {
-                double value = 0;
-                if (!(loss <= epsilons[e])) {  // larger, or nan, which counts as infinite
-                    value = std::isnan(loss) ? 1 : 1 - portable_exp(epsilons[e] - loss);
-                }
+                const double value = hockey_stick(epsilons[e], loss);
                 sum += value;
                 squares += value * value;
             }

@@ -76,6 +76,9 @@ private:
     std::size_t block_size_;
 };
 
+// (1 - e^{epsilon - loss})_+ of one sample. A loss that is not a number counts as infinite: 1.
+double hockey_stick(double epsilon, double loss) noexcept;
+
 // The share of max_batch places that falls to one of `others` + 1 sampled examples; 1 where all have one.
 double survival_probability(const TruncatedBMinSep& scheme, double others) noexcept;
 
