@@ -13,8 +13,10 @@ from __future__ import annotations
 import argparse
 import resource
 import sys
+import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import hockeystick as hs
@@ -39,6 +41,30 @@ def timed(label: str, call: Callable[[], Any]) -> tuple[Any, float]:
     seconds = time.perf_counter() - start
     print(f"  {label:<58} {seconds:8.2f} s")
     return result, seconds
+
+
+def parquet(graph: hs.AttributionGraph) -> None:
+    """The same graph with users named by strings, written to a file and read back."""
+    try:
+        import pyarrow as pa
+        from pyarrow import parquet as files
+    except ImportError:
+        print("  (pyarrow is not installed: no Parquet file is read)")
+        return
+    names = pa.DictionaryArray.from_arrays(
+        pa.array(graph.users), pa.array([f"user-{u:08d}" for u in range(graph.num_users)])
+    )
+    lists = pa.LargeListArray.from_arrays(pa.array(graph.offsets), names.dictionary_decode())
+    with tempfile.TemporaryDirectory() as folder:
+        path = f"{folder}/graph.parquet"
+        files.write_table(pa.table({"users": lists}), path)
+        del lists, names
+        again, _ = timed(
+            "graph from a Parquet file, users named by strings",
+            partial(hs.AttributionGraph.from_parquet, path),
+        )
+    if (again.num_edges, again.num_users) != (graph.num_edges, len(np.unique(graph.users))):
+        raise SystemExit("the file gave another graph")
 
 
 def peak_gigabytes() -> float:
@@ -67,6 +93,7 @@ def main() -> None:
             "graph from the edge list", lambda: hs.AttributionGraph.from_edges(*pairs, arguments.examples)
         )
         del pairs
+        parquet(graph)
     total += seconds
     print(f"  {graph}, most examples of one user: {graph.user_degrees().max()}")
     plain, ours = timed(f"bound to {k}, fewest users first, and verify", lambda: graph.bound(k))

@@ -315,6 +315,12 @@ def test_too_much_work_is_refused_and_a_limit_helps():
         graph.neighbourhood_sizes()
     assert graph.neighbourhood_sizes(limit=10).tolist() == [11] * 300_000
     assert graph.bound(3).graph.neighbourhood_sizes().tolist() == [3, 3, 3]
+    with pytest.raises(hs.ParameterError, match="max_neighbourhood = 100000"):
+        graph.bound(100_000, max_neighbourhood=100_000)
+    with pytest.raises(hs.ParameterError, match="max_examples_per_user = 2147483647"):
+        graph.bound(2**31 - 1, duplicates=True)
+    assert len(graph.bound(2**31 - 1).examples) == 300_000
+    assert graph.bound(2**31 - 1).size_bound() == 300_000
 
 
 def test_empty():

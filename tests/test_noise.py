@@ -383,6 +383,8 @@ def test_refusals():
             make(identity, **changes)
     with pytest.raises(hs.ParameterTypeError, match="strategy"):
         make(np.eye(3))
+    with pytest.raises(hs.ParameterError, match="dimension = 9007199254740992"):
+        make(hs.BandedToeplitz.square_root(3, 2), 2**53)
     noise = make(identity)
     for out, error in [
         (np.zeros(699), hs.ParameterError),

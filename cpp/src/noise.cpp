@@ -126,7 +126,7 @@ std::size_t CorrelatedNoise::state_bytes() const noexcept {
     return blocks_ * slots_ * slot_size * (single() ? sizeof(float) : sizeof(double));
 }
 
-std::size_t CorrelatedNoise::history_rows() const noexcept { return std::min(step_, slots_); }
+std::size_t CorrelatedNoise::history_rows() const noexcept { return std::min(step_.load(), slots_); }
 
 std::size_t CorrelatedNoise::block_width(std::size_t block) const noexcept {
     return std::min(block_tiles, tiles_ - block * block_tiles) * noise_tile;
@@ -149,7 +149,8 @@ void CorrelatedNoise::next(std::size_t count, double scale, std::span<Out> out, 
 template <typename Out, typename State>
 void CorrelatedNoise::advance(std::vector<State>& history, std::size_t count, double scale, Out* out,
                               bool add) {
-    const Plan steps = plan(matrix_, form_, step_, count, slots_);
+    const std::size_t now = step_;
+    const Plan steps = plan(matrix_, form_, now, count, slots_);
     const std::size_t size = width();
     parallel_for(blocks_, [&](std::size_t block) {
         alignas(64) double row[block_size];
@@ -160,9 +161,9 @@ void CorrelatedNoise::advance(std::vector<State>& history, std::size_t count, do
         const auto left = static_cast<std::size_t>(std::max(first, start_) - first);
         const auto right = static_cast<std::size_t>(std::min(first + length, stop_) - first);
         for (std::size_t r = 0; r < count; ++r) {
-            kernels::noise_table().normals(key_.data(), static_cast<std::uint32_t>(step_ + r), tile,
+            kernels::noise_table().normals(key_.data(), static_cast<std::uint32_t>(now + r), tile,
                                            length / noise_tile, row);
-            State* const slot = slots_ > 0 ? past + (step_ + r) % slots_ * slot_size : nullptr;
+            State* const slot = slots_ > 0 ? past + (now + r) % slots_ * slot_size : nullptr;
             if (form_ == Form::multiply) {
                 for (std::size_t x = 0; x < length; ++x) row[x] = normals[x] = static_cast<State>(row[x]);
             }
@@ -207,6 +208,7 @@ void CorrelatedNoise::for_history(std::size_t step, const Body& body) const {
 }
 
 void CorrelatedNoise::save(std::span<double> out) const {
+    const std::lock_guard lock(mutex_);
     check(out.size() == history_rows() * width(), "out must have width() numbers for each row");
     std::visit(
         [&](const auto& history) {

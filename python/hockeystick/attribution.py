@@ -37,7 +37,8 @@ ORDERS = ("fewest_users", "given", "random")
 """In which order `AttributionGraph.bound` offers the examples."""
 
 _WITHOUT_USERS = ("refuse", "drop", "keep")
-_MAX_WORK = 2**36
+_MAX_WORK = 2**34
+_MAX_COPIES = 2**28
 _CHUNK = 2**16
 
 
@@ -199,23 +200,24 @@ class AttributionGraph:
     def neighbourhood_sizes(self, limit: int | None = None) -> _Ints:
         """|N(e)| of every example: how many share a user with it, itself included (0 without users).
 
-        Sizes above ``limit`` are returned as ``limit`` + 1. Without a limit the time grows with the sum of
-        squared user degrees, and ParameterError is raised where that is beyond 2^36: bound the graph first.
+        Sizes above ``limit`` are returned as ``limit`` + 1. The time grows with the sum over users of
+        degree * min(degree, limit + 1); ParameterError is raised where that is beyond 2^34: bound the graph first.
         """
-        if limit is not None:
-            limit = integer("limit", limit)
-            return _core.neighbourhood_sizes(self.offsets, self.users, self.num_users, limit)
-        if "all" not in self._sizes:
-            work = float(np.sum(np.square(self.user_degrees().astype(np.float64))))
-            if work > _MAX_WORK:
-                raise ParameterError(
-                    f"limit = None: the users' squared degrees sum to {work:.3g}, more than 2^36; "
-                    "give a limit, or bound the graph first"
-                )
-            sizes = _core.neighbourhood_sizes(self.offsets, self.users, self.num_users, self.num_examples)
-            sizes.setflags(write=False)
+        limit = self.num_examples if limit is None else min(integer("limit", limit), self.num_examples)
+        if limit == self.num_examples and "all" in self._sizes:
+            return self._sizes["all"]
+        degrees = self.user_degrees().astype(np.float64)
+        work = float(degrees @ np.minimum(degrees, limit + 1.0))
+        if work > _MAX_WORK:
+            raise ParameterError(
+                f"limit = {limit}: the users' degrees times their neighbours sum to {work:.3g}, more than "
+                "2^34; give a smaller limit, or bound the graph first"
+            )
+        sizes = _core.neighbourhood_sizes(self.offsets, self.users, self.num_users, limit)
+        sizes.setflags(write=False)
+        if limit == self.num_examples:
             self._sizes["all"] = sizes
-        return self._sizes["all"]
+        return sizes
 
     def select(self, examples: Any) -> AttributionGraph:
         """The graph whose example i is this graph's example ``examples[i]``; repeats are copies of their own."""
@@ -255,7 +257,7 @@ class AttributionGraph:
         drawn from the operating system if a random order has none. The graph being public, it need not
         be secret. The result is checked (`BoundedAttribution.verify`) before it is returned.
         """
-        per_user = integer("max_examples_per_user", max_examples_per_user, 1)
+        per_user = integer("max_examples_per_user", max_examples_per_user, 1, MAX_IDS)
         duplicates = boolean("duplicates", duplicates)
         if max_neighbourhood is not None:
             max_neighbourhood = integer("max_neighbourhood", max_neighbourhood, 1)
@@ -273,6 +275,17 @@ class AttributionGraph:
                     'protected for no one; choose without_users = "drop" or "keep"'
                 )
             offered = offered[self.example_degrees()[offered] > 0]
+        if duplicates and _most(self, offered, per_user, True) > _MAX_COPIES:
+            raise ParameterError(
+                f"max_examples_per_user = {per_user}: with duplicates, up to "
+                f"{_most(self, offered, per_user, True)} copies; must be at most 2^28"
+            )
+        work = self.num_edges * min(per_user, max_neighbourhood or 0)
+        if work > _MAX_WORK:
+            raise ParameterError(
+                f"max_neighbourhood = {max_neighbourhood}: times {self.num_edges} edges, or max_examples_per_user "
+                "times these, must be at most 2^34"
+            )
         taken = _core.bound_contributions(
             self.offsets, self.users, self.num_users, offered, per_user, duplicates, max_neighbourhood
         )
@@ -457,20 +470,8 @@ class BoundedAttribution:
 
         An upper bound on what any algorithm could keep of the examples offered; the optimum itself is a hard problem (set packing).
         """
-        lengths = np.sort(self.source.example_degrees()[self.offered])
-        degrees = self.source.select(self.offered).user_degrees()
-        per_user = self.max_examples_per_user
-        if self.duplicates:
-            shares, copies = per_user * int(np.count_nonzero(degrees)), per_user
-        else:
-            shares, copies = int(np.minimum(degrees, per_user).sum()), 1
-        spent = np.cumsum(lengths) * copies
-        whole = int(np.searchsorted(spent, shares, side="right"))
-        rest = 0
-        if whole < len(lengths):
-            rest = (shares - (int(spent[whole - 1]) if whole else 0)) // int(lengths[whole])
         orphans = len(self.examples) - int(np.count_nonzero(self.graph.example_degrees()))
-        return whole * copies + rest + orphans
+        return _most(self.source, self.offered, self.max_examples_per_user, self.duplicates) + orphans
 
     def to_dict(self) -> dict[str, Any]:
         """The numbers of the report, as JSON values."""
@@ -513,6 +514,22 @@ class BoundedAttribution:
                 f"  {numbers['examples_without_users_kept']} examples belong to no user and are NOT protected"
             )
         return "\n".join(lines)
+
+
+def _most(graph: AttributionGraph, offered: _Ints, per_user: int, duplicates: bool) -> int:
+    """How many examples of the fewest users fit, if every user gives all it may to any of them."""
+    lengths = np.sort(graph.example_degrees()[offered])
+    degrees = graph.select(offered).user_degrees()
+    if duplicates:
+        shares, copies = per_user * int(np.count_nonzero(degrees)), per_user
+    else:
+        shares, copies = int(np.minimum(degrees, per_user).sum()), 1
+    spent = np.cumsum(lengths)
+    whole = int(np.searchsorted(spent, shares // copies, side="right"))
+    rest = 0
+    if whole < len(lengths):
+        rest = (shares - copies * (int(spent[whole - 1]) if whole else 0)) // int(lengths[whole])
+    return whole * copies + rest
 
 
 def _incidence(graph: AttributionGraph) -> Any:

@@ -38,6 +38,7 @@ FLOATING_POINT_CAVEAT = (
 
 _KIND = "noise"
 _MAX_SAVED = 2**24  # numbers in a file
+_MAX_STATE = 2**40  # bytes: no machine's memory, surely a mistake
 _CHUNK = 64  # steps between two looks at Ctrl-C
 
 
@@ -85,6 +86,12 @@ class CorrelatedNoise:
             "noise_multiplier * clipping_norm", self.noise_multiplier * self.clipping_norm, 0.0
         )
         self._columns, inverse = _matrix(strategy)
+        kept = (self._columns.shape[-1] - 1) * self.width * self.state_dtype.itemsize
+        if kept > _MAX_STATE:
+            raise ParameterError(
+                f"dimension = {self.dimension}: {self._columns.shape[-1] - 1} rows of {self.width} coordinates are "
+                f"{kept:.3g} bytes; must be at most 2^40"
+            )
         self._core = _core.CorrelatedNoise(
             self._columns,
             self._columns.shape[-1],

@@ -5,6 +5,7 @@
 // coordinates, and gets the same bits for any number of threads, any split into ranges and on any machine.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <mutex>
@@ -75,10 +76,10 @@ private:
     ChaChaKey key_;
     std::uint64_t start_, stop_, first_tile_;
     std::size_t tiles_, blocks_, slots_;
-    std::size_t step_ = 0;
+    std::atomic<std::size_t> step_{0};
     // By block of coordinates, by slot (step mod slots), by coordinate.
     std::variant<std::vector<double>, std::vector<float>> history_;
-    std::mutex mutex_;
+    mutable std::mutex mutex_;  // two threads that ask for rows get different ones
 };
 
 // The standard normals Z[step, start .. start + out.size()) as they are.
