@@ -550,7 +550,8 @@ def expected_batch_size(
     Whether an example was sampled is independent over examples and steps, and e takes part in step i if it is sampled
     there and nothing in N(e) was in the b - 1 steps before, hence
     E|B_i| = sum over e of p (1 - p)^(|N(e)| min(i - 1, b - 1)). ``step`` counts from 1; None means any
-    step >= b, from where on the law is stationary: running ahead b - 1 steps is a full warm start.
+    step >= b, from where on the law is stationary: running ahead b - 1 steps is a full warm start. (An example
+    without users has no neighbour, not even itself: nothing blocks it.)
 
     >>> pairs = AttributionGraph.from_lists([[0, 1], [1, 2], [2, 0]])  # every two share a user
     >>> round(expected_batch_size(pairs, 0.1, min_sep=2), 12) == round(3 * 0.1 * 0.9**3, 12)
@@ -593,16 +594,15 @@ def sampling_probability_for(graph: AttributionGraph, expected_batch: float, min
 
 
 def _histogram(graph: AttributionGraph) -> tuple[Array, Array]:
-    # An example without users is in its own way all the same.
-    sizes, counts = np.unique(np.maximum(graph.neighbourhood_sizes(), 1), return_counts=True)
+    sizes, counts = np.unique(graph.neighbourhood_sizes(), return_counts=True)
     return sizes.astype(np.float64), counts.astype(np.float64)
 
 
 def _expected(p: float, window: int, sizes: Array, counts: Array) -> Any:
     if window == 0:
         return p * counts.sum()
-    if p == 1.0:
-        return 0.0
+    if p == 1.0:  # whatever has a user is blocked by itself
+        return counts[sizes == 0.0].sum()
     return p * (counts @ np.exp(np.log1p(-p) * window * sizes))
 
 
