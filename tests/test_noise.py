@@ -100,7 +100,7 @@ def test_float32_state_does_not_drift():
     error = np.abs(exact.rows(steps) - single.rows(steps)).max(axis=1)
     assert 0.0 < error.max() < 5e-6
     assert error[-500:].max() < 3.0 * error[:500].max()
-    assert single.state_bytes * 2 == exact.state_bytes
+    assert single.state_bytes < 0.7 * exact.state_bytes
 
 
 def test_normals_are_chacha20_and_box_muller():

@@ -59,33 +59,38 @@ void check(bool valid, const char* message) {
     if (!valid) throw std::invalid_argument(message);
 }
 
-// The taps of a few consecutive steps.
-struct Plan {
-    std::vector<kernels::NoiseTaps> steps;
+// Where a single row would need more kept rows than this, the next few rows are prepared together.
+constexpr std::size_t many_slots = 8, most_ahead = 4;
+
+struct Taps {
+    double gain, divisor;
     std::vector<double> coefficients;
     std::vector<std::size_t> offsets;
+
+    kernels::NoiseTaps view() const {
+        return {gain, divisor, coefficients.data(), offsets.data(), coefficients.size()};
+    }
 };
 
-Plan plan(const BandedMatrix& matrix, CorrelatedNoise::Form form, std::size_t first, std::size_t count,
-          std::size_t slots) {
-    Plan result;
-    result.coefficients.resize(count * slots);
-    result.offsets.resize(count * slots);
-    for (std::size_t row = 0; row < count; ++row) {
-        const std::size_t i = first + row, taps = std::min(i, slots);
-        double* const coefficients = result.coefficients.data() + row * slots;
-        std::size_t* const offsets = result.offsets.data() + row * slots;
-        const bool solve = form == CorrelatedNoise::Form::solve;
-        // Oldest first: in the order in which they lie in memory.
-        for (std::size_t k = taps; k >= 1; --k) {
-            coefficients[taps - k] = solve ? matrix.at(i, k) : -matrix.at(i, k);
-            offsets[taps - k] = (i - k) % slots * slot_size;
-        }
-        const double diagonal = matrix.at(i, 0);
-        result.steps.push_back({solve ? 1.0 : diagonal, solve ? diagonal : 1.0, coefficients, offsets, taps});
+// What rows i - oldest .. i - newest add to row i, oldest first: in the order in which they lie in memory.
+Taps taps_of(const BandedMatrix& matrix, double sign, std::size_t i, std::size_t oldest, std::size_t newest,
+             std::size_t slots) {
+    Taps taps{1.0, 1.0, {}, {}};
+    for (std::size_t k = oldest; k >= newest; --k) {
+        taps.coefficients.push_back(sign * matrix.at(i, k));
+        taps.offsets.push_back((i - k) % slots * slot_size);
     }
-    return result;
+    return taps;
 }
+
+// One row: whether it is in a window of prepared rows; what prepares the window, if it is the first of it;
+// its place there; and what is left to do.
+struct Row {
+    bool prepared = false;
+    std::vector<Taps> window;
+    std::size_t place = 0;
+    Taps rest;
+};
 
 void combine(const kernels::NoiseTaps& taps, const double* history, std::size_t count, double* row) {
     kernels::noise_table().combine_double(taps, history, count, row);
@@ -115,6 +120,9 @@ CorrelatedNoise::CorrelatedNoise(const BandedMatrix& matrix, Form form, const Ch
     tiles_ = static_cast<std::size_t>((stop + noise_tile - 1) / noise_tile - first_tile_);
     blocks_ = (tiles_ + block_tiles - 1) / block_tiles;
     slots_ = matrix.bands - 1;
+    // For H, a row needs what is not kept yet: Z of its window.
+    ahead_ = form == Form::solve && slots_ >= many_slots ? most_ahead : 0;
+    pending_.resize(blocks_ * ahead_ * slot_size);
     if (single) {
         history_ = std::vector<float>(blocks_ * slots_ * slot_size);
     } else {
@@ -123,7 +131,8 @@ CorrelatedNoise::CorrelatedNoise(const BandedMatrix& matrix, Form form, const Ch
 }
 
 std::size_t CorrelatedNoise::state_bytes() const noexcept {
-    return blocks_ * slots_ * slot_size * (single() ? sizeof(float) : sizeof(double));
+    const std::size_t kept = slots_ * (single() ? sizeof(float) : sizeof(double));
+    return blocks_ * slot_size * (kept + ahead_ * sizeof(double));
 }
 
 std::size_t CorrelatedNoise::history_rows() const noexcept { return std::min(step_.load(), slots_); }
@@ -149,9 +158,32 @@ void CorrelatedNoise::next(std::size_t count, double scale, std::span<Out> out, 
 template <typename Out, typename State>
 void CorrelatedNoise::advance(std::vector<State>& history, std::size_t count, double scale, Out* out,
                               bool add) {
-    const std::size_t now = step_;
-    const Plan steps = plan(matrix_, form_, now, count, slots_);
-    const std::size_t size = width();
+    const std::size_t now = step_, size = width();
+    const bool solve = form_ == Form::solve;
+    std::size_t window = window_, filled = filled_;
+    std::vector<Row> rows(count);
+    for (std::size_t r = 0; r < count; ++r) {
+        const std::size_t i = now + r, oldest = std::min(i, slots_);
+        const double diagonal = matrix_.at(i, 0);
+        const bool started = filled > 0 && i < window + filled;
+        // Rows of one call find the kept rows in the cache anyway.
+        rows[r].prepared = started || (ahead_ > 0 && count == 1);
+        if (rows[r].prepared) {
+            if (!started) {
+                window = i;
+                filled = std::min(ahead_, steps() - i);
+                for (std::size_t s = 0; s < filled; ++s) {
+                    rows[r].window.push_back(
+                        taps_of(matrix_, 1.0, i + s, std::min(i + s, slots_), s + 1, slots_));
+                }
+            }
+            rows[r].place = i - window;
+            rows[r].rest = taps_of(matrix_, 1.0, i, i - window, 1, slots_);
+        } else {
+            rows[r].rest = taps_of(matrix_, solve ? 1.0 : -1.0, i, oldest, 1, slots_);
+        }
+        (solve ? rows[r].rest.divisor : rows[r].rest.gain) = diagonal;
+    }
     parallel_for(blocks_, [&](std::size_t block) {
         alignas(64) double row[block_size];
         alignas(64) double normals[block_size];
@@ -161,19 +193,32 @@ void CorrelatedNoise::advance(std::vector<State>& history, std::size_t count, do
         const auto left = static_cast<std::size_t>(std::max(first, start_) - first);
         const auto right = static_cast<std::size_t>(std::min(first + length, stop_) - first);
         for (std::size_t r = 0; r < count; ++r) {
-            kernels::noise_table().normals(key_.data(), static_cast<std::uint32_t>(now + r), tile,
-                                           length / noise_tile, row);
+            const auto draw = [&](std::size_t step, double* target) {
+                kernels::noise_table().normals(key_.data(), static_cast<std::uint32_t>(step), tile,
+                                               length / noise_tile, target);
+            };
             State* const slot = slots_ > 0 ? past + (now + r) % slots_ * slot_size : nullptr;
-            if (form_ == Form::multiply) {
+            if (rows[r].prepared) {
+                // The same operations in the same order as without a window, so the same bits.
+                double* const prepared = pending_.data() + block * ahead_ * slot_size;
+                for (std::size_t s = 0; s < rows[r].window.size(); ++s) {
+                    draw(now + r + s, prepared + s * slot_size);
+                    combine(rows[r].window[s].view(), past, length, prepared + s * slot_size);
+                }
+                std::copy_n(prepared + rows[r].place * slot_size, length, row);
+            } else {
+                draw(now + r, row);
+            }
+            if (!solve) {
                 for (std::size_t x = 0; x < length; ++x) row[x] = normals[x] = static_cast<State>(row[x]);
             }
-            combine(steps.steps[r], past, length, row);
+            combine(rows[r].rest.view(), past, length, row);
             // Last: the slot still held the oldest row.
-            if (form_ == Form::solve) {
+            if (solve) {
                 for (std::size_t x = 0; x < length; ++x) row[x] = static_cast<State>(row[x]);
             }
             if (slot != nullptr) {
-                const double* const kept = form_ == Form::solve ? row : normals;
+                const double* const kept = solve ? row : normals;
                 for (std::size_t x = 0; x < length; ++x) slot[x] = static_cast<State>(kept[x]);
             }
             if (out == nullptr) continue;
@@ -190,6 +235,8 @@ void CorrelatedNoise::advance(std::vector<State>& history, std::size_t count, do
         }
     });
     step_ += count;
+    window_ = window;
+    filled_ = filled;
 }
 
 template <typename Body>
@@ -233,6 +280,7 @@ void CorrelatedNoise::restore(std::size_t step, std::span<const double> saved) {
         },
         history_);
     step_ = step;
+    filled_ = 0;
 }
 
 template void CorrelatedNoise::next(std::size_t, double, std::span<double>, bool);

@@ -181,12 +181,12 @@ void rows_solve_their_equations() {
                             hs::CorrelatedNoise part(matrix, form, key, from, to, single);
                             std::vector<double> row(part.width());
                             for (std::size_t i = 0; i < steps; ++i) {
-                                if (i == 12) {
+                                if (i == 14) {
                                     std::vector<double> saved(part.history_rows() * part.width());
                                     part.save(saved);
                                     hs::CorrelatedNoise resumed(matrix, form, key, from, to, single);
                                     resumed.next(3, 1.0, std::span<double>(), false);  // into other slots
-                                    resumed.restore(12, saved);
+                                    resumed.restore(14, saved);
                                     std::vector<double> again(part.width());
                                     resumed.next(1, 1.0, std::span(again), false);
                                     part.next(1, 1.0, std::span(row), false);

@@ -126,7 +126,7 @@ class CorrelatedNoise:
 
     @property
     def state_bytes(self) -> int:
-        """Memory of the rows that are kept, about (bands - 1) * width numbers of ``state_dtype``."""
+        """Memory between rows: (bands - 1) * width numbers of ``state_dtype``, and 4 * width doubles from 9 bands on."""
         return self._core.state_bytes
 
     # --- Rows -----------------------------------------------------------------------------------

@@ -79,7 +79,11 @@ private:
     std::atomic<std::size_t> step_{0};
     // By block of coordinates, by slot (step mod slots), by coordinate.
     std::variant<std::vector<double>, std::vector<float>> history_;
-    mutable std::mutex mutex_;  // two threads that ask for rows get different ones
+    // Rows window_ .. window_ + filled_ - 1, as far as the rows before window_ determine them: the kept rows
+    // are read once for several rows even if these are asked for one by one. None if filled_ is 0.
+    std::size_t ahead_, window_ = 0, filled_ = 0;
+    std::vector<double> pending_;  // by block, by row of the window, by coordinate
+    mutable std::mutex mutex_;     // two threads that ask for rows get different ones
 };
 
 // The standard normals Z[step, start .. start + out.size()) as they are.
