@@ -126,16 +126,17 @@ def cases() -> list[tuple[str, hs.BandMF, bool]]:
 
 def threads(mechanism: hs.BandMF, repeats: int) -> None:
     core = mechanism._blocks("remove")
-    best = {1: float("inf"), 2: float("inf")}
-    for seed in range(repeats):
-        for count in best:
-            hs.set_threads(count)
-            start = time.perf_counter()
-            core.losses(seed, 0, 64)
-            best[count] = min(best[count], time.perf_counter() - start)
+
+    def seconds(seed: int, count: int) -> float:
+        hs.set_threads(count)
+        start = time.perf_counter()
+        core.losses(seed, 0, 64)
+        return time.perf_counter() - start
+
+    one, two = zip(*((seconds(seed, 1), seconds(seed, 2)) for seed in range(repeats)), strict=True)
     hs.set_threads(0)
-    print(f"\nn=7200, b=256, 64 blocks: one thread {best[1]:.3f} s, two threads {best[2]:.3f} s, ", end="")
-    print(f"{best[1] / best[2]:.2f}x")
+    print(f"\nn=7200, b=256, 64 blocks: one thread {min(one):.3f} s, two {min(two):.3f} s, ", end="")
+    print(f"{min(one) / min(two):.2f}x")
 
 
 def parts(library: Path) -> None:
