@@ -242,6 +242,32 @@ def test_diagonal_strategy_agrees_with_the_privacy_profile(direction):
         assert lower - error <= values.mean() <= upper + error
 
 
+@pytest.mark.parametrize("direction", ["remove", "add"])
+def test_cyclic_poisson_agrees_with_the_privacy_profile(direction):
+    steps, period, p, sigma = 30, 4, 0.3, 1.2
+    dense = banded(steps, 4)
+    norms = dense.column_norms()
+    # Without a group: for each turn the largest norm of any group.
+    turns = {
+        hs.BandMF(toeplitz(steps, 4), hs.CyclicPoisson(steps, period, p), sigma): toeplitz(
+            steps, 4
+        ).column_norms()[::period],
+        hs.BandMF(dense, hs.CyclicPoisson(steps, period, p, group=1), sigma): norms[1::period],
+        hs.BandMF(dense, hs.CyclicPoisson(steps, period, p), sigma): [
+            norms[i : i + period].max() for i in range(0, steps, period)
+        ],
+    }
+    for mechanism, lengths in turns.items():
+        process = sum(hs.PoissonSampled(hs.Gaussian(sigma / float(norm)), p) for norm in lengths)
+        profile = hs.account(process, direction)
+        losses = mechanism.sample_losses(60_000, 2, direction)
+        for epsilon in (0.3, 1.5):
+            values = np.maximum(0.0, -np.expm1(epsilon - losses))
+            error = 4.5 * values.std() / math.sqrt(values.size) + 10 / values.size
+            lower, upper = profile.delta_bounds(epsilon)
+            assert lower - error <= values.mean() <= upper + error
+
+
 def test_certain_warm_start_is_balls_in_bins():
     y = np.random.default_rng(2).normal(size=(50, 40))
     strategy = toeplitz(40, 4)
