@@ -81,22 +81,26 @@ LANES_INLINE V power_of_two(V x) {
     return reinterpret_cast<V>(reinterpret_cast<U>(biased) << 52);
 }
 
-// A polynomial by Estrin's scheme: pairs of coefficients first, so that few operations wait for each other.
+// A polynomial by Estrin's scheme: halves of 1, 2, 4, ... coefficients, so that few operations wait for
+// each other. powers[j] = x^(2^j).
+template <std::size_t first, std::size_t count, std::size_t size>
+LANES_INLINE V terms(const double (&coefficients)[size], const V* powers) {
+    if constexpr (count == 1) {
+        return splat(coefficients[first]);
+    } else {
+        constexpr std::size_t level = count > 8 ? 3 : count > 4 ? 2 : count > 2 ? 1 : 0;
+        constexpr std::size_t half = std::size_t{1} << level;
+        return terms<first, half>(coefficients, powers) +
+               terms<first + half, count - half>(coefficients, powers) * powers[level];
+    }
+}
+
 template <std::size_t size>
 LANES_INLINE V polynomial_at(const double (&coefficients)[size], V x) {
-    V terms[(size + 1) / 2];
-    for (std::size_t k = 0; k < size / 2; ++k) {
-        terms[k] = splat(coefficients[2 * k]) + splat(coefficients[2 * k + 1]) * x;
-    }
-    if (size % 2 != 0) terms[size / 2] = splat(coefficients[size - 1]);
-#pragma GCC unroll 8
-    for (std::size_t count = (size + 1) / 2; count > 1; count = (count + 1) / 2) {
-        x = x * x;
-#pragma GCC unroll 8
-        for (std::size_t k = 0; k < count / 2; ++k) terms[k] = terms[2 * k] + terms[2 * k + 1] * x;
-        if (count % 2 != 0) terms[count / 2] = terms[count - 1];
-    }
-    return terms[0];
+    static_assert(size > 4 && size <= 16);
+    const V square = x * x, fourth = square * square;
+    const V powers[] = {x, square, fourth, fourth * fourth};
+    return terms<0, size>(coefficients, powers);
 }
 
 // mantissa * 2^exponent; exponents are integers, of any size a double counts exactly. A zero has
@@ -120,17 +124,29 @@ LANES_INLINE Scaled operator*(const Scaled& a, const Scaled& b) {
     return {a.mantissa * b.mantissa, a.exponent + b.exponent};
 }
 
-// The same number with a mantissa in [1, 2); zero and nan stay.
+// The exponent of a positive mantissa, and the mantissa without it, in [1, 2).
+LANES_INLINE V exponent_of(V mantissa) {
+    // The exponent field becomes the last bits of a number beginning at 2^52.
+    const U field = (reinterpret_cast<U>(mantissa) >> 52) | splat_bits(0x4330000000000000);
+    return reinterpret_cast<V>(field) - splat(0x1p52 + 1023);
+}
+LANES_INLINE V without_exponent(V mantissa) {
+    const U fraction = reinterpret_cast<U>(mantissa) & splat_bits(0xFFFFFFFFFFFFF);
+    return reinterpret_cast<V>(fraction | splat_bits(0x3FF0000000000000));
+}
+
+// The same number with a mantissa in [1, 2). A mantissa that is 0 or nan stays what it is.
 LANES_INLINE Scaled normalised(const Scaled& a) {
-    const U bits = reinterpret_cast<U>(a.mantissa);
-    // The exponent field as a double: its bits below those of 2^52.
-    const V field = reinterpret_cast<V>((bits >> 52) | splat_bits(0x4330000000000000)) - splat(0x1p52);
-    const V mantissa =
-        reinterpret_cast<V>((bits & splat_bits(0xFFFFFFFFFFFFF)) | splat_bits(0x3FF0000000000000));
     const I ordinary = a.mantissa > splat(0);
-    return {select(ordinary, mantissa, a.mantissa),
-            select(ordinary, a.exponent + (field - splat(1023)),
-                   select(a.mantissa == splat(0), splat(nothing), a.exponent))};
+    const V exponent = a.mantissa == splat(0) ? splat(nothing) : a.exponent;
+    return {select(ordinary, without_exponent(a.mantissa), a.mantissa),
+            select(ordinary, a.exponent + exponent_of(a.mantissa), exponent)};
+}
+
+// The same for numbers that are not 0.
+LANES_INLINE Scaled normalised_nonzero(const Scaled& a) {
+    return {select(a.mantissa > splat(0), without_exponent(a.mantissa), a.mantissa),
+            a.exponent + exponent_of(a.mantissa)};
 }
 
 // e^x for |x| < 2^50, with a mantissa in [0.7, 1.42].
@@ -163,13 +179,10 @@ LANES_INLINE V to_double(U word) {  // word < 2^32
 LANES_INLINE void normal_pair(U w0, U w1, U w2, U w3, V& z0, V& z1) {
     // Radius from u = (w1, w0).
     const V u = (to_double(w1) + (to_double(w0) + splat(0.5)) * splat(0x1p-32)) * splat(0x1p-32);
-    const U bits = reinterpret_cast<U>(u);
-    const V field = reinterpret_cast<V>((bits >> 52) | splat_bits(0x4330000000000000)) - splat(0x1p52);
-    const V mantissa =
-        reinterpret_cast<V>((bits & splat_bits(0xFFFFFFFFFFFFF)) | splat_bits(0x3FF0000000000000));
+    const V mantissa = without_exponent(u);
     const I large = mantissa > splat(0x1.6a09e667f3bcdp0);
     const V fraction = select(large, mantissa * splat(0.5), mantissa);
-    const V k = field - select(large, splat(1022), splat(1023));
+    const V k = exponent_of(u) + select(large, splat(1), splat(0));
     const V s = (fraction - splat(1)) / (fraction + splat(1)), z = s * s;
     const V log = k * splat(polynomial::ln2_high) +
                   (splat(2) * s + (splat(2) * s * z * polynomial_at(polynomial::logarithm, z) +

@@ -69,8 +69,6 @@ private:
     Stream stream_;
     Geometric waiting_;
     std::vector<double> counts_;  // Pr[at most j of the user's examples | at least one], j = 1, 2, ...
-    std::size_t last_sample_ = 0;
-    bool any_sample_ = false;
     Next next_{};
 };
 
@@ -100,8 +98,9 @@ private:
     std::uint64_t above_threshold();
 
     TruncatedBMinSep scheme_;
+    std::size_t steps_;
     std::uint64_t available_;
-    std::vector<std::uint64_t> barred_;  // by round, modulo separation - 1
+    std::vector<std::uint64_t> barred_;  // by round, modulo min(separation - 1, steps)
     std::size_t oldest_ = 0;
     double candidate_probability_;
     std::vector<std::size_t> candidates_;
