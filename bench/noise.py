@@ -6,7 +6,7 @@
 
 Per row: nanoseconds per coordinate (the minimum of several runs), the ratio to NumPy's standard_normal of the
 same dtype, and to the plain NumPy way: draw the row, subtract the bands - 1 kept rows by a matrix product, keep the
-result. GB/s is the memory that has to move: kept rows read, one written, the output written. "rows" is how many are asked for per call.
+result. GB/s is the memory that has to move, a row's share: kept rows read (once a call), one written, the output written. "rows" is how many are asked for per call.
 The last lines check the rows against a dense solve.
 """
 
