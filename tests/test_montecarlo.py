@@ -13,7 +13,14 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import tally as tallies
-from hockeystick.montecarlo import DeltaEstimate, _Curve, estimate_delta
+from hockeystick.mechanisms import composition
+from hockeystick.montecarlo import (
+    DeltaEstimate,
+    _Curve,
+    estimate_delta,
+    estimate_from_tally,
+    sample_blocks,
+)
 from hockeystick.tally import Tally, run
 
 from bench.baselines import bandmf as baseline
@@ -100,7 +107,7 @@ def test_composition_with_an_analytic_mechanism(other: hs.Process) -> None:
 @pytest.mark.parametrize("other", [hs.Gaussian(1.0), hs.Laplace(1.0), hs.Gaussian(1e3), hs.PureDP(0.3)])
 @pytest.mark.parametrize("direction", ["remove", "add"])
 def test_curve_encloses_the_profile(other: hs.Gaussian, direction: str) -> None:
-    profile, curve = hs.account(other, direction), _Curve(other, direction)
+    profile, curve = hs.account(other, direction), _Curve(composition(other), direction, "add_or_remove")
     wide = profile.epsilon(1e-15)
     x = np.concatenate(
         [np.linspace(-1.5 * wide, 1.5 * wide, 500), np.random.default_rng(0).uniform(-40.0, 3.0, 200)]
@@ -184,6 +191,21 @@ def test_merging_is_exact_in_any_order(tmp_path: Path) -> None:
         whole.merged(run(values, {"run": 2}, 1, 60, 61))
     with pytest.raises(hs.ParameterError, match="in the tally already"):
         whole.add(59, *values(59, 2))
+
+
+def test_shares_of_a_run_add_up(tmp_path: Path) -> None:
+    mechanism = dp_sgd(block_size=64)
+    whole = estimate_delta(mechanism, 0.5, 64 * 30, seed=7, adjacency="remove").directions[0]
+    file = tmp_path / "share"
+    one = sample_blocks(mechanism, 0.5, "remove", 7, 11, 30, checkpoint=file)
+    assert Tally.load(file) == one
+    merged = sample_blocks(mechanism, 0.5, "remove", 7, 0, 11).merged(Tally.load(file))
+    assert estimate_from_tally(mechanism, 0.5, "remove", merged) == whole
+    for epsilon, direction, tally in [(0.6, "remove", one), (0.5, "add", one), (0.5, "remove", Tally({}, 2))]:
+        with pytest.raises(hs.ParameterError, match="of another mechanism"):
+            estimate_from_tally(mechanism, epsilon, direction, tally)
+    with pytest.raises(hs.ParameterError, match="seed 7 and 8"):
+        one.merged(sample_blocks(mechanism, 0.5, "remove", 8, 0, 11))
 
 
 def test_exact_sums_of_extreme_doubles() -> None:

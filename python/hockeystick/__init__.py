@@ -19,6 +19,7 @@ from ._core import __version__, build_config, max_threads, set_threads
 from .accountant import Accountant
 from .adjacency import ADJACENCIES
 from .bandmf import BandMF
+from .bandmf_calibration import CalibratedBandMF, calibrate_bandmf
 from .calibrate import (
     CalibratedFloat,
     CalibratedInt,
@@ -46,7 +47,7 @@ from .mechanisms import (
     WithoutReplacement,
     WithReplacement,
 )
-from .montecarlo import DeltaEstimate, estimate_delta
+from .montecarlo import DeltaEstimate, estimate_delta, estimate_from_tally, sample_blocks
 from .pld import PrivacyProfile, account
 from .plots import plot_grid, plot_profile
 from .report import Answer, Bounds, Report
@@ -62,6 +63,7 @@ from .sampling import (
 )
 from .storage import StorageError
 from .strategies import Banded, BandedToeplitz, Identity, InverseBanded, LowerTriangular, Strategy
+from .tally import Tally
 from .validation import ParameterError, ParameterTypeError
 
 
@@ -82,6 +84,7 @@ __all__ = [
     "Banded",
     "BandedToeplitz",
     "Bounds",
+    "CalibratedBandMF",
     "CalibratedFloat",
     "CalibratedInt",
     "Certificate",
@@ -108,6 +111,7 @@ __all__ = [
     "Report",
     "StorageError",
     "Strategy",
+    "Tally",
     "TruncatedBMinSep",
     "UnreachableError",
     "VerificationPlan",
@@ -119,12 +123,14 @@ __all__ = [
     "b_min_sep_probability",
     "build_config",
     "calibrate",
+    "calibrate_bandmf",
     "calibrate_batch_size",
     "calibrate_noise_multiplier",
     "calibrate_sampling_probability",
     "calibrate_steps",
     "dp_sgd",
     "estimate_delta",
+    "estimate_from_tally",
     "get_include",
     "grid_delta",
     "grid_epsilon",
@@ -133,5 +139,6 @@ __all__ = [
     "plan_verification",
     "plot_grid",
     "plot_profile",
+    "sample_blocks",
     "set_threads",
 ]

@@ -12,21 +12,21 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from .confidence import VerificationPlan, accepts
 from .mechanisms import Process
-from .montecarlo import Sampled, _Direction, directions
+from .montecarlo import Sampled, _Direction, directions, tally_path, worst_cases
 from .tally import Progress, Tally
 from .validation import ParameterError, integer, real
 
 Make: TypeAlias = Callable[[float], Sampled]
 _MAX_SEED = 2**63 - 1
 
-_SPREAD = (4.0, 2.5, 1.5, 0.75, 0.0, -0.75, -1.5)
+_SPREAD = (4.0, 2.75, 2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -1.5, -2.0)
 """Where the candidates lie around the pilot's guess, in standard deviations of where the verifier's
 verdict turns: the first is hardly ever rejected, the last hardly ever accepted."""
 
@@ -35,8 +35,8 @@ verdict turns: the first is hardly ever rejected, the last hardly ever accepted.
 class Verification:
     """The verdict on one candidate.
 
-    ``means`` are (direction, mean of the verifier's values, samples); no samples where delta is 0 for certain. A candidate
-    is rejected as soon as the sum so far exceeds what all samples together may have, and the mean is then that
+    ``means`` are (direction, mean of the verifier's values, samples), for each of the mechanism's worst cases; no
+    samples where delta is 0 for certain. A candidate is rejected as soon as the sum so far exceeds what all samples together may have, and the mean is then that
     of all samples if the rest were 0.
     """
 
@@ -52,20 +52,20 @@ def verify(
     plan: VerificationPlan,
     seed: int,
     *,
-    adjacency: str = "add_or_remove",
+    adjacency: str = "zero_out",
     others: Process | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
 ) -> Verification:
     """Draw the plan's number of samples in each direction; accept if no mean exceeds its threshold.
 
-    If the mechanism violates (``epsilon``, plan.tested_delta)-DP in either direction, it is accepted with
-    probability at most plan.failure_probability (the samples of the violated direction alone see to that).
+    If the mechanism violates (``epsilon``, plan.tested_delta)-DP in either direction, or in any of its worst
+    cases, it is accepted with probability at most plan.failure_probability: the samples of the violated
+    one alone see to that.
     """
     means: list[tuple[str, float, int]] = []
     accepted = True
-    for direction in directions(mechanism, adjacency):
-        values = _Direction(mechanism, direction, epsilon, others)
+    for case, direction, values in _cases(mechanism, epsilon, adjacency, others):
         if values.bound == 0.0:
             means.append((direction, 0.0, 0))
             continue
@@ -76,7 +76,7 @@ def verify(
         def hopeless(tally: Tally, most: float = most) -> bool:
             return not accepts(tally.sum(), most)
 
-        path = None if checkpoint is None else Path(checkpoint) / f"{direction}.tally"
+        path = tally_path(checkpoint, direction, case)
         tally = values.tally(seed, 0, blocks, path, _in_samples(progress, size), hopeless)
         mean = tally.mean(blocks * size)
         complete = tally.blocks == blocks
@@ -87,6 +87,15 @@ def verify(
     return Verification(noise_multiplier, accepted, tuple(means))
 
 
+def _cases(
+    mechanism: Sampled, epsilon: float, adjacency: str, others: Process | None
+) -> Iterator[tuple[int, str, _Direction]]:
+    """Every pair of distributions whose divergence must be small."""
+    for case, worst in enumerate(worst_cases(mechanism)):
+        for direction in directions(mechanism, adjacency):
+            yield case, direction, _Direction(worst, direction, epsilon, others, adjacency)
+
+
 def choose(
     make: Make,
     candidates: Sequence[float],
@@ -94,7 +103,7 @@ def choose(
     plan: VerificationPlan,
     seed: int,
     *,
-    adjacency: str = "add_or_remove",
+    adjacency: str = "zero_out",
     others: Process | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -142,7 +151,7 @@ def propose(
     start: float,
     seed: int,
     *,
-    adjacency: str = "add_or_remove",
+    adjacency: str = "zero_out",
     others: Process | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
@@ -157,7 +166,7 @@ def propose(
     target = math.log(plan.threshold)
 
     def height(noise_multiplier: float, samples: int, label: str) -> float:
-        mean = pilot.mean(noise_multiplier, samples, derived(seed, label))
+        mean = pilot.look(noise_multiplier, samples, derived(seed, label))
         # Nothing seen: below what this many samples can show.
         return math.log(max(mean, 0.1 / samples)) - target
 
@@ -189,8 +198,8 @@ def propose(
         if abs(here[1]) < 0.02:
             break
     place = before[0] - max(-0.2, min(0.2, before[1] / slope))
-    # Both the pilot's and the verifier's mean vary by at most this much around the threshold.
-    deviation = math.sqrt(2.0 / max(1.0, plan.samples * plan.threshold)) / -slope
+    # Both the pilot's and the verifier's mean vary around the truth.
+    deviation = math.sqrt(2.0) * pilot.relative_error / -slope
     return tuple(math.exp(place + spread * max(deviation, 1e-4)) for spread in _SPREAD)
 
 
@@ -209,8 +218,10 @@ class _Pilot:
         self._make, self._epsilon, self._adjacency, self._others = make, epsilon, adjacency, others
         self._checkpoint, self._progress = checkpoint, progress
         self._looks = 0
+        self.relative_error = 1.0
+        """The standard error of the last look, relative to its result."""
 
-    def mean(self, noise_multiplier: float, samples: int, seed: int) -> float:
+    def look(self, noise_multiplier: float, samples: int, seed: int) -> float:
         """The estimate from so many samples in each direction."""
         mechanism, largest = self._make(noise_multiplier), 0.0
         directory = None
@@ -218,15 +229,18 @@ class _Pilot:
             directory = Path(self._checkpoint) / f"pilot-{self._looks}"
             directory.mkdir(parents=True, exist_ok=True)
         self._looks += 1
-        for direction in directions(mechanism, self._adjacency):
-            values = _Direction(mechanism, direction, self._epsilon, self._others)
+        for case, direction, values in _cases(mechanism, self._epsilon, self._adjacency, self._others):
             if values.bound == 0.0:
                 continue
             size = values.blocks.block_size
             blocks = -(-samples // size)
-            path = None if directory is None else directory / f"{direction}.tally"
+            path = tally_path(directory, direction, case)
             tally = values.tally(seed, 0, blocks, path, _in_samples(self._progress, size))
-            largest = max(largest, tally.mean(blocks * size))
+            count = blocks * size
+            mean, square = tally.mean(count), tally.sum_of_squares() / count
+            if mean > largest:
+                largest = mean
+                self.relative_error = min(1.0, math.sqrt(max(0.0, square - mean**2) / count) / mean)
         return largest
 
 

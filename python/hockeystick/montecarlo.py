@@ -11,29 +11,53 @@ import math
 import os
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 
 from . import _core, storage
-from .adjacency import ADJACENCIES
 from .atoms import Array
 from .confidence import mean_interval
-from .mechanisms import Composable, composition
+from .mechanisms import (
+    ApproximateDP,
+    Composable,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    Process,
+    PureDP,
+    RandomizedResponse,
+    composition,
+)
 from .pld import account
 from .report import round_down, round_up
+from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
 from .tally import Draw, Progress, Tally, digest, run
 from .validation import ParameterError, ParameterTypeError, choice, integer, real
 
+ADJACENCIES = ("zero_out", "add_or_remove", "add", "remove")
 METHODS = ("auto", "plain")
 
-LOSS_ERROR = 1e-9
-"""More than the round-off of a computed privacy loss: delta is evaluated at epsilon - LOSS_ERROR."""
+_LOSS_ERROR, _EXPONENT_ERROR = 1e-9, 1e-12
+"""More than the round-off of a computed privacy loss, absolute and relative to the exponents it is made of:
+delta is evaluated that much below epsilon."""
 
 _MAX_SEED = 2**63 - 1
 _NODES = 1025
+_SAME_UNDER_ZERO_OUT = (
+    Gaussian,
+    Laplace,
+    DiscreteLaplace,
+    DiscreteGaussian,
+    RandomizedResponse,
+    PureDP,
+    ApproximateDP,
+    PoissonSampled,
+)
 _ROUND_OFF = 1e-12
 
 
@@ -63,13 +87,17 @@ class Sampled(Protocol):
 
 @dataclass(frozen=True)
 class DirectionEstimate:
-    """One of the two directions; ``samples`` is 0 where delta is known to be 0."""
+    """One of the two directions of one of the mechanism's ``worst_cases``, which ``case`` counts from 0.
+
+    ``samples`` is 0 where delta is known to be 0.
+    """
 
     direction: str
     estimate: float
     lower: float
     upper: float
     samples: int
+    case: int = 0
 
 
 @dataclass(frozen=True)
@@ -108,7 +136,7 @@ def estimate_delta(
     seed: int | None = None,
     method: str = "auto",
     *,
-    adjacency: str = "add_or_remove",
+    adjacency: str = "zero_out",
     confidence: float = 0.99,
     composed_with: Composable | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
@@ -120,7 +148,11 @@ def estimate_delta(
     the interval holds with the stated ``confidence`` for that number only: do not ask again with
     another ``seed`` until the answer pleases. Each direction gets its share of the failure probability;
     "add" is not sampled where epsilon is at least minus the logarithm of the probability that the example
-    never takes part, since delta is exactly 0 there. The round-off of the losses (1e-9) is included.
+    never takes part, since delta is exactly 0 there. The round-off of the losses is included.
+
+    The default ``adjacency`` "zero_out" is the one that BandMF is analysed under; where the presence of an
+    example does not change what happens to others (all schemes but the multi-attribution and the truncated one), "add_or_remove"
+    is the same, and "add" and "remove" are its directions.
 
     ``composed_with`` is anything `account` takes, released as well: the loss L of a sample leaves
     epsilon - L to it, whose certified delta there is averaged (upper bounds for the estimate and
@@ -136,23 +168,25 @@ def estimate_delta(
     confidence = real("confidence", confidence, 0.0, 1.0, open_low=True, open_high=True)
     names = directions(mechanism, adjacency)
     others = None if composed_with is None else composition(composed_with, "composed_with")
-    if checkpoint is not None:
-        os.makedirs(checkpoint, exist_ok=True)
-    seed = _seed(seed, checkpoint)
+    seed = resolve_seed(seed, checkpoint)
 
-    plans = [_Direction(mechanism, name, epsilon, others) for name in names]
-    sampled = [plan for plan in plans if plan.bound > 0.0]
-    found = []
-    for plan in plans:
+    plans = [
+        (case, _Direction(worst, name, epsilon, others, adjacency))
+        for case, worst in enumerate(worst_cases(mechanism))
+        for name in names
+    ]
+    sampled = sum(plan.bound > 0.0 for _, plan in plans)
+    before, found = 0, []
+    for case, plan in plans:
         if plan.bound == 0.0:
-            found.append(DirectionEstimate(plan.direction, 0.0, 0.0, 0.0, 0))
+            found.append(DirectionEstimate(plan.direction, 0.0, 0.0, 0.0, 0, case))
             continue
-        blocks = -(-samples // plan.blocks.block_size)
-        path = None if checkpoint is None else Path(checkpoint) / f"{plan.direction}.tally"
-        before = sampled.index(plan) * blocks * plan.blocks.block_size
-        total = len(sampled) * blocks * plan.blocks.block_size
-        tally = plan.tally(seed, 0, blocks, path, _shifted(progress, before, total, plan.blocks.block_size))
-        found.append(plan.estimate(tally, 1.0 - (1.0 - confidence) / len(sampled)))
+        size = plan.blocks.block_size
+        blocks = -(-samples // size)
+        show = _shifted(progress, before, sampled * blocks * size, size)
+        tally = plan.tally(seed, 0, blocks, tally_path(checkpoint, plan.direction, case), show)
+        found.append(replace(plan.estimate(tally, 1.0 - (1.0 - confidence) / sampled), case=case))
+        before += blocks * size
     return DeltaEstimate(
         epsilon=epsilon,
         estimate=max(entry.estimate for entry in found),
@@ -167,11 +201,82 @@ def estimate_delta(
     )
 
 
+def sample_blocks(
+    mechanism: Sampled,
+    epsilon: float,
+    direction: str,
+    seed: int,
+    first_block: int,
+    last_block: int,
+    *,
+    composed_with: Composable | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Tally:
+    """Sample the blocks [first_block, last_block) of one direction: a share of a long run.
+
+    Several processes or machines may take disjoint ranges of the same ``seed``; the tallies' ``merged``
+    is what one process would have found, bit for bit, and `estimate_from_tally` reads it. A block
+    has ``mechanism._blocks(direction).block_size`` samples. ``checkpoint`` is a file, which the same call resumes; ``progress``
+    counts blocks.
+    """
+    direction = choice("direction", direction, ("remove", "add"))
+    first_block = integer("first_block", first_block)
+    last_block = integer("last_block", last_block, first_block)
+    values = _direction(mechanism, direction, epsilon, composed_with)
+    return values.tally(integer("seed", seed, 0, _MAX_SEED), first_block, last_block, checkpoint, progress)
+
+
+def estimate_from_tally(
+    mechanism: Sampled,
+    epsilon: float,
+    direction: str,
+    tally: Tally,
+    confidence: float = 0.99,
+    *,
+    composed_with: Composable | None = None,
+) -> DirectionEstimate:
+    """The estimate that a tally of `sample_blocks` stands for, with the arguments it was made with.
+
+    Its interval has the stated ``confidence`` if the number of blocks was fixed before any was seen.
+    """
+    confidence = real("confidence", confidence, 0.0, 1.0, open_low=True, open_high=True)
+    direction = choice("direction", direction, ("remove", "add"))
+    values = _direction(mechanism, direction, epsilon, composed_with)
+    values.check(tally)
+    if values.bound == 0.0:
+        return DirectionEstimate(direction, 0.0, 0.0, 0.0, 0)
+    return values.estimate(tally, confidence)
+
+
+def _direction(
+    mechanism: Sampled, direction: str, epsilon: float, composed_with: Composable | None
+) -> _Direction:
+    others = None if composed_with is None else composition(composed_with, "composed_with")
+    return _Direction(mechanism, direction, real("epsilon", epsilon, 0.0), others)
+
+
 def directions(mechanism: Sampled, adjacency: str) -> tuple[str, ...]:
-    """The directions that ``adjacency`` asks about."""
-    known = getattr(mechanism, "adjacencies", tuple(name for name in ADJACENCIES if name != "replace_one"))
-    adjacency = choice("adjacency", adjacency, known)
+    """The directions that ``adjacency`` asks about.
+
+    Where an example changes which others are sampled or kept, the analysis is that of "zero_out" only.
+    """
+    special = isinstance(getattr(mechanism, "scheme", None), (MultiAttributionBMinSep, TruncatedBMinSep))
+    adjacency = choice("adjacency", adjacency, ADJACENCIES[:1] if special else ADJACENCIES)
     return (adjacency,) if adjacency in ("add", "remove") else ("remove", "add")
+
+
+def worst_cases(mechanism: Sampled) -> tuple[Sampled, ...]:
+    """The mechanisms whose largest delta is that of ``mechanism``; usually only itself."""
+    cases = getattr(mechanism, "worst_cases", None)
+    return (mechanism,) if cases is None else tuple(cases())
+
+
+def tally_path(directory: str | os.PathLike[str] | None, direction: str, case: int) -> Path | None:
+    """The file of one tally in a checkpoint directory."""
+    if directory is None:
+        return None
+    return Path(directory) / (f"{direction}-{case}.tally" if case else f"{direction}.tally")
 
 
 def _shifted(progress: Progress | None, before: int, total: int, size: int) -> Progress | None:
@@ -181,8 +286,10 @@ def _shifted(progress: Progress | None, before: int, total: int, size: int) -> P
     return lambda done, _: show(before + done * size, total)
 
 
-def _seed(seed: int | None, directory: str | os.PathLike[str] | None) -> int:
+def resolve_seed(seed: int | None, directory: str | os.PathLike[str] | None) -> int:
     """The seed given, that of the run in ``directory``, or a new one, remembered there."""
+    if directory is not None:
+        os.makedirs(directory, exist_ok=True)
     path = None if directory is None else Path(directory) / "seed"
     recorded = None
     if path is not None and path.exists():
@@ -203,27 +310,31 @@ class _Direction:
     """The values to average in one direction: what they are, how large, and how to draw them."""
 
     def __init__(
-        self, mechanism: Sampled, direction: str, epsilon: float, others: Composable | None = None
+        self,
+        mechanism: Sampled,
+        direction: str,
+        epsilon: float,
+        others: Process | None = None,
+        adjacency: str = "zero_out",
     ) -> None:
-        self.direction, self.epsilon = direction, epsilon
+        self.direction = direction
         self.blocks = mechanism._blocks(direction)
         # One row bounds delta from above, one from below.
-        self._points = np.array([epsilon - LOSS_ERROR, epsilon + LOSS_ERROR])
-        self._curve = None if others is None else _Curve(others, direction)
+        error = _loss_error(mechanism)
+        self._points = np.array([epsilon - error, epsilon + error])
+        self._curve = None if others is None else _Curve(others, direction, adjacency)
         self.bound = 1.0
         if direction == "add" and others is None:
             floor = float(mechanism.no_participation_log_probability)
             # L <= -floor: 1 - e^{epsilon - L} is at most 1 - e^{epsilon + floor}.
-            self.bound = min(
-                1.0, max(0.0, -math.expm1(min(0.0, epsilon - LOSS_ERROR + floor)) * (1.0 + 1e-15))
-            )
+            self.bound = min(1.0, max(0.0, -math.expm1(min(0.0, epsilon - error + floor)) * (1.0 + 1e-15)))
         self._identity = {
             "library": _core.__version__,
             "mechanism": repr(mechanism),
             "digest": _fingerprint(mechanism),
             "direction": direction,
             "epsilon": repr(epsilon),
-            "composed_with": repr(others),
+            "composed_with": None if others is None else f"{others!r}, {adjacency}",
             "block_size": self.blocks.block_size,
         }
 
@@ -248,12 +359,18 @@ class _Direction:
 
         def draw(first: int, count: int) -> tuple[Array, Array]:
             losses = self.blocks.losses(seed, first, count)
-            _, upper = bounds(self.epsilon - LOSS_ERROR - losses)
-            lower, _ = bounds(self.epsilon + LOSS_ERROR - losses)
+            _, upper = bounds(self._points[0] - losses)
+            lower, _ = bounds(self._points[1] - losses)
             values = np.array([upper, lower]).reshape(2, count, self.blocks.block_size)
             return _block_sums(values), _block_sums(np.square(values))
 
         return draw
+
+    def check(self, tally: Tally) -> None:
+        """Refuse a tally of something else, or of nothing."""
+        key = {name: value for name, value in tally.key.items() if name != "seed"}
+        if key != self._identity or not tally.blocks:
+            raise ParameterError("tally: it is empty, or of another mechanism, epsilon or direction")
 
     def estimate(self, tally: Tally, confidence: float) -> DirectionEstimate:
         """What the tally of blocks says, at this confidence."""
@@ -274,6 +391,17 @@ def _fingerprint(mechanism: object) -> str:
     return digest(mechanism, *([] if strategy is None else [strategy._columns()]))
 
 
+def _loss_error(mechanism: object) -> float:
+    """More than the round-off of any loss that will be seen."""
+    strategy, scheme = getattr(mechanism, "strategy", None), getattr(mechanism, "scheme", None)
+    if strategy is None:
+        return _LOSS_ERROR
+    # Exponents are sums of <c, y> / sigma^2 and |c|^2 / (2 sigma^2), c up to this multiple of a column.
+    most = max(2, getattr(scheme, "examples_per_user", 1))
+    exponents = float(np.sum(np.square(strategy.column_norms() * most / mechanism.noise_multiplier)))  # type: ignore[attr-defined]
+    return _LOSS_ERROR + _EXPONENT_ERROR * exponents
+
+
 class _Curve:
     """Certified bounds on the delta curve of an analytic mechanism, between nodes by convexity.
 
@@ -281,8 +409,12 @@ class _Curve:
     chords of the neighbouring cells, prolonged, below.
     """
 
-    def __init__(self, process: Composable, direction: str) -> None:
-        profile = account(process, direction)
+    def __init__(self, process: Process, direction: str, adjacency: str) -> None:
+        one_sided = adjacency != "zero_out" or all(
+            isinstance(step, _SAME_UNDER_ZERO_OUT) for step, _ in process
+        )
+        # Otherwise the pair under zero-out is one of its own, and the worse of its directions is used for both.
+        profile = account(process, direction if one_sided else adjacency)
         floor = profile.delta(math.inf)
         wide = profile.epsilon(max(1e-15, min(1.0, 2.0 * floor)))
         if not wide < math.inf:
@@ -292,7 +424,7 @@ class _Curve:
         left = -wide - np.geomspace(1e-3 * wide, 30.0, _NODES // 4)[::-1]
         self._x = np.concatenate([left, np.linspace(-wide, wide, _NODES)])
         bounds = [profile.delta_bounds(float(x)) for x in self._x]
-        self._low = np.array([entry.lower for entry in bounds])
+        self._low = np.array([entry.lower if one_sided else 0.0 for entry in bounds])
         self._high = np.array([entry.upper for entry in bounds])
 
     def between(self, x: Array) -> tuple[Array, Array]:
@@ -316,4 +448,4 @@ class _Curve:
         return lower * (1.0 - _ROUND_OFF), np.minimum(1.0, upper * (1.0 + _ROUND_OFF))
 
 
-__all__: list[Any] = ["METHODS", "DeltaEstimate", "DirectionEstimate", "estimate_delta"]
+__all__ = ["DeltaEstimate", "DirectionEstimate", "estimate_delta", "estimate_from_tally", "sample_blocks"]
