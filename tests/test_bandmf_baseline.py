@@ -3,6 +3,7 @@
 import hockeystick as hs
 import numpy as np
 import pytest
+from hockeystick.sampling import Scheme
 
 from bench.baselines import bandmf as baseline
 from tests import enumeration
@@ -54,3 +55,21 @@ def test_baseline_draws_the_law(law: str) -> None:
     for values, probability in known.items():
         error = 5.5 * np.sqrt(probability * (1.0 - probability) / len(drawn)) + 1e-9
         assert abs(frequencies.get(values, 0.0) - probability) <= error
+
+
+@pytest.mark.parametrize(
+    ("scheme", "law"),
+    [
+        (hs.BMinSep(200, 16, 0.05), baseline.MinSep(200, 16, 0.05, True)),
+        (hs.BMinSep(200, 16, 0.05, False), baseline.MinSep(200, 16, 0.05)),
+        (hs.MultiAttributionBMinSep(200, 16, 0.02, 3), baseline.MinSep(200, 16, 0.02, False, 3)),
+        (hs.BallsInBins(200, 40), baseline.Phases(200, 40)),
+        (hs.CyclicPoisson(200, 16, 0.3), baseline.Phases(200, 16, 0.3, 0)),
+    ],
+)
+def test_baseline_and_core_agree(scheme: Scheme, law: baseline.Law) -> None:
+    strategy = hs.BandedToeplitz.optimized(200, 16)
+    ours = baseline.Mechanism(strategy._columns(), law, 0.5)
+    outputs = ours.outputs(np.random.default_rng(1), 50, "remove")
+    found = hs.BandMF(strategy, scheme, 0.5).privacy_loss(outputs)
+    assert ours.privacy_loss(outputs) == pytest.approx(found, rel=1e-12)

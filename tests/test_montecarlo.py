@@ -16,6 +16,7 @@ from hockeystick import tally as tallies
 from hockeystick.mechanisms import composition
 from hockeystick.montecarlo import (
     DeltaEstimate,
+    Sampled,
     _Curve,
     estimate_delta,
     estimate_from_tally,
@@ -51,15 +52,18 @@ def test_estimate_of_a_known_delta() -> None:
 
 
 @pytest.mark.parametrize("direction", ["remove", "add"])
-def test_coverage(direction: str) -> None:
-    # 1000 repetitions of 512 samples; the interval may fail no more often than it says.
+@pytest.mark.parametrize("core", [False, True])
+def test_coverage(direction: str, core: bool) -> None:
+    # 1000 repetitions of one block; the interval may fail no more often than it says.
     confidence, epsilon = 0.9, 0.3
-    mechanism = dp_sgd(steps=2, q=0.4, block_size=512)
+    mechanism: Sampled = dp_sgd(steps=2, q=0.4, block_size=512)
+    if core:
+        mechanism = hs.BandMF(hs.Identity(2), hs.BMinSep(2, 1, 0.4), 1.0)
     known = truth(direction, epsilon, steps=2, q=0.4)
     above = below = 0
     for seed in range(1000):
         entry = estimate_delta(
-            mechanism, epsilon, samples=512, seed=seed, adjacency=direction, confidence=confidence
+            mechanism, epsilon, samples=1, seed=seed, adjacency=direction, confidence=confidence
         )
         above += entry.lower > known.upper
         below += entry.upper < known.lower

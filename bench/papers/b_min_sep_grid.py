@@ -5,7 +5,7 @@
     python -m bench.papers.b_min_sep_grid --results grid.json --plot grid.png   # the heat maps too
 
 1024 steps, delta = 1e-3. For each epoch length |D|/B and epsilon, each method takes its best number of
-bands, b-min-sep also its best min-sep (powers of two from the bands to the epoch length). C minimises the
+bands, b-min-sep also its best min-sep (doubled, or multiplied by --factor, from the bands up to the epoch length). C minimises the
 error without amplification. Noise multipliers of b-min-sep and balls-in-bins are what estimate-verify-release
 proves (Algorithm 5, delta / 2 as threshold), those of cyclic Poisson are analytic.
 """
@@ -38,6 +38,7 @@ def parsed() -> argparse.Namespace:
     parser.add_argument("--bands", type=numbers, default=[2, 8, 32])
     parser.add_argument("--epochs", type=numbers, default=[128, 512], help="epoch lengths |D|/B")
     parser.add_argument("--epsilons", type=numbers, default=[1, 4, 16])
+    parser.add_argument("--factor", type=int, default=2, help="between one min-sep and the next")
     parser.add_argument("--seed", type=int, default=20260611)
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after this time")
     parser.add_argument("--plot", help="file for the heat maps")
@@ -54,7 +55,7 @@ def configurations(options: argparse.Namespace) -> list[tuple[str, int, int, int
                 min_sep = bands
                 while min_sep < epoch:
                     found.append(("b-min-sep", bands, min_sep, epoch, epsilon))
-                    min_sep *= 2
+                    min_sep *= options.factor
                 found.append(("balls-in-bins", bands, epoch, epoch, epsilon))
     return sorted(found, key=lambda entry: entry[0] == "b-min-sep")
 

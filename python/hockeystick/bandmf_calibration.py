@@ -223,7 +223,7 @@ def calibrate_bandmf(
             delta,
             adjacency=adjacency,
             limits=_LIMITS,
-            tolerance=1e-6 if kind == "exact" else 1e-5,
+            tolerance=1e-5 if kind == "exact" else 1e-3,
         )
         return Fallback(kind, used, float(noise), process(float(noise)))
 
@@ -247,8 +247,8 @@ def calibrate_bandmf(
     plan = _plan(delta, threshold, samples)
     if fallback == "auto":
         fallback = "cyclic" if _cyclic_probability(strategy, scheme) is not None else "unamplified"
-    safe = budgeted(fallback, plan.tested_delta)
     seed = resolve_seed(seed, checkpoint)
+    safe = budgeted(fallback, plan.tested_delta)
 
     def make(noise_multiplier: float) -> BandMF:
         return BandMF(strategy, scheme, noise_multiplier)
