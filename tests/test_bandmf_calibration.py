@@ -72,6 +72,7 @@ SCHEMES: list[tuple[Scheme, hs.Strategy]] = [
     (hs.MultiAttributionBMinSep(STEPS, 4, 0.05, 2, "exact"), STRATEGY),
     (hs.TruncatedBMinSep(STEPS, 4, 0.3, 20, 3), STRATEGY),
     (hs.RMinSep(STEPS, 3, 0.1), hs.BandedToeplitz.square_root(STEPS, 8)),
+    (hs.RMinSep(STEPS, 6, 0.1, warm_start=False), hs.InverseBanded([1.0, -0.5, -0.1], STEPS)),
 ]
 
 
