@@ -60,8 +60,8 @@ py::tuple delta_sums(const hs::LossSampler& sampler, std::uint64_t seed, const A
         sums = sampler.delta_sums(seed, points, first_block, blocks, poll);
     }
     if (sums.not_a_number > 0) {
-        const std::string message = std::to_string(sums.not_a_number) +
-                                    " privacy losses are not a number; they count as infinite";
+        const std::string message =
+            std::to_string(sums.not_a_number) + " privacy losses are not a number; they count as infinite";
         if (PyErr_WarnEx(PyExc_RuntimeWarning, message.c_str(), 2) != 0) throw py::error_already_set();
     }
     return py::make_tuple(table(std::move(sums.values), points.size(), blocks),

@@ -44,12 +44,17 @@ double survival_probability(const TruncatedBMinSep& scheme, double others) noexc
     return others < places ? 1.0 : places / (others + 1);
 }
 
+double hockey_stick(double epsilon, double loss) noexcept {
+    if (loss <= epsilon) return 0;
+    return loss > epsilon ? 1 - portable_exp(epsilon - loss) : 1;
+}
+
 // The outputs of one group of samples, generated block by block of iterations.
 class LossSampler::Group {
 public:
     // record: where participations and public counts go, too, those of the group's first sample to `sample`.
-    Group(const LossSampler& sampler, const BlockStream& block, std::size_t first_lane, Draws* record = nullptr,
-          std::size_t sample = 0)
+    Group(const LossSampler& sampler, const BlockStream& block, std::size_t first_lane,
+          Draws* record = nullptr, std::size_t sample = 0)
         : sampler_(sampler),
           products_(sampler.sampling_),
           block_(block),
@@ -66,7 +71,9 @@ public:
                                     Stream(block, first_lane + s, Purpose::participation));
             }
             if (truncated_ != nullptr) {
-                counts_.emplace_back(*truncated_, Stream(block, first_lane + s, Purpose::public_counts));
+                counts_.emplace_back(*truncated_, sampler.steps(), sampler.candidate_probability_, block,
+                                     first_lane + s);
+                quiet_ = quiet_ && counts_.back().quiet();
             }
         }
         if (truncated_ != nullptr) survival_ = Rows(products_.rows(), 1.0);
@@ -89,7 +96,9 @@ public:
 
     std::size_t first() const noexcept { return first_; }
     const Rows& outputs() const noexcept { return outputs_; }
-    const double* survival() const noexcept { return truncated_ != nullptr ? survival_[0] : nullptr; }
+    // nullptr if nothing is truncated, in any round of any sample of the group.
+    const double* survival() const noexcept { return quiet_ ? nullptr : survival_[0]; }
+    bool quiet() const noexcept { return quiet_; }
 
 private:
     struct Open {
@@ -102,15 +111,18 @@ private:
         const std::size_t steps = sampler_.steps(), from = first_ + row;
         const std::size_t live = from < steps ? std::min(count, steps - from) : 0;
         double* out = outputs_[row];
-        kernels::table().normals(out, from, (live + 1) / 2 * 2,
-                                 {block_.lane_word(first_lane_, Purpose::noise),
-                                  static_cast<std::uint32_t>(block_.block),
-                                  static_cast<std::uint32_t>(block_.block >> 32)},
-                                 block_.key());
+        kernels::table().normals(
+            out, from, (live + 1) / 2 * 2,
+            {block_.lane_word(first_lane_, Purpose::noise), static_cast<std::uint32_t>(block_.block),
+             static_cast<std::uint32_t>(block_.block >> 32)},
+            block_.key());
         // Past the last iteration there is no output: the last columns of C are cut off there.
         std::fill(out + live * group_size, out + count * group_size, 0.0);
+        if (live == 0) return;
         if (truncated_ != nullptr) {
             for (std::size_t s = 0; s < group_size; ++s) {
+                // Rows were 1 to begin with.
+                if (counts_[s].quiet() && record_ == nullptr) continue;
                 for (std::size_t i = 0; i < live; ++i) {
                     const auto others = static_cast<double>(counts_[s].next());
                     survival_[row + i][s] = survival_probability(*truncated_, others);
@@ -130,7 +142,8 @@ private:
                 const std::size_t iteration = lane.next().iteration;
                 Open now{s, iteration, lane.next().multiplicity};
                 if (truncated_ != nullptr) {
-                    now.multiplicity = truncated_multiplicity(survival_[row + (iteration - from)][s], lane.stream());
+                    now.multiplicity =
+                        truncated_multiplicity(survival_[row + (iteration - from)][s], lane.stream());
                 }
                 if (record_ != nullptr) record_->participations[place(s, iteration)] = now.multiplicity;
                 if (now.multiplicity != 0 && add(now, from, live)) open_.push_back(now);
@@ -167,7 +180,7 @@ private:
     Draws* record_;
     std::size_t sample_;
     const TruncatedBMinSep* truncated_;
-    bool participates_ = true, started_ = false;
+    bool participates_ = true, started_ = false, quiet_ = true;
     std::size_t first_ = 0;  // iteration of row 0
     Rows outputs_, survival_;
     std::vector<Participations> lanes_;
@@ -189,6 +202,7 @@ LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multipli
             throw std::invalid_argument("truncated sampling needs bands <= separation");
         }
         denominator_.emplace(strategy_, scheme_, noise_multiplier, Numerator::absent);
+        candidate_probability_ = PublicCounts::candidate_probability(*truncated, strategy_.steps());
     }
     if (const auto* multi = std::get_if<MultiAttribution>(&scheme_)) {
         if (strategy_.bands() > multi->separation) {
@@ -206,7 +220,7 @@ void LossSampler::block_losses(const BlockStream& stream, double* out) const {
         Group group(*this, stream, lane);
         Mixture::Evaluation above(mixture_);
         std::optional<Mixture::Evaluation> below;
-        if (denominator_) below.emplace(*denominator_);
+        if (denominator_ && !group.quiet()) below.emplace(*denominator_);  // otherwise Q is R
         for (std::size_t done = 0; done < steps(); done += sampling_.outputs()) {
             group.advance();
             sampling_.compute(group.outputs(), done, products);
@@ -236,7 +250,8 @@ std::vector<double> LossSampler::losses(std::uint64_t seed, std::uint64_t first,
 
 LossSampler::Sums LossSampler::delta_sums(std::uint64_t seed, std::span<const double> epsilons,
                                           std::uint64_t first, std::size_t blocks, const Poll& poll) const {
-    Sums sums{std::vector<double>(epsilons.size() * blocks), std::vector<double>(epsilons.size() * blocks), 0};
+    Sums sums{std::vector<double>(epsilons.size() * blocks), std::vector<double>(epsilons.size() * blocks),
+              0};
     std::vector<std::size_t> failures(blocks, 0);
     in_batches(blocks, poll, [&](std::size_t block) {
         std::vector<double> losses(block_size_);
@@ -246,10 +261,7 @@ LossSampler::Sums LossSampler::delta_sums(std::uint64_t seed, std::span<const do
         for (std::size_t e = 0; e < epsilons.size(); ++e) {
             double sum = 0, squares = 0;
             for (const double loss : losses) {
-                double value = 0;
-                if (!(loss <= epsilons[e])) {  // larger, or nan, which counts as infinite
-                    value = std::isnan(loss) ? 1 : 1 - portable_exp(epsilons[e] - loss);
-                }
+                const double value = hockey_stick(epsilons[e], loss);
                 sum += value;
                 squares += value * value;
             }

@@ -302,8 +302,8 @@ LANES_INLINE Scaled likelihood(const Option* options, std::size_t count, V produ
     Scaled sum = zero();
     for (std::size_t j = 0; j < count; ++j) {
         const double m = options[j].multiplicity;
-        const Scaled term = constant(options[j].weight) *
-                            exponential(splat(m) * product - splat(m * m * half_norm));
+        const Scaled term =
+            constant(options[j].weight) * exponential(splat(m) * product - splat(m * m * half_norm));
         sum = j == 0 ? term : sum + term;
     }
     return sum;
@@ -392,7 +392,8 @@ void finish(const Chain& chain, double* out) {
     for (std::size_t at = 0; at < group; at += width) {
         Scaled sum = constant(chain.outside);
         if (chain.stay.mantissa > 0) {
-            sum = sum + constant(chain.stay) * load_scaled(chain.free_mantissa + at, chain.free_exponent + at);
+            sum =
+                sum + constant(chain.stay) * load_scaled(chain.free_mantissa + at, chain.free_exponent + at);
         }
         for (std::size_t slot = 0; slot < chain.separation; ++slot) {
             const std::size_t i = slot * group + at;
@@ -416,14 +417,14 @@ void advance_blocked(BlockedChain& chain, const double* products, const double* 
             Scaled available = load_scaled(chain.free_mantissa + column, chain.free_exponent + column);
             const Scaled front = load_scaled(chain.front_mantissa + column, chain.front_exponent + column);
             const Scaled suffix = load_scaled(chain.suffix_mantissa + at, chain.suffix_exponent + at);
-            const Scaled blocked =
-                offset == 0 ? suffix : (may_stay ? front + decay * suffix : front);
+            const Scaled blocked = offset == 0 ? suffix : (may_stay ? front + decay * suffix : front);
             // Sampled in this iteration.
             const V product = load(products + row * group + column);
             Scaled sampled = zero();
             if (may_leave) {
-                sampled = likelihood(chain.options, chain.option_count, product, half_norms[row]) * available +
-                          leave * blocked;
+                sampled =
+                    likelihood(chain.options, chain.option_count, product, half_norms[row]) * available +
+                    leave * blocked;
             }
             sampled = normalised(sampled);
             // Available next: not sampled now, or the last sample just left the window.

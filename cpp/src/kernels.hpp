@@ -27,16 +27,16 @@ struct Option {
 // The weights f of the participation chain, iteration by iteration; see likelihood.cpp. All arrays
 // hold rows of 16.
 struct Chain {
-    std::size_t separation;       // iterations from one participation to the next possible one
-    Factor stay;                  // Pr[no participation | available]; mantissa 0 if impossible
-    const Option* options;        // the others
+    std::size_t separation;  // iterations from one participation to the next possible one
+    Factor stay;             // Pr[no participation | available]; mantissa 0 if impossible
+    const Option* options;   // the others
     std::size_t option_count;
-    double* free_mantissa;        // the weight of "available", one row
+    double* free_mantissa;  // the weight of "available", one row
     double* free_exponent;
-    double* ring_mantissa;        // `separation` rows: what becomes available, by iteration mod separation
+    double* ring_mantissa;  // `separation` rows: what becomes available, by iteration mod separation
     double* ring_exponent;
-    Factor outside;               // weight of the histories that never become available
-    std::size_t slot;             // the next iteration mod separation
+    Factor outside;    // weight of the histories that never become available
+    std::size_t slot;  // the next iteration mod separation
 };
 
 // Rounds that may be truncated: where survival < 1, a participation is kept with that probability,
@@ -48,17 +48,17 @@ struct Truncation {
 
 // The chain of a user whose blocked examples keep being sampled; see likelihood.cpp.
 struct BlockedChain {
-    std::size_t window;      // separation - 1 >= 1
-    Factor stay;             // Q
-    Factor leave;            // 1 - Q
-    const Factor* powers;    // Q^0, ..., Q^window
+    std::size_t window;    // separation - 1 >= 1
+    Factor stay;           // Q
+    Factor leave;          // 1 - Q
+    const Factor* powers;  // Q^0, ..., Q^window
     const Option* options;
     std::size_t option_count;
     double* free_mantissa;
     double* free_exponent;
     double* front_mantissa;  // sum over the current chunk, one row
     double* front_exponent;
-    double* past_mantissa;   // window rows: A of the chunk before
+    double* past_mantissa;  // window rows: A of the chunk before
     double* past_exponent;
     double* suffix_mantissa;  // window rows: its suffix sums
     double* suffix_exponent;

@@ -111,9 +111,9 @@ LANES_INLINE Scaled zero() { return {splat(0), splat(nothing)}; }
 
 LANES_INLINE Scaled operator+(const Scaled& a, const Scaled& b) {
     const V exponent = max(a.exponent, b.exponent);
-    return {a.mantissa * power_of_two(a.exponent - exponent) +
-                b.mantissa * power_of_two(b.exponent - exponent),
-            exponent};
+    return {
+        a.mantissa * power_of_two(a.exponent - exponent) + b.mantissa * power_of_two(b.exponent - exponent),
+        exponent};
 }
 
 LANES_INLINE Scaled operator*(const Scaled& a, const Scaled& b) {
@@ -125,10 +125,12 @@ LANES_INLINE Scaled normalised(const Scaled& a) {
     const U bits = reinterpret_cast<U>(a.mantissa);
     // The exponent field as a double: its bits below those of 2^52.
     const V field = reinterpret_cast<V>((bits >> 52) | splat_bits(0x4330000000000000)) - splat(0x1p52);
-    const V mantissa = reinterpret_cast<V>((bits & splat_bits(0xFFFFFFFFFFFFF)) | splat_bits(0x3FF0000000000000));
+    const V mantissa =
+        reinterpret_cast<V>((bits & splat_bits(0xFFFFFFFFFFFFF)) | splat_bits(0x3FF0000000000000));
     const I ordinary = a.mantissa > splat(0);
     return {select(ordinary, mantissa, a.mantissa),
-            select(ordinary, a.exponent + (field - splat(1023)), select(a.mantissa == splat(0), splat(nothing), a.exponent))};
+            select(ordinary, a.exponent + (field - splat(1023)),
+                   select(a.mantissa == splat(0), splat(nothing), a.exponent))};
 }
 
 // e^x for |x| < 2^50, with a mantissa in [0.7, 1.42].
@@ -144,7 +146,8 @@ LANES_INLINE V logarithm(const Scaled& a) {
     const V fraction = select(large, a.mantissa * splat(0.5), a.mantissa);
     const V k = a.exponent + select(large, splat(1), splat(0));
     const V s = (fraction - splat(1)) / (fraction + splat(1)), z = s * s;
-    const V small = splat(2) * s * z * polynomial_at(polynomial::logarithm, z) + k * splat(polynomial::ln2_low);
+    const V small =
+        splat(2) * s * z * polynomial_at(polynomial::logarithm, z) + k * splat(polynomial::ln2_low);
     const V value = k * splat(polynomial::ln2_high) + (splat(2) * s + small);
     return select(a.mantissa == splat(0), splat(-__builtin_inf()), value);
 }
@@ -162,7 +165,8 @@ LANES_INLINE void normal_pair(U w0, U w1, U w2, U w3, V& z0, V& z1) {
     const V u = (to_double(w1) + (to_double(w0) + splat(0.5)) * splat(0x1p-32)) * splat(0x1p-32);
     const U bits = reinterpret_cast<U>(u);
     const V field = reinterpret_cast<V>((bits >> 52) | splat_bits(0x4330000000000000)) - splat(0x1p52);
-    const V mantissa = reinterpret_cast<V>((bits & splat_bits(0xFFFFFFFFFFFFF)) | splat_bits(0x3FF0000000000000));
+    const V mantissa =
+        reinterpret_cast<V>((bits & splat_bits(0xFFFFFFFFFFFFF)) | splat_bits(0x3FF0000000000000));
     const I large = mantissa > splat(0x1.6a09e667f3bcdp0);
     const V fraction = select(large, mantissa * splat(0.5), mantissa);
     const V k = field - select(large, splat(1022), splat(1023));
@@ -172,9 +176,9 @@ LANES_INLINE void normal_pair(U w0, U w1, U w2, U w3, V& z0, V& z1) {
                                    k * splat(polynomial::ln2_low)));
     const V radius = square_root(splat(-2) * log);
     // Direction: an angle in (-pi/4, pi/4) from 62 bits, then one of four quarter turns.
-    const V turn = ((to_double(w3) + (to_double(w2 >> 2) + splat(0.5)) * splat(0x1p-30)) * splat(0x1p-32) -
-                    splat(0.5)) *
-                   splat(0.25);
+    const V turn =
+        ((to_double(w3) + (to_double(w2 >> 2) + splat(0.5)) * splat(0x1p-30)) * splat(0x1p-32) - splat(0.5)) *
+        splat(0.25);
     const V square = turn * turn;
     const V sine = turn * polynomial_at(polynomial::sine, square) * radius;
     V cosine = polynomial_at(polynomial::cosine, square) * radius;

@@ -79,8 +79,8 @@ std::pair<double, double> unit_root(std::size_t k, std::size_t n) {
     const std::size_t eighths = 8 * k / n;  // k < n
     // The angle's distance from the nearest multiple of a quarter turn, exact: n is a power of two.
     const std::size_t quarters = (eighths + 1) / 2 % 4;
-    const double turn = static_cast<double>(k) / static_cast<double>(n) -
-                        0.25 * static_cast<double>((eighths + 1) / 2);
+    const double turn =
+        static_cast<double>(k) / static_cast<double>(n) - 0.25 * static_cast<double>((eighths + 1) / 2);
     const auto at = [](const auto& coefficients, double x) {
         double sum = 0;
         for (std::size_t j = std::size(coefficients); j-- > 0;) sum = sum * x + coefficients[j];
@@ -89,10 +89,14 @@ std::pair<double, double> unit_root(std::size_t k, std::size_t n) {
     const double square = turn * turn;
     const double sine = turn * at(polynomial::sine, square), cosine = at(polynomial::cosine, square);
     switch (quarters) {
-        case 0: return {cosine, -sine};
-        case 1: return {-sine, -cosine};
-        case 2: return {-cosine, sine};
-        default: return {sine, cosine};
+        case 0:
+            return {cosine, -sine};
+        case 1:
+            return {-sine, -cosine};
+        case 2:
+            return {-cosine, sine};
+        default:
+            return {sine, cosine};
     }
 }
 
@@ -154,8 +158,7 @@ SlidingProducts::SlidingProducts(const Strategy& strategy, double noise_multipli
         if (outputs > 0) {
             // Whole blocks are computed, also for the last iterations.
             const std::size_t blocks = (steps_ + outputs - 1) / outputs;
-            const double wasted =
-                static_cast<double>(blocks * outputs) / static_cast<double>(steps_);
+            const double wasted = static_cast<double>(blocks * outputs) / static_cast<double>(steps_);
             const double cost = transform_operations(n, outputs) * wasted;
             if (cost < cheapest) {
                 cheapest = cost;
@@ -209,12 +212,12 @@ void SlidingProducts::compute(const Rows& in, std::size_t first, Rows& out) cons
 // ---- The recursion over participations --------------------------------------------------------------
 //
 // Forward in time, so that outputs are read as they are generated. a_i is the total weight (probability times
-// likelihood ratio) of all histories before iteration i after which the example is available in i; h_i that of
-// those that take part in i. With s = Pr[stay out], b the separation:
+// likelihood ratio) of all histories before iteration i after which the example is available in i; h_i that
+// of those that take part in i. With s = Pr[stay out], b the separation:
 //     a_i = s a_{i-1} + h_{i-b} + w_i,    h_i = sum_m p_m e^{m u_i - m^2 |c_i|^2/2} a_i,
-// w_i the probability that a warm start makes the example available in i. The sum of all weights after the last
-// iteration, s a_{n-1} plus every h and w that has not become available yet, is P(y)/Q(y). w_0, ..., w_{b-1}
-// is what the ring of the last b values of h starts with.
+// w_i the probability that a warm start makes the example available in i. The sum of all weights after the
+// last iteration, s a_{n-1} plus every h and w that has not become available yet, is P(y)/Q(y). w_0, ...,
+// w_{b-1} is what the ring of the last b values of h starts with.
 
 struct Mixture::Parameters {
     enum class Kind { chain, blocked, bins };
@@ -231,8 +234,8 @@ struct Mixture::Parameters {
     double scale = 1;  // bins: factor of the products
 };
 
-Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-                 Numerator numerator, bool lower, const Tilt& tilt)
+Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_multiplier, Numerator numerator,
+                 bool lower, const Tilt& tilt)
     : parameters_(nullptr) {
     check(scheme, strategy.steps());
     auto p = std::make_unique<Parameters>();
@@ -242,8 +245,9 @@ Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_mu
     p->half_norms = strategy.squared_norms();
     const double largest = scaled(*std::max_element(p->half_norms.begin(), p->half_norms.end()));
     for (double& norm : p->half_norms) norm = scaled(norm) / 2;
-    // Longer columns than the separation: the mean of several participations has a larger norm than the sum of
-    // theirs. Without the inner products (all >= 0) the value is an upper bound, with their maximum a lower one.
+    // Longer columns than the separation: the mean of several participations has a larger norm than the sum
+    // of theirs. Without the inner products (all >= 0) the value is an upper bound, with their maximum a
+    // lower one.
     if (lower && !std::holds_alternative<BallsInBins>(scheme)) {
         const auto bounds = strategy.overlap_bounds(separation_of(scheme));
         for (std::size_t i = 0; i < steps; ++i) p->half_norms[i] += scaled(bounds[i]);
@@ -302,8 +306,8 @@ Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_mu
         for (double& norm : norms) norm *= multiplicity * multiplicity;
         p->half_norms = std::move(norms);
     }
-    // The kernels count binary exponents exactly up to 2^50. |u| <= (|c| + 40) |c| in units of sigma for every
-    // output that is ever drawn.
+    // The kernels count binary exponents exactly up to 2^50. |u| <= (|c| + 40) |c| in units of sigma for
+    // every output that is ever drawn.
     const double reach = most * std::sqrt(largest) + 40;
     if (!(static_cast<double>(steps) * reach * reach < 0x1p45)) {
         throw std::invalid_argument(
@@ -357,7 +361,7 @@ struct Mixture::Evaluation::State {
             std::fill_n(ring_mantissa[i], group_size, p.start[i].mantissa);
             std::fill_n(ring_exponent[i], group_size, p.start[i].exponent);
         }
-        chain = {p.separation,     p.stay,           p.options.data(),  p.options.size(), free_mantissa[0],
+        chain = {p.separation,     p.stay,           p.options.data(), p.options.size(), free_mantissa[0],
                  free_exponent[0], ring_mantissa[0], ring_exponent[0], p.outside,        0};
     }
 
@@ -404,8 +408,12 @@ void Mixture::Evaluation::finish(double* out) const {
     const auto& kernel = kernels::table();
     alignas(64) double row[group_size];
     switch (p.kind) {
-        case Parameters::Kind::chain: kernel.finish(state.chain, row); break;
-        case Parameters::Kind::blocked: kernel.finish_blocked(state.blocked, row); break;
+        case Parameters::Kind::chain:
+            kernel.finish(state.chain, row);
+            break;
+        case Parameters::Kind::blocked:
+            kernel.finish_blocked(state.blocked, row);
+            break;
         case Parameters::Kind::bins: {
             const std::size_t bins = p.half_norms.size();
             kernel.log_sum_exp(state.ring_mantissa[0], p.half_norms.data(), bins,

@@ -22,9 +22,9 @@ double horner(const double (&coefficients)[size], double x) noexcept {
 
 // ln k! - (k + 1/2) ln(k + 1) + (k + 1) - ln(2 pi)/2, relative to Stirling's formula for k + 1.
 double stirling_tail(double k) noexcept {
-    static constexpr double table[] = {0.08106146679532726,  0.0413406959554093,   0.02767792568499834,
-                                       0.02079067210376509,  0.01664469118982119,  0.01387612882307075,
-                                       0.01189670994589177,  0.01041126526197209,  0.009255462182712733,
+    static constexpr double table[] = {0.08106146679532726, 0.0413406959554093,  0.02767792568499834,
+                                       0.02079067210376509, 0.01664469118982119, 0.01387612882307075,
+                                       0.01189670994589177, 0.01041126526197209, 0.009255462182712733,
                                        0.008330563433362871};
     if (k < 10) return table[static_cast<int>(k)];
     const double square = (k + 1) * (k + 1);
@@ -100,7 +100,8 @@ Stream::Stream(const BlockStream& block, std::size_t lane, Purpose purpose) noex
 std::uint64_t Stream::bits() noexcept {
     if (used_ == 4) {
         words_ = philox(counter_, key_);
-        // 2^32 counters are 64 GB of random numbers for one sample; beyond, count in the purpose's upper bits.
+        // 2^32 counters are 64 GB of random numbers for one sample; beyond, count in the purpose's upper
+        // bits.
         if (++counter_[0] == 0) counter_[1] += 1U << 25;
         used_ = 0;
     }
@@ -138,6 +139,42 @@ std::uint64_t binomial(Stream& stream, std::uint64_t n, double p) noexcept {
     if (p > 0.5) return n - binomial(stream, n, 1 - p);
     return static_cast<double>(n) * p < 10 ? binomial_inversion(stream, n, p)
                                            : binomial_rejection(stream, n, p);
+}
+
+// Loader's saddle-point form: the exponent is n times the divergence of k/n from p, not a difference of
+// logarithms of factorials.
+double binomial_probability(std::uint64_t n, double p, std::uint64_t k) noexcept {
+    const auto trials = static_cast<double>(n), successes = static_cast<double>(k), rest = trials - successes;
+    if (k == 0) return portable_exp(trials * portable_log1p(-p));
+    if (k == n) return portable_exp(trials * portable_log(p));
+    // ln m! relative to Stirling's formula for m.
+    const auto correction = [](double m) {
+        if (m < 16) {
+            double factorial = 1;
+            for (double i = 2; i <= m; ++i) factorial *= i;
+            return portable_log(factorial) -
+                   (0.91893853320467274 + (m + 0.5) * portable_log(m) - m);  // ln(2 pi)/2
+        }
+        const double square = m * m;
+        return (1.0 / 12 - (1.0 / 360 - (1.0 / 1260 - 1.0 / 1680 / square) / square) / square) / m;
+    };
+    const double excess = successes - trials * p;
+    const double divergence = successes * portable_log1p(excess / (trials * p)) +
+                              rest * portable_log1p(-excess / (trials * (1 - p)));
+    const double exponent = correction(trials) - correction(successes) - correction(rest) - divergence;
+    return std::sqrt(trials / (6.2831853071795865 * successes * rest)) * portable_exp(exponent);
+}
+
+double binomial_tail(std::uint64_t n, double p, std::uint64_t k) noexcept {
+    const auto trials = static_cast<double>(n);
+    const double odds = p / (1 - p), mean = trials * p;
+    double term = 1, sum = 0;
+    for (auto j = static_cast<double>(k); j <= trials; ++j) {
+        sum += term;
+        term *= odds * (trials - j) / (j + 1);
+        if (j > mean && term < 1e-17 * sum) break;
+    }
+    return std::min(1.0, sum * binomial_probability(n, p, k));
 }
 
 double portable_exp(double x) noexcept {

@@ -179,3 +179,43 @@ class Coupling(metaclass=_Type):
 
     def delta_bounds(self, epsilon: float) -> tuple[float, float]:
         """(lower, upper) for delta(epsilon)."""
+
+class Scheme(metaclass=_Type):
+    """A sampling scheme: which iterations an example takes part in."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+def b_min_sep(separation: int, probability: float, warm_start: bool) -> Scheme: ...
+def balls_in_bins(bins: int) -> Scheme: ...
+def multi_attribution(separation: int, probability: float, examples: int, exact: bool) -> Scheme: ...
+def truncated_b_min_sep(
+    separation: int, probability: float, warm_start: bool, dataset_size: int, max_batch: int
+) -> Scheme: ...
+
+class LossSampler(metaclass=_Type):
+    """Samples of the privacy loss of a matrix mechanism in one direction, in blocks of ``block_size``."""
+
+    def __init__(
+        self, columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, direction: str
+    ) -> None: ...
+    @property
+    def block_size(self) -> int:
+        """Samples per block; a function of the description alone."""
+
+    @property
+    def operations(self) -> float:
+        """Multiplications and additions that the sliding products take per sample and iteration."""
+
+    def losses(self, seed: int, first_block: int, blocks: int) -> _Array:
+        """The losses of these blocks, one after the other."""
+
+    def delta_sums(
+        self, seed: int, epsilons: ArrayLike, first_block: int, blocks: int
+    ) -> tuple[_Array, _Array]:
+        """Sums over each block of (1 - e^{epsilon - loss})_+ and of its square, shape (epsilons, blocks)."""
+
+    def draws(self, seed: int, first_block: int, blocks: int) -> tuple[_Array, _Array, _Array | None]:
+        """Participations, outputs / noise multiplier, and public counts or None, of the same samples."""
+
+    def evaluate(self, outputs: ArrayLike, public_counts: ArrayLike) -> _Array:
+        """The losses of given outputs."""

@@ -19,8 +19,8 @@ namespace hockeystick {
 enum class Direction { remove, add };
 
 // One block of samples depends on the seed and its number only: blocks can be computed in any order, on any
-// number of threads, and on different machines. Where the strategy has more bands than the scheme's separation,
-// the losses are upper bounds on the loss, in either direction.
+// number of threads, and on different machines. Where the strategy has more bands than the scheme's
+// separation, the losses are upper bounds on the loss, in either direction.
 class LossSampler {
 public:
     // Throws std::invalid_argument for parameters out of range.
@@ -55,8 +55,8 @@ public:
     };
     Draws draws(std::uint64_t seed, std::uint64_t first, std::size_t blocks) const;
 
-    // The loss of each of `count` given outputs (steps() values each, in the units of C). public_counts: as many
-    // values, for the truncated scheme.
+    // The loss of each of `count` given outputs (steps() values each, in the units of C). public_counts: as
+    // many values, for the truncated scheme.
     std::vector<double> evaluate(std::span<const double> outputs, std::span<const double> public_counts,
                                  const Poll& poll = {}) const;
 
@@ -72,8 +72,12 @@ private:
     SlidingProducts sampling_, direct_;
     Mixture mixture_;
     std::optional<Mixture> denominator_;  // truncated scheme: Q is a mixture, too
+    double candidate_probability_ = 1;    // see PublicCounts
     std::size_t block_size_;
 };
+
+// (1 - e^{epsilon - loss})_+ of one sample. A loss that is not a number counts as infinite: 1.
+double hockey_stick(double epsilon, double loss) noexcept;
 
 // The share of max_batch places that falls to one of `others` + 1 sampled examples; 1 where all have one.
 double survival_probability(const TruncatedBMinSep& scheme, double others) noexcept;

@@ -1,8 +1,8 @@
 // The privacy loss ln P(y)/Q(y) of a matrix mechanism under a sampling scheme, for 16 outputs at a time.
 //
 // With y = C x + noise, everything depends on y through the sliding products u_i = <c_i, y_i, ...>/sigma^2:
-// the ratio of N(m c_i, sigma^2) to N(0, sigma^2) is exp(m u_i - m^2 |c_i|^2/(2 sigma^2)). All outputs here are
-// in units of sigma.
+// the ratio of N(m c_i, sigma^2) to N(0, sigma^2) is exp(m u_i - m^2 |c_i|^2/(2 sigma^2)). All outputs here
+// are in units of sigma.
 #pragma once
 
 #include <cstddef>
@@ -46,14 +46,14 @@ public:
     // C / sigma. `transform` applies to Toeplitz matrices only, and where it pays.
     SlidingProducts(const Strategy& strategy, double noise_multiplier, Products method);
 
-    // compute() turns rows() rows into outputs(); both do not change. outputs() is even, and rows() is at least
-    // outputs() + bands - 1.
+    // compute() turns rows() rows into outputs(); both do not change. outputs() is even, and rows() is at
+    // least outputs() + bands - 1.
     std::size_t rows() const noexcept { return rows_; }
     std::size_t outputs() const noexcept { return outputs_; }
     // Rows that a later call reads again: rows() - outputs(), even.
     std::size_t overlap() const noexcept { return rows_ - outputs_; }
-    // Iterations first, ..., first + outputs() - 1 (those from `steps` on are not used): in.count() >= rows();
-    // out.count() >= rows().
+    // Iterations first, ..., first + outputs() - 1 (those from `steps` on are not used): in.count() >=
+    // rows(); out.count() >= rows().
     void compute(const Rows& in, std::size_t first, Rows& out) const;
 
     // Column i, divided by sigma.

@@ -13,7 +13,7 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
                                     std::array<std::uint32_t, 2> key) noexcept;
 
 // What a stream of random numbers is for. Streams of different purposes are independent.
-enum class Purpose : std::uint32_t { noise = 0, participation = 1, public_counts = 2 };
+enum class Purpose : std::uint32_t { noise = 0, participation = 1, public_counts = 2, candidates = 3 };
 
 // Names the streams of one block of samples. The two directions of a divergence have streams of their own.
 struct BlockStream {
@@ -63,6 +63,11 @@ private:
 // Number of successes in n independent trials of probability p, by inversion where the mean is
 // small, otherwise by transformed rejection (Hörmann 1993). Exact up to the rounding of doubles.
 std::uint64_t binomial(Stream& stream, std::uint64_t n, double p) noexcept;
+
+// Pr[Binom(n, p) = k] and Pr[Binom(n, p) >= k], 0 <= k <= n, 0 < p < 1; relative error below 1e-9 for n up
+// to 2^53 and probabilities above 1e-300.
+double binomial_probability(std::uint64_t n, double p, std::uint64_t k) noexcept;
+double binomial_tail(std::uint64_t n, double p, std::uint64_t k) noexcept;
 
 // exp, ln, ln(1 + x) with relative errors of a few units in the last place, bit by bit the same on
 // every machine. exp(nan) and ln(negative) are nan.

@@ -75,16 +75,39 @@ private:
 };
 
 // Truncated b-min-sep: how many of the other dataset_size - 1 examples are sampled, round by round.
+//
+// Where truncation is rare, most samples need no counts: think of each count as the inverse distribution
+// function of Binom(available, p) at a uniform number U. Whatever is available, at most dataset_size - 1 are,
+// so there is no truncation unless U > 1 - T, T >= Pr[Binom(dataset_size - 1, p) >= max_batch]. The rounds
+// with such a U, the candidates, are independent of everything else and can be drawn first. If there is one,
+// the counts are drawn given which rounds are candidates.
 class PublicCounts {
 public:
-    PublicCounts(const TruncatedBMinSep& scheme, Stream stream);
+    // A bound T on the probability that a round is truncated, given the past; 1 if candidates do not pay.
+    static double candidate_probability(const TruncatedBMinSep& scheme, std::size_t steps);
+
+    PublicCounts(const TruncatedBMinSep& scheme, std::size_t steps, double candidate_probability,
+                 const BlockStream& block, std::size_t lane);
+
+    // No round is truncated; the counts need not be asked for.
+    bool quiet() const noexcept { return candidates_.empty() && candidate_probability_ < 1; }
+    // The count of the next round.
     std::uint64_t next();
 
 private:
-    double probability_;
+    void start();
+    std::uint64_t below_threshold();
+    std::uint64_t above_threshold();
+
+    TruncatedBMinSep scheme_;
     std::uint64_t available_;
     std::vector<std::uint64_t> barred_;  // by round, modulo separation - 1
     std::size_t oldest_ = 0;
+    double candidate_probability_;
+    std::vector<std::size_t> candidates_;
+    std::size_t round_ = 0, candidate_ = 0;
+    // Counts up to safe_count_ are below the threshold whenever at least safe_available_ are available.
+    std::uint64_t safe_available_ = 0, safe_count_ = 0;
     Stream stream_;
 };
 
