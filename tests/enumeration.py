@@ -1,9 +1,9 @@
 """The privacy loss of BandMF by adding up all participation patterns: an oracle for short runs.
 
-Written from the definitions of the sampling schemes (Dong and Ganesh 2026, Algorithms 1 to 3, Theorem 6.1, Corollary D.2;
-balls-in-bins and cyclic Poisson, Section 3) and from the densities of Gaussians, nothing else: no recursion
-over likelihood ratios, no banded structure. A law is a list of (probability, values), the values being how
-often (with which factor) the example enters each step.
+Written from the definitions of the sampling schemes (Dong and Ganesh 2026, Algorithms 1 to 3, Theorem
+6.1, Corollary D.2; balls-in-bins and cyclic Poisson, Section 3) and from the densities of Gaussians,
+nothing else: no recursion over likelihood ratios, no banded structure. A law is a list of (probability,
+values), the values being how often (with which factor) the example enters each step.
 """
 
 from __future__ import annotations

@@ -83,7 +83,7 @@ def close(found: Array, exact: Array) -> bool:
 
 
 @pytest.mark.parametrize(("scheme", "strategy"), PAIRS)
-@pytest.mark.parametrize("sigma", [0.3, 1.0, 5.0])
+@pytest.mark.parametrize("sigma", [0.3, 2.0])
 def test_loss_is_the_sum_over_all_patterns(scheme: str, strategy: str, sigma: float) -> None:
     description, law, _ = SCHEMES[scheme]
     matrix = STRATEGIES[strategy].matrix()
@@ -162,7 +162,7 @@ def test_the_ratio_integrates_to_one(name: str) -> None:
         "users": hs.MultiAttributionBMinSep(3, 2, 0.3, 2),
         "users, exact": hs.MultiAttributionBMinSep(3, 2, 0.3, 2, "exact"),
     }[name]
-    nodes, weights = hermegauss(60)
+    nodes, weights = hermegauss(36)
     weights = weights / weights.sum()
     sigma = 1.2
     outputs = sigma * np.array(list(itertools.product(nodes, repeat=3)))

@@ -5,9 +5,10 @@
     python -m bench.papers.b_min_sep_grid --results grid.json --plot grid.png   # the heat maps too
 
 1024 steps, delta = 1e-3. For each epoch length |D|/B and epsilon, each method takes its best number of
-bands, b-min-sep also its best min-sep (doubled, or multiplied by --factor, from the bands up to the epoch length). C minimises the
-error without amplification. Noise multipliers of b-min-sep and balls-in-bins are what estimate-verify-release
-proves (Algorithm 5, delta / 2 as threshold), those of cyclic Poisson are analytic.
+bands, b-min-sep also its best min-sep (doubled, or multiplied by --factor, from the bands up to the
+epoch length). C minimises the error without amplification. Noise multipliers of b-min-sep and
+balls-in-bins are what estimate-verify-release proves (Algorithm 5, delta / 2 as threshold), those of
+cyclic Poisson are analytic.
 """
 
 from __future__ import annotations

@@ -185,20 +185,21 @@ def calibrate_bandmf(
     """The least noise multiplier that can be proven to keep BandMF within (``epsilon``, ``delta``).
 
     Guarantee: the procedure as a whole (choose the noise multiplier by sampling, then run the mechanism
-    with batches from ``result.mechanism.scheme``) is (``epsilon``, ``delta``)-DP, by Algorithm 5 and Theorem A.1
-    of Dong and Ganesh 2026; `CalibratedBandMF.statement` has the details. The proof is about one
-    calibration, with a ``seed`` that is drawn from the operating system (None) or was chosen beforehand. Where the scheme is
-    cyclic Poisson with at least as many steps between turns as bands, or Poisson with one band, the accounting is analytic, and
-    nothing is random.
+    with batches from ``result.mechanism.scheme``) is (``epsilon``, ``delta``)-DP, by Algorithm 5 and
+    Theorem A.1 of Dong and Ganesh 2026; `CalibratedBandMF.statement` has the details. The proof is about
+    one calibration, with a ``seed`` that is drawn from the operating system (None) or was chosen
+    beforehand. Where the scheme is cyclic Poisson with at least as many steps between turns as bands, or
+    Poisson with one band, the accounting is analytic, and nothing is random.
 
     The verifier takes ``samples`` of the privacy loss per candidate and direction and compares with
-    ``threshold``: by default delta / 2 and the number that goes with it (see `plan_verification`), which grows
-    like 100 / delta. ``candidates`` are noise multipliers fixed beforehand (None: chosen around the
-    answer by pilot samples, which the verifier does not see).
+    ``threshold``: by default delta / 2 and the number that goes with it (see `plan_verification`), which
+    grows like 100 / delta. ``candidates`` are noise multipliers fixed beforehand (None: chosen around
+    the answer by pilot samples, which the verifier does not see).
 
     ``fallback`` is released if no candidate of less noise is accepted: "cyclic" Poisson sampling at the
-    same rate (batches are then drawn from that scheme!), "unamplified" (the same scheme with the noise that needs no amplification), or "auto": cyclic
-    where it exists. ``composed_with`` is released as well and counted in.
+    same rate (batches are then drawn from that scheme!), "unamplified" (the same scheme with the noise
+    that needs no amplification), or "auto": cyclic where it exists. ``composed_with`` is released as
+    well and counted in.
 
     ``checkpoint`` is a directory: the same call with it resumes after an interruption, and gives the same
     result as without. ``progress`` is called with the samples done and all, for each of the runs.

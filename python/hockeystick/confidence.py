@@ -127,10 +127,10 @@ def plan_verification(
 ) -> VerificationPlan:
     """Complete a verifier: of target delta, threshold and number of samples, any two give the third.
 
-    The target is the smallest that is provable, the threshold the largest that suffices, the
-    number of samples the smallest that suffices, rounded up. With ``target_delta`` alone, the
-    threshold is half of it (the paper's choice). 0 <= threshold < target_delta < 1. Raises ParameterError if so few
-    samples cannot prove anything, or if more than 2^53 are needed.
+    The target is the smallest that is provable, the threshold the largest that suffices, the number of
+    samples the smallest that suffices, rounded up. With ``target_delta`` alone, the threshold is half of
+    it (the paper's choice). 0 <= threshold < target_delta < 1. Raises ParameterError if so few samples
+    cannot prove anything, or if more than 2^53 are needed.
 
     >>> plan_verification(target_delta=1e-5).samples
     10745967

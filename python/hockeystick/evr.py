@@ -35,9 +35,10 @@ verdict turns: the first is hardly ever rejected, the last hardly ever accepted.
 class Verification:
     """The verdict on one candidate.
 
-    ``means`` are (direction, mean of the verifier's values, samples), for each of the mechanism's worst cases; no
-    samples where delta is 0 for certain. A candidate is rejected as soon as the sum so far exceeds what all samples together may have, and the mean is then that
-    of all samples if the rest were 0.
+    ``means`` are (direction, mean of the verifier's values, samples), for each of the mechanism's worst
+    cases; no samples where delta is 0 for certain. A candidate is rejected as soon as the sum so far
+    exceeds what all samples together may have, and the mean is then that of all samples if the rest were
+    0.
     """
 
     noise_multiplier: float

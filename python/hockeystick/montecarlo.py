@@ -1,8 +1,9 @@
 """Monte Carlo estimates of delta, with a confidence interval.
 
-delta(epsilon) is the mean of max(0, 1 - e^{epsilon - L}), L the privacy loss of a sample (Wang et al. 2023). A finite sample
-gives an estimate and an interval that holds with a stated confidence, never a guarantee: the
-functions here say so in their names. What turns samples into a guarantee is `calibrate_bandmf`.
+delta(epsilon) is the mean of max(0, 1 - e^{epsilon - L}), L the privacy loss of a sample (Wang et al.
+2023). A finite sample gives an estimate and an interval that holds with a stated confidence, never a
+guarantee: the functions here say so in their names. What turns samples into a guarantee is
+`calibrate_bandmf`.
 """
 
 from __future__ import annotations
@@ -144,23 +145,25 @@ def estimate_delta(
 ) -> DeltaEstimate:
     """Estimate delta at ``epsilon`` >= 0 from ``samples`` privacy losses of a `BandMF` mechanism.
 
-    The number of samples (in each direction, rounded up to whole blocks) is fixed before the first one is drawn, and
-    the interval holds with the stated ``confidence`` for that number only: do not ask again with
-    another ``seed`` until the answer pleases. Each direction gets its share of the failure probability;
-    "add" is not sampled where epsilon is at least minus the logarithm of the probability that the example
-    never takes part, since delta is exactly 0 there. The round-off of the losses is included.
+    The number of samples (in each direction, rounded up to whole blocks) is fixed before the first one
+    is drawn, and the interval holds with the stated ``confidence`` for that number only: do not ask
+    again with another ``seed`` until the answer pleases. Each direction gets its share of the failure
+    probability; "add" is not sampled where epsilon is at least minus the logarithm of the probability
+    that the example never takes part, since delta is exactly 0 there. The round-off of the losses is
+    included.
 
-    The default ``adjacency`` "zero_out" is the one that BandMF is analysed under; where the presence of an
-    example does not change what happens to others (all schemes but the multi-attribution and the truncated one), "add_or_remove"
-    is the same, and "add" and "remove" are its directions.
+    The default ``adjacency`` "zero_out" is the one that BandMF is analysed under; where the presence of
+    an example does not change what happens to others (all schemes but the multi-attribution and the
+    truncated one), "add_or_remove" is the same, and "add" and "remove" are its directions.
 
     ``composed_with`` is anything `account` takes, released as well: the loss L of a sample leaves
     epsilon - L to it, whose certified delta there is averaged (upper bounds for the estimate and
     ``upper``, lower bounds for ``lower``).
 
-    ``checkpoint`` is a directory for what is done so far: the same call resumes there, with bit-identical
-    results. ``progress`` is called with the number of samples done and that of all. ``seed`` None draws one from the
-    operating system; the result records it. ``method``: "plain" (and "auto", which chooses it).
+    ``checkpoint`` is a directory for what is done so far: the same call resumes there, with
+    bit-identical results. ``progress`` is called with the number of samples done and that of all.
+    ``seed`` None draws one from the operating system; the result records it. ``method``: "plain" (and
+    "auto", which chooses it).
     """
     epsilon = real("epsilon", epsilon, 0.0)
     samples = integer("samples", samples, 1)
@@ -216,9 +219,9 @@ def sample_blocks(
     """Sample the blocks [first_block, last_block) of one direction: a share of a long run.
 
     Several processes or machines may take disjoint ranges of the same ``seed``; the tallies' ``merged``
-    is what one process would have found, bit for bit, and `estimate_from_tally` reads it. A block
-    has ``mechanism._blocks(direction).block_size`` samples. ``checkpoint`` is a file, which the same call resumes; ``progress``
-    counts blocks.
+    is what one process would have found, bit for bit, and `estimate_from_tally` reads it. A block has
+    ``mechanism._blocks(direction).block_size`` samples. ``checkpoint`` is a file, which the same call
+    resumes; ``progress`` counts blocks.
     """
     direction = choice("direction", direction, ("remove", "add"))
     first_block = integer("first_block", first_block)
@@ -405,8 +408,8 @@ def _loss_error(mechanism: object) -> float:
 class _Curve:
     """Certified bounds on the delta curve of an analytic mechanism, between nodes by convexity.
 
-    delta is a convex and falling function of e^epsilon (a mean of max(0, 1 - e^epsilon U)): chords lie above it, and
-    chords of the neighbouring cells, prolonged, below.
+    delta is a convex and falling function of e^epsilon (a mean of max(0, 1 - e^epsilon U)): chords lie
+    above it, and chords of the neighbouring cells, prolonged, below.
     """
 
     def __init__(self, process: Process, direction: str, adjacency: str) -> None:

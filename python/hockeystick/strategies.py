@@ -247,7 +247,8 @@ class BandedToeplitz(Strategy):
 
     @classmethod
     def square_root(cls, steps: int, bands: int) -> BandedToeplitz:
-        """The first ``bands`` coefficients of the square root of A, 1 / sqrt(1 - x) (Fichtenberger et al. 2023).
+        """The first ``bands`` coefficients of the square root of A, 1 / sqrt(1 - x) (Fichtenberger et
+        al. 2023).
 
         >>> BandedToeplitz.square_root(steps=8, bands=3).coefficients
         (1.0, 0.5, 0.375)
@@ -517,8 +518,8 @@ class InverseBanded(_Matrix):
     """The inverse of a banded lower-triangular matrix H: noise of one step mixes a few rows of Z only.
 
     ``inverse`` holds H: either its Toeplitz coefficients, shape (bands of H,), with ``steps`` given, or
-    its columns as in `Banded`, shape (steps, bands of H), and ``steps`` left out. H may have negative entries (and
-    should); C = H^{-1} is computed and must come out non-negative.
+    its columns as in `Banded`, shape (steps, bands of H), and ``steps`` left out. H may have negative
+    entries (and should); C = H^{-1} is computed and must come out non-negative.
 
     >>> InverseBanded([1.0, -0.5], steps=3).matrix()
     array([[1.  , 0.  , 0.  ],
