@@ -298,6 +298,13 @@ def test_refusals(arguments: dict[str, object], message: str) -> None:
         estimate_delta(dp_sgd(), **settings)  # type: ignore[arg-type]
 
 
+def test_other_mechanisms_are_refused() -> None:
+    with pytest.raises(hs.ParameterTypeError, match="must be a BandMF mechanism, not Gaussian"):
+        estimate_delta(hs.Gaussian(1.0), 1.0, 10)  # type: ignore[arg-type]
+    with pytest.raises(hs.ParameterTypeError, match="composed_with"):
+        estimate_delta(dp_sgd(), 1.0, 10, composed_with=1.0)  # type: ignore[arg-type]
+
+
 def test_seed_from_the_system_is_recorded() -> None:
     mechanism = dp_sgd(block_size=64)
     one, two = (estimate_delta(mechanism, 0.5, 64) for _ in range(2))

@@ -13,6 +13,7 @@ import os
 import secrets
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Protocol
 
@@ -35,7 +36,7 @@ from .mechanisms import (
     composition,
 )
 from .pld import account
-from .report import round_down, round_up
+from .report import Bounds, round_down, round_up
 from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
 from .tally import Draw, Progress, Tally, digest, run
 from .validation import ParameterError, ParameterTypeError, choice, integer, real
@@ -48,7 +49,7 @@ _LOSS_ERROR, _EXPONENT_ERROR = 1e-9, 1e-12
 delta is evaluated that much below epsilon."""
 
 _MAX_SEED = 2**63 - 1
-_NODES = 1025
+_CURVE_ACCURACY, _CURVE_ERROR, _CURVE_END, _MOST_NODES = 1e-4, 3e-3, 1e-13, 1000
 _SAME_UNDER_ZERO_OUT = (
     Gaussian,
     Laplace,
@@ -320,6 +321,10 @@ class _Direction:
         others: Process | None = None,
         adjacency: str = "zero_out",
     ) -> None:
+        if not hasattr(mechanism, "_blocks"):
+            raise ParameterTypeError(
+                f"mechanism = {mechanism!r}: must be a BandMF mechanism, not {type(mechanism).__name__}"
+            )
         self.direction = direction
         self.blocks = mechanism._blocks(direction)
         # One row bounds delta from above, one from below.
@@ -417,18 +422,31 @@ class _Curve:
             isinstance(step, _SAME_UNDER_ZERO_OUT) for step, _ in process
         )
         # Otherwise the pair under zero-out is one of its own, and the worse of its directions is used for both.
-        profile = account(process, direction if one_sided else adjacency)
+        profile = account(process, direction if one_sided else adjacency, accuracy=_CURVE_ACCURACY)
         floor = profile.delta(math.inf)
-        wide = profile.epsilon(max(1e-15, min(1.0, 2.0 * floor)))
+        wide = profile.epsilon(max(_CURVE_END, min(1.0, 2.0 * floor)))
         if not wide < math.inf:
             raise ParameterTypeError(f"composed_with = {process!r}: its epsilon is infinite")
-        # Dense where the curve bends; to the left of that it is nearly 1 - e^epsilon.
         wide = max(wide, 1e-6)
-        left = -wide - np.geomspace(1e-3 * wide, 30.0, _NODES // 4)[::-1]
-        self._x = np.concatenate([left, np.linspace(-wide, wide, _NODES)])
-        bounds = [profile.delta_bounds(float(x)) for x in self._x]
-        self._low = np.array([entry.lower if one_sided else 0.0 for entry in bounds])
-        self._high = np.array([entry.upper for entry in bounds])
+        found: dict[float, Bounds] = {}
+        # To the left of the bend the curve is nearly 1 - e^epsilon, a line.
+        ends = [-wide - 30.0, *np.linspace(-wide, wide, 17).tolist()]
+        for x in ends:
+            found[x] = profile.delta_bounds(x)
+        cells = list(pairwise(ends))
+        while cells and len(found) < _MOST_NODES:
+            left, right = cells.pop()
+            middle = 0.5 * (left + right)
+            here = found[middle] = profile.delta_bounds(middle)
+            share = math.expm1(middle - left) / math.expm1(right - left)
+            chord = found[left].upper + share * (found[right].upper - found[left].upper)
+            if chord > here.upper * (1.0 + _CURVE_ERROR) + _CURVE_END:
+                cells += [(left, middle), (middle, right)]
+        self._x = np.array(sorted(found))
+        low = np.array([found[x].lower if one_sided else 0.0 for x in self._x.tolist()])
+        high = np.array([found[x].upper for x in self._x.tolist()])
+        # The curve falls, so what bounds it at one node bounds it at those beyond.
+        self._low, self._high = np.maximum.accumulate(low[::-1])[::-1], np.minimum.accumulate(high)
 
     def between(self, x: Array) -> tuple[Array, Array]:
         """Lower and upper bounds at each of ``x``."""
