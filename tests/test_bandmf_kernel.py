@@ -5,6 +5,7 @@ on any number of threads, in any batches, on any instruction set.
 import inspect
 import math
 import os
+import pickle
 import signal
 import subprocess
 import sys
@@ -287,6 +288,15 @@ def test_any_threads_and_batches_give_the_same(name):
     assert not np.any(np.isin(mechanism._blocks("add").losses(7, 0, 1), -losses))
 
 
+def test_mechanisms_travel_to_other_processes():
+    mechanism = example("warm")
+    losses = mechanism.sample_losses(5, 1)
+    copied = pickle.loads(pickle.dumps(mechanism))
+    assert copied == mechanism
+    assert hash(copied) == hash(mechanism)
+    assert np.array_equal(copied.sample_losses(5, 1), losses)
+
+
 def test_samples_are_not_sorted():
     losses = example("warm").sample_losses(4096, 1)
     ranks = np.argsort(np.argsort(losses))
@@ -350,6 +360,7 @@ def test_extreme_parameters_stay_finite():
                     hs.MultiAttributionBMinSep(steps, bands, p, 5, law="exact"),
                     hs.MultiAttributionBMinSep(steps, bands, p, 5),
                     hs.TruncatedBMinSep(steps, bands, p, 10**6, 10),
+                    hs.TruncatedBMinSep(steps, 2**50, p, 10**15, 10),
                 ):
                     mechanism = hs.BandMF(strategy, scheme, sigma)
                     for direction in ("remove", "add"):

@@ -101,6 +101,7 @@ def joint_law(scheme, direction):
         hs.TruncatedBMinSep(4, 3, 0.25, dataset_size=5, max_batch_size=3, warm_start=False),
         hs.TruncatedBMinSep(3, 1, 0.3, dataset_size=4, max_batch_size=3),
         hs.TruncatedBMinSep(3, 2, 0.3, dataset_size=3, max_batch_size=9),
+        hs.TruncatedBMinSep(3, 6, 0.3, dataset_size=4, max_batch_size=1),
     ],
 )
 def test_truncated_participations_and_counts(scheme, direction):

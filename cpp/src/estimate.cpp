@@ -14,11 +14,9 @@
 namespace hockeystick {
 namespace {
 
-// Blocks between two calls of poll: a fraction of a second, and enough for many threads to share.
-constexpr std::size_t batch = 64;
-
-// Samples times iterations of one block, about 10 ms of work.
-constexpr std::size_t block_work = std::size_t{1} << 21;
+// Samples times iterations of one block, about 10 ms of work, and of the blocks between two calls of
+// poll: a fraction of a second, and enough for many threads to share.
+constexpr double block_work = 0x1p21, batch_work = 0x1p27;
 constexpr std::size_t largest_block = 4096;
 
 double checked(double noise_multiplier) {
@@ -28,8 +26,11 @@ double checked(double noise_multiplier) {
     return noise_multiplier;
 }
 
-void in_batches(std::size_t blocks, const LossSampler::Poll& poll,
+void in_batches(std::size_t blocks, double work, const LossSampler::Poll& poll,
                 const std::function<void(std::size_t)>& body) {
+    const std::size_t batch =
+        std::max<std::size_t>(static_cast<std::size_t>(max_threads()),
+                              static_cast<std::size_t>(std::min(64.0, batch_work / std::max(work, 1.0))));
     for (std::size_t start = 0; start < blocks; start += batch) {
         if (poll) poll();
         parallel_for(std::min(batch, blocks - start), [&](std::size_t i) { body(start + i); });
@@ -209,8 +210,17 @@ LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multipli
             throw std::invalid_argument("multi-attribution sampling needs bands <= separation");
         }
     }
-    const std::size_t wanted = block_work / (strategy_.steps() + strategy_.bands());
+    const auto wanted = static_cast<std::size_t>(block_work / sample_work(sampling_));
     block_size_ = std::clamp(std::bit_floor(std::max<std::size_t>(wanted, 1)), group_size, largest_block);
+}
+
+// Iterations, counted more where their sliding products cost more than all the rest.
+double LossSampler::sample_work(const SlidingProducts& products) const noexcept {
+    return static_cast<double>(steps()) * (1 + products.operations() / 64);
+}
+
+double LossSampler::work() const noexcept {
+    return static_cast<double>(block_size_) * sample_work(sampling_);
 }
 
 void LossSampler::block_losses(const BlockStream& stream, double* out) const {
@@ -242,7 +252,7 @@ void LossSampler::block_losses(const BlockStream& stream, double* out) const {
 std::vector<double> LossSampler::losses(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
                                         const Poll& poll) const {
     std::vector<double> out(blocks * block_size_);
-    in_batches(blocks, poll, [&](std::size_t block) {
+    in_batches(blocks, work(), poll, [&](std::size_t block) {
         block_losses({seed, first + block, direction_ == Direction::add}, out.data() + block * block_size_);
     });
     return out;
@@ -253,7 +263,7 @@ LossSampler::Sums LossSampler::delta_sums(std::uint64_t seed, std::span<const do
     Sums sums{std::vector<double>(epsilons.size() * blocks), std::vector<double>(epsilons.size() * blocks),
               0};
     std::vector<std::size_t> failures(blocks, 0);
-    in_batches(blocks, poll, [&](std::size_t block) {
+    in_batches(blocks, work(), poll, [&](std::size_t block) {
         std::vector<double> losses(block_size_);
         block_losses({seed, first + block, direction_ == Direction::add}, losses.data());
         failures[block] = static_cast<std::size_t>(
@@ -309,33 +319,36 @@ std::vector<double> LossSampler::evaluate(std::span<const double> outputs,
     const std::size_t count = outputs.size() / steps();
     std::vector<double> losses(count);
     const double sign = direction_ == Direction::remove ? 1 : -1;
-    in_batches((count + group_size - 1) / group_size, poll, [&](std::size_t index) {
-        const std::size_t first = index * group_size, samples = std::min(group_size, count - first);
-        Rows rows(direct_.rows()), products(direct_.rows()), survival;
-        if (truncated != nullptr) survival = Rows(direct_.outputs(), 1.0);
-        Mixture::Evaluation above(mixture_);
-        std::optional<Mixture::Evaluation> below;
-        if (denominator_) below.emplace(*denominator_);
-        for (std::size_t done = 0; done < steps(); done += direct_.outputs()) {
-            rows.fill(0.0);
-            const std::size_t there = std::min(direct_.rows(), steps() - done);
-            const std::size_t used = std::min(direct_.outputs(), steps() - done);
-            for (std::size_t s = 0; s < samples; ++s) {
-                const std::size_t at = (first + s) * steps() + done;
-                for (std::size_t i = 0; i < there; ++i) rows[i][s] = outputs[at + i] / noise_multiplier_;
-                for (std::size_t i = 0; truncated != nullptr && i < used; ++i) {
-                    survival[i][s] = survival_probability(*truncated, public_counts[at + i]);
-                }
-            }
-            direct_.compute(rows, done, products);
-            above.add(products[0], used, truncated != nullptr ? survival[0] : nullptr);
-            if (below) below->add(products[0], used, survival[0]);
-        }
-        double row[group_size], ratio[group_size] = {};
-        above.finish(row);
-        if (below) below->finish(ratio);
-        for (std::size_t s = 0; s < samples; ++s) losses[first + s] = sign * (row[s] - ratio[s]);
-    });
+    in_batches((count + group_size - 1) / group_size, static_cast<double>(group_size) * sample_work(direct_),
+               poll, [&](std::size_t index) {
+                   const std::size_t first = index * group_size,
+                                     samples = std::min(group_size, count - first);
+                   Rows rows(direct_.rows()), products(direct_.rows()), survival;
+                   if (truncated != nullptr) survival = Rows(direct_.outputs(), 1.0);
+                   Mixture::Evaluation above(mixture_);
+                   std::optional<Mixture::Evaluation> below;
+                   if (denominator_) below.emplace(*denominator_);
+                   for (std::size_t done = 0; done < steps(); done += direct_.outputs()) {
+                       rows.fill(0.0);
+                       const std::size_t there = std::min(direct_.rows(), steps() - done);
+                       const std::size_t used = std::min(direct_.outputs(), steps() - done);
+                       for (std::size_t s = 0; s < samples; ++s) {
+                           const std::size_t at = (first + s) * steps() + done;
+                           for (std::size_t i = 0; i < there; ++i)
+                               rows[i][s] = outputs[at + i] / noise_multiplier_;
+                           for (std::size_t i = 0; truncated != nullptr && i < used; ++i) {
+                               survival[i][s] = survival_probability(*truncated, public_counts[at + i]);
+                           }
+                       }
+                       direct_.compute(rows, done, products);
+                       above.add(products[0], used, truncated != nullptr ? survival[0] : nullptr);
+                       if (below) below->add(products[0], used, survival[0]);
+                   }
+                   double row[group_size], ratio[group_size] = {};
+                   above.finish(row);
+                   if (below) below->finish(ratio);
+                   for (std::size_t s = 0; s < samples; ++s) losses[first + s] = sign * (row[s] - ratio[s]);
+               });
     return losses;
 }
 

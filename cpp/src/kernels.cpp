@@ -349,7 +349,9 @@ LANES_INLINE void advance_with(Chain& chain, const Hits& hits, const double* pro
                 double* mantissa = chain.ring_mantissa + slot * group + at;
                 double* exponent = chain.ring_exponent + slot * group + at;
                 const Scaled arriving = load_scaled(mantissa, exponent);
-                available[v] = normalised(may_stay ? stay * available[v] + arriving : arriving);
+                // Whoever may stay out stays available with some weight, from the first iteration on.
+                available[v] =
+                    may_stay ? normalised_nonzero(stay * available[v] + arriving) : normalised(arriving);
                 if (chain.option_count == 0) {
                     store_scaled(mantissa, exponent, zero());
                     continue;

@@ -120,17 +120,29 @@ LANES_INLINE Scaled operator*(const Scaled& a, const Scaled& b) {
     return {a.mantissa * b.mantissa, a.exponent + b.exponent};
 }
 
-// The same number with a mantissa in [1, 2); zero and nan stay.
+// The exponent of a positive mantissa, and the mantissa without it, in [1, 2).
+LANES_INLINE V exponent_of(V mantissa) {
+    // The exponent field becomes the last bits of a number beginning at 2^52.
+    const U field = (reinterpret_cast<U>(mantissa) >> 52) | splat_bits(0x4330000000000000);
+    return reinterpret_cast<V>(field) - splat(0x1p52 + 1023);
+}
+LANES_INLINE V without_exponent(V mantissa) {
+    const U fraction = reinterpret_cast<U>(mantissa) & splat_bits(0xFFFFFFFFFFFFF);
+    return reinterpret_cast<V>(fraction | splat_bits(0x3FF0000000000000));
+}
+
+// The same number with a mantissa in [1, 2). A mantissa that is 0 or nan stays what it is.
 LANES_INLINE Scaled normalised(const Scaled& a) {
-    const U bits = reinterpret_cast<U>(a.mantissa);
-    // The exponent field as a double: its bits below those of 2^52.
-    const V field = reinterpret_cast<V>((bits >> 52) | splat_bits(0x4330000000000000)) - splat(0x1p52);
-    const V mantissa =
-        reinterpret_cast<V>((bits & splat_bits(0xFFFFFFFFFFFFF)) | splat_bits(0x3FF0000000000000));
     const I ordinary = a.mantissa > splat(0);
-    return {select(ordinary, mantissa, a.mantissa),
-            select(ordinary, a.exponent + (field - splat(1023)),
-                   select(a.mantissa == splat(0), splat(nothing), a.exponent))};
+    const V exponent = a.mantissa == splat(0) ? splat(nothing) : a.exponent;
+    return {select(ordinary, without_exponent(a.mantissa), a.mantissa),
+            select(ordinary, a.exponent + exponent_of(a.mantissa), exponent)};
+}
+
+// The same for numbers that are not 0.
+LANES_INLINE Scaled normalised_nonzero(const Scaled& a) {
+    return {select(a.mantissa > splat(0), without_exponent(a.mantissa), a.mantissa),
+            a.exponent + exponent_of(a.mantissa)};
 }
 
 // e^x for |x| < 2^50, with a mantissa in [0.7, 1.42].
@@ -163,13 +175,10 @@ LANES_INLINE V to_double(U word) {  // word < 2^32
 LANES_INLINE void normal_pair(U w0, U w1, U w2, U w3, V& z0, V& z1) {
     // Radius from u = (w1, w0).
     const V u = (to_double(w1) + (to_double(w0) + splat(0.5)) * splat(0x1p-32)) * splat(0x1p-32);
-    const U bits = reinterpret_cast<U>(u);
-    const V field = reinterpret_cast<V>((bits >> 52) | splat_bits(0x4330000000000000)) - splat(0x1p52);
-    const V mantissa =
-        reinterpret_cast<V>((bits & splat_bits(0xFFFFFFFFFFFFF)) | splat_bits(0x3FF0000000000000));
+    const V mantissa = without_exponent(u);
     const I large = mantissa > splat(0x1.6a09e667f3bcdp0);
     const V fraction = select(large, mantissa * splat(0.5), mantissa);
-    const V k = field - select(large, splat(1022), splat(1023));
+    const V k = exponent_of(u) + select(large, splat(1), splat(0));
     const V s = (fraction - splat(1)) / (fraction + splat(1)), z = s * s;
     const V log = k * splat(polynomial::ln2_high) +
                   (splat(2) * s + (splat(2) * s * z * polynomial_at(polynomial::logarithm, z) +

@@ -98,16 +98,37 @@ Stream::Stream(const BlockStream& block, std::size_t lane, Purpose purpose) noex
       key_(block.key()) {}
 
 std::uint64_t Stream::bits() noexcept {
-    if (used_ == 4) {
-        words_ = philox(counter_, key_);
-        // 2^32 counters are 64 GB of random numbers for one sample; beyond, count in the purpose's upper
-        // bits.
-        if (++counter_[0] == 0) counter_[1] += 1U << 25;
-        used_ = 0;
+    if (used_ == values_.size()) refill();
+    return values_[used_++];
+}
+
+void Stream::refill() noexcept {
+    std::uint32_t c[4][batch];
+    for (std::uint32_t j = 0; j < batch; ++j) {
+        c[0][j] = counter_[0] + j;  // a multiple of batch before: no carry
+        for (std::size_t word = 1; word < 4; ++word) c[word][j] = counter_[word];
     }
-    const std::uint64_t value = std::uint64_t{words_[used_ + 1]} << 32 | words_[used_];
-    used_ += 2;
-    return value;
+    auto key = key_;
+    for (int round = 0; round < 10; ++round) {
+        for (std::size_t j = 0; j < batch; ++j) {
+            const std::uint64_t a = std::uint64_t{0xD2511F53} * c[0][j];
+            const std::uint64_t b = std::uint64_t{0xCD9E8D57} * c[2][j];
+            c[0][j] = static_cast<std::uint32_t>(b >> 32) ^ c[1][j] ^ key[0];
+            c[1][j] = static_cast<std::uint32_t>(b);
+            c[2][j] = static_cast<std::uint32_t>(a >> 32) ^ c[3][j] ^ key[1];
+            c[3][j] = static_cast<std::uint32_t>(a);
+        }
+        key[0] += 0x9E3779B9;
+        key[1] += 0xBB67AE85;
+    }
+    for (std::size_t j = 0; j < batch; ++j) {
+        values_[2 * j] = std::uint64_t{c[1][j]} << 32 | c[0][j];
+        values_[2 * j + 1] = std::uint64_t{c[3][j]} << 32 | c[2][j];
+    }
+    // 2^32 counters are 64 GB of numbers for one sample; beyond, count in the free bits of the next word.
+    counter_[0] += batch;
+    if (counter_[0] == 0) counter_[1] += 1U << 25;
+    used_ = 0;
 }
 
 double Stream::uniform() noexcept {

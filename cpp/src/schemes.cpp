@@ -142,6 +142,7 @@ double PublicCounts::candidate_probability(const TruncatedBMinSep& scheme, std::
 PublicCounts::PublicCounts(const TruncatedBMinSep& scheme, std::size_t steps, double candidate_probability,
                            const BlockStream& block, std::size_t lane)
     : scheme_(scheme),
+      steps_(steps),
       available_(scheme.dataset_size - 1),
       candidate_probability_(candidate_probability),
       stream_(block, lane, Purpose::public_counts) {
@@ -156,7 +157,8 @@ PublicCounts::PublicCounts(const TruncatedBMinSep& scheme, std::size_t steps, do
 
 void PublicCounts::start() {
     const BMinSep& base = scheme_.base;
-    barred_.assign(base.separation - 1, 0);
+    // Whoever is barred for longer than the run does not come back.
+    barred_.assign(std::min(base.separation - 1, steps_), 0);
     const double stationary = stationary_availability(base);
     if (base.warm_start) {
         // The virtual rounds before the first: a multinomial draw, one conditional binomial after the other.
@@ -167,6 +169,8 @@ void PublicCounts::start() {
             available_ -= count;
             remaining -= each;
         }
+        const auto others = static_cast<double>(base.separation - 1 - barred_.size());
+        available_ -= binomial(stream_, available_, std::min(1.0, others * each / remaining));
     }
     if (candidate_probability_ == 0 || candidate_probability_ == 1) return;
     // Pr[Binom(available, p) > count] > T for all counts up to safe_count_, if so many are available.

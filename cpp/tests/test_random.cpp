@@ -36,6 +36,11 @@ void streams() {
     for (int i = 0; i < 1000; ++i) {
         first.push_back(a.bits());
         CHECK(first.back() == again.bits());
+        const auto w =
+            philox({static_cast<std::uint32_t>(i / 2), block.lane_word(3, Purpose::participation), 7, 0},
+                   block.key());
+        CHECK(first.back() ==
+              (i % 2 == 0 ? std::uint64_t{w[1]} << 32 | w[0] : std::uint64_t{w[3]} << 32 | w[2]));
     }
     // Another sample, purpose, block, direction or seed: nothing in common.
     const std::vector<Stream> others{{block, 4, Purpose::participation},

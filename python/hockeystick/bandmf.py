@@ -62,6 +62,10 @@ class BandMF:
             )
         _set(self, noise_multiplier=sigma)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Other processes make samplers of their own.
+        return BandMF, (self.strategy, self.scheme, self.noise_multiplier)
+
     @property
     def no_participation_log_probability(self) -> float:
         """ln p_0: H_{e^eps}(Q||P) = 0 for eps >= -ln p_0; see `Scheme.no_participation_log_probability`."""

@@ -343,7 +343,7 @@ class TruncatedBMinSep(Scheme):
         _set(
             self,
             steps=integer("steps", self.steps, 1, MAX_STEPS),
-            min_sep=integer("min_sep", self.min_sep, 1, 2**24),
+            min_sep=integer("min_sep", self.min_sep, 1),
             sampling_probability=real("sampling_probability", self.sampling_probability, 0.0, 1.0),
             dataset_size=integer("dataset_size", self.dataset_size, 1, MAX_COUNT),
             max_batch_size=integer("max_batch_size", self.max_batch_size, 1),

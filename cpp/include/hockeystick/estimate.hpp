@@ -64,6 +64,8 @@ private:
     class Group;
 
     void block_losses(const BlockStream& stream, double* out) const;
+    double sample_work(const SlidingProducts& products) const noexcept;
+    double work() const noexcept;
 
     Strategy strategy_;
     Scheme scheme_;

@@ -43,10 +43,13 @@ public:
     std::uint64_t below(std::uint64_t n) noexcept;
 
 private:
+    void refill() noexcept;
+
+    static constexpr std::size_t batch = 8;  // counters at a time: their rounds overlap
     std::array<std::uint32_t, 4> counter_;
     std::array<std::uint32_t, 2> key_;
-    std::array<std::uint32_t, 4> words_{};
-    unsigned used_ = 4;
+    std::array<std::uint64_t, 2 * batch> values_{};
+    std::size_t used_ = 2 * batch;
 };
 
 // Number of failures before the first success; limit where it is limit or more.

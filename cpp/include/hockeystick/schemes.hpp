@@ -100,8 +100,9 @@ private:
     std::uint64_t above_threshold();
 
     TruncatedBMinSep scheme_;
+    std::size_t steps_;
     std::uint64_t available_;
-    std::vector<std::uint64_t> barred_;  // by round, modulo separation - 1
+    std::vector<std::uint64_t> barred_;  // by round, modulo min(separation - 1, steps)
     std::size_t oldest_ = 0;
     double candidate_probability_;
     std::vector<std::size_t> candidates_;
