@@ -81,22 +81,26 @@ LANES_INLINE V power_of_two(V x) {
     return reinterpret_cast<V>(reinterpret_cast<U>(biased) << 52);
 }
 
-// A polynomial by Estrin's scheme: pairs of coefficients first, so that few operations wait for each other.
+// A polynomial by Estrin's scheme: halves of 1, 2, 4, ... coefficients, so that few operations wait for
+// each other. powers[j] = x^(2^j).
+template <std::size_t first, std::size_t count, std::size_t size>
+LANES_INLINE V terms(const double (&coefficients)[size], const V* powers) {
+    if constexpr (count == 1) {
+        return splat(coefficients[first]);
+    } else {
+        constexpr std::size_t level = count > 8 ? 3 : count > 4 ? 2 : count > 2 ? 1 : 0;
+        constexpr std::size_t half = std::size_t{1} << level;
+        return terms<first, half>(coefficients, powers) +
+               terms<first + half, count - half>(coefficients, powers) * powers[level];
+    }
+}
+
 template <std::size_t size>
 LANES_INLINE V polynomial_at(const double (&coefficients)[size], V x) {
-    V terms[(size + 1) / 2];
-    for (std::size_t k = 0; k < size / 2; ++k) {
-        terms[k] = splat(coefficients[2 * k]) + splat(coefficients[2 * k + 1]) * x;
-    }
-    if (size % 2 != 0) terms[size / 2] = splat(coefficients[size - 1]);
-#pragma GCC unroll 8
-    for (std::size_t count = (size + 1) / 2; count > 1; count = (count + 1) / 2) {
-        x = x * x;
-#pragma GCC unroll 8
-        for (std::size_t k = 0; k < count / 2; ++k) terms[k] = terms[2 * k] + terms[2 * k + 1] * x;
-        if (count % 2 != 0) terms[count / 2] = terms[count - 1];
-    }
-    return terms[0];
+    static_assert(size > 4 && size <= 16);
+    const V square = x * x, fourth = square * square;
+    const V powers[] = {x, square, fourth, fourth * fourth};
+    return terms<0, size>(coefficients, powers);
 }
 
 // mantissa * 2^exponent; exponents are integers, of any size a double counts exactly. A zero has

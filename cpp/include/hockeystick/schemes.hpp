@@ -69,8 +69,6 @@ private:
     Stream stream_;
     Geometric waiting_;
     std::vector<double> counts_;  // Pr[at most j of the user's examples | at least one], j = 1, 2, ...
-    std::size_t last_sample_ = 0;
-    bool any_sample_ = false;
     Next next_{};
 };
 
