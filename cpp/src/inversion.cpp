@@ -6,6 +6,7 @@
 #include <limits>
 #include <numbers>
 
+#include "hockeystick/contour.hpp"
 #include "hockeystick/decay.hpp"
 #include "hockeystick/mgf.hpp"
 #include "hockeystick/parallel.hpp"
@@ -25,15 +26,6 @@ constexpr double tolerance = 1e-13;
 constexpr double lost_to_rounding = 1e-15;
 constexpr std::size_t most_frequencies = 4096;
 
-// sup over x >= 0 of e^{-s x} (1 - e^{-x}): delta(eps) <= chernoff(s) e^{K(s) - s eps}.
-double log_chernoff(double s) { return s > 0 ? -s * std::log1p(1 / s) - std::log1p(s) : 0; }
-
-Complex log1p(Complex f) {
-    const double x = f.real(), y = f.imag();
-    const double modulus = std::hypot(1 + x, y);
-    return {modulus < 0.7 ? std::log(modulus) : 0.5 * std::log1p(x * (2 + x) + y * y), std::atan2(y, 1 + x)};
-}
-
 // K and its derivatives, and an upper bound of K.
 struct Cumulant {
     double value, first, second, upper;
@@ -43,28 +35,6 @@ struct Cumulant {
 struct SaddlePoint {
     double s, epsilon, log_delta, curvature;
     Cumulant k;
-};
-
-// Everything about one line Re z = s that does not depend on eps. Values are relative to e^{K(s) - s eps}.
-struct Contour {
-    double s, scale, step;           // scale: K(s), step in Im z
-    std::vector<Complex> integrand;  // e^{K(z) - K(s)} / (z (z+1)); the first one halved
-    std::vector<double> error;       // of each
-    double share;                    // about what delta will be
-    double tail = 0;                 // error from the frequencies left out
-    double right_shift = 0, log_right = 0, left_shift = 0, log_left = -infinity;  // aliases
-};
-
-// delta(eps) on a contour, and -d delta / d eps.
-struct Inverted {
-    double value, slope, aliasing, tail, quadrature, round_off, log_scale;
-    double lower() const { return scaled(value - aliasing - tail - quadrature - round_off); }
-    double upper() const { return scaled(value + tail + quadrature + round_off); }
-    // In two steps, so that only the last of them can be denormal.
-    double scaled(double relative) const {
-        const double half = std::exp(0.5 * log_scale);
-        return relative * half * half;
-    }
 };
 
 }  // namespace
@@ -134,18 +104,10 @@ public:
         }
         if (!contour) return {};
         Answer answer = describe(*contour, at);
-        const double least = 4 * u * epsilon + 1e-300;
-        double margin = 1.5 * (at.upper() + dropped_ - at.scaled(at.value)) / at.scaled(at.slope) + least;
-        int tries = 0;
-        while (!(invert(*contour, epsilon + margin).upper() + dropped_ + 5e-324 <= delta)) {
-            margin *= 2;
-            if (++tries > 60 || !std::isfinite(margin)) return {};
-        }
-        answer.upper = epsilon + margin;
-        margin = 1.5 * (at.scaled(at.value) - at.lower()) / at.scaled(at.slope) + least;
-        while (epsilon - margin > 0 && !(invert(*contour, epsilon - margin).lower() - 5e-324 > delta))
-            margin *= 2;
-        answer.lower = std::max(0.0, epsilon - margin);
+        const auto [lower, upper] = bracket(*contour, at, epsilon, delta, dropped_);
+        if (!(upper < infinity)) return {};
+        answer.lower = lower;
+        answer.upper = upper;
         return answer;
     }
 
@@ -190,24 +152,6 @@ private:
         const auto saddle = saddle_for(epsilon, 0.1);
         if (!saddle) return {};
         return make_contour(*saddle, epsilon, log_delta.value_or(saddle->log_delta));
-    }
-
-    // Moves epsilon to where ln delta is `target`: Newton, as ln delta is nearly straight, in a bracket.
-    Inverted newton(const Contour& contour, double target, double& epsilon) const {
-        double low = 0, high = infinity;
-        Inverted at = invert(contour, epsilon);
-        for (int i = 0; i < 60; ++i) {
-            const double excess = at.value > 0 ? std::log(at.value) + at.log_scale - target : -infinity;
-            (excess > 0 ? low : high) = epsilon;
-            double next = epsilon + excess * at.value / at.slope;
-            if (!(next > low && next < high)) next = std::isfinite(high) ? 0.5 * (low + high) : 2 * low;
-            if (excess < 0 && epsilon == 0) break;
-            const bool still = std::abs(next - epsilon) <= 1e-14 * next;
-            epsilon = next;
-            at = invert(contour, epsilon);
-            if (still) break;
-        }
-        return at;
     }
 
     struct Kind {
@@ -452,48 +396,6 @@ private:
             if (!std::isfinite(contour.error[j]) || !std::isfinite(value)) return false;
         }
         return true;
-    }
-
-    Inverted invert(const Contour& contour, double epsilon) const {
-        Inverted out{};
-        double sum = 0, turned = 0, c = 1, d = 0;
-        const double c1 = std::cos(contour.step * epsilon), d1 = std::sin(contour.step * epsilon);
-        for (std::size_t j = 0; j < contour.integrand.size(); ++j) {
-            const double tau = contour.step * static_cast<double>(j);
-            // e^{i tau eps}, turned on by one step at a time and started afresh before errors add up.
-            if (j % 16 == 0) {
-                c = std::cos(tau * epsilon);
-                d = std::sin(tau * epsilon);
-            } else {
-                const double turn = c * c1 - d * d1;
-                d = d * c1 + c * d1;
-                c = turn;
-            }
-            const Complex f = contour.integrand[j];
-            const double re = f.real() * c + f.imag() * d, im = f.imag() * c - f.real() * d;
-            out.value += re;
-            out.slope += contour.s * re - tau * im;
-            const double magnitude = std::abs(f.real()) + std::abs(f.imag());
-            sum += magnitude;
-            turned += magnitude * tau;
-            out.quadrature += contour.error[j];
-        }
-        const double n = static_cast<double>(contour.integrand.size());
-        out.round_off = u * ((n + 100) * sum + 4 * std::abs(epsilon) * turned);
-        out.tail = contour.tail;
-        const double period = 2 * pi / contour.step;
-        const auto aliases = [&](double log_bound, double shift, double direction) {
-            return std::exp(log_bound - shift * (direction * epsilon + period)) /
-                   -std::expm1(-shift * period);
-        };
-        out.aliasing = 1.001 * (aliases(contour.log_right, contour.right_shift, 1) +
-                                aliases(contour.log_left, contour.left_shift, -1));
-        // The derivative converges more slowly; delta falls about like e^{-s eps}.
-        if (!(out.slope > 0.25 * contour.s * out.value)) out.slope = contour.s * std::abs(out.value);
-        out.log_scale = contour.scale - contour.s * epsilon;
-        out.round_off += (std::abs(out.value) + out.aliasing + out.tail + out.quadrature) * u *
-                         (8 + 4 * (std::abs(contour.scale) + contour.s * std::abs(epsilon)));
-        return out;
     }
 
     Answer describe(const Contour& contour, const Inverted& at) const {
