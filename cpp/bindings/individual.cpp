@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "hockeystick/gdp.hpp"
 #include "hockeystick/ledger.hpp"
 #include "numpy.hpp"
 
@@ -56,13 +57,15 @@ Exact<std::uint16_t> find_cells(const Exact<double>& values, const Exact<double>
     if (e.empty() || e.size() > 65534) throw py::value_error("edges: 1 to 65534 of them");
     Exact<std::uint16_t> cells(static_cast<py::ssize_t>(v.size()));
     const auto out = writable(cells);
-    py::gil_scoped_release release;
-    hs::find_cells({clip, divisor, 1, true}, v, e, out);
+    {
+        py::gil_scoped_release release;
+        hs::find_cells({clip, divisor, 1, true}, v, e, out);
+    }
     return cells;
 }
 
 template <class Count>
-void count_cells(const Exact<std::uint16_t>& cells, Exact<Count>& counts) {
+void count_cells(const Exact<std::uint16_t>& cells, Count times, Exact<Count>& counts) {
     const auto c = readable(cells);
     const auto out = writable(counts);
     const std::size_t columns = c.empty() ? 0 : out.size() / c.size();
@@ -70,7 +73,7 @@ void count_cells(const Exact<std::uint16_t>& cells, Exact<Count>& counts) {
     for (const std::uint16_t cell : c)
         if (cell > columns) throw py::value_error("a cell lies past the last column");
     py::gil_scoped_release release;
-    hs::count_cells(c, columns, out);
+    hs::count_cells(c, times, columns, out);
 }
 
 py::tuple answers(hs::IndividualAnswers&& found) {
@@ -117,14 +120,27 @@ void register_individual(py::module_& m) {
             return hs::first_invalid(v);
         },
         py::arg("values").noconvert());
+    m.def(
+        "gaussian_epsilons",
+        [](const Exact<double>& mu, double delta) {
+            const auto in = readable(mu);
+            Exact<double> epsilon(static_cast<py::ssize_t>(in.size()));
+            const auto out = writable(epsilon);
+            {
+                py::gil_scoped_release release;
+                hs::gaussian_epsilons(in, delta, out);
+            }
+            return epsilon;
+        },
+        py::arg("mu").noconvert(), py::arg("delta"));
     m.def("charge", &charge, py::arg("values").noconvert(), py::arg("spent").noconvert(), py::arg("budget"),
           py::arg("after").noconvert(), py::arg("active").noconvert(), py::arg("clip"), py::arg("divisor"),
           py::arg("factor"), py::arg("square"));
     m.def("find_cells", &find_cells, py::arg("values").noconvert(), py::arg("edges").noconvert(),
           py::arg("clip"), py::arg("divisor"));
-    m.def("count_cells", &count_cells<std::uint16_t>, py::arg("cells").noconvert(),
+    m.def("count_cells", &count_cells<std::uint16_t>, py::arg("cells").noconvert(), py::arg("times"),
           py::arg("counts").noconvert());
-    m.def("count_cells", &count_cells<std::uint32_t>, py::arg("cells").noconvert(),
+    m.def("count_cells", &count_cells<std::uint32_t>, py::arg("cells").noconvert(), py::arg("times"),
           py::arg("counts").noconvert());
     py::class_<hs::IndividualProfiles>(m, "IndividualProfiles",
                                        "Many compositions of the same few pairs, in one direction.")
@@ -133,6 +149,10 @@ void register_individual(py::module_& m) {
                      std::vector<hs::PairPtr>(pairs.begin(), pairs.end()));
              }),
              py::arg("pairs"))
+        .def(
+            "log_moments",
+            [](const hs::IndividualProfiles& profiles, double s) { return take(profiles.log_moments(s)); },
+            py::arg("s"))
         .def("epsilon", &epsilon<std::uint16_t>, py::arg("counts").noconvert(), py::arg("delta"))
         .def("epsilon", &epsilon<std::uint32_t>, py::arg("counts").noconvert(), py::arg("delta"))
         .def("delta", &delta<std::uint16_t>, py::arg("counts").noconvert(), py::arg("epsilons").noconvert())

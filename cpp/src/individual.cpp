@@ -115,6 +115,12 @@ public:
 
     std::size_t kinds() const noexcept { return kinds_.size(); }
 
+    std::vector<double> log_moments(double s) const {
+        std::vector<double> out;
+        for (const Kind& kind : kinds_) out.push_back(upper(kind, s));
+        return out;
+    }
+
     template <class Count>
     IndividualAnswers epsilon(std::span<const Count> counts, double delta) {
         const std::size_t rows = counts.size() / std::max<std::size_t>(1, kinds());
@@ -292,8 +298,7 @@ private:
         RealColumn& out = columns_[index];
         if (out.empty()) {
             const double s = tilt(index);
-            out.resize(kinds());
-            for (std::size_t i = 0; i < kinds(); ++i) out[i] = upper(kinds_[i], s);
+            out = log_moments(s);
         }
         return out;
     }
@@ -445,6 +450,7 @@ IndividualProfiles::IndividualProfiles(std::vector<PairPtr> pairs)
 IndividualProfiles::~IndividualProfiles() = default;
 
 std::size_t IndividualProfiles::kinds() const noexcept { return impl_->kinds(); }
+std::vector<double> IndividualProfiles::log_moments(double s) const { return impl_->log_moments(s); }
 
 IndividualAnswers IndividualProfiles::epsilon(std::span<const std::uint16_t> counts, double delta) {
     return impl_->epsilon(counts, delta);

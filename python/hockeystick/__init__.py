@@ -30,7 +30,23 @@ from .calibrate import (
     calibrate_steps,
 )
 from .dp_sgd import DPSGD, dp_sgd
+from .filters import (
+    GDPFilter,
+    GDPOdometer,
+    IndividualGDPFilter,
+    IndividualGDPOdometer,
+    IndividualRDPFilter,
+    RDPFilter,
+    gdp_budget,
+)
 from .grid import Grid, grid_delta, grid_epsilon
+from .individual import (
+    ApproximateIndividualFilter,
+    GroupSummary,
+    IndividualAccountant,
+    IndividualBounds,
+    summarise,
+)
 from .mechanisms import (
     ApproximateDP,
     DiscreteGaussian,
@@ -46,6 +62,7 @@ from .mechanisms import (
 )
 from .pld import PrivacyProfile, account
 from .plots import plot_grid, plot_profile
+from .rdp import rdp_epsilon
 from .report import Answer, Bounds, Report
 from .storage import StorageError
 from .validation import ParameterError, ParameterTypeError
@@ -62,14 +79,23 @@ __all__ = [
     "Accountant",
     "Answer",
     "ApproximateDP",
+    "ApproximateIndividualFilter",
     "Bounds",
     "CalibratedFloat",
     "CalibratedInt",
     "Certificate",
     "DiscreteGaussian",
     "DiscreteLaplace",
+    "GDPFilter",
+    "GDPOdometer",
     "Gaussian",
     "Grid",
+    "GroupSummary",
+    "IndividualAccountant",
+    "IndividualBounds",
+    "IndividualGDPFilter",
+    "IndividualGDPOdometer",
+    "IndividualRDPFilter",
     "Laplace",
     "ParameterError",
     "ParameterTypeError",
@@ -77,6 +103,7 @@ __all__ = [
     "PrivacyProfile",
     "Process",
     "PureDP",
+    "RDPFilter",
     "RandomizedResponse",
     "Report",
     "StorageError",
@@ -93,11 +120,14 @@ __all__ = [
     "calibrate_sampling_probability",
     "calibrate_steps",
     "dp_sgd",
+    "gdp_budget",
     "get_include",
     "grid_delta",
     "grid_epsilon",
     "max_threads",
     "plot_grid",
     "plot_profile",
+    "rdp_epsilon",
     "set_threads",
+    "summarise",
 ]

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypedDict
 
-from numpy import float64, int64
+from numpy import float64, int64, uint8, uint16, uint32
 from numpy.typing import ArrayLike, NDArray
 
 _Array: TypeAlias = NDArray[float64]
@@ -179,3 +179,45 @@ class Coupling(metaclass=_Type):
 
     def delta_bounds(self, epsilon: float) -> tuple[float, float]:
         """(lower, upper) for delta(epsilon)."""
+
+def first_invalid(values: _Array) -> int:
+    """Index of the first value that is not >= 0, or the number of values."""
+
+def gaussian_epsilons(mu: _Array, delta: float) -> _Array:
+    """Upper bounds on the epsilon at delta of N(mu, 1) against N(0, 1)."""
+
+def charge(
+    values: _Array,
+    spent: _Array,
+    budget: float,
+    after: _Array,
+    active: NDArray[uint8],
+    clip: float,
+    divisor: float,
+    factor: float,
+    square: bool,
+) -> int:
+    """Where spent + factor (min(value, clip) / divisor)^2, rounded up, is within the budget: active. Their number."""
+
+def find_cells(values: _Array, edges: _Array, clip: float, divisor: float) -> NDArray[uint16]:
+    """0 for the value 0, else 1 + the first c with min(value, clip) / divisor <= edges[c]."""
+
+def count_cells(cells: NDArray[uint16], times: int, counts: NDArray[uint16] | NDArray[uint32]) -> None:
+    """counts[i, cells[i] - 1] += times where cells[i] > 0."""
+
+class IndividualProfiles(metaclass=_Type):
+    """Many compositions of the same few pairs, in one direction."""
+
+    def __init__(self, pairs: Sequence[Pair | None]) -> None: ...
+    def log_moments(self, s: float) -> _Array:
+        """For each pair an upper bound of ln E_P[e^{sL}]."""
+
+    def epsilon(
+        self, counts: NDArray[uint16] | NDArray[uint32], delta: float
+    ) -> tuple[_Array, _Array, NDArray[uint8]]:
+        """(lower, upper, path) of the epsilon of each row of counts."""
+
+    def delta(
+        self, counts: NDArray[uint16] | NDArray[uint32], epsilons: _Array
+    ) -> tuple[_Array, _Array, NDArray[uint8]]:
+        """(lower, upper, path) of the delta of each row of counts, at an epsilon of its own."""

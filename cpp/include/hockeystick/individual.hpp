@@ -34,6 +34,9 @@ public:
     ~IndividualProfiles();
 
     std::size_t kinds() const noexcept;
+    // For each pair an upper bound of K(s) = ln E_P[e^{sL}], s > 0: s times the Renyi divergence of order 1 +
+    // s.
+    std::vector<double> log_moments(double s) const;
     // counts: row-major, kinds() to a row. Bounds on the eps at `delta`, in [0, 1].
     IndividualAnswers epsilon(std::span<const std::uint16_t> counts, double delta);
     IndividualAnswers epsilon(std::span<const std::uint32_t> counts, double delta);

@@ -18,9 +18,10 @@ struct Charge {
     bool square = true;
 };
 
-// Values between these, divisor and factor likewise, neither overflow nor lose their rounding errors.
-// Smaller positive values are charged as if they were this large, larger ones as infinite.
-inline constexpr double smallest_value = 0x1p-460, largest_value = 0x1p+460;
+// Between these, values neither overflow nor lose their rounding errors where the divisor lies in [2^-60,
+// 2^60] and the factor in [2^-20, 2^20]. Smaller positive values are charged as if they were this large,
+// larger ones as infinite.
+inline constexpr double smallest_value = 0x1p-400, largest_value = 0x1p+460;
 
 // Index of the first value that is not >= 0 (so nan, too), or the number of values.
 std::size_t first_invalid(std::span<const double> values);
@@ -37,8 +38,10 @@ std::size_t charge(const Charge& how, std::span<const double> values, std::span<
 void find_cells(const Charge& how, std::span<const double> values, std::span<const double> edges,
                 std::span<std::uint16_t> cells);
 
-// counts[row * columns + cells[row] - 1] += 1 where cells[row] > 0.
-void count_cells(std::span<const std::uint16_t> cells, std::size_t columns, std::span<std::uint16_t> counts);
-void count_cells(std::span<const std::uint16_t> cells, std::size_t columns, std::span<std::uint32_t> counts);
+// counts[row * columns + cells[row] - 1] += times where cells[row] > 0.
+void count_cells(std::span<const std::uint16_t> cells, std::uint16_t times, std::size_t columns,
+                 std::span<std::uint16_t> counts);
+void count_cells(std::span<const std::uint16_t> cells, std::uint32_t times, std::size_t columns,
+                 std::span<std::uint32_t> counts);
 
 }  // namespace hockeystick
