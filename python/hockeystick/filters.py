@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -76,12 +77,7 @@ def _gdp_mu(mu: float | None, epsilon: float | None, delta: float | None) -> flo
 def _squared_down(mu: float) -> float:
     """mu^2 rounded down, unless it is exact."""
     square = mu * mu
-    # Fractions are exact.
-    exact = float(mu).as_integer_ratio()
-    numerator, denominator = float(square).as_integer_ratio()
-    if numerator * exact[1] ** 2 > exact[0] ** 2 * denominator:
-        return math.nextafter(square, 0.0)
-    return square
+    return math.nextafter(square, 0.0) if Fraction(square) > Fraction(mu) ** 2 else square
 
 
 class LastStep:
@@ -126,7 +122,7 @@ class _IndividualLedger:
         self._spent = live.values
         if live.last is not None:
             indices, active = live.last
-            self._last = LastStep(live.steps, indices, np.asarray(active).view(np.bool_))
+            self._last = LastStep(live.steps, indices, np.array(active).view(np.bool_))
 
     @property
     def num_examples(self) -> int:
@@ -179,7 +175,8 @@ class _IndividualLedger:
             if chosen is not None:
                 self._spent[chosen] = after
             self._counts.append(count)
-        mask = np.array(active).view(np.bool_)
+        # A mapped journal goes away with the next step.
+        mask: Mask = (np.array(active) if self._live is not None else active).view(np.bool_)
         self._last = LastStep(self.steps, chosen, mask)
         return mask
 
@@ -302,7 +299,11 @@ def noise_deviation(noise_multiplier: float, clipping_norm: float) -> float:
     noise = real("noise_multiplier", noise_multiplier, 0.0, open_low=True)
     clip = real("clipping_norm", clipping_norm, 0.0, open_low=True)
     product = noise * clip
-    return product
+    if not _LEAST_NOISE <= product <= _MOST_NOISE:
+        raise ParameterError(
+            f"noise_multiplier * clipping_norm = {product!r}: must be in [{_LEAST_NOISE:g}, {_MOST_NOISE:g}]"
+        )
+    return math.nextafter(product, 0.0) if Fraction(product) > Fraction(noise) * Fraction(clip) else product
 
 
 def _scaling(noise_multiplier: float | None, clipping_norm: float | None) -> tuple[float, float]:

@@ -416,7 +416,7 @@ class ApproximateIndividualFilter:
         array = _values("norms", norms, book.num_examples)
         cells = _core.find_cells(array, book._edges, book._clip, noise_deviation(book._noise, book._clip))
         free = (cells == 0) | (book._q == 0.0)
-        active = free | (self._reserve > 0)
+        active: Mask = free | (self._reserve > 0)
         open_rows = np.flatnonzero(~active)
         for reserve in self._RESERVES:
             if not open_rows.size:
