@@ -51,8 +51,13 @@ constexpr std::size_t examples_per_task = 64;
 
 double tilt(int index) { return std::pow(tilt_ratio, index); }
 
-// K = ln M of every kind at one real tilt, rounded up.
-using RealColumn = std::vector<double>;
+// K = ln M of the kinds at one real tilt, rounded up. Kinds that no example has had so far are left out:
+// `version` counts the times that there were new ones.
+struct RealColumn {
+    std::vector<double> upper;
+    std::vector<char> made;
+    std::size_t version = 0;
+};
 
 // One line, for all kinds. For each kind 2 * size entries of `table`: the real parts of K(z_j) - K(s), then
 // the imaginary parts of K(z_j).
@@ -63,7 +68,9 @@ struct Line {
     std::vector<double> base;       // K(s)
     std::vector<double> error;      // the transform's relative error is at most e^error - 1 at each frequency
     std::vector<double> magnitude;  // the largest |real| + |imaginary part|
-    std::vector<double> beyond;     // ln of a bound of |M(z)| e^{-K(s)} from the frequency size * step on
+    std::vector<char> made;
+    std::size_t version = 0;
+    std::vector<double> beyond;  // ln of a bound of |M(z)| e^{-K(s)} from the frequency size * step on
 };
 
 // What an example sums up along a line.
@@ -108,7 +115,11 @@ public:
                     throw std::invalid_argument("pairs must be mixtures of Gaussians, or null");
                 if (mu == 0) mgf.emplace(mixtures, 1e-14);
             }
+            double shift = mu;
+            if (mgf)
+                for (const auto& part : mgf->parts()) shift = std::max(shift, part.p.high() - part.q.low());
             variance_.push_back(mgf ? mgf->at(0).second : mu * mu);
+            shift_.push_back(shift);
             kinds_.push_back({mu, std::move(mgf)});
         }
     }
@@ -187,6 +198,7 @@ private:
                              LogInverse log_inverse_delta, Solve solve, FallBack fall_back) {
         IndividualAnswers out{std::vector<double>(rows, 0.0), std::vector<double>(rows, 0.0),
                               std::vector<Path>(rows, Path::nothing)};
+        find_used(counts);
         const std::vector<Start> starts = best_tilts(counts, rows, score);
         std::vector<std::uint32_t> open;
         open.reserve(rows);
@@ -240,9 +252,6 @@ private:
     template <class Count, class Score>
     std::vector<Start> best_tilts(std::span<const Count> counts, std::size_t rows, Score score) {
         std::vector<Start> out(rows, {nowhere, infinity});
-        // Columns are made for whole ranges of tilts, between the parallel loops.
-        std::vector<int> low(rows), high(rows);
-        std::vector<double> variances(rows);
         const std::size_t tasks = (rows + examples_per_task - 1) / examples_per_task;
         const auto each = [&](const auto& body) {
             parallel_for(tasks, [&](std::size_t task) {
@@ -251,25 +260,21 @@ private:
                 for (std::size_t row = begin; row < end; ++row) body(row, counts.data() + row * kinds());
             });
         };
-        each([&](std::size_t row, const Count* c) { variances[row] = dot(c, variance_.data(), kinds()); });
-        double least = infinity, most = 0;
-        for (const double v : variances) {
-            if (v > 0) least = std::min(least, v);
-            most = std::max(most, v);
-        }
-        if (!(most > 0)) return out;
-        const auto guess = [](double variance) {
-            const double index = std::log(5 / std::sqrt(variance)) / std::log(tilt_ratio);
+        // That of a Gaussian of the same variance; where losses are rare, one that moves the noise enough.
+        const auto guess = [&](const Count* c, double variance) {
+            double shift = std::sqrt(variance);
+            for (std::size_t i = kinds(); i-- > 0;)
+                if (c[i] != 0) shift = std::max(shift, 0.125 * shift_[i]);
+            const double index = std::log(5 / shift) / std::log(tilt_ratio);
             return static_cast<int>(std::clamp(std::round(index), 1.0 * lowest_tilt, 1.0 * highest_tilt));
         };
-        // The descent rarely leaves this range; where it does, the column is made under a lock.
-        for (int t = guess(most) - 12; t <= guess(least) + 12; ++t) column(t);
         each([&](std::size_t row, const Count* c) {
-            if (!(variances[row] > 0)) return;
+            const double variance = dot(c, variance_.data(), kinds());
+            if (!(variance > 0)) return;
             const auto at = [&](int t) {
                 return score(dot(c, column(t).data(), kinds()) * (1 + 1e-12), tilt(t), row);
             };
-            int best = guess(variances[row]);
+            int best = guess(c, variance);
             double value = at(best);
             while (!(value < infinity) && best > lowest_tilt) value = at(--best);
             for (const int direction : {-1, 1}) {
@@ -293,14 +298,34 @@ private:
         return static_cast<int>(std::ceil((log_inverse_delta + 16) / 8));
     }
 
-    const RealColumn& column(int index) {
+    const std::vector<double>& column(int index) {
         const std::lock_guard lock(mutex_);
         RealColumn& out = columns_[index];
-        if (out.empty()) {
+        if (out.version != version_) {
             const double s = tilt(index);
-            out = log_moments(s);
+            out.upper.resize(kinds());
+            out.made.resize(kinds());
+            for (std::size_t i = 0; i < kinds(); ++i) {
+                if (!used_[i] || out.made[i]) continue;
+                out.upper[i] = upper(kinds_[i], s);
+                out.made[i] = true;
+            }
+            out.version = version_;
         }
-        return out;
+        return out.upper;
+    }
+
+    // Takes note of kinds that occur here for the first time.
+    template <class Count>
+    void find_used(std::span<const Count> counts) {
+        used_.resize(kinds());
+        const std::size_t rows = counts.size() / kinds();
+        const std::vector<char> before = used_;
+        for (std::size_t row = 0; row < rows; ++row) {
+            const Count* const c = counts.data() + row * kinds();
+            for (std::size_t i = 0; i < kinds(); ++i) used_[i] = static_cast<char>(used_[i] | (c[i] != 0));
+        }
+        version_ += version_ == 0 || used_ != before;
     }
 
     static double upper(const Kind& kind, double s) {
@@ -317,16 +342,23 @@ private:
     };
 
     void prepare(const Key& key) {
-        if (lines_.count(key)) return;
-        Line line;
-        line.s = tilt(key.tilt);
-        line.size = tiers[key.tier].size;
-        line.step = 2 * pi * line.s / (tiers[key.tier].room * 8 * key.period);
-        line.table.assign(kinds() * 2 * line.size, 0.0);
-        line.base.assign(kinds(), 0.0);
-        line.error = line.magnitude = line.beyond = line.base;
-        parallel_for(kinds(), [&](std::size_t i) { tabulate(kinds_[i], line, i); });
-        lines_.emplace(key, std::move(line));
+        Line& line = lines_[key];
+        if (line.version == version_) return;
+        if (line.table.empty()) {
+            line.s = tilt(key.tilt);
+            line.size = tiers[key.tier].size;
+            line.step = 2 * pi * line.s / (tiers[key.tier].room * 8 * key.period);
+            line.table.assign(kinds() * 2 * line.size, 0.0);
+            line.base.assign(kinds(), 0.0);
+            line.error = line.magnitude = line.beyond = line.base;
+            line.made.resize(kinds());
+        }
+        parallel_for(kinds(), [&](std::size_t i) {
+            if (!used_[i] || line.made[i]) return;
+            tabulate(kinds_[i], line, i);
+            line.made[i] = true;
+        });
+        line.version = version_;
     }
 
     static void tabulate(const Kind& kind, Line& line, std::size_t index) {
@@ -439,8 +471,10 @@ private:
     }
 
     std::vector<Kind> kinds_;
-    std::vector<double> variance_;
-    std::mutex mutex_;
+    std::vector<double> variance_, shift_;
+    std::vector<char> used_;
+    std::size_t version_ = 0;
+    std::mutex mutex_;  // of the columns
     std::map<int, RealColumn> columns_;
     std::map<Key, Line> lines_;
 };
