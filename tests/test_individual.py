@@ -41,8 +41,8 @@ def random_histories(
     out = []
     for _ in range(number):
         kinds = int(rng.integers(1, 5))
-        centre, spread = math.exp(rng.uniform(math.log(0.05), math.log(2.0))), rng.choice([1e-3, 0.1, 0.7])
-        norms = np.maximum(centre * np.exp(spread * rng.standard_normal(kinds)), 0.042) * clip
+        centre, spread = math.exp(rng.uniform(math.log(0.08), math.log(2.0))), rng.choice([1e-3, 0.1, 0.7])
+        norms = np.maximum(centre * np.exp(spread * rng.standard_normal(kinds)), 0.07) * clip
         steps = np.maximum(1, rng.multinomial(int(rng.integers(300, 9000)), np.full(kinds, 1 / kinds)))
         out.append(list(zip(norms.tolist(), steps.tolist(), strict=True)))
     return out

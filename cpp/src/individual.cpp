@@ -210,7 +210,7 @@ private:
         }
         for (std::size_t tier = 0; tier < std::size(tiers) && !open.empty(); ++tier) {
             const auto key = [&](std::size_t row) {
-                return Key{std::max(lowest_tilt, starts[row].tilt - tiers[tier].lower),
+                return Key{line_tilt(starts[row].tilt - tiers[tier].lower),
                            period_class(log_inverse_delta(row, starts[row].score)), tier};
             };
             for (const auto row : open) prepare(key(row));
@@ -292,6 +292,11 @@ private:
             out[row] = {best, value + 1e-12 * std::abs(value)};
         });
         return out;
+    }
+
+    // Any tilt near the best one will do; so fewer lines are needed.
+    static int line_tilt(int index) {
+        return std::clamp(3 * static_cast<int>(std::lround(index / 3.0)), lowest_tilt, highest_tilt);
     }
 
     static int period_class(double log_inverse_delta) {

@@ -62,6 +62,7 @@ from .mechanisms import (
 )
 from .pld import PrivacyProfile, account
 from .plots import plot_grid, plot_profile
+from .plots_individual import plot_active, plot_individual
 from .rdp import rdp_epsilon
 from .report import Answer, Bounds, Report
 from .storage import StorageError
@@ -125,7 +126,9 @@ __all__ = [
     "grid_delta",
     "grid_epsilon",
     "max_threads",
+    "plot_active",
     "plot_grid",
+    "plot_individual",
     "plot_profile",
     "rdp_epsilon",
     "set_threads",

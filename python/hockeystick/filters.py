@@ -489,7 +489,7 @@ class IndividualRDPFilter(_IndividualLedger):
         The cost is order mu^2 / 2. With ``sampling_probability`` q < 1 (then noise_multiplier and clipping_norm
         are needed), each example that takes part is in the batch with probability q, independently, and the
         cost is the Rényi divergence of the sampled Gaussian in the worse direction, at mu rounded up by less
-        than 1 % (10 % below 4 % of the clipping norm). ``norms`` must then be those of all examples that could
+        than 0.7 % (7 % below 7 % of the clipping norm). ``norms`` must then be those of all examples that could
         have been drawn, not of the batch.
         """
         clip, divisor = _scaling(noise_multiplier, clipping_norm)
