@@ -15,7 +15,7 @@ namespace hs = hockeystick;
 namespace {
 
 void against_profiles(double q, hs::Sampling mode, const std::vector<double>& mus, std::uint16_t scale,
-                      double delta) {
+                      double delta, bool tight = true) {
     std::vector<hs::PairPtr> pairs{nullptr};  // a step that reveals nothing
     for (double mu : mus) pairs.push_back(q < 1 ? hs::sampled(hs::gaussian(mu), q, mode) : hs::gaussian(mu));
     hs::IndividualProfiles profiles(pairs);
@@ -39,7 +39,7 @@ void against_profiles(double q, hs::Sampling mode, const std::vector<double>& mu
         CHECK(exact.lower <= found.upper[row]);
         CHECK(found.lower[row] <= exact.upper);
         CHECK(found.upper[row] < std::numeric_limits<double>::infinity());
-        if (found.path[row] != hs::Path::chernoff) CHECK(found.upper[row] <= exact.upper * 1.01 + 1e-9);
+        if (tight) CHECK(found.upper[row] <= exact.upper * 1.01 + 1e-9);
         for (double epsilon : {0.0, exact.upper, 3 * exact.upper}) {
             const std::vector<std::uint16_t> one(
                 counts.begin() + static_cast<std::ptrdiff_t>(row * width),
@@ -60,7 +60,7 @@ int main() {
     against_profiles(0.3, hs::Sampling::remove, {0.01, 0.02}, 2000, 1e-12);
     against_profiles(1.0, hs::Sampling::remove, {0.01, 0.02, 0.05}, 50, 1e-5);
     // Few steps that are rarely hit: bounds, if not tight ones.
-    against_profiles(1e-3, hs::Sampling::remove, {0.5, 2.0}, 6, 1e-5);
+    against_profiles(1e-3, hs::Sampling::remove, {0.5, 2.0}, 6, 1e-5, false);
 
     hs::IndividualProfiles profiles({hs::sampled(hs::gaussian(1), 0.1, hs::Sampling::remove)});
     const std::vector<std::uint32_t> counts{0, 5};
