@@ -371,3 +371,20 @@ def test_summaries() -> None:
     ]
     with pytest.raises(hs.ParameterError, match="groups"):
         hs.summarise([1.0], [1, 2])
+
+
+def test_pictures(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    values = np.array([0.1, 0.2, math.inf, 0.4])
+    figure = hs.plot_individual(values, ["a", "a", "b", "b"], tmp_path / "epsilons.png")
+    assert "1 infinite" in figure.axes[0].get_title()
+    assert "sensitive" in figure.axes[0].get_title()
+    assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["a", "b"]
+    figure = hs.plot_active([5, 4, 4], tmp_path / "active.png")
+    assert figure.axes[0].lines[0].get_ydata().tolist() == [5, 4, 4]
+    assert (tmp_path / "epsilons.png").stat().st_size > 0 < (tmp_path / "active.png").stat().st_size
+    hs.plot_individual([math.inf])
+    with pytest.raises(hs.ParameterError, match="groups"):
+        hs.plot_individual([1.0], ["a", "b"])
+    with pytest.raises(hs.ParameterError, match="counts"):
+        hs.plot_active([[1]])
