@@ -135,6 +135,29 @@ def test_an_interrupted_step_is_made_or_not(tmp_path: Path) -> None:
         disk.close()
 
 
+def test_an_exception_within_a_step_asks_to_open_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Going on as if nothing had happened could lose a charge."""
+    path = tmp_path / "ledger"
+    disk = hs.IndividualGDPFilter(4, mu=1.0, path=path)
+    disk.step(np.full(4, 0.1))
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(ledger.LiveLedger, "_apply", interrupt)
+        disk.step(np.full(4, 0.2))
+    with pytest.raises(hs.StorageError, match="open it again"):
+        disk.step(np.full(4, 0.3))
+    disk.close()
+    disk = hs.IndividualGDPFilter.open(path)
+    assert disk.steps == 2
+    assert (disk.spent >= 0.05).all()
+    disk.close()
+
+
 TRAINING = """
 import os, sys
 from pathlib import Path

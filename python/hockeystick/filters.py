@@ -509,6 +509,8 @@ class IndividualRDPFilter(_IndividualLedger):
 
         key = (noise_multiplier, q)
         if key not in self._tables:
+            if len(self._tables) >= 256:
+                self._tables.clear()
             edges = cell_edges(noise_multiplier)
             costs = np.zeros(edges.size)
             if q > 0.0:

@@ -111,6 +111,7 @@ class LiveLedger:
                 state, np.float64, "r+", offset=entry["offset"], shape=tuple(entry["shape"])
             )
             self.steps = 0
+            self._interrupted = False
             self.last: tuple[Array | None, Array] | None = None
             if (self.path / "journal").exists():
                 with refusing(self.path / "journal"):
@@ -138,6 +139,10 @@ class LiveLedger:
 
     def begin(self, indices: Array | None) -> tuple[Array, Array]:
         """(new values, active): arrays to be filled, of the length of ``indices`` or of all values."""
+        if self._interrupted:
+            raise StorageError(
+                f"{os.fspath(self.path)!r}: a step was interrupted; close the ledger and open it again"
+            )
         size = self.values.size if indices is None else indices.size
         total = _HEADER + (0 if indices is None else _aligned(8 * size)) + _aligned(8 * size) + size
         self._temporary = self.path / ".journal"
@@ -160,10 +165,14 @@ class LiveLedger:
             if self.durable:
                 file.flush()
                 os.fsync(file.fileno())
+        # From here to the end: after an exception (Ctrl-C, say) only opening the ledger again finds out
+        # whether the step has happened, and finishes it.
+        self._interrupted = True
         os.replace(self._temporary, self.path / "journal")
         if self.durable:
             sync_directory(self.path)
         self._apply(self.steps + 1, indices, new, active, count)
+        self._interrupted = False
 
     def active_counts(self) -> Array:
         """Number of active examples in each step so far."""
