@@ -146,9 +146,10 @@ def test_an_exception_within_a_step_asks_to_open_again(
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch:
         patch.setattr(ledger.LiveLedger, "_apply", interrupt)
-        disk.step(np.full(4, 0.2))
+        with pytest.raises(KeyboardInterrupt):
+            disk.step(np.full(4, 0.2))
     with pytest.raises(hs.StorageError, match="open it again"):
         disk.step(np.full(4, 0.3))
     disk.close()
