@@ -59,10 +59,11 @@ HOCKEYSTICK_INLINE double quotient_up(double a, double b) {
     return next_if(q, (a - p) - product_error<fused>(q, b, p) > 0);
 }
 
+// For a, b >= 0.
 HOCKEYSTICK_INLINE double sum_up(double a, double b) {
-    const double s = a + b, t = s - a;
-    const double error = (a - (s - t)) + (b - t);  // Knuth's: exact
-    return next_if(s, error > 0);
+    const double large = a < b ? b : a, small = a < b ? a : b;
+    const double s = large + small;
+    return next_if(s, small - (s - large) > 0);  // Dekker's: the error is exact
 }
 
 // Into the range where the above holds; 0 stays 0.
