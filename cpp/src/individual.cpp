@@ -30,6 +30,9 @@ constexpr double pi = std::numbers::pi;
 constexpr double tilt_ratio = 1.1;
 constexpr int lowest_tilt = -450, highest_tilt = 450;  // 2e-19 to 4e18
 
+// How far a tilt may move the noise, in its standard deviations.
+constexpr double most_shift = 1e4;
+
 // Errors of one step's transform that are not round-off; 1e9 steps still leave 1e-11.
 constexpr double transform_tolerance = 1e-20;
 
@@ -119,8 +122,7 @@ public:
             if (mgf)
                 for (const auto& part : mgf->parts()) shift = std::max(shift, part.p.high() - part.q.low());
             variance_.push_back(mgf ? mgf->at(0).second : mu * mu);
-            shift_.push_back(shift);
-            kinds_.push_back({mu, std::move(mgf)});
+            kinds_.push_back({shift, mu, std::move(mgf)});
         }
     }
 
@@ -136,7 +138,8 @@ public:
     IndividualAnswers epsilon(std::span<const Count> counts, double delta) {
         const std::size_t rows = counts.size() / std::max<std::size_t>(1, kinds());
         const auto tilt_score = [&](double k, double s, std::size_t) {
-            return (k + log_chernoff(s) - std::log(delta)) / s;
+            const double log_factor = log_chernoff(s), log_delta = std::log(delta);
+            return (k + log_factor - log_delta + 16 * u * (k - log_factor - log_delta)) / s;
         };
         const auto log_inverse_delta = [&](std::size_t, double) { return -std::log(delta); };
         const auto solve = [&](const Contour& contour, std::size_t, double chernoff) -> Bracket {
@@ -154,7 +157,8 @@ public:
     template <class Count>
     IndividualAnswers delta(std::span<const Count> counts, std::span<const double> epsilons) {
         const auto tilt_score = [&](double k, double s, std::size_t row) {
-            return k + log_chernoff(s) - s * epsilons[row];
+            const double log_factor = log_chernoff(s), exponent = s * epsilons[row];
+            return k + log_factor - exponent + 16 * u * (k - log_factor + exponent);
         };
         const auto log_inverse_delta = [](std::size_t, double log_delta) {
             return std::max(0.0, -log_delta);
@@ -171,6 +175,7 @@ public:
 
 private:
     struct Kind {
+        double shift;            // the largest distance of P's and Q's centres
         double mu;               // of a plain Gaussian: K = mu^2 s (s+1) / 2
         std::optional<Mgf> mgf;  // of anything else that reveals something
     };
@@ -264,7 +269,7 @@ private:
         const auto guess = [&](const Count* c, double variance) {
             double shift = std::sqrt(variance);
             for (std::size_t i = kinds(); i-- > 0;)
-                if (c[i] != 0) shift = std::max(shift, 0.125 * shift_[i]);
+                if (c[i] != 0) shift = std::max(shift, 0.125 * kinds_[i].shift);
             const double index = std::log(5 / shift) / std::log(tilt_ratio);
             return static_cast<int>(std::clamp(std::round(index), 1.0 * lowest_tilt, 1.0 * highest_tilt));
         };
@@ -334,6 +339,8 @@ private:
     }
 
     static double upper(const Kind& kind, double s) {
+        // No example with this kind in its history wants such a tilt, and it would take very many nodes.
+        if (kind.mgf && s * kind.shift > most_shift) return infinity;
         if (kind.mgf) return kind.mgf->at(s).upper * (1 + 4 * u);
         return 0.5 * kind.mu * kind.mu * s * (s + 1) * (1 + 8 * u);
     }
@@ -371,6 +378,10 @@ private:
         double* const im = re + line.size;
         const double end = line.step * static_cast<double>(line.size);
         double& error = line.error[index];
+        if (kind.mgf && line.s * kind.shift > most_shift) {
+            error = infinity;
+            return;
+        }
         if (!kind.mgf) {
             const double half = 0.5 * kind.mu * kind.mu;
             line.base[index] = half * line.s * (line.s + 1);
@@ -476,7 +487,7 @@ private:
     }
 
     std::vector<Kind> kinds_;
-    std::vector<double> variance_, shift_;
+    std::vector<double> variance_;
     std::vector<char> used_;
     std::size_t version_ = 0;
     std::mutex mutex_;  // of the columns
