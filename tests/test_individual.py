@@ -347,20 +347,20 @@ def test_shards_and_files(tmp_path: Path) -> None:
 def test_approximate_filter_keeps_its_histories_within_the_budget() -> None:
     rng = np.random.default_rng(6)
     filt = hs.ApproximateIndividualFilter(
-        6, epsilon=1.0, delta=1e-5, noise_multiplier=1.0, sampling_probability=0.02
+        4, epsilon=1.0, delta=1e-5, noise_multiplier=1.5, sampling_probability=0.05
     )
-    scale = np.array([0.0, 0.1, 0.3, 0.6, 1.0, 3.0])
-    dropped = np.zeros(6, bool)
-    for _ in range(400):
-        active = filt.step(scale * rng.random(6))
+    scale = np.array([0.0, 0.1, 1.0, 3.0])
+    dropped = np.zeros(4, bool)
+    for _ in range(60):
+        active = filt.step(scale * rng.choice([0.3, 0.6, 1.0]))
         dropped |= ~active
     epsilon = filt.accountant.epsilon(1e-5)
     assert (epsilon <= 1.0).all()
-    assert dropped.tolist()[:2] == [False, False]
-    assert dropped[5]
-    assert epsilon[5] > 0.9
-    assert filt.active_counts()[0] == 6
-    assert filt.active_counts()[-1] < 6
+    assert dropped.tolist() == [False, False, False, True]
+    assert epsilon[0] == 0.0 < epsilon[1] < epsilon[2] < epsilon[3]
+    assert epsilon[3] > 0.9  # one more clipped step would be too much
+    assert filt.active_counts()[0] == 4
+    assert filt.active_counts()[-1] == 3
 
 
 def test_summaries() -> None:
