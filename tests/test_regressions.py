@@ -1,6 +1,7 @@
 """Bounds that were once violated; each test names the mistake it guards against."""
 
 import math
+from fractions import Fraction
 
 import hockeystick as hs
 import pytest
@@ -91,3 +92,15 @@ def test_delta_below_the_smallest_normal_number() -> None:
 def test_the_loosest_accuracy_is_valid() -> None:
     bounds = hs.account(hs.Laplace(20.0) * 500, accuracy=1.0).epsilon_bounds(delta=1e-6)
     assert 0.0 < bounds.lower <= bounds.upper < 20.0
+
+
+@pytest.mark.parametrize("q", [0.25, 0.1, 1e-7])
+@pytest.mark.parametrize("steps", [1, 3, 1000])
+def test_revealed_with_certainty_is_not_rounded_down(q: float, steps: int) -> None:
+    """Without noise delta is 1 - (1-q)^steps at every large epsilon; it was a unit too small."""
+    truth = 1 - (1 - Fraction(q)) ** steps
+    process = hs.PoissonSampled(hs.Gaussian(0.0), q) * steps
+    for epsilon in (5.0, 700.0):
+        lower, upper = hs.account(process, adjacency="remove").delta_bounds(epsilon)
+        assert Fraction(lower) <= truth <= Fraction(upper)
+        assert upper - lower <= 1e-11 * upper

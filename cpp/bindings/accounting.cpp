@@ -10,6 +10,7 @@
 #include "hockeystick/discretise.hpp"
 #include "hockeystick/pairs.hpp"
 #include "hockeystick/profile.hpp"
+#include "hockeystick/zero_out.hpp"
 #include "numpy.hpp"
 #include "profiles.hpp"
 
@@ -103,6 +104,12 @@ void register_accounting(py::module_& m) {
             return own(hs::sampled(pair, q, sampling(mode)));
         },
         py::arg("pair"), py::arg("sampling_probability"), py::arg("mode"));
+    m.def(
+        "zero_out_pair",
+        [own](double mu, double q, const std::string& mode) {
+            return own(hs::zero_out(mu, q, sampling(mode)));
+        },
+        py::arg("mu"), py::arg("sampling_probability"), py::arg("mode"));
     m.def(
         "mixture_pair",
         [own](const std::vector<std::shared_ptr<hs::Pair>>& pairs, const std::vector<double>& weights) {

@@ -4,10 +4,18 @@
 void register_build(pybind11::module_& module);
 void register_accounting(pybind11::module_& module);
 void register_grid(pybind11::module_& module);
+void register_attribution(pybind11::module_& module);
+void register_noise(pybind11::module_& module);
+void register_montecarlo(pybind11::module_& module);
+void register_individual(pybind11::module_& module);
 
 PYBIND11_MODULE(_core, module) {
     module.doc() = "Compiled core of hockeystick.";
     register_build(module);
     register_accounting(module);
     register_grid(module);
+    register_attribution(module);
+    register_noise(module);
+    register_montecarlo(module);
+    register_individual(module);
 }

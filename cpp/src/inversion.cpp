@@ -6,10 +6,13 @@
 #include <limits>
 #include <numbers>
 
-#include "hockeystick/decay.hpp"
-#include "hockeystick/mgf.hpp"
+#include "hockeystick/complex.hpp"
+#include "hockeystick/contour.hpp"
+#include "hockeystick/laplace_steps.hpp"
+#include "hockeystick/loss_transform.hpp"
 #include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
+#include "hockeystick/transform.hpp"
 
 namespace hockeystick {
 namespace {
@@ -25,15 +28,6 @@ constexpr double tolerance = 1e-13;
 constexpr double lost_to_rounding = 1e-15;
 constexpr std::size_t most_frequencies = 4096;
 
-// sup over x >= 0 of e^{-s x} (1 - e^{-x}): delta(eps) <= chernoff(s) e^{K(s) - s eps}.
-double log_chernoff(double s) { return s > 0 ? -s * std::log1p(1 / s) - std::log1p(s) : 0; }
-
-Complex log1p(Complex f) {
-    const double x = f.real(), y = f.imag();
-    const double modulus = std::hypot(1 + x, y);
-    return {modulus < 0.7 ? std::log(modulus) : 0.5 * std::log1p(x * (2 + x) + y * y), std::atan2(y, 1 + x)};
-}
-
 // K and its derivatives, and an upper bound of K.
 struct Cumulant {
     double value, first, second, upper;
@@ -45,35 +39,14 @@ struct SaddlePoint {
     Cumulant k;
 };
 
-// Everything about one line Re z = s that does not depend on eps. Values are relative to e^{K(s) - s eps}.
-struct Contour {
-    double s, scale, step;           // scale: K(s), step in Im z
-    std::vector<Complex> integrand;  // e^{K(z) - K(s)} / (z (z+1)); the first one halved
-    std::vector<double> error;       // of each
-    double share;                    // about what delta will be
-    double tail = 0;                 // error from the frequencies left out
-    double right_shift = 0, log_right = 0, left_shift = 0, log_left = -infinity;  // aliases
-};
-
-// delta(eps) on a contour, and -d delta / d eps.
-struct Inverted {
-    double value, slope, aliasing, tail, quadrature, round_off, log_scale;
-    double lower() const { return scaled(value - aliasing - tail - quadrature - round_off); }
-    double upper() const { return scaled(value + tail + quadrature + round_off); }
-    // In two steps, so that only the last of them can be denormal.
-    double scaled(double relative) const {
-        const double half = std::exp(0.5 * log_scale);
-        return relative * half * half;
-    }
-};
-
 }  // namespace
 
 class Inversion::Impl {
 public:
-    // cut_mass: see Mgf; of all steps together.
+    // cut_mass: see Transform; of all steps together.
     explicit Impl(const Composition& composition, double cut_mass = 0) {
         const double kinds = static_cast<double>(composition.size());
+        double log_finite = 0;
         for (const auto& [pair, count] : composition) {
             const double k = static_cast<double>(count), share = 1 / (k * kinds);
             steps_ += k;
@@ -81,34 +54,52 @@ public:
             if (const double mu = plain_gaussian_mu(*pair); mu != 0) {
                 variance_ += k * mu * mu;
             } else {
-                kinds_.push_back({Mgf(pair->gaussian_mixtures(), 1e-3 * share, cut_mass * share), k, share});
-                dropped_ += k * kinds_.back().mgf.dropped() * (1 + 1e-9);
+                kinds_.push_back({Transform::of(*pair, 1e-3 * share, cut_mass * share), k, share});
+                if (!kinds_.back().transform) return;
+                dropped_ += k * kinds_.back().transform->dropped() * (1 + 1e-9);
+                log_finite += k * std::log1p(-pair->infinity_mass());
             }
         }
+        infinite_ = -std::expm1(log_finite);
+        answers_ = variance_ > 0 || std::any_of(kinds_.begin(), kinds_.end(),
+                                                [](const Kind& kind) { return kind.transform->can_decay(); });
+        if (!answers_) answers_ = find_lattice(composition);
+        const double a = plain_laplace_epsilon(*composition.front().first);
+        if (a > 0 && std::all_of(composition.begin(), composition.end(),
+                                 [&](const auto& each) { return plain_laplace_epsilon(*each.first) == a; }))
+            laplace_.emplace(a, steps_);
     }
+
+    // Whether the transform decays, or is periodic.
+    bool answers() const { return answers_; }
 
     // Whether there are losses that a cut could leave out.
     bool can_cut() const {
-        return std::any_of(kinds_.begin(), kinds_.end(), [](const Kind& kind) {
-            const auto& parts = kind.mgf.parts();
-            return std::any_of(parts.begin(), parts.end(), [](const auto& part) { return !part.p.plain(); });
-        });
+        return std::any_of(kinds_.begin(), kinds_.end(),
+                           [](const Kind& kind) { return kind.transform->can_cut(); });
     }
 
     std::optional<Answer> delta_bounds(double epsilon) const {
+        if (laplace_) {
+            const auto saddle = saddle_for(epsilon, 0.3);
+            if (saddle && laplace_->needed_at(saddle->s))
+                return laplace_->delta_bounds(epsilon, saddle->s, share_of(*saddle));
+        }
         const auto contour = contour_at(epsilon, std::nullopt);
         if (!contour) return {};
         const Inverted at = invert(*contour, epsilon);
         Answer answer = describe(*contour, at);
         // Where delta is denormal, products round by a unit of the last place.
-        answer.lower = std::max(0.0, at.lower() - 5e-324);
-        answer.upper = std::min(1.0, at.upper() + dropped_ + 5e-324);
+        answer.lower = std::max(0.0, at.lower() + infinite(-1) - 5e-324);
+        answer.upper = std::min(1.0, at.upper() + infinite(+1) + dropped_ + 5e-324);
         if (!(answer.lower <= answer.upper)) return {};
         return answer;
     }
 
     std::optional<Answer> epsilon_bounds(double delta) const {
-        const double target = std::log(delta);
+        const double finite = delta - infinite(+1);
+        if (!(finite > 0)) return {};
+        const double target = std::log(finite);
         const auto saddle = solve([&](const SaddlePoint& p) { return target - p.log_delta; },
                                   [](const SaddlePoint& p) { return p.s * p.s * p.curvature; },
                                   [](const SaddlePoint&) { return 0.05; }, start(0, -target));
@@ -123,6 +114,8 @@ public:
             }
         }
         double epsilon = std::max(0.0, saddle->epsilon);
+        if (laplace_ && laplace_->needed_at(saddle->s))
+            return laplace_->epsilon_bounds(delta, epsilon, saddle->s, share_of(*saddle));
         auto contour = make_contour(*saddle, epsilon, target);
         Inverted at{};
         for (int round = 0; contour; ++round) {
@@ -134,26 +127,20 @@ public:
         }
         if (!contour) return {};
         Answer answer = describe(*contour, at);
-        const double least = 4 * u * epsilon + 1e-300;
-        double margin = 1.5 * (at.upper() + dropped_ - at.scaled(at.value)) / at.scaled(at.slope) + least;
-        int tries = 0;
-        while (!(invert(*contour, epsilon + margin).upper() + dropped_ + 5e-324 <= delta)) {
-            margin *= 2;
-            if (++tries > 60 || !std::isfinite(margin)) return {};
-        }
-        answer.upper = epsilon + margin;
-        margin = 1.5 * (at.scaled(at.value) - at.lower()) / at.scaled(at.slope) + least;
-        while (epsilon - margin > 0 && !(invert(*contour, epsilon - margin).lower() - 5e-324 > delta))
-            margin *= 2;
-        answer.lower = std::max(0.0, epsilon - margin);
+        const auto [lower, upper] =
+            bracket(*contour, at, epsilon, delta, infinite(-1), infinite(+1) + dropped_);
+        if (!(upper < infinity)) return {};
+        answer.lower = lower;
+        answer.upper = upper;
         return answer;
     }
 
     // Chernoff's bounds: never tight, never vague. The best tilt lies near the saddle.
     double chernoff_epsilon(double delta) const {
         double best = infinity;
-        if (!(delta > dropped_)) return best;
-        const double target = std::log(delta - dropped_) - 1e-15;
+        const double finite = delta - dropped_ - infinite(+1);
+        if (!(finite > 0)) return best;
+        const double target = std::log(finite) - 1e-15;
         const auto bound = [&](double x) {
             const double s = std::exp(x), k = cumulant(s).upper;
             const double epsilon = (k + log_chernoff(s) - target) / s;
@@ -173,11 +160,42 @@ public:
     // Chernoff's bound at the saddle of K(s) - s eps.
     bool surely_below(double epsilon, double delta) const {
         const auto saddle = saddle_for(epsilon, 0.3);
-        return saddle &&
-               saddle->k.upper - saddle->s * epsilon + log_chernoff(saddle->s) < std::log(delta) - 1e-6;
+        const double finite = delta - infinite(+1);
+        return saddle && finite > 0 &&
+               saddle->k.upper - saddle->s * epsilon + log_chernoff(saddle->s) < std::log(finite) - 1e-6;
     }
 
 private:
+    // ln of what delta is beside e^{K(s) - s eps}, by the saddle's estimate.
+    static double share_of(const SaddlePoint& saddle) {
+        return std::min(0.0, saddle.log_delta - (saddle.k.value - saddle.s * saddle.epsilon));
+    }
+
+    // The P-mass at +inf of all steps together, rounded down or up.
+    double infinite(int direction) const {
+        return infinite_ * (1 + direction * (1e-12 + 4 * u * static_cast<double>(composed_)));
+    }
+
+    // Where all kinds are atoms, whether their losses lie on one lattice; then they are put there.
+    bool find_lattice(const Composition& composition) {
+        std::vector<LossLaw> laws;
+        std::vector<double> spacings;
+        for (const auto& [pair, count] : composition) {
+            laws.push_back(*pair->loss_law());
+            spacings.push_back(pair->spacing());
+        }
+        const auto comb = onto_lattice(laws, spacings);
+        if (!comb) return false;
+        lattice_.spacing = comb->spacing;
+        for (std::size_t i = 0; i < kinds_.size(); ++i) {
+            lattice_.offset += kinds_[i].count * comb->offset[i];
+            lattice_.offset_size += kinds_[i].count * std::abs(comb->offset[i]);
+            kinds_[i].transform = std::make_unique<LossTransform>(std::move(laws[i]), 1e-3 * kinds_[i].share,
+                                                                  0, lattice_.spacing);
+        }
+        return true;
+    }
+
     // The saddle at eps, close to `share` of the scale on which e^{-s eps} changes.
     std::optional<SaddlePoint> saddle_for(double epsilon, double share) const {
         return solve([&](const SaddlePoint& p) { return p.epsilon - epsilon; },
@@ -192,26 +210,8 @@ private:
         return make_contour(*saddle, epsilon, log_delta.value_or(saddle->log_delta));
     }
 
-    // Moves epsilon to where ln delta is `target`: Newton, as ln delta is nearly straight, in a bracket.
-    Inverted newton(const Contour& contour, double target, double& epsilon) const {
-        double low = 0, high = infinity;
-        Inverted at = invert(contour, epsilon);
-        for (int i = 0; i < 60; ++i) {
-            const double excess = at.value > 0 ? std::log(at.value) + at.log_scale - target : -infinity;
-            (excess > 0 ? low : high) = epsilon;
-            double next = epsilon + excess * at.value / at.slope;
-            if (!(next > low && next < high)) next = std::isfinite(high) ? 0.5 * (low + high) : 2 * low;
-            if (excess < 0 && epsilon == 0) break;
-            const bool still = std::abs(next - epsilon) <= 1e-14 * next;
-            epsilon = next;
-            at = invert(contour, epsilon);
-            if (still) break;
-        }
-        return at;
-    }
-
     struct Kind {
-        Mgf mgf;
+        std::unique_ptr<Transform> transform;
         double count, share;  // share: of the error that each of its steps may make
     };
 
@@ -219,7 +219,7 @@ private:
         Cumulant k{0.5 * variance_ * s * (s + 1), variance_ * (s + 0.5), variance_, 0};
         k.upper = k.value * (1 + 4 * u);
         for (const auto& kind : kinds_) {
-            const Mgf::Real m = kind.mgf.at(s);
+            const Transform::Real m = kind.transform->at(s);
             k.value += kind.count * m.value;
             k.upper += kind.count * m.upper;
             k.first += kind.count * m.first;
@@ -244,9 +244,7 @@ private:
         const double z = std::max({1.0, (epsilon - k.first) / deviation, std::sqrt(2 * log_inverse_delta)});
         // Rare large losses: the tilt that moves the noise by z.
         double shift = deviation;
-        for (const auto& kind : kinds_)
-            for (const auto& part : kind.mgf.parts())
-                if (!part.p.plain()) shift = std::max(shift, part.p.high() - part.q.low());
+        for (const auto& kind : kinds_) shift = std::max(shift, kind.transform->rare_shift());
         return std::clamp(z / shift, 1e-12, 1e12);
     }
 
@@ -299,16 +297,19 @@ private:
         }
     }
 
-    double log_decay(const std::vector<Decay>& decays, double tau, bool steep) const {
+    using Decays = std::vector<std::unique_ptr<DecayBound>>;
+
+    double log_decay(const Decays& decays, double tau, bool steep) const {
         double sum = -0.5 * variance_ * tau * tau * (1 - 8 * u);
         for (std::size_t i = 0; i < decays.size(); ++i)
-            sum += kinds_[i].count * (steep ? decays[i].steep_log_bound(tau) : decays[i].log_bound(tau)) *
+            sum += kinds_[i].count * (steep ? decays[i]->steep_log_bound(tau) : decays[i]->log_bound(tau)) *
                    (1 - 1e-12);
         return sum;
     }
 
     // sum over j >= first of step/pi |integrand|: 1/|z (z+1)| <= 1/tau^2, in blocks of doubling tau.
-    double tail(const std::vector<Decay>& decays, double step, std::size_t first, bool steep) const {
+    double tail(const Decays& decays, double step, std::size_t first, bool steep) const {
+        if (lattice_.spacing > 0) return lattice_tail(decays, step, first);
         double sum = 0, tau = step * static_cast<double>(first);
         for (int block = 0; block < 60; ++block, tau *= 2) {
             const double bound = std::exp(log_decay(decays, tau, steep)) / pi;
@@ -338,9 +339,17 @@ private:
         const double period = std::max(right, left);
         if (!(period > 0 && std::isfinite(period) && contour.share > 0)) return {};
         contour.step = 2 * pi / period;
+        std::size_t most = most_frequencies;
+        if (const double spacing = lattice_.spacing; spacing > 0) {
+            contour.lattice = lattice_;
+            contour.points = std::max(1.0, std::ceil(period / spacing));
+            contour.step = 2 * pi / (contour.points * spacing);
+            most = std::min(most, frequencies_in(contour.step));
+        }
 
-        std::vector<Decay> decays;
-        for (const auto& kind : kinds_) decays.emplace_back(kind.mgf, s, kind.mgf.at(s).upper);
+        Decays decays;
+        for (const auto& kind : kinds_)
+            decays.push_back(kind.transform->decay(s, kind.transform->at(s).upper));
         const double enough = contour.share * tolerance;
         const auto first = static_cast<std::size_t>(
             std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, 1.0 * most_frequencies));
@@ -348,10 +357,10 @@ private:
             // Many steps make up for the coarser bound, unless nothing would help.
             if (steep && steps_ > 100) break;
             // If not even the most frequencies are enough, they will have to do.
-            plan.size = most_frequencies;
+            plan.size = most;
             contour.tail = tail(decays, contour.step, plan.size, steep);
             if (contour.tail > enough) continue;
-            for (std::size_t size = first; size < most_frequencies; size += size / (steep ? 2 : 5) + 1) {
+            for (std::size_t size = first; size < most; size += size / (steep ? 2 : 5) + 1) {
                 const double error = tail(decays, contour.step, size, steep);
                 if (error > enough) continue;
                 plan.size = size;
@@ -394,13 +403,15 @@ private:
     }
 
     // Adds count * ln of one kind's M along the contour.
-    static void add_row(const Mgf::Row& row, double count, std::vector<double>& modulus,
+    static void add_row(const Transform::Row& row, double count, std::vector<double>& modulus,
                         std::vector<double>& angle, std::vector<double>& upper) {
         for (std::size_t j = 0; j < row.value.size(); ++j) {
             const Complex f = row.value[j], k = log1p(f);
             const double size_f = std::abs(f), whole = std::abs(1.0 + f);
-            // The logarithm rounds relatively to f, unless 1 + f nearly vanishes.
-            const double slack = row.error[j] + u * 8 * (size_f + size_f * size_f) / whole;
+            // The logarithm rounds relatively to f; where 1 + f nearly vanishes, that is rounded once.
+            const double rounding =
+                whole < 0.5 ? whole * (1 + std::abs(k.real())) : (size_f + size_f * size_f) / whole;
+            const double slack = row.error[j] + u * 8 * rounding;
             const double log_upper =
                 whole > slack ? k.real() + std::log1p(slack / whole) : std::log(whole + slack);
             modulus[j] += count * (k.real() + row.shift);
@@ -424,12 +435,12 @@ private:
         }
         // A few kinds at a time, so that memory stays bounded; added up in order, whatever the threads.
         constexpr std::size_t chunk = 32;
-        std::vector<Mgf::Row> rows(std::min(chunk, kinds_.size()));
+        std::vector<Transform::Row> rows(std::min(chunk, kinds_.size()));
         for (std::size_t begin = 0; begin < kinds_.size(); begin += chunk) {
             const std::size_t count = std::min(chunk, kinds_.size() - begin);
             parallel_for(count, [&](std::size_t i) {
                 const Kind& kind = kinds_[begin + i];
-                rows[i] = kind.mgf.row(s, contour.step, size, reach, 0.3 * tolerance * kind.share);
+                rows[i] = kind.transform->row(s, contour.step, size, reach, 0.3 * tolerance * kind.share);
             });
             for (std::size_t i = 0; i < count; ++i) {
                 if (rows[i].value.empty()) return false;
@@ -441,8 +452,7 @@ private:
         for (std::size_t j = 0; j < size; ++j) {
             const Complex z(s, contour.step * static_cast<double>(j));
             const double low = modulus[j] - contour.scale, high = upper[j] - contour.scale;
-            const double weight = (j == 0 ? 0.5 : 1.0) * contour.step / pi;
-            const Complex pole = weight / (z * (z + 1.0));
+            const Complex pole = contour.pole(j);
             const double value = std::exp(low);
             const double between = high - low < 1 ? value * std::expm1(high - low) : std::exp(high);
             const double rounding =
@@ -454,46 +464,18 @@ private:
         return true;
     }
 
-    Inverted invert(const Contour& contour, double epsilon) const {
-        Inverted out{};
-        double sum = 0, turned = 0, c = 1, d = 0;
-        const double c1 = std::cos(contour.step * epsilon), d1 = std::sin(contour.step * epsilon);
-        for (std::size_t j = 0; j < contour.integrand.size(); ++j) {
-            const double tau = contour.step * static_cast<double>(j);
-            // e^{i tau eps}, turned on by one step at a time and started afresh before errors add up.
-            if (j % 16 == 0) {
-                c = std::cos(tau * epsilon);
-                d = std::sin(tau * epsilon);
-            } else {
-                const double turn = c * c1 - d * d1;
-                d = d * c1 + c * d1;
-                c = turn;
-            }
-            const Complex f = contour.integrand[j];
-            const double re = f.real() * c + f.imag() * d, im = f.imag() * c - f.real() * d;
-            out.value += re;
-            out.slope += contour.s * re - tau * im;
-            const double magnitude = std::abs(f.real()) + std::abs(f.imag());
-            sum += magnitude;
-            turned += magnitude * tau;
-            out.quadrature += contour.error[j];
-        }
-        const double n = static_cast<double>(contour.integrand.size());
-        out.round_off = u * ((n + 100) * sum + 4 * std::abs(epsilon) * turned);
-        out.tail = contour.tail;
-        const double period = 2 * pi / contour.step;
-        const auto aliases = [&](double log_bound, double shift, double direction) {
-            return std::exp(log_bound - shift * (direction * epsilon + period)) /
-                   -std::expm1(-shift * period);
-        };
-        out.aliasing = 1.001 * (aliases(contour.log_right, contour.right_shift, 1) +
-                                aliases(contour.log_left, contour.left_shift, -1));
-        // The derivative converges more slowly; delta falls about like e^{-s eps}.
-        if (!(out.slope > 0.25 * contour.s * out.value)) out.slope = contour.s * std::abs(out.value);
-        out.log_scale = contour.scale - contour.s * epsilon;
-        out.round_off += (std::abs(out.value) + out.aliasing + out.tail + out.quadrature) * u *
-                         (8 + 4 * (std::abs(contour.scale) + contour.s * std::abs(epsilon)));
-        return out;
+    // How many frequencies there are in half a period.
+    std::size_t frequencies_in(double step) const {
+        return static_cast<std::size_t>(
+                   std::min(1e9, std::floor(std::rint(2 * pi / (step * lattice_.spacing)) / 2))) +
+               1;
+    }
+
+    // |1 - e^{-w}| >= sin(Im w/2) where Re w >= 0, and the numerator is at most 1.
+    double lattice_tail(const Decays& decays, double step, std::size_t first) const {
+        if (first >= frequencies_in(step)) return 0;
+        const double tau = step * static_cast<double>(first), sine = std::sin(0.5 * tau * lattice_.spacing);
+        return 1.01 * std::exp(log_decay(decays, tau, false)) / (sine * sine);
     }
 
     Answer describe(const Contour& contour, const Inverted& at) const {
@@ -510,8 +492,12 @@ private:
 
     std::size_t composed_ = 0;
     double steps_ = 0, dropped_ = 0;  // dropped: P-mass that the transforms leave out
-    double variance_ = 0;             // of the plain Gaussian steps: K = variance s (s+1) / 2
+    double infinite_ = 0;             // P-mass at +inf, as the pairs have it
+    bool answers_ = false;
+    LossLattice lattice_;
+    double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
     std::vector<Kind> kinds_;
+    std::optional<LaplaceSteps> laplace_;  // where there is nothing else
 };
 
 Inversion::Inversion(const Composition& composition, double accuracy)
@@ -519,9 +505,8 @@ Inversion::Inversion(const Composition& composition, double accuracy)
 Inversion::~Inversion() = default;
 
 std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double accuracy) {
-    for (const auto& [pair, count] : composition)
-        if (pair->gaussian_mixtures().empty()) return nullptr;
-    return std::unique_ptr<Inversion>(new Inversion(composition, accuracy));
+    std::unique_ptr<Inversion> inversion(new Inversion(composition, accuracy));
+    return inversion->impl_->answers() ? std::move(inversion) : nullptr;
 }
 
 namespace {

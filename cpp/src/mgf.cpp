@@ -1,11 +1,12 @@
 #include "hockeystick/mgf.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <numbers>
 
+#include "hockeystick/decay.hpp"
+#include "hockeystick/loss_sum.hpp"
 #include "hockeystick/special.hpp"
 #include "hockeystick/strip.hpp"
 
@@ -17,14 +18,6 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 constexpr double most_nodes = 1 << 15;
 constexpr double most_products = 1e8;  // nodes times frequencies: about a tenth of a second
-
-// e^y - 1 - y, with a relative error of a few units.
-double psi(double y) {
-    if (std::abs(y) > 0.5) return std::expm1(y) - y;
-    double sum = 0;
-    for (int n = 16; n >= 3; --n) sum = (1 + sum) * y / n;
-    return 0.5 * y * y * (1 + sum);
-}
 
 // A step with few bits, so that every node k h is exact.
 double rounded_down(double h) {
@@ -73,6 +66,21 @@ Mgf::Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double
         dropped_ += part.weight * part.dropped(part.p);
         parts_.push_back(part);
     }
+}
+
+bool Mgf::can_cut() const {
+    return std::any_of(parts_.begin(), parts_.end(), [](const MixturePart& part) { return !part.p.plain(); });
+}
+
+std::unique_ptr<DecayBound> Mgf::decay(double s, double log_mgf) const {
+    return std::make_unique<Decay>(*this, s, log_mgf);
+}
+
+double Mgf::rare_shift() const {
+    double shift = 0;
+    for (const MixturePart& part : parts_)
+        if (!part.p.plain()) shift = std::max(shift, part.p.high() - part.q.low());
+    return shift;
 }
 
 Mgf::Nodes Mgf::make_nodes(const MixturePart& part, double h, double low, double high, double reach) {
@@ -195,7 +203,6 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double reach, double 
     row.value.assign(size, 0.0);
     row.error.assign(size, 0.0);
     const double modulus = std::hypot(s, step * static_cast<double>(size));
-    std::vector<double> loss, re, im, cosine, sine, weight;
     std::vector<std::complex<double>> value(size);
     std::vector<Nodes> all;
     std::vector<std::vector<Strip>> widths;
@@ -225,110 +232,16 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double reach, double 
         const MixturePart& part = parts_[part_index];
         const Nodes& nodes = all[part_index];
         const double n = static_cast<double>(nodes.loss.size());
-        const double negligible = std::log(tolerance * 1e-2 / n) - std::log(4 + 4 * modulus);
-
-        // Nodes with |zL| <= 1 for all z enter through the moments of L, the others one by one.
-        constexpr std::size_t degree = 20;
-        std::array<double, degree> moment{};
-        double slope = 0, slope_error = 0, small2 = 0, small1 = 0;
-        double mass = 0, mean = 0, mean_size = 0, mass_error = 0, mean_error = 0, tilted_error = 0,
-               phase_error = 0;
-        loss.clear();
-        weight.clear();
-        for (std::size_t i = 0; i < nodes.loss.size(); ++i) {
-            const double x = nodes.loss[i], magnitude = std::abs(x), log_p = nodes.log_p[i] - row.shift;
-            if (log_p + std::max({0.0, s * x, -x, std::log(1 + magnitude)}) < negligible) continue;
-            const double p = std::exp(log_p), slack = nodes.log_p_slack[i] + 2 * row.shift,
-                         loss_slack = nodes.loss_slack[i];
-            if (magnitude < 0.5) {
-                slope += p * psi(-x);
-                slope_error += p * magnitude * (magnitude * (slack + 16) + 1.3 * loss_slack);
-            } else {
-                const double q = std::exp(log_p - x);
-                slope += q - p * (1 - x);
-                slope_error += q * (slack + loss_slack + magnitude + 16) +
-                               p * ((1 + magnitude) * (slack + 16) + loss_slack);
-            }
-            if (modulus * magnitude <= 1) {
-                double power = p * x;
-                for (std::size_t k = 2; k < degree; ++k) {
-                    power *= x;
-                    moment[k] += power;
-                }
-                small2 += p * x * x * (slack + 120);
-                small1 += p * magnitude * loss_slack;
-            } else {
-                const double w = std::exp(log_p + s * x);
-                loss.push_back(x);
-                weight.push_back(w);
-                mass += p;
-                mean += p * x;
-                mean_size += p * magnitude;
-                mass_error += p * (slack + 16);
-                mean_error += p * (magnitude * (slack + 16) + loss_slack);
-                tilted_error +=
-                    w * (slack + std::abs(s) * (loss_slack + 2 * magnitude) + std::abs(log_p) + 300);
-                phase_error += w * (loss_slack + 4 * magnitude);
-            }
-        }
-        // E[L] = E[psi(-L)] + E[1] - E[e^{-L}]: what is cut is missing from both.
-        const double unit = std::exp(-row.shift), p_cut = part.dropped(part.p), q_cut = part.dropped(part.q);
-        slope += (q_cut - p_cut) * unit;
-        slope_error += (q_cut + p_cut) * unit * 2000;
-        double factorial = 1;
-        for (std::size_t k = 2; k < degree; ++k) moment[k] /= factorial *= static_cast<double>(k);
-
-        const std::size_t large = loss.size();
-        re.resize(large);
-        im.resize(large);
-        cosine.resize(large);
-        sine.resize(large);
-        for (std::size_t i = 0; i < large; ++i) {
-            cosine[i] = std::cos(step * loss[i]);
-            sine[i] = std::sin(step * loss[i]);
-        }
-        for (std::size_t j = 0; j < size; ++j) {
-            const double tau = step * static_cast<double>(j);
-            // Rotate by one step at a time; start afresh now and then, before errors add up.
-            if (j % 64 == 0) {
-                for (std::size_t i = 0; i < large; ++i) {
-                    re[i] = weight[i] * std::cos(tau * loss[i]);
-                    im[i] = weight[i] * std::sin(tau * loss[i]);
-                }
-            } else {
-                for (std::size_t i = 0; i < large; ++i) {
-                    const double x = re[i] * cosine[i] - im[i] * sine[i];
-                    im[i] = re[i] * sine[i] + im[i] * cosine[i];
-                    re[i] = x;
-                }
-            }
-            // Two partial sums each: the order is fixed, and the additions overlap.
-            double x0 = 0, x1 = 0, y0 = 0, y1 = 0;
-            std::size_t i = 0;
-            for (; i + 1 < large; i += 2) {
-                x0 += re[i];
-                x1 += re[i + 1];
-                y0 += im[i];
-                y1 += im[i + 1];
-            }
-            if (i < large) {
-                x0 += re[i];
-                y0 += im[i];
-            }
-            const std::complex<double> z(s, tau);
-            std::complex<double> series = 0;
-            for (std::size_t k = degree - 1; k >= 2; --k) series = series * z + moment[k];
-            value[j] = std::complex<double>(x0 + x1, y0 + y1) - mass - z * mean + z * z * series + z * slope -
-                       p_cut * unit;
-        }
+        LossSum sum(s, modulus, 1e-2 * tolerance, n);
+        for (std::size_t i = 0; i < nodes.loss.size(); ++i)
+            sum.add(nodes.log_p[i] - row.shift, nodes.loss[i], nodes.log_p_slack[i] + 2 * row.shift,
+                    nodes.loss_slack[i]);
+        const double unit = std::exp(-row.shift);
+        sum.leave_out(part.dropped(part.p) * unit, part.dropped(part.q) * unit, 2000);
+        sum.values(step, value);
 
         const double edge = omitted(part, nodes, s, modulus, row.shift) +
                             gaussian_aliasing(part, nodes.h, modulus) + tolerance * 1e-2;
-        double tilted = 0;
-        for (double w : weight) tilted += w;
-        tilted_error += tilted * static_cast<double>(large);
-        mass_error += mass * n;
-        const double relative_sum = n;  // of the sums that are not listed above
         const auto aliasing = [&](double tau) {
             double least = infinity;
             for (const Strip& strip : widths[part_index])
@@ -338,13 +251,9 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double reach, double 
         // M(s) itself, with room for the aliasing it is used to bound.
         const double whole = 1.02 * (1 + std::abs(value[0]));
         for (std::size_t j = 0; j < size; ++j) {
-            const double tau = step * static_cast<double>(j), z = std::hypot(s, tau);
-            const double round_off =
-                tilted_error + tau * phase_error + mass_error + z * (mean_error + relative_sum * mean_size) +
-                z * z * (0.75 * small2 + 1.75 * small1 + 1.5 * relative_sum * moment[2]) +
-                z * (slope_error + relative_sum * slope) + 8 * std::abs(value[j]);
+            const double tau = step * static_cast<double>(j);
             row.value[j] += part.weight * value[j];
-            row.error[j] += part.weight * (whole * aliasing(tau) + edge + u * round_off);
+            row.error[j] += part.weight * (whole * aliasing(tau) + edge + u * sum.round_off(tau, value[j]));
         }
     }
     if (row.shift > 0)

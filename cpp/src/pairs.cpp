@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -61,6 +62,12 @@ public:
     }
 
     std::vector<GaussianMixtures> gaussian_mixtures() const override { return {{1, {mu_}, {1}, {0}, {1}}}; }
+    std::optional<LossLaw> loss_law() const override {
+        const double constant = -0.5 * std::log(2 * std::numbers::pi);
+        LossLaw law;
+        law.pieces = {{-infinity, infinity, true, {{constant - 0.5 * mu_ * mu_, mu_}}, {{constant, 0}}}};
+        return law;
+    }
 
 private:
     // First-order effect of rounding z (it moves x) and of the tail function itself.
@@ -96,6 +103,15 @@ public:
     }
     double max_loss() const override { return epsilon_; }
     double anchor() const override { return epsilon_; }
+    // Between the atoms, with the loss itself as t: densities e^{(+-t - epsilon)/2} / 4.
+    std::optional<LossLaw> loss_law() const override {
+        const double constant = -0.5 * epsilon_ - std::log(4);
+        LossLaw law;
+        law.atoms = {{-epsilon_, -std::log(2) - epsilon_, 0, 4 + 4 * epsilon_},
+                     {epsilon_, -std::log(2), 0, 4}};
+        law.pieces = {{-epsilon_, epsilon_, false, {{constant, 0.5}}, {{constant, -0.5}}}};
+        return law;
+    }
 
 private:
     double epsilon_;
@@ -121,6 +137,14 @@ public:
                  double p_infinity, double spacing)
         : losses_(std::move(losses)), p_infinity_(p_infinity), spacing_(spacing) {
         const std::size_t n = losses_.size();
+        masses_ = p;
+        consistent_ = true;
+        for (std::size_t i = 0; i < n; ++i) {
+            // Masses that underflowed have lost digits.
+            if (!(std::min(p[i], q[i]) > 1e-290)) continue;
+            const double log_p = std::log(p[i]), off = log_p - std::log(q[i]) - losses_[i];
+            if (std::abs(off) > 64 * u * (1 + std::abs(losses_[i]) + std::abs(log_p))) consistent_ = false;
+        }
         p_above_.resize(n + 1);
         p_below_.resize(n + 1);
         q_below_.resize(n + 1);
@@ -133,6 +157,8 @@ public:
             p_above_[i] = p_up.value();
             log_q_above_[i] = log_sum(q_up, log_q_above_[i + 1], q[i], p[i], -losses_[i]);
         }
+        // Nor must they sum to anything but 1, but for rounding.
+        if (std::abs(p_up.value() + p_infinity - 1) > 1e-13 || q_up.value() > 1 + 1e-13) consistent_ = false;
         q_down.add(std::max(0.0, 1 - q_up.value()));  // Q-mass where P has none sits at -inf
         // Rounding alone must not create such an atom.
         if (q_down.value() < 1e-13) q_down = CompensatedSum();
@@ -161,6 +187,21 @@ public:
     double max_loss() const override { return losses_.empty() ? -infinity : losses_.back(); }
     double infinity_mass() const override { return p_infinity_; }
     double spacing() const override { return spacing_; }
+    // From P's masses and the losses alone, which must imply Q's and the sums.
+    std::optional<LossLaw> loss_law() const override {
+        if (!consistent_) return {};
+        LossLaw law;
+        for (std::size_t i = 0; i < losses_.size(); ++i) {
+            if (!(masses_[i] > 0)) continue;
+            const double log_p = std::log(masses_[i]);
+            // Multiples of the spacing are exact by definition.
+            law.atoms.push_back({losses_[i], log_p, spacing_ > 0 ? 0 : 2 * std::abs(losses_[i]),
+                                 16 + std::abs(log_p) + (masses_[i] < 1e-300 ? 1e-308 / masses_[i] / u : 0)});
+        }
+        law.missing_p = p_infinity_;
+        law.missing_q = q_below_[0];
+        return law;
+    }
 
 private:
     std::size_t index(double x) const {
@@ -184,7 +225,8 @@ private:
         return u * (32 + 2 * std::abs(x) + 4 * reach);
     }
 
-    std::vector<double> losses_, p_above_, p_below_, q_below_, log_q_above_, log_p_below_;
+    bool consistent_;
+    std::vector<double> losses_, masses_, p_above_, p_below_, q_below_, log_q_above_, log_p_below_;
     double p_infinity_, spacing_;
 };
 
@@ -227,6 +269,21 @@ public:
         // "add" is mirrored, so that the loss increases.
         if (mode_ == Sampling::add) return {{1, {0}, {1}, {0, -mu}, weights}};
         return {{1, {0, mu}, weights, {0}, {1}}};
+    }
+
+    std::optional<LossLaw> loss_law() const override {
+        const auto base = base_->loss_law();
+        if (!base) return {};
+        switch (mode_) {
+            case Sampling::remove:
+                return base->sampled(q_);
+            case Sampling::add:
+                return base->swapped().sampled(q_).swapped();
+            case Sampling::replace_one:
+                break;
+        }
+        const Tangent at_zero = base_->above(0);
+        return base->joined(q_, at_zero.value * std::exp(at_zero.exponent) + base_->infinity_mass());
     }
 
 private:
@@ -338,6 +395,35 @@ public:
         return all;
     }
 
+    std::optional<LossLaw> loss_law() const override {
+        LossLaw law;
+        law.missing_p = law.missing_q = lost_;
+        law.group_weight.clear();
+        for (std::size_t i = 0; i < pairs_.size(); ++i) {
+            if (weights_[i] == 0) continue;
+            auto part = pairs_[i]->loss_law();
+            if (!part) return {};
+            const double log_weight = std::log(weights_[i]);
+            const int first = static_cast<int>(law.group_weight.size());
+            for (const double weight : part->group_weight) law.group_weight.push_back(weights_[i] * weight);
+            for (LossAtom& atom : part->atoms) {
+                atom.group += first;
+                atom.log_p += log_weight;
+                atom.log_p_slack += 2 * std::abs(log_weight) + std::abs(atom.log_p) + 64;
+                law.atoms.push_back(atom);
+            }
+            for (LossPiece& piece : part->pieces) {
+                piece.group += first;
+                for (auto& term : piece.p) term.log_weight += log_weight;
+                for (auto& term : piece.q) term.log_weight += log_weight;
+                law.pieces.push_back(std::move(piece));
+            }
+            law.missing_p += weights_[i] * part->missing_p;
+            law.missing_q += weights_[i] * part->missing_q;
+        }
+        return law;
+    }
+
 private:
     Tangent combine(double x, bool above) const {
         // The lost mass is P at +inf against Q at -inf: only "below" sees the latter, as e^x.
@@ -377,10 +463,15 @@ public:
         : noise_(noise), p_(make(p_shifts, p_weights, scale)), q_(make(q_shifts, q_weights, scale)) {
         high_ = *std::max_element(p_.shift.begin(), p_.shift.end());
         low_ = *std::min_element(q_.shift.begin(), q_.shift.end());
+        mirrored_ = mirrored();
         if (noise_ == Noise::laplace) {
             // The loss is constant outside [low, high].
             max_ = loss(high_);
             min_ = loss(low_);
+        } else {
+            // It levels off where both sides end at the same shift, which is 0.
+            if (*std::min_element(p_.shift.begin(), p_.shift.end()) == low_) min_ = end_ratio(low_);
+            if (*std::max_element(q_.shift.begin(), q_.shift.end()) == high_) max_ = end_ratio(high_);
         }
     }
 
@@ -398,6 +489,36 @@ public:
     std::vector<GaussianMixtures> gaussian_mixtures() const override {
         if (noise_ != Noise::gaussian) return {};
         return {{1, p_.shift, weights(p_), q_.shift, weights(q_)}};
+    }
+    // Between two shifts every density is a sum of e^t and e^-t; beyond the outermost the loss is constant.
+    std::optional<LossLaw> loss_law() const override {
+        if (noise_ != Noise::laplace) return {};
+        std::vector<double> ends = p_.shift;
+        ends.insert(ends.end(), q_.shift.begin(), q_.shift.end());
+        std::sort(ends.begin(), ends.end());
+        ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+        const auto terms = [](const Side& side, double low) {
+            std::vector<LossPiece::Term> out;
+            for (std::size_t i = 0; i < side.shift.size(); ++i)
+                out.push_back(side.shift[i] <= low
+                                  ? LossPiece::Term{side.log_weight[i] + side.shift[i] - std::log(2), -1}
+                                  : LossPiece::Term{side.log_weight[i] - side.shift[i] - std::log(2), 1});
+            return out;
+        };
+        const auto log_tail = [](const Side& side, double t) {
+            double sum = 0;
+            for (std::size_t i = 0; i < side.shift.size(); ++i)
+                sum += std::exp(side.log_weight[i] - std::abs(t - side.shift[i]));
+            return std::log(0.5 * sum);
+        };
+        LossLaw law;
+        for (const double end : {ends.front(), ends.back()}) {
+            const double at = loss(end), log_p = log_tail(p_, end);
+            law.atoms.push_back({at, log_p, 16 + 16 * std::abs(end), 32 + 8 * std::abs(log_p)});
+        }
+        for (std::size_t i = 0; i + 1 < ends.size(); ++i)
+            law.pieces.push_back({ends[i], ends[i + 1], false, terms(p_, ends[i]), terms(q_, ends[i])});
+        return law;
     }
 
 private:
@@ -419,6 +540,17 @@ private:
         std::vector<double> out;
         for (double log_weight : side.log_weight) out.push_back(std::exp(log_weight));
         return out;
+    }
+
+    // ln of the ratio of the weights at one shift.
+    double end_ratio(double shift) const {
+        const auto weight = [shift](const Side& side) {
+            double sum = 0;
+            for (std::size_t i = 0; i < side.shift.size(); ++i)
+                if (side.shift[i] == shift) sum += std::exp(side.log_weight[i]);
+            return sum;
+        };
+        return std::log(weight(p_) / weight(q_));
     }
 
     double log_kernel(double d) const { return noise_ == Noise::gaussian ? -0.5 * d * d : -std::abs(d); }
@@ -447,8 +579,24 @@ private:
         return largest + std::log(sum);
     }
 
+    // (1-q) N(0) + q N(s) against (1-q) N(0) + q N(-s): e^{s t} solves a quadratic equation, and
+    //     s t = x/2 + arsinh(sinh(x/2) (1-q)/q e^{s^2/2}).
+    bool mirrored() const {
+        return noise_ == Noise::gaussian && p_.shift.size() == 2 && q_.shift.size() == 2 &&
+               p_.shift[0] == 0 && q_.shift[0] == 0 && p_.shift[1] == -q_.shift[1] &&
+               p_.log_weight == q_.log_weight && p_.shift[1] > 0;
+    }
+    double mirrored_root(double x) const {
+        const double s = p_.shift[1], half = 0.5 * std::abs(x);
+        const double log_odds = p_.log_weight[0] - p_.log_weight[1] + 0.5 * s * s;
+        const double log_twice = log_odds + half + std::log(-std::expm1(-2 * half));
+        const double turn = log_twice > 40 ? log_twice : std::asinh(0.5 * std::exp(log_twice));
+        return std::copysign((half + turn) / s, x);
+    }
+
     // The loss increases with t: bracket, then the Illinois variant of regula falsi.
     double invert(double x) const {
+        if (mirrored_) return x == 0 ? 0 : mirrored_root(x);
         double a = low_, b = high_;
         if (noise_ == Noise::gaussian) {
             double step = 1 + (b - a);
@@ -525,6 +673,7 @@ private:
     Noise noise_;
     Side p_, q_;
     double low_ = 0, high_ = 0, min_ = -infinity, max_ = infinity;
+    bool mirrored_ = false;
 };
 
 }  // namespace
@@ -533,6 +682,11 @@ double plain_gaussian_mu(const Pair& pair) {
     const auto mixtures = pair.gaussian_mixtures();
     if (mixtures.size() != 1 || mixtures[0].p_shift.size() != 1 || mixtures[0].q_shift.size() != 1) return 0;
     return mixtures[0].p_shift[0] - mixtures[0].q_shift[0];
+}
+
+double plain_laplace_epsilon(const Pair& pair) {
+    const auto* laplace_pair = dynamic_cast<const LaplacePair*>(&pair);
+    return laplace_pair ? laplace_pair->max_loss() : 0;
 }
 
 PairPtr gaussian(double mu) {

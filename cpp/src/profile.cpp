@@ -60,9 +60,9 @@ public:
 
     // Empty only if `lattice` forbids what the answer needs; so below.
     std::optional<Answer> epsilon_bounds(double delta, double accuracy, bool lattice) const {
-        const double infinity_mass = -std::expm1(log_finite_);
+        const Answer infinite = infinity_mass();
         if (delta >= 1) return exact(0);
-        if (delta < infinity_mass * (1 - 1e-12)) return exact(infinity);
+        if (delta < infinite.lower) return exact(infinity);
         if (delta == 0) return exact(std::max(0.0, max_loss_));
         if (single_lower_) return single_epsilon(delta);
         const std::lock_guard lock(mutex_);
@@ -82,7 +82,7 @@ public:
                 const double found = upper_epsilon([&](double e) { return tables.upper.at(e).value; }, delta,
                                                    tables.upper.end());
                 answer.upper =
-                    std::min(found * (1 + 8 * u), infinity_mass > 0 ? infinity : std::max(0.0, max_loss_));
+                    std::min(found * (1 + 8 * u), infinite.upper > 0 ? infinity : std::max(0.0, max_loss_));
                 const double start = std::isfinite(answer.upper) ? answer.upper : tables.lower->end();
                 answer.lower =
                     std::min(answer.upper,
@@ -94,8 +94,7 @@ public:
     }
 
     std::optional<Answer> delta_bounds(double epsilon, double accuracy, bool lattice) const {
-        const double infinity_mass = -std::expm1(log_finite_);
-        if (epsilon == infinity || epsilon > max_loss_) return exact(infinity_mass);
+        if (epsilon == infinity || epsilon > max_loss_) return infinity_mass();
         if (epsilon == -infinity) return exact(1);
         if (single_lower_) return single_delta(epsilon);
         const std::lock_guard lock(mutex_);
@@ -116,7 +115,7 @@ public:
     // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
     std::optional<bool> epsilon_at_most(double delta, double ceiling, bool lattice) const {
         if (delta >= 1 || ceiling == infinity) return true;
-        if (!(ceiling > 0) || delta <= -std::expm1(log_finite_) || delta == 0 || single_lower_) return false;
+        if (!(ceiling > 0) || delta <= infinity_mass().upper || delta == 0 || single_lower_) return false;
         const std::lock_guard lock(mutex_);
         if (inversion_ && inversion_->surely_below(ceiling, delta)) return true;
         if (const auto& inverted = inverted_epsilon(delta)) return inverted->upper <= ceiling;
@@ -209,12 +208,22 @@ private:
         single_upper_ = gaussian(mu * (1 + rounding));
     }
 
+    // P(L = inf) of all steps together; pairs of very many parts state theirs up to a little round-off.
+    Answer infinity_mass() const {
+        const double mass = -std::expm1(log_finite_),
+                     slack = 1e-12 + 4 * u * static_cast<double>(composition_.size());
+        Answer answer = exact(mass * (1 - slack));
+        answer.upper = std::min(1.0, mass * (1 + slack));
+        return answer;
+    }
+
     // The profile itself, with its stated error.
     Delta single(double epsilon, bool upper) const {
         const Pair& pair = upper ? *single_upper_ : *single_lower_;
         const Tangent t = pair.above(epsilon);
         const double scale = std::exp(t.exponent);
-        const double error = (t.error + 4 * u * std::abs(t.value) * (1 + std::abs(t.exponent))) * scale;
+        const double error = (t.error + 4 * u * std::abs(t.value) * (1 + std::abs(t.exponent))) * scale +
+                             1e-12 * pair.infinity_mass();
         Delta out;
         out.round_off = error;
         const double value = t.value * scale + pair.infinity_mass();

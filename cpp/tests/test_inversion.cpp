@@ -131,8 +131,10 @@ int main() {
     engines_agree(20, 0.001, hs::Sampling::remove, 10000000, 1e-5);
     engines_agree(0.7, 0.2, hs::Sampling::add, 50, 1e-9);
 
-    // Atoms have no decaying transform.
-    CHECK(hs::Inversion::of({{hs::laplace(1), 10}}) == nullptr);
-    CHECK(hs::Inversion::of({{hs::sampled(hs::gaussian(1), 0.1, hs::Sampling::replace_one), 10}}) == nullptr);
+    // Atoms on no common lattice, and nothing else: the transform never decays.
+    CHECK(hs::Inversion::of({{hs::discrete({-1, std::numbers::sqrt2 - 1, 1}, {0.2, 0.2, 0.6},
+                                           {0.2 * std::exp(1), 0.2 * std::exp(1 - std::numbers::sqrt2),
+                                            0.6 * std::exp(-1)}),
+                              10}}) == nullptr);
     return check::summary();
 }

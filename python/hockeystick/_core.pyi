@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypedDict
 
-from numpy import float64, int64
+from numpy import float64, int32, int64, uint8, uint16, uint32
 from numpy.typing import ArrayLike, NDArray
 
 _Array: TypeAlias = NDArray[float64]
@@ -52,6 +52,7 @@ def discrete_pair(
     losses: ArrayLike, p: ArrayLike, q: ArrayLike, p_infinity: float = 0.0, *, spacing: float = 0.0
 ) -> Pair: ...
 def sampled_pair(pair: Pair, sampling_probability: float, mode: str) -> Pair: ...
+def zero_out_pair(mu: float, sampling_probability: float, mode: str) -> Pair: ...
 def mixture_pair(pairs: Sequence[Pair], weights: Sequence[float]) -> Pair: ...
 def location_mixture_pair(
     noise: str,
@@ -179,3 +180,130 @@ class Coupling(metaclass=_Type):
 
     def delta_bounds(self, epsilon: float) -> tuple[float, float]:
         """(lower, upper) for delta(epsilon)."""
+
+def check_attribution(offsets: NDArray[int64], users: NDArray[int32], num_users: int) -> None: ...
+def group_edges(
+    examples: NDArray[int64], users: NDArray[int32], num_examples: int, num_users: int
+) -> tuple[NDArray[int64], NDArray[int32]]: ...
+def by_user(
+    offsets: NDArray[int64], users: NDArray[int32], num_users: int
+) -> tuple[NDArray[int64], NDArray[int32]]: ...
+def bound_contributions(
+    offsets: NDArray[int64],
+    users: NDArray[int32],
+    num_users: int,
+    order: NDArray[int64],
+    max_examples_per_user: int,
+    duplicates: bool = False,
+    max_neighbourhood: int | None = None,
+) -> NDArray[int64]: ...
+def neighbourhood_sizes(
+    offsets: NDArray[int64], users: NDArray[int32], num_users: int, limit: int
+) -> NDArray[int64]: ...
+def chacha20(key: bytes, counter: int, nonce0: int = 0, nonce1: int = 0, nonce2: int = 0) -> bytes:
+    """One block of 64 bytes (RFC 8439, Section 2.3)."""
+
+class CorrelatedNoise(metaclass=_Type):
+    def __init__(
+        self,
+        columns: ArrayLike,
+        bands: int,
+        steps: int,
+        inverse: bool,
+        key: bytes,
+        start: int,
+        stop: int,
+        single: bool,
+    ) -> None: ...
+    def fill(self, out: NDArray[Any], scale: float, add: bool) -> None:
+        """Write scale * the next rows, or add them."""
+
+    def skip(self, count: int) -> None: ...
+    def history(self) -> _Array: ...
+    def restore(self, step: int, history: ArrayLike) -> None: ...
+    @property
+    def step(self) -> int: ...
+    @property
+    def state_bytes(self) -> int: ...
+
+class Scheme(metaclass=_Type):
+    """A sampling scheme: which iterations an example takes part in."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
+def b_min_sep(separation: int, probability: float, warm_start: bool) -> Scheme: ...
+def balls_in_bins(bins: int) -> Scheme: ...
+def multi_attribution(separation: int, probability: float, examples: int, exact: bool) -> Scheme: ...
+def truncated_b_min_sep(
+    separation: int, probability: float, warm_start: bool, dataset_size: int, max_batch: int
+) -> Scheme: ...
+
+class LossSampler(metaclass=_Type):
+    """Samples of the privacy loss of a matrix mechanism in one direction, in blocks of ``block_size``."""
+
+    def __init__(
+        self, columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, direction: str
+    ) -> None: ...
+    @property
+    def block_size(self) -> int:
+        """Samples per block; a function of the description alone."""
+
+    @property
+    def operations(self) -> float:
+        """Multiplications and additions that the sliding products take per sample and iteration."""
+
+    def losses(self, seed: int, first_block: int, blocks: int) -> _Array:
+        """The losses of these blocks, one after the other."""
+
+    def delta_sums(
+        self, seed: int, epsilons: ArrayLike, first_block: int, blocks: int
+    ) -> tuple[_Array, _Array]:
+        """Sums over each block of (1 - e^{epsilon - loss})_+ and of its square, shape (epsilons, blocks)."""
+
+    def draws(self, seed: int, first_block: int, blocks: int) -> tuple[_Array, _Array, _Array | None]:
+        """Participations, outputs / noise multiplier, and public counts or None, of the same samples."""
+
+    def evaluate(self, outputs: ArrayLike, public_counts: ArrayLike) -> _Array:
+        """The losses of given outputs."""
+
+def first_invalid(values: _Array) -> int:
+    """Index of the first value that is not >= 0, or the number of values."""
+
+def gaussian_epsilons(mu: _Array, delta: float) -> _Array:
+    """Upper bounds on the epsilon at delta of N(mu, 1) against N(0, 1)."""
+
+def charge(
+    values: _Array,
+    spent: _Array,
+    budget: float,
+    after: _Array,
+    active: NDArray[uint8],
+    clip: float,
+    divisor: float,
+    factor: float,
+    square: bool,
+) -> int:
+    """Where spent + factor (min(value, clip) / divisor)^2, rounded up, is within the budget: active. Their number."""
+
+def find_cells(values: _Array, edges: _Array, clip: float, divisor: float) -> NDArray[uint16]:
+    """0 for the value 0, else 1 + the first c with min(value, clip) / divisor <= edges[c]."""
+
+def count_cells(cells: NDArray[uint16], times: int, counts: NDArray[uint16] | NDArray[uint32]) -> None:
+    """counts[i, cells[i] - 1] += times where cells[i] > 0."""
+
+class IndividualProfiles(metaclass=_Type):
+    """Many compositions of the same few pairs, in one direction."""
+
+    def __init__(self, pairs: Sequence[Pair | None]) -> None: ...
+    def log_moments(self, s: float) -> _Array:
+        """For each pair an upper bound of ln E_P[e^{sL}]."""
+
+    def epsilon(
+        self, counts: NDArray[uint16] | NDArray[uint32], delta: float
+    ) -> tuple[_Array, _Array, NDArray[uint8]]:
+        """(lower, upper, path) of the epsilon of each row of counts."""
+
+    def delta(
+        self, counts: NDArray[uint16] | NDArray[uint32], epsilons: _Array
+    ) -> tuple[_Array, _Array, NDArray[uint8]]:
+        """(lower, upper, path) of the delta of each row of counts, at an epsilon of its own."""

@@ -56,6 +56,10 @@ class Accountant:
         """The adjacency the answers hold under."""
         return self._adjacency
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What can be computed again is not copied or pickled.
+        return {**self.__dict__, "_profile": None}
+
     def __repr__(self) -> str:
         return f"Accountant({self._process}, adjacency={self._adjacency!r})"
 

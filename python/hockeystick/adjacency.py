@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import replace
 
 import numpy as np
 
-from . import _core, atoms
+from . import _core, atoms, truncated
 from .atoms import Array, Atoms, IntegerNoise
+from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, sampled
 from .mechanisms import (
     ApproximateDP,
     DiscreteGaussian,
@@ -30,12 +31,11 @@ from .mechanisms import (
     WithoutReplacement,
     WithReplacement,
 )
+from .mixtures import Mixture, MixtureOfGaussians
+from .truncated import TruncatedPoissonSampled
 from .validation import ParameterError, choice
 
 ADJACENCIES = ("add", "remove", "add_or_remove", "replace_one", "zero_out")
-
-_HUGE = 1e100
-"""A shift this many times the noise is treated as no noise at all: only epsilon > 1e199 is lost."""
 
 _GROUPS = 256
 """Most group sizes that sampling with replacement keeps apart."""
@@ -47,25 +47,13 @@ _RARE = 1e-310
 """Group sizes rarer than this are treated as the largest one."""
 
 
-@dataclass(frozen=True)
-class _Pairs:
-    """One step's pair in the direction "remove" and in the direction "add"."""
-
-    remove: _core.Pair
-    add: _core.Pair
-
-    @property
-    def symmetric(self) -> bool:
-        return self.remove is self.add
-
-
 def check(process: Process, adjacency: str) -> str:
     """Return ``adjacency`` if it is known and every step of ``process`` can be accounted under it.
 
     Raises ParameterError otherwise; cheap, so that errors come before any work.
     """
     choice("adjacency", adjacency, ADJACENCIES)
-    for step, _ in process:
+    for step in (part for whole, _ in process for part in alternatives(whole)):
         if isinstance(step, (WithoutReplacement, WithReplacement)) and adjacency != "replace_one":
             raise ParameterError(
                 f"adjacency = {adjacency!r}: must be 'replace_one' for {step!r}; a batch of fixed "
@@ -83,7 +71,7 @@ def directions(process: Process, adjacency: str) -> list[list[tuple[_core.Pair, 
     """
     check(process, adjacency)
     gaussians: list[tuple[float, int]] = []
-    pairs: list[tuple[_Pairs, int]] = []
+    pairs: list[tuple[Pairs, int]] = []
     for step, count in process:
         step = _without_limits(step)
         if _is_free(step):
@@ -93,8 +81,7 @@ def directions(process: Process, adjacency: str) -> list[list[tuple[_core.Pair, 
         else:
             pairs.append((_pairs(step, adjacency), count))
     if gaussians:
-        pair = gaussian(root_sum_of_squares(gaussians))
-        pairs.insert(0, (_Pairs(pair, pair), 1))
+        pairs.insert(0, (both(gaussian(root_sum_of_squares(gaussians))), 1))
     if not pairs:
         return []
     remove = [(pair.remove, count) for pair, count in pairs]
@@ -112,21 +99,28 @@ def root_sum_of_squares(terms: list[tuple[float, int]]) -> float:
     return largest * math.sqrt(math.fsum(count * (x / largest) ** 2 for x, count in terms))
 
 
-def gaussian(mu: float) -> _core.Pair:
-    """N(mu, 1) against N(0, 1); no noise at all if mu is beyond _HUGE."""
-    return _core.gaussian_pair(mu) if mu < _HUGE else discrete(atoms.revealing())
-
-
-def discrete(pair: Atoms) -> _core.Pair:
-    """Hand atoms to the core."""
-    return _core.discrete_pair(pair.losses, pair.p, pair.q, p_infinity=pair.p_infinity, spacing=pair.spacing)
-
-
 def unsampled(step: Step) -> Mechanism:
-    """The mechanism inside a sampling scheme, or the mechanism itself."""
+    """The mechanism inside a sampling scheme, or the mechanism itself; of no mixture."""
     mechanism = step if isinstance(step, Mechanism) else getattr(step, "mechanism", None)
     assert isinstance(mechanism, Mechanism)
     return mechanism
+
+
+def alternatives(step: Step) -> list[Step]:
+    """The steps that one use of ``step`` may turn out to be, none of them a choice any more."""
+    step = _choice_first(step)
+    if not isinstance(step, Mixture):
+        return [step]
+    return [leaf for part in step.mechanisms for leaf in alternatives(part)]
+
+
+def _choice_first(step: Step) -> Step:
+    """A sampled choice is a choice between sampled mechanisms."""
+    inner = getattr(step, "mechanism", None)
+    if not isinstance(inner, Mixture):
+        return step
+    schemes: list[Step] = [replace(step, mechanism=part) for part in inner.mechanisms]  # type: ignore[type-var]
+    return Mixture(tuple(schemes), inner.weights)
 
 
 def _shift(adjacency: str) -> int:
@@ -135,17 +129,25 @@ def _shift(adjacency: str) -> int:
 
 
 def _without_limits(step: Step) -> Step:
-    """Resolve the sampling schemes that always or never see the record."""
+    """Resolve the sampling schemes that always see the record, that cut nothing, or that wrap a choice."""
+    step = _choice_first(step)
     if isinstance(step, PoissonSampled) and step.sampling_probability == 1.0:
-        return step.mechanism
+        return _without_limits(step.mechanism)
     if isinstance(step, WithoutReplacement) and step.batch_size == step.dataset_size and step.pair == "sound":
         return step.mechanism
+    if isinstance(step, TruncatedPoissonSampled) and step.truncation.full_high == 0.0:
+        return _without_limits(PoissonSampled(step.mechanism, step.sampling_probability))
     return step
 
 
 def _is_free(step: Step) -> bool:
     """Whether the step's output does not depend on the record at all."""
-    if isinstance(step, PoissonSampled) and step.sampling_probability == 0.0:
+    if isinstance(step, Mixture):
+        chosen = zip(step.mechanisms, step.weights, strict=True)
+        return all(_is_free(_without_limits(part)) for part, weight in chosen if weight > 0.0)
+    if isinstance(step, MixtureOfGaussians):
+        return step.largest == 0.0
+    if isinstance(step, (PoissonSampled, TruncatedPoissonSampled)) and step.sampling_probability == 0.0:
         return True
     mechanism = unsampled(step)
     if isinstance(mechanism, ApproximateDP):
@@ -153,22 +155,55 @@ def _is_free(step: Step) -> bool:
     return isinstance(mechanism, (PureDP, RandomizedResponse)) and mechanism.epsilon == 0.0
 
 
-def _pairs(step: Step, adjacency: str) -> _Pairs:
+def _pairs(step: Step, adjacency: str) -> Pairs:
+    """The pairs of one step that is neither free nor without limits."""
+    if isinstance(step, Mixture):
+        return _mixture(step, adjacency)
+    if isinstance(step, MixtureOfGaussians):
+        return _mixture_of_gaussians(step, adjacency)
+    if isinstance(step, TruncatedPoissonSampled):
+        return truncated.pairs(step, adjacency)
     if isinstance(step, PoissonSampled):
         q = step.sampling_probability
         if adjacency == "replace_one":
-            pair = _poisson_replace_one(step.mechanism, q)
-            return _Pairs(pair, pair)
+            return both(_poisson_replace_one(unsampled(step), q))
         # Every base pair here is symmetric, so the reversed one is itself.
-        base = base_pair(step.mechanism, 1)
-        return _Pairs(_core.sampled_pair(base, q, "remove"), _core.sampled_pair(base, q, "add"))
+        return sampled(base_pair(unsampled(step), 1), q)
+    if isinstance(step, RandomizedResponse) and step.uniform_null and adjacency == "zero_out":
+        forth, back = atoms.response_against_uniform(step.epsilon, step.num_categories)
+        return Pairs(discrete(forth), discrete(back))
     if isinstance(step, WithoutReplacement):
         pair = _without_replacement(step)
     elif isinstance(step, WithReplacement):
         pair = _with_replacement(step)
     else:
         pair = base_pair(unsampled(step), _shift(adjacency))
-    return _Pairs(pair, pair)
+    return both(pair)
+
+
+def _mixture(step: Mixture, adjacency: str) -> Pairs:
+    pairs = []
+    for mechanism in map(_without_limits, step.mechanisms):
+        free = _is_free(mechanism)
+        pairs.append(both(discrete(atoms.revealing(0.0))) if free else _pairs(mechanism, adjacency))
+    weights = list(step.weights)
+    # Rounding must not leave a gap, which the core would put at loss +inf.
+    weights[weights.index(max(weights))] += max(0.0, 1.0 - math.fsum(weights))
+    return mixture(pairs, weights)
+
+
+def _mixture_of_gaussians(step: MixtureOfGaussians, adjacency: str) -> Pairs:
+    sigma = step.noise_multiplier
+    law: dict[float, float] = {}
+    for shift, weight in zip(step.sensitivities, step.probabilities, strict=True):
+        if weight > 0.0:
+            law[shift] = law.get(shift, 0.0) + weight
+    if not sigma * HUGE > max(law):  # no noise: whether the record counts at all is all that hides it
+        counts, revealed = min(1.0, math.fsum(w for s, w in law.items() if s > 0.0)), gaussian(math.inf)
+        if adjacency == "replace_one":
+            return both(_core.sampled_pair(revealed, counts, "replace_one"))
+        return sampled(revealed, counts)
+    return location_mixture(sigma, law, law if adjacency == "replace_one" else {0.0: 1.0})
 
 
 @functools.lru_cache(maxsize=16)
@@ -184,10 +219,10 @@ def base_pair(mechanism: Mechanism, shift: int, group: int = 1) -> _core.Pair:
         return gaussian(shift / sigma if sigma > 0.0 else math.inf)
     if isinstance(mechanism, Laplace):
         epsilon = shift / mechanism.scale
-        return _core.laplace_pair(epsilon) if epsilon < _HUGE else discrete(atoms.revealing())
+        return _core.laplace_pair(epsilon) if epsilon < HUGE else discrete(atoms.revealing())
     if isinstance(mechanism, (DiscreteLaplace, DiscreteGaussian)):
         noise, reach = _integer_noise(mechanism), shift * mechanism.sensitivity
-        huge = reach / noise.scale >= _HUGE
+        huge = reach / noise.scale >= HUGE
         return discrete(atoms.revealing() if huge else atoms.shifted(noise, reach))
     if isinstance(mechanism, RandomizedResponse) and group == 1:
         return discrete(atoms.randomized_response(mechanism.epsilon, mechanism.num_categories))
@@ -230,12 +265,12 @@ def _poisson_replace_one(mechanism: Mechanism, q: float) -> _core.Pair:
             if isinstance(mechanism, Gaussian)
             else ("laplace", mechanism.scale)
         )
-        if scale * _HUGE > 1.0:
+        if scale * HUGE > 1.0:
             weights = [1.0 - q, q]
             return _core.location_mixture_pair(kind, scale, [0.0, 1.0], weights, [0.0, -1.0], weights)
     elif isinstance(mechanism, (DiscreteLaplace, DiscreteGaussian)):
         noise = _integer_noise(mechanism)
-        if mechanism.sensitivity / noise.scale < _HUGE:
+        if mechanism.sensitivity / noise.scale < HUGE:
             return discrete(atoms.sampled_replace_one(noise, mechanism.sensitivity, q))
     return _core.sampled_pair(base_pair(mechanism, 2), q, "replace_one")
 
@@ -247,7 +282,7 @@ def _without_replacement(step: WithoutReplacement) -> _core.Pair:
     if step.pair == "koskela2020" and sigma > 0.0:
         weights = [1.0 - gamma, gamma]
         return _core.location_mixture_pair("gaussian", sigma, [0.0, 1.0], weights, [0.0, -1.0], weights)
-    return _core.sampled_pair(base_pair(step.mechanism, 2), gamma, "replace_one")
+    return _core.sampled_pair(base_pair(unsampled(step), 2), gamma, "replace_one")
 
 
 def _with_replacement(step: WithReplacement) -> _core.Pair:
@@ -262,7 +297,7 @@ def _with_replacement(step: WithReplacement) -> _core.Pair:
         return _core.location_mixture_pair(
             "gaussian", sigma, shifts, all_weights, [-s for s in shifts], all_weights
         )
-    bases = [base_pair(step.mechanism, 2 * int(group), int(group)) for group in groups]
+    bases = [base_pair(unsampled(step), 2 * int(group), int(group)) for group in groups]
     base = bases[0] if len(bases) == 1 else _core.mixture_pair(bases, list(weights))
     return base if gamma == 1.0 else _core.sampled_pair(base, gamma, "replace_one")
 

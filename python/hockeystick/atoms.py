@@ -66,6 +66,23 @@ def randomized_response(epsilon: float, num_categories: int = 2, delta: float = 
     return Atoms(losses, p, p[::-1].copy(), delta, epsilon)
 
 
+def response_against_uniform(epsilon: float, num_categories: int) -> tuple[Atoms, Atoms]:
+    """Randomized response on one value against a uniformly random value, and the two swapped.
+
+    With k categories and r = 1/(e^eps + k - 1): P-masses e^eps r and (k-1) r, Q-masses 1/k and
+    (k-1)/k, losses ln(k e^eps r) and ln(k r).
+    """
+    k = num_categories
+    others = math.log(k - 1)
+    truth, lies = float(expit(epsilon - others)), float(expit(others - epsilon))
+    high = -math.log1p((k - 1) / k * math.expm1(-epsilon))
+    low = -math.log1p(math.expm1(epsilon) / k) if epsilon < 1.0 else high - epsilon
+    response, uniform = np.array([lies, truth]), np.array([(k - 1) / k, 1.0 / k])
+    forth = Atoms(np.array([low, high]), response, uniform)
+    back = Atoms(np.array([-high, -low]), uniform[::-1].copy(), response[::-1].copy())
+    return forth, back
+
+
 def _log_mean(q: float, a: Array) -> Array:
     """ln(1 - q + q e^a), precise for small q a and free of overflow."""
     if q == 1.0:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import csv
 import json
+import math
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
 
@@ -14,6 +14,8 @@ import numpy as np
 
 from . import _core
 from .adjacency import ADJACENCIES
+from .bandmf_calibration import FALLBACKS, CalibratedBandMF, calibrate_bandmf
+from .batch_limits import calibrate_max_batch_size
 from .calibrate import (
     DEFAULT_TOLERANCE,
     CalibratedFloat,
@@ -27,12 +29,20 @@ from .calibrate import (
 from .dp_sgd import dp_sgd
 from .grid import MAX_CELLS, Grid, grid_delta, grid_epsilon
 from .mechanisms import Composable, Gaussian, PoissonSampled, Step
+from .montecarlo import ADJACENCIES as ADJACENCIES_OF_BANDMF
 from .pld import DEFAULT_ACCURACY, PrivacyProfile, account
 from .plots import plot_grid, plot_profile
-from .report import UNITS, Report, _finite, round_down, round_up
+from .progress import Bar
+from .report import Report, _finite, round_down, round_up, unit
+from .sampling import BallsInBins, BMinSep, CyclicPoisson, Poisson, Scheme
+from .storage import StorageError
+from .strategies import BandedToeplitz
+from .truncated import TruncatedPoissonSampled
 from .validation import ParameterError, ParameterTypeError, choice
 
-_UNKNOWNS = ("noise-multiplier", "steps", "epochs", "sampling-probability", "batch-size")
+_UNKNOWNS = ("noise-multiplier", "steps", "epochs", "sampling-probability", "batch-size", "max-batch-size")
+_SCHEMES = ("b-min-sep", "cyclic-poisson", "balls-in-bins", "poisson")
+_STRATEGIES = ("optimized", "square-root")
 _TABLE_DELTAS = tuple(10.0**-exponent for exponent in range(1, 13))
 
 
@@ -79,6 +89,9 @@ def _parser() -> argparse.ArgumentParser:
         run.add_argument("--sampling-probability", type=float, help="of each record, per step")
         run.add_argument("--dataset-size", type=int)
         run.add_argument("--batch-size", type=int, help="expected, per worker and forward pass")
+        run.add_argument(
+            "--max-batch-size", type=int, help="larger batches of one noisy update lose records at random"
+        )
         run.add_argument("--gradient-accumulation", type=int, help="passes per noisy update")
         run.add_argument("--world-size", type=int, help="number of workers")
         run.add_argument("--drop-last", action="store_true", help="epochs end at the last full batch")
@@ -93,7 +106,38 @@ def _parser() -> argparse.ArgumentParser:
     _add_grid(
         commands.add_parser("grid", help="epsilon or delta of many configurations, CSV, JSON or a plot")
     )
+    _add_bandmf(commands.add_parser("bandmf", help="noise multiplier of BandMF for a privacy budget"))
     return parser
+
+
+def _add_bandmf(command: argparse.ArgumentParser) -> None:
+    command.description = (
+        "The least noise multiplier that Monte Carlo samples can prove to be enough (estimate, verify, release), "
+        "and the mean squared error of the prefix sums. Runs as long as the budget asks for, about 100 / delta samples per "
+        "candidate; with --checkpoint it can be interrupted and resumed."
+    )
+    command.add_argument("--epsilon", type=float, required=True)
+    command.add_argument("--delta", type=float, required=True)
+    command.add_argument("--steps", type=int, required=True, help="noisy updates")
+    strategy = command.add_argument_group("the strategy matrix")
+    strategy.add_argument("--bands", type=int, default=1)
+    strategy.add_argument("--strategy", default=_STRATEGIES[0], help=", ".join(_STRATEGIES))
+    scheme = command.add_argument_group("how batches are drawn")
+    scheme.add_argument("--scheme", default=_SCHEMES[0], help=", ".join(_SCHEMES))
+    scheme.add_argument("--min-sep", type=int, help="steps between participations (default: --bands)")
+    scheme.add_argument("--cold-start", action="store_true", help="b-min-sep: everyone is available at first")
+    scheme.add_argument("--sampling-probability", type=float, help="of an available record, per step")
+    scheme.add_argument("--dataset-size", type=int)
+    scheme.add_argument("--batch-size", type=int, help="expected, instead of --sampling-probability")
+    run = command.add_argument_group("the run")
+    run.add_argument("--adjacency", default=ADJACENCIES_OF_BANDMF[0], help=", ".join(ADJACENCIES_OF_BANDMF))
+    run.add_argument(
+        "--samples", type=int, help="per candidate and direction (default: what delta / 2 takes)"
+    )
+    run.add_argument("--fallback", default=FALLBACKS[0], help=", ".join(FALLBACKS))
+    run.add_argument("--seed", type=int, help="choose it beforehand (default: from the operating system)")
+    run.add_argument("--checkpoint", metavar="DIRECTORY", help="where to keep what is done, and to resume")
+    run.add_argument("--json", action="store_true", help="print JSON")
 
 
 def _add_grid(grid: argparse.ArgumentParser) -> None:
@@ -122,6 +166,12 @@ def _description(options: argparse.Namespace) -> Composable:
     }
     if options.drop_last:
         from_data["drop_last"] = True
+    if options.max_batch_size is not None:
+        if set(from_data) == {"dataset_size"} and options.sampling_probability is not None:
+            return _truncated(options)
+        if not from_data:
+            raise ParameterError("--max-batch-size: needs --dataset-size")
+        from_data["max_batch_size"] = options.max_batch_size
     if from_data:
         if options.sampling_probability is not None:
             raise ParameterError(
@@ -138,6 +188,17 @@ def _description(options: argparse.Namespace) -> Composable:
     step: Step = Gaussian(options.noise_multiplier)
     if options.sampling_probability is not None:
         step = PoissonSampled(Gaussian(options.noise_multiplier), options.sampling_probability)
+    steps: int = options.steps
+    return step * steps
+
+
+def _truncated(options: argparse.Namespace) -> Composable:
+    """Truncated batches, described by the sampling probability."""
+    if options.epochs is not None or options.steps is None:
+        raise ParameterError("--steps: needed with --sampling-probability; --epochs goes with --batch-size")
+    step = TruncatedPoissonSampled(
+        options.noise_multiplier, options.dataset_size, options.sampling_probability, options.max_batch_size
+    )
     steps: int = options.steps
     return step * steps
 
@@ -166,6 +227,8 @@ def _calibrated(options: argparse.Namespace) -> CalibratedFloat | CalibratedInt:
         return calibrate_steps(make, **budget)
     if find == "batch_size":
         return calibrate_batch_size(make, **budget)
+    if find == "max_batch_size":
+        return calibrate_max_batch_size(make, **budget)
     return calibrate(make, **budget, increasing=True, limits=(0, 10**6), integer=True, parameter="epochs")
 
 
@@ -185,7 +248,80 @@ def _print_calibrated(found: CalibratedFloat | CalibratedInt, as_json: bool) -> 
         print(f"no {proof.parameter} was shown to exceed {budget}")
     else:
         print(f"{proof.parameter} = {proof.exceeding!r} exceeds {budget}")
-    print(f"adjacency: {proof.adjacency} ({UNITS[proof.adjacency]})")
+    print(f"adjacency: {proof.adjacency} ({unit(proof.description, proof.adjacency)})")
+
+
+def _scheme(options: argparse.Namespace) -> Scheme:
+    """The sampling scheme of `bandmf`."""
+    kind = choice("--scheme", options.scheme, _SCHEMES)
+    if options.cold_start and kind != "b-min-sep":
+        raise ParameterError("--cold-start: only b-min-sep has it")
+    min_sep = options.bands if options.min_sep is None else options.min_sep
+    if kind == "poisson":
+        min_sep = 1
+    steps, probability = options.steps, options.sampling_probability
+    if kind == "balls-in-bins":
+        if probability is not None or options.batch_size is not None:
+            raise ParameterError(
+                "--scheme balls-in-bins: takes every record once per --min-sep steps; give no rate"
+            )
+        return BallsInBins(steps, min_sep)
+    if (probability is None) == (options.dataset_size is None or options.batch_size is None):
+        raise ParameterError("--sampling-probability: give it or --dataset-size with --batch-size")
+    if probability is None:
+        rate = options.batch_size / max(1, options.dataset_size)
+        # Of the records that are available, so that batch_size of all take part.
+        waiting = rate * (min_sep - 1) if kind == "b-min-sep" else 0.0
+        probability = rate / (1.0 - waiting) if waiting < 1.0 else math.inf
+        if kind == "cyclic-poisson":
+            probability = rate * min_sep
+        if not 0.0 <= probability <= 1.0:
+            raise ParameterError(
+                f"--batch-size {options.batch_size}: must be at most --dataset-size / --min-sep "
+                f"= {options.dataset_size / min_sep:g}"
+            )
+    if kind == "poisson":
+        return Poisson(steps, probability)
+    if kind == "cyclic-poisson":
+        return CyclicPoisson(steps, min_sep, probability)
+    return BMinSep(steps, min_sep, probability, warm_start=not options.cold_start)
+
+
+def _bandmf(options: argparse.Namespace) -> CalibratedBandMF:
+    """What the options of `bandmf` describe, calibrated."""
+    steps, bands = options.steps, options.bands
+    kind = choice("--strategy", options.strategy, _STRATEGIES)
+    if kind == "optimized":
+        strategy = BandedToeplitz.optimized(steps, bands)
+    else:
+        strategy = BandedToeplitz.square_root(steps, bands)
+    scheme = _scheme(options)
+    bar = Bar("samples", "samples")
+    try:
+        return calibrate_bandmf(
+            strategy,
+            scheme,
+            options.epsilon,
+            options.delta,
+            adjacency=options.adjacency,
+            seed=options.seed,
+            samples=options.samples,
+            fallback=options.fallback,
+            checkpoint=options.checkpoint,
+            progress=bar.show,
+        )
+    finally:
+        bar.clear()
+
+
+def _print_bandmf(found: CalibratedBandMF, as_json: bool) -> None:
+    if as_json:
+        print(found.to_json())
+        return
+    print(f"noise_multiplier = {found.noise_multiplier!r}")
+    print(f"mean squared error of prefix sums = {found.mean_squared_error:.8g} squared clipping norms")
+    print(f"draw batches from {found.mechanism.scheme!r}")
+    print(found.statement())
 
 
 def _values(option: str, text: str, whole: bool) -> list[Any]:
@@ -226,7 +362,7 @@ def _grid(options: argparse.Namespace) -> Grid:
     }
     mesh = dict(zip(names, np.meshgrid(*axes.values(), indexing="ij", sparse=True), strict=True))
     ask: Any = grid_epsilon if options.epsilon is None else grid_delta
-    bar = _Bar(options.command)
+    bar = Bar(options.command)
     try:
         found: Grid = ask(**mesh, adjacency=options.adjacency, accuracy=options.accuracy, progress=bar.show)
     finally:
@@ -260,28 +396,8 @@ def _print_grid(grid: Grid, options: argparse.Namespace) -> None:
         print(f"wrote {options.plot}", file=sys.stderr)
 
 
-class _Bar:
-    """A progress bar on a terminal, once the work has taken more than a second."""
-
-    def __init__(self, label: str) -> None:
-        self._label, self._start, self._shown = label, time.monotonic(), False
-
-    def show(self, done: int, total: int) -> None:
-        """Draw how far the work is."""
-        if sys.stderr.isatty() and time.monotonic() - self._start > 1.0:
-            self._shown = True
-            filled = 30 * done // total
-            bar = "#" * filled + "." * (30 - filled)
-            print(f"\r{self._label} [{bar}] {done}/{total}", end="", file=sys.stderr, flush=True)
-
-    def clear(self) -> None:
-        """Leave no trace."""
-        if self._shown:
-            print("\r" + " " * (len(self._label) + 60) + "\r", end="", file=sys.stderr)
-
-
 def _with_progress(items: Sequence[float], label: str) -> Iterator[float]:
-    bar = _Bar(label)
+    bar = Bar(label)
     for done, item in enumerate(items):
         bar.show(done, len(items))
         yield item
@@ -344,6 +460,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         if options.command == "grid":
             _print_grid(_grid(options), options)
             return 0
+        if options.command == "bandmf":
+            _print_bandmf(_bandmf(options), options.json)
+            return 0
         profile = account(_description(options), options.adjacency, options.accuracy)
         if options.command == "epsilon":
             _print_report(profile.report(delta=options.delta), options.json)
@@ -351,7 +470,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             _print_report(profile.report(epsilon=options.epsilon), options.json)
         else:
             _print_profile(profile, options)
-    except (ParameterError, ParameterTypeError, ImportError, OSError) as error:
+    except (ParameterError, ParameterTypeError, StorageError, ImportError, OSError) as error:
         print(f"hockeystick: error: {error}", file=sys.stderr)
         return 2
     except SystemExit as stop:  # --help and --version

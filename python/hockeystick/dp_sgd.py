@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field
 
-from .mechanisms import Composable, Gaussian, PoissonSampled, Process, _set
+from .mechanisms import Composable, Gaussian, PoissonSampled, Process, Step, _set
+from .truncated import TruncatedPoissonSampled
 from .validation import ParameterError, ParameterTypeError, boolean, choice, integer, real
 
 
@@ -27,6 +28,7 @@ class DPSGD(Composable):
     world_size: int = 1
     drop_last: bool = False
     sampler: str = "poisson"
+    max_batch_size: int | None = None
     sampling_probability: float = field(init=False)
     steps: int = field(init=False)
 
@@ -50,6 +52,8 @@ class DPSGD(Composable):
                 f"batch_size * gradient_accumulation * world_size = {logical_batch}: must be at "
                 f"most dataset_size = {dataset_size}"
             )
+        if self.max_batch_size is not None:
+            _set(self, max_batch_size=integer("max_batch_size", self.max_batch_size, 1))
         if (self.epochs is None) == (self.requested_steps is None):
             raise ParameterTypeError("epochs, steps: exactly one of the two must be given")
         if self.epochs is not None:
@@ -74,15 +78,20 @@ class DPSGD(Composable):
         )
 
     def as_process(self) -> Process:
-        """Return the composition of ``steps`` Poisson-sampled Gaussian mechanisms."""
-        step = PoissonSampled(Gaussian(self.noise_multiplier), self.sampling_probability)
+        """Return the composition of ``steps`` Poisson-sampled, perhaps truncated, Gaussian mechanisms."""
+        step: Step = PoissonSampled(Gaussian(self.noise_multiplier), self.sampling_probability)
+        if self.max_batch_size is not None:
+            step = TruncatedPoissonSampled(
+                self.noise_multiplier, self.dataset_size, self.sampling_probability, self.max_batch_size
+            )
         return Process([(step, self.steps)])
 
     def __str__(self) -> str:
         logical = self.batch_size * self.gradient_accumulation * self.world_size
         given = f"{self.epochs:g} epochs" if self.epochs is not None else f"{self.steps} steps"
+        cut = "" if self.max_batch_size is None else f" truncated to {self.max_batch_size} records"
         return (
-            f"DP-SGD: noise multiplier {self.noise_multiplier:g}, Poisson sampling, "
+            f"DP-SGD: noise multiplier {self.noise_multiplier:g}, Poisson sampling{cut}, "
             f"{self.dataset_size} records, {given}; derived: expected batch size {logical} "
             f"(= {self.batch_size} per worker and pass x {self.gradient_accumulation} accumulated "
             f"x {self.world_size} workers), sampling probability {self.sampling_probability:.9g}, "
@@ -101,6 +110,7 @@ def dp_sgd(
     world_size: int = 1,
     drop_last: bool = False,
     sampler: str = "poisson",
+    max_batch_size: int | None = None,
 ) -> DPSGD:
     """Describe a DP-SGD run and derive its sampling probability and number of noisy updates.
 
@@ -109,7 +119,8 @@ def dp_sgd(
     Give either ``steps`` (noisy updates) or ``epochs``: an epoch is ceil(dataset_size / B) updates,
     floor with ``drop_last``; a fractional number of epochs rounds the updates up.
     ``noise_multiplier`` is sigma / clipping norm, on the *sum* of the clipped gradients over all
-    workers and accumulated passes. ``sampler="shuffle"`` is refused.
+    workers and accumulated passes. ``sampler="shuffle"`` is refused. ``max_batch_size`` caps the batch
+    of one noisy update, all workers and passes together, as in `TruncatedPoissonSampled`.
 
     >>> run = dp_sgd(noise_multiplier=1.0, dataset_size=60_000, batch_size=256, epochs=60)
     >>> run.sampling_probability, run.steps
@@ -127,4 +138,5 @@ def dp_sgd(
         world_size=world_size,
         drop_last=drop_last,
         sampler=sampler,
+        max_batch_size=max_batch_size,
     )

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from .validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, real
+from .validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, choice, integer, real
 
 
 class Composable:
@@ -54,9 +54,17 @@ class Step(Composable):
         """Return the composition that consists of this single step."""
         return Process([(self, 1)])
 
+    def is_unsampled(self) -> bool:
+        """Whether it is computed from all records, so that a sampling scheme may wrap around it."""
+        return False
+
 
 class Mechanism(Step):
     """One release computed from all records; sampling schemes wrap around it."""
+
+    def is_unsampled(self) -> bool:
+        """Always true."""
+        return True
 
 
 def _set(instance: object, **values: object) -> None:
@@ -142,17 +150,20 @@ class RandomizedResponse(Mechanism):
 
     Each of the other k - 1 values is reported with probability 1 / (e^epsilon + k - 1).
     ``epsilon`` >= 0, ``num_categories`` >= 2. The guarantee is taken to hold between any two
-    inputs, hence under every adjacency.
+    inputs, hence under every adjacency. With ``uniform_null`` a null record reports a value drawn
+    uniformly at random, and adjacency "zero_out" compares with that instead of with any other value.
     """
 
     epsilon: float
     num_categories: int = 2
+    uniform_null: bool = False
 
     def __post_init__(self) -> None:
         _set(
             self,
             epsilon=real("epsilon", self.epsilon, 0.0),
             num_categories=integer("num_categories", self.num_categories, 2),
+            uniform_null=boolean("uniform_null", self.uniform_null),
         )
 
 
@@ -191,11 +202,11 @@ class ApproximateDP(Mechanism):
         )
 
 
-def _mechanism(value: object) -> Mechanism:
-    if not isinstance(value, Mechanism):
+def _mechanism(value: object) -> Step:
+    if not isinstance(value, Step) or not value.is_unsampled():
         raise ParameterTypeError(
             f"mechanism = {value!r}: must be an unsampled mechanism "
-            f"(Gaussian, Laplace, ...), not {type(value).__name__}"
+            f"(Gaussian, Laplace, ... or a mixture of them), not {type(value).__name__}"
         )
     return value
 
@@ -208,7 +219,7 @@ class PoissonSampled(Step):
     mechanism.
     """
 
-    mechanism: Mechanism
+    mechanism: Step
     sampling_probability: float
 
     def __post_init__(self) -> None:
@@ -244,7 +255,7 @@ class WithoutReplacement(Step):
     which they are not, so it is NOT a guarantee. See docs/replacement.md.
     """
 
-    mechanism: Mechanism
+    mechanism: Step
     batch_size: int
     dataset_size: int
     pair: str = "sound"
@@ -261,7 +272,7 @@ class WithReplacement(Step):
     ``pair`` as in WithoutReplacement ("koskela2020": Section 6.3, NOT a guarantee).
     """
 
-    mechanism: Mechanism
+    mechanism: Step
     batch_size: int
     dataset_size: int
     pair: str = "sound"

@@ -6,6 +6,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -14,10 +15,13 @@ from numpy.typing import ArrayLike
 from . import _core, gdp, storage
 from . import adjacency as _adjacency
 from .atoms import Array
-from .mechanisms import Composable, Gaussian, WithReplacement, composition
-from .report import UNITS, Answer, Bounds, Report, noise_conventions, references, samplers
+from .mechanisms import Composable, Gaussian, Step, WithReplacement, composition
+from .mixtures import MixtureOfGaussians
+from .report import Answer, Bounds, Report, noise_conventions, references, samplers, unit
 from .serialise import from_dict, to_dict
+from .truncated import TruncatedPoissonSampled
 from .validation import ParameterError, ParameterTypeError, choice, integer, real
+from .views import Views, helpful
 
 DEFAULT_ACCURACY = 1e-3
 DEFAULT_MEMORY_LIMIT = 2**30
@@ -104,6 +108,12 @@ class PrivacyProfile:
     @functools.cached_property
     def _profile(self) -> _core.Profile:
         return _core.Profile(self._directions, self._accuracy, self._memory_limit, self._engine)
+
+    @functools.cached_property
+    def _views(self) -> Views | None:
+        if self._engine == "fft" or not helpful(self._process):
+            return None
+        return Views(self._process, self._adjacency, self._directions, self._accuracy, self._memory_limit)
 
     def epsilon(self, delta: float) -> float:
         """Smallest epsilon >= 0 certified at this ``delta`` in [0, 1]: an upper bound, inf if none.
@@ -227,22 +237,32 @@ class PrivacyProfile:
 
     def _mu_step_by_step(self) -> float:
         """mu^2 = sum of count * mu_i^2, each step taken as if it were never sampled."""
-        terms = []
-        for step, count in self._process:
-            mechanism = _adjacency.unsampled(step)
-            single = _adjacency.directions(composition(step), self._adjacency)
-            if not single:
-                continue
-            shift = 2.0 if self._adjacency == "replace_one" else 1.0
-            if isinstance(step, WithReplacement):
-                shift *= step.batch_size
-            if isinstance(mechanism, Gaussian) and mechanism.noise_multiplier > 0.0:
-                mu = shift / mechanism.noise_multiplier * (1.0 + 1e-12)
-            else:
-                loss = max(pair.max_loss for direction in single for pair, _ in direction)
-                mu = gdp.mu_of_pure_dp(loss) if loss < math.inf else math.inf
-            terms.append((mu, count))
+        terms = [
+            (max(self._mu_of(part) for part in _adjacency.alternatives(step)), count)
+            for step, count in self._process
+        ]
         return _adjacency.root_sum_of_squares(terms)
+
+    def _mu_of(self, step: Step) -> float:
+        """mu of one step that is no mixture, as if it were never sampled; 0 if it releases nothing."""
+        single = _adjacency.directions(composition(step), self._adjacency)
+        if not single:
+            return 0.0
+        shift = 2.0 if self._adjacency == "replace_one" else 1.0
+        if isinstance(step, WithReplacement):
+            shift *= step.batch_size
+        if isinstance(step, TruncatedPoissonSampled):
+            shift = 2.0  # one record in the place of another one, under every adjacency
+        if isinstance(step, MixtureOfGaussians):
+            shift *= step.largest
+            sigma = step.noise_multiplier
+        else:
+            mechanism = _adjacency.unsampled(step)
+            sigma = mechanism.noise_multiplier if isinstance(mechanism, Gaussian) else 0.0
+        if sigma > 0.0:
+            return shift / sigma * (1.0 + 1e-12)
+        loss = max(pair.max_loss for direction in single for pair, _ in direction)
+        return gdp.mu_of_pure_dp(loss) if loss < math.inf else math.inf
 
     def curve(self, points: int = 33) -> tuple[Array, Array, Array]:
         """delta(epsilon) at ``points`` values of epsilon >= 0: arrays (epsilon, lower, upper).
@@ -274,7 +294,7 @@ class PrivacyProfile:
             details=str(self._description),
             steps=process.steps,
             adjacency=self._adjacency,
-            unit=UNITS[self._adjacency],
+            unit=unit(process, self._adjacency),
             samplers=samplers(process),
             noise=noise_conventions(process),
             references=references(process, self._adjacency),
@@ -307,6 +327,8 @@ class PrivacyProfile:
         limit = epsilon_limit(self._directions, delta)
         if limit is not None:
             return limit
+        if self._views is not None:
+            return self._views.epsilon(delta)
         found = self._profile.epsilon_bounds(delta)
         return _answer(found, max(0.0, found.lower), max(0.0, found.upper))
 
@@ -314,6 +336,9 @@ class PrivacyProfile:
         limit = delta_limit(self._directions, epsilon)
         if limit is not None:
             return limit
+        if self._views is not None and math.isfinite(epsilon):
+            answer = self._views.delta(epsilon)
+            return replace(answer, upper=min(1.0, answer.upper))
         found = self._profile.delta_bounds(epsilon)
         return _answer(found, max(0.0, found.lower), min(1.0, max(0.0, found.upper)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,6 +96,40 @@ def plot_grid(grid: Grid, path: str | os.PathLike[str] | None = None) -> Any:
         if (values == values.flat[0]).all()
     ]
     plot.set_title(", ".join([*fixed, f'adjacency "{grid.adjacency}"']), fontsize="medium")
+    if path is not None:
+        figure.savefig(path)
+    return figure
+
+
+def plot_truncation(
+    max_batch_sizes: Sequence[int],
+    noise_multipliers: Mapping[str, Sequence[float] | NDArray[Any]],
+    wasted: Sequence[float],
+    title: str = "",
+    path: str | os.PathLike[str] | None = None,
+) -> Any:
+    """Draw the noise that each analysis asks for against the maximum batch size; return the figure.
+
+    ``noise_multipliers`` maps the name of an analysis to its noise at each of ``max_batch_sizes``
+    (infinite values stay blank), ``wasted`` is the share of each batch that is padding. Saves to
+    ``path`` if given.
+    """
+    figure = _figure(7.0, 5.0)
+    plot = figure.subplots()
+    sizes = np.asarray(max_batch_sizes)
+    for name, values in noise_multipliers.items():
+        shown = np.ma.masked_invalid(np.asarray(values, dtype=float))
+        flat = shown.count() > 1 and float(np.ptp(shown.compressed())) == 0.0
+        plot.plot(sizes, shown, ":" if flat else "o-", markersize=3, label=name)
+    plot.set_xlabel("maximum batch size")
+    plot.set_ylabel("noise multiplier")
+    plot.grid(visible=True, alpha=0.3)
+    waste = plot.twinx()
+    waste.plot(sizes, np.asarray(wasted), color="gray", alpha=0.5)
+    waste.set_ylabel("padding, share of the batch (gray)")
+    figure.legend(loc="outside lower center", ncols=2)
+    if title:
+        plot.set_title(title, fontsize="medium")
     if path is not None:
         figure.savefig(path)
     return figure

@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any, NamedTuple
 
-from .adjacency import unsampled
+from .adjacency import alternatives, unsampled
 from .mechanisms import (
     ApproximateDP,
+    Composable,
     DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,
@@ -24,6 +25,8 @@ from .mechanisms import (
     WithoutReplacement,
     WithReplacement,
 )
+from .mixtures import MixtureOfGaussians
+from .truncated import TruncatedPoissonSampled
 
 UNITS = {
     "add": "one record is added",
@@ -185,27 +188,60 @@ def _finite(value: Any) -> Any:
     return value
 
 
+def unit(process: Composable, adjacency: str) -> str:
+    """What is hidden: whose presence or content, and among how many, where the guarantee depends on it."""
+    if adjacency not in ("add", "remove", "add_or_remove"):
+        return UNITS[adjacency]
+    steps = (part for step, _ in process.as_process() for part in alternatives(step))
+    sizes = sorted({step.dataset_size for step in steps if isinstance(step, TruncatedPoissonSampled)})
+    if not sizes:
+        return UNITS[adjacency]
+    records = " and ".join(str(size) for size in sizes)
+    return (
+        f"{UNITS[adjacency]}, the larger one of the two datasets having exactly {records} records: the "
+        "guarantee of truncated batches depends on this number, and whatever else is released about "
+        "the data must be accounted for in the same sense"
+    )
+
+
 def samplers(process: Process) -> tuple[str, ...]:
     """One phrase for every sampling scheme in the composition."""
     phrases = []
     for step, count in process:
-        if isinstance(step, PoissonSampled):
-            phrases.append(
-                f"independent Poisson sampling with probability {step.sampling_probability:g} ({count} steps)"
-            )
-        elif isinstance(step, (WithoutReplacement, WithReplacement)):
-            how = "without" if isinstance(step, WithoutReplacement) else "with"
-            phrase = (
-                f"batches of {step.batch_size} of {step.dataset_size} records drawn {how} "
-                f"replacement ({count} steps)"
-            )
-            if step.pair == "koskela2020":
-                phrase += (
-                    " accounted with the pair of Koskela et al. 2020, which is NOT a guarantee "
-                    "for batches of fixed size"
-                )
-            phrases.append(phrase)
+        parts = alternatives(step)
+        if len(parts) == 1:
+            phrases += [
+                f"{phrase} ({count} steps){_warning(part)}" for part in parts if (phrase := _sampler(part))
+            ]
+            continue
+        schemes = [phrase + _warning(part) for part in parts if (phrase := _sampler(part))]
+        choice = f"a released random choice between {len(parts)} mechanisms ({count} steps)"
+        phrases.append(choice + (", among them " + ", ".join(dict.fromkeys(schemes)) if schemes else ""))
     return tuple(phrases)
+
+
+def _sampler(step: Step) -> str | None:
+    if isinstance(step, PoissonSampled):
+        return f"independent Poisson sampling with probability {step.sampling_probability:g}"
+    if isinstance(step, TruncatedPoissonSampled):
+        return (
+            f"independent Poisson sampling with probability {step.sampling_probability:g} from "
+            f"{step.dataset_size} records, batches cut to {step.max_batch_size} records chosen at random"
+        )
+    if isinstance(step, (WithoutReplacement, WithReplacement)):
+        how = "without" if isinstance(step, WithoutReplacement) else "with"
+        return f"batches of {step.batch_size} of {step.dataset_size} records drawn {how} replacement"
+    if isinstance(step, MixtureOfGaussians):
+        return f"a random sensitivity, one of {len(step.sensitivities)}, that is not released"
+    return None
+
+
+def _warning(step: Step) -> str:
+    if getattr(step, "pair", None) != "koskela2020":
+        return ""
+    return (
+        " accounted with the pair of Koskela et al. 2020, which is NOT a guarantee for batches of fixed size"
+    )
 
 
 _NOISE = {
@@ -222,8 +258,9 @@ _NOISE = {
 
 def noise_conventions(process: Process) -> tuple[str, ...]:
     """One phrase for every kind of mechanism in the composition."""
-    kinds = dict.fromkeys(type(unsampled(step)) for step, _ in process)
-    return tuple(_NOISE[kind] for kind in kinds)
+    parts = [part for step, _ in process for part in alternatives(step)]
+    kinds = [Gaussian if isinstance(part, MixtureOfGaussians) else type(unsampled(part)) for part in parts]
+    return tuple(_NOISE[kind] for kind in dict.fromkeys(kinds))
 
 
 def _reference(step: Step, adjacency: str) -> str | None:
@@ -231,6 +268,13 @@ def _reference(step: Step, adjacency: str) -> str | None:
         if adjacency == "replace_one":
             return "docs/replacement.md, section 5 (Poisson sampling, one record replaced)"
         return "Zhu, Dong and Wang 2022, Theorem 11 (Poisson sampling)"
+    if isinstance(step, TruncatedPoissonSampled):
+        if step.pair == "tight" and adjacency in ("zero_out", "replace_one"):
+            return "docs/truncated.md, section 3 (truncated Poisson sampling)"
+        number = {"zero_out": "3.3", "replace_one": "3.4"}.get(adjacency, "3.1")
+        return f"Ganesh 2025, Theorem {number} (truncated Poisson sampling)"
+    if isinstance(step, MixtureOfGaussians):
+        return "Ganesh 2025, Lemma 2.4 (mixtures of Gaussians)"
     if isinstance(step, WithoutReplacement):
         return "Balle, Barthe and Gaboardi 2018, Theorem 9 (sampling without replacement)"
     if isinstance(step, WithReplacement):
@@ -243,5 +287,6 @@ def _reference(step: Step, adjacency: str) -> str | None:
 def references(process: Process, adjacency: str) -> tuple[str, ...]:
     """The theorems the guarantee rests on."""
     found = ["Zhu, Dong and Wang 2022, Theorem 10 (composition of dominating pairs)"]
-    found += [text for step, _ in process if (text := _reference(step, adjacency)) is not None]
+    parts = [part for step, _ in process for part in alternatives(step)]
+    found += [text for part in parts if (text := _reference(part, adjacency)) is not None]
     return tuple(dict.fromkeys(found)) if process.items else ()

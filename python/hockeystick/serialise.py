@@ -21,6 +21,8 @@ from .mechanisms import (
     WithoutReplacement,
     WithReplacement,
 )
+from .mixtures import Mixture, MixtureOfGaussians
+from .truncated import TruncatedPoissonSampled
 
 _TYPES: dict[str, type[Any]] = {
     kind.__name__: kind
@@ -35,6 +37,9 @@ _TYPES: dict[str, type[Any]] = {
         PoissonSampled,
         WithoutReplacement,
         WithReplacement,
+        Mixture,
+        MixtureOfGaussians,
+        TruncatedPoissonSampled,
         DPSGD,
     )
 }
@@ -58,8 +63,20 @@ def to_dict(description: Composable) -> dict[str, Any]:
     for entry in fields(description):  # type: ignore[arg-type]
         if entry.init:
             value = getattr(description, entry.name)
-            plain[entry.name] = to_dict(value) if isinstance(value, Composable) else value
+            plain[entry.name] = _plain(value)
     return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    return to_dict(value) if isinstance(value, Composable) else value
+
+
+def _rebuilt(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_rebuilt(entry) for entry in value)
+    return from_dict(value) if isinstance(value, dict) else value
 
 
 def from_dict(plain: Any) -> Composable:
@@ -77,10 +94,6 @@ def from_dict(plain: Any) -> Composable:
         return Process(items)
     if name not in _TYPES:
         raise ValueError(f"unknown description {name!r}")
-    values = {
-        key: from_dict(value) if isinstance(value, dict) else value
-        for key, value in plain.items()
-        if key != "type"
-    }
+    values = {key: _rebuilt(value) for key, value in plain.items() if key != "type"}
     description: Composable = _TYPES[name](**values)
     return description

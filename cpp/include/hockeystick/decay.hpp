@@ -5,31 +5,26 @@
 #include <vector>
 
 #include "hockeystick/mgf.hpp"
+#include "hockeystick/rectangles.hpp"
 
 namespace hockeystick {
 
-// |M(s + i tau')| <= e^{log_mgf + log_bound(tau)} for every tau' >= tau > 0, log_mgf >= ln M(s).
-//
 // The density f of the tilted loss lies above a step function with levels f_c on the cells of a grid. A
 // step function is a sum of rectangles, so f = sum_i a_i Uniform(I_i) + (1 - sum_i a_i) rest, and with
 // |hat Uniform(I)| = |sinc(tau |I|/2)|
 //     |M(s + i tau)/M(s)| <= 1 - sum_i a_i (1 - S(tau |I_i|/2)),   S(x) >= sup over x' >= x of |sinc x'|.
-class Decay {
+class Decay final : public DecayBound {
 public:
     // log_mgf: an upper bound on ln M(s).
     Decay(const Mgf& mgf, double s, double log_mgf);
-    double log_bound(double tau) const;
+    double log_bound(double tau) const override;
     // The lesser of that and of a bound by moving the integral over the output t into the complex plane,
     //     |M(s + i tau)| <= e^{a^2/2} integral |g(t)| e^{-tau angle(t + ia)} |turn of Q|^{-s} dt,   a > 0,
     // which decays exponentially where the loss moves with t at all. Dearer.
-    double steep_log_bound(double tau) const;
+    double steep_log_bound(double tau) const override;
 
 private:
-    struct Rectangle {
-        double length, mass;
-    };
     void add_part(const MixturePart& part, double s, double log_mgf);
-    void pile_up(const std::vector<double>& edges, const std::vector<double>& heights);
 
     // A cell of the grid over t: ln of an upper bound on its share of M(s), lower bounds of the mean shifts.
     struct Slice {
@@ -43,7 +38,7 @@ private:
 
     std::vector<MixturePart> parts_;
     double s_, log_mgf_;
-    std::vector<Rectangle> rectangles_;
+    Rectangles rectangles_;
     mutable std::vector<Slices> slices_;  // for steep_log_bound, on first use
 };
 

@@ -2,7 +2,9 @@
 //
 //     delta(eps) = 1/(2 pi i) integral over Re z = s of e^{K(z) - z eps} / (z (z+1)) dz,   s > 0,
 //
-// K = sum of counts * ln M, by the trapezoidal rule in Im z. The cost does not depend on the counts.
+// K = sum of counts * ln M, by the trapezoidal rule in Im z. The cost does not depend on the counts. Where
+// all losses lie on one lattice, one period of the transform is enough; plain Laplace noise has a contour of
+// its own.
 #pragma once
 
 #include <memory>
@@ -17,8 +19,8 @@ namespace hockeystick {
 // Not for use by several threads at once.
 class Inversion {
 public:
-    // Null where some pair has no transform whose decay can be bounded. Mostly the answers are far more
-    // accurate than `accuracy`; where that takes several attempts, it says when to stop.
+    // Null where the transform neither decays nor is periodic, as for atoms on no common lattice. Mostly the
+    // answers are far more accurate than `accuracy`; where that takes several attempts, it says when to stop.
     static std::unique_ptr<Inversion> of(const Composition& composition, double accuracy = 1e-6);
     ~Inversion();
 

@@ -15,34 +15,22 @@
 #include <vector>
 
 #include "hockeystick/mixture.hpp"
+#include "hockeystick/transform.hpp"
 
 namespace hockeystick {
 
-class Mgf {
+class Mgf final : public Transform {
 public:
-    // tolerance: that of at(). cut_mass: if positive, the transform is that of P without its largest losses,
-    // of about that mass; dropped() says how much it was.
+    // Arguments as in Transform::of.
     Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double cut_mass = 0);
-    double dropped() const noexcept { return dropped_; }
+    bool can_cut() const override;
+    double dropped() const override { return dropped_; }
 
-    // K = ln M at a real s >= 0, its first two derivatives, and an upper bound on K, which lies above by
-    // about the tolerance, or is infinite where too many nodes were needed.
-    struct Real {
-        double value, first, second, upper;
-    };
-    Real at(double s) const;
-
-    // M(s + i j step) e^{-shift} - 1 for j = 0, ..., size - 1, with error bounds. The shift is 0 unless M(s)
-    // is huge.
-    struct Row {
-        double shift = 0;
-        std::vector<std::complex<double>> value;
-        std::vector<double> error;
-    };
-    // The aliasing of the rule is at most `tolerance` up to the frequency `reach`, and beyond it grows to
-    // 1e9 times as much at most, where powers of M are small anyway.
-    // Empty where too many nodes were needed.
-    Row row(double s, double step, std::size_t size, double reach, double tolerance) const;
+    Real at(double s) const override;
+    // `tolerance` is that of the rule's aliasing.
+    Row row(double s, double step, std::size_t size, double reach, double tolerance) const override;
+    std::unique_ptr<DecayBound> decay(double s, double log_mgf) const override;
+    double rare_shift() const override;
 
     const std::vector<MixturePart>& parts() const noexcept { return parts_; }
 

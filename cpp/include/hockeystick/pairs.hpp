@@ -13,7 +13,10 @@
 
 #include <limits>
 #include <memory>
+#include <optional>
 #include <vector>
+
+#include "hockeystick/loss_law.hpp"
 
 namespace hockeystick {
 
@@ -47,6 +50,8 @@ public:
     virtual double anchor() const { return spacing(); }
     // The pair as Gaussian mixtures; empty where it is something else.
     virtual std::vector<GaussianMixtures> gaussian_mixtures() const { return {}; }
+    // The law of L as atoms and smooth pieces, where it is known as such.
+    virtual std::optional<LossLaw> loss_law() const { return {}; }
 };
 
 using PairPtr = std::shared_ptr<const Pair>;
@@ -62,6 +67,9 @@ enum class Noise { gaussian, laplace };
 
 // The mu of a pair that is N(mu, 1) against N(0, 1), up to a common shift; 0 for any other.
 double plain_gaussian_mu(const Pair& pair);
+
+// The epsilon of a pair that is unsampled Laplace noise; 0 for any other.
+double plain_laplace_epsilon(const Pair& pair);
 
 // N(mu, 1) against N(0, 1).
 PairPtr gaussian(double mu);

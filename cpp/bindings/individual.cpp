@@ -1,0 +1,160 @@
+// Individual privacy: ledgers, histories on a grid of sensitivities, and their epsilons.
+#include "hockeystick/individual.hpp"
+
+#include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
+
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "hockeystick/gdp.hpp"
+#include "hockeystick/ledger.hpp"
+#include "numpy.hpp"
+
+namespace py = pybind11;
+namespace hs = hockeystick;
+using hs::bindings::Array;
+using hs::bindings::take;
+using hs::bindings::view;
+
+namespace {
+
+// Arrays that are written to, or too large to copy: exactly this type, contiguous, no conversion.
+template <class T>
+using Exact = py::array_t<T, py::array::c_style>;
+
+template <class T>
+std::span<T> writable(Exact<T>& array) {
+    return {array.mutable_data(), static_cast<std::size_t>(array.size())};
+}
+template <class T>
+std::span<const T> readable(const Exact<T>& array) {
+    return {array.data(), static_cast<std::size_t>(array.size())};
+}
+
+void same_size(std::size_t a, std::size_t b) {
+    if (a != b)
+        throw py::value_error("arrays differ in size: " + std::to_string(a) + ", " + std::to_string(b));
+}
+
+std::size_t charge(const Exact<double>& values, const Exact<double>& spent, double budget,
+                   Exact<double>& after, Exact<std::uint8_t>& active, double clip, double divisor,
+                   double factor, bool square) {
+    const auto v = readable(values), s = readable(spent);
+    const auto a = writable(after);
+    const auto flags = writable(active);
+    same_size(v.size(), s.size());
+    same_size(v.size(), a.size());
+    same_size(v.size(), flags.size());
+    py::gil_scoped_release release;
+    return hs::charge({clip, divisor, factor, square}, v, s, budget, a, flags);
+}
+
+Exact<std::uint16_t> find_cells(const Exact<double>& values, const Exact<double>& edges, double clip,
+                                double divisor) {
+    const auto v = readable(values), e = readable(edges);
+    if (e.empty() || e.size() > 65534) throw py::value_error("edges: 1 to 65534 of them");
+    Exact<std::uint16_t> cells(static_cast<py::ssize_t>(v.size()));
+    const auto out = writable(cells);
+    {
+        py::gil_scoped_release release;
+        hs::find_cells({clip, divisor, 1, true}, v, e, out);
+    }
+    return cells;
+}
+
+template <class Count>
+void count_cells(const Exact<std::uint16_t>& cells, Count times, Exact<Count>& counts) {
+    const auto c = readable(cells);
+    const auto out = writable(counts);
+    const std::size_t columns = c.empty() ? 0 : out.size() / c.size();
+    same_size(c.size() * columns, out.size());
+    for (const std::uint16_t cell : c)
+        if (cell > columns) throw py::value_error("a cell lies past the last column");
+    py::gil_scoped_release release;
+    hs::count_cells(c, times, columns, out);
+}
+
+py::tuple answers(hs::IndividualAnswers&& found) {
+    std::vector<std::uint8_t> path;
+    path.reserve(found.path.size());
+    for (const hs::Path p : found.path) path.push_back(static_cast<std::uint8_t>(p));
+    return py::make_tuple(take(std::move(found.lower)), take(std::move(found.upper)), take(std::move(path)));
+}
+
+template <class Count>
+py::tuple epsilon(hs::IndividualProfiles& profiles, const Exact<Count>& counts, double delta) {
+    const auto c = readable(counts);
+    if (profiles.kinds() == 0 || c.size() % profiles.kinds() != 0)
+        throw py::value_error("counts: one column for each pair");
+    hs::IndividualAnswers found;
+    {
+        py::gil_scoped_release release;
+        found = profiles.epsilon(c, delta);
+    }
+    return answers(std::move(found));
+}
+
+template <class Count>
+py::tuple delta(hs::IndividualProfiles& profiles, const Exact<Count>& counts, const Exact<double>& epsilons) {
+    const auto c = readable(counts);
+    const auto e = readable(epsilons);
+    same_size(c.size(), e.size() * profiles.kinds());
+    hs::IndividualAnswers found;
+    {
+        py::gil_scoped_release release;
+        found = profiles.delta(c, e);
+    }
+    return answers(std::move(found));
+}
+
+}  // namespace
+
+void register_individual(py::module_& m) {
+    m.def(
+        "first_invalid",
+        [](const Exact<double>& values) {
+            const auto v = readable(values);
+            py::gil_scoped_release release;
+            return hs::first_invalid(v);
+        },
+        py::arg("values").noconvert());
+    m.def(
+        "gaussian_epsilons",
+        [](const Exact<double>& mu, double delta) {
+            const auto in = readable(mu);
+            Exact<double> epsilon(static_cast<py::ssize_t>(in.size()));
+            const auto out = writable(epsilon);
+            {
+                py::gil_scoped_release release;
+                hs::gaussian_epsilons(in, delta, out);
+            }
+            return epsilon;
+        },
+        py::arg("mu").noconvert(), py::arg("delta"));
+    m.def("charge", &charge, py::arg("values").noconvert(), py::arg("spent").noconvert(), py::arg("budget"),
+          py::arg("after").noconvert(), py::arg("active").noconvert(), py::arg("clip"), py::arg("divisor"),
+          py::arg("factor"), py::arg("square"));
+    m.def("find_cells", &find_cells, py::arg("values").noconvert(), py::arg("edges").noconvert(),
+          py::arg("clip"), py::arg("divisor"));
+    m.def("count_cells", &count_cells<std::uint16_t>, py::arg("cells").noconvert(), py::arg("times"),
+          py::arg("counts").noconvert());
+    m.def("count_cells", &count_cells<std::uint32_t>, py::arg("cells").noconvert(), py::arg("times"),
+          py::arg("counts").noconvert());
+    py::class_<hs::IndividualProfiles>(m, "IndividualProfiles",
+                                       "Many compositions of the same few pairs, in one direction.")
+        .def(py::init([](const std::vector<std::shared_ptr<hs::Pair>>& pairs) {
+                 return std::make_unique<hs::IndividualProfiles>(
+                     std::vector<hs::PairPtr>(pairs.begin(), pairs.end()));
+             }),
+             py::arg("pairs"))
+        .def(
+            "log_moments",
+            [](const hs::IndividualProfiles& profiles, double s) { return take(profiles.log_moments(s)); },
+            py::arg("s"))
+        .def("epsilon", &epsilon<std::uint16_t>, py::arg("counts").noconvert(), py::arg("delta"))
+        .def("epsilon", &epsilon<std::uint32_t>, py::arg("counts").noconvert(), py::arg("delta"))
+        .def("delta", &delta<std::uint16_t>, py::arg("counts").noconvert(), py::arg("epsilons").noconvert())
+        .def("delta", &delta<std::uint32_t>, py::arg("counts").noconvert(), py::arg("epsilons").noconvert());
+}

@@ -1,0 +1,134 @@
+// Monte Carlo samples of the privacy loss of matrix mechanisms.
+#include <pybind11/pybind11.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hockeystick/estimate.hpp"
+#include "numpy.hpp"
+
+namespace py = pybind11;
+namespace hs = hockeystick;
+using hs::bindings::Array;
+using hs::bindings::take;
+using hs::bindings::view;
+
+namespace {
+
+// Ctrl-C stops between batches of blocks.
+void poll() {
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+hs::Direction direction_kind(const std::string& direction) {
+    if (direction == "remove") return hs::Direction::remove;
+    if (direction == "add") return hs::Direction::add;
+    throw py::value_error("direction must be 'remove' or 'add', not '" + direction + "'");
+}
+
+hs::LossSampler make(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
+                     double noise_multiplier, const std::string& direction) {
+    if (columns.ndim() != 2) throw py::value_error("columns must have two dimensions");
+    const auto values = view(columns);
+    return {hs::Strategy(steps, static_cast<std::size_t>(columns.shape(1)), {values.begin(), values.end()}),
+            scheme, noise_multiplier, direction_kind(direction)};
+}
+
+py::array_t<double> table(std::vector<double>&& values, std::size_t rows, std::size_t columns) {
+    return take(std::move(values))
+        .reshape({static_cast<py::ssize_t>(rows), static_cast<py::ssize_t>(columns)});
+}
+
+py::array_t<double> losses(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
+                           std::size_t blocks) {
+    std::vector<double> values;
+    {
+        const py::gil_scoped_release release;
+        values = sampler.losses(seed, first_block, blocks, poll);
+    }
+    return take(std::move(values));
+}
+
+py::tuple delta_sums(const hs::LossSampler& sampler, std::uint64_t seed, const Array& epsilons,
+                     std::uint64_t first_block, std::size_t blocks) {
+    hs::LossSampler::Sums sums;
+    const auto points = view(epsilons);
+    {
+        const py::gil_scoped_release release;
+        sums = sampler.delta_sums(seed, points, first_block, blocks, poll);
+    }
+    if (sums.not_a_number > 0) {
+        const std::string message =
+            std::to_string(sums.not_a_number) + " privacy losses are not a number; they count as infinite";
+        if (PyErr_WarnEx(PyExc_RuntimeWarning, message.c_str(), 2) != 0) throw py::error_already_set();
+    }
+    return py::make_tuple(table(std::move(sums.values), points.size(), blocks),
+                          table(std::move(sums.squares), points.size(), blocks));
+}
+
+py::tuple draws(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
+                std::size_t blocks) {
+    hs::LossSampler::Draws drawn;
+    {
+        const py::gil_scoped_release release;
+        drawn = sampler.draws(seed, first_block, blocks);
+    }
+    const std::size_t rows = blocks * sampler.block_size();
+    py::object counts = py::none();
+    if (!drawn.public_counts.empty()) counts = table(std::move(drawn.public_counts), rows, sampler.steps());
+    return py::make_tuple(table(std::move(drawn.participations), rows, sampler.steps()),
+                          table(std::move(drawn.outputs), rows, sampler.steps()), counts);
+}
+
+py::array_t<double> evaluate(const hs::LossSampler& sampler, const Array& outputs,
+                             const Array& public_counts) {
+    std::vector<double> values;
+    const auto in = view(outputs), counts = view(public_counts);
+    {
+        const py::gil_scoped_release release;
+        values = sampler.evaluate(in, counts, poll);
+    }
+    return take(std::move(values));
+}
+
+}  // namespace
+
+void register_montecarlo(py::module_& m) {
+    py::class_<hs::Scheme>(m, "Scheme");
+    m.def(
+        "b_min_sep",
+        [](std::size_t separation, double probability, bool warm_start) {
+            return hs::Scheme(hs::BMinSep{separation, probability, warm_start});
+        },
+        py::arg("separation"), py::arg("probability"), py::arg("warm_start"));
+    m.def(
+        "balls_in_bins", [](std::size_t bins) { return hs::Scheme(hs::BallsInBins{bins}); }, py::arg("bins"));
+    m.def(
+        "multi_attribution",
+        [](std::size_t separation, double probability, std::size_t examples, bool exact) {
+            return hs::Scheme(hs::MultiAttribution{separation, probability, examples, exact});
+        },
+        py::arg("separation"), py::arg("probability"), py::arg("examples"), py::arg("exact"));
+    m.def(
+        "truncated_b_min_sep",
+        [](std::size_t separation, double probability, bool warm_start, std::uint64_t dataset_size,
+           std::uint64_t max_batch) {
+            return hs::Scheme(
+                hs::TruncatedBMinSep{{separation, probability, warm_start}, dataset_size, max_batch});
+        },
+        py::arg("separation"), py::arg("probability"), py::arg("warm_start"), py::arg("dataset_size"),
+        py::arg("max_batch"));
+
+    py::class_<hs::LossSampler>(m, "LossSampler")
+        .def(py::init(&make), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
+             py::arg("noise_multiplier"), py::arg("direction"))
+        .def_property_readonly("block_size", &hs::LossSampler::block_size)
+        .def_property_readonly("operations", &hs::LossSampler::operations)
+        .def("losses", &losses, py::arg("seed"), py::arg("first_block"), py::arg("blocks"))
+        .def("delta_sums", &delta_sums, py::arg("seed"), py::arg("epsilons"), py::arg("first_block"),
+             py::arg("blocks"))
+        .def("draws", &draws, py::arg("seed"), py::arg("first_block"), py::arg("blocks"))
+        .def("evaluate", &evaluate, py::arg("outputs"), py::arg("public_counts"));
+}

@@ -1,0 +1,96 @@
+// Correlated noise for training.
+#include "hockeystick/noise.hpp"
+
+#include <pybind11/pybind11.h>
+
+#include <cstring>
+#include <string>
+
+#include "numpy.hpp"
+
+namespace py = pybind11;
+namespace hs = hockeystick;
+using hs::bindings::Array;
+using hs::bindings::mutable_view;
+using hs::bindings::view;
+using Form = hs::CorrelatedNoise::Form;
+
+namespace {
+
+hs::ChaChaKey key_of(const py::bytes& secret) {
+    const std::string bytes = secret;
+    hs::ChaChaKey key{};
+    if (bytes.size() != 4 * key.size()) throw py::value_error("key must have 32 bytes");
+    for (std::size_t i = 0; i < bytes.size(); ++i) {  // little-endian words, on any machine
+        key[i / 4] |= std::uint32_t{static_cast<unsigned char>(bytes[i])} << (8 * (i % 4));
+    }
+    return key;
+}
+
+// Keeps the matrix alive, which the core only looks at.
+class Noise {
+public:
+    Noise(const Array& columns, std::size_t bands, std::size_t steps, bool inverse, const py::bytes& key,
+          std::uint64_t start, std::uint64_t stop, bool single)
+        : columns_(columns),
+          noise_({view(columns_), bands, steps}, inverse ? Form::multiply : Form::solve, key_of(key), start,
+                 stop, single) {}
+
+    template <typename Out>
+    void fill(py::array_t<Out, py::array::c_style>& out, double scale, bool add) {
+        const std::span<Out> target(out.mutable_data(), static_cast<std::size_t>(out.size()));
+        if (target.size() % noise_.width() != 0) throw py::value_error("out must hold whole rows");
+        const py::gil_scoped_release release;
+        if (!target.empty()) noise_.next(target.size() / noise_.width(), scale, target, add);
+    }
+
+    void skip(std::size_t count) {
+        const py::gil_scoped_release release;
+        noise_.next(count, 1.0, std::span<double>(), false);
+    }
+
+    Array history() const {
+        Array out(
+            {static_cast<py::ssize_t>(noise_.history_rows()), static_cast<py::ssize_t>(noise_.width())});
+        noise_.save(mutable_view(out));
+        return out;
+    }
+
+    void restore(std::size_t step, const Array& history) { noise_.restore(step, view(history)); }
+
+    std::size_t step() const { return noise_.step(); }
+    std::size_t state_bytes() const { return noise_.state_bytes(); }
+
+private:
+    Array columns_;
+    hs::CorrelatedNoise noise_;
+};
+
+py::bytes chacha20(const py::bytes& key, std::uint32_t counter, std::uint32_t a, std::uint32_t b,
+                   std::uint32_t c) {
+    const auto words = hs::chacha20(key_of(key), counter, {a, b, c});
+    std::string bytes(4 * words.size(), '\0');
+    for (std::size_t i = 0; i < bytes.size(); ++i) {
+        bytes[i] = static_cast<char>(words[i / 4] >> (8 * (i % 4)) & 0xFF);
+    }
+    return py::bytes(bytes);
+}
+
+}  // namespace
+
+void register_noise(py::module_& m) {
+    m.def("chacha20", &chacha20, py::arg("key"), py::arg("counter"), py::arg("nonce0") = 0,
+          py::arg("nonce1") = 0, py::arg("nonce2") = 0);
+    py::class_<Noise>(m, "CorrelatedNoise")
+        .def(py::init<const Array&, std::size_t, std::size_t, bool, const py::bytes&, std::uint64_t,
+                      std::uint64_t, bool>(),
+             py::arg("columns"), py::arg("bands"), py::arg("steps"), py::arg("inverse"), py::arg("key"),
+             py::arg("start"), py::arg("stop"), py::arg("single"))
+        .def("fill", &Noise::fill<float>, py::arg("out").noconvert(), py::arg("scale"), py::arg("add"))
+        .def("fill", &Noise::fill<double>, py::arg("out").noconvert(), py::arg("scale"), py::arg("add"))
+        .def("skip", &Noise::skip, py::arg("count"))
+        .def("history", &Noise::history)
+        .def("restore", &Noise::restore, py::arg("step"), py::arg("history"))
+        .def_property_readonly("step", &Noise::step)
+        .def_property_readonly("state_bytes", &Noise::state_bytes);
+}

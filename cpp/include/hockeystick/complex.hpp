@@ -1,0 +1,21 @@
+// Complex functions without cancellation near the origin.
+#pragma once
+
+#include <cmath>
+#include <complex>
+
+namespace hockeystick {
+
+inline std::complex<double> log1p(std::complex<double> f) {
+    const double x = f.real(), y = f.imag();
+    const double modulus = std::hypot(1 + x, y);
+    return {modulus < 0.7 ? std::log(modulus) : 0.5 * std::log1p(x * (2 + x) + y * y), std::atan2(y, 1 + x)};
+}
+
+// 1 - e^{-w}
+inline std::complex<double> one_minus_exp(std::complex<double> w) {
+    const double sine = std::sin(0.5 * w.imag()), fall = std::exp(-w.real());
+    return {-std::expm1(-w.real()) + 2 * fall * sine * sine, fall * std::sin(w.imag())};
+}
+
+}  // namespace hockeystick

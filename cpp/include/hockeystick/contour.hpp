@@ -1,0 +1,66 @@
+// delta(eps) from the values of the transform on one line Re z = s, with its errors; see inversion.hpp.
+#pragma once
+
+#include <cmath>
+#include <complex>
+#include <cstddef>
+#include <limits>
+#include <vector>
+
+#include "hockeystick/answer.hpp"
+
+namespace hockeystick {
+
+// All losses are offset + k spacing, if that is positive. offset_size: the sum of the moduli that add up to
+// it.
+struct LossLattice {
+    double spacing = 0, offset = 0, offset_size = 0;
+};
+
+// Everything about one line Re z = s that does not depend on eps. Values are relative to e^{K(s) - s eps}.
+struct Contour {
+    double s, scale, step;                        // scale: K(s), step in Im z
+    std::vector<std::complex<double>> integrand;  // e^{K(z) - K(s)} times pole(), for each frequency
+    std::vector<double> error;                    // of each
+    double share;                                 // about what delta will be
+    double tail = 0;                              // error from the frequencies left out
+    double right_shift = 0, log_right = 0, left_shift = 0;
+    double log_left = -std::numeric_limits<double>::infinity();  // aliases
+    LossLattice lattice;
+    double points = 0;  // frequencies in a period, on a lattice
+
+    // What e^{K(z)} is multiplied by at frequency j, its weight in the rule included: 1/(z (z+1)), and on a
+    // lattice, whose transform is periodic, 1/((1 - e^{-zh}) (1 - e^{-(z+1)h})).
+    std::complex<double> pole(std::size_t j) const;
+};
+
+// delta(eps) on a contour, and -d delta / d eps.
+struct Inverted {
+    double value, slope, aliasing, tail, quadrature, round_off, log_scale;
+    double lower() const { return scaled(value - aliasing - tail - quadrature - round_off); }
+    double upper() const { return scaled(value + tail + quadrature + round_off); }
+    // In two steps, so that only the last of them can be denormal.
+    double scaled(double relative) const {
+        const double half = std::exp(0.5 * log_scale);
+        return relative * half * half;
+    }
+};
+
+Inverted invert(const Contour& contour, double epsilon);
+
+// Moves epsilon to where ln delta is `target`: Newton, as ln delta is nearly straight, in a bracket. Stops
+// where a step moves it by less than `still`, relatively.
+Inverted newton(const Contour& contour, double target, double& epsilon, double still = 1e-14);
+
+// Certified bounds of eps(delta) around the point that Newton's method found; upper is infinite where none
+// was. What the transform leaves out of delta lies between `least` and `most`.
+struct Bracket {
+    double lower, upper;
+};
+Bracket bracket(const Contour& contour, const Inverted& at, double epsilon, double delta, double least = 0,
+                double most = 0);
+
+// sup over x >= 0 of e^{-s x} (1 - e^{-x}): delta(eps) <= chernoff(s) e^{K(s) - s eps}.
+double log_chernoff(double s);
+
+}  // namespace hockeystick

@@ -1,0 +1,117 @@
+// The privacy loss ln P(y)/Q(y) of a matrix mechanism under a sampling scheme, for 16 outputs at a time.
+//
+// With y = C x + noise, everything depends on y through the sliding products u_i = <c_i, y_i, ...>/sigma^2:
+// the ratio of N(m c_i, sigma^2) to N(0, sigma^2) is exp(m u_i - m^2 |c_i|^2/(2 sigma^2)). All outputs here
+// are in units of sigma.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "hockeystick/schemes.hpp"
+#include "hockeystick/strategy.hpp"
+
+namespace hockeystick {
+
+// Samples computed side by side; one row of data holds one iteration of all of them.
+inline constexpr std::size_t group_size = 16;
+
+// Rows of group_size doubles, aligned for vector instructions.
+class Rows {
+public:
+    Rows() = default;
+    explicit Rows(std::size_t count, double value = 0.0);
+    double* operator[](std::size_t row) noexcept { return data_.get() + row * group_size; }
+    const double* operator[](std::size_t row) const noexcept { return data_.get() + row * group_size; }
+    std::size_t count() const noexcept { return count_; }
+    void fill(double value) noexcept;
+
+private:
+    struct Free {
+        void operator()(double* p) const noexcept;
+    };
+    std::unique_ptr<double, Free> data_;
+    std::size_t count_ = 0;
+};
+
+// How u_i is computed: a sum, or Fourier transforms of blocks that overlap; the latter is faster for many
+// bands, and its error is relative to the norm of a whole block.
+enum class Products { direct, transform };
+
+// Computes the sliding products of consecutive rows. Immutable, used by many threads.
+class SlidingProducts {
+public:
+    // C / sigma. `transform` applies to Toeplitz matrices only, and where it pays.
+    SlidingProducts(const Strategy& strategy, double noise_multiplier, Products method);
+
+    // compute() turns rows() rows into outputs(); both do not change. outputs() is even, and rows() is at
+    // least outputs() + bands - 1.
+    std::size_t rows() const noexcept { return rows_; }
+    std::size_t outputs() const noexcept { return outputs_; }
+    // Rows that a later call reads again: rows() - outputs(), even.
+    std::size_t overlap() const noexcept { return rows_ - outputs_; }
+    // Iterations first, ..., first + outputs() - 1 (those from `steps` on are not used): in.count() >=
+    // rows(); out.count() >= rows().
+    void compute(const Rows& in, std::size_t first, Rows& out) const;
+
+    // Column i, divided by sigma.
+    std::span<const double> column(std::size_t i) const noexcept;
+    // Multiplications and additions per output.
+    double operations() const noexcept;
+    bool uses_transform() const noexcept { return !spectrum_.empty(); }
+
+private:
+    std::size_t steps_, bands_;
+    bool toeplitz_;
+    std::vector<double> columns_;
+    std::size_t rows_ = 0, outputs_ = 0;
+    std::vector<double> twiddles_, spectrum_;
+};
+
+// Which mixture stands above the line of the ratio.
+enum class Numerator {
+    present,  // P: the example takes part
+    absent    // Q of the truncated scheme: it takes part with multiplicity -1 where truncation spares it
+};
+
+// What changes the law of x without changing its form, for importance sampling: Pr[x] times
+// theta^(number of participations), and mean (1 + shift) C x.
+struct Tilt {
+    double theta = 1.0;
+    double shift = 0.0;
+};
+
+// The mixture over all participations x, as a recursion; immutable, used by many threads.
+class Mixture {
+public:
+    // If the columns are longer than the separation, the value is a bound: an upper bound of ln P/Q, or with
+    // `lower` a lower bound. Throws std::invalid_argument where sigma is so small that losses exceed 2^45.
+    Mixture(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
+            Numerator numerator = Numerator::present, bool lower = false, const Tilt& tilt = {});
+    ~Mixture();
+    Mixture(Mixture&&) noexcept;
+
+    // The state of one group of outputs.
+    class Evaluation {
+    public:
+        explicit Evaluation(const Mixture& mixture);
+        ~Evaluation();
+        // The next `count` products; survival: the same rows of survival probabilities where the scheme is
+        // truncated (1: no truncation), else nullptr.
+        void add(const double* products, std::size_t count, const double* survival);
+        // ln of the sum over all x of Pr[x] times the likelihood ratio.
+        void finish(double* out) const;
+
+    private:
+        struct State;
+        std::unique_ptr<State> state_;
+    };
+
+private:
+    struct Parameters;
+    std::unique_ptr<const Parameters> parameters_;
+};
+
+}  // namespace hockeystick

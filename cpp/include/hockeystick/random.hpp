@@ -1,0 +1,81 @@
+// Counter-based random numbers: every draw is a function of (seed, block, sample, purpose, index),
+// so results depend neither on the number of threads nor on the order of the work, nor on the machine.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace hockeystick {
+
+// Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011): 128 random bits for a counter and a key.
+std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
+                                    std::array<std::uint32_t, 2> key) noexcept;
+
+// What a stream of random numbers is for. Streams of different purposes are independent.
+enum class Purpose : std::uint32_t { noise = 0, participation = 1, public_counts = 2, candidates = 3 };
+
+// Names the streams of one block of samples. The two directions of a divergence have streams of their own.
+struct BlockStream {
+    std::uint64_t seed;
+    std::uint64_t block;
+    bool swapped = false;  // the direction Q against P
+
+    // The counter's second word: which sample of the block (< 2^16), for what.
+    std::uint32_t lane_word(std::size_t lane, Purpose purpose) const noexcept {
+        return static_cast<std::uint32_t>(lane) | static_cast<std::uint32_t>(purpose) << 16 |
+               (swapped ? 1U << 24 : 0U);
+    }
+    std::array<std::uint32_t, 2> key() const noexcept {
+        return {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)};
+    }
+};
+
+// The numbers of one sample for one purpose, in order.
+class Stream {
+public:
+    Stream(const BlockStream& block, std::size_t lane, Purpose purpose) noexcept;
+
+    std::uint64_t bits() noexcept;
+    // Uniform in (0, 1): (k + 1/2) 2^-64, rounded to a double; 1 with probability 2^-54.
+    double uniform() noexcept;
+    // Uniform in {0, ..., n - 1}, n >= 1, each probability off by at most 2^-64.
+    std::uint64_t below(std::uint64_t n) noexcept;
+
+private:
+    void refill() noexcept;
+
+    static constexpr std::size_t batch = 8;  // counters at a time: their rounds overlap
+    std::array<std::uint32_t, 4> counter_;
+    std::array<std::uint32_t, 2> key_;
+    std::array<std::uint64_t, 2 * batch> values_{};
+    std::size_t used_ = 2 * batch;
+};
+
+// Number of failures before the first success; limit where it is limit or more.
+class Geometric {
+public:
+    // Pr[failure] = e^log_failure, log_failure in [-inf, 0].
+    explicit Geometric(double log_failure) noexcept : log_failure_(log_failure) {}
+    std::uint64_t draw(Stream& stream, std::uint64_t limit) const noexcept;
+
+private:
+    double log_failure_;
+};
+
+// Number of successes in n independent trials of probability p, by inversion where the mean is
+// small, otherwise by transformed rejection (Hörmann 1993). Exact up to the rounding of doubles.
+std::uint64_t binomial(Stream& stream, std::uint64_t n, double p) noexcept;
+
+// Pr[Binom(n, p) = k] and Pr[Binom(n, p) >= k], 0 <= k <= n, 0 < p < 1; relative error below 1e-9 for n up
+// to 2^53 and probabilities above 1e-300.
+double binomial_probability(std::uint64_t n, double p, std::uint64_t k) noexcept;
+double binomial_tail(std::uint64_t n, double p, std::uint64_t k) noexcept;
+
+// exp, ln, ln(1 + x) with relative errors of a few units in the last place, bit by bit the same on
+// every machine. exp(nan) and ln(negative) are nan.
+double portable_exp(double x) noexcept;
+double portable_log(double x) noexcept;
+double portable_log1p(double x) noexcept;
+
+}  // namespace hockeystick

@@ -1,0 +1,26 @@
+// Step functions below a density, as sums of rectangles, whose transforms are known.
+#pragma once
+
+#include <vector>
+
+namespace hockeystick {
+
+class Rectangles {
+public:
+    // A step function: heights[i] between edges[i] and edges[i + 1]. Each rectangle is as wide as it can be.
+    void add(const std::vector<double>& edges, const std::vector<double>& heights);
+    // sum of a_i (1 - S(tau |I_i|/2)), S(x) >= sup over x' >= x of |sinc x'|: by so much the transform at
+    // every frequency from tau on is less than the mass.
+    double deficit(double tau) const;
+    // The same where edges are whole numbers and each rectangle stands for atoms at as many points of a
+    // lattice; for angles up to pi, half a period.
+    double lattice_deficit(double angle) const;
+
+private:
+    struct Rectangle {
+        double length, mass;
+    };
+    std::vector<Rectangle> rectangles_;
+};
+
+}  // namespace hockeystick

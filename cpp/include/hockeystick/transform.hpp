@@ -1,0 +1,59 @@
+// The Laplace transform M(z) = E_P[e^{zL}; L < inf] of one step's loss, as the inversion sees it.
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+#include "hockeystick/pairs.hpp"
+
+namespace hockeystick {
+
+// |M(s + i tau')| <= e^{log_mgf + log_bound(tau)} for every tau' >= tau > 0, log_mgf >= ln M(s).
+class DecayBound {
+public:
+    virtual ~DecayBound() = default;
+    virtual double log_bound(double tau) const = 0;
+    // Dearer, and never more.
+    virtual double steep_log_bound(double tau) const { return log_bound(tau); }
+};
+
+class Transform {
+public:
+    virtual ~Transform() = default;
+
+    // The pair's transform; null where none is known. tolerance: that of at(). cut_mass: if positive, P's
+    // largest losses may be left out, of about that mass; dropped() says how much it was.
+    static std::unique_ptr<Transform> of(const Pair& pair, double tolerance, double cut_mass = 0);
+    // Whether the transform falls at high frequencies, as it does but for atoms.
+    virtual bool can_decay() const { return true; }
+    virtual bool can_cut() const { return false; }
+    virtual double dropped() const { return 0; }
+
+    // K = ln M at a real s >= 0, its first two derivatives, and an upper bound on K, which lies above by
+    // about the tolerance, or is infinite where too many nodes were needed.
+    struct Real {
+        double value, first, second, upper;
+    };
+    virtual Real at(double s) const = 0;
+
+    // M(s + i j step) e^{-shift} - 1 for j = 0, ..., size - 1, with error bounds. The shift is 0 unless M(s)
+    // is huge.
+    struct Row {
+        double shift = 0;
+        std::vector<std::complex<double>> value;
+        std::vector<double> error;
+    };
+    // The error aims at `tolerance` up to the frequency `reach`, and beyond it may grow to 1e9 times as much,
+    // where powers of M are small anyway. Empty where too many nodes were needed.
+    virtual Row row(double s, double step, std::size_t size, double reach, double tolerance) const = 0;
+
+    // For all high frequencies at once. log_mgf: an upper bound on ln M(s).
+    virtual std::unique_ptr<DecayBound> decay(double s, double log_mgf) const = 0;
+
+    // The shift of the noise behind rare large losses, which sets the scale of their tilts; 0: none.
+    virtual double rare_shift() const { return 0; }
+};
+
+}  // namespace hockeystick

@@ -1,0 +1,149 @@
+#include "hockeystick/contour.hpp"
+
+#include <algorithm>
+#include <numbers>
+
+#include "hockeystick/complex.hpp"
+#include "hockeystick/special.hpp"
+
+namespace hockeystick {
+namespace {
+
+using Complex = std::complex<double>;
+constexpr double u = unit_roundoff;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double pi = std::numbers::pi;
+
+// The sum along the contour at eps, and its derivative.
+Inverted sum(const Contour& contour, double epsilon) {
+    Inverted out{};
+    double sum = 0, turned = 0, c = 1, d = 0;
+    const double c1 = std::cos(contour.step * epsilon), d1 = std::sin(contour.step * epsilon);
+    for (std::size_t j = 0; j < contour.integrand.size(); ++j) {
+        const double tau = contour.step * static_cast<double>(j);
+        // e^{i tau eps}, turned on by one step at a time and started afresh before errors add up.
+        if (j % 16 == 0) {
+            c = std::cos(tau * epsilon);
+            d = std::sin(tau * epsilon);
+        } else {
+            const double turn = c * c1 - d * d1;
+            d = d * c1 + c * d1;
+            c = turn;
+        }
+        const Complex f = contour.integrand[j];
+        const double re = f.real() * c + f.imag() * d, im = f.imag() * c - f.real() * d;
+        out.value += re;
+        out.slope += contour.s * re - tau * im;
+        const double magnitude = std::abs(f.real()) + std::abs(f.imag());
+        sum += magnitude;
+        turned += magnitude * tau;
+        out.quadrature += contour.error[j];
+    }
+    const double n = static_cast<double>(contour.integrand.size());
+    out.round_off = u * ((n + 100) * sum + 4 * std::abs(epsilon) * turned);
+    return out;
+}
+
+// On a lattice o + kh, with d the distance from eps up to the next point, the sum over the points x from
+// there on of e^{z (eps - x)} (1 - e^{eps - x}) is a difference of geometric series,
+//     e^{-zd}/(1 - e^{-zh}) - e^{-(z+1)d}/(1 - e^{-(z+1)h})
+//         = e^{-zd} (1 - e^{-d} + e^{-zh} (e^{-d} - e^{-h})) / ((1 - e^{-zh}) (1 - e^{-(z+1)h})).
+// pole() is 1 over its denominator.
+Inverted sum_on_lattice(const Contour& contour, double epsilon) {
+    const auto [h, offset, offset_size] = contour.lattice;
+    Inverted out{};
+    const double index = std::ceil((epsilon - offset) / h);
+    const double d = std::clamp(offset + index * h - epsilon, 0.0, h), damped = std::exp(-contour.s * d);
+    const double near = -std::expm1(-d), far = std::exp(-h) * std::expm1(h - d);
+    double sum = 0, turned = 0, steepest = 0;
+    for (std::size_t j = 0; j < contour.integrand.size(); ++j) {
+        const double tau = contour.step * static_cast<double>(j);
+        // index h tau is 2 pi index j / points, of which whole turns do not count.
+        const double turns = std::fmod(index * static_cast<double>(j), contour.points) / contour.points;
+        const Complex fall = one_minus_exp(Complex(contour.s, tau) * h);
+        const Complex f = contour.integrand[j] * std::polar(damped, -2 * pi * turns - tau * offset);
+        const Complex whole = f * (near + far * (1.0 - fall));
+        out.value += whole.real();
+        out.slope += (f * fall).real();
+        const double magnitude = std::abs(f) * (near + far);
+        sum += magnitude;
+        turned += magnitude * tau;
+        steepest += std::abs(contour.integrand[j]) * std::abs(fall);
+        out.quadrature += contour.error[j] * damped * (near + far);
+    }
+    out.slope *= std::exp(-d);
+    const double n = static_cast<double>(contour.integrand.size());
+    // Rounding of the point moves eps, perhaps into the next cell.
+    const double moved = 4 * (std::abs(epsilon) + offset_size + std::abs(index) * h);
+    out.round_off = u * ((n + 100) * sum + 8 * offset_size * turned + moved * steepest);
+    return out;
+}
+
+}  // namespace
+
+double log_chernoff(double s) { return s > 0 ? -s * std::log1p(1 / s) - std::log1p(s) : 0; }
+
+Complex Contour::pole(std::size_t j) const {
+    const Complex z(s, step * static_cast<double>(j));
+    if (!(lattice.spacing > 0)) return (j == 0 ? 0.5 : 1.0) * step / pi / (z * (z + 1.0));
+    // All but the ends of half a period stand for two frequencies.
+    const bool twice = j > 0 && 2 * static_cast<double>(j) != points;
+    return (twice ? 2.0 : 1.0) /
+           (points * one_minus_exp(z * lattice.spacing) * one_minus_exp((z + 1.0) * lattice.spacing));
+}
+
+Inverted invert(const Contour& contour, double epsilon) {
+    const bool on_lattice = contour.lattice.spacing > 0;
+    Inverted out = on_lattice ? sum_on_lattice(contour, epsilon) : sum(contour, epsilon);
+    // The derivative converges more slowly; delta falls about like e^{-s eps}.
+    if (!(out.slope > (on_lattice ? 0 : 0.25 * contour.s * out.value)))
+        out.slope = contour.s * std::abs(out.value);
+    out.tail = contour.tail;
+    const double period = 2 * pi / contour.step;
+    const auto aliases = [&](double log_bound, double shift, double direction) {
+        return std::exp(log_bound - shift * (direction * epsilon + period)) / -std::expm1(-shift * period);
+    };
+    out.aliasing = 1.001 * (aliases(contour.log_right, contour.right_shift, 1) +
+                            aliases(contour.log_left, contour.left_shift, -1));
+    out.log_scale = contour.scale - contour.s * epsilon;
+    out.round_off += (std::abs(out.value) + out.aliasing + out.tail + out.quadrature) * u *
+                     (8 + 4 * (std::abs(contour.scale) + contour.s * std::abs(epsilon)));
+    return out;
+}
+
+Inverted newton(const Contour& contour, double target, double& epsilon, double still) {
+    double low = 0, high = infinity;
+    Inverted at = invert(contour, epsilon);
+    for (int i = 0; i < 60; ++i) {
+        const double excess = at.value > 0 ? std::log(at.value) + at.log_scale - target : -infinity;
+        (excess > 0 ? low : high) = epsilon;
+        double next = epsilon + excess * at.value / at.slope;
+        if (!(next > low && next < high)) next = std::isfinite(high) ? 0.5 * (low + high) : 2 * low;
+        if (excess < 0 && epsilon == 0) break;
+        const bool close = std::abs(next - epsilon) <= still * next;
+        epsilon = next;
+        at = invert(contour, epsilon);
+        if (close) break;
+    }
+    return at;
+}
+
+Bracket bracket(const Contour& contour, const Inverted& at, double epsilon, double delta, double least,
+                double most) {
+    Bracket out{0, infinity};
+    const double smallest = 4 * u * epsilon + 1e-300, aside = most - least;
+    double margin = 1.5 * (at.upper() + aside - at.scaled(at.value)) / at.scaled(at.slope) + smallest;
+    int tries = 0;
+    while (!(invert(contour, epsilon + margin).upper() + most + 5e-324 <= delta)) {
+        margin *= 2;
+        if (++tries > 60 || !std::isfinite(margin)) return out;
+    }
+    out.upper = epsilon + margin;
+    margin = 1.5 * (at.scaled(at.value) - at.lower()) / at.scaled(at.slope) + smallest;
+    while (epsilon - margin > 0 && !(invert(contour, epsilon - margin).lower() + least - 5e-324 > delta))
+        margin *= 2;
+    out.lower = std::max(0.0, epsilon - margin);
+    return out;
+}
+
+}  // namespace hockeystick

@@ -1,0 +1,114 @@
+// The inner loops of the Monte Carlo side, compiled once per instruction set and chosen at run time.
+// All versions return the same bits.
+//
+// A group is 16 samples computed side by side. Its data are rows of 16 doubles, one row per iteration,
+// aligned to 64 bytes: sample s of the group is column s.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+namespace hockeystick::kernels {
+
+inline constexpr std::size_t group = 16;
+
+// A number mantissa * 2^exponent, the same for all samples.
+struct Factor {
+    double mantissa, exponent;
+};
+
+// One way to participate: with probability `weight`, `multiplicity` times the column.
+struct Option {
+    Factor weight;
+    double multiplicity;
+};
+
+// The weights f of the participation chain, iteration by iteration; see likelihood.cpp. All arrays
+// hold rows of 16.
+struct Chain {
+    std::size_t separation;  // iterations from one participation to the next possible one
+    Factor stay;             // Pr[no participation | available]; mantissa 0 if impossible
+    const Option* options;   // the others
+    std::size_t option_count;
+    double* free_mantissa;  // the weight of "available", one row
+    double* free_exponent;
+    double* ring_mantissa;  // `separation` rows: what becomes available, by iteration mod separation
+    double* ring_exponent;
+    Factor outside;    // weight of the histories that never become available
+    std::size_t slot;  // the next iteration mod separation
+};
+
+// Rounds that may be truncated: where survival < 1, a participation is kept with that probability,
+// with multiplicity `truncated`; elsewhere it is kept for sure with multiplicity `whole`.
+struct Truncation {
+    const double* survival;  // one row per iteration
+    double whole, truncated;
+};
+
+// The chain of a user whose blocked examples keep being sampled; see likelihood.cpp.
+struct BlockedChain {
+    std::size_t window;    // separation - 1 >= 1
+    Factor stay;           // Q
+    Factor leave;          // 1 - Q
+    const Factor* powers;  // Q^0, ..., Q^window
+    const Option* options;
+    std::size_t option_count;
+    double* free_mantissa;
+    double* free_exponent;
+    double* front_mantissa;  // sum over the current chunk, one row
+    double* front_exponent;
+    double* past_mantissa;  // window rows: A of the chunk before
+    double* past_exponent;
+    double* suffix_mantissa;  // window rows: its suffix sums
+    double* suffix_exponent;
+    double* now_mantissa;  // window rows: A of the current chunk
+    double* now_exponent;
+    std::size_t offset;  // the next iteration within the chunk
+};
+
+struct Table {
+    const char* name;
+
+    // Standard normals for iterations first, ..., first + count - 1; both even. counter: words 1 to 3
+    // of the counter of the group's first sample (the others add 1, ..., 15 to word 1).
+    void (*normals)(double* rows, std::size_t first, std::size_t count, std::array<std::uint32_t, 3> counter,
+                    std::array<std::uint32_t, 2> key);
+
+    // out[i] = sum_k filter[k] rows[i + k], k < bands, i < count.
+    void (*correlate)(const double* rows, const double* filter, std::size_t bands, std::size_t count,
+                      double* out);
+    // out[i] = sum_k columns[i * bands + k] rows[i + k].
+    void (*correlate_columns)(const double* rows, const double* columns, std::size_t bands, std::size_t count,
+                              double* out);
+
+    // Circular correlation with a filter given by its spectrum (see Convolution in likelihood.cpp):
+    // `size` rows in, `size` rows of work, which hold the result. size is a power of two >= 16.
+    void (*convolve)(const double* rows, std::size_t size, const double* twiddles, const double* spectrum,
+                     double* work);
+    // The spectrum as `convolve` needs it. work: `size` rows, whose first column is the filter.
+    void (*transform)(std::size_t size, const double* twiddles, double* work);
+
+    // Advances a chain by `count` iterations with the sliding products u and |c|^2/2 (both over sigma^2).
+    void (*advance)(Chain& chain, const double* products, const double* half_norms, std::size_t count);
+    void (*advance_truncated)(Chain& chain, const Truncation& truncation, const double* products,
+                              const double* half_norms, std::size_t count);
+    // ln of the sum of all weights, one row.
+    void (*finish)(const Chain& chain, double* out);
+
+    void (*advance_blocked)(BlockedChain& chain, const double* products, const double* half_norms,
+                            std::size_t count);
+    void (*finish_blocked)(const BlockedChain& chain, double* out);
+
+    // ln sum_j e^{rows[j] - half_norms[j]} + extra, j < count, one row; `extra` counts terms e^0.
+    void (*log_sum_exp)(const double* rows, const double* half_norms, std::size_t count, double extra,
+                        double* out);
+};
+
+// The widest version this machine runs; the environment variable HOCKEYSTICK_LANES (baseline, avx2,
+// avx512) asks for a narrower one.
+const Table& table();
+// A version by name; nullptr if this machine or this build does not have it.
+const Table* find(const char* name);
+
+}  // namespace hockeystick::kernels

@@ -1,0 +1,292 @@
+#include "hockeystick/ledger.hpp"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "hockeystick/parallel.hpp"
+
+#if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
+#define HOCKEYSTICK_VECTOR_KERNELS
+#endif
+
+namespace hockeystick {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr std::size_t examples_per_task = 1 << 15;
+constexpr std::size_t lanes = 256;  // examples that one pass of the kernel holds in the first-level cache
+
+// The kernels are one body, compiled for several instruction sets. Each operation is the same IEEE one in
+// all of them, so the results are the same bits.
+#if defined(__GNUC__) || defined(__clang__)
+#define HOCKEYSTICK_INLINE [[gnu::always_inline]] inline
+#else
+#define HOCKEYSTICK_INLINE inline
+#endif
+
+// The next double above x >= 0 if `up`, else x. Not for infinity.
+HOCKEYSTICK_INLINE double next_if(double x, bool up) {
+    return std::bit_cast<double>(std::bit_cast<std::int64_t>(x) + static_cast<std::int64_t>(up));
+}
+
+// a b - fl(a b), exactly: by a fused multiply-add, or by Dekker's products of Veltkamp's halves (1971). Both
+// give the same number.
+template <bool fused>
+HOCKEYSTICK_INLINE double product_error(double a, double b, double p) {
+    if constexpr (fused) return std::fma(a, b, -p);
+    constexpr double splitter = 0x1p27 + 1;
+    const double ca = splitter * a, cb = splitter * b;
+    const double ah = ca - (ca - a), bh = cb - (cb - b);
+    const double al = a - ah, bl = b - bh;
+    return ((ah * bh - p) + ah * bl + al * bh) + al * bl;
+}
+
+// Rounded up; an infinite operand makes the error nan, and nothing is added to infinity.
+template <bool fused>
+HOCKEYSTICK_INLINE double product_up(double a, double b) {
+    const double p = a * b;
+    return next_if(p, product_error<fused>(a, b, p) > 0);
+}
+
+template <bool fused>
+HOCKEYSTICK_INLINE double quotient_up(double a, double b) {
+    const double q = a / b, p = q * b;
+    // The remainder of a division is a double, and so is a - p.
+    return next_if(q, (a - p) - product_error<fused>(q, b, p) > 0);
+}
+
+// For a, b >= 0.
+HOCKEYSTICK_INLINE double sum_up(double a, double b) {
+    const double large = a < b ? b : a, small = a < b ? a : b;
+    const double s = large + small;
+    return next_if(s, small - (s - large) > 0);  // Dekker's: the error is exact
+}
+
+// Into the range where the above holds; 0 stays 0.
+HOCKEYSTICK_INLINE double in_range(double x) {
+    const double raised = x < smallest_value ? smallest_value : x;
+    const double low = x > 0 ? raised : 0.0;
+    return low > largest_value ? infinity : low;
+}
+
+// min(value, clip) / divisor, rounded up.
+template <bool fused, bool divide>
+HOCKEYSTICK_INLINE double scaled(const Charge& how, double value) {
+    const double x = in_range(value < how.clip ? value : how.clip);
+    if constexpr (divide) return quotient_up<fused>(x, how.divisor);
+    return x;
+}
+
+// The loops below have no branches: the compiler turns them into vector instructions.
+template <bool fused, bool divide, bool square, bool multiply>
+HOCKEYSTICK_INLINE std::size_t kernel(const Charge& how, const double* values, const double* spent,
+                                      double budget, double* after, std::uint8_t* active, std::size_t n) {
+    std::array<std::int64_t, lanes> flags;
+    std::array<double, lanes>
+        results;  // `after` may be `spent`: written where the compiler knows nothing is read
+    std::int64_t total = 0;
+    for (std::size_t begin = 0; begin < n; begin += lanes) {
+        const std::size_t size = n - begin < lanes ? n - begin : lanes;
+        const double* const v = values + begin;
+        const double* const s = spent + begin;
+        for (std::size_t i = 0; i < size; ++i) {
+            double cost = scaled<fused, divide>(how, v[i]);
+            if constexpr (square) cost = product_up<fused>(cost, cost);
+            if constexpr (multiply) cost = product_up<fused>(cost, how.factor);
+            const double before = s[i], sum = sum_up(before, cost);
+            results[i] = sum <= budget ? sum : before;
+            flags[i] = sum <= budget ? 1 : 0;
+        }
+        std::memcpy(after + begin, results.data(), size * sizeof(double));
+        for (std::size_t i = 0; i < size; ++i) total += flags[i];
+        for (std::size_t i = 0; i < size; ++i) active[begin + i] = static_cast<std::uint8_t>(flags[i]);
+    }
+    return static_cast<std::size_t>(total);
+}
+
+HOCKEYSTICK_INLINE std::size_t invalid_kernel(const double* values, std::size_t n) {
+    std::int64_t bad = 0;
+    for (std::size_t i = 0; i < n; ++i) bad += !(values[i] >= 0);
+    if (bad == 0) return n;
+    std::size_t i = 0;
+    while (values[i] >= 0) ++i;
+    return i;
+}
+
+template <bool fused>
+HOCKEYSTICK_INLINE std::size_t dispatch(const Charge& how, const double* values, const double* spent,
+                                        double budget, double* after, std::uint8_t* active, std::size_t n) {
+    if (!how.square) return kernel<fused, true, false, true>(how, values, spent, budget, after, active, n);
+    if (how.factor != 1) return kernel<fused, true, true, true>(how, values, spent, budget, after, active, n);
+    if (how.divisor != 1)
+        return kernel<fused, true, true, false>(how, values, spent, budget, after, active, n);
+    return kernel<fused, false, true, false>(how, values, spent, budget, after, active, n);
+}
+
+using Kernel = std::size_t (*)(const Charge&, const double*, const double*, double, double*, std::uint8_t*,
+                               std::size_t);
+using InvalidKernel = std::size_t (*)(const double*, std::size_t);
+
+std::size_t charge_baseline(const Charge& how, const double* values, const double* spent, double budget,
+                            double* after, std::uint8_t* active, std::size_t n) {
+    return dispatch<false>(how, values, spent, budget, after, active, n);
+}
+std::size_t invalid_baseline(const double* values, std::size_t n) { return invalid_kernel(values, n); }
+
+#ifdef HOCKEYSTICK_VECTOR_KERNELS
+#define HOCKEYSTICK_AVX2 [[gnu::target("avx2,fma")]]
+#ifdef __clang__
+#define HOCKEYSTICK_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,fma")]]
+#else
+#define HOCKEYSTICK_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512")]]
+#endif
+
+HOCKEYSTICK_AVX2 std::size_t charge_avx2(const Charge& how, const double* values, const double* spent,
+                                         double budget, double* after, std::uint8_t* active, std::size_t n) {
+    return dispatch<true>(how, values, spent, budget, after, active, n);
+}
+HOCKEYSTICK_AVX2 std::size_t invalid_avx2(const double* values, std::size_t n) {
+    return invalid_kernel(values, n);
+}
+HOCKEYSTICK_AVX512 std::size_t charge_avx512(const Charge& how, const double* values, const double* spent,
+                                             double budget, double* after, std::uint8_t* active,
+                                             std::size_t n) {
+    return dispatch<true>(how, values, spent, budget, after, active, n);
+}
+
+bool has_avx2() {
+    static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    return has;
+}
+bool has_avx512() {
+    static const bool has = has_avx2() && __builtin_cpu_supports("avx512f") &&
+                            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
+                            __builtin_cpu_supports("avx512vl");
+    return has;
+}
+#endif
+
+Kernel charge_kernel() {
+#ifdef HOCKEYSTICK_VECTOR_KERNELS
+    if (has_avx512()) return charge_avx512;
+    if (has_avx2()) return charge_avx2;
+#endif
+    return charge_baseline;
+}
+
+InvalidKernel invalid_values_kernel() {
+#ifdef HOCKEYSTICK_VECTOR_KERNELS
+    if (has_avx2()) return invalid_avx2;
+#endif
+    return invalid_baseline;
+}
+
+std::size_t tasks(std::size_t examples) { return (examples + examples_per_task - 1) / examples_per_task; }
+
+}  // namespace
+
+std::size_t first_invalid(std::span<const double> values) {
+    const InvalidKernel invalid = invalid_values_kernel();
+    std::vector<std::size_t> first(tasks(values.size()));
+    parallel_for(first.size(), [&](std::size_t task) {
+        const std::size_t begin = task * examples_per_task;
+        const std::size_t size = std::min(examples_per_task, values.size() - begin);
+        const std::size_t at = invalid(values.data() + begin, size);
+        first[task] = at < size ? begin + at : values.size();
+    });
+    return first.empty() ? 0 : *std::min_element(first.begin(), first.end());
+}
+
+std::size_t charge(const Charge& how, std::span<const double> values, std::span<const double> spent,
+                   double budget, std::span<double> after, std::span<std::uint8_t> active) {
+    const Kernel run = charge_kernel();
+    std::vector<std::size_t> counts(tasks(values.size()));
+    parallel_for(counts.size(), [&](std::size_t task) {
+        const std::size_t begin = task * examples_per_task;
+        const std::size_t size = std::min(examples_per_task, values.size() - begin);
+        counts[task] = run(how, values.data() + begin, spent.data() + begin, budget, after.data() + begin,
+                           active.data() + begin, size);
+    });
+    std::size_t total = 0;
+    for (std::size_t count : counts) total += count;
+    return total;
+}
+
+namespace {
+
+// Where the search for a value's cell begins, by the first bits of the value: for each range of doubles with
+// the same exponent and first 7 bits of the mantissa, the first cell that reaches into it.
+class CellGuess {
+public:
+    explicit CellGuess(std::span<const double> edges) : first_(key(edges.front())) {
+        std::uint16_t cell = 0;
+        for (std::uint64_t k = first_; k <= key(edges.back()); ++k) {
+            while (edges[cell] < std::bit_cast<double>(k << shift)) ++cell;
+            cells_.push_back(cell);
+        }
+    }
+    std::size_t operator()(double value) const {
+        const std::uint64_t k = key(value);
+        if (k < first_) return 0;
+        return cells_[std::min<std::uint64_t>(k - first_, cells_.size() - 1)];
+    }
+
+private:
+    static constexpr int shift = 52 - 7;
+    static std::uint64_t key(double value) { return std::bit_cast<std::uint64_t>(value) >> shift; }
+    std::uint64_t first_;
+    std::vector<std::uint16_t> cells_;
+};
+
+template <class Count>
+void count_cells_as(std::span<const std::uint16_t> cells, Count times, std::size_t columns,
+                    std::span<Count> counts) {
+    parallel_for(tasks(cells.size()), [&](std::size_t task) {
+        const std::size_t begin = task * examples_per_task;
+        const std::size_t end = std::min(begin + examples_per_task, cells.size());
+        for (std::size_t i = begin; i < end; ++i)
+            if (cells[i] > 0) {
+                Count& count = counts[i * columns + cells[i] - 1];
+                count = static_cast<Count>(count + times);
+            }
+    });
+}
+
+}  // namespace
+
+void find_cells(const Charge& how, std::span<const double> values, std::span<const double> edges,
+                std::span<std::uint16_t> cells) {
+    const CellGuess guess(edges);
+    const double last = edges.back();
+    parallel_for(tasks(values.size()), [&](std::size_t task) {
+        const std::size_t begin = task * examples_per_task;
+        const std::size_t end = std::min(begin + examples_per_task, values.size());
+        for (std::size_t i = begin; i < end; ++i) {
+            const double x = scaled<false, true>(how, values[i]);
+            std::size_t cell = 0;
+            if (x > last) {
+                cell = edges.size() + 1;
+            } else if (x > 0) {
+                cell = guess(x);
+                while (edges[cell] < x) ++cell;
+                ++cell;
+            }
+            cells[i] = static_cast<std::uint16_t>(cell);
+        }
+    });
+}
+
+void count_cells(std::span<const std::uint16_t> cells, std::uint16_t times, std::size_t columns,
+                 std::span<std::uint16_t> counts) {
+    count_cells_as(cells, times, columns, counts);
+}
+void count_cells(std::span<const std::uint16_t> cells, std::uint32_t times, std::size_t columns,
+                 std::span<std::uint32_t> counts) {
+    count_cells_as(cells, times, columns, counts);
+}
+
+}  // namespace hockeystick

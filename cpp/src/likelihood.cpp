@@ -1,0 +1,429 @@
+#include "hockeystick/likelihood.hpp"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+#include "kernels.hpp"
+#include "polynomials.hpp"
+
+namespace hockeystick {
+
+static_assert(group_size == kernels::group);
+
+namespace {
+
+using kernels::Factor;
+using kernels::Option;
+
+constexpr double zero_exponent = -0x1p50;  // of a zero; see lanes.hpp
+
+Factor factor(double value) {
+    if (value == 0) return {0.0, zero_exponent};
+    int exponent = 0;
+    const double mantissa = std::frexp(value, &exponent);
+    return {2 * mantissa, exponent - 1.0};
+}
+
+Factor operator*(const Factor& a, const Factor& b) {
+    const Factor product = factor(a.mantissa * b.mantissa);
+    if (product.mantissa == 0) return product;
+    return {product.mantissa, product.exponent + a.exponent + b.exponent};
+}
+
+Factor operator+(const Factor& a, const Factor& b) {
+    if (a.mantissa == 0) return b;
+    if (b.mantissa == 0) return a;
+    const double exponent = std::max(a.exponent, b.exponent);
+    const auto shifted = [&](const Factor& f) {
+        return std::ldexp(f.mantissa, static_cast<int>(std::max(f.exponent - exponent, -2000.0)));
+    };
+    Factor sum = factor(shifted(a) + shifted(b));
+    sum.exponent += exponent;
+    return sum;
+}
+
+Factor power(Factor base, std::size_t exponent) {
+    Factor result{1.0, 0.0};
+    for (; exponent > 0; exponent /= 2) {
+        if (exponent % 2 != 0) result = result * base;
+        base = base * base;
+    }
+    return result;
+}
+
+// Pr[Binom(examples, p) = j], j = 0, ..., examples.
+std::vector<Factor> binomial_weights(std::size_t examples, double p) {
+    std::vector<Factor> weights(examples + 1, Factor{0.0, zero_exponent});
+    if (p == 1) {
+        weights[examples] = {1.0, 0.0};
+        return weights;
+    }
+    const Factor odds = factor(p / (1 - p));
+    weights[0] = power(factor(1 - p), examples);
+    for (std::size_t j = 1; j <= examples; ++j) {
+        const double ways = static_cast<double>(examples - j + 1) / static_cast<double>(j);
+        weights[j] = weights[j - 1] * odds * factor(ways);
+    }
+    return weights;
+}
+
+// e^{-2 pi i k/n}, from the same polynomials on every machine.
+std::pair<double, double> unit_root(std::size_t k, std::size_t n) {
+    const std::size_t eighths = 8 * k / n;  // k < n
+    // The angle's distance from the nearest multiple of a quarter turn, exact: n is a power of two.
+    const std::size_t quarters = (eighths + 1) / 2 % 4;
+    const double turn =
+        static_cast<double>(k) / static_cast<double>(n) - 0.25 * static_cast<double>((eighths + 1) / 2);
+    const auto at = [](const auto& coefficients, double x) {
+        double sum = 0;
+        for (std::size_t j = std::size(coefficients); j-- > 0;) sum = sum * x + coefficients[j];
+        return sum;
+    };
+    const double square = turn * turn;
+    const double sine = turn * at(polynomial::sine, square), cosine = at(polynomial::cosine, square);
+    switch (quarters) {
+        case 0:
+            return {cosine, -sine};
+        case 1:
+            return {-sine, -cosine};
+        case 2:
+            return {-cosine, sine};
+        default:
+            return {sine, cosine};
+    }
+}
+
+constexpr std::size_t shortest_transform = 16, longest_block = 4096;
+
+// Multiplications and additions per output of a transform of n rows.
+double transform_operations(std::size_t n, std::size_t outputs) {
+    const auto size = static_cast<double>(n);
+    return (4.25 * std::log2(size) + 3) * size / static_cast<double>(outputs);
+}
+
+std::size_t separation_of(const Scheme& scheme) {
+    struct Visitor {
+        std::size_t operator()(const BMinSep& s) const { return s.separation; }
+        std::size_t operator()(const BallsInBins& s) const { return s.bins; }
+        std::size_t operator()(const MultiAttribution& s) const { return s.separation; }
+        std::size_t operator()(const TruncatedBMinSep& s) const { return s.base.separation; }
+    };
+    return std::visit(Visitor{}, scheme);
+}
+
+}  // namespace
+
+// ---- Rows -----------------------------------------------------------------------------------------
+
+void Rows::Free::operator()(double* p) const noexcept { std::free(p); }
+
+Rows::Rows(std::size_t count, double value) : count_(count) {
+    const std::size_t bytes = std::max<std::size_t>(count, 1) * group_size * sizeof(double);
+    auto* data = static_cast<double*>(std::aligned_alloc(64, bytes));
+    if (data == nullptr) throw std::bad_alloc();
+    data_.reset(data);
+    fill(value);
+}
+
+void Rows::fill(double value) noexcept { std::fill_n(data_.get(), count_ * group_size, value); }
+
+// ---- Sliding products -----------------------------------------------------------------------------
+
+SlidingProducts::SlidingProducts(const Strategy& strategy, double noise_multiplier, Products method)
+    : steps_(strategy.steps()), bands_(strategy.bands()), toeplitz_(strategy.is_toeplitz()) {
+    for (std::size_t i = 0; i < (toeplitz_ ? 1 : steps_); ++i) {
+        const auto column = strategy.column(i);
+        for (const double x : column) columns_.push_back(x / noise_multiplier);
+        columns_.resize((i + 1) * bands_, 0.0);
+    }
+    // A sum: blocks about as long as the bands, so that little is read twice; few enough for the cache.
+    const std::size_t even_bands = bands_ + bands_ % 2;  // >= bands - 1
+    outputs_ = std::max<std::size_t>(128, std::min(even_bands, longest_block));
+    outputs_ = std::min(outputs_, steps_ + steps_ % 2);
+    rows_ = outputs_ + (even_bands - (bands_ % 2 != 0 ? 2 : 0));
+    if (bands_ == 1) rows_ = outputs_;
+    if (method == Products::direct || !toeplitz_) return;
+
+    std::size_t best = 0;
+    double cheapest = static_cast<double>(2 * bands_);
+    for (std::size_t n = std::bit_ceil(std::max(shortest_transform, bands_ + 1));; n *= 2) {
+        const std::size_t outputs = (n - bands_ + 1) / 2 * 2;
+        if (outputs > 0) {
+            // Whole blocks are computed, also for the last iterations.
+            const std::size_t blocks = (steps_ + outputs - 1) / outputs;
+            const double wasted = static_cast<double>(blocks * outputs) / static_cast<double>(steps_);
+            const double cost = transform_operations(n, outputs) * wasted;
+            if (cost < cheapest) {
+                cheapest = cost;
+                best = n;
+            }
+        }
+        if (n >= std::max(longest_block / 2, 4 * std::bit_ceil(bands_)) || n >= 2 * (steps_ + bands_)) break;
+    }
+    if (best == 0) return;
+    rows_ = best;
+    outputs_ = (best - bands_ + 1) / 2 * 2;
+    for (std::size_t size = best; size > 4; size /= 4) {
+        for (std::size_t k = 0; k < size / 4; ++k) {
+            for (std::size_t j = 1; j < 4; ++j) {
+                const auto [cosine, sine] = unit_root(j * k, size);
+                twiddles_.push_back(cosine);
+                twiddles_.push_back(sine);
+            }
+        }
+    }
+    Rows work(best);
+    for (std::size_t k = 0; k < bands_; ++k) work[k][0] = columns_[k];
+    kernels::table().transform(best, twiddles_.data(), work[0]);
+    // The conjugate correlates instead of convolving; 1/n belongs to the transform back, and is exact.
+    for (std::size_t k = 0; k < best; ++k) {
+        spectrum_.push_back(work[k][0] / static_cast<double>(best));
+        spectrum_.push_back(-work[k][group_size / 2] / static_cast<double>(best));
+    }
+}
+
+std::span<const double> SlidingProducts::column(std::size_t i) const noexcept {
+    return {columns_.data() + (toeplitz_ ? 0 : i * bands_), std::min(bands_, steps_ - i)};
+}
+
+double SlidingProducts::operations() const noexcept {
+    return uses_transform() ? transform_operations(rows_, outputs_) : static_cast<double>(2 * bands_);
+}
+
+void SlidingProducts::compute(const Rows& in, std::size_t first, Rows& out) const {
+    const std::size_t count = std::min(outputs_, steps_ - first);
+    const auto& kernel = kernels::table();
+    if (uses_transform()) {
+        kernel.convolve(in[0], rows_, twiddles_.data(), spectrum_.data(), out[0]);
+    } else if (toeplitz_) {
+        kernel.correlate(in[0], columns_.data(), bands_, count, out[0]);
+    } else {
+        kernel.correlate_columns(in[0], columns_.data() + first * bands_, bands_, count, out[0]);
+    }
+}
+
+// ---- The recursion over participations --------------------------------------------------------------
+//
+// Forward in time, so that outputs are read as they are generated. a_i is the total weight (probability times
+// likelihood ratio) of all histories before iteration i after which the example is available in i; h_i that
+// of those that take part in i. With s = Pr[stay out], b the separation:
+//     a_i = s a_{i-1} + h_{i-b} + w_i,    h_i = sum_m p_m e^{m u_i - m^2 |c_i|^2/2} a_i,
+// w_i the probability that a warm start makes the example available in i. The sum of all weights after the
+// last iteration, s a_{n-1} plus every h and w that has not become available yet, is P(y)/Q(y). w_0, ...,
+// w_{b-1} is what the ring of the last b values of h starts with.
+
+struct Mixture::Parameters {
+    enum class Kind { chain, blocked, bins };
+
+    Kind kind = Kind::chain;
+    std::size_t separation = 1;
+    std::vector<double> half_norms;  // per iteration; for bins, per bin
+    Factor stay{}, leave{};
+    std::vector<Option> options;
+    std::vector<Factor> start, powers;
+    Factor outside{0.0, zero_exponent};  // the warm start makes it available after the last iteration
+    bool truncated = false;
+    double whole = 1, cut = 1;
+    double scale = 1;  // bins: factor of the products
+};
+
+Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_multiplier, Numerator numerator,
+                 bool lower, const Tilt& tilt)
+    : parameters_(nullptr) {
+    check(scheme, strategy.steps());
+    auto p = std::make_unique<Parameters>();
+    const std::size_t steps = strategy.steps();
+    const double multiplicity = 1 + tilt.shift;
+    const auto scaled = [&](double square) { return square / noise_multiplier / noise_multiplier; };
+    p->half_norms = strategy.squared_norms();
+    const double largest = scaled(*std::max_element(p->half_norms.begin(), p->half_norms.end()));
+    for (double& norm : p->half_norms) norm = scaled(norm) / 2;
+    // Longer columns than the separation: the mean of several participations has a larger norm than the sum
+    // of theirs. Without the inner products (all >= 0) the value is an upper bound, with their maximum a
+    // lower one.
+    if (lower && !std::holds_alternative<BallsInBins>(scheme)) {
+        const auto bounds = strategy.overlap_bounds(separation_of(scheme));
+        for (std::size_t i = 0; i < steps; ++i) p->half_norms[i] += scaled(bounds[i]);
+    }
+
+    // Whoever takes part once in so long a separation does not do so again.
+    p->separation = std::min(separation_of(scheme), steps);
+    const auto single = [&](const BMinSep& s, double m) {
+        p->stay = factor(1 - s.probability);
+        const double available = s.warm_start ? stationary_availability(s) : 1;
+        const double later = s.warm_start ? s.probability * available : 0;
+        p->start.assign(p->separation, factor(later));
+        p->start[0] = factor(available);
+        p->outside = factor(later * static_cast<double>(s.separation - p->separation));
+        const Factor weight = factor(s.probability) * factor(tilt.theta);
+        if (weight.mantissa > 0) p->options.push_back({weight, m});
+    };
+    double most = std::abs(multiplicity);
+    if (const auto* s = std::get_if<BMinSep>(&scheme)) {
+        single(*s, multiplicity);
+    } else if (const auto* t = std::get_if<TruncatedBMinSep>(&scheme)) {
+        p->truncated = true;
+        p->whole = numerator == Numerator::present ? multiplicity : 0;
+        single(t->base, p->whole);
+        p->cut = numerator == Numerator::present ? 2 * multiplicity : -multiplicity;
+        most *= 2;
+    } else if (const auto* m = std::get_if<MultiAttribution>(&scheme)) {
+        const auto weights = binomial_weights(m->examples, m->probability);
+        p->stay = weights[0];
+        Factor raised{1.0, 0.0};
+        for (std::size_t j = 1; j <= m->examples; ++j) {
+            p->leave = j == 1 ? weights[1] : p->leave + weights[j];
+            raised = raised * factor(tilt.theta);
+            const Factor weight = weights[j] * raised;
+            if (weight.mantissa > 0) p->options.push_back({weight, static_cast<double>(j) * multiplicity});
+        }
+        p->start.assign(p->separation, factor(0));
+        p->start[0] = factor(1);
+        most *= static_cast<double>(m->examples);
+        if (m->exact && p->separation > 1) {
+            p->kind = Parameters::Kind::blocked;
+            for (std::size_t k = 0; k < p->separation; ++k) p->powers.push_back(power(p->stay, k));
+        }
+    } else {
+        p->kind = Parameters::Kind::bins;
+        p->scale = multiplicity;
+        const std::size_t bins = p->separation = std::get<BallsInBins>(scheme).bins;
+        std::vector<double> norms(std::min(bins, steps), 0.0);
+        for (std::size_t i = 0; i < steps; ++i) {
+            double& norm = norms[i % bins];
+            norm += p->half_norms[i];
+            for (std::size_t j = i + bins; j < steps && j - i < strategy.bands(); j += bins) {
+                norm += scaled(strategy.inner_product(i, j));
+            }
+        }
+        for (double& norm : norms) norm *= multiplicity * multiplicity;
+        p->half_norms = std::move(norms);
+    }
+    // The kernels count binary exponents exactly up to 2^50. |u| <= (|c| + 40) |c| in units of sigma for
+    // every output that is ever drawn.
+    const double reach = most * std::sqrt(largest) + 40;
+    if (!(static_cast<double>(steps) * reach * reach < 0x1p45)) {
+        throw std::invalid_argument(
+            "noise_multiplier is too small for this strategy: the privacy loss exceeds 2^45");
+    }
+    parameters_ = std::move(p);
+}
+
+Mixture::~Mixture() = default;
+Mixture::Mixture(Mixture&&) noexcept = default;
+
+struct Mixture::Evaluation::State {
+    explicit State(const Parameters& p) : parameters(p) {
+        const auto zeros = [](std::size_t count) { return Rows(count, zero_exponent); };
+        if (p.kind == Parameters::Kind::bins) {
+            ring_mantissa = Rows(p.half_norms.size());
+            return;
+        }
+        free_mantissa = Rows(1);
+        free_exponent = zeros(1);
+        const std::size_t window = p.separation - 1;
+        if (p.kind == Parameters::Kind::blocked) {
+            for (Rows* rows : {&ring_mantissa, &suffix_mantissa, &now_mantissa}) *rows = Rows(window);
+            for (Rows* rows : {&ring_exponent, &suffix_exponent, &now_exponent}) *rows = zeros(window);
+            front_mantissa = Rows(1);
+            front_exponent = zeros(1);
+            std::fill_n(free_mantissa[0], group_size, 1.0);
+            std::fill_n(free_exponent[0], group_size, 0.0);
+            blocked = {window,
+                       p.stay,
+                       p.leave,
+                       p.powers.data(),
+                       p.options.data(),
+                       p.options.size(),
+                       free_mantissa[0],
+                       free_exponent[0],
+                       front_mantissa[0],
+                       front_exponent[0],
+                       ring_mantissa[0],
+                       ring_exponent[0],
+                       suffix_mantissa[0],
+                       suffix_exponent[0],
+                       now_mantissa[0],
+                       now_exponent[0],
+                       0};
+            return;
+        }
+        ring_mantissa = Rows(p.separation);
+        ring_exponent = zeros(p.separation);
+        for (std::size_t i = 0; i < p.separation; ++i) {
+            std::fill_n(ring_mantissa[i], group_size, p.start[i].mantissa);
+            std::fill_n(ring_exponent[i], group_size, p.start[i].exponent);
+        }
+        chain = {p.separation,     p.stay,           p.options.data(), p.options.size(), free_mantissa[0],
+                 free_exponent[0], ring_mantissa[0], ring_exponent[0], p.outside,        0};
+    }
+
+    const Parameters& parameters;
+    std::size_t done = 0;
+    Rows free_mantissa, free_exponent, ring_mantissa, ring_exponent;
+    Rows front_mantissa, front_exponent, suffix_mantissa, suffix_exponent, now_mantissa, now_exponent;
+    kernels::Chain chain{};
+    kernels::BlockedChain blocked{};
+};
+
+Mixture::Evaluation::Evaluation(const Mixture& mixture)
+    : state_(std::make_unique<State>(*mixture.parameters_)) {}
+
+Mixture::Evaluation::~Evaluation() = default;
+
+void Mixture::Evaluation::add(const double* products, std::size_t count, const double* survival) {
+    State& state = *state_;
+    const Parameters& p = state.parameters;
+    const auto& kernel = kernels::table();
+    if (p.kind == Parameters::Kind::bins) {
+        const std::size_t bins = state.ring_mantissa.count();
+        for (std::size_t i = 0; i < count; ++i) {
+            // More bins than iterations: the rest stays empty.
+            double* sum = state.ring_mantissa[(state.done + i) % p.separation % bins];
+            for (std::size_t s = 0; s < group_size; ++s) sum[s] += p.scale * products[i * group_size + s];
+        }
+    } else {
+        const double* half_norms = p.half_norms.data() + state.done;
+        if (p.kind == Parameters::Kind::blocked) {
+            kernel.advance_blocked(state.blocked, products, half_norms, count);
+        } else if (p.truncated && survival != nullptr && !p.options.empty()) {
+            kernel.advance_truncated(state.chain, {survival, p.whole, p.cut}, products, half_norms, count);
+        } else {
+            kernel.advance(state.chain, products, half_norms, count);
+        }
+    }
+    state.done += count;
+}
+
+void Mixture::Evaluation::finish(double* out) const {
+    const State& state = *state_;
+    const Parameters& p = state.parameters;
+    const auto& kernel = kernels::table();
+    alignas(64) double row[group_size];
+    switch (p.kind) {
+        case Parameters::Kind::chain:
+            kernel.finish(state.chain, row);
+            break;
+        case Parameters::Kind::blocked:
+            kernel.finish_blocked(state.blocked, row);
+            break;
+        case Parameters::Kind::bins: {
+            const std::size_t bins = p.half_norms.size();
+            kernel.log_sum_exp(state.ring_mantissa[0], p.half_norms.data(), bins,
+                               static_cast<double>(p.separation - bins), row);
+            const double log_bins = portable_log(static_cast<double>(p.separation));
+            for (double& x : row) x -= log_bins;
+            break;
+        }
+    }
+    std::copy_n(row, group_size, out);
+}
+
+}  // namespace hockeystick

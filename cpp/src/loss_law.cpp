@@ -1,0 +1,212 @@
+#include "hockeystick/loss_law.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+
+#include "hockeystick/special.hpp"
+
+namespace hockeystick {
+namespace {
+
+constexpr double u = unit_roundoff;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// ln(1 - q + q e^x)
+double log_mean(double q, double x) {
+    return x < 30 ? std::log1p(q * std::expm1(x)) : x + std::log(q + (1 - q) * std::exp(-x));
+}
+
+// q P + (1 - q) Q
+std::vector<LossPiece::Term> blend(double q, const LossPiece& piece) {
+    std::vector<LossPiece::Term> terms;
+    for (const auto& term : piece.p) terms.push_back({term.log_weight + std::log(q), term.rate});
+    for (const auto& term : piece.q) terms.push_back({term.log_weight + std::log1p(-q), term.rate});
+    return terms;
+}
+
+double log_sum(const std::vector<LossPiece::Term>& terms, double t) {
+    double largest = -infinity, sum = 0;
+    for (const auto& term : terms) largest = std::max(largest, term.log_weight + term.rate * t);
+    for (const auto& term : terms) sum += std::exp(term.log_weight + term.rate * t - largest);
+    return largest + std::log(sum);
+}
+
+// Where the loss of a piece changes its sign; an end if it does not.
+double zero_of(const LossPiece& piece) {
+    const auto loss = [&](double t) { return log_sum(piece.p, t) - log_sum(piece.q, t); };
+    double low = std::max(piece.low, -1e18), high = std::min(piece.high, 1e18);
+    const bool rises = loss(high) > loss(low);
+    if ((loss(low) > 0) == (loss(high) > 0)) return (loss(low) > 0) == rises ? piece.low : piece.high;
+    for (int i = 0; i < 300 && high - low > u * (std::abs(low) + std::abs(high)); ++i) {
+        const double middle = 0.5 * (low + high);
+        if (!(middle > low && middle < high)) break;
+        ((loss(middle) > 0) == rises ? high : low) = middle;
+    }
+    return 0.5 * (low + high);
+}
+
+// The part where the loss is positive.
+LossLaw positive_half(const LossLaw& law) {
+    LossLaw out;
+    out.group_weight = law.group_weight;
+    out.missing_p = law.missing_p;
+    for (const LossAtom& atom : law.atoms)
+        if (atom.loss > 0) out.atoms.push_back(atom);
+    for (LossPiece piece : law.pieces) {
+        const double zero = zero_of(piece);
+        const double inside =
+            zero < piece.high ? std::min(zero + 1, 0.5 * (zero + std::min(piece.high, zero + 1e9))) : zero;
+        const bool rises = zero < piece.high && log_sum(piece.p, inside) > log_sum(piece.q, inside);
+        (rises ? piece.low : piece.high) = zero;
+        if (piece.low < piece.high) out.pieces.push_back(piece);
+    }
+    return out;
+}
+
+}  // namespace
+
+LossLaw LossLaw::swapped() const {
+    LossLaw out;
+    for (const LossAtom& atom : atoms)
+        out.atoms.push_back({-atom.loss, atom.log_p - atom.loss, atom.loss_slack,
+                             atom.log_p_slack + atom.loss_slack + std::abs(atom.log_p - atom.loss),
+                             atom.group});
+    std::reverse(out.atoms.begin(), out.atoms.end());
+    for (const LossPiece& piece : pieces)
+        out.pieces.push_back({piece.low, piece.high, piece.gaussian, piece.q, piece.p, piece.group});
+    out.group_weight = group_weight;
+    out.missing_p = missing_q;
+    out.missing_q = missing_p;
+    return out;
+}
+
+LossLaw LossLaw::sampled(double q) const {
+    LossLaw out;
+    if (missing_q > 0) {
+        const double loss = std::log1p(-q);
+        out.atoms.push_back(
+            {loss, loss + std::log(missing_q), 2 * std::abs(loss), 16 + 3 * std::abs(loss) + 16 / missing_q});
+    }
+    for (const LossAtom& atom : atoms) {
+        const double loss = log_mean(q, atom.loss);
+        // The slope of the new loss in the old one is q e^x/(1 - q + q e^x).
+        const double slope = q * std::exp(atom.loss - loss);
+        out.atoms.push_back({loss, atom.log_p - atom.loss + loss,
+                             8 * std::abs(loss) + slope * (atom.loss_slack + 2 * std::abs(atom.loss)),
+                             atom.log_p_slack + atom.loss_slack + 2 * std::abs(atom.log_p) +
+                                 2 * std::abs(atom.loss) + 10 * std::abs(loss) + 2,
+                             atom.group});
+    }
+    for (const LossPiece& piece : pieces)
+        out.pieces.push_back({piece.low, piece.high, piece.gaussian, blend(q, piece), piece.q, piece.group});
+    out.group_weight = group_weight;
+    out.missing_p = q * missing_p;
+    return out;
+}
+
+LossLaw LossLaw::joined(double q, double total_variation) const {
+    const LossLaw right = positive_half(*this).sampled(q);
+    // Under Q, with P in its place; swapped back, P stays and Q becomes the blend.
+    const LossLaw left = positive_half(swapped()).sampled(q).swapped();
+    LossLaw out = left;
+    double at_zero = (1 - q) * total_variation;
+    for (const LossAtom& atom : atoms)
+        if (atom.loss == 0) at_zero += std::exp(atom.log_p);
+    if (at_zero > 0) out.atoms.push_back({0, std::log(at_zero), 0, 64 + 2 * std::abs(std::log(at_zero))});
+    out.atoms.insert(out.atoms.end(), right.atoms.begin(), right.atoms.end());
+    out.pieces.insert(out.pieces.end(), right.pieces.begin(), right.pieces.end());
+    out.missing_p = right.missing_p;
+    out.missing_q = left.missing_q;
+    return out;
+}
+
+double LossLaw::drop_rare(double mass) {
+    std::vector<std::size_t> order(group_weight.size());
+    std::iota(order.begin(), order.end(), std::size_t{0});
+    std::sort(order.begin(), order.end(),
+              [&](std::size_t a, std::size_t b) { return group_weight[a] < group_weight[b]; });
+    std::vector<bool> dropped(group_weight.size());
+    double sum = 0;
+    // Groups of their own infinite losses would have less mass than their weight.
+    for (std::size_t i = 0; i + 1 < order.size() && missing_p == 0 && missing_q == 0; ++i) {
+        if (!(sum + group_weight[order[i]] <= mass)) break;
+        sum += group_weight[order[i]];
+        dropped[order[i]] = true;
+    }
+    if (sum == 0) return 0;
+    std::erase_if(atoms, [&](const LossAtom& atom) {
+        return atom.loss != 0 && dropped[static_cast<std::size_t>(atom.group)];
+    });
+    std::erase_if(pieces,
+                  [&](const LossPiece& piece) { return dropped[static_cast<std::size_t>(piece.group)]; });
+    missing_p = missing_q = sum;
+    return sum;
+}
+
+std::optional<Comb> onto_lattice(std::vector<LossLaw>& laws, const std::vector<double>& spacings) {
+    constexpr double most = 1e6;  // no comb is finer, beside its range
+    constexpr double close = 64 * u;
+    std::vector<double> steps;
+    Comb comb{infinity, {}};
+    for (std::size_t i = 0; i < laws.size(); ++i) {
+        auto& atoms = laws[i].atoms;
+        if (!laws[i].pieces.empty() || atoms.empty()) return {};
+        std::sort(atoms.begin(), atoms.end(),
+                  [](const LossAtom& a, const LossAtom& b) { return a.loss < b.loss; });
+        const double first = atoms.front().loss, range = atoms.back().loss - first;
+        double step = infinity;
+        if (spacings[i] > 0) {
+            // Exact multiples; but perhaps of a larger step.
+            if (!(range / spacings[i] < 1e12)) return {};
+            long long divisor = 0;
+            for (const LossAtom& atom : atoms)
+                divisor = std::gcd(divisor, std::llround((atom.loss - first) / spacings[i]));
+            if (divisor > 0) step = static_cast<double>(divisor) * spacings[i];
+            comb.offset.push_back(std::rint(first / spacings[i]) * spacings[i]);
+        } else {
+            for (std::size_t j = 1; j < atoms.size(); ++j)
+                if (atoms[j].loss > atoms[j - 1].loss)
+                    step = std::min(step, atoms[j].loss - atoms[j - 1].loss);
+            comb.offset.push_back(first);
+        }
+        steps.push_back(step);
+        comb.spacing = std::min(comb.spacing, step);
+    }
+    if (!std::isfinite(comb.spacing)) comb.spacing = 1;  // nothing but offsets
+    const auto fits = [&](double h) {
+        for (std::size_t i = 0; i < laws.size(); ++i) {
+            const auto& atoms = laws[i].atoms;
+            const double range = atoms.back().loss - atoms.front().loss;
+            const double size = std::max(std::abs(atoms.front().loss), std::abs(atoms.back().loss));
+            if (!(range / h < most)) return false;
+            if (std::isfinite(steps[i]) &&
+                std::abs(steps[i] - std::rint(steps[i] / h) * h) > 4 * close * steps[i])
+                return false;
+            for (const LossAtom& atom : atoms) {
+                const double distance = atom.loss - comb.offset[i];
+                if (std::abs(distance - std::rint(distance / h) * h) > close * size) return false;
+            }
+        }
+        return true;
+    };
+    const double largest = comb.spacing;
+    for (int part = 1;; ++part) {
+        if (part > 60) return {};
+        comb.spacing = largest / part;
+        if (fits(comb.spacing)) break;
+    }
+    for (std::size_t i = 0; i < laws.size(); ++i)
+        for (LossAtom& atom : laws[i].atoms) {
+            const double loss =
+                comb.offset[i] + std::rint((atom.loss - comb.offset[i]) / comb.spacing) * comb.spacing;
+            atom.loss_slack += std::abs(loss - atom.loss) / u * (1 + 8 * u);
+            // The point itself is rounded.
+            if (comb.offset[i] != 0) atom.loss_slack += std::abs(comb.offset[i]) + std::abs(loss);
+            atom.loss = loss;
+        }
+    return comb;
+}
+
+}  // namespace hockeystick

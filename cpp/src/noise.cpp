@@ -1,0 +1,303 @@
+#include "hockeystick/noise.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <stdexcept>
+
+#include "hockeystick/parallel.hpp"
+#include "kernels.hpp"
+#include "noise_kernels.hpp"
+
+namespace hockeystick {
+
+namespace kernels {
+
+extern const NoiseTable noise_table_baseline;
+#ifdef HOCKEYSTICK_HAS_AVX2
+extern const NoiseTable noise_table_avx2;
+#endif
+#ifdef HOCKEYSTICK_HAS_AVX512
+extern const NoiseTable noise_table_avx512;
+#endif
+
+const NoiseTable* find_noise_table(const char* name) {
+    if (std::strcmp(name, "baseline") == 0) return &noise_table_baseline;
+#ifdef HOCKEYSTICK_HAS_AVX2
+    if (std::strcmp(name, "avx2") == 0 && __builtin_cpu_supports("avx2")) return &noise_table_avx2;
+#endif
+#ifdef HOCKEYSTICK_HAS_AVX512
+    if (std::strcmp(name, "avx512") == 0 && __builtin_cpu_supports("avx512f") &&
+        __builtin_cpu_supports("avx512dq")) {
+        return &noise_table_avx512;
+    }
+#endif
+    return nullptr;
+}
+
+const NoiseTable& noise_table() {
+    // As wide as what dispatch.cpp chose: built with it, so it is there.
+    static const NoiseTable& chosen = *find_noise_table(table().name);
+    return chosen;
+}
+
+}  // namespace kernels
+
+namespace {
+
+using kernels::noise_tile;
+
+// Coordinates that are worked on together: a row of them is one page of doubles, and the rows of 32 bands
+// fit the second-level cache.
+constexpr std::size_t block_tiles = 4, block_size = block_tiles * noise_tile;
+// Rows one page apart would compete for the same few lines of the first-level cache.
+constexpr std::size_t slot_size = block_size + 32;
+// Steps prepared at a time.
+constexpr std::size_t most_rows = 16;
+
+void check(bool valid, const char* message) {
+    if (!valid) throw std::invalid_argument(message);
+}
+
+// Where a single row would need more kept rows than this, the next few rows are prepared together.
+constexpr std::size_t many_slots = 8, most_ahead = 4;
+
+struct Taps {
+    double gain, divisor;
+    std::vector<double> coefficients;
+    std::vector<std::size_t> offsets;
+
+    kernels::NoiseTaps view() const {
+        return {gain, divisor, coefficients.data(), offsets.data(), coefficients.size()};
+    }
+};
+
+// What rows i - oldest .. i - newest add to row i, oldest first: in the order in which they lie in memory.
+Taps taps_of(const BandedMatrix& matrix, double sign, std::size_t i, std::size_t oldest, std::size_t newest,
+             std::size_t slots) {
+    Taps taps{1.0, 1.0, {}, {}};
+    for (std::size_t k = oldest; k >= newest; --k) {
+        taps.coefficients.push_back(sign * matrix.at(i, k));
+        taps.offsets.push_back((i - k) % slots * slot_size);
+    }
+    return taps;
+}
+
+// One row: whether it is in a window of prepared rows; what prepares the window, if it is the first of it;
+// its place there; and what is left to do.
+struct Row {
+    bool prepared = false;
+    std::vector<Taps> window;
+    std::size_t place = 0;
+    Taps rest;
+};
+
+void combine(const kernels::NoiseTaps& taps, const double* history, std::size_t count, double* row) {
+    kernels::noise_table().combine_double(taps, history, count, row);
+}
+
+void combine(const kernels::NoiseTaps& taps, const float* history, std::size_t count, double* row) {
+    kernels::noise_table().combine_single(taps, history, count, row);
+}
+
+}  // namespace
+
+CorrelatedNoise::CorrelatedNoise(const BandedMatrix& matrix, Form form, const ChaChaKey& key,
+                                 std::uint64_t start, std::uint64_t stop, bool single)
+    : matrix_(matrix), form_(form), key_(key), start_(start), stop_(stop) {
+    check(matrix.steps >= 1 && matrix.steps <= std::size_t{1} << 32, "steps must be in [1, 2^32]");
+    check(matrix.bands >= 1 && matrix.bands <= matrix.steps, "bands must be in [1, steps]");
+    check(matrix.columns.size() == matrix.bands || matrix.columns.size() / matrix.bands == matrix.steps,
+          "columns must be bands, or steps times bands, numbers");
+    check(start < stop && stop <= std::uint64_t{1} << 53, "coordinates must be a range within [0, 2^53]");
+    for (const double entry : matrix.columns) check(std::isfinite(entry), "entries must be finite");
+    if (form == Form::solve) {
+        for (std::size_t j = 0; j < matrix.columns.size(); j += matrix.bands) {
+            check(matrix.columns[j] > 0.0, "the diagonal must be positive");
+        }
+    }
+    first_tile_ = start / noise_tile;
+    tiles_ = static_cast<std::size_t>((stop + noise_tile - 1) / noise_tile - first_tile_);
+    blocks_ = (tiles_ + block_tiles - 1) / block_tiles;
+    slots_ = matrix.bands - 1;
+    // For H, a row needs what is not kept yet: Z of its window.
+    ahead_ = form == Form::solve && slots_ >= many_slots ? most_ahead : 0;
+    pending_.resize(blocks_ * ahead_ * slot_size);
+    if (single) {
+        history_ = std::vector<float>(blocks_ * slots_ * slot_size);
+    } else {
+        history_ = std::vector<double>(blocks_ * slots_ * slot_size);
+    }
+}
+
+std::size_t CorrelatedNoise::state_bytes() const noexcept {
+    const std::size_t kept = slots_ * (single() ? sizeof(float) : sizeof(double));
+    return blocks_ * slot_size * (kept + ahead_ * sizeof(double));
+}
+
+std::size_t CorrelatedNoise::history_rows() const noexcept { return std::min(step_.load(), slots_); }
+
+std::size_t CorrelatedNoise::block_width(std::size_t block) const noexcept {
+    return std::min(block_tiles, tiles_ - block * block_tiles) * noise_tile;
+}
+
+template <typename Out>
+void CorrelatedNoise::next(std::size_t count, double scale, std::span<Out> out, bool add) {
+    const std::lock_guard lock(mutex_);
+    check(count <= steps() - step_, "there are not that many steps left");
+    check(out.empty() || out.size() == count * width(), "out must have width() numbers for each row");
+    while (count > 0) {
+        const std::size_t rows = std::min(count, most_rows);
+        Out* const target = out.empty() ? nullptr : out.data();
+        std::visit([&](auto& history) { advance(history, rows, scale, target, add); }, history_);
+        if (!out.empty()) out = out.subspan(rows * width());
+        count -= rows;
+    }
+}
+
+template <typename Out, typename State>
+void CorrelatedNoise::advance(std::vector<State>& history, std::size_t count, double scale, Out* out,
+                              bool add) {
+    const std::size_t now = step_, size = width();
+    const bool solve = form_ == Form::solve;
+    std::size_t window = window_, filled = filled_;
+    std::vector<Row> rows(count);
+    for (std::size_t r = 0; r < count; ++r) {
+        const std::size_t i = now + r, oldest = std::min(i, slots_);
+        const double diagonal = matrix_.at(i, 0);
+        const bool started = filled > 0 && i < window + filled;
+        // Rows of one call find the kept rows in the cache anyway.
+        rows[r].prepared = started || (ahead_ > 0 && count == 1);
+        if (rows[r].prepared) {
+            if (!started) {
+                window = i;
+                filled = std::min(ahead_, steps() - i);
+                for (std::size_t s = 0; s < filled; ++s) {
+                    rows[r].window.push_back(
+                        taps_of(matrix_, 1.0, i + s, std::min(i + s, slots_), s + 1, slots_));
+                }
+            }
+            rows[r].place = i - window;
+            rows[r].rest = taps_of(matrix_, 1.0, i, i - window, 1, slots_);
+        } else {
+            rows[r].rest = taps_of(matrix_, solve ? 1.0 : -1.0, i, oldest, 1, slots_);
+        }
+        (solve ? rows[r].rest.divisor : rows[r].rest.gain) = diagonal;
+    }
+    parallel_for(blocks_, [&](std::size_t block) {
+        alignas(64) double row[block_size];
+        alignas(64) double normals[block_size];
+        State* const past = history.data() + block * slots_ * slot_size;
+        const std::size_t length = block_width(block);
+        const std::uint64_t tile = first_tile_ + block * block_tiles, first = tile * noise_tile;
+        const auto left = static_cast<std::size_t>(std::max(first, start_) - first);
+        const auto right = static_cast<std::size_t>(std::min(first + length, stop_) - first);
+        for (std::size_t r = 0; r < count; ++r) {
+            const auto draw = [&](std::size_t step, double* target) {
+                kernels::noise_table().normals(key_.data(), static_cast<std::uint32_t>(step), tile,
+                                               length / noise_tile, target);
+            };
+            State* const slot = slots_ > 0 ? past + (now + r) % slots_ * slot_size : nullptr;
+            if (rows[r].prepared) {
+                // The same operations in the same order as without a window, so the same bits.
+                double* const prepared = pending_.data() + block * ahead_ * slot_size;
+                for (std::size_t s = 0; s < rows[r].window.size(); ++s) {
+                    draw(now + r + s, prepared + s * slot_size);
+                    combine(rows[r].window[s].view(), past, length, prepared + s * slot_size);
+                }
+                std::copy_n(prepared + rows[r].place * slot_size, length, row);
+            } else {
+                draw(now + r, row);
+            }
+            if (!solve) {
+                for (std::size_t x = 0; x < length; ++x) row[x] = normals[x] = static_cast<State>(row[x]);
+            }
+            combine(rows[r].rest.view(), past, length, row);
+            // Last: the slot still held the oldest row.
+            if (solve) {
+                for (std::size_t x = 0; x < length; ++x) row[x] = static_cast<State>(row[x]);
+            }
+            if (slot != nullptr) {
+                const double* const kept = solve ? row : normals;
+                for (std::size_t x = 0; x < length; ++x) slot[x] = static_cast<State>(kept[x]);
+            }
+            if (out == nullptr) continue;
+            Out* const target = out + r * size + (first + left - start_);
+            if (add) {
+                for (std::size_t x = left; x < right; ++x) {
+                    target[x - left] =
+                        static_cast<Out>(static_cast<double>(target[x - left]) + scale * row[x]);
+                }
+            } else {
+                for (std::size_t x = left; x < right; ++x)
+                    target[x - left] = static_cast<Out>(scale * row[x]);
+            }
+        }
+    });
+    step_ += count;
+    window_ = window;
+    filled_ = filled;
+}
+
+template <typename Body>
+void CorrelatedNoise::for_history(std::size_t step, const Body& body) const {
+    const std::size_t rows = std::min(step, slots_);
+    for (std::size_t row = 0; row < rows; ++row) {
+        const std::size_t slot = (step - rows + row) % slots_;
+        for (std::size_t block = 0; block < blocks_; ++block) {
+            const std::uint64_t first = (first_tile_ + block * block_tiles) * noise_tile;
+            const std::uint64_t left = std::max(first, start_);
+            const std::uint64_t right = std::min(first + block_width(block), stop_);
+            body((block * slots_ + slot) * slot_size + (left - first), row * width() + (left - start_),
+                 static_cast<std::size_t>(right - left));
+        }
+    }
+}
+
+void CorrelatedNoise::save(std::span<double> out) const {
+    const std::lock_guard lock(mutex_);
+    check(out.size() == history_rows() * width(), "out must have width() numbers for each row");
+    std::visit(
+        [&](const auto& history) {
+            for_history(step_, [&](std::size_t from, std::size_t to, std::size_t length) {
+                std::copy_n(history.data() + from, length, out.data() + to);
+            });
+        },
+        history_);
+}
+
+void CorrelatedNoise::restore(std::size_t step, std::span<const double> saved) {
+    const std::lock_guard lock(mutex_);
+    check(step <= steps(), "step must be at most the number of steps");
+    check(saved.size() == std::min(step, slots_) * width(), "history must have width() numbers for each row");
+    std::visit(
+        [&](auto& history) {
+            using State = typename std::decay_t<decltype(history)>::value_type;
+            for_history(step, [&](std::size_t to, std::size_t from, std::size_t length) {
+                std::transform(saved.data() + from, saved.data() + from + length, history.data() + to,
+                               [](double value) { return static_cast<State>(value); });
+            });
+        },
+        history_);
+    step_ = step;
+    filled_ = 0;
+}
+
+template void CorrelatedNoise::next(std::size_t, double, std::span<double>, bool);
+template void CorrelatedNoise::next(std::size_t, double, std::span<float>, bool);
+
+void keyed_normals(const ChaChaKey& key, std::uint32_t step, std::uint64_t start, std::span<double> out) {
+    if (out.empty()) return;
+    const std::uint64_t first_tile = start / noise_tile, stop = start + out.size();
+    const auto tiles = static_cast<std::size_t>((stop + noise_tile - 1) / noise_tile - first_tile);
+    parallel_for((tiles + block_tiles - 1) / block_tiles, [&](std::size_t block) {
+        alignas(64) double row[block_size];
+        const std::uint64_t tile = first_tile + block * block_tiles, first = tile * noise_tile;
+        const std::size_t count = std::min(block_tiles, tiles - block * block_tiles);
+        kernels::noise_table().normals(key.data(), step, tile, count, row);
+        const std::uint64_t left = std::max(first, start), right = std::min(first + count * noise_tile, stop);
+        std::copy(row + (left - first), row + (right - first), out.data() + (left - start));
+    });
+}
+
+}  // namespace hockeystick

@@ -1,0 +1,138 @@
+#include "noise_kernels.hpp"
+
+#include <cstdint>
+
+#include "lanes.hpp"
+
+#define HOCKEYSTICK_NOISE_PASTE_(a, b) a##b
+#define HOCKEYSTICK_NOISE_PASTE(a, b) HOCKEYSTICK_NOISE_PASTE_(a, b)
+#define HOCKEYSTICK_NOISE_STRING_(a) #a
+#define HOCKEYSTICK_NOISE_STRING(a) HOCKEYSTICK_NOISE_STRING_(a)
+
+namespace {
+
+using hockeystick::kernels::noise_tile;
+using hockeystick::kernels::NoiseTable;
+using hockeystick::kernels::NoiseTaps;
+
+typedef std::uint32_t W __attribute__((vector_size(8 * width)));
+typedef float F __attribute__((vector_size(4 * width)));
+
+// ChaCha20 blocks of a tile, and of one vector of 32-bit words.
+constexpr std::size_t tile_blocks = 16, vector_blocks = 2 * width;
+
+LANES_INLINE W splat_word(std::uint32_t x) {
+    W v;
+    for (std::size_t i = 0; i < vector_blocks; ++i) v[i] = x;
+    return v;
+}
+
+template <int n>
+LANES_INLINE W rotated(W x) {
+    return x << n | x >> (32 - n);
+}
+
+LANES_INLINE void quarter_round(W& a, W& b, W& c, W& d) {
+    a += b;
+    d = rotated<16>(d ^ a);
+    c += d;
+    b = rotated<12>(b ^ c);
+    a += b;
+    d = rotated<8>(d ^ a);
+    c += d;
+    b = rotated<7>(b ^ c);
+}
+
+LANES_INLINE void store_unaligned(double* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
+
+LANES_INLINE V load_unaligned(const double* p) {
+    V v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+}
+
+LANES_INLINE V load_unaligned(const float* p) {
+    F v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return __builtin_convertvector(v, V);
+}
+
+// Normal 32 g + 16 c + q of a tile is number c of the pair that words 4 g .. 4 g + 3 of the tile's
+// ChaCha20 block q give. A pair's words are in 64-bit lanes, so the even 32-bit lanes of a vector
+// hold its first `width` blocks, the odd ones the others.
+void normals(const std::uint32_t* key, std::uint32_t step, std::uint64_t first_tile, std::size_t tiles,
+             double* out) {
+    for (std::size_t tile = 0; tile < tiles; ++tile, out += noise_tile) {
+        const std::uint64_t first_block = (first_tile + tile) * tile_blocks;
+        for (std::size_t q = 0; q < tile_blocks; q += vector_blocks) {
+            W start[16], x[16];
+            const std::uint32_t constants[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
+            for (std::size_t i = 0; i < 4; ++i) start[i] = splat_word(constants[i]);
+            for (std::size_t i = 0; i < 8; ++i) start[4 + i] = splat_word(key[i]);
+            W counter = splat_word(static_cast<std::uint32_t>(first_block + q));
+            for (std::size_t i = 0; i < vector_blocks; ++i) {
+                counter[i] += static_cast<std::uint32_t>(i / 2 + (i % 2) * width);
+            }
+            start[12] = counter;
+            start[13] = splat_word(static_cast<std::uint32_t>(first_block >> 32));
+            start[14] = splat_word(step);
+            start[15] = splat_word(0);
+            for (std::size_t i = 0; i < 16; ++i) x[i] = start[i];
+            for (int round = 0; round < 10; ++round) {
+                quarter_round(x[0], x[4], x[8], x[12]);
+                quarter_round(x[1], x[5], x[9], x[13]);
+                quarter_round(x[2], x[6], x[10], x[14]);
+                quarter_round(x[3], x[7], x[11], x[15]);
+                quarter_round(x[0], x[5], x[10], x[15]);
+                quarter_round(x[1], x[6], x[11], x[12]);
+                quarter_round(x[2], x[7], x[8], x[13]);
+                quarter_round(x[3], x[4], x[9], x[14]);
+            }
+            for (std::size_t g = 0; g < 4; ++g) {
+                U words[4];
+                for (std::size_t i = 0; i < 4; ++i)
+                    words[i] = reinterpret_cast<U>(x[4 * g + i] + start[4 * g + i]);
+                const U low = splat_bits(0xFFFFFFFF);
+                double* const target = out + 32 * g + q;
+                V z0, z1;
+                normal_pair(words[0] & low, words[1] & low, words[2] & low, words[3] & low, z0, z1);
+                store_unaligned(target, z0);
+                store_unaligned(target + 16, z1);
+                normal_pair(words[0] >> 32, words[1] >> 32, words[2] >> 32, words[3] >> 32, z0, z1);
+                store_unaligned(target + width, z0);
+                store_unaligned(target + 16 + width, z1);
+            }
+        }
+    }
+}
+
+// One kept row after another, each from its beginning to its end, while `row` stays in the first-level cache:
+// the kept rows then come from memory as one stream.
+template <typename T>
+void combine(const NoiseTaps& taps, const T* history, std::size_t count, double* row) {
+    const V gain = splat(taps.gain), divisor = splat(taps.divisor);
+    for (std::size_t x = 0; x < count; x += width) store_unaligned(row + x, load_unaligned(row + x) * gain);
+    for (std::size_t k = 0; k < taps.count; ++k) {
+        const V coefficient = splat(taps.coefficients[k]);
+        const T* const past = history + taps.offsets[k];
+        for (std::size_t x = 0; x < count; x += width) {
+            store_unaligned(row + x, load_unaligned(row + x) - coefficient * load_unaligned(past + x));
+        }
+    }
+    for (std::size_t x = 0; x < count; x += width)
+        store_unaligned(row + x, load_unaligned(row + x) / divisor);
+}
+
+}  // namespace
+
+namespace hockeystick::kernels {
+
+extern const NoiseTable HOCKEYSTICK_NOISE_PASTE(noise_table_, HOCKEYSTICK_LANES);
+const NoiseTable HOCKEYSTICK_NOISE_PASTE(noise_table_, HOCKEYSTICK_LANES) = {
+    HOCKEYSTICK_NOISE_STRING(HOCKEYSTICK_LANES),
+    normals,
+    combine<double>,
+    combine<float>,
+};
+
+}  // namespace hockeystick::kernels

@@ -1,0 +1,228 @@
+#include "hockeystick/schemes.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+#include <string>
+#include <utility>
+
+namespace hockeystick {
+namespace {
+
+template <typename... Visitors>
+struct Overloaded : Visitors... {
+    using Visitors::operator()...;
+};
+
+void require(bool condition, const char* message) {
+    if (!condition) throw std::invalid_argument(message);
+}
+
+void check_probability(double p) { require(p >= 0 && p <= 1, "the sampling probability must be in [0, 1]"); }
+
+double log_failure(const Scheme& scheme) {
+    return std::visit(
+        Overloaded{[](const BMinSep& s) { return portable_log1p(-s.probability); },
+                   [](const BallsInBins&) { return 0.0; },
+                   [](const MultiAttribution& s) {
+                       return static_cast<double>(s.examples) * portable_log1p(-s.probability);
+                   },
+                   [](const TruncatedBMinSep& s) { return portable_log1p(-s.base.probability); }},
+        scheme);
+}
+
+std::size_t separation(const Scheme& scheme) {
+    return std::visit(
+        Overloaded{[](const BMinSep& s) { return s.separation; }, [](const BallsInBins& s) { return s.bins; },
+                   [](const MultiAttribution& s) { return s.separation; },
+                   [](const TruncatedBMinSep& s) { return s.base.separation; }},
+        scheme);
+}
+
+// The first iteration in which a warm-started example is available.
+std::size_t first_available(const BMinSep& scheme, Stream& stream) {
+    if (!scheme.warm_start || scheme.separation == 1) return 0;
+    if (stream.uniform() <= stationary_availability(scheme)) return 0;
+    return 1 + static_cast<std::size_t>(stream.below(scheme.separation - 1));
+}
+
+}  // namespace
+
+double stationary_availability(const BMinSep& scheme) noexcept {
+    return 1 / (1 + static_cast<double>(scheme.separation - 1) * scheme.probability);
+}
+
+void check(const Scheme& scheme, std::size_t steps) {
+    require(steps >= 1 && steps <= std::size_t{1} << 31, "steps must be in [1, 2^31]");
+    require(separation(scheme) >= 1, "the minimum separation and the number of bins must be >= 1");
+    std::visit(
+        Overloaded{[](const BMinSep& s) { check_probability(s.probability); }, [](const BallsInBins&) {},
+                   [](const MultiAttribution& s) {
+                       check_probability(s.probability);
+                       require(s.examples >= 1, "a user must have at least one example");
+                   },
+                   [](const TruncatedBMinSep& s) {
+                       check_probability(s.base.probability);
+                       require(s.dataset_size >= 1 && s.dataset_size <= std::uint64_t{1} << 53,
+                               "the dataset size must be in [1, 2^53]");
+                       require(s.max_batch >= 1, "the largest batch must be >= 1");
+                   }},
+        scheme);
+}
+
+Participations::Participations(const Scheme& scheme, std::size_t steps, Stream stream)
+    : scheme_(scheme), steps_(steps), stream_(stream), waiting_(log_failure(scheme)) {
+    std::size_t first = 0;
+    if (const auto* s = std::get_if<BMinSep>(&scheme_)) first = first_available(*s, stream_);
+    if (const auto* s = std::get_if<TruncatedBMinSep>(&scheme_)) first = first_available(s->base, stream_);
+    if (const auto* s = std::get_if<BallsInBins>(&scheme_)) {
+        next_ = {static_cast<std::size_t>(stream_.below(s->bins)), 1};
+        return;
+    }
+    if (const auto* s = std::get_if<MultiAttribution>(&scheme_); s && s->probability > 0) {
+        // Cumulative binomial probabilities given at least one, up to a common factor.
+        std::vector<double> logs(s->examples, 0.0);
+        const double log_odds = portable_log(s->probability) - portable_log1p(-s->probability);
+        for (std::size_t j = 1; j < s->examples; ++j) {
+            const auto done = static_cast<double>(j), all = static_cast<double>(s->examples);
+            logs[j] =
+                s->probability < 1 ? logs[j - 1] + log_odds + portable_log((all - done) / (done + 1)) : done;
+        }
+        const double largest = *std::max_element(logs.begin(), logs.end());
+        double sum = 0;
+        for (const double x : logs) {
+            if (s->probability < 1 || x == largest) sum += portable_exp(x - largest);
+            counts_.push_back(sum);
+        }
+    }
+    sample(first);
+}
+
+void Participations::sample(std::size_t available) {
+    const auto limit = static_cast<std::uint64_t>(available < steps_ ? steps_ - available : 0);
+    const std::size_t iteration = available + static_cast<std::size_t>(waiting_.draw(stream_, limit));
+    next_ = {iteration, 1};
+    if (counts_.empty() || iteration >= steps_) return;
+    const double u = stream_.uniform() * counts_.back();
+    const auto found = std::lower_bound(counts_.begin(), counts_.end(), u);
+    next_.multiplicity = static_cast<double>(found - counts_.begin()) + 1;
+}
+
+void Participations::advance() {
+    const std::size_t gap = separation(scheme_);
+    if (next_.iteration >= steps_) return;
+    if (std::holds_alternative<BallsInBins>(scheme_)) {
+        next_.iteration += gap;
+        return;
+    }
+    const auto* multi = std::get_if<MultiAttribution>(&scheme_);
+    if (!multi || !multi->exact) {
+        sample(next_.iteration + gap);
+        return;
+    }
+    // Samples go on while the examples are barred; one counts if none came in the gap - 1 iterations before.
+    for (;;) {
+        const std::size_t previous = next_.iteration;
+        sample(previous + 1);
+        if (next_.iteration >= steps_ || next_.iteration - previous >= gap) return;
+    }
+}
+
+double PublicCounts::candidate_probability(const TruncatedBMinSep& scheme, std::size_t steps) {
+    const std::uint64_t others = scheme.dataset_size - 1;
+    const double p = scheme.base.probability;
+    if (others < scheme.max_batch || p == 0) return 0;
+    if (p == 1 || static_cast<double>(others) * p >= static_cast<double>(scheme.max_batch)) return 1;
+    // More than the error of the computed tail; any T above the true one will do.
+    const double tail = binomial_tail(others, p, scheme.max_batch) * (1 + 1e-6);
+    // With a candidate in every second sample, most counts are needed anyway.
+    return tail * static_cast<double>(steps) < 0.5 ? tail : 1;
+}
+
+PublicCounts::PublicCounts(const TruncatedBMinSep& scheme, std::size_t steps, double candidate_probability,
+                           const BlockStream& block, std::size_t lane)
+    : scheme_(scheme),
+      steps_(steps),
+      available_(scheme.dataset_size - 1),
+      candidate_probability_(candidate_probability),
+      stream_(block, lane, Purpose::public_counts) {
+    if (candidate_probability == 0 || candidate_probability == 1) return;
+    Stream stream(block, lane, Purpose::candidates);
+    const Geometric waiting(portable_log1p(-candidate_probability));
+    for (std::size_t round = 0; round < steps; ++round) {
+        round += static_cast<std::size_t>(waiting.draw(stream, steps - round));
+        if (round < steps) candidates_.push_back(round);
+    }
+}
+
+void PublicCounts::start() {
+    const BMinSep& base = scheme_.base;
+    // Whoever is barred for longer than the run does not come back.
+    barred_.assign(std::min(base.separation - 1, steps_), 0);
+    const double stationary = stationary_availability(base);
+    if (base.warm_start) {
+        // The virtual rounds before the first: a multinomial draw, one conditional binomial after the other.
+        double remaining = 1;
+        const double each = base.probability * stationary;
+        for (auto& count : barred_) {
+            count = binomial(stream_, available_, std::min(1.0, each / remaining));
+            available_ -= count;
+            remaining -= each;
+        }
+        const auto others = static_cast<double>(base.separation - 1 - barred_.size());
+        available_ -= binomial(stream_, available_, std::min(1.0, others * each / remaining));
+    }
+    if (candidate_probability_ == 0 || candidate_probability_ == 1) return;
+    // Pr[Binom(available, p) > count] > T for all counts up to safe_count_, if so many are available.
+    const double expected = static_cast<double>(scheme_.dataset_size - 1) * stationary;
+    const double fewest = std::floor(expected - 10 * std::sqrt(expected));
+    if (fewest < 1) return;
+    safe_available_ = static_cast<std::uint64_t>(fewest);
+    const double mean = fewest * base.probability;
+    const auto count = static_cast<std::uint64_t>(mean + 3 * std::sqrt(mean));
+    if (count < safe_available_ &&
+        binomial_tail(safe_available_, base.probability, count + 1) > 2 * candidate_probability_) {
+        safe_count_ = count;
+    }
+}
+
+std::uint64_t PublicCounts::next() {
+    if (round_ == 0) start();
+    const bool candidate = candidate_ < candidates_.size() && candidates_[candidate_] == round_;
+    if (candidate) ++candidate_;
+    const std::uint64_t count = candidate ? above_threshold()
+                                : candidate_probability_ == 0 || candidate_probability_ == 1
+                                    ? binomial(stream_, available_, scheme_.base.probability)
+                                    : below_threshold();
+    ++round_;
+    if (barred_.empty()) return count;
+    // Who was sampled separation - 1 rounds ago is available in the next round.
+    available_ += std::exchange(barred_[oldest_], count) - count;
+    if (++oldest_ == barred_.size()) oldest_ = 0;
+    return count;
+}
+
+// Binom(available, p) given U <= 1 - T. Given the count k, 1 - U is uniform between Pr[> k] and Pr[>= k].
+std::uint64_t PublicCounts::below_threshold() {
+    const double p = scheme_.base.probability;
+    for (;;) {
+        const std::uint64_t count = binomial(stream_, available_, p);
+        if (count <= safe_count_ && available_ >= safe_available_) return count;
+        const double more = count < available_ ? binomial_tail(available_, p, count + 1) : 0;
+        if (more >= candidate_probability_) return count;
+        const double here = binomial_probability(available_, p, count);
+        if (more + here - candidate_probability_ > stream_.uniform() * here) return count;
+    }
+}
+
+// The same given U > 1 - T: the largest k with Pr[>= k] > 1 - U.
+std::uint64_t PublicCounts::above_threshold() {
+    const double p = scheme_.base.probability;
+    const double v = stream_.uniform() * candidate_probability_;
+    std::uint64_t k = std::min(scheme_.max_batch, available_);
+    while (k > 0 && binomial_tail(available_, p, k) <= v) --k;
+    while (k < available_ && binomial_tail(available_, p, k + 1) > v) ++k;
+    return k;
+}
+
+}  // namespace hockeystick

@@ -1,0 +1,111 @@
+#include "hockeystick/zero_out.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "hockeystick/special.hpp"
+
+namespace hockeystick {
+namespace {
+
+constexpr double u = unit_roundoff;
+
+class ZeroOutPair final : public Pair {
+public:
+    ZeroOutPair(double mu, double q, bool reversed)
+        : mu_(mu), q_(q), reversed_(reversed), plain_(sampled(gaussian(mu), q, Sampling::add)) {
+        if (reversed) plain_ = sampled(gaussian(mu), q, Sampling::remove);
+    }
+
+    // The pair (Q, P) has the loss -L: its view from above at x is the view from below at -x, times e^x.
+    Tangent above(double x) const override {
+        if (reversed_ ? x >= 0 : x < 0) return plain_->above(x);
+        return reversed_ ? mirrored(doubled_below(-x), x, true) : doubled_above(x);
+    }
+    Tangent below(double x) const override {
+        if (reversed_ ? x >= 0 : x < 0) return plain_->below(x);
+        return reversed_ ? mirrored(doubled_above(-x), x, false) : doubled_below(x);
+    }
+
+private:
+    // For e^x = a >= 1. P > a Q beyond one point t: with y = e^{mu t},
+    //     q e^{-2 mu^2} y^2 = a q e^{-mu^2/2} y + (a-1)(1-q),
+    // a quadratic equation whose only positive root is e^{3 mu^2/2 + x} (1 + sqrt(1 + r))/2.
+    struct Root {
+        double z;            // t - 2 mu
+        double share, rest;  // a phi(t - mu)/phi(z), and (a-1)(1-q)/q phi(t)/phi(z): together 1
+        double misplaced;
+    };
+    Root root(double x) const {
+        const double r = 4 * std::exp(-mu_ * mu_ - x) * -std::expm1(-x) * ((1 - q_) / q_);
+        const double s = std::sqrt(1 + r), move = x + std::log1p(0.5 * (r / (1 + s)));
+        const double rest = r < 1e100 ? r / ((1 + s) * (1 + s)) : 1.0;
+        return {move / mu_ - 0.5 * mu_, 2 / (1 + s), rest, 16 * u * (mu_ * mu_ + move)};
+    }
+
+    // Tails beyond t, divided by e^exponent.
+    struct Tails {
+        double exponent;    // -z^2/2, if z >= 0
+        double p, against;  // of N(2 mu); of a N(mu) + (a-1)(1-q)/q N(0)
+        double none;        // of N(0)
+    };
+    Tails tails(const Root& at) const {
+        const double z = at.z, z1 = z + mu_, z0 = z1 + mu_;
+        const double against = at.share * scaled_normal_tail(z1) + at.rest * scaled_normal_tail(z0);
+        const double none = std::exp(-2 * mu_ * z1) * scaled_normal_tail(z0);
+        const double bell = std::exp(-0.5 * z * z);
+        if (z >= 0) return {-0.5 * z * z, scaled_normal_tail(z), against, none};
+        return {0, 1 - bell * scaled_normal_tail(-z), bell * against, bell * none};
+    }
+
+    static double relative(double z) { return u * (32 + 2 * z * z); }
+
+    Tangent doubled_above(double x) const {
+        const Root at = root(x);
+        const Tails tail = tails(at);
+        // a Q is q times `against`, and (1-q) N(0).
+        const double slope = q_ * tail.against + (1 - q_) * tail.none;
+        const double error = u * q_ *
+                             ((32 + 2 * at.z * at.z) * tail.p +
+                              16 * (1 + std::abs(x) + mu_ * mu_ + at.z * at.z) * tail.against);
+        return {q_ * (tail.p - tail.against), slope, tail.exponent, error, relative(at.z), at.misplaced};
+    }
+
+    // Scaled by e^x, as Q(L <= x) is never small here.
+    Tangent doubled_below(double x) const {
+        const Root at = root(x);
+        const auto left = [](double z) {  // Pr[N(0,1) <= z]
+            const double bell = std::exp(-0.5 * z * z);
+            return z < 0 ? bell * scaled_normal_tail(-z) : 1 - bell * scaled_normal_tail(z);
+        };
+        const double none = (1 - q_) * left(at.z + 2 * mu_);
+        const double q_left = none + q_ * left(at.z + mu_), p_left = none + q_ * left(at.z);
+        return {q_left - std::exp(-x) * p_left, q_left,      x, 64 * u * q_left,
+                relative(std::min(at.z, 0.0)),  at.misplaced};
+    }
+
+    static Tangent mirrored(Tangent t, double x, bool above) {
+        // From below: value = e^y Q(L<=y) - P(L<=y), slope = e^y Q(L<=y), y = -x. From above likewise.
+        t.slope = above ? t.slope - t.value : t.slope + t.value;
+        t.exponent += x;
+        t.error += 4 * u * (std::abs(t.value) + std::abs(t.slope));
+        return t;
+    }
+
+    double mu_, q_;
+    bool reversed_;
+    PairPtr plain_;
+};
+
+}  // namespace
+
+PairPtr zero_out(double mu, double q, Sampling mode) {
+    if (!(std::isfinite(mu) && mu > 0))
+        throw std::invalid_argument("zero_out: mu must be finite and positive");
+    if (!(q > 0 && q <= 1)) throw std::invalid_argument("zero_out: q must lie in (0, 1]");
+    if (mode == Sampling::replace_one) throw std::invalid_argument("zero_out: mode must be remove or add");
+    return std::make_shared<ZeroOutPair>(mu, q, mode == Sampling::add);
+}
+
+}  // namespace hockeystick

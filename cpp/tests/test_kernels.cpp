@@ -1,0 +1,208 @@
+// The vector loops: against plain loops, and bit by bit the same for every instruction set.
+#include "kernels.hpp"
+
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <cstring>
+#include <numbers>
+#include <vector>
+
+#include "check.hpp"
+#include "hockeystick/likelihood.hpp"
+#include "hockeystick/random.hpp"
+
+using namespace hockeystick;
+using kernels::group;
+
+namespace {
+
+Rows random_rows(std::size_t count, double scale, std::uint64_t seed) {
+    Rows rows(count);
+    Stream stream({seed, 0}, 0, Purpose::noise);
+    for (std::size_t i = 0; i < count * group; ++i) rows[0][i] = scale * (2 * stream.uniform() - 1);
+    return rows;
+}
+
+bool same(const Rows& a, const Rows& b) {
+    return std::memcmp(a[0], b[0], a.count() * group * sizeof(double)) == 0;
+}
+
+std::vector<const kernels::Table*> versions() {
+    std::vector<const kernels::Table*> found;
+    for (const char* name : {"baseline", "avx2", "avx512"}) {
+        if (const auto* table = kernels::find(name)) found.push_back(table);
+    }
+    return found;
+}
+
+std::vector<double> twiddles(std::size_t n) {
+    std::vector<double> values;
+    for (std::size_t size = n; size > 4; size /= 4) {
+        for (std::size_t k = 0; k < size / 4; ++k) {
+            for (std::size_t j = 1; j < 4; ++j) {
+                const double angle =
+                    -2 * std::numbers::pi * static_cast<double>(j * k) / static_cast<double>(size);
+                values.push_back(std::cos(angle));
+                values.push_back(std::sin(angle));
+            }
+        }
+    }
+    return values;
+}
+
+// Every loop of one version, on the same data.
+std::vector<Rows> everything(const kernels::Table& table) {
+    std::vector<Rows> results;
+    Rows noise(40);
+    table.normals(noise[0], 6, 40, {5, 6, 7}, {8, 9});
+    results.push_back(std::move(noise));
+    const Rows rows = random_rows(160, 2, 1);
+    std::vector<double> filter(33), columns(33 * 100);
+    Stream stream({2, 0}, 0, Purpose::noise);
+    for (double& x : filter) x = stream.uniform();
+    for (double& x : columns) x = stream.uniform();
+    for (const std::size_t bands : {1, 2, 7, 8, 9, 33}) {
+        Rows out(100), general(100);
+        table.correlate(rows[0], filter.data(), bands, 100, out[0]);
+        table.correlate_columns(rows[0], columns.data(), bands, 100, general[0]);
+        for (std::size_t i = 0; i < 100; ++i) {
+            for (std::size_t s = 0; s < group; ++s) {
+                double sum = 0, other = 0;
+                for (std::size_t k = 0; k < bands; ++k) {
+                    sum += filter[k] * rows[i + k][s];
+                    other += columns[i * bands + k] * rows[i + k][s];
+                }
+                if (sum != out[i][s] || other != general[i][s]) CHECK(sum == out[i][s]);
+            }
+        }
+        results.push_back(std::move(out));
+        results.push_back(std::move(general));
+    }
+    for (const std::size_t n : {16, 32, 64, 128}) {
+        const auto factors = twiddles(n);
+        Rows work(n), result(n);
+        for (std::size_t k = 0; k < 9; ++k) work[k][0] = filter[k];
+        table.transform(n, factors.data(), work[0]);
+        std::vector<double> spectrum;
+        for (std::size_t k = 0; k < n; ++k) {
+            spectrum.push_back(work[k][0] / static_cast<double>(n));
+            spectrum.push_back(-work[k][group / 2] / static_cast<double>(n));
+        }
+        table.convolve(rows[0], n, factors.data(), spectrum.data(), result[0]);
+        for (std::size_t i = 0; i < n; ++i) {
+            for (std::size_t s = 0; s < group; ++s) {
+                double sum = 0;
+                for (std::size_t k = 0; k < 9; ++k) sum += filter[k] * rows[(i + k) % n][s];
+                if (!(std::abs(sum - result[i][s]) < 1e-13)) CHECK(std::abs(sum - result[i][s]) < 1e-13);
+            }
+        }
+        results.push_back(std::move(result));
+    }
+    // Chains: large and small likelihood ratios, zeros.
+    const Rows products = random_rows(50, 900, 3), survival = random_rows(50, 1, 4);
+    const std::vector<double> norms(50, 0.5);
+    const kernels::Option options[] = {{{1.5, -3}, 1}, {{1.25, -900}, 2}};
+    const kernels::Factor powers[] = {{1, 0}, {1.5, -1}, {1.125, -1}, {1.6875, -2}};
+    for (int kind = 0; kind < 6; ++kind) {
+        Rows free_m(1), free_e(1, -0x1p50), ring_m(3), ring_e(3, -0x1p50), out(1);
+        std::fill_n(ring_m[0], group, 1.0);
+        std::fill_n(ring_e[0], group, 0.0);
+        const kernels::Factor stay = kind == 3 ? kernels::Factor{0, -0x1p50} : kernels::Factor{1.5, -1};
+        kernels::Chain chain{3,         stay,      options,   kind == 4 ? 0U : kind == 1 ? 2U : 1U,
+                             free_m[0], free_e[0], ring_m[0], ring_e[0],
+                             {1.5, -4}, 0};
+        if (kind == 2) {
+            Rows kept(50);
+            for (std::size_t i = 0; i < 50 * group; ++i)
+                kept[0][i] = std::min(1.0, 1.5 * std::abs(survival[0][i]));
+            table.advance_truncated(chain, {kept[0], 1, 2}, products[0], norms.data(), 50);
+        } else if (kind < 5) {
+            table.advance(chain, products[0], norms.data(), 50);
+        }
+        if (kind < 5) {
+            table.finish(chain, out[0]);
+        } else {
+            Rows front_m(1), front_e(1, -0x1p50), past_m(3), past_e(3, -0x1p50), suffix_m(3),
+                suffix_e(3, -0x1p50), now_m(3), now_e(3, -0x1p50);
+            kernels::BlockedChain blocked{3,         powers[1], {1, -2},     powers,      options,
+                                          2,         ring_m[0], ring_e[0],   front_m[0],  front_e[0],
+                                          past_m[0], past_e[0], suffix_m[0], suffix_e[0], now_m[0],
+                                          now_e[0],  0};
+            table.advance_blocked(blocked, products[0], norms.data(), 50);
+            table.finish_blocked(blocked, out[0]);
+        }
+        for (std::size_t s = 0; s < group; ++s) CHECK(std::isfinite(out[0][s]));
+        results.push_back(std::move(out));
+    }
+    Rows sums(1);
+    table.log_sum_exp(products[0], norms.data(), 50, 3, sums[0]);
+    for (std::size_t s = 0; s < group; ++s) {
+        double largest = 0, sum = 0;
+        for (std::size_t j = 0; j < 50; ++j) largest = std::max(largest, products[j][s] - 0.5);
+        for (std::size_t j = 0; j < 50; ++j) sum += std::exp(products[j][s] - 0.5 - largest);
+        CHECK(std::abs(sums[0][s] - (largest + std::log(sum + 3 * std::exp(-largest)))) < 1e-12 * largest);
+    }
+    results.push_back(std::move(sums));
+    return results;
+}
+
+void all_versions_agree() {
+    const auto tables = versions();
+    CHECK(!tables.empty() && kernels::find("none") == nullptr);
+    const auto expected = everything(*tables[0]);
+    for (const auto* table : tables) {
+        const auto found = everything(*table);
+        for (std::size_t i = 0; i < expected.size(); ++i) {
+            if (!CHECK(same(expected[i], found[i]))) std::printf("  %s, result %zu\n", table->name, i);
+        }
+    }
+}
+
+// The vector generator draws from the streams that random.hpp describes.
+void noise_comes_from_the_counters() {
+    Rows noise(4);
+    const BlockStream block{0x123456789abcdefULL, 0x1122334455667788ULL, true};
+    kernels::table().normals(noise[0], 10, 4, {block.lane_word(32, Purpose::noise), 0x55667788U, 0x11223344U},
+                             block.key());
+    for (std::size_t s = 0; s < group; ++s) {
+        for (std::size_t pair = 0; pair < 2; ++pair) {
+            const auto word = static_cast<std::uint32_t>(5 + pair);
+            const auto w = philox({word, block.lane_word(32 + s, Purpose::noise), 0x55667788U, 0x11223344U},
+                                  block.key());
+            const double u = (w[1] + (w[0] + 0.5) * 0x1p-32) * 0x1p-32;
+            const double radius = std::sqrt(-2 * std::log(u));
+            const double x = noise[2 * pair][s], y = noise[2 * pair + 1][s];
+            CHECK(std::abs(std::hypot(x, y) - radius) < 1e-14 * radius);
+            const double turn = ((w[3] + ((w[2] >> 2) + 0.5) * 0x1p-30) * 0x1p-32 - 0.5) / 4;
+            const double sine = std::sin(2 * std::numbers::pi * turn);
+            CHECK(std::abs((w[2] & 2 ? x : y) - radius * sine) < 1e-14 * radius);
+        }
+    }
+}
+
+void nan_stays_nan() {
+    for (const auto* table : versions()) {
+        Rows free_m(1), free_e(1, -0x1p50), ring_m(2), ring_e(2, -0x1p50), out(1), products(9);
+        std::fill_n(ring_m[0], group, 1.0);
+        std::fill_n(ring_e[0], group, 0.0);
+        products[4][3] = std::nan("");
+        products[5][7] = std::numeric_limits<double>::infinity();
+        const kernels::Option option{{1.5, -3}, 1};
+        const std::vector<double> norms(9, 0.5);
+        kernels::Chain chain{2,         {1.5, -1}, &option,      1, free_m[0], free_e[0],
+                             ring_m[0], ring_e[0], {0, -0x1p50}, 0};
+        table->advance(chain, products[0], norms.data(), 9);
+        table->finish(chain, out[0]);
+        for (std::size_t s = 0; s < group; ++s) CHECK(std::isnan(out[0][s]) == (s == 3 || s == 7));
+    }
+}
+
+}  // namespace
+
+int main() {
+    all_versions_agree();
+    noise_comes_from_the_counters();
+    nan_stays_nan();
+    return check::summary();
+}

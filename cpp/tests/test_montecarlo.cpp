@@ -1,0 +1,128 @@
+// Sampled privacy losses: the strategy's norms, small mechanisms in closed form, blocks and threads.
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <vector>
+
+#include "check.hpp"
+#include "hockeystick/estimate.hpp"
+#include "hockeystick/parallel.hpp"
+
+using namespace hockeystick;
+
+namespace {
+
+const std::vector<double> coefficients{1.0, 0.7, 0.4};
+
+Strategy toeplitz(std::size_t steps) { return {steps, coefficients.size(), coefficients}; }
+
+void strategies() {
+    const Strategy c = toeplitz(5);
+    // Columns shrink at the end, not at the beginning.
+    const auto norms = c.squared_norms();
+    CHECK(norms[0] == norms[2] && norms[4] == 1.0 && norms[3] == 1.49 && std::abs(norms[2] - 1.65) < 1e-15);
+    CHECK(c.column(3).size() == 2 && c.column(0).size() == 3);
+    CHECK(std::abs(c.inner_product(0, 1) - (0.7 + 0.28)) < 1e-15 &&
+          c.inner_product(1, 0) == c.inner_product(0, 1));
+    CHECK(c.inner_product(0, 3) == 0 && std::abs(c.inner_product(3, 4) - 0.7) < 1e-15);
+    std::vector<double> rows;
+    for (std::size_t i = 0; i < 5; ++i) {
+        for (std::size_t k = 0; k < 3; ++k) rows.push_back(i + k < 5 ? coefficients[k] : 0);
+    }
+    const Strategy general(5, 3, rows);
+    CHECK(!general.is_toeplitz() && general.squared_norms() == norms);
+    CHECK(general.overlap_bounds(1).size() == 5);
+    for (const std::size_t separation : {1, 2, 3}) {
+        const auto a = c.overlap_bounds(separation), b = general.overlap_bounds(separation);
+        for (std::size_t i = 0; i < 5; ++i) CHECK(std::abs(a[i] - b[i]) < 1e-15);
+    }
+    // Both later columns at distance 1; only the nearer one at distance 2.
+    CHECK(std::abs(c.overlap_bounds(1)[0] - (0.98 + 0.4)) < 1e-15 && c.overlap_bounds(2)[0] == 0.4);
+    CHECK(c.overlap_bounds(3)[0] == 0 && c.overlap_bounds(1)[4] == 0);
+    CHECK_THROWS(std::invalid_argument, Strategy(3, 4, {1, 1, 1, 1}));
+    CHECK_THROWS(std::invalid_argument, Strategy(3, 0, {}));
+    CHECK_THROWS(std::invalid_argument, Strategy(3, 2, {1, -1}));
+    CHECK_THROWS(std::invalid_argument, Strategy(3, 2, {1, 1, 1}));
+    CHECK_THROWS(std::invalid_argument, Strategy(3, 2, {1, 1, 1, 1, 1, 1}));
+    CHECK_THROWS(std::invalid_argument, Strategy(2, 1, {1, std::nan("")}));
+}
+
+void one_participation() {
+    // Certain, cold, no second time: a Gaussian with mean c.
+    const double sigma = 0.7;
+    const LossSampler sampler(toeplitz(3), BMinSep{3, 1.0, false}, sigma, Direction::remove);
+    const std::vector<double> y{0.3, -1.2, 2.0};
+    const double product = 0.3 - 0.84 + 0.8, norm = 1.65;
+    const auto loss = sampler.evaluate(y, {});
+    CHECK(std::abs(loss[0] - (product - norm / 2) / sigma / sigma) < 1e-14);
+}
+
+void blocks() {
+    const TruncatedBMinSep truncated{{5, 0.1, true}, 200, 15};
+    const std::vector<Scheme> schemes{BMinSep{5, 0.1, true}, BallsInBins{7},
+                                      MultiAttribution{5, 0.1, 2, true}, truncated};
+    for (const auto& scheme : schemes) {
+        for (const auto direction : {Direction::remove, Direction::add}) {
+            const LossSampler sampler(toeplitz(300), scheme, 0.8, direction);
+            const auto together = sampler.losses(1, 0, 3);
+            set_threads(1);
+            const auto one = sampler.losses(1, 1, 1);
+            set_threads(0);
+            bool equal = true;
+            for (std::size_t i = 0; i < one.size(); ++i)
+                equal = equal && one[i] == together[sampler.block_size() + i];
+            CHECK(equal);
+            const std::vector<double> epsilons{0.5};
+            const auto sums = sampler.delta_sums(1, epsilons, 1, 1);
+            double sum = 0;
+            for (const double loss : one) sum += hockey_stick(0.5, loss);
+            CHECK(sums.values[0] == sum && sums.not_a_number == 0);
+        }
+    }
+}
+
+// The Monte Carlo side of importance sampling: densities of tilted mixtures.
+void tilted_mixtures() {
+    // One step: sum over x in {0, 1} of theta^x Pr[x] e^{(1 + s) u - (1 + s)^2/2}.
+    const Strategy identity(1, 1, {1.0});
+    const Mixture mixture(identity, BMinSep{1, 0.25, false}, 1.0, Numerator::present, false, {3.0, 0.5});
+    Mixture::Evaluation evaluation(mixture);
+    Rows u(1, 0.8), out(1);
+    evaluation.add(u[0], 1, nullptr);
+    evaluation.finish(out[0]);
+    CHECK(std::abs(out[0][5] - std::log(0.75 + 0.75 * std::exp(1.5 * 0.8 - 1.125))) < 1e-15);
+}
+
+void failures() {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    CHECK(hockey_stick(1, std::nan("")) == 1 && hockey_stick(1, infinity) == 1);
+    CHECK(hockey_stick(1, -infinity) == 0 && hockey_stick(1, 1) == 0 &&
+          hockey_stick(infinity, infinity) == 0);
+    CHECK(std::abs(hockey_stick(1, 2) - (1 - std::exp(-1.0))) < 1e-15);
+    const auto make = [](const Scheme& scheme, double sigma) {
+        return LossSampler(toeplitz(10), scheme, sigma, Direction::remove);
+    };
+    for (const double sigma : {0.0, -1.0, infinity, std::nan(""), 1e-12}) {
+        CHECK_THROWS(std::invalid_argument, make(BMinSep{3, 0.1, true}, sigma));
+    }
+    CHECK_THROWS(std::invalid_argument, make(BMinSep{0, 0.1, true}, 1));
+    CHECK_THROWS(std::invalid_argument, make(BMinSep{3, std::nan(""), true}, 1));
+    CHECK_THROWS(std::invalid_argument, make(BMinSep{3, 1.5, true}, 1));
+    CHECK_THROWS(std::invalid_argument, make(BallsInBins{0}, 1));
+    CHECK_THROWS(std::invalid_argument, make(MultiAttribution{3, 0.1, 0, false}, 1));
+    CHECK_THROWS(std::invalid_argument, make(MultiAttribution{2, 0.1, 1, false}, 1));
+    CHECK_THROWS(std::invalid_argument, make(TruncatedBMinSep{{3, 0.1, true}, 0, 1}, 1));
+    CHECK_THROWS(std::invalid_argument, make(TruncatedBMinSep{{2, 0.1, true}, 9, 1}, 1));
+    CHECK_THROWS(std::invalid_argument, make(BMinSep{3, 0.1, true}, 1).evaluate(std::vector<double>(9), {}));
+}
+
+}  // namespace
+
+int main() {
+    strategies();
+    one_participation();
+    blocks();
+    tilted_mixtures();
+    failures();
+    return check::summary();
+}

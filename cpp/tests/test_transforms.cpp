@@ -1,0 +1,293 @@
+// Transforms of losses with atoms and smooth pieces, against closed forms, direct sums and dense rules; and
+// the inversions that follow, against binomial sums, closed profiles and the FFT.
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <cstdint>
+#include <functional>
+#include <initializer_list>
+#include <numbers>
+#include <optional>
+#include <vector>
+
+#include "check.hpp"
+#include "hockeystick/inversion.hpp"
+#include "hockeystick/laplace_steps.hpp"
+#include "hockeystick/loss_transform.hpp"
+#include "hockeystick/profile.hpp"
+
+namespace hs = hockeystick;
+using Complex = std::complex<double>;
+
+namespace {
+
+constexpr double pi = std::numbers::pi;
+
+hs::PairPtr responses(double epsilon, double spacing) {
+    const double truth = 1 / (1 + std::exp(-epsilon)), lie = 1 / (1 + std::exp(epsilon));
+    return hs::discrete({-epsilon, epsilon}, {lie, truth}, {truth, lie}, 0, spacing);
+}
+
+// M(z) by the pair's own profile: M(z) = 1 + z(z+1) integral of e^{zx} (f(x) - (1 - e^x)_+) dx, f the
+// profile.
+Complex by_profile(const hs::Pair& pair, Complex z, double low, double high, double h) {
+    Complex sum = 0;
+    for (double x = low + 0.5 * h; x < high; x += h) {
+        const hs::Tangent t = x > 0 ? pair.above(x) : pair.below(x);
+        sum += h * std::exp(z * x) * t.value * std::exp(t.exponent);
+    }
+    return 1.0 + z * (z + 1.0) * sum;
+}
+
+// Values and their errors, the decay beyond each frequency, and the real cumulant, against `truth`.
+void transform(const hs::Transform& m, double s, double step, std::size_t size, double slack,
+               const std::function<Complex(Complex)>& truth) {
+    const hs::Transform::Row row = m.row(s, step, size, step * static_cast<double>(size), 1e-14);
+    CHECK(row.value.size() == size);
+    const hs::Transform::Real real = m.at(s);
+    const double exact = std::log(truth(s).real());
+    CHECK(exact - slack <= real.upper && real.upper <= exact + 1e-5 + slack);
+    CHECK(std::abs(real.value - exact) <= 1e-5 + slack);
+    const auto decay = m.decay(s, real.upper);
+    double largest = 0;
+    for (std::size_t j = row.value.size(); j-- > 0;) {
+        const double tau = step * static_cast<double>(j);
+        const Complex value = truth({s, tau}) * std::exp(-row.shift);
+        CHECK(std::abs(1.0 + row.value[j] - value) <=
+              row.error[j] + slack * std::exp(real.upper - row.shift));
+        CHECK(row.error[j] <= 1e-11 * std::exp(real.upper - row.shift));
+        largest = std::max(largest, std::abs(value) * std::exp(row.shift));
+        if (tau > 0) CHECK(std::log(largest) <= real.upper + decay->log_bound(tau) + slack);
+    }
+}
+
+// e^{-a/2} (cosh wa + sinh(wa)/(2w)), w = z + 1/2.
+Complex laplace_mgf(double a, Complex z) {
+    const Complex w = z + 0.5;
+    return std::exp(-0.5 * a) * (std::cosh(w * a) + std::sinh(w * a) / (2.0 * w));
+}
+
+void laplace_transform(double a, double s, double step) {
+    const hs::LossTransform m(*hs::laplace(a)->loss_law(), 1e-6);
+    transform(m, s, step, 80, 1e-13 * (1 + s * a), [&](Complex z) { return laplace_mgf(a, z); });
+}
+
+void by_own_profile(const hs::PairPtr& pair, double s, double step, double low, double high) {
+    const hs::LossTransform m(*pair->loss_law(), 1e-6);
+    transform(m, s, step, 24, 2e-5, [&](Complex z) { return by_profile(*pair, z, low, high, 1e-4); });
+}
+
+// T randomised responses: binomial masses, in logarithms.
+double binomial_delta(double epsilon, std::uint64_t steps, double at) {
+    const double t = static_cast<double>(steps), truth = 1 / (1 + std::exp(-epsilon));
+    double sum = 0;
+    for (std::uint64_t lies = 0; lies <= steps; ++lies) {
+        const double j = static_cast<double>(lies), x = epsilon * (t - 2 * j);
+        if (x <= at) break;
+        sum += std::exp(std::lgamma(t + 1) - std::lgamma(j + 1) - std::lgamma(t - j + 1) +
+                        (t - j) * std::log(truth) + j * std::log1p(-truth)) *
+               -std::expm1(at - x);
+    }
+    return sum;
+}
+
+void responses_are_binomial(double epsilon, std::uint64_t steps, bool spaced) {
+    const auto inversion = hs::Inversion::of({{responses(epsilon, spaced ? epsilon : 0), steps}});
+    CHECK(inversion != nullptr);
+    const double top = epsilon * static_cast<double>(steps),
+                 deviation = epsilon * std::sqrt(static_cast<double>(steps));
+    // At lattice points, where delta has a kink, right beside them, and in between.
+    for (double x : {0.0, 0.3, 1.0, 2.5, 4.0})
+        for (double off : {0.0, 1e-9, -1e-9, 0.37, 1.0}) {
+            const double at = std::rint(x * deviation / epsilon) * epsilon + off * epsilon;
+            if (!(at < 0.9 * top)) continue;
+            const double truth = binomial_delta(epsilon, steps, at), slack = 1e-11 * truth;
+            const auto answer = inversion->delta_bounds(at);
+            CHECK(answer.has_value());
+            if (!answer) continue;
+            CHECK(answer->lower <= truth + slack && truth - slack <= answer->upper);
+            CHECK(answer->upper - answer->lower <= 1e-8 * truth);
+            if (at <= 0) continue;
+            const auto back = inversion->epsilon_bounds(truth);
+            // The rounding of the sum above moves eps.
+            const double moved = 1e-9 * (at + deviation);
+            CHECK(back && back->lower <= at + moved && at - moved <= back->upper);
+        }
+}
+
+// One Laplace step has the profile 1 - e^{(eps - a)/2}, two one that follows from the density of their loss.
+void laplace_steps(double a) {
+    const hs::LaplaceSteps one(a, 1), two(a, 2);
+    for (double share : {0.0, 1e-7, 0.2, 0.5, 0.99}) {
+        const double epsilon = share * a, truth = -std::expm1(0.5 * (epsilon - a));
+        const double s = 2 / (a - epsilon);
+        const auto answer = one.delta_bounds(epsilon, s, -5);
+        CHECK(answer && answer->lower <= truth * (1 + 1e-13) && truth * (1 - 1e-13) <= answer->upper);
+        CHECK(answer && answer->upper - answer->lower <= 1e-10 * truth);
+    }
+    // sum over the first loss y: its atoms, and its density e^{(y-a)/2}/4, of the second's profile at eps -
+    // y.
+    const auto profile = [&](double x) {
+        return x >= a ? 0 : x < -a ? -std::expm1(x) : -std::expm1(0.5 * (x - a));
+    };
+    for (double share : {0.0, 0.1, 0.7, 1.0, 1.3, 1.9}) {
+        const double epsilon = share * a;
+        double truth = 0.5 * profile(epsilon - a) + 0.5 * std::exp(-a) * profile(epsilon + a);
+        // Simpson's rule, exact enough between the kinks.
+        const double low = epsilon - a, high = std::min(a, epsilon + a);
+        const int cells = 4000;
+        for (const auto& [from, to] : {std::pair{-a, std::max(low, -a)}, std::pair{std::max(low, -a), high}})
+            for (int i = 0; i <= cells && to > from; ++i) {
+                const double y = from + (to - from) * i / cells;
+                const double weight = (i == 0 || i == cells ? 1 : i % 2 ? 4 : 2) * (to - from) / cells / 3;
+                truth += weight * 0.25 * std::exp(0.5 * (y - a)) * profile(epsilon - y);
+            }
+        const auto answer = two.delta_bounds(epsilon, 1 / a, -3);
+        CHECK(answer && answer->lower <= truth * (1 + 1e-11) && truth * (1 - 1e-11) <= answer->upper);
+        CHECK(answer && answer->upper - answer->lower <= 1e-10 * truth);
+    }
+}
+
+// Any tilt gives the same delta; so do both ways where both are open.
+void tilts_agree(double a, double steps, double epsilon) {
+    const hs::LaplaceSteps laplace(a, steps);
+    std::optional<hs::Answer> first;
+    for (double s : {0.5, 1.0, 2.0, 3.0}) {
+        const auto answer = laplace.delta_bounds(epsilon, s, -6);
+        CHECK(answer.has_value());
+        if (!answer) continue;
+        if (!first) first = answer;
+        CHECK(answer->lower <= first->upper && first->lower <= answer->upper);
+    }
+}
+
+// Both engines hold, so their intervals meet; and what the inversion says of epsilon fits what it says of
+// delta.
+void engines_agree(const hs::Composition& composition, std::initializer_list<double> deltas, double gap) {
+    const hs::Profile quick({composition}), slow({composition}, 1e-2, std::size_t{1} << 26, hs::Engine::fft);
+    for (const double delta : deltas) {
+        const hs::Answer a = quick.epsilon_bounds(delta), b = slow.epsilon_bounds(delta);
+        CHECK(a.engine == "inversion" && b.engine == "fft");
+        CHECK(a.lower <= b.upper && b.lower <= a.upper);
+        CHECK(a.upper <= a.lower * (1 + gap));
+        CHECK(quick.delta_bounds(a.upper).lower <= delta * (1 + 1e-12));
+        CHECK(quick.delta_bounds(a.lower).upper >= delta * (1 - 1e-12));
+    }
+}
+
+// The bound holds for all higher frequencies of the half period at once, and falls where the law is wide.
+void lattice_decay(const hs::PairPtr& pair, double s, double least) {
+    std::vector<hs::LossLaw> laws = {*pair->loss_law()};
+    const auto comb = hs::onto_lattice(laws, {pair->spacing()});
+    CHECK(comb.has_value());
+    const hs::LossTransform m(laws[0], 1e-6, 0, comb->spacing);
+    const double top = m.at(s).upper;
+    const auto decay = m.decay(s, top);
+    double largest = 0;
+    for (int i = 400; i > 0; --i) {
+        const double tau = pi / comb->spacing * i / 400;
+        Complex sum = 0;
+        for (const auto& atom : laws[0].atoms) sum += std::exp(atom.log_p + Complex(s, tau) * atom.loss);
+        largest = std::max(largest, std::abs(sum));
+        CHECK(std::log(largest) <= top + decay->log_bound(tau) + 1e-10);
+    }
+    CHECK(decay->log_bound(pi / comb->spacing) <= least);
+}
+
+// Equal and unequal blocks, P-masses of a triangle, a single heap, one with a gap.
+void lattice_decays() {
+    const auto pair = [](const std::vector<double>& weights) {
+        // Losses i/10 with P-masses as given and Q-masses that follow; what Q lacks lies at -inf.
+        double total = 0, q_total = 0;
+        std::vector<double> losses, p, q;
+        for (double w : weights) total += w;
+        for (std::size_t i = 0; i < weights.size(); ++i) {
+            if (weights[i] == 0) continue;
+            losses.push_back(0.1 * static_cast<double>(i));
+            p.push_back(weights[i] / total);
+            q.push_back(p.back() * std::exp(-losses.back()));
+            q_total += q.back();
+        }
+        CHECK(q_total < 1);
+        return hs::discrete(losses, p, q, 0, 0.1);
+    };
+    lattice_decay(pair({1, 1}), 0.1, -5);
+    lattice_decay(pair({1, 1, 1, 1, 1, 1, 1}), 0.3, -1);
+    lattice_decay(pair({1, 2, 3, 4, 5, 4, 3, 2, 1}), 1, -0.5);
+    lattice_decay(pair({1, 3, 1, 0, 0, 2, 2, 5}), 2, -0.1);
+    lattice_decay(pair(std::vector<double>(200, 1.0)), 0.5, -1);
+}
+
+void lattices() {
+    const auto law = [](std::initializer_list<double> losses) {
+        hs::LossLaw out;
+        for (double x : losses) out.atoms.push_back({x, -1});
+        return out;
+    };
+    std::vector<hs::LossLaw> two = {law({-0.3, 0.9}), law({-0.5, 0.1, 1.9})};
+    const auto comb = hs::onto_lattice(two, {0, 0});
+    CHECK(comb && std::abs(comb->spacing - 0.6) < 1e-15);
+    std::vector<hs::LossLaw> exact = {law({-3, -1, 1})};
+    const auto odd = hs::onto_lattice(exact, {1});
+    CHECK(odd && odd->spacing == 2 && odd->offset.front() == -3);
+    std::vector<hs::LossLaw> none = {law({-1, 0, pi})};
+    CHECK(!hs::onto_lattice(none, {0}));
+    // A loss off its point is as wrong as it says.
+    std::vector<hs::LossLaw> off = {law({-1, 1e-15, 1})};
+    CHECK(hs::onto_lattice(off, {0}) && off[0].atoms[1].loss != 1e-15 && off[0].atoms[1].loss_slack > 2);
+}
+
+}  // namespace
+
+int main() {
+    laplace_transform(1, 3, 0.4);
+    laplace_transform(0.05, 4, 3);
+    laplace_transform(6, 0.7, 0.2);
+    laplace_transform(1e-3, 100, 50);
+
+    const auto remove = hs::Sampling::remove, add = hs::Sampling::add, both = hs::Sampling::replace_one;
+    by_own_profile(hs::sampled(hs::laplace(1), 0.1, remove), 2, 1, -1, 1);
+    by_own_profile(hs::sampled(hs::laplace(1), 0.1, add), 2, 1, -1, 1);
+    by_own_profile(hs::sampled(hs::laplace(2), 0.3, both), 1.5, 0.7, -2, 2);
+    by_own_profile(hs::sampled(hs::gaussian(1.2), 0.2, both), 1.5, 0.5, -8, 8);
+    by_own_profile(hs::sampled(hs::gaussian(0.5), 0.02, both), 3, 2, -4, 4);
+    by_own_profile(hs::location_mixture(hs::Noise::laplace, 0.8, {0, 1}, {0.8, 0.2}, {0, -1}, {0.8, 0.2}),
+                   1.5, 0.7, -3, 3);
+    by_own_profile(hs::sampled(hs::mixture({hs::laplace(0.5), hs::laplace(1)}, {0.7, 0.3}), 0.2, both), 1, 1,
+                   -1, 1);
+    by_own_profile(hs::sampled(responses(1, 1), 0.3, both), 1, 0.5, -1, 1);
+    by_own_profile(hs::sampled(hs::discrete({0}, {0.9}, {0.9}, 0.1), 0.5, add), 1, 0.5, -12, 1);
+
+    for (const bool spaced : {true, false}) {
+        responses_are_binomial(1, 10, spaced);
+        responses_are_binomial(0.3, 200, spaced);
+        responses_are_binomial(0.01, 3000, spaced);
+        responses_are_binomial(3, 40, spaced);
+    }
+    lattices();
+    lattice_decays();
+
+    for (double a : {0.05, 0.4, 1.0, 4.0}) laplace_steps(a);
+    tilts_agree(0.05, 500, 5.4);
+    tilts_agree(1, 30, 20);
+    tilts_agree(0.3, 12, 0);
+    tilts_agree(0.3, 12, 0.3 * 6);  // on a kink
+
+    engines_agree({{hs::laplace(0.05), 500}}, {1e-3, 1e-6, 1e-20}, 1e-10);
+    engines_agree({{hs::laplace(1), 5}}, {0.3, 1e-2}, 1e-10);
+    engines_agree({{hs::laplace(0.2), 3}, {hs::laplace(0.2), 4}}, {0.1, 1e-3}, 1e-10);
+    engines_agree({{hs::laplace(0.3), 20}, {hs::gaussian(0.4), 3}}, {1e-2, 1e-9}, 1e-9);
+    engines_agree({{hs::sampled(hs::laplace(1), 0.1, add), 400}}, {1e-2, 1e-8}, 1e-8);
+    engines_agree({{hs::sampled(hs::laplace(1), 0.1, both), 400}}, {1e-2, 1e-8}, 1e-8);
+    engines_agree({{hs::sampled(hs::gaussian(0.8), 0.1, both), 300}}, {1e-2, 1e-8}, 1e-8);
+    engines_agree({{responses(0.5, 0.5), 30}, {responses(0.25, 0), 20}}, {1e-2, 1e-6}, 1e-8);
+    engines_agree({{hs::discrete({-1, 0, 1}, {0.15, 0.34999, 0.5},
+                                 {0.15 * std::exp(1), 0.34999, 0.5 * std::exp(-1)}, 1e-5, 1),
+                    20}},
+                  {1e-2, 3e-4}, 1e-8);
+
+    // Sums of atoms on no common lattice never decay.
+    CHECK(hs::Inversion::of({{responses(1, 1), 5}, {responses(std::numbers::sqrt2, 0), 5}}) == nullptr);
+    CHECK(hs::Inversion::of({{responses(1, 1), 5}, {hs::gaussian(1), 5}}) != nullptr);
+    return check::summary();
+}

@@ -1,0 +1,210 @@
+"""BandMF: DP-SGD with noise that is correlated across iterations, on batches that are sampled.
+
+The output is C x + noise (one-dimensional, by Lemma 4.5 of Choquette-Choo et al. 2023), C the strategy
+matrix, x the participations of one example under the sampling scheme: P; Q is the same without the example.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import _core
+from .cyclic import cyclic_poisson
+from .mechanisms import Composable, Process, _set
+from .sampling import CyclicPoisson, Poisson, Scheme, TruncatedBMinSep
+from .strategies import Strategy
+from .validation import ParameterError, ParameterTypeError, choice, integer, real, reals
+
+DIRECTIONS = ("remove", "add")
+
+_NORM_ERROR = 1e-12
+"""More than the relative round-off of a column's norm."""
+
+
+@dataclass(frozen=True)
+class BandMF(Composable):
+    """A matrix mechanism: ``strategy`` C, batches by ``scheme``, noise N(0, noise_multiplier^2) per iteration.
+
+    C x + noise is released, x the number of the protected examples in each batch; clipping norm 1. The strategy
+    and the scheme have the same number of steps; the strategy has at most as many bands as the scheme's minimum
+    separation (`RMinSep` and `BallsInBins`: any number). ``noise_multiplier`` > 0.
+
+    >>> from hockeystick import BMinSep, BandedToeplitz
+    >>> mechanism = BandMF(BandedToeplitz.square_root(100, 4), BMinSep(100, 4, 0.05), noise_multiplier=1.0)
+    >>> mechanism.sample_losses(3, seed=1).shape
+    (3,)
+
+    With `CyclicPoisson` batches, or with `Poisson` ones and a single band, it is a composition of sampled
+    Gaussians, which `account`, the calibrations and ``+`` take as any other:
+
+    >>> from hockeystick import CyclicPoisson, account
+    >>> cyclic = BandMF(BandedToeplitz.square_root(100, 4), CyclicPoisson(100, 4, 0.2), noise_multiplier=1.0)
+    >>> 10.4 < account(cyclic).epsilon(1e-5) < 10.5
+    True
+    """
+
+    strategy: Strategy
+    scheme: Scheme
+    noise_multiplier: float
+    _samplers: dict[str, _core.LossSampler] = field(
+        default_factory=dict, init=False, repr=False, compare=False, hash=False
+    )
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.strategy, Strategy):
+            raise ParameterTypeError(
+                f"strategy = {self.strategy!r}: must be a Strategy, not {type(self.strategy).__name__}"
+            )
+        if not isinstance(self.scheme, Scheme):
+            raise ParameterTypeError(
+                f"scheme = {self.scheme!r}: must be a Scheme, not {type(self.scheme).__name__}"
+            )
+        sigma = real("noise_multiplier", self.noise_multiplier, 0.0, open_low=True)
+        steps, bands, most = self.strategy.steps, self.strategy.bands, self.scheme.largest_bands()
+        if steps != self.scheme.steps:
+            raise ParameterError(f"scheme.steps = {self.scheme.steps}: must be strategy.steps = {steps}")
+        if bands > most:
+            raise ParameterError(
+                f"strategy.bands = {bands}: must be an integer in [1, {most}] for {self.scheme!r}, "
+                "whose participations would overlap"
+            )
+        _set(self, noise_multiplier=sigma)
+
+    @property
+    def is_analytic(self) -> bool:
+        """Whether participations meet different rows of the output, each with its own coin."""
+        if isinstance(self.scheme, CyclicPoisson):
+            return True
+        return isinstance(self.scheme, Poisson) and self.strategy.bands == 1
+
+    def as_process(self) -> Process:
+        """Return the composition of sampled Gaussians that dominates it; see `cyclic_poisson`.
+
+        Raises ParameterError where the scheme correlates participations: that needs sampled privacy losses,
+        `calibrate_bandmf` or `estimate_delta`.
+        """
+        scheme = self.scheme
+        if not (self.is_analytic and isinstance(scheme, (CyclicPoisson, Poisson))):
+            raise ParameterError(
+                f"scheme = {type(scheme).__name__}: has no composition in closed form; use calibrate_bandmf "
+                "for a guarantee, estimate_delta for an estimate"
+            )
+        norms = self.strategy.column_norms() * (1.0 + _NORM_ERROR)
+        min_sep = scheme.min_sep if isinstance(scheme, CyclicPoisson) else 1
+        if isinstance(scheme, CyclicPoisson) and scheme.group is not None:
+            norms, min_sep = norms[scheme.group :: min_sep], 1
+        if not norms.size:
+            return Process()  # a group whose turn never comes
+        return cyclic_poisson(norms, min_sep, scheme.sampling_probability, self.noise_multiplier)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Other processes make samplers of their own.
+        return BandMF, (self.strategy, self.scheme, self.noise_multiplier)
+
+    @property
+    def no_participation_log_probability(self) -> float:
+        """ln p_0: H_{e^eps}(Q||P) = 0 for eps >= -ln p_0; see `Scheme.no_participation_log_probability`."""
+        return self.scheme.no_participation_log_probability()
+
+    def worst_cases(self) -> tuple[BandMF, ...]:
+        """Return the mechanisms whose largest delta is the guarantee: usually only this one.
+
+        More than one for `MultiAttributionBMinSep` with ``law="exact"``: each number of examples of a user.
+        """
+        return tuple(BandMF(self.strategy, case, self.noise_multiplier) for case in self.scheme.worst_cases())
+
+    def privacy_loss(self, outputs: ArrayLike, public_counts: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Return ln P(y)/Q(y) of each row y of ``outputs``.
+
+        ``outputs`` has shape (m, steps), the result (m,). For `TruncatedBMinSep` the densities are those given
+        ``public_counts``, the numbers r_i >= 0 of other examples sampled per round, of the same shape. For
+        `RMinSep` it is an upper bound on ln P/Q. Raises for values that are not finite. Losses agree with exact
+        arithmetic to about 1e-13 times (1 + the largest exponent that occurs).
+        """
+        values = self._rows("outputs", outputs, -np.inf)
+        if isinstance(self.scheme, TruncatedBMinSep):
+            if public_counts is None:
+                raise ParameterError("public_counts = None: TruncatedBMinSep needs the numbers r_i")
+            counts = self._rows("public_counts", public_counts, 0.0)
+            if counts.shape != values.shape:
+                raise ParameterError(
+                    f"public_counts: must have the shape {values.shape} of outputs, not {counts.shape}"
+                )
+        elif public_counts is not None:
+            raise ParameterError(f"public_counts: {type(self.scheme).__name__} has none")
+        else:
+            counts = np.empty((0, 0))
+        if isinstance(self.scheme, CyclicPoisson):
+            values = self._turns_only(values, self.scheme)
+        return self._blocks("remove").evaluate(values, counts)
+
+    def sample_losses(self, samples: int, seed: int, direction: str = "remove") -> NDArray[np.float64]:
+        """Return the losses of ``samples`` independent outputs.
+
+        ``direction="remove"``: y ~ P, loss ln P/Q; ``"add"``: y ~ Q, loss ln Q/P. The same ``seed`` in [0, 2^64)
+        gives the same losses on any number of threads; more samples continue fewer. The two directions use different
+        random numbers.
+        """
+        count = integer("samples", samples)
+        key = integer("seed", seed, 0, 2**64 - 1)
+        core = self._blocks(choice("direction", direction, DIRECTIONS))
+        blocks = -(-count // core.block_size)
+        return core.losses(key, 0, blocks)[:count]
+
+    def _blocks(self, direction: str) -> _core.LossSampler:
+        """Return the sampler of whole blocks in this direction; it depends on the description only."""
+        if direction not in self._samplers:
+            columns, steps = np.ascontiguousarray(self.strategy._columns(), np.float64), self.strategy.steps
+            if isinstance(self.scheme, CyclicPoisson):
+                # Turns are apart by more than the bands, so <c_i, y> are independent: a diagonal strategy of norms.
+                columns = self._turn_norms(self.scheme)[:, np.newaxis]
+                steps = columns.shape[0]
+            try:
+                sampler = _core.LossSampler(
+                    columns, steps, self.scheme._core(), self.noise_multiplier, direction
+                )
+            except ValueError as error:
+                raise ParameterError(f"{self!r}: {error}") from None
+            self._samplers[direction] = sampler
+        return self._samplers[direction]
+
+    def _turns(self, group: int) -> list[NDArray[np.float64]]:
+        """The columns of the iterations that sample this group, without what is past the last row."""
+        columns, steps = self.strategy._columns(), self.strategy.steps
+        turns = range(group, steps, self.scheme.largest_bands())
+        return [columns[i if columns.shape[0] > 1 else 0][: steps - i] for i in turns]
+
+    def _turn_norms(self, scheme: CyclicPoisson) -> NDArray[np.float64]:
+        columns, steps = self.strategy._columns(), self.strategy.steps
+        if scheme.group is None and columns.shape[0] > 1:
+            norms = self.strategy.column_norms()
+            return np.asarray(np.maximum.reduceat(norms, np.arange(0, steps, scheme.min_sep)))
+        chosen = [float(np.sqrt(column @ column)) for column in self._turns(scheme.group or 0)]
+        return np.array(chosen or [0.0])  # a group without turns: one that shows nothing
+
+    def _turns_only(self, outputs: NDArray[np.float64], scheme: CyclicPoisson) -> NDArray[np.float64]:
+        """<c_i, y> / |c_i| for each turn i."""
+        if scheme.group is None and self.strategy._columns().shape[0] > 1:
+            raise ParameterError(
+                "scheme.group = None: the loss of an output needs a group, because no group of this strategy "
+                "stands for all"
+            )
+        group = scheme.group or 0
+        columns = self._turns(group)
+        projected = np.zeros((outputs.shape[0], max(1, len(columns))))
+        for turn, column in enumerate(columns):
+            first = group + turn * scheme.min_sep
+            norm = float(np.sqrt(column @ column))
+            if norm > 0.0:
+                projected[:, turn] = outputs[:, first : first + len(column)] @ (column / norm)
+        return projected
+
+    def _rows(self, name: str, values: Any, low: float) -> NDArray[np.float64]:
+        array = reals(name, values, low)
+        if array.ndim != 2 or array.shape[1] != self.strategy.steps:
+            raise ParameterError(f"{name}: must have the shape (m, {self.strategy.steps}), not {array.shape}")
+        return np.ascontiguousarray(array)

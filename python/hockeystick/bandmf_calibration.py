@@ -1,0 +1,347 @@
+"""The noise multiplier of BandMF for a privacy budget, in one call, and what exactly is guaranteed."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from . import _core, evr
+from .bandmf import BandMF
+from .calibrate import calibrate_noise_multiplier
+from .confidence import VerificationPlan, plan_verification
+from .evr import Verification
+from .mechanisms import Composable, Gaussian, Process, composition
+from .montecarlo import ADJACENCIES, directions, resolve_seed
+from .report import CAVEAT, UNITS, _finite, round_up
+from .sampling import (
+    BallsInBins,
+    BMinSep,
+    CyclicPoisson,
+    MultiAttributionBMinSep,
+    RMinSep,
+    Scheme,
+    TruncatedBMinSep,
+)
+from .strategies import Strategy
+from .tally import Progress, digest
+from .validation import ParameterError, choice, real
+
+FALLBACKS = ("auto", "cyclic", "unamplified")
+
+_LIMITS = (1e-3, 1e9)
+
+
+@dataclass(frozen=True)
+class Fallback:
+    """What is released if no candidate is accepted: a mechanism accounted without sampling.
+
+    ``kind`` is "cyclic" (cyclic Poisson sampling) or "unamplified" (the same scheme, its randomness
+    ignored), ``scheme`` what its batches must be drawn from, ``process`` what `account` certifies.
+    """
+
+    kind: str
+    scheme: Scheme
+    noise_multiplier: float
+    process: Process
+
+
+@dataclass(frozen=True)
+class CalibratedBandMF:
+    """A BandMF mechanism that keeps within a budget, and why; made by `calibrate_bandmf`.
+
+    ``mechanism`` is what to run, with batches from ``mechanism.scheme`` (the fallback's if
+    ``fell_back``). ``plan`` is the verifier and ``verifications`` its verdicts, None and empty where the
+    accounting is analytic. What is guaranteed is in `statement`.
+    """
+
+    mechanism: BandMF
+    epsilon: float
+    delta: float
+    adjacency: str
+    plan: VerificationPlan | None
+    verifications: tuple[Verification, ...]
+    fallback: Fallback | None
+    fell_back: bool
+    process: Process | None
+    composed_with: Process | None
+    seed: int | None
+    version: str
+    caveat: str = CAVEAT
+
+    @property
+    def noise_multiplier(self) -> float:
+        """Standard deviation of Z over the clipping norm."""
+        return float(self.mechanism.noise_multiplier)
+
+    @property
+    def mean_squared_error(self) -> float:
+        """Mean over the steps of the variance of the prefix sums' noise, over the squared clipping norm."""
+        return self.mechanism.strategy.mean_squared_error(self.noise_multiplier)
+
+    def statement(self) -> str:
+        """A paragraph that says what is guaranteed, for whom, and how it was computed."""
+        mechanism, plan = self.mechanism, self.plan
+        also = "" if self.composed_with is None else f", released together with {self.composed_with}"
+        budget = f"({self.epsilon!r}, {self.delta!r})-differential privacy"
+        what = f"BandMF with strategy {_short(mechanism.strategy)} and batches from {mechanism.scheme!r}"
+        noise = f"noise multiplier {self.noise_multiplier!r} (standard deviation of Z / clipping norm)"
+        sentences = [f"{what}, {noise}{also}."]
+        if plan is None:
+            sentences.append(
+                f"It satisfies {budget}, certified without sampling: it is dominated by {self.process}."
+            )
+        else:
+            sentences.append(
+                f"Choosing the noise multiplier and running the mechanism are together one randomised "
+                f"procedure that satisfies {budget} (estimate, verify, release; Dong and Ganesh 2026, "
+                "Algorithm 5 and Theorem A.1)."
+            )
+            sentences.append(
+                f"The verifier accepts a noise multiplier if the mean of at least {plan.samples} Monte Carlo samples is at "
+                f"most {plan.threshold!r}, in each direction; if delta exceeds {round_up(plan.tested_delta)} it does "
+                f"so with probability at most {round_up(plan.failure_probability)} (Chua et al. 2024, Fact 4.2). "
+                "Both together are at most the stated delta."
+            )
+            verdicts = ", ".join(
+                f"{entry.noise_multiplier:.6g} {'accepted' if entry.accepted else 'rejected'}"
+                for entry in self.verifications
+            )
+            sentences.append(f"Verdicts, in order: {verdicts or 'none asked for'} (seed {self.seed}).")
+            if self.fell_back and self.fallback is not None:
+                sentences.append(
+                    f"None of less noise than the fallback was accepted, so the fallback is released, certified as "
+                    f"{self.fallback.process}."
+                )
+            sentences.append(
+                "The guarantee is that of one calibration with a seed chosen beforehand: repeating it until the result "
+                "pleases forfeits it."
+            )
+        sentences.append(f'Adjacency: "{self.adjacency}" ({UNITS[self.adjacency]}).')
+        sentences.append(
+            f"Mean squared error of the prefix sums: {self.mean_squared_error:.6g} squared clipping norms."
+        )
+        sentences.append(f"Computed by hockeystick {self.version}. {self.caveat}")
+        return " ".join(sentences)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts, lists, numbers and strings."""
+        fallback = self.fallback
+        plain = {
+            "noise_multiplier": self.noise_multiplier,
+            "mean_squared_error": self.mean_squared_error,
+            "strategy": _short(self.mechanism.strategy),
+            "scheme": repr(self.mechanism.scheme),
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "adjacency": self.adjacency,
+            "plan": None if self.plan is None else asdict(self.plan),
+            "verifications": [asdict(entry) for entry in self.verifications],
+            "fallback": None
+            if fallback is None
+            else {
+                "kind": fallback.kind,
+                "scheme": repr(fallback.scheme),
+                "noise_multiplier": fallback.noise_multiplier,
+                "process": str(fallback.process),
+            },
+            "fell_back": self.fell_back,
+            "process": None if self.process is None else str(self.process),
+            "composed_with": None if self.composed_with is None else str(self.composed_with),
+            "seed": self.seed,
+            "statement": self.statement(),
+            "version": self.version,
+        }
+        finite: dict[str, Any] = _finite(plain)
+        return finite
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The same as a JSON object."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+
+def calibrate_bandmf(
+    strategy: Strategy,
+    scheme: Scheme,
+    epsilon: float,
+    delta: float,
+    *,
+    adjacency: str = "zero_out",
+    seed: int | None = None,
+    threshold: float | None = None,
+    samples: int | None = None,
+    candidates: Sequence[float] | None = None,
+    fallback: str = "auto",
+    composed_with: Composable | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> CalibratedBandMF:
+    """The least noise multiplier that can be proven to keep BandMF within (``epsilon``, ``delta``).
+
+    Guarantee: the procedure as a whole (choose the noise multiplier by sampling, then run the mechanism
+    with batches from ``result.mechanism.scheme``) is (``epsilon``, ``delta``)-DP, by Algorithm 5 and
+    Theorem A.1 of Dong and Ganesh 2026; `CalibratedBandMF.statement` has the details. The proof is about
+    one calibration, with a ``seed`` that is drawn from the operating system (None) or was chosen
+    beforehand. Where the scheme is cyclic Poisson with at least as many steps between turns as bands, or
+    Poisson with one band, the accounting is analytic, and nothing is random.
+
+    The verifier takes ``samples`` of the privacy loss per candidate and direction and compares with
+    ``threshold``: by default delta / 2 and the number that goes with it (see `plan_verification`), which
+    grows like 100 / delta. ``candidates`` are noise multipliers fixed beforehand (None: chosen around
+    the answer by pilot samples, which the verifier does not see).
+
+    ``fallback`` is released if no candidate of less noise is accepted: "cyclic" Poisson sampling at the
+    same rate (batches are then drawn from that scheme!), "unamplified" (the same scheme with the noise
+    that needs no amplification), or "auto": cyclic where it exists. ``composed_with`` is released as
+    well and counted in.
+
+    ``checkpoint`` is a directory: the same call with it resumes after an interruption, and gives the same
+    result as without. ``progress`` is called with the samples done and all, for each of the runs.
+    """
+    epsilon = real("epsilon", epsilon, 0.0)
+    delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
+    adjacency = choice("adjacency", adjacency, ADJACENCIES)
+    fallback = choice("fallback", fallback, FALLBACKS)
+    others = None if composed_with is None else composition(composed_with, "composed_with")
+    given = None
+    if candidates is not None:
+        given = tuple(
+            real(f"candidates[{i}]", value, 0.0, open_low=True) for i, value in enumerate(candidates)
+        )
+    directions(BandMF(strategy, scheme, 1.0), adjacency)  # refuses what does not fit together
+
+    def budgeted(kind: str, delta: float) -> Fallback:
+        used, process = _analytic(strategy, scheme, kind)
+        noise = calibrate_noise_multiplier(
+            lambda sigma: process(sigma) + (others or Process()),
+            epsilon,
+            delta,
+            adjacency=adjacency,
+            limits=_LIMITS,
+            tolerance=1e-5 if kind == "exact" else 1e-3,
+        )
+        return Fallback(kind, used, float(noise), process(float(noise)))
+
+    if BandMF(strategy, scheme, 1.0).is_analytic:
+        exact = budgeted("exact", delta)
+        return CalibratedBandMF(
+            mechanism=BandMF(strategy, scheme, exact.noise_multiplier),
+            epsilon=epsilon,
+            delta=delta,
+            adjacency=adjacency,
+            plan=None,
+            verifications=(),
+            fallback=None,
+            fell_back=False,
+            process=exact.process,
+            composed_with=others,
+            seed=None,
+            version=_core.__version__,
+        )
+
+    plan = _plan(delta, threshold, samples)
+    if fallback == "auto":
+        fallback = "cyclic" if _cyclic_probability(strategy, scheme) is not None else "unamplified"
+    seed = resolve_seed(seed, checkpoint)
+    safe = budgeted(fallback, plan.tested_delta)
+
+    def make(noise_multiplier: float) -> BandMF:
+        return BandMF(strategy, scheme, noise_multiplier)
+
+    settings: dict[str, Any] = {
+        "adjacency": adjacency,
+        "others": others,
+        "checkpoint": checkpoint,
+        "progress": progress,
+    }
+    if given is None:
+        given = evr.propose(
+            make, epsilon, plan, safe.noise_multiplier, evr.derived(seed, "pilot"), **settings
+        )
+    worthwhile = [value for value in given if value < safe.noise_multiplier]
+    verdicts = evr.choose(make, worthwhile, epsilon, plan, seed, **settings)
+    accepted = [entry.noise_multiplier for entry in verdicts if entry.accepted]
+    return CalibratedBandMF(
+        mechanism=make(accepted[-1]) if accepted else BandMF(strategy, safe.scheme, safe.noise_multiplier),
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        plan=plan,
+        verifications=verdicts,
+        fallback=safe,
+        fell_back=not accepted,
+        process=None,
+        composed_with=others,
+        seed=seed,
+        version=_core.__version__,
+    )
+
+
+def _plan(delta: float, threshold: float | None, samples: int | None) -> VerificationPlan:
+    if threshold is None or samples is None:
+        return plan_verification(delta, threshold, samples)
+    plan = plan_verification(threshold=threshold, samples=samples)
+    if not plan.target_delta <= delta:
+        raise ParameterError(
+            f"samples = {samples}, threshold = {threshold!r}: prove delta = {round_up(plan.target_delta)} at best, "
+            f"not {delta!r}"
+        )
+    return plan
+
+
+def _cyclic_probability(strategy: Strategy, scheme: Scheme) -> float | None:
+    """The probability per turn of cyclic Poisson sampling with the same expected batch size, if there is one."""
+    if isinstance(scheme, BallsInBins):
+        rate = 1.0 / scheme.bins
+    elif isinstance(scheme, (BMinSep, RMinSep)):
+        p = scheme.sampling_probability
+        rate = p / (1.0 + (scheme.min_sep - 1) * p)
+    else:
+        return None
+    probability = strategy.bands * rate
+    return probability if probability <= 1.0 else None
+
+
+def _analytic(strategy: Strategy, scheme: Scheme, kind: str) -> tuple[Scheme, Callable[[float], Process]]:
+    """A scheme, and what its privacy at a noise multiplier is certified through."""
+    if kind == "unamplified":
+        min_sep, multiplicity = _unamplified(scheme)
+        sensitivity = strategy.sensitivity(min_sep, None) * multiplicity
+        return scheme, lambda sigma: Gaussian(sigma / sensitivity) * 1
+    used = scheme
+    if kind == "cyclic":
+        probability = _cyclic_probability(strategy, scheme)
+        if probability is None:
+            raise ParameterError(
+                f"fallback = {kind!r}: there is no cyclic Poisson sampling in the place of {scheme!r} "
+                f"with {strategy.bands} bands; use 'unamplified'"
+            )
+        used = CyclicPoisson(scheme.steps, strategy.bands, probability)
+    return used, lambda sigma: BandMF(strategy, used, sigma).as_process()
+
+
+def _unamplified(scheme: Scheme) -> tuple[int, int]:
+    """The least distance of two participations, and how far the input of one step may move."""
+    if isinstance(scheme, BallsInBins):
+        return scheme.bins, 1
+    if isinstance(scheme, MultiAttributionBMinSep):
+        return scheme.min_sep, scheme.examples_per_user
+    if isinstance(scheme, TruncatedBMinSep):
+        # Corollary D.2: where the batch is cut, 2 on one side and -1 on the other.
+        return scheme.min_sep, 3
+    assert isinstance(scheme, (BMinSep, RMinSep))
+    return scheme.min_sep, 1
+
+
+def _short(strategy: Strategy) -> str:
+    """The strategy in few words: its coefficients may be thousands."""
+    return f"{type(strategy).__name__}(steps={strategy.steps}, bands={strategy.bands}, sha256={_digest(strategy)})"
+
+
+def _digest(strategy: Strategy) -> str:
+    return digest(strategy._columns())[:12]
+
+
+__all__ = ["CalibratedBandMF", "Fallback", "calibrate_bandmf"]

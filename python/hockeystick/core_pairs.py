@@ -1,0 +1,71 @@
+"""Pairs of the core, in both directions, with the limits that the core leaves out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from . import _core, atoms
+from .atoms import Atoms
+
+HUGE = 1e100
+"""A shift this many times the noise is treated as no noise at all: only epsilon > 1e199 is lost."""
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """One step's pair in the direction "remove" and in the direction "add"."""
+
+    remove: _core.Pair
+    add: _core.Pair
+
+    @property
+    def symmetric(self) -> bool:
+        """Whether both directions are the same pair."""
+        return self.remove is self.add
+
+
+def both(pair: _core.Pair) -> Pairs:
+    """A pair that is its own reverse."""
+    return Pairs(pair, pair)
+
+
+def gaussian(mu: float) -> _core.Pair:
+    """N(mu, 1) against N(0, 1); no noise at all if mu is beyond HUGE."""
+    return _core.gaussian_pair(mu) if mu < HUGE else discrete(atoms.revealing())
+
+
+def discrete(pair: Atoms) -> _core.Pair:
+    """Hand atoms to the core."""
+    return _core.discrete_pair(pair.losses, pair.p, pair.q, p_infinity=pair.p_infinity, spacing=pair.spacing)
+
+
+def sampled(base: _core.Pair, q: float) -> Pairs:
+    """Poisson sampling under "remove" and "add" of a symmetric base pair."""
+    return Pairs(_core.sampled_pair(base, q, "remove"), _core.sampled_pair(base, q, "add"))
+
+
+def mixture(pairs: list[Pairs], weights: list[float]) -> Pairs:
+    """The choice between several steps, released; weights sum to 1 or, by rounding, a little more."""
+    kept = [(pair, weight) for pair, weight in zip(pairs, weights, strict=True) if weight > 0.0]
+    if len(kept) == 1:
+        return kept[0][0]
+    masses = [weight for _, weight in kept]
+    remove = _core.mixture_pair([pair.remove for pair, _ in kept], masses)
+    if all(pair.symmetric for pair, _ in kept):
+        return both(remove)
+    return Pairs(remove, _core.mixture_pair([pair.add for pair, _ in kept], masses))
+
+
+def location_mixture(sigma: float, p: dict[float, float], q: dict[float, float]) -> Pairs:
+    """sum_i p_i N(s_i, sigma^2) against sum_j q_j N(-r_j, sigma^2), all shifts >= 0 ({shift: weight})."""
+    p_shifts, p_weights = list(p), list(p.values())
+    q_shifts, q_weights = list(q), list(q.values())
+    remove = _core.location_mixture_pair(
+        "gaussian", sigma, p_shifts, p_weights, [-s for s in q_shifts], q_weights
+    )
+    if p == q:
+        return both(remove)
+    add = _core.location_mixture_pair(
+        "gaussian", sigma, q_shifts, q_weights, [-s for s in p_shifts], p_weights
+    )
+    return Pairs(remove, add)

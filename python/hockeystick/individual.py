@@ -1,0 +1,505 @@
+"""Individual privacy of training with random batches: (epsilon, delta) for each example by its loss distribution.
+
+Each step of DP-SGD is, for one example, a Poisson-sampled Gaussian mechanism with mu = min(norm, C) / (sigma C),
+where norm is that of the example's own gradient (Koskela, Tobaben, Honkela 2022, Section 5 and Appendix D).
+An example's history is a vector of counts over a grid of values of mu, each value rounded up to the grid.
+That is conservative: a sampled Gaussian of a smaller mu is a post-processing of one of a larger mu (Theorem
+2 of Appendix D). Epsilon is then certified for this history; see docs/individual.md.
+
+Individual epsilons depend on the data of the individuals. Do not release them as they are.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from . import _core, gdp, ledger
+from .filters import Floats, Mask, _values, noise_deviation
+from .mechanisms import Gaussian, PoissonSampled, Process
+from .pld import PrivacyProfile
+from .storage import StorageError, refusing
+from .validation import ParameterError, ParameterTypeError, choice, integer, real
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+CAVEAT = (
+    "Individual epsilons are computed from the data of the individuals they are about: they are as sensitive "
+    "as the data, and must not be released as they are."
+)
+
+_KIND = "individual accountant"
+_DIRECTIONS = {"add_or_remove": ("remove", "add"), "remove": ("remove",), "add": ("add",)}
+_ROWS = 2**16
+_MAX_STEPS = 2**32 - 1
+
+
+class IndividualBounds(NamedTuple):
+    """Certified bounds for each example: ``lower`` <= truth <= ``upper``, arrays of shape (num_examples,)."""
+
+    lower: Floats
+    upper: Floats
+
+
+def cell_edges(
+    noise_multiplier: float, resolution: float = 0.007, fine: int = 384, coarse: int = 128
+) -> Floats:
+    """The grid of mu: ``fine`` values in ratio 1 + resolution down from 1/noise_multiplier, then ``coarse`` more.
+
+    The coarse ones are ten times as far apart: at the defaults the grid is fine down to 7 % of the clipping
+    norm, and ends at 1e-5 of it; what is smaller and not 0 counts as that. Increasing, shape (fine + coarse,).
+    """
+    # The largest value must not be below any C / (sigma C), rounded up.
+    top = 1.0 / real("noise_multiplier", noise_multiplier, 1e-6, 1e12) * (1.0 + 2.0**-48)
+    steps = np.concatenate([np.full(coarse, 10.0 * resolution), np.full(fine - 1, resolution)])
+    depth = np.concatenate([np.cumsum(np.log1p(steps[::-1]))[::-1], [0.0]])
+    return np.asarray(top * np.exp(-depth), np.float64)
+
+
+def sampled_pairs(edges: Floats, sampling_probability: float, direction: str) -> list[_core.Pair | None]:
+    """The pairs of Poisson-sampled Gaussians of these mu; None where nothing is revealed."""
+    out: list[_core.Pair | None] = []
+    for mu in edges.tolist():
+        if mu == 0.0 or sampling_probability == 0.0:
+            out.append(None)
+        elif sampling_probability == 1.0:
+            out.append(_core.gaussian_pair(mu))
+        else:
+            out.append(_core.sampled_pair(_core.gaussian_pair(mu), sampling_probability, direction))
+    return out
+
+
+class IndividualAccountant:
+    """The (epsilon, delta) of each example after steps of Poisson-sampled Gaussian noise: DP-SGD.
+
+    ``noise_multiplier`` sigma (standard deviation of the noise over the clipping norm C), ``sampling_probability``
+    and ``clipping_norm`` are the defaults of `step`, and sigma the smallest that any step may use.
+    ``adjacency`` is "add_or_remove" (default), "add" or "remove" of the one example. Memory: 1 kB for an
+    example (2 kB from 65536 steps on), for each sampling probability in use.
+
+    `epsilon` is a guarantee for histories that do not depend on the outputs. Where gradients do, as in training,
+    it is the established individual accounting (Feldman, Zrnic 2021; Yu et al. 2022; Section 5 of the
+    paper), which is not proven for fully adaptive steps; `IndividualRDPFilter` and `IndividualGDPFilter` are.
+
+    >>> accountant = IndividualAccountant(3, noise_multiplier=2.0, sampling_probability=0.01, clipping_norm=5.0)
+    >>> for _ in range(1000):
+    ...     accountant.step(norms=[0.0, 1.3, 80.0])
+    >>> epsilon = accountant.epsilon(delta=1e-6)
+    >>> bool(epsilon[0] == 0.0 < epsilon[1] < epsilon[2])
+    True
+    """
+
+    def __init__(
+        self,
+        num_examples: int,
+        *,
+        noise_multiplier: float,
+        sampling_probability: float,
+        clipping_norm: float = 1.0,
+        adjacency: str = "add_or_remove",
+        resolution: float = 0.007,
+        fine: int = 384,
+        coarse: int = 128,
+    ) -> None:
+        self._n = integer("num_examples", num_examples, 0, 2**40)
+        self._noise = real("noise_multiplier", noise_multiplier, 0.01, 1e6)
+        self._q = real("sampling_probability", sampling_probability, 0.0, 1.0)
+        self._clip = real("clipping_norm", clipping_norm, 1e-100, 1e100)
+        self._adjacency = choice("adjacency", adjacency, list(_DIRECTIONS))
+        self._grid = {
+            "resolution": real("resolution", resolution, 1e-6, 1.0),
+            "fine": integer("fine", fine, 1, 30_000),
+            "coarse": integer("coarse", coarse, 0, 30_000),
+        }
+        self._edges = cell_edges(self._noise, resolution, fine, coarse)
+        self._counts: dict[float, NDArray[Any]] = {}
+        self._steps = 0
+        self._tables: dict[tuple[str, bool], _core.IndividualProfiles] = {}
+
+    @property
+    def num_examples(self) -> int:
+        """Number of examples."""
+        return self._n
+
+    @property
+    def steps(self) -> int:
+        """Number of steps so far."""
+        return self._steps
+
+    @property
+    def adjacency(self) -> str:
+        """The adjacency the answers hold under."""
+        return self._adjacency
+
+    @property
+    def edges(self) -> Floats:
+        """The grid of mu that histories are rounded up to."""
+        return np.array(self._edges)
+
+    def __repr__(self) -> str:
+        return f"IndividualAccountant({self._n} examples, {self._steps} steps, adjacency={self._adjacency!r})"
+
+    def step(
+        self,
+        norms: ArrayLike,
+        *,
+        noise_multiplier: float | None = None,
+        clipping_norm: float | None = None,
+        sampling_probability: float | None = None,
+        active: ArrayLike | None = None,
+        steps: int = 1,
+    ) -> None:
+        """Record one step, or ``steps`` equal ones.
+
+        ``norms``: shape (num_examples,), the norm of each example's gradient before clipping; of all examples
+        that could have been drawn, not only of the batch. Where norms are measured now and then and used for
+        later steps, the result is a guarantee only if each contribution is clipped to its recorded norm.
+        ``active``: mask of who could be drawn; others count as norm 0. Raises ParameterError, and records
+        nothing, if a norm is negative or nan, or sigma is below the accountant's.
+        """
+        noise = (
+            self._noise if noise_multiplier is None else real("noise_multiplier", noise_multiplier, 0.01, 1e6)
+        )
+        if noise < self._noise:
+            raise ParameterError(
+                f"noise_multiplier = {noise!r}: must be at least {self._noise!r}, the accountant's"
+            )
+        clip = self._clip if clipping_norm is None else real("clipping_norm", clipping_norm, 1e-100, 1e100)
+        q = (
+            self._q
+            if sampling_probability is None
+            else real("sampling_probability", sampling_probability, 0.0, 1.0)
+        )
+        times = integer("steps", steps, 0, _MAX_STEPS - self._steps)
+        array = _values("norms", norms, self._n)
+        if active is not None:
+            mask = np.asarray(active)
+            if mask.dtype != np.bool_ or mask.shape != (self._n,):
+                raise ParameterTypeError(f"active: must be a mask of shape ({self._n},)")
+            array = np.where(mask, array, 0.0)
+        cells = _core.find_cells(array, self._edges, clip, noise_deviation(noise, clip))
+        self._record(q, cells, times)
+
+    def _record(self, q: float, cells: NDArray[np.uint16], times: int) -> None:
+        if q > 0.0 and times > 0 and self._n > 0:
+            dtype = np.uint16 if self._steps + times < 2**16 else np.uint32
+            counts = self._counts.get(q)
+            if counts is None:
+                counts = np.zeros((self._n, self._edges.size), dtype)
+                self._tables.clear()
+            elif counts.dtype != dtype:
+                counts = counts.astype(dtype)
+            _core.count_cells(cells, times, counts)
+            self._counts[q] = counts
+        self._steps += times
+
+    def epsilon(self, delta: float, *, refine: int = 0) -> Floats:
+        """The certified epsilon of each example at ``delta`` in [0, 1]: upper bounds, shape (num_examples,).
+
+        Includes every numerical error; the rounding to the grid is part of it. At the default grid it costs
+        at most 0.7 % in each norm above 7 % of the clipping norm, and so less than 2 % in epsilon. Where few
+        draws of the example decide (sampling probability times steps of a few, small sigma), the fast bounds
+        may be wide: ``refine`` asks the full engine (milliseconds to seconds each) about up to so many examples,
+        the widest first. Sensitive: see the module's text.
+        """
+        delta = real("delta", delta, 0.0, 1.0)
+        most = integer("refine", refine, 0)
+        bounds = self._epsilons(delta, upper_edges=True)
+        upper = bounds.upper
+        if most and self._counts:
+            wide = np.flatnonzero(upper > 1.001 * bounds.lower)
+            gap = upper[wide] - bounds.lower[wide]
+            for row in wide[np.argsort(-gap, kind="stable")][:most].tolist():
+                upper[row] = min(upper[row], self.profile(row).epsilon(delta))
+        return upper
+
+    def epsilon_bounds(self, delta: float) -> IndividualBounds:
+        """Bounds on the epsilon of each example: the upper one for mu rounded up to the grid, the lower one down."""
+        delta = real("delta", delta, 0.0, 1.0)
+        upper = self._epsilons(delta, upper_edges=True).upper
+        return IndividualBounds(np.minimum(self._epsilons(delta, upper_edges=False).lower, upper), upper)
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """The certified delta of each example at ``epsilon`` >= 0, one number or one for each example."""
+        array = _values("epsilon", epsilon, self._n)
+        return self._deltas(array).upper
+
+    def gdp_mu(self, example: int, slack: float) -> float:
+        """The smallest certified mu such that the example's losses are mu-GDP up to ``slack`` in delta.
+
+        delta(epsilon) <= delta_mu(epsilon) + slack for every epsilon >= 0, not only at some points
+        (`PrivacyProfile.gdp_mu` says how). With slack = 0 only the mu without sampling is certain: sum of mu^2.
+        """
+        row = integer("example", example, 0, self._n - 1)
+        slack = real("slack", slack, 0.0, 1.0)
+        plain = math.sqrt(float(sum((block[row] @ self._edges**2) for block in self._counts.values())))
+        plain *= 1.0 + 1e-12
+        if slack == 0.0 or plain == 0.0:
+            return plain
+        end = float(self._epsilons(slack, True, np.array([row])).upper[0])
+        if not math.isfinite(end):
+            return plain
+
+        def delta(epsilon: float) -> float:
+            return float(self._deltas(np.array([epsilon]), np.array([row])).upper[0])
+
+        return min(plain, gdp.smallest_mu(delta, end, slack))
+
+    def history(self, example: int) -> Process:
+        """What was recorded for one example, on the grid: a composition for `account`."""
+        row = integer("example", example, 0, self._n - 1)
+        items = []
+        for q, block in self._counts.items():
+            for cell in np.flatnonzero(block[row]).tolist():
+                # Rounded towards more privacy loss.
+                noise = math.nextafter(1.0 / float(self._edges[cell]), 0.0)
+                items.append((PoissonSampled(Gaussian(noise), q), int(block[row, cell])))
+        return Process(items)
+
+    def profile(self, example: int) -> PrivacyProfile:
+        """The privacy profile of one example's history: delta(epsilon), trade-off curve and so on."""
+        return PrivacyProfile(self.history(example), self._adjacency)
+
+    def _profiles(self, direction: str, upper_edges: bool) -> _core.IndividualProfiles:
+        key = (direction, upper_edges)
+        if key not in self._tables:
+            edges = self._edges if upper_edges else np.concatenate([[0.0], self._edges[:-1]])
+            pairs = [pair for q in self._counts for pair in sampled_pairs(edges, q, direction)]
+            self._tables[key] = _core.IndividualProfiles(pairs)
+        return self._tables[key]
+
+    def _blocks(self, rows: NDArray[np.int64] | None) -> Iterable[tuple[slice, NDArray[Any]]]:
+        """Counts of some examples at a time, all sampling probabilities side by side."""
+        size = self._n if rows is None else rows.size
+        for start in range(0, size, _ROWS):
+            part = slice(start, min(start + _ROWS, size))
+            blocks = [block[part if rows is None else rows[part]] for block in self._counts.values()]
+            dtype = np.result_type(*blocks)
+            yield part, np.ascontiguousarray(blocks[0] if len(blocks) == 1 else np.hstack(blocks), dtype)
+
+    def _epsilons(
+        self, delta: float, upper_edges: bool, rows: NDArray[np.int64] | None = None
+    ) -> IndividualBounds:
+        size = self._n if rows is None else rows.size
+        out = IndividualBounds(np.zeros(size), np.zeros(size))
+        if not self._counts:
+            return out
+        for direction in _DIRECTIONS[self._adjacency]:
+            profiles = self._profiles(direction, upper_edges)
+            for part, counts in self._blocks(rows):
+                lower, upper, _ = profiles.epsilon(counts, delta)
+                np.maximum(out.lower[part], lower, out=out.lower[part])
+                np.maximum(out.upper[part], upper, out=out.upper[part])
+        return out
+
+    def _deltas(self, epsilon: Floats, rows: NDArray[np.int64] | None = None) -> IndividualBounds:
+        size = self._n if rows is None else rows.size
+        out = IndividualBounds(np.zeros(size), np.zeros(size))
+        if not self._counts:
+            return out
+        for direction in _DIRECTIONS[self._adjacency]:
+            profiles = self._profiles(direction, True)
+            for part, counts in self._blocks(rows):
+                lower, upper, _ = profiles.delta(counts, np.ascontiguousarray(epsilon[part]))
+                np.maximum(out.lower[part], lower, out=out.lower[part])
+                np.maximum(out.upper[part], upper, out=out.upper[part])
+        return out
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the whole state to one file, atomically; `load` resumes from it."""
+        content = {**self._settings(), "num_examples": self._n, "steps": self._steps, "q": list(self._counts)}
+        arrays = {f"counts{i}": block for i, block in enumerate(self._counts.values())}
+        ledger.write(path, _KIND, content, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
+        content, arrays = ledger.read(path, _KIND)
+        with refusing(path):
+            settings = {
+                name: content[name] for name in cls(0, noise_multiplier=1, sampling_probability=0)._settings()
+            }
+            self = cls(content["num_examples"], **settings)
+            self._steps = integer("steps", content["steps"], 0, _MAX_STEPS)
+            for i, q in enumerate(content["q"]):
+                block = arrays[f"counts{i}"]
+                if block.shape != (self._n, self._edges.size) or block.dtype not in (np.uint16, np.uint32):
+                    raise StorageError("its counts do not fit its grid")
+                self._counts[real("sampling_probability", q, 0.0, 1.0)] = block
+        return self
+
+    @classmethod
+    def merge(cls, parts: Iterable[Self]) -> Self:
+        """One accountant for the examples of all ``parts``, in their order: shards of one data set."""
+        shards = list(parts)
+        if not shards or not all(type(shard) is cls for shard in shards):
+            raise ParameterTypeError(f"parts: must be one or more {cls.__name__}")
+        first = shards[0]
+        for shard in shards[1:]:
+            if shard._settings() != first._settings():
+                raise ParameterError(f"parts: settings differ: {first._settings()} and {shard._settings()}")
+            if shard.steps != first.steps:
+                raise ParameterError(f"parts: have made {first.steps} and {shard.steps} steps")
+        self = cls(sum(shard._n for shard in shards), **first._settings())
+        self._steps = first._steps
+        for q in dict.fromkeys(q for shard in shards for q in shard._counts):
+            blocks = [
+                shard._counts.get(q, np.zeros((shard._n, first._edges.size), np.uint16)) for shard in shards
+            ]
+            self._counts[q] = np.concatenate(blocks)
+        return self
+
+    def _settings(self) -> dict[str, Any]:
+        return {
+            "noise_multiplier": self._noise,
+            "sampling_probability": self._q,
+            "clipping_norm": self._clip,
+            "adjacency": self._adjacency,
+            **self._grid,
+        }
+
+
+class ApproximateIndividualFilter:
+    """An (epsilon, delta) budget for each example of a DP-SGD run; approximate, NOT a proven filter.
+
+    An example takes part in a step only if the epsilon at ``delta`` of its history with that step, as
+    `IndividualAccountant` computes it, stays at most ``epsilon``. For a history that does not depend on the
+    outputs this is a guarantee. For fully adaptive steps nobody has proven it: the paper's Section 5
+    proves an (epsilon, delta) only under condition (5.1) for *every* epsilon, and no amplification by
+    sampling satisfies that (docs/individual.md, "The approximate filter"). `IndividualGDPFilter` (no
+    amplification) and `IndividualRDPFilter` (with it, one order) are proven filters.
+
+    >>> filt = ApproximateIndividualFilter(
+    ...     2, epsilon=1.0, delta=1e-5, noise_multiplier=2.0, sampling_probability=0.02
+    ... )
+    >>> masks = [filt.step([0.1, 1.0]) for _ in range(2000)]
+    >>> masks[0].tolist(), masks[-1].tolist()
+    ([True, True], [True, False])
+    >>> bool((filt.accountant.epsilon(delta=1e-5) <= 1.0).all())
+    True
+    """
+
+    _RESERVES = (4096, 512, 64, 8, 0)
+
+    def __init__(
+        self,
+        num_examples: int,
+        *,
+        epsilon: float,
+        delta: float,
+        noise_multiplier: float,
+        sampling_probability: float,
+        clipping_norm: float = 1.0,
+        adjacency: str = "add_or_remove",
+    ) -> None:
+        self._epsilon = real("epsilon", epsilon, 0.0)
+        self._delta = real("delta", delta, 0.0, 1.0)
+        self._accountant = IndividualAccountant(
+            num_examples,
+            noise_multiplier=noise_multiplier,
+            sampling_probability=sampling_probability,
+            clipping_norm=clipping_norm,
+            adjacency=adjacency,
+        )
+        # So many further steps of the largest mu fit into the budget.
+        self._reserve = np.zeros(num_examples, np.int64)
+        self._active: list[int] = []
+        self._tables: dict[tuple[str, bool], _core.IndividualProfiles] = {}
+
+    @property
+    def accountant(self) -> IndividualAccountant:
+        """The histories so far: of the steps in which each example was active."""
+        return self._accountant
+
+    def active_counts(self) -> NDArray[np.int64]:
+        """Number of examples that could take part in each step so far, shape (steps,)."""
+        return np.array(self._active, np.int64)
+
+    def step(self, norms: ArrayLike) -> Mask:
+        """Record one step and return who may take part in it; as in `IndividualAccountant.step`."""
+        book = self._accountant
+        array = _values("norms", norms, book.num_examples)
+        cells = _core.find_cells(array, book._edges, book._clip, noise_deviation(book._noise, book._clip))
+        free = (cells == 0) | (book._q == 0.0)
+        active: Mask = free | (self._reserve > 0)
+        open_rows = np.flatnonzero(~active)
+        for reserve in self._RESERVES:
+            if not open_rows.size:
+                break
+            fits = self._fits(open_rows, cells[open_rows], reserve)
+            active[open_rows[fits]] = True
+            self._reserve[open_rows[fits]] = reserve + 1
+            open_rows = open_rows[~fits]
+        self._reserve[active & ~free] -= 1
+        book._record(book._q, np.where(active, cells, 0).astype(np.uint16), 1)
+        self._active.append(int(active.sum()))
+        return active
+
+    def _fits(self, rows: NDArray[np.int64], cells: NDArray[np.uint16], reserve: int) -> Mask:
+        """Whether this step and ``reserve`` further ones, however large, keep within the budget."""
+        book = self._accountant
+        trial = IndividualAccountant(rows.size, **book._settings())
+        counts = np.zeros((rows.size, book._edges.size), np.uint32)
+        if book._q in book._counts:
+            counts += book._counts[book._q][rows]
+        counts[np.arange(rows.size), cells.astype(np.int64) - 1] += 1
+        counts[:, -1] += np.uint32(reserve)
+        trial._counts[book._q] = counts
+        trial._tables = self._tables
+        within: Mask = trial._epsilons(self._delta, upper_edges=True).upper <= self._epsilon
+        return within
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """The values of one group of examples: count, mean, and quantiles. Sensitive, like the values."""
+
+    group: str
+    count: int
+    mean: float
+    minimum: float
+    lower_quartile: float
+    median: float
+    upper_quartile: float
+    maximum: float
+
+
+def summarise(values: ArrayLike, groups: ArrayLike | None = None) -> list[GroupSummary]:
+    """Summaries of individual values (epsilons, say) for each of the ``groups``, a label for each example.
+
+    Infinite values are allowed. The summaries are not private: see CAVEAT.
+
+    >>> [(s.group, s.count, s.median) for s in summarise([1.0, 2.0, 6.0, 0.5], ["a", "a", "a", "b"])]
+    [('a', 3, 2.0), ('b', 1, 0.5)]
+    """
+    array = np.asarray(values, np.float64)
+    if array.ndim != 1:
+        raise ParameterError(f"values: must be one-dimensional, not of shape {array.shape}")
+    labels = np.full(array.size, "all") if groups is None else np.asarray(groups)
+    if labels.shape != array.shape:
+        raise ParameterError(f"groups: must have the shape {array.shape}, not {labels.shape}")
+    out = []
+    for label in np.unique(labels).tolist():
+        chosen = np.sort(array[labels == label])
+        # Order statistics: interpolation would turn infinite values into nan.
+        at = [chosen[round(share * (chosen.size - 1))].item() for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+        out.append(GroupSummary(str(label), chosen.size, float(chosen.mean()), *at))
+    return out
+
+
+__all__ = [
+    "CAVEAT",
+    "ApproximateIndividualFilter",
+    "GroupSummary",
+    "IndividualAccountant",
+    "IndividualBounds",
+    "cell_edges",
+    "summarise",
+]

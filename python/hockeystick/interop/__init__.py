@@ -1,0 +1,8 @@
+"""hockeystick inside the libraries people already train with.
+
+One module per library, imported only on request, so that ``import hockeystick`` needs none of them:
+`hockeystick.interop.dp_accounting`, `hockeystick.interop.opacus`, `hockeystick.interop.flower`,
+`hockeystick.interop.jax_privacy`. Conventions and traps: docs/interop.md.
+"""
+
+from __future__ import annotations

@@ -1,0 +1,452 @@
+"""dp_accounting: its events in and out, and an accountant that takes the place of its own.
+
+A ``DpEvent`` says what was run, a ``NeighboringRelation`` what is compared, and hockeystick answers
+with certified bounds. Where the two libraries' conventions meet, and where dp_accounting's own
+accountants disagree with each other: docs/interop.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from typing import Any
+
+from ..accountant import Accountant
+from ..adjacency import check, root_sum_of_squares
+from ..mechanisms import (
+    ApproximateDP,
+    Composable,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    Mechanism,
+    PoissonSampled,
+    Process,
+    PureDP,
+    RandomizedResponse,
+    Step,
+    WithoutReplacement,
+    WithReplacement,
+    composition,
+)
+from ..mixtures import MixtureOfGaussians
+from ..pld import PrivacyProfile
+from ..report import Bounds, Report
+from ..truncated import TruncatedPoissonSampled
+from ..validation import ParameterError, ParameterTypeError, integer, real
+
+try:
+    import dp_accounting
+    from dp_accounting import NeighboringRelation, dp_event
+except ImportError as error:
+    raise ImportError(
+        "hockeystick.interop.dp_accounting needs dp-accounting: pip install 'hockeystick[dp-accounting]'"
+    ) from error
+
+_ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
+_REPLACE_ONE = NeighboringRelation.REPLACE_ONE
+_ZERO_OUT = NeighboringRelation.REPLACE_SPECIAL
+
+_ADJACENCIES = {
+    _ADD_OR_REMOVE: "add_or_remove",
+    _REPLACE_ONE: "replace_one",
+    _ZERO_OUT: "zero_out",
+}
+
+_NON_PRIVATE = ApproximateDP(0.0, 1.0)
+"""Publishes the data: the counterpart of NonPrivateDpEvent."""
+
+
+def adjacency(neighboring_relation: NeighboringRelation) -> str:
+    """The name under which hockeystick knows a ``dp_accounting.NeighboringRelation``.
+
+    >>> adjacency(NeighboringRelation.REPLACE_SPECIAL)
+    'zero_out'
+    """
+    if neighboring_relation not in _ADJACENCIES:
+        raise ParameterTypeError(
+            f"neighboring_relation = {neighboring_relation!r}: must be a dp_accounting.NeighboringRelation"
+        )
+    return _ADJACENCIES[neighboring_relation]
+
+
+def from_event(event: Any, neighboring_relation: NeighboringRelation) -> Process:
+    """The composition that a ``DpEvent`` describes, for ``account(process, adjacency(relation))``.
+
+    The relation is asked for because an event can have a meaning under one and none under another.
+    Noise multipliers are taken as dp_accounting defines them, standard deviation (Laplace: scale)
+    over the norm bound C of one record's contribution to the sum: the sensitivity under
+    ADD_OR_REMOVE_ONE and REPLACE_SPECIAL; REPLACE_ONE moves the sum by 2C. Raises
+    ``dp_accounting.UnsupportedEventError``, naming the event and the reason.
+
+    >>> step = dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(1.1))
+    >>> print(from_event(dp_event.SelfComposedDpEvent(step, 1000), NeighboringRelation.ADD_OR_REMOVE_ONE))
+    PoissonSampled(mechanism=Gaussian(noise_multiplier=1.1), sampling_probability=0.01) * 1000
+    """
+    adjacency(neighboring_relation)
+    try:
+        return Process(_steps(event, neighboring_relation, 1))
+    except _RefusedError as refused:
+        raise dp_accounting.UnsupportedEventError(f"{refused.event}: {refused.reason}") from None
+
+
+def to_event(process: Composable) -> Any:
+    """The ``DpEvent`` that describes a composition; `from_event` is its inverse up to rounding.
+
+    Rounding of parameters that the two libraries express differently (the noise of discrete Laplace
+    and of randomized response) is towards less privacy. Raises ParameterError for steps that no
+    event describes: discrete Gaussian, declared (epsilon, delta)-DP, released choices, published pairs without
+    proof.
+
+    >>> to_event(PoissonSampled(Gaussian(2.0), 0.5) * 3)
+    SelfComposedDpEvent(event=PoissonSampledDpEvent(sampling_probability=0.5, \
+event=GaussianDpEvent(noise_multiplier=2.0)), count=3)
+    """
+    events = [
+        event if count == 1 else dp_event.SelfComposedDpEvent(event, count)
+        for step, count in composition(process)
+        if not isinstance(event := _step_event(step), dp_event.NoOpDpEvent)
+    ]
+    if not events:
+        return dp_event.NoOpDpEvent()
+    return events[0] if len(events) == 1 else dp_event.ComposedDpEvent(events)
+
+
+class HockeystickAccountant(dp_accounting.PrivacyAccountant):
+    """A ``dp_accounting.PrivacyAccountant`` whose epsilon and delta are certified by hockeystick.
+
+    Takes the place of ``PLDAccountant`` wherever one is asked for, ``calibrate_dp_mechanism``
+    included. ``accuracy`` is that of `hockeystick.account`, smaller by default because ``PLDAccountant``
+    is precise for short compositions (1e-8 was enough to stay below it in every comparison). Answers are
+    upper bounds; both bounds and the statement for a paper are there as well.
+
+    >>> accountant = HockeystickAccountant(NeighboringRelation.REPLACE_SPECIAL)
+    >>> step = dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(1.0))
+    >>> round(accountant.compose(step, 1000).get_epsilon(target_delta=1e-5), 6)
+    1.828237
+    """
+
+    def __init__(
+        self,
+        neighboring_relation: NeighboringRelation = _ADD_OR_REMOVE,
+        accuracy: float = 1e-6,
+    ) -> None:
+        self._accountant = Accountant(adjacency(neighboring_relation), accuracy)
+        super().__init__(neighboring_relation)
+
+    def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+        try:
+            process = Process(_steps(event, self.neighboring_relation, count))
+            check(process, self._accountant.adjacency)
+        except _RefusedError as refused:
+            return self.CompositionErrorDetails(invalid_event=refused.event, error_message=refused.reason)
+        except ParameterError as invalid:
+            return self.CompositionErrorDetails(invalid_event=event, error_message=str(invalid))
+        if do_compose:
+            self._accountant.step(process)
+        return None
+
+    @property
+    def process(self) -> Process:
+        """Everything composed so far, as a hockeystick description."""
+        return self._accountant.process
+
+    def profile(self) -> PrivacyProfile:
+        """The privacy profile of everything composed so far."""
+        return self._accountant.profile()
+
+    def get_epsilon(self, target_delta: float) -> float:
+        """Certified epsilon at ``target_delta`` in [0, 1]; inf if anything was published unprotected."""
+        return self.epsilon_bounds(target_delta).upper
+
+    def get_delta(self, target_epsilon: float) -> float:
+        """Certified delta at ``target_epsilon``; 1 if anything was published unprotected."""
+        return self.delta_bounds(target_epsilon).upper
+
+    def epsilon_bounds(self, target_delta: float) -> Bounds:
+        """Bounds(lower, upper) on epsilon."""
+        if self._non_private:
+            real("target_delta", target_delta, 0.0, 1.0)
+            return Bounds(math.inf, math.inf)
+        return self._accountant.epsilon_bounds(target_delta)
+
+    def delta_bounds(self, target_epsilon: float) -> Bounds:
+        """Bounds(lower, upper) on delta."""
+        if self._non_private:
+            real("target_epsilon", target_epsilon, allow_inf=True)
+            return Bounds(1.0, 1.0)
+        return self._accountant.delta_bounds(target_epsilon)
+
+    def report(self, target_delta: float) -> Report:
+        """Everything known about the guarantee; its ``statement()`` can be pasted into a paper."""
+        return self._accountant.report(target_delta)
+
+    @property
+    def _non_private(self) -> bool:
+        # The contract of PrivacyAccountant: then epsilon is inf at every delta, even at delta = 1.
+        return any(step == _NON_PRIVATE for step, _ in self.process)
+
+
+class _RefusedError(Exception):
+    def __init__(self, event: Any, reason: str) -> None:
+        super().__init__(event, reason)
+        self.event = event
+        self.reason = reason
+
+
+def _steps(event: Any, relation: NeighboringRelation, count: Any) -> Iterator[tuple[Step, int]]:
+    """The steps of an event that is run ``count`` times, with their counts."""
+    count = _checked(event, lambda: integer("count", count))
+    if isinstance(event, dp_event.ComposedDpEvent):
+        for part in event.events:
+            yield from _steps(part, relation, count)
+    elif isinstance(event, dp_event.SelfComposedDpEvent):
+        times = _checked(event, lambda: integer("count", event.count))
+        yield from _steps(event.event, relation, times * count)
+    elif isinstance(event, _SAMPLED):
+        sampled = _checked(event, lambda: _sampled(event, relation))
+        if sampled is not None:
+            yield sampled, count
+    else:
+        step = _checked(event, lambda: _single(event, relation))
+        if step is not None:
+            yield step, count
+
+
+def _checked(event: Any, make: Any) -> Any:
+    """What ``make`` returns; a parameter out of range is the event's fault."""
+    try:
+        return make()
+    except (ParameterError, ParameterTypeError) as error:
+        raise _RefusedError(event, str(error)) from None
+
+
+def _only(event: Any, relation: NeighboringRelation, *allowed: NeighboringRelation, why: str) -> None:
+    if relation not in allowed:
+        names = " or ".join(f"`{name.name}`" for name in allowed)
+        raise _RefusedError(
+            event,
+            f"neighboring_relation must be {names} for `{type(event).__name__}`. Found {relation}: {why}.",
+        )
+
+
+def _single(event: Any, relation: NeighboringRelation) -> Step | None:
+    """The step behind an event without parts, None if it costs nothing."""
+    if isinstance(event, dp_event.NoOpDpEvent):
+        return None
+    if isinstance(event, dp_event.NonPrivateDpEvent):
+        return _NON_PRIVATE
+    if isinstance(event, dp_event.GaussianDpEvent):
+        return Gaussian(event.noise_multiplier)
+    if isinstance(event, dp_event.LaplaceDpEvent):
+        # The event is vector-valued; one coordinate is the worst case (docs/interop.md, section 1).
+        return Laplace(event.noise_multiplier) if event.noise_multiplier != 0 else _NON_PRIVATE
+    if isinstance(event, dp_event.DiscreteLaplaceDpEvent):
+        return _discrete_laplace(event)
+    if isinstance(event, dp_event.RandomizedResponseDpEvent):
+        return _randomized_response(event, relation)
+    if isinstance(event, dp_event.SingleEpochTreeAggregationDpEvent):
+        return _tree(event, relation)
+    if isinstance(event, dp_event.TruncatedSubsampledGaussianDpEvent):
+        return _truncated(event)
+    if isinstance(event, dp_event.MixtureOfGaussiansDpEvent):
+        return _mixture_of_gaussians(event, relation)
+    raise _RefusedError(event, _REASONS.get(type(event).__name__, "Unsupported event."))
+
+
+_REASONS = {
+    "UnsupportedDpEvent": "Unsupported event: it stands for a mechanism without a description.",
+    "ZCDpEvent": "Unsupported event: zCDP bounds Renyi divergences only, it gives no privacy loss "
+    "distribution to compose; describe the mechanism behind it (often a GaussianDpEvent).",
+    "RepeatAndSelectDpEvent": "Unsupported event: selecting among a random number of runs is analysed "
+    "in Renyi divergences only; use dp_accounting.rdp.RdpAccountant.",
+}
+
+
+def _discrete_laplace(event: Any) -> Mechanism:
+    a = real("noise_parameter", event.noise_parameter, 0.0)
+    if a == 0.0:
+        return _NON_PRIVATE  # as dp_accounting has it; there is no such distribution
+    scale = 1.0 / a
+    if 1.0 / scale < a:
+        scale = math.nextafter(scale, 0.0)
+    return DiscreteLaplace(scale, event.sensitivity)
+
+
+def _randomized_response(event: Any, relation: NeighboringRelation) -> Mechanism | None:
+    _only(event, relation, _REPLACE_ONE, _ZERO_OUT, why="a record that is not there gives no response")
+    p = real("noise_parameter", event.noise_parameter, 0.0, 1.0)
+    k = integer("num_buckets", event.num_buckets, 1)
+    if k == 1 or p == 1.0:
+        return None
+    if p == 0.0:
+        return _NON_PRIVATE
+    epsilon = _up(math.log1p(k * (1.0 - p) / p))
+    # dp_accounting's special record answers uniformly at random.
+    return RandomizedResponse(epsilon, k, uniform_null=True) if epsilon < math.inf else _NON_PRIVATE
+
+
+def _tree(event: Any, relation: NeighboringRelation) -> Mechanism | None:
+    """A record enters one leaf and the nodes above it: a sum of sensitivity sqrt(depth)."""
+    _only(event, relation, _ZERO_OUT, why="the number of steps must not depend on the data")
+    counts = event.step_counts if isinstance(event.step_counts, (list, tuple)) else [event.step_counts]
+    depth = max((integer("step_counts", steps) for steps in counts), default=0).bit_length()
+    noise_multiplier = real("noise_multiplier", event.noise_multiplier, 0.0)
+    return Gaussian(_down(noise_multiplier / math.sqrt(depth))) if depth else None
+
+
+def _truncated(event: Any) -> Step | None:
+    """With ADD_OR_REMOVE_ONE, ``dataset_size`` is the larger of the two, here as there."""
+    size = integer("dataset_size", event.dataset_size)
+    kept = integer("truncated_batch_size", event.truncated_batch_size)
+    q = real("sampling_probability", event.sampling_probability, 0.0, 1.0)
+    noise_multiplier = real("noise_multiplier", event.noise_multiplier, 0.0)
+    if size == 0 or kept == 0 or q == 0.0:
+        return None
+    return TruncatedPoissonSampled(noise_multiplier, size, q, kept)
+
+
+def _mixture_of_gaussians(event: Any, relation: NeighboringRelation) -> Step | None:
+    _only(event, relation, _ADD_OR_REMOVE, _ZERO_OUT, why="the event names one output without the record")
+    step = MixtureOfGaussians(event.standard_deviation, event.sensitivities, event.sampling_probs)
+    return step if step.largest > 0.0 else None
+
+
+_SAMPLED = (
+    dp_event.PoissonSampledDpEvent,
+    dp_event.SampledWithoutReplacementDpEvent,
+    dp_event.SampledWithReplacementDpEvent,
+)
+
+
+def _sampled(event: Any, relation: NeighboringRelation) -> Step | None:
+    if isinstance(event, dp_event.PoissonSampledDpEvent):
+        q = real("sampling_probability", event.sampling_probability, 0.0, 1.0)
+        inner = event.event
+        while isinstance(inner, dp_event.PoissonSampledDpEvent):  # a Poisson sample of a Poisson sample
+            inside = real("sampling_probability", inner.sampling_probability, 0.0, 1.0)
+            q = q * inside if 1.0 in (q, inside) or 0.0 in (q, inside) else min(1.0, _up(q * inside))
+            inner = inner.event
+        mechanism = _on_one_sample(inner, relation)
+        if isinstance(mechanism, (Laplace, DiscreteLaplace)):
+            _only(
+                event,
+                relation,
+                _ADD_OR_REMOVE,
+                _ZERO_OUT,
+                why="no tight pair is proven for vector-valued Laplace noise when a record is replaced",
+            )
+        return None if mechanism is None else PoissonSampled(mechanism, q)
+    _only(event, relation, _REPLACE_ONE, why="a batch of fixed size comes from a dataset of fixed size")
+    mechanism = _on_one_sample(event.event, relation)
+    if mechanism is None or event.sample_size == 0:
+        return None
+    kind = (
+        WithoutReplacement
+        if isinstance(event, dp_event.SampledWithoutReplacementDpEvent)
+        else WithReplacement
+    )
+    return kind(mechanism, event.sample_size, event.source_dataset_size)
+
+
+def _on_one_sample(event: Any, relation: NeighboringRelation) -> Mechanism | None:
+    """The mechanism equivalent to everything that is run on one and the same sample.
+
+    Several Gaussians on one sample are one Gaussian with 1 / sigma^2 = sum of count / sigma_i^2.
+    """
+    if isinstance(event, (dp_event.ComposedDpEvent, dp_event.SelfComposedDpEvent)):
+        parts: list[tuple[Mechanism, int]] = []
+        for step, count in _steps(event, relation, 1):
+            if not isinstance(step, Mechanism):
+                raise _RefusedError(event, "Sampling schemes inside a sample must not be composed.")
+            if count:
+                parts.append((step, count))
+        if any(mechanism in (_NON_PRIVATE, Gaussian(0.0)) for mechanism, _ in parts):
+            return _NON_PRIVATE
+        if all(isinstance(mechanism, Gaussian) for mechanism, _ in parts):
+            mus = [(1.0 / m.noise_multiplier, count) for m, count in parts if isinstance(m, Gaussian)]
+            if [count for _, count in parts] == [1]:
+                return parts[0][0]
+            return Gaussian(_down(1.0 / root_sum_of_squares(mus))) if mus else None
+        if len(parts) > 1 or parts[0][1] > 1:
+            raise _RefusedError(
+                event, "Several releases computed on one sample are supported for Gaussian noise only."
+            )
+        mechanism: Mechanism | None = parts[0][0]
+    elif isinstance(event, _SAMPLED):
+        raise _RefusedError(event, "Unsupported event inside a sample: only Poisson samples may be nested.")
+    else:
+        single = _single(event, relation)
+        if single is not None and not isinstance(single, Mechanism):
+            raise _RefusedError(event, "Unsupported event inside a sample: it draws a sample of its own.")
+        mechanism = single
+    if isinstance(mechanism, RandomizedResponse):
+        raise _RefusedError(
+            event, "Unsupported event inside a sample: a record outside the sample gives no response."
+        )
+    return mechanism
+
+
+def _step_event(step: Step) -> Any:
+    if isinstance(step, PoissonSampled):
+        inner = _mechanism_event(step.mechanism, step)
+        if isinstance(inner, dp_event.NoOpDpEvent) or step.sampling_probability == 0.0:
+            return dp_event.NoOpDpEvent()
+        return dp_event.PoissonSampledDpEvent(step.sampling_probability, inner)
+    if isinstance(step, (WithoutReplacement, WithReplacement)):
+        if step.pair != "sound":
+            raise ParameterError(f"step = {step!r}: no DpEvent describes a pair that is not a guarantee")
+        inner = _mechanism_event(step.mechanism, step)
+        if isinstance(inner, dp_event.NoOpDpEvent):
+            return inner
+        kind = (
+            dp_event.SampledWithoutReplacementDpEvent
+            if isinstance(step, WithoutReplacement)
+            else dp_event.SampledWithReplacementDpEvent
+        )
+        return kind(step.dataset_size, step.batch_size, inner)
+    if isinstance(step, TruncatedPoissonSampled):
+        return dp_event.TruncatedSubsampledGaussianDpEvent(
+            step.dataset_size, step.sampling_probability, step.max_batch_size, step.noise_multiplier
+        )
+    if isinstance(step, MixtureOfGaussians):
+        return dp_event.MixtureOfGaussiansDpEvent(
+            step.noise_multiplier, list(step.sensitivities), list(step.probabilities)
+        )
+    return _mechanism_event(step, step)
+
+
+def _mechanism_event(mechanism: Step, step: Step) -> Any:
+    if isinstance(mechanism, Gaussian):
+        return dp_event.GaussianDpEvent(mechanism.noise_multiplier)
+    if isinstance(mechanism, Laplace):
+        return dp_event.LaplaceDpEvent(mechanism.scale)
+    if isinstance(mechanism, DiscreteLaplace):
+        a = 1.0 / mechanism.scale
+        if 1.0 / a > mechanism.scale:
+            a = math.nextafter(a, math.inf)
+        return dp_event.DiscreteLaplaceDpEvent(a, mechanism.sensitivity)
+    if mechanism == _NON_PRIVATE:
+        return dp_event.NonPrivateDpEvent()
+    if mechanism in (PureDP(0.0), ApproximateDP(0.0, 0.0)):
+        return dp_event.NoOpDpEvent()
+    if isinstance(mechanism, RandomizedResponse) and not mechanism.uniform_null:
+        raise ParameterError(
+            f"step = {step!r}: must have uniform_null=True, as dp_accounting's special record answers uniformly"
+        )
+    if isinstance(mechanism, RandomizedResponse) and mechanism is step:
+        k = mechanism.num_categories
+        # p = 1 at epsilon = 0; p = k / (e^eps + k - 1) = k e^-eps / (1 + (k - 1) e^-eps), without overflow.
+        p = k * math.exp(-mechanism.epsilon) / (1.0 + (k - 1) * math.exp(-mechanism.epsilon))
+        return dp_event.RandomizedResponseDpEvent(_down(p) if mechanism.epsilon > 0.0 else 1.0, k)
+    raise ParameterError(f"step = {step!r}: no DpEvent of dp_accounting describes it")
+
+
+def _up(value: float) -> float:
+    """Larger than the exact result of a few roundings that gave ``value`` > 0."""
+    return value * (1.0 + 1e-15)
+
+
+def _down(value: float) -> float:
+    """Smaller than the exact result of a few roundings that gave ``value`` > 0."""
+    return value * (1.0 - 1e-15)

@@ -1,0 +1,204 @@
+"""Flower: an implementation of its ``PrivacyAccountant`` protocol.
+
+Hand it to a strategy such as ``DifferentialPrivacyServerSideFixedClipping(..., accountant=...)`` in the
+place of Flower's own ``RdpAccountant``. The unit of privacy is one client.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..accountant import Accountant
+from ..mechanisms import Gaussian, PoissonSampled, Process, Step, WithoutReplacement
+from ..pld import DEFAULT_ACCURACY, PrivacyProfile, account
+from ..report import Bounds, Report
+from ..validation import ParameterError, ParameterTypeError, integer, real
+
+try:
+    from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent, SamplingMethod
+except ImportError as error:
+    raise ImportError(
+        "hockeystick.interop.flower needs Flower 1.35 or later: pip install 'hockeystick[flower]'"
+    ) from error
+
+METHOD = "hockeystick"
+"""The ``accounting_method`` of what was spent, and the ``backend`` of saved states."""
+
+_SCHEMA_VERSION = 1
+
+_ADJACENCIES = {
+    SamplingMethod.POISSON: "add_or_remove",
+    SamplingMethod.WITHOUT_REPLACEMENT: "replace_one",
+    SamplingMethod.NO_AMPLIFICATION: "zero_out",
+}
+
+
+class HockeystickAccountant:
+    """Cumulative client-level privacy, certified.
+
+    ``config`` is a ``flwr.serverapp.PrivacyConfig``; its sampling method decides what an event means:
+
+    - POISSON: every client takes part with probability sample_size / population_size;
+      adjacency "add_or_remove".
+    - WITHOUT_REPLACEMENT: sample_size of population_size clients, drawn anew for every release;
+      adjacency "replace_one", where the *sum* of updates moves by twice the clipping norm.
+    - NO_AMPLIFICATION: no assumption on who takes part. A client that is left out of a round of fixed
+      size makes room for another one, so what holds is adjacency "zero_out": the client's update
+      against an update of zero. Flower calls it add-or-remove-one.
+
+    ``noise_multiplier`` is that of Flower's strategies, the standard deviation of the noise on the sum
+    of the clipped updates over the clipping norm. Asking never changes the ledger.
+    """
+
+    def __init__(self, config: Any, accuracy: float = DEFAULT_ACCURACY) -> None:
+        if not isinstance(config, PrivacyConfig):
+            raise ParameterTypeError(f"config = {config!r}: must be a flwr.serverapp.PrivacyConfig")
+        self._config = config
+        self._accuracy = accuracy
+        self._compositions: list[tuple[Any, int]] = []
+        self._accountant = Accountant(_ADJACENCIES[config.sampling_method], accuracy)
+
+    @property
+    def config(self) -> Any:
+        """The privacy configuration."""
+        return self._config
+
+    @property
+    def adjacency(self) -> str:
+        """The adjacency the answers hold under."""
+        return self._accountant.adjacency
+
+    @property
+    def num_releases(self) -> int:
+        """The number of composed private releases."""
+        return sum(count for _, count in self._compositions)
+
+    @property
+    def process(self) -> Process:
+        """Everything composed so far, as a hockeystick description."""
+        return self._accountant.process
+
+    def compose(self, event: Any, count: int = 1) -> None:
+        """Record ``count`` >= 1 releases described by a ``flwr.serverapp.GaussianPrivacyEvent``."""
+        step, count = self._step(event), integer("count", count, 1)
+        self._accountant.step(step, count)
+        if self._compositions and self._compositions[-1][0] == event:
+            count += self._compositions.pop()[1]
+        self._compositions.append((event, count))
+
+    def profile(self) -> PrivacyProfile:
+        """The privacy profile of everything so far."""
+        return self._accountant.profile()
+
+    def get_epsilon(self, delta: float) -> float:
+        """Certified epsilon at ``delta`` so far."""
+        return self._accountant.epsilon(delta)
+
+    def get_delta(self, epsilon: float) -> float:
+        """Certified delta at ``epsilon`` so far."""
+        return self._accountant.delta(epsilon)
+
+    def epsilon_bounds(self, delta: float) -> Bounds:
+        """Bounds(lower, upper) on epsilon at ``delta`` so far."""
+        return self._accountant.epsilon_bounds(delta)
+
+    def report(self, delta: float | None = None) -> Report:
+        """Everything known about the guarantee at ``delta`` (default: that of ``config``)."""
+        return self._accountant.report(self._delta(delta))
+
+    def get_privacy_spent(self, delta: float | None = None) -> Any:
+        """The ``flwr.serverapp.PrivacySpent`` at ``delta`` (default: that of ``config``)."""
+        delta = self._delta(delta)
+        return PrivacySpent(
+            epsilon=self.get_epsilon(delta),
+            delta=delta,
+            num_releases=self.num_releases,
+            accounting_method=METHOD,
+        )
+
+    def would_exceed(self, event: Any, max_epsilon: float | None = None, count: int = 1) -> bool:
+        """Whether ``count`` more releases would exceed ``max_epsilon`` (default: that of ``config``).
+
+        False is a guarantee: the certified epsilon at the target delta stays within the limit.
+        """
+        after = self.process + self._step(event) * integer("count", count, 1)
+        limit = self._config.max_epsilon if max_epsilon is None else max_epsilon
+        if limit is None:
+            raise ParameterError(
+                "max_epsilon = None: must be a number in (0, inf), given here or in the config"
+            )
+        limit = real("max_epsilon", limit, 0.0, open_low=True)
+        return account(after, self.adjacency, self._accuracy).epsilon(self._config.target_delta) > limit
+
+    def state_dict(self) -> dict[str, object]:
+        """The ledger and the configuration as JSON values."""
+        compositions = [
+            {
+                "event": {
+                    "noise_multiplier": event.noise_multiplier,
+                    "sample_size": event.sample_size,
+                    "population_size": event.population_size,
+                },
+                "count": count,
+            }
+            for event, count in self._compositions
+        ]
+        return {
+            "schema_version": _SCHEMA_VERSION,
+            "backend": METHOD,
+            "config": self._config_dict(),
+            "compositions": compositions,
+        }
+
+    def load_state_dict(self, state: dict[str, object]) -> None:
+        """Replace the ledger by a saved one, of this class or of Flower's ``RdpAccountant``.
+
+        The configuration must be the same. Raises ValueError and changes nothing otherwise.
+        """
+        if not isinstance(state, dict):
+            raise ParameterTypeError(f"state = {state!r}: must be a dict made by state_dict()")
+        for key, expected in (("schema_version", (_SCHEMA_VERSION,)), ("backend", (METHOD, "rdp"))):
+            if state.get(key) not in expected:
+                choices = " or ".join(repr(value) for value in expected)
+                raise ParameterError(f"state[{key!r}] = {state.get(key)!r}: must be {choices}")
+        if state.get("config") != self._config_dict():
+            raise ParameterError(
+                f"state['config'] = {state.get('config')!r}: must be {self._config_dict()!r}, "
+                "that of the accountant"
+            )
+        loaded = HockeystickAccountant(self._config, self._accuracy)
+        compositions: Any = state.get("compositions")
+        try:
+            for composition in compositions:
+                loaded.compose(GaussianPrivacyEvent(**composition["event"]), composition["count"])
+        except (ValueError, TypeError, KeyError) as error:
+            raise ParameterError(f"state['compositions']: not a valid ledger: {error!r}") from error
+        self._compositions, self._accountant = loaded._compositions, loaded._accountant
+
+    def _delta(self, delta: float | None) -> float:
+        return real("delta", self._config.target_delta if delta is None else delta, 0.0, 1.0)
+
+    def _config_dict(self) -> dict[str, object]:
+        config = self._config
+        return {
+            "target_delta": config.target_delta,
+            "population_size": config.population_size,
+            "neighboring_relation": config.neighboring_relation.value,
+            "sampling_method": config.sampling_method.value,
+            "max_epsilon": config.max_epsilon,
+        }
+
+    def _step(self, event: Any) -> Step:
+        if not isinstance(event, GaussianPrivacyEvent):
+            raise ParameterTypeError(f"event = {event!r}: must be a flwr.serverapp.GaussianPrivacyEvent")
+        population = self._config.population_size
+        if event.population_size != population:
+            raise ParameterError(
+                f"event.population_size = {event.population_size!r}: must be {population}, that of the config"
+            )
+        mechanism = Gaussian(event.noise_multiplier)
+        if self._config.sampling_method is SamplingMethod.POISSON:
+            return PoissonSampled(mechanism, event.sample_size / population)
+        if self._config.sampling_method is SamplingMethod.WITHOUT_REPLACEMENT:
+            return WithoutReplacement(mechanism, event.sample_size, population)
+        return mechanism

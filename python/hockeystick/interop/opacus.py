@@ -1,0 +1,259 @@
+"""Opacus: the accountant behind ``PrivacyEngine(accountant="hockeystick")``.
+
+Importing this module registers it. `PrivacyEngine` is Opacus's engine, less the ways to train with
+a sampler that the accountant does not account for.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+from ..accountant import Accountant
+from ..calibrate import calibrate_noise_multiplier
+from ..mechanisms import Gaussian, PoissonSampled, Process
+from ..pld import DEFAULT_ACCURACY, PrivacyProfile
+from ..report import Bounds, Report
+from ..validation import ParameterError, ParameterTypeError, integer, real
+
+try:
+    import opacus
+    from opacus.accountants import IAccountant, register_accountant
+    from opacus.utils.uniform_sampler import (
+        DistributedUniformWithReplacementSampler,
+        UniformWithReplacementSampler,
+    )
+except ImportError as error:
+    raise ImportError(
+        "hockeystick.interop.opacus needs Opacus 1.6 or later: pip install 'hockeystick[opacus]'"
+    ) from error
+
+MECHANISM = "hockeystick"
+"""The name in Opacus's registry and in saved states."""
+
+
+class HockeystickAccountant(IAccountant):
+    """Opacus's accountant interface, answered with certified bounds.
+
+    ``history`` holds (noise_multiplier, sample_rate, steps), as in Opacus's own accountants: every
+    entry is that many Gaussian mechanisms on Poisson samples, noise_multiplier = sigma / max_grad_norm
+    on the *sum* of the clipped gradients. The list may be read and replaced (Opacus's noise search
+    does); asking never changes it. ``adjacency`` and ``accuracy`` are those of `hockeystick.account`.
+    """
+
+    def __init__(self, adjacency: str = "add_or_remove", accuracy: float = DEFAULT_ACCURACY) -> None:
+        super().__init__()
+        self.history: list[tuple[float, float, int]] = []
+        self._accuracy = accuracy
+        self._answering = Accountant(adjacency, accuracy)
+
+    @property
+    def adjacency(self) -> str:
+        """The adjacency the answers hold under."""
+        return self._answering.adjacency
+
+    @classmethod
+    def from_accountant(cls, other: IAccountant, adjacency: str = "add_or_remove") -> HockeystickAccountant:
+        """Take over the history of one of Opacus's accountants; both count what follows on their own."""
+        if not isinstance(other, IAccountant):
+            raise ParameterTypeError(f"other = {other!r}: must be an Opacus accountant")
+        accountant = cls(adjacency)
+        accountant.history = _checked_history(other.history)
+        return accountant
+
+    def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
+        """Record one optimizer step on a batch that holds each record with probability ``sample_rate``."""
+        noise_multiplier = real("noise_multiplier", _plain(noise_multiplier), 0.0)
+        sample_rate = real("sample_rate", _plain(sample_rate), 0.0, 1.0)
+        steps = 1
+        if self.history and tuple(self.history[-1][:2]) == (noise_multiplier, sample_rate):
+            steps += self.history.pop()[2]
+        self.history.append((noise_multiplier, sample_rate, steps))
+
+    @property
+    def process(self) -> Process:
+        """Everything in ``history``, as a hockeystick description."""
+        return Process(
+            (PoissonSampled(Gaussian(noise_multiplier), sample_rate), steps)
+            for noise_multiplier, sample_rate, steps in _checked_history(self.history)
+        )
+
+    def _accountant(self) -> Accountant:
+        process = self.process
+        if process != self._answering.process:
+            # The history may have been replaced: begin anew.
+            self._answering = Accountant(self.adjacency, self._accuracy)
+            self._answering.step(process)
+        return self._answering
+
+    def profile(self) -> PrivacyProfile:
+        """The privacy profile of everything so far."""
+        return self._accountant().profile()
+
+    def get_epsilon(self, delta: float, *, poisson: bool = True, **_: Any) -> float:
+        """Certified epsilon at ``delta`` so far.
+
+        Options of Opacus's other accountants (orders, error targets) have no meaning here and are
+        ignored, except ``poisson=False``, which would ask for an answer that is not a guarantee.
+        """
+        if not poisson:
+            raise ParameterError("poisson = False: must be True; there is no guarantee for other samplers")
+        return self._accountant().epsilon(delta)
+
+    def get_delta(self, epsilon: float) -> float:
+        """Certified delta at ``epsilon`` so far."""
+        return self._accountant().delta(epsilon)
+
+    def epsilon_bounds(self, delta: float) -> Bounds:
+        """Bounds(lower, upper) on epsilon at ``delta`` so far."""
+        return self._accountant().epsilon_bounds(delta)
+
+    def report(self, delta: float) -> Report:
+        """Everything known about the guarantee; its ``statement()`` can be pasted into a paper."""
+        return self._accountant().report(delta)
+
+    def __len__(self) -> int:
+        """Number of optimizer steps so far (Opacus's own accountants return the length of ``history``)."""
+        return sum(steps for _, _, steps in _checked_history(self.history))
+
+    @classmethod
+    def mechanism(cls) -> str:
+        """The name in Opacus's registry."""
+        return MECHANISM
+
+    def get_optimizer_hook_fn(self, sample_rate: float) -> Callable[[Any], None]:
+        """The function that Opacus's optimizer calls before it updates the weights.
+
+        It raises, and the weights stay as they are, where Opacus would report an epsilon that does not
+        hold: for batches summed over several backward passes, and for adaptive clipping.
+        """
+        rate = real("sample_rate", _plain(sample_rate), 0.0, 1.0)
+
+        def hook(optimizer: Any) -> None:
+            if hasattr(optimizer, "unclipped_num_std"):
+                raise ParameterError(
+                    "clipping = 'adaptive': must be 'flat' or 'per_layer'; the clipping bound follows the "
+                    "fraction of unclipped gradients, which is divided by the true size of the batch and "
+                    "so has no guarantee that could be accounted for"
+                )
+            accumulated = optimizer.accumulated_iterations
+            if accumulated != 1:
+                raise ParameterError(
+                    f"accumulated_iterations = {accumulated}: must be 1; a sum over {accumulated} batches is "
+                    "no Poisson sample (a record can be in several of them): draw one larger batch and "
+                    "split it with Opacus's BatchMemoryManager"
+                )
+            self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=rate)
+
+        return hook
+
+    def state_dict(self, destination: Any = None) -> Any:
+        """History, name and adjacency as plain values, for ``torch.save`` and ``load_state_dict``."""
+        state = super().state_dict(destination)
+        state["history"] = _checked_history(self.history)
+        state["adjacency"] = self.adjacency
+        return state
+
+    def load_state_dict(self, state_dict: Any) -> None:
+        """Replace the history by a saved one; raises ValueError and changes nothing if it is not valid."""
+        before = self.history
+        super().load_state_dict(state_dict)
+        loaded, self.history = self.history, before
+        adjacency = state_dict.get("adjacency", self.adjacency)
+        if adjacency != self.adjacency:
+            raise ParameterError(
+                f"state_dict['adjacency'] = {adjacency!r}: must be {self.adjacency!r}, that of the accountant"
+            )
+        self.history = _checked_history(loaded)
+
+
+def _plain(value: Any) -> Any:
+    """A Python number from a tensor of one element."""
+    return value.item() if hasattr(value, "item") else value
+
+
+def _checked_history(history: Any) -> list[tuple[float, float, int]]:
+    """A copy of ``history`` with every entry validated."""
+    checked = []
+    for index, entry in enumerate(history):
+        try:
+            noise_multiplier, sample_rate, steps = entry
+        except (TypeError, ValueError):
+            raise ParameterError(
+                f"history[{index}] = {entry!r}: must be (noise_multiplier, sample_rate, steps)"
+            ) from None
+        checked.append(
+            (
+                real(f"history[{index}].noise_multiplier", _plain(noise_multiplier), 0.0),
+                real(f"history[{index}].sample_rate", _plain(sample_rate), 0.0, 1.0),
+                integer(f"history[{index}].steps", _plain(steps)),
+            )
+        )
+    return checked
+
+
+def check_loader(data_loader: Any) -> None:
+    """Raise ParameterError unless ``data_loader`` draws Poisson samples, as the accounting assumes.
+
+    What ``make_private`` returns does; the loader that was passed to it, or one made with
+    ``poisson_sampling=False``, does not.
+    """
+    sampler = getattr(data_loader, "batch_sampler", None)
+    if not isinstance(sampler, (UniformWithReplacementSampler, DistributedUniformWithReplacementSampler)):
+        raise ParameterError(
+            f"data_loader.batch_sampler = {sampler!r}: must be Opacus's Poisson sampler; train on the "
+            "loader that make_private returned, with poisson_sampling=True"
+        )
+
+
+class PrivacyEngine(opacus.PrivacyEngine):
+    """Opacus's ``PrivacyEngine`` that trains only what its accountant accounts for.
+
+    ``poisson_sampling=False`` is refused, and the noise for a target epsilon is found by hockeystick:
+    certified, for exactly the steps that will be run, with what was spent before counted in.
+    """
+
+    def __init__(self, *, accountant: str = MECHANISM, secure_mode: bool = False) -> None:
+        super().__init__(accountant=accountant, secure_mode=secure_mode)
+
+    def make_private(self, *, poisson_sampling: bool = True, **options: Any) -> Any:
+        """As ``opacus.PrivacyEngine.make_private``; ``poisson_sampling`` must be True."""
+        if not poisson_sampling:
+            raise ParameterError(
+                "poisson_sampling = False: must be True; epsilon is computed for Poisson samples, and "
+                "batches cut from a shuffled dataset have a larger one"
+            )
+        made = super().make_private(poisson_sampling=True, **options)
+        check_loader(made[-1])
+        return made
+
+    def make_private_with_epsilon(
+        self, *, data_loader: Any, target_epsilon: float, target_delta: float, epochs: float, **options: Any
+    ) -> Any:
+        """As ``opacus.PrivacyEngine.make_private_with_epsilon``.
+
+        The noise is the smallest (up to one part in a million) with which everything in the
+        accountant's history plus ``epochs`` epochs are certified to stay within ``target_epsilon`` at
+        ``target_delta``. Raises UnreachableError if the history alone exceeds that.
+        """
+        accountant = self.accountant
+        if not isinstance(accountant, HockeystickAccountant):
+            raise ParameterError(
+                f"accountant = {accountant.mechanism()!r}: must be {MECHANISM!r} to find the noise"
+            )
+        batches = len(data_loader)
+        steps = math.ceil(real("epochs", epochs, 0.0) * batches)
+        # Opacus computes this twice, and rounding can lose a batch: then its rate is the larger one.
+        rate = 1.0 / int(1.0 / (1.0 / batches))
+        before = accountant.process
+        found = calibrate_noise_multiplier(
+            lambda sigma: before + PoissonSampled(Gaussian(sigma), rate) * steps,
+            target_epsilon,
+            target_delta,
+            adjacency=accountant.adjacency,
+        )
+        return self.make_private(data_loader=data_loader, noise_multiplier=float(found), **options)
+
+
+register_accountant(MECHANISM, HockeystickAccountant, force=True)

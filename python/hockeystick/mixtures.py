@@ -1,0 +1,113 @@
+"""Random choices: between mechanisms, where the choice is released, and of a sensitivity, where it is not."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .mechanisms import Step, _set
+from .validation import ParameterError, ParameterTypeError, real
+
+_ROUNDING = 1e-12
+"""How far the sum of the weights may be from 1."""
+
+
+def _sequence(name: str, values: Any, what: str) -> tuple[Any, ...]:
+    if isinstance(values, (str, bytes)) or not isinstance(values, (Sequence, Iterable)):
+        raise ParameterTypeError(f"{name} = {values!r}: must be a sequence of {what}")
+    return tuple(values)
+
+
+def _probabilities(name: str, values: Any, length: int, other: str) -> tuple[float, ...]:
+    """``length`` numbers in [0, 1] that sum to 1, made to do so to the last digit."""
+    given = _sequence(name, values, "numbers in [0, 1] that sum to 1")
+    checked = [real(f"{name}[{i}]", value, 0.0, 1.0) for i, value in enumerate(given)]
+    if len(checked) != length or not checked:
+        raise ParameterError(
+            f"{name} = {given!r}: must hold one number for each of the {length} entries of {other}, at least one"
+        )
+    total = math.fsum(checked)
+    if not abs(total - 1.0) <= _ROUNDING:
+        raise ParameterError(f"{name} = {given!r}: must sum to 1 (to within {_ROUNDING:g}), not to {total!r}")
+    if total != 1.0:
+        checked = [value / total for value in checked]
+    return tuple(checked)
+
+
+@dataclass(frozen=True)
+class Mixture(Step):
+    """One of several steps, chosen at random independently of the data; the choice is released.
+
+    The privacy loss distribution is the mixture of theirs: delta(epsilon) = sum_i weights[i]
+    delta_i(epsilon) for one use. ``mechanisms`` is a sequence of steps, sampled or not, and
+    ``weights`` one probability for each; they must sum to 1. Composes with everything else, under
+    every adjacency that its parts allow. Where all parts are unsampled, it may be sampled itself:
+    the choice is then made before the batch is drawn.
+
+    >>> from hockeystick import Gaussian, account
+    >>> noisy, noisier = account(Gaussian(1.0)), account(Gaussian(5.0))
+    >>> both = account(Mixture([Gaussian(1.0), Gaussian(5.0)], [0.25, 0.75])).delta(1.0)
+    >>> abs(both - (0.25 * noisy.delta(1.0) + 0.75 * noisier.delta(1.0))) < 1e-9
+    True
+    """
+
+    mechanisms: tuple[Step, ...]
+    weights: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        mechanisms = _sequence("mechanisms", self.mechanisms, "mechanisms")
+        for i, mechanism in enumerate(mechanisms):
+            if not isinstance(mechanism, Step):
+                raise ParameterTypeError(
+                    f"mechanisms[{i}] = {mechanism!r}: must be a mechanism or a sampled mechanism, "
+                    f"not {type(mechanism).__name__}"
+                )
+        weights = _probabilities("weights", self.weights, len(mechanisms), "mechanisms")
+        _set(self, mechanisms=mechanisms, weights=weights)
+
+    def is_unsampled(self) -> bool:
+        """Whether a sampling scheme may wrap around it."""
+        return all(mechanism.is_unsampled() for mechanism in self.mechanisms)
+
+
+@dataclass(frozen=True)
+class MixtureOfGaussians(Step):
+    """Gaussian noise on a sum in which a record counts with a random, unreleased sensitivity.
+
+    With probability ``probabilities[i]`` the record contributes a vector of L2 norm at most
+    ``sensitivities[i]`` >= 0, independently of the other records and of the noise N(0,
+    noise_multiplier^2 I). "remove": sum_i p_i N(s_i, sigma^2) against N(0, sigma^2); "add" and
+    "zero_out" likewise; "replace_one": against sum_i p_i N(-s_i, sigma^2). No vectors of any
+    dimension do worse (Ganesh 2025, Lemma 2.4; proof in docs/truncated.md). Unlike in `Mixture`,
+    the output does not say which i it was.
+
+    Poisson sampling is the special case of the sensitivities 0 and 1:
+
+    >>> from hockeystick import Gaussian, PoissonSampled, account
+    >>> one = account(MixtureOfGaussians(1.0, [0.0, 1.0], [0.9, 0.1]) * 10).epsilon(1e-5)
+    >>> abs(one - account(PoissonSampled(Gaussian(1.0), 0.1) * 10).epsilon(1e-5)) < 1e-6
+    True
+    """
+
+    noise_multiplier: float
+    sensitivities: tuple[float, ...]
+    probabilities: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        given = _sequence("sensitivities", self.sensitivities, "numbers >= 0")
+        sensitivities = tuple(real(f"sensitivities[{i}]", value, 0.0) for i, value in enumerate(given))
+        _set(
+            self,
+            noise_multiplier=real("noise_multiplier", self.noise_multiplier, 0.0),
+            sensitivities=sensitivities,
+            probabilities=_probabilities(
+                "probabilities", self.probabilities, len(sensitivities), "sensitivities"
+            ),
+        )
+
+    @property
+    def largest(self) -> float:
+        """The largest sensitivity that occurs."""
+        return max(s for s, p in zip(self.sensitivities, self.probabilities, strict=True) if p > 0.0)

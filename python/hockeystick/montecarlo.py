@@ -1,0 +1,472 @@
+"""Monte Carlo estimates of delta, with a confidence interval.
+
+delta(epsilon) is the mean of max(0, 1 - e^{epsilon - L}), L the privacy loss of a sample (Wang et al.
+2023). A finite sample gives an estimate and an interval that holds with a stated confidence, never a
+guarantee: the functions here say so in their names. What turns samples into a guarantee is
+`calibrate_bandmf`.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Protocol
+
+import numpy as np
+
+from . import _core, storage
+from .atoms import Array
+from .confidence import mean_interval
+from .mechanisms import (
+    ApproximateDP,
+    Composable,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    Process,
+    PureDP,
+    RandomizedResponse,
+    composition,
+)
+from .pld import account
+from .report import Bounds, round_down, round_up
+from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
+from .tally import Draw, Progress, Tally, digest, run
+from .validation import ParameterError, ParameterTypeError, choice, integer, real
+
+ADJACENCIES = ("zero_out", "add_or_remove", "add", "remove")
+METHODS = ("auto", "plain")
+
+_LOSS_ERROR, _EXPONENT_ERROR = 1e-9, 1e-12
+"""More than the round-off of a computed privacy loss, absolute and relative to the exponents it is made of:
+delta is evaluated that much below epsilon."""
+
+_MAX_SEED = 2**63 - 1
+_CURVE_ACCURACY, _CURVE_ERROR, _CURVE_END, _MOST_NODES = 1e-4, 3e-3, 1e-13, 1000
+_SAME_UNDER_ZERO_OUT = (
+    Gaussian,
+    Laplace,
+    DiscreteLaplace,
+    DiscreteGaussian,
+    RandomizedResponse,
+    PureDP,
+    ApproximateDP,
+    PoissonSampled,
+)
+_ROUND_OFF = 1e-12
+
+
+class Blocks(Protocol):
+    """Samples of the privacy loss, in blocks that depend on nothing but the seed and their index."""
+
+    @property
+    def block_size(self) -> int:
+        """Samples per block."""
+
+    def losses(self, seed: int, first_block: int, blocks: int) -> Array:
+        """The losses of those blocks, in order."""
+
+    def delta_sums(self, seed: int, epsilons: Array, first_block: int, blocks: int) -> tuple[Array, Array]:
+        """Sums over each block of max(0, 1 - e^{epsilon - L}), and of its square: (epsilons, blocks)."""
+
+
+class Sampled(Protocol):
+    """A mechanism that is accounted by sampling its privacy loss."""
+
+    @property
+    def no_participation_log_probability(self) -> float:
+        """A lower bound on ln P/Q: ln of the probability that the example never takes part."""
+
+    def _blocks(self, direction: str) -> Blocks: ...
+
+
+@dataclass(frozen=True)
+class DirectionEstimate:
+    """One of the two directions of one of the mechanism's ``worst_cases``, which ``case`` counts from 0.
+
+    ``samples`` is 0 where delta is known to be 0.
+    """
+
+    direction: str
+    estimate: float
+    lower: float
+    upper: float
+    samples: int
+    case: int = 0
+
+
+@dataclass(frozen=True)
+class DeltaEstimate:
+    """An estimate of delta at ``epsilon``, not a guarantee; made by `estimate_delta`.
+
+    ``lower`` <= delta <= ``upper`` with probability at least ``confidence`` over the samples. The numbers are
+    the largest over the ``directions``; ``samples`` is that of each direction.
+    """
+
+    epsilon: float
+    estimate: float
+    lower: float
+    upper: float
+    confidence: float
+    samples: int
+    seed: int
+    adjacency: str
+    method: str
+    directions: tuple[DirectionEstimate, ...]
+
+    def statement(self) -> str:
+        """One sentence that says what was found, and that it is an estimate."""
+        return (
+            f"Monte Carlo estimate from {self.samples} samples per direction (seed {self.seed}): "
+            f"delta({self.epsilon!r}) is about {self.estimate:.4g}, and within "
+            f"[{round_down(self.lower)}, {round_up(self.upper)}] with confidence {self.confidence!r}. "
+            f'Adjacency: "{self.adjacency}". This is an estimate, not a guarantee.'
+        )
+
+
+def estimate_delta(
+    mechanism: Sampled,
+    epsilon: float,
+    samples: int,
+    seed: int | None = None,
+    method: str = "auto",
+    *,
+    adjacency: str = "zero_out",
+    confidence: float = 0.99,
+    composed_with: Composable | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> DeltaEstimate:
+    """Estimate delta at ``epsilon`` >= 0 from ``samples`` privacy losses of a `BandMF` mechanism.
+
+    The number of samples (in each direction, rounded up to whole blocks) is fixed before the first one
+    is drawn, and the interval holds with the stated ``confidence`` for that number only: do not ask
+    again with another ``seed`` until the answer pleases. Each direction gets its share of the failure
+    probability; "add" is not sampled where epsilon is at least minus the logarithm of the probability
+    that the example never takes part, since delta is exactly 0 there. The round-off of the losses is
+    included.
+
+    The default ``adjacency`` "zero_out" is the one that BandMF is analysed under; where the presence of
+    an example does not change what happens to others (all schemes but the multi-attribution and the
+    truncated one), "add_or_remove" is the same, and "add" and "remove" are its directions.
+
+    ``composed_with`` is anything `account` takes, released as well: the loss L of a sample leaves
+    epsilon - L to it, whose certified delta there is averaged (upper bounds for the estimate and
+    ``upper``, lower bounds for ``lower``).
+
+    ``checkpoint`` is a directory for what is done so far: the same call resumes there, with
+    bit-identical results. ``progress`` is called with the number of samples done and that of all.
+    ``seed`` None draws one from the operating system; the result records it. ``method``: "plain" (and
+    "auto", which chooses it).
+    """
+    epsilon = real("epsilon", epsilon, 0.0)
+    samples = integer("samples", samples, 1)
+    method = choice("method", method, METHODS)
+    confidence = real("confidence", confidence, 0.0, 1.0, open_low=True, open_high=True)
+    names = directions(mechanism, adjacency)
+    others = None if composed_with is None else composition(composed_with, "composed_with")
+    seed = resolve_seed(seed, checkpoint)
+
+    plans = [
+        (case, _Direction(worst, name, epsilon, others, adjacency))
+        for case, worst in enumerate(worst_cases(mechanism))
+        for name in names
+    ]
+    sampled = sum(plan.bound > 0.0 for _, plan in plans)
+    before, found = 0, []
+    for case, plan in plans:
+        if plan.bound == 0.0:
+            found.append(DirectionEstimate(plan.direction, 0.0, 0.0, 0.0, 0, case))
+            continue
+        size = plan.blocks.block_size
+        blocks = -(-samples // size)
+        show = _shifted(progress, before, sampled * blocks * size, size)
+        tally = plan.tally(seed, 0, blocks, tally_path(checkpoint, plan.direction, case), show)
+        found.append(replace(plan.estimate(tally, 1.0 - (1.0 - confidence) / sampled), case=case))
+        before += blocks * size
+    return DeltaEstimate(
+        epsilon=epsilon,
+        estimate=max(entry.estimate for entry in found),
+        lower=max(entry.lower for entry in found),
+        upper=max(entry.upper for entry in found),
+        confidence=confidence,
+        samples=max(entry.samples for entry in found),
+        seed=seed,
+        adjacency=adjacency,
+        method="plain",
+        directions=tuple(found),
+    )
+
+
+def sample_blocks(
+    mechanism: Sampled,
+    epsilon: float,
+    direction: str,
+    seed: int,
+    first_block: int,
+    last_block: int,
+    *,
+    composed_with: Composable | None = None,
+    checkpoint: str | os.PathLike[str] | None = None,
+    progress: Progress | None = None,
+) -> Tally:
+    """Sample the blocks [first_block, last_block) of one direction: a share of a long run.
+
+    Several processes or machines may take disjoint ranges of the same ``seed``; the tallies' ``merged``
+    is what one process would have found, bit for bit, and `estimate_from_tally` reads it. A block has
+    ``mechanism._blocks(direction).block_size`` samples. ``checkpoint`` is a file, which the same call
+    resumes; ``progress`` counts blocks.
+    """
+    direction = choice("direction", direction, ("remove", "add"))
+    first_block = integer("first_block", first_block)
+    last_block = integer("last_block", last_block, first_block)
+    values = _direction(mechanism, direction, epsilon, composed_with)
+    return values.tally(integer("seed", seed, 0, _MAX_SEED), first_block, last_block, checkpoint, progress)
+
+
+def estimate_from_tally(
+    mechanism: Sampled,
+    epsilon: float,
+    direction: str,
+    tally: Tally,
+    confidence: float = 0.99,
+    *,
+    composed_with: Composable | None = None,
+) -> DirectionEstimate:
+    """The estimate that a tally of `sample_blocks` stands for, with the arguments it was made with.
+
+    Its interval has the stated ``confidence`` if the number of blocks was fixed before any was seen.
+    """
+    confidence = real("confidence", confidence, 0.0, 1.0, open_low=True, open_high=True)
+    direction = choice("direction", direction, ("remove", "add"))
+    values = _direction(mechanism, direction, epsilon, composed_with)
+    values.check(tally)
+    if values.bound == 0.0:
+        return DirectionEstimate(direction, 0.0, 0.0, 0.0, 0)
+    return values.estimate(tally, confidence)
+
+
+def _direction(
+    mechanism: Sampled, direction: str, epsilon: float, composed_with: Composable | None
+) -> _Direction:
+    others = None if composed_with is None else composition(composed_with, "composed_with")
+    return _Direction(mechanism, direction, real("epsilon", epsilon, 0.0), others)
+
+
+def directions(mechanism: Sampled, adjacency: str) -> tuple[str, ...]:
+    """The directions that ``adjacency`` asks about.
+
+    Where an example changes which others are sampled or kept, the analysis is that of "zero_out" only.
+    """
+    special = isinstance(getattr(mechanism, "scheme", None), (MultiAttributionBMinSep, TruncatedBMinSep))
+    adjacency = choice("adjacency", adjacency, ADJACENCIES[:1] if special else ADJACENCIES)
+    return (adjacency,) if adjacency in ("add", "remove") else ("remove", "add")
+
+
+def worst_cases(mechanism: Sampled) -> tuple[Sampled, ...]:
+    """The mechanisms whose largest delta is that of ``mechanism``; usually only itself."""
+    cases = getattr(mechanism, "worst_cases", None)
+    return (mechanism,) if cases is None else tuple(cases())
+
+
+def tally_path(directory: str | os.PathLike[str] | None, direction: str, case: int) -> Path | None:
+    """The file of one tally in a checkpoint directory."""
+    if directory is None:
+        return None
+    return Path(directory) / (f"{direction}-{case}.tally" if case else f"{direction}.tally")
+
+
+def _shifted(progress: Progress | None, before: int, total: int, size: int) -> Progress | None:
+    if progress is None:
+        return None
+    show = progress
+    return lambda done, _: show(before + done * size, total)
+
+
+def resolve_seed(seed: int | None, directory: str | os.PathLike[str] | None) -> int:
+    """The seed given, that of the run in ``directory``, or a new one, remembered there."""
+    if directory is not None:
+        os.makedirs(directory, exist_ok=True)
+    path = None if directory is None else Path(directory) / "seed"
+    recorded = None
+    if path is not None and path.exists():
+        content, _ = storage.read(path, "seed")
+        with storage.refusing(path):
+            recorded = int(content["seed"])
+    if seed is None:
+        seed = secrets.randbelow(_MAX_SEED) if recorded is None else recorded
+    seed = integer("seed", seed, 0, _MAX_SEED)
+    if recorded is not None and recorded != seed:
+        raise ParameterError(f"seed = {seed}: the run in {os.fspath(path or '')!r} has seed {recorded}")
+    if path is not None and recorded is None:
+        storage.write(path, "seed", {"seed": seed}, {})
+    return seed
+
+
+class _Direction:
+    """The values to average in one direction: what they are, how large, and how to draw them."""
+
+    def __init__(
+        self,
+        mechanism: Sampled,
+        direction: str,
+        epsilon: float,
+        others: Process | None = None,
+        adjacency: str = "zero_out",
+    ) -> None:
+        if not hasattr(mechanism, "_blocks"):
+            raise ParameterTypeError(
+                f"mechanism = {mechanism!r}: must be a BandMF mechanism, not {type(mechanism).__name__}"
+            )
+        self.direction = direction
+        self.blocks = mechanism._blocks(direction)
+        # One row bounds delta from above, one from below.
+        error = _loss_error(mechanism)
+        self._points = np.array([epsilon - error, epsilon + error])
+        self._curve = None if others is None else _Curve(others, direction, adjacency)
+        self.bound = 1.0
+        if direction == "add" and others is None:
+            floor = float(mechanism.no_participation_log_probability)
+            # L <= -floor: 1 - e^{epsilon - L} is at most 1 - e^{epsilon + floor}.
+            self.bound = min(1.0, max(0.0, -math.expm1(min(0.0, epsilon - error + floor)) * (1.0 + 1e-15)))
+        self._identity = {
+            "library": _core.__version__,
+            "mechanism": repr(mechanism),
+            "digest": _fingerprint(mechanism),
+            "direction": direction,
+            "epsilon": repr(epsilon),
+            "composed_with": None if others is None else f"{others!r}, {adjacency}",
+            "block_size": self.blocks.block_size,
+        }
+
+    def tally(
+        self,
+        seed: int,
+        first: int,
+        last: int,
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
+        stop: Callable[[Tally], bool] | None = None,
+    ) -> Tally:
+        """The sums over blocks [first, last)."""
+        key = {**self._identity, "seed": seed}
+        return run(self._draw(seed), key, 2, first, last, checkpoint, progress, stop)
+
+    def _draw(self, seed: int) -> Draw:
+        curve = self._curve
+        if curve is None:
+            return lambda first, count: self.blocks.delta_sums(seed, self._points, first, count)
+        bounds = curve.between
+
+        def draw(first: int, count: int) -> tuple[Array, Array]:
+            losses = self.blocks.losses(seed, first, count)
+            _, upper = bounds(self._points[0] - losses)
+            lower, _ = bounds(self._points[1] - losses)
+            values = np.array([upper, lower]).reshape(2, count, self.blocks.block_size)
+            return _block_sums(values), _block_sums(np.square(values))
+
+        return draw
+
+    def check(self, tally: Tally) -> None:
+        """Refuse a tally of something else, or of nothing."""
+        key = {name: value for name, value in tally.key.items() if name != "seed"}
+        if key != self._identity or not tally.blocks:
+            raise ParameterError("tally: it is empty, or of another mechanism, epsilon or direction")
+
+    def estimate(self, tally: Tally, confidence: float) -> DirectionEstimate:
+        """What the tally of blocks says, at this confidence."""
+        samples = tally.blocks * self.blocks.block_size
+        above, below = tally.mean(samples, 0), tally.mean(samples, 1)
+        lower = mean_interval(min(below, self.bound), samples, confidence, self.bound).lower
+        upper = mean_interval(min(above, self.bound), samples, confidence, self.bound).upper
+        return DirectionEstimate(self.direction, above, lower, upper, samples)
+
+
+def _block_sums(values: Array) -> Array:
+    """Sums along the last axis, correctly rounded: the same on every machine."""
+    return np.array([[math.fsum(block) for block in row] for row in values.tolist()])
+
+
+def _fingerprint(mechanism: object) -> str:
+    strategy = getattr(mechanism, "strategy", None)
+    return digest(mechanism, *([] if strategy is None else [strategy._columns()]))
+
+
+def _loss_error(mechanism: object) -> float:
+    """More than the round-off of any loss that will be seen."""
+    strategy, scheme = getattr(mechanism, "strategy", None), getattr(mechanism, "scheme", None)
+    if strategy is None:
+        return _LOSS_ERROR
+    # Exponents are sums of <c, y> / sigma^2 and |c|^2 / (2 sigma^2), c up to this multiple of a column.
+    most = max(2, getattr(scheme, "examples_per_user", 1))
+    exponents = float(np.sum(np.square(strategy.column_norms() * most / mechanism.noise_multiplier)))  # type: ignore[attr-defined]
+    return _LOSS_ERROR + _EXPONENT_ERROR * exponents
+
+
+class _Curve:
+    """Certified bounds on the delta curve of an analytic mechanism, between nodes by convexity.
+
+    delta is a convex and falling function of e^epsilon (a mean of max(0, 1 - e^epsilon U)): chords lie
+    above it, and chords of the neighbouring cells, prolonged, below.
+    """
+
+    def __init__(self, process: Process, direction: str, adjacency: str) -> None:
+        one_sided = adjacency != "zero_out" or all(
+            isinstance(step, _SAME_UNDER_ZERO_OUT) for step, _ in process
+        )
+        # Otherwise the pair under zero-out is one of its own, and the worse of its directions is used for both.
+        profile = account(process, direction if one_sided else adjacency, accuracy=_CURVE_ACCURACY)
+        floor = profile.delta(math.inf)
+        wide = profile.epsilon(max(_CURVE_END, min(1.0, 2.0 * floor)))
+        if not wide < math.inf:
+            raise ParameterTypeError(f"composed_with = {process!r}: its epsilon is infinite")
+        wide = max(wide, 1e-6)
+        found: dict[float, Bounds] = {}
+        # To the left of the bend the curve is nearly 1 - e^epsilon, a line.
+        ends = [-wide - 30.0, *np.linspace(-wide, wide, 17).tolist()]
+        for x in ends:
+            found[x] = profile.delta_bounds(x)
+        cells = list(pairwise(ends))
+        while cells and len(found) < _MOST_NODES:
+            left, right = cells.pop()
+            middle = 0.5 * (left + right)
+            here = found[middle] = profile.delta_bounds(middle)
+            share = math.expm1(middle - left) / math.expm1(right - left)
+            chord = found[left].upper + share * (found[right].upper - found[left].upper)
+            if chord > here.upper * (1.0 + _CURVE_ERROR) + _CURVE_END:
+                cells += [(left, middle), (middle, right)]
+        self._x = np.array(sorted(found))
+        low = np.array([found[x].lower if one_sided else 0.0 for x in self._x.tolist()])
+        high = np.array([found[x].upper for x in self._x.tolist()])
+        # The curve falls, so what bounds it at one node bounds it at those beyond.
+        self._low, self._high = np.maximum.accumulate(low[::-1])[::-1], np.minimum.accumulate(high)
+
+    def between(self, x: Array) -> tuple[Array, Array]:
+        """Lower and upper bounds at each of ``x``."""
+        nodes, low, high = self._x, self._low, self._high
+        last = len(nodes) - 1
+        # Cell k lies between nodes k and k + 1; a share of it is measured in e^x.
+        k = np.clip(np.searchsorted(nodes, x) - 1, 0, last - 1)
+        steps = np.diff(nodes)
+        share = np.clip(np.expm1(np.clip(x - nodes[k], 0.0, steps[k])) / np.expm1(steps[k]), 0.0, 1.0)
+        upper = high[k] + share * (high[k + 1] - high[k])
+        # How much wider, in e^x, a cell is than the one before it.
+        wider = np.exp(steps[:-1]) * np.expm1(steps[1:]) / np.expm1(steps[:-1])
+        before, after = np.maximum(k - 1, 0), np.minimum(k + 2, last)
+        falling = low[k] - share * wider[before] * (high[before] - low[k])
+        rising = low[k + 1] + (1.0 - share) / wider[after - 2] * (low[k + 1] - high[after])
+        lower = np.maximum(low[k + 1], np.where(k > 0, falling, 0.0))
+        lower = np.maximum(lower, np.where(k + 2 <= last, rising, 0.0))
+        lower = np.where(x > nodes[-1], 0.0, np.where(x < nodes[0], low[0], np.minimum(lower, upper)))
+        upper = np.where(x < nodes[0], 1.0, np.minimum(1.0, upper))
+        return lower * (1.0 - _ROUND_OFF), np.minimum(1.0, upper * (1.0 + _ROUND_OFF))
+
+
+__all__ = ["DeltaEstimate", "DirectionEstimate", "estimate_delta", "estimate_from_tally", "sample_blocks"]

@@ -1,0 +1,333 @@
+"""Correlated noise for DP-MF training: one row of C^{-1} Z after another, in memory for ``bands`` - 1 rows.
+
+A training loop that calibrated a strategy C and a noise multiplier adds row i to the sum of the clipped
+gradients of step i. `strategies` says what C is; docs/noise.md what must stay secret, and why.
+
+>>> import hockeystick as hs
+>>> strategy = hs.BandedToeplitz.square_root(steps=100, bands=8)
+>>> noise = CorrelatedNoise(strategy, dimension=1000, noise_multiplier=0.8, clipping_norm=0.5)
+>>> gradient_sum = np.zeros(1000, dtype=np.float32)
+>>> noise.add_to(gradient_sum)
+>>> noise.step
+1
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from . import _core, storage
+from .atoms import Array
+from .randomness import Seed, derive_key, resolve_seed
+from .strategies import InverseBanded, Strategy
+from .validation import ParameterError, ParameterTypeError, boolean, integer, real
+
+MAX_DIMENSION = 2**53
+
+FLOATING_POINT_CAVEAT = (
+    "Noise and sums are floating-point numbers: the analysis assumes real ones, and what their "
+    "rounding may leak is not modelled. Exact samplers (discrete Gaussian) are outside this class."
+)
+
+_KIND = "noise"
+_MAX_SAVED = 2**24  # numbers in a file
+_MAX_STATE = 2**40  # bytes: no machine's memory, surely a mistake
+_CHUNK = 64  # steps between two looks at Ctrl-C
+
+
+class CorrelatedNoise:
+    """The rows of sigma C^{-1} Z, sigma = ``noise_multiplier`` * ``clipping_norm``, Z standard normal of shape (steps, ``dimension``).
+
+    ``noise_multiplier`` is sigma relative to the norm to which each example's gradient is clipped, for C as it is given (not rescaled
+    to unit columns): the number that was accounted or calibrated. Rows are of ``dtype`` float32 or float64.
+
+    Z[i, x] is a function of the seed, the step i and the coordinate x, made by ChaCha20 (RFC 8439) and Box-Muller
+    in double precision: the same bits for any number of threads and on any machine, for every instruction set.
+    With ``coordinates=(start, stop)`` only those are made, exactly as the whole would have them, so that every worker can make its own
+    range. ``seed`` None draws 32 bytes from the operating system; see `randomness.resolve_seed`.
+
+    Row i solves its equation, sum_k C[i, i-k] w_{i-k} = z_i, up to (bands + 3) 2^-53 times the sum of the magnitudes of its terms, at
+    every step alike: nothing accumulates. The last bands - 1 rows (of Z for `InverseBanded`) are kept as ``state_dtype``; float32
+    halves the memory and adds 2^-24 C[i, i] |w_i| (for `InverseBanded`, it rounds Z to float32). A `LowerTriangular` strategy needs
+    all rows: steps * dimension numbers.
+    """
+
+    def __init__(
+        self,
+        strategy: Strategy,
+        dimension: int,
+        noise_multiplier: float,
+        *,
+        clipping_norm: float = 1.0,
+        seed: Seed = None,
+        coordinates: tuple[int, int] | None = None,
+        dtype: DTypeLike = np.float32,
+        state_dtype: DTypeLike = np.float64,
+    ) -> None:
+        if not isinstance(strategy, Strategy):
+            raise ParameterTypeError(f"strategy = {strategy!r}: must be a Strategy")
+        self.strategy = strategy
+        self.dimension = integer("dimension", dimension, 1, MAX_DIMENSION)
+        self.noise_multiplier = real("noise_multiplier", noise_multiplier, 0.0)
+        self.clipping_norm = real("clipping_norm", clipping_norm, 0.0, open_low=True)
+        self.dtype = _float_type("dtype", dtype)
+        self.state_dtype = _float_type("state_dtype", state_dtype)
+        self.coordinates = _range(coordinates, self.dimension)
+        self._seed = resolve_seed(seed)
+        self._from_system = seed is None
+        self._scale = real(
+            "noise_multiplier * clipping_norm", self.noise_multiplier * self.clipping_norm, 0.0
+        )
+        self._columns, inverse = _matrix(strategy)
+        kept = (self._columns.shape[-1] - 1) * self.width * self.state_dtype.itemsize
+        if kept > _MAX_STATE:
+            raise ParameterError(
+                f"dimension = {self.dimension}: {self._columns.shape[-1] - 1} rows of {self.width} coordinates are "
+                f"{kept:.3g} bytes; must be at most 2^40"
+            )
+        self._core = _core.CorrelatedNoise(
+            self._columns,
+            self._columns.shape[-1],
+            strategy.steps,
+            inverse,
+            derive_key(self._seed, "hs noise 1"),
+            *self.coordinates,
+            self.state_dtype == np.float32,
+        )
+
+    def __repr__(self) -> str:
+        # Without the seed: what is printed ends up in logs.
+        return (
+            f"CorrelatedNoise({self.strategy!r}, dimension={self.dimension}, "
+            f"noise_multiplier={self.noise_multiplier}, clipping_norm={self.clipping_norm}, step={self.step})"
+        )
+
+    @property
+    def seed(self) -> int | bytes:
+        """The secret all rows follow from: whoever knows it can subtract the noise. Keep it as safe as the data."""
+        return self._seed
+
+    @property
+    def step(self) -> int:
+        """How many rows have been made; the next one is row ``step``, counted from 0."""
+        return self._core.step
+
+    @property
+    def width(self) -> int:
+        """Length of the rows: stop - start."""
+        return self.coordinates[1] - self.coordinates[0]
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory between rows: (bands - 1) * width numbers of ``state_dtype``, and 4 * width doubles from 9 bands on."""
+        return self._core.state_bytes
+
+    # --- Rows -----------------------------------------------------------------------------------
+
+    def next(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """The next row, shape (width,), in ``out`` (any shape, C order, float32 or float64) if given.
+
+        Raises ParameterError after the last step: a run of more steps than were accounted for gets no noise.
+        """
+        target = np.empty(self.width, dtype=self.dtype) if out is None else out
+        self._write(target, False)
+        return target
+
+    def add_to(self, out: NDArray[Any]) -> None:
+        """Add the next row to ``out`` in place: `next` without a copy."""
+        self._write(out, True)
+
+    def rows(self, count: int, out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """The next ``count`` rows, shape (count, width), in ``out`` if given.
+
+        Several at a time read the kept rows once: with many bands that is two to three times faster.
+        """
+        count = integer("count", count, 0, self.strategy.steps - self.step)
+        target = np.empty((count, self.width), dtype=self.dtype) if out is None else out
+        self._write(target, False, count)
+        return target
+
+    def __iter__(self) -> Iterator[NDArray[Any]]:
+        return self
+
+    def __next__(self) -> NDArray[Any]:
+        if self.step >= self.strategy.steps:
+            raise StopIteration
+        return self.next()
+
+    def seek(self, step: int) -> None:
+        """Go to a step by making all rows again that it depends on, without output.
+
+        Forward or back, O(distance * width * bands) time from here or from the start; for `InverseBanded` only the few
+        rows that are kept.
+        """
+        step = integer("step", step, 0, self.strategy.steps)
+        kept = self._columns.shape[-1] - 1
+        first = max(0, step - kept) if isinstance(self.strategy, InverseBanded) else 0
+        if not first <= self.step <= step:
+            # Rows before `first` are not needed: zeros will do for them.
+            self._core.restore(first, np.zeros((min(first, kept), self.width)))
+        while self.step < step:
+            self._core.skip(min(_CHUNK, step - self.step))
+
+    def _write(self, out: Any, add: bool, count: int = 1) -> None:
+        if not isinstance(out, np.ndarray) or out.dtype not in (np.float32, np.float64):
+            raise ParameterTypeError("out: must be a NumPy array of float32 or float64")
+        if out.size != count * self.width or not out.flags.c_contiguous or not out.flags.writeable:
+            raise ParameterError(
+                f"out: must have {count * self.width} numbers in C order and be writable, not shape {out.shape}"
+            )
+        if self.step + count > self.strategy.steps:
+            raise ParameterError(f"step = {self.step}: all {self.strategy.steps} steps have had their noise")
+        self._core.fill(out, self._scale, add)
+
+    # --- Stop and resume ----------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What a checkpoint needs besides the seed: {"step", "history", "fingerprint"}.
+
+        ``history`` has shape (kept rows, width), float64. It is as secret as the seed: with the released sums it gives the gradients.
+        """
+        return {"step": self.step, "history": self._core.history(), "fingerprint": self._fingerprint()}
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Continue from a `state`, bit by bit: of the same seed, strategy, coordinates and ``state_dtype``.
+
+        Raises ParameterError for any other. Never make a step's noise twice for different sums: the difference of the two
+        releases would have no noise at all.
+        """
+        if not {"step", "history", "fingerprint"} <= set(state):
+            raise ParameterTypeError("state: must be what state() returned")
+        if state["fingerprint"] != self._fingerprint():
+            raise ParameterError(
+                "state: belongs to another seed, strategy, range of coordinates or state_dtype"
+            )
+        step = integer("state['step']", state["step"], 0, self.strategy.steps)
+        history = np.ascontiguousarray(state["history"], dtype=np.float64)
+        expected = (min(step, self._columns.shape[-1] - 1), self.width)
+        if history.shape != expected:
+            raise ParameterError(f"state['history']: must have shape {expected}, not {history.shape}")
+        self._core.restore(step, history)
+
+    def save(self, path: str | os.PathLike[str], *, history: bool = True) -> None:
+        """Write seed, step and kept rows to a file that only its owner can read (where the system has such a thing).
+
+        Without ``history``, or where there is much of it (more than 2^24 numbers: then ParameterError asks for it), `load`
+        makes the rows again. The file holds the seed: keep it as safe as the data.
+        """
+        rows = self._core.history() if boolean("history", history) else None
+        if rows is not None and rows.size > _MAX_SAVED:
+            raise ParameterError(
+                f"history = True: {rows.size} numbers are too many for this file; "
+                "choose False, or put state() in the checkpoint of the model"
+            )
+        seed = self._seed
+        content = {
+            "seed": {"bytes": seed.hex()} if isinstance(seed, bytes) else {"integer": str(seed)},
+            "step": self.step,
+            "dimension": self.dimension,
+            "coordinates": list(self.coordinates),
+            "noise_multiplier": self.noise_multiplier,
+            "clipping_norm": self.clipping_norm,
+            "dtype": self.dtype.name,
+            "state_dtype": self.state_dtype.name,
+            "from_system": self._from_system,
+            "fingerprint": self._fingerprint(),
+        }
+        storage.write(path, _KIND, content, {} if rows is None else {"history": rows})
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str], strategy: Strategy) -> CorrelatedNoise:
+        """The object that `save` wrote, at its step: its next row is what it would have been.
+
+        Raises StorageError for damaged files, ParameterError if ``strategy`` is another one.
+        """
+        if not isinstance(strategy, Strategy):
+            raise ParameterTypeError(f"strategy = {strategy!r}: must be a Strategy")
+        content, arrays = storage.read(path, _KIND)
+        with storage.refusing(path):
+            seed = content["seed"]
+            noise = cls(
+                strategy,
+                content["dimension"],
+                content["noise_multiplier"],
+                clipping_norm=content["clipping_norm"],
+                seed=bytes.fromhex(seed["bytes"]) if "bytes" in seed else int(seed["integer"]),
+                coordinates=tuple(content["coordinates"]),
+                dtype=content["dtype"],
+                state_dtype=content["state_dtype"],
+            )
+            noise._from_system = bool(content["from_system"])
+            step, fingerprint = integer("step", content["step"]), str(content["fingerprint"])
+        if fingerprint != noise._fingerprint():
+            raise ParameterError(f"strategy = {strategy!r}: the file is of another one")
+        if "history" in arrays:
+            noise.restore({"step": step, "history": arrays["history"], "fingerprint": fingerprint})
+        else:
+            noise.seek(step)
+        return noise
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a report may say about the noise, as JSON values; the seed is not in it."""
+        return {
+            "strategy": repr(self.strategy),
+            "steps": self.strategy.steps,
+            "dimension": self.dimension,
+            "coordinates": list(self.coordinates),
+            "noise_multiplier": self.noise_multiplier,
+            "clipping_norm": self.clipping_norm,
+            "generator": "ChaCha20 (RFC 8439), Box-Muller in double precision",
+            "seed": "drawn from the operating system" if self._from_system else "given by the caller",
+            "dtype": self.dtype.name,
+            "state_dtype": self.state_dtype.name,
+            "steps_done": self.step,
+            "caveat": FLOATING_POINT_CAVEAT,
+        }
+
+    def _fingerprint(self) -> str:
+        """Equal for equal rows. A hash of the seed through the key: nothing about it can be read from it."""
+        digest = hashlib.blake2b(digest_size=16, key=derive_key(self._seed, "hs noise print"))
+        kind: Literal["inverse", "strategy"] = (
+            "inverse" if isinstance(self.strategy, InverseBanded) else "strategy"
+        )
+        facts = [kind, self.strategy.steps, self.dimension, *self.coordinates, self.state_dtype.name]
+        digest.update(json.dumps([*facts, *self._columns.shape]).encode())
+        digest.update(np.ascontiguousarray(self._columns, dtype="<f8").tobytes())
+        return digest.hexdigest()
+
+
+def _float_type(name: str, value: DTypeLike) -> np.dtype[Any]:
+    try:
+        dtype = np.dtype(value)
+    except TypeError:
+        raise ParameterTypeError(f"{name} = {value!r}: must be float32 or float64") from None
+    if dtype not in (np.float32, np.float64) or not dtype.isnative:
+        raise ParameterError(f"{name} = {dtype}: must be float32 or float64")
+    return dtype
+
+
+def _range(coordinates: Any, dimension: int) -> tuple[int, int]:
+    if coordinates is None:
+        return 0, dimension
+    if not isinstance(coordinates, (tuple, list)) or len(coordinates) != 2:
+        raise ParameterTypeError(f"coordinates = {coordinates!r}: must be (start, stop)")
+    start = integer("coordinates[0]", coordinates[0], 0, dimension - 1)
+    return start, integer("coordinates[1]", coordinates[1], start + 1, dimension)
+
+
+def _matrix(strategy: Strategy) -> tuple[Array, bool]:
+    """The columns of the banded matrix among C and C^{-1}, as `Strategy._columns` has them, and whether it is the latter."""
+    if isinstance(strategy, InverseBanded):
+        columns = np.asarray(strategy.inverse, dtype=np.float64)
+        return np.ascontiguousarray(np.atleast_2d(columns)), True
+    return np.ascontiguousarray(strategy._columns()), False
+
+
+__all__ = ["CorrelatedNoise"]

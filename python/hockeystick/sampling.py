@@ -1,0 +1,366 @@
+"""Sampling schemes: how the batches of a training run are formed, described once for every use.
+
+A scheme says which of ``steps`` iterations an example takes part in. The same description draws
+participations, gives their likelihood in Monte Carlo accounting (`BandMF`), and names the adjacency it
+is analysed under: zero-out (an example is replaced by one whose gradient is zero), where P is the output with
+the example and Q without.
+
+The b-min-sep paper is Dong & Ganesh 2026, "Privacy Amplification for BandMF via b-Min-Sep Subsampling".
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from . import _core
+from .mechanisms import _set
+from .validation import MAX_COUNT, ParameterError, boolean, choice, integer, real
+
+MAX_STEPS = 2**31
+LAWS = ("dominating", "exact")
+
+
+def b_min_sep_probability(participation_rate: float, min_sep: int) -> float:
+    """Return the sampling probability p with which b-min-sep sampling has this participation rate p0.
+
+    p = p0 / (1 - p0 (b - 1)), so that an example takes part once in (b - 1) + 1/p = 1/p0 iterations on average
+    (b-min-sep paper, Section 4). ``participation_rate`` in [0, 1/b]: expected batch size / number of examples.
+
+    >>> b_min_sep_probability(0.25, min_sep=4)
+    1.0
+    >>> b_min_sep_probability(1793 / 14_745_600, min_sep=256)
+    0.00012548...
+    """
+    b = integer("min_sep", min_sep, 1)
+    p0 = real("participation_rate", participation_rate, 0.0, 1.0)
+    rest = math.fsum([1.0, -p0 * b, p0])  # 1 - p0 (b - 1)
+    # p0 = 1/b is not a double for most b, so p = 1 may come out a rounding above.
+    if p0 * b > 1.0 + 1e-15 * b:
+        raise ParameterError(f"participation_rate = {p0!r}: must be a number in [0, 1/{b}] for min_sep = {b}")
+    return min(1.0, p0 / rest)
+
+
+class Scheme:
+    """A sampling scheme over ``steps`` iterations; the subclasses are frozen and hashable."""
+
+    steps: int
+
+    def largest_bands(self) -> int:
+        """Return how many bands a strategy may have at most: participations must not overlap."""
+        raise NotImplementedError
+
+    def no_participation_log_probability(self) -> float:
+        """Return ln p_0, p_0 the probability that an example never takes part, rounded down; -inf for p_0 = 0.
+
+        Where Q is the output without the example, ln P/Q >= ln p_0 everywhere, so H_{e^eps}(Q||P) = 0 for
+        eps >= -ln p_0. For `TruncatedBMinSep`, whose Q is a mixture too, there is no such bound: -inf.
+        """
+        raise NotImplementedError
+
+    def worst_cases(self) -> tuple[Scheme, ...]:
+        """Return the schemes whose largest divergence is the guarantee; usually only the scheme itself."""
+        return (self,)
+
+    def _core(self) -> _core.Scheme:
+        raise NotImplementedError
+
+
+def _rounded_down(log_probability: float) -> float:
+    # Of the order of its rounding error, so that a direction is never skipped too early.
+    return log_probability * (1.0 + 1e-14) if log_probability < 0.0 else log_probability
+
+
+def _log_failure(probability: float) -> float:
+    return math.log1p(-probability) if probability < 1.0 else -math.inf
+
+
+def _common(scheme: Poisson | BMinSep | CyclicPoisson | RMinSep | MultiAttributionBMinSep) -> None:
+    _set(
+        scheme,
+        steps=integer("steps", scheme.steps, 1, MAX_STEPS),
+        sampling_probability=real("sampling_probability", scheme.sampling_probability, 0.0, 1.0),
+    )
+
+
+def _b_min_sep_none(steps: int, min_sep: int, probability: float, warm_start: bool) -> float:
+    fail = _log_failure(probability)
+    if not warm_start:
+        return fail * steps
+    # Available first in iteration 1 (weight 1), or in one of the next b - 1 (weight p each).
+    later = range(1, min(min_sep, steps))
+    total = math.fsum(
+        [math.exp(fail * steps)]
+        + [probability * math.exp(fail * (steps - i)) for i in later]
+        + [probability * max(0, min_sep - steps)]
+    )
+    total /= 1.0 + (min_sep - 1) * probability
+    return math.log(total) if total > 0.0 else -math.inf
+
+
+@dataclass(frozen=True)
+class Poisson(Scheme):
+    """Each example is in each batch independently with ``sampling_probability``.
+
+    For strategies with one band (C diagonal); for more bands see `BMinSep` and `RMinSep`.
+    """
+
+    steps: int
+    sampling_probability: float
+
+    def __post_init__(self) -> None:
+        _common(self)
+
+    def largest_bands(self) -> int:
+        return 1
+
+    def no_participation_log_probability(self) -> float:
+        return _rounded_down(_log_failure(self.sampling_probability) * self.steps)
+
+    def _core(self) -> _core.Scheme:
+        return _core.b_min_sep(1, self.sampling_probability, False)
+
+
+@dataclass(frozen=True)
+class CyclicPoisson(Scheme):
+    """The examples are split into ``min_sep`` fixed groups, and iteration i samples group i mod ``min_sep``.
+
+    An example is taken with ``sampling_probability`` when it is its group's turn (Choquette-Choo et al. 2024):
+    ``min_sep`` times the probability that Poisson sampling needs for the same batch size. ``group`` in
+    [0, min_sep) is the group of the protected example. None (default) stands for all: for a Toeplitz strategy
+    that is group 0, which has the most turns and the longest columns; for others turn j has the largest norm
+    of the columns j min_sep, ..., (j + 1) min_sep - 1, which dominates every group.
+    """
+
+    steps: int
+    min_sep: int
+    sampling_probability: float
+    group: int | None = None
+
+    def __post_init__(self) -> None:
+        _common(self)
+        _set(self, min_sep=integer("min_sep", self.min_sep, 1))
+        if self.group is not None:
+            _set(self, group=integer("group", self.group, 0, self.min_sep - 1))
+
+    @property
+    def turns(self) -> int:
+        """How many iterations sample the example's group; without a group, the largest number."""
+        return max(0, -(((self.group or 0) - self.steps) // self.min_sep))
+
+    def largest_bands(self) -> int:
+        return self.min_sep
+
+    def no_participation_log_probability(self) -> float:
+        turns = self.turns
+        return _rounded_down(_log_failure(self.sampling_probability) * turns) if turns else 0.0
+
+    def _core(self) -> _core.Scheme:
+        return _core.b_min_sep(1, self.sampling_probability, False)
+
+
+@dataclass(frozen=True)
+class BallsInBins(Scheme):
+    """Each example chooses one of ``bins`` places, uniformly, and takes part in it in every epoch.
+
+    With place j: iterations j, j + bins, j + 2 bins, ... below ``steps``; any number of epochs, whole or not
+    (Chua et al. 2025; Choquette-Choo et al. 2024). The analysis is exact for any number of bands.
+    """
+
+    steps: int
+    bins: int
+
+    def __post_init__(self) -> None:
+        _set(self, steps=integer("steps", self.steps, 1, MAX_STEPS), bins=integer("bins", self.bins, 1))
+
+    def largest_bands(self) -> int:
+        return self.steps
+
+    def no_participation_log_probability(self) -> float:
+        if self.bins <= self.steps:
+            return -math.inf
+        return _rounded_down(math.log((self.bins - self.steps) / self.bins))
+
+    def _core(self) -> _core.Scheme:
+        return _core.balls_in_bins(self.bins)
+
+
+@dataclass(frozen=True)
+class BMinSep(Scheme):
+    """Poisson sampling of the examples that took part in none of the last ``min_sep`` - 1 iterations.
+
+    Algorithm 1 of the b-min-sep paper, or with ``warm_start`` (default) Algorithm 2, where the state before the
+    first iteration is stationary, so that every batch has the same expected size. ``min_sep`` = 1 is Poisson
+    sampling, ``sampling_probability`` = 1 with a warm start is balls-in-bins with ``min_sep`` bins. The analysis
+    is exact (Theorem 5.1) for strategies with at most ``min_sep`` bands.
+
+    >>> BMinSep.of_rate(1024, min_sep=32, participation_rate=1 / 512).sampling_probability
+    0.002079...
+    """
+
+    steps: int
+    min_sep: int
+    sampling_probability: float
+    warm_start: bool = True
+
+    def __post_init__(self) -> None:
+        _common(self)
+        _set(
+            self,
+            min_sep=integer("min_sep", self.min_sep, 1),
+            warm_start=boolean("warm_start", self.warm_start),
+        )
+
+    @classmethod
+    def of_rate(cls, steps: int, min_sep: int, participation_rate: float, warm_start: bool = True) -> BMinSep:
+        """Return the scheme with this expected batch size / number of examples; see `b_min_sep_probability`."""
+        return cls(steps, min_sep, b_min_sep_probability(participation_rate, min_sep), warm_start)
+
+    @property
+    def participation_rate(self) -> float:
+        """p_0 = 1 / (1/p + b - 1): the stationary probability to be in a batch."""
+        return self.sampling_probability / (1.0 + (self.min_sep - 1) * self.sampling_probability)
+
+    def largest_bands(self) -> int:
+        return self.min_sep
+
+    def no_participation_log_probability(self) -> float:
+        return _rounded_down(
+            _b_min_sep_none(self.steps, self.min_sep, self.sampling_probability, self.warm_start)
+        )
+
+    def _core(self) -> _core.Scheme:
+        return _core.b_min_sep(self.min_sep, self.sampling_probability, self.warm_start)
+
+
+@dataclass(frozen=True)
+class RMinSep(Scheme):
+    """b-min-sep sampling for strategies with more bands than ``min_sep``, by an upper bound on the loss.
+
+    Appendix B of the b-min-sep paper: with overlapping columns the recursion ignores the inner products
+    <c_i, c_j> >= 0 of different participations, which gives f >= P/Q (Lemma B.1), hence losses ln P/Q that are too
+    large. In direction "add" the loss is ln Q/P, and f would make it too small; there the recursion subtracts
+    the largest sum of inner products that later participations can have, which gives f <= P/Q. Both are exact
+    where no two participations fit into the ``steps``.
+    """
+
+    steps: int
+    min_sep: int
+    sampling_probability: float
+    warm_start: bool = True
+
+    def __post_init__(self) -> None:
+        _common(self)
+        _set(
+            self,
+            min_sep=integer("min_sep", self.min_sep, 1),
+            warm_start=boolean("warm_start", self.warm_start),
+        )
+
+    def largest_bands(self) -> int:
+        return self.steps
+
+    def no_participation_log_probability(self) -> float:
+        return _rounded_down(
+            _b_min_sep_none(self.steps, self.min_sep, self.sampling_probability, self.warm_start)
+        )
+
+    def _core(self) -> _core.Scheme:
+        return _core.b_min_sep(self.min_sep, self.sampling_probability, self.warm_start)
+
+
+@dataclass(frozen=True)
+class MultiAttributionBMinSep(Scheme):
+    """Algorithm 3 of the b-min-sep paper: examples belong to several users, a user to at most ``examples_per_user``.
+
+    Every example is sampled in every iteration with ``sampling_probability``; it is left out if one that shares a
+    user with it was sampled in the last ``min_sep`` - 1 iterations. Adjacency: all examples of one user are
+    zeroed out. A warm start (batches drawn and thrown away) is covered: it only removes iterations.
+
+    ``law="dominating"`` (default) is Theorem 6.1: the user's examples count as barred for exactly
+    ``min_sep`` - 1 iterations after one took part. ``law="exact"`` is the law of a user with *exactly*
+    ``examples_per_user`` examples and nobody else around: samples while barred extend the bar. It dominates every
+    user with that many examples by the paper's coupling, and is much tighter. For users with *at most* so
+    many examples take the largest divergence of `worst_cases`: that fewer are safer is proven for the first
+    law only.
+    """
+
+    steps: int
+    min_sep: int
+    sampling_probability: float
+    examples_per_user: int
+    law: str = "dominating"
+
+    def __post_init__(self) -> None:
+        _common(self)
+        _set(
+            self,
+            min_sep=integer("min_sep", self.min_sep, 1),
+            examples_per_user=integer("examples_per_user", self.examples_per_user, 1, 2**16),
+            law=choice("law", self.law, LAWS),
+        )
+
+    def largest_bands(self) -> int:
+        return self.min_sep
+
+    def no_participation_log_probability(self) -> float:
+        return _rounded_down(_log_failure(self.sampling_probability) * self.examples_per_user * self.steps)
+
+    def worst_cases(self) -> tuple[Scheme, ...]:
+        """Return the scheme itself, or with ``law="exact"`` that of each number of examples up to this one."""
+        if self.law != "exact":
+            return (self,)
+        return tuple(
+            MultiAttributionBMinSep(self.steps, self.min_sep, self.sampling_probability, k, "exact")
+            for k in range(1, self.examples_per_user + 1)
+        )
+
+    def _core(self) -> _core.Scheme:
+        return _core.multi_attribution(
+            self.min_sep, self.sampling_probability, self.examples_per_user, self.law == "exact"
+        )
+
+
+@dataclass(frozen=True)
+class TruncatedBMinSep(Scheme):
+    """b-min-sep sampling with batches cut down to ``max_batch_size`` (Appendix D of the b-min-sep paper).
+
+    Of more than ``max_batch_size`` sampled examples a uniformly random choice is kept; those that are not are barred
+    all the same. ``dataset_size`` counts all examples, the protected one included. The analysis gives the
+    adversary r_i, the number of other examples sampled in each round, and is conditional on them
+    (Corollary D.2): where r_i >= max_batch_size, the example survives with probability max_batch_size/(r_i + 1),
+    and then counts twice in P and, with the opposite sign, once in Q.
+    """
+
+    steps: int
+    min_sep: int
+    sampling_probability: float
+    dataset_size: int
+    max_batch_size: int
+    warm_start: bool = True
+
+    def __post_init__(self) -> None:
+        _set(
+            self,
+            steps=integer("steps", self.steps, 1, MAX_STEPS),
+            min_sep=integer("min_sep", self.min_sep, 1),
+            sampling_probability=real("sampling_probability", self.sampling_probability, 0.0, 1.0),
+            dataset_size=integer("dataset_size", self.dataset_size, 1, MAX_COUNT),
+            max_batch_size=integer("max_batch_size", self.max_batch_size, 1),
+            warm_start=boolean("warm_start", self.warm_start),
+        )
+
+    def largest_bands(self) -> int:
+        return self.min_sep
+
+    def no_participation_log_probability(self) -> float:
+        return -math.inf
+
+    def _core(self) -> _core.Scheme:
+        return _core.truncated_b_min_sep(
+            self.min_sep,
+            self.sampling_probability,
+            self.warm_start,
+            self.dataset_size,
+            self.max_batch_size,
+        )

@@ -1,0 +1,177 @@
+"""Poisson batches cut to a maximum size (Ganesh 2025): description, law of the truncation, dominating pairs."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from . import _core, atoms, binomial
+from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, sampled
+from .mechanisms import Gaussian, Step, _set
+from .validation import choice, integer, real
+
+TRUNCATED_PAIRS = ("tight", "ganesh2025")
+
+_LEAST = 1e-300
+"""Sampling probabilities below this count as this."""
+
+
+@dataclass(frozen=True)
+class TruncatedPoissonSampled(Step):
+    """Gaussian noise on the sum of a Poisson batch of which at most ``max_batch_size`` records are kept.
+
+    Each of ``dataset_size`` = n records joins independently with ``sampling_probability`` = p; of a
+    batch of more than B = ``max_batch_size``, a uniformly random B are kept. Output: the sum of
+    vectors of L2 norm at most 1 (the clipping norm) plus N(0, noise_multiplier^2 I). Smaller batches
+    may be padded with zero vectors; neither the batch's true size nor which places are padding may
+    be visible, and nothing may be divided by the true size. See docs/truncated.md.
+
+    "add", "remove", "add_or_remove": one dataset has n records, the other one of them fewer, and the
+    guarantee depends on n (Ganesh 2025, Theorem 3.1). "zero_out", "replace_one": both have n records,
+    so n may be public. ``pair="tight"`` (default) is the exact worst case of each branch, proven in
+    docs/truncated.md; ``pair="ganesh2025"`` takes Theorems 3.3 and 3.4 as published, which are
+    guarantees too, slightly larger ones under these two adjacencies and the same under the others.
+
+    >>> from hockeystick import Gaussian, PoissonSampled, account
+    >>> step = TruncatedPoissonSampled(1.0, dataset_size=100_000, sampling_probability=0.01, max_batch_size=1200)
+    >>> poisson = PoissonSampled(Gaussian(1.0), 0.01)
+    >>> 1.0 <= account(step * 1000).epsilon(1e-6) / account(poisson * 1000).epsilon(1e-6) < 1.01
+    True
+    >>> 1050 > step.expected_batch_size > 999.9999
+    True
+    """
+
+    noise_multiplier: float
+    dataset_size: int
+    sampling_probability: float
+    max_batch_size: int
+    pair: str = "tight"
+
+    def __post_init__(self) -> None:
+        _set(
+            self,
+            noise_multiplier=real("noise_multiplier", self.noise_multiplier, 0.0),
+            dataset_size=integer("dataset_size", self.dataset_size, 1),
+            sampling_probability=real("sampling_probability", self.sampling_probability, 0.0, 1.0),
+            max_batch_size=integer("max_batch_size", self.max_batch_size, 1),
+            pair=choice("pair", self.pair, TRUNCATED_PAIRS),
+        )
+
+    @property
+    def mechanism(self) -> Gaussian:
+        """The noise that the sum gets."""
+        return Gaussian(self.noise_multiplier)
+
+    @property
+    def truncation(self) -> Truncation:
+        """How often the batch is full without a given record, and how often that one is then in it."""
+        return truncation(self.dataset_size, self.sampling_probability, self.max_batch_size)
+
+    @property
+    def expected_batch_size(self) -> float:
+        """E[min(Binomial(n, p), B)], a floating-point value and no bound."""
+        law = self.truncation
+        return self.dataset_size * (
+            self.sampling_probability * law.not_full + law.full_low * law.sampled_if_full
+        )
+
+
+@dataclass(frozen=True)
+class Truncation:
+    """The law of X ~ Binomial(n - 1, p), the other records' batch, as the accounting sees it.
+
+    ``full_low`` <= Pr[X >= B] <= ``full_high``; ``not_full`` >= Pr[X < B]; ``sampled_if_full`` is at
+    least p E[B / (X + 1) | X >= B], the chance of one record to be in the batch given that the others
+    fill it.
+    """
+
+    full_low: float
+    full_high: float
+    not_full: float
+    sampled_if_full: float
+
+
+def truncation(dataset_size: int, sampling_probability: float, max_batch_size: int) -> Truncation:
+    """The bounds of `Truncation`, with every rounding error on the safe side.
+
+    p E[B/(X+1) | X >= B] = (B/n) Pr[Binomial(n, p) > B] / Pr[X >= B] (Ganesh 2025, Section 3.4), and
+    Pr[Binomial(n, p) > B] = Pr[X >= B] - (1-p) Pr[X = B], so it is (B/n) (1 - (1-p) hazard), hazard =
+    Pr[X = B] / Pr[X >= B]: with s = 1 - hazard it is (B/n) (p + (1-p) s), where nothing cancels.
+    """
+    n, p, b = dataset_size, sampling_probability, max_batch_size
+    law = binomial.tail(n - 1, p, b)
+    if law.high == 0.0:
+        return Truncation(0.0, 0.0, 1.0, 0.0)
+    if p == 1.0:  # every batch is a uniformly random B of n
+        return Truncation(1.0, 1.0, 0.0, b / n)
+    share = b / n
+    rate = min(share, share * (p + (1.0 - p) * law.survival), p * (b / (b + 1.0))) * (1.0 + 2.0**-49)
+    return Truncation(law.low, law.high, law.below_high, min(1.0, max(rate, _LEAST)))
+
+
+def pairs(step: TruncatedPoissonSampled, adjacency: str) -> Pairs:
+    """Dominating pairs; sampling probability and noise are positive.
+
+    With X as in `Truncation`, the adversary is shown the other records' order and whether X >= B:
+    then the step is a mixture of two, and both have closed forms (docs/truncated.md). What the bounds
+    on Pr[X >= B] leave open goes to a third, which dominates both.
+    """
+    law = step.truncation
+    sigma, p, q = step.noise_multiplier, step.sampling_probability, law.sampled_if_full
+    mu = 1.0 / sigma if sigma * HUGE > 1.0 else math.inf
+    open_ = law.full_high - law.full_low
+    weights = [law.not_full, law.full_low, open_]
+    parts = [
+        _untruncated(mu, p, adjacency) if law.not_full > 0.0 else None,
+        _full(mu, q, adjacency, step.pair) if law.full_low > 0.0 else None,
+        _either(mu, p, adjacency, step.pair) if open_ > 0.0 else None,
+    ]
+    kept = [(part, weight) for part, weight in zip(parts, weights, strict=True) if part is not None]
+    return mixture([part for part, _ in kept], [weight for _, weight in kept])
+
+
+def _untruncated(mu: float, p: float, adjacency: str) -> Pairs:
+    """The batch is not full: Poisson sampling."""
+    if adjacency != "replace_one" or mu == math.inf:
+        return _replaced(mu, p) if adjacency == "replace_one" else sampled(gaussian(mu), p)
+    if p == 1.0:
+        return both(gaussian(2.0 * mu))
+    weights = {0.0: 1.0 - p, 1.0: p}
+    return location_mixture(1.0 / mu, weights, weights)
+
+
+def _full(mu: float, q: float, adjacency: str, pair: str) -> Pairs:
+    """The others fill the batch: with probability q the record takes another one's place."""
+    if adjacency in ("replace_one", "zero_out") and pair == "ganesh2025":
+        return _published(mu, q, adjacency)
+    if adjacency == "replace_one":
+        return _replaced(2.0 * mu, q)
+    if adjacency == "zero_out":
+        if mu >= HUGE:
+            return _replaced(mu, q)
+        return Pairs(_core.zero_out_pair(mu, q, "remove"), _core.zero_out_pair(mu, q, "add"))
+    return sampled(gaussian(2.0 * mu), q)
+
+
+def _either(mu: float, p: float, adjacency: str, pair: str) -> Pairs:
+    """What dominates both, as q <= p: the class of `_replaced` holds all that either may be."""
+    if adjacency in ("replace_one", "zero_out") and pair == "tight":
+        return _replaced(2.0 * mu, p)
+    return _published(mu, p, adjacency)
+
+
+def _replaced(mu: float, q: float) -> Pairs:
+    """(1-q) N(0) + q N(w) against (1-q) N(0) + q N(v), |v|, |w|, |v - w| <= mu: the worst case at each epsilon."""
+    return both(_core.sampled_pair(gaussian(mu), q, "replace_one"))
+
+
+def _published(mu: float, q: float, adjacency: str) -> Pairs:
+    """r = 2 of Theorems 3.1, 3.3 and 3.4."""
+    if mu >= HUGE:
+        return both(discrete(atoms.revealing()))
+    doubled = {0.0: 1.0 - q, 2.0: q}
+    if adjacency == "replace_one":
+        return location_mixture(1.0 / mu, doubled, doubled)
+    if adjacency == "zero_out":
+        return location_mixture(1.0 / mu, doubled, {0.0: 1.0 - q, 1.0: q})
+    return sampled(gaussian(2.0 * mu), q)

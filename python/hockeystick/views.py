@@ -1,0 +1,126 @@
+"""Truncated batches seen in several ways, each of them a guarantee; the best bound on either side counts.
+
+1. The pairs of `truncated.pairs`, which the inversion may not know, or may find hard where truncation
+   is rare.
+2. With ``pair="tight"``, the published pairs: looser, but mixtures of Gaussians.
+3. Plain Poisson sampling, and beside it the probability r that some batch is full:
+   (1 - r) delta_3 <= delta <= delta_3 + r (docs/truncated.md, section 5).
+
+Which of them are looked at, and in which order, only costs time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+
+from . import _core
+from . import adjacency as _adjacency
+from .mechanisms import PoissonSampled, Process, Step
+from .report import Answer
+from .truncated import TruncatedPoissonSampled
+
+Directions = list[list[tuple[_core.Pair, int]]]
+Ask = Callable[[_core.Profile], Answer]
+
+_UP, _DOWN = 1.0 + 1e-14, 1.0 - 1e-14  # rounding of what is added or multiplied here
+
+
+def helpful(process: Process) -> bool:
+    """Whether there is more than one view of this composition."""
+    return any(
+        isinstance(step, TruncatedPoissonSampled) and step.truncation.full_high > 0.0 for step, _ in process
+    )
+
+
+class Views:
+    """The views of one composition; ``directions`` are those of view 1."""
+
+    def __init__(
+        self, process: Process, adjacency: str, directions: Directions, accuracy: float, memory_limit: int
+    ) -> None:
+        self._accuracy = accuracy
+
+        def profile(compositions: Directions) -> _core.Profile:
+            return _core.Profile(compositions, accuracy, memory_limit)
+
+        def view(change: Callable[[TruncatedPoissonSampled], Step]) -> Directions:
+            steps = [
+                (change(step) if isinstance(step, TruncatedPoissonSampled) else step, count)
+                for step, count in process
+            ]
+            return _adjacency.directions(Process(steps), adjacency)
+
+        truncated = [(step, k) for step, k in process if isinstance(step, TruncatedPoissonSampled)]
+        self._main = profile(directions)
+        self._published = self._mixed = self._poisson = None
+        if adjacency in ("zero_out", "replace_one") and any(step.pair == "tight" for step, _ in truncated):
+            published = view(lambda step: replace(step, pair="ganesh2025"))
+            self._published = profile(published)
+            if len(directions) == len(published) == 2:
+                # "add" is hardly ever the worse one, which its mixture of Gaussians shows sooner.
+                self._mixed = profile([directions[0], published[1]])
+        rare = math.fsum(count * step.truncation.full_high for step, count in truncated)
+        self._rare = min(1.0, rare * _UP)
+        if self._rare < 1.0:
+            self._poisson = profile(
+                view(lambda step: PoissonSampled(step.mechanism, step.sampling_probability))
+            )
+
+    def epsilon(self, delta: float) -> Answer:
+        """Bounds on epsilon at ``delta`` in (0, 1)."""
+
+        def poisson(profile: _core.Profile) -> Answer:
+            least, most = delta / (1.0 - self._rare) * _UP, delta * _DOWN - self._rare
+            lower = profile.epsilon_bounds(least).lower if least < 1.0 else 0.0
+            if not self._rare <= self._accuracy * delta:
+                return Answer(lower, math.inf)
+            return self._with_rare(replace(_answer(profile.epsilon_bounds(most)), lower=lower))
+
+        return self._best(lambda profile: _answer(profile.epsilon_bounds(delta)), poisson)
+
+    def delta(self, epsilon: float) -> Answer:
+        """Bounds on delta at any real ``epsilon``."""
+
+        def poisson(profile: _core.Profile) -> Answer:
+            found = _answer(profile.delta_bounds(epsilon))
+            lower = found.lower * (1.0 - self._rare) * _DOWN
+            return self._with_rare(replace(found, lower=lower, upper=(found.upper + self._rare) * _UP))
+
+        return self._best(lambda profile: _answer(profile.delta_bounds(epsilon)), poisson)
+
+    def _with_rare(self, answer: Answer) -> Answer:
+        return replace(answer, terms={**answer.terms, "rare_truncation": self._rare})
+
+    def _best(self, ask: Ask, poisson: Ask) -> Answer:
+        answer = Answer(0.0, math.inf) if self._poisson is None else poisson(self._poisson)
+        if self._published is not None and not self._close(answer):
+            # Its lower bound is none for the tight pair.
+            answer = _tighter(answer, replace(ask(self._published), lower=0.0))
+        if not self._close(answer):
+            found = None if self._mixed is None else ask(self._mixed)
+            # Where the looser "add" is the worse one, the tight one may not be.
+            answer = _tighter(answer, found if found and found.direction == 0 else ask(self._main))
+        return answer
+
+    def _close(self, answer: Answer) -> bool:
+        return answer.upper <= answer.lower * (1.0 + self._accuracy)
+
+
+def _tighter(a: Answer, b: Answer) -> Answer:
+    """Two intervals for the same number; the one with the lower upper end gives the rest."""
+    best = b if b.upper < a.upper else a
+    return replace(best, lower=min(best.upper, max(a.lower, b.lower)))
+
+
+def _answer(found: _core.Answer) -> Answer:
+    return Answer(
+        max(0.0, found.lower),
+        max(0.0, found.upper),
+        found.engine,
+        found.direction,
+        dict(found.terms),
+        found.step,
+        found.size,
+    )

@@ -1,0 +1,115 @@
+"""JAX Privacy's events, plans and training accountants."""
+
+import dp_accounting
+import hockeystick as hs
+import jax_privacy
+import numpy as np
+import pytest
+from hockeystick.interop.dp_accounting import HockeystickAccountant, adjacency, from_event
+from hockeystick.interop.jax_privacy import HockeystickAccountantConfig
+from jax_privacy import accounting as training
+from jax_privacy import batch_selection
+from jax_privacy.experimental import accounting, execution_plan
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+ADD_OR_REMOVE = dp_accounting.NeighboringRelation.ADD_OR_REMOVE_ONE
+REPLACE_ONE = dp_accounting.NeighboringRelation.REPLACE_ONE
+ZERO_OUT = dp_accounting.NeighboringRelation.REPLACE_SPECIAL
+
+
+def test_this_is_the_real_one() -> None:
+    assert "stand_ins" not in str(jax_privacy.__file__)
+
+
+@pytest.mark.parametrize("relation", [ADD_OR_REMOVE, ZERO_OUT, REPLACE_ONE])
+def test_dp_sgd(relation: dp_accounting.NeighboringRelation) -> None:
+    event = accounting.dpsgd_event(3.0, 512, sampling_prob=0.1)
+    assert from_event(event, relation) == hs.PoissonSampled(hs.Gaussian(3.0), 0.1) * 512
+    ours = HockeystickAccountant(relation).compose(event).get_epsilon(1e-6)
+    assert ours <= dp_accounting.pld.PLDAccountant(relation).compose(event).get_epsilon(1e-6)
+    assert adjacency(relation) in {"add_or_remove", "zero_out", "replace_one"}
+
+
+@pytest.mark.parametrize("replace", [False, True])
+def test_batches_of_fixed_size(replace: bool) -> None:
+    event = accounting.fixed_dpsgd_event(3.0, 100, dataset_size=5000, batch_size=50, replace=replace)
+    kind = hs.WithReplacement if replace else hs.WithoutReplacement
+    assert from_event(event, REPLACE_ONE) == kind(hs.Gaussian(3.0), 50, 5000) * 100
+    assert not HockeystickAccountant(ADD_OR_REMOVE).supports(event)
+    # JAX Privacy's documentation sends with-replacement sampling to "some accountants".
+    assert not dp_accounting.pld.PLDAccountant(REPLACE_ONE).supports(event)
+    assert 0.0 < HockeystickAccountant(REPLACE_ONE).compose(event).get_epsilon(1e-6) < 10.0
+
+
+def test_execution_plans_calibrate_with_it() -> None:
+    plans = [
+        execution_plan.BandMFExecutionPlanConfig(
+            strategy=np.array([1.0, 0.5]),
+            iterations=40,
+            epsilon=2.0,
+            delta=1e-5,
+            sampling_prob=0.2,
+            accountant=accountant,
+        ).plan
+        for accountant in (HockeystickAccountant(ZERO_OUT), dp_accounting.pld.PLDAccountant(ZERO_OUT))
+    ]
+    epsilons = [HockeystickAccountant(ZERO_OUT).compose(p.dp_event).get_epsilon(1e-5) for p in plans]
+    assert epsilons[1] * (1 - 1e-4) <= epsilons[0] <= 2.0
+    ours, theirs = (p.dp_event.event.event.noise_multiplier for p in plans)
+    assert ours <= theirs + 1e-6  # the tolerance of calibrate_dp_mechanism
+    independent = execution_plan.BandMFExecutionPlanConfig(
+        strategy=np.array([1.0]),
+        iterations=10,
+        epsilon=2.0,
+        delta=1e-5,
+        sampling_prob=0.2,
+        partition_type=batch_selection.PartitionType.INDEPENDENT,
+        accountant=HockeystickAccountant(ADD_OR_REMOVE),
+    )
+    assert HockeystickAccountant().compose(independent.plan.dp_event).get_epsilon(1e-5) <= 2.0
+
+
+def test_training_accountants_take_the_configuration() -> None:
+    params = training.DpParams(noise_multipliers=1.0, batch_size=600, num_samples=60_000, delta=1e-5)
+    ours, theirs = (
+        training.DpsgdTrainingAccountant(dp_accountant_config=config).compute_epsilon(
+            num_updates=1000, dp_params=params
+        )
+        for config in (HockeystickAccountantConfig(), training.PldAccountantConfig())
+    )
+    assert ours <= theirs <= ours * (1 + 1e-4)
+    assert ours == pytest.approx(1.82823667, rel=1e-8)
+    sigma = training.calibrate_noise_multiplier(
+        target_epsilon=1.0,
+        accountant=training.DpsgdTrainingAccountant(dp_accountant_config=HockeystickAccountantConfig()),
+        batch_sizes=300,
+        num_updates=100,
+        num_samples=60_000,
+        target_delta=1e-6,
+    )
+    step = hs.PoissonSampled(hs.Gaussian(float(sigma)), 300 / 60_000)
+    assert hs.account(step * 100).epsilon(1e-6) <= 1.0
+    with pytest.raises(hs.ParameterError, match="accuracy"):
+        HockeystickAccountantConfig(accuracy=0.0)
+
+
+def test_replacing_a_record_gets_twice_the_noise_it_is_accounted_with() -> None:
+    """docs/interop.md: JAX Privacy multiplies by 2 C, the event's noise multiplier is relative to C."""
+
+    def stddev(relation: dp_accounting.NeighboringRelation) -> float:
+        config = execution_plan.BandMFExecutionPlanConfig(
+            strategy=np.array([1.0]),
+            iterations=1,
+            epsilon=None,
+            delta=None,
+            noise_multiplier=1.0,
+            noise_seed=0,
+            accountant=HockeystickAccountant(relation),
+        )
+        transform = config.plan.noise_addition_transform
+        zeros = np.zeros(20_000, np.float32)
+        noisy, _ = transform.update(zeros, transform.init(zeros))
+        return float(np.std(np.asarray(noisy)))
+
+    assert stddev(REPLACE_ONE) == pytest.approx(2 * stddev(ZERO_OUT), rel=0.03)

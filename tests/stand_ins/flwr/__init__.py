@@ -1,0 +1,1 @@
+"""Stand-in: see the README.md beside this folder."""

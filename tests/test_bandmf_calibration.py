@@ -1,0 +1,303 @@
+"""calibrate_bandmf: what it releases keeps the budget, whatever path it took there."""
+
+import json
+import math
+from pathlib import Path
+
+import hockeystick as hs
+import numpy as np
+import pytest
+from hockeystick.bandmf_calibration import CalibratedBandMF, calibrate_bandmf
+from hockeystick.cli import main
+from hockeystick.sampling import Scheme
+
+STEPS = 24
+STRATEGY = hs.BandedToeplitz.optimized(STEPS, 4)
+
+
+def poisson(sigma: float, q: float, steps: int = STEPS) -> hs.Process:
+    return hs.PoissonSampled(hs.Gaussian(sigma), q) * steps
+
+
+def test_result_keeps_the_budget_where_the_truth_is_known() -> None:
+    # b-min-sep with b = 1 is Poisson sampling; its accounting here knows nothing of that.
+    identity, scheme = hs.Identity(STEPS), hs.BMinSep(STEPS, 1, 0.2)
+    least = float(hs.calibrate_noise_multiplier(lambda s: poisson(s, 0.2), 1.0, 0.05))
+    for seed in range(12):
+        found = calibrate_bandmf(identity, scheme, 1.0, 0.05, seed=seed, fallback="unamplified")
+        assert not found.fell_back
+        assert found.plan is not None
+        # True but for the plan's failure probability, below 1 in 400.
+        assert hs.account(poisson(found.noise_multiplier, 0.2)).delta(1.0) <= found.plan.tested_delta
+        assert least <= found.noise_multiplier <= 1.6 * least
+
+
+def test_cyclic_poisson_needs_no_samples() -> None:
+    found = calibrate_bandmf(STRATEGY, hs.CyclicPoisson(STEPS, 4, 0.3), 1.0, 1e-4)
+    assert found.plan is None
+    assert found.verifications == ()
+    assert not found.fell_back
+    # Turn i releases one Gaussian of sensitivity |c_i|, sampled.
+    norms = STRATEGY.column_norms()[::4]
+    whole = sum(hs.PoissonSampled(hs.Gaussian(found.noise_multiplier / norm), 0.3) for norm in norms)
+    lower, upper = hs.account(whole).delta_bounds(1.0)  # type: ignore[arg-type]
+    assert lower <= 1e-4
+    assert 0.999e-4 <= upper <= 1e-4 * (1.0 + 1e-9)
+    one = calibrate_bandmf(hs.Identity(STEPS), hs.Poisson(STEPS, 0.1), 1.0, 1e-4)
+    assert one.noise_multiplier == pytest.approx(
+        float(hs.calibrate_noise_multiplier(lambda s: poisson(s, 0.1), 1.0, 1e-4)), rel=1e-5
+    )
+    assert "certified without sampling" in one.statement()
+
+
+@pytest.mark.parametrize("group", [None, 0, 3])
+def test_cyclic_poisson_covers_every_group(group: int | None) -> None:
+    columns = np.random.default_rng(1).uniform(0.2, 1.0, (10, 3))
+    columns[9, 1:] = columns[8, 2] = 0.0
+    strategy = hs.Banded(columns)
+    found = calibrate_bandmf(strategy, hs.CyclicPoisson(10, 4, 0.5, group), 2.0, 1e-3)
+    norms = strategy.column_norms()
+    for member in range(4) if group is None else [group]:
+        steps = [
+            hs.PoissonSampled(hs.Gaussian(found.noise_multiplier / norm), 0.5) for norm in norms[member::4]
+        ]
+        assert hs.account(sum(steps)).delta_bounds(2.0).lower <= 1e-3  # type: ignore[arg-type]
+
+
+SCHEMES: list[tuple[Scheme, hs.Strategy]] = [
+    (hs.BMinSep(STEPS, 4, 0.1), STRATEGY),
+    (hs.BMinSep(STEPS, 6, 0.1, warm_start=False), STRATEGY),
+    (hs.BallsInBins(STEPS, 8), STRATEGY),
+    (hs.MultiAttributionBMinSep(STEPS, 4, 0.05, 2), STRATEGY),
+    (hs.MultiAttributionBMinSep(STEPS, 4, 0.05, 2, "exact"), STRATEGY),
+    (hs.TruncatedBMinSep(STEPS, 4, 0.3, 20, 3), STRATEGY),
+    (hs.RMinSep(STEPS, 3, 0.1), hs.BandedToeplitz.square_root(STEPS, 8)),
+    (hs.RMinSep(STEPS, 6, 0.1, warm_start=False), hs.InverseBanded([1.0, -0.5, -0.1], STEPS)),
+]
+
+
+@pytest.mark.parametrize(("scheme", "strategy"), SCHEMES)
+def test_every_scheme_and_its_fallback(scheme: Scheme, strategy: hs.Strategy) -> None:
+    found = calibrate_bandmf(strategy, scheme, 3.0, 0.05, seed=4, fallback="unamplified")
+    assert not found.fell_back
+    assert found.mechanism.scheme == scheme
+    assert found.verifications[0].accepted
+    assert found.fallback is not None
+    assert found.noise_multiplier < found.fallback.noise_multiplier
+    # The noise of the fallback needs no amplification: with it, delta is small by any account.
+    safe = hs.BandMF(strategy, scheme, found.fallback.noise_multiplier)
+    # The exact value of the fallback's Gaussian is the tested delta.
+    assert hs.estimate_delta(safe, 3.0, 20_000, seed=5).lower <= found.plan.tested_delta  # type: ignore[union-attr]
+    # And what was chosen has about the delta it should have.
+    chosen = hs.estimate_delta(found.mechanism, 3.0, 100_000, seed=6, confidence=0.999)
+    assert chosen.lower <= found.plan.tested_delta  # type: ignore[union-attr]
+    assert chosen.upper >= 0.2 * found.plan.threshold  # type: ignore[union-attr]
+
+
+def test_truncation_is_covered_by_three_times_the_sensitivity() -> None:
+    # Nearly every batch is cut: where it is, P moves by 2 and Q by -1.
+    scheme = hs.TruncatedBMinSep(STEPS, 4, 0.9, 50, 40)
+    found = calibrate_bandmf(STRATEGY, scheme, 1.0, 0.02, seed=1, candidates=[1e-2])
+    assert found.fell_back
+    estimate = hs.estimate_delta(found.mechanism, 1.0, 50_000, seed=2)
+    assert estimate.upper <= 0.02
+
+
+def test_fallback_is_released_if_nothing_is_accepted() -> None:
+    scheme = hs.BMinSep.of_rate(STEPS, 4, 1 / 16)
+    for kind in ("cyclic", "unamplified"):
+        found = calibrate_bandmf(STRATEGY, scheme, 1.0, 0.02, seed=1, candidates=[1e-3, 2e-3], fallback=kind)
+        assert found.fell_back
+        assert [entry.accepted for entry in found.verifications] == [False]
+        assert found.fallback is not None
+        assert found.noise_multiplier == found.fallback.noise_multiplier
+        assert found.mechanism.scheme == found.fallback.scheme
+        assert hs.account(found.fallback.process).delta(1.0) <= found.plan.tested_delta * (1.0 + 1e-9)  # type: ignore[union-attr]
+        assert "the fallback is released" in found.statement()
+    assert found.mechanism.scheme == scheme
+    # The same expected batch size: a quarter of the data, at four times the rate.
+    cyclic = calibrate_bandmf(STRATEGY, scheme, 1.0, 0.02, seed=1, candidates=[1e-3]).mechanism.scheme
+    assert isinstance(cyclic, hs.CyclicPoisson)
+    assert cyclic.sampling_probability == pytest.approx(4 / 16, rel=1e-12)
+    assert cyclic.min_sep == 4
+
+
+def test_candidates_noisier_than_the_fallback_are_not_asked_for() -> None:
+    scheme = hs.BMinSep.of_rate(STEPS, 4, 1 / 16)
+    found = calibrate_bandmf(STRATEGY, scheme, 1.0, 0.02, seed=1, candidates=[100.0, 200.0])
+    assert found.fell_back
+    assert found.verifications == ()
+
+
+def test_composition_takes_more_noise() -> None:
+    scheme = hs.BMinSep(STEPS, 4, 0.1)
+    alone = calibrate_bandmf(STRATEGY, scheme, 3.0, 0.05, seed=4)
+    both = calibrate_bandmf(STRATEGY, scheme, 3.0, 0.05, seed=4, composed_with=hs.Gaussian(1.0))
+    assert both.noise_multiplier > 1.05 * alone.noise_multiplier
+    assert "released together with Gaussian(noise_multiplier=1.0)" in both.statement()
+    estimate = hs.estimate_delta(both.mechanism, 3.0, 100_000, seed=6, composed_with=hs.Gaussian(1.0))
+    assert estimate.lower <= 0.05
+    assert (
+        hs.estimate_delta(alone.mechanism, 3.0, 100_000, seed=6, composed_with=hs.Gaussian(1.0)).lower > 0.05
+    )
+
+
+def settled(found: CalibratedBandMF) -> tuple[object, ...]:
+    return found.noise_multiplier, found.verifications, found.plan, found.seed
+
+
+def test_same_seed_same_answer_on_any_number_of_threads(tmp_path: Path) -> None:
+    scheme = hs.BMinSep(STEPS, 4, 0.1)
+    first = calibrate_bandmf(STRATEGY, scheme, 3.0, 0.05, seed=4, checkpoint=tmp_path)
+    try:
+        hs.set_threads(3)
+        assert settled(calibrate_bandmf(STRATEGY, scheme, 3.0, 0.05, seed=4)) == settled(first)
+    finally:
+        hs.set_threads(0)
+    # From the directory, seed and all.
+    assert settled(calibrate_bandmf(STRATEGY, scheme, 3.0, 0.05, checkpoint=tmp_path)) == settled(first)
+
+
+def test_statement_and_json_hold_what_a_reader_needs() -> None:
+    found = calibrate_bandmf(STRATEGY, hs.BMinSep(STEPS, 4, 0.1), 3.0, 0.05, seed=4)
+    statement = found.statement()
+    assert found.plan is not None
+    for part in (
+        "(3.0, 0.05)-differential privacy",
+        "Theorem A.1",
+        f"at least {found.plan.samples} Monte Carlo samples",
+        "BMinSep(steps=24, min_sep=4",
+        repr(found.noise_multiplier),
+        "zero_out",
+        "repeating it until the result pleases forfeits it",
+    ):
+        assert part in statement
+    assert "nan" not in statement
+    content = json.loads(found.to_json())
+    assert content["noise_multiplier"] == found.noise_multiplier
+    assert content["mean_squared_error"] == STRATEGY.mean_squared_error(found.noise_multiplier)
+    assert content["plan"]["samples"] == found.plan.samples
+    total = found.plan.tested_delta + found.plan.failure_probability * (1.0 - found.plan.tested_delta)
+    assert total <= 0.05
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"epsilon": -1.0}, "epsilon"),
+        ({"delta": 0.0}, "delta"),
+        ({"delta": math.nan}, "delta"),
+        ({"adjacency": "replace_one"}, "adjacency"),
+        ({"fallback": "none"}, "fallback"),
+        ({"candidates": [1.0, 0.0]}, r"candidates\[1\]"),
+        ({"samples": 10, "threshold": 0.02}, "prove delta"),
+        ({"samples": 10}, "must be at least"),
+        ({"threshold": 0.05}, "must be below"),
+        ({"scheme": hs.BMinSep(STEPS, 3, 0.1)}, "bands"),
+        ({"scheme": hs.BMinSep(7, 4, 0.1)}, "steps"),
+        ({"scheme": hs.TruncatedBMinSep(STEPS, 4, 0.1, 10, 5), "adjacency": "add_or_remove"}, "zero_out"),
+        ({"scheme": hs.TruncatedBMinSep(STEPS, 4, 0.1, 10, 5), "fallback": "cyclic"}, "fallback"),
+        ({"scheme": hs.BMinSep.of_rate(STEPS, 4, 1 / 4), "strategy": hs.Identity(STEPS), "seed": -1}, "seed"),
+    ],
+)
+def test_refusals(changes: dict[str, object], message: str) -> None:
+    arguments: dict[str, object] = {
+        "strategy": STRATEGY,
+        "scheme": hs.BMinSep(STEPS, 4, 0.1),
+        "epsilon": 1.0,
+        "delta": 0.05,
+        **changes,
+    }
+    with pytest.raises(hs.ParameterError, match=message):
+        calibrate_bandmf(**arguments)  # type: ignore[arg-type]
+
+
+RUN = [
+    "bandmf",
+    "--epsilon",
+    "3",
+    "--delta",
+    "0.05",
+    "--steps",
+    "24",
+    "--bands",
+    "4",
+    "--dataset-size",
+    "1600",
+    "--batch-size",
+    "100",
+    "--seed",
+    "3",
+    "--fallback",
+    "unamplified",
+]
+
+
+def test_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main([*RUN, "--json", "--checkpoint", str(tmp_path / "run")]) == 0
+    content = json.loads(capsys.readouterr().out)
+    expected = calibrate_bandmf(
+        STRATEGY, hs.BMinSep.of_rate(STEPS, 4, 1 / 16), 3.0, 0.05, seed=3, fallback="unamplified"
+    )
+    assert content == json.loads(expected.to_json())
+    assert main([*RUN, "--checkpoint", str(tmp_path / "run")]) == 0
+    out = capsys.readouterr().out
+    assert f"noise_multiplier = {expected.noise_multiplier!r}\n" in out
+    assert f"{expected.mean_squared_error:.8g}" in out
+    assert "Theorem A.1" in out
+    for options in (
+        ["--scheme", "cyclic-poisson"],
+        ["--strategy", "square-root", "--cold-start", "--min-sep", "6"],
+        ["--scheme", "poisson", "--bands", "1"],
+    ):
+        assert main([*RUN, *options]) == 0
+        assert "noise_multiplier = " in capsys.readouterr().out
+    assert main([*RUN[:9], "--scheme", "balls-in-bins", "--min-sep", "8", "--seed", "3"]) == 0
+    assert "BallsInBins(steps=24, bins=8)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--batch-size", "500"], "--batch-size 500: must be at most"),
+        (["--sampling-probability", "0.1"], "--sampling-probability"),
+        (["--scheme", "shuffled"], "--scheme"),
+        (["--strategy", "best"], "--strategy"),
+        (["--scheme", "balls-in-bins"], "balls-in-bins"),
+        (["--scheme", "cyclic-poisson", "--cold-start"], "--cold-start"),
+        (["--delta", "0"], "delta"),
+        (["--bands", "25"], "bands"),
+        (["--min-sep", "2"], "bands"),
+    ],
+)
+def test_command_line_mistakes(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*RUN, *options]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("hockeystick: error: ")
+    assert message in error
+    assert len(error.splitlines()) == 1
+
+
+def test_damaged_checkpoint_is_one_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "seed").write_bytes(b"nonsense")
+    assert main([*RUN, "--checkpoint", str(tmp_path)]) == 2
+    assert "cannot load" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("group", [None, 0, 2])
+def test_cyclic_bandmf_is_a_composition(group: int | None) -> None:
+    """`account` takes it, and samples of its privacy loss agree."""
+    strategy = hs.BandedToeplitz.square_root(30, 3)
+    mechanism = hs.BandMF(strategy, hs.CyclicPoisson(30, 3, 0.2, group), 1.0)
+    lower, upper = hs.account(mechanism).delta_bounds(2.0)
+    found = hs.estimate_delta(mechanism, 2.0, samples=100_000, seed=5, confidence=0.9999)
+    assert found.lower <= upper
+    assert lower <= found.upper
+    composed = mechanism + hs.Gaussian(5.0)
+    assert hs.account(composed).delta(2.0) > upper
+
+
+def test_correlated_participations_are_no_composition() -> None:
+    mechanism = hs.BandMF(hs.BandedToeplitz.square_root(30, 3), hs.BMinSep(30, 3, 0.1), 1.0)
+    with pytest.raises(hs.ParameterError, match="calibrate_bandmf"):
+        hs.account(mechanism)

@@ -1,0 +1,154 @@
+"""Cyclic Poisson sampling: soundness for every subset, by brute force and by the order of compositions."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import hockeystick as hs
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+
+def group(norms: np.ndarray, b: int, j: int, p: float, sigma: float) -> hs.Process:
+    """What subset j alone goes through."""
+    steps = [hs.PoissonSampled(hs.Gaussian(sigma / norm), p) for norm in norms[j::b] if norm > 0.0]
+    return hs.Process([(step, 1) for step in steps])
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    norms=st.lists(st.floats(0.0, 3.0), min_size=1, max_size=9),
+    b=st.integers(1, 4),
+    p=st.floats(0.05, 0.9),
+    direction=st.sampled_from(["add", "remove", "replace_one"]),
+    most=st.sampled_from([None, 3]),
+)
+def test_dominates_every_subset(
+    norms: list[float], b: int, p: float, direction: str, most: int | None
+) -> None:
+    values = np.round(np.array(norms), 1)
+    truncated = {} if most is None else {"subset_size": 8, "max_batch_size": most}
+    whole = hs.account(hs.cyclic_poisson(values, b, p, 2.0, **truncated), direction, accuracy=0.01)
+    for j in range(b):
+        alone = hs.cyclic_poisson(values[j::b], 1, p, 2.0, **truncated)
+        if most is None:
+            assert alone == group(values, b, j, p, 2.0)
+        part = hs.account(alone, direction, accuracy=0.01)
+        for epsilon in (-0.5, 0.0, 0.5):
+            assert part.delta_bounds(epsilon).lower <= whole.delta(epsilon)
+
+
+def test_toeplitz_norms_are_exact() -> None:
+    """The first subset has the largest norms throughout, so it is the composition."""
+    coefficients = np.array([1.0, 0.5, 0.25])
+    n, b = 11, 3
+    matrix = sum(c * np.eye(n, k=-lag) for lag, c in enumerate(coefficients))
+    norms = np.linalg.norm(matrix, axis=0)
+    assert hs.cyclic_poisson(norms, b, 0.2, 1.3) == group(norms, b, 0, 0.2, 1.3)
+    assert hs.cyclic_poisson(norms, b, 0.2, 1.3).steps == math.ceil(n / b)
+
+
+def test_ones_are_dp_sgd_on_the_subset() -> None:
+    process = hs.cyclic_poisson(np.ones(1000), 4, 0.02, 0.9)
+    assert process == hs.PoissonSampled(hs.Gaussian(0.9), 0.02) * 250
+    truncated = hs.cyclic_poisson(np.ones(1000), 4, 0.02, 0.9, subset_size=5000, max_batch_size=120)
+    assert truncated == hs.TruncatedPoissonSampled(0.9, 5000, 0.02, 120) * 250
+
+
+def density(
+    means: list[np.ndarray], weights: list[float], sigma: float, grid: list[np.ndarray]
+) -> np.ndarray:
+    out = 0.0
+    for mean, weight in zip(means, weights, strict=True):
+        out = out + weight * np.exp(
+            -0.5 * sum((x - m) ** 2 for x, m in zip(grid, mean, strict=True)) / sigma**2
+        )
+    return np.asarray(out) / (2 * math.pi * sigma**2) ** (len(grid) / 2)
+
+
+@pytest.mark.parametrize("most", [None, 1])
+@pytest.mark.parametrize("adjacency", ["add_or_remove", "zero_out", "replace_one"])
+def test_never_below_the_banded_mechanism(adjacency: str, most: int | None) -> None:
+    """Three iterations, two bands, two subsets of two records: all batches and the whole output in R^3."""
+    c = np.array([[1.0, 0.0, 0.0], [0.7, 0.9, 0.0], [0.0, 0.5, 0.8]])
+    b, p, sigma = 2, 0.6, 1.1
+    x = np.linspace(-7.0, 7.0, 71)
+    grid = list(np.meshgrid(x, x, x, indexing="ij", sparse=True))
+    cell = (x[1] - x[0]) ** 3
+
+    def batches(records: list[float]) -> list[tuple[float, float]]:
+        """(sum, probability) of one truncated batch of a subset."""
+        law: dict[float, float] = {}
+        for drawn in itertools.product([0, 1], repeat=len(records)):
+            weight = math.prod(p if d else 1 - p for d in drawn)
+            members = [r for r, d in zip(records, drawn, strict=True) if d]
+            size = len(members) if most is None else min(most, len(members))
+            kept = list(itertools.combinations(members, size))
+            for batch in kept:
+                total = round(sum(batch), 9)
+                law[total] = law.get(total, 0.0) + weight / len(kept)
+        return list(law.items())
+
+    def output(subset: list[float], other: list[float], mine: int) -> np.ndarray:
+        laws = [batches(subset if i % b == mine else other) for i in range(3)]
+        means, weights = [], []
+        for choice in itertools.product(*laws):
+            means.append(c @ np.array([value for value, _ in choice]))
+            weights.append(math.prod(weight for _, weight in choice))
+        return density(means, weights, sigma, grid)
+
+    truncated = {} if most is None else {"subset_size": 2, "max_batch_size": most}
+    profile = hs.account(hs.cyclic_poisson(np.linalg.norm(c, axis=0), b, p, sigma, **truncated), adjacency)
+    for mine in range(b):
+        for companion in (-1.0, 1.0):
+            changed = {
+                "add_or_remove": [companion],
+                "zero_out": [0.0, companion],
+                "replace_one": [-1.0, companion],
+            }
+            first = output([1.0, companion], [-1.0, 0.5], mine)
+            second = output(changed[adjacency], [-1.0, 0.5], mine)
+            for epsilon in (0.0, 0.3, 1.0):
+                for one, two in ((first, second), (second, first)):
+                    truth = float(np.maximum(one - math.exp(epsilon) * two, 0.0).sum()) * cell
+                    assert truth * (1.0 - 1e-2) <= profile.delta(epsilon)
+
+
+def test_many_norms_are_merged_upwards() -> None:
+    norms = np.linspace(1.0, 2.0, 1000)
+    fine = hs.account(hs.cyclic_poisson(norms, 1, 0.01, 3.0, max_norms=1000)).epsilon_bounds(1e-6)
+    coarse = hs.cyclic_poisson(norms, 1, 0.01, 3.0, max_norms=16)
+    assert len(coarse) <= 16
+    assert coarse.steps == 1000
+    bounds = hs.account(coarse).epsilon_bounds(1e-6)
+    assert fine.lower <= bounds.upper <= fine.upper * 1.1
+
+
+def test_limits() -> None:
+    assert hs.account(hs.cyclic_poisson([], 3, 0.1, 1.0)).epsilon(1e-5) == 0.0
+    assert hs.account(hs.cyclic_poisson([0.0, 0.0], 1, 0.1, 1.0)).epsilon(1e-5) == 0.0
+    assert hs.account(hs.cyclic_poisson([1.0, 1.0], 1, 0.0, 1.0)).epsilon(1e-5) == 0.0
+    assert hs.account(hs.cyclic_poisson([1.0], 1, 0.5, 0.0)).epsilon(1e-5) == math.inf
+    assert hs.cyclic_poisson([2.0], 5, 1.0, 1.0) == hs.PoissonSampled(hs.Gaussian(0.5), 1.0).as_process()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options", "error", "name"),
+    [
+        (([[1.0]], 1, 0.1, 1.0), {}, hs.ParameterError, "column_norms"),
+        (([-1.0], 1, 0.1, 1.0), {}, hs.ParameterError, "column_norms"),
+        (([1.0], 0, 0.1, 1.0), {}, hs.ParameterError, "min_sep"),
+        (([1.0], 1, 1.5, 1.0), {}, hs.ParameterError, "sampling_probability"),
+        (([1.0], 1, 0.1, -1.0), {}, hs.ParameterError, "noise_multiplier"),
+        (([1.0], 1, 0.1, 1.0), {"subset_size": 5}, hs.ParameterTypeError, "max_batch_size"),
+        (([1.0], 1, 0.1, 1.0), {"subset_size": 0, "max_batch_size": 2}, hs.ParameterError, "subset_size"),
+    ],
+)
+def test_what_is_refused(
+    arguments: tuple[object, ...], options: dict[str, int], error: type[Exception], name: str
+) -> None:
+    with pytest.raises(error, match=name):
+        hs.cyclic_poisson(*arguments, **options)

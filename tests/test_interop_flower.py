@@ -1,0 +1,145 @@
+"""The Flower accountant; against stand-ins, or against Flower where it is installed."""
+
+import copy
+import json
+from typing import Any
+
+import hockeystick as hs
+import pytest
+from flwr.serverapp import (
+    GaussianPrivacyEvent,
+    NeighboringRelation,
+    PrivacyConfig,
+    SamplingMethod,
+)
+from hockeystick.interop.flower import HockeystickAccountant
+
+MODELS = {
+    "poisson": (SamplingMethod.POISSON, NeighboringRelation.ADD_OR_REMOVE_ONE),
+    "fixed": (SamplingMethod.WITHOUT_REPLACEMENT, NeighboringRelation.REPLACE_ONE),
+    "all": (SamplingMethod.NO_AMPLIFICATION, NeighboringRelation.ADD_OR_REMOVE_ONE),
+}
+
+
+def config(model: str = "all", max_epsilon: float | None = 3.0) -> Any:
+    sampling_method, relation = MODELS[model]
+    return PrivacyConfig(1e-5, 1000, relation, sampling_method, max_epsilon)
+
+
+def event(noise_multiplier: float = 5.0, sample_size: int = 50) -> Any:
+    return GaussianPrivacyEvent(noise_multiplier, sample_size, 1000)
+
+
+@pytest.mark.parametrize(
+    ("model", "step", "adjacency"),
+    [
+        ("poisson", hs.PoissonSampled(hs.Gaussian(5.0), 0.05), "add_or_remove"),
+        ("fixed", hs.WithoutReplacement(hs.Gaussian(5.0), 50, 1000), "replace_one"),
+        ("all", hs.Gaussian(5.0), "zero_out"),
+    ],
+)
+def test_sampling_method_decides_what_an_event_means(model: str, step: Any, adjacency: str) -> None:
+    accountant = HockeystickAccountant(config(model))
+    accountant.compose(event(), 7)
+    accountant.compose(event())
+    expected = hs.account(step * 8, adjacency)
+    assert accountant.adjacency == adjacency
+    assert accountant.process == step * 8
+    assert accountant.num_releases == 8
+    assert accountant.get_epsilon(1e-6) == expected.epsilon(1e-6)
+    assert accountant.epsilon_bounds(1e-6) == expected.epsilon_bounds(1e-6)
+    assert accountant.get_delta(0.5) == expected.delta(0.5)
+    spent = accountant.get_privacy_spent()
+    assert (spent.epsilon, spent.delta, spent.num_releases) == (expected.epsilon(1e-5), 1e-5, 8)
+    assert spent.accounting_method == "hockeystick"
+    assert spent.optimal_order is None
+    assert accountant.get_privacy_spent(1e-3).epsilon == expected.epsilon(1e-3)
+    assert f'"{adjacency}"' in accountant.report().statement()
+
+
+def test_fixed_samples_move_the_sum_by_two_clipping_norms() -> None:
+    # All clients in every round: replacing one is a shift of 2 / 5.
+    accountant = HockeystickAccountant(config("fixed"))
+    accountant.compose(event(sample_size=1000))
+    assert accountant.get_epsilon(1e-5) == hs.account(hs.Gaussian(2.5)).epsilon(1e-5)
+
+
+def test_budget_is_kept_and_asking_changes_nothing() -> None:
+    accountant = HockeystickAccountant(config())
+    while not accountant.would_exceed(event()):
+        before = accountant.state_dict()
+        accountant.would_exceed(event(), count=1000)
+        assert accountant.state_dict() == before
+        accountant.compose(event())
+    rounds = accountant.num_releases
+    assert accountant.get_epsilon(1e-5) <= 3.0
+    assert hs.account(hs.Gaussian(5.0) * (rounds + 1), "zero_out").epsilon_bounds(1e-5).lower > 3.0
+    assert not accountant.would_exceed(event(), max_epsilon=3.5)
+    assert accountant.would_exceed(event(), max_epsilon=3.5, count=50)
+
+
+def test_nothing_spent_nothing_reported() -> None:
+    spent = HockeystickAccountant(config()).get_privacy_spent()
+    assert (spent.epsilon, spent.num_releases) == (0.0, 0)
+
+
+def test_state_survives_the_round_trip_through_json() -> None:
+    accountant = HockeystickAccountant(config("poisson"))
+    accountant.compose(event(), 3)
+    accountant.compose(event())
+    accountant.compose(event(4.0, 60), 2)
+    state = json.loads(json.dumps(accountant.state_dict()))
+    assert [entry["count"] for entry in state["compositions"]] == [4, 2]
+    for backend in ("hockeystick", "rdp"):  # Flower's RdpAccountant keeps the same ledger
+        restored = HockeystickAccountant(config("poisson"))
+        restored.load_state_dict({**state, "backend": backend, "orders": [2.0]})
+        assert restored.process == accountant.process
+        assert restored.num_releases == 6
+        assert restored.state_dict() == state
+
+
+def test_other_states_are_refused_and_change_nothing() -> None:
+    accountant = HockeystickAccountant(config("poisson"))
+    accountant.compose(event())
+    state: dict[str, Any] = accountant.state_dict()
+    broken = copy.deepcopy(state)
+    broken["compositions"][0]["event"]["sample_size"] = 0
+    uncounted = copy.deepcopy(state)
+    uncounted["compositions"][0]["count"] = 0
+    for wrong, message in (
+        ({}, "schema_version"),
+        ({**state, "schema_version": 2}, "schema_version"),
+        ({**state, "backend": "prv"}, "backend"),
+        ({**state, "config": HockeystickAccountant(config("all")).state_dict()["config"]}, "config"),
+        ({**state, "compositions": None}, "compositions"),
+        ({**state, "compositions": [{"count": 1}]}, "compositions"),
+        (broken, "compositions"),
+        (uncounted, "compositions"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            accountant.load_state_dict(wrong)
+        assert accountant.state_dict() == state
+    with pytest.raises(hs.ParameterTypeError, match="state"):
+        accountant.load_state_dict("state")  # type: ignore[arg-type]
+
+
+def test_wrong_arguments_are_named() -> None:
+    accountant = HockeystickAccountant(config(max_epsilon=None))
+    with pytest.raises(hs.ParameterTypeError, match="config"):
+        HockeystickAccountant({"target_delta": 1e-5})
+    with pytest.raises(hs.ParameterTypeError, match="event"):
+        accountant.compose(hs.Gaussian(1.0))
+    with pytest.raises(hs.ParameterError, match=r"event\.population_size = 999"):
+        accountant.compose(GaussianPrivacyEvent(1.0, 10, 999))
+    with pytest.raises(hs.ParameterError, match="max_epsilon = None"):
+        accountant.would_exceed(event())
+    for count in (0, -1):
+        with pytest.raises(hs.ParameterError, match="count"):
+            accountant.compose(event(), count)
+        with pytest.raises(hs.ParameterError, match="count"):
+            accountant.would_exceed(event(), 1.0, count)
+    with pytest.raises(hs.ParameterTypeError, match="count"):
+        accountant.compose(event(), 1.5)  # type: ignore[arg-type]
+    with pytest.raises(hs.ParameterError, match="delta"):
+        accountant.get_epsilon(1.5)
+    assert accountant.num_releases == 0

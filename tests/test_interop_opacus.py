@@ -1,0 +1,204 @@
+"""The Opacus accountant; against stand-ins, or against Opacus where it is installed."""
+
+import copy
+import json
+import pickle
+from types import SimpleNamespace
+from typing import Any
+
+import hockeystick as hs
+import opacus
+import pytest
+from hockeystick.interop.opacus import (
+    HockeystickAccountant,
+    PrivacyEngine,
+    check_loader,
+)
+from opacus.accountants import RDPAccountant, create_accountant
+from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+
+pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off")
+
+
+def optimizer(noise_multiplier: float = 1.0, accumulated: int = 1, **more: Any) -> Any:
+    """What the hook sees of an Opacus optimizer."""
+    return SimpleNamespace(noise_multiplier=noise_multiplier, accumulated_iterations=accumulated, **more)
+
+
+def test_it_is_registered_under_its_name() -> None:
+    accountant = create_accountant("hockeystick")
+    assert isinstance(accountant, HockeystickAccountant)
+    assert accountant.mechanism() == "hockeystick"
+    assert opacus.PrivacyEngine(accountant="hockeystick").accountant.history == []
+
+
+def test_history_has_opacus_form_and_counts_steps() -> None:
+    accountant = HockeystickAccountant()
+    for noise_multiplier in (1.0, 1.0, 0.9, 1.0):
+        accountant.step(noise_multiplier=noise_multiplier, sample_rate=0.01)
+    assert accountant.history == [(1.0, 0.01, 2), (0.9, 0.01, 1), (1.0, 0.01, 1)]
+    assert len(accountant) == 4
+    q = 0.01
+    expected = hs.PoissonSampled(hs.Gaussian(1.0), q) * 3 + hs.PoissonSampled(hs.Gaussian(0.9), q)
+    assert accountant.process == expected
+    assert accountant.epsilon_bounds(1e-5) == hs.account(expected).epsilon_bounds(1e-5)
+    assert accountant.get_epsilon(1e-5) == hs.account(expected).epsilon(1e-5)
+    assert accountant.get_delta(0.5) == hs.account(expected).delta(0.5)
+
+
+def test_asking_changes_nothing() -> None:
+    accountant = HockeystickAccountant()
+    assert accountant.get_epsilon(1e-5) == 0.0
+    accountant.step(noise_multiplier=1.0, sample_rate=0.02)
+    history = copy.deepcopy(accountant.history)
+    first = accountant.get_epsilon(1e-5)
+    accountant.get_delta(1.0)
+    accountant.report(1e-5)
+    assert accountant.get_epsilon(1e-5) == first > 0.0
+    assert accountant.history == history
+    for copied in (copy.deepcopy(accountant), pickle.loads(pickle.dumps(accountant))):
+        assert copied.get_epsilon(1e-5) == first
+
+
+def test_a_replaced_history_is_what_counts() -> None:
+    """Opacus's get_noise_multiplier assigns to history and asks again."""
+    accountant = HockeystickAccountant()
+    answers = []
+    for sigma in (20, 10.0, 1.0):
+        accountant.history = [(sigma, 0.01, 1000)]
+        answers.append(accountant.get_epsilon(delta=1e-5, eps_error=0.1, alphas=None))
+    accountant.history.append((1.0, 0.01, 1))
+    answers.append(accountant.get_epsilon(1e-5))
+    assert answers == sorted(answers)
+    assert len(set(answers)) == 4
+
+
+def test_hook_records_the_step() -> None:
+    accountant = HockeystickAccountant()
+    hook = accountant.get_optimizer_hook_fn(sample_rate=0.125)
+    hook(optimizer(1.5))
+    hook(optimizer(1.5))
+    hook(optimizer(1.4))  # a noise scheduler
+    assert accountant.history == [(1.5, 0.125, 2), (1.4, 0.125, 1)]
+
+
+def test_hook_refuses_what_has_no_guarantee() -> None:
+    accountant = HockeystickAccountant()
+    hook = accountant.get_optimizer_hook_fn(sample_rate=0.125)
+    with pytest.raises(hs.ParameterError, match="accumulated_iterations = 4"):
+        hook(optimizer(accumulated=4))
+    with pytest.raises(hs.ParameterError, match="clipping = 'adaptive'"):
+        hook(optimizer(unclipped_num_std=10.0))
+    with pytest.raises(hs.ParameterError, match="poisson = False"):
+        accountant.get_epsilon(1e-5, poisson=False)
+    for rate in (-0.1, 1.1, float("nan")):
+        with pytest.raises(hs.ParameterError, match="sample_rate"):
+            accountant.get_optimizer_hook_fn(sample_rate=rate)
+        with pytest.raises(hs.ParameterError, match="sample_rate"):
+            accountant.step(noise_multiplier=1.0, sample_rate=rate)
+    assert accountant.history == []
+
+
+@pytest.mark.parametrize(
+    ("entry", "message"),
+    [
+        ((1.0, 0.1), r"history\[1\] = \(1.0, 0.1\): must be \(noise_multiplier, sample_rate, steps\)"),
+        ((float("nan"), 0.1, 1), r"history\[1\].noise_multiplier = nan"),
+        ((1.0, 2.0, 1), r"history\[1\].sample_rate = 2.0"),
+        ((1.0, 0.1, -1), r"history\[1\].steps = -1"),
+        (7, r"history\[1\] = 7"),
+    ],
+)
+def test_invalid_histories_are_refused(entry: Any, message: str) -> None:
+    accountant = HockeystickAccountant()
+    accountant.history = [(1.0, 0.1, 1), entry]
+    for ask in (lambda: accountant.get_epsilon(1e-5), lambda: len(accountant), accountant.state_dict):
+        with pytest.raises(hs.ParameterError, match=message):
+            ask()
+    fresh = HockeystickAccountant()
+    fresh.step(noise_multiplier=2.0, sample_rate=0.5)
+    with pytest.raises(ValueError, match=message):
+        fresh.load_state_dict({"history": accountant.history, "mechanism": "hockeystick"})
+    assert fresh.history == [(2.0, 0.5, 1)]
+
+
+def test_state_survives_the_round_trip() -> None:
+    accountant = HockeystickAccountant("zero_out")
+    for _ in range(3):
+        accountant.step(noise_multiplier=1.1, sample_rate=0.05)
+    state = accountant.state_dict()
+    restored = HockeystickAccountant("zero_out")
+    restored.load_state_dict(pickle.loads(pickle.dumps(state)))
+    assert restored.history == accountant.history
+    assert restored.get_epsilon(1e-6) == accountant.get_epsilon(1e-6)
+    # Later steps of one do not leak into the state or into the other.
+    restored.step(noise_multiplier=1.1, sample_rate=0.05)
+    assert len(accountant) == 3
+    assert state["history"] == [(1.1, 0.05, 3)]
+    # JSON turns tuples into lists.
+    restored.load_state_dict(json.loads(json.dumps(state)))
+    assert restored.history == accountant.history
+    into: dict[str, Any] = {"epoch": 4}
+    assert accountant.state_dict(into) is into
+    assert into["epoch"] == 4
+    assert into["mechanism"] == "hockeystick"
+
+
+def test_states_of_others_are_refused() -> None:
+    accountant = HockeystickAccountant()
+    state = HockeystickAccountant("zero_out").state_dict()
+    with pytest.raises(ValueError, match="adjacency"):
+        accountant.load_state_dict(state)
+    for wrong in (None, {}, {"history": []}, {"history": [], "mechanism": "rdp"}):
+        with pytest.raises(ValueError, match=r"state|State"):
+            accountant.load_state_dict(wrong)
+
+
+def test_a_history_can_be_taken_over() -> None:
+    other = RDPAccountant()
+    for _ in range(5):
+        other.step(noise_multiplier=1.3, sample_rate=0.01)
+    accountant = HockeystickAccountant.from_accountant(other)
+    assert accountant.process == hs.PoissonSampled(hs.Gaussian(1.3), 0.01) * 5
+    accountant.step(noise_multiplier=1.3, sample_rate=0.01)
+    assert sum(entry[2] for entry in other.history) == 5
+    with pytest.raises(hs.ParameterTypeError, match="other"):
+        HockeystickAccountant.from_accountant("rdp")
+
+
+def test_loaders_without_poisson_sampling_are_refused() -> None:
+    sampler = UniformWithReplacementSampler(num_samples=100, sample_rate=0.1)
+    check_loader(SimpleNamespace(batch_sampler=sampler))
+    for wrong in (SimpleNamespace(batch_sampler=[range(10)]), SimpleNamespace()):
+        with pytest.raises(hs.ParameterError, match="Poisson sampler"):
+            check_loader(wrong)
+
+
+def test_engine_refuses_other_samplers() -> None:
+    with pytest.raises(hs.ParameterError, match="poisson_sampling = False"):
+        PrivacyEngine().make_private(poisson_sampling=False)
+
+
+def test_engine_finds_noise_for_the_steps_that_will_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = PrivacyEngine()
+    made: dict[str, Any] = {}
+    monkeypatch.setattr(PrivacyEngine, "make_private", lambda self, **options: made.update(options))
+    # 3 epochs of 75 batches: int(3 / (1 / 75)) = 224, one step less than are run.
+    loader = [None] * 75
+    options = {"target_epsilon": 2.0, "target_delta": 1e-5, "epochs": 3, "max_grad_norm": 1.0}
+    engine.make_private_with_epsilon(data_loader=loader, **options)
+    sigma = made["noise_multiplier"]
+    assert type(sigma) is float
+    assert made["max_grad_norm"] == 1.0
+    run = hs.PoissonSampled(hs.Gaussian(sigma), 1 / 75) * 225
+    assert hs.account(run).epsilon(1e-5) <= 2.0
+    less = hs.PoissonSampled(hs.Gaussian(sigma * (1 - 2e-6)), 1 / 75) * 225
+    assert hs.account(less).epsilon_bounds(1e-5).lower > 2.0
+    # What was spent before is part of the budget.
+    engine.accountant.history = [(sigma, 1 / 75, 100)]
+    engine.make_private_with_epsilon(data_loader=loader, **options)
+    assert made["noise_multiplier"] > 1.05 * sigma
+    both = engine.accountant.process + hs.PoissonSampled(hs.Gaussian(made["noise_multiplier"]), 1 / 75) * 225
+    assert hs.account(both).epsilon(1e-5) <= 2.0
+    with pytest.raises(hs.ParameterError, match="accountant = 'rdp'"):
+        PrivacyEngine(accountant="rdp").make_private_with_epsilon(data_loader=loader, **options)

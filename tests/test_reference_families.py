@@ -1,0 +1,102 @@
+"""Noise with atoms: every interval contains the truth, `references/generate_families.py`."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import hockeystick as hs
+import pytest
+
+ENTRIES = json.loads((Path(__file__).parent / "references" / "families.json").read_text())["entries"]
+
+
+def step(description: dict[str, Any]) -> hs.Process:
+    kind = description["kind"]
+    mechanism: Any
+    if kind == "laplace":
+        mechanism = hs.Laplace(float(description["scale"]))
+    elif kind == "gaussian":
+        mechanism = hs.Gaussian(float(description["sigma"]))
+    elif kind == "randomized_response":
+        mechanism = hs.RandomizedResponse(float(description["epsilon"]), description["categories"])
+    elif kind == "discrete_laplace":
+        mechanism = hs.DiscreteLaplace(float(description["scale"]), description.get("sensitivity", 1))
+    else:
+        mechanism = hs.DiscreteGaussian(float(description["sigma"]))
+    count = int(description["count"])
+    if "q" in description:
+        return hs.PoissonSampled(mechanism, float(description["q"])) * count
+    if "batch" in description:
+        return hs.WithoutReplacement(mechanism, description["batch"], description["dataset"]) * count
+    return mechanism * count
+
+
+def profile(entry: dict[str, Any], **options: Any) -> hs.PrivacyProfile:
+    process = hs.Process()
+    for description in entry["steps"]:
+        process = process + step(description)
+    return hs.account(process, adjacency=entry["adjacency"], **options)
+
+
+def contains(bounds: hs.Bounds, truth: Decimal) -> bool:
+    return Decimal(bounds.lower) <= truth <= Decimal(bounds.upper)
+
+
+def test_delta_contains_the_truth_and_is_exact() -> None:
+    methods: Counter[str] = Counter()
+    for entry in ENTRIES:
+        account, epsilon, truth = profile(entry), float(entry["epsilon"]), Decimal(entry["delta"])
+        bounds = account.delta_bounds(epsilon=epsilon)
+        assert contains(bounds, truth), entry
+        answer = account.report(epsilon=epsilon).delta
+        assert answer is not None
+        assert answer.engine == "inversion", entry
+        middle = (Decimal(bounds.lower) + Decimal(bounds.upper)) / 2
+        assert abs(middle / truth - 1) < Decimal("1e-10"), entry
+        assert bounds.upper <= bounds.lower * (1 + 1e-9), entry
+        methods[entry["method"]] += 1
+    assert sum(methods.values()) >= 60
+    assert min(methods[m] for m in ("lattice", "residues", "line")) >= 10
+
+
+def test_epsilon_is_the_inverse() -> None:
+    for entry in ENTRIES:
+        epsilon = float(entry["epsilon"])
+        bounds = profile(entry).epsilon_bounds(delta=float(entry["delta"]))
+        # The double nearest to delta moves epsilon by far less than 1e-12.
+        assert bounds.lower <= epsilon * (1 + 1e-12), entry
+        assert epsilon * (1 - 1e-12) <= bounds.upper, entry
+        assert bounds.upper <= bounds.lower * (1 + 1e-8), entry
+
+
+def test_the_fft_agrees() -> None:
+    for entry in ENTRIES[::2]:
+        epsilon = float(entry["epsilon"])
+        fft = profile(entry, engine="fft", accuracy=0.05).delta_bounds(epsilon=epsilon)
+        assert contains(fft, Decimal(entry["delta"])), entry
+
+
+@pytest.mark.parametrize("factor", [0.0, 0.25, 0.5, 0.75, 0.999, 1.0])
+@pytest.mark.parametrize("steps", [2, 3, 8, 31])
+def test_laplace_at_and_beside_its_kinks(steps: int, factor: float) -> None:
+    """δ has a kink wherever ε is a sum of ±1/scale; there too it decreases and is convex in e^ε."""
+    account = hs.account(hs.Laplace(2.0) * steps)
+    kink = round(factor * steps) / 2.0
+    epsilons = [kink - 1e-3, kink, kink + 1e-3]
+    left, middle, right = (account.delta_bounds(epsilon=epsilon) for epsilon in epsilons)
+    assert left.upper >= middle.lower
+    assert middle.upper >= right.lower
+    share = (math.exp(epsilons[1]) - math.exp(epsilons[0])) / (math.exp(epsilons[2]) - math.exp(epsilons[0]))
+    assert middle.lower <= ((1 - share) * left.upper + share * right.upper) * (1 + 1e-12)
+
+
+def test_atoms_on_no_lattice_are_left_to_the_fft() -> None:
+    process = hs.RandomizedResponse(1.0) * 6 + hs.RandomizedResponse(2.0**0.5) * 6
+    answer = hs.account(process).report(delta=1e-3).epsilon
+    assert answer is not None
+    assert answer.engine == "fft"

@@ -1,0 +1,199 @@
+"""Sampling schemes: validation, probabilities, and that what is drawn has the law that was described."""
+
+import itertools
+import math
+from collections import Counter
+
+import hockeystick as hs
+import numpy as np
+import pytest
+from hockeystick import sampling
+from scipy import stats
+
+from tests import enumeration
+
+
+def mechanism(scheme, bands=1, sigma=1.0):
+    coefficients = (1.0, 0.6, 0.3)[:bands]
+    return hs.BandMF(hs.BandedToeplitz(coefficients, scheme.steps), scheme, sigma)
+
+
+def drawn(scheme, blocks=4, seed=11, direction="remove"):
+    core = mechanism(scheme)._blocks(direction)
+    participations, _, counts = core.draws(seed, 0, blocks)
+    return participations, counts
+
+
+def fits(patterns, law, significance=1e-4):
+    """Chi-square of observed rows against [(probability, row)]; rare rows are pooled."""
+    seen = Counter(map(tuple, patterns.tolist()))
+    assert set(seen) <= {values for _, values in law}
+    total = len(patterns)
+    common = [(total * p, seen[values]) for p, values in law if total * p >= 8]
+    rest = (total - sum(e for e, _ in common), total - sum(o for _, o in common))
+    if rest[0] >= 8:
+        common.append(rest)
+    expected, observed = np.array(common).T
+    statistic = ((observed - expected) ** 2 / expected).sum()
+    return len(common) == 1 or stats.chi2.sf(statistic, len(common) - 1) > significance
+
+
+LAWS = {
+    "poisson": (hs.Poisson(6, 0.3), enumeration.poisson(6, 0.3)),
+    "cold": (hs.BMinSep(9, 3, 0.4, warm_start=False), enumeration.min_sep(9, 3, 0.4)),
+    "warm": (hs.BMinSep(9, 3, 0.4), enumeration.min_sep(9, 3, 0.4, True)),
+    "longer separation than run": (hs.BMinSep(3, 5, 0.4), enumeration.min_sep(3, 5, 0.4, True)),
+    "certain": (hs.BMinSep(7, 3, 1.0), enumeration.min_sep(7, 3, 1.0, True)),
+    "never": (hs.BMinSep(4, 2, 0.0), enumeration.min_sep(4, 2, 0.0, True)),
+    "bins": (hs.BallsInBins(7, 3), enumeration.balls_in_bins(7, 3)),
+    "half an epoch": (hs.BallsInBins(3, 6), enumeration.balls_in_bins(3, 6)),
+    "multi": (
+        hs.MultiAttributionBMinSep(6, 3, 0.3, 3),
+        enumeration.multi_attribution(6, 3, 0.3, 3),
+    ),
+    "multi, exact": (
+        hs.MultiAttributionBMinSep(6, 3, 0.3, 2, law="exact"),
+        enumeration.isolated_user(6, 3, 0.3, 2),
+    ),
+    "multi, certain": (
+        hs.MultiAttributionBMinSep(5, 2, 1.0, 3),
+        enumeration.multi_attribution(5, 2, 1.0, 3),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_participations_follow_the_law(name):
+    scheme, law = LAWS[name]
+    patterns, counts = drawn(scheme)
+    assert counts is None
+    assert fits(patterns, law)
+
+
+def test_the_test_of_laws_can_fail():
+    patterns, _ = drawn(hs.BMinSep(9, 3, 0.4))
+    assert not fits(patterns, enumeration.min_sep(9, 3, 0.43, True))
+
+
+def joint_law(scheme, direction):
+    """(probability, x + r): every other example has the law of one example, whatever the protected one does."""
+    one = enumeration.min_sep(scheme.steps, scheme.min_sep, scheme.sampling_probability, scheme.warm_start)
+    counts = Counter()
+    for combination in itertools.product(one, repeat=scheme.dataset_size - 1):
+        r = tuple(map(sum, zip(*(v for _, v in combination), strict=True))) or (0.0,) * scheme.steps
+        counts[r] += math.prod(p for p, _ in combination)
+    full, cut = (1.0, 2.0) if direction == "remove" else (0.0, -1.0)
+    law = Counter()
+    for r, weight in counts.items():
+        for p, values in enumeration.truncated(one, r, scheme.max_batch_size, full, cut):
+            law[values + r] += weight * p
+    return [(p, values) for values, p in law.items()]
+
+
+@pytest.mark.parametrize("direction", ["remove", "add"])
+@pytest.mark.parametrize(
+    "scheme",
+    [
+        # Truncation is common, and rare: below one candidate in two samples the counts are drawn given which
+        # rounds may be truncated.
+        hs.TruncatedBMinSep(4, 2, 0.5, dataset_size=4, max_batch_size=1),
+        hs.TruncatedBMinSep(4, 2, 0.25, dataset_size=5, max_batch_size=3),
+        hs.TruncatedBMinSep(4, 3, 0.25, dataset_size=5, max_batch_size=3, warm_start=False),
+        hs.TruncatedBMinSep(3, 1, 0.3, dataset_size=4, max_batch_size=3),
+        hs.TruncatedBMinSep(3, 2, 0.3, dataset_size=3, max_batch_size=9),
+        hs.TruncatedBMinSep(3, 6, 0.3, dataset_size=4, max_batch_size=1),
+    ],
+)
+def test_truncated_participations_and_counts(scheme, direction):
+    patterns, counts = drawn(scheme, direction=direction)
+    assert fits(np.hstack([patterns, counts]), joint_law(scheme, direction))
+
+
+def test_counts_of_a_large_dataset():
+    # Mean and variance of stationary counts; rejection sampling, not inversion.
+    scheme = hs.TruncatedBMinSep(50, 5, 0.02, dataset_size=100_001, max_batch_size=1852)
+    _, counts = drawn(scheme, blocks=1)
+    rate = 100_000 * sampling.BMinSep(50, 5, 0.02).participation_rate
+    mean, n = counts.mean(axis=0), len(counts)
+    spread = math.sqrt(rate * (1 - rate / 100_000))
+    assert np.all(np.abs(mean - rate) < 5 * spread / math.sqrt(n))
+    assert np.all(np.abs(counts.var(axis=0) / spread**2 - 1) < 5 * math.sqrt(2 / n))
+    # Two counts less than min_sep apart are negatively correlated: -rate^2 / dataset size.
+    covariance = np.mean((counts[:, 10] - rate) * (counts[:, 12] - rate))
+    assert abs(covariance + rate**2 / 100_000) < 5 * spread**2 / math.sqrt(n)
+
+
+def test_probability_from_rate():
+    for b, p in ((1, 0.3), (8, 0.05), (256, 1e-4), (32, 1.0)):
+        scheme = hs.BMinSep(100, b, p)
+        assert hs.b_min_sep_probability(scheme.participation_rate, b) == pytest.approx(p, rel=1e-13)
+    assert hs.b_min_sep_probability(0.0, 5) == 0.0
+    for b in (3, 7, 10, 49, 1000):
+        assert hs.b_min_sep_probability(1 / b, b) == pytest.approx(1.0, rel=1e-12)
+    with pytest.raises(hs.ParameterError, match=r"participation_rate = 0.26.*\[0, 1/4\]"):
+        hs.b_min_sep_probability(0.26, 4)
+
+
+@pytest.mark.parametrize("name", LAWS)
+def test_probability_of_no_participation(name):
+    scheme, law = LAWS[name]
+    log = scheme.no_participation_log_probability()
+    nothing = math.fsum(p for p, values in law if not any(values))
+    assert math.exp(log) == pytest.approx(nothing, rel=1e-12)
+    assert log <= (math.log(nothing) if nothing else -math.inf) or log == pytest.approx(math.log(nothing))
+
+
+def test_no_participation_of_the_others():
+    assert hs.CyclicPoisson(10, 4, 0.1).no_participation_log_probability() == pytest.approx(3 * math.log(0.9))
+    assert hs.CyclicPoisson(10, 4, 0.1, group=3).turns == 2
+    assert hs.CyclicPoisson(3, 5, 0.1, group=4).no_participation_log_probability() == 0.0
+    # Q is a mixture as well, and ln P/Q has no lower bound.
+    truncated = hs.TruncatedBMinSep(5, 2, 0.1, dataset_size=10, max_batch_size=3)
+    assert truncated.no_participation_log_probability() == -math.inf
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: hs.Poisson(0, 0.1), r"steps = 0: .*\[1, "),
+        (lambda: hs.Poisson(5, 1.1), r"sampling_probability = 1.1: .*\[0, 1\]"),
+        (lambda: hs.BMinSep(5, 0, 0.1), r"min_sep = 0"),
+        (lambda: hs.BMinSep(5, 2, math.nan), r"sampling_probability = nan"),
+        (lambda: hs.BallsInBins(5, 0), r"bins = 0"),
+        (lambda: hs.CyclicPoisson(5, 2, 0.1, group=2), r"group = 2: .*\[0, 1\]"),
+        (lambda: hs.MultiAttributionBMinSep(5, 2, 0.1, 0), r"examples_per_user = 0"),
+        (lambda: hs.MultiAttributionBMinSep(5, 2, 0.1, 2, law="best"), r"law = 'best'.*'exact'"),
+        (lambda: hs.TruncatedBMinSep(5, 2, 0.1, 0, 3), r"dataset_size = 0"),
+        (lambda: hs.TruncatedBMinSep(5, 2, 0.1, 9, 0), r"max_batch_size = 0"),
+        (lambda: hs.RMinSep(5, 2, -0.1), r"sampling_probability = -0.1"),
+    ],
+)
+def test_invalid_values(make, message):
+    with pytest.raises(hs.ParameterError, match=message):
+        make()
+
+
+def test_invalid_types():
+    for make in (
+        lambda: hs.BMinSep(5.0, 2, 0.1),
+        lambda: hs.BMinSep(5, True, 0.1),
+        lambda: hs.BMinSep(5, 2, "0.1"),
+        lambda: hs.BMinSep(5, 2, 0.1, warm_start=1),
+    ):
+        with pytest.raises(hs.ParameterTypeError):
+            make()
+
+
+def test_frozen_and_hashable():
+    scheme = hs.BMinSep(10, 2, 0.5)
+    assert hash(scheme) == hash(hs.BMinSep(10, 2, 0.5))
+    assert scheme == hs.BMinSep(10, 2, 0.5) != hs.BMinSep(10, 2, 0.5, warm_start=False)
+    with pytest.raises(AttributeError):
+        scheme.steps = 11
+
+
+def test_worst_cases():
+    exact = hs.MultiAttributionBMinSep(10, 2, 0.5, 3, law="exact")
+    assert [case.examples_per_user for case in exact.worst_cases()] == [1, 2, 3]
+    other = hs.MultiAttributionBMinSep(10, 2, 0.5, 3)
+    assert other.worst_cases() == (other,)
