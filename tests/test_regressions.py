@@ -6,6 +6,7 @@ from fractions import Fraction
 import hockeystick as hs
 import pytest
 from hockeystick import _core
+from mpmath import mp
 
 
 def test_a_jump_past_the_lattice_counts_with_the_full_moment() -> None:
@@ -104,3 +105,18 @@ def test_revealed_with_certainty_is_not_rounded_down(q: float, steps: int) -> No
         lower, upper = hs.account(process, adjacency="remove").delta_bounds(epsilon)
         assert Fraction(lower) <= truth <= Fraction(upper)
         assert upper - lower <= 1e-11 * upper
+
+
+@pytest.mark.parametrize("engine", ["auto", "fft"])
+@pytest.mark.parametrize(("steps", "delta"), [(4, 1.6e-18), (4, 1e-300), (30, 1e-25)])
+def test_epsilon_next_to_the_sum_of_the_largest_losses(engine: str, steps: int, delta: float) -> None:
+    """Here delta(eps) is the mass of the topmost atom times 1 - e^{eps - top}; the lower bound was 0."""
+    scale = 10.442201937218359
+    with mp.workdps(40):
+        top = mp.mpf(steps) / mp.mpf(scale)
+        truth = top + mp.log1p(-mp.mpf(delta) * mp.mpf(2) ** steps)
+    process = hs.Laplace(scale) * steps
+    lower, upper = hs.account(process, adjacency="remove", engine=engine).epsilon_bounds(delta)
+    assert lower <= truth * (1 + mp.mpf(10) ** -15)
+    assert truth * (1 - mp.mpf(10) ** -15) <= upper
+    assert upper - lower <= 1e-6 * upper

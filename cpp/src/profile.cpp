@@ -65,6 +65,7 @@ public:
         if (delta < infinite.lower) return exact(infinity);
         if (delta == 0) return exact(std::max(0.0, max_loss_));
         if (single_lower_) return single_epsilon(delta);
+        if (const auto corner = near_largest_loss(delta)) return corner;
         const std::lock_guard lock(mutex_);
         const auto& inverted = inverted_epsilon(delta);
         if (inverted && close(*inverted, accuracy)) return capped(*inverted);
@@ -214,6 +215,33 @@ private:
                      slack = 1e-12 + 4 * u * static_cast<double>(composition_.size());
         Answer answer = exact(mass * (1 - slack));
         answer.upper = std::min(1.0, mass * (1 + slack));
+        return answer;
+    }
+
+    // eps(delta) where it is the sum of the largest losses to 6 digits. With probability at least p every
+    // loss is within a hair of its largest value, and their sum then at least x: delta(eps) >= p (1 - e^{eps
+    // - x}).
+    std::optional<Answer> near_largest_loss(double delta) const {
+        if (!(std::isfinite(max_loss_) && max_loss_ > 0 && infinity_mass().upper <= delta)) return {};
+        double log_p = 0, x = 0, rounding = 0;
+        for (const auto& [pair, count] : composition_) {
+            const double k = static_cast<double>(count), largest = pair->max_loss();
+            if (largest == 0) continue;  // then every loss is 0
+            const double near = largest - 1e-10 * std::abs(largest);
+            const Tangent t = pair->above(near);
+            const double tail = (t.value + t.slope) * (1 - 2 * t.relative) - t.error;
+            if (!(tail > 0)) return {};
+            const double log_tail = std::log(tail) + t.exponent;
+            log_p += k * log_tail;
+            x += k * (near - t.misplaced);
+            rounding += k * (std::abs(log_tail) + std::abs(t.exponent) + 1 + std::abs(near));
+        }
+        rounding *= (32 + 4 * static_cast<double>(composition_.size())) * u;
+        const double share = std::exp(std::log(delta) - log_p + rounding);
+        if (!(share < 1)) return {};
+        Answer answer = exact(x + std::log1p(-share) * (1 + 8 * u) - rounding);
+        if (!(answer.lower >= (1 - 1e-6) * max_loss_)) return {};
+        answer.upper = max_loss_;
         return answer;
     }
 
