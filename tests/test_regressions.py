@@ -120,3 +120,19 @@ def test_epsilon_next_to_the_sum_of_the_largest_losses(engine: str, steps: int, 
     assert lower <= truth * (1 + mp.mpf(10) ** -15)
     assert truth * (1 - mp.mpf(10) ** -15) <= upper
     assert upper - lower <= 1e-6 * upper
+
+
+def test_finite_losses_below_zero_beside_an_infinite_one() -> None:
+    """A pair whose largest finite loss is 0 need not have the loss 0 throughout."""
+    q = [0.3 * math.exp(0.5), 0.3]
+    uneven = _core.discrete_pair([-0.5, 0.0], [0.3, 0.3], q, 0.4)
+    top = _core.discrete_pair([-1.0, 1.0], [0.2689, 0.7311], [0.2689 * math.e, 0.7311 / math.e])
+    profile = _core.Profile([[(uneven, 1), (top, 1)]])
+    delta = 0.4 + 1e-9
+    found = profile.epsilon_bounds(delta)
+    # delta(eps) - 0.4 = 0.3 * 0.7311 (1 - e^{eps-1}) for eps in (0.5, 1), so eps is just below 1.
+    truth = 1 + math.log1p(-1e-9 / (0.3 * 0.7311))
+    assert found.lower <= truth * (1 + 1e-14)
+    assert truth * (1 - 1e-14) <= found.upper
+    half = profile.epsilon_bounds(0.4 + 0.05)
+    assert half.lower <= 1 + math.log1p(-0.05 / (0.3 * 0.7311)) <= half.upper

@@ -226,7 +226,10 @@ private:
         double log_p = 0, x = 0, rounding = 0;
         for (const auto& [pair, count] : composition_) {
             const double k = static_cast<double>(count), largest = pair->max_loss();
-            if (largest == 0) continue;  // then every loss is 0
+            if (largest == 0) {
+                if (pair->infinity_mass() > 0) return {};
+                continue;  // E_P[e^{-L}] <= 1, so that every loss is 0
+            }
             const double near = largest - 1e-10 * std::abs(largest);
             const Tangent t = pair->above(near);
             const double tail = (t.value + t.slope) * (1 - 2 * t.relative) - t.error;
