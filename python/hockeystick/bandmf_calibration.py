@@ -296,8 +296,7 @@ def _cyclic_probability(strategy: Strategy, scheme: Scheme) -> float | None:
     if isinstance(scheme, BallsInBins):
         rate = 1.0 / scheme.bins
     elif isinstance(scheme, (BMinSep, RMinSep)):
-        p = scheme.sampling_probability
-        rate = p / (1.0 + (scheme.min_sep - 1) * p)
+        rate = scheme.participation_rate
     else:
         return None
     probability = strategy.bands * rate

@@ -12,14 +12,14 @@ from __future__ import annotations
 import hashlib
 import math
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
 from .confidence import VerificationPlan, accepts
 from .mechanisms import Process
-from .montecarlo import Sampled, _Direction, directions, tally_path, worst_cases
+from .montecarlo import Sampled, cases, tally_path
 from .tally import Progress, Tally
 from .validation import ParameterError, integer, real
 
@@ -66,7 +66,7 @@ def verify(
     """
     means: list[tuple[str, float, int]] = []
     accepted = True
-    for case, direction, values in _cases(mechanism, epsilon, adjacency, others):
+    for case, direction, values in cases(mechanism, epsilon, adjacency, others):
         if values.bound == 0.0:
             means.append((direction, 0.0, 0))
             continue
@@ -86,15 +86,6 @@ def verify(
             accepted = False
             break
     return Verification(noise_multiplier, accepted, tuple(means))
-
-
-def _cases(
-    mechanism: Sampled, epsilon: float, adjacency: str, others: Process | None
-) -> Iterator[tuple[int, str, _Direction]]:
-    """Every pair of distributions whose divergence must be small."""
-    for case, worst in enumerate(worst_cases(mechanism)):
-        for direction in directions(mechanism, adjacency):
-            yield case, direction, _Direction(worst, direction, epsilon, others, adjacency)
 
 
 def choose(
@@ -230,7 +221,7 @@ class _Pilot:
             directory = Path(self._checkpoint) / f"pilot-{self._looks}"
             directory.mkdir(parents=True, exist_ok=True)
         self._looks += 1
-        for case, direction, values in _cases(mechanism, self._epsilon, self._adjacency, self._others):
+        for case, direction, values in cases(mechanism, self._epsilon, self._adjacency, self._others):
             if values.bound == 0.0:
                 continue
             size = values.blocks.block_size

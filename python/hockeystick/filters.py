@@ -94,7 +94,6 @@ class _IndividualLedger:
     """The state that filters and odometers share: what each example has spent, in units of its budget."""
 
     _KIND: ClassVar[str]
-    _SQUARE: ClassVar[bool] = True
 
     def __init__(
         self,

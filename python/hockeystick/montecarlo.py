@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -170,18 +170,14 @@ def estimate_delta(
     samples = integer("samples", samples, 1)
     method = choice("method", method, METHODS)
     confidence = real("confidence", confidence, 0.0, 1.0, open_low=True, open_high=True)
-    names = directions(mechanism, adjacency)
+    directions(mechanism, adjacency)  # one that does not fit raises before a seed is remembered
     others = None if composed_with is None else composition(composed_with, "composed_with")
     seed = resolve_seed(seed, checkpoint)
 
-    plans = [
-        (case, _Direction(worst, name, epsilon, others, adjacency))
-        for case, worst in enumerate(worst_cases(mechanism))
-        for name in names
-    ]
-    sampled = sum(plan.bound > 0.0 for _, plan in plans)
+    plans = list(cases(mechanism, epsilon, adjacency, others))
+    sampled = sum(plan.bound > 0.0 for _, _, plan in plans)
     before, found = 0, []
-    for case, plan in plans:
+    for case, _, plan in plans:
         if plan.bound == 0.0:
             found.append(DirectionEstimate(plan.direction, 0.0, 0.0, 0.0, 0, case))
             continue
@@ -274,6 +270,15 @@ def worst_cases(mechanism: Sampled) -> tuple[Sampled, ...]:
     """The mechanisms whose largest delta is that of ``mechanism``; usually only itself."""
     cases = getattr(mechanism, "worst_cases", None)
     return (mechanism,) if cases is None else tuple(cases())
+
+
+def cases(
+    mechanism: Sampled, epsilon: float, adjacency: str, others: Process | None
+) -> Iterator[tuple[int, str, _Direction]]:
+    """Every pair of distributions whose divergence must be small."""
+    for case, worst in enumerate(worst_cases(mechanism)):
+        for direction in directions(mechanism, adjacency):
+            yield case, direction, _Direction(worst, direction, epsilon, others, adjacency)
 
 
 def tally_path(directory: str | os.PathLike[str] | None, direction: str, case: int) -> Path | None:

@@ -75,7 +75,7 @@ def _log_failure(probability: float) -> float:
     return math.log1p(-probability) if probability < 1.0 else -math.inf
 
 
-def _common(scheme: Poisson | BMinSep | CyclicPoisson | RMinSep | MultiAttributionBMinSep) -> None:
+def _common(scheme: Poisson | CyclicPoisson | _MinSep | MultiAttributionBMinSep) -> None:
     _set(
         scheme,
         steps=integer("steps", scheme.steps, 1, MAX_STEPS),
@@ -186,17 +186,8 @@ class BallsInBins(Scheme):
 
 
 @dataclass(frozen=True)
-class BMinSep(Scheme):
-    """Poisson sampling of the examples that took part in none of the last ``min_sep`` - 1 iterations.
-
-    Algorithm 1 of the b-min-sep paper, or with ``warm_start`` (default) Algorithm 2, where the state before the
-    first iteration is stationary, so that every batch has the same expected size. ``min_sep`` = 1 is Poisson
-    sampling, ``sampling_probability`` = 1 with a warm start is balls-in-bins with ``min_sep`` bins. The analysis
-    is exact (Theorem 5.1) for strategies with at most ``min_sep`` bands.
-
-    >>> BMinSep.of_rate(1024, min_sep=32, participation_rate=1 / 512).sampling_probability
-    0.002079...
-    """
+class _MinSep(Scheme):
+    """What `BMinSep` and `RMinSep` share: how batches are drawn. They differ in the strategies they are for."""
 
     steps: int
     min_sep: int
@@ -211,18 +202,10 @@ class BMinSep(Scheme):
             warm_start=boolean("warm_start", self.warm_start),
         )
 
-    @classmethod
-    def of_rate(cls, steps: int, min_sep: int, participation_rate: float, warm_start: bool = True) -> BMinSep:
-        """Return the scheme with this expected batch size / number of examples; see `b_min_sep_probability`."""
-        return cls(steps, min_sep, b_min_sep_probability(participation_rate, min_sep), warm_start)
-
     @property
     def participation_rate(self) -> float:
         """p_0 = 1 / (1/p + b - 1): the stationary probability to be in a batch."""
         return self.sampling_probability / (1.0 + (self.min_sep - 1) * self.sampling_probability)
-
-    def largest_bands(self) -> int:
-        return self.min_sep
 
     def no_participation_log_probability(self) -> float:
         return _rounded_down(
@@ -234,7 +217,29 @@ class BMinSep(Scheme):
 
 
 @dataclass(frozen=True)
-class RMinSep(Scheme):
+class BMinSep(_MinSep):
+    """Poisson sampling of the examples that took part in none of the last ``min_sep`` - 1 iterations.
+
+    Algorithm 1 of the b-min-sep paper, or with ``warm_start`` (default) Algorithm 2, where the state before the
+    first iteration is stationary, so that every batch has the same expected size. ``min_sep`` = 1 is Poisson
+    sampling, ``sampling_probability`` = 1 with a warm start is balls-in-bins with ``min_sep`` bins. The analysis
+    is exact (Theorem 5.1) for strategies with at most ``min_sep`` bands.
+
+    >>> BMinSep.of_rate(1024, min_sep=32, participation_rate=1 / 512).sampling_probability
+    0.002079...
+    """
+
+    @classmethod
+    def of_rate(cls, steps: int, min_sep: int, participation_rate: float, warm_start: bool = True) -> BMinSep:
+        """Return the scheme with this expected batch size / number of examples; see `b_min_sep_probability`."""
+        return cls(steps, min_sep, b_min_sep_probability(participation_rate, min_sep), warm_start)
+
+    def largest_bands(self) -> int:
+        return self.min_sep
+
+
+@dataclass(frozen=True)
+class RMinSep(_MinSep):
     """b-min-sep sampling for strategies with more bands than ``min_sep``, by an upper bound on the loss.
 
     Appendix B of the b-min-sep paper: with overlapping columns the recursion ignores the inner products
@@ -244,29 +249,8 @@ class RMinSep(Scheme):
     where no two participations fit into the ``steps``.
     """
 
-    steps: int
-    min_sep: int
-    sampling_probability: float
-    warm_start: bool = True
-
-    def __post_init__(self) -> None:
-        _common(self)
-        _set(
-            self,
-            min_sep=integer("min_sep", self.min_sep, 1),
-            warm_start=boolean("warm_start", self.warm_start),
-        )
-
     def largest_bands(self) -> int:
         return self.steps
-
-    def no_participation_log_probability(self) -> float:
-        return _rounded_down(
-            _b_min_sep_none(self.steps, self.min_sep, self.sampling_probability, self.warm_start)
-        )
-
-    def _core(self) -> _core.Scheme:
-        return _core.b_min_sep(self.min_sep, self.sampling_probability, self.warm_start)
 
 
 @dataclass(frozen=True)
