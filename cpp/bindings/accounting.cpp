@@ -2,8 +2,10 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "hockeystick/compose.hpp"
 #include "hockeystick/coupling.hpp"
@@ -147,7 +149,21 @@ void register_accounting(py::module_& m) {
         .def("epsilon_bounds", &hs::Profile::epsilon_bounds, py::arg("delta"),
              py::call_guard<py::gil_scoped_release>())
         .def("delta_bounds", &hs::Profile::delta_bounds, py::arg("epsilon"),
-             py::call_guard<py::gil_scoped_release>());
+             py::call_guard<py::gil_scoped_release>())
+        .def(
+            "delta_curve",
+            [](const hs::Profile& profile, const Array& epsilon) {
+                const auto points = view(epsilon);
+                std::vector<double> lower(points.size()), upper(points.size());
+                {
+                    py::gil_scoped_release release;
+                    const auto curve = profile.delta_curve(points);
+                    std::ranges::transform(curve, lower.begin(), &hs::Answer::lower);
+                    std::ranges::transform(curve, upper.begin(), &hs::Answer::upper);
+                }
+                return py::make_tuple(take(std::move(lower)), take(std::move(upper)));
+            },
+            py::arg("epsilon"));
 
     py::class_<hs::Residue>(m, "Residue", "The true loss less the mean-preserving one, inside the window.")
         .def_readonly("mean", &hs::Residue::mean)

@@ -39,6 +39,11 @@ struct SaddlePoint {
     Cumulant k;
 };
 
+double relative_gap(const std::optional<Answer>& answer) {
+    if (!answer) return infinity;
+    return answer->upper > 0 ? (answer->upper - answer->lower) / answer->upper : 0;
+}
+
 }  // namespace
 
 class Inversion::Impl {
@@ -86,14 +91,25 @@ public:
                 return laplace_->delta_bounds(epsilon, saddle->s, share_of(*saddle));
         }
         const auto contour = contour_at(epsilon, std::nullopt);
-        if (!contour) return {};
-        const Inverted at = invert(*contour, epsilon);
-        Answer answer = describe(*contour, at);
-        // Where delta is denormal, products round by a unit of the last place.
-        answer.lower = std::max(0.0, at.lower() + infinite(-1) - 5e-324);
-        answer.upper = std::min(1.0, at.upper() + infinite(+1) + dropped_ + 5e-324);
-        if (!(answer.lower <= answer.upper)) return {};
-        return answer;
+        return contour ? on_contour(*contour, epsilon) : std::nullopt;
+    }
+
+    // As delta_bounds; a contour also serves the next points, as long as it is hardly worse there.
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons) const {
+        std::vector<std::optional<Answer>> curve;
+        std::optional<Contour> contour;
+        double gap = 0;
+        for (const double epsilon : epsilons) {
+            std::optional<Answer> answer;
+            if (contour) answer = on_contour(*contour, epsilon);
+            if (!laplace_ && !(relative_gap(answer) < gap)) {
+                contour = contour_at(epsilon, std::nullopt);
+                answer = contour ? on_contour(*contour, epsilon) : std::nullopt;
+                gap = std::max(1e-9, 2 * relative_gap(answer));
+            }
+            curve.push_back(laplace_ ? delta_bounds(epsilon) : answer);
+        }
+        return curve;
     }
 
     std::optional<Answer> epsilon_bounds(double delta) const {
@@ -166,6 +182,16 @@ public:
     }
 
 private:
+    std::optional<Answer> on_contour(const Contour& contour, double epsilon) const {
+        const Inverted at = invert(contour, epsilon);
+        Answer answer = describe(contour, at);
+        // Where delta is denormal, products round by a unit of the last place.
+        answer.lower = std::max(0.0, at.lower() + infinite(-1) - 5e-324);
+        answer.upper = std::min(1.0, at.upper() + infinite(+1) + dropped_ + 5e-324);
+        if (!(answer.lower <= answer.upper)) return {};
+        return answer;
+    }
+
     // ln of what delta is beside e^{K(s) - s eps}, by the saddle's estimate.
     static double share_of(const SaddlePoint& saddle) {
         return std::min(0.0, saddle.log_delta - (saddle.k.value - saddle.s * saddle.epsilon));
@@ -509,15 +535,6 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double 
     return inversion->impl_->answers() ? std::move(inversion) : nullptr;
 }
 
-namespace {
-
-double relative_gap(const std::optional<Answer>& answer) {
-    if (!answer) return infinity;
-    return answer->upper > 0 ? (answer->upper - answer->lower) / answer->upper : 0;
-}
-
-}  // namespace
-
 std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
     std::optional<Answer> best = impl_->epsilon_bounds(delta);
     if (!impl_->can_cut()) return best;
@@ -548,6 +565,13 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
         delta = found->upper;
     }
     return best;
+}
+
+std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons) const {
+    auto curve = impl_->delta_curve(epsilons);
+    for (std::size_t i = 0; i < curve.size(); ++i)
+        if (!(relative_gap(curve[i]) < narrow_gap_)) curve[i] = delta_bounds(epsilons[i]);
+    return curve;
 }
 
 double Inversion::chernoff_epsilon(double delta) const {

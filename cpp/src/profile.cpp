@@ -113,6 +113,27 @@ public:
         return inverted ? both(*inverted, fft) : fft;
     }
 
+    // As delta_bounds where the inversion answers closely, or nothing need be computed; empty elsewhere.
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, double accuracy) const {
+        std::vector<std::optional<Answer>> curve(epsilons.size());
+        std::vector<double> inside;
+        std::vector<std::size_t> place;
+        for (std::size_t i = 0; i < epsilons.size(); ++i) {
+            if (single_lower_ || !std::isfinite(epsilons[i]) || epsilons[i] > max_loss_) {
+                curve[i] = delta_bounds(epsilons[i], accuracy, false);
+            } else {
+                inside.push_back(epsilons[i]);
+                place.push_back(i);
+            }
+        }
+        if (inside.empty() || !inversion_) return curve;
+        const std::lock_guard lock(mutex_);
+        const auto inverted = inversion_->delta_curve(inside);
+        for (std::size_t i = 0; i < inside.size(); ++i)
+            if (inverted[i] && close(*inverted[i], accuracy)) curve[place[i]] = inverted[i];
+        return curve;
+    }
+
     // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
     std::optional<bool> epsilon_at_most(double delta, double ceiling, bool lattice) const {
         if (delta >= 1 || ceiling == infinity) return true;
@@ -259,7 +280,7 @@ private:
         out.round_off = error;
         const double value = t.value * scale + pair.infinity_mass();
         out.value = std::clamp(upper ? value + error + 5e-324 : value - error - 5e-324,
-                               std::max(0.0, -std::expm1(epsilon)), 1.0);
+                               std::max(0.0, -std::expm1(epsilon) * (1 - 4 * u)), 1.0);
         return out;
     }
     Answer single_delta(double epsilon) const {
@@ -595,6 +616,25 @@ std::optional<Answer> Profile::delta(double epsilon, bool lattice) const {
         [&](std::size_t i, double ceiling) {
             return directions_[i]->delta_at_most(epsilon, ceiling, lattice);
         });
+}
+
+std::vector<Answer> Profile::delta_curve(std::span<const double> epsilons) const {
+    std::vector<std::vector<std::optional<Answer>>> curves;
+    for (const double epsilon : epsilons)
+        if (std::isnan(epsilon)) throw std::invalid_argument("delta_curve: epsilon must be a number");
+    for (const auto& direction : directions_) curves.push_back(direction->delta_curve(epsilons, accuracy_));
+    std::vector<Answer> out;
+    for (std::size_t i = 0; i < epsilons.size(); ++i) {
+        const auto known = [&](const auto& curve) { return curve[i].has_value(); };
+        if (std::all_of(curves.begin(), curves.end(), known)) {
+            out.push_back(*worst(
+                curves.size(), [&](std::size_t d) { return curves[d][i]; },
+                [](std::size_t, double) { return std::optional(false); }));
+        } else {
+            out.push_back(*delta(epsilons[i], true));
+        }
+    }
+    return out;
 }
 
 Answer Profile::epsilon_bounds(double at_delta) const { return *epsilon(at_delta, true); }

@@ -59,7 +59,8 @@ Delta Table::at(double epsilon, bool upper) const {
     if (std::isnan(out.value)) out.value = upper ? 1 : 0;
     // Whatever the lattice says, max(0, 1 - e^eps) <= delta <= 1; but a rounded loss may come with E[e^-L]
     // > 1.
-    const double least = c_.bound == Bound::mean_preserving ? 0.0 : std::max(0.0, -std::expm1(epsilon));
+    const double least =
+        c_.bound == Bound::mean_preserving ? 0.0 : std::max(0.0, -std::expm1(epsilon) * (1 - 4 * u));
     out.value = std::clamp(out.value, least, 1.0);
     return out;
 }

@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "hockeystick/answer.hpp"
@@ -27,6 +28,8 @@ public:
     // Bounds as in Profile; empty where the transform decays too slowly, or no saddle was found.
     std::optional<Answer> epsilon_bounds(double delta) const;
     std::optional<Answer> delta_bounds(double epsilon) const;
+    // The same for many; neighbours share what was computed for one of them.
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons) const;
     // An upper bound on eps(delta) that is finite wherever some moment is, and never tight.
     double chernoff_epsilon(double delta) const;
     // Whether a quick bound shows delta(epsilon) < delta.

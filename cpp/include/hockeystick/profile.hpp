@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "hockeystick/answer.hpp"
@@ -29,6 +30,8 @@ public:
     Answer epsilon_bounds(double delta) const;
     // delta at a given eps (any real number or +inf).
     Answer delta_bounds(double epsilon) const;
+    // A whole curve: the same bounds for many eps, best in order, as neighbours share work.
+    std::vector<Answer> delta_curve(std::span<const double> epsilons) const;
 
     // The same answers where they need no lattice, which takes time and memory; empty elsewhere.
     std::optional<Answer> epsilon_without_lattice(double delta) const;

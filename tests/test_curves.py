@@ -1,0 +1,156 @@
+"""Whole curves and slopes of delta(epsilon), against single questions and closed forms."""
+
+from __future__ import annotations
+
+import math
+
+import hockeystick as hs
+import mpmath
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from bench.baselines import exact
+
+SAMPLED = hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 1000
+PROCESSES = [
+    SAMPLED,
+    hs.Gaussian(2.0) * 4,
+    hs.Laplace(2.0) * 20,
+    hs.RandomizedResponse(0.7) * 40,
+    hs.DiscreteGaussian(3.0) * 30,
+    hs.PoissonSampled(hs.Laplace(1.0), 0.01) * 500,
+    SAMPLED + hs.Gaussian(20.0) * 50 + hs.ApproximateDP(0.1, 1e-9),
+    hs.PoissonSampled(hs.Gaussian(0.5), 1e-3),
+    hs.Gaussian(1.0) * 0,
+    hs.Gaussian(0.0),
+]
+
+
+@pytest.mark.parametrize("adjacency", ["remove", "add_or_remove", "replace_one"])
+@pytest.mark.parametrize("process", PROCESSES, ids=str)
+def test_a_curve_is_as_good_as_single_questions(process: hs.Process, adjacency: str) -> None:
+    epsilon = np.concatenate([[-math.inf, math.inf, 1e3, -1.5], np.linspace(0.0, 5.0, 21), [0.25, 0.25]])
+    lower, upper = hs.account(process, adjacency).delta_curve(epsilon)
+    profile = hs.account(process, adjacency)
+    for value, low, high in zip(epsilon, lower, upper, strict=True):
+        single = profile.delta_bounds(float(value))
+        assert 0.0 <= low <= high <= 1.0
+        assert low <= single.upper
+        assert single.lower <= high
+        assert high - low <= max(1e-3 * high, single.upper - single.lower)
+    assert lower[-1] == lower[-2]
+
+
+def test_a_truncated_batch_has_a_curve() -> None:
+    step = hs.TruncatedPoissonSampled(1.0, dataset_size=1000, sampling_probability=0.05, max_batch_size=60)
+    profile = hs.account(step * 10, "zero_out")
+    lower, upper = profile.delta_curve([1.0, 0.0])
+    assert (lower[0], upper[0]) == profile.delta_bounds(1.0)
+    assert upper[1] > upper[0]
+
+
+@pytest.mark.parametrize(("epsilon", "count"), [(0.3, 30), (1.0, 7)])
+def test_a_curve_against_the_binomial(epsilon: float, count: int) -> None:
+    points = np.linspace(0.0, epsilon * count * 0.99, 50)
+    lower, upper = hs.account(hs.RandomizedResponse(epsilon) * count).delta_curve(points)
+    truth = [exact.pure_dp_delta(epsilon, count, float(point)) for point in points]
+    assert (lower <= np.array(truth) * (1 + 1e-12)).all()
+    assert (np.array(truth) * (1 - 1e-12) <= upper).all()
+
+
+def test_the_shape_of_what_was_asked() -> None:
+    profile = hs.account(SAMPLED)
+    lower, upper = profile.delta_curve([[0.5, 1.0, 1.5], [1.5, 1.0, 0.5]])
+    assert lower.shape == upper.shape == (2, 3)
+    assert (lower == lower[::-1, ::-1]).all()
+    lower, upper = profile.delta_curve(2)
+    assert lower.shape == ()
+    lower, upper = profile.delta_curve([])
+    assert lower.shape == upper.shape == (0,)
+
+
+@pytest.mark.parametrize("engine", ["auto", "fft"])
+def test_order_does_not_matter(engine: str) -> None:
+    points = np.linspace(0.0, 4.0, 12)
+    ahead = hs.account(SAMPLED, engine=engine).delta_curve(points)
+    back = hs.account(SAMPLED, engine=engine).delta_curve(points[::-1])
+    assert (np.array(ahead) == np.array(back)[:, ::-1]).all()
+
+
+@pytest.mark.parametrize("wrong", [math.nan, [0.0, math.nan]])
+def test_nan_is_refused(wrong: object) -> None:
+    with pytest.raises(hs.ParameterError, match="epsilon"):
+        hs.account(SAMPLED).delta_curve(wrong)
+
+
+def test_text_is_refused() -> None:
+    with pytest.raises(hs.ParameterTypeError, match="epsilon"):
+        hs.account(SAMPLED).delta_curve(["1"])
+    with pytest.raises(hs.ParameterError, match="epsilon"):
+        hs.account(SAMPLED).slope_bounds(math.inf)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    sigma=st.floats(0.3, 50.0),
+    count=st.integers(1, 10_000),
+    epsilon=st.floats(-3.0, 30.0),
+    engine=st.sampled_from(["auto", "fft"]),
+)
+def test_slope_of_gaussians(sigma: float, count: int, epsilon: float, engine: str) -> None:
+    mu = math.sqrt(count) / sigma
+    bounds = hs.account(hs.Gaussian(sigma) * count, engine=engine).slope_bounds(epsilon)
+    with mpmath.workdps(30):
+        m = mpmath.sqrt(count) / mpmath.mpf(sigma)
+        truth = float(-mpmath.exp(epsilon) * mpmath.ncdf(-epsilon / m - m / 2))
+    assert bounds.lower <= truth * (1 - 1e-14)
+    assert truth * (1 + 1e-14) <= bounds.upper
+    if engine == "auto" and mu < 4.0 and truth < -1e-200:
+        # A chord of relative width w is off by about w (1 + epsilon / mu^2).
+        assert bounds.upper - bounds.lower <= 1e-5 * (1.0 + abs(epsilon) / mu**2 + 1.0 / mu) * -truth
+
+
+@pytest.mark.parametrize("epsilon", [0.05, 1.0])
+@pytest.mark.parametrize("direction", ["remove", "add"])
+def test_slope_of_a_sampled_composition(direction: str, epsilon: float) -> None:
+    """The difference quotient of 30 digits, against the certified slope."""
+    step = exact.Step(1.0, 0.01, 1000, direction)
+    h = 2.0**-18
+    with mpmath.workdps(30):
+        high, low = (exact.sampled_gaussian_delta_mp(step, epsilon + side * h) for side in (1, -1))
+        truth = float((high - low) / (2 * h))
+    bounds = hs.account(SAMPLED, direction).slope_bounds(epsilon)
+    assert bounds.lower <= truth * (1 - 1e-9)
+    assert truth * (1 + 1e-9) <= bounds.upper
+    assert bounds.upper - bounds.lower <= -1e-3 * truth
+
+
+@pytest.mark.parametrize("engine", ["auto", "fft"])
+def test_slope_at_a_kink_encloses_both_sides(engine: str) -> None:
+    epsilon, count = 0.5, 6
+    profile = hs.account(hs.RandomizedResponse(epsilon) * count, engine=engine)
+    keep = 1.0 / (1.0 + math.exp(-epsilon))
+    # Q(L >= j epsilon) for the losses j epsilon, j = -6, -4, ..., 6.
+    beyond = {
+        j: sum(
+            math.comb(count, i) * keep ** (count - i) * (1 - keep) ** i
+            for i in range(count + 1)
+            if 2 * i - count >= j
+        )
+        for j in range(-count, count + 3, 2)
+    }
+    for j in (-2, 0, 2, 4):
+        bounds = profile.slope_bounds(j * epsilon)
+        assert bounds.lower <= -math.exp(j * epsilon) * beyond[j] * (1 - 1e-12)
+        assert -math.exp(j * epsilon) * beyond[j + 2] * (1 + 1e-12) <= bounds.upper
+
+
+def test_slope_where_nothing_or_everything_is_released() -> None:
+    assert hs.account(hs.Gaussian(1.0) * 0).slope_bounds(0.5) == (0.0, 0.0)
+    lower, upper = hs.account(hs.Gaussian(0.0)).slope_bounds(0.5)
+    assert lower <= 0.0 == upper
+    lower, upper = hs.account(hs.Gaussian(1.0) * 0).slope_bounds(-1.0)
+    assert lower <= -math.exp(-1.0) <= upper
+    assert upper - lower <= 1e-5
