@@ -136,3 +136,22 @@ def test_finite_losses_below_zero_beside_an_infinite_one() -> None:
     assert truth * (1 - 1e-14) <= found.upper
     half = profile.epsilon_bounds(0.4 + 0.05)
     assert half.lower <= 1 + math.log1p(-0.05 / (0.3 * 0.7311)) <= half.upper
+
+
+@pytest.mark.parametrize("epsilon", [3.0, 1000.0])
+@pytest.mark.parametrize("sigma", [1e2, 1e4, 1e6])
+@pytest.mark.parametrize("adjacency", ["add_or_remove", "replace_one"])
+def test_delta_far_below_the_smallest_double(adjacency: str, sigma: float, epsilon: float) -> None:
+    """The upper bound was 1 after seconds of lattices. Unsampled, delta(3) is already below 1e-300."""
+    profile = hs.account(hs.PoissonSampled(hs.Gaussian(sigma), 0.01) * 1000, adjacency)
+    assert profile.delta_bounds(epsilon) == (0.0, 5e-324)
+
+
+def test_the_least_delta_below_zero_is_rounded_down() -> None:
+    """delta(eps) >= 1 - e^eps where nothing is released; the lower bound was rounded to nearest."""
+    for epsilon in (-1e-9, -0.3, -1.0, -2.7, -40.0):
+        with mp.workdps(40):
+            truth = -mp.expm1(mp.mpf(epsilon))
+        for process in (hs.Gaussian(1.0) * 0, hs.PureDP(1e-300)):
+            lower, upper = hs.account(process).delta_bounds(epsilon)
+            assert mp.mpf(lower) <= truth <= mp.mpf(upper)

@@ -157,14 +157,21 @@ public:
         const double finite = delta - dropped_ - infinite(+1);
         if (!(finite > 0)) return best;
         const double target = std::log(finite) - 1e-15;
-        const auto bound = [&](double x) {
-            const double s = std::exp(x), k = cumulant(s).upper;
+        for_tilts(start(0, -target), [&](double s) {
+            const double k = cumulant(s).upper;
             const double epsilon = (k + log_chernoff(s) - target) / s;
-            return epsilon + 16 * u * (std::abs(k) - target) / s;
-        };
-        const double middle = std::log(start(0, -target));
-        for (int i = 0; i < 48; ++i) best = std::min(best, bound(middle - 12 + 0.5 * (i + 0.5)));
+            best = std::min(best, epsilon + 16 * u * (std::abs(k) - target) / s);
+        });
         return std::max(0.0, best);
+    }
+    double chernoff_delta(double epsilon) const {
+        double best = 0;  // delta <= 1
+        for_tilts(start(epsilon, 1), [&](double s) {
+            const double k = cumulant(s).upper;
+            const double rounding = 16 * u * (1 + std::abs(k) + s * std::abs(epsilon));
+            if (std::isfinite(k)) best = std::min(best, k - s * epsilon + log_chernoff(s) + rounding);
+        });
+        return std::min(1.0, std::exp(best) * (1 + 4 * u) + dropped_ + infinite(+1) + 5e-324);
     }
 
     // An estimate of ln delta, too large where rare losses rule.
@@ -182,6 +189,11 @@ public:
     }
 
 private:
+    template <class Visit>
+    static void for_tilts(double middle, Visit visit) {
+        for (int i = 0; i < 48; ++i) visit(std::exp(std::log(middle) - 12 + 0.5 * (i + 0.5)));
+    }
+
     std::optional<Answer> on_contour(const Contour& contour, double epsilon) const {
         const Inverted at = invert(contour, epsilon);
         Answer answer = describe(contour, at);
@@ -579,6 +591,8 @@ double Inversion::chernoff_epsilon(double delta) const {
     if (delta * 0.1 > 0) best = std::min(best, Impl(composition_, 0.1 * delta).chernoff_epsilon(delta));
     return best;
 }
+
+double Inversion::chernoff_delta(double epsilon) const { return impl_->chernoff_delta(epsilon); }
 
 bool Inversion::surely_below(double epsilon, double delta) const {
     return impl_->surely_below(epsilon, delta);

@@ -101,6 +101,18 @@ public:
         const std::lock_guard lock(mutex_);
         const auto& inverted = inverted_delta(epsilon);
         if (inverted && close(*inverted, accuracy)) return *inverted;
+        Answer best;
+        best.upper = 1;
+        if (inverted) best = *inverted;
+        if (inversion_) {
+            best.upper = std::min(best.upper, inversion_->chernoff_delta(epsilon));
+            best.lower = std::min(best.lower, best.upper);
+            // Less than any double: nothing more can be known.
+            if (best.upper <= 5e-324) {
+                best.engine = "inversion";
+                return best;
+            }
+        }
         if (!lattice) return {};
         const auto [steps, saddle] =
             deep_saddle([&](const Steps& sketched) { return saddle_for_epsilon(sketched, epsilon); });
@@ -110,7 +122,7 @@ public:
                                       answer.lower = std::min(tables.lower->at(epsilon).value, answer.upper);
                                       describe(tables, epsilon, answer);
                                   });
-        return inverted ? both(*inverted, fft) : fft;
+        return both(best, fft);
     }
 
     // As delta_bounds where the inversion answers closely, or nothing need be computed; empty elsewhere.
