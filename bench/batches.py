@@ -37,7 +37,7 @@ def measure(name: str, make: Any, steps: int, repeats: int) -> float:
     return best
 
 
-def ours(scheme: hs.Scheme, size: int, steps: int, repeats: int) -> float:
+def ours(scheme: Any, size: int, steps: int, repeats: int) -> float:
     sampler = scheme.batches(size, seed=1)
     best = measure(
         f"hockeystick {type(scheme).__name__}", lambda: scheme.batches(size, seed=1), steps, repeats
@@ -61,7 +61,7 @@ def compare(size: int, b: int, rate: float, peers: bool, repeats: int) -> None:
     p = hs.b_min_sep_probability(rate, b)
     header = f"{size} examples, b = {b}, expected batch {rate * size:.1f}"
     print(f"\n{header:<44} {'ms/step':>10} {'start, s':>9} {'mean size':>10}")
-    runs: list[tuple[hs.Scheme, Any]] = [
+    runs: list[tuple[Any, Any]] = [
         (hs.BMinSep(steps, b, p), ("BMinSepSampling", {"min_sep": b, "sampling_prob": p})),
         (hs.Poisson(steps, rate), ("CyclicPoissonSampling", {"sampling_prob": rate})),
         (
