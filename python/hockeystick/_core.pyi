@@ -237,7 +237,6 @@ def multi_attribution(separation: int, probability: float, examples: int, exact:
 def truncated_b_min_sep(
     separation: int, probability: float, warm_start: bool, dataset_size: int, max_batch: int
 ) -> Scheme: ...
-
 def empirical_points() -> _Array:
     """The points that `spread_values` spreads onto: 0, 16 per octave from 2^-40 on, 1."""
 
