@@ -258,7 +258,7 @@ def test_kill_9_loses_at_most_the_running_blocks(tmp_path: Path, monkeypatch: py
         command = [
             sys.executable,
             "-c",
-            CHILD.replace("run(slow", "import hockeystick.tally as t; t._SECONDS = 0.05; run(slow"),
+            CHILD.replace("run(slow", "import hockeystick.executors as t; t.SECONDS = 0.05; run(slow"),
             str(path),
             root,
         ]

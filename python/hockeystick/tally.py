@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
@@ -21,17 +23,14 @@ import numpy as np
 
 from . import empirical, storage
 from .atoms import Array
+from .executors import SECONDS, Draw, elsewhere, here
 from .validation import MAX_COUNT, ParameterError, ParameterTypeError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _SCALE = 1074  # every double is a whole multiple of 2^-1074
-_SECONDS = 1.0
 _T = TypeVar("_T", bound="Totals")
-
-Draw: TypeAlias = Callable[[int, int], "tuple[Any, ...]"]
-"""draw(first_block, blocks): what `Totals.add` takes of those blocks. It must pickle for other processes."""
 
 Progress: TypeAlias = Callable[[int, int], object]
 
@@ -226,12 +225,14 @@ def run(
     progress: Progress | None = None,
     stop: Callable[[_T], bool] | None = None,
     kind: type[_T] = Tally,  # type: ignore[assignment]
+    executor: Executor | None = None,
 ) -> _T:
     """Draw the blocks of [first, last) that are not in the ``checkpoint`` file yet; return the tally.
 
     The file, if any, is replaced after every second or so of work, so that whatever ends the
     process, at most the blocks just running are lost. ``progress`` is called with the blocks done and all;
-    ``stop`` is asked after each chunk whether what is known suffices.
+    ``stop`` is asked after each chunk whether what is known suffices. With an ``executor``, its workers draw,
+    and the tally is the same.
     """
     if last > MAX_COUNT:
         raise ParameterError(f"blocks up to {last}: must be at most {MAX_COUNT}")
@@ -251,20 +252,31 @@ def run(
             progress(last - first - left, last - first)
         return stop is not None and stop(tally)
 
-    chunk = 1
-    enough = report()
-    for start, end in tally.missing(first, last):
-        while start < end and not enough:
-            count = min(chunk, end - start)
-            began = time.monotonic()
-            tally.add(start, count, *draw(start, count))
-            seconds = max(time.monotonic() - began, 1e-6)
-            start += count
-            if checkpoint is not None:
-                tally.save(checkpoint)
-            enough = report()
-            # Blocks are the same however they are grouped, so the clock may decide.
-            chunk = max(1, min(4 * count, int(count * _SECONDS / seconds)))
+    if report():
+        return tally
+    gaps = tally.missing(first, last)
+    drawn = here(draw, gaps) if executor is None else elsewhere(draw, gaps, executor)
+    saved, unsaved = -math.inf, False
+
+    def save() -> None:
+        nonlocal saved, unsaved
+        if checkpoint is not None:
+            tally.save(checkpoint)
+        saved, unsaved = time.monotonic(), False
+
+    try:
+        for start, count, parts in drawn:
+            tally.add(start, count, *parts)
+            unsaved = True
+            # Many workers come back many times a second.
+            if time.monotonic() - saved > (0.0 if executor is None else SECONDS):
+                save()
+            if report():
+                return tally
+    finally:
+        drawn.close()
+        if unsaved:
+            save()
     return tally
 
 
