@@ -326,6 +326,45 @@ def test_one_failure_probability_for_all_candidates(method: str) -> None:
     assert sum(index == 3 for index in released) > 400
 
 
+@pytest.mark.parametrize("name", ["bernoulli, few", "rare values of some size"])
+def test_looking_early_is_paid_for(name: str) -> None:
+    # Asked after six of 80 blocks of 10 values, 1000 times.
+    rate = 0.05
+    mean, draw = LAWS[name]
+    tested = mean * (1.0 - 1e-9)
+    rng = np.random.default_rng(17)
+    test = MeanTest("betting", tested, rate, 800, default_bets(800, rate))
+    assert test.looks(10)[-1] == 80
+    accepted = early = 0
+    for _ in range(1000):
+        drawn = draw(rng, 800)
+        verdicts = [test.accepts_early(Empirical.of(drawn[: 10 * blocks])) for blocks in range(5, 81, 15)]
+        early += any(verdicts[:-1])
+        accepted += any(verdicts) or test.accepts(Empirical.of(drawn))
+    assert early <= accepted <= 72
+
+
+def test_good_candidates_are_accepted_early() -> None:
+    rng = np.random.default_rng(19)
+    pilot = Empirical.of(rng.beta(1.0, 99.0, 4000))
+    test = plan_test(0.012, 1e-9, pilot=pilot)
+    assert test.method == "betting"
+    looks = test.looks(16)
+    assert looks[-1] == -(-test.samples // 16)
+    assert list(looks) == sorted(set(looks))
+    needed = []
+    for _ in range(20):
+        values = rng.beta(1.0, 99.0, looks[-1] * 16)
+        needed.append(
+            next(n for n in looks if test.accepts_early(Empirical.of(values[: n * 16]))) / looks[-1]
+        )
+    assert np.mean(needed) < 0.8
+    # The others may look once.
+    other = plan_test(0.012, 1e-9, pilot=pilot, method="bernstein")
+    assert other.looks(16) == (-(-other.samples // 16),)
+    assert not other.accepts_early(Empirical.of(np.zeros(10**6)))
+
+
 def test_sample_sizes() -> None:
     for method in METHODS:
         sizes = [

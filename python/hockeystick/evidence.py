@@ -150,9 +150,9 @@ def _capital(ratio: Array, excess: Array, weights: Array, count: int, bets: Bets
     logs = [total + math.log(weight) for total, (_, weight) in staked if total > -math.inf]
     if not logs:
         return 0.0
-    top = max(logs)
+    top: float = max(logs)
     found = top + math.log(math.fsum(math.exp(value - top) for value in logs))
-    return max(0.0, found - _SLACK * abs(found) - 1e-12)
+    return float(max(0.0, found - _SLACK * abs(found) - 1e-12))
 
 
 def checked_bets(bets: Sequence[tuple[float, float]]) -> Bets:

@@ -61,11 +61,32 @@ class MeanTest:
 
     def accepts(self, seen: Empirical) -> bool:
         """Whether there are enough values, and enough evidence in them."""
-        if self.tested == 1.0:
-            return True
-        needed = math.log(1.0 / self.failure_probability) * (1.0 + 1e-12)
+        return seen.count >= self.samples and self._suffices(seen)
+
+    def accepts_early(self, seen: Empirical) -> bool:
+        """Whether fewer values are evidence enough: for "betting" only, which may be asked after any block.
+
+        The values must be those of the first blocks, in the order of their numbers, nothing left out and nothing
+        drawn ahead: then the capital is a martingale, and Ville's inequality makes one failure probability
+        good for all the times it is asked, and for `accepts` at the end.
+        """
+        return self.method == "betting" and self._suffices(seen)
+
+    def looks(self, block_size: int) -> tuple[int, ...]:
+        """After how many blocks to ask: the last is the number of blocks of the whole test.
+
+        Fixed beforehand, so that the verdict does not depend on the clock: steps of about an eighth for "betting",
+        which makes a test as short as its luck allows; only the end for the others.
+        """
+        last = -(-self.samples // integer("block_size", block_size, 1))
+        if self.method != "betting":
+            return (last,)
+        return tuple(sorted({max(1, math.ceil(last * 1.125**-k)) for k in range(24)}))
+
+    def _suffices(self, seen: Empirical) -> bool:
         # Written so that nan rejects.
-        return bool(seen.count >= self.samples and self.evidence(seen) >= needed)
+        needed = math.log(1.0 / self.failure_probability) * (1.0 + 1e-12)
+        return self.tested == 1.0 or bool(self.evidence(seen) >= needed)
 
 
 def scaled_threshold(target: float, log_bound: float) -> float:
