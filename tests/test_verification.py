@@ -92,8 +92,8 @@ def test_violations_are_rarely_accepted() -> None:
 @pytest.mark.parametrize("method", ["auto", "betting", "bernstein", "kl"])
 def test_what_is_private_is_accepted(method: str) -> None:
     values = Beta(199.0)
-    verdicts = [verify(values, 1.2 * values.delta(), seed, method=method) for seed in range(20)]
-    assert sum(verdict.accepted for verdict in verdicts) >= 19
+    verdicts = [verify(values, 1.2 * values.delta(), seed, method=method) for seed in range(10)]
+    assert sum(verdict.accepted for verdict in verdicts) >= 9
     for verdict in verdicts:
         planned = -(-verdict.test.samples // SIZE) * SIZE
         assert verdict.samples <= planned
@@ -146,11 +146,11 @@ def test_same_verdict_after_interruptions_and_on_executors(tmp_path: Path) -> No
                 raise Enough
 
         try:
-            found = verify(values, tested, checkpoint=tmp_path, progress=interrupt)
+            found = verify(values, tested, checkpoint=tmp_path / "new", progress=interrupt)
             break
         except Enough:
             continue
     assert patience > 3
     assert found == whole
     # With nothing left to do, too.
-    assert verify(values, tested, checkpoint=tmp_path) == whole
+    assert verify(values, tested, checkpoint=tmp_path / "new") == whole

@@ -42,6 +42,9 @@ much of the capital does so. Shares lie in (0, 1], weights are positive and sum 
 PLANNED = 0.75
 """How much of the capital stakes what a pilot recommends; the rest is spread over the default bets."""
 
+SHARES = np.concatenate([-np.expm1(-np.arange(40, 3, -1) / 4.0), np.exp(-np.arange(6, 12 * 30) / 12.0)])
+"""What a plan chooses from: dense near 1, where large values are rare, and near 0."""
+
 _SLACK = 1e-12
 """More than the relative round-off of any sum of logarithms or of `kl` here."""
 
@@ -83,17 +86,16 @@ def plan_bets(pilot: Empirical, samples: int, failure_probability: float, side: 
         return default_bets(samples, failure)
     points, weights = pilot.atoms()
     needed = (math.log(1.0 / failure) - math.log(PLANNED)) * pilot.count / samples
-    shares = np.exp(-np.arange(8 * 40) / 8.0) * (1.0 - 1e-9)
 
     def gains(mean: float) -> Array:
         excess = (mean - points) / (1.0 - mean) if below else (points - mean) / mean
-        found: Array = np.log1p(np.multiply.outer(shares, excess)) @ weights
+        found: Array = np.log1p(np.multiply.outer(SHARES, excess)) @ weights
         return found
 
     end = 1.0 - 1e-12 if below else 2.0**-70
     start = min(max(_mean(pilot), 2.0**-69), 1.0 - 2e-12)
     bound = _first(lambda m: float(gains(m).max()) >= needed, start, end, 1e-4)
-    return insured(float(shares[gains(bound).argmax()]), samples, failure)
+    return insured(float(SHARES[gains(bound).argmax()]), samples, failure)
 
 
 def evidence_below(seen: Empirical, mean: float, method: str = "betting", bets: Bets | None = None) -> float:

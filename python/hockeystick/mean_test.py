@@ -23,9 +23,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from .atoms import Array
-from .confidence import _golden, kl
+from .confidence import kl
 from .empirical import Empirical
-from .evidence import METHODS, PLANNED, Bets, checked_bets, default_bets, evidence_below, insured
+from .evidence import METHODS, PLANNED, SHARES, Bets, checked_bets, default_bets, evidence_below, insured
 from .validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, real
 
 _CAUTION = 3.0
@@ -190,31 +190,22 @@ def _pilot_law(pilot: Empirical | None, mean: float | None, variance: float | No
 
 
 def _betting_samples(law: _Law, tested: float, needed: float) -> tuple[float, Bets]:
-    def expected(share: float) -> float:
-        with np.errstate(divide="ignore"):
-            gains = np.log1p(share * (tested - law.points) / (1.0 - tested)) if tested < 1.0 else law.points
-        return _samples_until(*law.moments(gains), law.samples, needed - math.log(PLANNED))
-
     if not tested < 1.0:
         return 1.0, default_bets(1, 0.5)
-    # In the logarithm of the share: every share below the best one is a waste, every one above a risk.
-    nodes = [math.exp(-k / 8.0) for k in range(1, 8 * 40)]
-    best = min(range(len(nodes)), key=lambda k: expected(nodes[k]))
-    share = _golden(expected, nodes[min(best + 1, len(nodes) - 1)], nodes[best - 1] if best else 1.0 - 1e-9)
-    found = expected(share)
-    samples = math.ceil(found) if found <= MAX_COUNT else MAX_COUNT
-    return found, insured(share, samples, math.exp(-min(needed, 700.0)))
-
-
-def _samples_until(mean: float, deviation: float, pilot: float, needed: float) -> float:
-    """How many terms of this mean and deviation have a sum of ``needed`` or more, even with bad luck."""
-    rate = mean - _CAUTION * deviation / math.sqrt(pilot)
-    if not rate > 0.0:
-        return math.inf
-    luck = _CAUTION * deviation
-    # rate n - luck sqrt(n) = needed.
-    root = (luck + math.sqrt(luck * luck + 4.0 * rate * needed)) / (2.0 * rate)
-    return max(1.0, root * root)
+    gains = np.log1p(np.multiply.outer(SHARES, (tested - law.points) / (1.0 - tested)))
+    means = gains @ law.weights
+    luck = _CAUTION * np.sqrt(np.square(gains - means[:, np.newaxis]) @ law.weights)
+    rates = means - luck / math.sqrt(law.samples)
+    hopeful = rates > 0.0
+    rates = np.where(hopeful, rates, 1.0)
+    # rate n - luck sqrt(n) = needed, with the price of not staking all of the capital.
+    term = needed - math.log(PLANNED)
+    samples = np.square((luck + np.sqrt(np.square(luck) + 4.0 * rates * term)) / (2.0 * rates))
+    samples = np.where(hopeful, np.maximum(samples, 1.0), math.inf)
+    best = int(samples.argmin())
+    found = float(samples[best])
+    most = math.ceil(found) if found <= MAX_COUNT else MAX_COUNT
+    return found, insured(float(SHARES[best]), most, math.exp(-min(needed, 700.0)))
 
 
 def _kl_samples(law: _Law, tested: float, needed: float) -> tuple[float, Bets]:

@@ -151,7 +151,10 @@ def _shown(progress: Progress, before: int, size: int, total: int) -> Progress:
 
 
 def _file(directory: str | os.PathLike[str] | None, name: str) -> Path | None:
-    return None if directory is None else Path(directory) / f"{name}.law"
+    if directory is None:
+        return None
+    os.makedirs(directory, exist_ok=True)
+    return Path(directory) / f"{name}.law"
 
 
 __all__ = ["Verdict", "verify_values"]
