@@ -11,9 +11,9 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick.empirical import Empirical
-from hockeystick.mean_test import scaled_threshold
+from hockeystick.evidence import METHODS
 from hockeystick.tally import EmpiricalTally, run
-from hockeystick.verification import verify_values
+from hockeystick.verification import decide
 
 SIZE = 64
 
@@ -40,20 +40,15 @@ class Draw:
 
 @dataclass
 class Beta:
-    """Values in [0, e^log_bound], that many times beta(1, b)."""
+    """beta(1, b) values with a surprise."""
 
     b: float
-    log_bound: float = -300.0
     surprise: float = 0.0
     pilots: int = 0
     block_size: int = SIZE
-    drawn: int = 0
 
-    def delta(self) -> float:
-        return math.exp(self.log_bound) * (self.surprise + (1.0 - self.surprise) / (1.0 + self.b))
-
-    def threshold(self, tested: float) -> float:
-        return scaled_threshold(tested, self.log_bound)
+    def mean(self) -> float:
+        return self.surprise + (1.0 - self.surprise) / (1.0 + self.b)
 
     def tally(
         self,
@@ -68,89 +63,86 @@ class Beta:
     ) -> EmpiricalTally:
         key = {**key, "seed": seed, "block_size": SIZE}
         draw = Draw(seed, self.b, self.surprise, self.pilots)
-        self.drawn += last - first
         return run(draw, key, 1, first, last, checkpoint, progress, stop, EmpiricalTally, executor)
 
+    def plan(self, tested: float, failure: float = 1e-9, method: str = "auto") -> hs.MeanTest:
+        pilot = self.tally(10**9 if not self.pilots else 0, 0, 128, {"run": "pilot"}).law()
+        return hs.plan_test(tested, failure, pilot=pilot, method=method)
 
-def verify(values: Beta, tested: float, seed: int = 1000, failure: float = 1e-9, **settings: Any) -> Any:
-    return verify_values(values, tested, failure, seed, seed + 10**6, key={"run": 1}, **settings)
+
+KEY = {"run": 1}
 
 
 def test_violations_are_rarely_accepted() -> None:
-    # The pilot does not see the large values that make delta exceed what is tested by a hair.
-    rate = 0.05
-    values = Beta(49.0, surprise=0.03, pilots=10**6)
-    tested = values.delta() * (1.0 - 1e-9)
-    pilot = values.tally(3, 0, 20, {"run": 0}).law()
-    verdicts = [verify(values, tested, 10**6 + seed, rate, pilot=pilot) for seed in range(1000)]
+    # The pilot does not see the large values that make the mean exceed what is tested by a hair.
+    values = Beta(49.0, surprise=0.03, pilots=1)
+    test = values.plan(values.mean() * (1.0 - 1e-9), 0.05)
+    assert len(test.looks(SIZE)) > 2
+    accepted = sum(decide(test, values, seed, KEY)[0] for seed in range(1, 1001))
     # Pr[Binomial(1000, .05) > 72] < 1e-3.
-    assert sum(verdict.accepted for verdict in verdicts) <= 72
-    assert {verdict.test for verdict in verdicts} == {verdicts[0].test}
-    assert verdicts[0].test.samples > 100
+    assert accepted <= 72
 
 
-@pytest.mark.parametrize("method", ["auto", "betting", "bernstein", "kl"])
-def test_what_is_private_is_accepted(method: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_good_is_accepted(method: str) -> None:
     values = Beta(199.0)
-    verdicts = [verify(values, 1.2 * values.delta(), seed, method=method) for seed in range(10)]
-    assert sum(verdict.accepted for verdict in verdicts) >= 9
-    for verdict in verdicts:
-        planned = -(-verdict.test.samples // SIZE) * SIZE
-        assert verdict.samples <= planned
-        assert verdict.accepted == (verdict.evidence >= math.log(1e9))
-    used = np.mean([verdict.samples / verdict.test.samples for verdict in verdicts])
-    if method in ("auto", "betting"):
-        assert {verdict.test.method for verdict in verdicts} == {"betting"}
-        assert used < 0.9  # most are done early
-    else:
-        assert used >= 1.0
+    test = values.plan(1.2 * values.mean(), method=method)
+    planned = -(-test.samples // SIZE) * SIZE
+    verdicts = [decide(test, values, seed, KEY) for seed in range(10)]
+    assert sum(accepted for accepted, _ in verdicts) >= 9
+    for accepted, seen in verdicts:
+        assert accepted == (test.evidence(seen) >= math.log(1e9))
+        assert seen.count == planned if method != "betting" or not accepted else seen.count <= planned
+    if method == "betting":
+        # Most need not wait for the end.
+        assert np.mean([seen.count / planned for _, seen in verdicts]) < 0.9
+    # Nothing to prove, nothing drawn.
+    assert decide(hs.MeanTest(method, 1.0, 0.1, 10, ((0.5, 1.0),)), values, 1, KEY) == (
+        True,
+        Empirical.of([]),
+    )
 
 
-def test_hopeless_or_expensive_candidates_cost_a_pilot_only() -> None:
-    values = Beta(199.0)
-    for settings in (
-        {"tested": 0.99 * values.delta()},
-        {"tested": 1.5 * values.delta(), "most_samples": 100},
-    ):
-        verdict = verify(values, **settings)  # type: ignore[arg-type]
-        assert (verdict.accepted, verdict.test, verdict.samples) == (False, None, 0)
-    # A bound below what is tested needs no samples, one that is infinitely far above none either.
-    drawn = values.drawn
-    assert verify(values, 2.0 * math.exp(values.log_bound)).accepted
-    assert not verify(Beta(199.0, log_bound=700.0), 1e-300).accepted
-    assert values.drawn == drawn
-    with pytest.raises(hs.ParameterError, match="pilot_seed = 7"):
-        verify_values(values, 0.1, 0.1, 7, 7, key={})
+def test_what_is_bad_is_rejected_at_the_end() -> None:
+    values = Beta(99.0)
+    test = Beta(199.0).plan(1.5 / 200.0)
+    accepted, seen = decide(test, values, 1, KEY)
+    assert not accepted
+    assert seen.count == test.looks(SIZE)[-1] * SIZE
 
 
 def test_same_verdict_after_interruptions_and_on_executors(tmp_path: Path) -> None:
     values = Beta(199.0)
-    tested = 1.3 * values.delta()
-    whole = verify(values, tested)
-    assert whole.accepted
-    assert whole.test is not None
+    test = values.plan(1.3 * values.mean())
+    whole = decide(test, values, 5, KEY)
+    assert whole[0]
     with ThreadPoolExecutor(3) as pool:
-        assert verify(values, tested, executor=pool) == whole
+        assert decide(test, values, 5, KEY, executor=pool) == whole
 
     class Enough(Exception):
         pass
 
+    path = tmp_path / "verify"
     for patience in range(2, 60):
         calls = 0
 
         def interrupt(done: int, total: int, patience: int = patience) -> None:
             nonlocal calls
             calls += 1
-            assert 0 <= done <= total
+            assert 0 <= done <= total == test.looks(SIZE)[-1] * SIZE
             if calls == patience:
                 raise Enough
 
         try:
-            found = verify(values, tested, checkpoint=tmp_path / "new", progress=interrupt)
+            found = decide(test, values, 5, KEY, path, interrupt)
             break
         except Enough:
             continue
     assert patience > 3
     assert found == whole
     # With nothing left to do, too.
-    assert verify(values, tested, checkpoint=tmp_path / "new") == whole
+    assert decide(test, values, 5, KEY, path) == whole
+    # A file that holds something else is not a beginning.
+    values.tally(6, 10**4, 10**4 + 2, KEY, tmp_path / "other")
+    with pytest.raises(hs.ParameterError, match="not the first of"):
+        decide(test, values, 6, KEY, tmp_path / "other")
