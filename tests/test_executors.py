@@ -284,7 +284,7 @@ def test_what_is_no_executor_is_refused() -> None:
 
 
 def test_what_does_not_pickle_is_refused() -> None:
-    draw = lambda first, count: Draw()(first, count)  # noqa: E731
+    draw = lambda first, count: Draw()(first, count)
     with pytest.raises(hs.ParameterTypeError, match="cannot be sent"):
         run(draw, {"run": 1}, 1, 0, 300, executor=ruled(Unruly(7)))
     # Threads need no copy.

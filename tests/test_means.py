@@ -13,7 +13,7 @@ from hockeystick import evidence
 from hockeystick.empirical import UNIT, Empirical, points
 from hockeystick.evidence import METHODS, default_bets, evidence_above, evidence_below
 from hockeystick.mean_test import MeanTest, divide_target, plan_test, scaled_threshold
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, multinomial
 
@@ -407,6 +407,7 @@ def test_tests_that_prove_nothing_are_refused(change: dict[str, Any]) -> None:
         evidence.checked_bets([(0.5, 0.6), (0.4, 0.6)])
 
 
+@example(log_bound=33.0, target=1e-300)
 @given(log_bound=st.floats(-745.0, 50.0), target=st.floats(1e-300, 1.0))
 @settings(max_examples=200, deadline=None)
 def test_scaled_threshold_is_never_above(log_bound: float, target: float) -> None:
@@ -414,7 +415,10 @@ def test_scaled_threshold_is_never_above(log_bound: float, target: float) -> Non
     with mp.workdps(40):
         truth = min(mp.mpf(1), mp.mpf(target) / mp.exp(mp.mpf(log_bound)))
         assert found <= truth
-        assert found >= truth * (1 - mp.mpf(10) ** -10) - mp.mpf(10) ** -300
+        assert found >= truth * (1 - mp.mpf(10) ** -10) - mp.mpf(10) ** -299
+    if found == 0.0:
+        with pytest.raises(hs.ParameterError, match="tested"):
+            plan_test(found, 0.1, mean=0.0, variance=0.0)
     if found == 1.0:
         # The bound itself is small enough.
         assert MeanTest("kl", 1.0, 0.1, 1).accepts(Empirical.of([1.0]))

@@ -93,12 +93,14 @@ def scaled_threshold(target: float, log_bound: float) -> float:
     """``target`` / e^``log_bound``, rounded down and at most 1: what `plan_test` takes as ``tested``.
 
     Values in [0, e^log_bound] are divided by their bound, whose logarithm may be far below -700.
-    At 1, nothing needs to be tested: the bound itself is small enough.
+    At 1, nothing needs to be tested: the bound itself is small enough. At 0 (for less than 1e-300) no number
+    of samples would do.
     """
     target = real("target", target, 0.0, open_low=True)
     log_bound = real("log_bound", log_bound)
     log_share = math.log(target) - log_bound
-    return min(1.0, math.exp(min(0.0, log_share - 1e-15 * (abs(log_share) + abs(log_bound) + 1000.0))))
+    found = math.exp(min(0.0, log_share - 1e-15 * (abs(log_share) + abs(log_bound) + 1000.0)))
+    return found if found >= 1e-300 else 0.0
 
 
 def divide_target(target: float, share: float = 1.0 / 32.0, probes: int = 1) -> tuple[float, float]:
