@@ -44,6 +44,8 @@ from .calibrate import (
 from .confidence import VerificationPlan, mean_interval, plan_verification
 from .cyclic import cyclic_poisson
 from .dp_sgd import DPSGD, dp_sgd
+from .empirical import Empirical
+from .evidence import mean_bounds
 from .filters import (
     GDPFilter,
     GDPOdometer,
@@ -61,6 +63,7 @@ from .individual import (
     IndividualBounds,
     summarise,
 )
+from .mean_test import MeanTest, divide_target, plan_test
 from .mechanisms import (
     ApproximateDP,
     DiscreteGaussian,
@@ -94,7 +97,7 @@ from .sampling import (
 )
 from .storage import StorageError
 from .strategies import Banded, BandedToeplitz, Identity, InverseBanded, LowerTriangular, Strategy
-from .tally import Tally
+from .tally import EmpiricalTally, Tally
 from .truncated import TruncatedPoissonSampled
 from .validation import ParameterError, ParameterTypeError
 
@@ -130,6 +133,8 @@ __all__ = [
     "DeltaEstimate",
     "DiscreteGaussian",
     "DiscreteLaplace",
+    "Empirical",
+    "EmpiricalTally",
     "GDPFilter",
     "GDPOdometer",
     "Gaussian",
@@ -144,6 +149,7 @@ __all__ = [
     "InverseBanded",
     "Laplace",
     "LowerTriangular",
+    "MeanTest",
     "Mixture",
     "MixtureOfGaussians",
     "MultiAttributionBMinSep",
@@ -183,6 +189,7 @@ __all__ = [
     "calibrate_sampling_probability",
     "calibrate_steps",
     "cyclic_poisson",
+    "divide_target",
     "dp_sgd",
     "estimate_delta",
     "estimate_from_tally",
@@ -192,7 +199,9 @@ __all__ = [
     "grid_delta",
     "grid_epsilon",
     "max_threads",
+    "mean_bounds",
     "mean_interval",
+    "plan_test",
     "plan_truncated_batches",
     "plan_verification",
     "plot_active",
