@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <numeric>
 
 #include "hockeystick/special.hpp"
@@ -66,6 +67,10 @@ LossLaw positive_half(const LossLaw& law) {
 }
 
 }  // namespace
+
+LossPiece::Term gaussian_term(double log_weight, double shift) {
+    return {log_weight - 0.5 * (shift * shift) - 0.5 * std::log(2 * std::numbers::pi), shift};
+}
 
 LossLaw LossLaw::swapped() const {
     LossLaw out;
