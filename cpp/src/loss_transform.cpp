@@ -22,7 +22,7 @@ constexpr double most_products = 1e8;
 
 // ---- Gauss-Legendre ------------------------------------------------------------------------------------
 
-constexpr int order = 16;
+constexpr int order = 32;
 
 constexpr double rule_slack = 200;  // of the weights, in units of round-off
 
@@ -288,7 +288,7 @@ std::optional<LossTransform::Panels> LossTransform::make_panels(const LossPiece&
     }
     const double length = panels.high - panels.low;
     panels.turn = std::max(p_rates.high - q_rates.low, q_rates.high - p_rates.low);
-    double count = std::max(1.0, std::ceil(length * panels.turn * tau / 20));
+    double count = std::max(1.0, std::ceil(length * panels.turn * tau / 60));
     for (;; count = std::ceil(1.4 * count)) {
         if (!(count <= most)) return {};
         panels.half = 0.5 * length / count;
