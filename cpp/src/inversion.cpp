@@ -5,6 +5,7 @@
 #include <complex>
 #include <limits>
 #include <numbers>
+#include <utility>
 
 #include "hockeystick/complex.hpp"
 #include "hockeystick/contour.hpp"
@@ -26,7 +27,7 @@ constexpr double pi = std::numbers::pi;
 constexpr double tolerance = 1e-13;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
-constexpr std::size_t most_frequencies = 4096;
+constexpr std::size_t most_frequencies = 4096, most_beside_atom = 512;
 
 // K and its derivatives, and an upper bound of K.
 struct Cumulant {
@@ -61,9 +62,18 @@ public:
             }
         }
         infinite_ = -std::expm1(log_finite);
+        if (variance_ == 0) {
+            log_atom_ = 0;
+            for (const auto& kind : kinds_)
+                log_atom_ += kind.count * std::log(std::min(1.0, kind.transform->zero_mass()));
+            log_atom_ = (1 + 1e-12) * log_atom_ - 1e-12;
+        }
         answers_ = variance_ > 0 || std::any_of(kinds_.begin(), kinds_.end(),
                                                 [](const Kind& kind) { return kind.transform->can_decay(); });
-        if (!answers_) answers_ = find_lattice(composition);
+        if (!answers_) {
+            answers_ = find_lattice(composition);
+            log_atom_ = -infinity;
+        }
         const double a = plain_laplace_epsilon(*composition.front().first);
         if (a > 0 && std::all_of(composition.begin(), composition.end(),
                                  [&](const auto& each) { return plain_laplace_epsilon(*each.first) == a; }))
@@ -79,6 +89,8 @@ public:
                            [](const Kind& kind) { return kind.transform->can_cut(); });
     }
 
+    double dropped() const { return dropped_; }
+
     std::optional<Answer> delta_bounds(double epsilon) const {
         if (laplace_) {
             const auto saddle = saddle_for(epsilon, 0.3);
@@ -90,8 +102,9 @@ public:
         const Inverted at = invert(*contour, epsilon);
         Answer answer = describe(*contour, at);
         // Where delta is denormal, products round by a unit of the last place.
-        answer.lower = std::max(0.0, at.lower() + infinite(-1) - 5e-324);
-        answer.upper = std::min(1.0, at.upper() + infinite(+1) + dropped_ + 5e-324);
+        const double still = epsilon < 0 ? std::exp(log_atom_) * -std::expm1(epsilon) : 0;
+        answer.lower = std::max(0.0, at.lower() + still * (1 - 1e-13) + infinite(-1) - 5e-324);
+        answer.upper = std::min(1.0, at.upper() + still * (1 + 1e-13) + infinite(+1) + dropped_ + 5e-324);
         if (!(answer.lower <= answer.upper)) return {};
         return answer;
     }
@@ -308,11 +321,18 @@ private:
     }
 
     // sum over j >= first of step/pi |integrand|: 1/|z (z+1)| <= 1/tau^2, in blocks of doubling tau.
-    double tail(const Decays& decays, double step, std::size_t first, bool steep) const {
+    // log_atom: ln of what is subtracted from the integrand.
+    double tail(const Decays& decays, double step, std::size_t first, bool steep, double log_atom) const {
         if (lattice_.spacing > 0) return lattice_tail(decays, step, first);
         double sum = 0, tau = step * static_cast<double>(first);
         for (int block = 0; block < 60; ++block, tau *= 2) {
-            const double bound = std::exp(log_decay(decays, tau, steep)) / pi;
+            const double log_bound = log_decay(decays, tau, steep);
+            // |prod M_i - prod a_i| <= prod |M_i|' - prod a_i, |M_i|' a bound that counts a_i in full.
+            const double excess = log_bound - log_atom;
+            const double left = excess > 1 ? std::exp(log_bound)
+                                           : std::exp(log_atom) * (std::expm1(std::max(excess, 0.0)) +
+                                                                   1e-12 * (1 + std::abs(log_bound)));
+            const double bound = left / pi;
             sum += bound * (step / (tau * tau) + 0.5 / tau);
             if (bound / tau < 1e-4 * sum || block == 59) return 1.01 * (sum + bound / tau);
         }
@@ -350,7 +370,12 @@ private:
         Decays decays;
         for (const auto& kind : kinds_)
             decays.push_back(kind.transform->decay(s, kind.transform->at(s).upper));
-        const double enough = contour.share * tolerance;
+        double enough = contour.share * tolerance;
+        // Beside an atom that is subtracted the rest falls slowly: its last digits are not worth the
+        // frequencies, and where few of them give no five digits the lattice is quicker.
+        const double log_atom = log_atom_ - saddle.k.upper;
+        const bool slow = log_atom > std::log(enough);
+        if (slow) most = std::min(most, most_beside_atom);
         const auto first = static_cast<std::size_t>(
             std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, 1.0 * most_frequencies));
         for (const bool steep : {false, true}) {
@@ -358,10 +383,12 @@ private:
             if (steep && steps_ > 100) break;
             // If not even the most frequencies are enough, they will have to do.
             plan.size = most;
-            contour.tail = tail(decays, contour.step, plan.size, steep);
+            contour.tail = tail(decays, contour.step, plan.size, steep, log_atom);
+            for (const double share : {1e-11, 1e-9, 1e-7, 1e-5})
+                if (slow && contour.tail > enough) enough = contour.share * share;
             if (contour.tail > enough) continue;
             for (std::size_t size = first; size < most; size += size / (steep ? 2 : 5) + 1) {
-                const double error = tail(decays, contour.step, size, steep);
+                const double error = tail(decays, contour.step, size, steep, log_atom);
                 if (error > enough) continue;
                 plan.size = size;
                 contour.tail = error;
@@ -369,6 +396,7 @@ private:
             }
             if (contour.tail <= enough) break;
         }
+        if (slow && contour.tail > enough) return {};
         // The decay is relative to K's upper bound, everything else to its value.
         contour.tail *= std::exp(saddle.k.upper - saddle.k.value);
         return plan;
@@ -449,6 +477,7 @@ private:
         }
         contour.integrand.resize(size);
         contour.error.resize(size);
+        const double atom = std::exp(log_atom_ - contour.scale);
         for (std::size_t j = 0; j < size; ++j) {
             const Complex z(s, contour.step * static_cast<double>(j));
             const double low = modulus[j] - contour.scale, high = upper[j] - contour.scale;
@@ -457,7 +486,7 @@ private:
             const double between = high - low < 1 ? value * std::expm1(high - low) : std::exp(high);
             const double rounding =
                 value * u * (16 + 4 * (std::abs(modulus[j]) + std::abs(contour.scale) + std::abs(angle[j])));
-            contour.integrand[j] = std::polar(value, angle[j]) * pole;
+            contour.integrand[j] = (std::polar(value, angle[j]) - atom) * pole;
             contour.error[j] = (between + rounding) * std::abs(pole);
             if (!std::isfinite(contour.error[j]) || !std::isfinite(value)) return false;
         }
@@ -493,6 +522,9 @@ private:
     std::size_t composed_ = 0;
     double steps_ = 0, dropped_ = 0;  // dropped: P-mass that the transforms leave out
     double infinite_ = 0;             // P-mass at +inf, as the pairs have it
+    // ln of a lower bound on the atom A of the sum at 0. At any eps >= 0 it adds nothing to delta, below it
+    // adds A (1 - e^eps); without it e^K falls at high frequencies.
+    double log_atom_ = -infinity;
     bool answers_ = false;
     LossLattice lattice_;
     double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
@@ -521,9 +553,12 @@ double relative_gap(const std::optional<Answer>& answer) {
 std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
     std::optional<Answer> best = impl_->epsilon_bounds(delta);
     if (!impl_->can_cut()) return best;
+    double dropped = impl_->dropped();
     for (double share : {1e-12, 1e-9, 1e-6, 1e-4}) {
         if (relative_gap(best) < narrow_gap_ || !(delta * share > 0)) break;
-        const auto answer = Impl(composition_, delta * share).epsilon_bounds(delta);
+        const Impl cut(composition_, delta * share);
+        if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;  // nothing new
+        const auto answer = cut.epsilon_bounds(delta);
         if (relative_gap(answer) < relative_gap(best)) best = answer;
     }
     return best;
@@ -533,12 +568,14 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
     std::optional<Answer> best = impl_->delta_bounds(epsilon);
     if (!impl_->can_cut()) return best;
     // What is cut must be little beside a delta that is not known yet.
-    double delta = best ? best->upper : std::exp(impl_->log_delta(epsilon));
+    double delta = best ? best->upper : std::exp(impl_->log_delta(epsilon)), dropped = impl_->dropped();
     for (int round = 0; round < 12 && relative_gap(best) >= narrow_gap_ && delta > 0; ++round) {
         std::optional<Answer> found;
         for (double share : {1e-12, 1e-9, 1e-6, 1e-4}) {
             if (!(delta * share > 0)) break;
-            const auto answer = Impl(composition_, delta * share).delta_bounds(epsilon);
+            const Impl cut(composition_, delta * share);
+            if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;
+            const auto answer = cut.delta_bounds(epsilon);
             if (relative_gap(answer) < relative_gap(found)) found = answer;
             if (relative_gap(found) < narrow_gap_) break;
         }

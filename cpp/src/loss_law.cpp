@@ -119,7 +119,8 @@ LossLaw LossLaw::joined(double q, double total_variation) const {
     double at_zero = (1 - q) * total_variation;
     for (const LossAtom& atom : atoms)
         if (atom.loss == 0) at_zero += std::exp(atom.log_p);
-    if (at_zero > 0) out.atoms.push_back({0, std::log(at_zero), 0, 64 + 2 * std::abs(std::log(at_zero))});
+    if (at_zero > 0)
+        out.atoms.push_back({0, std::log(at_zero), 0, 64 + 2 * std::abs(std::log(at_zero)) + 64 / at_zero});
     out.atoms.insert(out.atoms.end(), right.atoms.begin(), right.atoms.end());
     out.pieces.insert(out.pieces.end(), right.pieces.begin(), right.pieces.end());
     out.missing_p = right.missing_p;

@@ -76,8 +76,8 @@ void LossSum::values(double step, std::vector<std::complex<double>>& out) const 
     }
 }
 
-// out[j] = sum of weight e^{i j step loss}, in blocks that stay in the cache. Each term is turned by one step at
-// a time, and at every 64th by 64 at once, so that none has more than 63 + 64 turns behind it.
+// out[j] = sum of weight e^{i j step loss}, in blocks that stay in the cache. Each term is turned by one step
+// at a time, and at every 64th by 64 at once, so that none has more than 63 + 64 turns behind it.
 void LossSum::add_turning(double step, std::vector<std::complex<double>>& out) const {
     constexpr std::size_t block = 512, lanes = 4, leap = 64;
     struct Block {

@@ -220,6 +220,15 @@ LossTransform::LossTransform(LossLaw law, double tolerance, double cut_mass, dou
       spacing_(spacing),
       dropped_(law_.drop_rare(std::max(cut_mass, always_cut))) {}
 
+double LossTransform::zero_mass() const {
+    double sum = 0;
+    for (const LossAtom& atom : law_.atoms)
+        if (atom.loss == 0 && atom.loss_slack == 0)
+            sum +=
+                std::exp(atom.log_p) * std::max(0.0, 1 - u * (atom.log_p_slack + 4 + std::abs(atom.log_p)));
+    return sum * (1 - u * static_cast<double>(law_.atoms.size()));
+}
+
 // ln of the largest |p^{1+z} q^{-z}| on an ellipse is at most that on the real axis, grown by what the sums
 // lose off the axis, and by what they turn: tau times `turn` times the height.
 std::vector<LossTransform::Panels::Line> LossTransform::Panels::errors(double s) const {

@@ -40,11 +40,13 @@ public:
         LossLaw law;
         law.pieces = {{1.5 * mu_, infinity, true, terms(2 * mu_), terms(mu_)},
                       {0.5 * mu_, infinity, true, {gaussian_term(0, 0)}, terms(mu_)}};
-        // What P has left: 1 - Pr[N(0) > mu/2] on the left, without (1-q) Pr[N(0) > 3 mu/2] + q Pr[N(0) > -mu/2].
+        // What P has left: 1 - Pr[N(0) > mu/2] on the left, without (1-q) Pr[N(0) > 3 mu/2] + q Pr[N(0) >
+        // -mu/2].
         const auto tail = [](double z) { return std::exp(-0.5 * z * z) * scaled_normal_tail(z); };
         const double at_zero = (1 - q_) * (1 - tail(0.5 * mu_) - tail(1.5 * mu_));
         if (at_zero > 0)
-            law.atoms.push_back({0, std::log(at_zero), 0, 64 + 2 * std::abs(std::log(at_zero)) + 8 / at_zero});
+            law.atoms.push_back(
+                {0, std::log(at_zero), 0, 64 + 2 * std::abs(std::log(at_zero)) + 64 / at_zero});
         return reversed_ ? law.swapped() : law;
     }
 
