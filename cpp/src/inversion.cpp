@@ -173,7 +173,7 @@ public:
     // Chernoff's bound at the saddle of K(s) - s eps.
     bool surely_below(double epsilon, double delta) const {
         const auto saddle = saddle_for(epsilon, 0.3);
-        const double finite = delta - infinite(+1);
+        const double finite = delta - infinite(+1) - dropped_;
         return saddle && finite > 0 &&
                saddle->k.upper - saddle->s * epsilon + log_chernoff(saddle->s) < std::log(finite) - 1e-6;
     }
@@ -370,33 +370,35 @@ private:
         Decays decays;
         for (const auto& kind : kinds_)
             decays.push_back(kind.transform->decay(s, kind.transform->at(s).upper));
-        double enough = contour.share * tolerance;
-        // Beside an atom that is subtracted the rest falls slowly: its last digits are not worth the
-        // frequencies, and where few of them give no five digits the lattice is quicker.
-        const double log_atom = log_atom_ - saddle.k.upper;
-        const bool slow = log_atom > std::log(enough);
-        if (slow) most = std::min(most, most_beside_atom);
+        const double log_atom = log_atom_ - saddle.k.upper, enough = contour.share * tolerance;
         const auto first = static_cast<std::size_t>(
             std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, 1.0 * most_frequencies));
-        for (const bool steep : {false, true}) {
-            // Many steps make up for the coarser bound, unless nothing would help.
-            if (steep && steps_ > 100) break;
-            // If not even the most frequencies are enough, they will have to do.
-            plan.size = most;
+        // The least number of frequencies for such a tail; if not even the most are enough, they will have to
+        // do.
+        const auto cut_off = [&](double wanted_tail, std::size_t limit, bool steep) {
+            plan.size = limit;
             contour.tail = tail(decays, contour.step, plan.size, steep, log_atom);
-            for (const double share : {1e-11, 1e-9, 1e-7, 1e-5})
-                if (slow && contour.tail > enough) enough = contour.share * share;
-            if (contour.tail > enough) continue;
-            for (std::size_t size = first; size < most; size += size / (steep ? 2 : 5) + 1) {
+            if (contour.tail > wanted_tail) return false;
+            for (std::size_t size = first; size < limit; size += size / (steep ? 2 : 5) + 1) {
                 const double error = tail(decays, contour.step, size, steep, log_atom);
-                if (error > enough) continue;
+                if (error > wanted_tail) continue;
                 plan.size = size;
                 contour.tail = error;
                 break;
             }
-            if (contour.tail <= enough) break;
+            return true;
+        };
+        bool good = false;
+        // Beside an atom that is subtracted the rest falls slowly: the last digits are not worth their
+        // frequencies, and where there are no five digits for a few of them the lattice is quicker.
+        if (log_atom_ > -infinity) {
+            for (const double share : {tolerance, 1e-11, 1e-9, 1e-7, 1e-5})
+                good = good || cut_off(contour.share * share, std::min(most, most_beside_atom), false);
+            if (!good && log_atom > std::log(enough)) return {};
         }
-        if (slow && contour.tail > enough) return {};
+        // Many steps make up for the coarser bound, unless nothing would help.
+        for (const bool steep : {false, true})
+            good = good || ((!steep || steps_ <= 100) && cut_off(enough, most, steep));
         // The decay is relative to K's upper bound, everything else to its value.
         contour.tail *= std::exp(saddle.k.upper - saddle.k.value);
         return plan;
@@ -551,7 +553,9 @@ double relative_gap(const std::optional<Answer>& answer) {
 }  // namespace
 
 std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
-    std::optional<Answer> best = impl_->epsilon_bounds(delta);
+    std::optional<Answer> best;
+    // It leaves out what is not worth its nodes, unless delta is that small.
+    if (impl_->dropped() <= 1e-9 * delta) best = impl_->epsilon_bounds(delta);
     if (!impl_->can_cut()) return best;
     double dropped = impl_->dropped();
     for (double share : {1e-12, 1e-9, 1e-6, 1e-4}) {

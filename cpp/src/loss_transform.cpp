@@ -16,7 +16,7 @@ constexpr double u = unit_roundoff;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 constexpr double most_panels = 1 << 10, most_panels_of_searches = 1 << 7;
-// What is rarer is never worth its nodes.
+// What is rarer is not worth its nodes, but for a delta as small.
 constexpr double always_cut = 1e-30;
 constexpr double most_products = 1e8;
 
@@ -218,7 +218,7 @@ LossTransform::LossTransform(LossLaw law, double tolerance, double cut_mass, dou
     : law_(std::move(law)),
       tolerance_(tolerance),
       spacing_(spacing),
-      dropped_(law_.drop_rare(std::max(cut_mass, always_cut))) {}
+      dropped_(law_.drop_rare(cut_mass > 0 ? cut_mass : always_cut)) {}
 
 double LossTransform::zero_mass() const {
     double sum = 0;

@@ -1,8 +1,10 @@
-"""Truncated batches seen in two ways, each of them a guarantee; the best bound on either side counts.
+"""Truncated batches seen in several ways, each of them a guarantee; the best bound on either side counts.
 
 1. The pairs of `truncated.pairs`, which the inversion may find hard where truncation is rare.
 2. Plain Poisson sampling, and beside it the probability r that some batch is full:
    (1 - r) delta_2 <= delta <= delta_2 + r (docs/truncated.md, section 5).
+3. With ``pair="tight"``, where both leave a wide interval, the published pairs: looser, but mixtures of
+   Gaussians alone.
 
 Which of them are looked at, and in which order, only costs time.
 """
@@ -15,7 +17,7 @@ from dataclasses import replace
 
 from . import _core
 from . import adjacency as _adjacency
-from .mechanisms import PoissonSampled, Process
+from .mechanisms import PoissonSampled, Process, Step
 from .report import Answer
 from .truncated import TruncatedPoissonSampled
 
@@ -40,19 +42,20 @@ class Views:
     ) -> None:
         self._accuracy = accuracy
 
-        def profile(compositions: Directions) -> _core.Profile:
-            return _core.Profile(compositions, accuracy, memory_limit)
+        def profile(process: Process) -> _core.Profile:
+            return _core.Profile(_adjacency.directions(process, adjacency), accuracy, memory_limit)
 
-        self._main = profile(directions)
-        rare = math.fsum(
-            count * step.truncation.full_high
-            for step, count in process
-            if isinstance(step, TruncatedPoissonSampled)
-        )
+        truncated = [(step, count) for step, count in process if isinstance(step, TruncatedPoissonSampled)]
+        self._main = _core.Profile(directions, accuracy, memory_limit)
+        rare = math.fsum(count * step.truncation.full_high for step, count in truncated)
         self._rare = min(1.0, rare * _UP)
-        self._poisson = (
-            profile(_adjacency.directions(_untruncated(process), adjacency)) if self._rare < 1.0 else None
-        )
+        self._poisson = self._published = None
+        if self._rare < 1.0:
+            self._poisson = profile(
+                _changed(process, lambda step: PoissonSampled(step.mechanism, step.sampling_probability))
+            )
+        if adjacency in ("zero_out", "replace_one") and any(step.pair == "tight" for step, _ in truncated):
+            self._published = profile(_changed(process, lambda step: replace(step, pair="ganesh2025")))
 
     def epsilon(self, delta: float) -> Answer:
         """Bounds on epsilon at ``delta`` in (0, 1)."""
@@ -81,19 +84,22 @@ class Views:
 
     def _best(self, ask: Ask, poisson: Ask) -> Answer:
         answer = Answer(0.0, math.inf) if self._poisson is None else poisson(self._poisson)
-        return answer if self._close(answer) else _tighter(answer, ask(self._main))
+        if not self._close(answer):
+            answer = _tighter(answer, ask(self._main))
+        if self._published is not None and not self._close(answer):
+            # Its lower bound is none for the tight pair.
+            answer = _tighter(answer, replace(ask(self._published), lower=0.0))
+        return answer
 
     def _close(self, answer: Answer) -> bool:
         return answer.upper <= answer.lower * (1.0 + self._accuracy)
 
 
-def _untruncated(process: Process) -> Process:
-    """The same composition without maximum batch sizes."""
+def _changed(process: Process, change: Callable[[TruncatedPoissonSampled], Step]) -> Process:
+    """The same composition with other steps in the place of truncated batches."""
     return Process(
         [
-            (PoissonSampled(step.mechanism, step.sampling_probability), count)
-            if isinstance(step, TruncatedPoissonSampled)
-            else (step, count)
+            (change(step) if isinstance(step, TruncatedPoissonSampled) else step, count)
             for step, count in process
         ]
     )
