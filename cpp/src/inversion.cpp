@@ -392,8 +392,9 @@ private:
         // Beside an atom that is subtracted the rest falls slowly: the last digits are not worth their
         // frequencies, and where there are no five digits for a few of them the lattice is quicker.
         if (log_atom_ > -infinity) {
-            for (const double share : {tolerance, 1e-11, 1e-9, 1e-7, 1e-5})
-                good = good || cut_off(contour.share * share, std::min(most, most_beside_atom), false);
+            for (const std::size_t limit : {most_beside_atom, 2 * most_beside_atom})
+                for (const double share : {tolerance, 1e-11, 1e-9, 1e-7, 1e-5})
+                    good = good || cut_off(contour.share * share, std::min(most, limit), false);
             if (!good && log_atom > std::log(enough)) return {};
         }
         // Many steps make up for the coarser bound, unless nothing would help.
@@ -423,7 +424,8 @@ private:
         const double enough = tolerance * contour.share;
         // Rows good to 0.8 of the way mostly do, as powers of M are small further out.
         const double end = contour.step * static_cast<double>(size);
-        if (contour.tail <= enough && fill(contour, size, 0.8 * end)) {
+        if (contour.tail <= enough && (!(log_atom_ > -infinity) || size <= most_beside_atom) &&
+            fill(contour, size, 0.8 * end)) {
             double error = 0;
             for (double e : contour.error) error += e;
             if (error < 1000 * enough) return contour;
