@@ -62,7 +62,7 @@ public:
             }
         }
         infinite_ = -std::expm1(log_finite);
-        if (variance_ == 0) {
+        if (kinds_.size() == composed_) {
             log_atom_ = 0;
             for (const auto& kind : kinds_)
                 log_atom_ += kind.count * std::log(std::min(1.0, kind.transform->zero_mass()));

@@ -280,8 +280,10 @@ public:
             case Sampling::replace_one:
                 break;
         }
+        // Rounded down, as is the atom at 0 that it leads to.
         const Tangent at_zero = base_->above(0);
-        return base->joined(q_, at_zero.value * std::exp(at_zero.exponent) + base_->infinity_mass());
+        const double finite = std::max(0.0, at_zero.value - at_zero.error) * std::exp(at_zero.exponent);
+        return base->joined(q_, finite + (1 - 1e-12) * base_->infinity_mass());
     }
 
 private:

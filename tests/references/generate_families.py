@@ -473,23 +473,35 @@ def profile(one, x):
     return total
 
 
-def two_steps(one, epsilon, order: int, finer):
-    """E[profile(epsilon - L)] over the law of one step; the profile has a kink where its argument is 0."""
+def limits(piece):
+    """The losses at the ends of a piece, where they are finite."""
+    for end, extreme in ((piece[0], min), (piece[1], max)):
+        if mp.isfinite(end):
+            yield loss_of(piece, end)
+            continue
+        (wp, rp), (wq, rq) = (extreme(terms, key=lambda term: term[1]) for terms in piece[3:])
+        if rp == rq:
+            yield mp.log(wp / wq)
+
+
+def two_steps(one, epsilon):
+    """E[profile(epsilon - L)] over the law of one step; the profile is not analytic where a piece ends."""
     total = mp.fsum(p * profile(one, epsilon - x) for x, p in one.atoms)
+    kinks = [mp.mpf(0)] + [x for piece in one.pieces for x in limits(piece)]
+
+    def integrand(piece, t):
+        mass = mp.fsum(w * mp.exp(r * t) for w, r in piece[3]) * mp.exp(-t * t / 2)
+        return mass * profile(one, epsilon - loss_of(piece, t))
+
     for piece in one.pieces:
-        kink, _ = crossing(piece, epsilon)
         far = mp.sqrt(2 * (mp.dps + 3) * mp.ln10)
         rates = [r for _, r in piece[3] + piece[4]]
         low, high = max(piece[0], min(rates) - far), min(piece[1], max(rates) + far)
-        ends = sorted({low, high} | ({kink} if low < kink < high else set()))
-        for a, b in pairwise(ends):
-            count = int(mp.ceil(finer * (b - a)))
-            half = (b - a) / (2 * count)
-            for i in range(count):
-                for x, weight in rule(order):
-                    t = a + half * (2 * i + 1 + x)
-                    mass = mp.fsum(w * mp.exp(r * t) for w, r in piece[3]) * mp.exp(-t * t / 2)
-                    total += half * weight * mass * profile(one, epsilon - loss_of(piece, t))
+        inner = {crossing(piece, epsilon - x)[0] for x in kinks}
+        ends = sorted({low, high} | {t for t in inner if low < t < high})
+        # Points that differ by rounding alone are one.
+        ends = [t for i, t in enumerate(ends) if i == 0 or t - ends[i - 1] > mp.mpf(10) ** -20]
+        total += mp.quad(lambda t, piece=piece: integrand(piece, t), ends)
     return total
 
 
@@ -595,7 +607,8 @@ def evaluate(steps: list, adjacency: str, epsilon: str) -> tuple:
             method = "residues"
             continue
         if len(steps) == 1 and counts == [2]:
-            values.append(two_steps(laws[0], e, 40 + 6 * more, 1 + mp.mpf(more) / 3))
+            with mp.workdps(40 + 10 * more):
+                values.append(two_steps(laws[0], e))
             method = "pairs"
             continue
         values.append(
