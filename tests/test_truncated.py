@@ -354,6 +354,7 @@ HARD = [
     (0.3, 1000, 0.1, 100, 100, 1e-6),
     (0.3, 100_000, 0.01, 1090, 2000, 1e-10),
     (0.5, 50, 0.5, 25, 60, 1e-3),
+    (0.5, 1000, 0.5, 595, 100, 1e-200),
     (1.0, 1000, 0.5, 480, 5, 1e-6),
     (1.0, 100_000, 0.01, 990, 300, 1e-9),
     (1.0, 100_000, 0.01, 1120, 1000, 1e-30),
@@ -386,7 +387,7 @@ def test_tight_pairs_are_inverted_exactly(adjacency: str) -> None:
             if found.engine == "inversion":
                 inverted += 1
                 assert found.upper <= found.lower * (1 + 1e-4)
-    assert inverted >= (asked - 2 if adjacency == "add" else asked)
+    assert inverted >= (asked - 3 if adjacency == "add" else asked)
 
 
 def test_one_step_is_in_closed_form_and_the_inversion_agrees() -> None:
