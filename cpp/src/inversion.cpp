@@ -489,7 +489,8 @@ private:
             const double value = std::exp(low);
             const double between = high - low < 1 ? value * std::expm1(high - low) : std::exp(high);
             const double rounding =
-                value * u * (16 + 4 * (std::abs(modulus[j]) + std::abs(contour.scale) + std::abs(angle[j])));
+                (value + atom) * u *
+                (16 + 4 * (std::abs(modulus[j]) + std::abs(contour.scale) + std::abs(angle[j])));
             contour.integrand[j] = (std::polar(value, angle[j]) - atom) * pole;
             contour.error[j] = (between + rounding) * std::abs(pole);
             if (!std::isfinite(contour.error[j]) || !std::isfinite(value)) return false;
