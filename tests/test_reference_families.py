@@ -11,8 +11,11 @@ from typing import Any
 
 import hockeystick as hs
 import pytest
+from hockeystick import _core
 
-ENTRIES = json.loads((Path(__file__).parent / "references" / "families.json").read_text())["entries"]
+ALL = json.loads((Path(__file__).parent / "references" / "families.json").read_text())["entries"]
+TRUNCATED = [entry for entry in ALL if entry["steps"][0]["kind"] == "truncated"]
+ENTRIES = [entry for entry in ALL if entry not in TRUNCATED]
 
 
 def step(description: dict[str, Any]) -> hs.Process:
@@ -100,3 +103,38 @@ def test_atoms_on_no_lattice_are_left_to_the_fft() -> None:
     answer = hs.account(process).report(delta=1e-3).epsilon
     assert answer is not None
     assert answer.engine == "fft"
+
+
+def branches(description: dict[str, Any], adjacency: str) -> _core.Pair:
+    """The pair of a truncated batch whose probability of being full is known exactly."""
+    if description["kind"] == "gaussian":
+        return _core.gaussian_pair(1.0 / float(description["sigma"]))
+    mu, p, q, full = (float(description[key]) for key in ("mu", "p", "q", "full"))
+    if adjacency == "replace_one":
+        poisson = _core.location_mixture_pair("gaussian", 1.0, [0.0, mu], [1 - p, p], [0.0, -mu], [1 - p, p])
+        other = _core.sampled_pair(_core.gaussian_pair(2.0 * mu), q, adjacency)
+    else:
+        poisson = _core.sampled_pair(_core.gaussian_pair(mu), p, adjacency)
+        other = _core.zero_out_pair(mu, q, adjacency)
+    return _core.mixture_pair([poisson, other], [1.0 - full, full])
+
+
+@pytest.mark.parametrize("engine", ["auto", "fft"])
+def test_truncated_batches(engine: str) -> None:
+    methods: Counter[str] = Counter()
+    for entry in TRUNCATED:
+        composition = [(branches(one, entry["adjacency"]), int(one["count"])) for one in entry["steps"]]
+        epsilon, truth = float(entry["epsilon"]), Decimal(entry["delta"])
+        exact = engine == "auto"
+        core = _core.Profile([composition], 1e-6 if exact else 0.05, 1 << 28, engine)
+        found = core.delta_bounds(epsilon)
+        assert contains(hs.Bounds(found.lower, found.upper), truth), entry
+        back = core.epsilon_bounds(float(entry["delta"]))
+        assert back.lower <= epsilon * (1 + 1e-12), entry
+        assert epsilon * (1 - 1e-12) <= back.upper, entry
+        if exact and entry["method"] == "line":
+            assert found.engine == back.engine == "inversion", entry
+            assert found.upper <= found.lower * (1 + 1e-8), entry
+        methods[entry["method"]] += 1
+    assert methods["line"] >= 9
+    assert methods["pairs"] >= 4

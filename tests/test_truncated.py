@@ -9,8 +9,8 @@ import math
 import hockeystick as hs
 import numpy as np
 import pytest
+from hockeystick import _core, truncated
 from hockeystick import adjacency as adjacency_
-from hockeystick import truncated
 from hockeystick.serialise import from_dict, to_dict
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -347,6 +347,62 @@ def test_views_and_lattice_agree() -> None:
                 assert found.lower <= other.upper
                 assert other.lower <= found.upper
                 assert found.upper <= other.upper * (1.0 + 1e-9)
+
+
+# sigma, n, p, B, steps, delta: full batches nearly always, often, and hardly ever; from 5 steps to 1e6.
+HARD = [
+    (0.3, 1000, 0.1, 100, 100, 1e-6),
+    (0.3, 100_000, 0.01, 1090, 2000, 1e-10),
+    (0.5, 50, 0.5, 25, 60, 1e-3),
+    (0.5, 1000, 0.5, 595, 100, 1e-200),
+    (1.0, 1000, 0.5, 480, 5, 1e-6),
+    (1.0, 100_000, 0.01, 990, 300, 1e-9),
+    (1.0, 100_000, 0.01, 1120, 1000, 1e-30),
+    (1.0, 10**7, 0.001, 10_150, 20_000, 1e-6),
+    (3.0, 1000, 0.1, 101, 40, 1e-4),
+    (3.0, 1000, 0.5, 690, 1000, 1e-30),
+    (10.0, 100_000, 0.1, 10_050, 1000, 1e-200),
+    (50.0, 100_000, 0.01, 1040, 10**6, 1e-8),
+    (50.0, 1000, 0.5, 499, 10**5, 1e-200),
+]
+
+
+@pytest.mark.parametrize("adjacency", ["remove", "add", "zero_out", "replace_one"])
+def test_tight_pairs_are_inverted_exactly(adjacency: str) -> None:
+    """In each direction by itself, the inversion meets the lattice, and is far narrower."""
+    inverted = asked = 0
+    for sigma, n, p, most, steps, delta in HARD:
+        step = hs.TruncatedPoissonSampled(sigma, n, p, most)
+        for direction in adjacency_.directions(step * steps, adjacency):
+            exact = _core.Profile([direction], 1e-4, 1 << 28)
+            lattice = _core.Profile([direction], 1e-2, 1 << 28, "fft")
+            found, other = exact.epsilon_bounds(delta), lattice.epsilon_bounds(delta)
+            assert found.lower <= other.upper, (sigma, n, p, most, steps, delta)
+            assert other.lower <= found.upper, (sigma, n, p, most, steps, delta)
+            asked += 1
+            # What it says of delta fits what it says of epsilon.
+            assert exact.delta_bounds(found.upper).lower <= delta * (1 + 1e-12)
+            if found.lower > 0.0:
+                assert exact.delta_bounds(found.lower).upper >= delta * (1 - 1e-12)
+            if found.engine == "inversion":
+                inverted += 1
+                assert found.upper <= found.lower * (1 + 1e-4)
+    assert inverted >= (asked - 3 if adjacency == "add" else asked)
+
+
+def test_one_step_is_in_closed_form_and_the_inversion_agrees() -> None:
+    """T = 1 is the tangent's closed form; with a second step that hardly spends anything it is the inversion."""
+    for adjacency in ("zero_out", "replace_one"):
+        step = hs.TruncatedPoissonSampled(1.0, 1000, 0.3, 310)
+        for (pair, _), *_ in adjacency_.directions(step * 1, adjacency):
+            one = _core.Profile([[(pair, 1)]], 1e-2, 1 << 28)
+            two = _core.Profile([[(pair, 1), (_core.gaussian_pair(1e-3), 1)]], 1e-2, 1 << 28)
+            for epsilon in (-0.5, 0.0, 0.4, 2.0):
+                closed, found = one.delta_bounds(epsilon), two.delta_bounds(epsilon)
+                assert closed.engine == "closed form"
+                # The total variation of N(mu) is below mu / 2; it counts e^epsilon times.
+                assert found.lower <= closed.upper + 5e-4 * math.exp(epsilon)
+                assert closed.lower <= found.upper * (1 + 1e-12)
 
 
 def test_the_report_says_what_it_depends_on() -> None:

@@ -118,6 +118,8 @@ Inverted newton(const Contour& contour, double target, double& epsilon, double s
         const double excess = at.value > 0 ? std::log(at.value) + at.log_scale - target : -infinity;
         (excess > 0 ? low : high) = epsilon;
         double next = epsilon + excess * at.value / at.slope;
+        // A step lost to rounding would not lie inside the bracket, whose one end is epsilon.
+        if (std::abs(next - epsilon) <= still * epsilon) break;
         if (!(next > low && next < high)) next = std::isfinite(high) ? 0.5 * (low + high) : 2 * low;
         if (excess < 0 && epsilon == 0) break;
         const bool close = std::abs(next - epsilon) <= still * next;

@@ -5,6 +5,7 @@
 #include <complex>
 #include <limits>
 #include <numbers>
+#include <utility>
 
 #include "hockeystick/complex.hpp"
 #include "hockeystick/contour.hpp"
@@ -26,7 +27,7 @@ constexpr double pi = std::numbers::pi;
 constexpr double tolerance = 1e-13;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
-constexpr std::size_t most_frequencies = 4096;
+constexpr std::size_t most_frequencies = 4096, most_beside_atom = 512;
 
 // K and its derivatives, and an upper bound of K.
 struct Cumulant {
@@ -66,9 +67,18 @@ public:
             }
         }
         infinite_ = -std::expm1(log_finite);
+        if (kinds_.size() == composed_) {
+            log_atom_ = 0;
+            for (const auto& kind : kinds_)
+                log_atom_ += kind.count * std::log(std::min(1.0, kind.transform->zero_mass()));
+            log_atom_ = (1 + 1e-12) * log_atom_ - 1e-12;
+        }
         answers_ = variance_ > 0 || std::any_of(kinds_.begin(), kinds_.end(),
                                                 [](const Kind& kind) { return kind.transform->can_decay(); });
-        if (!answers_) answers_ = find_lattice(composition);
+        if (!answers_) {
+            answers_ = find_lattice(composition);
+            log_atom_ = -infinity;
+        }
         const double a = plain_laplace_epsilon(*composition.front().first);
         if (a > 0 && std::all_of(composition.begin(), composition.end(),
                                  [&](const auto& each) { return plain_laplace_epsilon(*each.first) == a; }))
@@ -83,6 +93,8 @@ public:
         return std::any_of(kinds_.begin(), kinds_.end(),
                            [](const Kind& kind) { return kind.transform->can_cut(); });
     }
+
+    double dropped() const { return dropped_; }
 
     std::optional<Answer> delta_bounds(double epsilon) const {
         if (laplace_) {
@@ -183,7 +195,7 @@ public:
     // Chernoff's bound at the saddle of K(s) - s eps.
     bool surely_below(double epsilon, double delta) const {
         const auto saddle = saddle_for(epsilon, 0.3);
-        const double finite = delta - infinite(+1);
+        const double finite = delta - infinite(+1) - dropped_;
         return saddle && finite > 0 &&
                saddle->k.upper - saddle->s * epsilon + log_chernoff(saddle->s) < std::log(finite) - 1e-6;
     }
@@ -198,8 +210,9 @@ private:
         const Inverted at = invert(contour, epsilon);
         Answer answer = describe(contour, at);
         // Where delta is denormal, products round by a unit of the last place.
-        answer.lower = std::max(0.0, at.lower() + infinite(-1) - 5e-324);
-        answer.upper = std::min(1.0, at.upper() + infinite(+1) + dropped_ + 5e-324);
+        const double still = epsilon < 0 ? std::exp(log_atom_) * -std::expm1(epsilon) : 0;
+        answer.lower = std::max(0.0, at.lower() + still * (1 - 1e-13) + infinite(-1) - 5e-324);
+        answer.upper = std::min(1.0, at.upper() + still * (1 + 1e-13) + infinite(+1) + dropped_ + 5e-324);
         if (!(answer.lower <= answer.upper)) return {};
         return answer;
     }
@@ -346,11 +359,18 @@ private:
     }
 
     // sum over j >= first of step/pi |integrand|: 1/|z (z+1)| <= 1/tau^2, in blocks of doubling tau.
-    double tail(const Decays& decays, double step, std::size_t first, bool steep) const {
+    // log_atom: ln of what is subtracted from the integrand.
+    double tail(const Decays& decays, double step, std::size_t first, bool steep, double log_atom) const {
         if (lattice_.spacing > 0) return lattice_tail(decays, step, first);
         double sum = 0, tau = step * static_cast<double>(first);
         for (int block = 0; block < 60; ++block, tau *= 2) {
-            const double bound = std::exp(log_decay(decays, tau, steep)) / pi;
+            const double log_bound = log_decay(decays, tau, steep);
+            // |prod M_i - prod a_i| <= prod |M_i|' - prod a_i, |M_i|' a bound that counts a_i in full.
+            const double excess = log_bound - log_atom;
+            const double left = excess > 1 ? std::exp(log_bound)
+                                           : std::exp(log_atom) * (std::expm1(std::max(excess, 0.0)) +
+                                                                   1e-12 * (1 + std::abs(log_bound)));
+            const double bound = left / pi;
             sum += bound * (step / (tau * tau) + 0.5 / tau);
             if (bound / tau < 1e-4 * sum || block == 59) return 1.01 * (sum + bound / tau);
         }
@@ -388,25 +408,36 @@ private:
         Decays decays;
         for (const auto& kind : kinds_)
             decays.push_back(kind.transform->decay(s, kind.transform->at(s).upper));
-        const double enough = contour.share * tolerance;
+        const double log_atom = log_atom_ - saddle.k.upper, enough = contour.share * tolerance;
         const auto first = static_cast<std::size_t>(
             std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, 1.0 * most_frequencies));
-        for (const bool steep : {false, true}) {
-            // Many steps make up for the coarser bound, unless nothing would help.
-            if (steep && steps_ > 100) break;
-            // If not even the most frequencies are enough, they will have to do.
-            plan.size = most;
-            contour.tail = tail(decays, contour.step, plan.size, steep);
-            if (contour.tail > enough) continue;
-            for (std::size_t size = first; size < most; size += size / (steep ? 2 : 5) + 1) {
-                const double error = tail(decays, contour.step, size, steep);
-                if (error > enough) continue;
+        // The least number of frequencies for such a tail; if not even the most are enough, they will have to
+        // do.
+        const auto cut_off = [&](double wanted_tail, std::size_t limit, bool steep) {
+            plan.size = limit;
+            contour.tail = tail(decays, contour.step, plan.size, steep, log_atom);
+            if (contour.tail > wanted_tail) return false;
+            for (std::size_t size = first; size < limit; size += size / (steep ? 2 : 5) + 1) {
+                const double error = tail(decays, contour.step, size, steep, log_atom);
+                if (error > wanted_tail) continue;
                 plan.size = size;
                 contour.tail = error;
                 break;
             }
-            if (contour.tail <= enough) break;
+            return true;
+        };
+        bool good = false;
+        // Beside an atom that is subtracted the rest falls slowly: the last digits are not worth their
+        // frequencies, and where there are no five digits for a few of them the lattice is quicker.
+        if (log_atom_ > -infinity) {
+            for (const std::size_t limit : {most_beside_atom, 2 * most_beside_atom})
+                for (const double share : {tolerance, 1e-11, 1e-9, 1e-7, 1e-5})
+                    good = good || cut_off(contour.share * share, std::min(most, limit), false);
+            if (!good && log_atom > std::log(enough)) return {};
         }
+        // Many steps make up for the coarser bound, unless nothing would help.
+        for (const bool steep : {false, true})
+            good = good || ((!steep || steps_ <= 100) && cut_off(enough, most, steep));
         // The decay is relative to K's upper bound, everything else to its value.
         contour.tail *= std::exp(saddle.k.upper - saddle.k.value);
         return plan;
@@ -431,7 +462,8 @@ private:
         const double enough = tolerance * contour.share;
         // Rows good to 0.8 of the way mostly do, as powers of M are small further out.
         const double end = contour.step * static_cast<double>(size);
-        if (contour.tail <= enough && fill(contour, size, 0.8 * end)) {
+        if (contour.tail <= enough && (!(log_atom_ > -infinity) || size <= most_beside_atom) &&
+            fill(contour, size, 0.8 * end)) {
             double error = 0;
             for (double e : contour.error) error += e;
             if (error < 1000 * enough) return contour;
@@ -487,6 +519,7 @@ private:
         }
         contour.integrand.resize(size);
         contour.error.resize(size);
+        const double atom = std::exp(log_atom_ - contour.scale);
         for (std::size_t j = 0; j < size; ++j) {
             const Complex z(s, contour.step * static_cast<double>(j));
             const double low = modulus[j] - contour.scale, high = upper[j] - contour.scale;
@@ -494,8 +527,9 @@ private:
             const double value = std::exp(low);
             const double between = high - low < 1 ? value * std::expm1(high - low) : std::exp(high);
             const double rounding =
-                value * u * (16 + 4 * (std::abs(modulus[j]) + std::abs(contour.scale) + std::abs(angle[j])));
-            contour.integrand[j] = std::polar(value, angle[j]) * pole;
+                (value + atom) * u *
+                (16 + 4 * (std::abs(modulus[j]) + std::abs(contour.scale) + std::abs(angle[j])));
+            contour.integrand[j] = (std::polar(value, angle[j]) - atom) * pole;
             contour.error[j] = (between + rounding) * std::abs(pole);
             if (!std::isfinite(contour.error[j]) || !std::isfinite(value)) return false;
         }
@@ -531,6 +565,9 @@ private:
     std::size_t composed_ = 0;
     double steps_ = 0, dropped_ = 0;  // dropped: P-mass that the transforms leave out
     double infinite_ = 0;             // P-mass at +inf, as the pairs have it
+    // ln of a lower bound on the atom A of the sum at 0. At any eps >= 0 it adds nothing to delta, below it
+    // adds A (1 - e^eps); without it e^K falls at high frequencies.
+    double log_atom_ = -infinity;
     bool answers_ = false;
     LossLattice lattice_;
     double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
@@ -548,11 +585,16 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double 
 }
 
 std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
-    std::optional<Answer> best = impl_->epsilon_bounds(delta);
+    std::optional<Answer> best;
+    // It leaves out what is not worth its nodes, unless delta is that small.
+    if (impl_->dropped() <= 1e-9 * delta) best = impl_->epsilon_bounds(delta);
     if (!impl_->can_cut()) return best;
+    double dropped = impl_->dropped();
     for (double share : {1e-12, 1e-9, 1e-6, 1e-4}) {
         if (relative_gap(best) < narrow_gap_ || !(delta * share > 0)) break;
-        const auto answer = Impl(composition_, delta * share).epsilon_bounds(delta);
+        const Impl cut(composition_, delta * share);
+        if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;  // nothing new
+        const auto answer = cut.epsilon_bounds(delta);
         if (relative_gap(answer) < relative_gap(best)) best = answer;
     }
     return best;
@@ -562,12 +604,14 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
     std::optional<Answer> best = impl_->delta_bounds(epsilon);
     if (!impl_->can_cut()) return best;
     // What is cut must be little beside a delta that is not known yet.
-    double delta = best ? best->upper : std::exp(impl_->log_delta(epsilon));
+    double delta = best ? best->upper : std::exp(impl_->log_delta(epsilon)), dropped = impl_->dropped();
     for (int round = 0; round < 12 && relative_gap(best) >= narrow_gap_ && delta > 0; ++round) {
         std::optional<Answer> found;
         for (double share : {1e-12, 1e-9, 1e-6, 1e-4}) {
             if (!(delta * share > 0)) break;
-            const auto answer = Impl(composition_, delta * share).delta_bounds(epsilon);
+            const Impl cut(composition_, delta * share);
+            if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;
+            const auto answer = cut.delta_bounds(epsilon);
             if (relative_gap(answer) < relative_gap(found)) found = answer;
             if (relative_gap(found) < narrow_gap_) break;
         }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 #include <numeric>
 
 #include "hockeystick/special.hpp"
@@ -67,6 +68,10 @@ LossLaw positive_half(const LossLaw& law) {
 
 }  // namespace
 
+LossPiece::Term gaussian_term(double log_weight, double shift) {
+    return {log_weight - 0.5 * (shift * shift) - 0.5 * std::log(2 * std::numbers::pi), shift};
+}
+
 LossLaw LossLaw::swapped() const {
     LossLaw out;
     for (const LossAtom& atom : atoms)
@@ -114,7 +119,8 @@ LossLaw LossLaw::joined(double q, double total_variation) const {
     double at_zero = (1 - q) * total_variation;
     for (const LossAtom& atom : atoms)
         if (atom.loss == 0) at_zero += std::exp(atom.log_p);
-    if (at_zero > 0) out.atoms.push_back({0, std::log(at_zero), 0, 64 + 2 * std::abs(std::log(at_zero))});
+    if (at_zero > 0)
+        out.atoms.push_back({0, std::log(at_zero), 0, 64 + 2 * std::abs(std::log(at_zero)) + 64 / at_zero});
     out.atoms.insert(out.atoms.end(), right.atoms.begin(), right.atoms.end());
     out.pieces.insert(out.pieces.end(), right.pieces.begin(), right.pieces.end());
     out.missing_p = right.missing_p;

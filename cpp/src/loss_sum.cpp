@@ -49,7 +49,7 @@ void LossSum::add(double log_p, double loss, double log_p_slack, double loss_sla
         mean_size_ += p * magnitude;
         mass_error_ += p * (slack + 16);
         mean_error_ += p * (magnitude * (slack + 16) + loss_slack);
-        tilted_error_ += w * (slack + std::abs(s_) * (loss_slack + 2 * magnitude) + std::abs(log_p) + 300);
+        tilted_error_ += w * (slack + std::abs(s_) * (loss_slack + 2 * magnitude) + std::abs(log_p) + 640);
         phase_error_ += w * (loss_slack + 4 * magnitude);
     }
 }
@@ -67,45 +67,62 @@ void LossSum::values(double step, std::vector<std::complex<double>>& out) const 
     for (std::size_t k = 2; k < degree; ++k) coefficient[k] /= factorial *= static_cast<double>(k);
 
     const double slope = slope_ + slope_left_out_;
-    const std::size_t large = loss_.size();
-    std::vector<double> re(large), im(large), cosine(large), sine(large);
-    for (std::size_t i = 0; i < large; ++i) {
-        cosine[i] = std::cos(step * loss_[i]);
-        sine[i] = std::sin(step * loss_[i]);
-    }
+    add_turning(step, out);
     for (std::size_t j = 0; j < out.size(); ++j) {
-        const double tau = step * static_cast<double>(j);
-        // Rotate by one step at a time; start afresh now and then, before errors add up.
-        if (j % 64 == 0) {
-            for (std::size_t i = 0; i < large; ++i) {
-                re[i] = weight_[i] * std::cos(tau * loss_[i]);
-                im[i] = weight_[i] * std::sin(tau * loss_[i]);
-            }
-        } else {
-            for (std::size_t i = 0; i < large; ++i) {
-                const double x = re[i] * cosine[i] - im[i] * sine[i];
-                im[i] = re[i] * sine[i] + im[i] * cosine[i];
-                re[i] = x;
-            }
-        }
-        // Two partial sums each: the order is fixed, and the additions overlap.
-        double x0 = 0, x1 = 0, y0 = 0, y1 = 0;
-        std::size_t i = 0;
-        for (; i + 1 < large; i += 2) {
-            x0 += re[i];
-            x1 += re[i + 1];
-            y0 += im[i];
-            y1 += im[i + 1];
-        }
-        if (i < large) {
-            x0 += re[i];
-            y0 += im[i];
-        }
-        const std::complex<double> z(s_, tau);
+        const std::complex<double> z(s_, step * static_cast<double>(j));
         std::complex<double> series = 0;
         for (std::size_t k = degree - 1; k >= 2; --k) series = series * z + coefficient[k];
-        out[j] = std::complex<double>(x0 + x1, y0 + y1) - mass_ - z * mean_ + z * z * series + z * slope -
-                 left_out_;
+        out[j] = out[j] - mass_ - z * mean_ + z * z * series + z * slope - left_out_;
+    }
+}
+
+// out[j] = sum of weight e^{i j step loss}, in blocks that stay in the cache. Each term is turned by one step
+// at a time, and at every 64th by 64 at once, so that none has more than 63 + 64 turns behind it.
+void LossSum::add_turning(double step, std::vector<std::complex<double>>& out) const {
+    constexpr std::size_t block = 512, lanes = 4, leap = 64;
+    struct Block {
+        std::array<double, block> re, im, cosine, sine;
+    };
+    std::fill(out.begin(), out.end(), 0.0);
+    Block one, many;  // the terms at j and their turn by one step; the same at the last multiple of 64
+    const auto turn = [](Block& terms, std::size_t count) {
+        for (std::size_t i = 0; i < count; ++i) {
+            const double x = terms.re[i] * terms.cosine[i] - terms.im[i] * terms.sine[i];
+            terms.im[i] = terms.re[i] * terms.sine[i] + terms.im[i] * terms.cosine[i];
+            terms.re[i] = x;
+        }
+    };
+    for (std::size_t first = 0; first < loss_.size(); first += block) {
+        const std::size_t count = std::min(block, loss_.size() - first);
+        const std::size_t padded = (count + lanes - 1) / lanes * lanes;
+        for (std::size_t i = 0; i < padded; ++i) {
+            const double loss = i < count ? loss_[first + i] : 0;
+            one.re[i] = many.re[i] = i < count ? weight_[first + i] : 0;
+            one.im[i] = many.im[i] = 0;
+            one.cosine[i] = std::cos(step * loss);
+            one.sine[i] = std::sin(step * loss);
+            if (out.size() <= leap) continue;
+            const double far = static_cast<double>(leap) * step * loss;
+            many.cosine[i] = std::cos(far);
+            many.sine[i] = std::sin(far);
+        }
+        for (std::size_t j = 0; j < out.size(); ++j) {
+            if (j > 0 && j % leap == 0) {
+                turn(many, padded);
+                one.re = many.re;
+                one.im = many.im;
+            } else if (j > 0) {
+                turn(one, padded);
+            }
+            // The order of the additions is fixed, and they overlap.
+            std::array<double, lanes> x{}, y{};
+            for (std::size_t i = 0; i < padded; i += lanes)
+                for (std::size_t lane = 0; lane < lanes; ++lane) {
+                    x[lane] += one.re[i + lane];
+                    y[lane] += one.im[i + lane];
+                }
+            out[j] += std::complex<double>((x[0] + x[1]) + (x[2] + x[3]), (y[0] + y[1]) + (y[2] + y[3]));
+        }
     }
 }
 

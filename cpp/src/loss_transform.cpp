@@ -16,13 +16,13 @@ constexpr double u = unit_roundoff;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 constexpr double most_panels = 1 << 10, most_panels_of_searches = 1 << 7;
-// What is rarer is never worth its nodes.
+// What is rarer is not worth its nodes, but for a delta as small.
 constexpr double always_cut = 1e-30;
 constexpr double most_products = 1e8;
 
 // ---- Gauss-Legendre ------------------------------------------------------------------------------------
 
-constexpr int order = 16;
+constexpr int order = 32;
 
 constexpr double rule_slack = 200;  // of the weights, in units of round-off
 
@@ -218,7 +218,16 @@ LossTransform::LossTransform(LossLaw law, double tolerance, double cut_mass, dou
     : law_(std::move(law)),
       tolerance_(tolerance),
       spacing_(spacing),
-      dropped_(law_.drop_rare(std::max(cut_mass, always_cut))) {}
+      dropped_(law_.drop_rare(cut_mass > 0 ? cut_mass : always_cut)) {}
+
+double LossTransform::zero_mass() const {
+    double sum = 0;
+    for (const LossAtom& atom : law_.atoms)
+        if (atom.loss == 0 && atom.loss_slack == 0)
+            sum +=
+                std::exp(atom.log_p) * std::max(0.0, 1 - u * (atom.log_p_slack + 4 + std::abs(atom.log_p)));
+    return sum * (1 - u * static_cast<double>(law_.atoms.size()));
+}
 
 // ln of the largest |p^{1+z} q^{-z}| on an ellipse is at most that on the real axis, grown by what the sums
 // lose off the axis, and by what they turn: tau times `turn` times the height.
@@ -288,7 +297,7 @@ std::optional<LossTransform::Panels> LossTransform::make_panels(const LossPiece&
     }
     const double length = panels.high - panels.low;
     panels.turn = std::max(p_rates.high - q_rates.low, q_rates.high - p_rates.low);
-    double count = std::max(1.0, std::ceil(length * panels.turn * tau / 20));
+    double count = std::max(1.0, std::ceil(length * panels.turn * tau / 60));
     for (;; count = std::ceil(1.4 * count)) {
         if (!(count <= most)) return {};
         panels.half = 0.5 * length / count;

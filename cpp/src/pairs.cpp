@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -63,9 +62,8 @@ public:
 
     std::vector<GaussianMixtures> gaussian_mixtures() const override { return {{1, {mu_}, {1}, {0}, {1}}}; }
     std::optional<LossLaw> loss_law() const override {
-        const double constant = -0.5 * std::log(2 * std::numbers::pi);
         LossLaw law;
-        law.pieces = {{-infinity, infinity, true, {{constant - 0.5 * mu_ * mu_, mu_}}, {{constant, 0}}}};
+        law.pieces = {{-infinity, infinity, true, {gaussian_term(0, mu_)}, {gaussian_term(0, 0)}}};
         return law;
     }
 
@@ -282,8 +280,10 @@ public:
             case Sampling::replace_one:
                 break;
         }
+        // Rounded down, as is the atom at 0 that it leads to.
         const Tangent at_zero = base_->above(0);
-        return base->joined(q_, at_zero.value * std::exp(at_zero.exponent) + base_->infinity_mass());
+        const double finite = std::max(0.0, at_zero.value - at_zero.error) * std::exp(at_zero.exponent);
+        return base->joined(q_, finite + (1 - 1e-12) * base_->infinity_mass());
     }
 
 private:
@@ -490,9 +490,20 @@ public:
         if (noise_ != Noise::gaussian) return {};
         return {{1, p_.shift, weights(p_), q_.shift, weights(q_)}};
     }
-    // Between two shifts every density is a sum of e^t and e^-t; beyond the outermost the loss is constant.
+    // Laplace: between two shifts every density is a sum of e^t and e^-t; beyond the outermost the loss is
+    // constant.
     std::optional<LossLaw> loss_law() const override {
-        if (noise_ != Noise::laplace) return {};
+        if (noise_ == Noise::gaussian) {
+            const auto terms = [](const Side& side) {
+                std::vector<LossPiece::Term> out;
+                for (std::size_t i = 0; i < side.shift.size(); ++i)
+                    out.push_back(gaussian_term(side.log_weight[i], side.shift[i]));
+                return out;
+            };
+            LossLaw law;
+            law.pieces = {{-infinity, infinity, true, terms(p_), terms(q_)}};
+            return law;
+        }
         std::vector<double> ends = p_.shift;
         ends.insert(ends.end(), q_.shift.begin(), q_.shift.end());
         std::sort(ends.begin(), ends.end());

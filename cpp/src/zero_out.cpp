@@ -28,6 +28,28 @@ public:
         return reversed_ ? mirrored(doubled_above(-x), x, false) : doubled_below(x);
     }
 
+    // The form for a >= 1 where L > 0, that for a < 1 where L < 0; the rest of P and of Q is equally much, as
+    // both forms give q (Phi(mu/2) - Phi(-mu/2)) at a = 1, and sits at L = 0.
+    std::optional<LossLaw> loss_law() const override {
+        const auto terms = [this](double shift) {
+            std::vector<LossPiece::Term> out{gaussian_term(std::log(q_), shift)};
+            if (q_ < 1) out.push_back(gaussian_term(std::log1p(-q_), 0));
+            return out;
+        };
+        const double infinity = std::numeric_limits<double>::infinity();
+        LossLaw law;
+        law.pieces = {{1.5 * mu_, infinity, true, terms(2 * mu_), terms(mu_)},
+                      {0.5 * mu_, infinity, true, {gaussian_term(0, 0)}, terms(mu_)}};
+        // What P has left: 1 - Pr[N(0) > mu/2] on the left, without (1-q) Pr[N(0) > 3 mu/2] + q Pr[N(0) >
+        // -mu/2].
+        const auto tail = [](double z) { return std::exp(-0.5 * z * z) * scaled_normal_tail(z); };
+        const double at_zero = (1 - q_) * (1 - tail(0.5 * mu_) - tail(1.5 * mu_));
+        if (at_zero > 0)
+            law.atoms.push_back(
+                {0, std::log(at_zero), 0, 64 + 2 * std::abs(std::log(at_zero)) + 64 / at_zero});
+        return reversed_ ? law.swapped() : law;
+    }
+
 private:
     // For e^x = a >= 1. P > a Q beyond one point t: with y = e^{mu t},
     //     q e^{-2 mu^2} y^2 = a q e^{-mu^2/2} y + (a-1)(1-q),

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <complex>
 #include <cstdint>
+#include <cstdio>
 #include <functional>
 #include <initializer_list>
 #include <numbers>
@@ -15,6 +16,7 @@
 #include "hockeystick/laplace_steps.hpp"
 #include "hockeystick/loss_transform.hpp"
 #include "hockeystick/profile.hpp"
+#include "hockeystick/zero_out.hpp"
 
 namespace hs = hockeystick;
 using Complex = std::complex<double>;
@@ -175,6 +177,65 @@ void engines_agree(const hs::Composition& composition, std::initializer_list<dou
     }
 }
 
+// One step is its own profile, in closed form: on either side of 0, where the atom at 0 counts and where not.
+int answered_once(const hs::PairPtr& pair) {
+    const auto inversion = hs::Inversion::of({{pair, 1}});
+    CHECK(inversion != nullptr);
+    int answered = 0;
+    for (const double epsilon : {-1.5, -0.3, -0.05, 0.0, 0.05, 0.3, 1.5, 4.0}) {
+        const auto answer = inversion->delta_bounds(epsilon);
+        if (!answer) continue;
+        const hs::Tangent t = pair->above(epsilon);
+        const double truth = t.value * std::exp(t.exponent) + pair->infinity_mass(),
+                     slack = (t.error + t.misplaced * t.slope) * std::exp(t.exponent);
+        CHECK(answer->lower <= truth + slack && truth - slack <= answer->upper);
+        answered += answer->upper - answer->lower <= 1e-4 * truth;
+    }
+    return answered;
+}
+
+// The same of few steps against the FFT.
+int answered_few(const hs::PairPtr& pair, std::uint64_t steps) {
+    const hs::Composition composition{{pair, steps}};
+    const auto inversion = hs::Inversion::of(composition);
+    const hs::Profile slow({composition}, 1e-2, std::size_t{1} << 26, hs::Engine::fft);
+    int answered = 0;
+    for (const double epsilon : {-0.4, 0.2, 2.0}) {
+        const auto answer = inversion->delta_bounds(epsilon);
+        const hs::Answer other = slow.delta_bounds(epsilon);
+        if (!answer) continue;
+        CHECK(answer->lower <= other.upper && other.lower <= answer->upper);
+        answered += answer->upper - answer->lower <= 1e-4 * answer->upper;
+    }
+    return answered;
+}
+
+// P-masses of the law: whole, on either side of 0, and at 0, as the profile has them.
+void zero_out_law(double mu, double q, hs::Sampling mode) {
+    const hs::PairPtr pair = hs::zero_out(mu, q, mode);
+    const hs::LossLaw law = *pair->loss_law();
+    double mass = 0;
+    for (const auto& atom : law.atoms) {
+        CHECK(atom.loss == 0);
+        mass += std::exp(atom.log_p);
+    }
+    double other = mass;
+    for (const auto& piece : law.pieces) {
+        const double h = 1e-3;
+        for (double t = piece.low + 0.5 * h; t < piece.low + 12 + 2 * mu; t += h) {
+            const double bell = h * std::exp(-0.5 * t * t);
+            for (const auto& term : piece.p) mass += bell * std::exp(term.log_weight + term.rate * t);
+            for (const auto& term : piece.q) other += bell * std::exp(term.log_weight + term.rate * t);
+        }
+    }
+    CHECK(std::abs(mass - 1) < 1e-6 && std::abs(other - 1) < 1e-6);
+    const hs::LossTransform m(law, 1e-6);
+    const hs::Tangent right = pair->above(0), left = pair->below(-1e-300);
+    const double atom = 1 - (right.value + right.slope) * std::exp(right.exponent) -
+                        (left.slope - left.value) * std::exp(left.exponent);
+    CHECK(m.zero_mass() <= atom + 1e-14 && atom - 1e-12 <= m.zero_mass());
+}
+
 // The bound holds for all higher frequencies of the half period at once, and falls where the law is wide.
 void lattice_decay(const hs::PairPtr& pair, double s, double least) {
     std::vector<hs::LossLaw> laws = {*pair->loss_law()};
@@ -258,6 +319,29 @@ int main() {
     by_own_profile(hs::sampled(responses(1, 1), 0.3, both), 1, 0.5, -1, 1);
     by_own_profile(hs::sampled(hs::discrete({0}, {0.9}, {0.9}, 0.1), 0.5, add), 1, 0.5, -12, 1);
 
+    by_own_profile(hs::zero_out(0.5, 0.2, add), 3, 1.5, -4, 4);
+    by_own_profile(hs::zero_out(0.5, 0.1, remove), 3, 1.5, -4, 4);
+    const auto poisson =
+        hs::location_mixture(hs::Noise::gaussian, 1, {0, 0.5}, {0.9, 0.1}, {0, -0.5}, {0.9, 0.1});
+    by_own_profile(hs::mixture({poisson, hs::laplace(1)}, {0.75, 0.25}), 2, 1, -3, 3);
+    by_own_profile(hs::mixture({poisson, hs::sampled(hs::gaussian(1), 0.1, both)}, {0.9375, 0.0625}), 2, 1,
+                   -6, 6);
+
+    int once = 0, few = 0;
+    for (const double mu : {0.02, 0.3, 1.0, 3.3})
+        for (const double q : {0.01, 0.6}) {
+            const auto joined = hs::sampled(hs::gaussian(2 * mu), q, both);
+            for (const auto mode : {remove, add}) {
+                zero_out_law(mu, q, mode);
+                once += answered_once(hs::zero_out(mu, q, mode));
+            }
+            once += answered_once(joined) + answered_once(hs::zero_out(mu, 1, add));
+            if (mu < 0.1 || q < 0.1) continue;
+            few += answered_few(hs::zero_out(mu, q, remove), 4) + answered_few(hs::zero_out(mu, q, add), 4) +
+                   answered_few(joined, 3);
+        }
+    CHECK(once >= 26 && few >= 10);
+
     for (const bool spaced : {true, false}) {
         responses_are_binomial(1, 10, spaced);
         responses_are_binomial(0.3, 200, spaced);
@@ -281,6 +365,16 @@ int main() {
     engines_agree({{hs::sampled(hs::laplace(1), 0.1, both), 400}}, {1e-2, 1e-8}, 1e-8);
     engines_agree({{hs::sampled(hs::gaussian(0.8), 0.1, both), 300}}, {1e-2, 1e-8}, 1e-8);
     engines_agree({{responses(0.5, 0.5), 30}, {responses(0.25, 0), 20}}, {1e-2, 1e-6}, 1e-8);
+    const auto cut = [&](double full, const hs::PairPtr& branch, const hs::PairPtr& other) {
+        return hs::mixture({other, branch}, {1 - full, full});
+    };
+    const auto removed =
+        cut(0.0625, hs::zero_out(0.8, 0.09, remove), hs::sampled(hs::gaussian(0.8), 0.1, remove));
+    const auto added = cut(0.0625, hs::zero_out(0.8, 0.09, add), hs::sampled(hs::gaussian(0.8), 0.1, add));
+    const auto swapped = cut(0.0625, hs::sampled(hs::gaussian(2), 0.09, both), poisson);
+    for (const auto& pair : {removed, added, swapped}) engines_agree({{pair, 300}}, {1e-2, 1e-8}, 1e-8);
+    engines_agree({{removed, 100}, {hs::gaussian(0.3), 5}, {hs::laplace(0.2), 10}}, {1e-2, 1e-8}, 1e-8);
+    engines_agree({{hs::mixture({swapped, hs::laplace(0.5)}, {0.5, 0.5}), 200}}, {1e-2, 1e-6}, 1e-8);
     engines_agree({{hs::discrete({-1, 0, 1}, {0.15, 0.34999, 0.5},
                                  {0.15 * std::exp(1), 0.34999, 0.5 * std::exp(-1)}, 1e-5, 1),
                     20}},

@@ -1,10 +1,10 @@
 """Truncated batches seen in several ways, each of them a guarantee; the best bound on either side counts.
 
-1. The pairs of `truncated.pairs`, which the inversion may not know, or may find hard where truncation
-   is rare.
-2. With ``pair="tight"``, the published pairs: looser, but mixtures of Gaussians.
-3. Plain Poisson sampling, and beside it the probability r that some batch is full:
-   (1 - r) delta_3 <= delta <= delta_3 + r (docs/truncated.md, section 5).
+1. The pairs of `truncated.pairs`, which the inversion may find hard where truncation is rare.
+2. Plain Poisson sampling, and beside it the probability r that some batch is full:
+   (1 - r) delta_2 <= delta <= delta_2 + r (docs/truncated.md, section 5).
+3. With ``pair="tight"``, where both leave a wide interval, the published pairs: looser, but mixtures of
+   Gaussians alone.
 
 Which of them are looked at, and in which order, only costs time.
 """
@@ -42,31 +42,20 @@ class Views:
     ) -> None:
         self._accuracy = accuracy
 
-        def profile(compositions: Directions) -> _core.Profile:
-            return _core.Profile(compositions, accuracy, memory_limit)
+        def profile(process: Process) -> _core.Profile:
+            return _core.Profile(_adjacency.directions(process, adjacency), accuracy, memory_limit)
 
-        def view(change: Callable[[TruncatedPoissonSampled], Step]) -> Directions:
-            steps = [
-                (change(step) if isinstance(step, TruncatedPoissonSampled) else step, count)
-                for step, count in process
-            ]
-            return _adjacency.directions(Process(steps), adjacency)
-
-        truncated = [(step, k) for step, k in process if isinstance(step, TruncatedPoissonSampled)]
-        self._main = profile(directions)
-        self._published = self._mixed = self._poisson = None
-        if adjacency in ("zero_out", "replace_one") and any(step.pair == "tight" for step, _ in truncated):
-            published = view(lambda step: replace(step, pair="ganesh2025"))
-            self._published = profile(published)
-            if len(directions) == len(published) == 2:
-                # "add" is hardly ever the worse one, which its mixture of Gaussians shows sooner.
-                self._mixed = profile([directions[0], published[1]])
+        truncated = [(step, count) for step, count in process if isinstance(step, TruncatedPoissonSampled)]
+        self._main = _core.Profile(directions, accuracy, memory_limit)
         rare = math.fsum(count * step.truncation.full_high for step, count in truncated)
         self._rare = min(1.0, rare * _UP)
+        self._poisson = self._published = None
         if self._rare < 1.0:
             self._poisson = profile(
-                view(lambda step: PoissonSampled(step.mechanism, step.sampling_probability))
+                _changed(process, lambda step: PoissonSampled(step.mechanism, step.sampling_probability))
             )
+        if adjacency in ("zero_out", "replace_one") and any(step.pair == "tight" for step, _ in truncated):
+            self._published = profile(_changed(process, lambda step: replace(step, pair="ganesh2025")))
 
     def epsilon(self, delta: float) -> Answer:
         """Bounds on epsilon at ``delta`` in (0, 1)."""
@@ -95,17 +84,25 @@ class Views:
 
     def _best(self, ask: Ask, poisson: Ask) -> Answer:
         answer = Answer(0.0, math.inf) if self._poisson is None else poisson(self._poisson)
+        if not self._close(answer):
+            answer = _tighter(answer, ask(self._main))
         if self._published is not None and not self._close(answer):
             # Its lower bound is none for the tight pair.
             answer = _tighter(answer, replace(ask(self._published), lower=0.0))
-        if not self._close(answer):
-            found = None if self._mixed is None else ask(self._mixed)
-            # Where the looser "add" is the worse one, the tight one may not be.
-            answer = _tighter(answer, found if found and found.direction == 0 else ask(self._main))
         return answer
 
     def _close(self, answer: Answer) -> bool:
         return answer.upper <= answer.lower * (1.0 + self._accuracy)
+
+
+def _changed(process: Process, change: Callable[[TruncatedPoissonSampled], Step]) -> Process:
+    """The same composition with other steps in the place of truncated batches."""
+    return Process(
+        [
+            (change(step) if isinstance(step, TruncatedPoissonSampled) else step, count)
+            for step, count in process
+        ]
+    )
 
 
 def _tighter(a: Answer, b: Answer) -> Answer:

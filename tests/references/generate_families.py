@@ -5,7 +5,7 @@
 Needs mpmath (and uses gmpy2 if it is there). Shares no code and no floating-point step with the package.
 
 A step's loss has atoms and smooth pieces. The pieces are given by densities p(t), q(t) on an interval, sums of
-e^{rate t}, times e^{-t²/2} for Gaussian noise. Three methods:
+e^{rate t}, times e^{-t²/2} for Gaussian noise. Four methods:
 
 lattice   Only atoms, on o + hℤ. The law of the sum exactly, by multiplying polynomials whose coefficients are
           integers of 160 digits.
@@ -17,7 +17,10 @@ residues  T steps of plain Laplace noise. With w = z + 1/2 and shift/scale = a,
 line      The trapezoidal rule for 1/(2πi) ∫ M(z)^T e^{-zε}/(z(z+1)) dz along Re z = s, where many steps or Gaussian
           noise make M^T fall below all digits. M by Gauss-Legendre panels.
 
-Every value of the last two is computed twice, with other radii, abscissas, periods, panels and digits.
+pairs     Two equal steps: the integral of the profile of the second, a sum of error functions, over the law of the
+          first.
+
+Every value of the last three is computed twice, with other radii, abscissas, periods, panels and digits.
 """
 
 from __future__ import annotations
@@ -106,6 +109,46 @@ def gaussian(mu):
     return Law([], [(-mp.inf, mp.inf, True, [(root * mp.exp(-mu * mu / 2), mu)], [(root, mp.mpf(0))])])
 
 
+def bells(*parts):
+    """Terms of sum_i w_i N(m_i, 1)."""
+    root = 1 / mp.sqrt(2 * mp.pi)
+    return [(w * root * mp.exp(-m * m / 2), m) for w, m in parts]
+
+
+def zero_out(mu, q):
+    """One record of a full batch replaced by zero (docs/truncated.md, Theorem 3): a form for L > 0, one for L < 0."""
+    none, one, two = (1 - q, mp.mpf(0)), (q, mu), (q, 2 * mu)
+    pieces = [
+        (3 * mu / 2, mp.inf, True, bells(none, two), bells(none, one)),
+        (mu / 2, mp.inf, True, bells((mp.mpf(1), mp.mpf(0))), bells(none, one)),
+    ]
+    rest = (1 - q) * (1 - mp.ncdf(-mu / 2) - mp.ncdf(-3 * mu / 2))
+    return Law([(mp.mpf(0), rest)], pieces)
+
+
+def truncated(step, adjacency):
+    """A Poisson batch, which is full with probability `full`; all numbers are doubles."""
+    mu, p, q, full = (number(step[key]) for key in ("mu", "p", "q", "full"))
+    if adjacency == "replace_one":
+        none = (1 - p, mp.mpf(0))
+        poisson = Law([], [(-mp.inf, mp.inf, True, bells(none, (p, mu)), bells(none, (p, -mu)))])
+        other = gaussian(2 * mu).joined(q, mu)
+    else:
+        poisson = gaussian(mu).removed(p) if adjacency == "remove" else gaussian(mu).added(p)
+        other = zero_out(mu, q) if adjacency == "remove" else zero_out(mu, q).swapped()
+    parts = [
+        one.map(
+            lambda x, m, w=w: (x, m * w),
+            lambda a, b, g, p, q, w=w: (a, b, g, [(w * v, r) for v, r in p], [(w * v, r) for v, r in q]),
+        )
+        for one, w in ((poisson, 1 - full), (other, full))
+        if w > 0
+    ]
+    return Law(
+        [atom for one in parts for atom in one.atoms], [piece for one in parts for piece in one.pieces]
+    )
+
+
 def laplace_replaced(a, rate):
     """(1-rate) Lap(0) + rate Lap(a) against (1-rate) Lap(0) + rate Lap(-a)."""
 
@@ -163,6 +206,8 @@ def discrete_gaussian(sigma, reach):
 
 def law(step: dict, adjacency: str) -> Law:
     """One step of a process, in the direction "remove" or "add" or under "replace_one"."""
+    if step["kind"] == "truncated":
+        return truncated(step, adjacency)
     kind, rate = step["kind"], step.get("q")
     rate = None if rate is None else number(rate)
     moves = 2 if adjacency == "replace_one" and "batch" not in step and rate is None else 1
@@ -386,6 +431,80 @@ def line(laws, counts, s, epsilon, longer, order: int, finer):
     raise ArithmeticError("M^T falls too slowly")
 
 
+def loss_of(piece, t):
+    (p, q) = (mp.log(mp.fsum(w * mp.exp(r * t) for w, r in terms)) for terms in piece[3:])
+    return p - q
+
+
+def crossing(piece, x):
+    """Where a Gaussian piece's monotone loss is x, an end if it never is, and whether it rises."""
+    low, high = piece[:2]
+    a, b = max(low, mp.mpf(-1000)), min(high, mp.mpf(1000))
+    below, above = loss_of(piece, a) - x, loss_of(piece, b) - x
+    rises = above > below
+    if (below > 0) == (above > 0):
+        return (low if (below > 0) == rises else high), rises
+    # Bisection, then Newton, whose slope is a difference of mean rates.
+    while b - a > mp.mpf(10) ** -4:
+        middle = (a + b) / 2
+        a, b = (a, middle) if (loss_of(piece, middle) - x > 0) == rises else (middle, b)
+    t = (a + b) / 2
+    for _ in range(8):
+        slopes = []
+        for terms in piece[3:]:
+            all_ = [w * mp.exp(r * t) for w, r in terms]
+            slopes.append(mp.fsum(v * r for v, (_, r) in zip(all_, terms, strict=True)) / mp.fsum(all_))
+        t -= (loss_of(piece, t) - x) / (slopes[0] - slopes[1])
+    return t, rises
+
+
+def profile(one, x):
+    """H_{e^x} of one step with Gaussian pieces."""
+    total = mp.fsum(p * (1 - mp.exp(x - at)) for at, p in one.atoms if at > x)
+    root = mp.sqrt(2 * mp.pi)
+    for piece in one.pieces:
+        t, rises = crossing(piece, x)
+        low, high = (t, piece[1]) if rises else (piece[0], t)
+        for terms, sign in ((piece[3], 1), (piece[4], -mp.exp(x))):
+            for w, r in terms:
+                # From the right, where tails are small.
+                inside = mp.ncdf(r - low) - (mp.ncdf(r - high) if high < mp.inf else 0)
+                total += sign * w * root * mp.exp(r * r / 2) * inside
+    return total
+
+
+def limits(piece):
+    """The losses at the ends of a piece, where they are finite."""
+    for end, extreme in ((piece[0], min), (piece[1], max)):
+        if mp.isfinite(end):
+            yield loss_of(piece, end)
+            continue
+        (wp, rp), (wq, rq) = (extreme(terms, key=lambda term: term[1]) for terms in piece[3:])
+        if rp == rq:
+            yield mp.log(wp / wq)
+
+
+def two_steps(one, epsilon):
+    """E[profile(epsilon - L)] over the law of one step; the profile is not analytic where a piece ends."""
+    total = mp.fsum(p * profile(one, epsilon - x) for x, p in one.atoms)
+    kinks = [mp.mpf(0)] + [x for piece in one.pieces for x in limits(piece)]
+
+    def integrand(piece, t):
+        mass = mp.fsum(w * mp.exp(r * t) for w, r in piece[3]) * mp.exp(-t * t / 2)
+        return mass * profile(one, epsilon - loss_of(piece, t))
+
+    for piece in one.pieces:
+        far = mp.sqrt(2 * (mp.dps + 3) * mp.ln10)
+        rates = [r for _, r in piece[3] + piece[4]]
+        low, high = max(piece[0], min(rates) - far), min(piece[1], max(rates) + far)
+        inner = {crossing(piece, epsilon - x)[0] for x in kinks}
+        ends = sorted({low, high} | {t for t in inner if low < t < high})
+        # Points that differ by rounding alone are one.
+        ends = [t for i, t in enumerate(ends) if i == 0 or t - ends[i - 1] > mp.mpf(10) ** -20]
+        total += mp.quad(lambda t, piece=piece: integrand(piece, t), ends)
+    return total
+
+
 # ---- the cases ----------------------------------------------------------------------------------------------------
 
 
@@ -395,6 +514,10 @@ def step(kind: str, count: int, **values) -> dict:
 
 def rr(count, epsilon, categories=2, **more):
     return step("randomized_response", count, epsilon=epsilon, categories=categories, **more)
+
+
+def cut(count, mu, p, q, full):
+    return step("truncated", count, mu=mu, p=p, q=q, full=full)
 
 
 # (steps, adjacency, standard deviations above the mean)
@@ -441,6 +564,16 @@ CASES = [
         "remove",
         (1, 5),
     ),
+    ([cut(100, "1.0", "0.3", "0.25", "0.25")], "remove", (1, 5)),
+    ([cut(100, "1.0", "0.3", "0.25", "0.25")], "add", (2,)),
+    ([cut(100, "1.0", "0.3", "0.25", "0.25")], "replace_one", (1, 4)),
+    ([cut(200, "0.5", "0.5", "0.4", "0.0625")], "add", (2, 8)),
+    ([cut(200, "0.5", "0.5", "0.4", "0.0625")], "replace_one", (6,)),
+    ([cut(300, "0.5", "0.5", "0.5", "1.0")], "remove", (4,)),
+    ([cut(60, "0.5", "0.4", "0.3", "0.5"), step("gaussian", 16, sigma="2.0")], "remove", (1, 5)),
+    ([cut(2, "1.0", "0.3", "0.25", "0.5")], "remove", (1, 4)),
+    ([cut(2, "1.0", "0.3", "0.25", "0.5")], "add", (1,)),
+    ([cut(2, "0.25", "0.5", "0.25", "1.0")], "replace_one", (2,)),
 ]
 
 
@@ -472,6 +605,11 @@ def evaluate(steps: list, adjacency: str, epsilon: str) -> tuple:
             e, a = number(epsilon), (2 if adjacency == "replace_one" else 1) / number(steps[0]["scale"])
             values.append(residues(a, counts[0], e, s + mp.mpf(6 + more) / 10, 700 + 100 * more))
             method = "residues"
+            continue
+        if len(steps) == 1 and counts == [2]:
+            with mp.workdps(40 + 10 * more):
+                values.append(two_steps(laws[0], e))
+            method = "pairs"
             continue
         values.append(
             line(

@@ -24,6 +24,9 @@ struct LossPiece {
     int group = 0;
 };
 
+// e^{log_weight} N(shift, 1) on a Gaussian piece.
+LossPiece::Term gaussian_term(double log_weight, double shift);
+
 // What is missing from P's masses to 1 is its mass at +inf, from Q's `missing_q`, that at -inf.
 struct LossLaw {
     std::vector<LossAtom> atoms;

@@ -33,6 +33,8 @@ public:
 private:
     static constexpr std::size_t degree = 20;
 
+    void add_turning(double step, std::vector<std::complex<double>>& out) const;
+
     double s_, modulus_, terms_, log_negligible_;
     // Losses with |zL| <= 1 for all z enter through their moments, the others one by one.
     std::array<double, degree> moment_{};

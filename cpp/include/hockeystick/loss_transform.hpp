@@ -23,6 +23,7 @@ public:
 
     bool can_cut() const override { return law_.group_weight.size() > 1; }
     double dropped() const override { return dropped_; }
+    double zero_mass() const override;
     bool can_decay() const override { return !law_.pieces.empty(); }
     Real at(double s) const override;
     Row row(double s, double step, std::size_t size, double reach, double tolerance) const override;

@@ -30,6 +30,8 @@ public:
     virtual bool can_decay() const { return true; }
     virtual bool can_cut() const { return false; }
     virtual double dropped() const { return 0; }
+    // A lower bound on P(L = 0), what is left there of M at high frequencies.
+    virtual double zero_mass() const { return 0; }
 
     // K = ln M at a real s >= 0, its first two derivatives, and an upper bound on K, which lies above by
     // about the tolerance, or is infinite where too many nodes were needed.
