@@ -92,13 +92,14 @@ void normals(const std::uint32_t* key, std::uint32_t step, std::uint64_t first_t
                 U words[4];
                 for (std::size_t i = 0; i < 4; ++i)
                     words[i] = reinterpret_cast<U>(x[4 * g + i] + start[4 * g + i]);
-                const U low = splat_bits(0xFFFFFFFF);
+                const U low = splat_bits(0xFFFFFFFF), high = splat_bits(0xFFFFFFFF00000000);
                 double* const target = out + 32 * g + q;
                 V z0, z1;
-                normal_pair(words[0] & low, words[1] & low, words[2] & low, words[3] & low, z0, z1);
+                normal_pair((words[1] << 32) | (words[0] & low), (words[3] << 32) | (words[2] & low), z0, z1);
                 store_unaligned(target, z0);
                 store_unaligned(target + 16, z1);
-                normal_pair(words[0] >> 32, words[1] >> 32, words[2] >> 32, words[3] >> 32, z0, z1);
+                normal_pair((words[1] & high) | (words[0] >> 32), (words[3] & high) | (words[2] >> 32), z0,
+                            z1);
                 store_unaligned(target + width, z0);
                 store_unaligned(target + 16 + width, z1);
             }
