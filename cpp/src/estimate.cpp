@@ -15,8 +15,8 @@
 namespace hockeystick {
 namespace {
 
-// Samples times iterations of one block, about 10 ms of work, and of the blocks between two calls of
-// poll: a fraction of a second, and enough for many threads to share.
+// Samples times iterations of one block, a few ms of work, and of the blocks that each thread computes
+// between two calls of poll: a fraction of a second, and so many that waiting for the last one costs little.
 constexpr double block_work = 0x1p21, batch_work = 0x1p27;
 constexpr std::size_t largest_block = 4096;
 
@@ -29,9 +29,8 @@ double checked(double noise_multiplier) {
 
 void in_batches(std::size_t blocks, double work, const LossSampler::Poll& poll,
                 const std::function<void(std::size_t)>& body) {
-    const std::size_t batch =
-        std::max<std::size_t>(static_cast<std::size_t>(max_threads()),
-                              static_cast<std::size_t>(std::min(64.0, batch_work / std::max(work, 1.0))));
+    const double each = std::clamp(batch_work / std::max(work, 1.0), 1.0, 64.0);
+    const auto batch = static_cast<std::size_t>(each) * static_cast<std::size_t>(max_threads());
     for (std::size_t start = 0; start < blocks; start += batch) {
         if (poll) poll();
         parallel_for(std::min(batch, blocks - start), [&](std::size_t i) { body(start + i); });

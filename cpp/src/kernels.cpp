@@ -130,8 +130,8 @@ LANES_INLINE V small_binomial(V u, V trials, double log_none, double odds) {
         u = u - probability;
         probability *= (splat(odds) * (trials - splat(k))) / splat(k + 1);
         count = select(more, splat(k + 1), count);
-        // Rounding may leave something of u when all successes are counted.
-        more = more & (u > probability) & (trials > splat(k + 1));
+        // Rounding may leave something of u when all that could be has been counted.
+        more = more & (u > probability) & (trials > splat(k + 1)) & (probability > splat(1e-25));
     }
     return count;
 }
@@ -325,7 +325,77 @@ void backward_pass(double* x, std::size_t size, const double* twiddles) {
     }
 }
 
-// Forward, times the spectrum, back: for 2 or 4 rows all at once.
+// One butterfly of the level whose rows are a quarter apart, column b of x, and of the level below it.
+template <bool back>
+LANES_INLINE void outer_level(Complex (&x)[4][4], std::size_t b, const double* w) {
+    if constexpr (back) {
+        for (std::size_t a = 1; a < 4; ++a) x[a][b] = times_conjugate(x[a][b], w + 2 * (a - 1));
+        butterfly_back(x[0][b], x[1][b], x[2][b], x[3][b]);
+    } else {
+        butterfly(x[0][b], x[1][b], x[2][b], x[3][b]);
+        for (std::size_t a = 1; a < 4; ++a) x[a][b] = times(x[a][b], w + 2 * (a - 1));
+    }
+}
+template <bool back>
+LANES_INLINE void inner_level(Complex (&x)[4], const double* w) {
+    if constexpr (back) {
+        for (std::size_t b = 1; b < 4; ++b) x[b] = times_conjugate(x[b], w + 2 * (b - 1));
+        butterfly_back(x[0], x[1], x[2], x[3]);
+    } else {
+        butterfly(x[0], x[1], x[2], x[3]);
+        for (std::size_t b = 1; b < 4; ++b) x[b] = times(x[b], w + 2 * (b - 1));
+    }
+}
+
+// Two levels at once, a sixteenth of the rows apart: half of the traffic with the slower caches.
+template <bool back>
+LANES_INLINE void double_pass(const double* in, double* out, std::size_t size, const double* twiddles) {
+    const std::size_t sixteenth = size / 16 * group;
+    const double* const inner = twiddles + size / 4 * 6;
+    for (std::size_t k = 0; k < size / 16; ++k) {
+        for (std::size_t column = 0; column < half_group; column += width) {
+            Complex x[4][4];  // [a][b]: row k + (4 a + b) size/16
+            const double* const from = in + k * group + column;
+#pragma GCC unroll 4
+            for (std::size_t b = 0; b < 4; ++b) {
+#pragma GCC unroll 4
+                for (std::size_t a = 0; a < 4; ++a) {
+                    const std::size_t row = back ? 4 * b + a : 4 * a + b;
+                    x[back ? b : a][back ? a : b] = load_complex(from + row * sixteenth);
+                }
+                if constexpr (back) {
+                    inner_level<true>(x[b], inner + 6 * k);
+                } else {
+                    outer_level<false>(x, b, twiddles + 6 * (k + b * (size / 16)));
+                }
+            }
+            double* const to = out + k * group + column;
+#pragma GCC unroll 4
+            for (std::size_t b = 0; b < 4; ++b) {
+                if constexpr (back) {
+                    outer_level<true>(x, b, twiddles + 6 * (k + b * (size / 16)));
+                } else {
+                    inner_level<false>(x[b], inner + 6 * k);
+                }
+#pragma GCC unroll 4
+                for (std::size_t a = 0; a < 4; ++a) {
+                    const std::size_t row = back ? 4 * a + b : 4 * b + a;
+                    store_complex(to + row * sixteenth, x[back ? a : b][back ? b : a]);
+                }
+            }
+        }
+    }
+}
+
+void forward_double_pass(const double* in, double* out, std::size_t size, const double* twiddles) {
+    double_pass<false>(in, out, size, twiddles);
+}
+
+void backward_double_pass(double* x, std::size_t size, const double* twiddles) {
+    double_pass<true>(x, x, size, twiddles);
+}
+
+// Forward, times the spectrum, back: for 2, 4 or 8 rows all at once.
 void convolve_leaf(double* x, std::size_t size, const double* spectrum) {
     for (std::size_t column = 0; column < half_group; column += width) {
         double* y = x + column;
@@ -350,6 +420,49 @@ void convolve_leaf(double* x, std::size_t size, const double* spectrum) {
     }
 }
 
+// Times e^{-i pi/4}, and times e^{i pi/4}.
+LANES_INLINE Complex eighth(const Complex& a) {
+    return {(a.re + a.im) * splat(0x1.6a09e667f3bcdp-1), (a.im - a.re) * splat(0x1.6a09e667f3bcdp-1)};
+}
+LANES_INLINE Complex eighth_back(const Complex& a) {
+    return {(a.re - a.im) * splat(0x1.6a09e667f3bcdp-1), (a.re + a.im) * splat(0x1.6a09e667f3bcdp-1)};
+}
+
+// A level of four, whose factors are eighths of a turn, and one of two.
+void convolve_eight(double* x, const double* spectrum) {
+    for (std::size_t column = 0; column < half_group; column += width) {
+        double* y = x + column;
+        Complex even[4], odd[4];
+#pragma GCC unroll 4
+        for (std::size_t j = 0; j < 4; ++j) {
+            even[j] = load_complex(y + 2 * j * group);
+            odd[j] = load_complex(y + (2 * j + 1) * group);
+        }
+        butterfly(even[0], even[1], even[2], even[3]);
+        butterfly(odd[0], odd[1], odd[2], odd[3]);
+        odd[1] = eighth(odd[1]);
+        odd[2] = {odd[2].im, -odd[2].re};
+        odd[3] = eighth({odd[3].im, -odd[3].re});
+#pragma GCC unroll 4
+        for (std::size_t j = 0; j < 4; ++j) {
+            const Complex sum = times(even[j] + odd[j], spectrum + 4 * j);
+            const Complex difference = times(even[j] - odd[j], spectrum + 4 * j + 2);
+            even[j] = sum + difference;
+            odd[j] = sum - difference;
+        }
+        odd[1] = eighth_back(odd[1]);
+        odd[2] = times_i(odd[2]);
+        odd[3] = eighth_back(times_i(odd[3]));
+        butterfly_back(even[0], even[1], even[2], even[3]);
+        butterfly_back(odd[0], odd[1], odd[2], odd[3]);
+#pragma GCC unroll 4
+        for (std::size_t j = 0; j < 4; ++j) {
+            store_complex(y + 2 * j * group, even[j]);
+            store_complex(y + (2 * j + 1) * group, odd[j]);
+        }
+    }
+}
+
 // `in` and x may be the same. The twiddle factors of a level of `size` rows take 6 size/4 numbers; those
 // of the next level follow.
 void convolve_level(const double* in, double* x, std::size_t size, const double* twiddles,
@@ -358,13 +471,27 @@ void convolve_level(const double* in, double* x, std::size_t size, const double*
         convolve_leaf(x, size, spectrum);
         return;
     }
-    const std::size_t quarter = size / 4;
-    forward_pass(in, x, size, twiddles);
-    for (std::size_t j = 0; j < 4; ++j) {
-        double* part = x + j * quarter * group;
-        convolve_level(part, part, quarter, twiddles + 6 * quarter, spectrum + 2 * j * quarter);
+    if (size == 8) {
+        convolve_eight(x, spectrum);
+        return;
     }
-    backward_pass(x, size, twiddles);
+    const bool two_levels = size >= 64 && size <= 256;
+    const std::size_t parts = two_levels ? 16 : 4, part = size / parts;
+    const double* const next = twiddles + (two_levels ? size / 4 * 6 + size / 16 * 6 : size / 4 * 6);
+    if (two_levels) {
+        forward_double_pass(in, x, size, twiddles);
+    } else {
+        forward_pass(in, x, size, twiddles);
+    }
+    for (std::size_t j = 0; j < parts; ++j) {
+        double* const rows = x + j * part * group;
+        convolve_level(rows, rows, part, next, spectrum + 2 * j * part);
+    }
+    if (two_levels) {
+        backward_double_pass(x, size, twiddles);
+    } else {
+        backward_pass(x, size, twiddles);
+    }
 }
 
 void convolve(const double* rows, std::size_t size, const double* twiddles, const double* spectrum,
@@ -552,9 +679,13 @@ LANES_INLINE void advance_long(Chain& chain, const Hits& hits, const double* pro
 }
 
 // The short form. Within a lap, `separation` iterations from slot 0 on, all weights are doubles relative to
-// one power of two per sample, chosen so that the weight of "available" is in [1, 2) in the first of them. As
-// every factor of a participation is in [2^-short_range, 2^short_range] times the options' weights, and
-// a_{i+1} >= stay a_i, weights stay between 2^-881 and 2^751: nothing is lost that the long form keeps.
+// one power of two per sample, chosen so that the weight of "available" is in [1, 2) in the first of them.
+//
+// Nothing overflows or underflows: a_{i+1} >= stay a_i, so that the a of a lap are at least 2^-60. What takes
+// part gets a factor between 2^-400 and 2^330 (short_range, and the options' weights): h_i >= 2^-460, and h_i
+// <= 2^330 a_i
+// <= 2^390 times the last a of the lap, to which the next lap is relative. There, for up to 2^31 arrivals,
+// a_i <= 2^421, hence h_i <= 2^751, and relative to the lap after it h_i >= 2^-881.
 constexpr double short_range = 300;
 
 // Whether all factors of these iterations are within the range. nan is: it stays nan.
@@ -596,7 +727,7 @@ bool shorten(Chain& chain) {
                     continue;
                 }
                 for (std::size_t i = 0; i < width; ++i) {
-                    if (value.mantissa[i] != 0 && !(shift[i] > -800 && shift[i] < 380)) return false;
+                    if (value.mantissa[i] != 0 && !(shift[i] > -460 && shift[i] < 380)) return false;
                 }
             }
             if (!convert) continue;

@@ -158,7 +158,7 @@ PublicCounts::PublicCounts(const TruncatedBMinSep& scheme, std::size_t steps, do
       available_(scheme.dataset_size - 1),
       candidate_probability_(candidate_probability),
       stream_(block, lane, Purpose::public_counts) {
-    if (candidate_probability == 0 || candidate_probability == 1) return;
+    if (candidate_probability == 0) return;
     Stream stream(block, lane, Purpose::candidates);
     const Geometric waiting(portable_log1p(-candidate_probability));
     for (std::size_t round = 0; round < steps; ++round) {
@@ -191,7 +191,7 @@ void PublicCounts::start() {
     OthersAtStart others(scheme_, steps_, stream_);
     available_ = others.available;
     barred_ = std::move(others.barred);
-    if (candidate_probability_ == 0 || candidate_probability_ == 1) return;
+    if (candidate_probability_ == 0) return;
     // Pr[Binom(available, p) > count] > T for all counts up to safe_count_, if so many are available.
     const double expected = static_cast<double>(scheme_.dataset_size - 1) * stationary;
     const double fewest = std::floor(expected - 10 * std::sqrt(expected));
@@ -210,7 +210,7 @@ std::uint64_t PublicCounts::next() {
     const bool candidate = candidate_ < candidates_.size() && candidates_[candidate_] == round_;
     if (candidate) ++candidate_;
     const std::uint64_t count = candidate ? above_threshold()
-                                : candidate_probability_ == 0 || candidate_probability_ == 1
+                                : candidate_probability_ == 0
                                     ? table_->draw(stream_, available_, scheme_.base.probability)
                                     : below_threshold();
     ++round_;

@@ -58,7 +58,7 @@ std::vector<Rows> everything(const kernels::Table& table) {
     Rows noise(40);
     table.normals(noise[0], 6, 40, {5, 6, 7}, {8, 9});
     results.push_back(std::move(noise));
-    const Rows rows = random_rows(160, 2, 1);
+    const Rows rows = random_rows(512, 2, 1);
     std::vector<double> filter(33), columns(33 * 100);
     Stream stream({2, 0}, 0, Purpose::noise);
     for (double& x : filter) x = stream.uniform();
@@ -80,7 +80,7 @@ std::vector<Rows> everything(const kernels::Table& table) {
         results.push_back(std::move(out));
         results.push_back(std::move(general));
     }
-    for (const std::size_t n : {16, 32, 64, 128}) {
+    for (const std::size_t n : {16, 32, 64, 128, 256, 512}) {
         const auto factors = twiddles(n);
         Rows work(n), result(n);
         for (std::size_t k = 0; k < 9; ++k) work[k][0] = filter[k];

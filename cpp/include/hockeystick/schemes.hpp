@@ -91,19 +91,21 @@ struct OthersAtStart {
 // the counts are drawn given which rounds are candidates.
 class PublicCounts {
 public:
-    // A bound T on the probability that a round is truncated, given the past; 1 if candidates do not pay.
+    // A bound T on the probability that a round is truncated, given the past; 1 if candidates do not pay, and
+    // every count is to be drawn (GroupCounts).
     static double candidate_probability(const TruncatedBMinSep& scheme, std::size_t steps);
 
     // For the usual numbers of available examples; outlives every PublicCounts.
     static BinomialTable table(const TruncatedBMinSep& scheme);
 
+    // candidate_probability < 1.
     PublicCounts(const TruncatedBMinSep& scheme, std::size_t steps, double candidate_probability,
                  const BinomialTable& table, const BlockStream& block, std::size_t lane);
 
     // No round is truncated; the counts need not be asked for.
-    bool quiet() const noexcept { return candidates_.empty() && candidate_probability_ < 1; }
+    bool quiet() const noexcept { return candidates_.empty(); }
     // The same for the next round and all after it.
-    bool settled() const noexcept { return candidate_ == candidates_.size() && candidate_probability_ < 1; }
+    bool settled() const noexcept { return candidate_ == candidates_.size(); }
     // The count of the next round.
     std::uint64_t next();
 
