@@ -124,18 +124,19 @@ def cases() -> list[tuple[str, hs.BandMF, bool]]:
     return table
 
 
-def threads(mechanism: hs.BandMF, repeats: int) -> None:
+def threads(mechanism: hs.BandMF, blocks: int = 1024, repeats: int = 3) -> None:
+    """A run of some seconds, on one thread and on two in turn."""
     core = mechanism._blocks("remove")
 
     def seconds(seed: int, count: int) -> float:
         hs.set_threads(count)
         start = time.perf_counter()
-        core.losses(seed, 0, 64)
+        core.delta_sums(seed, [1.0], 0, blocks)
         return time.perf_counter() - start
 
     one, two = zip(*((seconds(seed, 1), seconds(seed, 2)) for seed in range(repeats)), strict=True)
     hs.set_threads(0)
-    print(f"\nn=7200, b=256, 64 blocks: one thread {min(one):.3f} s, two {min(two):.3f} s, ", end="")
+    print(f"\nn=7200, b=256, {blocks} blocks: one thread {min(one):.3f} s, two {min(two):.3f} s, ", end="")
     print(f"{min(one) / min(two):.2f}x")
 
 
@@ -169,7 +170,7 @@ def main() -> None:
         for there in (jax_privacy(mechanism) if has_peer else None, numpy_baseline(mechanism)):
             row += f"{there:>12.0f}{here / there:>7.1f}x" if there else f"{'-':>12}{'-':>8}"
         print(row, flush=True)
-    threads(cases()[0][1], arguments.repeats)
+    threads(cases()[0][1])
     if arguments.library:
         parts(arguments.library)
 

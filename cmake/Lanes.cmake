@@ -29,6 +29,6 @@ if(hockeystick_accepts_avx2)
 endif()
 if(hockeystick_accepts_avx512)
   # GCC's own header passes undefined vectors to masked instructions on purpose.
-  hockeystick_lanes(avx512 -mavx512f -mavx512dq $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
+  hockeystick_lanes(avx512 -mavx512f -mavx512dq $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized;-Wno-uninitialized>)
   target_compile_definitions(hockeystick PRIVATE HOCKEYSTICK_HAS_AVX512)
 endif()

@@ -9,7 +9,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import time
 
 import hockeystick as hs
 import numpy as np
@@ -49,7 +48,8 @@ def ratio_and_samples(mechanism, law, samples=60):
 
 
 SHAPES = [(8, 3, 3), (5, 3, 3), (4, 4, 4), (7, 9, 4), (1, 1, 1), (2, 3, 2)]
-CASES = [(12, 4, 3, 0.3, 1.3)] + [
+# From a separation of 8 on the kernel computes with plain doubles where they suffice.
+CASES = [(12, 4, 3, 0.3, 1.3), (12, 8, 3, 0.3, 1.3), (12, 9, 4, 0.02, 0.3), (12, 8, 3, 0.3, 0.08)] + [
     (*shape, p, sigma) for shape in SHAPES for p, sigma in ((0.3, 1.3), (0.3, 0.08), (0.0, 1.3), (1.0, 0.08))
 ]
 
@@ -77,7 +77,7 @@ def test_balls_in_bins_against_enumeration(steps, period, bands, sigma):
 
 
 @pytest.mark.parametrize(
-    ("steps", "min_sep", "bands"), [(8, 3, 3), (5, 4, 4), (3, 5, 2), (6, 1, 1), (7, 2, 1)]
+    ("steps", "min_sep", "bands"), [(8, 3, 3), (5, 4, 4), (3, 5, 2), (6, 1, 1), (7, 2, 1), (10, 8, 3)]
 )
 @pytest.mark.parametrize("p", [0.0, 0.2, 0.9, 1.0])
 def test_multi_attribution_against_enumeration(steps, min_sep, bands, p):
@@ -113,7 +113,7 @@ def test_cyclic_poisson_against_enumeration(group):
 
 
 @pytest.mark.parametrize("warm", [False, True])
-@pytest.mark.parametrize(("steps", "min_sep", "bands"), [(7, 3, 3), (5, 4, 4), (6, 1, 1)])
+@pytest.mark.parametrize(("steps", "min_sep", "bands"), [(7, 3, 3), (5, 4, 4), (6, 1, 1), (11, 8, 3)])
 def test_truncated_against_enumeration(steps, min_sep, bands, warm):
     rng = np.random.default_rng(8)
     for p in (0.0, 0.35, 1.0):
@@ -168,6 +168,8 @@ SCHEMES = {
     "cyclic": hs.CyclicPoisson(40, 6, 0.3),
     "overlap": hs.RMinSep(40, 3, 0.05),
     "truncated": hs.TruncatedBMinSep(40, 6, 0.1, 300, 32),
+    "far": hs.BMinSep(40, 9, 0.05),
+    "truncated, counts by table": hs.TruncatedBMinSep(40, 9, 0.01, 20_000, 184),
 }
 
 
@@ -343,6 +345,7 @@ def fingerprint():
             hs.MultiAttributionBMinSep(300, 90, 0.01, 3),
             hs.MultiAttributionBMinSep(300, 90, 0.01, 3, law="exact"),
             hs.TruncatedBMinSep(300, 90, 0.01, 1000, 9),
+            hs.TruncatedBMinSep(300, 90, 0.001, 100_000, 95, warm_start=False),
         ):
             mechanism = hs.BandMF(hs.BandedToeplitz.square_root(300, bands), scheme, 0.5)
             for direction in ("remove", "add"):
@@ -480,17 +483,21 @@ def test_a_signal_stops_the_work():
     class Stop(Exception):
         pass
 
+    ticks = 0
+
     def stop(*_):
-        raise Stop
+        nonlocal ticks
+        ticks += 1
+        if ticks == 2:
+            raise Stop
 
     core = hs.BandMF(hs.Identity(2000), hs.Poisson(2000, 0.1), 1.0)._blocks("remove")
     before = signal.signal(signal.SIGALRM, stop)
-    start = time.perf_counter()
     try:
-        signal.setitimer(signal.ITIMER_REAL, 0.2)
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        # A core that does not listen returns after minutes, with all its signals counted as one: no second tick.
         with pytest.raises(Stop):
             core.delta_sums(1, [1.0], 0, 100_000)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0.0)
         signal.signal(signal.SIGALRM, before)
-    assert time.perf_counter() - start < 60  # the whole would take many minutes

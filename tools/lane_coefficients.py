@@ -49,6 +49,11 @@ def atanh_series(z: mp.mpf) -> mp.mpf:
     return (mp.atanh(s) - s) / s**3
 
 
+def four_atanh(z: mp.mpf) -> mp.mpf:
+    """4 atanh(s)/s with z = s^2, so that -2 ln f = s four_atanh(z) with s = (1-f)/(1+f)."""
+    return 4 + 4 * z * atanh_series(z)
+
+
 def sine_series(z: mp.mpf) -> mp.mpf:
     """sin(2 pi r) / r with z = r^2."""
     r = mp.sqrt(z)
@@ -65,5 +70,8 @@ if __name__ == "__main__":
     report("exp(x), |x| <= ln(2)/2", mp.exp, -half_log2, half_log2, 11)
     edge = (mp.sqrt(2) - 1) / (mp.sqrt(2) + 1)
     report("(atanh(s) - s)/s^3 in s^2", atanh_series, mp.mpf(0), edge**2 * (1 + mp.mpf(2) ** -40), 8)
+    report("4 atanh(s)/s in s^2", four_atanh, mp.mpf(0), edge**2 * (1 + mp.mpf(2) ** -40), 9)
+    half = mp.mpf(1) / 2 + mp.mpf(2) ** -40
+    report("2^x, |x| <= 1/2", lambda x: mp.mpf(2) ** x, -half, half, 11)
     report("sin(2 pi r)/r in r^2, |r| <= 1/8", sine_series, mp.mpf(0), mp.mpf(1) / 64, 6)
     report("cos(2 pi r) in r^2, |r| <= 1/8", cosine_series, mp.mpf(0), mp.mpf(1) / 64, 7)

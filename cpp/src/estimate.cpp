@@ -8,14 +8,15 @@
 #include <stdexcept>
 #include <utility>
 
+#include "group_counts.hpp"
 #include "hockeystick/parallel.hpp"
 #include "kernels.hpp"
 
 namespace hockeystick {
 namespace {
 
-// Samples times iterations of one block, about 10 ms of work, and of the blocks between two calls of
-// poll: a fraction of a second, and enough for many threads to share.
+// Samples times iterations of one block, a few ms of work, and of the blocks that each thread computes
+// between two calls of poll: a fraction of a second, and so many that waiting for the last one costs little.
 constexpr double block_work = 0x1p21, batch_work = 0x1p27;
 constexpr std::size_t largest_block = 4096;
 
@@ -28,9 +29,8 @@ double checked(double noise_multiplier) {
 
 void in_batches(std::size_t blocks, double work, const LossSampler::Poll& poll,
                 const std::function<void(std::size_t)>& body) {
-    const std::size_t batch =
-        std::max<std::size_t>(static_cast<std::size_t>(max_threads()),
-                              static_cast<std::size_t>(std::min(64.0, batch_work / std::max(work, 1.0))));
+    const double each = std::clamp(batch_work / std::max(work, 1.0), 1.0, 64.0);
+    const auto batch = static_cast<std::size_t>(each) * static_cast<std::size_t>(max_threads());
     for (std::size_t start = 0; start < blocks; start += batch) {
         if (poll) poll();
         parallel_for(std::min(batch, blocks - start), [&](std::size_t i) { body(start + i); });
@@ -50,11 +50,23 @@ double hockey_stick(double epsilon, double loss) noexcept {
     return loss > epsilon ? 1 - portable_exp(epsilon - loss) : 1;
 }
 
+// Memory for one group of samples after the other.
+struct LossSampler::Buffers {
+    explicit Buffers(const LossSampler& sampler)
+        : outputs(sampler.sampling_.rows()), products(sampler.sampling_.rows()) {
+        if (!sampler.denominator_) return;
+        survival = Rows(sampler.sampling_.rows());
+        if (sampler.candidate_probability_ == 1) others = Rows(sampler.sampling_.rows());
+    }
+
+    Rows outputs, products, survival, others;
+};
+
 // The outputs of one group of samples, generated block by block of iterations.
 class LossSampler::Group {
 public:
     // record: where participations and public counts go, too, those of the group's first sample to `sample`.
-    Group(const LossSampler& sampler, const BlockStream& block, std::size_t first_lane,
+    Group(const LossSampler& sampler, Buffers& buffers, const BlockStream& block, std::size_t first_lane,
           Draws* record = nullptr, std::size_t sample = 0)
         : sampler_(sampler),
           products_(sampler.sampling_),
@@ -63,7 +75,9 @@ public:
           record_(record),
           sample_(sample),
           truncated_(std::get_if<TruncatedBMinSep>(&sampler.scheme_)),
-          outputs_(products_.rows()) {
+          outputs_(buffers.outputs),
+          survival_(buffers.survival),
+          others_(buffers.others) {
         // Under Q nobody takes part, unless Q is the mixture of the truncated scheme.
         participates_ = sampler.direction_ == Direction::remove || truncated_ != nullptr;
         for (std::size_t s = 0; s < group_size; ++s) {
@@ -71,13 +85,17 @@ public:
                 lanes_.emplace_back(sampler.scheme_, sampler.steps(),
                                     Stream(block, first_lane + s, Purpose::participation));
             }
-            if (truncated_ != nullptr) {
-                counts_.emplace_back(*truncated_, sampler.steps(), sampler.candidate_probability_, block,
-                                     first_lane + s);
+            if (truncated_ != nullptr && sampler.candidate_probability_ < 1) {
+                counts_.emplace_back(*truncated_, sampler.steps(), sampler.candidate_probability_,
+                                     sampler.counts_table_, block, first_lane + s);
                 quiet_ = quiet_ && counts_.back().quiet();
             }
         }
-        if (truncated_ != nullptr) survival_ = Rows(products_.rows(), 1.0);
+        if (truncated_ != nullptr) survival_.fill(1.0);
+        if (truncated_ != nullptr && counts_.empty()) {
+            quiet_ = false;
+            all_counts_.emplace(*truncated_, sampler.steps(), sampler.counts_table_, block, first_lane);
+        }
         generate(0, products_.overlap());
     }
 
@@ -120,10 +138,23 @@ private:
         // Past the last iteration there is no output: the last columns of C are cut off there.
         std::fill(out + live * group_size, out + count * group_size, 0.0);
         if (live == 0) return;
-        if (truncated_ != nullptr) {
+        if (all_counts_) {
+            all_counts_->next(live, others_[0], survival_[row]);
+            if (record_ != nullptr) {
+                for (std::size_t i = 0; i < live; ++i) {
+                    for (std::size_t s = 0; s < group_size; ++s) {
+                        record_->public_counts[place(s, from + i)] = others_[i][s];
+                    }
+                }
+            }
+        } else if (truncated_ != nullptr) {
             for (std::size_t s = 0; s < group_size; ++s) {
                 // Rows were 1 to begin with.
                 if (counts_[s].quiet() && record_ == nullptr) continue;
+                if (counts_[s].settled() && record_ == nullptr) {
+                    for (std::size_t i = 0; i < live; ++i) survival_[row + i][s] = 1;
+                    continue;
+                }
                 for (std::size_t i = 0; i < live; ++i) {
                     const auto others = static_cast<double>(counts_[s].next());
                     survival_[row + i][s] = survival_probability(*truncated_, others);
@@ -183,9 +214,10 @@ private:
     const TruncatedBMinSep* truncated_;
     bool participates_ = true, started_ = false, quiet_ = true;
     std::size_t first_ = 0;  // iteration of row 0
-    Rows outputs_, survival_;
+    Rows &outputs_, &survival_, &others_;
     std::vector<Participations> lanes_;
-    std::vector<PublicCounts> counts_;
+    std::vector<PublicCounts> counts_;       // where candidates say which are needed
+    std::optional<GroupCounts> all_counts_;  // where all are
     std::vector<Open> open_;
 };
 
@@ -204,6 +236,7 @@ LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multipli
         }
         denominator_.emplace(strategy_, scheme_, noise_multiplier, Numerator::absent);
         candidate_probability_ = PublicCounts::candidate_probability(*truncated, strategy_.steps());
+        counts_table_ = PublicCounts::table(*truncated);
     }
     if (const auto* multi = std::get_if<MultiAttribution>(&scheme_)) {
         if (strategy_.bands() > multi->separation) {
@@ -224,10 +257,11 @@ double LossSampler::work() const noexcept {
 }
 
 void LossSampler::block_losses(const BlockStream& stream, double* out) const {
-    Rows products(sampling_.rows());
+    Buffers buffers(*this);
+    Rows& products = buffers.products;
     const double sign = direction_ == Direction::remove ? 1 : -1;
     for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
-        Group group(*this, stream, lane);
+        Group group(*this, buffers, stream, lane);
         Mixture::Evaluation above(mixture_);
         std::optional<Mixture::Evaluation> below;
         if (denominator_ && !group.quiet()) below.emplace(*denominator_);  // otherwise Q is R
@@ -290,11 +324,12 @@ LossSampler::Draws LossSampler::draws(std::uint64_t seed, std::uint64_t first, s
     draws.outputs.assign(values, 0.0);
     const bool truncated = std::holds_alternative<TruncatedBMinSep>(scheme_);
     if (truncated) draws.public_counts.assign(values, 0.0);
+    Buffers buffers(*this);
     for (std::size_t block = 0; block < blocks; ++block) {
         for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
             const std::size_t sample = block * block_size_ + lane;
             const BlockStream stream{seed, first + block, direction_ == Direction::add};
-            Group group(*this, stream, lane, &draws, sample);
+            Group group(*this, buffers, stream, lane, &draws, sample);
             for (std::size_t done = 0; done < steps(); done += sampling_.outputs()) {
                 group.advance();
                 const std::size_t count = std::min(sampling_.outputs(), steps() - done);

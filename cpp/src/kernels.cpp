@@ -12,6 +12,7 @@ namespace {
 
 using hockeystick::kernels::BlockedChain;
 using hockeystick::kernels::Chain;
+using hockeystick::kernels::Counts;
 using hockeystick::kernels::Factor;
 using hockeystick::kernels::group;
 using hockeystick::kernels::Option;
@@ -20,51 +21,166 @@ using hockeystick::kernels::Truncation;
 
 // ---- Noise --------------------------------------------------------------------------------------
 
+// Philox4x32-10 of the counters (pair, lane, block): the lane is the only word that differs between the
+// samples of a group, the pair the only one that differs between rows. It takes three rounds for both to
+// reach all words; until then most words are the same for all samples or all rows, and computed once.
+class Counters {
+public:
+    Counters(const std::array<std::uint32_t, 3>& counter, const std::array<std::uint32_t, 2>& key)
+        : block_{counter[1], counter[2]} {
+        for (std::uint32_t round = 0; round < 10; ++round) {
+            keys_[round][0] = key[0] + round * 0x9E3779B9;
+            keys_[round][1] = key[1] + round * 0xBB67AE85;
+        }
+        const std::uint64_t product = factor1 * block_[0];
+        low_ = static_cast<std::uint32_t>(product);
+        for (std::size_t part = 0; part < parts; ++part) {
+            U lane{};
+            for (std::size_t i = 0; i < width; ++i) lane[i] = counter[0] + part * width + i;
+            lane = lane ^ splat_bits((product >> 32) ^ keys_[0][0]);
+            product_[part] = (lane & splat_bits(0xFFFFFFFF)) * splat_bits(factor0);
+            high_[part] = (product_[part] >> 32) ^ splat_bits(keys_[1][1]);
+        }
+    }
+
+    static constexpr std::size_t parts = group / width;
+
+    // 128 random bits for each sample of `together` parts of the group, which are computed side by side, as
+    // each operation waits for the one before.
+    template <std::size_t together>
+    LANES_INLINE void bits(std::uint32_t pair, std::size_t first_part, U (*words)[2]) const {
+        // Rounds 0, 1 and what of round 2 is the same for all samples. Upper halves of words are never read.
+        const std::uint64_t a0 = factor0 * pair;
+        const std::uint64_t b1 = factor1 * static_cast<std::uint32_t>((a0 >> 32) ^ block_[1] ^ keys_[0][1]);
+        const std::uint64_t a2 = factor0 * static_cast<std::uint32_t>((b1 >> 32) ^ low_ ^ keys_[1][0]);
+        U c0[together], c1[together], c2[together], c3[together];
+#pragma GCC unroll 8
+        for (std::size_t v = 0; v < together; ++v) {
+            const U mixed = high_[first_part + v] ^ splat_bits(static_cast<std::uint32_t>(a0));
+            c1[v] = multiply_low(mixed, splat_bits(factor1));
+            c0[v] = (c1[v] >> 32) ^ splat_bits(static_cast<std::uint32_t>(b1) ^ keys_[2][0]);
+            c2[v] = product_[first_part + v] ^ splat_bits((a2 >> 32) ^ keys_[2][1]);
+            c3[v] = splat_bits(a2);
+        }
+#pragma GCC unroll 6
+        for (std::size_t round = 3; round < 9; ++round) {
+#pragma GCC unroll 8
+            for (std::size_t v = 0; v < together; ++v) {
+                const U a = multiply_low(c0[v], splat_bits(factor0)),
+                        b = multiply_low(c2[v], splat_bits(factor1));
+                c0[v] = (b >> 32) ^ c1[v] ^ splat_bits(keys_[round][0]);
+                c1[v] = b;
+                c2[v] = (a >> 32) ^ c3[v] ^ splat_bits(keys_[round][1]);
+                c3[v] = a;
+            }
+        }
+#pragma GCC unroll 8
+        for (std::size_t v = 0; v < together; ++v) {
+            // The last round's words in pairs: the first above the second, the third above the fourth.
+            const U a = multiply_low(c0[v], splat_bits(factor0)),
+                    b = multiply_low(c2[v], splat_bits(factor1));
+            words[v][0] = b ^ (c1[v] << 32) ^ splat_bits(std::uint64_t{keys_[9][0]} << 32);
+            words[v][1] = a ^ (c3[v] << 32) ^ splat_bits(std::uint64_t{keys_[9][1]} << 32);
+        }
+    }
+
+private:
+    static constexpr std::uint64_t factor0 = 0xD2511F53, factor1 = 0xCD9E8D57;
+
+    std::uint32_t block_[2], keys_[10][2], low_;
+    U product_[parts], high_[parts];
+};
+
 void normals(double* rows, std::size_t first, std::size_t count, std::array<std::uint32_t, 3> counter,
              std::array<std::uint32_t, 2> key) {
-    U lanes[group / width];
-    for (std::size_t part = 0; part < group / width; ++part) {
-        for (std::size_t i = 0; i < width; ++i) lanes[part][i] = counter[0] + part * width + i;
-    }
-    U keys[10][2];
-    for (std::uint32_t round = 0; round < 10; ++round) {
-        keys[round][0] = splat_bits(static_cast<std::uint32_t>(key[0] + round * 0x9E3779B9));
-        keys[round][1] = splat_bits(static_cast<std::uint32_t>(key[1] + round * 0xBB67AE85));
-    }
+    const Counters counters(counter, key);
     // First the random bits of several rows, then their normals: the dependent operations of one row are
     // then close enough to those of the next for the processor to overlap them.
-    constexpr std::size_t batch = 8, parts = group / width;
-    U words[batch * parts][4];
-    const U factor0 = splat_bits(0xD2511F53), factor1 = splat_bits(0xCD9E8D57);
+    constexpr std::size_t batch = 8, parts = Counters::parts, together = 2;
+    U words[batch * parts][2];
     for (std::size_t row = 0; row < count; row += 2 * batch) {
         const std::size_t pairs = count - row < 2 * batch ? (count - row) / 2 : batch;
-        for (std::size_t j = 0; j < pairs * parts; ++j) {
+        for (std::size_t j = 0; j < pairs * parts; j += together) {
             const auto pair = static_cast<std::uint32_t>((first + row) / 2 + j / parts);
-            U c0 = splat_bits(pair), c1 = lanes[j % parts], c2 = splat_bits(counter[1]),
-              c3 = splat_bits(counter[2]);
-#pragma GCC unroll 10
-            for (std::size_t round = 0; round < 10; ++round) {
-                // multiply_low reads the lower halves only, so what is in the upper ones does not matter.
-                const U a = multiply_low(c0, factor0), b = multiply_low(c2, factor1);
-                c0 = (b >> 32) ^ c1 ^ keys[round][0];
-                c1 = b;
-                c2 = (a >> 32) ^ c3 ^ keys[round][1];
-                c3 = a;
-            }
-            const U low = splat_bits(0xFFFFFFFF);
-            words[j][0] = c0 & low;
-            words[j][1] = c1 & low;
-            words[j][2] = c2 & low;
-            words[j][3] = c3 & low;
+            counters.bits<together>(pair, j % parts, words + j);
         }
-        for (std::size_t j = 0; j < pairs * parts; ++j) {
-            V z0, z1;
-            normal_pair(words[j][0], words[j][1], words[j][2], words[j][3], z0, z1);
+        for (std::size_t j = 0; j < pairs * parts; j += together) {
+            V z0[together], z1[together];
+#pragma GCC unroll 8
+            for (std::size_t v = 0; v < together; ++v)
+                normal_pair(words[j + v][0], words[j + v][1], z0[v], z1[v]);
             double* out = rows + (row + j / parts * 2) * group + j % parts * width;
-            store(out, z0);
-            store(out + group, z1);
+#pragma GCC unroll 8
+            for (std::size_t v = 0; v < together; ++v) {
+                store(out + v * width, z0[v]);
+                store(out + group + v * width, z1[v]);
+            }
         }
     }
+}
+
+// ---- Public counts ------------------------------------------------------------------------------
+
+// Binom(trials, p), sequential search from 0, for trials p <= 30.
+LANES_INLINE V small_binomial(V u, V trials, double log_none, double odds) {
+    V probability = exponential2(polynomial::power_of_two, trials * splat(log_none * polynomial::log2_e));
+    V count = splat(0);
+    I more = u > probability;
+    for (double k = 0; any(more); ++k) {
+        u = u - probability;
+        probability *= (splat(odds) * (trials - splat(k))) / splat(k + 1);
+        count = select(more, splat(k + 1), count);
+        // Rounding may leave something of u when all that could be has been counted.
+        more = more & (u > probability) & (trials > splat(k + 1)) & (probability > splat(1e-25));
+    }
+    return count;
+}
+
+std::size_t public_counts(Counts& state, std::size_t first, std::size_t count,
+                          std::array<std::uint32_t, 3> counter, std::array<std::uint32_t, 2> key,
+                          double* counts, double* survival) {
+    const Counters counters(counter, key);
+    constexpr std::size_t parts = Counters::parts, batch = 8, together = 2;
+    U words[batch * parts][2];
+    for (std::size_t row = 0; row < count; ++row) {
+        if (row % batch == 0) {
+            for (std::size_t j = 0; j < batch * parts; j += together) {
+                counters.bits<together>(static_cast<std::uint32_t>(first + row + j / parts), j % parts,
+                                        words + j);
+            }
+        }
+        for (std::size_t part = 0; part < parts; ++part) {
+            const V rest = load(state.available + part * width) - splat(state.base);
+            if (any((rest < splat(0)) | (rest > splat(state.largest_rest)))) return row;
+        }
+        double* const barred = state.barred + state.oldest * group;
+        for (std::size_t part = 0; part < parts; ++part) {
+            const std::size_t at = part * width;
+            const U* const bits = words[row % batch * parts + part];
+            V number;
+            for (std::size_t i = 0; i < width; ++i) {
+                // The last entry of the table stands for 2^64.
+                const std::uint64_t word = bits[0][i] - (bits[0][i] == ~std::uint64_t{0} ? 1 : 0);
+                std::uint32_t k = state.guide[word >> state.guide_shift];
+                while (state.cumulative[k] <= word) ++k;
+                number[i] = k;
+            }
+            V available = load(state.available + at);
+            const V u = (from_unsigned(bits[1]) + splat(0.5)) * splat(0x1p-64);
+            number = (number + splat(state.first)) +
+                     small_binomial(u, available - splat(state.base), state.log_none, state.odds);
+            store(counts + row * group + at, number);
+            store(survival + row * group + at,
+                  select(number < splat(state.places), splat(1), splat(state.places) / (number + splat(1))));
+            if (state.window == 0) continue;
+            // Who was sampled `window` rounds ago is available in the next.
+            available += load(barred + at) - number;
+            store(barred + at, number);
+            store(state.available + at, available);
+        }
+        if (++state.oldest >= state.window) state.oldest = 0;
+    }
+    return count;
 }
 
 // ---- Sliding products, directly -------------------------------------------------------------------
@@ -209,7 +325,77 @@ void backward_pass(double* x, std::size_t size, const double* twiddles) {
     }
 }
 
-// Forward, times the spectrum, back: for 2 or 4 rows all at once.
+// One butterfly of the level whose rows are a quarter apart, column b of x, and of the level below it.
+template <bool back>
+LANES_INLINE void outer_level(Complex (&x)[4][4], std::size_t b, const double* w) {
+    if constexpr (back) {
+        for (std::size_t a = 1; a < 4; ++a) x[a][b] = times_conjugate(x[a][b], w + 2 * (a - 1));
+        butterfly_back(x[0][b], x[1][b], x[2][b], x[3][b]);
+    } else {
+        butterfly(x[0][b], x[1][b], x[2][b], x[3][b]);
+        for (std::size_t a = 1; a < 4; ++a) x[a][b] = times(x[a][b], w + 2 * (a - 1));
+    }
+}
+template <bool back>
+LANES_INLINE void inner_level(Complex (&x)[4], const double* w) {
+    if constexpr (back) {
+        for (std::size_t b = 1; b < 4; ++b) x[b] = times_conjugate(x[b], w + 2 * (b - 1));
+        butterfly_back(x[0], x[1], x[2], x[3]);
+    } else {
+        butterfly(x[0], x[1], x[2], x[3]);
+        for (std::size_t b = 1; b < 4; ++b) x[b] = times(x[b], w + 2 * (b - 1));
+    }
+}
+
+// Two levels at once, a sixteenth of the rows apart: half of the traffic with the slower caches.
+template <bool back>
+LANES_INLINE void double_pass(const double* in, double* out, std::size_t size, const double* twiddles) {
+    const std::size_t sixteenth = size / 16 * group;
+    const double* const inner = twiddles + size / 4 * 6;
+    for (std::size_t k = 0; k < size / 16; ++k) {
+        for (std::size_t column = 0; column < half_group; column += width) {
+            Complex x[4][4];  // [a][b]: row k + (4 a + b) size/16
+            const double* const from = in + k * group + column;
+#pragma GCC unroll 4
+            for (std::size_t b = 0; b < 4; ++b) {
+#pragma GCC unroll 4
+                for (std::size_t a = 0; a < 4; ++a) {
+                    const std::size_t row = back ? 4 * b + a : 4 * a + b;
+                    x[back ? b : a][back ? a : b] = load_complex(from + row * sixteenth);
+                }
+                if constexpr (back) {
+                    inner_level<true>(x[b], inner + 6 * k);
+                } else {
+                    outer_level<false>(x, b, twiddles + 6 * (k + b * (size / 16)));
+                }
+            }
+            double* const to = out + k * group + column;
+#pragma GCC unroll 4
+            for (std::size_t b = 0; b < 4; ++b) {
+                if constexpr (back) {
+                    outer_level<true>(x, b, twiddles + 6 * (k + b * (size / 16)));
+                } else {
+                    inner_level<false>(x[b], inner + 6 * k);
+                }
+#pragma GCC unroll 4
+                for (std::size_t a = 0; a < 4; ++a) {
+                    const std::size_t row = back ? 4 * a + b : 4 * b + a;
+                    store_complex(to + row * sixteenth, x[back ? a : b][back ? b : a]);
+                }
+            }
+        }
+    }
+}
+
+void forward_double_pass(const double* in, double* out, std::size_t size, const double* twiddles) {
+    double_pass<false>(in, out, size, twiddles);
+}
+
+void backward_double_pass(double* x, std::size_t size, const double* twiddles) {
+    double_pass<true>(x, x, size, twiddles);
+}
+
+// Forward, times the spectrum, back: for 2, 4 or 8 rows all at once.
 void convolve_leaf(double* x, std::size_t size, const double* spectrum) {
     for (std::size_t column = 0; column < half_group; column += width) {
         double* y = x + column;
@@ -234,6 +420,49 @@ void convolve_leaf(double* x, std::size_t size, const double* spectrum) {
     }
 }
 
+// Times e^{-i pi/4}, and times e^{i pi/4}.
+LANES_INLINE Complex eighth(const Complex& a) {
+    return {(a.re + a.im) * splat(0x1.6a09e667f3bcdp-1), (a.im - a.re) * splat(0x1.6a09e667f3bcdp-1)};
+}
+LANES_INLINE Complex eighth_back(const Complex& a) {
+    return {(a.re - a.im) * splat(0x1.6a09e667f3bcdp-1), (a.re + a.im) * splat(0x1.6a09e667f3bcdp-1)};
+}
+
+// A level of four, whose factors are eighths of a turn, and one of two.
+void convolve_eight(double* x, const double* spectrum) {
+    for (std::size_t column = 0; column < half_group; column += width) {
+        double* y = x + column;
+        Complex even[4], odd[4];
+#pragma GCC unroll 4
+        for (std::size_t j = 0; j < 4; ++j) {
+            even[j] = load_complex(y + 2 * j * group);
+            odd[j] = load_complex(y + (2 * j + 1) * group);
+        }
+        butterfly(even[0], even[1], even[2], even[3]);
+        butterfly(odd[0], odd[1], odd[2], odd[3]);
+        odd[1] = eighth(odd[1]);
+        odd[2] = {odd[2].im, -odd[2].re};
+        odd[3] = eighth({odd[3].im, -odd[3].re});
+#pragma GCC unroll 4
+        for (std::size_t j = 0; j < 4; ++j) {
+            const Complex sum = times(even[j] + odd[j], spectrum + 4 * j);
+            const Complex difference = times(even[j] - odd[j], spectrum + 4 * j + 2);
+            even[j] = sum + difference;
+            odd[j] = sum - difference;
+        }
+        odd[1] = eighth_back(odd[1]);
+        odd[2] = times_i(odd[2]);
+        odd[3] = eighth_back(times_i(odd[3]));
+        butterfly_back(even[0], even[1], even[2], even[3]);
+        butterfly_back(odd[0], odd[1], odd[2], odd[3]);
+#pragma GCC unroll 4
+        for (std::size_t j = 0; j < 4; ++j) {
+            store_complex(y + 2 * j * group, even[j]);
+            store_complex(y + (2 * j + 1) * group, odd[j]);
+        }
+    }
+}
+
 // `in` and x may be the same. The twiddle factors of a level of `size` rows take 6 size/4 numbers; those
 // of the next level follow.
 void convolve_level(const double* in, double* x, std::size_t size, const double* twiddles,
@@ -242,13 +471,27 @@ void convolve_level(const double* in, double* x, std::size_t size, const double*
         convolve_leaf(x, size, spectrum);
         return;
     }
-    const std::size_t quarter = size / 4;
-    forward_pass(in, x, size, twiddles);
-    for (std::size_t j = 0; j < 4; ++j) {
-        double* part = x + j * quarter * group;
-        convolve_level(part, part, quarter, twiddles + 6 * quarter, spectrum + 2 * j * quarter);
+    if (size == 8) {
+        convolve_eight(x, spectrum);
+        return;
     }
-    backward_pass(x, size, twiddles);
+    const bool two_levels = size >= 64 && size <= 256;
+    const std::size_t parts = two_levels ? 16 : 4, part = size / parts;
+    const double* const next = twiddles + (two_levels ? size / 4 * 6 + size / 16 * 6 : size / 4 * 6);
+    if (two_levels) {
+        forward_double_pass(in, x, size, twiddles);
+    } else {
+        forward_pass(in, x, size, twiddles);
+    }
+    for (std::size_t j = 0; j < parts; ++j) {
+        double* const rows = x + j * part * group;
+        convolve_level(rows, rows, part, next, spectrum + 2 * j * part);
+    }
+    if (two_levels) {
+        backward_double_pass(x, size, twiddles);
+    } else {
+        backward_pass(x, size, twiddles);
+    }
 }
 
 void convolve(const double* rows, std::size_t size, const double* twiddles, const double* spectrum,
@@ -288,6 +531,13 @@ LANES_INLINE Scaled constant(const Factor& factor) {
     return {splat(factor.mantissa), splat(factor.exponent)};
 }
 
+// As a double, where it is one.
+LANES_INLINE double plain(const Factor& factor) {
+    return __builtin_ldexp(factor.mantissa, static_cast<int>(factor.exponent));
+}
+
+LANES_INLINE double larger(double a, double b) { return a > b ? a : b; }
+
 LANES_INLINE Scaled load_scaled(const double* mantissa, const double* exponent) {
     return {load(mantissa), load(exponent)};
 }
@@ -309,30 +559,88 @@ LANES_INLINE Scaled likelihood(const Option* options, std::size_t count, V produ
     return sum;
 }
 
+// What a participation multiplies the weight by, in the long form (hit) and the short one (factor).
+template <std::size_t fixed_count>  // 0: any number of options
 struct Plain {
-    LANES_INLINE Scaled hit(const Chain& chain, std::size_t, V product, double half_norm) const {
-        return likelihood(chain.options, chain.option_count, product, half_norm);
+    explicit Plain(const Chain& chain) : options(chain.options), count(chain.option_count) {
+        for (std::size_t j = 0; j < fixed_count; ++j) {
+            const double weight = plain(options[j].weight), m = options[j].multiplicity;
+            for (std::size_t k = 0; k < terms; ++k) coefficients[k] = weight * polynomial::power_of_two[k];
+            linear = m * polynomial::log2_e;
+            quadratic = m * m * polynomial::log2_e;
+        }
+        for (std::size_t j = 0; j < count; ++j) {
+            largest = larger(largest, __builtin_fabs(options[j].multiplicity));
+        }
     }
+
+    LANES_INLINE Scaled hit(std::size_t, V product, double half_norm) const {
+        return likelihood(options, fixed_count == 0 ? count : fixed_count, product, half_norm);
+    }
+
+    LANES_INLINE V factor(std::size_t, V product, double half_norm) const {
+        if constexpr (fixed_count == 1) {
+            return exponential2(coefficients, product * splat(linear) - splat(half_norm * quadratic));
+        } else {
+            V sum = splat(0);
+            for (std::size_t j = 0; j < count; ++j) {
+                const double m = options[j].multiplicity;
+                sum += splat(plain(options[j].weight)) *
+                       exponential2(polynomial::power_of_two,
+                                    product * splat(m * polynomial::log2_e) -
+                                        splat(half_norm) * splat(m * m * polynomial::log2_e));
+            }
+            return sum;
+        }
+    }
+
+    static constexpr std::size_t terms = sizeof polynomial::power_of_two / sizeof(double);
+    const Option* options;
+    std::size_t count;
+    double coefficients[terms] = {}, linear = 0, quadratic = 0;
+    double largest = 0;  // multiplicity
 };
 
 struct Truncated {
-    Truncation truncation;
-    LANES_INLINE Scaled hit(const Chain& chain, std::size_t at, V product, double half_norm) const {
+    Truncated(const Chain& chain, const Truncation& rounds)
+        : weight(chain.options[0].weight),
+          plain_weight(plain(weight)),
+          truncation(rounds),
+          largest(larger(__builtin_fabs(rounds.whole), __builtin_fabs(rounds.truncated))) {}
+
+    LANES_INLINE Scaled hit(std::size_t at, V product, double half_norm) const {
         const V kept = load(truncation.survival + at);
         const I cut = kept < splat(1);
         const V m = select(cut, splat(truncation.truncated), splat(truncation.whole));
         Scaled survives = exponential(m * product - m * m * splat(half_norm));
         survives.mantissa *= kept;
         const Scaled dropped = {splat(1) - kept, select(cut, splat(0), splat(nothing))};
-        return constant(chain.options[0].weight) * (survives + dropped);
+        return constant(weight) * (survives + dropped);
     }
+
+    LANES_INLINE V factor(std::size_t at, V product, double half_norm) const {
+        const V kept = load(truncation.survival + at);
+        const V m = select(kept < splat(1), splat(truncation.truncated), splat(truncation.whole));
+        const V scaled = m * splat(polynomial::log2_e);
+        const V ratio =
+            exponential2(polynomial::power_of_two, scaled * product - scaled * m * splat(half_norm));
+        return splat(plain_weight) * (kept * ratio + (splat(1) - kept));
+    }
+
+    Factor weight;
+    double plain_weight;
+    Truncation truncation;
+    double largest;
 };
 
 // Two vectors at a time: while one waits for its last result the other computes.
+constexpr std::size_t together = 2;
+
+// `count` iterations in the long form, of which the first reads row 0 of products and half_norms and number
+// `first` of the truncation.
 template <typename Hits>
-LANES_INLINE void advance_with(Chain& chain, const Hits& hits, const double* products,
-                               const double* half_norms, std::size_t count) {
-    constexpr std::size_t together = 2;
+LANES_INLINE void advance_long(Chain& chain, const Hits& hits, const double* products,
+                               const double* half_norms, std::size_t first, std::size_t count) {
     const bool may_stay = chain.stay.mantissa > 0;
     const Scaled stay = constant(chain.stay);
     std::size_t slot = chain.slot;
@@ -343,7 +651,7 @@ LANES_INLINE void advance_with(Chain& chain, const Hits& hits, const double* pro
             available[v] = load_scaled(chain.free_mantissa + at, chain.free_exponent + at);
         }
         slot = chain.slot;
-        for (std::size_t row = 0; row < count; ++row) {
+        for (std::size_t row = first; row < first + count; ++row) {
             for (std::size_t v = 0; v < together; ++v) {
                 const std::size_t at = column + v * width;
                 double* mantissa = chain.ring_mantissa + slot * group + at;
@@ -358,7 +666,7 @@ LANES_INLINE void advance_with(Chain& chain, const Hits& hits, const double* pro
                 }
                 const V product = load(products + row * group + at);
                 store_scaled(mantissa, exponent,
-                             hits.hit(chain, row * group + at, product, half_norms[row]) * available[v]);
+                             hits.hit(row * group + at, product, half_norms[row]) * available[v]);
             }
             if (++slot == chain.separation) slot = 0;
         }
@@ -370,24 +678,160 @@ LANES_INLINE void advance_with(Chain& chain, const Hits& hits, const double* pro
     chain.slot = slot;
 }
 
+// The short form. Within a lap, `separation` iterations from slot 0 on, all weights are doubles relative to
+// one power of two per sample, chosen so that the weight of "available" is in [1, 2) in the first of them.
+//
+// Nothing overflows or underflows: a_{i+1} >= stay a_i, so that the a of a lap are at least 2^-60. What takes
+// part gets a factor between 2^-400 and 2^330 (short_range, and the options' weights): h_i >= 2^-460, and h_i
+// <= 2^330 a_i
+// <= 2^390 times the last a of the lap, to which the next lap is relative. There, for up to 2^31 arrivals,
+// a_i <= 2^421, hence h_i <= 2^751, and relative to the lap after it h_i >= 2^-881.
+constexpr double short_range = 300;
+
+// Whether all factors of these iterations are within the range. nan is: it stays nan.
+template <typename Hits>
+LANES_INLINE bool within_range(const Hits& hits, const double* products, const double* half_norms,
+                               std::size_t count) {
+    double half_norm = 0;
+    for (std::size_t row = 0; row < count; ++row) half_norm = larger(half_norm, half_norms[row]);
+    V largest[group / width];
+    for (auto& x : largest) x = splat(0);
+    for (std::size_t row = 0; row < count; ++row) {
+        for (std::size_t part = 0; part < group / width; ++part) {
+            const U bits = reinterpret_cast<U>(load(products + row * group + part * width));
+            largest[part] = max(reinterpret_cast<V>(bits & splat_bits(0x7FFFFFFFFFFFFFFF)), largest[part]);
+        }
+    }
+    const double m = hits.largest;
+    for (const V& x : largest) {
+        for (std::size_t i = 0; i < width; ++i) {
+            if (!(polynomial::log2_e * m * (x[i] + m * half_norm) <= short_range)) return false;
+        }
+    }
+    return true;
+}
+
+// At slot 0, from the long form to the short one; false where a weight would not fit.
+bool shorten(Chain& chain) {
+    for (const bool convert : {false, true}) {
+        for (std::size_t at = 0; at < group; at += width) {
+            // Before the first iteration nothing is available, and its exponent says nothing.
+            const Scaled free = load_scaled(chain.free_mantissa + at, chain.free_exponent + at);
+            const V exponent = max(free.exponent, load(chain.ring_exponent + at));
+            for (std::size_t slot = 0; slot < chain.separation; ++slot) {
+                double* mantissa = chain.ring_mantissa + slot * group + at;
+                const Scaled value = load_scaled(mantissa, chain.ring_exponent + slot * group + at);
+                const V shift = value.exponent - exponent;
+                if (convert) {
+                    store(mantissa, value.mantissa * power_of_two(shift));
+                    continue;
+                }
+                for (std::size_t i = 0; i < width; ++i) {
+                    if (value.mantissa[i] != 0 && !(shift[i] > -460 && shift[i] < 380)) return false;
+                }
+            }
+            if (!convert) continue;
+            store(chain.free_mantissa + at, free.mantissa * power_of_two(free.exponent - exponent));
+            store(chain.free_exponent + at, exponent);
+            store(chain.past_exponent + at, exponent);
+        }
+    }
+    chain.is_short = true;
+    return true;
+}
+
+// The exponents of a row of the ring.
+LANES_INLINE const double* exponents(const Chain& chain, std::size_t slot) {
+    if (!chain.is_short) return chain.ring_exponent + slot * group;
+    return slot < chain.slot ? chain.free_exponent : chain.past_exponent;
+}
+
+void lengthen(Chain& chain) {
+    for (std::size_t at = 0; at < group; at += width) {
+        for (std::size_t slot = 0; slot < chain.separation; ++slot) {
+            double* mantissa = chain.ring_mantissa + slot * group + at;
+            store_scaled(mantissa, chain.ring_exponent + slot * group + at,
+                         normalised(load_scaled(mantissa, exponents(chain, slot) + at)));
+        }
+        double* mantissa = chain.free_mantissa + at;
+        store_scaled(mantissa, chain.free_exponent + at,
+                     normalised(load_scaled(mantissa, chain.free_exponent + at)));
+    }
+    chain.is_short = false;
+}
+
+// `count` iterations of one lap.
+template <typename Hits>
+LANES_INLINE void advance_short(Chain& chain, const Hits& hits, const double* products,
+                                const double* half_norms, std::size_t first, std::size_t count) {
+    const double stay = plain(chain.stay);
+    for (std::size_t column = 0; column < group; column += together * width) {
+        V available[together], scale[together];
+        for (std::size_t v = 0; v < together; ++v) {
+            const std::size_t at = column + v * width;
+            available[v] = load(chain.free_mantissa + at);
+            V exponent = load(chain.free_exponent + at);
+            const V past = load(chain.past_exponent + at);
+            if (chain.slot == 0) {
+                // A new lap: free and ring have the same exponent up to here.
+                const V next = splat(stay) * available[v] + load(chain.ring_mantissa + at);
+                const V shift = exponent_of(next);
+                exponent += shift;
+                available[v] *= power_of_two(-shift);
+                store(chain.free_exponent + at, exponent);
+            }
+            scale[v] = power_of_two(past - exponent);
+        }
+        double* ring = chain.ring_mantissa + chain.slot * group + column;
+        for (std::size_t row = first; row < first + count; ++row, ring += group) {
+            for (std::size_t v = 0; v < together; ++v) {
+                const std::size_t at = row * group + column + v * width;
+                available[v] = splat(stay) * available[v] + scale[v] * load(ring + v * width);
+                store(ring + v * width, hits.factor(at, load(products + at), half_norms[row]) * available[v]);
+            }
+        }
+        for (std::size_t v = 0; v < together; ++v) {
+            store(chain.free_mantissa + column + v * width, available[v]);
+        }
+    }
+    chain.slot += count;
+    if (chain.slot < chain.separation) return;
+    chain.slot = 0;
+    for (std::size_t at = 0; at < group; ++at) chain.past_exponent[at] = chain.free_exponent[at];
+}
+
+template <typename Hits>
+LANES_INLINE void advance_with(Chain& chain, const Hits& hits, const double* products,
+                               const double* half_norms, std::size_t count) {
+    if (chain.past_exponent == nullptr || chain.option_count == 0) {
+        advance_long(chain, hits, products, half_norms, 0, count);
+        return;
+    }
+    // Up to the end of the lap at a time.
+    for (std::size_t done = 0, rows = 0; done < count; done += rows) {
+        rows = chain.separation - chain.slot;
+        if (rows > count - done) rows = count - done;
+        const bool small = within_range(hits, products + done * group, half_norms + done, rows);
+        if (small && (chain.is_short || (chain.slot == 0 && shorten(chain)))) {
+            advance_short(chain, hits, products, half_norms, done, rows);
+        } else {
+            if (chain.is_short) lengthen(chain);
+            advance_long(chain, hits, products, half_norms, done, rows);
+        }
+    }
+}
+
 void advance(Chain& chain, const double* products, const double* half_norms, std::size_t count) {
     if (chain.option_count == 1) {
-        // The same, with the loop over the options gone.
-        struct Single {
-            Option option;
-            LANES_INLINE Scaled hit(const Chain&, std::size_t, V product, double half_norm) const {
-                return likelihood(&option, 1, product, half_norm);
-            }
-        };
-        advance_with(chain, Single{chain.options[0]}, products, half_norms, count);
+        advance_with(chain, Plain<1>(chain), products, half_norms, count);
     } else {
-        advance_with(chain, Plain{}, products, half_norms, count);
+        advance_with(chain, Plain<0>(chain), products, half_norms, count);
     }
 }
 
 void advance_truncated(Chain& chain, const Truncation& truncation, const double* products,
                        const double* half_norms, std::size_t count) {
-    advance_with(chain, Truncated{truncation}, products, half_norms, count);
+    advance_with(chain, Truncated(chain, truncation), products, half_norms, count);
 }
 
 void finish(const Chain& chain, double* out) {
@@ -398,8 +842,8 @@ void finish(const Chain& chain, double* out) {
                 sum + constant(chain.stay) * load_scaled(chain.free_mantissa + at, chain.free_exponent + at);
         }
         for (std::size_t slot = 0; slot < chain.separation; ++slot) {
-            const std::size_t i = slot * group + at;
-            sum = normalised(sum + load_scaled(chain.ring_mantissa + i, chain.ring_exponent + i));
+            sum = normalised(
+                sum + load_scaled(chain.ring_mantissa + slot * group + at, exponents(chain, slot) + at));
         }
         store(out + at, logarithm(normalised(sum)));
     }
@@ -491,6 +935,7 @@ extern const Table HOCKEYSTICK_PASTE(table_, HOCKEYSTICK_LANES);
 const Table HOCKEYSTICK_PASTE(table_, HOCKEYSTICK_LANES) = {
     HOCKEYSTICK_STRING(HOCKEYSTICK_LANES),
     normals,
+    public_counts,
     correlate,
     correlate_columns,
     convolve,

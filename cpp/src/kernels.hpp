@@ -37,6 +37,11 @@ struct Chain {
     double* ring_exponent;
     Factor outside;    // weight of the histories that never become available
     std::size_t slot;  // the next iteration mod separation
+    // One row; nullptr forbids the short form of the state: weights as plain doubles, with one exponent per
+    // sample for the rows before `slot` and for `free` (free_exponent), one for the rows from `slot` on.
+    // Allowed if separation >= 8, stay^separation >= 2^-60 and all options' weights are in [2^-100, 2^30].
+    double* past_exponent = nullptr;
+    bool is_short = false;  // which form the state has
 };
 
 // Rounds that may be truncated: where survival < 1, a participation is kept with that probability,
@@ -44,6 +49,18 @@ struct Chain {
 struct Truncation {
     const double* survival;  // one row per iteration
     double whole, truncated;
+};
+
+// Public counts of one round after the other: each is Binom(available, p), by the tables of BinomialTable.
+struct Counts {
+    double base, largest_rest, first, log_none, odds;
+    const std::uint64_t* cumulative;
+    const std::uint32_t* guide;
+    int guide_shift;
+    double* available;  // one row
+    double* barred;     // `window` rows: the counts of the last rounds, by round mod window
+    std::size_t window, oldest;
+    double places;  // the largest batch
 };
 
 // The chain of a user whose blocked examples keep being sampled; see likelihood.cpp.
@@ -74,6 +91,13 @@ struct Table {
     // of the counter of the group's first sample (the others add 1, ..., 15 to word 1).
     void (*normals)(double* rows, std::size_t first, std::size_t count, std::array<std::uint32_t, 3> counter,
                     std::array<std::uint32_t, 2> key);
+
+    // The counts of rounds first, ..., first + count - 1 and the probability to survive truncation in each,
+    // as rows; counter and key as above. Stops before a round in which a number of available examples is not
+    // in [base, base + largest_rest]; returns the number of rounds done.
+    std::size_t (*public_counts)(Counts& state, std::size_t first, std::size_t count,
+                                 std::array<std::uint32_t, 3> counter, std::array<std::uint32_t, 2> key,
+                                 double* counts, double* survival);
 
     // out[i] = sum_k filter[k] rows[i + k], k < bands, i < count.
     void (*correlate)(const double* rows, const double* filter, std::size_t bands, std::size_t count,

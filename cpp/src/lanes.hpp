@@ -40,9 +40,33 @@ LANES_INLINE U splat_bits(std::uint64_t x) { return x - U{}; }
 LANES_INLINE V load(const double* p) { return *reinterpret_cast<const V*>(p); }
 LANES_INLINE void store(double* p, V v) { *reinterpret_cast<V*>(p) = v; }
 
-// b where a is nan.
-LANES_INLINE V max(V a, V b) { return a > b ? a : b; }
+// a > b ? a : b, which is b where a is nan.
+LANES_INLINE V max(V a, V b) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return reinterpret_cast<V>(_mm512_max_pd(reinterpret_cast<__m512d>(a), reinterpret_cast<__m512d>(b)));
+#elif defined(__AVX2__)
+    return reinterpret_cast<V>(_mm256_max_pd(reinterpret_cast<__m256d>(a), reinterpret_cast<__m256d>(b)));
+#elif defined(__SSE2__)
+    return reinterpret_cast<V>(_mm_max_pd(reinterpret_cast<__m128d>(a), reinterpret_cast<__m128d>(b)));
+#else
+    return a > b ? a : b;
+#endif
+}
 LANES_INLINE V select(I mask, V a, V b) { return mask ? a : b; }
+
+LANES_INLINE bool any(I mask) {  // elements are 0 or -1
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return _mm512_movepi64_mask(reinterpret_cast<__m512i>(mask)) != 0;
+#elif defined(__AVX2__)
+    return _mm256_movemask_pd(reinterpret_cast<__m256d>(mask)) != 0;
+#elif defined(__SSE2__)
+    return _mm_movemask_pd(reinterpret_cast<__m128d>(mask)) != 0;
+#else
+    std::int64_t sum = 0;
+    for (std::size_t i = 0; i < width; ++i) sum |= mask[i];
+    return sum != 0;
+#endif
+}
 
 LANES_INLINE V square_root(V x) {
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
@@ -75,7 +99,7 @@ constexpr double rounder = 0x1.8p52;
 
 LANES_INLINE V round(V x) { return (x + splat(rounder)) - splat(rounder); }
 
-// 2^x for integers x <= 0; exactly 0 for x <= -1023.
+// 2^x for integers x <= 1023; exactly 0 for x <= -1023.
 LANES_INLINE V power_of_two(V x) {
     const V biased = max(x, splat(-1023)) + splat(rounder + 1023);
     return reinterpret_cast<V>(reinterpret_cast<U>(biased) << 52);
@@ -156,6 +180,15 @@ LANES_INLINE Scaled exponential(V x) {
     return {polynomial_at(polynomial::exponential, r), k};
 }
 
+// 2^x for |x| <= 1000, times the factor that the coefficients of polynomial::power_of_two were multiplied by;
+// nan for nan.
+template <std::size_t size>
+LANES_INLINE V exponential2(const double (&coefficients)[size], V x) {
+    const V shifted = x + splat(rounder + 1023);
+    const V rest = x - (shifted - splat(rounder + 1023));
+    return polynomial_at(coefficients, rest) * reinterpret_cast<V>(reinterpret_cast<U>(shifted) << 52);
+}
+
 // ln(mantissa) + exponent ln 2 for a mantissa in [1, 2), or nan; -inf for zero.
 LANES_INLINE V logarithm(const Scaled& a) {
     const I large = a.mantissa > splat(0x1.6a09e667f3bcdp0);
@@ -168,35 +201,55 @@ LANES_INLINE V logarithm(const Scaled& a) {
     return select(a.mantissa == splat(0), splat(-__builtin_inf()), value);
 }
 
-// (k + 1/2) 2^-64 in (0, 1] for the 64-bit number k = (high, low).
-LANES_INLINE V to_double(U word) {  // word < 2^32
-    return reinterpret_cast<V>(word | splat_bits(0x4330000000000000)) - splat(0x1p52);
+// The nearest double of a 64-bit integer.
+LANES_INLINE V from_unsigned(U x) {
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return reinterpret_cast<V>(_mm512_cvtepu64_pd(reinterpret_cast<__m512i>(x)));
+#else
+    // Upper half and lower half as parts of numbers beginning at 2^84 and 2^52: only the sum rounds.
+    const U high = (x >> 32) | splat_bits(0x4530000000000000);
+    const U low = (x & splat_bits(0xFFFFFFFF)) | splat_bits(0x4330000000000000);
+    return (reinterpret_cast<V>(high) - splat(0x1p84 + 0x1p52)) + reinterpret_cast<V>(low);
+#endif
+}
+LANES_INLINE V from_signed(U x) {  // in two's complement
+#if defined(__AVX512F__) && defined(__AVX512DQ__)
+    return reinterpret_cast<V>(_mm512_cvtepi64_pd(reinterpret_cast<__m512i>(x)));
+#else
+    const U high = (x >> 32) ^ splat_bits(0x4530000080000000);
+    const U low = (x & splat_bits(0xFFFFFFFF)) | splat_bits(0x4330000000000000);
+    return (reinterpret_cast<V>(high) - splat(0x1p84 + 0x1p63 + 0x1p52)) + reinterpret_cast<V>(low);
+#endif
 }
 
-// Two independent standard normals from 128 random bits in four words (Box and Muller 1958).
-// |z| <= 9.5; the law of each is that of exact arithmetic on uniforms of 62 to 64 bits, up to a few
-// roundings.
-LANES_INLINE void normal_pair(U w0, U w1, U w2, U w3, V& z0, V& z1) {
-    // Radius from u = (w1, w0).
-    const V u = (to_double(w1) + (to_double(w0) + splat(0.5)) * splat(0x1p-32)) * splat(0x1p-32);
-    const V mantissa = without_exponent(u);
-    const I large = mantissa > splat(0x1.6a09e667f3bcdp0);
-    const V fraction = select(large, mantissa * splat(0.5), mantissa);
-    const V k = exponent_of(u) + select(large, splat(1), splat(0));
-    const V s = (fraction - splat(1)) / (fraction + splat(1)), z = s * s;
-    const V log = k * splat(polynomial::ln2_high) +
-                  (splat(2) * s + (splat(2) * s * z * polynomial_at(polynomial::logarithm, z) +
-                                   k * splat(polynomial::ln2_low)));
-    const V radius = square_root(splat(-2) * log);
-    // Direction: an angle in (-pi/4, pi/4) from 62 bits, then one of four quarter turns.
-    const V turn =
-        ((to_double(w3) + (to_double(w2 >> 2) + splat(0.5)) * splat(0x1p-30)) * splat(0x1p-32) - splat(0.5)) *
-        splat(0.25);
+// -2 ln((k + 1/2) 2^-64) for a 64-bit integer k, in [0, 90.2].
+LANES_INLINE V minus_two_log(U k) {
+    // v = fraction 2^(exponent - 1), fraction in [sqrt(1/2), sqrt(2)).
+    const V v = from_unsigned(k) + splat(0.5);
+    const U offset =
+        reinterpret_cast<U>(v) - splat_bits(polynomial::root_half_bits - (std::uint64_t{1} << 52));
+    const V fraction =
+        reinterpret_cast<V>((offset & splat_bits(0xFFFFFFFFFFFFF)) + splat_bits(polynomial::root_half_bits));
+    const V exponent =
+        reinterpret_cast<V>((offset >> 52) | splat_bits(0x4330000000000000)) - splat(0x1p52 + 1 + 64);
+    // A rounded ln 2 will do: only where the exponent is 0 is the sum small against its terms.
+    const V s = (splat(1) - fraction) / (fraction + splat(1)), z = s * s;
+    return exponent * splat(-2 * polynomial::ln2) + s * polynomial_at(polynomial::four_atanh, z);
+}
+
+// Two independent standard normals from 128 random bits (Box and Muller 1958). |z| <= 9.5; the law of each
+// is that of exact arithmetic on uniforms of 62 to 64 bits, up to a few roundings.
+LANES_INLINE void normal_pair(U radius_bits, U angle_bits, V& z0, V& z1) {
+    const V radius = square_root(minus_two_log(radius_bits));
+    // Direction: an angle in (-pi/4, pi/4), (k + 1/2) 2^-62 - 1/2 quarter turns for the upper 62 bits k, then
+    // one of four quarter turns by the others.
+    const U middle = (angle_bits & splat_bits(~std::uint64_t{3})) ^ splat_bits(0x8000000000000002);
+    const V turn = from_signed(middle) * splat(0x1p-66);
     const V square = turn * turn;
     const V sine = turn * polynomial_at(polynomial::sine, square) * radius;
     V cosine = polynomial_at(polynomial::cosine, square) * radius;
-    cosine = reinterpret_cast<V>(reinterpret_cast<U>(cosine) ^ (w2 << 63));
-    const I swap = reinterpret_cast<I>(w2 & splat_bits(2)) != 0;
+    cosine = reinterpret_cast<V>(reinterpret_cast<U>(cosine) ^ (angle_bits << 63));
+    const I swap = reinterpret_cast<I>(angle_bits & splat_bits(2)) != 0;
     z0 = select(swap, sine, cosine);
     z1 = select(swap, cosine, sine);
 }

@@ -102,10 +102,26 @@ std::pair<double, double> unit_root(std::size_t k, std::size_t n) {
 
 constexpr std::size_t shortest_transform = 16, longest_block = 4096;
 
-// Multiplications and additions per output of a transform of n rows.
-double transform_operations(std::size_t n, std::size_t outputs) {
+// Outputs of a transform of n rows, and its multiplications and additions per sample.
+std::size_t transform_outputs(std::size_t n, std::size_t bands) { return (n - bands + 1) / 2 * 2; }
+
+double transform_operations(std::size_t n) {
     const auto size = static_cast<double>(n);
-    return (4.25 * std::log2(size) + 3) * size / static_cast<double>(outputs);
+    return (4.25 * std::log2(size) + 3) * size;
+}
+
+// The shortest transform with so many outputs, of n, n/4, n/16, ... rows, whose roots of unity are among
+// those of n rows.
+std::size_t shortened_transform(std::size_t n, std::size_t bands, std::size_t outputs) {
+    while (n / 4 >= std::max(shortest_transform, bands) && transform_outputs(n / 4, bands) >= outputs) n /= 4;
+    return n;
+}
+
+// Operations for all outputs: the last block is as short as it can be.
+double total_operations(std::size_t n, std::size_t bands, std::size_t steps) {
+    const std::size_t outputs = transform_outputs(n, bands), rest = steps % outputs;
+    return static_cast<double>(steps / outputs) * transform_operations(n) +
+           (rest == 0 ? 0 : transform_operations(shortened_transform(n, bands, rest)));
 }
 
 std::size_t separation_of(const Scheme& scheme) {
@@ -152,14 +168,10 @@ SlidingProducts::SlidingProducts(const Strategy& strategy, double noise_multipli
     if (method == Products::direct || !toeplitz_) return;
 
     std::size_t best = 0;
-    double cheapest = static_cast<double>(2 * bands_);
+    double cheapest = static_cast<double>(2 * bands_ * steps_);
     for (std::size_t n = std::bit_ceil(std::max(shortest_transform, bands_ + 1));; n *= 2) {
-        const std::size_t outputs = (n - bands_ + 1) / 2 * 2;
-        if (outputs > 0) {
-            // Whole blocks are computed, also for the last iterations.
-            const std::size_t blocks = (steps_ + outputs - 1) / outputs;
-            const double wasted = static_cast<double>(blocks * outputs) / static_cast<double>(steps_);
-            const double cost = transform_operations(n, outputs) * wasted;
+        if (transform_outputs(n, bands_) > 0) {
+            const double cost = total_operations(n, bands_, steps_);
             if (cost < cheapest) {
                 cheapest = cost;
                 best = n;
@@ -169,7 +181,7 @@ SlidingProducts::SlidingProducts(const Strategy& strategy, double noise_multipli
     }
     if (best == 0) return;
     rows_ = best;
-    outputs_ = (best - bands_ + 1) / 2 * 2;
+    outputs_ = transform_outputs(best, bands_);
     for (std::size_t size = best; size > 4; size /= 4) {
         for (std::size_t k = 0; k < size / 4; ++k) {
             for (std::size_t j = 1; j < 4; ++j) {
@@ -179,14 +191,24 @@ SlidingProducts::SlidingProducts(const Strategy& strategy, double noise_multipli
             }
         }
     }
-    Rows work(best);
+    transforms_.push_back(transform(best));
+    const std::size_t rest = steps_ % outputs_;
+    const std::size_t last = shortened_transform(best, bands_, rest);
+    if (rest > 0 && last < best) transforms_.push_back(transform(last));
+}
+
+SlidingProducts::Transform SlidingProducts::transform(std::size_t size) const {
+    Transform result{size, twiddles_.size(), {}};
+    for (std::size_t level = size; level > 4; level /= 4) result.twiddles -= level / 4 * 6;
+    Rows work(size);
     for (std::size_t k = 0; k < bands_; ++k) work[k][0] = columns_[k];
-    kernels::table().transform(best, twiddles_.data(), work[0]);
-    // The conjugate correlates instead of convolving; 1/n belongs to the transform back, and is exact.
-    for (std::size_t k = 0; k < best; ++k) {
-        spectrum_.push_back(work[k][0] / static_cast<double>(best));
-        spectrum_.push_back(-work[k][group_size / 2] / static_cast<double>(best));
+    kernels::table().transform(size, twiddles_.data() + result.twiddles, work[0]);
+    // The conjugate correlates instead of convolving; 1/size belongs to the transform back, and is exact.
+    for (std::size_t k = 0; k < size; ++k) {
+        result.spectrum.push_back(work[k][0] / static_cast<double>(size));
+        result.spectrum.push_back(-work[k][group_size / 2] / static_cast<double>(size));
     }
+    return result;
 }
 
 std::span<const double> SlidingProducts::column(std::size_t i) const noexcept {
@@ -194,14 +216,18 @@ std::span<const double> SlidingProducts::column(std::size_t i) const noexcept {
 }
 
 double SlidingProducts::operations() const noexcept {
-    return uses_transform() ? transform_operations(rows_, outputs_) : static_cast<double>(2 * bands_);
+    return uses_transform() ? total_operations(rows_, bands_, steps_) / static_cast<double>(steps_)
+                            : static_cast<double>(2 * bands_);
 }
 
 void SlidingProducts::compute(const Rows& in, std::size_t first, Rows& out) const {
     const std::size_t count = std::min(outputs_, steps_ - first);
     const auto& kernel = kernels::table();
     if (uses_transform()) {
-        kernel.convolve(in[0], rows_, twiddles_.data(), spectrum_.data(), out[0]);
+        // The last block may be a shorter one.
+        const Transform& plan =
+            count <= transform_outputs(transforms_.back().size, bands_) ? transforms_.back() : transforms_[0];
+        kernel.convolve(in[0], plan.size, twiddles_.data() + plan.twiddles, plan.spectrum.data(), out[0]);
     } else if (toeplitz_) {
         kernel.correlate(in[0], columns_.data(), bands_, count, out[0]);
     } else {
@@ -232,6 +258,14 @@ struct Mixture::Parameters {
     bool truncated = false;
     double whole = 1, cut = 1;
     double scale = 1;  // bins: factor of the products
+
+    // See kernels::Chain.
+    bool allows_short_form() const {
+        return separation >= 8 && stay.mantissa > 0 && power(stay, separation).exponent >= -60 &&
+               std::all_of(options.begin(), options.end(), [](const Option& option) {
+                   return option.weight.exponent >= -100 && option.weight.exponent < 30;
+               });
+    }
 };
 
 Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_multiplier, Numerator numerator,
@@ -361,13 +395,18 @@ struct Mixture::Evaluation::State {
             std::fill_n(ring_mantissa[i], group_size, p.start[i].mantissa);
             std::fill_n(ring_exponent[i], group_size, p.start[i].exponent);
         }
-        chain = {p.separation,     p.stay,           p.options.data(), p.options.size(), free_mantissa[0],
-                 free_exponent[0], ring_mantissa[0], ring_exponent[0], p.outside,        0};
+        if (p.allows_short_form()) past_exponent = Rows(1);
+        chain = {p.separation,     p.stay,
+                 p.options.data(), p.options.size(),
+                 free_mantissa[0], free_exponent[0],
+                 ring_mantissa[0], ring_exponent[0],
+                 p.outside,        0,
+                 past_exponent[0], false};
     }
 
     const Parameters& parameters;
     std::size_t done = 0;
-    Rows free_mantissa, free_exponent, ring_mantissa, ring_exponent;
+    Rows free_mantissa, free_exponent, ring_mantissa, ring_exponent, past_exponent;
     Rows front_mantissa, front_exponent, suffix_mantissa, suffix_exponent, now_mantissa, now_exponent;
     kernels::Chain chain{};
     kernels::BlockedChain blocked{};

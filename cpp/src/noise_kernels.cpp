@@ -57,6 +57,39 @@ LANES_INLINE V load_unaligned(const float* p) {
     return __builtin_convertvector(v, V);
 }
 
+LANES_INLINE V to_double(U word) {  // word < 2^32
+    return reinterpret_cast<V>(word | splat_bits(0x4330000000000000)) - splat(0x1p52);
+}
+
+// Two independent standard normals from 128 random bits in four words (Box and Muller 1958). These bits are
+// pinned, because runs resume: normal_pair of lanes.hpp, which rounds differently, must not replace it.
+// |z| <= 9.5; the law of each is that of exact arithmetic on uniforms of 62 to 64 bits, up to a few
+// roundings.
+LANES_INLINE void pinned_normal_pair(U w0, U w1, U w2, U w3, V& z0, V& z1) {
+    // Radius from u = (w1, w0).
+    const V u = (to_double(w1) + (to_double(w0) + splat(0.5)) * splat(0x1p-32)) * splat(0x1p-32);
+    const V mantissa = without_exponent(u);
+    const I large = mantissa > splat(0x1.6a09e667f3bcdp0);
+    const V fraction = select(large, mantissa * splat(0.5), mantissa);
+    const V k = exponent_of(u) + select(large, splat(1), splat(0));
+    const V s = (fraction - splat(1)) / (fraction + splat(1)), z = s * s;
+    const V log = k * splat(polynomial::ln2_high) +
+                  (splat(2) * s + (splat(2) * s * z * polynomial_at(polynomial::logarithm, z) +
+                                   k * splat(polynomial::ln2_low)));
+    const V radius = square_root(splat(-2) * log);
+    // Direction: an angle in (-pi/4, pi/4) from 62 bits, then one of four quarter turns.
+    const V turn =
+        ((to_double(w3) + (to_double(w2 >> 2) + splat(0.5)) * splat(0x1p-30)) * splat(0x1p-32) - splat(0.5)) *
+        splat(0.25);
+    const V square = turn * turn;
+    const V sine = turn * polynomial_at(polynomial::sine, square) * radius;
+    V cosine = polynomial_at(polynomial::cosine, square) * radius;
+    cosine = reinterpret_cast<V>(reinterpret_cast<U>(cosine) ^ (w2 << 63));
+    const I swap = reinterpret_cast<I>(w2 & splat_bits(2)) != 0;
+    z0 = select(swap, sine, cosine);
+    z1 = select(swap, cosine, sine);
+}
+
 // Normal 32 g + 16 c + q of a tile is number c of the pair that words 4 g .. 4 g + 3 of the tile's
 // ChaCha20 block q give. A pair's words are in 64-bit lanes, so the even 32-bit lanes of a vector
 // hold its first `width` blocks, the odd ones the others.
@@ -95,10 +128,10 @@ void normals(const std::uint32_t* key, std::uint32_t step, std::uint64_t first_t
                 const U low = splat_bits(0xFFFFFFFF);
                 double* const target = out + 32 * g + q;
                 V z0, z1;
-                normal_pair(words[0] & low, words[1] & low, words[2] & low, words[3] & low, z0, z1);
+                pinned_normal_pair(words[0] & low, words[1] & low, words[2] & low, words[3] & low, z0, z1);
                 store_unaligned(target, z0);
                 store_unaligned(target + 16, z1);
-                normal_pair(words[0] >> 32, words[1] >> 32, words[2] >> 32, words[3] >> 32, z0, z1);
+                pinned_normal_pair(words[0] >> 32, words[1] >> 32, words[2] >> 32, words[3] >> 32, z0, z1);
                 store_unaligned(target + width, z0);
                 store_unaligned(target + 16 + width, z1);
             }

@@ -162,6 +162,54 @@ std::uint64_t binomial(Stream& stream, std::uint64_t n, double p) noexcept {
                                            : binomial_rejection(stream, n, p);
 }
 
+BinomialTable::BinomialTable(std::uint64_t base, double p) {
+    const auto trials = static_cast<double>(base);
+    const double mean = trials * p;
+    if (!(mean >= 10 && mean <= 65536 && p <= 0.5)) return;
+    base_ = base;
+    odds_ = p / (1 - p);
+    // Relative to the probability of the mode, outwards until what is left does not count.
+    const auto mode = static_cast<std::uint64_t>(mean);
+    std::vector<double> below, above{1.0};
+    for (auto k = static_cast<double>(mode); k > 0 && (below.empty() || below.back() > 1e-25); --k) {
+        below.push_back((below.empty() ? 1.0 : below.back()) * k / ((trials - k + 1) * odds_));
+    }
+    for (auto k = static_cast<double>(mode); k < trials && above.back() > 1e-25; ++k) {
+        above.push_back(above.back() * odds_ * (trials - k) / (k + 1));
+    }
+    std::vector<double> terms(below.rbegin(), below.rend());
+    terms.insert(terms.end(), above.begin(), above.end());
+    first_ = mode - below.size();
+    // Sums from both ends, so that the small ones keep their relative error.
+    std::vector<double> left(terms.size()), right(terms.size() + 1, 0.0);
+    double sum = 0;
+    for (std::size_t i = 0; i < terms.size(); ++i) left[i] = sum += terms[i];
+    for (std::size_t i = terms.size(); i-- > 0;) right[i] = right[i + 1] + terms[i];
+    for (std::size_t i = 0; i + 1 < terms.size(); ++i) {
+        // Of 2^64: from below, or what is left above.
+        const bool lower = left[i] < right[i + 1];
+        const auto part = static_cast<std::uint64_t>((lower ? left[i] : right[i + 1]) / sum * 0x1p64);
+        cumulative_.push_back(lower ? part : std::uint64_t{0} - std::max<std::uint64_t>(part, 1));
+    }
+    cumulative_.push_back(std::numeric_limits<std::uint64_t>::max());
+    std::uint32_t at = 0;
+    for (std::uint64_t cell = 0; cell < std::uint64_t{1} << guide_bits; ++cell) {
+        while (cumulative_[at] <= cell << (64 - guide_bits)) ++at;
+        guide_.push_back(at);
+    }
+    log_none_ = portable_log1p(-p);
+    largest_rest_ = static_cast<std::uint64_t>(30 / p);
+}
+
+std::uint64_t BinomialTable::draw(Stream& stream, std::uint64_t n, double p) const noexcept {
+    if (!has(n)) return binomial(stream, n, p);
+    // Below the last entry of the table, which stands for 2^64.
+    const std::uint64_t word = std::min(stream.bits(), std::numeric_limits<std::uint64_t>::max() - 1);
+    std::size_t at = guide_[word >> (64 - guide_bits)];
+    while (cumulative_[at] <= word) ++at;
+    return first_ + at + binomial(stream, n - base_, p);
+}
+
 // Loader's saddle-point form: the exponent is n times the divergence of k/n from p, not a difference of
 // logarithms of factorials.
 double binomial_probability(std::uint64_t n, double p, std::uint64_t k) noexcept {

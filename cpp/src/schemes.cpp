@@ -139,14 +139,26 @@ double PublicCounts::candidate_probability(const TruncatedBMinSep& scheme, std::
     return tail * static_cast<double>(steps) < 0.5 ? tail : 1;
 }
 
+BinomialTable PublicCounts::table(const TruncatedBMinSep& scheme) {
+    const double p = scheme.base.probability;
+    if (!(p > 0 && p < 1)) return {};
+    // In the long run each of the others is available with this probability, independently of the rest. Five
+    // standard deviations below the mean, hardly ever fewer are.
+    const double stationary = stationary_availability(scheme.base);
+    const double expected = static_cast<double>(scheme.dataset_size - 1) * stationary;
+    const double least = expected - 5 * std::sqrt(expected * (1 - stationary));
+    return least < 1 ? BinomialTable() : BinomialTable(static_cast<std::uint64_t>(least), p);
+}
+
 PublicCounts::PublicCounts(const TruncatedBMinSep& scheme, std::size_t steps, double candidate_probability,
-                           const BlockStream& block, std::size_t lane)
+                           const BinomialTable& table, const BlockStream& block, std::size_t lane)
     : scheme_(scheme),
       steps_(steps),
+      table_(&table),
       available_(scheme.dataset_size - 1),
       candidate_probability_(candidate_probability),
       stream_(block, lane, Purpose::public_counts) {
-    if (candidate_probability == 0 || candidate_probability == 1) return;
+    if (candidate_probability == 0) return;
     Stream stream(block, lane, Purpose::candidates);
     const Geometric waiting(portable_log1p(-candidate_probability));
     for (std::size_t round = 0; round < steps; ++round) {
@@ -155,24 +167,31 @@ PublicCounts::PublicCounts(const TruncatedBMinSep& scheme, std::size_t steps, do
     }
 }
 
+OthersAtStart::OthersAtStart(const TruncatedBMinSep& scheme, std::size_t steps, Stream& stream)
+    : available(scheme.dataset_size - 1),
+      // Whoever is barred for longer than the run does not come back.
+      barred(std::min(scheme.base.separation - 1, steps), 0) {
+    const BMinSep& base = scheme.base;
+    if (!base.warm_start) return;
+    // The virtual rounds before the first: a multinomial draw, one conditional binomial after the other.
+    double remaining = 1;
+    const double each = base.probability * stationary_availability(base);
+    for (auto& count : barred) {
+        count = binomial(stream, available, std::min(1.0, each / remaining));
+        available -= count;
+        remaining -= each;
+    }
+    const auto others = static_cast<double>(base.separation - 1 - barred.size());
+    available -= binomial(stream, available, std::min(1.0, others * each / remaining));
+}
+
 void PublicCounts::start() {
     const BMinSep& base = scheme_.base;
-    // Whoever is barred for longer than the run does not come back.
-    barred_.assign(std::min(base.separation - 1, steps_), 0);
     const double stationary = stationary_availability(base);
-    if (base.warm_start) {
-        // The virtual rounds before the first: a multinomial draw, one conditional binomial after the other.
-        double remaining = 1;
-        const double each = base.probability * stationary;
-        for (auto& count : barred_) {
-            count = binomial(stream_, available_, std::min(1.0, each / remaining));
-            available_ -= count;
-            remaining -= each;
-        }
-        const auto others = static_cast<double>(base.separation - 1 - barred_.size());
-        available_ -= binomial(stream_, available_, std::min(1.0, others * each / remaining));
-    }
-    if (candidate_probability_ == 0 || candidate_probability_ == 1) return;
+    OthersAtStart others(scheme_, steps_, stream_);
+    available_ = others.available;
+    barred_ = std::move(others.barred);
+    if (candidate_probability_ == 0) return;
     // Pr[Binom(available, p) > count] > T for all counts up to safe_count_, if so many are available.
     const double expected = static_cast<double>(scheme_.dataset_size - 1) * stationary;
     const double fewest = std::floor(expected - 10 * std::sqrt(expected));
@@ -191,8 +210,8 @@ std::uint64_t PublicCounts::next() {
     const bool candidate = candidate_ < candidates_.size() && candidates_[candidate_] == round_;
     if (candidate) ++candidate_;
     const std::uint64_t count = candidate ? above_threshold()
-                                : candidate_probability_ == 0 || candidate_probability_ == 1
-                                    ? binomial(stream_, available_, scheme_.base.probability)
+                                : candidate_probability_ == 0
+                                    ? table_->draw(stream_, available_, scheme_.base.probability)
                                     : below_threshold();
     ++round_;
     if (barred_.empty()) return count;
@@ -206,7 +225,7 @@ std::uint64_t PublicCounts::next() {
 std::uint64_t PublicCounts::below_threshold() {
     const double p = scheme_.base.probability;
     for (;;) {
-        const std::uint64_t count = binomial(stream_, available_, p);
+        const std::uint64_t count = table_->draw(stream_, available_, p);
         if (count <= safe_count_ && available_ >= safe_available_) return count;
         const double more = count < available_ ? binomial_tail(available_, p, count + 1) : 0;
         if (more >= candidate_probability_) return count;

@@ -1,6 +1,7 @@
 // The vector loops: against plain loops, and bit by bit the same for every instruction set.
 #include "kernels.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstdint>
@@ -57,7 +58,7 @@ std::vector<Rows> everything(const kernels::Table& table) {
     Rows noise(40);
     table.normals(noise[0], 6, 40, {5, 6, 7}, {8, 9});
     results.push_back(std::move(noise));
-    const Rows rows = random_rows(160, 2, 1);
+    const Rows rows = random_rows(512, 2, 1);
     std::vector<double> filter(33), columns(33 * 100);
     Stream stream({2, 0}, 0, Purpose::noise);
     for (double& x : filter) x = stream.uniform();
@@ -79,7 +80,7 @@ std::vector<Rows> everything(const kernels::Table& table) {
         results.push_back(std::move(out));
         results.push_back(std::move(general));
     }
-    for (const std::size_t n : {16, 32, 64, 128}) {
+    for (const std::size_t n : {16, 32, 64, 128, 256, 512}) {
         const auto factors = twiddles(n);
         Rows work(n), result(n);
         for (std::size_t k = 0; k < 9; ++k) work[k][0] = filter[k];
@@ -159,6 +160,143 @@ void all_versions_agree() {
     }
 }
 
+// The same chain in the long form and in the short one, which some iterations force back to the long.
+double short_form(const kernels::Table& table, std::size_t separation, std::size_t options, double scale,
+                  bool truncated, Rows& out, std::size_t& in_short_form) {
+    constexpr std::size_t steps = 400;
+    Rows products = random_rows(steps, scale, 5), survival = random_rows(steps, 1, 6);
+    for (std::size_t i = 0; i < steps * group; ++i)
+        survival[0][i] = std::min(1.0, 1.5 * std::abs(survival[0][i]));
+    products[150][3] = 250;   // e^250 and e^500
+    products[151][4] = -900;  // outside of what the short form takes
+    products[290][5] = 900;
+    std::vector<double> norms(steps);
+    for (std::size_t i = 0; i < steps; ++i) norms[i] = 0.5 + 0.01 * static_cast<double>(i % 7);
+    const kernels::Option all[] = {{{1.5, -7}, 1}, {{1.25, -90}, 2}};
+    Rows results[2];
+    for (const bool allowed : {false, true}) {
+        Rows free_m(1), free_e(1, -0x1p50), past(1), ring_m(separation), ring_e(separation, -0x1p50);
+        for (std::size_t s = 0; s < group; ++s) {
+            ring_m[0][s] = 1.25;
+            ring_e[0][s] = 0;
+            ring_m[5][s] = 1.75;
+            ring_e[5][s] = -20;
+        }
+        kernels::Chain chain{separation,
+                             {1.984375, -1},
+                             all,
+                             options,
+                             free_m[0],
+                             free_e[0],
+                             ring_m[0],
+                             ring_e[0],
+                             {1.5, -40},
+                             0,
+                             allowed ? past[0] : nullptr};
+        for (std::size_t done = 0, count = 1; done < steps; done += count) {
+            count = std::min(steps - done, done % 13 + 1);  // across the ends of laps, and one by one
+            if (truncated) {
+                table.advance_truncated(chain, {survival[done], 1, 2}, products[done], norms.data() + done,
+                                        count);
+            } else {
+                table.advance(chain, products[done], norms.data() + done, count);
+            }
+            if (allowed && chain.is_short) ++in_short_form;
+        }
+        results[allowed] = Rows(1);
+        table.finish(chain, results[allowed][0]);
+    }
+    double difference = 0;
+    for (std::size_t s = 0; s < group; ++s) {
+        const double truth = results[0][0][s];
+        difference =
+            std::max(difference, std::abs(results[1][0][s] - truth) / std::max(1.0, std::abs(truth)));
+    }
+    out = std::move(results[1]);
+    return difference;
+}
+
+void short_and_long_form_agree() {
+    for (const std::size_t separation : {8, 13, 31}) {
+        for (const std::size_t options : {1, 2}) {
+            for (const double scale : {3.0, 60.0, 250.0}) {
+                for (const bool truncated : {false, true}) {
+                    Rows first;
+                    for (const auto* table : versions()) {
+                        Rows out;
+                        std::size_t in_short_form = 0;
+                        CHECK(short_form(*table, separation, options, scale, truncated, out, in_short_form) <
+                              1e-13);
+                        CHECK(scale > 200 || in_short_form > 0);
+                        if (table != versions()[0]) CHECK(same(first, out));
+                        if (table == versions()[0]) first = std::move(out);
+                    }
+                }
+            }
+        }
+    }
+}
+
+// The counts against the words of the streams, one by one.
+void counts_come_from_the_counters() {
+    const BlockStream block{7, 0x1122334455667788ULL};
+    const double p = 1e-3;
+    const BinomialTable binomials(50000, p);
+    for (const auto* table : versions()) {
+        for (const std::size_t window : {std::size_t{0}, std::size_t{3}}) {
+            Rows available(1), barred(3), counts(40), survival(40);
+            for (std::size_t s = 0; s < group; ++s) available[0][s] = 50400.0 + 37.0 * static_cast<double>(s);
+            available[0][5] = 50000.0 + static_cast<double>(binomials.largest_rest());
+            kernels::Counts state{static_cast<double>(binomials.base()),
+                                  static_cast<double>(binomials.largest_rest()),
+                                  static_cast<double>(binomials.first()),
+                                  binomials.log_none(),
+                                  binomials.odds(),
+                                  binomials.cumulative().data(),
+                                  binomials.guide().data(),
+                                  64 - BinomialTable::guide_bits,
+                                  available[0],
+                                  barred[0],
+                                  window,
+                                  0,
+                                  55};
+            Rows expected(1);
+            std::copy_n(available[0], group, expected[0]);
+            CHECK(table->public_counts(
+                      state, 9, 40, {block.lane_word(16, Purpose::public_counts), 0x55667788U, 0x11223344U},
+                      block.key(), counts[0], survival[0]) == 40);
+            for (std::size_t i = 0; i < 40; ++i) {
+                for (std::size_t s = 0; s < group; ++s) {
+                    const auto w =
+                        philox({static_cast<std::uint32_t>(9 + i),
+                                block.lane_word(16 + s, Purpose::public_counts), 0x55667788U, 0x11223344U},
+                               block.key());
+                    const std::uint64_t word = std::uint64_t{w[0]} << 32 | w[1];
+                    std::size_t k = 0;
+                    while (binomials.cumulative()[k] <= word) ++k;
+                    const double rest = expected[0][s] - 50000;
+                    double u = (w[2] + (w[3] + 0.5) * 0x1p-32) * 0x1p-32, probability = std::pow(1 - p, rest),
+                           more = 0;
+                    for (; u > probability; ++more) {
+                        u -= probability;
+                        probability *= p / (1 - p) * (rest - more) / (more + 1);
+                    }
+                    const double count = static_cast<double>(binomials.first() + k) + more;
+                    CHECK(counts[i][s] == count);
+                    CHECK(survival[i][s] == (count < 55 ? 1.0 : 55 / (count + 1)));
+                    if (window == 0) continue;
+                    expected[0][s] += (i < window ? 0 : counts[i - window][s]) - count;
+                }
+            }
+            // Fewer than the table is for, or more: nothing is done.
+            available[0][7] = 49999;
+            CHECK(table->public_counts(state, 0, 1, {0, 0, 0}, {0, 0}, counts[0], survival[0]) == 0);
+            available[0][7] = 50001.0 + static_cast<double>(binomials.largest_rest());
+            CHECK(table->public_counts(state, 0, 1, {0, 0, 0}, {0, 0}, counts[0], survival[0]) == 0);
+        }
+    }
+}
+
 // The vector generator draws from the streams that random.hpp describes.
 void noise_comes_from_the_counters() {
     Rows noise(4);
@@ -170,31 +308,47 @@ void noise_comes_from_the_counters() {
             const auto word = static_cast<std::uint32_t>(5 + pair);
             const auto w = philox({word, block.lane_word(32 + s, Purpose::noise), 0x55667788U, 0x11223344U},
                                   block.key());
-            const double u = (w[1] + (w[0] + 0.5) * 0x1p-32) * 0x1p-32;
+            const double u = (w[0] + (w[1] + 0.5) * 0x1p-32) * 0x1p-32;
             const double radius = std::sqrt(-2 * std::log(u));
             const double x = noise[2 * pair][s], y = noise[2 * pair + 1][s];
             CHECK(std::abs(std::hypot(x, y) - radius) < 1e-14 * radius);
-            const double turn = ((w[3] + ((w[2] >> 2) + 0.5) * 0x1p-30) * 0x1p-32 - 0.5) / 4;
+            const double turn = ((w[2] + ((w[3] >> 2) + 0.5) * 0x1p-30) * 0x1p-32 - 0.5) / 4;
             const double sine = std::sin(2 * std::numbers::pi * turn);
-            CHECK(std::abs((w[2] & 2 ? x : y) - radius * sine) < 1e-14 * radius);
+            const double cosine = std::cos(2 * std::numbers::pi * turn) * (w[3] & 1 ? -1 : 1);
+            CHECK(std::abs((w[3] & 2 ? x : y) - radius * sine) < 1e-14 * radius);
+            CHECK(std::abs((w[3] & 2 ? y : x) - radius * cosine) < 1e-14 * radius);
         }
     }
 }
 
 void nan_stays_nan() {
     for (const auto* table : versions()) {
-        Rows free_m(1), free_e(1, -0x1p50), ring_m(2), ring_e(2, -0x1p50), out(1), products(9);
-        std::fill_n(ring_m[0], group, 1.0);
-        std::fill_n(ring_e[0], group, 0.0);
-        products[4][3] = std::nan("");
-        products[5][7] = std::numeric_limits<double>::infinity();
-        const kernels::Option option{{1.5, -3}, 1};
-        const std::vector<double> norms(9, 0.5);
-        kernels::Chain chain{2,         {1.5, -1}, &option,      1, free_m[0], free_e[0],
-                             ring_m[0], ring_e[0], {0, -0x1p50}, 0};
-        table->advance(chain, products[0], norms.data(), 9);
-        table->finish(chain, out[0]);
-        for (std::size_t s = 0; s < group; ++s) CHECK(std::isnan(out[0][s]) == (s == 3 || s == 7));
+        for (const bool may_be_short : {false, true}) {
+            for (const double bad : {std::nan(""), std::numeric_limits<double>::infinity()}) {
+                Rows free_m(1), free_e(1, -0x1p50), ring_m(8), ring_e(8, -0x1p50), out(1), products(29),
+                    past(1);
+                std::fill_n(ring_m[0], group, 1.0);
+                std::fill_n(ring_e[0], group, 0.0);
+                products[4][3] = products[17][7] = bad;
+                const kernels::Option option{{1.5, -3}, 1};
+                const std::vector<double> norms(29, 0.5);
+                kernels::Chain chain{8,
+                                     {1.5, -1},
+                                     &option,
+                                     1,
+                                     free_m[0],
+                                     free_e[0],
+                                     ring_m[0],
+                                     ring_e[0],
+                                     {0, -0x1p50},
+                                     0,
+                                     may_be_short ? past[0] : nullptr};
+                table->advance(chain, products[0], norms.data(), 29);
+                CHECK(chain.is_short == (may_be_short && std::isnan(bad)));
+                table->finish(chain, out[0]);
+                for (std::size_t s = 0; s < group; ++s) CHECK(std::isnan(out[0][s]) == (s == 3 || s == 7));
+            }
+        }
     }
 }
 
@@ -202,6 +356,8 @@ void nan_stays_nan() {
 
 int main() {
     all_versions_agree();
+    short_and_long_form_agree();
+    counts_come_from_the_counters();
     noise_comes_from_the_counters();
     nan_stays_nan();
     return check::summary();

@@ -92,12 +92,12 @@ void geometric() {
 }
 
 // Chi-square of counts against the exact law, pooled to cells that expect at least 10.
-void binomial_law(std::uint64_t n, double p) {
+void binomial_law(std::uint64_t n, double p, const BinomialTable& table = {}) {
     Stream stream({3, n}, 1, Purpose::public_counts);
     const int draws = 200000;
     std::vector<int> seen(n + 1, 0);
     for (int i = 0; i < draws; ++i) {
-        const auto k = binomial(stream, n, p);
+        const auto k = table.draw(stream, n, p);
         if (!CHECK(k <= n)) return;
         ++seen[k];
     }
@@ -116,6 +116,36 @@ void binomial_law(std::uint64_t n, double p) {
     }
     CHECK(near(total, 1, 1e-9));
     CHECK(statistic < cells + 6 * std::sqrt(2.0 * cells) + 10);
+}
+
+// The table's steps against the probabilities, and the law of what is drawn with it.
+void binomial_tables() {
+    for (const double p : {0.0002, 0.03, 0.5}) {
+        for (const std::uint64_t base : {100U, 1000U, 100000U}) {
+            const BinomialTable table(base, p);
+            const double mean = static_cast<double>(base) * p;
+            CHECK(table.has(base) == (mean >= 10 && mean <= 65536));
+            CHECK(!table.has(base - 1) && !table.has(base + table.largest_rest() + 1));
+            double worst = 0;
+            std::uint64_t before = 0;
+            for (std::size_t i = 0; i < table.cumulative().size(); ++i) {
+                const double probability = static_cast<double>(table.cumulative()[i] - before) * 0x1p-64;
+                const double truth = binomial_probability(base, p, table.first() + i);
+                worst = std::max(worst, std::abs(probability - truth) - 1e-10 * truth);
+                before = table.cumulative()[i];
+            }
+            CHECK(worst < 0x1p-62);
+            if (!table.has(base)) continue;
+            for (const double more : {0.0, 0.3, 9.0, 40.0}) {
+                binomial_law(base + static_cast<std::uint64_t>(more / p), p, table);
+            }
+            binomial_law(base - 1, p, table);
+        }
+    }
+    CHECK(!BinomialTable().has(0) && BinomialTable().largest_rest() == 0);
+    // All of n: no guide entry or step beyond the ends.
+    const BinomialTable few(20, 0.5);
+    CHECK(few.first() == 0 && few.cumulative().size() == 21 && few.guide().back() <= 20);
 }
 
 void binomials() {
@@ -170,6 +200,7 @@ int main() {
     streams();
     geometric();
     binomials();
+    binomial_tables();
     elementary_functions();
     return check::summary();
 }

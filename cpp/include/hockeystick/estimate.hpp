@@ -61,6 +61,7 @@ public:
                                  const Poll& poll = {}) const;
 
 private:
+    struct Buffers;
     class Group;
 
     void block_losses(const BlockStream& stream, double* out) const;
@@ -75,6 +76,7 @@ private:
     Mixture mixture_;
     std::optional<Mixture> denominator_;  // truncated scheme: Q is a mixture, too
     double candidate_probability_ = 1;    // see PublicCounts
+    BinomialTable counts_table_;
     std::size_t block_size_;
 };
 

@@ -58,16 +58,23 @@ public:
 
     // Column i, divided by sigma.
     std::span<const double> column(std::size_t i) const noexcept;
-    // Multiplications and additions per output.
+    // Multiplications and additions per output, on average.
     double operations() const noexcept;
-    bool uses_transform() const noexcept { return !spectrum_.empty(); }
+    bool uses_transform() const noexcept { return !transforms_.empty(); }
 
 private:
+    struct Transform {
+        std::size_t size, twiddles;  // where in twiddles_ those of its first level are
+        std::vector<double> spectrum;
+    };
+    Transform transform(std::size_t size) const;
+
     std::size_t steps_, bands_;
     bool toeplitz_;
     std::vector<double> columns_;
     std::size_t rows_ = 0, outputs_ = 0;
-    std::vector<double> twiddles_, spectrum_;
+    std::vector<double> twiddles_;
+    std::vector<Transform> transforms_;  // of the blocks, and of the last one if that is shorter
 };
 
 // Which mixture stands above the line of the ratio.

@@ -72,6 +72,16 @@ private:
     Next next_{};
 };
 
+// Truncated b-min-sep: how many of the other examples are available in the first round, and how many were
+// sampled in each of the min(separation - 1, steps) rounds before it, the oldest first, as far as that
+// matters later.
+struct OthersAtStart {
+    OthersAtStart(const TruncatedBMinSep& scheme, std::size_t steps, Stream& stream);
+
+    std::uint64_t available;
+    std::vector<std::uint64_t> barred;
+};
+
 // Truncated b-min-sep: how many of the other dataset_size - 1 examples are sampled, round by round.
 //
 // Where truncation is rare, most samples need no counts: think of each count as the inverse distribution
@@ -81,14 +91,21 @@ private:
 // the counts are drawn given which rounds are candidates.
 class PublicCounts {
 public:
-    // A bound T on the probability that a round is truncated, given the past; 1 if candidates do not pay.
+    // A bound T on the probability that a round is truncated, given the past; 1 if candidates do not pay, and
+    // every count is to be drawn (GroupCounts).
     static double candidate_probability(const TruncatedBMinSep& scheme, std::size_t steps);
 
+    // For the usual numbers of available examples; outlives every PublicCounts.
+    static BinomialTable table(const TruncatedBMinSep& scheme);
+
+    // candidate_probability < 1.
     PublicCounts(const TruncatedBMinSep& scheme, std::size_t steps, double candidate_probability,
-                 const BlockStream& block, std::size_t lane);
+                 const BinomialTable& table, const BlockStream& block, std::size_t lane);
 
     // No round is truncated; the counts need not be asked for.
-    bool quiet() const noexcept { return candidates_.empty() && candidate_probability_ < 1; }
+    bool quiet() const noexcept { return candidates_.empty(); }
+    // The same for the next round and all after it.
+    bool settled() const noexcept { return candidate_ == candidates_.size(); }
     // The count of the next round.
     std::uint64_t next();
 
@@ -99,6 +116,7 @@ private:
 
     TruncatedBMinSep scheme_;
     std::size_t steps_;
+    const BinomialTable* table_;
     std::uint64_t available_;
     std::vector<std::uint64_t> barred_;  // by round, modulo min(separation - 1, steps)
     std::size_t oldest_ = 0;
