@@ -6,6 +6,7 @@ void register_accounting(pybind11::module_& module);
 void register_grid(pybind11::module_& module);
 void register_attribution(pybind11::module_& module);
 void register_noise(pybind11::module_& module);
+void register_batches(pybind11::module_& module);
 void register_montecarlo(pybind11::module_& module);
 void register_individual(pybind11::module_& module);
 
@@ -16,6 +17,7 @@ PYBIND11_MODULE(_core, module) {
     register_grid(module);
     register_attribution(module);
     register_noise(module);
+    register_batches(module);
     register_montecarlo(module);
     register_individual(module);
 }

@@ -6,26 +6,18 @@
 #include <cstring>
 #include <string>
 
+#include "key.hpp"
 #include "numpy.hpp"
 
 namespace py = pybind11;
 namespace hs = hockeystick;
 using hs::bindings::Array;
+using hs::bindings::key_of;
 using hs::bindings::mutable_view;
 using hs::bindings::view;
 using Form = hs::CorrelatedNoise::Form;
 
 namespace {
-
-hs::ChaChaKey key_of(const py::bytes& secret) {
-    const std::string bytes = secret;
-    hs::ChaChaKey key{};
-    if (bytes.size() != 4 * key.size()) throw py::value_error("key must have 32 bytes");
-    for (std::size_t i = 0; i < bytes.size(); ++i) {  // little-endian words, on any machine
-        key[i / 4] |= std::uint32_t{static_cast<unsigned char>(bytes[i])} << (8 * (i % 4));
-    }
-    return key;
-}
 
 // Keeps the matrix alive, which the core only looks at.
 class Noise {

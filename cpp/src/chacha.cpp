@@ -42,4 +42,11 @@ Block chacha20(const ChaChaKey& key, std::uint32_t counter,
     return x;
 }
 
+void KeyedStream::refill() noexcept {
+    words_ = chacha20(key_, static_cast<std::uint32_t>(block_),
+                      {static_cast<std::uint32_t>(block_ >> 32), step_, purpose_});
+    ++block_;
+    used_ = 0;
+}
+
 }  // namespace hockeystick

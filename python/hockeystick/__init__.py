@@ -29,6 +29,7 @@ from .attribution import (
 from .bandmf import BandMF
 from .bandmf_calibration import CalibratedBandMF, calibrate_bandmf
 from .batch_limits import BatchPlan, UnionBound, calibrate_max_batch_size, plan_truncated_batches
+from .batches import BatchSampler, PaddedBatch
 from .calibrate import (
     CalibratedFloat,
     CalibratedInt,
@@ -121,6 +122,7 @@ __all__ = [
     "Banded",
     "BandedToeplitz",
     "BatchPlan",
+    "BatchSampler",
     "BoundedAttribution",
     "Bounds",
     "CalibratedBandMF",
@@ -152,6 +154,7 @@ __all__ = [
     "MixtureOfGaussians",
     "MultiAttributionBMinSep",
     "NeighbourhoodSweep",
+    "PaddedBatch",
     "ParameterError",
     "ParameterTypeError",
     "Poisson",

@@ -226,6 +226,51 @@ class CorrelatedNoise(metaclass=_Type):
     @property
     def state_bytes(self) -> int: ...
 
+def coin_thresholds(probability: float, weight: int, most: int) -> tuple[int, list[bytes]]:
+    """Block size, and Pr[at least 1, 2, ... heads in a block] as 256 bits; weight > 0: of w p / (1 + w p)."""
+
+class BatchSampler(metaclass=_Type):
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+    @staticmethod
+    def poisson(
+        key: bytes, population: int, steps: int, max_batch: int | None, probability: float, groups: int
+    ) -> BatchSampler: ...
+    @staticmethod
+    def fixed(key: bytes, population: int, steps: int, size: int, replacement: bool) -> BatchSampler: ...
+    @staticmethod
+    def balls_in_bins(key: bytes, population: int, steps: int, bins: int) -> BatchSampler: ...
+    @staticmethod
+    def min_sep(
+        key: bytes,
+        population: int,
+        steps: int,
+        max_batch: int | None,
+        separation: int,
+        probability: float,
+        warm_start: bool,
+    ) -> BatchSampler: ...
+    @staticmethod
+    def multi_attribution(
+        key: bytes,
+        steps: int,
+        offsets: NDArray[int64],
+        users: NDArray[int32],
+        num_users: int,
+        separation: int,
+        probability: float,
+        by_participation: bool,
+        ahead: int,
+    ) -> BatchSampler: ...
+    def next(self) -> NDArray[int64]: ...
+    def seek(self, step: int, most: int) -> bool: ...
+    def sampled(self) -> NDArray[int64]:
+        """What the last step sampled before it was cut down."""
+
+    @property
+    def step(self) -> int: ...
+    @property
+    def state_bytes(self) -> int: ...
+
 class Scheme(metaclass=_Type):
     """A sampling scheme: which iterations an example takes part in."""
 

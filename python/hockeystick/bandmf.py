@@ -13,8 +13,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _core
+from .batches import BatchSampler, Law
 from .cyclic import cyclic_poisson
 from .mechanisms import Composable, Process, _set
+from .randomness import Seed
 from .sampling import CyclicPoisson, Poisson, Scheme, TruncatedBMinSep
 from .strategies import Strategy
 from .validation import ParameterError, ParameterTypeError, choice, integer, real, reals
@@ -100,6 +102,19 @@ class BandMF(Composable):
         if not norms.size:
             return Process()  # a group whose turn never comes
         return cyclic_poisson(norms, min_sep, scheme.sampling_probability, self.noise_multiplier)
+
+    def batches(
+        self,
+        dataset_size: int | None = None,
+        seed: Seed = None,
+        shard: tuple[int, int] = (0, 1),
+        **options: Any,
+    ) -> BatchSampler:
+        """Return the batches of its scheme: ``scheme.batches``, to which ``options`` go too."""
+        return self.scheme.batches(dataset_size, seed, shard, **options)
+
+    def _batch_law(self) -> Law:
+        return self.scheme._batch_law()
 
     def __reduce__(self) -> tuple[Any, ...]:
         # Other processes make samplers of their own.

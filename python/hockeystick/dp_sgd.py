@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from .batches import Law
 from .mechanisms import Composable, Gaussian, PoissonSampled, Process, Step, _set
 from .truncated import TruncatedPoissonSampled
 from .validation import ParameterError, ParameterTypeError, boolean, choice, integer, real
@@ -85,6 +86,9 @@ class DPSGD(Composable):
                 self.noise_multiplier, self.dataset_size, self.sampling_probability, self.max_batch_size
             )
         return Process([(step, self.steps)])
+
+    def _batch_law(self) -> Law:
+        return replace(super()._batch_law(), dataset_size=self.dataset_size)
 
     def __str__(self) -> str:
         logical = self.batch_size * self.gradient_accumulation * self.world_size

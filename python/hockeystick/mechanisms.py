@@ -14,6 +14,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
+from .batches import MAX_STEPS, BatchSampler, Law
+from .randomness import Seed
 from .validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, choice, integer, real
 
 
@@ -30,6 +32,41 @@ class Composable:
     def as_process(self) -> Process:
         """Return the composition this object stands for."""
         raise NotImplementedError
+
+    def batches(
+        self,
+        dataset_size: int | None = None,
+        seed: Seed = None,
+        shard: tuple[int, int] = (0, 1),
+        *,
+        pad: bool = False,
+    ) -> BatchSampler:
+        """Return the batches of these steps, if all of them sample alike; see `BatchSampler`.
+
+        ``dataset_size`` may be left out where the description has one. ``pad`` fills batches up to
+        ``max_batch_size``. ParameterError is raised for unsampled mechanisms, and for steps that differ: their order
+        is not part of the description.
+
+        >>> steps = WithoutReplacement(Gaussian(1.0), batch_size=3, dataset_size=10) * 100
+        >>> [len(batch) for batch in steps.batches()] == [3] * 100
+        True
+        """
+        return BatchSampler(self, self._batch_law(), dataset_size, seed, shard, pad)
+
+    def _batch_law(self) -> Law:
+        process = self.as_process()
+        if len(process) != 1:
+            raise ParameterError(
+                f"process = {process}: must be one sampled mechanism, repeated; draw the batches of each part alone"
+            )
+        ((step, count),) = process
+        law = step._batch_law_of(integer("steps", count, 1, MAX_STEPS))
+        if law is None:
+            raise ParameterError(
+                f"step = {step!r}: has no batches to draw; must be PoissonSampled, TruncatedPoissonSampled, "
+                "WithoutReplacement or WithReplacement"
+            )
+        return law
 
     def __mul__(self, steps: Any) -> Process:
         count = integer("steps", steps)
@@ -57,6 +94,9 @@ class Step(Composable):
     def is_unsampled(self) -> bool:
         """Whether it is computed from all records, so that a sampling scheme may wrap around it."""
         return False
+
+    def _batch_law_of(self, steps: int) -> Law | None:
+        return None
 
 
 class Mechanism(Step):
@@ -229,6 +269,9 @@ class PoissonSampled(Step):
             sampling_probability=real("sampling_probability", self.sampling_probability, 0.0, 1.0),
         )
 
+    def _batch_law_of(self, steps: int) -> Law:
+        return Law("poisson", steps, {"sampling_probability": self.sampling_probability})
+
 
 PAIRS = ("sound", "koskela2020")
 
@@ -263,6 +306,9 @@ class WithoutReplacement(Step):
     def __post_init__(self) -> None:
         _fixed_size(self, integer("dataset_size", self.dataset_size, 1))
 
+    def _batch_law_of(self, steps: int) -> Law:
+        return Law("without_replacement", steps, {"batch_size": self.batch_size}, self.dataset_size)
+
 
 @dataclass(frozen=True)
 class WithReplacement(Step):
@@ -279,6 +325,9 @@ class WithReplacement(Step):
 
     def __post_init__(self) -> None:
         _fixed_size(self, MAX_COUNT)
+
+    def _batch_law_of(self, steps: int) -> Law:
+        return Law("with_replacement", steps, {"batch_size": self.batch_size}, self.dataset_size)
 
 
 Items: TypeAlias = tuple[tuple[Step, int], ...]

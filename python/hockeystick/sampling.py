@@ -11,13 +11,15 @@ The b-min-sep paper is Dong & Ganesh 2026, "Privacy Amplification for BandMF via
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from . import _core
+from .attribution import AttributionGraph
+from .batches import MAX_STEPS, BatchSampler, Law
 from .mechanisms import _set
+from .randomness import Seed
 from .validation import MAX_COUNT, ParameterError, boolean, choice, integer, real
 
-MAX_STEPS = 2**31
 LAWS = ("dominating", "exact")
 
 
@@ -62,6 +64,27 @@ class Scheme:
         """Return the schemes whose largest divergence is the guarantee; usually only the scheme itself."""
         return (self,)
 
+    def batches(
+        self,
+        dataset_size: int | None = None,
+        seed: Seed = None,
+        shard: tuple[int, int] = (0, 1),
+        *,
+        pad: bool = False,
+    ) -> BatchSampler:
+        """Return the batches of a run on ``dataset_size`` examples, drawn by this scheme; see `BatchSampler`.
+
+        ``dataset_size`` may be left out where the scheme has one. ``pad`` fills batches up to ``max_batch_size``.
+
+        >>> sampler = Poisson(steps=3, sampling_probability=0.5).batches(dataset_size=8, seed=1)
+        >>> [batch.tolist() for batch in sampler]
+        [[4, 5, 6, 7], [0, 2, 3, 4, 6], [0, 1, 3, 4, 5, 7]]
+        """
+        return BatchSampler(self, self._batch_law(), dataset_size, seed, shard, pad)
+
+    def _batch_law(self) -> Law:
+        raise NotImplementedError
+
     def _core(self) -> _core.Scheme:
         raise NotImplementedError
 
@@ -81,6 +104,11 @@ def _common(scheme: Poisson | CyclicPoisson | _MinSep | MultiAttributionBMinSep)
         steps=integer("steps", scheme.steps, 1, MAX_STEPS),
         sampling_probability=real("sampling_probability", scheme.sampling_probability, 0.0, 1.0),
     )
+
+
+def _min_sep_law(scheme: _MinSep | TruncatedBMinSep) -> Law:
+    names = ("min_sep", "sampling_probability", "warm_start")
+    return Law("b_min_sep", scheme.steps, {name: getattr(scheme, name) for name in names})
 
 
 def _b_min_sep_none(steps: int, min_sep: int, probability: float, warm_start: bool) -> float:
@@ -116,6 +144,9 @@ class Poisson(Scheme):
 
     def no_participation_log_probability(self) -> float:
         return _rounded_down(_log_failure(self.sampling_probability) * self.steps)
+
+    def _batch_law(self) -> Law:
+        return Law("poisson", self.steps, {"sampling_probability": self.sampling_probability})
 
     def _core(self) -> _core.Scheme:
         return _core.b_min_sep(1, self.sampling_probability, False)
@@ -155,6 +186,17 @@ class CyclicPoisson(Scheme):
         turns = self.turns
         return _rounded_down(_log_failure(self.sampling_probability) * turns) if turns else 0.0
 
+    def _batch_law(self) -> Law:
+        if self.group is not None:
+            raise ParameterError(
+                f"group = {self.group}: the examples of other groups are not accounted for; use group = None"
+            )
+        return Law(
+            "cyclic_poisson",
+            self.steps,
+            {"min_sep": self.min_sep, "sampling_probability": self.sampling_probability},
+        )
+
     def _core(self) -> _core.Scheme:
         return _core.b_min_sep(1, self.sampling_probability, False)
 
@@ -180,6 +222,9 @@ class BallsInBins(Scheme):
         if self.bins <= self.steps:
             return -math.inf
         return _rounded_down(math.log((self.bins - self.steps) / self.bins))
+
+    def _batch_law(self) -> Law:
+        return Law("balls_in_bins", self.steps, {"bins": self.bins})
 
     def _core(self) -> _core.Scheme:
         return _core.balls_in_bins(self.bins)
@@ -211,6 +256,9 @@ class _MinSep(Scheme):
         return _rounded_down(
             _b_min_sep_none(self.steps, self.min_sep, self.sampling_probability, self.warm_start)
         )
+
+    def _batch_law(self) -> Law:
+        return _min_sep_law(self)
 
     def _core(self) -> _core.Scheme:
         return _core.b_min_sep(self.min_sep, self.sampling_probability, self.warm_start)
@@ -299,6 +347,58 @@ class MultiAttributionBMinSep(Scheme):
             for k in range(1, self.examples_per_user + 1)
         )
 
+    def batches(
+        self,
+        dataset_size: int | None = None,
+        seed: Seed = None,
+        shard: tuple[int, int] = (0, 1),
+        *,
+        pad: bool = False,
+        graph: AttributionGraph | None = None,
+        run_ahead: int = 0,
+    ) -> BatchSampler:
+        """Return batches by Algorithm 3 of the examples of ``graph``, in which no user has more than was accounted.
+
+        ``run_ahead`` steps are drawn and thrown away before the first: after ``min_sep`` - 1 of them the law is
+        stationary. Each takes part at most as often as it would without them, with the same coins, so that is covered
+        for any strategy. For a `BoundedAttribution`, take its ``graph``; its ``examples[batch]`` are the
+        indices in the dataset.
+        """
+        law = self._batch_law(integer("run_ahead", run_ahead, 0, MAX_STEPS - self.steps))
+        return BatchSampler(self, law, dataset_size, seed, shard, pad, graph)
+
+    def conjectured_batches(
+        self,
+        dataset_size: int | None = None,
+        seed: Seed = None,
+        shard: tuple[int, int] = (0, 1),
+        *,
+        graph: AttributionGraph | None = None,
+    ) -> BatchSampler:
+        """Return batches by Algorithm 4: larger ones, whose privacy is CONJECTURED only, not a guarantee.
+
+        Only examples that took part bar others, not all that were sampled. That Theorem 6.1 bounds this too is
+        Conjecture 6.2 of the paper; the reports of the sampler say so. Refused for ``law="exact"``, which is the law of
+        Algorithm 3 and does not even bound that of a single user here.
+        """
+        if self.law != "dominating":
+            raise ParameterError(f"law = {self.law!r}: must be 'dominating' for Algorithm 4")
+        return BatchSampler(
+            self, replace(self._batch_law(), conjectured=True), dataset_size, seed, shard, False, graph
+        )
+
+    def _batch_law(self, run_ahead: int = 0) -> Law:
+        return Law(
+            "multi_attribution",
+            self.steps,
+            {
+                "min_sep": self.min_sep,
+                "sampling_probability": self.sampling_probability,
+                "examples_per_user": self.examples_per_user,
+                "run_ahead": run_ahead,
+            },
+        )
+
     def _core(self) -> _core.Scheme:
         return _core.multi_attribution(
             self.min_sep, self.sampling_probability, self.examples_per_user, self.law == "exact"
@@ -339,6 +439,9 @@ class TruncatedBMinSep(Scheme):
 
     def no_participation_log_probability(self) -> float:
         return -math.inf
+
+    def _batch_law(self) -> Law:
+        return replace(_min_sep_law(self), dataset_size=self.dataset_size, max_batch_size=self.max_batch_size)
 
     def _core(self) -> _core.Scheme:
         return _core.truncated_b_min_sep(

@@ -6,6 +6,7 @@ import math
 from dataclasses import dataclass
 
 from . import _core, atoms, binomial
+from .batches import Law
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, sampled
 from .mechanisms import Gaussian, Step, _set
 from .validation import choice, integer, real
@@ -56,6 +57,10 @@ class TruncatedPoissonSampled(Step):
             max_batch_size=integer("max_batch_size", self.max_batch_size, 1),
             pair=choice("pair", self.pair, TRUNCATED_PAIRS),
         )
+
+    def _batch_law_of(self, steps: int) -> Law:
+        parameters = {"sampling_probability": self.sampling_probability}
+        return Law("poisson", steps, parameters, self.dataset_size, self.max_batch_size)
 
     @property
     def mechanism(self) -> Gaussian:

@@ -3,6 +3,8 @@
 #pragma once
 
 #include <array>
+#include <bit>
+#include <cstddef>
 #include <cstdint>
 
 namespace hockeystick {
@@ -12,5 +14,44 @@ using ChaChaKey = std::array<std::uint32_t, 8>;
 // The 16 words of one block. As bytes, key, nonce and output are little-endian words.
 std::array<std::uint32_t, 16> chacha20(const ChaChaKey& key, std::uint32_t counter,
                                        const std::array<std::uint32_t, 3>& nonce) noexcept;
+
+// The blocks of one (key, step, purpose), word after word.
+class KeyedStream {
+public:
+    KeyedStream(const ChaChaKey& key, std::uint32_t step, std::uint32_t purpose) noexcept
+        : key_(key), step_(step), purpose_(purpose) {}
+
+    std::uint32_t word() noexcept {
+        if (used_ == words_.size()) refill();
+        return words_[used_++];
+    }
+    std::uint64_t bits() noexcept {
+        const std::uint64_t low = word();
+        return low | std::uint64_t{word()} << 32;
+    }
+    // `count` random bits, count <= 64.
+    std::uint64_t bits(unsigned count) noexcept {
+        if (count <= 32) return count == 0 ? 0 : word() >> (32 - count);
+        return bits() >> (64 - count);
+    }
+    // Uniform in {0, ..., n - 1}, n >= 1, exactly: numbers of as many bits as n - 1 has, until one is below
+    // n.
+    std::uint64_t below(std::uint64_t n) noexcept {
+        const auto width = static_cast<unsigned>(std::bit_width(n - 1));
+        for (;;) {
+            const std::uint64_t value = bits(width);
+            if (value < n) return value;
+        }
+    }
+
+private:
+    void refill() noexcept;
+
+    ChaChaKey key_;
+    std::uint32_t step_, purpose_;
+    std::uint64_t block_ = 0;
+    std::array<std::uint32_t, 16> words_{};
+    std::size_t used_ = 16;
+};
 
 }  // namespace hockeystick

@@ -1,0 +1,484 @@
+"""The batches of a training run, drawn from the description that was accounted.
+
+``scheme.batches(dataset_size)`` (schemes of `sampling`, `BandMF`) or ``process.batches(dataset_size)``
+(``PoissonSampled(...) * steps`` and the like, `dp_sgd`) gives a `BatchSampler`. docs/batches.md says how batches are
+drawn, how exact their law is, and what must stay secret.
+
+>>> import hockeystick as hs
+>>> scheme = hs.BMinSep(steps=100, min_sep=8, sampling_probability=0.01)
+>>> sampler = scheme.batches(dataset_size=60_000)
+>>> for batch in sampler:
+...     assert batch.dtype == np.int64  # sorted indices of examples
+>>> sampler.step
+100
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from . import _core, storage
+from .attribution import AttributionGraph
+from .randomness import Seed, derive_key, resolve_seed
+from .validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, integer
+
+Indices: TypeAlias = NDArray[np.int64]
+
+MAX_STEPS = 2**31
+
+CONJECTURE = (
+    "NOT A GUARANTEE: batches by Algorithm 4 of the b-min-sep paper. That the privacy analysis of Algorithm 3 "
+    "(Theorem 6.1) bounds this algorithm too is a conjecture of its authors, without a proof."
+)
+
+_KIND = "batches"
+_VERSION = 1
+_MAX_BATCH = 2**32  # examples: 32 GiB of indices
+_MAX_KEPT = 2**32  # examples that are remembered one by one, in 32 bits
+_MAX_PLACES = 2**27
+_CHUNK = 64  # steps between two looks at Ctrl-C
+
+
+class PaddedBatch(NamedTuple):
+    """A batch of fixed length. ``mask`` is True for the examples, which come first, ascending.
+
+    Padding has the index ``dataset_size``, which no example has: an array without a row for it raises
+    IndexError, one with an extra row of zeros gives zeros. The sum of the gradients must be taken over the mask.
+    """
+
+    indices: Indices
+    mask: NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class Law:
+    """How batches are drawn: ``kind`` and parameters, JSON values, for so many ``steps``.
+
+    ``dataset_size``: the only one it is defined for, if there is one. ``max_batch_size``: of larger batches a
+    uniformly random choice is kept. ``conjectured``: its accounting is no guarantee.
+    """
+
+    kind: str
+    steps: int
+    parameters: Mapping[str, Any]
+    dataset_size: int | None = None
+    max_batch_size: int | None = None
+    conjectured: bool = False
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values, from which `from_dict` makes an equal law."""
+        return {
+            "kind": self.kind,
+            "steps": self.steps,
+            "parameters": dict(self.parameters),
+            "dataset_size": self.dataset_size,
+            "max_batch_size": self.max_batch_size,
+            "conjectured": self.conjectured,
+        }
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> Law:
+        """Whatever is wrong with ``values`` raises ValueError, TypeError or KeyError here or in `BatchSampler`."""
+        if values["kind"] not in _MAKERS:
+            raise ParameterError(f"kind = {values['kind']!r}: must be one of {sorted(_MAKERS)}")
+        return cls(
+            str(values["kind"]),
+            integer("steps", values["steps"], 0, MAX_STEPS),
+            dict(values["parameters"]),
+            values["dataset_size"],
+            values["max_batch_size"],
+            boolean("conjectured", values["conjectured"]),
+        )
+
+
+class BatchSampler:
+    """The batches of a run, one step after another: each a sorted int64 array of indices of examples.
+
+    Made by ``batches`` of the scheme or mechanism that was accounted; ends after its ``steps``. With replacement, an
+    index occurs as often as it was drawn. A batch may be empty: the step still counts, and still gets its noise.
+
+    Every batch is a function of the seed and the step, made by ChaCha20 (RFC 8439) under a key of its own. ``seed``
+    None draws 32 bytes from the operating system; see `randomness.resolve_seed`. ``shard`` = (rank, world): this
+    worker's part of the batch that all workers draw alike, ``batch[rank::world]``; all need the same seed, which
+    must be given, so the union over the ranks is the batch itself, and its law is that of one worker.
+    """
+
+    def __init__(
+        self,
+        description: object,
+        law: Law,
+        dataset_size: int | None,
+        seed: Seed,
+        shard: tuple[int, int],
+        pad: bool,
+        graph: AttributionGraph | None = None,
+    ) -> None:
+        self.description = description
+        """The scheme or mechanism whose batches these are (None if loaded from a file alone)."""
+        self._law = law
+        self.dataset_size = _size(law, dataset_size, graph)
+        self.shard = _shard(shard)
+        if self.shard[1] > 1 and seed is None:
+            raise ParameterError(
+                "seed = None: all workers of a sharded run must draw the same batches; give them one seed "
+                "(hockeystick.randomness.resolve_seed(None) makes one)"
+            )
+        self.pad = boolean("pad", pad)
+        if self.pad and law.max_batch_size is None:
+            raise ParameterError(
+                "pad = True: only batches with a max_batch_size can be padded to it; these have none"
+            )
+        self._graph = graph
+        self._graph_digest = "" if graph is None else _digest_graph(graph)
+        self._seed = resolve_seed(seed)
+        self._from_system = seed is None
+        key = derive_key(self._seed, "hs batches 1")
+        try:
+            self._core = _MAKERS[law.kind](law, self.dataset_size, key, graph)
+        except ValueError as error:
+            raise ParameterError(f"{description!r}: {error}") from None
+
+    def __repr__(self) -> str:
+        # Without the seed: what is printed ends up in logs.
+        return (
+            f"BatchSampler({self.description!r}, dataset_size={self.dataset_size}, "
+            f"shard={self.shard}, step={self.step})"
+        )
+
+    @property
+    def seed(self) -> int | bytes:
+        """The secret all batches follow from: amplification by sampling is gone for whoever knows it. Keep it as safe as the data."""
+        return self._seed
+
+    @property
+    def step(self) -> int:
+        """How many batches have been drawn; the next one is that of step ``step``, counted from 0."""
+        return self._core.step
+
+    @property
+    def steps(self) -> int:
+        """How many batches there are, as accounted."""
+        return self._law.steps
+
+    @property
+    def max_batch_size(self) -> int | None:
+        """Larger batches are cut down to this; None: they are not."""
+        return self._law.max_batch_size
+
+    @property
+    def conjectured(self) -> bool:
+        """Whether the privacy of these batches is conjectured only: see ``to_dict()["guarantee"]``."""
+        return self._law.conjectured
+
+    @property
+    def graph(self) -> AttributionGraph | None:
+        """Who owns which example, of multi-attribution batches."""
+        return self._graph
+
+    @property
+    def state_bytes(self) -> int:
+        """Memory kept between steps, of the core."""
+        return self._core.state_bytes
+
+    def __len__(self) -> int:
+        return self.steps
+
+    # --- Batches ----------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[Any]:
+        """The batches that are left: `itertools.islice` takes some of them, and the next loop goes on."""
+        while self.step < self.steps:
+            yield self.next()
+
+    def next(self) -> Indices | PaddedBatch:
+        """The batch of the next step; with ``pad`` a `PaddedBatch`.
+
+        Raises ParameterError after the last step: a run of more steps than were accounted for gets no batches.
+        """
+        if self.step >= self.steps:
+            raise ParameterError(f"step = {self.step}: all {self.steps} steps have had their batch")
+        rank, world = self.shard
+        batch: Indices = self._core.next()
+        if world > 1:
+            batch = np.ascontiguousarray(batch[rank::world])
+        if not self.pad:
+            return batch
+        width = -(-(self._law.max_batch_size or 0) // world)
+        indices = np.full(width, self.dataset_size, dtype=np.int64)
+        indices[: len(batch)] = batch
+        return PaddedBatch(indices, np.arange(width) < len(batch))
+
+    def seek(self, step: int) -> None:
+        """Make ``step`` the next one: its batch, and all after it, are what they would have been.
+
+        At once, except for b-min-sep laws, where each batch depends on those before: these are drawn again, from here or
+        from the start, at the usual time per step.
+        """
+        step = integer("step", step, 0, self.steps)
+        while not self._core.seek(step, _CHUNK):
+            pass
+
+    # --- Stop and resume --------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """What a checkpoint needs besides the seed, as JSON values: {"version", "step", "fingerprint"}. No secret."""
+        return {"version": _VERSION, "step": self.step, "fingerprint": self._fingerprint()}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Continue from a `state_dict`, bit by bit: of the same seed, law, ``steps`` and dataset; any shard of it.
+
+        Raises ParameterError for any other. Never draw the batch of a step anew after its sum was released under the
+        same noise: resume at the step that was not released yet.
+        """
+        if not isinstance(state, Mapping) or not {"version", "step", "fingerprint"} <= set(state):
+            raise ParameterTypeError("state: must be what state_dict() returned")
+        if state["version"] != _VERSION:
+            raise ParameterError(f"state: its version is {state['version']!r}; must be {_VERSION}")
+        if state["fingerprint"] != self._fingerprint():
+            raise ParameterError(
+                "state: belongs to another seed, sampling scheme, number of steps or dataset"
+            )
+        self.seek(integer("state['step']", state["step"], 0, self.steps))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write law, seed and step to a file that only its owner can read (where the system has such a thing).
+
+        The file holds the seed: keep it as safe as the data. An attribution graph is not in it.
+        """
+        seed = self._seed
+        content = {
+            "seed": {"bytes": seed.hex()} if isinstance(seed, bytes) else {"integer": str(seed)},
+            "from_system": self._from_system,
+            "law": self._law.to_dict(),
+            "dataset_size": self.dataset_size,
+            "shard": list(self.shard),
+            "pad": self.pad,
+            "state": self.state_dict(),
+        }
+        storage.write(path, _KIND, content, {})
+
+    @classmethod
+    def load(
+        cls,
+        path: str | os.PathLike[str],
+        description: object = None,
+        *,
+        graph: AttributionGraph | None = None,
+        shard: tuple[int, int] | None = None,
+    ) -> BatchSampler:
+        """The sampler that `save` wrote, at its step: its next batch is what it would have been.
+
+        With ``description``, the scheme or mechanism, it must be that one's. ``graph`` is needed where the law
+        has one; ``shard`` lets another worker read the file. Raises StorageError for damaged files,
+        ParameterError for another scheme or graph.
+        """
+        content, _ = storage.read(path, _KIND)
+        with storage.refusing(path):
+            law = Law.from_dict(content["law"])
+            secret, state = content["seed"], content["state"]
+            seed = bytes.fromhex(secret["bytes"]) if "bytes" in secret else int(secret["integer"])
+            size, pad = content["dataset_size"], content["pad"]
+            saved_shard = tuple(content["shard"])
+            from_system = bool(content["from_system"])
+        if description is not None and not _same(law_of(description), law):
+            raise ParameterError(f"description = {description!r}: the file is of another one, {law}")
+        if law.kind == "multi_attribution" and graph is None:
+            raise ParameterError("graph = None: the file is of multi-attribution batches; give their graph")
+        sampler = cls(description, law, size, seed, saved_shard if shard is None else shard, pad, graph)
+        sampler._from_system = from_system
+        sampler.load_state_dict(state)
+        return sampler
+
+    # --- Reports ----------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """What a report may say about the batches, as JSON values; the seed is not in it."""
+        facts = {
+            "law": self._law.to_dict(),
+            "description": repr(self.description),
+            "dataset_size": self.dataset_size,
+            "shard": list(self.shard),
+            "padded": self.pad,
+            "steps_done": self.step,
+            "generator": "ChaCha20 (RFC 8439)",
+            "seed": "drawn from the operating system" if self._from_system else "given by the caller",
+            "guarantee": CONJECTURE if self.conjectured else "the law that is accounted",
+        }
+        if self._graph is not None:
+            degrees = self._graph.example_degrees()
+            facts["most_examples_per_user"] = int(self._graph.user_degrees().max(initial=0))
+            facts["examples_without_users"] = int(np.count_nonzero(degrees == 0))
+        return facts
+
+    def report(self) -> str:
+        """The same for people."""
+        facts = self.to_dict()
+        limit = "" if self.max_batch_size is None else f", at most {self.max_batch_size} each"
+        lines = [
+            f"Batches by {self._law.kind}: {self._law.parameters}",
+            f"  {self.dataset_size} examples, {self.steps} steps{limit}; {self.step} steps done",
+            f"  {facts['generator']}, seed {facts['seed']}",
+        ]
+        if facts.get("examples_without_users"):
+            lines.append(
+                f"  {facts['examples_without_users']} examples belong to no user and are NOT protected"
+            )
+        if self.conjectured:
+            lines.append(f"  {CONJECTURE}")
+        return "\n".join(lines)
+
+    def _fingerprint(self) -> str:
+        """Equal for equal batches. A hash of the seed through the key: nothing about it can be read from it."""
+        digest = hashlib.blake2b(digest_size=16, key=derive_key(self._seed, "hs batch print"))
+        facts = {"law": self._law.to_dict(), "size": self.dataset_size, "graph": self._graph_digest}
+        digest.update(json.dumps(facts, sort_keys=True).encode())
+        return digest.hexdigest()
+
+
+def law_of(description: object) -> Law:
+    """The law of the batches of a scheme or mechanism; ParameterTypeError if it has none."""
+    law = getattr(description, "_batch_law", None)
+    if law is None:
+        raise ParameterTypeError(
+            f"description = {description!r}: must be a sampling scheme or a sampled mechanism"
+        )
+    found = law()
+    assert isinstance(found, Law)
+    return found
+
+
+def _same(expected: Law, law: Law) -> bool:
+    """Whether ``law`` is the one expected, or differs in options of ``batches`` alone."""
+    parameters = dict(expected.parameters)
+    if "run_ahead" in parameters:
+        parameters["run_ahead"] = law.parameters.get("run_ahead")
+    return replace(expected, parameters=parameters, conjectured=law.conjectured) == law
+
+
+def _shard(shard: Any) -> tuple[int, int]:
+    if not isinstance(shard, (tuple, list)) or len(shard) != 2:
+        raise ParameterTypeError(f"shard = {shard!r}: must be (rank, world)")
+    world = integer("shard[1]", shard[1], 1, 2**31)
+    return integer("shard[0]", shard[0], 0, world - 1), world
+
+
+def _size(law: Law, dataset_size: Any, graph: AttributionGraph | None) -> int:
+    if (law.kind == "multi_attribution") != (graph is not None):
+        raise ParameterTypeError(
+            f"graph: must {'' if graph is None else 'not '}be given for {law.kind} batches"
+        )
+    known = law.dataset_size if graph is None else graph.num_examples
+    if graph is not None:
+        if not isinstance(graph, AttributionGraph):
+            raise ParameterTypeError(f"graph = {graph!r}: must be an AttributionGraph")
+        most, allowed = int(graph.user_degrees().max(initial=0)), law.parameters["examples_per_user"]
+        if most > allowed:
+            raise ParameterError(
+                f"graph: a user has {most} examples; must be at most examples_per_user = {allowed}, as accounted. "
+                "AttributionGraph.bound leaves so many"
+            )
+        integer("number of examples", known, 1)
+    if dataset_size is None:
+        if known is None:
+            raise ParameterTypeError("dataset_size = None: must be an integer, the number of examples")
+        size = known
+    else:
+        size = integer("dataset_size", dataset_size, 1, MAX_COUNT)
+        if known is not None and size != known:
+            raise ParameterError(f"dataset_size = {size}: must be {known}, as it was accounted")
+    values = law.parameters
+    if law.kind in ("b_min_sep", "balls_in_bins"):
+        if size > _MAX_KEPT:
+            raise ParameterError(
+                f"dataset_size = {size}: must be an integer in [1, 2^32] for {law.kind} batches"
+            )
+        if min(values.get("min_sep", values.get("bins")), law.steps) > _MAX_PLACES:
+            raise ParameterError(
+                f"steps = {law.steps}: the smaller of steps and {values} must be at most 2^27 for {law.kind} batches"
+            )
+    expected = values.get("batch_size", size * values.get("sampling_probability", 0.0))
+    if law.kind == "cyclic_poisson":
+        expected /= values["min_sep"]
+    if expected > _MAX_BATCH:
+        raise ParameterError(
+            f"dataset_size = {size}: {expected:.3g} examples would be sampled per step; must be at most 2^32"
+        )
+    return size
+
+
+def _digest_graph(graph: AttributionGraph) -> str:
+    digest = hashlib.blake2b(digest_size=16)
+    digest.update(json.dumps([graph.num_examples, graph.num_edges, graph.num_users]).encode())
+    digest.update(graph.offsets.astype("<i8").tobytes())
+    digest.update(graph.users.astype("<i4").tobytes())
+    return digest.hexdigest()
+
+
+# --- The core's samplers --------------------------------------------------------------------------------
+
+_Graph: TypeAlias = "AttributionGraph | None"
+
+
+def _poisson(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
+    groups = law.parameters["min_sep"] if law.kind == "cyclic_poisson" else 1
+    p = law.parameters["sampling_probability"]
+    return _core.BatchSampler.poisson(key, size, law.steps, law.max_batch_size, p, groups)
+
+
+def _fixed(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
+    replacement = law.kind == "with_replacement"
+    return _core.BatchSampler.fixed(key, size, law.steps, law.parameters["batch_size"], replacement)
+
+
+def _balls_in_bins(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
+    return _core.BatchSampler.balls_in_bins(key, size, law.steps, law.parameters["bins"])
+
+
+def _min_sep(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
+    values = law.parameters
+    return _core.BatchSampler.min_sep(
+        key,
+        size,
+        law.steps,
+        law.max_batch_size,
+        values["min_sep"],
+        values["sampling_probability"],
+        values["warm_start"],
+    )
+
+
+def _multi_attribution(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
+    values = law.parameters
+    assert graph is not None  # `_size` has seen it
+    return _core.BatchSampler.multi_attribution(
+        key,
+        law.steps,
+        graph.offsets,
+        graph.users,
+        graph.num_users,
+        values["min_sep"],
+        values["sampling_probability"],
+        law.conjectured,
+        values["run_ahead"],
+    )
+
+
+_MAKERS: dict[str, Callable[[Law, int, bytes, _Graph], _core.BatchSampler]] = {
+    "poisson": _poisson,
+    "cyclic_poisson": _poisson,
+    "without_replacement": _fixed,
+    "with_replacement": _fixed,
+    "balls_in_bins": _balls_in_bins,
+    "b_min_sep": _min_sep,
+    "multi_attribution": _multi_attribution,
+}
+
+__all__ = ["BatchSampler", "PaddedBatch"]
