@@ -185,18 +185,20 @@ class TrainingPlan:
         dtype: DTypeLike = np.float32,
         state_dtype: DTypeLike = np.float64,
         durable: bool = False,
+        shard: tuple[int, int] = (0, 1),
     ) -> TrainingRun:
         """Start a run; `TrainingRun` says how to use it.
 
         ``dimension`` is the length of the gradient, ``clipping_norm`` the norm that each example's gradient is clipped to.
         ``path`` is a directory to be made: the run's ledger and seed, from which `resume` continues after kill -9 (after a power failure too,
         if ``durable``). Without it the run cannot be resumed. ``seed`` None draws 32 bytes from the operating system;
-        integers are for tests. ``dtype`` and ``state_dtype`` are those of `CorrelatedNoise`.
+        integers are for tests. ``shard`` = (rank, world): this worker's part of batches that all workers draw alike, from one ``seed``; each adds the
+        noise to the sum over all of them, and has a ``path`` of its own. ``dtype`` and ``state_dtype`` are those of `CorrelatedNoise`.
         """
         from .training_run import TrainingRun
 
         settings = {"dtype": dtype, "state_dtype": state_dtype}
-        return TrainingRun._started(self, dimension, clipping_norm, path, seed, durable, settings)
+        return TrainingRun._started(self, dimension, clipping_norm, path, seed, durable, shard, settings)
 
     def resume(
         self, path: _Path, *, step: int | None = None, state: Mapping[str, Any] | None = None

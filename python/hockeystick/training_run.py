@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from . import storage
-from .bandmf import BandMF
+from .batches import MAX_STEPS, BatchSampler, PaddedBatch, _shard
 from .ledger import locked, sync_directory
 from .noise import CorrelatedNoise
 from .randomness import Seed, derive_key, resolve_seed
@@ -54,8 +54,8 @@ class DeviationError(ParameterError):
 class TrainingStep:
     """One step of a run: its batch, and its noise, once."""
 
-    def __init__(self, run: TrainingRun, number: int, indices: _Indices) -> None:
-        self._run, self._number, self._indices = run, number, indices
+    def __init__(self, run: TrainingRun, number: int, indices: _Indices, batch_size: int) -> None:
+        self._run, self._number, self._indices, self._batch_size = run, number, indices, batch_size
         self._seen = self._done = False
         indices.setflags(write=False)
 
@@ -66,9 +66,19 @@ class TrainingStep:
 
     @property
     def indices(self) -> _Indices:
-        """The examples of the batch, ascending. As secret as the data, and so is how many there are."""
+        """The examples of the batch (of a sharded run: this worker's), ascending. As secret as the data, and so is how many there are."""
         self._seen = True
         return self._indices
+
+    def padded(self) -> PaddedBatch:
+        """``indices`` filled up to the plan's maximum batch size, for compiled code; sum over the mask. ParameterError if there is none."""
+        most = self._run._batches.max_batch_size
+        if most is None:
+            raise ParameterError("padded: only truncated batches have a maximum size")
+        width = -(-most // self._run.shard[1])
+        indices = np.full(width, self._run.plan.dataset_size, dtype=np.int64)
+        indices[: len(self._indices)] = self.indices
+        return PaddedBatch(indices, np.arange(width) < len(self._indices))
 
     def take(self, *data: Any) -> Any:
         """The batch's rows of each array (anything that NumPy indexes) of ``plan.dataset_size`` rows; a tuple if there are several."""
@@ -105,15 +115,17 @@ class TrainingRun:
         self,
         plan: TrainingPlan,
         noise: CorrelatedNoise,
-        batches: Any,
+        batches: BatchSampler,
         ledger: _Ledger,
+        shard: tuple[int, int],
+        from_system: bool,
     ) -> None:
-        self.plan = plan
+        self.plan, self.shard = plan, shard
         self._noise, self._batches, self._ledger = noise, batches, ledger
         self._key = derive_key(noise.seed, "hs run sums")
         self._open: TrainingStep | None = None
         self._next = noise.step
-        self._from_system = False
+        self._from_system = from_system
 
     def __repr__(self) -> str:
         # Without the seed: what is printed ends up in logs.
@@ -164,8 +176,9 @@ class TrainingRun:
                 f"step = {self._next}: the plan has {self.plan.steps} steps, and all are made"
             )
         self._lockstep()
-        indices = next(self._batches)
-        self._open = TrainingStep(self, self._next, indices)
+        batch = np.asarray(self._batches.next(), dtype=np.int64)
+        rank, world = self.shard
+        self._open = TrainingStep(self, self._next, batch[rank::world].copy(), len(batch))
         return self._open
 
     def _lockstep(self) -> None:
@@ -209,7 +222,7 @@ class TrainingRun:
         largest = float(np.max(np.abs(flat)))
         if not np.isfinite(largest):
             raise ParameterError("gradient_sum: has values that are not finite")
-        limit = self.clipping_norm * len(step._indices) * (1.0 + _SLACK)
+        limit = self.clipping_norm * step._batch_size * (1.0 + _SLACK)
         if largest > limit or _norm_over(flat, limit) > 1.0:
             raise DeviationError(
                 f"gradient_sum: its norm is beyond clipping_norm = {self.clipping_norm:g} times the number of examples in the batch of "
@@ -263,8 +276,15 @@ class TrainingRun:
         path: _Path | None,
         seed: Seed,
         durable: bool,
+        shard: tuple[int, int],
         settings: Mapping[str, Any],
     ) -> TrainingRun:
+        part = _shard(shard)
+        if part[1] > 1 and seed is None:
+            raise ParameterError(
+                "seed = None: all workers of a sharded run must draw the same batches and noise; give them one seed "
+                "(hockeystick.randomness.resolve_seed(None) makes one)"
+            )
         secret = resolve_seed(seed)
         if secret == plan.guarantee.evidence.get("seed"):
             raise ParameterError("seed: is that of the calibration, which reports show; choose another one")
@@ -287,11 +307,10 @@ class TrainingRun:
             "dtype": noise.dtype.name,
             "state_dtype": noise.state_dtype.name,
             "durable": durable,
+            "shard": list(part),
         }
         ledger = _Ledger(None, durable) if path is None else _Ledger.create(Path(path), plan, content)
-        run = cls(plan, noise, batches, ledger)
-        run._from_system = seed is None
-        return run
+        return cls(plan, noise, batches, ledger, part, seed is None)
 
     @classmethod
     def _resumed(
@@ -318,19 +337,19 @@ class TrainingRun:
             batches = _batches(plan, seed)
             from_system = boolean("from_system", content["from_system"])
             durable = boolean("durable", content["durable"])
+            part = _shard(content["shard"])
         ledger = _Ledger(directory / "ledger", durable)
         try:
             if ledger.steps > plan.steps:
                 raise StorageError(f"cannot load {os.fspath(path)!r}: more steps than the plan has")
             at = _position(step, state, ledger.steps)
             if state is None:
-                for _ in range(at):
-                    next(batches)
+                batches.seek(at)
                 noise.seek(at)
             else:
                 noise.restore(state["noise"])
                 batches.load_state_dict(state["batches"])
-            run = cls(plan, noise, batches, ledger)
+            run = cls(plan, noise, batches, ledger, part, from_system)
             run._lockstep()
             if run.step != at:
                 raise ParameterError(
@@ -339,7 +358,6 @@ class TrainingRun:
         except BaseException:
             ledger.close()
             raise
-        run._from_system = from_system
         return run
 
 
@@ -359,13 +377,13 @@ def _position(step: int | None, state: Mapping[str, Any] | None, released: int) 
     return at
 
 
-def _batches(plan: TrainingPlan, seed: int | bytes) -> Any:
-    mechanism = plan.mechanism
-    if not isinstance(mechanism, BandMF):
-        return mechanism.batches(plan.dataset_size, seed=seed)
-    if isinstance(mechanism.scheme, MultiAttributionBMinSep):
-        return mechanism.scheme.batches(plan.dataset_size, seed=seed, graph=plan.graph)
-    return mechanism.scheme.batches(plan.dataset_size, seed=seed)
+def _batches(plan: TrainingPlan, seed: int | bytes) -> BatchSampler:
+    scheme, size = plan.sampling, plan.dataset_size
+    if isinstance(scheme, MultiAttributionBMinSep):
+        # The accounting covers it, and all batches have the expected size then.
+        ahead = min(scheme.min_sep - 1, MAX_STEPS - scheme.steps)
+        return scheme.batches(size, seed, graph=plan.graph, run_ahead=ahead)
+    return plan.mechanism.batches(size, seed)
 
 
 def _norm_over(flat: NDArray[Any], limit: float) -> float:
