@@ -11,11 +11,13 @@ import subprocess
 import sys
 import time
 from dataclasses import replace
+from pathlib import Path
 
 import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import training, training_run
+from hockeystick.cli import main
 from hockeystick.training import first_steps
 
 SIZE, DIMENSION = 120, 5
@@ -455,6 +457,35 @@ def test_sums_that_are_none_are_refused(wrong, error, message):
         step.add_noise(wrong)
     assert run.released == 0
     step.add_noise(np.zeros(DIMENSION))
+
+
+def test_shards_make_up_the_batch():
+    whole = PLAN.start(DIMENSION, seed=SEED)
+    parts = [PLAN.start(DIMENSION, seed=SEED, shard=(rank, 3)) for rank in range(3)]
+    for step, *pieces in zip(whole, *parts, strict=True):
+        np.testing.assert_array_equal(
+            np.sort(np.concatenate([part.indices for part in pieces])), step.indices
+        )
+        total = gradient_sum(step)
+        # The sum over all workers goes to each of them: one batch, one noise.
+        noisy = [part.add_noise(total.copy()).tobytes() for part in pieces]
+        assert noisy == [step.add_noise(total).tobytes()] * 3
+    with pytest.raises(hs.ParameterError, match="give them one seed"):
+        PLAN.start(DIMENSION, shard=(0, 2))
+
+
+def test_padding(kinds):
+    for name in ("truncated", "truncated b-min-sep"):
+        with kinds[name].start(DIMENSION, seed=SEED) as run:
+            for step in run:
+                indices, mask = step.padded()
+                assert len(indices) == len(mask) == 14
+                np.testing.assert_array_equal(indices[mask], step.indices)
+                assert (indices[~mask] == SIZE).all()
+                step.add_noise(np.zeros(DIMENSION))
+    _, step = open_step()
+    with pytest.raises(hs.ParameterError, match="maximum size"):
+        step.padded()
 
 
 def test_data_of_another_size_are_refused():
@@ -914,3 +945,65 @@ def test_what_add_or_remove_does_not_hide():
     )
     assert any("number of examples" in caveat for caveat in plan.start(DIMENSION).report().caveats())
     assert training._single(plan.mechanism).sampling_probability == 0.1
+
+
+# --- Command line -------------------------------------------------------------------------------------------
+
+
+def test_command_line(tmp_path, capsys):
+    out = tmp_path / "plan"
+    command = ["plan", "--epsilon", "3", "--delta", "1e-3", "--steps", "12", "--dataset-size", "120"]
+    batches = ["--scheme", "cyclic-poisson", "--bands", "3", "--batch-size", "12"]
+    assert main([*command, *batches, "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    plan = hs.TrainingPlan.load(out)
+    assert f"noise_multiplier = {plan.noise_multiplier!r}" in printed
+    assert plan.guarantee.statement in printed
+    assert plan == hs.plan_training(
+        hs.CyclicPoisson(12, 3, 0.1 * 3),
+        120,
+        epsilon=3.0,
+        delta=1e-3,
+        strategy=hs.BandedToeplitz.optimized(12, 3),
+    )
+    assert main([*command, *batches, "--out", str(out)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    more = [*command, "--scheme", "poisson", "--batch-size", "12", "--noise-multiplier", "2"]
+    assert main([*more, "--out", str(tmp_path / "more"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == hs.TrainingPlan.load(tmp_path / "more").to_dict()
+    assert main([*more[:-1], "0.1", "--out", str(tmp_path / "less")]) == 2
+    assert "noise_multiplier = 0.1" in capsys.readouterr().err
+    assert not (tmp_path / "less").exists()
+    assert (
+        main(["plan", "--epsilon", "3", "--delta", "1e-3", "--steps", "12", "--out", str(tmp_path / "x")])
+        == 2
+    )
+    assert "--dataset-size: needed" in capsys.readouterr().err
+
+
+EXAMPLE = Path(__file__).parent.parent / "examples" / "training" / "digits.py"
+
+
+def test_example(tmp_path):
+    """Four methods end to end; each report is of a complete run at the same budget."""
+    pytest.importorskip("sklearn")
+    done = subprocess.run(
+        [sys.executable, str(EXAMPLE), "--quick", "--out", str(tmp_path)],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    rows = re.findall(r"^(.+?) +(certified|verified) .* (\d\.\d{4}) ± \d", done.stdout, re.MULTILINE)
+    assert len(rows) == 4
+    assert all(float(accuracy) > 0.6 for _, _, accuracy in rows)  # guessing gives 0.1
+    budgets = set()
+    for path in sorted(tmp_path.glob("*/report.json")):
+        report = hs.read_report(path)
+        assert report["steps"]["complete"]
+        budgets.add((report["guarantee"]["epsilon"], report["guarantee"]["delta"]))
+    assert len(list(tmp_path.glob("*/report.html"))) == 4
+    assert budgets == {(8.0, 1 / 2560)}
+    numbers = json.loads((tmp_path / "accuracies.json").read_text())
+    assert [len(entry["accuracies"]) for entry in numbers] == [2, 2, 2, 2]
