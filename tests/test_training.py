@@ -19,6 +19,7 @@ import pytest
 from hockeystick import training, training_run
 from hockeystick.cli import main
 from hockeystick.training import first_steps
+from scipy import stats
 
 SIZE, DIMENSION = 120, 5
 DATA = np.random.default_rng(8).uniform(-0.4, 0.4, (SIZE, DIMENSION))  # rows of norm below 1
@@ -76,11 +77,17 @@ def every_kind():
         "cyclic": hs.plan_training(
             hs.CyclicPoisson(8, 2, 0.2), SIZE, strategy=hs.Banded(columns(8, 2)), **given
         ),
-        "balls": quick(hs.BallsInBins(8, 4), hs.LowerTriangular(hs.Banded(columns(8, 3)).matrix())),
+        "balls": quick(
+            hs.BallsInBins(8, 4),
+            hs.LowerTriangular(hs.Banded(columns(8, 3)).matrix()),
+            noise_multiplier=3.0,
+        ),
         "b-min-sep": quick(hs.BMinSep(8, 2, 0.2), toeplitz),
         "r-min-sep": quick(hs.RMinSep(8, 3, 0.2), hs.InverseBanded([1.0, -0.4], 8), noise_multiplier=9.0),
-        "truncated b-min-sep": quick(hs.TruncatedBMinSep(8, 2, 0.1, SIZE, 14), toeplitz),
-        "users": quick(hs.MultiAttributionBMinSep(8, 2, 0.1, 2), toeplitz, pairs),
+        "truncated b-min-sep": quick(
+            hs.TruncatedBMinSep(8, 2, 0.1, SIZE, 14), toeplitz, noise_multiplier=4.0
+        ),
+        "users": quick(hs.MultiAttributionBMinSep(8, 2, 0.1, 2), toeplitz, pairs, noise_multiplier=4.0),
     }
 
 
@@ -276,7 +283,7 @@ def test_plans_for_users_need_their_graph():
     with pytest.raises(hs.ParameterTypeError, match="AttributionGraph"):
         quick(scheme, graph=[[0], [1]])
     bounded = graph_of(SIZE, 3).bound(2)
-    plan = quick(scheme, graph=bounded, size=bounded.graph.num_examples)
+    plan = quick(scheme, graph=bounded, size=bounded.graph.num_examples, noise_multiplier=4.0)
     assert plan.graph is bounded.graph
     assert "one user" in plan.guarantee.unit
     assert plan.expected_batch_size == hs.expected_batch_size(bounded.graph, 0.1, 2)
@@ -359,7 +366,7 @@ def test_the_noise_of_a_run_has_the_planned_law():
     runs, dimension = 40, 500
     total = np.zeros((PLAN.steps, dimension * runs))
     for trial in range(runs):
-        with PLAN.start(dimension, clipping_norm=2.0, seed=trial, dtype="float64") as run:
+        with PLAN.start(dimension, clipping_norm=2.0, seed=trial) as run:
             for step in run:
                 _ = step.indices
                 total[step.number, trial * dimension : (trial + 1) * dimension] = step.add_noise(
@@ -369,6 +376,44 @@ def test_the_noise_of_a_run_has_the_planned_law():
     expected = 4.0 * PLAN.strategy.per_step_error(PLAN.noise_multiplier)
     # A sample variance of 20,000 normals: 1 % standard deviation; twelve steps, each beyond 5 of them: 1e-5.
     assert np.all(np.abs(variances / expected - 1.0) < 0.05)
+
+
+CLOSED_LOOP = {
+    "poisson": (hs.Poisson(6, 0.4), hs.Identity(6)),
+    "cyclic": (hs.CyclicPoisson(6, 2, 0.6), hs.BandedToeplitz.square_root(6, 2)),
+    "balls": (hs.BallsInBins(6, 3), hs.BandedToeplitz.square_root(6, 3)),
+    "b-min-sep": (hs.BMinSep(6, 3, 0.5), hs.Banded(columns(6, 2))),
+    "cold b-min-sep": (hs.BMinSep(6, 2, 0.3, warm_start=False), hs.BandedToeplitz.square_root(6, 2)),
+}
+
+
+@pytest.mark.parametrize("name", CLOSED_LOOP)
+def test_accounting_closes_the_loop(name):
+    """Privacy losses of what real runs release, on the worst-case pair, have the law that the accountant samples.
+
+    Two-sample Kolmogorov-Smirnov: the true law is rejected with probability 1e-4.
+    """
+    scheme, strategy = CLOSED_LOOP[name]
+    if isinstance(scheme, (hs.Poisson, hs.CyclicPoisson)):
+        plan = hs.plan_training(scheme, 4, strategy=strategy, delta=0.05, noise_multiplier=0.7)
+    else:
+        plan = quick(scheme, strategy, size=4, epsilon=20.0, noise_multiplier=0.9)
+    mechanism, runs = plan.mechanism, 1200
+    matrix = strategy.matrix()
+    outputs = np.zeros((runs, plan.steps))
+    for trial in range(runs):
+        for step in plan.start(1, seed=trial + 10):
+            # Example 0 has a gradient of norm 1, the others none.
+            released = step.add_noise(np.array([float(0 in step.indices)]))
+            outputs[trial, step.number] = released[0]
+    # The release C G + Z from what training got, G + C^-1 Z.
+    losses = mechanism.privacy_loss(outputs @ matrix.T)
+    expected = mechanism.sample_losses(20_000, seed=5, direction="remove")
+    assert stats.ks_2samp(losses, expected).pvalue > 1e-4
+    # The test has power: batches drawn at half the rate would be noticed.
+    fewer = np.where(np.random.default_rng(1).random(runs) < 0.5, 1.0, 0.0)
+    without = mechanism.privacy_loss((outputs * fewer[:, None]) @ matrix.T)
+    assert stats.ks_2samp(without, expected).pvalue < 1e-4
 
 
 def open_step(run=None):
@@ -416,7 +461,7 @@ def test_own_batches_are_refused():
 
 
 def test_sums_of_more_or_unclipped_gradients_are_refused():
-    run, step = open_step(PLAN.start(DIMENSION, clipping_norm=0.5, seed=SEED, dtype="float32"))
+    run, step = open_step(PLAN.start(DIMENSION, clipping_norm=0.5, seed=SEED))
     most = 0.5 * len(step.indices)
     total = np.zeros(DIMENSION, np.float32)
     total[:2] = most * np.array([0.6, 0.8]) * 1.01
@@ -529,6 +574,26 @@ def test_runs_cannot_be_copied_and_close():
         step.add_noise(gradient_sum(step))
     with pytest.raises(hs.DeviationError, match="closed"):
         run.next()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_forked_runs_release_nothing(tmp_path):
+    with PLAN.start(DIMENSION, path=tmp_path / "run") as run:
+        step = next(run)
+        total = gradient_sum(step)
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                step.add_noise(total)
+            except hs.DeviationError:
+                code = 0
+            finally:
+                os._exit(code)
+        assert os.waitpid(child, 0)[1] == 0
+        assert run.released == 0
+        step.add_noise(total)
+        assert records(tmp_path / "run") == 1
 
 
 def test_the_calibrations_seed_is_no_secret(kinds):
@@ -735,6 +800,8 @@ def test_a_damaged_ledger_is_refused(tmp_path):
     PLAN.resume(path).close()
 
 
+KILLED = 400  # steps
+
 TRAINING = """
 import os, sys
 from pathlib import Path
@@ -765,7 +832,7 @@ for step in run:
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
 def test_killed_training_releases_nothing_twice(tmp_path):
     """kill -9 again and again: every step has one noisy sum, the model is that of a run in one piece."""
-    plan = cyclic_plan(steps=600, noise_multiplier=1.0)
+    plan = cyclic_plan(steps=KILLED, noise_multiplier=1.0)
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
         plan.save(tmp_path / name / "plan")
@@ -788,13 +855,13 @@ def test_killed_training_releases_nothing_twice(tmp_path):
     assert kills >= 1
     logs = [np.frombuffer((tmp_path / name / "releases").read_bytes()).reshape(-1, 6) for name in ("a", "b")]
     once = {int(row[0]): row.tobytes() for row in logs[0]}
-    assert len(once) == len(logs[0]) == 600
-    # Repeated steps repeat their sums: whoever saw all that was ever released saw 600 numbers.
+    assert len(once) == len(logs[0]) == KILLED
+    # Repeated steps repeat their sums: whoever saw all that was ever released saw one sum a step.
     assert all(row.tobytes() == once[int(row[0])] for row in logs[1])
-    assert {int(row[0]) for row in logs[1]} == set(range(600))
+    assert {int(row[0]) for row in logs[1]} == set(range(KILLED))
     models = [(tmp_path / name / "model.npy").read_bytes() for name in ("a", "b")]
     assert models[0] == models[1]
-    assert records(tmp_path / "b" / "run") == 600
+    assert records(tmp_path / "b" / "run") == KILLED
 
 
 # --- Early ends and reports -------------------------------------------------------------------------------
@@ -959,13 +1026,10 @@ def test_command_line(tmp_path, capsys):
     plan = hs.TrainingPlan.load(out)
     assert f"noise_multiplier = {plan.noise_multiplier!r}" in printed
     assert plan.guarantee.statement in printed
-    assert plan == hs.plan_training(
-        hs.CyclicPoisson(12, 3, 0.1 * 3),
-        120,
-        epsilon=3.0,
-        delta=1e-3,
-        strategy=hs.BandedToeplitz.optimized(12, 3),
-    )
+    assert plan.mechanism.scheme == hs.CyclicPoisson(12, 3, 0.1 * 3)
+    assert plan.strategy == hs.BandedToeplitz.optimized(12, 3)
+    assert (plan.epsilon, plan.delta, plan.dataset_size) == (3.0, 1e-3, 120)
+    assert hs.account(plan.mechanism, "zero_out").delta(3.0) <= 1e-3
     assert main([*command, *batches, "--out", str(out)]) == 2
     assert "exists already" in capsys.readouterr().err
     more = [*command, "--scheme", "poisson", "--batch-size", "12", "--noise-multiplier", "2"]
@@ -1004,6 +1068,6 @@ def test_example(tmp_path):
         assert report["steps"]["complete"]
         budgets.add((report["guarantee"]["epsilon"], report["guarantee"]["delta"]))
     assert len(list(tmp_path.glob("*/report.html"))) == 4
-    assert budgets == {(8.0, 1 / 2560)}
+    assert budgets == {(8.0, 1 / 800)}
     numbers = json.loads((tmp_path / "accuracies.json").read_text())
     assert [len(entry["accuracies"]) for entry in numbers] == [2, 2, 2, 2]

@@ -35,7 +35,16 @@ from .bandmf import BandMF
 from .bandmf_calibration import CalibratedBandMF, _plan, calibrate_bandmf
 from .calibrate import calibrate_noise_multiplier
 from .dp_sgd import DPSGD
-from .mechanisms import Composable, Gaussian, PoissonSampled, Process, Step, WithoutReplacement, composition
+from .mechanisms import (
+    Composable,
+    Gaussian,
+    PoissonSampled,
+    Process,
+    Step,
+    WithoutReplacement,
+    WithReplacement,
+    composition,
+)
 from .montecarlo import directions, resolve_seed
 from .pld import account
 from .randomness import Seed
@@ -67,7 +76,7 @@ if TYPE_CHECKING:
     from .training_run import TrainingRun
 
 _KIND = "training plan"
-_SAMPLED = (PoissonSampled, TruncatedPoissonSampled, WithoutReplacement)
+_SAMPLED = (PoissonSampled, TruncatedPoissonSampled, WithoutReplacement, WithReplacement)
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 Make: TypeAlias = Callable[[float], Composable]
@@ -182,23 +191,23 @@ class TrainingPlan:
         clipping_norm: float = 1.0,
         path: _Path | None = None,
         seed: Seed = None,
-        dtype: DTypeLike = np.float32,
         state_dtype: DTypeLike = np.float64,
-        durable: bool = False,
+        durable: bool = True,
         shard: tuple[int, int] = (0, 1),
     ) -> TrainingRun:
         """Start a run; `TrainingRun` says how to use it.
 
-        ``dimension`` is the length of the gradient, ``clipping_norm`` the norm that each example's gradient is clipped to.
-        ``path`` is a directory to be made: the run's ledger and seed, from which `resume` continues after kill -9 (after a power failure too,
-        if ``durable``). Without it the run cannot be resumed. ``seed`` None draws 32 bytes from the operating system;
-        integers are for tests. ``shard`` = (rank, world): this worker's part of batches that all workers draw alike, from one ``seed``; each adds the
-        noise to the sum over all of them, and has a ``path`` of its own. ``dtype`` and ``state_dtype`` are those of `CorrelatedNoise`.
+        ``dimension`` is the length of the gradient, ``clipping_norm`` the norm that each example's gradient is clipped to. ``path`` is a
+        directory to be made: the run's ledger and seed, from which `resume` continues after kill -9, and with ``durable``
+        (default; a wait for the disk at each step) after a power failure. Without ``path`` the run cannot be resumed.
+
+        ``seed`` None draws 32 bytes from the operating system; integers are for tests and experiments. ``shard`` = (rank, world): this worker's
+        part of batches that all workers draw alike, from one ``seed``; each adds the noise to the sum over all of them, and has a ``path``
+        of its own. ``state_dtype`` is that of `CorrelatedNoise`: float32 halves its memory.
         """
         from .training_run import TrainingRun
 
-        settings = {"dtype": dtype, "state_dtype": state_dtype}
-        return TrainingRun._started(self, dimension, clipping_norm, path, seed, durable, shard, settings)
+        return TrainingRun._started(self, dimension, clipping_norm, path, seed, durable, shard, state_dtype)
 
     def resume(
         self, path: _Path, *, step: int | None = None, state: Mapping[str, Any] | None = None
@@ -605,7 +614,7 @@ def _expected_batch_size(sampling: Scheme | Step, size: int, graph: AttributionG
         return expected_batch_size(graph, sampling.sampling_probability, sampling.min_sep)
     if isinstance(sampling, TruncatedPoissonSampled):
         return sampling.expected_batch_size
-    assert isinstance(sampling, WithoutReplacement)
+    assert isinstance(sampling, (WithoutReplacement, WithReplacement))
     return float(sampling.batch_size)
 
 

@@ -20,7 +20,7 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import DTypeLike, NDArray
 
 from . import storage
 from .batches import MAX_STEPS, BatchSampler, PaddedBatch, _shard
@@ -86,7 +86,8 @@ class TrainingStep:
         for position, array in enumerate(data):
             if len(array) != size:
                 raise DeviationError(f"data[{position}]: has {len(array)} examples, but {size} are planned")
-        rows = tuple(array[self.indices] for array in data)
+        chosen = self.indices.copy()  # some libraries complain about arrays that they cannot write to
+        rows = tuple(array[chosen] for array in data)
         return rows[0] if len(rows) == 1 else rows
 
     def add_noise(self, gradient_sum: NDArray[Any]) -> NDArray[Any]:
@@ -262,6 +263,7 @@ class TrainingRun:
         from .training_report import TrainingReport
 
         noise = self._noise.to_dict()
+        del noise["dtype"]  # that of the sums, whatever it is
         noise["seed"] = "drawn from the operating system" if self._from_system else "given by the caller"
         return TrainingReport._of(self.plan, self.released, noise)
 
@@ -277,7 +279,7 @@ class TrainingRun:
         seed: Seed,
         durable: bool,
         shard: tuple[int, int],
-        settings: Mapping[str, Any],
+        state_dtype: DTypeLike,
     ) -> TrainingRun:
         part = _shard(shard)
         if part[1] > 1 and seed is None:
@@ -294,7 +296,7 @@ class TrainingRun:
             plan.noise_multiplier,
             clipping_norm=clipping_norm,
             seed=secret,
-            **settings,
+            state_dtype=state_dtype,
         )
         batches = _batches(plan, secret)
         durable = boolean("durable", durable)
@@ -304,7 +306,6 @@ class TrainingRun:
             "from_system": seed is None,
             "dimension": noise.dimension,
             "clipping_norm": noise.clipping_norm,
-            "dtype": noise.dtype.name,
             "state_dtype": noise.state_dtype.name,
             "durable": durable,
             "shard": list(part),
@@ -331,7 +332,6 @@ class TrainingRun:
                 plan.noise_multiplier,
                 clipping_norm=content["clipping_norm"],
                 seed=seed,
-                dtype=content["dtype"],
                 state_dtype=content["state_dtype"],
             )
             batches = _batches(plan, seed)
@@ -402,6 +402,7 @@ class _Ledger:
 
     def __init__(self, path: Path | None, durable: bool) -> None:
         self._hashes: list[bytes] = []
+        self._process = os.getpid()
         self._durable, self._closed = durable, False
         self._lock: BinaryIO | None = None
         self._file: Any = None
@@ -454,6 +455,10 @@ class _Ledger:
         self._file.truncate(whole)
 
     def check_open(self) -> None:
+        if os.getpid() != self._process:
+            raise DeviationError(
+                "the run belongs to the process that was forked; two would use the same noise twice"
+            )
         if self._closed:
             raise DeviationError("the run is closed; resume() continues it")
 
