@@ -1,9 +1,7 @@
 #include "hockeystick/batches.hpp"
 
 #include <algorithm>
-#include <limits>
 #include <stdexcept>
-#include <string>
 #include <type_traits>
 
 namespace hockeystick {

@@ -370,15 +370,15 @@ def _shard(shard: Any) -> tuple[int, int]:
     return integer("shard[0]", shard[0], 0, world - 1), world
 
 
-def _size(law: Law, dataset_size: Any, graph: AttributionGraph | None) -> int:
+def _size(law: Law, dataset_size: Any, graph: Any) -> int:
     if (law.kind == "multi_attribution") != (graph is not None):
         raise ParameterTypeError(
             f"graph: must {'' if graph is None else 'not '}be given for {law.kind} batches"
         )
+    if graph is not None and not isinstance(graph, AttributionGraph):
+        raise ParameterTypeError(f"graph = {graph!r}: must be an AttributionGraph")
     known = law.dataset_size if graph is None else graph.num_examples
     if graph is not None:
-        if not isinstance(graph, AttributionGraph):
-            raise ParameterTypeError(f"graph = {graph!r}: must be an AttributionGraph")
         most, allowed = int(graph.user_degrees().max(initial=0)), law.parameters["examples_per_user"]
         if most > allowed:
             raise ParameterError(

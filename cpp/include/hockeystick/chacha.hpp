@@ -22,7 +22,7 @@ public:
         : key_(key), step_(step), purpose_(purpose) {}
 
     std::uint32_t word() noexcept {
-        if (used_ == words_.size()) refill();
+        if (used_ == filled_) refill();
         return words_[used_++];
     }
     std::uint64_t bits() noexcept {
@@ -50,8 +50,8 @@ private:
     ChaChaKey key_;
     std::uint32_t step_, purpose_;
     std::uint64_t block_ = 0;
-    std::array<std::uint32_t, 16> words_{};
-    std::size_t used_ = 16;
+    std::array<std::uint32_t, 128> words_{};
+    std::size_t used_ = 0, filled_ = 0;
 };
 
 }  // namespace hockeystick
