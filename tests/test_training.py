@@ -768,6 +768,58 @@ def test_a_crash_at_any_moment_counts_a_release_once(tmp_path, moment, monkeypat
     assert all(rest[number].tobytes() == expected[number].tobytes() for number in range(4, PLAN.steps))
 
 
+@pytest.mark.parametrize("seed", range(6))
+def test_whatever_happens_a_step_has_one_release(tmp_path, seed, monkeypatch):
+    """Crashes at random moments, resumed from right, old, wrong and no models: never two sums with one noise."""
+    rng, path = np.random.default_rng(seed), tmp_path / "run"
+    weights, saved, seen = np.zeros(DIMENSION), {0: np.zeros(DIMENSION)}, {}
+    run = PLAN.start(DIMENSION, seed=SEED, path=path, durable=False)
+    add, refused, crashes = hs.CorrelatedNoise.add_to, 0, 0
+    for _ in range(400):
+        action = rng.choice(["step", "step", "step", "save", "crash", "resume", "elsewhere", "onwards"])
+        if action in ("resume", "elsewhere", "onwards"):
+            run.close()
+            at = None if action == "onwards" else int(rng.choice([k for k in saved if k <= run.released]))
+            run = PLAN.resume(path, step=at)
+            # "elsewhere": the model of another checkpoint, or another model altogether, under the right number.
+            weights = saved[at].copy() if at is not None else rng.normal(size=DIMENSION)
+            if action == "elsewhere":
+                weights += rng.choice([1e-12, 0.3])
+        elif action == "save":
+            if run.step == run.released or run.step in seen:
+                saved[run.step] = weights.copy()
+        elif run.step < PLAN.steps:
+            step = run._open or next(run)
+            total = gradient_sum(step, weights)
+            before, clean = run.released, total.copy()
+            with monkeypatch.context() as patch:
+                if action == "crash":
+                    target = (
+                        (training_run.os, "pwrite") if rng.random() < 0.5 else (hs.CorrelatedNoise, "add_to")
+                    )
+                    patch.setattr(*target, lambda *_: (_ for _ in ()).throw(Killed))
+                try:
+                    step.add_noise(total)
+                except hs.DeviationError:
+                    refused += 1
+                    assert total.tobytes() == clean.tobytes()
+                    assert run.released == before
+                except Killed:
+                    crashes += 1
+                    assert total.tobytes() == clean.tobytes()
+                    run.close()
+                    run = PLAN.resume(path)
+                    weights = rng.normal(size=DIMENSION)
+                else:
+                    assert seen.setdefault(step.number, total.tobytes()) == total.tobytes()
+                    weights -= 0.1 * total
+        assert run.released == records(path) >= len(seen)
+        assert add is hs.CorrelatedNoise.add_to
+    assert refused > 0
+    assert crashes > 0
+    run.close()
+
+
 def test_an_unfinished_write_can_be_tried_again(tmp_path, monkeypatch):
     with PLAN.start(DIMENSION, seed=SEED, path=tmp_path / "run") as run:
         step = next(run)
