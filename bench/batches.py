@@ -43,7 +43,9 @@ def ours(scheme: hs.Scheme, size: int, steps: int, repeats: int) -> float:
         f"hockeystick {type(scheme).__name__}", lambda: scheme.batches(size, seed=1), steps, repeats
     )
     sampler.next()
-    print(f"{'':<4}state: {sampler.state_bytes / 1e6:.3f} MB, {8 * sampler.state_bytes / size:.2f} bits per example")
+    print(
+        f"{'':<4}state: {sampler.state_bytes / 1e6:.3f} MB, {8 * sampler.state_bytes / size:.2f} bits per example"
+    )
     return best
 
 

@@ -24,20 +24,34 @@ class TensorDataset:
         return self.tensors[0].rows
 
 
+def default_collate(examples: list[Any]) -> Any:
+    return tuple(np.stack(column) for column in zip(*examples, strict=True))
+
+
 class DataLoader:
-    def __init__(self, dataset: TensorDataset, batch_size: int = 1, batch_sampler: Any = None) -> None:
+    def __init__(
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        batch_sampler: Any = None,
+        collate_fn: Any = None,
+    ) -> None:
         self.dataset = dataset
         rows = len(dataset)
         self.batch_sampler = batch_sampler or [
             range(start, min(start + batch_size, rows)) for start in range(0, rows, batch_size)
         ]
+        self.collate_fn = collate_fn
 
     def __len__(self) -> int:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Any:
         for indices in self.batch_sampler:
-            yield tuple(Tensor(len(indices)) for _ in self.dataset.tensors)
+            if self.collate_fn is not None:
+                yield self.collate_fn([self.dataset[i] for i in indices])
+            else:
+                yield tuple(Tensor(len(indices)) for _ in self.dataset.tensors)
 
 
 class Linear:
@@ -78,4 +92,6 @@ nn = SimpleNamespace(
     Linear=Linear, functional=SimpleNamespace(cross_entropy=lambda output, target: Tensor(target.rows))
 )
 optim = SimpleNamespace(SGD=SGD)
-utils = SimpleNamespace(data=SimpleNamespace(TensorDataset=TensorDataset, DataLoader=DataLoader))
+utils = SimpleNamespace(
+    data=SimpleNamespace(TensorDataset=TensorDataset, DataLoader=DataLoader, default_collate=default_collate)
+)

@@ -1,0 +1,140 @@
+"""PyTorch: a `DataLoader` over the batches of a run, with its steps counted where they are used.
+
+>>> import hockeystick as hs
+>>> import numpy as np
+>>> data = [(np.zeros(3), np.array(0))] * 100  # anything with a length and indices
+>>> sampler = hs.Poisson(steps=5, sampling_probability=0.2).batches(dataset_size=100)
+>>> loader = BatchLoader(data, sampler)
+>>> [x.shape[1] for x, y in loader]
+[3, 3, 3, 3, 3]
+>>> loader.step
+5
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from ..batches import BatchSampler
+from ..validation import ParameterError, ParameterTypeError
+
+try:
+    import torch
+except ImportError as error:
+    raise ImportError(
+        "hockeystick.interop.torch needs PyTorch 2.2 or later: pip install 'hockeystick[torch]'"
+    ) from error
+
+_OURS = ("batch_size", "shuffle", "batch_sampler", "drop_last")
+
+
+class BatchLoader:
+    """A `torch.utils.data.DataLoader` of ``dataset`` (indices to examples) whose batches ``sampler`` draws, one for each step.
+
+    ``options`` go to DataLoader (workers, pinned memory, ``collate_fn``). One pass is the rest of the run, not an
+    epoch: loop over `itertools.islice(loader, count)` for part of it, as often as you like. Batches that workers
+    have prepared when a pass is left are drawn again in the next one, bit by bit the same.
+
+    A batch of no example is collated to ``empty``; by default to what the first example is, with all arrays cut to length 0.
+    Do not skip it: that step adds its noise like any other.
+    """
+
+    def __init__(self, dataset: Any, sampler: BatchSampler, *, empty: Any = None, **options: Any) -> None:
+        if not isinstance(sampler, BatchSampler):
+            raise ParameterTypeError(f"sampler = {sampler!r}: must be what scheme.batches(...) returns")
+        if sampler.pad:
+            raise ParameterError(
+                "sampler: its batches are padded; PyTorch needs no padding, choose pad = False"
+            )
+        if len(dataset) != sampler.dataset_size:
+            raise ParameterError(
+                f"dataset: has {len(dataset)} examples; must have the {sampler.dataset_size} that the sampler draws from"
+            )
+        for name in _OURS:
+            if name in options:
+                raise ParameterTypeError(
+                    f"{name}: must not be given; the sampler says which examples a batch has"
+                )
+        collate = options.pop("collate_fn", None) or torch.utils.data.default_collate
+        if empty is None:
+            empty = _cut(collate([dataset[0]]))
+        self._sampler = sampler
+        self._step = sampler.step
+        self.loader = torch.utils.data.DataLoader(
+            dataset, batch_sampler=_Lists(sampler), collate_fn=_Collate(collate, empty), **options
+        )
+        """The DataLoader itself. Iterating it directly loses count where workers prepare batches ahead."""
+
+    @property
+    def step(self) -> int:
+        """How many batches have been handed out; the next one is that of step ``step``."""
+        return self._step
+
+    @property
+    def sampler(self) -> BatchSampler:
+        """Where the batches come from; with workers it is ahead of `step`."""
+        return self._sampler
+
+    def __len__(self) -> int:
+        return self._sampler.steps
+
+    def __iter__(self) -> Iterator[Any]:
+        self._sampler.seek(self._step)
+        for batch in self.loader:
+            self._step += 1
+            yield batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """`BatchSampler.state_dict` as of `step`: batches that workers prepared ahead do not count as drawn."""
+        return {**self._sampler.state_dict(), "step": self._step}
+
+    def load_state_dict(self, state: Any) -> None:
+        """Continue from a `state_dict` of this class or of the sampler; see `BatchSampler.load_state_dict`."""
+        self._sampler.load_state_dict(state)
+        self._step = self._sampler.step
+
+
+class _Lists:
+    """The batches as lists, as a DataLoader wants them."""
+
+    def __init__(self, sampler: BatchSampler) -> None:
+        self._sampler = sampler
+
+    def __len__(self) -> int:
+        return self._sampler.steps - self._sampler.step
+
+    def __iter__(self) -> Iterator[list[int]]:
+        for batch in self._sampler:
+            yield batch.tolist()
+
+
+class _Collate:
+    """``collate`` for batches with examples. Goes to the workers, without the dataset."""
+
+    def __init__(self, collate: Callable[[list[Any]], Any], empty: Any) -> None:
+        self._collate, self._empty = collate, empty
+
+    def __call__(self, examples: list[Any]) -> Any:
+        return self._collate(examples) if examples else self._empty
+
+
+def _cut(batch: Any) -> Any:
+    """A collated batch of one example, less this example."""
+    if hasattr(batch, "shape"):
+        return batch[:0]
+    if isinstance(batch, Mapping):
+        return {name: _cut(value) for name, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(_cut, batch))
+    if isinstance(batch, (list, tuple)):
+        # default_collate leaves texts as a list with one for each example.
+        if all(isinstance(value, (str, bytes)) for value in batch):
+            return type(batch)()
+        return type(batch)(map(_cut, batch))
+    raise ParameterTypeError(
+        f"empty = None: cannot tell what a batch of no examples is from a {type(batch).__name__}; give it"
+    )
+
+
+__all__ = ["BatchLoader"]

@@ -1,0 +1,117 @@
+"""Samplers in training loops: the NumPy example, and PyTorch's loader (a stand-in, or the library where installed)."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import hockeystick as hs
+import numpy as np
+import pytest
+from hockeystick.interop.torch import BatchLoader
+
+ROOT = Path(__file__).parent.parent
+
+
+def run(*command: str) -> str:
+    code = "import runpy, sys; sys.path.append(sys.argv[1]); sys.argv = sys.argv[2:]; runpy.run_path(sys.argv[0], run_name='__main__')"
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(ROOT / "tests" / "stand_ins"), *command],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_numpy_example() -> None:
+    printed = run(str(ROOT / "examples" / "batches_loop.py"), "--seed", "1")
+    accuracy = re.search(r"accuracy (0\.\d+) after 120 steps", printed)
+    assert accuracy is not None
+    assert 0.8 < float(accuracy[1]) < 1.0
+    assert "given by the caller" in printed
+
+
+def test_torch_example() -> None:
+    printed = run(str(ROOT / "examples" / "interop" / "torch_loader.py"))
+    assert "steps: 30 of 30" in printed
+    assert "resumed at step 10; the same batches: True" in printed
+
+
+class Numbers:
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> tuple[Any, Any]:
+        assert 0 <= index < self.size
+        return np.array([index, -index]), np.array(index)
+
+
+def indices(batch: Any) -> list[int]:
+    return [int(i) for i in batch[1]]
+
+
+def test_loader() -> None:
+    scheme = hs.BMinSep(40, 3, 0.03)
+    drawn = [batch.tolist() for batch in scheme.batches(50, 4)]
+    assert [] in drawn
+    loader = BatchLoader(Numbers(50), scheme.batches(50, 4))
+    assert len(loader) == 40
+    seen = []
+    # Passes of any length, each going on where the last one ended.
+    for count in (3, 0, 11, 100):
+        for batch in itertools.islice(loader, count):
+            assert batch[0].shape == (len(batch[1]), 2)
+            seen.append(indices(batch))
+            state = loader.state_dict()
+            assert state["step"] == loader.step == len(seen)
+    assert seen == drawn
+    assert list(loader) == []
+    for other in (loader, BatchLoader(Numbers(50), scheme.batches(50, 4))):
+        other.load_state_dict({**state, "step": 17})
+        assert [indices(batch) for batch in other] == drawn[17:]
+    with pytest.raises(hs.ParameterError, match="another seed"):
+        BatchLoader(Numbers(50), scheme.batches(50, 5)).load_state_dict(state)
+
+
+def test_empty_batches() -> None:
+    def collate(examples: list[Any]) -> dict[str, Any]:
+        columns = list(zip(*examples, strict=True))
+        return {
+            "pair": np.stack(columns[0]),
+            "names": ["text"] * len(examples),
+            "both": (np.stack(columns[1]),),
+        }
+
+    none = hs.Poisson(2, 0.0)
+    batches = list(BatchLoader(Numbers(5), none.batches(5, 1), collate_fn=collate))
+    assert len(batches) == 2
+    for batch in batches:
+        assert batch["pair"].shape == (0, 2)
+        assert batch["names"] == []
+        assert batch["both"][0].shape == (0,)
+    with pytest.raises(hs.ParameterTypeError, match="empty"):
+        BatchLoader(Numbers(5), none.batches(5, 1), collate_fn=lambda examples: object())
+    assert list(BatchLoader(Numbers(5), none.batches(5, 1), collate_fn=lambda examples: 1, empty=0)) == [0, 0]
+
+
+def test_refusals() -> None:
+    sampler = hs.Poisson(2, 0.5).batches(5, 1)
+    with pytest.raises(hs.ParameterError, match="dataset"):
+        BatchLoader(Numbers(6), sampler)
+    with pytest.raises(hs.ParameterTypeError, match="sampler"):
+        BatchLoader(Numbers(5), [[1]])  # type: ignore[arg-type]
+    for name in ("batch_size", "shuffle", "batch_sampler", "drop_last"):
+        with pytest.raises(hs.ParameterTypeError, match=name):
+            BatchLoader(Numbers(5), sampler, **{name: 1})
+    padded = (hs.TruncatedPoissonSampled(1.0, 5, 0.5, 2) * 2).batches(pad=True)
+    with pytest.raises(hs.ParameterError, match="padded"):
+        BatchLoader(Numbers(5), padded)
