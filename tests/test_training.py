@@ -577,6 +577,7 @@ def test_runs_cannot_be_copied_and_close():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 def test_forked_runs_release_nothing(tmp_path):
     with PLAN.start(DIMENSION, path=tmp_path / "run") as run:
         step = next(run)
