@@ -75,6 +75,7 @@ class TrainingReport:
             "Only the noisy sums, and what is computed from them and from public numbers, are covered: neither batches "
             + "and their sizes are, nor losses or accuracies on the training data.",
             "The order of the examples must be the same throughout the run.",
+            "Any other run on the same data, also of the same plan, spends a budget of its own.",
             "The choice of clipping norm, learning rate and other settings is not covered if it was made by looking at the data.",
         ]
         if plan.adjacency in ("add", "remove", "add_or_remove"):
