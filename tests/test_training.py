@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from hockeystick import training, training_run
 from hockeystick.cli import main
+from hockeystick.serialise import scheme_from_dict, scheme_to_dict, strategy_from_parts, strategy_to_parts
 from hockeystick.training import first_steps
 from scipy import stats
 
@@ -168,6 +169,20 @@ def test_calibrated_plans_keep_within_the_budget():
     assert hs.account(less, "zero_out").epsilon_bounds(1e-4).lower > 2.0
 
 
+def test_a_number_of_bands_is_a_strategy():
+    scheme = hs.CyclicPoisson.of_rate(12, 3, 0.1)
+    assert scheme == hs.CyclicPoisson(12, 3, 3 * 0.1)
+    plan = hs.plan_training(scheme, SIZE, strategy=3, noise_multiplier=1.0, delta=1e-3)
+    assert plan.strategy == hs.BandedToeplitz.optimized(12, 3)
+    assert plan.expected_batch_size == pytest.approx(0.1 * SIZE)
+    assert hs.CyclicPoisson.of_rate(12, 3, 1 / 3).sampling_probability == 1.0
+    with pytest.raises(hs.ParameterError, match=r"\[0, 1/3\]"):
+        hs.CyclicPoisson.of_rate(12, 3, 0.34)
+    for wrong in (0, 13, True, "optimized"):
+        with pytest.raises((hs.ParameterError, hs.ParameterTypeError), match="strategy"):
+            hs.plan_training(scheme, SIZE, strategy=wrong, noise_multiplier=1.0, delta=1e-3)
+
+
 def test_verified_plans_are_what_calibrate_bandmf_found(kinds):
     plan = kinds["b-min-sep"]
     found = hs.calibrate_bandmf(hs.BandedToeplitz.square_root(8, 2), hs.BMinSep(8, 2, 0.2), 3.0, 0.05, seed=4)
@@ -285,7 +300,9 @@ def test_plans_for_users_need_their_graph():
     bounded = graph_of(SIZE, 3).bound(2)
     plan = quick(scheme, graph=bounded, size=bounded.graph.num_examples, noise_multiplier=4.0)
     assert plan.graph is bounded.graph
-    assert "one user" in plan.guarantee.unit
+    assert "one user, at most 2," in plan.guarantee.unit
+    assert plan.guarantee.unit in plan.guarantee.statement
+    assert "one record" not in plan.guarantee.statement
     assert plan.expected_batch_size == hs.expected_batch_size(bounded.graph, 0.1, 2)
 
 
@@ -303,6 +320,22 @@ def test_plans_survive_files(kinds, tmp_path):
         assert loaded.to_dict() == plan.to_dict()
         assert hash(loaded) == hash(plan)
     assert len({plan.fingerprint for plan in kinds.values()}) == len(kinds)
+
+
+def test_strategies_survive_files_exactly():
+    inverse = -0.3 * columns(9, 2)
+    inverse[:, 0] = 1.0 / 3.0
+    for strategy in (hs.InverseBanded(inverse), hs.BandedToeplitz((1 / 3, 1e-300, 0.1), 9), hs.Identity(9)):
+        plain, arrays = strategy_to_parts(strategy)
+        assert strategy_from_parts(json.loads(json.dumps(plain)), arrays) == strategy
+    with pytest.raises(ValueError, match="unknown strategy"):
+        strategy_from_parts({"type": "Other", "steps": 3}, {})
+    with pytest.raises(ValueError, match="3 steps, not 4"):
+        strategy_from_parts({"type": "Banded", "steps": 4}, {"strategy": columns(3, 2)})
+    with pytest.raises(ValueError, match="unknown scheme"):
+        scheme_from_dict({"type": "Other", "steps": 3})
+    with pytest.raises(TypeError, match="cannot store"):
+        scheme_to_dict(hs.Identity(3))
 
 
 def test_other_plans_have_other_fingerprints():

@@ -73,13 +73,8 @@ def plans(settings: argparse.Namespace, epsilon: float) -> dict[str, hs.Training
     budget = {"epsilon": epsilon, "delta": 1.0 / (2.0 * size), "calibration_seed": settings.seed}
     bands, min_sep, balls_bands = settings.bands or BANDS.get(epsilon, BANDS[4.0])
 
-    def matrix(bands: int) -> hs.Strategy:
-        return hs.BandedToeplitz.optimized(steps, bands)
-
     cyclic = [
-        hs.plan_training(
-            hs.CyclicPoisson(steps, count, count / epoch), size, strategy=matrix(count), **budget
-        )
+        hs.plan_training(hs.CyclicPoisson.of_rate(steps, count, 1.0 / epoch), size, strategy=count, **budget)
         for count in settings.cyclic_bands
     ]
     balls = hs.BallsInBins(steps, epoch)
@@ -89,8 +84,8 @@ def plans(settings: argparse.Namespace, epsilon: float) -> dict[str, hs.Training
         # Certified without samples: of such plans the best may be chosen.
         "cyclic Poisson": min(cyclic, key=lambda plan: plan.mean_squared_error),
         # Verified ones are calibrated once, with bands chosen beforehand.
-        "balls-in-bins": hs.plan_training(balls, size, strategy=matrix(balls_bands), **budget),
-        "b-min-sep": hs.plan_training(separate, size, strategy=matrix(bands), **budget),
+        "balls-in-bins": hs.plan_training(balls, size, strategy=balls_bands, **budget),
+        "b-min-sep": hs.plan_training(separate, size, strategy=bands, **budget),
     }
 
 
@@ -103,7 +98,7 @@ def sweep(settings: argparse.Namespace, epsilon: float) -> None:
             plan = hs.plan_training(
                 hs.BMinSep.of_rate(steps, min_sep, 1.0 / epoch),
                 settings.size,
-                strategy=hs.BandedToeplitz.optimized(steps, bands),
+                strategy=bands,
                 epsilon=epsilon,
                 delta=1.0 / (2.0 * settings.size),
                 samples=60_000,

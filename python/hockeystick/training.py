@@ -4,9 +4,8 @@
 `TrainingPlan` then starts runs, which hand out batch and noise step by step and refuse whatever was not planned.
 
 >>> import numpy as np, hockeystick as hs
->>> scheme = hs.CyclicPoisson(steps=40, min_sep=4, sampling_probability=0.2)
->>> strategy = hs.BandedToeplitz.optimized(steps=40, bands=4)
->>> plan = plan_training(scheme, 500, epsilon=4.0, delta=1e-5, strategy=strategy)
+>>> scheme = hs.CyclicPoisson.of_rate(steps=40, min_sep=4, participation_rate=25 / 500)
+>>> plan = plan_training(scheme, 500, epsilon=4.0, delta=1e-5, strategy=4)
 >>> parameters, data = np.zeros(3), np.ones((500, 3))
 >>> with plan.start(dimension=3, clipping_norm=2.0) as run:
 ...     for step in run:
@@ -32,7 +31,7 @@ from . import _core, evr, storage
 from .atoms import Array
 from .attribution import AttributionGraph, BoundedAttribution, expected_batch_size
 from .bandmf import BandMF
-from .bandmf_calibration import CalibratedBandMF, _plan, calibrate_bandmf
+from .bandmf_calibration import CalibratedBandMF, _plan, _short, calibrate_bandmf
 from .calibrate import calibrate_noise_multiplier
 from .dp_sgd import DPSGD
 from .mechanisms import (
@@ -314,7 +313,7 @@ def plan_training(
     delta: float,
     epsilon: float | None = None,
     noise_multiplier: float | None = None,
-    strategy: Strategy | None = None,
+    strategy: Strategy | int | None = None,
     adjacency: str = "zero_out",
     graph: AttributionGraph | BoundedAttribution | None = None,
     fallback: str = "auto",
@@ -326,7 +325,7 @@ def plan_training(
     """Plan a training run: find the least noise multiplier that keeps it (``epsilon``, ``delta``)-DP, or account for a given one.
 
     ``sampling``: a scheme (`Poisson`, `CyclicPoisson`, `BallsInBins`, `BMinSep`, ...) with the number of steps, for noise correlated
-    by ``strategy`` (None: independent noise, DP-SGD). Or a function of the noise multiplier that returns a repeated
+    by ``strategy`` (an integer: `BandedToeplitz.optimized` with so many bands; None: independent noise, DP-SGD). Or a function of the noise multiplier that returns a repeated
     sampled Gaussian, as for `calibrate_noise_multiplier`:
 
         plan_training(lambda sigma: hs.dp_sgd(sigma, 60_000, 256, epochs=10), 60_000, epsilon=2.0, delta=1e-6)
@@ -401,8 +400,14 @@ def _certified(
     process = mechanism.as_process()
     what = unit(process, adjacency)
     evidence |= {"process": to_dict(process), "epsilon_bounds": bounds._asdict()}
+    described = f"Batches and noise of {process}"
+    if isinstance(mechanism, BandMF):
+        described = (
+            f"BandMF with strategy {_short(mechanism.strategy)} and batches from {mechanism.scheme!r}, "
+            f"noise multiplier {sigma!r} (standard deviation of Z / clipping norm)"
+        )
     statement = (
-        f"The run satisfies ({round_up(proven)}, {delta!r})-differential privacy, certified without sampling "
+        f"{described}. The run satisfies ({round_up(proven)}, {delta!r})-differential privacy, certified without sampling "
         f"(epsilon between {round_down(bounds.lower)} and {round_up(bounds.upper)}): it is dominated by {process}. "
         f'Adjacency: "{adjacency}" ({what}). Computed by hockeystick {_core.__version__}. {CAVEAT}'
     )
@@ -491,7 +496,7 @@ def _verdict(found: CalibratedBandMF) -> Guarantee:
         found.delta,
         found.adjacency,
         what,
-        found.statement(),
+        found.statement().replace(f"({UNITS[found.adjacency]})", f"({what})"),
         found.plan.failure_probability,
         found.to_dict(),
     )
@@ -500,10 +505,18 @@ def _verdict(found: CalibratedBandMF) -> Guarantee:
 # --- What can be planned --------------------------------------------------------------------------------
 
 
-def _made(sampling: Scheme | Make, strategy: Strategy | None, size: int) -> Callable[[float], Any]:
+def _made(sampling: Scheme | Make, strategy: Strategy | int | None, size: int) -> Callable[[float], Any]:
     """The mechanism as a function of its noise multiplier."""
     if isinstance(sampling, Scheme):
-        matrix = Identity(sampling.steps) if strategy is None else strategy
+        matrix: Strategy
+        if strategy is None:
+            matrix = Identity(sampling.steps)
+        elif isinstance(strategy, Strategy):
+            matrix = strategy
+        else:
+            matrix = BandedToeplitz.optimized(
+                sampling.steps, integer("strategy", strategy, 1, sampling.steps)
+            )
         return lambda sigma: BandMF(matrix, sampling, sigma)
     if not callable(sampling):
         raise ParameterTypeError(
