@@ -537,21 +537,6 @@ def test_sums_that_are_none_are_refused(wrong, error, message):
     step.add_noise(np.zeros(DIMENSION))
 
 
-def test_shards_make_up_the_batch():
-    whole = PLAN.start(DIMENSION, seed=SEED)
-    parts = [PLAN.start(DIMENSION, seed=SEED, shard=(rank, 3)) for rank in range(3)]
-    for step, *pieces in zip(whole, *parts, strict=True):
-        np.testing.assert_array_equal(
-            np.sort(np.concatenate([part.indices for part in pieces])), step.indices
-        )
-        total = gradient_sum(step)
-        # The sum over all workers goes to each of them: one batch, one noise.
-        noisy = [part.add_noise(total.copy()).tobytes() for part in pieces]
-        assert noisy == [step.add_noise(total).tobytes()] * 3
-    with pytest.raises(hs.ParameterError, match="give them one seed"):
-        PLAN.start(DIMENSION, shard=(0, 2))
-
-
 def test_padding(kinds):
     for name in ("truncated", "truncated b-min-sep"):
         with kinds[name].start(DIMENSION, seed=SEED) as run:

@@ -192,7 +192,6 @@ class TrainingPlan:
         seed: Seed = None,
         state_dtype: DTypeLike = np.float64,
         durable: bool = True,
-        shard: tuple[int, int] = (0, 1),
     ) -> TrainingRun:
         """Start a run; `TrainingRun` says how to use it.
 
@@ -200,13 +199,12 @@ class TrainingPlan:
         directory to be made: the run's ledger and seed, from which `resume` continues after kill -9, and with ``durable``
         (default; a wait for the disk at each step) after a power failure. Without ``path`` the run cannot be resumed.
 
-        ``seed`` None draws 32 bytes from the operating system; integers are for tests and experiments. ``shard`` = (rank, world): this worker's
-        part of batches that all workers draw alike, from one ``seed``; each adds the noise to the sum over all of them, and has a ``path``
-        of its own. ``state_dtype`` is that of `CorrelatedNoise`: float32 halves its memory.
+        ``seed`` None draws 32 bytes from the operating system; integers are for tests and experiments. ``state_dtype`` is that of
+        `CorrelatedNoise`: float32 halves its memory. One process holds the run: see docs/training.md for several workers.
         """
         from .training_run import TrainingRun
 
-        return TrainingRun._started(self, dimension, clipping_norm, path, seed, durable, shard, state_dtype)
+        return TrainingRun._started(self, dimension, clipping_norm, path, seed, durable, state_dtype)
 
     def resume(
         self, path: _Path, *, step: int | None = None, state: Mapping[str, Any] | None = None

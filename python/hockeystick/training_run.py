@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from . import storage
-from .batches import MAX_STEPS, BatchSampler, PaddedBatch, _shard
+from .batches import MAX_STEPS, BatchSampler, PaddedBatch
 from .ledger import locked, sync_directory
 from .noise import CorrelatedNoise
 from .randomness import Seed, derive_key, resolve_seed
@@ -54,8 +54,8 @@ class DeviationError(ParameterError):
 class TrainingStep:
     """One step of a run: its batch, and its noise, once."""
 
-    def __init__(self, run: TrainingRun, number: int, indices: _Indices, batch_size: int) -> None:
-        self._run, self._number, self._indices, self._batch_size = run, number, indices, batch_size
+    def __init__(self, run: TrainingRun, number: int, indices: _Indices) -> None:
+        self._run, self._number, self._indices = run, number, indices
         self._seen = self._done = False
         indices.setflags(write=False)
 
@@ -66,7 +66,7 @@ class TrainingStep:
 
     @property
     def indices(self) -> _Indices:
-        """The examples of the batch (of a sharded run: this worker's), ascending. As secret as the data, and so is how many there are."""
+        """The examples of the batch, ascending. As secret as the data, and so is how many there are."""
         self._seen = True
         return self._indices
 
@@ -75,10 +75,9 @@ class TrainingStep:
         most = self._run._batches.max_batch_size
         if most is None:
             raise ParameterError("padded: only truncated batches have a maximum size")
-        width = -(-most // self._run.shard[1])
-        indices = np.full(width, self._run.plan.dataset_size, dtype=np.int64)
+        indices = np.full(most, self._run.plan.dataset_size, dtype=np.int64)
         indices[: len(self._indices)] = self.indices
-        return PaddedBatch(indices, np.arange(width) < len(self._indices))
+        return PaddedBatch(indices, np.arange(most) < len(self._indices))
 
     def take(self, *data: Any) -> Any:
         """The batch's rows of each array (anything that NumPy indexes) of ``plan.dataset_size`` rows; a tuple if there are several."""
@@ -118,10 +117,9 @@ class TrainingRun:
         noise: CorrelatedNoise,
         batches: BatchSampler,
         ledger: _Ledger,
-        shard: tuple[int, int],
         from_system: bool,
     ) -> None:
-        self.plan, self.shard = plan, shard
+        self.plan = plan
         self._noise, self._batches, self._ledger = noise, batches, ledger
         self._key = derive_key(noise.seed, "hs run sums")
         self._open: TrainingStep | None = None
@@ -177,9 +175,7 @@ class TrainingRun:
                 f"step = {self._next}: the plan has {self.plan.steps} steps, and all are made"
             )
         self._lockstep()
-        batch = np.asarray(self._batches.next(), dtype=np.int64)
-        rank, world = self.shard
-        self._open = TrainingStep(self, self._next, batch[rank::world].copy(), len(batch))
+        self._open = TrainingStep(self, self._next, np.array(self._batches.next(), dtype=np.int64))
         return self._open
 
     def _lockstep(self) -> None:
@@ -223,7 +219,7 @@ class TrainingRun:
         largest = float(np.max(np.abs(flat)))
         if not np.isfinite(largest):
             raise ParameterError("gradient_sum: has values that are not finite")
-        limit = self.clipping_norm * step._batch_size * (1.0 + _SLACK)
+        limit = self.clipping_norm * len(step._indices) * (1.0 + _SLACK)
         if largest > limit or _norm_over(flat, limit) > 1.0:
             raise DeviationError(
                 f"gradient_sum: its norm is beyond clipping_norm = {self.clipping_norm:g} times the number of examples in the batch of "
@@ -278,15 +274,8 @@ class TrainingRun:
         path: _Path | None,
         seed: Seed,
         durable: bool,
-        shard: tuple[int, int],
         state_dtype: DTypeLike,
     ) -> TrainingRun:
-        part = _shard(shard)
-        if part[1] > 1 and seed is None:
-            raise ParameterError(
-                "seed = None: all workers of a sharded run must draw the same batches and noise; give them one seed "
-                "(hockeystick.randomness.resolve_seed(None) makes one)"
-            )
         secret = resolve_seed(seed)
         if secret == plan.guarantee.evidence.get("seed"):
             raise ParameterError("seed: is that of the calibration, which reports show; choose another one")
@@ -308,10 +297,9 @@ class TrainingRun:
             "clipping_norm": noise.clipping_norm,
             "state_dtype": noise.state_dtype.name,
             "durable": durable,
-            "shard": list(part),
         }
         ledger = _Ledger(None, durable) if path is None else _Ledger.create(Path(path), plan, content)
-        return cls(plan, noise, batches, ledger, part, seed is None)
+        return cls(plan, noise, batches, ledger, seed is None)
 
     @classmethod
     def _resumed(
@@ -337,7 +325,6 @@ class TrainingRun:
             batches = _batches(plan, seed)
             from_system = boolean("from_system", content["from_system"])
             durable = boolean("durable", content["durable"])
-            part = _shard(content["shard"])
         ledger = _Ledger(directory / "ledger", durable)
         try:
             if ledger.steps > plan.steps:
@@ -349,7 +336,7 @@ class TrainingRun:
             else:
                 noise.restore(state["noise"])
                 batches.load_state_dict(state["batches"])
-            run = cls(plan, noise, batches, ledger, part, from_system)
+            run = cls(plan, noise, batches, ledger, from_system)
             run._lockstep()
             if run.step != at:
                 raise ParameterError(
