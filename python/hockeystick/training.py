@@ -22,6 +22,7 @@ import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
@@ -162,7 +163,7 @@ class TrainingPlan:
         """How batches are drawn: a scheme, or a sampled Gaussian that is repeated."""
         return self.mechanism.scheme if isinstance(self.mechanism, BandMF) else _single(self.mechanism)
 
-    @property
+    @cached_property
     def expected_batch_size(self) -> float:
         """Mean number of examples in a batch (after a cold start: in the long run): public, what noisy sums are divided by.
 
@@ -170,12 +171,12 @@ class TrainingPlan:
         """
         return _expected_batch_size(self.sampling, self.dataset_size, self.graph)
 
-    @property
+    @cached_property
     def mean_squared_error(self) -> float:
         """Mean over the steps of the variance of the prefix sums' noise, over the squared clipping norm."""
         return self.strategy.mean_squared_error(self.noise_multiplier)
 
-    @property
+    @cached_property
     def fingerprint(self) -> str:
         """Equal for plans that draw the same batches and noise and promise the same."""
         content, arrays = self._content()
@@ -237,7 +238,6 @@ class TrainingPlan:
         """
         content, arrays = storage.read(path, _KIND)
         with storage.refusing(path):
-            plan = cls.__new__(cls)
             mechanism = _unpacked(content["mechanism"], arrays)
             guarantee = Guarantee(**content["guarantee"])
             size, attribution = content["dataset_size"], content["attribution"]
@@ -245,8 +245,7 @@ class TrainingPlan:
         if _digest(known) != attribution:
             need = "none" if attribution is None else "the one that the plan was made with"
             raise ParameterError(f"graph: must be {need}, not {known!r}")
-        plan.__init__(mechanism, size, guarantee, known)  # type: ignore[misc]
-        return plan
+        return cls(mechanism, size, guarantee, known)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, Array]]:
         mechanism, arrays = _packed(self.mechanism)
@@ -294,11 +293,8 @@ class TrainingPlan:
         if isinstance(self.mechanism, BandMF):
             if not self.mechanism.is_analytic:
                 return None
-            strategy, scheme = (
-                first_steps(self.strategy, made),
-                replace(self.mechanism.scheme, steps=made),  # type: ignore[type-var]
-            )
-            process = BandMF(strategy, scheme, self.noise_multiplier).as_process()
+            scheme: Any = replace(self.mechanism.scheme, steps=made)  # type: ignore[type-var]
+            process = BandMF(first_steps(self.strategy, made), scheme, self.noise_multiplier).as_process()
         else:
             process = Process([(_single(self.mechanism), made)])
         return min(self.epsilon, account(process, self.adjacency).epsilon(self.delta))
@@ -323,8 +319,8 @@ def plan_training(
     """Plan a training run: find the least noise multiplier that keeps it (``epsilon``, ``delta``)-DP, or account for a given one.
 
     ``sampling``: a scheme (`Poisson`, `CyclicPoisson`, `BallsInBins`, `BMinSep`, ...) with the number of steps, for noise correlated
-    by ``strategy`` (an integer: `BandedToeplitz.optimized` with so many bands; None: independent noise, DP-SGD). Or a function of the noise multiplier that returns a repeated
-    sampled Gaussian, as for `calibrate_noise_multiplier`:
+    by ``strategy`` (an integer: `BandedToeplitz.optimized` with so many bands; None: independent noise, DP-SGD). Or a
+    function of the noise multiplier that returns a repeated sampled Gaussian, as for `calibrate_noise_multiplier`:
 
         plan_training(lambda sigma: hs.dp_sgd(sigma, 60_000, 256, epochs=10), 60_000, epsilon=2.0, delta=1e-6)
         plan_training(lambda sigma: hs.TruncatedPoissonSampled(sigma, 60_000, 0.01, 700) * 1000, 60_000, ...)
