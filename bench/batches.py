@@ -37,7 +37,7 @@ def measure(name: str, make: Any, steps: int, repeats: int) -> float:
     return best
 
 
-def ours(scheme: hs.Scheme, size: int, steps: int, repeats: int) -> float:
+def ours(scheme: Any, size: int, steps: int, repeats: int) -> float:
     sampler = scheme.batches(size, seed=1)
     best = measure(
         f"hockeystick {type(scheme).__name__}", lambda: scheme.batches(size, seed=1), steps, repeats
@@ -61,7 +61,7 @@ def compare(size: int, b: int, rate: float, peers: bool, repeats: int) -> None:
     p = hs.b_min_sep_probability(rate, b)
     header = f"{size} examples, b = {b}, expected batch {rate * size:.1f}"
     print(f"\n{header:<44} {'ms/step':>10} {'start, s':>9} {'mean size':>10}")
-    runs: list[tuple[hs.Scheme, Any]] = [
+    runs: list[tuple[Any, Any]] = [
         (hs.BMinSep(steps, b, p), ("BMinSepSampling", {"min_sep": b, "sampling_prob": p})),
         (hs.Poisson(steps, rate), ("CyclicPoissonSampling", {"sampling_prob": rate})),
         (
@@ -83,6 +83,21 @@ def compare(size: int, b: int, rate: float, peers: bool, repeats: int) -> None:
         measure("NumPy, a coin for each example", lambda: numpy_mask(size, rate), 2, 3)
 
 
+def owned(repeats: int) -> None:
+    examples, users, edges = 2_000_000, 1_000_000, 10_000_000
+    rng = np.random.default_rng(1)
+    graph = hs.AttributionGraph.from_edges(
+        rng.integers(0, examples, edges), rng.integers(0, users, edges), examples, users
+    )
+    bounded = graph.bound(2, without_users="drop").graph
+    p = hs.sampling_probability_for(bounded, 500.0, 32)
+    scheme = hs.MultiAttributionBMinSep(7200, 32, p, 2)
+    header = f"{bounded.num_examples} examples of {users} users, k_u = 2, b = 32, expected batch 500"
+    print(f"\n{header:<44}")
+    for name, make in (("Algorithm 3", scheme.batches), ("Algorithm 4", scheme.conjectured_batches)):
+        measure(f"hockeystick, {name}", lambda make=make: make(graph=bounded, seed=1), 200, repeats)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -100,6 +115,7 @@ def main() -> None:
     start = time.perf_counter()
     sampler.seek(steps)
     print(f"resume BMinSep at step {steps}: {time.perf_counter() - start:.2f} s")
+    owned(arguments.repeats)
     if arguments.large:
         compare(10**9, b, 1793e-9, False, arguments.repeats)
 

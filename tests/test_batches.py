@@ -13,6 +13,8 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick.batches import CONJECTURE
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 N, STEPS = 60, 12
 GAUSSIAN = hs.Gaussian(1.0)
@@ -310,3 +312,52 @@ def test_examples_of_no_user_are_named() -> None:
     graph = hs.AttributionGraph.from_lists([["ann"], [], ["bob"]])
     drawn = hs.MultiAttributionBMinSep(3, 2, 0.5, 1).batches(graph=graph)
     assert "1 examples belong to no user" in drawn.report()
+
+
+# --- Any parameters at all --------------------------------------------------------------------------------
+
+probabilities = st.one_of(
+    st.floats(0.0, 1.0), st.sampled_from([0.0, 1.0, 5e-324, 1e-300, 1e-17, 0.5, 1.0 - 2.0**-53])
+)
+counts = st.one_of(st.integers(1, 8), st.sampled_from([63, 64, 65, 2**31, 2**53]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(
+    size=st.integers(1, 200),
+    steps=st.integers(1, 12),
+    period=counts,
+    p=probabilities,
+    warm=st.booleans(),
+    most=st.integers(1, 50),
+    kind=st.sampled_from(["poisson", "cyclic", "bins", "min_sep", "truncated"]),
+    seed=st.integers(0, 2**256 - 1),
+    step=st.integers(0, 11),
+)
+def test_any_parameters(
+    size: int, steps: int, period: int, p: float, warm: bool, most: int, kind: str, seed: int, step: int
+) -> None:
+    schemes: dict[str, Any] = {
+        "poisson": hs.Poisson(steps, p),
+        "cyclic": hs.CyclicPoisson(steps, period, p),
+        "bins": hs.BallsInBins(steps, period),
+        "min_sep": hs.BMinSep(steps, period, p, warm),
+        "truncated": hs.TruncatedBMinSep(steps, period, p, size, most, warm),
+    }
+    scheme = schemes[kind]
+    batches = list(scheme.batches(size, seed))
+    assert len(batches) == steps
+    last = np.full(size, -(2**60))
+    for i, batch in enumerate(batches):
+        assert (np.diff(batch) > 0).all()
+        assert ((batch >= 0) & (batch < size)).all()
+        if kind == "truncated":
+            assert len(batch) <= most
+        if kind != "poisson":
+            assert (i - last[batch] >= period).all()
+        if p in (0.0, 5e-324) and kind != "bins":
+            assert not len(batch)
+        last[batch] = i
+    again = scheme.batches(size, seed)
+    again.seek(min(step, steps))
+    assert equal(again, batches[min(step, steps) :])

@@ -54,7 +54,7 @@ def agree(mechanism: hs.BandMF, x: Array, **counts: Array) -> float:
     )
 
 
-SCHEMES: dict[str, hs.Scheme] = {
+SCHEMES: dict[str, Any] = {
     "balls in bins": hs.BallsInBins(STEPS, 7),
     "cold": hs.BMinSep(STEPS, 5, 0.15, False),
     "warm": hs.BMinSep(STEPS, 5, 0.15),

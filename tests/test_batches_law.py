@@ -224,6 +224,40 @@ def test_separation_by_user(b: int, conjectured: bool) -> None:
     assert seen > 100
 
 
+def test_the_couplings_behind_the_accounting() -> None:
+    """Coins depend on seed and step alone, so the proofs' couplings can be watched.
+
+    Other people's examples only remove participations of a user, as do steps before the first: Algorithm 3. The user alone takes
+    part in no step in which the user of Theorem 6.1 does not. Algorithm 4 lacks the first of these, hence the conjecture.
+    """
+    rng = np.random.default_rng(6)
+    graph = hs.AttributionGraph.from_edges(rng.integers(0, 60, 150), rng.integers(0, 40, 150), 60, 40)
+    most = int(graph.user_degrees().max())
+    scheme = hs.MultiAttributionBMinSep(300, 3, 0.05, most)
+
+    def taken(sampler: hs.BatchSampler) -> Any:
+        present = np.zeros((300, 60), dtype=bool)
+        for i, batch in enumerate(sampler):
+            present[i, batch] = True
+        return present
+
+    crowd = taken(scheme.batches(graph=graph, seed=2))
+    late = taken(scheme.batches(graph=graph, seed=2, run_ahead=2))
+    participation = taken(scheme.conjectured_batches(graph=graph, seed=2))
+    assert (late <= crowd).all()
+    assert (late != crowd).any()
+    more = 0
+    for user in range(40):
+        mine = [user in graph.users_of(e) for e in range(60)]
+        alone = hs.AttributionGraph.from_edges(np.flatnonzero(mine), np.full(sum(mine), user), 60, 40)
+        isolated = taken(scheme.batches(graph=alone, seed=2))[:, mine]
+        accounted = taken(scheme.conjectured_batches(graph=alone, seed=2))[:, mine]
+        assert (crowd[:, mine] <= isolated).all()
+        assert (isolated <= accounted).all()
+        more += np.count_nonzero(participation[:, mine] & ~accounted)
+    assert more > 0
+
+
 def test_expected_batch_of_multi_attribution() -> None:
     rng = np.random.default_rng(6)
     graph = hs.AttributionGraph.from_edges(rng.integers(0, 800, 1500), rng.integers(0, 500, 1500), 800, 500)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -115,3 +116,13 @@ def test_refusals() -> None:
     padded = (hs.TruncatedPoissonSampled(1.0, 5, 0.5, 2) * 2).batches(pad=True)
     with pytest.raises(hs.ParameterError, match="padded"):
         BatchLoader(Numbers(5), padded)
+
+
+def test_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text = (ROOT / "docs" / "batches.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    assert len(blocks) == 6
+    script = tmp_path / "batches.py"
+    script.write_text("\n".join(blocks), encoding="utf-8")
+    runpy.run_path(str(script))

@@ -293,10 +293,21 @@ BatchSampler::Batch BatchSampler::draw(std::uint64_t step) {
     return batch;
 }
 
+void BatchSampler::recover() {
+    if (!interrupted_) return;
+    const std::uint64_t now = step_;
+    start();
+    for (; step_ < now; ++step_) static_cast<void>(draw(step_));
+    interrupted_ = false;
+}
+
 std::vector<std::int64_t> BatchSampler::next() {
     const std::lock_guard lock(mutex_);
     if (step_ == steps_) throw std::out_of_range("all steps have had their batch");
+    recover();
+    interrupted_ = remembers();
     Batch batch = draw(step_);
+    interrupted_ = false;
     ++step_;
     return batch;
 }
@@ -313,8 +324,11 @@ bool BatchSampler::seek(std::uint64_t step, std::uint64_t most) {
         step_ = step;
         return true;
     }
+    recover();
+    interrupted_ = true;
     if (step < step_) start();
     for (; step_ < step && most > 0; ++step_, --most) static_cast<void>(draw(step_));
+    interrupted_ = false;
     return step_ == step;
 }
 

@@ -180,8 +180,12 @@ void Coins::places_in_block(KeyedStream& stream, std::vector<std::uint64_t>& pla
     while (heads < thresholds_.size() && below(thresholds_[heads])) ++heads;
     while (places.size() < heads) {
         const std::uint64_t place = stream.bits(block_bits_);
-        const auto at = std::lower_bound(places.begin(), places.end(), place);
-        if (at == places.end() || *at != place) places.insert(at, place);
+        // They are few: into order from behind.
+        std::size_t at = places.size();
+        while (at > 0 && places[at - 1] > place) --at;
+        if (at == 0 || places[at - 1] != place) {
+            places.insert(places.begin() + static_cast<std::ptrdiff_t>(at), place);
+        }
     }
 }
 

@@ -4,8 +4,10 @@
 #include <array>
 #include <cmath>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
 #include <map>
+#include <new>
 #include <optional>
 #include <stdexcept>
 #include <vector>
@@ -16,6 +18,24 @@
 #include "hockeystick/coins.hpp"
 
 namespace hs = hockeystick;
+
+namespace {
+
+// The allocation after this many fails; never if negative.
+long allocations_left = -1;
+
+}  // namespace
+
+void* operator new(std::size_t size) {
+    if (allocations_left >= 0 && allocations_left-- == 0) throw std::bad_alloc();
+    if (void* memory = std::malloc(size > 0 ? size : 1)) return memory;
+    throw std::bad_alloc();
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+    return std::malloc(size > 0 ? size : 1);
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
 
 namespace {
 
@@ -175,6 +195,33 @@ void separation_and_size() {
     }
 }
 
+// Wherever memory runs out, the step can be repeated with the batch it would have had, as can all after it.
+void out_of_memory() {
+    int failures = 0;
+    for (const auto& law : laws(300)) {
+        hs::BatchSampler whole(law, 300, 12, 20, key_of(7));
+        std::vector<Batch> batches;
+        while (whole.step() < whole.steps()) batches.push_back(whole.next());
+        for (long most = 0; most < 60; most += 7) {
+            hs::BatchSampler sampler(law, 300, 12, 20, key_of(7));
+            for (const Batch& expected : batches) {
+                allocations_left = most;
+                Batch batch;
+                try {
+                    batch = sampler.next();
+                    allocations_left = -1;
+                } catch (const std::bad_alloc&) {
+                    allocations_left = -1;
+                    ++failures;
+                    batch = sampler.next();
+                }
+                CHECK(batch == expected);
+            }
+        }
+    }
+    CHECK(failures > 100);
+}
+
 void refusals() {
     const auto make = [](const hs::BatchLaw& law, std::uint64_t n, std::uint64_t steps,
                          std::optional<std::uint64_t> most) {
@@ -207,6 +254,7 @@ int main() {
     subsets();
     every_step_can_be_reached();
     separation_and_size();
+    out_of_memory();
     refusals();
     return check::summary();
 }

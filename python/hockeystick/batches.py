@@ -86,9 +86,11 @@ class Law:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> Law:
-        """Whatever is wrong with ``values`` raises ValueError, TypeError or KeyError here or in `BatchSampler`."""
+        """The law of which these are the values; ValueError, TypeError or KeyError for anything else."""
         if values["kind"] not in _MAKERS:
             raise ParameterError(f"kind = {values['kind']!r}: must be one of {sorted(_MAKERS)}")
+        if set(values["parameters"]) != _PARAMETERS[values["kind"]]:
+            raise ParameterError(f"parameters = {values['parameters']}: not those of {values['kind']}")
         return cls(
             str(values["kind"]),
             integer("steps", values["steps"], 0, MAX_STEPS),
@@ -203,10 +205,11 @@ class BatchSampler:
 
         Raises ParameterError after the last step: a run of more steps than were accounted for gets no batches.
         """
-        if self.step >= self.steps:
-            raise ParameterError(f"step = {self.step}: all {self.steps} steps have had their batch")
         rank, world = self.shard
-        batch: Indices = self._core.next()
+        try:
+            batch: Indices = self._core.next()
+        except IndexError:
+            raise ParameterError(f"step = {self.step}: all {self.steps} steps have had their batch") from None
         if world > 1:
             batch = np.ascontiguousarray(batch[rank::world])
         if not self.pad:
@@ -479,6 +482,16 @@ _MAKERS: dict[str, Callable[[Law, int, bytes, _Graph], _core.BatchSampler]] = {
     "balls_in_bins": _balls_in_bins,
     "b_min_sep": _min_sep,
     "multi_attribution": _multi_attribution,
+}
+
+_PARAMETERS = {
+    "poisson": {"sampling_probability"},
+    "cyclic_poisson": {"min_sep", "sampling_probability"},
+    "without_replacement": {"batch_size"},
+    "with_replacement": {"batch_size"},
+    "balls_in_bins": {"bins"},
+    "b_min_sep": {"min_sep", "sampling_probability", "warm_start"},
+    "multi_attribution": {"min_sep", "sampling_probability", "examples_per_user", "run_ahead"},
 }
 
 __all__ = ["BatchSampler", "PaddedBatch"]

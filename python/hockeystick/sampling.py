@@ -323,7 +323,7 @@ class MultiAttributionBMinSep(Scheme):
 
     Every example is sampled in every iteration with ``sampling_probability``; it is left out if one that shares a
     user with it was sampled in the last ``min_sep`` - 1 iterations. Adjacency: all examples of one user are
-    zeroed out. A warm start (batches drawn and thrown away) is covered: it only removes iterations.
+    zeroed out. A warm start (batches drawn and thrown away) is covered: it only removes participations.
 
     ``law="dominating"`` (default) is Theorem 6.1: the user's examples count as barred for exactly
     ``min_sep`` - 1 iterations after one took part. ``law="exact"`` is the law of a user with *exactly*

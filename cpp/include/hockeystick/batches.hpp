@@ -90,6 +90,7 @@ private:
     using Batch = std::vector<std::int64_t>;
 
     void start();
+    void recover();
     Batch draw(std::uint64_t step);
     Batch draw(const PoissonBatches& law, KeyedStream& stream, std::uint64_t step) const;
     Batch draw(const FixedBatches& law, KeyedStream& stream, std::uint64_t step) const;
@@ -107,6 +108,7 @@ private:
     ChaChaKey key_;
     Coins coins_;
     std::uint64_t step_ = 0;
+    bool interrupted_ = false;  // memory ran out in the middle of a step: what is remembered is made anew
     Batch before_cut_;
 
     Groups groups_;  // balls in bins: by place; warm start: by the step in which they become available

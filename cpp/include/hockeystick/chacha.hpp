@@ -34,9 +34,16 @@ public:
         if (count <= 32) return count == 0 ? 0 : word() >> (32 - count);
         return bits() >> (64 - count);
     }
-    // Uniform in {0, ..., n - 1}, n >= 1, exactly: numbers of as many bits as n - 1 has, until one is below
-    // n.
+    // Uniform in {0, ..., n - 1}, n >= 1, exactly.
     std::uint64_t below(std::uint64_t n) noexcept {
+        if (n <= std::uint64_t{1} << 32) {
+            // The upper half of word * n, less the 2^32 mod n products that would make some values more
+            // likely than others (Lemire 2019).
+            for (;;) {
+                const std::uint64_t product = word() * n, low = product & 0xFFFFFFFF;
+                if (low >= n || low >= (std::uint64_t{1} << 32) % n) return product >> 32;
+            }
+        }
         const auto width = static_cast<unsigned>(std::bit_width(n - 1));
         for (;;) {
             const std::uint64_t value = bits(width);
