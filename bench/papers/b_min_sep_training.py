@@ -13,7 +13,7 @@ import sys
 from pathlib import Path
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "training" / "digits.py"
-PAPER = "--epoch 300 --steps 1500 --bands 64 150 64 --epsilon 4 8 --rates 0.01 0.03 0.1 0.3"
+PAPER = "--epoch 300 --steps 1500 --bands 64 150 64 --epsilon 4 8 --rates 0.003 0.01 0.03 0.1 0.3"
 
 
 def main() -> None:
