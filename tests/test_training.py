@@ -9,7 +9,9 @@ import signal
 import stat
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -464,6 +466,32 @@ def test_noise_is_added_once():
         step.add_noise(gradient_sum(step))
     np.testing.assert_array_equal(total, before)
     assert run.released == run.step == 1
+
+
+def test_threads_get_one_noise_between_them(monkeypatch):
+    run, step = open_step()
+    totals = [gradient_sum(step) for _ in range(8)]
+    record = training_run._Ledger.record
+
+    def slowly(*arguments):
+        time.sleep(0.01)  # all others have come to the door by now
+        record(*arguments)
+
+    monkeypatch.setattr(training_run._Ledger, "record", slowly)
+    barrier = threading.Barrier(8)
+
+    def attempt(total):
+        barrier.wait()
+        try:
+            step.add_noise(total)
+        except hs.DeviationError:
+            return 0
+        return 1
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(attempt, totals)) == 1
+    changed = [total.tobytes() != gradient_sum(step).tobytes() for total in totals]
+    assert sum(changed) == run.released == run._noise.step == 1
 
 
 def test_no_step_goes_without_noise():

@@ -13,6 +13,7 @@ import hashlib
 import os
 import struct
 import tempfile
+import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -101,7 +102,8 @@ class TrainingStep:
             raise DeviationError(
                 f"step {self._number}: had its noise already; a second sum with it would reveal the difference"
             )
-        return self._run._release(self, gradient_sum)
+        with self._run._one_at_a_time:
+            return self._run._release(self, gradient_sum)
 
 
 class TrainingRun:
@@ -125,6 +127,7 @@ class TrainingRun:
         self._open: TrainingStep | None = None
         self._next = noise.step
         self._from_system = from_system
+        self._one_at_a_time = threading.RLock()
 
     def __repr__(self) -> str:
         # Without the seed: what is printed ends up in logs.
@@ -165,6 +168,10 @@ class TrainingRun:
 
     def next(self) -> TrainingStep:
         """The next step; DeviationError if there is none, or if the one before has not had its noise."""
+        with self._one_at_a_time:
+            return self._opened()
+
+    def _opened(self) -> TrainingStep:
         self._ledger.check_open()
         if self._open is not None:
             raise DeviationError(
