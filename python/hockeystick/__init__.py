@@ -83,6 +83,7 @@ from .noise import CorrelatedNoise
 from .pld import PrivacyProfile, account
 from .plots import plot_grid, plot_profile, plot_truncation
 from .plots_individual import plot_active, plot_individual
+from .plots_training import plot_prefix_noise, plot_proof
 from .rdp import rdp_epsilon
 from .report import Answer, Bounds, Report
 from .sampling import (
@@ -98,6 +99,9 @@ from .sampling import (
 from .storage import StorageError
 from .strategies import Banded, BandedToeplitz, Identity, InverseBanded, LowerTriangular, Strategy
 from .tally import EmpiricalTally, Tally
+from .training import Guarantee, TrainingPlan, plan_training
+from .training_report import TrainingReport, read_report
+from .training_run import DeviationError, TrainingRun, TrainingStep
 from .truncated import TruncatedPoissonSampled
 from .validation import ParameterError, ParameterTypeError
 
@@ -131,6 +135,7 @@ __all__ = [
     "CorrelatedNoise",
     "CyclicPoisson",
     "DeltaEstimate",
+    "DeviationError",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Empirical",
@@ -140,6 +145,7 @@ __all__ = [
     "Gaussian",
     "Grid",
     "GroupSummary",
+    "Guarantee",
     "Identity",
     "IndividualAccountant",
     "IndividualBounds",
@@ -169,6 +175,10 @@ __all__ = [
     "StorageError",
     "Strategy",
     "Tally",
+    "TrainingPlan",
+    "TrainingReport",
+    "TrainingRun",
+    "TrainingStep",
     "TruncatedBMinSep",
     "TruncatedPoissonSampled",
     "UnionBound",
@@ -202,14 +212,18 @@ __all__ = [
     "mean_bounds",
     "mean_interval",
     "plan_test",
+    "plan_training",
     "plan_truncated_batches",
     "plan_verification",
     "plot_active",
     "plot_grid",
     "plot_individual",
+    "plot_prefix_noise",
     "plot_profile",
+    "plot_proof",
     "plot_truncation",
     "rdp_epsilon",
+    "read_report",
     "sample_blocks",
     "sampling_probability_for",
     "set_threads",

@@ -6,6 +6,7 @@ import argparse
 import csv
 import json
 import math
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, NoReturn
@@ -37,6 +38,7 @@ from .report import Report, _finite, round_down, round_up, unit
 from .sampling import BallsInBins, BMinSep, CyclicPoisson, Poisson, Scheme
 from .storage import StorageError
 from .strategies import BandedToeplitz
+from .training import TrainingPlan, plan_training
 from .truncated import TruncatedPoissonSampled
 from .validation import ParameterError, ParameterTypeError, choice
 
@@ -107,7 +109,20 @@ def _parser() -> argparse.ArgumentParser:
         commands.add_parser("grid", help="epsilon or delta of many configurations, CSV, JSON or a plot")
     )
     _add_bandmf(commands.add_parser("bandmf", help="noise multiplier of BandMF for a privacy budget"))
+    _add_plan(commands.add_parser("plan", help="plan of a training run, in a file to start it from"))
     return parser
+
+
+def _add_plan(command: argparse.ArgumentParser) -> None:
+    command.description = (
+        "Calibrates a training run once and writes the plan to a file, from which TrainingPlan.load(FILE).start(...) draws "
+        "batches and noise. DP-SGD: --scheme poisson."
+    )
+    _add_budget(command)
+    command.add_argument("--noise-multiplier", type=float, help="checked against the budget instead of found")
+    command.add_argument(
+        "--out", metavar="FILE", required=True, help="where to write the plan; must not exist"
+    )
 
 
 def _add_bandmf(command: argparse.ArgumentParser) -> None:
@@ -116,6 +131,11 @@ def _add_bandmf(command: argparse.ArgumentParser) -> None:
         "and the mean squared error of the prefix sums. Runs as long as the budget asks for, about 100 / delta samples per "
         "candidate; with --checkpoint it can be interrupted and resumed."
     )
+    _add_budget(command)
+
+
+def _add_budget(command: argparse.ArgumentParser) -> None:
+    """The options that `bandmf` and `plan` share."""
     command.add_argument("--epsilon", type=float, required=True)
     command.add_argument("--delta", type=float, required=True)
     command.add_argument("--steps", type=int, required=True, help="noisy updates")
@@ -287,14 +307,55 @@ def _scheme(options: argparse.Namespace) -> Scheme:
     return BMinSep(steps, min_sep, probability, warm_start=not options.cold_start)
 
 
+def _strategy(options: argparse.Namespace) -> BandedToeplitz:
+    """The strategy matrix of `bandmf` and `plan`."""
+    if choice("--strategy", options.strategy, _STRATEGIES) == "optimized":
+        return BandedToeplitz.optimized(options.steps, options.bands)
+    return BandedToeplitz.square_root(options.steps, options.bands)
+
+
+def _planned(options: argparse.Namespace) -> TrainingPlan:
+    """What the options of `plan` describe, calibrated and written."""
+    if options.dataset_size is None:
+        raise ParameterError("--dataset-size: needed, a plan is for so many records")
+    if os.path.exists(options.out):
+        # A plan is a calibration: doing it again until it pleases is not covered.
+        raise ParameterError(f"--out {options.out}: exists already")
+    bar = Bar("samples", "samples")
+    try:
+        plan = plan_training(
+            _scheme(options),
+            options.dataset_size,
+            epsilon=options.epsilon,
+            delta=options.delta,
+            noise_multiplier=options.noise_multiplier,
+            strategy=_strategy(options),
+            adjacency=options.adjacency,
+            calibration_seed=options.seed,
+            samples=options.samples,
+            fallback=options.fallback,
+            checkpoint=options.checkpoint,
+            progress=bar.show,
+        )
+    finally:
+        bar.clear()
+    plan.save(options.out)
+    return plan
+
+
+def _print_plan(plan: TrainingPlan, as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(plan.to_dict(), indent=2, allow_nan=False))
+        return
+    print(f"noise_multiplier = {plan.noise_multiplier!r}")
+    print(f"mean squared error of prefix sums = {plan.mean_squared_error:.8g} squared clipping norms")
+    print(f"batches: {plan.sampling!r}, {plan.expected_batch_size:.6g} records expected")
+    print(plan.guarantee.statement)
+
+
 def _bandmf(options: argparse.Namespace) -> CalibratedBandMF:
     """What the options of `bandmf` describe, calibrated."""
-    steps, bands = options.steps, options.bands
-    kind = choice("--strategy", options.strategy, _STRATEGIES)
-    if kind == "optimized":
-        strategy = BandedToeplitz.optimized(steps, bands)
-    else:
-        strategy = BandedToeplitz.square_root(steps, bands)
+    strategy = _strategy(options)
     scheme = _scheme(options)
     bar = Bar("samples", "samples")
     try:
@@ -462,6 +523,9 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 0
         if options.command == "bandmf":
             _print_bandmf(_bandmf(options), options.json)
+            return 0
+        if options.command == "plan":
+            _print_plan(_planned(options), options.json)
             return 0
         profile = account(_description(options), options.adjacency, options.accuracy)
         if options.command == "epsilon":

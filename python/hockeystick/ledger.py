@@ -105,7 +105,7 @@ class LiveLedger:
             (entry,) = header["arrays"]
             self.content: dict[str, Any] = header["content"]
             self.durable = boolean("durable", self.content["durable"])
-        self._lock = _locked(state)
+        self._lock = locked(state)
         try:
             self.values: Array = np.memmap(
                 state, np.float64, "r+", offset=entry["offset"], shape=tuple(entry["shape"])
@@ -233,7 +233,7 @@ def sync_directory(directory: Path) -> None:
             os.close(descriptor)
 
 
-def _locked(path: Path) -> BinaryIO:
+def locked(path: Path) -> BinaryIO:
     """The open file, which nobody else can open this way until it is closed or the process ends."""
     import fcntl
 

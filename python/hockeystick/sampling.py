@@ -174,6 +174,22 @@ class CyclicPoisson(Scheme):
         if self.group is not None:
             _set(self, group=integer("group", self.group, 0, self.min_sep - 1))
 
+    @classmethod
+    def of_rate(cls, steps: int, min_sep: int, participation_rate: float) -> CyclicPoisson:
+        """Return the scheme with this expected batch size / number of examples: ``min_sep`` times the rate per turn.
+
+        >>> CyclicPoisson.of_rate(1024, min_sep=32, participation_rate=1 / 512).sampling_probability
+        0.0625
+        """
+        b = integer("min_sep", min_sep, 1)
+        p0 = real("participation_rate", participation_rate, 0.0, 1.0)
+        # 1/b is not a double for most b, so its multiple may come out a rounding above 1.
+        if p0 * b > 1.0 + 1e-15 * b:
+            raise ParameterError(
+                f"participation_rate = {p0!r}: must be a number in [0, 1/{b}] for min_sep = {b}"
+            )
+        return cls(steps, b, min(1.0, p0 * b))
+
     @property
     def turns(self) -> int:
         """How many iterations sample the example's group; without a group, the largest number."""

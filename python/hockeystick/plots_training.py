@@ -1,0 +1,90 @@
+"""Pictures of a training plan; needs matplotlib."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import numpy as np
+
+from .pld import account
+from .plots import _figure
+from .strategies import Identity
+from .training import TrainingPlan
+
+
+def plot_prefix_noise(plan: TrainingPlan, path: str | os.PathLike[str] | None = None) -> Any:
+    """Draw the noise in each prefix sum of the gradients, in clipping norms; return the figure.
+
+    Beside it, independent noise with the same noise multiplier and strategy's largest diagonal entry: what correlation cancels.
+    Saves to ``path`` if given.
+    """
+    figure = _figure(6.5, 3.6)
+    axes = figure.subplots()
+    steps = np.arange(1, plan.steps + 1)
+    shown = np.unique(np.geomspace(1, plan.steps, 400).astype(int)) - 1
+    errors = np.sqrt(plan.strategy.per_step_error(plan.noise_multiplier))
+    axes.plot(
+        steps[shown], errors[shown], label=f"{type(plan.strategy).__name__}, {plan.strategy.bands} band(s)"
+    )
+    if not isinstance(plan.strategy, Identity):
+        axes.plot(
+            steps[shown],
+            errors[0] * np.sqrt(steps[shown]),
+            linestyle=":",
+            color="gray",
+            label="the same noise, not correlated",
+        )
+    axes.set_xlabel("step")
+    axes.set_ylabel("standard deviation / clipping norm")
+    axes.set_ylim(bottom=0.0)
+    axes.legend()
+    if path is not None:
+        figure.savefig(path)
+    return figure
+
+
+def plot_proof(plan: TrainingPlan, path: str | os.PathLike[str] | None = None) -> Any:
+    """Draw what the guarantee rests on; return the figure.
+
+    A certified plan: the bounds on delta(epsilon), and the guarantee as a point. A verified one: the verifier's mean for each
+    candidate and the threshold. Saves to ``path`` if given.
+    """
+    figure = _figure(6.5, 3.6)
+    axes = figure.subplots()
+    if plan.guarantee.kind == "certified":
+        profile = account(plan.mechanism.as_process(), plan.adjacency)
+        epsilons = np.linspace(0.0, 2.0 * plan.epsilon if plan.epsilon else 1.0, 13)
+        bounds = np.array([profile.delta_bounds(float(epsilon)) for epsilon in epsilons])
+        for values, style, label in (
+            (bounds[:, 1], "-", "certified upper bound"),
+            (bounds[:, 0], "--", "lower bound"),
+        ):
+            shown = values > 0.0
+            axes.plot(epsilons[shown], values[shown], style, label=label)
+        axes.plot([plan.epsilon], [plan.delta], "o", color="black", label="the guarantee")
+        axes.set_yscale("log")
+        axes.set_xlabel("epsilon")
+        axes.set_ylabel("delta")
+    else:
+        evidence = plan.guarantee.evidence
+        for accepted, marker in ((True, "o"), (False, "x")):
+            points = [
+                (entry["noise_multiplier"], max(mean for _, mean, _ in entry["means"]))
+                for entry in evidence["verifications"]
+                if entry["accepted"] is accepted
+            ]
+            if points:
+                axes.plot(*zip(*points, strict=True), marker, label="accepted" if accepted else "rejected")
+        axes.axhline(evidence["plan"]["threshold"], color="gray", linestyle="--", label="threshold")
+        axes.axvline(plan.noise_multiplier, color="black", linestyle=":", label="released")
+        axes.set_ylim(bottom=0.0)
+        axes.set_xlabel("noise multiplier")
+        axes.set_ylabel(f"mean of the verifier's samples at epsilon = {plan.epsilon:g}")
+    axes.legend()
+    if path is not None:
+        figure.savefig(path)
+    return figure
+
+
+__all__ = ["plot_prefix_noise", "plot_proof"]

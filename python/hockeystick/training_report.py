@@ -1,0 +1,304 @@
+"""The report of a training run: JSON for machines, one self-contained page for people."""
+
+from __future__ import annotations
+
+import html
+import io
+import json
+import os
+import tempfile
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from . import _core
+from .noise import FLOATING_POINT_CAVEAT
+from .report import CAVEAT, _finite, round_up
+from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
+from .training import TrainingPlan
+from .truncated import TruncatedPoissonSampled
+from .validation import ParameterError, integer
+
+FORMAT = "hockeystick-training-report"
+VERSION = 1
+
+_Path: TypeAlias = "str | os.PathLike[str]"
+
+
+@dataclass(frozen=True)
+class TrainingReport:
+    """What a run released and what protects it; made by `TrainingRun.report`. Nothing secret is in it.
+
+    ``steps`` were released, of ``plan.steps``. The plan's guarantee covers them, however few they are. ``epsilon_spent`` is
+    the certified epsilon of these steps alone, at the plan's delta: it holds if their number was fixed without looking at
+    the data or at anything released (None: not known without Monte Carlo samples). ``noise`` is what `CorrelatedNoise` says of itself.
+    """
+
+    plan: TrainingPlan
+    steps: int
+    epsilon_spent: float | None
+    noise: dict[str, Any]
+    version: str = _core.__version__
+
+    @classmethod
+    def _of(cls, plan: TrainingPlan, steps: int, noise: dict[str, Any]) -> TrainingReport:
+        made = integer("steps", steps, 0, plan.steps)
+        # Where the run is in memory says how far it was repeated, not what was released.
+        return cls(
+            plan,
+            made,
+            plan.epsilon if made == plan.steps else plan.spent(made),
+            {**noise, "steps_done": made},
+        )
+
+    @property
+    def complete(self) -> bool:
+        """Whether all planned steps were made."""
+        return self.steps == self.plan.steps
+
+    def caveats(self) -> tuple[str, ...]:
+        """What the guarantee takes for granted."""
+        plan = self.plan
+        found = [
+            CAVEAT,
+            FLOATING_POINT_CAVEAT,
+            "Whoever knows the seed can compute batches and noise, and then no epsilon protects anyone. It was "
+            + self.noise["seed"]
+            + (
+                ""
+                if "system" in self.noise["seed"]
+                else ": the guarantee holds if it is secret, cannot be guessed, and serves no other run"
+            )
+            + ".",
+            "Each example's gradient must have been clipped before the sum; the run can only check the norm of the sum.",
+            "Only the noisy sums, and what is computed from them and from public numbers, are covered: neither batches "
+            + "and their sizes are, nor losses or accuracies on the training data.",
+            "The order of the examples must be the same throughout the run.",
+            "Any other run on the same data, also of the same plan, spends a budget of its own.",
+            "The choice of clipping norm, learning rate and other settings is not covered if it was made by looking at the data.",
+        ]
+        if plan.adjacency in ("add", "remove", "add_or_remove"):
+            found.append(
+                f'Under "{plan.adjacency}" the number of examples is protected too, but plan and report state it: it must be public, or a number '
+                "that was fixed without looking at the data."
+            )
+        if isinstance(plan.sampling, (TruncatedPoissonSampled, TruncatedBMinSep)):
+            found.append(
+                "Batches are cut: if they are padded to a fixed size, which places are padding must stay secret."
+            )
+        if isinstance(plan.sampling, MultiAttributionBMinSep):
+            found.append(
+                "Users were limited to their number of examples beforehand; the report of the contribution bounding belongs to this one."
+            )
+        if plan.guarantee.kind == "verified":
+            found.append(
+                "The guarantee includes the failure probability of one Monte Carlo verification, and is forfeited by repeating the calibration "
+                "until it pleases."
+            )
+        return tuple(found)
+
+    def statement(self) -> str:
+        """What is guaranteed, in words."""
+        plan, made = self.plan, self.steps
+        parts = [plan.guarantee.statement]
+        if self.complete:
+            parts.append(f"All {made} steps were made.")
+        else:
+            parts.append(
+                f"Of {plan.steps} planned steps, {made} were made: the guarantee of the whole plan holds for them."
+            )
+            if self.epsilon_spent is not None:
+                parts.append(
+                    f"If their number was fixed without looking at the data or at anything released, they satisfy "
+                    f"({round_up(self.epsilon_spent)}, {plan.delta!r})-differential privacy."
+                )
+        return " ".join(parts)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts, lists, numbers and strings."""
+        plain = {
+            "format": FORMAT,
+            "version": VERSION,
+            "library": self.version,
+            "guarantee": {
+                "kind": self.plan.guarantee.kind,
+                "epsilon": self.plan.epsilon,
+                "delta": self.plan.delta,
+                "adjacency": self.plan.adjacency,
+                "unit": self.plan.guarantee.unit,
+                "failure_probability": self.plan.guarantee.failure_probability,
+            },
+            "steps": {
+                "planned": self.plan.steps,
+                "released": self.steps,
+                "complete": self.complete,
+                "epsilon_spent_if_fixed_beforehand": self.epsilon_spent,
+            },
+            "plan": self.plan.to_dict(),
+            "noise": self.noise,
+            "statement": self.statement(),
+            "caveats": list(self.caveats()),
+        }
+        finite: dict[str, Any] = _finite(plain)
+        return finite
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The same as a JSON object; field ``version`` counts changes of its shape."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    def to_html(self, *, plots: bool = True) -> str:
+        """One page without references to anything outside it; without ``plots`` it needs no matplotlib."""
+        return _page(self, _pictures(self) if plots else [])
+
+    def write(self, directory: _Path) -> tuple[Path, Path]:
+        """Write ``report.json`` and ``report.html`` into a directory (made if it is missing); return their paths.
+
+        Without matplotlib the page has no plots.
+        """
+        target = Path(directory)
+        target.mkdir(parents=True, exist_ok=True)
+        try:
+            page = self.to_html()
+        except ImportError:
+            page = self.to_html(plots=False)
+        paths = target / "report.json", target / "report.html"
+        for path, text in zip(paths, (self.to_json() + "\n", page), strict=True):
+            _write(path, text)
+        return paths
+
+
+def read_report(path: _Path) -> dict[str, Any]:
+    """Read a JSON report back; ParameterError for files that are none, or from a newer library."""
+    with open(path, encoding="utf-8") as file:
+        try:
+            found = json.load(file)
+        except ValueError as error:
+            raise ParameterError(f"path = {os.fspath(path)!r}: is not JSON: {error}") from None
+    if not isinstance(found, dict) or found.get("format") != FORMAT:
+        raise ParameterError(f"path = {os.fspath(path)!r}: is not a training report")
+    version = found.get("version")
+    if not isinstance(version, int) or not 1 <= version <= VERSION:
+        raise ParameterError(
+            f"path = {os.fspath(path)!r}: has version {version!r}; this library reads up to {VERSION}"
+        )
+    return found
+
+
+def _write(path: Path, text: str) -> None:
+    """All of it or nothing."""
+    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+# --- The page ---------------------------------------------------------------------------------------------
+
+
+_STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }
+.guarantee { font-size: 1.3rem; padding: .8rem 1rem; border-left: .3rem solid #2a6f97; background: #eef4f8; }
+.early { padding: .6rem 1rem; border-left: .3rem solid #b5651d; background: #fbf3ea; }
+table { border-collapse: collapse; width: 100%; } th, td { text-align: left; vertical-align: top; padding: .3rem .6rem; border-bottom: 1px solid #ddd; }
+th { width: 14rem; font-weight: 600; } figure { margin: 1rem 0; } figure svg { max-width: 100%; height: auto; }
+figcaption { color: #555; font-size: .9rem; } li { margin: .3rem 0; } code { overflow-wrap: anywhere; }
+"""
+
+_KINDS = {
+    "certified": "certified: an upper bound computed without sampling, every numerical error included",
+    "verified": "verified: the calibration by Monte Carlo samples and the run together satisfy it (estimate, verify, release)",
+}
+
+
+def _page(report: TrainingReport, pictures: list[tuple[str, str]]) -> str:
+    plan, guarantee = report.plan, report.plan.guarantee
+    text = html.escape
+    rows = [
+        ("Guarantee", _KINDS.get(guarantee.kind, guarantee.kind)),
+        ("Unit", guarantee.unit),
+        ("Adjacency", guarantee.adjacency),
+        ("Steps", f"{report.steps} of {plan.steps} planned"),
+        ("Examples", str(plan.dataset_size)),
+        ("Expected batch size", f"{plan.expected_batch_size:.6g}"),
+        ("Batches", repr(plan.sampling)),
+        ("Strategy matrix", f"{type(plan.strategy).__name__}, {plan.strategy.bands} band(s)"),
+        (
+            "Noise multiplier",
+            f"{plan.noise_multiplier!r} (standard deviation / clipping norm, for C as it is)",
+        ),
+        ("Clipping norm", repr(report.noise["clipping_norm"])),
+        ("Dimension", str(report.noise["dimension"])),
+        (
+            "Mean squared error of prefix sums",
+            f"{plan.mean_squared_error:.6g} squared clipping norms per coordinate",
+        ),
+        ("Random numbers", f"{report.noise['generator']}; seed {report.noise['seed']}"),
+        ("Plan", plan.fingerprint),
+        ("Software", f"hockeystick {report.version}"),
+    ]
+    if guarantee.failure_probability is not None:
+        rows.insert(
+            1, ("Failure probability", f"{round_up(guarantee.failure_probability)}, included in delta")
+        )
+    table = "".join(f"<tr><th>{text(name)}</th><td>{text(value)}</td></tr>" for name, value in rows)
+    figures = "".join(
+        f"<figure>{svg}<figcaption>{text(caption)}</figcaption></figure>" for caption, svg in pictures
+    )
+    early = ""
+    if not report.complete:
+        early = f'<p class="early">The run ended after {report.steps} of {plan.steps} steps. The guarantee above covers them.'
+        if report.epsilon_spent is not None:
+            early += (
+                f" If their number was fixed without looking at the data or at anything released, it is "
+                f"ε = {text(round_up(report.epsilon_spent))} at δ = {text(repr(plan.delta))}."
+            )
+        early += "</p>"
+    caveats = "".join(f"<li>{text(entry)}</li>" for entry in report.caveats())
+    return (
+        '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width, initial-scale=1">'
+        f"<title>Privacy report of a training run</title><style>{_STYLE}</style></head><body>\n"
+        "<h1>Privacy report of a training run</h1>\n"
+        f'<p class="guarantee">(ε, δ) = ({text(round_up(plan.epsilon))}, {text(repr(plan.delta))}), {text(guarantee.kind)}</p>\n'
+        f"{early}<p>{text(report.statement())}</p>\n<h2>What was run</h2>\n<table>{table}</table>\n"
+        + (f"<h2>Plots</h2>\n{figures}\n" if figures else "")
+        + f"<h2>What this takes for granted</h2>\n<ul>{caveats}</ul>\n</body></html>\n"
+    )
+
+
+def _pictures(report: TrainingReport) -> list[tuple[str, str]]:
+    from .plots_training import plot_prefix_noise, plot_proof
+
+    return [
+        (
+            "Noise in the sum of all gradients so far: standard deviation per coordinate, in clipping norms.",
+            _svg(plot_prefix_noise(report.plan)),
+        ),
+        (
+            "What the guarantee rests on: the certified privacy profile, or the verifier's verdicts.",
+            _svg(plot_proof(report.plan)),
+        ),
+    ]
+
+
+def _svg(figure: Any) -> str:
+    buffer = io.StringIO()
+    # No date, and the same ids each time: equal reports are equal files.
+    import matplotlib
+
+    with matplotlib.rc_context({"svg.hashsalt": "hockeystick"}):
+        figure.savefig(buffer, format="svg", metadata={"Date": None})
+    text = buffer.getvalue()
+    return text[text.index("<svg") :]
+
+
+__all__ = ["TrainingReport", "read_report"]

@@ -1,0 +1,486 @@
+"""Runs of a training plan: batch and noise of each step in lockstep, and a ledger of what was released.
+
+A run with a ``path`` is a directory that appears complete or not at all: ``plan``, ``secret`` (the seed; only its owner can
+read it) and ``ledger``, one record of 32 bytes for each released step. The record is written *before* the noisy sum is handed out: a process that is
+killed has either recorded the step, or released nothing. So a released step is never taken for an open one. The other way
+round it may be: a step is recorded, and the model never saw it. Resuming there repeats it, and the record, which holds a keyed hash of
+the gradient sum, only lets through the same sum: the same batch, the same noise, the same bits, so nothing is released twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import tempfile
+import threading
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from shutil import rmtree
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+from . import storage
+from .batches import MAX_STEPS, BatchSampler, PaddedBatch
+from .ledger import locked, sync_directory
+from .noise import CorrelatedNoise
+from .randomness import Seed, derive_key, resolve_seed
+from .sampling import MultiAttributionBMinSep
+from .storage import StorageError
+from .validation import ParameterError, ParameterTypeError, boolean, integer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from .training import TrainingPlan
+    from .training_report import TrainingReport
+
+_KIND = "training run"
+_RECORD = struct.Struct("<Q16sII")  # step, hash of the gradient sum, checksum of both, 0
+_SLACK = 1e-3
+"""How much a sum of clipped gradients may exceed its largest possible norm: rounding of single precision and of the clipping."""
+_CHUNK = 2**20
+
+_Path: TypeAlias = "str | os.PathLike[str]"
+_Indices: TypeAlias = NDArray[np.int64]
+
+
+class DeviationError(ParameterError):
+    """The training loop did, or tried, what the plan does not cover. Nothing was released by the call that raised it."""
+
+
+class TrainingStep:
+    """One step of a run: its batch, and its noise, once."""
+
+    def __init__(self, run: TrainingRun, number: int, indices: _Indices) -> None:
+        self._run, self._number, self._indices = run, number, indices
+        self._seen = self._done = False
+        indices.setflags(write=False)
+
+    @property
+    def number(self) -> int:
+        """Steps before this one."""
+        return self._number
+
+    @property
+    def indices(self) -> _Indices:
+        """The examples of the batch, ascending. As secret as the data, and so is how many there are."""
+        self._seen = True
+        return self._indices
+
+    def padded(self) -> PaddedBatch:
+        """``indices`` filled up to the plan's maximum batch size, for compiled code; sum over the mask. ParameterError if there is none."""
+        most = self._run._batches.max_batch_size
+        if most is None:
+            raise ParameterError("padded: only truncated batches have a maximum size")
+        indices = np.full(most, self._run.plan.dataset_size, dtype=np.int64)
+        indices[: len(self._indices)] = self.indices
+        return PaddedBatch(indices, np.arange(most) < len(self._indices))
+
+    def take(self, *data: Any) -> Any:
+        """The batch's rows of each array (anything that NumPy indexes) of ``plan.dataset_size`` rows; a tuple if there are several."""
+        size = self._run.plan.dataset_size
+        for position, array in enumerate(data):
+            if len(array) != size:
+                raise DeviationError(f"data[{position}]: has {len(array)} examples, but {size} are planned")
+        chosen = self.indices.copy()  # some libraries complain about arrays that they cannot write to
+        rows = tuple(array[chosen] for array in data)
+        return rows[0] if len(rows) == 1 else rows
+
+    def add_noise(self, gradient_sum: NDArray[Any]) -> NDArray[Any]:
+        """Add the step's noise in place, and return ``gradient_sum``: what may be used, kept and published.
+
+        ``gradient_sum`` is the sum (not the mean) over the batch of gradients of norm at most the run's ``clipping_norm``: float32 or float64,
+        C order, ``dimension`` numbers in any shape; all zeros for an empty batch. Raises `DeviationError`, and adds and records nothing,
+        if the step had its noise, is not the run's open one, if the batch was never looked at, or if so few clipped gradients cannot have so
+        large a sum.
+        """
+        if self._done:
+            raise DeviationError(
+                f"step {self._number}: had its noise already; a second sum with it would reveal the difference"
+            )
+        with self._run._one_at_a_time:
+            return self._run._release(self, gradient_sum)
+
+
+class TrainingRun:
+    """The steps of a plan; made by `TrainingPlan.start` and `TrainingPlan.resume`. Iterate over it.
+
+    Every step must get its noise before the next one begins, in order, and there are no more than planned. Whatever
+    deviates raises `DeviationError`. Close the run (or use ``with``) to let another process resume it.
+    """
+
+    def __init__(
+        self,
+        plan: TrainingPlan,
+        noise: CorrelatedNoise,
+        batches: BatchSampler,
+        ledger: _Ledger,
+        from_system: bool,
+    ) -> None:
+        self.plan = plan
+        self._noise, self._batches, self._ledger = noise, batches, ledger
+        self._key = derive_key(noise.seed, "hs run sums")
+        self._open: TrainingStep | None = None
+        self._next = noise.step
+        self._from_system = from_system
+        self._one_at_a_time = threading.RLock()
+
+    def __repr__(self) -> str:
+        # Without the seed: what is printed ends up in logs.
+        return f"TrainingRun(step={self._next} of {self.plan.steps}, released={self.released}, plan={self.plan.fingerprint[:12]})"
+
+    def __reduce__(self) -> Any:
+        raise TypeError("a run cannot be copied or pickled: two of them would use the same noise twice")
+
+    @property
+    def dimension(self) -> int:
+        """Length of the gradient."""
+        return self._noise.dimension
+
+    @property
+    def clipping_norm(self) -> float:
+        """The norm that each example's gradient is clipped to."""
+        return self._noise.clipping_norm
+
+    @property
+    def step(self) -> int:
+        """How many steps this model has had: the next one's number."""
+        return self._next
+
+    @property
+    def released(self) -> int:
+        """How many steps have been released, ever; at least ``step``, more while steps are repeated after `resume`."""
+        return self._ledger.steps
+
+    # --- Steps ----------------------------------------------------------------------------------
+
+    def __iter__(self) -> Iterator[TrainingStep]:
+        return self
+
+    def __next__(self) -> TrainingStep:
+        if self._next >= self.plan.steps and self._open is None:
+            raise StopIteration
+        return self.next()
+
+    def next(self) -> TrainingStep:
+        """The next step; DeviationError if there is none, or if the one before has not had its noise."""
+        with self._one_at_a_time:
+            return self._opened()
+
+    def _opened(self) -> TrainingStep:
+        self._ledger.check_open()
+        if self._open is not None:
+            raise DeviationError(
+                f"step {self._next}: has not had its noise; every step is released, also one whose batch is empty"
+            )
+        if self._next >= self.plan.steps:
+            raise DeviationError(
+                f"step = {self._next}: the plan has {self.plan.steps} steps, and all are made"
+            )
+        self._lockstep()
+        self._open = TrainingStep(self, self._next, np.array(self._batches.next(), dtype=np.int64))
+        return self._open
+
+    def _lockstep(self) -> None:
+        drawn, noisy = self._batches.step, self._noise.step
+        if not drawn == noisy == self._next:
+            raise DeviationError(
+                f"step = {self._next}: the batches are at {drawn}, the noise at {noisy}: somebody else drew from them, "
+                "or a step was interrupted; resume the run"
+            )
+
+    def _release(self, step: TrainingStep, gradient_sum: Any) -> NDArray[Any]:
+        self._ledger.check_open()
+        if step is not self._open:
+            raise DeviationError(f"step {step._number}: is not the run's open step")
+        if not step._seen:
+            raise DeviationError(
+                f"step {step._number}: its batch was never looked at; only the plan's own batches were accounted for"
+            )
+        total = self._checked(step, gradient_sum)
+        if self._noise.step != self._next:
+            raise DeviationError(f"step {step._number}: its noise is drawn already; resume the run")
+        # From here on the step counts as released, whatever happens.
+        self._ledger.record(step._number, self._hash(step._number, total) if self._ledger.on_disk else b"")
+        step._done = True
+        self._noise.add_to(total)
+        self._next, self._open = self._next + 1, None
+        return total
+
+    def _checked(self, step: TrainingStep, gradient_sum: Any) -> NDArray[Any]:
+        if not isinstance(gradient_sum, np.ndarray) or gradient_sum.dtype not in (np.float32, np.float64):
+            raise ParameterTypeError("gradient_sum: must be a NumPy array of float32 or float64")
+        if (
+            gradient_sum.size != self.dimension
+            or not gradient_sum.flags.c_contiguous
+            or not gradient_sum.flags.writeable
+        ):
+            raise ParameterError(
+                f"gradient_sum: must have {self.dimension} numbers in C order and be writable, not shape {gradient_sum.shape}"
+            )
+        flat = gradient_sum.reshape(-1)
+        largest = float(np.max(np.abs(flat)))
+        if not np.isfinite(largest):
+            raise ParameterError("gradient_sum: has values that are not finite")
+        limit = self.clipping_norm * len(step._indices) * (1.0 + _SLACK)
+        if largest > limit or _norm_over(flat, limit) > 1.0:
+            raise DeviationError(
+                f"gradient_sum: its norm is beyond clipping_norm = {self.clipping_norm:g} times the number of examples in the batch of "
+                f"step {step._number}: gradients that are not clipped, or not of this batch"
+            )
+        return gradient_sum
+
+    def _hash(self, number: int, total: NDArray[Any]) -> bytes:
+        digest = hashlib.blake2b(digest_size=16, key=self._key)
+        digest.update(f"{number} {total.dtype.name} ".encode())
+        digest.update(np.ascontiguousarray(total).data)
+        return digest.digest()
+
+    # --- Stop and resume ------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any]:
+        """What `TrainingPlan.resume` needs to go on at once: {"step", "batches", "noise"}, as secret as the seed.
+
+        Between steps only. Without it, resuming makes all earlier batches and rows of noise again.
+        """
+        if self._open is not None:
+            raise DeviationError(f"step {self._next}: is open; save between steps")
+        return {"step": self._next, "batches": self._batches.state_dict(), "noise": self._noise.state()}
+
+    def close(self) -> None:
+        """Release the directory; the run cannot be continued but by `TrainingPlan.resume`."""
+        self._ledger.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def report(self) -> TrainingReport:
+        """What was released and what is guaranteed; asking changes nothing, and any number of steps will do."""
+        from .training_report import TrainingReport
+
+        noise = self._noise.to_dict()
+        del noise["dtype"]  # that of the sums, whatever it is
+        noise["seed"] = "drawn from the operating system" if self._from_system else "given by the caller"
+        return TrainingReport._of(self.plan, self.released, noise)
+
+    # --- Where runs come from -------------------------------------------------------------------------
+
+    @classmethod
+    def _started(
+        cls,
+        plan: TrainingPlan,
+        dimension: int,
+        clipping_norm: float,
+        path: _Path | None,
+        seed: Seed,
+        durable: bool,
+        state_dtype: DTypeLike,
+    ) -> TrainingRun:
+        secret = resolve_seed(seed)
+        if secret == plan.guarantee.evidence.get("seed"):
+            raise ParameterError("seed: is that of the calibration, which reports show; choose another one")
+        noise = CorrelatedNoise(
+            plan.strategy,
+            dimension,
+            plan.noise_multiplier,
+            clipping_norm=clipping_norm,
+            seed=secret,
+            state_dtype=state_dtype,
+        )
+        batches = _batches(plan, secret)
+        durable = boolean("durable", durable)
+        content = {
+            "plan": plan.fingerprint,
+            "seed": {"bytes": secret.hex()} if isinstance(secret, bytes) else {"integer": str(secret)},
+            "from_system": seed is None,
+            "dimension": noise.dimension,
+            "clipping_norm": noise.clipping_norm,
+            "state_dtype": noise.state_dtype.name,
+            "durable": durable,
+        }
+        ledger = _Ledger(None, durable) if path is None else _Ledger.create(Path(path), plan, content)
+        return cls(plan, noise, batches, ledger, seed is None)
+
+    @classmethod
+    def _resumed(
+        cls, plan: TrainingPlan, path: _Path, step: int | None, state: Mapping[str, Any] | None
+    ) -> TrainingRun:
+        directory = Path(path)
+        content, _ = storage.read(directory / "secret", _KIND)
+        if content.get("plan") != plan.fingerprint:
+            raise DeviationError(
+                f"path = {os.fspath(path)!r}: is a run of another plan ({content.get('plan')}, not {plan.fingerprint})"
+            )
+        with storage.refusing(directory / "secret"):
+            secret = content["seed"]
+            seed = bytes.fromhex(secret["bytes"]) if "bytes" in secret else int(secret["integer"])
+            noise = CorrelatedNoise(
+                plan.strategy,
+                content["dimension"],
+                plan.noise_multiplier,
+                clipping_norm=content["clipping_norm"],
+                seed=seed,
+                state_dtype=content["state_dtype"],
+            )
+            batches = _batches(plan, seed)
+            from_system = boolean("from_system", content["from_system"])
+            durable = boolean("durable", content["durable"])
+        ledger = _Ledger(directory / "ledger", durable)
+        try:
+            if ledger.steps > plan.steps:
+                raise StorageError(f"cannot load {os.fspath(path)!r}: more steps than the plan has")
+            at = _position(step, state, ledger.steps)
+            if state is None:
+                batches.seek(at)
+                noise.seek(at)
+            else:
+                noise.restore(state["noise"])
+                batches.load_state_dict(state["batches"])
+            run = cls(plan, noise, batches, ledger, from_system)
+            run._lockstep()
+            if run.step != at:
+                raise ParameterError(
+                    f"state['step'] = {at}: does not fit the rest of it, which is at {run.step}"
+                )
+        except BaseException:
+            ledger.close()
+            raise
+        return run
+
+
+def _position(step: int | None, state: Mapping[str, Any] | None, released: int) -> int:
+    """Where to go on: at most where the next new step is, since nothing may be left out."""
+    if state is not None:
+        if not {"step", "batches", "noise"} <= set(state):
+            raise ParameterTypeError("state: must be what state() returned")
+        if step is not None and step != state["step"]:
+            raise ParameterError(f"step = {step}: the state is at {state['step']}; give one of the two")
+        step = state["step"]
+    if step is None:
+        return released
+    at = integer("step", step)
+    if at > released:
+        raise DeviationError(f"step = {at}: only {released} steps were released; none may be left out")
+    return at
+
+
+def _batches(plan: TrainingPlan, seed: int | bytes) -> BatchSampler:
+    scheme, size = plan.sampling, plan.dataset_size
+    if isinstance(scheme, MultiAttributionBMinSep):
+        # The accounting covers it, and all batches have the expected size then.
+        ahead = min(scheme.min_sep - 1, MAX_STEPS - scheme.steps)
+        return scheme.batches(size, seed, graph=plan.graph, run_ahead=ahead)
+    return plan.mechanism.batches(size, seed)
+
+
+def _norm_over(flat: NDArray[Any], limit: float) -> float:
+    """The norm as a multiple of ``limit``, which no entry exceeds: nothing overflows."""
+    if limit == 0.0:
+        return 0.0
+    total = 0.0
+    for start in range(0, flat.size, _CHUNK):
+        part = flat[start : start + _CHUNK].astype(np.float64) / limit
+        total += float(part @ part)
+    return float(np.sqrt(total))
+
+
+class _Ledger:
+    """Records of released steps, in memory and (with a path) in a file; steps are recorded once, in order."""
+
+    def __init__(self, path: Path | None, durable: bool) -> None:
+        self._hashes: list[bytes] = []
+        self._process = os.getpid()
+        self._durable, self._closed = durable, False
+        self._lock: BinaryIO | None = None
+        self._file: Any = None
+        if path is not None:
+            self._lock = locked(path)
+            try:
+                self._file = open(path, "r+b", buffering=0)  # noqa: SIM115 (held open as long as the run)
+                self._load(path)
+            except BaseException:
+                self.close()
+                raise
+
+    @classmethod
+    def create(cls, directory: Path, plan: TrainingPlan, content: Mapping[str, Any]) -> _Ledger:
+        """Make the run's directory, under a temporary name until it is complete."""
+        if directory.exists():
+            raise ParameterError(f"path = {os.fspath(directory)!r}: exists already; resume() continues a run")
+        making = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
+        try:
+            plan.save(making / "plan")
+            storage.write(making / "secret", _KIND, content, {})
+            (making / "ledger").touch(mode=0o600)
+            sync_directory(making)
+            os.rename(making, directory)
+        except BaseException:
+            rmtree(making, ignore_errors=True)
+            raise
+        sync_directory(directory.parent)
+        return cls(directory / "ledger", bool(content["durable"]))
+
+    @property
+    def steps(self) -> int:
+        return len(self._hashes)
+
+    @property
+    def on_disk(self) -> bool:
+        return self._file is not None
+
+    def _load(self, path: Path) -> None:
+        data = self._file.read()
+        whole = len(data) // _RECORD.size * _RECORD.size
+        with storage.refusing(path):
+            for step, start in enumerate(range(0, whole, _RECORD.size)):
+                record = data[start : start + _RECORD.size]
+                number, found, checksum, _ = _RECORD.unpack(record)
+                if number != step or checksum != zlib.crc32(record[:24]):
+                    raise StorageError(f"its record of step {step} is damaged")
+                self._hashes.append(found)
+        # Half a record: nothing was released, since that comes after the record.
+        self._file.truncate(whole)
+
+    def check_open(self) -> None:
+        if os.getpid() != self._process:
+            raise DeviationError(
+                "the run belongs to the process that was forked; two would use the same noise twice"
+            )
+        if self._closed:
+            raise DeviationError("the run is closed; resume() continues it")
+
+    def record(self, step: int, found: bytes) -> None:
+        """Note that a step is released, unless it was, with the same sum."""
+        if step < self.steps:
+            if self._hashes[step] != found:
+                raise DeviationError(
+                    f"step {step}: was released before, with another gradient sum: the difference of the two would have no "
+                    "noise. Repeat it bit by bit, or resume with step=None, after the last release"
+                )
+            return
+        if self._file is not None:
+            head = _RECORD.pack(step, found, 0, 0)[:24]
+            record = head + struct.pack("<II", zlib.crc32(head), 0)
+            # To its own place: over what an interrupted or incomplete write may have left there.
+            if os.pwrite(self._file.fileno(), record, step * len(record)) != len(record):
+                raise OSError("the ledger could not be written; nothing was released")
+            if self._durable:
+                os.fsync(self._file.fileno())
+        self._hashes.append(found)
+
+    def close(self) -> None:
+        self._closed = True
+        if self._file is not None:
+            self._file.close()
+        if self._lock is not None:
+            self._lock.close()
+
+
+__all__ = ["DeviationError", "TrainingRun", "TrainingStep"]
