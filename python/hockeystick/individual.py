@@ -211,7 +211,7 @@ class IndividualAccountant:
         """
         delta = real("delta", delta, 0.0, 1.0)
         most = integer("refine", refine, 0)
-        bounds = self._epsilons(delta, upper_edges=True)
+        bounds = self._epsilons(delta, upper_edges=True, lower=most > 0)
         upper = bounds.upper
         if most and self._counts:
             wide = np.flatnonzero(upper > 1.001 * bounds.lower)
@@ -224,12 +224,13 @@ class IndividualAccountant:
         """Bounds on the epsilon of each example: the upper one for mu rounded up to the grid, the lower one down."""
         delta = real("delta", delta, 0.0, 1.0)
         upper = self._epsilons(delta, upper_edges=True).upper
-        return IndividualBounds(np.minimum(self._epsilons(delta, upper_edges=False).lower, upper), upper)
+        lower = self._epsilons(delta, upper_edges=False, lower=True).lower
+        return IndividualBounds(np.minimum(lower, upper), upper)
 
     def delta(self, epsilon: ArrayLike) -> Floats:
         """The certified delta of each example at ``epsilon`` >= 0, one number or one for each example."""
         array = _values("epsilon", epsilon, self._n)
-        return self._deltas(array).upper
+        return self._deltas(array)
 
     def gdp_mu(self, example: int, slack: float) -> float:
         """The smallest certified mu such that the example's losses are mu-GDP up to ``slack`` in delta.
@@ -248,7 +249,7 @@ class IndividualAccountant:
             return plain
 
         def delta(epsilon: float) -> float:
-            return float(self._deltas(np.array([epsilon]), np.array([row])).upper[0])
+            return float(self._deltas(np.array([epsilon]), np.array([row]))[0])
 
         return min(plain, gdp.smallest_mu(delta, end, slack))
 
@@ -285,7 +286,21 @@ class IndividualAccountant:
             yield part, np.ascontiguousarray(blocks[0] if len(blocks) == 1 else np.hstack(blocks), dtype)
 
     def _epsilons(
-        self, delta: float, upper_edges: bool, rows: NDArray[np.int64] | None = None
+        self, delta: float, upper_edges: bool, rows: NDArray[np.int64] | None = None, lower: bool = False
+    ) -> IndividualBounds:
+        """The worst of all directions; the lower bounds may be 0 unless they are asked for."""
+        return self._worst(
+            rows, upper_edges, lower, lambda profiles, counts, _, **wish: profiles.epsilon(counts, delta, **wish)
+        )
+
+    def _deltas(self, epsilon: Floats, rows: NDArray[np.int64] | None = None) -> Floats:
+        def ask(profiles: Any, counts: Any, part: slice, **wish: Any) -> Any:
+            return profiles.delta(counts, np.ascontiguousarray(epsilon[part]), **wish)
+
+        return self._worst(rows, True, False, ask).upper
+
+    def _worst(
+        self, rows: NDArray[np.int64] | None, upper_edges: bool, lower: bool, ask: Any
     ) -> IndividualBounds:
         size = self._n if rows is None else rows.size
         out = IndividualBounds(np.zeros(size), np.zeros(size))
@@ -294,22 +309,11 @@ class IndividualAccountant:
         for direction in _DIRECTIONS[self._adjacency]:
             profiles = self._profiles(direction, upper_edges)
             for part, counts in self._blocks(rows):
-                lower, upper, _ = profiles.epsilon(counts, delta)
-                np.maximum(out.lower[part], lower, out=out.lower[part])
-                np.maximum(out.upper[part], upper, out=out.upper[part])
-        return out
-
-    def _deltas(self, epsilon: Floats, rows: NDArray[np.int64] | None = None) -> IndividualBounds:
-        size = self._n if rows is None else rows.size
-        out = IndividualBounds(np.zeros(size), np.zeros(size))
-        if not self._counts:
-            return out
-        for direction in _DIRECTIONS[self._adjacency]:
-            profiles = self._profiles(direction, True)
-            for part, counts in self._blocks(rows):
-                lower, upper, _ = profiles.delta(counts, np.ascontiguousarray(epsilon[part]))
-                np.maximum(out.lower[part], lower, out=out.lower[part])
-                np.maximum(out.upper[part], upper, out=out.upper[part])
+                # Where only upper bounds are wanted, this direction's matters above the last one's only.
+                floor = None if lower else out.upper[part].copy()
+                low, high, _ = ask(profiles, counts, part, floor=floor, lower=lower)
+                np.maximum(out.lower[part], low, out=out.lower[part])
+                np.maximum(out.upper[part], high, out=out.upper[part])
         return out
 
     def save(self, path: str | os.PathLike[str]) -> None:
