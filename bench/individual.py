@@ -112,7 +112,7 @@ def epsilon(examples: int, few: int) -> None:
     )
     print(f"drawing {examples:,} histories of {STEPS} steps ...", flush=True)
     counts = histories(rng, examples, accountant.edges)
-    accountant._counts[Q] = counts
+    accountant._histories.counts[Q] = counts
     start, busy = time.perf_counter(), time.process_time()
     found = accountant.epsilon(DELTA)
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
@@ -141,7 +141,7 @@ def epsilon(examples: int, few: int) -> None:
     remove = hs.IndividualAccountant(
         few, noise_multiplier=SIGMA, sampling_probability=Q, clipping_norm=CLIP, adjacency="remove"
     )
-    remove._counts[Q] = counts[:few].copy()
+    remove._histories.counts[Q] = counts[:few].copy()
     ours = remove.epsilon(DELTA)
     ratio = seconds_theirs / few / (busy / examples)
     print(

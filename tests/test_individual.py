@@ -145,7 +145,7 @@ def test_cells_cover_the_scaled_norms(sigma: float, clip: float, norms: list[flo
     )
     accountant.step(norms)
     for row, norm in enumerate(norms):
-        cells = np.flatnonzero(accountant._counts[0.01][row])
+        cells = np.flatnonzero(accountant._histories.counts[0.01][row])
         assert cells.size == (norm > 0)
         if norm > 0:
             exact = Fraction(min(norm, clip)) / (Fraction(sigma) * Fraction(clip))

@@ -1,6 +1,7 @@
 #include "hockeystick/individual.hpp"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <cmath>
 #include <complex>
@@ -50,8 +51,10 @@ struct Tier {
     int lower;  // notches below the best tilt
     Path path;
 };
-constexpr Tier tiers[] = {
-    {16, 1.5, 0, Path::short_line}, {32, 3, 0, Path::medium_line}, {96, 6, 1, Path::medium_line}};
+constexpr Tier tiers[] = {{16, 1.5, 0, Path::short_line},
+                          {32, 3, 0, Path::medium_line},
+                          {96, 6, 1, Path::medium_line},
+                          {512, 12, 3, Path::long_line}};
 // A gap this small is good enough not to try the next tier.
 constexpr double narrow = 1e-4;
 
@@ -64,14 +67,6 @@ constexpr std::size_t bank_bytes = std::size_t{1} << 28;
 constexpr std::size_t examples_per_task = 64;
 
 double tilt(int index) { return std::pow(tilt_ratio, index); }
-
-// K = ln M of the kinds at one real tilt, rounded up. Kinds that no example has had so far are left out:
-// `version` counts the times that there were new ones.
-struct RealColumn {
-    std::vector<double> upper;
-    std::vector<char> made;
-    std::size_t version = 0;
-};
 
 // One line, for all kinds. For each kind 2 * size entries of `table`: the real parts of K(z_j) - K(s), then
 // the imaginary parts of K(z_j).
@@ -135,6 +130,11 @@ public:
             variance_.push_back(mgf ? mgf->at(0).second : mu * mu);
             max_loss_.push_back(pair ? std::max(0.0, pair->max_loss()) : 0.0);
             kinds_.push_back({pair, shift, mu, pair ? loss_without(*pair) : 0.0, std::move(mgf)});
+        }
+        kind_mutex_ = std::vector<std::mutex>(kinds());
+        for (int i = lowest_tilt; i <= highest_tilt; ++i) {
+            columns_.emplace_back(kinds());
+            for (auto& value : columns_.back()) value = std::numeric_limits<double>::quiet_NaN();
         }
     }
 
@@ -533,9 +533,7 @@ private:
             const Count* const c = counts.data() + row * kinds();
             const double variance = dot(c, variance_.data(), kinds());
             if (!(variance > 0)) return;
-            const auto at = [&](int t) {
-                return score(dot(c, column(t).data(), kinds()) * (1 + 1e-12), tilt(t), row);
-            };
+            const auto at = [&](int t) { return score(log_moment(c, t), tilt(t), row); };
             int best = guess(c, variance);
             double value = at(best);
             while (!(value < infinity) && best > lowest_tilt) value = at(--best);
@@ -571,21 +569,22 @@ private:
         return static_cast<int>(std::ceil((log_inverse_delta + 16) / 8));
     }
 
-    const std::vector<double>& column(int index) {
-        const std::lock_guard lock(mutex_);
-        RealColumn& out = columns_[index];
-        if (out.version != version_) {
-            const double s = tilt(index);
-            out.upper.resize(kinds());
-            out.made.resize(kinds());
-            for (std::size_t i = 0; i < kinds(); ++i) {
-                if (!used_[i] || out.made[i]) continue;
-                out.upper[i] = upper(kinds_[i], s);
-                out.made[i] = true;
+    // The history's K = ln M at a tilt, rounded up. What it needs is computed once, by whoever comes first.
+    template <class Count>
+    double log_moment(const Count* c, int index) {
+        std::vector<std::atomic<double>>& column = columns_[static_cast<std::size_t>(index - lowest_tilt)];
+        double sum[4] = {0, 0, 0, 0};
+        for (std::size_t i = 0; i < kinds(); ++i) {
+            if (c[i] == 0) continue;
+            double value = column[i].load(std::memory_order_relaxed);
+            if (std::isnan(value)) {
+                const std::lock_guard lock(kind_mutex_[i]);  // the transform's own tables
+                value = upper(kinds_[i], tilt(index));
+                column[i].store(value, std::memory_order_relaxed);
             }
-            out.version = version_;
+            sum[i % 4] += static_cast<double>(c[i]) * value;
         }
-        return out.upper;
+        return ((sum[0] + sum[1]) + (sum[2] + sum[3])) * (1 + 1e-12);
     }
 
     // Takes note of kinds that occur here for the first time.
@@ -717,9 +716,7 @@ private:
         for (const int further : {1, 2, 4, 8}) {
             if (tilt_index + further > highest_tilt) break;
             const double s = tilt(tilt_index + further), shift = s - line.s;
-            const double bound = log_chernoff(s) +
-                                 dot(c, column(tilt_index + further).data(), kinds()) * (1 + 1e-12) -
-                                 sums.base;
+            const double bound = log_chernoff(s) + log_moment(c, tilt_index + further) - sums.base;
             if (!(bound - shift * period < best)) continue;
             best = bound - shift * period;
             contour.right_shift = shift;
@@ -753,8 +750,9 @@ private:
     std::vector<double> variance_, max_loss_;
     std::vector<char> used_;
     std::size_t version_ = 0;
-    std::mutex mutex_;  // of the columns
-    std::map<int, RealColumn> columns_;
+    std::mutex mutex_;                                       // of the reaches
+    std::vector<std::vector<std::atomic<double>>> columns_;  // nan: not computed yet
+    std::vector<std::mutex> kind_mutex_;
     std::map<Key, Line> lines_;
     std::map<BankKey, LatticeBank> banks_;
     std::map<int, std::vector<double>> reaches_;

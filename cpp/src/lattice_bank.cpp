@@ -232,7 +232,8 @@ std::optional<Table> LatticeBank::compose(std::span<const Counted> history, bool
         log_right = std::min(log_right, log_tilted);
         log_beyond_end = std::min(log_beyond_end, log_tilted + out.log_scale - s * end);
     }
-    too_short = log_beyond_end > std::log(shape_.tail_mass) + 2;
+    // Folded to the window's beginning, it would count e^{s end} times.
+    too_short = log_beyond_end + (shape_.from_below ? s * end : 0) > std::log(shape_.tail_mass) + 2;
     if (too_short) return {};
     const double log_left = s * bottom - out.log_scale;
     if (!shape_.from_below)

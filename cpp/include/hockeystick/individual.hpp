@@ -16,9 +16,9 @@
 
 namespace hockeystick {
 
-// How the upper bound was found: nothing was spent; a line of 16 frequencies, or of more; losses rounded to a
-// lattice; Chernoff's bound, where nothing is better.
-enum class Path : std::uint8_t { nothing, short_line, medium_line, lattice, chernoff };
+// How the upper bound was found: nothing was spent; the lines of 16, up to 96 or 512 frequencies; losses
+// rounded to a lattice; Chernoff's bound, where nothing is better.
+enum class Path : std::uint8_t { nothing, short_line, medium_line, long_line, lattice, chernoff };
 
 // floor: for each example, a value below which its upper bound need not be improved (empty: none). lower:
 // whether lower bounds are wanted where they cost extra; else they may be 0.
