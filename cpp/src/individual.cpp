@@ -60,7 +60,7 @@ constexpr double narrow = 1e-4;
 
 // Where lines leave a gap above this, and for few steps without trying them, the history is composed on a
 // lattice of so many points. A larger one is tried where rounding to it would cost this much of delta.
-constexpr std::size_t lattice_sizes[] = {1024, 4096, 16384};
+constexpr std::size_t lattice_sizes[] = {1024, 4096, 16384, 65536};
 constexpr double lattice_narrow = 2e-3, lattice_cost = 5e-3;
 constexpr double lattice_room = 1.5;
 constexpr std::size_t bank_bytes = std::size_t{1} << 28;
@@ -379,7 +379,7 @@ private:
             const int period = period_class(log_inverse_delta(row, starts[row].score));
             keys[i] = {line_tilt(starts[row].tilt),
                        period,
-                       window_length(counts.data() + row * kinds(), period),
+                       window_length(counts.data() + row * kinds(), period, few),
                        0,
                        upper,
                        few};
@@ -417,7 +417,7 @@ private:
                 if (!larger[i] && !longer[i]) continue;
                 BankKey next = key;
                 next.size += larger[i] != 0;
-                next.length += longer[i] != 0;
+                next.length += longer[i] ? (few ? 1 : 2) : 0;
                 groups[next].push_back(rows[i]);
             }
         }
@@ -428,7 +428,7 @@ private:
     // How long the window must be at least, in steps of sqrt 2: from the least possible loss to what the
     // largest step hardly ever exceeds.
     template <class Count>
-    int window_length(const Count* c, int period) {
+    int window_length(const Count* c, int period, bool few) {
         double length = 0;
         const std::vector<double>& reach = reaches(period);
         for (std::size_t k = 0; k < kinds(); ++k) {
@@ -436,7 +436,8 @@ private:
             if (!(kinds_[k].without < 0)) return unbounded;
             length = std::max(length, reach[k]);
         }
-        return static_cast<int>(std::clamp(std::ceil(2 * std::log2(length)), -400.0, 60.0));
+        // After many steps the tilt is larger, and the window longer.
+        return static_cast<int>(std::clamp(std::ceil(2 * std::log2(length)) + (few ? 0 : 4), -400.0, 60.0));
     }
 
     // For the kinds that are bounded from below, the length of their own.
