@@ -674,19 +674,18 @@ class RDPFilter:
         epsilon: float | None = None,
         delta: float | None = None,
     ) -> None:
-        self._order, self._limit = _rdp(order, rho, epsilon, delta)
-        self._spent = np.zeros(1)
+        self._ledger = IndividualRDPFilter(1, order=order, rho=rho, epsilon=epsilon, delta=delta)
         self._halted = False
 
     @property
     def order(self) -> float:
         """The order of the Rényi divergence."""
-        return self._order
+        return self._ledger.order
 
     @property
     def rho(self) -> float:
         """The budget at that order."""
-        return self._limit
+        return self._ledger.rho
 
     @property
     def halted(self) -> bool:
@@ -700,14 +699,12 @@ class RDPFilter:
         if self._halted:
             return False
         if rho is None:
-            value, factor, square = real("mu", mu, 0.0, allow_inf=True), 0.5 * self._order, True
+            fits = self._ledger.step([real("mu", mu, 0.0, allow_inf=True)])
         else:
-            value, factor, square = real("rho", rho, 0.0, allow_inf=True), 1.0, False
-        active = np.empty(1, np.uint8)
-        _core.charge(
-            np.array([value]), self._spent, self._limit, self._spent, active, math.inf, 1.0, factor, square
-        )
-        self._halted = not bool(active[0])
+            fits = self._ledger._charge(
+                (math.inf, 1.0, 1.0, False), [real("rho", rho, 0.0, allow_inf=True)], None
+            )
+        self._halted = not bool(fits[0])
         return not self._halted
 
 
