@@ -21,8 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _core, gdp, ledger
-from .filters import Floats, Mask, _values, noise_deviation
 from .histories import MAX_STEPS, Histories, LiveHistories
+from .individual_ledger import Floats, Mask, noise_deviation, values_of
 from .mechanisms import Gaussian, PoissonSampled, Process
 from .pld import PrivacyProfile
 from .storage import StorageError, refusing
@@ -186,7 +186,7 @@ class IndividualAccountant:
             else real("sampling_probability", sampling_probability, 0.0, 1.0)
         )
         times = integer("steps", steps, 0, MAX_STEPS - self.steps)
-        array = _values("norms", norms, self._n)
+        array = values_of("norms", norms, self._n)
         if active is not None:
             mask = np.asarray(active)
             if mask.dtype != np.bool_ or mask.shape != (self._n,):
@@ -228,7 +228,7 @@ class IndividualAccountant:
 
     def delta(self, epsilon: ArrayLike) -> Floats:
         """The certified delta of each example at ``epsilon`` >= 0, one number or one for each example."""
-        array = _values("epsilon", epsilon, self._n)
+        array = values_of("epsilon", epsilon, self._n)
         return self._deltas(array)
 
     def gdp_mu(self, example: int, slack: float) -> float:
@@ -466,7 +466,7 @@ class ApproximateIndividualFilter:
     def step(self, norms: ArrayLike) -> Mask:
         """Record one step and return who may take part in it; as in `IndividualAccountant.step`."""
         book = self._accountant
-        array = _values("norms", norms, book.num_examples)
+        array = values_of("norms", norms, book.num_examples)
         cells = _core.find_cells(array, book._edges, book._clip, noise_deviation(book._noise, book._clip))
         free = (cells == 0) | (book._q == 0.0)
         active: Mask = free | (self._reserve > 0)
