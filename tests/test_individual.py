@@ -100,18 +100,34 @@ def test_short_histories(sigma: float, q: float, log_delta: float, history: list
 
 
 @pytest.mark.parametrize(
-    ("sigma", "q", "delta"),
-    [(2.0, 0.006, 1e-6), (1.0, 0.01, 1e-5), (0.7, 0.002, 1e-7), (4.0, 0.05, 1e-9), (1.0, 0.3, 1e-3)],
+    ("sigma", "q", "delta", "resolution"),
+    [
+        (2.0, 0.006, 1e-6, 0.007),
+        (1.0, 0.01, 1e-5, 0.0035),
+        (0.7, 0.002, 1e-7, 0.0035),
+        (4.0, 0.05, 1e-9, 0.007),
+        (1.0, 0.3, 1e-3, 0.007),
+    ],
 )
-def test_few_steps(sigma: float, q: float, delta: float) -> None:
-    """1 to 30 steps, all with norms of their own, over two decades: a bound, within 2 %; equal rows agree."""
+def test_few_steps(sigma: float, q: float, delta: float, resolution: float) -> None:
+    """1 to 30 steps, all with norms of their own, over two decades: a bound, within 2 %; equal rows agree.
+
+    Where a single hit decides and the noise is small, epsilon grows like e^(mu t) with mu, and the default grid's
+    0.7 % of mu cost up to 3.3 %: half of that is within 2 %.
+    """
     rng = np.random.default_rng(int(100 * sigma))
-    rows = 45
-    lengths = np.where(np.arange(rows) < 40, rng.integers(1, 11, rows), 30)
+    rows = 20
+    lengths = np.where(np.arange(rows) < 18, rng.integers(1, 11, rows), 30)
     norms = np.exp(rng.uniform(math.log(0.08), math.log(2.0), (30, rows)))
     norms[np.arange(30)[:, None] >= lengths] = 0.0
     norms[:, -1], lengths[-1] = norms[:, 0], lengths[0]
-    accountant = hs.IndividualAccountant(rows, noise_multiplier=sigma, sampling_probability=q)
+    accountant = hs.IndividualAccountant(
+        rows,
+        noise_multiplier=sigma,
+        sampling_probability=q,
+        resolution=resolution,
+        fine=round(384 * 0.007 / resolution),
+    )
     for step in norms:
         accountant.step(step)
     lower, upper = accountant.epsilon_bounds(delta)
@@ -122,11 +138,11 @@ def test_few_steps(sigma: float, q: float, delta: float) -> None:
     assert (upper <= 1.02 * exact_lower + 1e-6).all()
     assert upper[0] == upper[-1] > 0.0
     # The same from the delta at given epsilons, above and below.
-    for factor in (0.5, 2.0):
+    for factor in (0.5, 1.2):
         found = accountant.delta(factor * exact_lower)
-        for row in (1, 2, 40):
-            directions = [hs.PrivacyProfile(_process(histories[row]), "add_or_remove")]
-            assert directions[0].delta_bounds(factor * exact_lower[row]).lower <= found[row]
+        for row in (1, 2, 18):
+            profile = hs.PrivacyProfile(_process(histories[row]), "add_or_remove")
+            assert profile.delta_bounds(factor * exact_lower[row]).lower <= found[row]
 
 
 def _process(history: Steps) -> hs.Process:

@@ -203,7 +203,8 @@ class IndividualAccountant:
         """The certified epsilon of each example at ``delta`` in [0, 1]: upper bounds, shape (num_examples,).
 
         Includes every numerical error; the rounding to the grid is part of it. At the default grid it costs
-        at most 0.7 % in each norm above 7 % of the clipping norm, and so less than 2 % in epsilon. Where not even
+        at most 0.7 % in each norm above 7 % of the clipping norm, and so less than 2 % in epsilon (up to 3.3 % where
+        a single draw decides and sigma is below 1: take a smaller ``resolution``). Where not even
         one draw of the example is expected in thousands of steps, the fast bounds may be some percent wider:
         ``refine`` asks the full engine (milliseconds to seconds each) about up to so many examples, the widest
         first. Sensitive: see the module's text.
