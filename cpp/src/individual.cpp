@@ -170,7 +170,7 @@ public:
         const auto same = [](std::size_t) { return 0.0; };
         if (delta >= 1 || !(delta > 0)) return limits(counts, rows, delta >= 1 ? 0 : infinity);
         IndividualAnswers out =
-            answer(counts, rows, wish, tilt_score, log_inverse_delta, solve, read, fall_back, same);
+            answer(counts, rows, wish, tilt_score, log_inverse_delta, solve, read, fall_back, same, true);
         // Nor is eps above the sum of the largest losses.
         in_tasks(rows, [&](std::size_t row) {
             const double most = dot(counts.data() + row * kinds(), max_loss_.data(), kinds());
@@ -201,7 +201,7 @@ public:
         };
         const auto point = [&](std::size_t row) { return epsilons[row]; };
         return answer(counts, epsilons.size(), wish, tilt_score, log_inverse_delta, solve, read, fall_back,
-                      point);
+                      point, false);
     }
 
 private:
@@ -282,7 +282,7 @@ private:
               class Point>
     IndividualAnswers answer(std::span<const Count> counts, std::size_t rows, const IndividualWish& wish,
                              Score score, LogInverse log_inverse_delta, Solve solve, Read read,
-                             FallBack fall_back, Point point) {
+                             FallBack fall_back, Point point, bool many_lattices) {
         IndividualAnswers out{std::vector<double>(rows, 0.0), std::vector<double>(rows, 0.0),
                               std::vector<Path>(rows, Path::nothing)};
         find_used(counts);
@@ -345,7 +345,8 @@ private:
                                 out);
         };
         compose(few, true);
-        compose(open, false);
+        // A delta is asked for at very many points, each of which would want lattices of its own.
+        if (many_lattices) compose(open, false);
         for (std::size_t row = 0; row < rows; ++row) {
             const std::size_t same = distinct.first[row];
             out.lower[row] = out.lower[same];
