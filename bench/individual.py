@@ -4,11 +4,13 @@
     python -m bench.individual ledger --examples 10000000
     python -m bench.individual epsilon --examples 1000000
     python -m bench.individual exact --examples 1000
+    python -m bench.individual short --examples 50000
 
 ledger: one update of every example, against NumPy copying arrays of the same length with as many threads.
 epsilon: delta = 1e-6 after 8,350 steps (50 epochs, batches of 300 of 50,000, sigma = 2, C = 5), both directions
 together; the paper's FFT and Plancherel (NumPy, direction "remove" alone) on some of the same examples.
 exact: random histories of those steps, against the engine's bounds on the composition with the norms as they are.
+short: histories of 1, 3 and 10 steps, all norms different, beside the engine's own answers for some of them.
 """
 
 from __future__ import annotations
@@ -112,7 +114,7 @@ def epsilon(examples: int, few: int) -> None:
     )
     print(f"drawing {examples:,} histories of {STEPS} steps ...", flush=True)
     counts = histories(rng, examples, accountant.edges)
-    accountant._counts[Q] = counts
+    accountant._histories.counts[Q] = counts
     start, busy = time.perf_counter(), time.process_time()
     found = accountant.epsilon(DELTA)
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
@@ -141,7 +143,7 @@ def epsilon(examples: int, few: int) -> None:
     remove = hs.IndividualAccountant(
         few, noise_multiplier=SIGMA, sampling_probability=Q, clipping_norm=CLIP, adjacency="remove"
     )
-    remove._counts[Q] = counts[:few].copy()
+    remove._histories.counts[Q] = counts[:few].copy()
     ours = remove.epsilon(DELTA)
     ratio = seconds_theirs / few / (busy / examples)
     print(
@@ -187,21 +189,43 @@ def exact(examples: int) -> None:
     )
 
 
+def short(examples: int, few: int = 20) -> None:
+    for steps in (1, 3, 10):
+        rng = np.random.default_rng(4)
+        accountant = hs.IndividualAccountant(
+            examples, noise_multiplier=SIGMA, sampling_probability=Q, clipping_norm=CLIP
+        )
+        for _ in range(steps):
+            accountant.step(CLIP * np.minimum(1.3, np.exp(rng.normal(-0.9, 0.7, examples))))
+        start, busy = time.perf_counter(), time.process_time()
+        found = accountant.epsilon(DELTA)
+        seconds, busy = time.perf_counter() - start, time.process_time() - busy
+        start = time.perf_counter()
+        engine = np.array([accountant.profile(row).epsilon_bounds(DELTA).lower for row in range(few)])
+        each = (time.perf_counter() - start) / few
+        print(
+            f"{examples:,} examples of {steps} steps: {seconds:.2f} s, {busy:.2f} s of processor time; the engine alone "
+            f"{1e3 * each:.1f} ms each; upper/engine's lower - 1 up to {np.max(found[:few] / engine - 1):.2%}"
+        )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", choices=[[], "ledger", "epsilon", "exact"])
+    parser.add_argument("parts", nargs="*", choices=[[], "ledger", "epsilon", "exact", "short"])
     parser.add_argument("--examples", type=int, default=0)
     parser.add_argument("--few", type=int, default=200, help="examples for the paper's method")
     arguments = parser.parse_args()
-    parts = arguments.parts or ["ledger", "epsilon", "exact"]
+    parts = arguments.parts or ["ledger", "epsilon", "exact", "short"]
     if "ledger" in parts:
         ledger(arguments.examples or 10_000_000)
     if "epsilon" in parts:
         epsilon(arguments.examples or 1_000_000, arguments.few)
     if "exact" in parts:
         exact(arguments.examples or 1000)
+    if "short" in parts:
+        short(arguments.examples or 50_000)
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -83,28 +84,38 @@ py::tuple answers(hs::IndividualAnswers&& found) {
     return py::make_tuple(take(std::move(found.lower)), take(std::move(found.upper)), take(std::move(path)));
 }
 
+hs::IndividualWish wish_for(const std::optional<Exact<double>>& floor, bool lower, std::size_t rows) {
+    if (!floor) return {{}, lower};
+    same_size(rows, static_cast<std::size_t>(floor->size()));
+    return {readable(*floor), lower};
+}
+
 template <class Count>
-py::tuple epsilon(hs::IndividualProfiles& profiles, const Exact<Count>& counts, double delta) {
+py::tuple epsilon(hs::IndividualProfiles& profiles, const Exact<Count>& counts, double delta,
+                  const std::optional<Exact<double>>& floor, bool lower) {
     const auto c = readable(counts);
     if (profiles.kinds() == 0 || c.size() % profiles.kinds() != 0)
         throw py::value_error("counts: one column for each pair");
+    const auto wish = wish_for(floor, lower, c.size() / profiles.kinds());
     hs::IndividualAnswers found;
     {
         py::gil_scoped_release release;
-        found = profiles.epsilon(c, delta);
+        found = profiles.epsilon(c, delta, wish);
     }
     return answers(std::move(found));
 }
 
 template <class Count>
-py::tuple delta(hs::IndividualProfiles& profiles, const Exact<Count>& counts, const Exact<double>& epsilons) {
+py::tuple delta(hs::IndividualProfiles& profiles, const Exact<Count>& counts, const Exact<double>& epsilons,
+                const std::optional<Exact<double>>& floor, bool lower) {
     const auto c = readable(counts);
     const auto e = readable(epsilons);
     same_size(c.size(), e.size() * profiles.kinds());
+    const auto wish = wish_for(floor, lower, e.size());
     hs::IndividualAnswers found;
     {
         py::gil_scoped_release release;
-        found = profiles.delta(c, e);
+        found = profiles.delta(c, e, wish);
     }
     return answers(std::move(found));
 }
@@ -153,8 +164,12 @@ void register_individual(py::module_& m) {
             "log_moments",
             [](const hs::IndividualProfiles& profiles, double s) { return take(profiles.log_moments(s)); },
             py::arg("s"))
-        .def("epsilon", &epsilon<std::uint16_t>, py::arg("counts").noconvert(), py::arg("delta"))
-        .def("epsilon", &epsilon<std::uint32_t>, py::arg("counts").noconvert(), py::arg("delta"))
-        .def("delta", &delta<std::uint16_t>, py::arg("counts").noconvert(), py::arg("epsilons").noconvert())
-        .def("delta", &delta<std::uint32_t>, py::arg("counts").noconvert(), py::arg("epsilons").noconvert());
+        .def("epsilon", &epsilon<std::uint16_t>, py::arg("counts").noconvert(), py::arg("delta"),
+             py::arg("floor").noconvert() = py::none(), py::arg("lower") = true)
+        .def("epsilon", &epsilon<std::uint32_t>, py::arg("counts").noconvert(), py::arg("delta"),
+             py::arg("floor").noconvert() = py::none(), py::arg("lower") = true)
+        .def("delta", &delta<std::uint16_t>, py::arg("counts").noconvert(), py::arg("epsilons").noconvert(),
+             py::arg("floor").noconvert() = py::none(), py::arg("lower") = true)
+        .def("delta", &delta<std::uint32_t>, py::arg("counts").noconvert(), py::arg("epsilons").noconvert(),
+             py::arg("floor").noconvert() = py::none(), py::arg("lower") = true);
 }

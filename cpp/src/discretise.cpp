@@ -212,7 +212,7 @@ private:
     // From below to above: f = k + 1 - p_inf - e^x.
     Line seen_from_above(const Line& line, std::size_t i) const {
         double rounding;
-        const double one = scale_at(x_[i], 0, rounding), y = std::exp(x_[i]);
+        const double one = scale_at(x_[i], 0, rounding), y = pair_.q_mass() * std::exp(x_[i]);
         return {line.value + one * (1 - pair_.infinity_mass() - y), one * y - line.slope,
                 line.error + (rounding + 8 * u) * one * (1 + y), line.touches};
     }

@@ -1,8 +1,11 @@
 #include "hockeystick/individual.hpp"
 
 #include <algorithm>
+#include <atomic>
+#include <bit>
 #include <cmath>
 #include <complex>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <mutex>
@@ -10,11 +13,14 @@
 #include <optional>
 #include <stdexcept>
 #include <tuple>
+#include <unordered_map>
 #include <utility>
 
 #include "hockeystick/complex.hpp"
 #include "hockeystick/contour.hpp"
 #include "hockeystick/decay.hpp"
+#include "hockeystick/fft.hpp"
+#include "hockeystick/lattice_bank.hpp"
 #include "hockeystick/mgf.hpp"
 #include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
@@ -51,17 +57,16 @@ constexpr Tier tiers[] = {{16, 1.5, 0, Path::short_line},
                           {512, 12, 3, Path::long_line}};
 // A gap this small is good enough not to try the next tier.
 constexpr double narrow = 1e-4;
+
+// Where lines leave a gap above this, and for few steps without trying them, the history is composed on a
+// lattice of so many points. A larger one is tried where rounding to it would cost this much of delta.
+constexpr std::size_t lattice_sizes[] = {1024, 4096, 16384, 65536};
+constexpr double lattice_narrow = 2e-3, lattice_cost = 5e-3;
+constexpr double lattice_room = 1.5;
+constexpr std::size_t bank_bytes = std::size_t{1} << 28;
 constexpr std::size_t examples_per_task = 64;
 
 double tilt(int index) { return std::pow(tilt_ratio, index); }
-
-// K = ln M of the kinds at one real tilt, rounded up. Kinds that no example has had so far are left out:
-// `version` counts the times that there were new ones.
-struct RealColumn {
-    std::vector<double> upper;
-    std::vector<char> made;
-    std::size_t version = 0;
-};
 
 // One line, for all kinds. For each kind 2 * size entries of `table`: the real parts of K(z_j) - K(s), then
 // the imaginary parts of K(z_j).
@@ -123,7 +128,13 @@ public:
             if (mgf)
                 for (const auto& part : mgf->parts()) shift = std::max(shift, part.p.high() - part.q.low());
             variance_.push_back(mgf ? mgf->at(0).second : mu * mu);
-            kinds_.push_back({shift, mu, std::move(mgf)});
+            max_loss_.push_back(pair ? std::max(0.0, pair->max_loss()) : 0.0);
+            kinds_.push_back({pair, shift, mu, pair ? loss_without(*pair) : 0.0, std::move(mgf)});
+        }
+        kind_mutex_ = std::vector<std::mutex>(kinds());
+        for (int i = lowest_tilt; i <= highest_tilt; ++i) {
+            columns_.emplace_back(kinds());
+            for (auto& value : columns_.back()) value = std::numeric_limits<double>::quiet_NaN();
         }
     }
 
@@ -136,7 +147,7 @@ public:
     }
 
     template <class Count>
-    IndividualAnswers epsilon(std::span<const Count> counts, double delta) {
+    IndividualAnswers epsilon(std::span<const Count> counts, double delta, const IndividualWish& wish) {
         const std::size_t rows = counts.size() / std::max<std::size_t>(1, kinds());
         const auto tilt_score = [&](double k, double s, std::size_t) {
             const double log_factor = log_chernoff(s), log_delta = std::log(delta);
@@ -150,13 +161,27 @@ public:
             if (invert(contour, 0).upper() <= delta) return {0, 0};
             return bracket(contour, at, start, delta);
         };
+        const auto read = [&](const Table& table, std::size_t, double chernoff, bool upper) {
+            const auto at = [&](double e) { return table.at(e).value; };
+            const double start = std::isfinite(chernoff) ? chernoff : 1e3;
+            return upper ? upper_epsilon(at, delta, start) : lower_epsilon(at, delta, start);
+        };
         const auto fall_back = [](double chernoff) { return std::max(0.0, chernoff); };
+        const auto same = [](std::size_t) { return 0.0; };
         if (delta >= 1 || !(delta > 0)) return limits(counts, rows, delta >= 1 ? 0 : infinity);
-        return answer(counts, rows, tilt_score, log_inverse_delta, solve, fall_back);
+        IndividualAnswers out =
+            answer(counts, rows, wish, tilt_score, log_inverse_delta, solve, read, fall_back, same, true);
+        // Nor is eps above the sum of the largest losses.
+        in_tasks(rows, [&](std::size_t row) {
+            const double most = dot(counts.data() + row * kinds(), max_loss_.data(), kinds());
+            out.upper[row] = std::min(out.upper[row], std::max(out.lower[row], most * (1 + 1e-12)));
+        });
+        return out;
     }
 
     template <class Count>
-    IndividualAnswers delta(std::span<const Count> counts, std::span<const double> epsilons) {
+    IndividualAnswers delta(std::span<const Count> counts, std::span<const double> epsilons,
+                            const IndividualWish& wish) {
         const auto tilt_score = [&](double k, double s, std::size_t row) {
             const double log_factor = log_chernoff(s), exponent = s * epsilons[row];
             return k + log_factor - exponent + 16 * u * (k - log_factor + exponent);
@@ -168,16 +193,23 @@ public:
             const Inverted at = invert(contour, epsilons[row]);
             return {std::max(0.0, at.lower() - 5e-324), std::min(1.0, at.upper() + 5e-324)};
         };
+        const auto read = [&](const Table& table, std::size_t row, double, bool) {
+            return table.at(epsilons[row]).value;
+        };
         const auto fall_back = [](double log_delta) {
             return std::min(1.0, std::exp(log_delta) * (1 + 1e-12));
         };
-        return answer(counts, epsilons.size(), tilt_score, log_inverse_delta, solve, fall_back);
+        const auto point = [&](std::size_t row) { return epsilons[row]; };
+        return answer(counts, epsilons.size(), wish, tilt_score, log_inverse_delta, solve, read, fall_back,
+                      point, false);
     }
 
 private:
     struct Kind {
+        PairPtr pair;
         double shift;            // the largest distance of P's and Q's centres
         double mu;               // of a plain Gaussian: K = mu^2 s (s+1) / 2
+        double without;          // the loss far from the record's contribution, where many losses lie; or 0
         std::optional<Mgf> mgf;  // of anything else that reveals something
     };
 
@@ -197,22 +229,76 @@ private:
     struct Start {
         int tilt;
         double score;
+        bool few;  // few steps, sampled ones among them
     };
 
-    template <class Count, class Score, class LogInverse, class Solve, class FallBack>
-    IndividualAnswers answer(std::span<const Count> counts, std::size_t rows, Score score,
-                             LogInverse log_inverse_delta, Solve solve, FallBack fall_back) {
+    // Rows that are alike, `point` included, are answered once: the first of each kind, and for every row
+    // which one that is.
+    struct Distinct {
+        std::vector<std::uint32_t> rows, first;
+    };
+    template <class Count, class Point>
+    Distinct distinct_rows(std::span<const Count> counts, std::size_t rows, Point point) const {
+        const std::size_t bytes = kinds() * sizeof(Count);
+        std::vector<std::uint64_t> hash(rows);
+        in_tasks(rows, [&](std::size_t row) {
+            std::uint64_t h = std::bit_cast<std::uint64_t>(point(row));
+            const auto* const at = reinterpret_cast<const unsigned char*>(counts.data() + row * kinds());
+            for (std::size_t i = 0; i < bytes; i += 8) {
+                std::uint64_t word = 0;
+                std::memcpy(&word, at + i, std::min<std::size_t>(8, bytes - i));
+                h = (h ^ word) * 0x9e3779b97f4a7c15;
+                h ^= h >> 29;
+            }
+            hash[row] = h;
+        });
+        Distinct out;
+        out.first.resize(rows);
+        std::unordered_map<std::uint64_t, std::uint32_t> seen;
+        seen.reserve(rows);
+        for (std::size_t row = 0; row < rows; ++row) {
+            const auto [at, added] = seen.try_emplace(hash[row], static_cast<std::uint32_t>(row));
+            const std::size_t other = at->second;
+            const bool same =
+                !added && point(row) == point(other) &&
+                std::memcmp(counts.data() + row * kinds(), counts.data() + other * kinds(), bytes) == 0;
+            out.first[row] = static_cast<std::uint32_t>(same ? other : row);
+            if (!same) out.rows.push_back(static_cast<std::uint32_t>(row));
+        }
+        return out;
+    }
+
+    template <class Body>
+    static void in_tasks(std::size_t rows, const Body& body) {
+        parallel_for((rows + examples_per_task - 1) / examples_per_task, [&](std::size_t task) {
+            const std::size_t end = std::min((task + 1) * examples_per_task, rows);
+            for (std::size_t i = task * examples_per_task; i < end; ++i) body(i);
+        });
+    }
+
+    // score, log_inverse_delta and fall_back as functions of the row; solve(contour, row, Chernoff's bound)
+    // and read(table, row, Chernoff's bound, upper) find the answer. point: what is asked of each row.
+    template <class Count, class Score, class LogInverse, class Solve, class Read, class FallBack,
+              class Point>
+    IndividualAnswers answer(std::span<const Count> counts, std::size_t rows, const IndividualWish& wish,
+                             Score score, LogInverse log_inverse_delta, Solve solve, Read read,
+                             FallBack fall_back, Point point, bool many_lattices) {
         IndividualAnswers out{std::vector<double>(rows, 0.0), std::vector<double>(rows, 0.0),
                               std::vector<Path>(rows, Path::nothing)};
         find_used(counts);
-        const std::vector<Start> starts = best_tilts(counts, rows, score);
-        std::vector<std::uint32_t> open;
-        open.reserve(rows);
-        for (std::size_t row = 0; row < rows; ++row) {
+        const Distinct distinct = distinct_rows(counts, rows, point);
+        const std::vector<Start> starts = best_tilts(counts, distinct.rows, rows, score);
+        const auto wanted = [&](std::size_t row) {
+            return (wish.floor.empty() || out.upper[row] > wish.floor[row]) &&
+                   !(out.upper[row] - out.lower[row] <= narrow * out.upper[row]);
+        };
+        // Few steps: their transform hardly decays, unless they are Gaussian.
+        std::vector<std::uint32_t> open, few;
+        for (const auto row : distinct.rows) {
             if (starts[row].tilt == nowhere) continue;
-            open.push_back(static_cast<std::uint32_t>(row));
             out.upper[row] = fall_back(starts[row].score);
             out.path[row] = Path::chernoff;
+            if (wanted(row)) (starts[row].few ? few : open).push_back(row);
         }
         for (std::size_t tier = 0; tier < std::size(tiers) && !open.empty(); ++tier) {
             const auto key = [&](std::size_t row) {
@@ -220,9 +306,8 @@ private:
                            period_class(log_inverse_delta(row, starts[row].score)), tier};
             };
             for (const auto row : open) prepare(key(row));
-            const std::size_t tasks = (open.size() + examples_per_task - 1) / examples_per_task;
-            std::vector<std::vector<std::uint32_t>> still_open(tasks);
-            parallel_for(tasks, [&](std::size_t task) {
+            std::vector<char> still_open(open.size());
+            parallel_for((open.size() + examples_per_task - 1) / examples_per_task, [&](std::size_t task) {
                 Contour contour{};
                 Sums sums;
                 const std::size_t begin = task * examples_per_task;
@@ -242,30 +327,201 @@ private:
                     // Aliases make the result too large; without a bound on them, nothing is known below.
                     if (aliases && found.lower <= out.upper[row])
                         out.lower[row] = std::max(out.lower[row], found.lower);
-                    if (!(out.upper[row] - out.lower[row] <= narrow * out.upper[row]))
-                        still_open[task].push_back(static_cast<std::uint32_t>(row));
+                    still_open[i] = wanted(row);
                 }
             });
-            open.clear();
-            for (const auto& part : still_open) open.insert(open.end(), part.begin(), part.end());
+            std::size_t left = 0;
+            for (std::size_t i = 0; i < open.size(); ++i)
+                if (still_open[i]) open[left++] = open[i];
+            open.resize(left);
+        }
+        std::erase_if(open, [&](std::size_t row) {
+            return out.upper[row] - out.lower[row] <= lattice_narrow * out.upper[row];
+        });
+        const auto compose = [&](const std::vector<std::uint32_t>& some, bool are_few) {
+            for (const bool upper : {true, false})
+                if (upper || wish.lower)
+                    on_lattices(counts, some, upper, are_few, starts, log_inverse_delta, fall_back, read,
+                                out);
+        };
+        compose(few, true);
+        // A delta is asked for at very many points, each of which would want lattices of its own.
+        if (many_lattices) compose(open, false);
+        for (std::size_t row = 0; row < rows; ++row) {
+            const std::size_t same = distinct.first[row];
+            out.lower[row] = out.lower[same];
+            out.upper[row] = out.upper[same];
+            out.path[row] = out.path[same];
         }
         return out;
+    }
+
+    struct BankKey {
+        int tilt, period;
+        int length;  // of the window; unbounded: losses are not bounded from below
+        std::size_t size;
+        bool upper, few;
+        bool operator<(const BankKey& other) const {
+            return std::tie(tilt, period, length, size, upper, few) <
+                   std::tie(other.tilt, other.period, other.length, other.size, other.upper, other.few);
+        }
+    };
+
+    // Bounds by rounding losses to lattices. Rows with the same lattice go together, so that few of them are
+    // in memory; larger lattices for those rows that need them.
+    template <class Count, class LogInverse, class FallBack, class Read>
+    void on_lattices(std::span<const Count> counts, const std::vector<std::uint32_t>& some, bool upper,
+                     bool few, const std::vector<Start>& starts, LogInverse log_inverse_delta,
+                     FallBack fall_back, Read read, IndividualAnswers& out) {
+        std::map<BankKey, std::vector<std::uint32_t>> groups;
+        std::vector<BankKey> keys(some.size());
+        in_tasks(some.size(), [&](std::size_t i) {
+            const std::size_t row = some[i];
+            const int period = period_class(log_inverse_delta(row, starts[row].score));
+            keys[i] = {line_tilt(starts[row].tilt),
+                       period,
+                       window_length(counts.data() + row * kinds(), period, few),
+                       0,
+                       upper,
+                       few};
+        });
+        for (std::size_t i = 0; i < some.size(); ++i) groups[keys[i]].push_back(some[i]);
+        while (!groups.empty()) {
+            const auto [key, rows] = *groups.begin();
+            groups.erase(groups.begin());
+            LatticeBank& bank = prepare_bank(key, counts, rows);
+            std::vector<char> larger(rows.size()), longer(rows.size());
+            const double s = tilt(key.tilt);
+            const bool last = key.size + 1 == std::size(lattice_sizes);
+            in_tasks(rows.size(), [&](std::size_t i) {
+                const std::size_t row = rows[i];
+                std::vector<LatticeBank::Counted> history;
+                const Count* const c = counts.data() + row * kinds();
+                for (std::size_t k = 0; k < kinds(); ++k)
+                    if (c[k] != 0 && kinds_[k].pair) history.push_back({k, c[k]});
+                const double chernoff = fall_back(starts[row].score);
+                // A larger variance v moves ln delta by about s^2 v / 2.
+                larger[i] = !last && !(0.5 * s * s * bank.added_variance(history) <= lattice_cost);
+                if (larger[i]) return;
+                bool too_short = false;
+                const auto table = bank.compose(history, too_short);
+                longer[i] = too_short && key.length != unbounded && key.length < 64;
+                if (!table) return;
+                const double found = read(*table, row, chernoff, upper);
+                if (!upper && found <= out.upper[row]) out.lower[row] = std::max(out.lower[row], found);
+                if (upper && found < out.upper[row]) {
+                    out.upper[row] = std::max(found, out.lower[row]);
+                    out.path[row] = Path::lattice;
+                }
+            });
+            for (std::size_t i = 0; i < rows.size(); ++i) {
+                if (!larger[i] && !longer[i]) continue;
+                BankKey next = key;
+                next.size += larger[i] != 0;
+                next.length += longer[i] ? (few ? 1 : 2) : 0;
+                groups[next].push_back(rows[i]);
+            }
+        }
+    }
+
+    static constexpr int unbounded = std::numeric_limits<int>::min();
+
+    // How long the window must be at least, in steps of sqrt 2: from the least possible loss to what the
+    // largest step hardly ever exceeds.
+    template <class Count>
+    int window_length(const Count* c, int period, bool few) {
+        double length = 0;
+        const std::vector<double>& reach = reaches(period);
+        for (std::size_t k = 0; k < kinds(); ++k) {
+            if (c[k] == 0 || !kinds_[k].pair) continue;
+            if (!(kinds_[k].without < 0)) return unbounded;
+            length = std::max(length, reach[k]);
+        }
+        // After many steps the tilt is larger, and the window longer.
+        return static_cast<int>(std::clamp(std::ceil(2 * std::log2(length)) + (few ? 0 : 4), -400.0, 60.0));
+    }
+
+    // For the kinds that are bounded from below, the length of their own.
+    const std::vector<double>& reaches(int period) {
+        const std::lock_guard lock(mutex_);
+        std::vector<double>& out = reaches_[period];
+        out.resize(kinds(), -1);
+        for (std::size_t k = 0; k < kinds(); ++k) {
+            const Kind& kind = kinds_[k];
+            if (out[k] >= 0 || !used_[k] || !(kind.without < 0)) continue;
+            out[k] = LatticeBank::reach(*kind.pair, 0, std::sqrt(variance_[k]), std::log(tail_mass(period))) -
+                     kind.without;
+        }
+        return out;
+    }
+
+    // P-mass that does not matter, for all delta of this class.
+    static double tail_mass(int period) { return std::max(1e-280, 1e-3 * std::exp(16 - 8.0 * period)); }
+
+    // The table of a lattice, with all kinds that these rows have.
+    template <class Count>
+    LatticeBank& prepare_bank(const BankKey& key, std::span<const Count> counts,
+                              const std::vector<std::uint32_t>& rows) {
+        std::size_t bytes = 0;
+        for (const auto& [other, bank] : banks_) bytes += bank.bytes();
+        if (bytes > bank_bytes) banks_.clear();
+        const double log_inverse = 8.0 * key.period, reference = tilt(key.tilt);
+        const std::size_t size = lattice_sizes[key.size];
+        const bool bounded = key.length != unbounded;
+        // Rare large losses dominate a law that is tilted as much as Chernoff's bound wants. All that the
+        // tilt is for is rounding, at a delta far below round-off or after many steps.
+        // For a lower bound none at all: what is folded into the window must not count for more than it is.
+        const bool plain = key.few && key.period <= 4;
+        const double s = !bounded ? reference
+                         : plain  ? (key.upper ? 0.125 * reference : 0.0)
+                                  : 0.5 * reference;
+        const double length = bounded ? std::exp2(0.5 * key.length)
+                                      : lattice_room * (key.upper ? 1 : 2) * log_inverse / reference;
+        const LatticeBank::Shape shape{key.upper ? Bound::upper : Bound::lower,
+                                       s,
+                                       reference,
+                                       length / static_cast<double>(size),
+                                       size,
+                                       tail_mass(key.period),
+                                       bounded,
+                                       key.few};
+        LatticeBank& bank = banks_.try_emplace(key, shape, kinds()).first->second;
+        std::vector<char> here(kinds());
+        for (const auto row : rows)
+            for (std::size_t i = 0; i < kinds(); ++i) here[i] |= counts[row * kinds() + i] != 0;
+        parallel_for(kinds(), [&](std::size_t i) {
+            const Kind& kind = kinds_[i];
+            if (here[i] && kind.pair && !bank.made(i))
+                bank.make(i, *kind.pair, kind.without, moment(kind, s));
+        });
+        return bank;
+    }
+
+    static Transform::Real moment(const Kind& kind, double s) {
+        const double variance = kind.mu * kind.mu;
+        if (!kind.mgf) return {0.5 * variance * s * (s + 1), variance * (s + 0.5), variance, infinity};
+        if (s * kind.shift > most_shift) return {infinity, infinity, infinity, infinity};
+        return kind.mgf->at(s);
+    }
+
+    // A sampled pair's loss where the record leaves no trace: ln(1-q), or -ln(1-q) for "add".
+    static double loss_without(const Pair& pair) {
+        const auto mixtures = pair.gaussian_mixtures();
+        if (mixtures.size() != 1) return 0;
+        const auto weight_at_0 = [](const std::vector<double>& shift, const std::vector<double>& weight) {
+            return shift.size() == 2 && shift.front() == 0 ? std::log(weight.front()) : 0.0;
+        };
+        const GaussianMixtures& m = mixtures.front();
+        return weight_at_0(m.p_shift, m.p_weight) - weight_at_0(m.q_shift, m.q_weight);
     }
 
     static constexpr int nowhere = std::numeric_limits<int>::min();
 
     // Downhill from the tilt that would be right for a Gaussian; rounds until all columns needed are there.
     template <class Count, class Score>
-    std::vector<Start> best_tilts(std::span<const Count> counts, std::size_t rows, Score score) {
-        std::vector<Start> out(rows, {nowhere, infinity});
-        const std::size_t tasks = (rows + examples_per_task - 1) / examples_per_task;
-        const auto each = [&](const auto& body) {
-            parallel_for(tasks, [&](std::size_t task) {
-                const std::size_t begin = task * examples_per_task;
-                const std::size_t end = std::min(begin + examples_per_task, rows);
-                for (std::size_t row = begin; row < end; ++row) body(row, counts.data() + row * kinds());
-            });
-        };
+    std::vector<Start> best_tilts(std::span<const Count> counts, const std::vector<std::uint32_t>& rows,
+                                  std::size_t all, Score score) {
+        std::vector<Start> out(all, {nowhere, infinity, false});
         // That of a Gaussian of the same variance; where losses are rare, one that moves the noise enough.
         const auto guess = [&](const Count* c, double variance) {
             double shift = std::sqrt(variance);
@@ -274,12 +530,12 @@ private:
             const double index = std::log(5 / shift) / std::log(tilt_ratio);
             return static_cast<int>(std::clamp(std::round(index), 1.0 * lowest_tilt, 1.0 * highest_tilt));
         };
-        each([&](std::size_t row, const Count* c) {
+        in_tasks(rows.size(), [&](std::size_t i) {
+            const std::size_t row = rows[i];
+            const Count* const c = counts.data() + row * kinds();
             const double variance = dot(c, variance_.data(), kinds());
             if (!(variance > 0)) return;
-            const auto at = [&](int t) {
-                return score(dot(c, column(t).data(), kinds()) * (1 + 1e-12), tilt(t), row);
-            };
+            const auto at = [&](int t) { return score(log_moment(c, t), tilt(t), row); };
             int best = guess(c, variance);
             double value = at(best);
             while (!(value < infinity) && best > lowest_tilt) value = at(--best);
@@ -294,8 +550,14 @@ private:
                 }
                 if (moved) break;
             }
+            std::uint64_t steps = 0;
+            bool sampled = false;
+            for (std::size_t k = 0; k < kinds(); ++k) {
+                steps += c[k];
+                sampled = sampled || (c[k] != 0 && kinds_[k].mgf);
+            }
             // The score's own rounding.
-            out[row] = {best, value + 1e-12 * std::abs(value)};
+            out[row] = {best, value + 1e-12 * std::abs(value), sampled && steps <= LatticeBank::few_steps};
         });
         return out;
     }
@@ -309,21 +571,22 @@ private:
         return static_cast<int>(std::ceil((log_inverse_delta + 16) / 8));
     }
 
-    const std::vector<double>& column(int index) {
-        const std::lock_guard lock(mutex_);
-        RealColumn& out = columns_[index];
-        if (out.version != version_) {
-            const double s = tilt(index);
-            out.upper.resize(kinds());
-            out.made.resize(kinds());
-            for (std::size_t i = 0; i < kinds(); ++i) {
-                if (!used_[i] || out.made[i]) continue;
-                out.upper[i] = upper(kinds_[i], s);
-                out.made[i] = true;
+    // The history's K = ln M at a tilt, rounded up. What it needs is computed once, by whoever comes first.
+    template <class Count>
+    double log_moment(const Count* c, int index) {
+        std::vector<std::atomic<double>>& column = columns_[static_cast<std::size_t>(index - lowest_tilt)];
+        double sum[4] = {0, 0, 0, 0};
+        for (std::size_t i = 0; i < kinds(); ++i) {
+            if (c[i] == 0) continue;
+            double value = column[i].load(std::memory_order_relaxed);
+            if (std::isnan(value)) {
+                const std::lock_guard lock(kind_mutex_[i]);  // the transform's own tables
+                value = upper(kinds_[i], tilt(index));
+                column[i].store(value, std::memory_order_relaxed);
             }
-            out.version = version_;
+            sum[i % 4] += static_cast<double>(c[i]) * value;
         }
-        return out.upper;
+        return ((sum[0] + sum[1]) + (sum[2] + sum[3])) * (1 + 1e-12);
     }
 
     // Takes note of kinds that occur here for the first time.
@@ -455,9 +718,7 @@ private:
         for (const int further : {1, 2, 4, 8}) {
             if (tilt_index + further > highest_tilt) break;
             const double s = tilt(tilt_index + further), shift = s - line.s;
-            const double bound = log_chernoff(s) +
-                                 dot(c, column(tilt_index + further).data(), kinds()) * (1 + 1e-12) -
-                                 sums.base;
+            const double bound = log_chernoff(s) + log_moment(c, tilt_index + further) - sums.base;
             if (!(bound - shift * period < best)) continue;
             best = bound - shift * period;
             contour.right_shift = shift;
@@ -488,12 +749,15 @@ private:
     }
 
     std::vector<Kind> kinds_;
-    std::vector<double> variance_;
+    std::vector<double> variance_, max_loss_;
     std::vector<char> used_;
     std::size_t version_ = 0;
-    std::mutex mutex_;  // of the columns
-    std::map<int, RealColumn> columns_;
+    std::mutex mutex_;                                       // of the reaches
+    std::vector<std::vector<std::atomic<double>>> columns_;  // nan: not computed yet
+    std::vector<std::mutex> kind_mutex_;
     std::map<Key, Line> lines_;
+    std::map<BankKey, LatticeBank> banks_;
+    std::map<int, std::vector<double>> reaches_;
 };
 
 IndividualProfiles::IndividualProfiles(std::vector<PairPtr> pairs)
@@ -503,19 +767,21 @@ IndividualProfiles::~IndividualProfiles() = default;
 std::size_t IndividualProfiles::kinds() const noexcept { return impl_->kinds(); }
 std::vector<double> IndividualProfiles::log_moments(double s) const { return impl_->log_moments(s); }
 
-IndividualAnswers IndividualProfiles::epsilon(std::span<const std::uint16_t> counts, double delta) {
-    return impl_->epsilon(counts, delta);
+IndividualAnswers IndividualProfiles::epsilon(std::span<const std::uint16_t> counts, double delta,
+                                              const IndividualWish& wish) {
+    return impl_->epsilon(counts, delta, wish);
 }
-IndividualAnswers IndividualProfiles::epsilon(std::span<const std::uint32_t> counts, double delta) {
-    return impl_->epsilon(counts, delta);
+IndividualAnswers IndividualProfiles::epsilon(std::span<const std::uint32_t> counts, double delta,
+                                              const IndividualWish& wish) {
+    return impl_->epsilon(counts, delta, wish);
 }
 IndividualAnswers IndividualProfiles::delta(std::span<const std::uint16_t> counts,
-                                            std::span<const double> epsilons) {
-    return impl_->delta(counts, epsilons);
+                                            std::span<const double> epsilons, const IndividualWish& wish) {
+    return impl_->delta(counts, epsilons, wish);
 }
 IndividualAnswers IndividualProfiles::delta(std::span<const std::uint32_t> counts,
-                                            std::span<const double> epsilons) {
-    return impl_->delta(counts, epsilons);
+                                            std::span<const double> epsilons, const IndividualWish& wish) {
+    return impl_->delta(counts, epsilons, wish);
 }
 
 }  // namespace hockeystick

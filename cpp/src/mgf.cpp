@@ -46,6 +46,9 @@ double far(double modulus, double tolerance) {
     return std::sqrt(2 * std::log(16 * (1 + modulus) / tolerance)) + 0.5;
 }
 
+// The library takes long to find out that a result is 0.
+double exp_or_0(double x) { return x < -746 ? 0 : std::exp(x); }
+
 }  // namespace
 
 Mgf::Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double cut_mass)
@@ -166,12 +169,12 @@ Mgf::Real Mgf::at(double s) const {
         double value = 0, first = 0, second = 0, slope = 0, size = 0, exponent = 0;
         for (std::size_t i = 0; i < nodes.loss.size(); ++i) {
             const double loss = nodes.loss[i], y = s * loss, log_p = nodes.log_p[i] - shift,
-                         p = std::exp(log_p);
-            const double tilted = std::exp(log_p + y);
+                         p = exp_or_0(log_p);
+            const double tilted = exp_or_0(log_p + y);
             value += std::abs(y) < 0.5 ? p * psi(y) : tilted - p * (1 + y);
             first += std::abs(y) < 0.5 ? p * loss * std::expm1(y) : (tilted - p) * loss;
             second += tilted * loss * loss;
-            slope += std::abs(loss) < 0.5 ? p * psi(-loss) : std::exp(log_p - loss) - p * (1 - loss);
+            slope += std::abs(loss) < 0.5 ? p * psi(-loss) : exp_or_0(log_p - loss) - p * (1 - loss);
             size += tilted + p * (1 + std::abs(y));
             exponent = std::max(exponent, nodes.log_p_slack[i] + (1 + modulus) * nodes.loss_slack[i]);
         }

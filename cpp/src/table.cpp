@@ -35,8 +35,11 @@ Table::Table(Composed composed) : c_(std::move(composed)) {
     outside_weight_ = c_.tilt > 0 ? std::exp(-c_.tilt * std::log1p(1 / c_.tilt)) / (1 + c_.tilt) : 1.0;
 }
 
-Delta Table::at(double epsilon, bool upper) const {
+Delta Table::at(double loss, bool upper) const {
     Delta out;
+    // As the lattice sees it; the difference is rounded in the bound's direction.
+    const double moved_by = c_.offset == 0 ? 0 : 4 * u * (std::abs(loss) + std::abs(c_.offset));
+    const double epsilon = loss - c_.offset + (upper ? -moved_by : moved_by);
     const double unit = std::exp(std::min(c_.log_scale - c_.tilt * epsilon, 700.0));
     double outside = c_.outside_right;
     // Mass left of the window counts only where eps lies there; but it may be folded anywhere.
@@ -60,7 +63,7 @@ Delta Table::at(double epsilon, bool upper) const {
     // Whatever the lattice says, max(0, 1 - e^eps) <= delta <= 1; but a rounded loss may come with E[e^-L]
     // > 1.
     const double least =
-        c_.bound == Bound::mean_preserving ? 0.0 : std::max(0.0, -std::expm1(epsilon) * (1 - 4 * u));
+        c_.bound == Bound::mean_preserving ? 0.0 : std::max(0.0, -std::expm1(loss) * (1 - 4 * u));
     out.value = std::clamp(out.value, least, 1.0);
     return out;
 }

@@ -46,15 +46,7 @@ from .cyclic import cyclic_poisson
 from .dp_sgd import DPSGD, dp_sgd
 from .empirical import Empirical
 from .evidence import mean_bounds
-from .filters import (
-    GDPFilter,
-    GDPOdometer,
-    IndividualGDPFilter,
-    IndividualGDPOdometer,
-    IndividualRDPFilter,
-    RDPFilter,
-    gdp_budget,
-)
+from .filters import GDPFilter, IndividualGDPFilter, IndividualRDPFilter, RDPFilter, gdp_budget
 from .grid import Grid, grid_delta, grid_epsilon
 from .individual import (
     ApproximateIndividualFilter,
@@ -80,6 +72,7 @@ from .mechanisms import (
 from .mixtures import Mixture, MixtureOfGaussians
 from .montecarlo import DeltaEstimate, estimate_delta, estimate_from_tally, sample_blocks
 from .noise import CorrelatedNoise
+from .odometers import GDPOdometer, IndividualGDPOdometer
 from .pld import PrivacyProfile, account
 from .plots import plot_grid, plot_profile, plot_truncation
 from .plots_individual import plot_active, plot_individual

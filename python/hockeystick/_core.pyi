@@ -351,11 +351,22 @@ class IndividualProfiles(metaclass=_Type):
         """For each pair an upper bound of ln E_P[e^{sL}]."""
 
     def epsilon(
-        self, counts: NDArray[uint16] | NDArray[uint32], delta: float
+        self,
+        counts: NDArray[uint16] | NDArray[uint32],
+        delta: float,
+        floor: _Array | None = None,
+        lower: bool = True,
     ) -> tuple[_Array, _Array, NDArray[uint8]]:
-        """(lower, upper, path) of the epsilon of each row of counts."""
+        """(lower, upper, path) of the epsilon of each row of counts.
+
+        floor: upper bounds need not be improved below it; lower: whether the lower ones are wanted.
+        """
 
     def delta(
-        self, counts: NDArray[uint16] | NDArray[uint32], epsilons: _Array
+        self,
+        counts: NDArray[uint16] | NDArray[uint32],
+        epsilons: _Array,
+        floor: _Array | None = None,
+        lower: bool = True,
     ) -> tuple[_Array, _Array, NDArray[uint8]]:
-        """(lower, upper, path) of the delta of each row of counts, at an epsilon of its own."""
+        """(lower, upper, path) of the delta of each row of counts, at an epsilon of its own; see epsilon."""

@@ -1,4 +1,4 @@
-"""Privacy filters and odometers: budgets that fully adaptive mechanisms cannot overspend.
+"""Privacy filters: budgets that fully adaptive mechanisms cannot overspend.
 
 A step of a training run is a sum of contributions, one from each example, plus Gaussian noise. With
 mu = (norm of the example's contribution) / (standard deviation of the noise), the step is mu-GDP for that
@@ -14,33 +14,30 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
-from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from . import _core, ledger
+from . import _core
 from .gdp import mu_at
+from .individual_ledger import (
+    LARGEST_MU,
+    Floats,
+    IndividualLedger,
+    Mask,
+    noise_deviation,
+    scaling,
+    squared_down,
+    values_of,
+)
 from .mechanisms import Gaussian
 from .pld import account
 from .rdp import best_order, conversion, rdp_budget
-from .storage import StorageError, refusing
-from .validation import ParameterError, ParameterTypeError, boolean, integer, real
+from .validation import ParameterError, ParameterTypeError, real
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-_MAX_EXAMPLES = 2**40
-_LARGEST_MU = 1e130
-# Beyond these the core's exact arithmetic could underflow.
-_LEAST_NOISE, _MOST_NOISE = 2.0**-60, 2.0**60
-
-Floats = NDArray[np.float64]
-Mask = NDArray[np.bool_]
-# (clip, divisor, factor, square): the cost is factor * (min(norm, clip) / divisor)^2, or factor * norm.
-_Rule = tuple[float, float, float, bool]
 
 
 def gdp_budget(epsilon: float, delta: float) -> float:
@@ -68,253 +65,13 @@ def _gdp_mu(mu: float | None, epsilon: float | None, delta: float | None) -> flo
     if mu is not None:
         if epsilon is not None or delta is not None:
             raise ParameterTypeError("mu, epsilon, delta: give the budget as mu or as (epsilon, delta)")
-        return real("mu", mu, 0.0, _LARGEST_MU)
+        return real("mu", mu, 0.0, LARGEST_MU)
     if epsilon is None or delta is None:
         raise ParameterTypeError("mu, epsilon, delta: give the budget as mu or as (epsilon, delta)")
     return gdp_budget(epsilon, delta)
 
 
-def _squared_down(mu: float) -> float:
-    """mu^2 rounded down, unless it is exact."""
-    square = mu * mu
-    return math.nextafter(square, 0.0) if Fraction(square) > Fraction(mu) ** 2 else square
-
-
-class LastStep:
-    """What the last step did: ``step``, its number; ``indices`` (None: all examples); ``active``, the mask."""
-
-    def __init__(self, step: int, indices: NDArray[np.int64] | None, active: Mask) -> None:
-        self.step, self.indices, self.active = step, indices, active
-
-    def __repr__(self) -> str:
-        return f"LastStep(step={self.step}, active={int(self.active.sum())} of {self.active.size})"
-
-
-class _IndividualLedger:
-    """The state that filters and odometers share: what each example has spent, in units of its budget."""
-
-    _KIND: ClassVar[str]
-
-    def __init__(
-        self,
-        num_examples: int,
-        limit: float,
-        factor: float,
-        path: Any,
-        durable: bool,
-        content: dict[str, Any],
-    ) -> None:
-        self._limit, self._factor = limit, factor
-        self._content = {**content, "durable": boolean("durable", durable)}
-        n = integer("num_examples", num_examples, 0, _MAX_EXAMPLES)
-        self._live: ledger.LiveLedger | None = None
-        self._spent: Floats
-        self._counts: list[int] = []
-        self._last: LastStep | None = None
-        if path is None:
-            self._spent = np.zeros(n)
-        else:
-            self._attach(ledger.LiveLedger.create(path, self._KIND, self._content, n))
-
-    def _attach(self, live: ledger.LiveLedger) -> None:
-        self._live = live
-        self._spent = live.values
-        if live.last is not None:
-            indices, active = live.last
-            self._last = LastStep(live.steps, indices, np.array(active).view(np.bool_))
-
-    @property
-    def num_examples(self) -> int:
-        """Number of examples."""
-        return int(self._spent.size)
-
-    @property
-    def steps(self) -> int:
-        """Number of steps so far."""
-        return self._live.steps if self._live is not None else len(self._counts)
-
-    @property
-    def spent(self) -> Floats:
-        """What each example has spent, in the units of the budget: a read-only view, and sensitive."""
-        view: Floats = self._spent.view()
-        view.flags.writeable = False
-        return view
-
-    @property
-    def last_step(self) -> LastStep | None:
-        """The last step that was recorded; None before the first.
-
-        A run that is killed after a step was recorded and before its result was saved takes the mask from
-        here and repeats the step with the same noise: it is the same release, and is not charged twice.
-        """
-        return self._last
-
-    def active_counts(self) -> NDArray[np.int64]:
-        """Number of examples that took part in each step so far, shape (steps,)."""
-        if self._live is not None:
-            return self._live.active_counts()
-        return np.array(self._counts, np.int64)
-
-    def _charge(self, how: _Rule, values: Any, indices: Any) -> Mask:
-        """Charge one step: all of it, or nothing if anything is wrong with it."""
-        chosen = self._indices(indices)
-        n = self.num_examples if chosen is None else chosen.size
-        array = _values("norms", values, n)
-        if self._live is not None:
-            after, active = self._live.begin(chosen)
-        else:
-            # Without indices the core works in place: nothing can fail from here on.
-            after = self._spent if chosen is None else np.empty(n)
-            active = np.empty(n, np.uint8)
-        before = self._spent if chosen is None else self._spent[chosen]
-        count = _core.charge(array, before, self._limit, after, active, *how)
-        if self._live is not None:
-            self._live.commit(chosen, after, active, count)
-        else:
-            if chosen is not None:
-                self._spent[chosen] = after
-            self._counts.append(count)
-        # A mapped journal goes away with the next step.
-        mask: Mask = (np.array(active) if self._live is not None else active).view(np.bool_)
-        self._last = LastStep(self.steps, chosen, mask)
-        return mask
-
-    def _indices(self, indices: Any) -> NDArray[np.int64] | None:
-        if indices is None:
-            return None
-        array = np.asarray(indices)
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
-            raise ParameterTypeError("indices: must be a one-dimensional array of integers")
-        array = array.astype(np.int64)
-        if array.size:
-            low, high = int(array.min()), int(array.max())
-            if low < 0 or high >= self.num_examples:
-                raise ParameterError(
-                    f"indices: must be in [0, {self.num_examples - 1}], found {low if low < 0 else high}"
-                )
-            order = np.sort(array)
-            twice = order[1:][order[1:] == order[:-1]]
-            if twice.size:
-                # Its contributions would add up before they are squared.
-                raise ParameterError(
-                    f"indices: {int(twice[0])} occurs twice; an example takes part in a step at most once"
-                )
-        return array
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole state to one file, atomically; `load` resumes from it.
-
-        Save together with the model: a ledger and a model from the same moment resume exactly.
-        """
-        arrays = {"spent": np.asarray(self._spent), "active": self.active_counts()}
-        ledger.write(path, self._KIND, self._content, arrays)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
-        content, arrays = ledger.read(path, cls._KIND)
-        with refusing(path):
-            self = cls._restore(content)
-            spent, counts = arrays["spent"], arrays["active"]
-            if spent.dtype != np.float64 or spent.ndim != 1 or not bool((spent >= 0).all()):
-                raise StorageError("its ledger is not one of numbers >= 0")
-            self._spent = spent
-            self._counts = [integer("active", count, 0, spent.size) for count in counts.tolist()]
-        return self
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Resume a ledger on disk, made with ``path=...``; a step that was under way is made or not, never half.
-
-        Raises StorageError where the directory holds none, or where another process has it open.
-        """
-        live = ledger.LiveLedger(path, cls._KIND)
-        try:
-            with refusing(path):
-                self = cls._restore(live.content)
-        except BaseException:
-            live.close()
-            raise
-        self._content["durable"] = live.durable
-        self._attach(live)
-        return self
-
-    def close(self) -> None:
-        """Let go of a ledger on disk."""
-        if self._live is not None:
-            self._live.close()
-            self._spent = np.zeros(0)
-
-    @classmethod
-    def merge(cls, parts: Iterable[Self]) -> Self:
-        """One ledger for the examples of all ``parts``, in their order: shards of one data set.
-
-        Each worker kept the ledger of its own examples. All must have the same budget and number of steps.
-        """
-        shards = list(parts)
-        if not shards or not all(type(shard) is cls for shard in shards):
-            raise ParameterTypeError(f"parts: must be one or more {cls.__name__}")
-        first = shards[0]
-        for shard in shards[1:]:
-            if shard._budget() != first._budget():
-                raise ParameterError(f"parts: budgets differ: {first._budget()} and {shard._budget()}")
-            if shard.steps != first.steps:
-                raise ParameterError(f"parts: have made {first.steps} and {shard.steps} steps")
-        self = cls._restore({**first._content, "durable": False})
-        self._spent = np.concatenate([shard._spent for shard in shards])
-        self._counts = np.sum([shard.active_counts() for shard in shards], axis=0).tolist()
-        return self
-
-    def _budget(self) -> dict[str, Any]:
-        return {name: value for name, value in self._content.items() if name != "durable"}
-
-    @classmethod
-    def _restore(cls, content: dict[str, Any]) -> Self:
-        """An empty ledger with the same budget."""
-        raise NotImplementedError
-
-    def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.num_examples} examples, {self._budget()}, {self.steps} steps)"
-
-
-def _values(name: str, values: Any, size: int) -> Floats:
-    array = np.asarray(values)
-    if array.dtype.kind not in "iuf":
-        raise ParameterTypeError(f"{name}: must be an array of numbers, not {array.dtype}")
-    if array.ndim == 0:
-        array = np.full(size, array)
-    if array.shape != (size,):
-        raise ParameterError(f"{name}: must have the shape ({size},), not {array.shape}")
-    # float32 is exact in float64.
-    array = np.ascontiguousarray(array, np.float64)
-    bad = _core.first_invalid(array)
-    if bad < array.size:
-        raise ParameterError(f"{name}[{bad}] = {float(array[bad])!r}: must be a number in [0, inf]")
-    return array
-
-
-def noise_deviation(noise_multiplier: float, clipping_norm: float) -> float:
-    """Standard deviation of the noise, rounded down: what a norm is divided by."""
-    noise = real("noise_multiplier", noise_multiplier, 0.0, open_low=True)
-    clip = real("clipping_norm", clipping_norm, 0.0, open_low=True)
-    product = noise * clip
-    if not _LEAST_NOISE <= product <= _MOST_NOISE:
-        raise ParameterError(
-            f"noise_multiplier * clipping_norm = {product!r}: must be in [{_LEAST_NOISE:g}, {_MOST_NOISE:g}]"
-        )
-    return math.nextafter(product, 0.0) if Fraction(product) > Fraction(noise) * Fraction(clip) else product
-
-
-def _scaling(noise_multiplier: float | None, clipping_norm: float | None) -> tuple[float, float]:
-    """(clip, divisor): mu is min(norm, clip) / divisor."""
-    if noise_multiplier is None and clipping_norm is None:
-        return math.inf, 1.0
-    if noise_multiplier is None or clipping_norm is None:
-        raise ParameterTypeError("noise_multiplier, clipping_norm: give both, or neither if norms are mu")
-    return float(clipping_norm), noise_deviation(noise_multiplier, clipping_norm)
-
-
-class IndividualGDPFilter(_IndividualLedger):
+class IndividualGDPFilter(IndividualLedger):
     """A budget of Gaussian differential privacy for each example of a data set.
 
     The run is B-GDP for each example under removal or addition of it, whatever the steps depend on: an
@@ -350,7 +107,7 @@ class IndividualGDPFilter(_IndividualLedger):
         durable: bool = False,
     ) -> None:
         self._mu = _gdp_mu(mu, epsilon, delta)
-        super().__init__(num_examples, _squared_down(self._mu), 1.0, path, durable, {"mu": self._mu})
+        super().__init__(num_examples, squared_down(self._mu), 1.0, path, durable, {"mu": self._mu})
 
     @classmethod
     def _restore(cls, content: dict[str, Any]) -> Self:
@@ -379,7 +136,7 @@ class IndividualGDPFilter(_IndividualLedger):
         that use `IndividualAccountant`. The step must not use the contribution of an example whose mask is
         False. Raises ParameterError, and charges nobody, if a norm is negative or nan.
         """
-        return self._charge((*_scaling(noise_multiplier, clipping_norm), 1.0, True), norms, indices)
+        return self._charge((*scaling(noise_multiplier, clipping_norm), 1.0, True), norms, indices)
 
     def last_scales(
         self,
@@ -398,7 +155,7 @@ class IndividualGDPFilter(_IndividualLedger):
         """
         deviation = noise_deviation(noise_multiplier, clipping_norm)
         chosen = self._indices(indices)
-        array = _values("norms", norms, self.num_examples if chosen is None else chosen.size)
+        array = values_of("norms", norms, self.num_examples if chosen is None else chosen.size)
         spent = np.asarray(self._spent if chosen is None else self._spent[chosen])
         rest = np.maximum(0.0, np.nextafter(self._limit - spent, 0.0))
         mu = np.nextafter(np.sqrt(rest), 0.0)
@@ -427,7 +184,7 @@ class IndividualGDPFilter(_IndividualLedger):
         return _core.gaussian_epsilons(self.spent_mu(), real("delta", delta, 0.0, 1.0))
 
 
-class IndividualRDPFilter(_IndividualLedger):
+class IndividualRDPFilter(IndividualLedger):
     """A budget of Rényi differential privacy of one order for each example (Feldman, Zrnic 2021).
 
     An example takes part in a step only if its sum of Rényi divergences of this ``order`` stays at most ``rho``;
@@ -491,14 +248,14 @@ class IndividualRDPFilter(_IndividualLedger):
         than 0.7 % (7 % below 7 % of the clipping norm). ``norms`` must then be those of all examples that could
         have been drawn, not of the batch.
         """
-        clip, divisor = _scaling(noise_multiplier, clipping_norm)
+        clip, divisor = scaling(noise_multiplier, clipping_norm)
         q = real("sampling_probability", sampling_probability, 0.0, 1.0)
         if q == 1.0:
             return self._charge((clip, divisor, self._factor, True), norms, indices)
         if not math.isfinite(clip):
             raise ParameterTypeError("sampling_probability: needs noise_multiplier and clipping_norm as well")
         chosen = self._indices(indices)
-        array = _values("norms", norms, self.num_examples if chosen is None else chosen.size)
+        array = values_of("norms", norms, self.num_examples if chosen is None else chosen.size)
         edges, costs = self._table(float(noise_multiplier or 0.0), q)
         cells = _core.find_cells(array, edges, clip, divisor)
         return self._charge((math.inf, 1.0, 1.0, False), costs[cells], indices)
@@ -534,75 +291,11 @@ def _rdp(
     if rho is not None:
         if order is None or epsilon is not None or delta is not None:
             raise ParameterTypeError("order, rho, epsilon, delta: give order and rho, or epsilon and delta")
-        return real("order", order, 1.0, 1e6, open_low=True), real("rho", rho, 0.0, _LARGEST_MU)
+        return real("order", order, 1.0, 1e6, open_low=True), real("rho", rho, 0.0, LARGEST_MU)
     if epsilon is None or delta is None:
         raise ParameterTypeError("order, rho, epsilon, delta: give order and rho, or epsilon and delta")
     chosen = best_order(epsilon, delta) if order is None else real("order", order, 1.0, 1e6, open_low=True)
     return chosen, rdp_budget(chosen, epsilon, delta)
-
-
-class IndividualGDPOdometer(_IndividualLedger):
-    """What each example has spent so far, without a limit; readings are guarantees at given levels only.
-
-    The levels are B_m = increment sqrt(m). The outputs up to the last step at which an example's sqrt(sum mu^2)
-    is at most B_m are B_m-GDP for it, for each m fixed in advance: a sequence of filters (Koskela, Tobaben,
-    Honkela 2022, Appendix C.5; Feldman, Zrnic 2021, Section 4.3). So the reading of `mu` is rounded up to a
-    level. (Setting the counter to zero at every crossing, as the appendix describes it, is valid too, and
-    wastes what is left of a level; the filters for the B_m do not need it.)
-
-    >>> odometer = IndividualGDPOdometer(2, increment=0.5)
-    >>> odometer.step([0.3, 0.9])
-    >>> odometer.mu().round(6).tolist()
-    [0.5, 1.0]
-    """
-
-    _KIND = "individual GDP odometer"
-
-    def __init__(
-        self,
-        num_examples: int,
-        *,
-        increment: float,
-        path: str | os.PathLike[str] | None = None,
-        durable: bool = False,
-    ) -> None:
-        self._increment = real("increment", increment, 1e-100, 1e100)
-        super().__init__(num_examples, math.inf, 1.0, path, durable, {"increment": self._increment})
-
-    @classmethod
-    def _restore(cls, content: dict[str, Any]) -> Self:
-        return cls(0, increment=content["increment"])
-
-    @property
-    def increment(self) -> float:
-        """The first level; the m-th is this times sqrt(m)."""
-        return self._increment
-
-    def step(
-        self,
-        norms: ArrayLike,
-        *,
-        noise_multiplier: float | None = None,
-        clipping_norm: float | None = None,
-        indices: ArrayLike | None = None,
-    ) -> None:
-        """Record one step; arguments as in `IndividualGDPFilter.step`."""
-        self._charge((*_scaling(noise_multiplier, clipping_norm), 1.0, True), norms, indices)
-
-    def levels(self) -> Floats:
-        """The number m of the level that each example is below, 0 if it has spent nothing; sensitive."""
-        square = _squared_down(self._increment)
-        spent = np.asarray(self._spent)
-        level = np.ceil(spent / square)
-        return np.asarray(level + (level * square < spent), np.float64)
-
-    def mu(self) -> Floats:
-        """For each example the level B_m that its outputs so far are below: rounded up; sensitive."""
-        return np.asarray(np.sqrt(self.levels()) * (self._increment * (1.0 + 2.0**-50)), np.float64)
-
-    def epsilon(self, delta: float) -> Floats:
-        """For each example the epsilon at ``delta`` of its reading `mu`: certified, and sensitive."""
-        return _core.gaussian_epsilons(self.mu(), real("delta", delta, 0.0, 1.0))
 
 
 class GDPFilter:
@@ -674,19 +367,18 @@ class RDPFilter:
         epsilon: float | None = None,
         delta: float | None = None,
     ) -> None:
-        self._order, self._limit = _rdp(order, rho, epsilon, delta)
-        self._spent = np.zeros(1)
+        self._ledger = IndividualRDPFilter(1, order=order, rho=rho, epsilon=epsilon, delta=delta)
         self._halted = False
 
     @property
     def order(self) -> float:
         """The order of the Rényi divergence."""
-        return self._order
+        return self._ledger.order
 
     @property
     def rho(self) -> float:
         """The budget at that order."""
-        return self._limit
+        return self._ledger.rho
 
     @property
     def halted(self) -> bool:
@@ -700,60 +392,13 @@ class RDPFilter:
         if self._halted:
             return False
         if rho is None:
-            value, factor, square = real("mu", mu, 0.0, allow_inf=True), 0.5 * self._order, True
+            fits = self._ledger.step([real("mu", mu, 0.0, allow_inf=True)])
         else:
-            value, factor, square = real("rho", rho, 0.0, allow_inf=True), 1.0, False
-        active = np.empty(1, np.uint8)
-        _core.charge(
-            np.array([value]), self._spent, self._limit, self._spent, active, math.inf, 1.0, factor, square
-        )
-        self._halted = not bool(active[0])
+            fits = self._ledger._charge(
+                (math.inf, 1.0, 1.0, False), [real("rho", rho, 0.0, allow_inf=True)], None
+            )
+        self._halted = not bool(fits[0])
         return not self._halted
 
 
-class GDPOdometer:
-    """What a whole data set has spent so far: see IndividualGDPOdometer.
-
-    >>> odometer = GDPOdometer(increment=0.5)
-    >>> odometer.step(0.6)
-    >>> round(odometer.mu, 4)
-    0.7071
-    """
-
-    def __init__(self, *, increment: float) -> None:
-        self._ledger = IndividualGDPOdometer(1, increment=increment)
-
-    @property
-    def mu(self) -> float:
-        """The level B_m that the outputs so far are below."""
-        return float(self._ledger.mu()[0])
-
-    @property
-    def level(self) -> int:
-        """Its number m."""
-        return int(self._ledger.levels()[0])
-
-    @property
-    def steps(self) -> int:
-        """Number of steps so far."""
-        return self._ledger.steps
-
-    def step(self, mu: float) -> None:
-        """Record a mu-GDP step."""
-        self._ledger.step([real("mu", mu, 0.0, allow_inf=True)])
-
-    def epsilon(self, delta: float) -> float:
-        """The epsilon at ``delta`` of the reading: certified."""
-        return float(self._ledger.epsilon(delta)[0])
-
-
-__all__ = [
-    "GDPFilter",
-    "GDPOdometer",
-    "IndividualGDPFilter",
-    "IndividualGDPOdometer",
-    "IndividualRDPFilter",
-    "LastStep",
-    "RDPFilter",
-    "gdp_budget",
-]
+__all__ = ["GDPFilter", "IndividualGDPFilter", "IndividualRDPFilter", "RDPFilter", "gdp_budget"]

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -21,7 +21,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from . import _core, gdp, ledger
-from .filters import Floats, Mask, _values, noise_deviation
+from .histories import MAX_STEPS, Histories, LiveHistories
+from .individual_ledger import Floats, Mask, noise_deviation, values_of
 from .mechanisms import Gaussian, PoissonSampled, Process
 from .pld import PrivacyProfile
 from .storage import StorageError, refusing
@@ -38,7 +39,7 @@ CAVEAT = (
 _KIND = "individual accountant"
 _DIRECTIONS = {"add_or_remove": ("remove", "add"), "remove": ("remove",), "add": ("add",)}
 _ROWS = 2**16
-_MAX_STEPS = 2**32 - 1
+_Tables = dict[tuple[str, bool, tuple[float, ...]], _core.IndividualProfiles]
 
 
 class IndividualBounds(NamedTuple):
@@ -82,7 +83,9 @@ class IndividualAccountant:
     ``noise_multiplier`` sigma (standard deviation of the noise over the clipping norm C), ``sampling_probability``
     and ``clipping_norm`` are the defaults of `step`, and sigma the smallest that any step may use.
     ``adjacency`` is "add_or_remove" (default), "add" or "remove" of the one example. Memory: 1 kB for an
-    example (2 kB from 65536 steps on), for each sampling probability in use.
+    example (2 kB from 65536 steps on), for each sampling probability in use. ``path`` keeps all of it in a
+    directory, mapped into memory: for more examples than fit, and for runs that may be killed (`open` resumes);
+    ``durable`` also survives a power failure.
 
     `epsilon` is a guarantee for histories that do not depend on the outputs. Where gradients do, as in training,
     it is the established individual accounting (Feldman, Zrnic 2021; Yu et al. 2022; Section 5 of the
@@ -107,8 +110,10 @@ class IndividualAccountant:
         resolution: float = 0.007,
         fine: int = 384,
         coarse: int = 128,
+        path: str | os.PathLike[str] | None = None,
+        durable: bool = False,
     ) -> None:
-        self._n = integer("num_examples", num_examples, 0, 2**40)
+        n = integer("num_examples", num_examples, 0, 2**40)
         self._noise = real("noise_multiplier", noise_multiplier, 0.01, 1e6)
         self._q = real("sampling_probability", sampling_probability, 0.0, 1.0)
         self._clip = real("clipping_norm", clipping_norm, 1e-100, 1e100)
@@ -119,19 +124,22 @@ class IndividualAccountant:
             "coarse": integer("coarse", coarse, 0, 30_000),
         }
         self._edges = cell_edges(self._noise, resolution, fine, coarse)
-        self._counts: dict[float, NDArray[Any]] = {}
-        self._steps = 0
-        self._tables: dict[tuple[str, bool], _core.IndividualProfiles] = {}
+        self._histories = Histories(n, self._edges.size)
+        if path is not None:
+            self._histories = LiveHistories.create(
+                path, _KIND, self._settings(), self._edges.size, durable, [self._histories]
+            )
+        self._tables: _Tables = {}
 
     @property
     def num_examples(self) -> int:
         """Number of examples."""
-        return self._n
+        return self._histories.num_examples
 
     @property
     def steps(self) -> int:
         """Number of steps so far."""
-        return self._steps
+        return self._histories.steps
 
     @property
     def adjacency(self) -> str:
@@ -144,7 +152,7 @@ class IndividualAccountant:
         return np.array(self._edges)
 
     def __repr__(self) -> str:
-        return f"IndividualAccountant({self._n} examples, {self._steps} steps, adjacency={self._adjacency!r})"
+        return f"IndividualAccountant({self._n} examples, {self.steps} steps, adjacency={self._adjacency!r})"
 
     def step(
         self,
@@ -177,43 +185,35 @@ class IndividualAccountant:
             if sampling_probability is None
             else real("sampling_probability", sampling_probability, 0.0, 1.0)
         )
-        times = integer("steps", steps, 0, _MAX_STEPS - self._steps)
-        array = _values("norms", norms, self._n)
+        times = integer("steps", steps, 0, MAX_STEPS - self.steps)
+        array = values_of("norms", norms, self._n)
         if active is not None:
             mask = np.asarray(active)
             if mask.dtype != np.bool_ or mask.shape != (self._n,):
                 raise ParameterTypeError(f"active: must be a mask of shape ({self._n},)")
             array = np.where(mask, array, 0.0)
         cells = _core.find_cells(array, self._edges, clip, noise_deviation(noise, clip))
-        self._record(q, cells, times)
+        self._histories.record(q, cells, times)
 
-    def _record(self, q: float, cells: NDArray[np.uint16], times: int) -> None:
-        if q > 0.0 and times > 0 and self._n > 0:
-            dtype = np.uint16 if self._steps + times < 2**16 else np.uint32
-            counts = self._counts.get(q)
-            if counts is None:
-                counts = np.zeros((self._n, self._edges.size), dtype)
-                self._tables.clear()
-            elif counts.dtype != dtype:
-                counts = counts.astype(dtype)
-            _core.count_cells(cells, times, counts)
-            self._counts[q] = counts
-        self._steps += times
+    @property
+    def _n(self) -> int:
+        return self._histories.num_examples
 
     def epsilon(self, delta: float, *, refine: int = 0) -> Floats:
         """The certified epsilon of each example at ``delta`` in [0, 1]: upper bounds, shape (num_examples,).
 
         Includes every numerical error; the rounding to the grid is part of it. At the default grid it costs
-        at most 0.7 % in each norm above 7 % of the clipping norm, and so less than 2 % in epsilon. Where few
-        draws of the example decide (sampling probability times steps of a few, small sigma), the fast bounds
-        may be wide: ``refine`` asks the full engine (milliseconds to seconds each) about up to so many examples,
-        the widest first. Sensitive: see the module's text.
+        at most 0.7 % in each norm above 7 % of the clipping norm, and so less than 2 % in epsilon (up to 3.3 % where
+        a single draw decides and sigma is below 1: take a smaller ``resolution``). Where not even
+        one draw of the example is expected in thousands of steps, the fast bounds may be some percent wider:
+        ``refine`` asks the full engine (milliseconds to seconds each) about up to so many examples, the widest
+        first. Sensitive: see the module's text.
         """
         delta = real("delta", delta, 0.0, 1.0)
         most = integer("refine", refine, 0)
-        bounds = self._epsilons(delta, upper_edges=True)
+        bounds = self._epsilons(delta, upper_edges=True, lower=most > 0)
         upper = bounds.upper
-        if most and self._counts:
+        if most:
             wide = np.flatnonzero(upper > 1.001 * bounds.lower)
             gap = upper[wide] - bounds.lower[wide]
             for row in wide[np.argsort(-gap, kind="stable")][:most].tolist():
@@ -224,12 +224,13 @@ class IndividualAccountant:
         """Bounds on the epsilon of each example: the upper one for mu rounded up to the grid, the lower one down."""
         delta = real("delta", delta, 0.0, 1.0)
         upper = self._epsilons(delta, upper_edges=True).upper
-        return IndividualBounds(np.minimum(self._epsilons(delta, upper_edges=False).lower, upper), upper)
+        lower = self._epsilons(delta, upper_edges=False, lower=True).lower
+        return IndividualBounds(np.minimum(lower, upper), upper)
 
     def delta(self, epsilon: ArrayLike) -> Floats:
         """The certified delta of each example at ``epsilon`` >= 0, one number or one for each example."""
-        array = _values("epsilon", epsilon, self._n)
-        return self._deltas(array).upper
+        array = values_of("epsilon", epsilon, self._n)
+        return self._deltas(array)
 
     def gdp_mu(self, example: int, slack: float) -> float:
         """The smallest certified mu such that the example's losses are mu-GDP up to ``slack`` in delta.
@@ -239,7 +240,9 @@ class IndividualAccountant:
         """
         row = integer("example", example, 0, self._n - 1)
         slack = real("slack", slack, 0.0, 1.0)
-        plain = math.sqrt(float(sum((block[row] @ self._edges**2) for block in self._counts.values())))
+        plain = math.sqrt(
+            sum(count * float(self._edges[cell]) ** 2 for _, cell, count in self._steps_of(row))
+        )
         plain *= 1.0 + 1e-12
         if slack == 0.0 or plain == 0.0:
             return plain
@@ -248,7 +251,7 @@ class IndividualAccountant:
             return plain
 
         def delta(epsilon: float) -> float:
-            return float(self._deltas(np.array([epsilon]), np.array([row])).upper[0])
+            return float(self._deltas(np.array([epsilon]), np.array([row]))[0])
 
         return min(plain, gdp.smallest_mu(delta, end, slack))
 
@@ -256,22 +259,29 @@ class IndividualAccountant:
         """What was recorded for one example, on the grid: a composition for `account`."""
         row = integer("example", example, 0, self._n - 1)
         items = []
-        for q, block in self._counts.items():
-            for cell in np.flatnonzero(block[row]).tolist():
-                # Rounded towards more privacy loss.
-                noise = math.nextafter(1.0 / float(self._edges[cell]), 0.0)
-                items.append((PoissonSampled(Gaussian(noise), q), int(block[row, cell])))
+        for q, cell, count in self._steps_of(row):
+            # Rounded towards more privacy loss.
+            noise = math.nextafter(1.0 / float(self._edges[cell]), 0.0)
+            items.append((PoissonSampled(Gaussian(noise), q), count))
         return Process(items)
+
+    def _steps_of(self, row: int) -> Iterator[tuple[float, int, int]]:
+        """(sampling probability, cell, count) of one example."""
+        for q in self._histories.probabilities:
+            (counts,) = self._histories.rows(q, slice(row, row + 1))
+            for cell in np.flatnonzero(counts).tolist():
+                yield q, cell, int(counts[cell])
 
     def profile(self, example: int) -> PrivacyProfile:
         """The privacy profile of one example's history: delta(epsilon), trade-off curve and so on."""
         return PrivacyProfile(self.history(example), self._adjacency)
 
     def _profiles(self, direction: str, upper_edges: bool) -> _core.IndividualProfiles:
-        key = (direction, upper_edges)
+        probabilities = self._histories.probabilities
+        key = (direction, upper_edges, tuple(probabilities))
         if key not in self._tables:
             edges = self._edges if upper_edges else np.concatenate([[0.0], self._edges[:-1]])
-            pairs = [pair for q in self._counts for pair in sampled_pairs(edges, q, direction)]
+            pairs = [pair for q in probabilities for pair in sampled_pairs(edges, q, direction)]
             self._tables[key] = _core.IndividualProfiles(pairs)
         return self._tables[key]
 
@@ -280,64 +290,89 @@ class IndividualAccountant:
         size = self._n if rows is None else rows.size
         for start in range(0, size, _ROWS):
             part = slice(start, min(start + _ROWS, size))
-            blocks = [block[part if rows is None else rows[part]] for block in self._counts.values()]
+            chosen = part if rows is None else rows[part]
+            blocks = [self._histories.rows(q, chosen) for q in self._histories.probabilities]
             dtype = np.result_type(*blocks)
             yield part, np.ascontiguousarray(blocks[0] if len(blocks) == 1 else np.hstack(blocks), dtype)
 
     def _epsilons(
-        self, delta: float, upper_edges: bool, rows: NDArray[np.int64] | None = None
+        self, delta: float, upper_edges: bool, rows: NDArray[np.int64] | None = None, lower: bool = False
+    ) -> IndividualBounds:
+        """The worst of all directions; the lower bounds may be 0 unless they are asked for."""
+        return self._worst(
+            rows,
+            upper_edges,
+            lower,
+            lambda profiles, counts, _, **wish: profiles.epsilon(counts, delta, **wish),
+        )
+
+    def _deltas(self, epsilon: Floats, rows: NDArray[np.int64] | None = None) -> Floats:
+        def ask(profiles: Any, counts: Any, part: slice, **wish: Any) -> Any:
+            return profiles.delta(counts, np.ascontiguousarray(epsilon[part]), **wish)
+
+        return self._worst(rows, True, False, ask).upper
+
+    def _worst(
+        self, rows: NDArray[np.int64] | None, upper_edges: bool, lower: bool, ask: Any
     ) -> IndividualBounds:
         size = self._n if rows is None else rows.size
         out = IndividualBounds(np.zeros(size), np.zeros(size))
-        if not self._counts:
+        if not self._histories.probabilities:
             return out
         for direction in _DIRECTIONS[self._adjacency]:
             profiles = self._profiles(direction, upper_edges)
             for part, counts in self._blocks(rows):
-                lower, upper, _ = profiles.epsilon(counts, delta)
-                np.maximum(out.lower[part], lower, out=out.lower[part])
-                np.maximum(out.upper[part], upper, out=out.upper[part])
-        return out
-
-    def _deltas(self, epsilon: Floats, rows: NDArray[np.int64] | None = None) -> IndividualBounds:
-        size = self._n if rows is None else rows.size
-        out = IndividualBounds(np.zeros(size), np.zeros(size))
-        if not self._counts:
-            return out
-        for direction in _DIRECTIONS[self._adjacency]:
-            profiles = self._profiles(direction, True)
-            for part, counts in self._blocks(rows):
-                lower, upper, _ = profiles.delta(counts, np.ascontiguousarray(epsilon[part]))
-                np.maximum(out.lower[part], lower, out=out.lower[part])
-                np.maximum(out.upper[part], upper, out=out.upper[part])
+                # Where only upper bounds are wanted, this direction's matters above the last one's only.
+                floor = None if lower else out.upper[part].copy()
+                low, high, _ = ask(profiles, counts, part, floor=floor, lower=lower)
+                np.maximum(out.lower[part], low, out=out.lower[part])
+                np.maximum(out.upper[part], high, out=out.upper[part])
         return out
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the whole state to one file, atomically; `load` resumes from it."""
-        content = {**self._settings(), "num_examples": self._n, "steps": self._steps, "q": list(self._counts)}
-        arrays = {f"counts{i}": block for i, block in enumerate(self._counts.values())}
-        ledger.write(path, _KIND, content, arrays)
+        content = {**self._settings(), **self._histories.describe()}
+        ledger.write(path, _KIND, content, self._histories.streams())
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
         content, arrays = ledger.read(path, _KIND)
         with refusing(path):
-            settings = {
-                name: content[name] for name in cls(0, noise_multiplier=1, sampling_probability=0)._settings()
-            }
-            self = cls(content["num_examples"], **settings)
-            self._steps = integer("steps", content["steps"], 0, _MAX_STEPS)
-            for i, q in enumerate(content["q"]):
-                block = arrays[f"counts{i}"]
-                if block.shape != (self._n, self._edges.size) or block.dtype not in (np.uint16, np.uint32):
-                    raise StorageError("its counts do not fit its grid")
-                self._counts[real("sampling_probability", q, 0.0, 1.0)] = block
+            self = cls._restore(content, content["num_examples"])
+            self._histories.restore(content, arrays)
         return self
 
     @classmethod
-    def merge(cls, parts: Iterable[Self]) -> Self:
-        """One accountant for the examples of all ``parts``, in their order: shards of one data set."""
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Resume an accountant on disk, made with ``path=...``; a step that was under way is made or not.
+
+        Raises StorageError where the directory holds none, or where another process has it open.
+        """
+        live = LiveHistories(path, _KIND)
+        try:
+            with refusing(path):
+                self = cls._restore(live.settings, 0)
+                if self._edges.size != live.columns:
+                    raise StorageError("its counts do not fit its grid")
+        except BaseException:
+            live.close()
+            raise
+        self._histories = live
+        return self
+
+    def close(self) -> None:
+        """Let go of an accountant on disk."""
+        self._histories.close()
+
+    @classmethod
+    def merge(
+        cls, parts: Iterable[Self], *, path: str | os.PathLike[str] | None = None, durable: bool = False
+    ) -> Self:
+        """One accountant for the examples of all ``parts``, in their order: shards of one data set.
+
+        All must have the same settings and number of steps. ``path`` puts it on disk, part by part.
+        """
         shards = list(parts)
         if not shards or not all(type(shard) is cls for shard in shards):
             raise ParameterTypeError(f"parts: must be one or more {cls.__name__}")
@@ -347,14 +382,21 @@ class IndividualAccountant:
                 raise ParameterError(f"parts: settings differ: {first._settings()} and {shard._settings()}")
             if shard.steps != first.steps:
                 raise ParameterError(f"parts: have made {first.steps} and {shard.steps} steps")
-        self = cls(sum(shard._n for shard in shards), **first._settings())
-        self._steps = first._steps
-        for q in dict.fromkeys(q for shard in shards for q in shard._counts):
-            blocks = [
-                shard._counts.get(q, np.zeros((shard._n, first._edges.size), np.uint16)) for shard in shards
-            ]
-            self._counts[q] = np.concatenate(blocks)
+        histories = [shard._histories for shard in shards]
+        self = cls._restore(first._settings(), 0)
+        if path is None:
+            self._histories = Histories.merge(histories)
+        else:
+            self._histories = LiveHistories.create(
+                path, _KIND, self._settings(), self._edges.size, durable, histories
+            )
         return self
+
+    @classmethod
+    def _restore(cls, settings: Mapping[str, Any], num_examples: int) -> Self:
+        """One without steps, with the same settings."""
+        names = cls(0, noise_multiplier=1, sampling_probability=0)._settings()
+        return cls(num_examples, **{name: settings[name] for name in names})
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -411,7 +453,7 @@ class ApproximateIndividualFilter:
         # So many further steps of the largest mu fit into the budget.
         self._reserve = np.zeros(num_examples, np.int64)
         self._active: list[int] = []
-        self._tables: dict[tuple[str, bool], _core.IndividualProfiles] = {}
+        self._tables: _Tables = {}
 
     @property
     def accountant(self) -> IndividualAccountant:
@@ -425,7 +467,7 @@ class ApproximateIndividualFilter:
     def step(self, norms: ArrayLike) -> Mask:
         """Record one step and return who may take part in it; as in `IndividualAccountant.step`."""
         book = self._accountant
-        array = _values("norms", norms, book.num_examples)
+        array = values_of("norms", norms, book.num_examples)
         cells = _core.find_cells(array, book._edges, book._clip, noise_deviation(book._noise, book._clip))
         free = (cells == 0) | (book._q == 0.0)
         active: Mask = free | (self._reserve > 0)
@@ -438,7 +480,7 @@ class ApproximateIndividualFilter:
             self._reserve[open_rows[fits]] = reserve + 1
             open_rows = open_rows[~fits]
         self._reserve[active & ~free] -= 1
-        book._record(book._q, np.where(active, cells, 0).astype(np.uint16), 1)
+        book._histories.record(book._q, np.where(active, cells, 0).astype(np.uint16), 1)
         self._active.append(int(active.sum()))
         return active
 
@@ -447,11 +489,10 @@ class ApproximateIndividualFilter:
         book = self._accountant
         trial = IndividualAccountant(rows.size, **book._settings())
         counts = np.zeros((rows.size, book._edges.size), np.uint32)
-        if book._q in book._counts:
-            counts += book._counts[book._q][rows]
+        counts += book._histories.rows(book._q, rows)
         counts[np.arange(rows.size), cells.astype(np.int64) - 1] += 1
         counts[:, -1] += np.uint32(reserve)
-        trial._counts[book._q] = counts
+        trial._histories.counts[book._q] = counts
         trial._tables = self._tables
         within: Mask = trial._epsilons(self._delta, upper_edges=True).upper <= self._epsilon
         return within

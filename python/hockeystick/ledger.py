@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import tempfile
 import zlib
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, BinaryIO, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -39,42 +40,67 @@ Array: TypeAlias = NDArray[Any]
 _Path: TypeAlias = "str | os.PathLike[str]"
 
 
-def write(path: _Path, kind: str, content: Mapping[str, Any], arrays: Mapping[str, Array]) -> None:
-    """Write a snapshot; all of it or nothing."""
+class Stream(NamedTuple):
+    """An array that is written in parts: ``chunks()`` yields them in order; together they have this shape."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    chunks: Callable[[], Iterable[Array]]
+
+
+def write(
+    path: _Path,
+    kind: str,
+    content: Mapping[str, Any],
+    arrays: Mapping[str, Array | Stream],
+    *,
+    durable: bool = True,
+) -> None:
+    """Write a snapshot; all of it or nothing. ``durable`` waits until it has reached the disk."""
     target = Path(path)
     layout, offset = [], _HEADER
-    for name, array in arrays.items():
-        checksum = _checksum(array)
-        layout.append(
-            {
-                "name": name,
-                "dtype": array.dtype.str,
-                "shape": array.shape,
-                "offset": offset,
-                "checksum": checksum,
-            }
-        )
-        offset = _aligned(offset + array.nbytes)
     handle, temporary = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
     try:
         with os.fdopen(handle, "wb") as file:
+            for name, array in arrays.items():
+                file.seek(offset)
+                size, checksum = 0, 0
+                for chunk in array.chunks() if isinstance(array, Stream) else _chunks(array):
+                    data = np.ascontiguousarray(chunk).reshape(-1)
+                    data.tofile(file)
+                    size, checksum = size + data.nbytes, zlib.crc32(data.data.cast("B"), checksum)
+                layout.append(
+                    {
+                        "name": name,
+                        "dtype": array.dtype.str,
+                        "shape": array.shape,
+                        "offset": offset,
+                        "checksum": checksum,
+                    }
+                )
+                offset = _aligned(offset + size)
+            file.seek(0)
             file.write(_header(kind, content, layout))
-            for entry, array in zip(layout, arrays.values(), strict=True):
-                file.seek(int(entry["offset"]))
-                np.ascontiguousarray(array).tofile(file)
             file.truncate(offset)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException:
         with suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
-    sync_directory(target.parent)
+    if durable:
+        sync_directory(target.parent)
 
 
-def read(path: _Path, kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
-    """Read back (content, arrays); StorageError for whatever `write` did not write."""
+def read(
+    path: _Path, kind: str, *, mapped: bool = False, verify: bool = True
+) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Read back (content, arrays); StorageError for whatever `write` did not write.
+
+    ``mapped``: arrays are mapped into memory, read-only, instead of read. ``verify`` compares checksums.
+    """
     with refusing(path), open(path, "rb") as file:
         header = _read_header(file, kind)
         arrays = {}
@@ -82,11 +108,16 @@ def read(path: _Path, kind: str) -> tuple[dict[str, Any], dict[str, Array]]:
             dtype, shape = np.dtype(entry["dtype"]), tuple(entry["shape"])
             if dtype.kind not in "fui":
                 raise StorageError(f"array {entry['name']} is not of numbers")
-            file.seek(entry["offset"])
-            flat = np.fromfile(file, dtype, int(np.prod(shape, dtype=np.int64)))
-            if _checksum(flat) != entry["checksum"]:
+            size = int(np.prod(shape, dtype=np.int64))
+            array: Array
+            if mapped and size > 0:
+                array = np.memmap(path, dtype, "r", offset=entry["offset"], shape=shape)
+            else:
+                file.seek(entry["offset"])
+                array = np.fromfile(file, dtype, size).reshape(shape)
+            if verify and _checksum(array) != entry["checksum"]:
                 raise StorageError(f"array {entry['name']} is damaged: its checksum does not match")
-            arrays[str(entry["name"])] = flat.reshape(shape)
+            arrays[str(entry["name"])] = array
         return header["content"], arrays
 
 
@@ -123,19 +154,12 @@ class LiveLedger:
     @classmethod
     def create(cls, path: _Path, kind: str, content: Mapping[str, Any], size: int) -> LiveLedger:
         """A new directory at ``path``, which must not exist, with ``size`` zeros."""
-        target = Path(path)
-        try:
-            target.mkdir()
-        except FileExistsError:
-            raise ParameterError(
-                f"path = {os.fspath(path)!r}: exists already; open() resumes a ledger"
-            ) from None
         # A mapping of a file's hole: zeros that take no memory.
-        with tempfile.NamedTemporaryFile(dir=target) as hole:
+        with new_directory(path) as directory, tempfile.NamedTemporaryFile(dir=directory) as hole:
             hole.truncate(max(8, 8 * size))
             zeros = np.memmap(hole.name, np.float64, "r", shape=(max(1, size),))[:size]
-            write(target / "state", kind, content, {"spent": zeros})
-        return cls(target, kind)
+            write(directory / "state", kind, content, {"spent": zeros})
+        return cls(path, kind)
 
     def begin(self, indices: Array | None) -> tuple[Array, Array]:
         """(new values, active): arrays to be filled, of the length of ``indices`` or of all values."""
@@ -223,6 +247,35 @@ class LiveLedger:
         return np.memmap(self._temporary, dtype, mode, offset=offset, shape=(size,))
 
 
+@contextmanager
+def new_directory(path: _Path) -> Iterator[Path]:
+    """A directory to be filled, which takes the name ``path`` at the end: all of it or nothing."""
+    target = Path(path)
+    taken = f"path = {os.fspath(path)!r}: exists already; open() resumes a ledger"
+    if target.exists():
+        raise ParameterError(taken)
+    temporary = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield temporary
+        temporary.chmod(0o777 & ~_umask())
+        try:
+            os.rename(temporary, target)
+        except OSError:
+            if target.exists():
+                raise ParameterError(taken) from None
+            raise
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    sync_directory(target.parent)
+
+
+def _umask() -> int:
+    mask = os.umask(0o077)
+    os.umask(mask)
+    return mask
+
+
 def sync_directory(directory: Path) -> None:
     """Make a new name itself durable, where the system can do that."""
     with suppress(OSError):
@@ -279,10 +332,16 @@ def _read_header(file: BinaryIO, kind: str) -> dict[str, Any]:
     return header
 
 
-def _checksum(array: Array) -> int:
-    flat, checksum = np.ascontiguousarray(array).reshape(-1), 0
+def _chunks(array: Array) -> Iterator[Array]:
+    flat = np.ascontiguousarray(array).reshape(-1)
     for start in range(0, flat.size, _CHUNK):
-        checksum = zlib.crc32(flat[start : start + _CHUNK].tobytes(), checksum)
+        yield flat[start : start + _CHUNK]
+
+
+def _checksum(array: Array) -> int:
+    checksum = 0
+    for chunk in _chunks(array):
+        checksum = zlib.crc32(chunk.data.cast("B"), checksum)
     return checksum
 
 

@@ -13,10 +13,10 @@ struct LatticeStep {
     std::uint64_t count;
 };
 
-// Tilted probabilities of the composed loss at lattice points first, first+1, ...
+// Tilted probabilities of the composed loss, less `offset`, at lattice points first, first+1, ...
 struct Composed {
     Bound bound = Bound::upper;
-    double step = 0, tilt = 0;
+    double step = 0, tilt = 0, offset = 0;
     std::int64_t first = 0;
     std::vector<double> mass;  // non-negative
     double log_scale = 0;      // P-mass at point i is mass * exp(log_scale - tilt * i * step)

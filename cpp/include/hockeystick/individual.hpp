@@ -16,9 +16,16 @@
 
 namespace hockeystick {
 
-// How an answer was found: nothing was spent; the lines of 16, 64 or 512 frequencies; Chernoff's bound, where
-// the transform decays too slowly for those (the lower bound is 0 then).
-enum class Path : std::uint8_t { nothing, short_line, medium_line, long_line, chernoff };
+// How the upper bound was found: nothing was spent; the lines of 16, up to 96 or 512 frequencies; losses
+// rounded to a lattice; Chernoff's bound, where nothing is better.
+enum class Path : std::uint8_t { nothing, short_line, medium_line, long_line, lattice, chernoff };
+
+// floor: for each example, a value below which its upper bound need not be improved (empty: none). lower:
+// whether lower bounds are wanted where they cost extra; else they may be 0.
+struct IndividualWish {
+    std::span<const double> floor = {};
+    bool lower = true;
+};
 
 struct IndividualAnswers {
     std::vector<double> lower, upper;
@@ -38,11 +45,15 @@ public:
     // s.
     std::vector<double> log_moments(double s) const;
     // counts: row-major, kinds() to a row. Bounds on the eps at `delta`, in [0, 1].
-    IndividualAnswers epsilon(std::span<const std::uint16_t> counts, double delta);
-    IndividualAnswers epsilon(std::span<const std::uint32_t> counts, double delta);
+    IndividualAnswers epsilon(std::span<const std::uint16_t> counts, double delta,
+                              const IndividualWish& wish = {});
+    IndividualAnswers epsilon(std::span<const std::uint32_t> counts, double delta,
+                              const IndividualWish& wish = {});
     // Bounds on delta at each example's own eps >= 0.
-    IndividualAnswers delta(std::span<const std::uint16_t> counts, std::span<const double> epsilons);
-    IndividualAnswers delta(std::span<const std::uint32_t> counts, std::span<const double> epsilons);
+    IndividualAnswers delta(std::span<const std::uint16_t> counts, std::span<const double> epsilons,
+                            const IndividualWish& wish = {});
+    IndividualAnswers delta(std::span<const std::uint32_t> counts, std::span<const double> epsilons,
+                            const IndividualWish& wish = {});
 
 private:
     class Impl;

@@ -45,6 +45,8 @@ public:
     // Supremum of the finite losses; P(L = +inf); the step of which every loss is a multiple (0: none).
     virtual double max_loss() const { return std::numeric_limits<double>::infinity(); }
     virtual double infinity_mass() const { return 0.0; }
+    // Q's whole mass: 1, but for a pair whose loss is counted from another point.
+    virtual double q_mass() const { return 1.0; }
     virtual double spacing() const { return 0.0; }
     // A loss that carries an atom, or nearly one, and so had better lie on the lattice (0: none).
     virtual double anchor() const { return spacing(); }

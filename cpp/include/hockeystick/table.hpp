@@ -21,10 +21,11 @@ public:
 
     // Bounds H_{e^eps} of the sum of the lattice losses, in the direction of its lattices or in a given one.
     Delta at(double epsilon) const { return at(epsilon, c_.bound == Bound::upper); }
-    Delta at(double epsilon, bool upper) const;
+    Delta at(double loss, bool upper) const;
 
-    double end() const;    // the loss one step past the window
-    double reach() const;  // bounds every |loss| in the window
+    // Both without the offset: the loss one step past the window; a bound of every |loss| in the window.
+    double end() const;
+    double reach() const;
     std::size_t size() const { return c_.mass.size(); }
 
 private:

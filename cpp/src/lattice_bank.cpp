@@ -1,0 +1,276 @@
+#include "hockeystick/lattice_bank.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "hockeystick/discretise.hpp"
+#include "hockeystick/fft.hpp"
+#include "hockeystick/special.hpp"
+
+namespace hockeystick {
+namespace {
+
+constexpr double u = unit_roundoff;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Tilted mass that may be moved to the ends of a step's lattice: e^-this.
+constexpr double depth = 38;
+// A step's lattice may be longer than the window, but not by much.
+constexpr double most_windows = 32;
+
+// The pair as if its loss were smaller by `offset`: Q' = e^offset Q, so that e^x Q' is e^{x + offset} Q.
+class ShiftedPair final : public Pair {
+public:
+    ShiftedPair(const Pair& pair, double offset) : pair_(pair), offset_(offset) {}
+    Tangent above(double x) const override { return moved(pair_.above(x + offset_), x); }
+    Tangent below(double x) const override { return moved(pair_.below(x + offset_), x); }
+    double max_loss() const override {
+        const double loss = pair_.max_loss();
+        return loss - offset_ + 4 * u * (std::abs(loss) + std::abs(offset_));
+    }
+    double infinity_mass() const override { return pair_.infinity_mass(); }
+    double q_mass() const override { return std::exp(offset_); }
+
+private:
+    // The sum of x and the offset rounds.
+    Tangent moved(Tangent t, double x) const {
+        t.error += 2 * u * (std::abs(x) + std::abs(offset_)) * t.slope;
+        return t;
+    }
+    const Pair& pair_;
+    double offset_;
+};
+
+// The first point of a search by doubling, then halving, from `middle` on in this direction where
+// `rare(x)` holds.
+template <class Rare>
+double tail_end(double middle, double width, double direction, double limit, Rare rare) {
+    double near = middle, far = middle;
+    for (int i = 0; i < 80; ++i) {
+        far = middle + direction * std::ldexp(width, i);
+        if (direction * (limit - far) <= 0) return limit;
+        if (rare(far)) break;
+        near = far;
+    }
+    for (int i = 0; i < 6; ++i) {
+        const double half = 0.5 * (near + far);
+        (rare(half) ? far : near) = half;
+    }
+    return far;
+}
+
+double log_tail(const Pair& pair, double x) {
+    const Tangent t = pair.above(x);
+    return std::log(t.value + t.slope) + t.exponent;
+}
+
+std::size_t wrap(std::int64_t index, std::size_t size) {
+    const auto n = static_cast<std::int64_t>(size);
+    return static_cast<std::size_t>(((index % n) + n) % n);
+}
+
+}  // namespace
+
+// Larger tilts for Chernoff's bound, less the lattice's own.
+double LatticeBank::further(std::size_t i) const {
+    constexpr double share[further_tilts] = {0.3, 0.55, 0.8, 1.05, 1.5, 2.5};
+    return shape_.reference * share[i] - shape_.tilt;
+}
+
+void LatticeBank::make(std::size_t kind, const Pair& pair, double offset, const Transform::Real& at) {
+    Entry& entry = entries_[kind];
+    entry.made = true;
+    const double s = shape_.tilt, h = shape_.step;
+    const bool upper = shape_.bound == Bound::upper;
+    entry.failed = !std::isfinite(at.value) || !std::isfinite(at.first) || !std::isfinite(at.second);
+    if (entry.failed) return;
+    const ShiftedPair shifted(pair, offset);
+    const double log_moment = at.value - s * offset,
+                 log_rare = std::log(shape_.tail_mass) - (shape_.few ? 4 : 14);
+    const double middle = at.first - offset, width = std::max(std::sqrt(std::max(at.second, 0.0)), h);
+    const double high = tail_end(middle, width, 1, shifted.max_loss(), [&](double x) {
+        const double log_p = log_tail(shifted, x);
+        return !(log_p > log_rare) || log_p + s * x < log_moment - depth;
+    });
+    const double low =
+        shape_.from_below ? 0.0 : tail_end(middle, width, -1, (log_moment - depth) / s, [&](double x) {
+            const Tangent t = shifted.below(x);
+            return !(std::log(t.slope - t.value) + t.exponent + s * x > log_moment - depth);
+        });
+    const double first = std::floor(low / h), last = std::max(std::ceil(high / h), first + 1);
+    entry.failed = !(last - first < most_windows * static_cast<double>(shape_.size)) ||
+                   !(std::abs(first) + std::abs(last) < 1e15);
+    if (entry.failed) return;
+    const Lattice lattice =
+        discretise(shifted, all_points(static_cast<std::int64_t>(first), static_cast<std::int64_t>(last)), h,
+                   s, shape_.bound, upper ? std::exp(log_rare) : 0);
+    entry.failed =
+        !std::isfinite(lattice.log_scale) || !(lattice.infinity_mass < 1) || !std::isfinite(lattice.beyond);
+    if (entry.failed) return;
+    entry.offset = offset;
+    entry.log_scale = lattice.log_scale;
+    entry.beyond = lattice.beyond;
+    entry.infinity_mass = lattice.infinity_mass;
+    entry.deficit = lattice.deficit;
+    entry.tilted_deficit = lattice.tilted_deficit;
+
+    const std::size_t n = shape_.size, half = n / 2 + 1;
+    std::vector<double> folded(n, 0.0);
+    double total = 0, squares = 0, mean = 0, second = 0, moments[further_tilts] = {};
+    const double largest = static_cast<double>(lattice.index.back());
+    for (std::size_t i = 0; i < lattice.mass.size(); ++i) {
+        const double m = lattice.mass[i], x = static_cast<double>(lattice.index[i]);
+        folded[wrap(lattice.index[i], n)] += m;
+        total += m;
+        mean += m * x;
+        second += m * x * x;
+        if (m > 0)
+            for (std::size_t k = 0; k < further_tilts; ++k)
+                moments[k] += m * std::exp(further(k) * h * (x - largest));
+    }
+    for (const double m : folded) squares += m * m;
+    for (std::size_t k = 0; k < further_tilts; ++k)
+        entry.log_moment[k] = std::log(moments[k]) + further(k) * h * largest;
+    entry.added_variance = std::max(0.0, (second - mean * mean) * h * h - at.second);
+    const RealFft fft(n);
+    std::vector<std::complex<double>> spectrum(half);
+    fft.forward(folded.data(), spectrum.data());
+    entry.error =
+        fft_error_bound(n) * std::min(total, std::sqrt(static_cast<double>(n) * squares)) + 4 * u * total;
+    entry.spectrum.resize(2 * half);
+    for (std::size_t j = 0; j < half; ++j) {
+        // A logarithm of nothing would be infinite: what is that small is negligible, and below the error.
+        std::complex<double> z = spectrum[j];
+        if (!shape_.few) z = std::abs(z) > 1e-30 ? std::log(z) : -70;
+        entry.spectrum[j] = z.real();
+        entry.spectrum[half + j] = z.imag();
+    }
+}
+
+double LatticeBank::added_variance(std::span<const Counted> history) const {
+    double sum = 0;
+    for (const auto& [kind, count] : history)
+        sum += entries_[kind].failed ? infinity : static_cast<double>(count) * entries_[kind].added_variance;
+    return sum;
+}
+
+std::vector<std::complex<double>> LatticeBank::product(std::span<const Counted> history) const {
+    const std::size_t half = shape_.size / 2 + 1;
+    std::vector<double> out(2 * half, 0.0);
+    double* const re = out.data();
+    double* const im = re + half;
+    if (shape_.few) std::fill(re, im, 1.0);
+    for (const auto& [kind, count] : history) {
+        const double* const a = entries_[kind].spectrum.data();
+        const double* const b = a + half;
+        if (shape_.few) {
+            for (std::uint64_t k = 0; k < count; ++k)
+                for (std::size_t j = 0; j < half; ++j) {
+                    const double x = re[j] * a[j] - im[j] * b[j];
+                    im[j] = re[j] * b[j] + im[j] * a[j];
+                    re[j] = x;
+                }
+        } else {
+            const double k = static_cast<double>(count);
+            for (std::size_t j = 0; j < 2 * half; ++j) out[j] += k * a[j];
+        }
+    }
+    std::vector<std::complex<double>> product(half);
+    for (std::size_t j = 0; j < half; ++j) {
+        if (shape_.few)
+            product[j] = {re[j], im[j]};
+        else if (re[j] > -60)
+            product[j] = std::polar(std::exp(re[j]), im[j]);
+    }
+    return product;
+}
+
+std::optional<Table> LatticeBank::compose(std::span<const Counted> history, bool& too_short) const {
+    too_short = false;
+    const double s = shape_.tilt, h = shape_.step, n = static_cast<double>(shape_.size);
+    const bool upper = shape_.bound == Bound::upper;
+    Composed out;
+    out.bound = shape_.bound;
+    out.step = h;
+    out.tilt = s;
+    double log_finite = 0, log_beyond = 0, steps = 0, spectral = 0, scale_error = 0, terms = 0;
+    double log_moment[further_tilts] = {};
+    for (const auto& [kind, count] : history) {
+        const Entry& entry = entries_[kind];
+        if (entry.failed) return {};
+        const double k = static_cast<double>(count);
+        out.log_scale += k * entry.log_scale;
+        out.offset += k * entry.offset;
+        out.deficit += k * entry.deficit;
+        out.tilted_deficit += k * entry.tilted_deficit;
+        log_finite += k * std::log1p(-entry.infinity_mass);
+        log_beyond += k * std::log1p(entry.beyond);
+        for (std::size_t i = 0; i < further_tilts; ++i) log_moment[i] += k * entry.log_moment[i];
+        spectral += k * entry.error;
+        scale_error += k * u * (4 + std::abs(entry.log_scale));
+        steps += k;
+        terms += 1;
+    }
+    out.beyond = std::expm1(log_beyond) * (1 + 1e-12);
+    out.infinity_mass = std::clamp(-std::expm1(log_finite) * (upper ? 1 + 1e-12 : 1 - 1e-12), 0.0, 1.0);
+    // The window ends where hardly any tilted mass is left; what lies beyond is folded into it.
+    double top = infinity;
+    for (std::size_t i = 0; i < further_tilts; ++i)
+        if (further(i) > 0) top = std::min(top, (log_moment[i] + 32) / further(i));
+    const double last = shape_.from_below ? n - 1 : std::ceil(top / h);
+    if (!(std::abs(last) + n < 1e15)) return {};
+    out.first = static_cast<std::int64_t>(last - n) + 1;
+    const double bottom = static_cast<double>(out.first) * h, end = last * h;
+    // Chernoff's bound on the tilted mass beyond, and on P's; on the left, by E_P[1] = 1.
+    double log_right = 0, log_beyond_end = 0;
+    for (std::size_t i = 0; i < further_tilts; ++i) {
+        if (!(further(i) > 0)) continue;
+        const double slack = 1e-9 * (1 + std::abs(log_moment[i]) + std::abs(out.log_scale));
+        const double log_tilted = log_moment[i] - further(i) * end + slack;
+        log_right = std::min(log_right, log_tilted);
+        log_beyond_end = std::min(log_beyond_end, log_tilted + out.log_scale - s * end);
+    }
+    // Folded to the window's beginning, it would count e^{s end} times.
+    too_short = log_beyond_end + (shape_.from_below ? s * end : 0) > std::log(shape_.tail_mass) + 2;
+    if (too_short) return {};
+    const double log_left = s * bottom - out.log_scale;
+    if (!shape_.from_below)
+        out.outside_left = std::exp(std::min(0.0, log_left + 1e-9 * (1 + std::abs(out.log_scale))));
+    // An upper bound only misses P's mass beyond: wherever that is folded to, it adds.
+    if (upper)
+        out.infinity_mass = std::min(1.0, out.infinity_mass + std::exp(log_beyond_end) * (1 + 1e-9));
+    else
+        out.outside_right = std::exp(log_right);
+
+    // A spectrum's modulus is at most 1, so factors' errors add up. A factor's product rounds by 4 units; in
+    // logarithms its phase, at most pi, by a few units times the number of terms.
+    const double rounding = shape_.few ? 8 * u * steps : 16 * u * (terms + 8) * (steps + 1);
+    const double error = std::expm1(1.01 * (spectral + rounding));
+    if (!(error < 0.1)) return {};
+    const std::vector<std::complex<double>> spectrum = product(history);
+    const RealFft fft(shape_.size);
+    out.mass.resize(shape_.size);
+    fft.inverse(spectrum.data(), out.mass.data());
+    // Left out below e^-60: far below the error.
+    out.round_off = (1 + error) * (error + 1.01 * fft_error_bound(shape_.size)) + 1e-25;
+    for (double& m : out.mass) m = std::max(0.0, m / n);
+    std::rotate(out.mass.begin(),
+                out.mass.begin() + static_cast<std::ptrdiff_t>(wrap(out.first, shape_.size)), out.mass.end());
+    out.relative_error = std::expm1(scale_error + 8 * u * n + 1e-12);
+    return Table(std::move(out));
+}
+
+double LatticeBank::reach(const Pair& pair, double middle, double width, double log_mass) {
+    return tail_end(middle, width, 1, pair.max_loss(),
+                    [&](double x) { return !(log_tail(pair, x) > log_mass); });
+}
+
+std::size_t LatticeBank::bytes() const {
+    std::size_t sum = 0;
+    for (const Entry& entry : entries_) sum += entry.spectrum.size() * sizeof(double);
+    return sum;
+}
+
+}  // namespace hockeystick

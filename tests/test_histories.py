@@ -1,0 +1,254 @@
+"""Individual accountants on disk: resumed, killed, merged from shards, damaged."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import hockeystick as hs
+import numpy as np
+import pytest
+from hockeystick import histories, ledger
+
+SETTINGS = {"noise_multiplier": 1.0, "sampling_probability": 0.01, "clipping_norm": 2.0}
+
+
+def make(n: int, **where: object) -> hs.IndividualAccountant:
+    return hs.IndividualAccountant(n, **SETTINGS, **where)  # type: ignore[arg-type]
+
+
+def run(accountant: hs.IndividualAccountant, steps: range, offset: int = 0) -> None:
+    """Some steps of a deterministic run: several sampling probabilities, one of them 0, some steps repeated."""
+    for step in steps:
+        rng = np.random.default_rng([step, 7])
+        norms = rng.random(40)[offset : offset + accountant.num_examples] * 3
+        q = (0.01, 0.02, 0.0, 0.01)[step % 4]
+        accountant.step(norms, sampling_probability=q, steps=1 + step % 3)
+
+
+def state(accountant: hs.IndividualAccountant) -> tuple[object, ...]:
+    book = accountant._histories
+    everybody = slice(0, accountant.num_examples)
+    return accountant.steps, [(q, book.rows(q, everybody).tolist()) for q in sorted(book.probabilities)]
+
+
+@pytest.fixture
+def folds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fold every few steps, so that tests see it."""
+    monkeypatch.setattr(histories.LiveHistories, "FOLD", 4)
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_on_disk_is_the_same(folds: None, durable: bool, tmp_path: Path) -> None:
+    path = tmp_path / "accountant"
+    memory, disk = make(40), make(40, path=path, durable=durable)
+    run(memory, range(11))
+    run(disk, range(11))
+    assert state(disk) == state(memory)
+    with pytest.raises(hs.StorageError, match="another process"):
+        hs.IndividualAccountant.open(path)
+    disk.close()
+    again = hs.IndividualAccountant.open(path)
+    assert state(again) == state(memory)
+    run(memory, range(11, 30))
+    run(again, range(11, 30))
+    assert state(again) == state(memory)
+    assert again.epsilon(1e-5).tobytes() == memory.epsilon(1e-5).tobytes()
+    assert again.gdp_mu(3, 1e-6) == memory.gdp_mu(3, 1e-6)
+    assert list(again.history(3)) == list(memory.history(3))
+    again.save(tmp_path / "copy")
+    assert state(hs.IndividualAccountant.load(tmp_path / "copy")) == state(memory)
+    again.close()
+    with pytest.raises(hs.ParameterError, match="exists already"):
+        make(40, path=path)
+
+
+def test_many_steps_widen_the_counters(tmp_path: Path) -> None:
+    disk = make(2, path=tmp_path / "accountant")
+    for _ in range(3):
+        disk.step([1.0, 0.0], steps=40_000)
+    assert disk._histories.rows(0.01, slice(0, 1)).sum() == 120_000
+    disk._histories.fold()  # type: ignore[attr-defined]
+    disk.step([1.0, 0.0])
+    disk.close()
+    again = hs.IndividualAccountant.open(tmp_path / "accountant")
+    assert again._histories.rows(0.01, slice(0, 2)).sum(1).tolist() == [120_001, 0]
+    again.close()
+
+
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_shards_are_the_whole(folds: None, on_disk: bool, tmp_path: Path) -> None:
+    """Shards in memory and on disk, merged into memory or onto the disk; the whole goes on from there."""
+    whole = make(40)
+    parts = [make(25), make(15, path=tmp_path / "part")]
+    run(whole, range(10))
+    run(parts[0], range(10))
+    run(parts[1], range(10), offset=25)
+    where = {"path": tmp_path / "whole"} if on_disk else {}
+    merged = hs.IndividualAccountant.merge(parts, **where)
+    parts[1].close()
+    assert state(merged) == state(whole)
+    run(merged, range(10, 13))
+    run(whole, range(10, 13))
+    assert state(merged) == state(whole)
+    if on_disk:
+        merged.close()
+        merged = hs.IndividualAccountant.open(tmp_path / "whole")
+        assert state(merged) == state(whole)
+    merged.close()
+
+
+def test_whatever_a_killed_process_leaves_is_repaired(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Killed before a step took its name, before a snapshot did, and before the old steps were removed."""
+    path = tmp_path / "accountant"
+    disk = make(40, path=path)
+    run(disk, range(6))
+    expected = state(disk)
+    disk.close()
+    (path / ".step-000000000099.abc").write_bytes(b"half of a step")
+    (path / ".state.abc").write_bytes(b"half of a snapshot")
+    disk = hs.IndividualAccountant.open(path)
+    assert state(disk) == expected
+    assert not list(path.glob(".*"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", lambda *_, **__: None)
+        disk._histories.fold()  # type: ignore[attr-defined]
+    left = sorted(entry.name for entry in path.glob("step-*"))
+    assert len(left) == 6
+    assert state(disk) == expected
+    disk.close()
+    for _ in range(2):
+        disk = hs.IndividualAccountant.open(path)
+        assert state(disk) == expected
+        assert not list(path.glob("step-*"))
+        disk.close()
+
+
+def test_an_exception_within_a_step_asks_to_open_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whether the step has happened only the disk knows: going on could overwrite it."""
+    path = tmp_path / "accountant"
+    disk = make(2, path=path)
+    write = ledger.write
+
+    def interrupt(*arguments: object, **named: object) -> None:
+        write(*arguments, **named)  # type: ignore[arg-type]
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ledger, "write", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            disk.step([1.0, 1.0])
+    with pytest.raises(hs.StorageError, match="open them again"):
+        disk.step([1.0, 1.0])
+    with pytest.raises(hs.StorageError, match="open them again"):
+        disk.epsilon(1e-5)
+    disk.close()
+    disk = hs.IndividualAccountant.open(path)
+    assert disk.steps == 1
+    disk.close()
+
+
+def test_damage_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "accountant"
+    disk = make(40, path=path)
+    run(disk, range(3))
+    disk._histories.fold()  # type: ignore[attr-defined]
+    run(disk, range(4, 9))
+    disk.close()
+    names = sorted(entry.name for entry in path.iterdir() if entry.name != "lock")
+    for name in names:
+        good = (path / name).read_bytes()
+        for place in (30, 4100):
+            if place >= len(good):
+                continue
+            (path / name).write_bytes(good[:place] + bytes([good[place] ^ 4]) + good[place + 1 :])
+            with pytest.raises(hs.StorageError, match="cannot load"):
+                hs.IndividualAccountant.open(path)
+        (path / name).write_bytes(good)
+    # A step in the middle is gone.
+    steps = [name for name in names if name.startswith("step-")]
+    (path / steps[1]).rename(tmp_path / "elsewhere")
+    with pytest.raises(hs.StorageError, match="missing"):
+        hs.IndividualAccountant.open(path)
+    (tmp_path / "elsewhere").rename(path / steps[1])
+    hs.IndividualAccountant.open(path).close()
+    with pytest.raises(FileNotFoundError):
+        hs.IndividualAccountant.open(tmp_path / "none")
+
+
+def test_bad_norms_leave_the_disk_alone(tmp_path: Path) -> None:
+    path = tmp_path / "accountant"
+    disk = make(2, path=path)
+    with pytest.raises(hs.ParameterError, match="norms"):
+        disk.step([1.0, float("nan")])
+    disk.step([1.0, 1.0], steps=0)
+    assert disk.steps == 0
+    assert not list(path.glob("step-*"))
+    disk.close()
+
+
+TRAINING = """
+import os, sys
+from pathlib import Path
+import numpy as np
+import hockeystick as hs
+from hockeystick import histories
+
+histories.LiveHistories.FOLD = 5
+folder, steps, n = Path(sys.argv[1]), int(sys.argv[2]), 20_000
+path = folder / "accountant"
+if path.exists():
+    accountant = hs.IndividualAccountant.open(path)
+else:
+    accountant = hs.IndividualAccountant(n, noise_multiplier=1.0, sampling_probability=0.01, path=path)
+model = folder / "model.npy"
+done = int(np.load(model)) if model.exists() else 0
+print("ready", flush=True)
+while done < steps:
+    assert accountant.steps in (done, done + 1)
+    if accountant.steps == done:  # else killed between the record and the model: not counted twice
+        accountant.step(np.random.default_rng([done, 3]).random(n) * 1.2)
+    done += 1
+    with open(folder / "model.tmp", "wb") as file:
+        np.save(file, np.array(done))
+    os.replace(folder / "model.tmp", model)
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs SIGKILL")
+def test_killed_training_resumes(tmp_path: Path) -> None:
+    """kill -9 again and again, also while steps are folded: nothing is lost, nothing is counted twice."""
+    steps = 60
+    command = [sys.executable, "-c", TRAINING]
+    whole = hs.IndividualAccountant(20_000, noise_multiplier=1.0, sampling_probability=0.01)
+    for step in range(steps):
+        whole.step(np.random.default_rng([step, 3]).random(20_000) * 1.2)
+    rng = np.random.default_rng(0)
+    kills = 0
+    for _ in range(60):
+        process = subprocess.Popen([*command, str(tmp_path), str(steps)], stdout=subprocess.PIPE)
+        assert process.stdout is not None
+        process.stdout.readline()
+        time.sleep(0.01 + 0.1 * rng.random())
+        process.send_signal(signal.SIGKILL)
+        process.stdout.close()
+        if process.wait() == 0:
+            break
+        kills += 1
+        if kills == 6:
+            subprocess.run([*command, str(tmp_path), str(steps)], check=True, timeout=120)
+            break
+    assert kills >= 1
+    resumed = hs.IndividualAccountant.open(tmp_path / "accountant")
+    assert resumed.steps == steps
+    everybody = slice(0, 20_000)
+    assert (resumed._histories.rows(0.01, everybody) == whole._histories.rows(0.01, everybody)).all()
+    resumed.close()
+    assert sorted(os.listdir(tmp_path)) == ["accountant", "model.npy"]
