@@ -85,7 +85,7 @@ def every_kind():
             hs.LowerTriangular(hs.Banded(columns(8, 3)).matrix()),
             noise_multiplier=3.0,
         ),
-        "b-min-sep": quick(hs.BMinSep(8, 2, 0.2), toeplitz),
+        "b-min-sep": quick(hs.BMinSep(8, 2, 0.2), toeplitz, noise_multiplier=1.5),
         "r-min-sep": quick(hs.RMinSep(8, 3, 0.2), hs.InverseBanded([1.0, -0.4], 8), noise_multiplier=9.0),
         "truncated b-min-sep": quick(
             hs.TruncatedBMinSep(8, 2, 0.1, SIZE, 14), toeplitz, noise_multiplier=4.0
