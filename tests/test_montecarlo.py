@@ -194,7 +194,7 @@ def test_merging_is_exact_in_any_order(tmp_path: Path) -> None:
     with pytest.raises(hs.ParameterError, match="different runs: run 1 and 2"):
         whole.merged(run(values, {"run": 2}, 1, 60, 61))
     with pytest.raises(hs.ParameterError, match="in the tally already"):
-        whole.add(59, *values(59, 2))
+        whole.add(59, 2, *values(59, 2))
 
 
 def test_shares_of_a_run_add_up(tmp_path: Path) -> None:
@@ -214,13 +214,13 @@ def test_shares_of_a_run_add_up(tmp_path: Path) -> None:
 
 def test_exact_sums_of_extreme_doubles() -> None:
     tally = Tally({}, 1)
-    tally.add(0, np.array([[1e300, 5e-324, 1.0, 0.0]]), np.zeros((1, 4)))
-    tally.add(4, np.array([[5e-324, 1e-5]]), np.zeros((1, 2)))
-    assert tally._sums[0] - tallies._exact(np.array([1e300, 1.0, 1e-5])) == 2
+    tally.add(0, 4, np.array([[1e300, 5e-324, 1.0, 0.0]]), np.zeros((1, 4)))
+    tally.add(4, 2, np.array([[5e-324, 1e-5]]), np.zeros((1, 2)))
+    assert tally.totals[0] - tallies._exact(np.array([1e300, 1.0, 1e-5])) == 2
     assert tally.missing(0, 10) == [(6, 10)]
     for bad in (math.nan, math.inf):
         with pytest.raises(ArithmeticError, match="not finite"):
-            tally.add(6, np.array([[bad]]), np.zeros((1, 1)))
+            tally.add(6, 1, np.array([[bad]]), np.zeros((1, 1)))
 
 
 def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
@@ -258,7 +258,7 @@ def test_kill_9_loses_at_most_the_running_blocks(tmp_path: Path, monkeypatch: py
         command = [
             sys.executable,
             "-c",
-            CHILD.replace("run(slow", "import hockeystick.tally as t; t._SECONDS = 0.05; run(slow"),
+            CHILD.replace("run(slow", "import hockeystick.executors as t; t.SECONDS = 0.05; run(slow"),
             str(path),
             root,
         ]

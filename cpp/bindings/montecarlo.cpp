@@ -5,6 +5,7 @@
 #include <utility>
 #include <vector>
 
+#include "hockeystick/empirical.hpp"
 #include "hockeystick/estimate.hpp"
 #include "numpy.hpp"
 
@@ -93,6 +94,23 @@ py::array_t<double> evaluate(const hs::LossSampler& sampler, const Array& output
     return take(std::move(values));
 }
 
+py::tuple spread_values(const Array& values) {
+    std::vector<std::uint64_t> masses(hs::empirical_points);
+    const auto in = view(values);
+    std::size_t refused = 0;
+    {
+        const py::gil_scoped_release release;
+        refused = hs::spread_values(in, masses);
+    }
+    return py::make_tuple(take(std::move(masses)), refused);
+}
+
+py::array_t<double> empirical_points() {
+    std::vector<double> points(hs::empirical_points);
+    for (std::size_t i = 0; i < points.size(); ++i) points[i] = hs::empirical_point(i);
+    return take(std::move(points));
+}
+
 }  // namespace
 
 void register_montecarlo(py::module_& m) {
@@ -120,6 +138,9 @@ void register_montecarlo(py::module_& m) {
         },
         py::arg("separation"), py::arg("probability"), py::arg("warm_start"), py::arg("dataset_size"),
         py::arg("max_batch"));
+
+    m.def("empirical_points", &empirical_points);
+    m.def("spread_values", &spread_values, py::arg("values"));
 
     py::class_<hs::LossSampler>(m, "LossSampler")
         .def(py::init(&make), py::arg("columns"), py::arg("steps"), py::arg("scheme"),

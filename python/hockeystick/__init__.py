@@ -43,6 +43,8 @@ from .calibrate import (
 from .confidence import VerificationPlan, mean_interval, plan_verification
 from .cyclic import cyclic_poisson
 from .dp_sgd import DPSGD, dp_sgd
+from .empirical import Empirical
+from .evidence import mean_bounds
 from .filters import (
     GDPFilter,
     GDPOdometer,
@@ -60,6 +62,7 @@ from .individual import (
     IndividualBounds,
     summarise,
 )
+from .mean_test import MeanTest, divide_target, plan_test
 from .mechanisms import (
     ApproximateDP,
     DiscreteGaussian,
@@ -93,7 +96,7 @@ from .sampling import (
 )
 from .storage import StorageError
 from .strategies import Banded, BandedToeplitz, Identity, InverseBanded, LowerTriangular, Strategy
-from .tally import Tally
+from .tally import EmpiricalTally, Tally
 from .truncated import TruncatedPoissonSampled
 from .validation import ParameterError, ParameterTypeError
 
@@ -128,6 +131,8 @@ __all__ = [
     "DeltaEstimate",
     "DiscreteGaussian",
     "DiscreteLaplace",
+    "Empirical",
+    "EmpiricalTally",
     "GDPFilter",
     "GDPOdometer",
     "Gaussian",
@@ -142,6 +147,7 @@ __all__ = [
     "InverseBanded",
     "Laplace",
     "LowerTriangular",
+    "MeanTest",
     "Mixture",
     "MixtureOfGaussians",
     "MultiAttributionBMinSep",
@@ -180,6 +186,7 @@ __all__ = [
     "calibrate_sampling_probability",
     "calibrate_steps",
     "cyclic_poisson",
+    "divide_target",
     "dp_sgd",
     "estimate_delta",
     "estimate_from_tally",
@@ -189,7 +196,9 @@ __all__ = [
     "grid_delta",
     "grid_epsilon",
     "max_threads",
+    "mean_bounds",
     "mean_interval",
+    "plan_test",
     "plan_truncated_batches",
     "plan_verification",
     "plot_active",

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypedDict
 
-from numpy import float64, int32, int64, uint8, uint16, uint32
+from numpy import float64, int32, int64, uint8, uint16, uint32, uint64
 from numpy.typing import ArrayLike, NDArray
 
 _Array: TypeAlias = NDArray[float64]
@@ -237,6 +237,11 @@ def multi_attribution(separation: int, probability: float, examples: int, exact:
 def truncated_b_min_sep(
     separation: int, probability: float, warm_start: bool, dataset_size: int, max_batch: int
 ) -> Scheme: ...
+def empirical_points() -> _Array:
+    """The points that `spread_values` spreads onto: 0, 16 per octave from 2^-40 on, 1."""
+
+def spread_values(values: ArrayLike) -> tuple[NDArray[uint64], int]:
+    """Masses at the points, in units of 2^-32 of a value, and the number of values outside [0, 1], left out."""
 
 class LossSampler(metaclass=_Type):
     """Samples of the privacy loss of a matrix mechanism in one direction, in blocks of ``block_size``."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from .bandmf import BandMF
 from .calibrate import calibrate_noise_multiplier
 from .confidence import VerificationPlan, plan_verification
 from .evr import Verification
+from .executors import checked
 from .mechanisms import Composable, Gaussian, Process, composition
 from .montecarlo import ADJACENCIES, directions, resolve_seed
 from .report import CAVEAT, UNITS, _finite, round_up
@@ -177,6 +179,7 @@ def calibrate_bandmf(
     composed_with: Composable | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> CalibratedBandMF:
     """The least noise multiplier that can be proven to keep BandMF within (``epsilon``, ``delta``).
 
@@ -199,6 +202,7 @@ def calibrate_bandmf(
 
     ``checkpoint`` is a directory: the same call with it resumes after an interruption, and gives the same
     result as without. ``progress`` is called with the samples done and all, for each of the runs.
+    ``executor`` is any `concurrent.futures.Executor`, whose workers draw the samples (docs/executors.md).
     """
     epsilon = real("epsilon", epsilon, 0.0)
     delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
@@ -255,6 +259,7 @@ def calibrate_bandmf(
         "others": others,
         "checkpoint": checkpoint,
         "progress": progress,
+        "executor": checked(executor),
     }
     if given is None:
         given = evr.propose(

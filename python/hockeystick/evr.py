@@ -13,6 +13,7 @@ import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -57,6 +58,7 @@ def verify(
     others: Process | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> Verification:
     """Draw the plan's number of samples in each direction; accept if no mean exceeds its threshold.
 
@@ -78,7 +80,7 @@ def verify(
             return not accepts(tally.sum(), most)
 
         path = tally_path(checkpoint, direction, case)
-        tally = values.tally(seed, 0, blocks, path, _in_samples(progress, size), hopeless)
+        tally = values.tally(seed, 0, blocks, path, _in_samples(progress, size), hopeless, executor)
         mean = tally.mean(blocks * size)
         complete = tally.blocks == blocks
         means.append((direction, mean, tally.blocks * size))
@@ -99,6 +101,7 @@ def choose(
     others: Process | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> tuple[Verification, ...]:
     """Algorithm 5 from the noisiest of the ``candidates`` (noise multipliers) down to the first rejection.
 
@@ -123,6 +126,7 @@ def choose(
                 others=others,
                 checkpoint=directory,
                 progress=progress,
+                executor=executor,
             )
         )
         if not verdicts[-1].accepted:
@@ -147,13 +151,14 @@ def propose(
     others: Process | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> tuple[float, ...]:
     """Candidates around the noise multiplier at which the verifier's verdict turns, from pilot samples.
 
     Nothing rests on their quality but how close the result is to the least possible noise: the
     verifier never sees the pilot's samples. ``start`` is where the search begins.
     """
-    pilot = _Pilot(make, epsilon, adjacency, others, checkpoint, progress)
+    pilot = _Pilot(make, epsilon, adjacency, others, checkpoint, progress, executor)
     few = max(1, plan.samples // 16)
     target = math.log(plan.threshold)
 
@@ -206,9 +211,10 @@ class _Pilot:
         others: Process | None,
         checkpoint: str | os.PathLike[str] | None,
         progress: Progress | None,
+        executor: Executor | None,
     ) -> None:
         self._make, self._epsilon, self._adjacency, self._others = make, epsilon, adjacency, others
-        self._checkpoint, self._progress = checkpoint, progress
+        self._checkpoint, self._progress, self._executor = checkpoint, progress, executor
         self._looks = 0
         self.relative_error = 1.0
         """The standard error of the last look, relative to its result."""
@@ -227,7 +233,8 @@ class _Pilot:
             size = values.blocks.block_size
             blocks = -(-samples // size)
             path = tally_path(directory, direction, case)
-            tally = values.tally(seed, 0, blocks, path, _in_samples(self._progress, size))
+            show = _in_samples(self._progress, size)
+            tally = values.tally(seed, 0, blocks, path, show, executor=self._executor)
             count = blocks * size
             mean, square = tally.mean(count), tally.sum_of_squares() / count
             if mean > largest:

@@ -12,6 +12,7 @@ import math
 import os
 import secrets
 from collections.abc import Callable, Iterator
+from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -22,6 +23,7 @@ import numpy as np
 from . import _core, storage
 from .atoms import Array
 from .confidence import mean_interval
+from .executors import checked
 from .mechanisms import (
     ApproximateDP,
     Composable,
@@ -38,7 +40,7 @@ from .mechanisms import (
 from .pld import account
 from .report import Bounds, round_down, round_up
 from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
-from .tally import Draw, Progress, Tally, digest, run
+from .tally import Progress, Tally, digest, run
 from .validation import ParameterError, ParameterTypeError, choice, integer, real
 
 ADJACENCIES = ("zero_out", "add_or_remove", "add", "remove")
@@ -143,6 +145,7 @@ def estimate_delta(
     composed_with: Composable | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> DeltaEstimate:
     """Estimate delta at ``epsilon`` >= 0 from ``samples`` privacy losses of a `BandMF` mechanism.
 
@@ -163,6 +166,8 @@ def estimate_delta(
 
     ``checkpoint`` is a directory for what is done so far: the same call resumes there, with
     bit-identical results. ``progress`` is called with the number of samples done and that of all.
+    ``executor`` is any `concurrent.futures.Executor`, whose workers draw the blocks: the same result, bit for
+    bit (docs/executors.md).
     ``seed`` None draws one from the operating system; the result records it. ``method``: "plain" (and
     "auto", which chooses it).
     """
@@ -170,6 +175,7 @@ def estimate_delta(
     samples = integer("samples", samples, 1)
     method = choice("method", method, METHODS)
     confidence = real("confidence", confidence, 0.0, 1.0, open_low=True, open_high=True)
+    checked(executor)
     directions(mechanism, adjacency)  # one that does not fit raises before a seed is remembered
     others = None if composed_with is None else composition(composed_with, "composed_with")
     seed = resolve_seed(seed, checkpoint)
@@ -184,7 +190,8 @@ def estimate_delta(
         size = plan.blocks.block_size
         blocks = -(-samples // size)
         show = _shifted(progress, before, sampled * blocks * size, size)
-        tally = plan.tally(seed, 0, blocks, tally_path(checkpoint, plan.direction, case), show)
+        path = tally_path(checkpoint, plan.direction, case)
+        tally = plan.tally(seed, 0, blocks, path, show, executor=executor)
         found.append(replace(plan.estimate(tally, 1.0 - (1.0 - confidence) / sampled), case=case))
         before += blocks * size
     return DeltaEstimate(
@@ -212,19 +219,21 @@ def sample_blocks(
     composed_with: Composable | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
+    executor: Executor | None = None,
 ) -> Tally:
     """Sample the blocks [first_block, last_block) of one direction: a share of a long run.
 
     Several processes or machines may take disjoint ranges of the same ``seed``; the tallies' ``merged``
     is what one process would have found, bit for bit, and `estimate_from_tally` reads it. A block has
     ``mechanism._blocks(direction).block_size`` samples. ``checkpoint`` is a file, which the same call
-    resumes; ``progress`` counts blocks.
+    resumes; ``progress`` counts blocks; the workers of an ``executor`` draw them, if there is one.
     """
     direction = choice("direction", direction, ("remove", "add"))
     first_block = integer("first_block", first_block)
     last_block = integer("last_block", last_block, first_block)
     values = _direction(mechanism, direction, epsilon, composed_with)
-    return values.tally(integer("seed", seed, 0, _MAX_SEED), first_block, last_block, checkpoint, progress)
+    seed = integer("seed", seed, 0, _MAX_SEED)
+    return values.tally(seed, first_block, last_block, checkpoint, progress, executor=checked(executor))
 
 
 def estimate_from_tally(
@@ -330,7 +339,7 @@ class _Direction:
             raise ParameterTypeError(
                 f"mechanism = {mechanism!r}: must be a BandMF mechanism, not {type(mechanism).__name__}"
             )
-        self.direction = direction
+        self.direction, self._mechanism = direction, mechanism
         self.blocks = mechanism._blocks(direction)
         # One row bounds delta from above, one from below.
         error = _loss_error(mechanism)
@@ -359,25 +368,12 @@ class _Direction:
         checkpoint: str | os.PathLike[str] | None = None,
         progress: Progress | None = None,
         stop: Callable[[Tally], bool] | None = None,
+        executor: Executor | None = None,
     ) -> Tally:
         """The sums over blocks [first, last)."""
         key = {**self._identity, "seed": seed}
-        return run(self._draw(seed), key, 2, first, last, checkpoint, progress, stop)
-
-    def _draw(self, seed: int) -> Draw:
-        curve = self._curve
-        if curve is None:
-            return lambda first, count: self.blocks.delta_sums(seed, self._points, first, count)
-        bounds = curve.between
-
-        def draw(first: int, count: int) -> tuple[Array, Array]:
-            losses = self.blocks.losses(seed, first, count)
-            _, upper = bounds(self._points[0] - losses)
-            lower, _ = bounds(self._points[1] - losses)
-            values = np.array([upper, lower]).reshape(2, count, self.blocks.block_size)
-            return _block_sums(values), _block_sums(np.square(values))
-
-        return draw
+        draw = _DrawSums(self._mechanism, self.direction, self._points, self._curve, seed)
+        return run(draw, key, 2, first, last, checkpoint, progress, stop, executor=executor)
 
     def check(self, tally: Tally) -> None:
         """Refuse a tally of something else, or of nothing."""
@@ -392,6 +388,27 @@ class _Direction:
         lower = mean_interval(min(below, self.bound), samples, confidence, self.bound).lower
         upper = mean_interval(min(above, self.bound), samples, confidence, self.bound).upper
         return DirectionEstimate(self.direction, above, lower, upper, samples)
+
+
+@dataclass(frozen=True)
+class _DrawSums:
+    """Draws the sums of the values of blocks, and of their squares, anywhere: it pickles."""
+
+    mechanism: Sampled
+    direction: str
+    points: Array
+    curve: _Curve | None
+    seed: int
+
+    def __call__(self, first: int, count: int) -> tuple[Array, Array]:
+        blocks = self.mechanism._blocks(self.direction)
+        if self.curve is None:
+            return blocks.delta_sums(self.seed, self.points, first, count)
+        losses = blocks.losses(self.seed, first, count)
+        _, upper = self.curve.between(self.points[0] - losses)
+        lower, _ = self.curve.between(self.points[1] - losses)
+        values = np.array([upper, lower]).reshape(2, count, blocks.block_size)
+        return _block_sums(values), _block_sums(np.square(values))
 
 
 def _block_sums(values: Array) -> Array:

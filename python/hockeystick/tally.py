@@ -10,34 +10,36 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import time
 from collections.abc import Callable, Mapping
+from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
-from . import storage
+from . import empirical, storage
 from .atoms import Array
-from .validation import MAX_COUNT, ParameterError
+from .executors import SECONDS, Draw, elsewhere, here
+from .validation import MAX_COUNT, ParameterError, ParameterTypeError
 
-_KIND = "monte-carlo-tally"
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _SCALE = 1074  # every double is a whole multiple of 2^-1074
-_SECONDS = 1.0
-
-Draw: TypeAlias = Callable[[int, int], "tuple[Array, Array]"]
-"""draw(first_block, blocks): sums and sums of squares of the values of each block, (rows, blocks)."""
+_T = TypeVar("_T", bound="Totals")
 
 Progress: TypeAlias = Callable[[int, int], object]
 
 
 @dataclass
-class Tally:
-    """Which blocks are done, and the exact sums of their values.
+class Totals:
+    """Which blocks are done, and what they add up to: whole numbers, so that nothing depends on the order.
 
-    ``key`` says what was sampled, in JSON values; only equal keys can be merged. A tally has ``rows``
+    ``key`` says what was sampled, in JSON values; only equal keys can be merged. There are ``rows``
     quantities (for several epsilons, say); ``ranges`` are the blocks [first, last) done, disjoint and
     in order.
     """
@@ -45,29 +47,19 @@ class Tally:
     key: Mapping[str, Any]
     rows: int
     ranges: list[tuple[int, int]] = field(default_factory=list)
-    _sums: list[int] = field(default_factory=list)
-    _squares: list[int] = field(default_factory=list)
+    totals: list[int] = field(default_factory=list)
+
+    kind: ClassVar[str]
+    width: ClassVar[int]
+    """Numbers per row."""
 
     def __post_init__(self) -> None:
-        self._sums = self._sums or [0] * self.rows
-        self._squares = self._squares or [0] * self.rows
+        self.totals = self.totals or [0] * (self.rows * self.width)
 
     @property
     def blocks(self) -> int:
         """The number of blocks done."""
         return sum(last - first for first, last in self.ranges)
-
-    def sum(self, row: int = 0) -> float:
-        """The sum of all values, correctly rounded."""
-        return self._sums[row] / (1 << _SCALE)
-
-    def sum_of_squares(self, row: int = 0) -> float:
-        """The sum of all squared values, correctly rounded."""
-        return self._squares[row] / (1 << _SCALE)
-
-    def mean(self, count: int, row: int = 0) -> float:
-        """The sum over ``count``, correctly rounded."""
-        return self._sums[row] / (count << _SCALE)
 
     def missing(self, first: int, last: int) -> list[tuple[int, int]]:
         """The ranges of blocks in [first, last) that are not done yet."""
@@ -82,29 +74,29 @@ class Tally:
             gaps.append((at, last))
         return gaps
 
-    def add(self, first: int, sums: Array, squares: Array) -> None:
-        """Add blocks from ``first`` on: arrays of shape (rows, blocks), finite and non-negative."""
-        if not (np.isfinite(sums).all() and np.isfinite(squares).all()):
-            # nan must not become a small delta.
-            raise ArithmeticError(f"blocks from {first} on: a sum is not finite; the estimate is void")
-        blocks = sums.shape[1]
-        if self.missing(first, first + blocks) != [(first, first + blocks)]:
+    def add(self, first: int, blocks: int, *drawn: Any) -> None:
+        """Add ``blocks`` blocks from ``first`` on, none of which may be there already."""
+        numbers = self._numbers(first, blocks, *drawn)
+        if blocks < 1 or self.missing(first, first + blocks) != [(first, first + blocks)]:
             raise ParameterError(f"blocks [{first}, {first + blocks}): some of them are in the tally already")
-        for row in range(self.rows):
-            self._sums[row] += _exact(sums[row])
-            self._squares[row] += _exact(squares[row])
+        self.totals = [a + b for a, b in zip(self.totals, numbers, strict=True)]
         self.ranges = _union([*self.ranges, (first, first + blocks)])
 
-    def merged(self, other: Tally) -> Tally:
+    def _numbers(self, first: int, blocks: int, *drawn: Any) -> list[int]:
+        """What to add to ``totals`` for these blocks, whose values must be complete and valid."""
+        raise NotImplementedError
+
+    def merged(self, other: Self) -> Self:
         """The tally of the blocks of both, which must be disjoint and of the same run."""
+        if type(other) is not type(self):
+            raise ParameterTypeError(f"tallies of different kinds: {type(self).__name__} and {other!r}")
         if dict(self.key) != dict(other.key) or self.rows != other.rows:
             raise ParameterError(f"tallies of different runs: {_difference(self.key, other.key)}")
         for first, last in other.ranges:
             if self.missing(first, last) != [(first, last)]:
                 raise ParameterError(f"blocks [{first}, {last}): counted in both tallies")
-        sums = [a + b for a, b in zip(self._sums, other._sums, strict=True)]
-        squares = [a + b for a, b in zip(self._squares, other._squares, strict=True)]
-        return Tally(self.key, self.rows, _union([*self.ranges, *other.ranges]), sums, squares)
+        totals = [a + b for a, b in zip(self.totals, other.totals, strict=True)]
+        return type(self)(self.key, self.rows, _union([*self.ranges, *other.ranges]), totals)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the tally to one small file: atomic, versioned, checksummed."""
@@ -112,25 +104,82 @@ class Tally:
             "key": dict(self.key),
             "rows": self.rows,
             "ranges": [list(pair) for pair in self.ranges],
-            "sums": [hex(value) for value in self._sums],
-            "squares": [hex(value) for value in self._squares],
+            "totals": [hex(value) for value in self.totals],
         }
-        storage.write(path, _KIND, content, {})
+        storage.write(path, self.kind, content, {})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Tally:
+    def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; StorageError says why a file is refused."""
-        content, _ = storage.read(path, _KIND)
+        content, _ = storage.read(path, cls.kind)
         with storage.refusing(path):
             ranges = [(int(first), int(last)) for first, last in content["ranges"]]
-            sums, squares = ([int(value, 16) for value in content[name]] for name in ("sums", "squares"))
+            totals = [int(value, 16) for value in content["totals"]]
             rows = int(content["rows"])
             ordered = [bound for pair in ranges for bound in pair]
-            if len(sums) != rows or len(squares) != rows or min([0, *sums, *squares, *ordered]) < 0:
+            if len(totals) != rows * cls.width or min([0, *totals, *ordered]) < 0:
                 raise ValueError("the sums do not match the header")
             if ranges != _union(ranges) or any(first >= last for first, last in ranges):
                 raise ValueError("the ranges of blocks overlap")
-            return cls(content["key"], rows, ranges, sums, squares)
+            return cls(content["key"], rows, ranges, totals)
+
+
+class Tally(Totals):
+    """The exact sums of the values of blocks and of their squares."""
+
+    kind = "monte-carlo-tally"
+    width = 2
+
+    def sum(self, row: int = 0) -> float:
+        """The sum of all values, correctly rounded."""
+        return self.totals[2 * row] / (1 << _SCALE)
+
+    def sum_of_squares(self, row: int = 0) -> float:
+        """The sum of all squared values, correctly rounded."""
+        return self.totals[2 * row + 1] / (1 << _SCALE)
+
+    def mean(self, count: int, row: int = 0) -> float:
+        """The sum over ``count``, correctly rounded."""
+        return self.totals[2 * row] / (count << _SCALE)
+
+    def _numbers(self, first: int, blocks: int, *drawn: Any) -> list[int]:
+        """From the sums and the sums of squares of each block: shape (rows, blocks), finite, non-negative."""
+        sums, squares = drawn
+        _check_shape(first, blocks, (self.rows, blocks), sums, squares)
+        if not (np.isfinite(sums).all() and np.isfinite(squares).all()):
+            # nan must not become a small delta.
+            raise ArithmeticError(f"blocks from {first} on: a sum is not finite; the estimate is void")
+        return [_exact(part[row]) for row in range(self.rows) for part in (sums, squares)]
+
+
+class EmpiricalTally(Totals):
+    """The empirical laws of the values of blocks, which lie in [0, 1]; the key has their "block_size"."""
+
+    kind = "monte-carlo-law"
+    width = empirical.POINTS
+
+    def law(self, row: int = 0) -> empirical.Empirical:
+        """The law of all values of one quantity."""
+        return empirical.Empirical(tuple(self.totals[row * self.width : (row + 1) * self.width]))
+
+    def _numbers(self, first: int, blocks: int, *drawn: Any) -> list[int]:
+        """From masses of shape (rows, points), and how many values were refused."""
+        masses, refused = drawn
+        _check_shape(first, blocks, (self.rows, self.width), masses)
+        empirical.check(refused)
+        numbers = masses.tolist()
+        complete = blocks * self.key["block_size"] * empirical.UNIT
+        if any(sum(row) != complete for row in numbers):
+            raise ArithmeticError(f"blocks from {first} on: values are missing; the estimate is void")
+        return [mass for row in numbers for mass in row]
+
+
+def _check_shape(first: int, blocks: int, shape: tuple[int, int], *drawn: Array) -> None:
+    for part in drawn:
+        if part.shape != shape:
+            raise ArithmeticError(
+                f"blocks [{first}, {first + blocks}): an array of shape {part.shape} came back instead of {shape}"
+            )
 
 
 def _exact(values: Array) -> int:
@@ -174,20 +223,23 @@ def run(
     last: int,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
-    stop: Callable[[Tally], bool] | None = None,
-) -> Tally:
+    stop: Callable[[_T], bool] | None = None,
+    kind: type[_T] = Tally,  # type: ignore[assignment]
+    executor: Executor | None = None,
+) -> _T:
     """Draw the blocks of [first, last) that are not in the ``checkpoint`` file yet; return the tally.
 
     The file, if any, is replaced after every second or so of work, so that whatever ends the
     process, at most the blocks just running are lost. ``progress`` is called with the blocks done and all;
-    ``stop`` is asked after each chunk whether what is known suffices.
+    ``stop`` is asked after each chunk whether what is known suffices. With an ``executor``, its workers draw,
+    and the tally is the same.
     """
     if last > MAX_COUNT:
         raise ParameterError(f"blocks up to {last}: must be at most {MAX_COUNT}")
     # The key as the file would give it back.
-    tally = Tally(json.loads(json.dumps(dict(key))), rows)
+    tally = kind(json.loads(json.dumps(dict(key))), rows)
     if checkpoint is not None and Path(checkpoint).exists():
-        found = Tally.load(checkpoint)
+        found = kind.load(checkpoint)
         if found.key != tally.key:
             raise ParameterError(
                 f"checkpoint {os.fspath(checkpoint)!r}: belongs to another run: {_difference(found.key, tally.key)}"
@@ -200,21 +252,32 @@ def run(
             progress(last - first - left, last - first)
         return stop is not None and stop(tally)
 
-    chunk = 1
-    enough = report()
-    for start, end in tally.missing(first, last):
-        while start < end and not enough:
-            count = min(chunk, end - start)
-            began = time.monotonic()
-            tally.add(start, *draw(start, count))
-            seconds = max(time.monotonic() - began, 1e-6)
-            start += count
-            if checkpoint is not None:
-                tally.save(checkpoint)
-            enough = report()
-            # Blocks are the same however they are grouped, so the clock may decide.
-            chunk = max(1, min(4 * count, int(count * _SECONDS / seconds)))
+    if report():
+        return tally
+    gaps = tally.missing(first, last)
+    drawn = here(draw, gaps) if executor is None else elsewhere(draw, gaps, executor)
+    saved, unsaved = -math.inf, False
+
+    def save() -> None:
+        nonlocal saved, unsaved
+        if checkpoint is not None:
+            tally.save(checkpoint)
+        saved, unsaved = time.monotonic(), False
+
+    try:
+        for start, count, parts in drawn:
+            tally.add(start, count, *parts)
+            unsaved = True
+            # Many workers come back many times a second.
+            if time.monotonic() - saved > (0.0 if executor is None else SECONDS):
+                save()
+            if report():
+                return tally
+    finally:
+        drawn.close()
+        if unsaved:
+            save()
     return tally
 
 
-__all__ = ["Tally"]
+__all__ = ["EmpiricalTally", "Tally", "Totals"]

@@ -1,0 +1,196 @@
+"""What independent values in [0, 1] prove about their mean, by three methods.
+
+The evidence against "the mean is at least m" is a number W with Pr[W >= w] <= e^-w, for every w, if that is
+true: the logarithm of one over a p-value, known before anything else. A one-sided bound that fails with
+probability at most q is the first m against which the evidence is at least ln 1/q; proofs in docs/means.md.
+
+"kl"         n KL(sample mean || m): Chernoff's bound in Hoeffding's form. Uses the mean only.
+"bernstein"  the empirical Bernstein bound of Maurer and Pontil 2009, Theorem 4. Profits from a low variance.
+"betting"    the logarithm of the capital that fixed bets against m would have made (Waudby-Smith and Ramdas
+             2024, Proposition 3): profits from all there is to know about the law.
+
+>>> import numpy as np
+>>> values = Empirical.of(np.linspace(0.0, 0.1, 1001))
+>>> lower, upper = mean_bounds(values, failure_probability=1e-6, method="betting")
+>>> 0.04 < lower < 0.05 < upper < 0.065
+True
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+import numpy as np
+
+from .atoms import Array
+from .confidence import kl
+from .empirical import Empirical
+from .report import Bounds
+from .validation import ParameterError, choice, integer, real
+
+METHODS = ("betting", "bernstein", "kl")
+
+Bets: TypeAlias = "tuple[tuple[float, float], ...]"
+"""(share, weight): what is staked, as a share of the largest stake that cannot lose more than there is, and how
+much of the capital does so. Shares lie in (0, 1], weights are positive and sum to at most 1."""
+
+_SLACK = 1e-12
+"""More than the relative round-off of any sum of logarithms or of `kl` here."""
+
+_SPREAD_RELATIVE, _SPREAD_ABSOLUTE = 2.0**-36, 2.0**-72
+"""More than what spreading changes of a mean, with all roundings here: bounds are moved outwards by it."""
+
+
+def default_bets(samples: int, failure_probability: float) -> Bets:
+    """Bets for values about which nothing is known: equal weights on shares 1, 3/4, 1/2, 1/4, ... .
+
+    The best share against a bound that n values can prove with this failure probability q is at least of the
+    order of ln(1/q)/n, where the list ends; the best of the list makes at least 8/9 of what it makes.
+    """
+    samples = integer("samples", samples, 1)
+    failure = real("failure_probability", failure_probability, 0.0, 1.0, open_low=True)
+    least = max(2.0**-40, min(0.5, math.log(1.0 / failure) / samples))
+    shares = [1.0, 0.75, 0.5]
+    while shares[-1] > least:
+        shares.append(0.5 * shares[-1])
+    return tuple((share, 1.0 / len(shares)) for share in shares)
+
+
+def evidence_below(seen: Empirical, mean: float, method: str = "betting", bets: Bets | None = None) -> float:
+    """A lower bound on the evidence against "the expectation is at least ``mean``"; at least 0.
+
+    ``bets`` (for "betting") must have been fixed before any of the values was seen, and so must the method
+    and the number of values. None: `default_bets` for a failure probability of 1e-6.
+    """
+    choice("method", method, METHODS)
+    mean = real("mean", mean, 0.0, 1.0)
+    mean = mean * (1.0 - _SPREAD_RELATIVE) - _SPREAD_ABSOLUTE
+    count = seen.count
+    if not count or not mean > 0.0:
+        return 0.0
+    if method == "betting":
+        points, weights = seen.atoms()
+        return _capital((1.0 - points) / (1.0 - mean), (mean - points) / (1.0 - mean), weights, count, bets)
+    found = math.nextafter(seen.mean, 1.0)
+    if not found < mean:
+        return 0.0
+    return count * kl(found, mean) * (1.0 - _SLACK) if method == "kl" else _bernstein(seen, mean - found)
+
+
+def evidence_above(seen: Empirical, mean: float, method: str = "betting", bets: Bets | None = None) -> float:
+    """A lower bound on the evidence against "the expectation is at most ``mean``"; see `evidence_below`."""
+    choice("method", method, METHODS)
+    mean = real("mean", mean, 0.0, 1.0)
+    mean = mean * (1.0 + _SPREAD_RELATIVE) + _SPREAD_ABSOLUTE
+    count = seen.count
+    if not count or not mean < 1.0:
+        return 0.0
+    if method == "betting":
+        points, weights = seen.atoms()
+        return _capital(points / mean, (points - mean) / mean, weights, count, bets)
+    found = math.nextafter(seen.mean, 0.0)
+    if not mean < found:
+        return 0.0
+    return count * kl(found, mean) * (1.0 - _SLACK) if method == "kl" else _bernstein(seen, found - mean)
+
+
+def _capital(ratio: Array, excess: Array, weights: Array, count: int, bets: Bets | None) -> float:
+    """A lower bound on ln of the sum over bets of weight * prod (1 + share * excess); ratio = 1 + excess >= 0."""
+    bets = default_bets(count, 1e-6) if bets is None else checked_bets(bets)
+    logs = []
+    for share, weight in bets:
+        change = share * excess
+        factors = np.where(np.abs(change) < 0.5, 1.0, (1.0 - share) + share * ratio)
+        with np.errstate(divide="ignore", invalid="ignore"):  # in the branch that is not taken, or ln 0
+            terms = np.where(np.abs(change) < 0.5, np.log1p(change), np.log(factors)) * weights
+        total, size = math.fsum(terms.tolist()), math.fsum(np.abs(terms).tolist())
+        if total > -math.inf:
+            logs.append(total - _SLACK * size + math.log(weight))
+    if not logs:
+        return 0.0
+    top = max(logs)
+    found = top + math.log(math.fsum(math.exp(value - top) for value in logs))
+    return max(0.0, found - _SLACK * abs(found) - 1e-12)
+
+
+def checked_bets(bets: Sequence[tuple[float, float]]) -> Bets:
+    """The bets, if their shares and weights are in range."""
+    for share, weight in bets:
+        real("share", share, 0.0, 1.0, open_low=True)
+        real("weight", weight, 0.0, 1.0, open_low=True)
+    if not bets or math.fsum(weight for _, weight in bets) > 1.0 + 1e-12:
+        raise ParameterError("bets: must be some, and their weights sum to at most 1")
+    return tuple(bets)
+
+
+def _bernstein(seen: Empirical, gap: float) -> float:
+    """ln(1/q) of the q at which sqrt(2 V ln(2/q) / n) + 7 ln(2/q) / (3 (n - 1)) is the gap."""
+    count = seen.count
+    if count < 2:
+        return 0.0
+    gap *= 1.0 - _SLACK
+    linear, root = 7.0 / (3.0 * (count - 1)), math.sqrt(2.0 * seen.variance / count)
+    # a s^2 + b s = gap with s the square root of ln(2/q), without cancellation.
+    s = 2.0 * gap / (root + math.sqrt(root * root + 4.0 * linear * gap))
+    return max(0.0, s * s * (1.0 - _SLACK) - math.log(2.0))
+
+
+def upper_bound(
+    seen: Empirical, failure_probability: float, method: str = "betting", bets: Bets | None = None
+) -> float:
+    """What the expectation of values in [0, 1] exceeds with probability at most ``failure_probability``.
+
+    Number of values, method and bets must be fixed beforehand.
+    """
+    needed, bets = _needed(seen, failure_probability, bets)
+    return _first(lambda m: evidence_below(seen, m, method, bets) >= needed, _mean(seen), 1.0)
+
+
+def lower_bound(
+    seen: Empirical, failure_probability: float, method: str = "betting", bets: Bets | None = None
+) -> float:
+    """What the expectation falls below with probability at most ``failure_probability``; see `upper_bound`."""
+    needed, bets = _needed(seen, failure_probability, bets)
+    return _first(lambda m: evidence_above(seen, m, method, bets) >= needed, _mean(seen), 0.0)
+
+
+def mean_bounds(
+    seen: Empirical, failure_probability: float, method: str = "betting", bets: Bets | None = None
+) -> Bounds:
+    """Both, each with half of ``failure_probability``: they enclose the expectation but for that."""
+    half = 0.5 * real("failure_probability", failure_probability, 0.0, 1.0, open_low=True)
+    return Bounds(lower_bound(seen, half, method, bets), upper_bound(seen, half, method, bets))
+
+
+def _needed(seen: Empirical, failure: float, bets: Bets | None) -> tuple[float, Bets]:
+    failure = real("failure_probability", failure, 0.0, 1.0, open_low=True)
+    if bets is None:
+        bets = default_bets(max(1, seen.count), failure)
+    return math.log(1.0 / failure) * (1.0 + _SLACK), bets
+
+
+def _mean(seen: Empirical) -> float:
+    return seen.mean if seen.count else 0.5
+
+
+def _first(proven: Callable[[float], bool], start: float, end: float) -> float:
+    """The first mean on the way from ``start`` to ``end`` found to be proven wrong; ``end`` if there is none.
+
+    The evidence grows on the way, so that halving finds it; whatever is found is proven.
+    """
+    while True:
+        middle = 0.5 * (start + end)
+        # Near zero halving alone would take a thousand steps; below the grid's resolution nothing is proven.
+        if 0.0 < 4.0 * min(start, end) < max(start, end):
+            middle = math.sqrt(start) * math.sqrt(end)
+        if abs(end - start) <= _SLACK * min(start, end) or max(start, end) < _SPREAD_ABSOLUTE:
+            return end
+        if proven(middle):
+            end = middle
+        else:
+            start = middle
+
+
+__all__ = ["default_bets", "evidence_above", "evidence_below", "lower_bound", "mean_bounds", "upper_bound"]
