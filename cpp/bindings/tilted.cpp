@@ -59,31 +59,15 @@ py::array_t<double> samples(const hs::TiltedSampler& sampler, std::uint64_t seed
     return table(std::move(values), blocks * sampler.block_size(), 2 + sampler.components().size());
 }
 
-py::array_t<double> values(const hs::TiltedSampler& sampler, std::uint64_t seed, double epsilon,
+py::array_t<double> values(const hs::TiltedSampler& sampler, std::uint64_t seed, const Array& epsilons,
                            double log_scale, std::uint64_t first_block, std::size_t blocks) {
     std::vector<double> result;
-    {
-        const py::gil_scoped_release release;
-        result = sampler.values(seed, epsilon, log_scale, first_block, blocks, poll);
-    }
-    return take(std::move(result));
-}
-
-py::tuple sums(const hs::TiltedSampler& sampler, std::uint64_t seed, const Array& epsilons, double log_scale,
-               std::uint64_t first_block, std::size_t blocks) {
-    hs::TiltedSampler::Sums sums;
     const auto points = view(epsilons);
     {
         const py::gil_scoped_release release;
-        sums = sampler.sums(seed, points, log_scale, first_block, blocks, poll);
+        result = sampler.values(seed, points, log_scale, first_block, blocks, poll);
     }
-    if (sums.not_a_number > 0) {
-        const std::string message =
-            std::to_string(sums.not_a_number) + " weights are not a number; they count as the largest";
-        if (PyErr_WarnEx(PyExc_RuntimeWarning, message.c_str(), 2) != 0) throw py::error_already_set();
-    }
-    return py::make_tuple(table(std::move(sums.values), points.size(), blocks),
-                          table(std::move(sums.squares), points.size(), blocks));
+    return table(std::move(result), points.size(), blocks * sampler.block_size());
 }
 
 py::tuple draws(const hs::TiltedSampler& sampler, std::size_t steps, std::uint64_t seed,
@@ -114,9 +98,7 @@ void register_tilted(py::module_& m) {
             py::arg("component"))
         .def("log_bound", &hs::TiltedSampler::log_bound, py::arg("epsilon"))
         .def("samples", &samples, py::arg("seed"), py::arg("first_block"), py::arg("blocks"))
-        .def("values", &values, py::arg("seed"), py::arg("epsilon"), py::arg("log_scale"),
-             py::arg("first_block"), py::arg("blocks"))
-        .def("sums", &sums, py::arg("seed"), py::arg("epsilons"), py::arg("log_scale"),
+        .def("values", &values, py::arg("seed"), py::arg("epsilons"), py::arg("log_scale"),
              py::arg("first_block"), py::arg("blocks"))
         .def("draws", &draws, py::arg("steps"), py::arg("seed"), py::arg("block"));
     m.def(

@@ -301,18 +301,17 @@ public:
         const double p = probability;
         const auto norms = strategy.squared_norms();
         const bool same = std::all_of(norms.begin(), norms.end(), [&](double x) { return x == norms[0]; });
-        std::vector<double> weights(order_ + 1);
+        const auto successes = powers(p, order_), failures = powers(1 - p, order_);
         for (std::size_t i = 0; i < (same ? 1 : steps_); ++i) {
             const double square = norms[i] / noise_multiplier / noise_multiplier;
-            Wide sum, none, ways(1.0);
+            Wide sum, ways(1.0);
             std::vector<Wide> terms;
             for (std::size_t k = 0; k <= order_; ++k) {
                 if (k > 0) ways = ways * Wide(static_cast<double>(order_ - k + 1) / static_cast<double>(k));
                 const auto hits = static_cast<double>(k);
-                Wide term = ways * Wide::exponential(0.5 * hits * (hits - 1) * square);
-                for (std::size_t j = 0; j < order_; ++j) term = term * Wide(j < k ? p : 1 - p);
-                terms.push_back(term);
-                sum = sum + term;
+                terms.push_back(ways * successes[k] * failures[order_ - k] *
+                                Wide::exponential(0.5 * hits * (hits - 1) * square));
+                sum = sum + terms.back();
             }
             Wide some, total = sum;
             for (std::size_t k = 1; k <= order_; ++k) {

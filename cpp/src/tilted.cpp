@@ -255,52 +255,24 @@ std::vector<double> TiltedSampler::samples(std::uint64_t seed, std::uint64_t fir
     return out;
 }
 
-std::vector<double> TiltedSampler::values(std::uint64_t seed, double epsilon, double log_scale,
-                                          std::uint64_t first, std::size_t blocks, const Poll& poll) const {
-    std::vector<double> out(blocks * block_size_);
+std::vector<double> TiltedSampler::values(std::uint64_t seed, std::span<const double> epsilons,
+                                          double log_scale, std::uint64_t first, std::size_t blocks,
+                                          const Poll& poll) const {
+    const std::size_t samples = blocks * block_size_;
+    std::vector<double> out(epsilons.size() * samples);
     in_batches(blocks, work(), poll, [&](std::size_t block) {
         Rows rows(2 + components_.size());
         for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
             evaluate({seed, first + block}, lane, rows[0], nullptr);
-            for (std::size_t s = 0; s < group_size; ++s) {
-                out[block * block_size_ + lane + s] =
-                    tilted_value(epsilon, rows[0][s], rows[1][s], log_scale);
+            for (std::size_t e = 0; e < epsilons.size(); ++e) {
+                double* to = out.data() + e * samples + block * block_size_ + lane;
+                for (std::size_t s = 0; s < group_size; ++s) {
+                    to[s] = tilted_value(epsilons[e], rows[0][s], rows[1][s], log_scale);
+                }
             }
         }
     });
     return out;
-}
-
-TiltedSampler::Sums TiltedSampler::sums(std::uint64_t seed, std::span<const double> epsilons,
-                                        double log_scale, std::uint64_t first, std::size_t blocks,
-                                        const Poll& poll) const {
-    Sums sums{std::vector<double>(epsilons.size() * blocks), std::vector<double>(epsilons.size() * blocks)};
-    std::vector<std::size_t> failures(blocks, 0);
-    std::vector<double> largest(blocks, 0);
-    in_batches(blocks, work(), poll, [&](std::size_t block) {
-        std::vector<double> value(epsilons.size(), 0.0), square(epsilons.size(), 0.0);
-        Rows rows(2 + components_.size());
-        for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
-            evaluate({seed, first + block}, lane, rows[0], nullptr);
-            for (std::size_t s = 0; s < group_size; ++s) {
-                const double loss = rows[0][s], log_ratio = rows[1][s];
-                failures[block] += std::isnan(loss) || std::isnan(log_ratio) ? 1 : 0;
-                for (std::size_t e = 0; e < epsilons.size(); ++e) {
-                    const double y = tilted_value(epsilons[e], loss, log_ratio, log_scale);
-                    value[e] += y;
-                    square[e] += y * y;
-                    largest[block] = std::max(largest[block], y);
-                }
-            }
-        }
-        for (std::size_t e = 0; e < epsilons.size(); ++e) {
-            sums.values[e * blocks + block] = value[e];
-            sums.squares[e * blocks + block] = square[e];
-        }
-    });
-    for (const std::size_t count : failures) sums.not_a_number += count;
-    for (const double x : largest) sums.largest = std::max(sums.largest, x);
-    return sums;
 }
 
 TiltedSampler::Draws TiltedSampler::draws(std::uint64_t seed, std::uint64_t block) const {

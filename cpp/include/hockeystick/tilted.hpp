@@ -49,18 +49,9 @@ public:
     // Row by row: L, ln R/Q, and ln of each component's density over Q; 2 + components numbers per sample.
     std::vector<double> samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
                                 const Poll& poll = {}) const;
-    // Y/B of each sample, with ln B given; a value that is not a number counts as 1.
-    std::vector<double> values(std::uint64_t seed, double epsilon, double log_scale, std::uint64_t first,
-                               std::size_t blocks, const Poll& poll = {}) const;
-
-    struct Sums {
-        std::vector<double> values, squares;  // [epsilon][block]
-        double largest = 0;                   // of Y/B
-        std::size_t not_a_number = 0;         // values that could not be computed, counted as 1
-    };
-    // Sums over each block of Y/B and its square, for each epsilon with the same ln B.
-    Sums sums(std::uint64_t seed, std::span<const double> epsilons, double log_scale, std::uint64_t first,
-              std::size_t blocks, const Poll& poll = {}) const;
+    // Y/B, B = e^log_scale, for each epsilon: [epsilon][sample]. What is not a number counts as 1.
+    std::vector<double> values(std::uint64_t seed, std::span<const double> epsilons, double log_scale,
+                               std::uint64_t first, std::size_t blocks, const Poll& poll = {}) const;
 
     // The hits of each sample of a block, and the outputs in units of the noise multiplier, for tests.
     struct Draws {
