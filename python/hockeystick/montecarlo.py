@@ -378,7 +378,7 @@ class _Direction:
             raise ParameterTypeError(
                 f"mechanism = {mechanism!r}: must be a BandMF mechanism, not {type(mechanism).__name__}"
             )
-        self.direction, self._mechanism = direction, mechanism
+        self.direction, self.mechanism = direction, mechanism
         self.blocks = mechanism._blocks(direction)
         # One row bounds delta from above, one from below.
         error = _loss_error(mechanism)
@@ -389,7 +389,7 @@ class _Direction:
             floor = float(mechanism.no_participation_log_probability)
             # L <= -floor: 1 - e^{epsilon - L} is at most 1 - e^{epsilon + floor}.
             self.bound = min(1.0, max(0.0, -math.expm1(min(0.0, epsilon - error + floor)) * (1.0 + 1e-15)))
-        self._epsilon, self._error = epsilon, error
+        self.epsilon, self.error = epsilon, error
         self.can_tilt = direction == "remove" and others is None and bool(orders(mechanism))
         """Whether importance sampling is possible."""
         self.identity = {
@@ -414,17 +414,17 @@ class _Direction:
     ) -> Tally:
         """The sums over blocks [first, last)."""
         key = {**self.identity, "seed": seed}
-        draw = _DrawSums(self._mechanism, self.direction, self._points, self._curve, seed)
+        draw = _DrawSums(self.mechanism, self.direction, self._points, self._curve, seed)
         return run(draw, key, 2, first, last, checkpoint, progress, stop, executor=executor)
 
     def tilted(self, samples: int, confidence: float, seed: int, optional: bool) -> TiltedValues | None:
         """Importance sampling, tuned for so many samples; None if ``optional`` and plain sampling looks better."""
         if optional and samples < _FEW:
             return None
-        proposal = tune_proposal(self._mechanism, self._epsilon, seed)
+        proposal = tune_proposal(self.mechanism, self.epsilon, seed)
         if optional and not proposal.is_better(samples, math.log(2.0 / (1.0 - confidence))):
             return None
-        return TiltedValues(self._mechanism, self._epsilon, proposal, self._error)
+        return TiltedValues(self.mechanism, self.epsilon, proposal, self.error)
 
     def check(self, tally: Tally) -> None:
         """Refuse a tally of something else, or of nothing."""

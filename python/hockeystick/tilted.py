@@ -41,8 +41,8 @@ PLAIN = (0, 1.0, 0.0)
 _THETAS = (1.0, 2.0, 4.0, 8.0, 16.0)
 _SHIFTS = (0.0, 0.4, 0.8, 1.2, 1.6, 2.2)
 _ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
-_PILOT = (1024, 2048, 4096)
-_MOST, _ITERATIONS = 4, 100
+_PILOT = (2048, 4096, 8192)
+_MOST, _ITERATIONS = 5, 100
 _CLIMB = 16
 """Rounds that come closer to epsilon before the pilot gives up on reaching it."""
 _UNITS = 1024
@@ -167,8 +167,8 @@ def tune_proposal(
     else:
         found = [(c.order, c.theta, c.shift) for c in start.components]
         kinds = [*fixed, *[kind for kind in found if kind not in fixed]]
-        share = {kind: c.weight for kind, c in zip(found, start.components, strict=True)}
-        weights = np.array([share.get(kind, 0.0) for kind in kinds]) * 0.8
+        before = {kind: c.weight for kind, c in zip(found, start.components, strict=True)}
+        weights = np.array([before.get(kind, 0.0) for kind in kinds]) * 0.8
         weights[0] += 0.2
     rounds, index, price, last = list(pilot), 0, 0.0, False
     while True:
@@ -185,8 +185,8 @@ def tune_proposal(
         weights = look.best_weights(0.0)
         price = min(price, 4.0 * look.second_moment(weights))
         weights = look.best_weights(price)
-        ranked = [int(k) for k in np.argsort(-weights) if k != 0 and weights[k] > 0.01]
-        chosen = sorted([0, *ranked[: _MOST - 1 if last else 2 * _MOST]])
+        ranked = [int(k) for k in np.argsort(-weights) if k != 0 and weights[k] > (0.004 if last else 0.001)]
+        chosen = sorted([0, *ranked[: _MOST if last else 2 * _MOST]])
         kinds, weights, look = [kinds[k] for k in chosen], weights[chosen], look.only(chosen)
         weights = look.best_weights(price, weights)
         weights[0] = max(weights[0], 0.05)
@@ -332,11 +332,11 @@ class _Look:
         stick = np.log(-np.expm1(np.minimum(aim - loss[used], -1e-300)))
         log_y = loss[used] - ratio[used] + stick
         top = float(log_y.max()) if log_y.size else 0.0
-        self._y = np.exp(log_y - top)
+        self._y: Array = np.exp(log_y - top)
         mean = float(self._y.sum()) / self._samples
         self.log_mean = top + math.log(mean) if mean > 0.0 else -math.inf
         self._y /= mean if mean > 0.0 else 1.0
-        self._ratios = np.exp(np.minimum(densities[used] - ratio[used, None], 600.0))
+        self._ratios: Array = np.exp(np.minimum(densities[used] - ratio[used, None], 600.0))
 
     def only(self, chosen: Sequence[int]) -> _Look:
         """The same samples, and some of the components."""
@@ -349,7 +349,7 @@ class _Look:
     def best_weights(self, price: float, start: Array | None = None) -> Array:
         """Weights that make E Y^2 / delta^2 + price / weight[0] small."""
         count = self._ratios.shape[1]
-        weights = np.full(count, 1.0 / count) if start is None else np.maximum(start, 1e-6)
+        weights: Array = np.full(count, 1.0 / count) if start is None else np.maximum(start, 1e-6)
         weights = weights / weights.sum()
         if not self._y.size:
             return weights
@@ -376,7 +376,7 @@ class _Look:
     def second_moment(self, weights: Array) -> float:
         """E Y^2 / delta^2 under the mixture with these weights."""
         mixed = self._ratios @ weights
-        return float((np.square(self._y) / np.maximum(mixed, 1e-300)).sum()) / self._samples
+        return float((np.square(self._y) / np.maximum(mixed, 1e-300)).sum() / self._samples)
 
     def proposal(self, weights: Array) -> Proposal:
         weights = _rounded(weights)
