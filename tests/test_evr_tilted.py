@@ -21,7 +21,9 @@ def test_calibrates_to_a_small_delta(tmp_path: Path) -> None:
     plan = found.plan
     assert plan.tested_delta + plan.failure_probability * (1.0 - plan.tested_delta) <= delta
     # Not by luck, and not by much too much noise.
-    check = hs.estimate_delta(found.mechanism, epsilon, 60_000, 99, "tilted", adjacency="remove", confidence=0.999)
+    check = hs.estimate_delta(
+        found.mechanism, epsilon, 60_000, 99, "tilted", adjacency="remove", confidence=0.999
+    )
     assert check.lower <= delta
     assert check.upper > 0.3 * delta
     assert check.estimate < delta

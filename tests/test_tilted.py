@@ -215,8 +215,8 @@ def test_moments_are_those_of_renyi_divergence() -> None:
         ]
         expected = steps * float(np.logaddexp.reduce(terms))
         assert log_moment(mechanism, order) == pytest.approx(expected, rel=1e-12)
-    with pytest.raises(hs.ParameterError, match="order = 3"):
-        log_moment(hs.BandMF(strategy(9, 3), hs.BMinSep(9, 3, 0.1), 1.0), 3)
+    with pytest.raises(hs.ParameterError, match="order = 4"):
+        log_moment(hs.BandMF(strategy(9, 3), hs.BMinSep(9, 3, 0.1), 1.0), 4)
 
 
 def test_proposal_is_tuned_and_bounded() -> None:

@@ -62,7 +62,7 @@ Law patterns(const Scheme& scheme, std::size_t steps) {
     return law;
 }
 
-double log_moment(const Law& law, const Strategy& strategy, double sigma) {
+double log_moment(const Law& law, const Strategy& strategy, double sigma, int order = 2) {
     const std::size_t steps = strategy.steps();
     std::vector<std::vector<double>> means;
     for (const auto& [probability, x] : law) {
@@ -73,12 +73,23 @@ double log_moment(const Law& law, const Strategy& strategy, double sigma) {
         }
         means.push_back(mean);
     }
+    const std::size_t count = law.size();
+    std::vector<double> gram(count * count);
     double sum = 0;
-    for (std::size_t a = 0; a < law.size(); ++a) {
-        for (std::size_t b = 0; b < law.size(); ++b) {
+    for (std::size_t a = 0; a < count; ++a) {
+        for (std::size_t b = 0; b < count; ++b) {
             double product = 0;
             for (std::size_t i = 0; i < steps; ++i) product += means[a][i] * means[b][i];
-            sum += law[a].first * law[b].first * std::exp(product / sigma / sigma);
+            gram[a * count + b] = std::exp(product / sigma / sigma);
+            if (order == 2) sum += law[a].first * law[b].first * gram[a * count + b];
+        }
+    }
+    for (std::size_t a = 0; order == 3 && a < count; ++a) {
+        for (std::size_t b = 0; b < count; ++b) {
+            const double pair = law[a].first * law[b].first * gram[a * count + b];
+            for (std::size_t c = 0; c < count; ++c) {
+                sum += pair * law[c].first * gram[a * count + c] * gram[b * count + c];
+            }
         }
     }
     return std::log(sum);
@@ -117,6 +128,11 @@ void normalisers() {
                         const double expected = log_moment(law, strategy, 0.9);
                         const double got = moment_law(strategy, scheme, 0.9, 2)->log_normaliser();
                         CHECK(std::abs(got - expected) <= 1e-12 * (1 + std::abs(expected)));
+                        if (has_moment_law(strategy, scheme, 3)) {
+                            const double third = log_moment(law, strategy, 0.9, 3);
+                            const double table = moment_law(strategy, scheme, 0.9, 3)->log_normaliser();
+                            CHECK(std::abs(table - third) <= 1e-12 * (1 + std::abs(third)));
+                        }
                         if (std::holds_alternative<BallsInBins>(scheme)) continue;
                         double sum = 0;
                         for (const auto& [p, x] : law) {
@@ -198,6 +214,53 @@ void weights() {
     }
 }
 
+// Three copies: the coefficients of the means are drawn with the weights of triples of patterns.
+void triples() {
+    const std::size_t steps = 5;
+    for (const bool warm : {false, true}) {
+        const BMinSep scheme{3, 0.35, warm};
+        const Strategy strategy = strategy_of(steps, 3, false);
+        const Law law = patterns(scheme, steps);
+        std::map<std::vector<double>, double> weights, counts;
+        const double total = std::exp(log_moment(law, strategy, 1.1, 3));
+        const auto product = [&](const std::vector<double>& a, const std::vector<double>& b) {
+            double sum = 0;
+            for (std::size_t i = 0; i < steps; ++i) {
+                for (std::size_t j = 0; j < steps; ++j) sum += a[i] * b[j] * strategy.inner_product(i, j);
+            }
+            return sum / 1.1 / 1.1;
+        };
+        for (const auto& [p, a] : law) {
+            for (const auto& [q, b] : law) {
+                for (const auto& [r, c] : law) {
+                    std::vector<double> mean(steps);
+                    for (std::size_t i = 0; i < steps; ++i) mean[i] = a[i] + b[i] + c[i];
+                    weights[mean] +=
+                        p * q * r * std::exp(product(a, b) + product(a, c) + product(b, c)) / total;
+                }
+            }
+        }
+        const auto triple = moment_law(strategy, scheme, 1.1, 3);
+        std::vector<Hit> hits;
+        constexpr double draws = 40000;
+        for (std::size_t k = 0; k < 40000; ++k) {
+            Stream stream({5, k}, 0, Purpose::proposal);
+            triple->draw(stream, hits);
+            std::vector<double> mean(steps, 0.0);
+            for (const Hit& hit : hits) mean[hit.iteration] += hit.multiplicity;
+            counts[mean] += 1;
+        }
+        double statistic = 0, degrees = 0;
+        for (const auto& [mean, weight] : weights) {
+            if (draws * weight < 5) continue;
+            statistic += (counts[mean] - draws * weight) * (counts[mean] - draws * weight) / (draws * weight);
+            degrees += 1;
+        }
+        for (const auto& [mean, count] : counts) CHECK(count == 0 || weights.count(mean) == 1);
+        CHECK(degrees > 10 && std::abs(statistic - degrees) < 5 * std::sqrt(2 * degrees));
+    }
+}
+
 void blocks() {
     for (const Scheme& scheme : schemes_of(4)) {
         const TiltedSampler sampler(strategy_of(300, 3, true), scheme, 0.8, mixture);
@@ -251,6 +314,7 @@ void failures() {
 int main() {
     normalisers();
     weights();
+    triples();
     blocks();
     failures();
     return check::summary();

@@ -117,7 +117,7 @@ def log_moment(mechanism: Any, order: int) -> float:
     """Return ln M_a, M_a = E_Q[(P/Q)^a]: (a - 1) times the Renyi divergence of order a of P from Q.
 
     Exact up to round-off; ``mechanism`` is a `BandMF`. Raises ParameterError where there is no table for it:
-    orders other than 2 for schemes that bar examples, schemes whose density is only bounded, tables of more than
+    orders above 3 for schemes that bar examples (3 within 2^23 entries), schemes whose density is only bounded, tables of more than
     2^26 entries.
 
     >>> from hockeystick import BandMF, Identity, Poisson
