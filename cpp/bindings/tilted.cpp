@@ -1,8 +1,10 @@
 // Importance sampling of delta.
 #include <pybind11/pybind11.h>
 
+#include <algorithm>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "hockeystick/tilted.hpp"
@@ -107,4 +109,29 @@ void register_tilted(py::module_& m) {
             return hs::has_moment_law(strategy_of(columns, steps), scheme, order);
         },
         py::arg("columns"), py::arg("steps"), py::arg("scheme"), py::arg("order"));
+    m.def(
+        "log_moments_of_cuts",
+        [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, double noise_multiplier,
+           std::size_t most) {
+            const auto* truncated = std::get_if<hs::TruncatedBMinSep>(&scheme);
+            if (truncated == nullptr) throw py::value_error("scheme must be truncated");
+            const auto strategy = strategy_of(columns, steps);
+            return take(hs::log_moments_of_cuts(strategy, *truncated, noise_multiplier, most));
+        },
+        py::arg("columns"), py::arg("steps"), py::arg("scheme"), py::arg("noise_multiplier"),
+        py::arg("most"));
+    m.def(
+        "log_moment_given_cuts",
+        [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, double noise_multiplier,
+           const Array& iterations, const Array& survivals) {
+            const auto at = view(iterations), kept = view(survivals);
+            std::vector<hs::Cut> cuts;
+            for (std::size_t k = 0; k < std::min(at.size(), kept.size()); ++k) {
+                cuts.push_back({static_cast<std::size_t>(at[k]), kept[k]});
+            }
+            const auto strategy = strategy_of(columns, steps);
+            return hs::moment_law(strategy, scheme, noise_multiplier, 2, cuts)->log_normaliser();
+        },
+        py::arg("columns"), py::arg("steps"), py::arg("scheme"), py::arg("noise_multiplier"),
+        py::arg("iterations"), py::arg("survivals"));
 }

@@ -651,4 +651,102 @@ std::unique_ptr<MeanLaw> moment_law(const Strategy& strategy, const Scheme& sche
     return std::make_unique<PairLaw>(strategy, scheme, noise_multiplier, cuts);
 }
 
+std::vector<double> log_moments_of_cuts(const Strategy& strategy, const TruncatedBMinSep& scheme,
+                                        double noise_multiplier, std::size_t most) {
+    check(scheme, strategy.steps());
+    if (strategy.bands() > scheme.base.separation) {
+        throw std::invalid_argument("truncated sampling needs bands <= separation");
+    }
+    const ChainOptions options(scheme, strategy.steps(), {}, 1.0);
+    Couplings couplings(strategy, noise_multiplier);
+    const std::size_t n = options.steps, b = options.separation, layers = most + 1;
+    const double p = scheme.base.probability;
+    // The survival of a truncated round is at most max_batch / (max_batch + 1).
+    const auto places = static_cast<double>(scheme.max_batch);
+    const double survival = std::min(1.0, places / (places + 1) * (1 + 1e-15));
+    const Wide stay(options.stay), take(p), kept(p * survival), lost(p * (1 - survival));
+    // Rows e, ..., e + b of cell(e, d, class, cuts left); class: how the waiting copy took part.
+    enum { whole, twice, nothing, classes };
+    constexpr double multiplicities[] = {1, 2, 0};
+    const std::size_t row_size = b * classes * layers;
+    std::vector<Wide> ring((b + 1) * row_size, Wide(1.0));
+    const auto cell = [&](std::size_t e, std::size_t d, std::size_t c, std::size_t k) -> Wide& {
+        return ring[(e % (b + 1)) * row_size + (d * classes + c) * layers + k];
+    };
+    const auto larger = [](const Wide& x, const Wide& y) { return x < y ? y : x; };
+    std::vector<std::vector<Wide>> start(layers, std::vector<Wide>(b * b));
+    std::vector<Wide> coupled[5];  // by the product of multiplicities
+    for (std::size_t e = n + b; e-- > 0;) {
+        for (std::size_t c = 0; c < classes; ++c) {
+            for (std::size_t d = 0; d < b; ++d) {
+                for (std::size_t k = 0; k < layers; ++k) cell(e, d, c, k) = Wide(1.0);
+            }
+        }
+        if (e < n) {
+            const Wide once = couplings.between(e, e, 1), four = couplings.between(e, e, 4);
+            const Wide pairs = kept * kept * four + Wide(2.0) * kept * lost + lost * lost;
+            for (std::size_t k = 0; k < layers; ++k) {
+                Wide value = stay * stay * cell(e + 1, 0, 0, k) +
+                             Wide(2.0) * stay * take * cell(e + b, b - 1, whole, k) +
+                             take * take * once * cell(e + b, 0, 0, k);
+                if (k > 0) {
+                    value = larger(value, stay * stay * cell(e + 1, 0, 0, k - 1) +
+                                              Wide(2.0) * stay *
+                                                  (kept * cell(e + b, b - 1, twice, k - 1) +
+                                                   lost * cell(e + b, b - 1, nothing, k - 1)) +
+                                              pairs * cell(e + b, 0, 0, k - 1));
+                }
+                for (std::size_t c = 0; c < classes; ++c) cell(e, 0, c, k) = value;
+            }
+        }
+        // b = 1: nobody ever waits.
+        if (e >= b) {
+            for (const std::size_t factor : {1, 2, 4}) {
+                if (e - b < n) couplings.row(e - b, b, static_cast<double>(factor), coupled[factor]);
+            }
+        }
+        for (std::size_t d = 1; d < b && d <= e; ++d) {
+            const std::size_t i = e - d;
+            if (i >= n) continue;
+            for (std::size_t c = 0; c < classes; ++c) {
+                // Barred since before the first iteration: without a column.
+                const double own = e < b ? 0 : multiplicities[c];
+                const auto coupling = [&](double factor) {
+                    return factor == 0 ? Wide(1.0) : coupled[static_cast<std::size_t>(factor)][b - d];
+                };
+                for (std::size_t k = 0; k < layers; ++k) {
+                    Wide value =
+                        stay * cell(e, d - 1, c, k) + take * coupling(own) * cell(i + b, b - d, whole, k);
+                    if (k > 0) {
+                        value =
+                            larger(value, stay * cell(e, d - 1, c, k - 1) +
+                                              kept * coupling(2 * own) * cell(i + b, b - d, twice, k - 1) +
+                                              lost * cell(i + b, b - d, nothing, k - 1));
+                    }
+                    cell(e, d, c, k) = value;
+                }
+            }
+        }
+        if (e < b) {
+            for (std::size_t d = 0; d <= e; ++d) {
+                for (std::size_t k = 0; k < layers; ++k) start[k][e * b + d] = cell(e, d, whole, k);
+            }
+        }
+    }
+    std::vector<double> result;
+    for (std::size_t k = 0; k < layers; ++k) {
+        Wide total(options.outside * options.outside);
+        for (std::size_t f = 0; f < b; ++f) {
+            for (std::size_t g = f; g < b; ++g) {
+                const double weight = (f == g ? 1 : 2) * options.start[f] * options.start[g];
+                if (weight > 0) total = total + Wide(weight) * start[k][g * b + (g - f)];
+            }
+            // One copy alone has nobody to meet.
+            total = total + Wide(2 * options.start[f] * options.outside);
+        }
+        result.push_back(total.log());
+    }
+    return result;
+}
+
 }  // namespace hockeystick

@@ -30,7 +30,7 @@ from .sampling import (
 )
 from .strategies import Strategy
 from .tally import Progress, digest
-from .tilted import orders
+from .truncation import can_tilt
 from .validation import ParameterError, choice, integer, real
 
 FALLBACKS = ("auto", "cyclic", "unamplified")
@@ -326,7 +326,7 @@ def _use_tilted(
 ) -> bool:
     if method == "plain":
         return False
-    possible = bool(orders(mechanism)) and others is None and threshold is None
+    possible = can_tilt(mechanism) and others is None and threshold is None
     if method == "tilted" and not possible:
         raise ParameterError(
             f"method = {method!r}: needs a scheme with a table, no threshold and no composed_with; use 'auto' or 'plain'"

@@ -93,17 +93,19 @@ def _look(
     executor: Executor | None,
 ) -> _Look:
     """Tune a proposal and see what it gives, on random streams of their own."""
-    mechanism, epsilon = values.mechanism, values.epsilon
+    mechanism, epsilon = values.tilted_mechanism, values.epsilon
     pilot = (1024, 2048, 4096) if start is None else (2048, 4096)
     proposal = tune_proposal(mechanism, epsilon, derived(seed, "tune"), gap=0.25, start=start, pilot=pilot)
-    drawn = TiltedValues(mechanism, epsilon, proposal, values.error)
+    drawn = values.tilted_values(proposal)
     blocks = -(-samples // drawn.block_size)
     path = None if checkpoint is None else checkpoint.with_suffix(".pilot")
     law = drawn.tally(
         derived(seed, "pilot"), 0, blocks, values.identity, path, _shown(progress, drawn), executor=executor
     )
     mean = law.law().mean
-    return _Look(drawn.log_upper + math.log(mean) if mean > 0.0 else -math.inf, proposal, drawn, law)
+    delta = math.exp(min(0.0, drawn.log_upper + math.log(mean))) if mean > 0.0 else 0.0
+    delta += drawn.extra
+    return _Look(math.log(delta) if delta > 0.0 else -math.inf, proposal, drawn, law)
 
 
 def _shown(progress: Progress | None, drawn: TiltedValues) -> Progress | None:
@@ -134,6 +136,9 @@ def verify(
     for case, direction, values in cases(mechanism, epsilon, adjacency, None):
         if values.bound == 0.0:
             means.append((direction, 0.0, 0))
+            continue
+        if values.known <= plan.tested_delta:
+            means.append((direction, values.known, 0))
             continue
         path = tally_path(checkpoint, direction, case)
         own = derived(seed, direction, case)

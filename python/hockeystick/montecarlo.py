@@ -42,7 +42,8 @@ from .pld import account
 from .report import Bounds, round_down, round_up
 from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
 from .tally import Progress, Tally, digest, run
-from .tilted import TiltedValues, orders, tune_proposal
+from .tilted import Proposal, TiltedValues, orders, tune_proposal
+from .truncation import reduction
 from .validation import ParameterError, ParameterTypeError, choice, integer, real
 
 ADJACENCIES = ("zero_out", "add_or_remove", "add", "remove")
@@ -205,6 +206,10 @@ def estimate_delta(
     for case, _, plan in plans:
         if plan.bound == 0.0:
             found.append(DirectionEstimate(plan.direction, 0.0, 0.0, 0.0, 0, case))
+            continue
+        if method != "plain" and plan.known < math.log(1.0 / (1.0 - share)) / samples:
+            # Less than as many plain samples could show.
+            found.append(DirectionEstimate(plan.direction, 0.0, 0.0, plan.known, 0, case))
             continue
         path = tally_path(checkpoint, plan.direction, case)
         tilted = None
@@ -390,8 +395,15 @@ class _Direction:
             # L <= -floor: 1 - e^{epsilon - L} is at most 1 - e^{epsilon + floor}.
             self.bound = min(1.0, max(0.0, -math.expm1(min(0.0, epsilon - error + floor)) * (1.0 + 1e-15)))
         self.epsilon, self.error = epsilon, error
-        self.can_tilt = direction == "remove" and others is None and bool(orders(mechanism))
+        self.reduced = None if others is not None else reduction(mechanism, epsilon - error)
+        """What a truncated scheme comes to, where truncation is rare."""
+        self.tilted_mechanism = mechanism if self.reduced is None else self.reduced.base
+        self.can_tilt = direction == "remove" and others is None and bool(orders(self.tilted_mechanism))
         """Whether importance sampling is possible."""
+        if self.reduced is not None and self.reduced.remove >= 1.0:
+            self.can_tilt = False
+        self.known = 1.0 if self.reduced is None or direction == "remove" else self.reduced.add
+        """delta is at most this, without any samples."""
         self.identity = {
             "library": _core.__version__,
             "mechanism": repr(mechanism),
@@ -421,10 +433,16 @@ class _Direction:
         """Importance sampling, tuned for so many samples; None if ``optional`` and plain sampling looks better."""
         if optional and samples < _FEW:
             return None
-        proposal = tune_proposal(self.mechanism, self.epsilon, seed)
-        if optional and not proposal.is_better(samples, math.log(2.0 / (1.0 - confidence))):
+        proposal = tune_proposal(self.tilted_mechanism, self.epsilon, seed)
+        extra = 0.0 if self.reduced is None else self.reduced.remove
+        if optional and not proposal.is_better(samples, math.log(2.0 / (1.0 - confidence)), extra):
             return None
-        return TiltedValues(self.mechanism, self.epsilon, proposal, self.error)
+        return self.tilted_values(proposal)
+
+    def tilted_values(self, proposal: Proposal) -> TiltedValues:
+        """Importance sampling from this proposal."""
+        extra, share = (0.0, 1.0) if self.reduced is None else (self.reduced.remove, self.reduced.share)
+        return TiltedValues(self.tilted_mechanism, self.epsilon, proposal, self.error, extra, share)
 
     def check(self, tally: Tally) -> None:
         """Refuse a tally of something else, or of nothing."""

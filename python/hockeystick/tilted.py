@@ -48,6 +48,7 @@ _CLIMB = 16
 _UNITS = 1024
 """Weights are whole multiples of its inverse, so that round-off in the pilot's sums does not reach the result."""
 
+_UP = 1.0 + 1e-15
 _BOUND_ERROR = 1e-11
 """More than the absolute round-off of ln B, for any table."""
 
@@ -90,17 +91,17 @@ class Proposal:
         )
         return 2.0 * self.relative_variance / gap**2 + reach / gap
 
-    def is_better(self, samples: int, needed: float) -> bool:
+    def is_better(self, samples: int, needed: float, extra: float = 0.0) -> bool:
         """Whether the interval from so many samples looks shorter than that of plain sampling.
 
-        ``needed`` is ln(1/q), q the failure probability of one side.
+        ``needed`` is ln(1/q), q the failure probability of one side; ``extra`` is added to the upper end.
         """
         if not self.relative_variance < math.inf:
-            return self.log_bound < 0.0
+            return self.log_bound < 0.0 and extra < needed / samples
         plain = math.exp(min(700.0, -self.log_delta))
         reach = math.exp(min(700.0, self.log_bound - self.log_delta))
         rate = needed / samples
-        here = math.sqrt(2.0 * self.relative_variance * rate) + reach * rate
+        here = math.sqrt(2.0 * self.relative_variance * rate) + reach * rate + extra * plain
         return here < math.sqrt(2.0 * max(plain - 1.0, 0.0) * rate) + plain * rate
 
 
@@ -233,8 +234,17 @@ class TiltedValues:
     e^{log_upper} (m_0 + resolution) and at least e^{log_lower} (m_1 - resolution).
     """
 
-    def __init__(self, mechanism: Any, epsilon: float, proposal: Proposal, loss_error: float) -> None:
-        self.mechanism, self.proposal = mechanism, proposal
+    def __init__(
+        self,
+        mechanism: Any,
+        epsilon: float,
+        proposal: Proposal,
+        loss_error: float,
+        extra: float = 0.0,
+        share: float = 1.0,
+    ) -> None:
+        # What is asked for lies between share * delta and delta + extra, delta that of ``mechanism``.
+        self.mechanism, self.proposal, self.extra, self.share = mechanism, proposal, extra, share
         self._entries = entries(proposal.components)
         core = mechanism._tilted(self._entries)
         self.block_size = int(core.block_size)
@@ -275,14 +285,15 @@ class TiltedValues:
         half = 0.5 * (1.0 - confidence)
         above = upper_bound(tally.law(0), half, "betting")
         below = lower_bound(tally.law(1), half, "betting")
-        upper = _scaled(self.log_upper, above + self.resolution, up=True)
-        lower = _scaled(self.log_lower, below - self.resolution, up=False)
+        upper = min(1.0, (_scaled(self.log_upper, above + self.resolution, up=True) + self.extra) * _UP)
+        lower = _scaled(self.log_lower, below - self.resolution, up=False) * self.share / _UP
         estimate = _scaled(self._log_scale, tally.law(0).mean, up=False)
         return min(1.0, max(lower, estimate)), Bounds(lower, upper)
 
     def threshold(self, tested: float) -> float:
         """What the expectation of row 0 must be below, so that delta is below ``tested``."""
-        return scaled_threshold(tested, self.log_upper) - self.resolution
+        rest = (tested - self.extra) / _UP
+        return scaled_threshold(rest, self.log_upper) - self.resolution if rest > 0.0 else 0.0
 
 
 def _scaled(log_scale: float, share: float, up: bool) -> float:

@@ -52,6 +52,12 @@ bool has_moment_law(const Strategy& strategy, const Scheme& scheme, int order, d
 std::unique_ptr<MeanLaw> moment_law(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
                                     int order, std::span<const Cut> cuts = {});
 
+// ln of bounds on E_R[(P_r/R)^2] of the truncated scheme for all public counts r with at most 0, 1, ...,
+// `most` truncated rounds, R = N(0, sigma^2): whoever chooses the rounds may look at the pair of patterns
+// while it unfolds.
+std::vector<double> log_moments_of_cuts(const Strategy& strategy, const TruncatedBMinSep& scheme,
+                                        double noise_multiplier, std::size_t most);
+
 // T. For balls-in-bins theta does not change anything. Throws std::invalid_argument for the exact law of
 // multi-attribution.
 std::unique_ptr<MeanLaw> tilted_law(const Scheme& scheme, std::size_t steps, const Tilt& tilt,
