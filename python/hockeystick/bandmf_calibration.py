@@ -205,7 +205,7 @@ def calibrate_bandmf(
     ``method`` "plain": the verifier takes ``samples`` of the privacy loss per candidate and direction and
     compares with ``threshold``: by default delta / 2 and the number that goes with it (see
     `plan_verification`), which grows like 100 / delta. "tilted": it takes weighted samples of outputs where the
-    loss is large (docs/tilted.md), as many as a pilot finds necessary, at most ``samples`` (default 2^20), whatever
+    loss is large (docs/tilted.md), as many as a pilot finds necessary, at most ``samples`` (default 2^21), whatever
     delta is; no ``threshold``, no ``composed_with``, and a scheme that `estimate_delta` can tilt. Only a direction
     "add" whose delta is not exactly 0 is verified plainly. "auto": "tilted" where it is possible and the other
     would take more than a million samples (delta < 1e-4), unless ``threshold`` or ``samples`` are given. ``candidates`` are noise multipliers fixed beforehand (None: chosen around

@@ -28,13 +28,13 @@ from .validation import MAX_COUNT, ParameterError
 
 Make: TypeAlias = Callable[[float], BandMF]
 
-MOST_SAMPLES = 2**20
+MOST_SAMPLES = 2**21
 """Samples per verification and direction, at most, unless the caller says otherwise."""
 
-_SEARCH_SAMPLES, _PILOT_SAMPLES = 16_384, 65_536
+_SEARCH_SAMPLES, _PILOT_SAMPLES = 32_768, 131_072
 """Pilot samples at the noise multipliers of the search, and before a verification."""
 
-_RATIOS = (0.4, 0.5, 0.6, 0.68, 0.74, 0.79, 0.83, 0.87, 0.9)
+_RATIOS = (0.1, 0.3, 0.5, 0.63, 0.73, 0.8, 0.85, 0.89)
 """delta at the candidates over the delta that is tested, as the pilot sees it."""
 
 
