@@ -283,6 +283,15 @@ def test_what_is_no_executor_is_refused() -> None:
         estimate(executor=Client())
 
 
+def test_what_does_not_pickle_is_refused() -> None:
+    draw = lambda first, count: Draw()(first, count)
+    with pytest.raises(hs.ParameterTypeError, match="cannot be sent"):
+        run(draw, {"run": 1}, 1, 0, 300, executor=ruled(Unruly(7)))
+    # Threads need no copy.
+    with ThreadPoolExecutor(2) as pool:
+        assert run(draw, {"run": 1}, 1, 0, 300, executor=pool) == WHOLE
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 @pytest.mark.filterwarnings("ignore")  # of dask's own making

@@ -157,7 +157,12 @@ def _sender(draw: Draw, executor: Executor) -> Callable[[_Task], Future[Any]]:
     if isinstance(executor, ThreadPoolExecutor):
         timed = functools.partial(_timed, draw)
         return lambda task: executor.submit(timed, task.first, task.blocks)
-    description = pickle.dumps(draw, protocol=pickle.HIGHEST_PROTOCOL)
+    try:
+        description = pickle.dumps(draw, protocol=pickle.HIGHEST_PROTOCOL)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ParameterTypeError(
+            f"executor = {executor!r}: what is to be drawn cannot be sent to it: {error}"
+        ) from error
     name = hashlib.sha256(description).hexdigest()
     small = len(description) <= _SMALL
 

@@ -277,6 +277,8 @@ def run(
         drawn.close()
         if unsaved:
             save()
+    if tally.missing(first, last):
+        raise RuntimeError(f"blocks {tally.missing(first, last)} were not drawn")
     return tally
 
 

@@ -1,0 +1,148 @@
+"""The verifier with planned tests: its error rate, its verdicts on executors and after interruptions."""
+
+import math
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import hockeystick as hs
+import numpy as np
+import pytest
+from hockeystick.empirical import Empirical
+from hockeystick.evidence import METHODS
+from hockeystick.tally import EmpiricalTally, run
+from hockeystick.verification import decide
+
+SIZE = 64
+
+
+@dataclass(frozen=True)
+class Draw:
+    """beta(1, b) values, and 1 instead with a probability that only the seeds below ``pilots`` do not see."""
+
+    seed: int
+    b: float
+    surprise: float = 0.0
+    pilots: int = 0
+
+    def __call__(self, first: int, count: int) -> tuple[Any, int]:
+        found = []
+        for block in range(first, first + count):
+            rng = np.random.default_rng([self.seed, block])
+            values = rng.beta(1.0, self.b, SIZE)
+            if self.seed >= self.pilots:
+                values[rng.random(SIZE) < self.surprise] = 1.0
+            found.append(values)
+        return np.array([Empirical.of(np.concatenate(found)).masses], dtype=np.uint64), 0
+
+
+@dataclass
+class Beta:
+    """beta(1, b) values with a surprise."""
+
+    b: float
+    surprise: float = 0.0
+    pilots: int = 0
+    block_size: int = SIZE
+
+    def mean(self) -> float:
+        return self.surprise + (1.0 - self.surprise) / (1.0 + self.b)
+
+    def tally(
+        self,
+        seed: int,
+        first: int,
+        last: int,
+        key: Mapping[str, Any],
+        checkpoint: Any = None,
+        progress: Any = None,
+        stop: Callable[[EmpiricalTally], bool] | None = None,
+        executor: Any = None,
+    ) -> EmpiricalTally:
+        key = {**key, "seed": seed, "block_size": SIZE}
+        draw = Draw(seed, self.b, self.surprise, self.pilots)
+        return run(draw, key, 1, first, last, checkpoint, progress, stop, EmpiricalTally, executor)
+
+    def plan(self, tested: float, failure: float = 1e-9, method: str = "auto") -> hs.MeanTest:
+        pilot = self.tally(10**9 if not self.pilots else 0, 0, 128, {"run": "pilot"}).law()
+        return hs.plan_test(tested, failure, pilot=pilot, method=method)
+
+
+KEY = {"run": 1}
+
+
+def test_violations_are_rarely_accepted() -> None:
+    # The pilot does not see the large values that make the mean exceed what is tested by a hair.
+    values = Beta(49.0, surprise=0.03, pilots=1)
+    test = values.plan(values.mean() * (1.0 - 1e-9), 0.05)
+    assert len(test.looks(SIZE)) > 2
+    accepted = sum(decide(test, values, seed, KEY)[0] for seed in range(1, 1001))
+    # Pr[Binomial(1000, .05) > 72] < 1e-3.
+    assert accepted <= 72
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_what_is_good_is_accepted(method: str) -> None:
+    values = Beta(199.0)
+    test = values.plan(1.2 * values.mean(), method=method)
+    planned = -(-test.samples // SIZE) * SIZE
+    verdicts = [decide(test, values, seed, KEY) for seed in range(10)]
+    assert sum(accepted for accepted, _ in verdicts) >= 9
+    for accepted, seen in verdicts:
+        assert accepted == (test.evidence(seen) >= math.log(1e9))
+        assert seen.count == planned if method != "betting" or not accepted else seen.count <= planned
+    if method == "betting":
+        # Most need not wait for the end.
+        assert np.mean([seen.count / planned for _, seen in verdicts]) < 0.9
+    # Nothing to prove, nothing drawn.
+    assert decide(hs.MeanTest(method, 1.0, 0.1, 10, ((0.5, 1.0),)), values, 1, KEY) == (
+        True,
+        Empirical.of([]),
+    )
+
+
+def test_what_is_bad_is_rejected_at_the_end() -> None:
+    values = Beta(99.0)
+    test = Beta(199.0).plan(1.5 / 200.0)
+    accepted, seen = decide(test, values, 1, KEY)
+    assert not accepted
+    assert seen.count == test.looks(SIZE)[-1] * SIZE
+
+
+def test_same_verdict_after_interruptions_and_on_executors(tmp_path: Path) -> None:
+    values = Beta(199.0)
+    test = values.plan(1.3 * values.mean())
+    whole = decide(test, values, 5, KEY)
+    assert whole[0]
+    with ThreadPoolExecutor(3) as pool:
+        assert decide(test, values, 5, KEY, executor=pool) == whole
+
+    class Enough(Exception):
+        pass
+
+    path = tmp_path / "verify"
+    for patience in range(2, 60):
+        calls = 0
+
+        def interrupt(done: int, total: int, patience: int = patience) -> None:
+            nonlocal calls
+            calls += 1
+            assert 0 <= done <= total == test.looks(SIZE)[-1] * SIZE
+            if calls == patience:
+                raise Enough
+
+        try:
+            found = decide(test, values, 5, KEY, path, interrupt)
+            break
+        except Enough:
+            continue
+    assert patience > 3
+    assert found == whole
+    # With nothing left to do, too.
+    assert decide(test, values, 5, KEY, path) == whole
+    # A file that holds something else is not a beginning.
+    values.tally(6, 10**4, 10**4 + 2, KEY, tmp_path / "other")
+    with pytest.raises(hs.ParameterError, match="not the first of"):
+        decide(test, values, 6, KEY, tmp_path / "other")
