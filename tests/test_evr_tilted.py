@@ -14,7 +14,9 @@ SCHEME = hs.BMinSep(40, 4, 0.02)
 
 def test_calibrates_to_a_small_delta(tmp_path: Path) -> None:
     epsilon, delta = 4.0, 1e-7
-    found = hs.calibrate_bandmf(STRATEGY, SCHEME, epsilon, delta, seed=3)
+    found = hs.calibrate_bandmf(
+        STRATEGY, SCHEME, epsilon, delta, seed=3, method="tilted", samples=2**17, fallback="cyclic"
+    )
     assert isinstance(found.plan, TiltedPlan)
     assert not found.fell_back
     assert found.verifications[-1].accepted or len(found.verifications) > 1
@@ -32,13 +34,28 @@ def test_calibrates_to_a_small_delta(tmp_path: Path) -> None:
     assert "importance sampling" in found.statement()
     assert found.to_dict()["plan"]["tested_delta"] == plan.tested_delta
     # The same again from a checkpoint, and with the candidates given.
-    candidates = [entry.noise_multiplier for entry in found.verifications]
+    candidates = [entry.noise_multiplier for entry in found.verifications[:2]]
     again = hs.calibrate_bandmf(
-        STRATEGY, SCHEME, epsilon, delta, seed=3, method="tilted", candidates=candidates, checkpoint=tmp_path
+        STRATEGY,
+        SCHEME,
+        epsilon,
+        delta,
+        seed=3,
+        method="tilted",
+        samples=2**17,
+        candidates=candidates,
+        checkpoint=tmp_path,
     )
     assert isinstance(again.plan, TiltedPlan)
     resumed = hs.calibrate_bandmf(
-        STRATEGY, SCHEME, epsilon, delta, method="tilted", candidates=candidates, checkpoint=tmp_path
+        STRATEGY,
+        SCHEME,
+        epsilon,
+        delta,
+        method="tilted",
+        samples=2**17,
+        candidates=candidates,
+        checkpoint=tmp_path,
     )
     assert resumed.verifications == again.verifications
     assert resumed.seed == 3
@@ -82,6 +99,9 @@ def test_plain_direction_is_verified_too() -> None:
 
 
 def test_methods() -> None:
+    assert isinstance(
+        hs.calibrate_bandmf(STRATEGY, SCHEME, 4.0, 1e-7, seed=1, candidates=[]).plan, TiltedPlan
+    )
     # Where plain verification is cheap, it is what "auto" takes.
     cheap = hs.calibrate_bandmf(STRATEGY, SCHEME, 1.0, 0.05, seed=1, candidates=[3.0])
     assert not isinstance(cheap.plan, TiltedPlan)

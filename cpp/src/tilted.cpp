@@ -34,7 +34,7 @@ bool is_identity(const Component& c) { return c.order == 0 && c.tilt.theta == 1 
 
 double tilted_value(double epsilon, double loss, double log_ratio, double log_scale) noexcept {
     if (loss <= epsilon) return 0;
-    if (loss == infinity && log_ratio == infinity) return 0;
+    // What is not a number, or infinite on both sides, ends as 1.
     const double stick = 1 - portable_exp(epsilon - loss);
     const double value = portable_exp(loss - log_ratio - log_scale) * stick;
     // B is the largest value of all; what exceeds it is rounding.

@@ -284,7 +284,7 @@ void blocks() {
 void failures() {
     constexpr double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
     CHECK(tilted_value(1, nan, 0, 0) == 1 && tilted_value(1, 2, nan, 0) == 1 &&
-          tilted_value(1, infinity, 0, 0) == 1);
+          tilted_value(1, infinity, 0, 0) == 1 && tilted_value(1, infinity, infinity, 0) == 1);
     CHECK(tilted_value(1, 1, 0, 0) == 0 && tilted_value(1, -infinity, 0, 0) == 0);
     CHECK(std::abs(tilted_value(1, 2, 3, 0) - std::exp(-1.0) * (1 - std::exp(-1.0))) < 1e-15);
     const Strategy strategy = strategy_of(10, 3, true);

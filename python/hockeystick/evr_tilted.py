@@ -25,6 +25,7 @@ from .montecarlo import _Direction, cases, derived, tally_path
 from .tally import EmpiricalTally, Progress, Tally
 from .tilted import Proposal, TiltedValues, tune_proposal
 from .validation import MAX_COUNT, ParameterError
+from .verification import decide
 
 Make: TypeAlias = Callable[[float], BandMF]
 
@@ -36,6 +37,10 @@ _SEARCH_SAMPLES, _PILOT_SAMPLES = 32_768, 131_072
 
 _RATIOS = (0.1, 0.3, 0.5, 0.63, 0.73, 0.8, 0.85, 0.89)
 """delta at the candidates over the delta that is tested, as the pilot sees it."""
+
+
+_SLOPE = -30.0
+"""d ln delta / d ln noise, where the pilot has not seen any."""
 
 
 @dataclass(frozen=True)
@@ -133,6 +138,7 @@ def verify(
     A direction without importance sampling is tested with plain samples against half of it.
     """
     means: list[tuple[str, float, int]] = []
+    pilot = max(4096, min(_PILOT_SAMPLES, plan.samples // 8))
     for case, direction, values in cases(mechanism, epsilon, adjacency, None):
         if values.bound == 0.0:
             means.append((direction, 0.0, 0))
@@ -145,7 +151,7 @@ def verify(
         if not values.can_tilt:
             accepted, mean, samples = _plainly(values, plan, own, path, progress, executor)
         else:
-            look = _look(values, own, _PILOT_SAMPLES, start, path, progress, executor)
+            look = _look(values, own, pilot, start, path, progress, executor)
             accepted, mean, samples = _decide(look, values, plan, own, path, progress, executor)
         means.append((direction, mean, samples))
         if not accepted:
@@ -166,16 +172,12 @@ def _decide(
     if test is None:
         # As the pilot sees it, and not drawn.
         return False, math.exp(min(0.0, look.log_delta)), 0
-    drawn = look.values
-    blocks = -(-test.samples // drawn.block_size)
     file = None if path is None else path.with_suffix(".law")
-    shown = _shown(progress, drawn)
-    law = drawn.tally(
-        derived(seed, "verify"), 0, blocks, values.identity, file, shown, executor=executor
-    ).law()
-    mean = math.exp(min(0.0, drawn.log_upper + math.log(law.mean))) if law.mean > 0.0 else 0.0
-    complete = law.count == blocks * drawn.block_size
-    return complete and test.accepts(law), mean, law.count
+    key = values.identity
+    accepted, law = decide(test, look.values, derived(seed, "verify"), key, file, progress, executor)
+    mean = law.mean if law.count else 0.0
+    delta = math.exp(min(0.0, look.values.log_upper + math.log(mean))) if mean > 0.0 else 0.0
+    return accepted, delta, law.count
 
 
 def _plainly(
@@ -295,21 +297,19 @@ def propose(
             break
         middle = 0.5 * (low + high)
         low, high = (middle, high) if height(middle) > 0.0 else (low, middle)
-    # A line through what was seen nearby gives the place of every ratio.
+    # A line through what was seen nearby gives the place of every ratio: single looks are off by tens of percent.
     place = 0.5 * (low + high)
-    slope = -20.0
-    for _ in range(3):
-        here = height(place)
-        known = [(x, y) for x, y in seen if math.isfinite(y) and 1e-4 < abs(x - place) < 0.15]
-        if known and math.isfinite(here):
-            x, y = min(known, key=lambda entry: abs(entry[0] - place))
-            slope = min(-1.0, max(-400.0, (here + aim - y) / (place - x)))
-        if not math.isfinite(here):
-            here = -3.0
-        step = max(-0.1, min(0.1, -here / slope))
-        place += step
-        if abs(step) < 2e-3:
-            break
+    slope = _SLOPE
+    for offset in (-0.03, 0.03, 0.0):
+        height(place + offset)
+        near = [(x, y - aim) for x, y in seen if math.isfinite(y) and abs(x - place) <= 0.12]
+        if len(near) >= 3 and max(near)[0] - min(near)[0] >= 0.04:
+            middle = math.fsum(x for x, _ in near) / len(near)
+            level = math.fsum(y for _, y in near) / len(near)
+            spread = math.fsum((x - middle) ** 2 for x, _ in near)
+            slope = math.fsum((x - middle) * y for x, y in near) / spread
+            slope = min(-4.0, max(-200.0, slope))
+            place = middle - max(-3.0, min(3.0, level)) / slope
     return tuple(math.exp(place + math.log(ratio) / slope) for ratio in _RATIOS), proposal
 
 

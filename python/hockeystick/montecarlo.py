@@ -8,6 +8,7 @@ guarantee: the functions here say so in their names. What turns samples into a g
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 import os
@@ -43,7 +44,7 @@ from .report import Bounds, round_down, round_up
 from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
 from .tally import Progress, Tally, digest, run
 from .tilted import Proposal, TiltedValues, orders, tune_proposal
-from .truncation import reduction
+from .truncation import Reduction, reduction
 from .validation import ParameterError, ParameterTypeError, choice, integer, real
 
 ADJACENCIES = ("zero_out", "add_or_remove", "add", "remove")
@@ -395,15 +396,7 @@ class _Direction:
             # L <= -floor: 1 - e^{epsilon - L} is at most 1 - e^{epsilon + floor}.
             self.bound = min(1.0, max(0.0, -math.expm1(min(0.0, epsilon - error + floor)) * (1.0 + 1e-15)))
         self.epsilon, self.error = epsilon, error
-        self.reduced = None if others is not None else reduction(mechanism, epsilon - error)
-        """What a truncated scheme comes to, where truncation is rare."""
-        self.tilted_mechanism = mechanism if self.reduced is None else self.reduced.base
-        self.can_tilt = direction == "remove" and others is None and bool(orders(self.tilted_mechanism))
-        """Whether importance sampling is possible."""
-        if self.reduced is not None and self.reduced.remove >= 1.0:
-            self.can_tilt = False
-        self.known = 1.0 if self.reduced is None or direction == "remove" else self.reduced.add
-        """delta is at most this, without any samples."""
+        self._others = others
         self.identity = {
             "library": _core.__version__,
             "mechanism": repr(mechanism),
@@ -413,6 +406,29 @@ class _Direction:
             "composed_with": None if others is None else f"{others!r}, {adjacency}",
             "block_size": self.blocks.block_size,
         }
+
+    @functools.cached_property
+    def reduced(self) -> Reduction | None:
+        """What a truncated scheme comes to, where truncation is rare."""
+        return None if self._others is not None else reduction(self.mechanism, self.epsilon - self.error)
+
+    @property
+    def tilted_mechanism(self) -> Sampled:
+        """What importance sampling draws from."""
+        return self.mechanism if self.reduced is None else self.reduced.base
+
+    @functools.cached_property
+    def can_tilt(self) -> bool:
+        """Whether importance sampling is possible."""
+        if self.direction != "remove" or self._others is not None:
+            return False
+        useless = self.reduced is not None and self.reduced.remove >= 1.0
+        return not useless and bool(orders(self.tilted_mechanism))
+
+    @property
+    def known(self) -> float:
+        """What delta is at most, without any samples."""
+        return 1.0 if self.direction == "remove" or self.reduced is None else self.reduced.add
 
     def tally(
         self,
