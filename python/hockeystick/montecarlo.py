@@ -208,7 +208,7 @@ def estimate_delta(
         if plan.bound == 0.0:
             found.append(DirectionEstimate(plan.direction, 0.0, 0.0, 0.0, 0, case))
             continue
-        if method != "plain" and plan.known < math.log(1.0 / (1.0 - share)) / samples:
+        if method != "plain" and plan.known < min(1.0, math.log(1.0 / (1.0 - share)) / samples):
             # Less than as many plain samples could show.
             found.append(DirectionEstimate(plan.direction, 0.0, 0.0, plan.known, 0, case))
             continue
