@@ -281,13 +281,10 @@ def calibrate_bandmf(
     pilot = evr.derived(seed, "pilot")
     settings: dict[str, Any] = {"adjacency": adjacency, "executor": checked(executor)}
     if isinstance(plan, TiltedPlan):
-        proposal = None
         if given is None:
-            given, proposal = evr_tilted.propose(
-                make, epsilon, plan, safe.noise_multiplier, pilot, **settings
-            )
+            given = evr_tilted.propose(make, epsilon, plan, safe.noise_multiplier, pilot, **settings)
         worthwhile = [value for value in given if value < safe.noise_multiplier]
-        settings |= {"checkpoint": checkpoint, "progress": progress, "start": proposal}
+        settings |= {"checkpoint": checkpoint, "progress": progress}
         verdicts = evr_tilted.choose(make, worthwhile, epsilon, plan, seed, **settings)
     else:
         settings |= {"others": others, "checkpoint": checkpoint, "progress": progress}

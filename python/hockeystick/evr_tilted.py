@@ -99,7 +99,10 @@ def _look(
 ) -> _Look:
     """Tune a proposal and see what it gives, on random streams of their own."""
     mechanism, epsilon = values.tilted_mechanism, values.epsilon
-    pilot = (1024, 2048, 4096) if start is None else (2048, 4096)
+    # A verification's pilot starts from the grid again: what it overlooks costs more samples than it takes.
+    pilot = (
+        (4096, 8192, 16_384) if samples >= 65_536 else (1024, 2048, 4096) if start is None else (2048, 4096)
+    )
     proposal = tune_proposal(mechanism, epsilon, derived(seed, "tune"), gap=0.25, start=start, pilot=pilot)
     drawn = values.tilted_values(proposal)
     blocks = -(-samples // drawn.block_size)
@@ -128,7 +131,6 @@ def verify(
     seed: int,
     *,
     adjacency: str = "zero_out",
-    start: Proposal | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
@@ -151,7 +153,7 @@ def verify(
         if not values.can_tilt:
             accepted, mean, samples = _plainly(values, plan, own, path, progress, executor)
         else:
-            look = _look(values, own, pilot, start, path, progress, executor)
+            look = _look(values, own, pilot, None, path, progress, executor)
             accepted, mean, samples = _decide(look, values, plan, own, path, progress, executor)
         means.append((direction, mean, samples))
         if not accepted:
@@ -217,7 +219,6 @@ def choose(
     seed: int,
     *,
     adjacency: str = "zero_out",
-    start: Proposal | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
@@ -237,7 +238,6 @@ def choose(
                 plan,
                 derived(seed, "verify", index),
                 adjacency=adjacency,
-                start=start,
                 checkpoint=directory,
                 progress=progress,
                 executor=executor,
@@ -257,8 +257,8 @@ def propose(
     *,
     adjacency: str = "zero_out",
     executor: Executor | None = None,
-) -> tuple[tuple[float, ...], Proposal | None]:
-    """Candidates around the noise multiplier where delta is what is tested, and a proposal for them.
+) -> tuple[float, ...]:
+    """Candidates around the noise multiplier where delta is what is tested.
 
     From pilot samples only; delta of the direction that can be tilted is taken for that of both. ``noisy``
     is a noise multiplier that is certainly enough. Pilots of one noise multiplier start from the proposal of
@@ -291,7 +291,7 @@ def propose(
         high, step = low, min(0.4, 1.5 * step)
         if low < math.log(noisy) - 14.0:
             # Hardly any noise is enough: the example hardly ever takes part.
-            return (math.exp(low),), proposal
+            return (math.exp(low),)
     for _ in range(3):
         if high - low < 0.02:
             break
@@ -310,7 +310,7 @@ def propose(
             slope = math.fsum((x - middle) * y for x, y in near) / spread
             slope = min(-4.0, max(-200.0, slope))
             place = middle - max(-3.0, min(3.0, level)) / slope
-    return tuple(math.exp(place + math.log(ratio) / slope) for ratio in _RATIOS), proposal
+    return tuple(math.exp(place + math.log(ratio) / slope) for ratio in _RATIOS)
 
 
 __all__ = ["TiltedPlan", "choose", "propose", "verify"]
