@@ -8,6 +8,7 @@ void register_attribution(pybind11::module_& module);
 void register_noise(pybind11::module_& module);
 void register_batches(pybind11::module_& module);
 void register_montecarlo(pybind11::module_& module);
+void register_tilted(pybind11::module_& module);
 void register_individual(pybind11::module_& module);
 
 PYBIND11_MODULE(_core, module) {
@@ -19,5 +20,6 @@ PYBIND11_MODULE(_core, module) {
     register_noise(module);
     register_batches(module);
     register_montecarlo(module);
+    register_tilted(module);
     register_individual(module);
 }

@@ -318,6 +318,51 @@ class LossSampler(metaclass=_Type):
     def evaluate(self, outputs: ArrayLike, public_counts: ArrayLike) -> _Array:
         """The losses of given outputs."""
 
+class TiltedSampler(metaclass=_Type):
+    """Samples of direction "remove" from a mixture of S_a and T, weighted, in blocks of ``block_size``."""
+
+    def __init__(
+        self, columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, components: ArrayLike
+    ) -> None: ...
+    @property
+    def block_size(self) -> int:
+        """Samples per block; a function of the description alone."""
+
+    def log_normaliser(self, component: int) -> float:
+        """ln M_a, or for T ln sum_x p_x theta^|x|."""
+
+    def log_bound(self, epsilon: float) -> float:
+        """ln of what no weighted value exceeds."""
+
+    def samples(self, seed: int, first_block: int, blocks: int) -> _Array:
+        """Rows of L, ln R/Q, and ln of each component's density over Q."""
+
+    def values(
+        self, seed: int, epsilons: ArrayLike, log_scale: float, first_block: int, blocks: int
+    ) -> _Array:
+        """Weighted values over e^log_scale, shape (epsilons, samples)."""
+
+    def draws(self, steps: int, seed: int, block: int) -> tuple[_Array, _Array, NDArray[int32]]:
+        """Coefficients of the mean, outputs / noise multiplier, and components, of the same samples."""
+
+def log_moments_of_cuts(
+    columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, most: int
+) -> _Array:
+    """ln of bounds on E_R[(P_r/R)^2] over all counts r with at most 0, 1, ..., ``most`` truncated rounds."""
+
+def log_moment_given_cuts(
+    columns: ArrayLike,
+    steps: int,
+    scheme: Scheme,
+    noise_multiplier: float,
+    iterations: ArrayLike,
+    survivals: ArrayLike,
+) -> float:
+    """ln E_R[(P_r/R)^2] where these rounds, in order, are truncated, with these probabilities to survive."""
+
+def has_moment_law(columns: ArrayLike, steps: int, scheme: Scheme, order: int) -> bool:
+    """Whether `TiltedSampler` has S of this order."""
+
 def first_invalid(values: _Array) -> int:
     """Index of the first value that is not >= 0, or the number of values."""
 

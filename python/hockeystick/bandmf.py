@@ -55,6 +55,9 @@ class BandMF(Composable):
     _samplers: dict[str, _core.LossSampler] = field(
         default_factory=dict, init=False, repr=False, compare=False, hash=False
     )
+    _proposals: dict[tuple[tuple[float, int, float, float], ...], _core.TiltedSampler] = field(
+        default_factory=dict, init=False, repr=False, compare=False, hash=False
+    )
 
     def __post_init__(self) -> None:
         if not isinstance(self.strategy, Strategy):
@@ -170,22 +173,42 @@ class BandMF(Composable):
         blocks = -(-count // core.block_size)
         return core.losses(key, 0, blocks)[:count]
 
+    def _described(self) -> tuple[NDArray[np.float64], int, _core.Scheme]:
+        """Columns, number of steps and scheme as the core takes them."""
+        columns, steps = np.ascontiguousarray(self.strategy._columns(), np.float64), self.strategy.steps
+        if isinstance(self.scheme, CyclicPoisson):
+            # Turns are apart by more than the bands, so <c_i, y> are independent: a diagonal strategy of norms.
+            columns = self._turn_norms(self.scheme)[:, np.newaxis]
+            steps = columns.shape[0]
+        return columns, steps, self.scheme._core()
+
     def _blocks(self, direction: str) -> _core.LossSampler:
         """Return the sampler of whole blocks in this direction; it depends on the description only."""
         if direction not in self._samplers:
-            columns, steps = np.ascontiguousarray(self.strategy._columns(), np.float64), self.strategy.steps
-            if isinstance(self.scheme, CyclicPoisson):
-                # Turns are apart by more than the bands, so <c_i, y> are independent: a diagonal strategy of norms.
-                columns = self._turn_norms(self.scheme)[:, np.newaxis]
-                steps = columns.shape[0]
+            columns, steps, scheme = self._described()
             try:
-                sampler = _core.LossSampler(
-                    columns, steps, self.scheme._core(), self.noise_multiplier, direction
-                )
+                sampler = _core.LossSampler(columns, steps, scheme, self.noise_multiplier, direction)
             except ValueError as error:
                 raise ParameterError(f"{self!r}: {error}") from None
             self._samplers[direction] = sampler
         return self._samplers[direction]
+
+    def _tilted(
+        self, components: tuple[tuple[float, int, float, float], ...], cached: bool = True
+    ) -> _core.TiltedSampler:
+        """Return the importance sampler with these components (weight, order, theta, shift)."""
+        if components in self._proposals:
+            return self._proposals[components]
+        columns, steps, scheme = self._described()
+        try:
+            sampler = _core.TiltedSampler(columns, steps, scheme, self.noise_multiplier, np.array(components))
+        except ValueError as error:
+            raise ParameterError(f"{self!r}: {error}") from None
+        if cached:
+            # The tables are large, and the last one is what is asked for again.
+            self._proposals.clear()
+            self._proposals[components] = sampler
+        return sampler
 
     def _turns(self, group: int) -> list[NDArray[np.float64]]:
         """The columns of the iterations that sample this group, without what is past the last row."""

@@ -9,14 +9,15 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import _core, evr
+from . import _core, evr, evr_tilted
 from .bandmf import BandMF
 from .calibrate import calibrate_noise_multiplier
 from .confidence import VerificationPlan, plan_verification
 from .evr import Verification
+from .evr_tilted import TiltedPlan
 from .executors import checked
 from .mechanisms import Composable, Gaussian, Process, composition
-from .montecarlo import ADJACENCIES, directions, resolve_seed
+from .montecarlo import ADJACENCIES, METHODS, directions, resolve_seed
 from .report import CAVEAT, UNITS, _finite, round_up
 from .sampling import (
     BallsInBins,
@@ -29,7 +30,8 @@ from .sampling import (
 )
 from .strategies import Strategy
 from .tally import Progress, digest
-from .validation import ParameterError, choice, real
+from .truncation import can_tilt
+from .validation import ParameterError, choice, integer, real
 
 FALLBACKS = ("auto", "cyclic", "unamplified")
 
@@ -63,7 +65,7 @@ class CalibratedBandMF:
     epsilon: float
     delta: float
     adjacency: str
-    plan: VerificationPlan | None
+    plan: VerificationPlan | TiltedPlan | None
     verifications: tuple[Verification, ...]
     fallback: Fallback | None
     fell_back: bool
@@ -101,12 +103,21 @@ class CalibratedBandMF:
                 f"procedure that satisfies {budget} (estimate, verify, release; Dong and Ganesh 2026, "
                 "Algorithm 5 and Theorem A.1)."
             )
-            sentences.append(
-                f"The verifier accepts a noise multiplier if the mean of at least {plan.samples} Monte Carlo samples is at "
-                f"most {plan.threshold!r}, in each direction; if delta exceeds {round_up(plan.tested_delta)} it does "
-                f"so with probability at most {round_up(plan.failure_probability)} (Chua et al. 2024, Fact 4.2). "
-                "Both together are at most the stated delta."
-            )
+            if isinstance(plan, TiltedPlan):
+                sentences.append(
+                    "The verifier draws outputs where the privacy loss is large, with weights below a known bound "
+                    f"(importance sampling), at most {plan.samples} for a candidate, and accepts it if they prove delta "
+                    f"to be at most {round_up(plan.tested_delta)} in each direction, by a test fixed before; if delta "
+                    f"exceeds that it does so with probability at most {round_up(plan.failure_probability)}. Both "
+                    "together are at most the stated delta."
+                )
+            else:
+                sentences.append(
+                    f"The verifier accepts a noise multiplier if the mean of at least {plan.samples} Monte Carlo samples is at "
+                    f"most {plan.threshold!r}, in each direction; if delta exceeds {round_up(plan.tested_delta)} it does "
+                    f"so with probability at most {round_up(plan.failure_probability)} (Chua et al. 2024, Fact 4.2). "
+                    "Both together are at most the stated delta."
+                )
             verdicts = ", ".join(
                 f"{entry.noise_multiplier:.6g} {'accepted' if entry.accepted else 'rejected'}"
                 for entry in self.verifications
@@ -172,6 +183,7 @@ def calibrate_bandmf(
     *,
     adjacency: str = "zero_out",
     seed: int | None = None,
+    method: str = "auto",
     threshold: float | None = None,
     samples: int | None = None,
     candidates: Sequence[float] | None = None,
@@ -190,9 +202,13 @@ def calibrate_bandmf(
     beforehand. Where the scheme is cyclic Poisson with at least as many steps between turns as bands, or
     Poisson with one band, the accounting is analytic, and nothing is random.
 
-    The verifier takes ``samples`` of the privacy loss per candidate and direction and compares with
-    ``threshold``: by default delta / 2 and the number that goes with it (see `plan_verification`), which
-    grows like 100 / delta. ``candidates`` are noise multipliers fixed beforehand (None: chosen around
+    ``method`` "plain": the verifier takes ``samples`` of the privacy loss per candidate and direction and
+    compares with ``threshold``: by default delta / 2 and the number that goes with it (see
+    `plan_verification`), which grows like 100 / delta. "tilted": it takes weighted samples of outputs where the
+    loss is large (docs/tilted.md), as many as a pilot finds necessary, at most ``samples`` (default 2^21), whatever
+    delta is; no ``threshold``, no ``composed_with``, and a scheme that `estimate_delta` can tilt. Only a direction
+    "add" whose delta is not exactly 0 is verified plainly. "auto": "tilted" where it is possible and the other
+    would take more than a million samples (delta < 1e-4), unless ``threshold`` or ``samples`` are given. ``candidates`` are noise multipliers fixed beforehand (None: chosen around
     the answer by pilot samples, which the verifier does not see).
 
     ``fallback`` is released if no candidate of less noise is accepted: "cyclic" Poisson sampling at the
@@ -208,6 +224,7 @@ def calibrate_bandmf(
     delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
     adjacency = choice("adjacency", adjacency, ADJACENCIES)
     fallback = choice("fallback", fallback, FALLBACKS)
+    method = choice("method", method, METHODS)
     others = None if composed_with is None else composition(composed_with, "composed_with")
     given = None
     if candidates is not None:
@@ -245,7 +262,14 @@ def calibrate_bandmf(
             version=_core.__version__,
         )
 
-    plan = _plan(delta, threshold, samples)
+    tilted = _use_tilted(BandMF(strategy, scheme, 1.0), method, delta, threshold, samples, others)
+    plan: VerificationPlan | TiltedPlan
+    if tilted:
+        plan = TiltedPlan.of(
+            delta, evr_tilted.MOST_SAMPLES if samples is None else integer("samples", samples, 1)
+        )
+    else:
+        plan = _plan(delta, threshold, samples)
     if fallback == "auto":
         fallback = "cyclic" if _cyclic_probability(strategy, scheme) is not None else "unamplified"
     seed = resolve_seed(seed, checkpoint)
@@ -254,19 +278,20 @@ def calibrate_bandmf(
     def make(noise_multiplier: float) -> BandMF:
         return BandMF(strategy, scheme, noise_multiplier)
 
-    settings: dict[str, Any] = {
-        "adjacency": adjacency,
-        "others": others,
-        "checkpoint": checkpoint,
-        "progress": progress,
-        "executor": checked(executor),
-    }
-    if given is None:
-        given = evr.propose(
-            make, epsilon, plan, safe.noise_multiplier, evr.derived(seed, "pilot"), **settings
-        )
-    worthwhile = [value for value in given if value < safe.noise_multiplier]
-    verdicts = evr.choose(make, worthwhile, epsilon, plan, seed, **settings)
+    pilot = evr.derived(seed, "pilot")
+    settings: dict[str, Any] = {"adjacency": adjacency, "executor": checked(executor)}
+    if isinstance(plan, TiltedPlan):
+        if given is None:
+            given = evr_tilted.propose(make, epsilon, plan, safe.noise_multiplier, pilot, **settings)
+        worthwhile = [value for value in given if value < safe.noise_multiplier]
+        settings |= {"checkpoint": checkpoint, "progress": progress}
+        verdicts = evr_tilted.choose(make, worthwhile, epsilon, plan, seed, **settings)
+    else:
+        settings |= {"others": others, "checkpoint": checkpoint, "progress": progress}
+        if given is None:
+            given = evr.propose(make, epsilon, plan, safe.noise_multiplier, pilot, **settings)
+        worthwhile = [value for value in given if value < safe.noise_multiplier]
+        verdicts = evr.choose(make, worthwhile, epsilon, plan, seed, **settings)
     accepted = [entry.noise_multiplier for entry in verdicts if entry.accepted]
     return CalibratedBandMF(
         mechanism=make(accepted[-1]) if accepted else BandMF(strategy, safe.scheme, safe.noise_multiplier),
@@ -282,6 +307,28 @@ def calibrate_bandmf(
         seed=seed,
         version=_core.__version__,
     )
+
+
+_PLAIN_DELTA = 1e-4
+"""From here on plain verification takes at most a million samples."""
+
+
+def _use_tilted(
+    mechanism: BandMF,
+    method: str,
+    delta: float,
+    threshold: float | None,
+    samples: int | None,
+    others: Process | None,
+) -> bool:
+    if method == "plain":
+        return False
+    possible = can_tilt(mechanism) and others is None and threshold is None
+    if method == "tilted" and not possible:
+        raise ParameterError(
+            f"method = {method!r}: needs a scheme with a table, no threshold and no composed_with; use 'auto' or 'plain'"
+        )
+    return possible and (method == "tilted" or (samples is None and delta < _PLAIN_DELTA))
 
 
 def _plan(delta: float, threshold: float | None, samples: int | None) -> VerificationPlan:

@@ -9,7 +9,6 @@ way of all the worse ones, so the failure probability is paid once, not once per
 
 from __future__ import annotations
 
-import hashlib
 import math
 import os
 from collections.abc import Callable, Sequence
@@ -20,12 +19,11 @@ from typing import TypeAlias
 
 from .confidence import VerificationPlan, accepts
 from .mechanisms import Process
-from .montecarlo import Sampled, cases, tally_path
+from .montecarlo import Sampled, cases, derived, tally_path
 from .tally import Progress, Tally
-from .validation import ParameterError, integer, real
+from .validation import ParameterError, real
 
 Make: TypeAlias = Callable[[float], Sampled]
-_MAX_SEED = 2**63 - 1
 
 _SPREAD = (4.0, 2.75, 2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -1.5, -2.0)
 """Where the candidates lie around the pilot's guess, in standard deviations of where the verifier's
@@ -132,12 +130,6 @@ def choose(
         if not verdicts[-1].accepted:
             break
     return tuple(verdicts)
-
-
-def derived(seed: int, *label: object) -> int:
-    """A seed for one part of a procedure, as good as independent of those of the other parts."""
-    text = repr((integer("seed", seed, 0, _MAX_SEED), *label)).encode()
-    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1
 
 
 def propose(
@@ -250,4 +242,4 @@ def _in_samples(progress: Progress | None, size: int) -> Progress | None:
     return lambda done, total: show(done * size, total * size)
 
 
-__all__ = ["Verification", "choose", "propose", "verify"]
+__all__ = ["Verification", "choose", "derived", "propose", "verify"]

@@ -8,6 +8,8 @@ guarantee: the functions here say so in their names. What turns samples into a g
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import math
 import os
 import secrets
@@ -41,16 +43,20 @@ from .pld import account
 from .report import Bounds, round_down, round_up
 from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
 from .tally import Progress, Tally, digest, run
+from .tilted import Proposal, TiltedValues, orders, tune_proposal
+from .truncation import Reduction, reduction
 from .validation import ParameterError, ParameterTypeError, choice, integer, real
 
 ADJACENCIES = ("zero_out", "add_or_remove", "add", "remove")
-METHODS = ("auto", "plain")
+METHODS = ("auto", "plain", "tilted")
 
 _LOSS_ERROR, _EXPONENT_ERROR = 1e-9, 1e-12
 """More than the round-off of a computed privacy loss, absolute and relative to the exponents it is made of:
 delta is evaluated that much below epsilon."""
 
 _MAX_SEED = 2**63 - 1
+_FEW = 512
+"""Samples that are not worth a pilot."""
 _CURVE_ACCURACY, _CURVE_ERROR, _CURVE_END, _MOST_NODES = 1e-4, 3e-3, 1e-13, 1000
 _SAME_UNDER_ZERO_OUT = (
     Gaussian,
@@ -93,7 +99,7 @@ class Sampled(Protocol):
 class DirectionEstimate:
     """One of the two directions of one of the mechanism's ``worst_cases``, which ``case`` counts from 0.
 
-    ``samples`` is 0 where delta is known to be 0.
+    ``samples`` is 0 where delta is known to be 0. ``method`` is "plain" or "tilted".
     """
 
     direction: str
@@ -102,6 +108,7 @@ class DirectionEstimate:
     upper: float
     samples: int
     case: int = 0
+    method: str = "plain"
 
 
 @dataclass(frozen=True)
@@ -168,8 +175,16 @@ def estimate_delta(
     bit-identical results. ``progress`` is called with the number of samples done and that of all.
     ``executor`` is any `concurrent.futures.Executor`, whose workers draw the blocks: the same result, bit for
     bit (docs/executors.md).
-    ``seed`` None draws one from the operating system; the result records it. ``method``: "plain" (and
-    "auto", which chooses it).
+    ``seed`` None draws one from the operating system; the result records it.
+
+    ``method`` "plain" averages over outputs of the mechanism itself: the number of samples it takes grows like
+    1/delta. "tilted" is importance sampling (docs/tilted.md): outputs are drawn where the loss is large,
+    with weights below a known bound, and the number of samples hardly depends on delta. Pilot samples, from
+    random streams of their own (some ten thousand), choose how. It needs
+    direction "remove", an exact density and a table (`BMinSep`, `Poisson`, `CyclicPoisson`, `BallsInBins`,
+    `MultiAttributionBMinSep` with the default law) and no ``composed_with``: ParameterError where no direction has
+    them. "auto" (default) takes, for each direction, what the pilot expects to give the shorter interval, and "plain"
+    for fewer than 512 samples.
     """
     epsilon = real("epsilon", epsilon, 0.0)
     samples = integer("samples", samples, 1)
@@ -182,17 +197,41 @@ def estimate_delta(
 
     plans = list(cases(mechanism, epsilon, adjacency, others))
     sampled = sum(plan.bound > 0.0 for _, _, plan in plans)
+    share = 1.0 - (1.0 - confidence) / max(1, sampled)
+    if method == "tilted" and not any(plan.can_tilt for _, _, plan in plans):
+        raise ParameterError(
+            f"method = {method!r}: needs direction 'remove', a scheme with a table, and no composed_with; "
+            "use 'auto' or 'plain'"
+        )
     before, found = 0, []
     for case, _, plan in plans:
         if plan.bound == 0.0:
             found.append(DirectionEstimate(plan.direction, 0.0, 0.0, 0.0, 0, case))
             continue
-        size = plan.blocks.block_size
+        if method != "plain" and plan.known < min(1.0, math.log(1.0 / (1.0 - share)) / samples):
+            # Less than as many plain samples could show.
+            found.append(DirectionEstimate(plan.direction, 0.0, 0.0, plan.known, 0, case))
+            continue
+        path = tally_path(checkpoint, plan.direction, case)
+        tilted = None
+        if method != "plain" and plan.can_tilt:
+            tilted = plan.tilted(
+                samples, share, derived(seed, "tune", plan.direction, case), method == "auto"
+            )
+            if tilted is not None and path is not None:
+                path = path.with_suffix(".law")
+        size = plan.blocks.block_size if tilted is None else tilted.block_size
         blocks = -(-samples // size)
         show = _shifted(progress, before, sampled * blocks * size, size)
-        path = tally_path(checkpoint, plan.direction, case)
-        tally = plan.tally(seed, 0, blocks, path, show, executor=executor)
-        found.append(replace(plan.estimate(tally, 1.0 - (1.0 - confidence) / sampled), case=case))
+        if tilted is None:
+            tally = plan.tally(seed, 0, blocks, path, show, executor=executor)
+            found.append(replace(plan.estimate(tally, share), case=case))
+        else:
+            laws = tilted.tally(seed, 0, blocks, plan.identity, path, show, executor=executor)
+            middle, (lower, upper) = tilted.interval(laws, share)
+            found.append(
+                DirectionEstimate(plan.direction, middle, lower, upper, blocks * size, case, "tilted")
+            )
         before += blocks * size
     return DeltaEstimate(
         epsilon=epsilon,
@@ -203,7 +242,7 @@ def estimate_delta(
         samples=max(entry.samples for entry in found),
         seed=seed,
         adjacency=adjacency,
-        method="plain",
+        method="tilted" if any(entry.method == "tilted" for entry in found) else "plain",
         directions=tuple(found),
     )
 
@@ -324,6 +363,12 @@ def resolve_seed(seed: int | None, directory: str | os.PathLike[str] | None) -> 
     return seed
 
 
+def derived(seed: int, *label: object) -> int:
+    """A seed for one part of a procedure, as good as independent of those of the other parts."""
+    text = repr((integer("seed", seed, 0, _MAX_SEED), *label)).encode()
+    return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1
+
+
 class _Direction:
     """The values to average in one direction: what they are, how large, and how to draw them."""
 
@@ -339,7 +384,7 @@ class _Direction:
             raise ParameterTypeError(
                 f"mechanism = {mechanism!r}: must be a BandMF mechanism, not {type(mechanism).__name__}"
             )
-        self.direction, self._mechanism = direction, mechanism
+        self.direction, self.mechanism = direction, mechanism
         self.blocks = mechanism._blocks(direction)
         # One row bounds delta from above, one from below.
         error = _loss_error(mechanism)
@@ -350,7 +395,9 @@ class _Direction:
             floor = float(mechanism.no_participation_log_probability)
             # L <= -floor: 1 - e^{epsilon - L} is at most 1 - e^{epsilon + floor}.
             self.bound = min(1.0, max(0.0, -math.expm1(min(0.0, epsilon - error + floor)) * (1.0 + 1e-15)))
-        self._identity = {
+        self.epsilon, self.error = epsilon, error
+        self._others = others
+        self.identity = {
             "library": _core.__version__,
             "mechanism": repr(mechanism),
             "digest": _fingerprint(mechanism),
@@ -359,6 +406,29 @@ class _Direction:
             "composed_with": None if others is None else f"{others!r}, {adjacency}",
             "block_size": self.blocks.block_size,
         }
+
+    @functools.cached_property
+    def reduced(self) -> Reduction | None:
+        """What a truncated scheme comes to, where truncation is rare."""
+        return None if self._others is not None else reduction(self.mechanism, self.epsilon - self.error)
+
+    @property
+    def tilted_mechanism(self) -> Sampled:
+        """What importance sampling draws from."""
+        return self.mechanism if self.reduced is None else self.reduced.base
+
+    @functools.cached_property
+    def can_tilt(self) -> bool:
+        """Whether importance sampling is possible."""
+        if self.direction != "remove" or self._others is not None:
+            return False
+        useless = self.reduced is not None and self.reduced.remove >= 1.0
+        return not useless and bool(orders(self.tilted_mechanism))
+
+    @property
+    def known(self) -> float:
+        """What delta is at most, without any samples."""
+        return 1.0 if self.direction == "remove" or self.reduced is None else self.reduced.add
 
     def tally(
         self,
@@ -371,14 +441,29 @@ class _Direction:
         executor: Executor | None = None,
     ) -> Tally:
         """The sums over blocks [first, last)."""
-        key = {**self._identity, "seed": seed}
-        draw = _DrawSums(self._mechanism, self.direction, self._points, self._curve, seed)
+        key = {**self.identity, "seed": seed}
+        draw = _DrawSums(self.mechanism, self.direction, self._points, self._curve, seed)
         return run(draw, key, 2, first, last, checkpoint, progress, stop, executor=executor)
+
+    def tilted(self, samples: int, confidence: float, seed: int, optional: bool) -> TiltedValues | None:
+        """Importance sampling, tuned for so many samples; None if ``optional`` and plain sampling looks better."""
+        if optional and samples < _FEW:
+            return None
+        proposal = tune_proposal(self.tilted_mechanism, self.epsilon, seed)
+        extra = 0.0 if self.reduced is None else self.reduced.remove
+        if optional and not proposal.is_better(samples, math.log(2.0 / (1.0 - confidence)), extra):
+            return None
+        return self.tilted_values(proposal)
+
+    def tilted_values(self, proposal: Proposal) -> TiltedValues:
+        """Importance sampling from this proposal."""
+        extra, share = (0.0, 1.0) if self.reduced is None else (self.reduced.remove, self.reduced.share)
+        return TiltedValues(self.tilted_mechanism, self.epsilon, proposal, self.error, extra, share)
 
     def check(self, tally: Tally) -> None:
         """Refuse a tally of something else, or of nothing."""
         key = {name: value for name, value in tally.key.items() if name != "seed"}
-        if key != self._identity or not tally.blocks:
+        if key != self.identity or not tally.blocks:
             raise ParameterError("tally: it is empty, or of another mechanism, epsilon or direction")
 
     def estimate(self, tally: Tally, confidence: float) -> DirectionEstimate:

@@ -14,7 +14,14 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
                                     std::array<std::uint32_t, 2> key) noexcept;
 
 // What a stream of random numbers is for. Streams of different purposes are independent.
-enum class Purpose : std::uint32_t { noise = 0, participation = 1, public_counts = 2, candidates = 3 };
+enum class Purpose : std::uint32_t {
+    noise = 0,
+    participation = 1,
+    public_counts = 2,
+    candidates = 3,
+    proposal = 4,
+    proposal_noise = 5
+};
 
 // Names the streams of one block of samples. The two directions of a divergence have streams of their own.
 struct BlockStream {

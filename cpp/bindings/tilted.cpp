@@ -1,0 +1,137 @@
+// Importance sampling of delta.
+#include <pybind11/pybind11.h>
+
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "hockeystick/tilted.hpp"
+#include "numpy.hpp"
+
+namespace py = pybind11;
+namespace hs = hockeystick;
+using hs::bindings::Array;
+using hs::bindings::take;
+using hs::bindings::view;
+
+namespace {
+
+void poll() {
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+hs::Strategy strategy_of(const Array& columns, std::size_t steps) {
+    if (columns.ndim() != 2) throw py::value_error("columns must have two dimensions");
+    const auto values = view(columns);
+    return {steps, static_cast<std::size_t>(columns.shape(1)), {values.begin(), values.end()}};
+}
+
+std::unique_ptr<hs::TiltedSampler> make(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
+                                        double noise_multiplier, const Array& components) {
+    // Rows (weight, order, theta, shift).
+    if (components.ndim() != 2 || components.shape(1) != 4) {
+        throw py::value_error("components must be rows of four numbers");
+    }
+    const auto entries = view(components);
+    auto strategy = strategy_of(columns, steps);
+    std::vector<hs::Component> parts;
+    for (std::size_t k = 0; k < entries.size(); k += 4) {
+        parts.push_back({entries[k], static_cast<int>(entries[k + 1]), {entries[k + 2], entries[k + 3]}});
+    }
+    const py::gil_scoped_release release;
+    return std::make_unique<hs::TiltedSampler>(std::move(strategy), scheme, noise_multiplier,
+                                               std::move(parts));
+}
+
+py::array_t<double> table(std::vector<double>&& values, std::size_t rows, std::size_t columns) {
+    return take(std::move(values))
+        .reshape({static_cast<py::ssize_t>(rows), static_cast<py::ssize_t>(columns)});
+}
+
+py::array_t<double> samples(const hs::TiltedSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
+                            std::size_t blocks) {
+    std::vector<double> values;
+    {
+        const py::gil_scoped_release release;
+        values = sampler.samples(seed, first_block, blocks, poll);
+    }
+    return table(std::move(values), blocks * sampler.block_size(), 2 + sampler.components().size());
+}
+
+py::array_t<double> values(const hs::TiltedSampler& sampler, std::uint64_t seed, const Array& epsilons,
+                           double log_scale, std::uint64_t first_block, std::size_t blocks) {
+    std::vector<double> result;
+    const auto points = view(epsilons);
+    {
+        const py::gil_scoped_release release;
+        result = sampler.values(seed, points, log_scale, first_block, blocks, poll);
+    }
+    return table(std::move(result), points.size(), blocks * sampler.block_size());
+}
+
+py::tuple draws(const hs::TiltedSampler& sampler, std::size_t steps, std::uint64_t seed,
+                std::uint64_t block) {
+    hs::TiltedSampler::Draws drawn;
+    {
+        const py::gil_scoped_release release;
+        drawn = sampler.draws(seed, block);
+    }
+    return py::make_tuple(table(std::move(drawn.means), sampler.block_size(), steps),
+                          table(std::move(drawn.outputs), sampler.block_size(), steps),
+                          take(std::move(drawn.components)));
+}
+
+}  // namespace
+
+void register_tilted(py::module_& m) {
+    py::class_<hs::TiltedSampler>(m, "TiltedSampler")
+        .def(py::init(&make), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
+             py::arg("noise_multiplier"), py::arg("components"))
+        .def_property_readonly("block_size", &hs::TiltedSampler::block_size)
+        .def(
+            "log_normaliser",
+            [](const hs::TiltedSampler& sampler, std::size_t component) {
+                if (component >= sampler.components().size()) throw py::index_error("component");
+                return sampler.log_normaliser(component);
+            },
+            py::arg("component"))
+        .def("log_bound", &hs::TiltedSampler::log_bound, py::arg("epsilon"))
+        .def("samples", &samples, py::arg("seed"), py::arg("first_block"), py::arg("blocks"))
+        .def("values", &values, py::arg("seed"), py::arg("epsilons"), py::arg("log_scale"),
+             py::arg("first_block"), py::arg("blocks"))
+        .def("draws", &draws, py::arg("steps"), py::arg("seed"), py::arg("block"));
+    m.def(
+        "has_moment_law",
+        [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, int order) {
+            return hs::has_moment_law(strategy_of(columns, steps), scheme, order);
+        },
+        py::arg("columns"), py::arg("steps"), py::arg("scheme"), py::arg("order"));
+    m.def(
+        "log_moments_of_cuts",
+        [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, double noise_multiplier,
+           std::size_t most) {
+            const auto* truncated = std::get_if<hs::TruncatedBMinSep>(&scheme);
+            if (truncated == nullptr) throw py::value_error("scheme must be truncated");
+            const auto strategy = strategy_of(columns, steps);
+            return take(hs::log_moments_of_cuts(strategy, *truncated, noise_multiplier, most));
+        },
+        py::arg("columns"), py::arg("steps"), py::arg("scheme"), py::arg("noise_multiplier"),
+        py::arg("most"));
+    m.def(
+        "log_moment_given_cuts",
+        [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, double noise_multiplier,
+           const Array& iterations, const Array& survivals) {
+            const auto at = view(iterations), kept = view(survivals);
+            std::vector<hs::Cut> cuts;
+            for (std::size_t k = 0; k < std::min(at.size(), kept.size()); ++k) {
+                cuts.push_back({static_cast<std::size_t>(at[k]), kept[k]});
+            }
+            const auto strategy = strategy_of(columns, steps);
+            return hs::moment_law(strategy, scheme, noise_multiplier, 2, cuts)->log_normaliser();
+        },
+        py::arg("columns"), py::arg("steps"), py::arg("scheme"), py::arg("noise_multiplier"),
+        py::arg("iterations"), py::arg("survivals"));
+}

@@ -1,0 +1,66 @@
+// Laws of participations that importance sampling draws from, each with the density of its outputs.
+//
+// P = sum_x p_x N(Cx, sigma^2), Q = N(0, sigma^2). Two families have a density that the recursion over
+// participations gives:
+//   S_a = P^a Q^{1-a} / M_a, M_a = E_Q[(P/Q)^a], for a = 2 or 3 (with b-min-sep separation 1: any a): the
+//         mixture of N(C sum_k x^k, sigma^2) with weights prod_k p_{x^k} prod_{j<k} exp(<Cx^j,
+//         Cx^k>/sigma^2);
+//   T   = the mixture of N((1 + shift) C x, sigma^2) with weights p_x theta^|x|.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "hockeystick/likelihood.hpp"
+#include "hockeystick/random.hpp"
+#include "hockeystick/schemes.hpp"
+#include "hockeystick/strategy.hpp"
+
+namespace hockeystick {
+
+// Column `iteration` of C enters the mean so many times.
+struct Hit {
+    std::size_t iteration;
+    double multiplicity;
+};
+
+// A round of the truncated scheme in which the example survives with this probability.
+struct Cut {
+    std::size_t iteration;
+    double survival;
+};
+
+// A law of the mean's coefficients; immutable, used by many threads.
+class MeanLaw {
+public:
+    virtual ~MeanLaw() = default;
+    // ln of the sum of all weights: ln M_a, or for T ln sum_x p_x theta^|x|.
+    virtual double log_normaliser() const = 0;
+    // Replaces `hits` by one draw, in order of iteration.
+    virtual void draw(Stream& stream, std::vector<Hit>& hits) const = 0;
+};
+
+// Whether moment_law() has this order for the scheme, within `entries` table entries.
+bool has_moment_law(const Strategy& strategy, const Scheme& scheme, int order, double entries = 0x1p26);
+
+// S_a. Throws std::invalid_argument where has_moment_law() is false. `cuts`: the truncated rounds, in
+// order, for the truncated scheme given the public counts; P is then P_r, and the law is that of
+// P_r^a R^{1-a}, R = N(0, sigma^2).
+std::unique_ptr<MeanLaw> moment_law(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
+                                    int order, std::span<const Cut> cuts = {});
+
+// ln of bounds on E_R[(P_r/R)^2] of the truncated scheme for all public counts r with at most 0, 1, ...,
+// `most` truncated rounds, R = N(0, sigma^2): whoever chooses the rounds may look at the pair of patterns
+// while it unfolds.
+std::vector<double> log_moments_of_cuts(const Strategy& strategy, const TruncatedBMinSep& scheme,
+                                        double noise_multiplier, std::size_t most);
+
+// T. For balls-in-bins theta does not change anything. Throws std::invalid_argument for the exact law of
+// multi-attribution.
+std::unique_ptr<MeanLaw> tilted_law(const Scheme& scheme, std::size_t steps, const Tilt& tilt,
+                                    std::span<const Cut> cuts = {});
+
+}  // namespace hockeystick

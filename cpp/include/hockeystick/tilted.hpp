@@ -1,0 +1,81 @@
+// Importance sampling of delta: outputs from a mixture R of laws that are heavier where the loss is large,
+// with weights P/R that never exceed a known bound.
+//
+// delta(epsilon) = E_R[Y], Y = (P/R) (1 - e^{epsilon - L})_+, L = ln P/Q. With S_a of weight pi_a in R,
+// P/R <= M_a e^{-(a-1) L}/pi_a, so 0 <= Y <= B = min_a (M_a/pi_a) max_{L > epsilon} e^{-(a-1) L} (1 -
+// e^{epsilon-L}) = min_a (M_a/pi_a) e^{-(a-1) epsilon} (1/a) (1 - 1/a)^{a-1}, whatever the other components.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "hockeystick/likelihood.hpp"
+#include "hockeystick/proposal.hpp"
+#include "hockeystick/random.hpp"
+#include "hockeystick/schemes.hpp"
+#include "hockeystick/strategy.hpp"
+
+namespace hockeystick {
+
+// One component of R. order >= 2: S_order; 0: T of this tilt (theta 1, shift 0 is P).
+struct Component {
+    double weight;  // >= 0; a component of weight 0 is only evaluated
+    int order;
+    Tilt tilt;
+};
+
+// Samples of the direction H(P||Q), in blocks: a block depends on the seed and its number only.
+class TiltedSampler {
+public:
+    // Throws std::invalid_argument for parameters out of range, for schemes without an exact density or
+    // table, and unless the weights are >= 0 and add up to 1 (they are scaled to do so exactly) and S_a or P
+    // has a positive one.
+    TiltedSampler(Strategy strategy, Scheme scheme, double noise_multiplier,
+                  std::vector<Component> components);
+
+    std::size_t block_size() const noexcept { return block_size_; }
+    const std::vector<Component>& components() const noexcept { return components_; }
+    // ln M_a of component k, or for T its ln sum_x p_x theta^|x|.
+    double log_normaliser(std::size_t k) const { return log_normalisers_[k]; }
+    // ln B, without allowance for rounding.
+    double log_bound(double epsilon) const;
+
+    using Poll = std::function<void()>;
+
+    // Row by row: L, ln R/Q, and ln of each component's density over Q; 2 + components numbers per sample.
+    std::vector<double> samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
+                                const Poll& poll = {}) const;
+    // Y/B, B = e^log_scale, for each epsilon: [epsilon][sample]. What is not a number counts as 1.
+    std::vector<double> values(std::uint64_t seed, std::span<const double> epsilons, double log_scale,
+                               std::uint64_t first, std::size_t blocks, const Poll& poll = {}) const;
+
+    // The hits of each sample of a block, and the outputs in units of the noise multiplier, for tests.
+    struct Draws {
+        std::vector<double> means, outputs;  // sample by sample; means: the coefficients of C's columns
+        std::vector<int> components;
+    };
+    Draws draws(std::uint64_t seed, std::uint64_t block) const;
+
+private:
+    void evaluate(const BlockStream& stream, std::size_t lane, double* rows, Draws* record) const;
+    double work() const noexcept;
+
+    Strategy strategy_;
+    Scheme scheme_;
+    std::vector<Component> components_;
+    SlidingProducts products_;
+    std::vector<std::unique_ptr<MeanLaw>> laws_;  // nullptr for weight 0 where no normaliser is needed
+    std::vector<double> log_normalisers_;
+    std::vector<Mixture> mixtures_;   // of P, then of each T other than P
+    std::vector<std::size_t> slots_;  // which mixture component k reads; 0: P's
+    std::size_t block_size_;
+};
+
+// Y/B: (P/R) (1 - e^{epsilon - loss})_+ e^{-log_scale}; not a number: 1.
+double tilted_value(double epsilon, double loss, double log_ratio, double log_scale) noexcept;
+
+}  // namespace hockeystick

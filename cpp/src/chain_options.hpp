@@ -1,0 +1,45 @@
+// How an example that is available may take part, round by round: what the tables of importance sampling
+// and the recursion of the likelihood have in common, for the schemes that bar it for a while after.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "hockeystick/proposal.hpp"
+#include "hockeystick/schemes.hpp"
+#include "wide.hpp"
+
+namespace hockeystick {
+
+// One way to take part, and to be barred afterwards.
+struct Choice {
+    double weight, multiplicity;
+};
+
+struct ChainOptions {
+    // Throws std::invalid_argument for schemes that are no such chain. theta: factor per participation.
+    ChainOptions(const Scheme& scheme, std::size_t step_count, std::span<const Cut> cuts, double theta);
+
+    std::span<const Choice> at(std::size_t iteration) const;
+    // The most choices of any round.
+    std::size_t most() const;
+
+    std::size_t steps, separation;  // separation <= steps
+    double stay;                    // Pr[no participation | available]
+    std::vector<double> start;      // Pr[first available in iteration i], i < separation
+    double outside = 0;             // ... after the last iteration
+
+private:
+    std::vector<Choice> usual_;
+    std::vector<std::size_t> cut_iterations_;
+    std::vector<Choice> cut_choices_;  // two for each
+};
+
+// Whether the scheme is such a chain.
+bool is_chain(const Scheme& scheme);
+
+// stay^k, k = 0, ..., count.
+std::vector<Wide> powers(double stay, std::size_t count);
+
+}  // namespace hockeystick

@@ -1,0 +1,420 @@
+"""Importance sampling for `estimate_delta` and `calibrate_bandmf`: as many samples for a small delta as for a large one.
+
+P is the mixture of N(C x, sigma^2) over participations x, Q = N(0, sigma^2), L = ln P/Q. Outputs are drawn from a
+mixture R of
+
+    S_a = P^a Q^{1-a} / M_a,   M_a = E_Q[(P/Q)^a],        exactly, from a table,
+    T   = the mixture of N((1 + shift) C x, sigma^2) with weights p_x theta^|x|,
+
+and Y = (P/R) max(0, 1 - e^{epsilon - L}) is averaged: its expectation is delta(epsilon), and with S_a of weight
+pi_a in R it never exceeds
+
+    B = (M_a / pi_a) e^{-(a-1) epsilon} (1/a) (1 - 1/a)^{a-1},
+
+1/pi_a times the bound that Renyi divergence gives on delta. Whatever the components T, every statement
+about the mean of Y/B in [0, 1] is one about delta, so they may be tuned freely, as long as the samples that
+tune them are not those that are averaged. Proofs: docs/tilted.md.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from . import _core
+from .atoms import Array
+from .evidence import lower_bound, upper_bound
+from .mean_test import scaled_threshold
+from .report import Bounds
+from .tally import EmpiricalTally, Progress, run
+from .validation import ParameterError, integer, real
+
+PLAIN = (0, 1.0, 0.0)
+"""P itself, as a component (order, theta, shift)."""
+
+_THETAS = (1.0, 2.0, 4.0, 8.0, 16.0)
+_SHIFTS = (0.0, 0.4, 0.8, 1.2, 1.6, 2.2)
+_ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+_PILOT = (2048, 4096, 8192)
+_MOST, _ITERATIONS = 5, 100
+_CLIMB = 16
+"""Rounds that come closer to epsilon before the pilot gives up on reaching it."""
+_UNITS = 1024
+"""Weights are whole multiples of its inverse, so that round-off in the pilot's sums does not reach the result."""
+
+_UP = 1.0 + 1e-15
+_BOUND_ERROR = 1e-11
+"""More than the absolute round-off of ln B, for any table."""
+
+Kind: TypeAlias = tuple[int, float, float]
+
+
+@dataclass(frozen=True)
+class Component:
+    """A part of a proposal: S of this ``order`` (2 or more), or for order 0 T with ``theta`` and ``shift``."""
+
+    weight: float
+    order: int
+    theta: float = 1.0
+    shift: float = 0.0
+
+    def __post_init__(self) -> None:
+        real("weight", self.weight, 0.0, 1.0)
+        integer("order", self.order, 0)
+        real("theta", self.theta, 0.0, open_low=True)
+        real("shift", self.shift, -1.0, 100.0, open_low=True)
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """What outputs are drawn from, and what pilot samples say about it; made by `tune_proposal`.
+
+    ``relative_variance`` is that of one value over delta^2, ``log_delta`` the logarithm of the pilot's
+    estimate, ``log_bound`` that of B. Only the ``components`` decide what is drawn; nothing rests on the others.
+    """
+
+    components: tuple[Component, ...]
+    relative_variance: float = math.inf
+    log_delta: float = -math.inf
+    log_bound: float = 0.0
+
+    def effort(self, gap: float) -> float:
+        """About how many samples, per unit of ln(1/q), bound delta to within a relative ``gap``."""
+        reach = (
+            math.exp(min(700.0, self.log_bound - self.log_delta)) if self.log_delta > -math.inf else math.inf
+        )
+        return 2.0 * self.relative_variance / gap**2 + reach / gap
+
+    def is_better(self, samples: int, needed: float, extra: float = 0.0) -> bool:
+        """Whether the interval from so many samples looks shorter than that of plain sampling.
+
+        ``needed`` is ln(1/q), q the failure probability of one side; ``extra`` is added to the upper end.
+        """
+        if not self.relative_variance < math.inf:
+            return self.log_bound < 0.0 and extra < needed / samples
+        plain = math.exp(min(700.0, -self.log_delta))
+        reach = math.exp(min(700.0, self.log_bound - self.log_delta))
+        rate = needed / samples
+        here = math.sqrt(2.0 * self.relative_variance * rate) + reach * rate + extra * plain
+        return here < math.sqrt(2.0 * max(plain - 1.0, 0.0) * rate) + plain * rate
+
+
+def orders(mechanism: Any) -> tuple[int, ...]:
+    """The orders a for which S_a can be sampled."""
+    described = getattr(mechanism, "_described", None)
+    if described is None:
+        return ()
+    columns, steps, scheme = described()
+    return tuple(a for a in _ORDERS if _core.has_moment_law(columns, steps, scheme, a))
+
+
+def log_moment(mechanism: Any, order: int) -> float:
+    """Return ln M_a, M_a = E_Q[(P/Q)^a]: (a - 1) times the Renyi divergence of order a of P from Q.
+
+    Exact up to round-off; ``mechanism`` is a `BandMF`. Raises ParameterError where there is no table for it:
+    orders above 3 for schemes that bar examples (3 within 2^23 entries), schemes whose density is only bounded, tables of more than
+    2^26 entries.
+
+    >>> from hockeystick import BandMF, Identity, Poisson
+    >>> mechanism = BandMF(Identity(100), Poisson(100, 0.01), noise_multiplier=1.0)
+    >>> math.isclose(log_moment(mechanism, 2), 100 * math.log1p(1e-4 * math.expm1(1.0)))
+    True
+    """
+    order = integer("order", order, 2)
+    columns, steps, scheme = mechanism._described()
+    if not _core.has_moment_law(columns, steps, scheme, order):
+        raise ParameterError(f"order = {order}: there is no table of this order for {mechanism.scheme!r}")
+    return float(mechanism._tilted(((1.0, order, 1.0, 0.0),)).log_normaliser(0))
+
+
+def tune_proposal(
+    mechanism: Any,
+    epsilon: float,
+    seed: int,
+    *,
+    gap: float = 0.1,
+    start: Proposal | None = None,
+    pilot: Sequence[int] = _PILOT,
+) -> Proposal:
+    """Choose what to draw outputs from, by pilot samples: what bounds delta to within ``gap`` soonest.
+
+    Given samples of any proposal R_0, the second moment of Y under another mixture R of the same components is an
+    average over them, and convex in its weights; so is 1/pi_a, which multiplies B. The sum of both that
+    `Proposal.effort` stands for is minimised, rare components are dropped, others put near those that are used,
+    and the next round samples from the result. P itself is among the components ("plain sampling is best
+    here"). ``start`` is where to begin, instead of a grid: the result for a similar mechanism.
+    """
+    epsilon = real("epsilon", epsilon, 0.0)
+    gap = real("gap", gap, 0.0, 1.0, open_low=True)
+    possible = orders(mechanism)
+    if not possible:
+        raise ParameterError(f"mechanism = {mechanism!r}: has no table for importance sampling")
+    moments = {a: log_moment(mechanism, a) for a in possible}
+    best = min(possible, key=lambda a: log_renyi_delta(moments[a], a, epsilon))
+    place = possible.index(best)
+    near_best = [a for a in possible[max(0, place - 2) : place + 3] if a != best]
+    fixed: list[Kind] = [(a, 1.0, 0.0) for a in (best, *near_best)]
+    fixed.append(PLAIN)
+    if start is None:
+        kinds = [*fixed, *[(0, t, s) for t in _THETAS for s in _SHIFTS if (0, t, s) != PLAIN]]
+        weights = np.full(len(kinds), 0.8 / (len(kinds) - 1))
+        weights[0] = 0.2
+    else:
+        found = [(c.order, c.theta, c.shift) for c in start.components]
+        kinds = [*fixed, *[kind for kind in found if kind not in fixed]]
+        before = {kind: c.weight for kind, c in zip(found, start.components, strict=True)}
+        weights = np.array([before.get(kind, 0.0) for kind in kinds]) * 0.8
+        weights[0] += 0.2
+    rounds, index, price, last = list(pilot), 0, 0.0, False
+    while True:
+        last = not rounds[1:]
+        look = _Look(mechanism, kinds, weights, epsilon, seed + index, rounds[0])
+        index += 1
+        if look.reached:
+            # What S_a costs: its bound over delta, times gap.
+            reach = log_renyi_delta(moments[best], best, epsilon) - look.log_mean
+            price = gap * math.exp(min(600.0, reach))
+        if look.reached or index > _CLIMB:
+            rounds.pop(0)
+        # Where the bound is out of proportion, a larger pi_a would not help, but hide everything else.
+        weights = look.best_weights(0.0)
+        price = min(price, 4.0 * look.second_moment(weights))
+        weights = look.best_weights(price)
+        ranked = [int(k) for k in np.argsort(-weights) if k != 0 and weights[k] > (0.004 if last else 0.001)]
+        chosen = sorted([0, *ranked[: _MOST if last else 2 * _MOST]])
+        kinds, weights, look = [kinds[k] for k in chosen], weights[chosen], look.only(chosen)
+        weights = look.best_weights(price, weights)
+        weights[0] = max(weights[0], 0.05)
+        weights /= weights.sum()
+        if last:
+            return look.proposal(weights)
+        # The next round must see what the choice is based on: not only S.
+        weights[0] = min(weights[0], 0.3 if look.reached else 0.05)
+        step = 1.5 if look.reached else 2.0
+        near = [kind for kind in _neighbours(kinds, step) if kind not in kinds and kind not in fixed]
+        if look.reached:
+            near += [kind for kind in fixed if kind not in kinds]
+        kinds = [*kinds, *near]
+        share = np.full(len(near), 0.2 / max(1, len(near)))
+        weights = np.concatenate([(1.0 - share.sum()) * weights / weights.sum(), share])
+
+
+@dataclass(frozen=True)
+class _DrawLaw:
+    """Draws the empirical laws of Y/B of blocks, anywhere: it pickles."""
+
+    mechanism: Any
+    entries: tuple[tuple[float, int, float, float], ...]
+    points: tuple[float, ...]
+    log_scale: float
+    seed: int
+
+    def __call__(self, first: int, count: int) -> tuple[Array, int]:
+        core = self.mechanism._tilted(self.entries)
+        values = core.values(self.seed, np.array(self.points), self.log_scale, first, count)
+        masses, refused = [], 0
+        for row in values:
+            mass, wrong = _core.spread_values(row)
+            masses.append(mass)
+            refused += wrong
+        return np.array(masses), refused
+
+
+class TiltedValues:
+    """Y/B in direction "remove", from a fixed proposal: what to average, how to draw it, what it proves.
+
+    Row 0 of a tally bounds delta from above, row 1 from below: losses that are off by their round-off are on either
+    side of what is drawn. Guaranteed, for the expectations m_0 and m_1 of the rows: delta is at most
+    e^{log_upper} (m_0 + resolution) and at least e^{log_lower} (m_1 - resolution).
+    """
+
+    def __init__(
+        self,
+        mechanism: Any,
+        epsilon: float,
+        proposal: Proposal,
+        loss_error: float,
+        extra: float = 0.0,
+        share: float = 1.0,
+    ) -> None:
+        # What is asked for lies between share * delta and delta + extra, delta that of ``mechanism``.
+        self.mechanism, self.proposal, self.extra, self.share = mechanism, proposal, extra, share
+        self._entries = entries(proposal.components)
+        core = mechanism._tilted(self._entries)
+        self.block_size = int(core.block_size)
+        self._points = (epsilon - loss_error, epsilon + loss_error)
+        self._log_scale = float(core.log_bound(self._points[0])) + _BOUND_ERROR
+        # The weight P/R is made of densities e^{a L}, or of exponents (1 + shift)^2 times those of L.
+        most = max(max(float(c.order), (1.0 + c.shift) ** 2) for c in proposal.components)
+        slack = (2.0 + most) * loss_error + 1e-11
+        self.log_upper, self.log_lower = self._log_scale + slack, self._log_scale - slack
+        self.resolution = 64.0 * mechanism.strategy.steps * 2.0**-53 + 1e-12
+
+    def tally(
+        self,
+        seed: int,
+        first: int,
+        last: int,
+        key: Mapping[str, Any],
+        checkpoint: str | os.PathLike[str] | None = None,
+        progress: Progress | None = None,
+        stop: Callable[[EmpiricalTally], bool] | None = None,
+        executor: Executor | None = None,
+    ) -> EmpiricalTally:
+        """The laws of Y/B over blocks [first, last); ``key`` names the run."""
+        key = {
+            **key,
+            "seed": seed,
+            "proposal": repr(self._entries),
+            "log_scale": repr(self._log_scale),
+            "block_size": self.block_size,
+        }
+        draw = _DrawLaw(self.mechanism, self._entries, self._points, self._log_scale, seed)
+        return run(
+            draw, key, 2, first, last, checkpoint, progress, stop, kind=EmpiricalTally, executor=executor
+        )
+
+    def interval(self, tally: EmpiricalTally, confidence: float) -> tuple[float, Bounds]:
+        """The estimate of delta, and bounds of which each fails with probability (1 - confidence)/2 at most."""
+        half = 0.5 * (1.0 - confidence)
+        above = upper_bound(tally.law(0), half, "betting")
+        below = lower_bound(tally.law(1), half, "betting")
+        upper = min(1.0, (_scaled(self.log_upper, above + self.resolution, up=True) + self.extra) * _UP)
+        lower = _scaled(self.log_lower, below - self.resolution, up=False) * self.share / _UP
+        estimate = _scaled(self._log_scale, tally.law(0).mean, up=False)
+        return min(1.0, max(lower, estimate)), Bounds(lower, upper)
+
+    def threshold(self, tested: float) -> float:
+        """What the expectation of row 0 must be below, so that delta is below ``tested``."""
+        rest = (tested - self.extra) / _UP
+        return scaled_threshold(rest, self.log_upper) - self.resolution if rest > 0.0 else 0.0
+
+
+def _scaled(log_scale: float, share: float, up: bool) -> float:
+    """e^log_scale * share in [0, 1], rounded up or down."""
+    if not share > 0.0:
+        return 0.0
+    size = log_scale + math.log(share)
+    error = 1e-15 * (abs(log_scale) + abs(size) + 1000.0)
+    if up:
+        return 1.0 if size > -error else max(math.exp(size + error), 5e-324)
+    return math.exp(min(0.0, size - error))
+
+
+def log_renyi_delta(log_moment: float, order: int, epsilon: float) -> float:
+    """ln of the bound on delta(epsilon) that the moment of one order gives (Canonne et al. 2020, Proposition 12)."""
+    return log_moment - (order - 1) * epsilon + (order - 1) * math.log1p(-1.0 / order) - math.log(order)
+
+
+def _neighbours(kinds: Sequence[Kind], step: float) -> list[Kind]:
+    near = []
+    for order, theta, shift in kinds:
+        if order == 0:
+            small = step**0.3
+            for t, s in ((step, 1.0), (1.0 / step, 1.0), (1.0, small), (1.0, 1.0 / small)):
+                near.append((0, round(theta * t, 4), round(min(50.0, max(0.0, (1.0 + shift) * s - 1.0)), 4)))
+    return list(dict.fromkeys(near))[: 4 * _MOST]
+
+
+class _Look:
+    """Pilot samples, and what they say about mixtures of the components."""
+
+    def __init__(
+        self, mechanism: Any, kinds: Sequence[Kind], weights: Array, epsilon: float, seed: int, count: int
+    ) -> None:
+        weights = _rounded(weights)
+        self._entries = [(float(w), *kind) for w, kind in zip(weights, kinds, strict=True)]
+        self._mechanism, self._epsilon = mechanism, epsilon
+        core = mechanism._tilted(tuple(self._entries), cached=False)
+        rows = core.samples(seed, 0, -(-count // core.block_size))
+        loss, ratio, densities = rows[:, 0], rows[:, 1], rows[:, 2:]
+        self._samples = len(rows)
+        ok = np.isfinite(loss) & np.isfinite(ratio)
+        # Too few losses above epsilon: look at the largest ones first, and come closer in the next round.
+        self.reached = int((ok & (loss > epsilon)).sum()) >= 16
+        aim = epsilon if self.reached else min(epsilon, float(np.sort(loss[ok])[-min(64, int(ok.sum()))]))
+        used = ok & (loss > aim)
+        stick = np.log(-np.expm1(np.minimum(aim - loss[used], -1e-300)))
+        log_y = loss[used] - ratio[used] + stick
+        top = float(log_y.max()) if log_y.size else 0.0
+        self._y: Array = np.exp(log_y - top)
+        mean = float(self._y.sum()) / self._samples
+        self.log_mean = top + math.log(mean) if mean > 0.0 else -math.inf
+        self._y /= mean if mean > 0.0 else 1.0
+        self._ratios: Array = np.exp(np.minimum(densities[used] - ratio[used, None], 600.0))
+
+    def only(self, chosen: Sequence[int]) -> _Look:
+        """The same samples, and some of the components."""
+        part = object.__new__(_Look)
+        part.__dict__.update(self.__dict__)
+        part._ratios = self._ratios[:, list(chosen)]
+        part._entries = [self._entries[k] for k in chosen]
+        return part
+
+    def best_weights(self, price: float, start: Array | None = None) -> Array:
+        """Weights that make E Y^2 / delta^2 + price / weight[0] small."""
+        count = self._ratios.shape[1]
+        weights: Array = np.full(count, 1.0 / count) if start is None else np.maximum(start, 1e-6)
+        weights = weights / weights.sum()
+        if not self._y.size:
+            return weights
+        for _ in range(_ITERATIONS):
+            mixed = self._ratios @ weights
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                pull = np.square(self._y / mixed) @ self._ratios / self._samples
+            pull[0] += price / weights[0] ** 2
+            if not np.isfinite(pull).all():
+                return weights
+            # Minimises an upper bound that touches at the old weights.
+            new = weights * np.sqrt(pull)
+            total = new.sum()
+            if not total > 0.0:
+                return weights
+            new = np.maximum(new / total, 1e-9)
+            new /= new.sum()
+            done = float(np.abs(new - weights).max()) < 1e-4
+            weights = new
+            if done:
+                break
+        return weights
+
+    def second_moment(self, weights: Array) -> float:
+        """E Y^2 / delta^2 under the mixture with these weights."""
+        mixed = self._ratios @ weights
+        return float((np.square(self._y) / np.maximum(mixed, 1e-300)).sum() / self._samples)
+
+    def proposal(self, weights: Array) -> Proposal:
+        weights = _rounded(weights)
+        variance = math.inf
+        if self.reached:
+            variance = max(self.second_moment(weights) - 1.0, 1e-3)
+        components = tuple(
+            Component(float(w), *entry[1:])
+            for w, entry in zip(weights, self._entries, strict=True)
+            if w > 0.0
+        )
+        core = self._mechanism._tilted(entries(components))
+        log_bound = core.log_bound(self._epsilon)
+        return Proposal(components, variance, self.log_mean, log_bound)
+
+
+def _rounded(weights: Array) -> Array:
+    """Whole multiples of 1/1024 that add up to 1; the first stays positive."""
+    units = np.floor(weights / weights.sum() * _UNITS)
+    units[0] = max(units[0], 1.0)
+    units[int(np.argmax(units))] += _UNITS - units.sum()
+    return np.asarray(units / _UNITS)
+
+
+def entries(components: Sequence[Component]) -> tuple[tuple[float, int, float, float], ...]:
+    """What the core takes."""
+    return tuple((c.weight, c.order, c.theta, c.shift) for c in components)
+
+
+__all__ = ["Component", "Proposal", "log_moment", "tune_proposal"]

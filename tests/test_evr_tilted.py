@@ -1,0 +1,119 @@
+"""Estimate, verify, release by importance sampling."""
+
+import math
+from pathlib import Path
+
+import hockeystick as hs
+import pytest
+from hockeystick import evr_tilted
+from hockeystick.evr_tilted import TiltedPlan
+
+STRATEGY = hs.BandedToeplitz.square_root(40, 4)
+SCHEME = hs.BMinSep(40, 4, 0.02)
+
+
+def test_calibrates_to_a_small_delta(tmp_path: Path) -> None:
+    epsilon, delta = 4.0, 1e-7
+    found = hs.calibrate_bandmf(
+        STRATEGY, SCHEME, epsilon, delta, seed=3, method="tilted", samples=2**17, fallback="cyclic"
+    )
+    assert isinstance(found.plan, TiltedPlan)
+    assert not found.fell_back
+    assert found.verifications[-1].accepted or len(found.verifications) > 1
+    plan = found.plan
+    assert plan.tested_delta + plan.failure_probability * (1.0 - plan.tested_delta) <= delta
+    # Not by luck, and not by much too much noise.
+    check = hs.estimate_delta(
+        found.mechanism, epsilon, 60_000, 99, "tilted", adjacency="remove", confidence=0.999
+    )
+    assert check.lower <= delta
+    assert check.upper > 0.3 * delta
+    assert check.estimate < delta
+    assert found.noise_multiplier < 0.98 * found.fallback.noise_multiplier  # type: ignore[union-attr]
+    assert all(samples < 10**6 for entry in found.verifications for _, _, samples in entry.means)
+    assert "importance sampling" in found.statement()
+    assert found.to_dict()["plan"]["tested_delta"] == plan.tested_delta
+    # The same again from a checkpoint, and with the candidates given.
+    candidates = [entry.noise_multiplier for entry in found.verifications[:2]]
+    again = hs.calibrate_bandmf(
+        STRATEGY,
+        SCHEME,
+        epsilon,
+        delta,
+        seed=3,
+        method="tilted",
+        samples=2**17,
+        candidates=candidates,
+        checkpoint=tmp_path,
+    )
+    assert isinstance(again.plan, TiltedPlan)
+    resumed = hs.calibrate_bandmf(
+        STRATEGY,
+        SCHEME,
+        epsilon,
+        delta,
+        method="tilted",
+        samples=2**17,
+        candidates=candidates,
+        checkpoint=tmp_path,
+    )
+    assert resumed.verifications == again.verifications
+    assert resumed.seed == 3
+
+
+def test_exact_threshold_of_poisson() -> None:
+    # delta of this one is known: what exceeds the tested delta must be rejected, what is half of it accepted.
+    def make(sigma: float) -> hs.BandMF:
+        return hs.BandMF(hs.Identity(50), hs.Poisson(50, 0.02), sigma)
+
+    mechanism = make(0.7)
+    known = hs.account(mechanism, "remove").delta_bounds(5.0)
+    # Just too large, by a part in a thousand, with much room for failure: at most a tenth.
+    tight = TiltedPlan(known.lower, 2**20, known.lower * 0.999, 0.1)
+    wrong = sum(
+        evr_tilted.verify(mechanism, 0.7, 5.0, tight, seed, adjacency="remove").accepted for seed in range(10)
+    )
+    assert wrong <= 4  # Pr[Binomial(10, 0.1) > 4] < 2e-3
+    # The pilot expects no acceptance, so hardly anything is drawn.
+    good = TiltedPlan.of(2.2 * known.upper, 2**20)
+    verdict = evr_tilted.verify(mechanism, 0.7, 5.0, good, 5, adjacency="remove")
+    assert verdict.accepted
+    assert 0.5 * known.lower < verdict.means[0][1] < 2.0 * known.upper
+    # Too few samples allowed: rejected, not accepted on less evidence.
+    assert not evr_tilted.verify(mechanism, 0.7, 5.0, TiltedPlan.of(2.2 * known.upper, 10), 5).accepted
+
+
+def test_plain_direction_is_verified_too() -> None:
+    # epsilon below -ln p_0: "add" is not exactly 0, and needs plain samples.
+    mechanism = hs.BandMF(hs.Identity(10), hs.Poisson(10, 0.1), 1.0)
+    epsilon = 0.5
+    known = hs.account(mechanism).delta_bounds(epsilon)
+    verdict = evr_tilted.verify(mechanism, 1.0, epsilon, TiltedPlan.of(4.0 * known.upper, 2**20), 1)
+    assert verdict.accepted
+    assert [entry[0] for entry in verdict.means] == ["remove", "add"]
+    assert all(entry[2] > 0 for entry in verdict.means)
+    other = hs.account(mechanism, "add").delta_bounds(epsilon)
+    assert not evr_tilted.verify(
+        mechanism, 1.0, epsilon, TiltedPlan.of(1.2 * other.upper, 2**20), 1, adjacency="add"
+    ).accepted
+
+
+def test_methods() -> None:
+    assert isinstance(
+        hs.calibrate_bandmf(STRATEGY, SCHEME, 4.0, 1e-7, seed=1, candidates=[]).plan, TiltedPlan
+    )
+    # Where plain verification is cheap, it is what "auto" takes.
+    cheap = hs.calibrate_bandmf(STRATEGY, SCHEME, 1.0, 0.05, seed=1, candidates=[3.0])
+    assert not isinstance(cheap.plan, TiltedPlan)
+    for settings, words in [
+        ({"threshold": 1e-8}, "threshold"),
+        ({"composed_with": hs.Gaussian(1.0)}, "composed_with"),
+    ]:
+        with pytest.raises(hs.ParameterError, match=words):
+            hs.calibrate_bandmf(STRATEGY, SCHEME, 1.0, 1e-7, method="tilted", **settings)  # type: ignore[arg-type]
+    with pytest.raises(hs.ParameterError, match="method"):
+        hs.calibrate_bandmf(STRATEGY, SCHEME, 1.0, 1e-7, method="guess")
+    bounded = hs.RMinSep(40, 2, 0.02)
+    with pytest.raises(hs.ParameterError, match="table"):
+        hs.calibrate_bandmf(STRATEGY, bounded, 1.0, 1e-7, method="tilted")
+    assert math.isfinite(TiltedPlan.of(1e-300, 5).tested_delta)
