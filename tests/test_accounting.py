@@ -69,6 +69,7 @@ W6_EPSILON = {
 }
 
 
+@pytest.mark.parametrize("engine", ["auto"], indirect=True)  # no engine of this package is asked
 def test_inversion_oracle_agrees_with_published_digits() -> None:
     # Koskela et al. 2020, Table 1: 0.0496014103163 (an FFT; good to 1e-10).
     step = exact.Step(1.5, 0.01, 10_000)
@@ -81,6 +82,7 @@ def test_inversion_oracle_agrees_with_published_digits() -> None:
     )
 
 
+@pytest.mark.parametrize("engine", ["auto"], indirect=True)  # no engine of this package is asked
 def test_inversion_oracle_agrees_with_the_truths_used_here() -> None:
     w5 = [exact.Step(0.8 + 0.05 * i, 0.01, 500) for i in range(20)]
     for name, steps in {"W1": [exact.Step(1.0, 0.01, 1000)], "W5": w5}.items():

@@ -177,7 +177,7 @@ def example(name, sigma=2.0):
     return hs.BandMF(toeplitz(40, 4), SCHEMES[name], sigma)
 
 
-@pytest.mark.parametrize("name", set(SCHEMES) - {"overlap"})
+@pytest.mark.parametrize("name", [name for name in SCHEMES if name != "overlap"])
 def test_likelihood_ratios_have_mean_one(name):
     # E_Q[P/Q] = 1 and E_P[Q/P] = 1.
     for direction in ("add", "remove"):
