@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from hockeystick import _core
 from hockeystick.individual import cell_edges, sampled_pairs
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 Steps = list[tuple[float, float, int]]  # (mu, q, count)
 
 
 def exact_bounds(
-    histories: list[Steps], delta: float, adjacency: str = "add_or_remove"
+    histories: list[Steps], delta: float, adjacency: str = "add_or_remove", accuracy: float = 1e-4
 ) -> tuple[np.ndarray, np.ndarray]:
     """The engine's own bounds for the histories as they are, without a grid of norms."""
     directions = {"add_or_remove": ("remove", "add")}.get(adjacency, (adjacency,))
@@ -30,7 +30,7 @@ def exact_bounds(
             for direction in directions
         ]
         inquiries.append((steps, [delta]))
-    lower, upper, _ = _core.grid("epsilon", inquiries, 1e-4)
+    lower, upper, _ = _core.grid("epsilon", inquiries, accuracy)
     return lower, upper
 
 
@@ -80,7 +80,10 @@ def test_bounds_of_exact_compositions(sigma: float, q: float, delta: float) -> N
     assert upper.tobytes() == accountant.epsilon(delta).tobytes()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=12, deadline=None)
+@example(sigma=0.3, q=1e-5, log_delta=-25.0, history=[(1.2, 1)])  # one rare hit and little noise
+@example(sigma=0.3, q=0.5, log_delta=-25.0, history=[(0.5, 30), (1e-3, 1)])
+@example(sigma=30.0, q=0.5, log_delta=-0.5, history=[(1e-3, 1)])  # epsilon 0
 @given(
     sigma=st.floats(0.3, 30.0),
     q=st.floats(1e-5, 0.5),
@@ -116,11 +119,12 @@ def test_few_steps(sigma: float, q: float, delta: float, resolution: float) -> N
     0.7 % of mu cost up to 3.3 %: half of that is within 2 %.
     """
     rng = np.random.default_rng(int(100 * sigma))
-    rows = 20
-    lengths = np.where(np.arange(rows) < 18, rng.integers(1, 11, rows), 30)
+    # Without a grid they cost up to a second each, so there are few of them.
+    lengths = np.array([3, 1, 1, 2, 4, 6, 30, 3])
+    rows = lengths.size
     norms = np.exp(rng.uniform(math.log(0.08), math.log(2.0), (30, rows)))
     norms[np.arange(30)[:, None] >= lengths] = 0.0
-    norms[:, -1], lengths[-1] = norms[:, 0], lengths[0]
+    norms[:, -1] = norms[:, 0]
     accountant = hs.IndividualAccountant(
         rows,
         noise_multiplier=sigma,
@@ -131,17 +135,17 @@ def test_few_steps(sigma: float, q: float, delta: float, resolution: float) -> N
     for step in norms:
         accountant.step(step)
     lower, upper = accountant.epsilon_bounds(delta)
-    histories = [[(min(x, 1.0) / sigma, q, 1) for x in column if x > 0] for column in norms.T.tolist()]
-    exact_lower, exact_upper = exact_bounds(histories, delta)
-    assert (lower <= exact_upper).all()
-    assert (exact_lower <= upper).all()
-    assert (upper <= 1.02 * exact_lower + 1e-6).all()
     assert upper[0] == upper[-1] > 0.0
+    histories = [[(min(x, 1.0) / sigma, q, 1) for x in column if x > 0] for column in norms.T[:-1].tolist()]
+    exact_lower, exact_upper = exact_bounds(histories, delta, accuracy=1e-3)
+    assert (lower[:-1] <= exact_upper).all()
+    assert (exact_lower <= upper[:-1]).all()
+    assert (upper[:-1] <= 1.02 * exact_lower + 1e-6).all()
     # The same from the delta at given epsilons, above and below.
-    for factor in (0.5, 1.2):
-        found = accountant.delta(factor * exact_lower)
-        for row in (1, 2, 18):
-            profile = hs.PrivacyProfile(_process(histories[row]), "add_or_remove")
+    for row in (0, 6):
+        profile = hs.PrivacyProfile(_process(histories[row]), "add_or_remove", accuracy=1e-3)
+        for factor in (0.5, 1.2):
+            found = accountant.delta(factor * exact_lower[row])
             assert profile.delta_bounds(factor * exact_lower[row]).lower <= found[row]
 
 
@@ -272,12 +276,12 @@ def test_delta_and_epsilon_agree(adjacency: str) -> None:
 def test_gdp_mu_holds_for_every_epsilon() -> None:
     accountant = hs.IndividualAccountant(2, noise_multiplier=2.0, sampling_probability=0.006)
     rng = np.random.default_rng(3)
-    for _ in range(50):
-        accountant.step(rng.lognormal(-1.0, 0.4, 2), steps=40)
+    for _ in range(12):
+        accountant.step(rng.lognormal(-1.0, 0.4, 2), steps=160)
     mu = accountant.gdp_mu(1, slack=1e-9)
     gaussian = hs.account(hs.Gaussian(1 / mu))
     profile = accountant.profile(1)
-    for epsilon in np.linspace(0.0, 1.5, 37).tolist():
+    for epsilon in np.linspace(0.0, 1.5, 19).tolist():
         assert profile.delta_bounds(epsilon).lower <= gaussian.delta(epsilon) + 1e-9
     assert mu <= 1.01 * profile.gdp_mu(slack=1e-9)
     # Without slack, sampling does not help: mu^2 adds up as if there were none.
@@ -398,25 +402,6 @@ def test_shards_and_files(tmp_path: Path) -> None:
     path.write_bytes(damaged)
     with pytest.raises(hs.StorageError, match="checksum"):
         hs.IndividualAccountant.load(path)
-
-
-def test_approximate_filter_keeps_its_histories_within_the_budget() -> None:
-    rng = np.random.default_rng(6)
-    filt = hs.ApproximateIndividualFilter(
-        4, epsilon=1.0, delta=1e-5, noise_multiplier=1.5, sampling_probability=0.05
-    )
-    scale = np.array([0.0, 0.1, 1.0, 3.0])
-    dropped = np.zeros(4, bool)
-    for _ in range(60):
-        active = filt.step(scale * rng.choice([0.3, 0.6, 1.0]))
-        dropped |= ~active
-    epsilon = filt.accountant.epsilon(1e-5)
-    assert (epsilon <= 1.0).all()
-    assert dropped.tolist() == [False, False, False, True]
-    assert epsilon[0] == 0.0 < epsilon[1] < epsilon[2] < epsilon[3]
-    assert epsilon[3] > 0.9  # one more clipped step would be too much
-    assert filt.active_counts()[0] == 4
-    assert filt.active_counts()[-1] == 3
 
 
 def test_summaries() -> None:

@@ -52,17 +52,50 @@ def test_snapshot_resumes(make, tmp_path: Path) -> None:  # type: ignore[no-unty
 
 
 @pytest.mark.parametrize("make", MAKE)
-def test_shards_are_the_whole(make) -> None:  # type: ignore[no-untyped-def]
-    whole, parts = make(40), [make(25), make(15)]
+@pytest.mark.parametrize("on_disk", [False, True])
+def test_shards_are_the_whole(make, on_disk: bool, tmp_path: Path) -> None:  # type: ignore[no-untyped-def]
+    """In memory or on disk, from shards here and there; the whole goes on from there, and is resumed."""
+    whole, parts = make(40), [make(25), make(15, path=tmp_path / "part")]
     run(whole, range(20))
     run(parts[0], range(20))
     run(parts[1], range(20), offset=25)
-    merged = type(whole).merge(parts)
+    merged = type(whole).merge(parts, path=tmp_path / "whole") if on_disk else type(whole).merge(parts)
+    parts[1].close()
+    with pytest.raises(hs.StorageError, match="is closed"):
+        type(whole).merge(parts)
+    for steps in (range(20, 21), range(21, 25)):
+        assert merged.spent.tobytes() == whole.spent.tobytes()
+        assert merged.active_counts().tolist() == whole.active_counts().tolist()
+        assert merged.steps == whole.steps
+        if on_disk:
+            merged.close()
+            merged = type(whole).open(tmp_path / "whole")
+        run(merged, steps)
+        run(whole, steps)
     assert merged.spent.tobytes() == whole.spent.tobytes()
     assert merged.active_counts().tolist() == whole.active_counts().tolist()
-    run(merged, range(20, 25))
-    run(whole, range(20, 25))
-    assert merged.spent.tobytes() == whole.spent.tobytes()
+    assert merged.steps == 25
+    if on_disk:
+        with pytest.raises(hs.ParameterError, match="exists already"):
+            type(whole).merge([merged], path=tmp_path / "whole")
+    merged.close()
+
+
+def test_closed_is_closed(tmp_path: Path) -> None:
+    """Another process may have it by now: nothing is written, and nothing is answered from nothing."""
+    disk = hs.IndividualGDPFilter(3, mu=1.0, path=tmp_path / "ledger")
+    disk.step([0.5, 0.5, 0.5])
+    disk.close()
+    for attempt in (
+        lambda: disk.step(0.1),
+        lambda: disk.save(tmp_path / "copy"),
+        disk.active_counts,
+    ):
+        with pytest.raises(hs.StorageError, match="is closed"):
+            attempt()
+    disk = hs.IndividualGDPFilter.open(tmp_path / "ledger")
+    assert disk.steps == 1
+    disk.close()
 
 
 def test_shards_must_fit() -> None:

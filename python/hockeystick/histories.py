@@ -1,5 +1,7 @@
 """What each of many examples went through: counts over a grid of cells, in memory or on disk.
 
+With a filter's histories go its decisions: who was active in the last step, and what it knows about the next.
+
 On disk it is a directory: ``state`` is a snapshot of the counts (ledger.py), mapped into memory, and each step
 since then is a file of its own, two bytes for an example, which takes its name when it is complete: this is
 the moment at which the step has happened. Every so many steps they are folded into a new snapshot, which takes
@@ -13,14 +15,17 @@ import os
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from . import _core, ledger
 from .storage import StorageError, refusing
-from .validation import boolean, integer, real
+from .validation import ParameterError, ParameterTypeError, boolean, integer, real
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 Counts = NDArray[Any]
 
@@ -35,24 +40,64 @@ def counter(steps: int) -> np.dtype[Any]:
     return np.dtype(np.uint16 if steps < 2**16 else np.uint32)
 
 
+class Decision(NamedTuple):
+    """What a filter decided in a step, for each example.
+
+    ``active``: who took part. ``reserve``: so many further steps fit, however large they are (uint16).
+    """
+
+    active: NDArray[np.bool_]
+    reserve: NDArray[np.uint16]
+
+    @classmethod
+    def none(cls, size: int) -> Decision:
+        """Before the first step."""
+        return cls(np.zeros(size, np.bool_), np.zeros(size, np.uint16))
+
+    def arrays(self) -> dict[str, Counts]:
+        """For a file."""
+        return {"active": self.active.view(np.uint8), "reserve": self.reserve}
+
+    @classmethod
+    def read(cls, arrays: Mapping[str, Counts], size: int) -> Decision:
+        """From a file, copied; StorageError if it does not fit."""
+        active, reserve = arrays["active"], arrays["reserve"]
+        if (
+            active.dtype != np.uint8
+            or reserve.dtype != np.uint16
+            or not active.shape == reserve.shape == (size,)
+        ):
+            raise StorageError("the decisions do not fit the number of examples")
+        return cls(np.asarray(active != 0), np.array(reserve))
+
+
 class Histories:
     """For each sampling probability q, how often each example's step fell into each cell.
 
-    ``counts`` maps q to an array of shape (num_examples, columns); ``record`` adds steps to it.
+    ``counts`` maps q to an array of shape (num_examples, columns); ``record`` adds steps to it. A filter's have
+    its last ``decision``, and ``active_counts``: how many were active in each step.
     """
 
     def __init__(self, num_examples: int, columns: int) -> None:
         self.num_examples, self.columns = num_examples, columns
         self.counts: dict[float, Counts] = {}
         self.steps = 0
+        self.decision: Decision | None = None
+        self.active_counts: list[int] = []
 
     @property
     def probabilities(self) -> list[float]:
         """The sampling probabilities that occurred, in the order in which they first did."""
         return list(self.counts)
 
-    def record(self, q: float, cells: NDArray[np.uint16], times: int) -> None:
-        """Add ``times`` steps: for each example the number of its cell from 1 on, or 0 for none."""
+    def record(
+        self, q: float, cells: NDArray[np.uint16], times: int, decision: Decision | None = None
+    ) -> None:
+        """Add ``times`` steps: for each example the number of its cell from 1 on, or 0 for none.
+
+        A filter's need its ``decision``, for one step at a time.
+        """
+        self._check_decision(decision, times)
         if q > 0.0 and times > 0 and self.num_examples > 0:
             dtype = counter(self.steps + times)
             counts = self.counts.get(q)
@@ -60,9 +105,22 @@ class Histories:
                 counts = np.zeros((self.num_examples, self.columns), dtype)
             elif counts.dtype != dtype:
                 counts = counts.astype(dtype)
+            # Before the counts: if an exception (Ctrl-C) comes between, the filter must not know too little.
+            self.decision = decision
             _core.count_cells(cells, times, counts)
             self.counts[q] = counts
         self.steps += times
+        self._decide(decision)
+
+    def _check_decision(self, decision: Decision | None, times: int) -> None:
+        if (decision is None) != (self.decision is None) or (decision is not None and times != 1):
+            # The filter would not know of it, and let more steps through than fit.
+            raise ParameterError("these histories are a filter's: only its own step may add to them")
+
+    def _decide(self, decision: Decision | None) -> None:
+        if decision is not None:
+            self.decision = decision
+            self.active_counts.append(int(np.count_nonzero(decision.active)))
 
     def rows(self, q: float, chosen: slice | NDArray[np.int64]) -> Counts:
         """The counts of some examples; all zeros for a q that did not occur."""
@@ -72,16 +130,8 @@ class Histories:
             return np.zeros((size, self.columns), counter(self.steps))
         return counts[chosen]
 
-    def streams(self) -> dict[str, ledger.Stream]:
-        """All counts, a few rows at a time, as `ledger.write` wants them."""
-        return {f"counts{i}": _stream([self], q) for i, q in enumerate(self.probabilities)}
-
-    def describe(self) -> dict[str, Any]:
-        """What `restore` needs beside the arrays."""
-        return {"num_examples": self.num_examples, "steps": self.steps, "q": self.probabilities}
-
     def restore(self, content: Mapping[str, Any], arrays: Mapping[str, Counts]) -> None:
-        """Take over what `describe` and `streams` said; StorageError if it does not fit."""
+        """Take over what `snapshot` said; StorageError if it does not fit."""
         self.steps = integer("steps", content["steps"], 0, MAX_STEPS)
         for i, q in enumerate(content["q"]):
             counts = arrays[f"counts{i}"]
@@ -91,19 +141,19 @@ class Histories:
             ):
                 raise StorageError("its counts do not fit its grid")
             self.counts[real("sampling_probability", q, 0.0, 1.0)] = counts
+        self.decision, self.active_counts = None, []
+        if content["decided"]:
+            self.decision = Decision.read(arrays, self.num_examples)
+            self.active_counts = arrays["active_counts"].tolist()
+            if len(self.active_counts) != self.steps:
+                raise StorageError("its numbers of active examples do not fit its steps")
 
     @staticmethod
     def merge(shards: list[Histories]) -> Histories:
         """The examples of all shards, which have made the same steps, in memory."""
-        out = Histories(sum(shard.num_examples for shard in shards), shards[0].columns)
-        out.steps = shards[0].steps
-        for q in dict.fromkeys(q for shard in shards for q in shard.probabilities):
-            stream = _stream(shards, q)
-            out.counts[q] = np.empty(stream.shape, stream.dtype)
-            start = 0
-            for chunk in stream.chunks():
-                out.counts[q][start : start + len(chunk)] = chunk
-                start += len(chunk)
+        content, arrays = snapshot(shards)
+        out = Histories(content["num_examples"], shards[0].columns)
+        out.restore(content, {name: _whole(array) for name, array in arrays.items()})
         return out
 
     def close(self) -> None:
@@ -145,20 +195,11 @@ class LiveHistories(Histories):
         parts: Iterable[Histories],
     ) -> LiveHistories:
         """A new directory at ``path`` with the examples of all ``parts``, which have made the same steps."""
-        shards = list(parts)
-        probabilities = list(dict.fromkeys(q for shard in shards for q in shard.probabilities))
-        content = {
-            "settings": dict(settings),
-            "durable": boolean("durable", durable),
-            "columns": columns,
-            "num_examples": sum(shard.num_examples for shard in shards),
-            "steps": shards[0].steps,
-            "q": probabilities,
-        }
-        streams = {f"counts{i}": _stream(shards, q) for i, q in enumerate(probabilities)}
+        how = {"settings": dict(settings), "durable": boolean("durable", durable), "columns": columns}
+        content, arrays = snapshot(list(parts))
         with ledger.new_directory(path) as directory:
             (directory / "lock").touch()
-            ledger.write(directory / "state", kind, content, streams)
+            ledger.write(directory / "state", kind, {**how, **content}, arrays)
         return cls(path, kind)
 
     @property
@@ -166,21 +207,28 @@ class LiveHistories(Histories):
         self._check()
         return list(dict.fromkeys([*self.counts, *(q for _, q, _ in self._pending if q > 0.0)]))
 
-    def record(self, q: float, cells: NDArray[np.uint16], times: int) -> None:
+    def record(
+        self, q: float, cells: NDArray[np.uint16], times: int, decision: Decision | None = None
+    ) -> None:
+        self._check()
+        self._check_decision(decision, times)
         if times == 0:
             return
-        self._check()
         # Folding comes first: if it fails, this step has not happened.
         if len(self._pending) >= self.FOLD:
             self.fold()
         path = self._path / f"{_PREFIX}{self.steps + times:012}"
         content = {"before": self.steps, "times": times, "q": q}
-        arrays = {"cells": cells if q > 0.0 else cells[:0]}
+        arrays = {
+            "cells": cells if q > 0.0 else cells[:0],
+            **({} if decision is None else decision.arrays()),
+        }
         # An exception in here (Ctrl-C, say) leaves open whether the step has happened: opening finds out.
         self._interrupted = True
         ledger.write(path, _STEP_KIND, content, arrays, durable=self.durable)
         self._pending.append((path, q, times))
         self.steps += times
+        self._decide(decision)
         self._interrupted = False
 
     def rows(self, q: float, chosen: slice | NDArray[np.int64]) -> Counts:
@@ -194,13 +242,9 @@ class LiveHistories(Histories):
 
     def fold(self) -> None:
         """Put all steps into the snapshot. Needs the disk space of a second one meanwhile."""
-        content = {
-            "settings": self.settings,
-            "durable": self.durable,
-            "columns": self.columns,
-            **self.describe(),
-        }
-        ledger.write(self._path / "state", self._kind, content, self.streams())
+        how = {"settings": self.settings, "durable": self.durable, "columns": self.columns}
+        content, arrays = snapshot([self])
+        ledger.write(self._path / "state", self._kind, {**how, **content}, arrays)
         self._interrupted = True
         done, self._pending = self._pending, []
         self._map(verify=False)
@@ -213,6 +257,9 @@ class LiveHistories(Histories):
         self._lock.close()
 
     def _check(self) -> None:
+        if self._lock.closed:
+            # There is nothing left to answer with, and another process may have it open by now.
+            raise StorageError(f"{os.fspath(self._path)!r}: is closed; open it again")
         if self._interrupted:
             raise StorageError(
                 f"{os.fspath(self._path)!r}: a step was interrupted; close the histories and open them again"
@@ -243,12 +290,144 @@ class LiveHistories(Histories):
                     raise StorageError("it does not fit the number of examples")
                 if cells.size and int(cells.max()) > self.columns:
                     raise StorageError("a cell lies past the last column")
+                decision = None if self.decision is None else Decision.read(arrays, self.num_examples)
+                self._check_decision(decision, times)
             self._pending.append((path, q, times))
             self.steps += times
+            self._decide(decision)
         # Left over from a process that was killed while it wrote.
         for path in self._path.glob(".*"):
             with suppress(OSError):
                 path.unlink()
+
+
+class Recorded:
+    """What is built upon histories: its state is saved, resumed, and merged from shards."""
+
+    _KIND: ClassVar[str]
+    _histories: Histories
+
+    @property
+    def num_examples(self) -> int:
+        """Number of examples."""
+        return self._histories.num_examples
+
+    @property
+    def steps(self) -> int:
+        """Number of steps so far."""
+        return self._histories.steps
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the whole state to one file, atomically; `load` resumes from it."""
+        content, arrays = snapshot([self._histories])
+        ledger.write(path, self._KIND, {**self._settings(), **content}, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
+        content, arrays = ledger.read(path, cls._KIND)
+        with refusing(path):
+            self = cls._restore(content, content["num_examples"])
+            found = Histories(self.num_examples, self._histories.columns)
+            found.restore(content, arrays)
+            self._take(found)
+        return self
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Resume what was made on disk with ``path=...``; a step that was under way is made or not.
+
+        Raises StorageError where the directory holds none, or where another process has it open.
+        """
+        live = LiveHistories(path, cls._KIND)
+        try:
+            with refusing(path):
+                self = cls._restore(live.settings, 0)
+                self._take(live)
+        except BaseException:
+            live.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Let go of files on disk, if any; nothing can be asked of it any more."""
+        self._histories.close()
+
+    @classmethod
+    def merge(
+        cls, parts: Iterable[Self], *, path: str | os.PathLike[str] | None = None, durable: bool = False
+    ) -> Self:
+        """One for the examples of all ``parts``, in their order: shards of one data set.
+
+        All must have the same settings and number of steps. ``path`` puts it on disk, part by part.
+        """
+        shards = list(parts)
+        if not shards or not all(type(shard) is cls for shard in shards):
+            raise ParameterTypeError(f"parts: must be one or more {cls.__name__}")
+        first = shards[0]
+        for shard in shards[1:]:
+            if shard._settings() != first._settings():
+                raise ParameterError(f"parts: settings differ: {first._settings()} and {shard._settings()}")
+            if shard.steps != first.steps:
+                raise ParameterError(f"parts: have made {first.steps} and {shard.steps} steps")
+        self = cls._restore(first._settings(), 0)
+        self._keep([shard._histories for shard in shards], path, durable)
+        return self
+
+    def _keep(self, parts: list[Histories], path: str | os.PathLike[str] | None, durable: bool) -> None:
+        """Put the histories of all ``parts`` into memory, or to ``path``."""
+        if path is None:
+            self._histories = Histories.merge(parts)
+        else:
+            self._histories = LiveHistories.create(
+                path, self._KIND, self._settings(), parts[0].columns, durable, parts
+            )
+
+    def _take(self, found: Histories) -> None:
+        if found.columns != self._histories.columns:
+            raise StorageError("its counts do not fit its grid")
+        if found.decision is None and self._histories.decision is not None:
+            raise StorageError("it does not say what the filter decided")
+        self._histories = found
+
+    def _settings(self) -> dict[str, Any]:
+        raise NotImplementedError
+
+    @classmethod
+    def _restore(cls, settings: Mapping[str, Any], num_examples: int) -> Self:
+        """One without steps, with the same settings."""
+        raise NotImplementedError
+
+
+def snapshot(shards: list[Histories]) -> tuple[dict[str, Any], dict[str, Counts | ledger.Stream]]:
+    """(content, arrays) for a file: all shards, which have made the same steps, a few rows at a time."""
+    probabilities = list(dict.fromkeys(q for shard in shards for q in shard.probabilities))
+    decisions = [shard.decision for shard in shards if shard.decision is not None]
+    decided = len(decisions) == len(shards)
+    content = {
+        "num_examples": sum(shard.num_examples for shard in shards),
+        "steps": shards[0].steps,
+        "q": probabilities,
+        "decided": decided,
+    }
+    arrays: dict[str, Counts | ledger.Stream] = {
+        f"counts{i}": _stream(shards, q) for i, q in enumerate(probabilities)
+    }
+    if decided:
+        together = Decision(*(np.concatenate(part) for part in zip(*decisions, strict=True)))
+        active = np.array([shard.active_counts for shard in shards], np.int64).sum(axis=0)
+        arrays.update({**together.arrays(), "active_counts": active})
+    return content, arrays
+
+
+def _whole(array: Counts | ledger.Stream) -> Counts:
+    if not isinstance(array, ledger.Stream):
+        return array
+    out, start = np.empty(array.shape, array.dtype), 0
+    for chunk in array.chunks():
+        out[start : start + len(chunk)] = chunk
+        start += len(chunk)
+    return out
 
 
 def _stream(shards: list[Histories], q: float) -> ledger.Stream:

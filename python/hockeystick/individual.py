@@ -20,12 +20,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _core, gdp, ledger
-from .histories import MAX_STEPS, Histories, LiveHistories
-from .individual_ledger import Floats, Mask, noise_deviation, values_of
+from . import _core, gdp
+from .histories import MAX_STEPS, Decision, Histories, Recorded
+from .individual_ledger import Floats, LastStep, Mask, noise_deviation, values_of
 from .mechanisms import Gaussian, PoissonSampled, Process
 from .pld import PrivacyProfile
-from .storage import StorageError, refusing
 from .validation import ParameterError, ParameterTypeError, choice, integer, real
 
 if TYPE_CHECKING:
@@ -36,7 +35,6 @@ CAVEAT = (
     "as the data, and must not be released as they are."
 )
 
-_KIND = "individual accountant"
 _DIRECTIONS = {"add_or_remove": ("remove", "add"), "remove": ("remove",), "add": ("add",)}
 _ROWS = 2**16
 _Tables = dict[tuple[str, bool, tuple[float, ...]], _core.IndividualProfiles]
@@ -77,7 +75,7 @@ def sampled_pairs(edges: Floats, sampling_probability: float, direction: str) ->
     return out
 
 
-class IndividualAccountant:
+class IndividualAccountant(Recorded):
     """The (epsilon, delta) of each example after steps of Poisson-sampled Gaussian noise: DP-SGD.
 
     ``noise_multiplier`` sigma (standard deviation of the noise over the clipping norm C), ``sampling_probability``
@@ -98,6 +96,8 @@ class IndividualAccountant:
     >>> bool(epsilon[0] == 0.0 < epsilon[1] < epsilon[2])
     True
     """
+
+    _KIND = "individual accountant"
 
     def __init__(
         self,
@@ -126,20 +126,8 @@ class IndividualAccountant:
         self._edges = cell_edges(self._noise, resolution, fine, coarse)
         self._histories = Histories(n, self._edges.size)
         if path is not None:
-            self._histories = LiveHistories.create(
-                path, _KIND, self._settings(), self._edges.size, durable, [self._histories]
-            )
+            self._keep([self._histories], path, durable)
         self._tables: _Tables = {}
-
-    @property
-    def num_examples(self) -> int:
-        """Number of examples."""
-        return self._histories.num_examples
-
-    @property
-    def steps(self) -> int:
-        """Number of steps so far."""
-        return self._histories.steps
 
     @property
     def adjacency(self) -> str:
@@ -329,69 +317,6 @@ class IndividualAccountant:
                 np.maximum(out.upper[part], high, out=out.upper[part])
         return out
 
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole state to one file, atomically; `load` resumes from it."""
-        content = {**self._settings(), **self._histories.describe()}
-        ledger.write(path, _KIND, content, self._histories.streams())
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
-        content, arrays = ledger.read(path, _KIND)
-        with refusing(path):
-            self = cls._restore(content, content["num_examples"])
-            self._histories.restore(content, arrays)
-        return self
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Resume an accountant on disk, made with ``path=...``; a step that was under way is made or not.
-
-        Raises StorageError where the directory holds none, or where another process has it open.
-        """
-        live = LiveHistories(path, _KIND)
-        try:
-            with refusing(path):
-                self = cls._restore(live.settings, 0)
-                if self._edges.size != live.columns:
-                    raise StorageError("its counts do not fit its grid")
-        except BaseException:
-            live.close()
-            raise
-        self._histories = live
-        return self
-
-    def close(self) -> None:
-        """Let go of an accountant on disk."""
-        self._histories.close()
-
-    @classmethod
-    def merge(
-        cls, parts: Iterable[Self], *, path: str | os.PathLike[str] | None = None, durable: bool = False
-    ) -> Self:
-        """One accountant for the examples of all ``parts``, in their order: shards of one data set.
-
-        All must have the same settings and number of steps. ``path`` puts it on disk, part by part.
-        """
-        shards = list(parts)
-        if not shards or not all(type(shard) is cls for shard in shards):
-            raise ParameterTypeError(f"parts: must be one or more {cls.__name__}")
-        first = shards[0]
-        for shard in shards[1:]:
-            if shard._settings() != first._settings():
-                raise ParameterError(f"parts: settings differ: {first._settings()} and {shard._settings()}")
-            if shard.steps != first.steps:
-                raise ParameterError(f"parts: have made {first.steps} and {shard.steps} steps")
-        histories = [shard._histories for shard in shards]
-        self = cls._restore(first._settings(), 0)
-        if path is None:
-            self._histories = Histories.merge(histories)
-        else:
-            self._histories = LiveHistories.create(
-                path, _KIND, self._settings(), self._edges.size, durable, histories
-            )
-        return self
-
     @classmethod
     def _restore(cls, settings: Mapping[str, Any], num_examples: int) -> Self:
         """One without steps, with the same settings."""
@@ -408,7 +333,7 @@ class IndividualAccountant:
         }
 
 
-class ApproximateIndividualFilter:
+class ApproximateIndividualFilter(Recorded):
     """An (epsilon, delta) budget for each example of a DP-SGD run; approximate, NOT a proven filter.
 
     An example takes part in a step only if the epsilon at ``delta`` of its history with that step, as
@@ -417,6 +342,9 @@ class ApproximateIndividualFilter:
     proves an (epsilon, delta) only under condition (5.1) for *every* epsilon, and no amplification by
     sampling satisfies that (docs/individual.md, "The approximate filter"). `IndividualGDPFilter` (no
     amplification) and `IndividualRDPFilter` (with it, one order) are proven filters.
+
+    ``path`` keeps it in a directory, as it does for `IndividualAccountant`, and `open` resumes: the histories, and what
+    was decided in the last step, so that a resumed run decides what the uninterrupted one would have.
 
     >>> filt = ApproximateIndividualFilter(
     ...     2, epsilon=1.0, delta=1e-5, noise_multiplier=2.0, sampling_probability=0.02
@@ -428,6 +356,7 @@ class ApproximateIndividualFilter:
     True
     """
 
+    _KIND = "approximate individual filter"
     _RESERVES = (4096, 512, 64, 8, 0)
 
     def __init__(
@@ -440,29 +369,59 @@ class ApproximateIndividualFilter:
         sampling_probability: float,
         clipping_norm: float = 1.0,
         adjacency: str = "add_or_remove",
+        path: str | os.PathLike[str] | None = None,
+        durable: bool = False,
     ) -> None:
-        self._epsilon = real("epsilon", epsilon, 0.0)
-        self._delta = real("delta", delta, 0.0, 1.0)
-        self._accountant = IndividualAccountant(
+        accountant = IndividualAccountant(
             num_examples,
             noise_multiplier=noise_multiplier,
             sampling_probability=sampling_probability,
             clipping_norm=clipping_norm,
             adjacency=adjacency,
         )
-        # So many further steps of the largest mu fit into the budget.
-        self._reserve = np.zeros(num_examples, np.int64)
-        self._active: list[int] = []
+        self._start(accountant, epsilon, delta)
+        if path is not None:
+            self._keep([self._histories], path, durable)
+
+    def _start(self, accountant: IndividualAccountant, epsilon: float, delta: float) -> None:
+        self._epsilon = real("epsilon", epsilon, 0.0)
+        self._delta = real("delta", delta, 0.0, 1.0)
+        self._accountant = accountant
+        self._histories.decision = Decision.none(accountant.num_examples)
         self._tables: _Tables = {}
 
     @property
+    def _histories(self) -> Histories:
+        found: Histories = self._accountant._histories
+        return found
+
+    @_histories.setter
+    def _histories(self, histories: Histories) -> None:
+        self._accountant._histories = histories
+
+    @property
     def accountant(self) -> IndividualAccountant:
-        """The histories so far: of the steps in which each example was active."""
+        """The histories so far: of the steps in which each example was active. To be asked, not to be added to."""
         return self._accountant
+
+    @property
+    def last_step(self) -> LastStep | None:
+        """The last step that was recorded, with its mask; None before the first.
+
+        A run that is killed after a step was recorded and before its result was saved takes the mask from
+        here and repeats the step with the same batch and noise: it is the same release, and is not charged twice.
+        """
+        return LastStep(self.steps, None, self._decision.active.copy()) if self.steps else None
 
     def active_counts(self) -> NDArray[np.int64]:
         """Number of examples that could take part in each step so far, shape (steps,)."""
-        return np.array(self._active, np.int64)
+        return np.array(self._histories.active_counts, np.int64)
+
+    def __repr__(self) -> str:
+        return (
+            f"ApproximateIndividualFilter({self.num_examples} examples, epsilon={self._epsilon!r}, "
+            f"delta={self._delta!r}, {self.steps} steps)"
+        )
 
     def step(self, norms: ArrayLike) -> Mask:
         """Record one step and return who may take part in it; as in `IndividualAccountant.step`."""
@@ -470,32 +429,62 @@ class ApproximateIndividualFilter:
         array = values_of("norms", norms, book.num_examples)
         cells = _core.find_cells(array, book._edges, book._clip, noise_deviation(book._noise, book._clip))
         free = (cells == 0) | (book._q == 0.0)
-        active: Mask = free | (self._reserve > 0)
+        reserve = self._decision.reserve.copy()
+        active: Mask = free | (reserve > 0)
         open_rows = np.flatnonzero(~active)
-        for reserve in self._RESERVES:
-            if not open_rows.size:
-                break
-            fits = self._fits(open_rows, cells[open_rows], reserve)
-            active[open_rows[fits]] = True
-            self._reserve[open_rows[fits]] = reserve + 1
-            open_rows = open_rows[~fits]
-        self._reserve[active & ~free] -= 1
-        book._histories.record(book._q, np.where(active, cells, 0).astype(np.uint16), 1)
-        self._active.append(int(active.sum()))
-        return active
+        for start in range(0, open_rows.size, _ROWS):
+            self._decide(open_rows[start : start + _ROWS], cells, active, reserve)
+        reserve[active & ~free] -= 1
+        # All of it or nothing: the decision counts when the step does.
+        self._histories.record(
+            book._q, np.where(active, cells, 0).astype(np.uint16), 1, Decision(active, reserve)
+        )
+        return np.array(active, np.bool_)
 
-    def _fits(self, rows: NDArray[np.int64], cells: NDArray[np.uint16], reserve: int) -> Mask:
-        """Whether this step and ``reserve`` further ones, however large, keep within the budget."""
+    @property
+    def _decision(self) -> Decision:
+        return self._histories.decision or Decision.none(self.num_examples)
+
+    def _decide(
+        self,
+        rows: NDArray[np.int64],
+        cells: NDArray[np.uint16],
+        active: Mask,
+        reserve: NDArray[np.uint16],
+    ) -> None:
+        """Find out who of these can take part, and for how many steps."""
         book = self._accountant
-        trial = IndividualAccountant(rows.size, **book._settings())
         counts = np.zeros((rows.size, book._edges.size), np.uint32)
         counts += book._histories.rows(book._q, rows)
-        counts[np.arange(rows.size), cells.astype(np.int64) - 1] += 1
-        counts[:, -1] += np.uint32(reserve)
-        trial._histories.counts[book._q] = counts
+        counts[np.arange(rows.size), cells[rows].astype(np.int64) - 1] += 1
+        for further in self._RESERVES:
+            if not rows.size:
+                return
+            fits = self._fits(counts, further)
+            active[rows[fits]] = True
+            reserve[rows[fits]] = further + 1
+            rows, counts = rows[~fits], counts[~fits]
+
+    def _fits(self, counts: NDArray[np.uint32], further: int) -> Mask:
+        """Whether these histories and ``further`` steps, however large, keep within the budget."""
+        book = self._accountant
+        trial = IndividualAccountant(len(counts), **book._settings())
+        full = counts.copy()
+        full[:, -1] += np.uint32(further)
+        trial._histories.counts[book._q] = full
         trial._tables = self._tables
-        within: Mask = trial._epsilons(self._delta, upper_edges=True).upper <= self._epsilon
-        return within
+        upper = trial._epsilons(self._delta, upper_edges=True).upper
+        return np.asarray(upper <= self._epsilon, np.bool_)
+
+    @classmethod
+    def _restore(cls, settings: Mapping[str, Any], num_examples: int) -> Self:
+        self = cls.__new__(cls)
+        accountant = IndividualAccountant._restore(settings, num_examples)
+        self._start(accountant, settings["epsilon"], settings["delta"])
+        return self
+
+    def _settings(self) -> dict[str, Any]:
+        return {"epsilon": self._epsilon, "delta": self._delta, **self._accountant._settings()}
 
 
 @dataclass(frozen=True)

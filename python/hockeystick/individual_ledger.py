@@ -69,7 +69,9 @@ class IndividualLedger:
         if path is None:
             self._spent = np.zeros(n)
         else:
-            self._attach(ledger.LiveLedger.create(path, self._KIND, self._content, n))
+            self._attach(
+                ledger.LiveLedger.create(path, self._KIND, self._content, [n], np.empty(0, np.int64))
+            )
 
     def _attach(self, live: ledger.LiveLedger) -> None:
         self._live = live
@@ -201,10 +203,13 @@ class IndividualLedger:
             self._spent = np.zeros(0)
 
     @classmethod
-    def merge(cls, parts: Iterable[Self]) -> Self:
+    def merge(
+        cls, parts: Iterable[Self], *, path: str | os.PathLike[str] | None = None, durable: bool = False
+    ) -> Self:
         """One ledger for the examples of all ``parts``, in their order: shards of one data set.
 
         Each worker kept the ledger of its own examples. All must have the same budget and number of steps.
+        ``path`` puts it on disk, part by part; ``durable`` as for a new one.
         """
         shards = list(parts)
         if not shards or not all(type(shard) is cls for shard in shards):
@@ -215,9 +220,14 @@ class IndividualLedger:
                 raise ParameterError(f"parts: budgets differ: {first._budget()} and {shard._budget()}")
             if shard.steps != first.steps:
                 raise ParameterError(f"parts: have made {first.steps} and {shard.steps} steps")
-        self = cls._restore({**first._content, "durable": False})
-        self._spent = np.concatenate([shard._spent for shard in shards])
-        self._counts = np.sum([shard.active_counts() for shard in shards], axis=0).tolist()
+        self = cls._restore(first._content)
+        self._content["durable"] = boolean("durable", durable)
+        counts = np.array([shard.active_counts() for shard in shards]).sum(axis=0)
+        spent = [shard._spent for shard in shards]
+        if path is None:
+            self._spent, self._counts = np.concatenate(spent), counts.tolist()
+        else:
+            self._attach(ledger.LiveLedger.create(path, cls._KIND, self._content, spent, counts))
         return self
 
     def _budget(self) -> dict[str, Any]:

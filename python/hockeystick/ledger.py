@@ -18,7 +18,7 @@ import os
 import shutil
 import tempfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from . import _core
 from .storage import StorageError, refusing
-from .validation import ParameterError, boolean
+from .validation import ParameterError, boolean, integer
 
 FORMAT = "hockeystick-state"
 VERSION = 1
@@ -125,7 +125,7 @@ class LiveLedger:
     """A mapped array of doubles that changes by whole steps; see the module's text. Close it when done.
 
     Only one process may have it open. ``durable`` also survives a power failure, at the price of waiting
-    for the disk twice in each step.
+    for the disk in each step.
     """
 
     def __init__(self, path: _Path, kind: str) -> None:
@@ -136,12 +136,12 @@ class LiveLedger:
             (entry,) = header["arrays"]
             self.content: dict[str, Any] = header["content"]
             self.durable = boolean("durable", self.content["durable"])
+            self.steps = integer("steps", self.content["steps"], 0)
         self._lock = locked(state)
         try:
             self.values: Array = np.memmap(
                 state, np.float64, "r+", offset=entry["offset"], shape=tuple(entry["shape"])
             )
-            self.steps = 0
             self._interrupted = False
             self.last: tuple[Array | None, Array] | None = None
             if (self.path / "journal").exists():
@@ -152,17 +152,35 @@ class LiveLedger:
             raise
 
     @classmethod
-    def create(cls, path: _Path, kind: str, content: Mapping[str, Any], size: int) -> LiveLedger:
-        """A new directory at ``path``, which must not exist, with ``size`` zeros."""
-        # A mapping of a file's hole: zeros that take no memory.
-        with new_directory(path) as directory, tempfile.NamedTemporaryFile(dir=directory) as hole:
-            hole.truncate(max(8, 8 * size))
-            zeros = np.memmap(hole.name, np.float64, "r", shape=(max(1, size),))[:size]
-            write(directory / "state", kind, content, {"spent": zeros})
+    def create(
+        cls, path: _Path, kind: str, content: Mapping[str, Any], parts: Sequence[Array | int], counts: Array
+    ) -> LiveLedger:
+        """A new directory at ``path``, which must not exist, after steps of so many active examples.
+
+        ``parts``: values, one array after the other; a number stands for so many zeros.
+        """
+
+        def chunks() -> Iterator[Array]:
+            for part in parts:
+                if isinstance(part, int):
+                    for start in range(0, part, _CHUNK):
+                        yield np.zeros(min(_CHUNK, part - start))
+                else:
+                    yield from _chunks(part)
+
+        size = sum(part if isinstance(part, int) else part.size for part in parts)
+        spent = Stream(np.dtype(np.float64), (size,), chunks)
+        with new_directory(path) as directory:
+            with open(directory / "active", "wb") as file:
+                file.write(np.asarray(counts, np.int64).tobytes())
+                file.flush()
+                os.fsync(file.fileno())
+            write(directory / "state", kind, {**content, "steps": int(counts.size)}, {"spent": spent})
         return cls(path, kind)
 
     def begin(self, indices: Array | None) -> tuple[Array, Array]:
         """(new values, active): arrays to be filled, of the length of ``indices`` or of all values."""
+        self._check()
         if self._interrupted:
             raise StorageError(
                 f"{os.fspath(self.path)!r}: a step was interrupted; close the ledger and open it again"
@@ -200,6 +218,7 @@ class LiveLedger:
 
     def active_counts(self) -> Array:
         """Number of active examples in each step so far."""
+        self._check()
         path = self.path / "active"
         return np.fromfile(path, np.int64, self.steps) if self.steps else np.empty(0, np.int64)
 
@@ -209,16 +228,23 @@ class LiveLedger:
         self.last = None
         self._lock.close()
 
+    def _check(self) -> None:
+        # Without the lock, another process may have it open by now.
+        if self._lock.closed:
+            raise StorageError(f"{os.fspath(self.path)!r}: is closed; open it again")
+
     def _apply(self, step: int, indices: Array | None, new: Array, active: Array, count: int) -> None:
         if indices is None:
             for start in range(0, new.size, _CHUNK):
                 self.values[start : start + _CHUNK] = new[start : start + _CHUNK]
         else:
             self.values[indices] = new
-        mode = "r+b" if (self.path / "active").exists() else "w+b"
-        with open(self.path / "active", mode) as file:
+        with open(self.path / "active", "r+b") as file:
             file.seek(8 * (step - 1))
             file.write(np.int64(count).tobytes())
+            if self.durable:
+                file.flush()
+                os.fsync(file.fileno())
         self.steps = step
         self.last = (indices, active)
 
