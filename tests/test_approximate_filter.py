@@ -279,7 +279,7 @@ import hockeystick as hs
 from hockeystick import histories
 
 histories.LiveHistories.FOLD = 5
-folder, steps, n = Path(sys.argv[1]), int(sys.argv[2]), 2_000
+folder, steps, n = Path(sys.argv[1]), int(sys.argv[2]), 200
 path = folder / "filter"
 if path.exists():
     filt = hs.ApproximateIndividualFilter.open(path)
@@ -309,14 +309,14 @@ def test_killed_training_resumes(tmp_path: Path) -> None:
     """kill -9 again and again: nothing is lost, nothing is counted twice, the model is the same."""
     for name in "ab":
         (tmp_path / name).mkdir()
-    steps = "80"
+    steps = "50"
     command = [sys.executable, "-c", TRAINING]
     subprocess.run([*command, str(tmp_path / "a"), steps], check=True, timeout=120)
     rng = np.random.default_rng(0)
-    for _ in range(4):
+    for _ in range(3):
         process = subprocess.Popen([*command, str(tmp_path / "b"), steps], stdout=subprocess.PIPE)
         assert process.stdout is not None
-        for _ in range(int(rng.integers(2, 12))):
+        for _ in range(int(rng.integers(2, 10))):
             process.stdout.readline()
         time.sleep(0.02 * rng.random())
         process.send_signal(signal.SIGKILL)

@@ -4,11 +4,12 @@ import math
 from pathlib import Path
 
 import hockeystick as hs
+import hypothesis
 import numpy as np
 import pytest
 from hockeystick import _core
 from hockeystick.individual import cell_edges, sampled_pairs
-from hypothesis import example, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 Steps = list[tuple[float, float, int]]  # (mu, q, count)
@@ -81,9 +82,9 @@ def test_bounds_of_exact_compositions(sigma: float, q: float, delta: float) -> N
 
 
 @settings(max_examples=12, deadline=None)
-@example(sigma=0.3, q=1e-5, log_delta=-25.0, history=[(1.2, 1)])  # one rare hit and little noise
-@example(sigma=0.3, q=0.5, log_delta=-25.0, history=[(0.5, 30), (1e-3, 1)])
-@example(sigma=30.0, q=0.5, log_delta=-0.5, history=[(1e-3, 1)])  # epsilon 0
+@hypothesis.example(sigma=0.3, q=1e-5, log_delta=-25.0, history=[(1.2, 1)])  # one rare hit and little noise
+@hypothesis.example(sigma=0.3, q=0.5, log_delta=-25.0, history=[(0.5, 30), (1e-3, 1)])
+@hypothesis.example(sigma=30.0, q=0.5, log_delta=-0.5, history=[(1e-3, 1)])  # epsilon 0
 @given(
     sigma=st.floats(0.3, 30.0),
     q=st.floats(1e-5, 0.5),
