@@ -143,7 +143,7 @@ def test_few_steps(sigma: float, q: float, delta: float, resolution: float) -> N
     assert (exact_lower <= upper[:-1]).all()
     assert (upper[:-1] <= 1.02 * exact_lower + 1e-6).all()
     # The same from the delta at given epsilons, above and below.
-    for row in (0, 6):
+    for row in (0, 4):
         profile = hs.PrivacyProfile(_process(histories[row]), "add_or_remove", accuracy=1e-3)
         for factor in (0.5, 1.2):
             found = accountant.delta(factor * exact_lower[row])
