@@ -155,3 +155,12 @@ def test_the_least_delta_below_zero_is_rounded_down() -> None:
         for process in (hs.Gaussian(1.0) * 0, hs.PureDP(1e-300)):
             lower, upper = hs.account(process).delta_bounds(epsilon)
             assert mp.mpf(lower) <= truth <= mp.mpf(upper)
+
+
+def test_losses_too_small_for_any_transform_take_no_time() -> None:
+    account = hs.account(hs.PureDP(1e-300) * 10)
+    for epsilon in (0.0, 4e-300):
+        bounds = account.delta_bounds(epsilon=epsilon)
+        assert 0 <= bounds.lower <= bounds.upper <= 1.1e-299
+    # One step alone has tanh(1e-300 / 2).
+    assert account.delta_bounds(epsilon=0.0).upper >= 0.5e-300

@@ -7,6 +7,7 @@
 #include <numbers>
 #include <utility>
 
+#include "hockeystick/beyond.hpp"
 #include "hockeystick/complex.hpp"
 #include "hockeystick/contour.hpp"
 #include "hockeystick/laplace_steps.hpp"
@@ -28,6 +29,10 @@ constexpr double tolerance = 1e-13;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
 constexpr std::size_t most_frequencies = 4096, most_beside_atom = 512;
+// Nodes times frequencies: a few milliseconds, about what layers take.
+constexpr double few_products = 2e6;
+// A cut is to leave out e^{-cut_depth} of delta, by Chernoff's bounds, which are a few factors off.
+constexpr double cut_depth = 30;
 
 // K and its derivatives, and an upper bound of K.
 struct Cumulant {
@@ -47,6 +52,10 @@ double relative_gap(const std::optional<Answer>& answer) {
 
 }  // namespace
 
+struct Inversion::Halves {
+    std::unique_ptr<Impl> beyond, below;
+};
+
 class Inversion::Impl {
 public:
     // cut_mass: see Transform; of all steps together.
@@ -60,7 +69,7 @@ public:
             if (const double mu = plain_gaussian_mu(*pair); mu != 0) {
                 variance_ += k * mu * mu;
             } else {
-                kinds_.push_back({Transform::of(*pair, 1e-3 * share, cut_mass * share), k, share});
+                kinds_.push_back({Transform::of(*pair, 1e-3 * share, cut_mass * share), nullptr, k, share});
                 if (!kinds_.back().transform) return;
                 dropped_ += k * kinds_.back().transform->dropped() * (1 + 1e-9);
                 log_finite += k * std::log1p(-pair->infinity_mass());
@@ -85,6 +94,31 @@ public:
             laplace_.emplace(a, steps_);
     }
 
+    // Cut at a loss: the outcomes of which some step lies beyond it, and the others, whose transforms add up
+    // to the whole, but for the largest losses, of this mass in all. Null where nothing can be cut.
+    using Halves = Inversion::Halves;
+    Halves split(double loss, double mass) const {
+        if (!can_split()) return {};
+        Halves halves{std::unique_ptr<Impl>(new Impl), std::unique_ptr<Impl>(new Impl)};
+        for (Impl* half : {halves.beyond.get(), halves.below.get()}) {
+            half->composed_ = composed_;
+            half->steps_ = steps_;
+            half->variance_ = variance_;
+            half->answers_ = true;
+        }
+        for (const auto& kind : kinds_) {
+            const Split parts = kind.transform->split(loss, mass * kind.share, 1e-3 * kind.share);
+            const std::shared_ptr<const Transform> below = parts.beyond ? parts.below : kind.transform;
+            halves.below->kinds_.push_back({below, nullptr, kind.count, kind.share});
+            halves.beyond->kinds_.push_back({below, parts.beyond, kind.count, kind.share});
+            halves.beyond->layered_ |= parts.beyond != nullptr;
+            // can_split() is of whole transforms: otherwise their dropped() would count, too.
+            halves.beyond->dropped_ += kind.count * parts.dropped * (1 + 1e-9);
+        }
+        if (!halves.beyond->layered_) return {};
+        return halves;
+    }
+
     // Whether the transform decays, or is periodic.
     bool answers() const { return answers_; }
 
@@ -94,20 +128,36 @@ public:
                            [](const Kind& kind) { return kind.transform->can_cut(); });
     }
 
+    // Whether cuts of the steps may help: rare large losses of Gaussian mixtures. Infinite losses and
+    // lattices have ways of their own.
+    bool can_split() const {
+        return !(infinite_ > 0) && !(lattice_.spacing > 0) && !laplace_ && !kinds_.empty() &&
+               kinds_.size() <= 8 && can_cut() &&
+               std::all_of(kinds_.begin(), kinds_.end(),
+                           [](const Kind& kind) { return kind.transform->can_split(); });
+    }
+
     double dropped() const { return dropped_; }
 
-    std::optional<Answer> delta_bounds(double epsilon) const {
+    // What an attempt may cost: empty where the frequencies left out would take more than a share `worst` of
+    // delta, or where there were more than about this many products of frequencies and nodes.
+    struct Budget {
+        double worst = 0.5;
+        double products = infinity;
+    };
+    // most: what ln delta is known to be at most, about.
+    std::optional<Answer> delta_bounds(double epsilon, Budget budget, double most = 0) const {
         if (laplace_) {
             const auto saddle = saddle_for(epsilon, 0.3);
             if (saddle && laplace_->needed_at(saddle->s))
                 return laplace_->delta_bounds(epsilon, saddle->s, share_of(*saddle));
         }
-        const auto contour = contour_at(epsilon, std::nullopt);
+        const auto contour = contour_at(epsilon, std::nullopt, budget, most);
         return contour ? on_contour(*contour, epsilon) : std::nullopt;
     }
 
     // As delta_bounds; a contour also serves the next points, as long as it is hardly worse there.
-    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons) const {
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, Budget budget) const {
         std::vector<std::optional<Answer>> curve;
         std::optional<Contour> contour;
         double gap = 0;
@@ -115,26 +165,31 @@ public:
             std::optional<Answer> answer;
             if (contour) answer = on_contour(*contour, epsilon);
             if (!laplace_ && !(relative_gap(answer) < gap)) {
-                contour = contour_at(epsilon, std::nullopt);
+                contour = contour_at(epsilon, std::nullopt, budget);
                 answer = contour ? on_contour(*contour, epsilon) : std::nullopt;
                 gap = std::max(1e-9, 2 * relative_gap(answer));
             }
-            curve.push_back(laplace_ ? delta_bounds(epsilon) : answer);
+            curve.push_back(laplace_ ? delta_bounds(epsilon, budget) : answer);
         }
         return curve;
     }
 
-    std::optional<Answer> epsilon_bounds(double delta) const {
+    // guess: of epsilon, if positive. rest: an upper bound of delta of outcomes that are not counted.
+    template <class Rest>
+    std::optional<Answer> epsilon_bounds(double delta, Budget budget, double guess, Rest rest) const {
         const double finite = delta - infinite(+1);
         if (!(finite > 0)) return {};
         const double target = std::log(finite);
-        const auto saddle = solve([&](const SaddlePoint& p) { return target - p.log_delta; },
-                                  [](const SaddlePoint& p) { return p.s * p.s * p.curvature; },
-                                  [](const SaddlePoint&) { return 0.05; }, start(0, -target));
+        const auto near = guess > 0 ? saddle_for(guess, 0.3) : std::nullopt;
+        auto saddle = solve([&](const SaddlePoint& p) { return target - p.log_delta; },
+                            [](const SaddlePoint& p) { return p.s * p.s * p.curvature; },
+                            [](const SaddlePoint&) { return 0.05; }, near ? near->s : start(0, -target));
+        // Of two estimates, mostly too large, the lesser.
+        if (guess > 0 && !(saddle && saddle->epsilon > 0.1 * guess && saddle->epsilon < guess)) saddle = near;
         if (!saddle) return {};
-        if (!(saddle->epsilon > 0)) {
+        if (!(saddle->epsilon > 0) && !layered_) {
             // Perhaps nothing is spent at all.
-            const auto zero = delta_bounds(0);
+            const auto zero = delta_bounds(0, budget);
             if (zero && zero->upper <= delta) {
                 Answer answer = *zero;
                 answer.lower = answer.upper = 0;
@@ -144,23 +199,36 @@ public:
         double epsilon = std::max(0.0, saddle->epsilon);
         if (laplace_ && laplace_->needed_at(saddle->s))
             return laplace_->epsilon_bounds(delta, epsilon, saddle->s, share_of(*saddle));
-        auto contour = make_contour(*saddle, epsilon, target);
+        auto contour = make_contour(*saddle, epsilon, target, budget);
         Inverted at{};
         for (int round = 0; contour; ++round) {
             at = newton(*contour, target, epsilon);
             if (!(at.value > 0)) return {};
             // Where the tilted loss has two humps, the estimate of delta is poor, and so the line chosen.
             if (at.value > 0.2 * contour->share || round == 2) break;
-            contour = contour_at(epsilon, target);
+            contour = contour_at(epsilon, target, budget);
         }
         if (!contour) return {};
         Answer answer = describe(*contour, at);
+        const double left_out = dropped_ + rest(epsilon);
+        answer.truncation += left_out - dropped_;
         const auto [lower, upper] =
-            bracket(*contour, at, epsilon, delta, infinite(-1), infinite(+1) + dropped_);
+            bracket(*contour, at, epsilon, delta, infinite(-1), infinite(+1) + left_out);
         if (!(upper < infinity)) return {};
         answer.lower = lower;
         answer.upper = upper;
         return answer;
+    }
+
+    std::optional<Answer> epsilon_bounds(double delta, Budget budget) const {
+        return epsilon_bounds(delta, budget, 0, [](double) { return 0.0; });
+    }
+
+    // Chooses where to cut.
+    CutSearch cut_search() const {
+        CutSearch search(variance_);
+        for (const auto& kind : kinds_) search.add(kind.transform->coarse(), kind.count);
+        return search;
     }
 
     // Chernoff's bounds: never tight, never vague. The best tilt lies near the saddle.
@@ -178,11 +246,20 @@ public:
     }
     double chernoff_delta(double epsilon) const {
         double best = 0;  // delta <= 1
-        for_tilts(start(epsilon, 1), [&](double s) {
+        const auto visit = [&](double s) {
             const double k = cumulant(s).upper;
             const double rounding = 16 * u * (1 + std::abs(k) + s * std::abs(epsilon));
             if (std::isfinite(k)) best = std::min(best, k - s * epsilon + log_chernoff(s) + rounding);
-        });
+        };
+        // Near the saddle, where sums may be inexact; without one, everywhere.
+        if (const auto saddle = saddle_for(epsilon, 0.3)) {
+            for (double share = 1; share > 0.2; share *= 0.7) {
+                visit(share * saddle->s);
+                if (best < saddle->log_delta + 10) break;
+            }
+        } else {
+            for_tilts(start(epsilon, 1), visit);
+        }
         return std::min(1.0, std::exp(best) * (1 + 4 * u) + dropped_ + infinite(+1) + 5e-324);
     }
 
@@ -255,26 +332,51 @@ private:
     }
 
     // log_delta: what ln delta will be, if that is known.
-    std::optional<Contour> contour_at(double epsilon, std::optional<double> log_delta) const {
+    std::optional<Contour> contour_at(double epsilon, std::optional<double> log_delta, Budget budget,
+                                      double most = 0) const {
         const auto saddle = saddle_for(epsilon, 0.1);
         if (!saddle) return {};
-        return make_contour(*saddle, epsilon, log_delta.value_or(saddle->log_delta));
+        return make_contour(*saddle, epsilon, log_delta.value_or(std::min(saddle->log_delta, most)), budget);
     }
 
     struct Kind {
-        std::unique_ptr<Transform> transform;
-        double count, share;  // share: of the error that each of its steps may make
+        std::shared_ptr<const Transform> transform;
+        std::shared_ptr<const Beyond> beyond;  // null: nothing
+        double count, share;                   // share: of the error that each of its steps may make
     };
+
+    Impl() = default;
 
     Cumulant cumulant(double s) const {
         Cumulant k{0.5 * variance_ * s * (s + 1), variance_ * (s + 0.5), variance_, 0};
         k.upper = k.value * (1 + 4 * u);
+        // y = sum of counts * ln(1 + B/A); in layers, e^K (e^y - 1) is the transform.
+        double y = 0, y1 = 0, y2 = 0, y_upper = 0;
         for (const auto& kind : kinds_) {
             const Transform::Real m = kind.transform->at(s);
             k.value += kind.count * m.value;
             k.upper += kind.count * m.upper;
             k.first += kind.count * m.first;
             k.second += kind.count * m.second;
+            if (!kind.beyond) continue;
+            const Beyond::Real b = kind.beyond->at(s);
+            const double r = std::exp(b.value - m.value), share = r / (1 + r), d = b.first - m.first;
+            y += kind.count * std::log1p(r);
+            y1 += kind.count * share * d;
+            y2 += kind.count * share * (d * d * (1 - share) + b.second - m.second);
+            // (A+B)^T - A^T increases with A and with B: A's upper bound is in k.upper, B's is relative to
+            // it.
+            // Denormal ratios would be rounded down.
+            y_upper += kind.count * std::log1p(std::exp(std::max(b.upper - m.upper, -690.0)) *
+                                               (1 + 8 * u * (1 + std::abs(b.upper) + std::abs(m.upper))));
+        }
+        if (layered_) {
+            const double none = std::exp(-y), some = -std::expm1(-y);
+            k.value += log_expm1(y);
+            k.first += y1 / some;
+            k.second = std::max(0.0, k.second + (y2 - y1 * y1 * none / some) / some);
+            const double log_some = log_expm1(y_upper);
+            k.upper += log_some + 1e-14 * (1 + std::abs(log_some));
         }
         return k;
     }
@@ -348,14 +450,55 @@ private:
         }
     }
 
-    using Decays = std::vector<std::unique_ptr<DecayBound>>;
+    // How the transform decays along Re z = s; in layers, with bounds there of A and B, relative to `scale`.
+    struct Decays {
+        struct Kind {
+            std::unique_ptr<DecayBound> bound, beyond;
+            double log_scale = 0, log_beyond = 0;
+        };
+        std::vector<Kind> kinds;
+        double scale = 0;  // upper bound of K(s)
+    };
+    Decays decays_at(double s) const {
+        Decays decays;
+        if (layered_) decays.scale = cumulant(s).upper;
+        for (const auto& kind : kinds_) {
+            Decays::Kind each;
+            each.log_scale = kind.transform->at(s).upper;
+            // A handful of powers would gain little.
+            if (!kind.beyond || kind.count > 8) each.bound = kind.transform->decay(s, each.log_scale);
+            if (kind.beyond) {
+                each.log_beyond = kind.beyond->at(s).upper;
+                each.beyond = kind.beyond->decay(s, each.log_beyond);
+            }
+            decays.kinds.push_back(std::move(each));
+        }
+        return decays;
+    }
 
     double log_decay(const Decays& decays, double tau, bool steep) const {
         double sum = -0.5 * variance_ * tau * tau * (1 - 8 * u);
-        for (std::size_t i = 0; i < decays.size(); ++i)
-            sum += kinds_[i].count * (steep ? decays[i]->steep_log_bound(tau) : decays[i]->log_bound(tau)) *
-                   (1 - 1e-12);
-        return sum;
+        if (!layered_) {
+            for (std::size_t i = 0; i < kinds_.size(); ++i) {
+                const DecayBound& bound = *decays.kinds[i].bound;
+                sum += kinds_[i].count * (steep ? bound.steep_log_bound(tau) : bound.log_bound(tau)) *
+                       (1 - 1e-12);
+            }
+            return sum;
+        }
+        // |(A+B)^T - A^T| <= (a+b)^T - a^T where |A| <= a, |B| <= b.
+        double y = 0;
+        for (std::size_t i = 0; i < kinds_.size(); ++i) {
+            const auto& each = decays.kinds[i];
+            const double count = kinds_[i].count,
+                         a = each.log_scale + (each.bound ? each.bound->log_bound(tau) : 0) * (1 - 1e-12);
+            sum += count * a;
+            if (each.beyond)
+                y +=
+                    count *
+                    std::log1p(std::exp(std::max(each.log_beyond + each.beyond->log_bound(tau) - a, -690.0)));
+        }
+        return sum + log_expm1(y) - decays.scale + 1e-14 * (steps_ + std::abs(sum) + std::abs(y));
     }
 
     // sum over j >= first of step/pi |integrand|: 1/|z (z+1)| <= 1/tau^2, in blocks of doubling tau.
@@ -366,7 +509,7 @@ private:
         for (int block = 0; block < 60; ++block, tau *= 2) {
             const double log_bound = log_decay(decays, tau, steep);
             // |prod M_i - prod a_i| <= prod |M_i|' - prod a_i, |M_i|' a bound that counts a_i in full.
-            const double excess = log_bound - log_atom;
+            const double excess = log_atom > -infinity ? log_bound - log_atom : infinity;
             const double left = excess > 1 ? std::exp(log_bound)
                                            : std::exp(log_atom) * (std::expm1(std::max(excess, 0.0)) +
                                                                    1e-12 * (1 + std::abs(log_bound)));
@@ -405,24 +548,27 @@ private:
             most = std::min(most, frequencies_in(contour.step));
         }
 
-        Decays decays;
-        for (const auto& kind : kinds_)
-            decays.push_back(kind.transform->decay(s, kind.transform->at(s).upper));
+        const Decays decays = decays_at(s);
         const double log_atom = log_atom_ - saddle.k.upper, enough = contour.share * tolerance;
         const auto first = static_cast<std::size_t>(
             std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, 1.0 * most_frequencies));
-        // The least number of frequencies for such a tail; if not even the most are enough, they will have to
-        // do.
+        // About the least number of frequencies for such a tail; if not even the most are enough, they will
+        // have to do.
         const auto cut_off = [&](double wanted_tail, std::size_t limit, bool steep) {
             plan.size = limit;
             contour.tail = tail(decays, contour.step, plan.size, steep, log_atom);
-            if (contour.tail > wanted_tail) return false;
-            for (std::size_t size = first; size < limit; size += size / (steep ? 2 : 5) + 1) {
+            if (!(contour.tail <= wanted_tail)) return false;
+            // The tail falls with the size: halved in ratio until close.
+            for (std::size_t low = std::min(first, limit); 10 * plan.size > 11 * low + 10;) {
+                const auto size = static_cast<std::size_t>(
+                    std::sqrt(static_cast<double>(low) * static_cast<double>(plan.size)));
                 const double error = tail(decays, contour.step, size, steep, log_atom);
-                if (error > wanted_tail) continue;
-                plan.size = size;
-                contour.tail = error;
-                break;
+                if (error <= wanted_tail) {
+                    plan.size = size;
+                    contour.tail = error;
+                } else {
+                    low = size + 1;
+                }
             }
             return true;
         };
@@ -437,15 +583,24 @@ private:
         }
         // Many steps make up for the coarser bound, unless nothing would help.
         for (const bool steep : {false, true})
-            good = good || ((!steep || steps_ <= 100) && cut_off(enough, most, steep));
+            good = good || ((!steep || (!layered_ && steps_ <= 100)) && cut_off(enough, most, steep));
         // The decay is relative to K's upper bound, everything else to its value.
         contour.tail *= std::exp(saddle.k.upper - saddle.k.value);
         return plan;
     }
 
+    // About what filling it takes: over some 17 units of the noise, nodes as close as the frequency asks for.
+    double products(const Plan& plan) const {
+        const double n = static_cast<double>(plan.size);
+        double shift = 0;
+        for (const auto& kind : kinds_) shift = std::max(shift, kind.transform->rare_shift());
+        return n * 17 * std::max(2.0, n * plan.contour.step * shift / (2 * pi));
+    }
+
     // The line through the saddle, where errors are smallest beside delta. But there rare huge losses may
     // carry much of the tilted mass, and the transform then hardly decays: a smaller tilt may do.
-    std::optional<Contour> make_contour(const SaddlePoint& saddle, double epsilon, double log_delta) const {
+    std::optional<Contour> make_contour(const SaddlePoint& saddle, double epsilon, double log_delta,
+                                        Budget budget) const {
         std::optional<Plan> best;
         for (double share : {1.0, 0.85, 0.7, 0.5}) {
             const SaddlePoint point = share == 1 ? saddle : saddle_at(share * saddle.s);
@@ -456,10 +611,16 @@ private:
             if (plan && (!best || error(*plan) < error(*best))) best = std::move(plan);
             if (best && best->contour.tail <= tolerance * best->contour.share) break;
         }
-        if (!best || !(best->contour.tail + lost_to_rounding < 0.5 * best->contour.share)) return {};
+        if (!best || !(best->contour.tail + lost_to_rounding < budget.worst * best->contour.share) ||
+            products(*best) > budget.products)
+            return {};
         Contour& contour = best->contour;
         const std::size_t size = best->size;
         const double enough = tolerance * contour.share;
+        if (layered_) {
+            if (!fill_layer(contour, size)) return {};
+            return contour;
+        }
         // Rows good to 0.8 of the way mostly do, as powers of M are small further out.
         const double end = contour.step * static_cast<double>(size);
         if (contour.tail <= enough && (!(log_atom_ > -infinity) || size <= most_beside_atom) &&
@@ -536,6 +697,99 @@ private:
         return true;
     }
 
+    // The same for F = prod (A + B)^k - prod A^k. As a polynomial in A and B with coefficients that are not
+    // negative,
+    //     |F(A + alpha, B + beta) - F(A, B)| <= F(|A| + |alpha|, |B| + |beta|) - F(|A|, |B|),
+    // and larger moduli |A|, |B| only make the right side larger.
+    bool fill_layer(Contour& contour, std::size_t size) const {
+        const double s = contour.s, reach = contour.step * static_cast<double>(size);
+        struct Sums {
+            double modulus, angle;  // ln of prod A^k
+            double common;          // relative errors of F
+            Complex y;              // sum of k ln(1 + B/A)
+            double y_size;
+            double log_below, log_ratio;  // sum of k ln a, of k ln(1 + b/a)
+            double below_error;           // sum of k ln(1 + alpha/a)
+            double beyond_error;          // largest beta/b
+        };
+        std::vector<Sums> sums(size);
+        for (std::size_t j = 0; j < size; ++j) {
+            const Complex z(s, contour.step * static_cast<double>(j)), k = 0.5 * variance_ * z * (z + 1.0);
+            const double common =
+                (12 + static_cast<double>(composed_)) * u * 0.5 * variance_ * std::norm(z + 1.0);
+            sums[j] = {k.real(), k.imag(), common, 0, 0, k.real(), 0, 0, 0};
+        }
+        for (const auto& kind : kinds_) {
+            const double n = kind.count;
+            const Transform::Row below =
+                kind.transform->row(s, contour.step, size, reach, 0.3 * tolerance * kind.share);
+            if (below.value.empty()) return false;
+            Transform::Row beyond;
+            if (kind.beyond) {
+                beyond = kind.beyond->row(s, contour.step, size, 0.1 * tolerance);
+                if (beyond.value.empty()) return false;
+            }
+            const double unit = kind.beyond ? std::exp(beyond.shift - below.shift) : 0;
+            if (kind.beyond && !(unit > 1e-280 && unit < infinity)) return false;
+            // A modulus below which A to that power adds nothing; to whatever B is.
+            const double all = std::abs(1.0 + below.value[0]) +
+                               unit * std::abs(kind.beyond ? beyond.value[0] : 0),
+                         least = all / std::max(64.0, 4 * n);
+            for (std::size_t j = 0; j < size; ++j) {
+                Sums& sum = sums[j];
+                const Complex f = below.value[j], k = log1p(f), m = 1.0 + f;
+                const double size_f = std::abs(f), size_m = std::abs(m);
+                sum.modulus += n * (k.real() + below.shift);
+                sum.angle += n * k.imag();
+                sum.common += n * u *
+                              (8 * (size_m < 0.5 ? 1 + std::abs(k.real())
+                                                 : (size_f + size_f * size_f) / (size_m * size_m)) +
+                               4 * (std::abs(k.real()) + below.shift));
+                const double a = std::max({size_m, below.error[j], kind.beyond ? least : 0.0});
+                sum.log_below += n * (std::log(a) + below.shift);
+                sum.below_error += n * std::log1p(below.error[j] / a);
+                if (!kind.beyond) continue;
+                const Complex b = unit * beyond.value[j], y = log1p(b / m);
+                const double near_zero = std::abs(1.0 + b / m) < 0.7 ? 4 * u * (size_m + std::abs(b)) : 0.0;
+                const double beta = unit * beyond.error[j] + near_zero +
+                                    (16 + 2 * std::abs(beyond.shift - below.shift)) * u * std::abs(b),
+                             size_b = std::max(std::abs(b), beta);
+                sum.y += n * y;
+                sum.y_size += n * std::abs(y);
+                sum.log_ratio += n * std::log1p(size_b / a);
+                sum.beyond_error = std::max(sum.beyond_error, beta / size_b);
+            }
+        }
+        contour.integrand.resize(size);
+        contour.error.resize(size);
+        for (std::size_t j = 0; j < size; ++j) {
+            const Sums& sum = sums[j];
+            const double low = sum.modulus - contour.scale, none = std::exp(low),
+                         all = std::exp(low + sum.y.real());
+            const bool near = std::abs(sum.y) < 1;
+            const Complex value =
+                near ? std::polar(none, sum.angle) * expm1(sum.y)
+                     : std::polar(all, sum.angle + sum.y.imag()) - std::polar(none, sum.angle);
+            // The logarithms' sum y is off by a few units, which counts beside (A+B)^T.
+            const double rounding =
+                16 * u * all * sum.y_size +
+                (near ? std::abs(value) : all + none) *
+                    (std::expm1(sum.common) + u * (16 + 4 * (std::abs(sum.modulus) + std::abs(contour.scale) +
+                                                             std::abs(sum.angle) + std::abs(sum.y))));
+            // With a share `beyond_error` more of B, as ln(1 + cx) <= c ln(1 + x) for c >= 1.
+            const double y = sum.log_ratio, more = std::expm1(sum.beyond_error * y) / -std::expm1(-y);
+            const double spread = std::exp(sum.log_below + log_expm1(y) - contour.scale) *
+                                  std::expm1(sum.below_error + std::log1p(more));
+            const Complex pole = contour.pole(j);
+            contour.integrand[j] = value * pole;
+            contour.error[j] = 1.01 * (spread + rounding) * std::abs(pole);
+            if (!std::isfinite(contour.error[j]) || !std::isfinite(value.real()) ||
+                !std::isfinite(value.imag()))
+                return false;
+        }
+        return true;
+    }
+
     // How many frequencies there are in half a period.
     std::size_t frequencies_in(double step) const {
         return static_cast<std::size_t>(
@@ -569,6 +823,7 @@ private:
     // adds A (1 - e^eps); without it e^K falls at high frequencies.
     double log_atom_ = -infinity;
     bool answers_ = false;
+    bool layered_ = false;  // only outcomes with some step beyond its cut
     LossLattice lattice_;
     double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
     std::vector<Kind> kinds_;
@@ -584,34 +839,94 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double 
     return inversion->impl_->answers() ? std::move(inversion) : nullptr;
 }
 
+// Where the outcomes without any step beyond the cut hardly add to delta(epsilon), about e^{log_delta}, of
+// which a better estimate may be found.
+Inversion::Halves Inversion::cut(const Impl& impl, CutSearch& search, double epsilon, double& log_delta) {
+    search.focus(epsilon);
+    const auto found = search.cut_at(epsilon, cut_depth);
+    if (!found) return {};
+    log_delta = std::min(log_delta, found->log_delta);
+    double loss = found->loss;
+    // The estimate is of a sharp cut.
+    for (int i = 0; i < 4; ++i, loss *= 0.6) {
+        Halves halves = impl.split(loss, std::exp(log_delta - cut_depth));
+        if (!halves.beyond) return {};
+        const double rest = halves.below->chernoff_delta(epsilon);
+        if (rest < std::exp(log_delta - cut_depth + 4)) return halves;
+    }
+    return {};
+}
+
 std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
+    const bool layers = impl_->can_split();
+    const Impl::Budget first = layers ? Impl::Budget{narrow_gap_, few_products} : Impl::Budget{};
     std::optional<Answer> best;
     // It leaves out what is not worth its nodes, unless delta is that small.
-    if (impl_->dropped() <= 1e-9 * delta) best = impl_->epsilon_bounds(delta);
-    if (!impl_->can_cut()) return best;
+    const bool whole = impl_->dropped() <= 1e-9 * delta;
+    if (whole) best = impl_->epsilon_bounds(delta, first);
+    if (!impl_->can_cut() || relative_gap(best) < narrow_gap_) return best;
+    const auto keep = [&](const std::optional<Answer>& answer) {
+        if (relative_gap(answer) < relative_gap(best)) best = answer;
+    };
+    if (layers) {
+        CutSearch search = impl_->cut_search();
+        search.leave_out(std::log(delta) - cut_depth);
+        double epsilon = search.epsilon_at(std::log(delta)), log_delta = std::log(delta);
+        for (int round = 0; round < 3 && epsilon > 0; ++round) {
+            const Halves halves = cut(*impl_, search, epsilon, log_delta);
+            if (!halves.beyond) break;
+            const auto answer = halves.beyond->epsilon_bounds(
+                delta, {narrow_gap_}, epsilon,
+                [&](double found) { return halves.below->chernoff_delta(0.999 * found); });
+            keep(answer);
+            if (!answer || relative_gap(best) < narrow_gap_) break;
+            epsilon = answer->lower;
+        }
+        if (relative_gap(best) < narrow_gap_) return best;
+        if (whole) keep(impl_->epsilon_bounds(delta, {}));
+    }
     double dropped = impl_->dropped();
     for (double share : {1e-12, 1e-9, 1e-6, 1e-4}) {
         if (relative_gap(best) < narrow_gap_ || !(delta * share > 0)) break;
         const Impl cut(composition_, delta * share);
         if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;  // nothing new
-        const auto answer = cut.epsilon_bounds(delta);
-        if (relative_gap(answer) < relative_gap(best)) best = answer;
+        keep(cut.epsilon_bounds(delta, {}));
     }
     return best;
 }
 
 std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
-    std::optional<Answer> best = impl_->delta_bounds(epsilon);
-    if (!impl_->can_cut()) return best;
+    const bool layers = impl_->can_split();
+    const Impl::Budget first = layers ? Impl::Budget{narrow_gap_, few_products} : Impl::Budget{};
+    std::optional<Answer> best = impl_->delta_bounds(epsilon, first);
+    if (!impl_->can_cut() || relative_gap(best) < narrow_gap_) return best;
+    double log_delta = 0;
+    if (layers) {
+        CutSearch search = impl_->cut_search();
+        log_delta = search.leave_out_at(epsilon, cut_depth + 4);
+        const Halves halves = cut(*impl_, search, epsilon, log_delta);
+        if (halves.beyond) {
+            if (auto answer = halves.beyond->delta_bounds(epsilon, {narrow_gap_}, log_delta)) {
+                const double rest = halves.below->chernoff_delta(epsilon);
+                answer->upper = std::min(1.0, answer->upper + rest);
+                answer->truncation += rest;
+                if (relative_gap(answer) < relative_gap(best)) best = answer;
+            }
+        }
+        if (relative_gap(best) < narrow_gap_) return best;
+        if (const auto answer = impl_->delta_bounds(epsilon, {}); relative_gap(answer) < relative_gap(best))
+            best = answer;
+    }
     // What is cut must be little beside a delta that is not known yet.
-    double delta = best ? best->upper : std::exp(impl_->log_delta(epsilon)), dropped = impl_->dropped();
+    double delta = std::min(best ? best->upper : std::exp(impl_->log_delta(epsilon)), std::exp(log_delta)),
+           dropped = impl_->dropped();
     for (int round = 0; round < 12 && relative_gap(best) >= narrow_gap_ && delta > 0; ++round) {
         std::optional<Answer> found;
         for (double share : {1e-12, 1e-9, 1e-6, 1e-4}) {
             if (!(delta * share > 0)) break;
             const Impl cut(composition_, delta * share);
             if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;
-            const auto answer = cut.delta_bounds(epsilon);
+            const auto answer = cut.delta_bounds(epsilon, {});
             if (relative_gap(answer) < relative_gap(found)) found = answer;
             if (relative_gap(found) < narrow_gap_) break;
         }
@@ -624,7 +939,8 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
 }
 
 std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons) const {
-    auto curve = impl_->delta_curve(epsilons);
+    const Impl::Budget budget = impl_->can_split() ? Impl::Budget{narrow_gap_} : Impl::Budget{};
+    auto curve = impl_->delta_curve(epsilons, budget);
     for (std::size_t i = 0; i < curve.size(); ++i)
         if (!(relative_gap(curve[i]) < narrow_gap_)) curve[i] = delta_bounds(epsilons[i]);
     return curve;

@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 
+#include "hockeystick/beyond.hpp"
 #include "hockeystick/decay.hpp"
 #include "hockeystick/loss_sum.hpp"
 #include "hockeystick/special.hpp"
@@ -18,13 +19,6 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 constexpr double most_nodes = 1 << 15;
 constexpr double most_products = 1e8;  // nodes times frequencies: about a tenth of a second
-
-// A step with few bits, so that every node k h is exact.
-double rounded_down(double h) {
-    int exponent;
-    const double mantissa = std::frexp(h, &exponent);
-    return std::ldexp(std::floor(mantissa * 65536) / 65536, exponent);
-}
 
 double best_step(const std::vector<Strip>& strips, double tau, double tolerance) {
     double best = 0;
@@ -49,6 +43,29 @@ double far(double modulus, double tolerance) {
 // The library takes long to find out that a result is 0.
 double exp_or_0(double x) { return x < -746 ? 0 : std::exp(x); }
 
+// A width with few bits, so that the points of windows are exact.
+double window_width(double width) {
+    int exponent;
+    const double mantissa = std::frexp(width, &exponent);
+    return std::ldexp(std::floor(mantissa * 64) / 64, exponent);
+}
+
+// Without the largest losses, of at most this P-mass: that rare, they are not worth a tilt that they would
+// dominate. `from`: the window's first point.
+Window without_largest(const MixturePart& part, double width, std::int64_t from, double mass) {
+    MixturePart cut = part;
+    const double pitch = 0.5 * width;
+    auto low = static_cast<std::int64_t>(part.p.low() / pitch),
+         high = static_cast<std::int64_t>((part.p.high() + 60) / pitch);
+    while (high - low > 1) {
+        const std::int64_t middle = low + (high - low) / 2;
+        cut.window = Window(width, -Window::unbounded, middle);
+        (cut.missed(part.p) > mass ? low : high) = middle;
+    }
+    if (!(static_cast<double>(high) * pitch > part.p.low() + 5)) high = Window::unbounded;
+    return Window(width, from, high);
+}
+
 }  // namespace
 
 Mgf::Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double cut_mass)
@@ -56,19 +73,68 @@ Mgf::Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double
     double total = 0;
     for (const auto& m : mixtures) total += m.weight;
     for (const auto& m : mixtures) {
-        MixturePart part{m.weight / total, {m.p_shift, m.p_weight}, {m.q_shift, m.q_weight}};
-        if (cut_mass > 0 && !part.p.plain()) {
-            // Losses that rare are not worth a tilt that they would dominate.
-            double low = part.p.low(), high = part.p.high() + 60;
-            while (high - low > 1e-3) {
-                const double middle = 0.5 * (low + high);
-                (part.p.tail(middle, MixturePart::cut_width) > cut_mass ? low : high) = middle;
-            }
-            if (high > part.p.low() + 5) part.cut = high;
-        }
-        dropped_ += part.weight * part.dropped(part.p);
+        MixturePart part{m.weight / total, {m.p_shift, m.p_weight}, {m.q_shift, m.q_weight}, {}};
+        if (cut_mass > 0 && !part.p.plain())
+            part.window = without_largest(part, 0.15625, -Window::unbounded, cut_mass);
+        dropped_ += part.weight * part.missed(part.p);
         parts_.push_back(part);
     }
+}
+
+Mgf::Mgf(std::vector<MixturePart> parts, double tolerance) : parts_(std::move(parts)), tolerance_(tolerance) {
+    for (const MixturePart& part : parts_) dropped_ += part.weight * part.missed(part.p);
+}
+
+bool Mgf::can_split() const {
+    return std::all_of(parts_.begin(), parts_.end(), [](const MixturePart& part) {
+        return part.window.whole() && part.p.low() >= 0 && part.q.high() <= 0;
+    });
+}
+
+Split Mgf::split(double loss, double mass, double tolerance) const {
+    Split split;
+    if (!can_split()) return split;
+    std::vector<MixturePart> below = parts_, beyond;
+    for (MixturePart& part : below) {
+        if (part.p.plain()) continue;
+        double low = part.q.low() - 40, high = part.p.high() + 40;
+        for (int i = 0; i < 60 && high - low > 1e-6; ++i) {
+            const double t = 0.5 * (low + high);
+            (part.p.log(t).value - part.q.log(t).value < loss ? low : high) = t;
+        }
+        // Wide where the loss hardly moves, but not beyond a share of the loss itself.
+        const double width =
+            window_width(std::min(0.5, std::max(0.35, loss / 8) / (part.p.high() - part.q.low())));
+        const auto from = static_cast<std::int64_t>(std::floor(low / (0.5 * width)));
+        const Window rest =
+            mass > 0 ? without_largest(part, width, from, mass) : Window(width, from, Window::unbounded);
+        if (!(rest.last() - rest.first() > 8)) return {};
+        MixturePart& other = beyond.emplace_back(part);
+        other.window = Window(width, -Window::unbounded, rest.last());
+        split.dropped += part.weight * other.missed(part.p);
+        other.window = rest;
+        part.window = Window(width, -Window::unbounded, from);
+    }
+    if (beyond.empty()) return {};
+    split.below = std::make_shared<Mgf>(std::move(below), tolerance);
+    split.beyond = std::make_shared<Beyond>(std::move(beyond));
+    return split;
+}
+
+std::vector<CoarseMass> Mgf::coarse() const {
+    std::vector<CoarseMass> law;
+    for (const MixturePart& part : parts_) {
+        const double first = part.q.low() - 9, last = part.p.high() + 38;
+        const double n = std::clamp((last - first) * (part.p.high() - part.q.low()) / 0.5, 200.0, 600.0);
+        const MixtureNodes nodes =
+            mixture_nodes(part, (last - first) / n, first, static_cast<std::size_t>(n));
+        for (std::size_t i = 0; i < nodes.loss.size(); ++i)
+            law.push_back({nodes.loss[i], nodes.log_p[i] + std::log(part.weight)});
+    }
+    if (parts_.size() > 1)
+        std::sort(law.begin(), law.end(),
+                  [](const CoarseMass& a, const CoarseMass& b) { return a.loss < b.loss; });
+    return law;
 }
 
 bool Mgf::can_cut() const {
@@ -88,31 +154,12 @@ double Mgf::rare_shift() const {
 
 Mgf::Nodes Mgf::make_nodes(const MixturePart& part, double h, double low, double high, double reach) {
     const Centres at_low = centres(part, low), at_high = centres(part, high);
-    Nodes nodes;
-    nodes.h = h;
-    nodes.first =
+    const double first =
         std::floor((std::min({at_low.low, at_high.low, part.q.low(), part.p.low()}) - reach) / h) * h;
     const double last = std::max({at_low.high, at_high.high, part.q.high(), part.p.high()}) + reach;
-    const double count = std::ceil((last - nodes.first) / h) + 1;
-    if (!(h > 0) || !(count <= most_nodes)) return nodes;
-    nodes.last = nodes.first + (count - 1) * h;
-    const auto n = static_cast<std::size_t>(count);
-    nodes.loss.resize(n);
-    nodes.log_p.resize(n);
-    nodes.loss_slack.resize(n);
-    nodes.log_p_slack.resize(n);
-    const double constant = std::log(h) - 0.5 * std::log(2 * pi);
-    for (std::size_t i = 0; i < n; ++i) {
-        const double t = nodes.first + static_cast<double>(i) * h;
-        const MixtureRatio::Log p = part.p.log(t), q = part.q.log(t);
-        nodes.loss[i] = p.value - q.value;
-        nodes.loss_slack[i] = p.slack + q.slack + std::abs(nodes.loss[i]);
-        const double kept = part.log_kept(t);
-        nodes.log_p[i] = p.value - 0.5 * t * t + constant + kept;
-        nodes.log_p_slack[i] =
-            p.slack + 2 * std::abs(p.value) + 1.5 * t * t + 5 * std::abs(constant) + 16 - 4 * kept;
-    }
-    return nodes;
+    const double count = std::ceil((last - first) / h) + 1;
+    if (!(h > 0) || !(count <= most_nodes)) return {};
+    return mixture_nodes(part, h, first, static_cast<std::size_t>(count));
 }
 
 double Mgf::omitted(const MixturePart& part, const Nodes& nodes, double s, double modulus, double shift) {
@@ -153,6 +200,11 @@ const std::vector<Mgf::Nodes>& Mgf::nodes_up_to(int k) const {
 }
 
 Mgf::Real Mgf::at(double s) const {
+    // Where outputs with a P-mass below e^{-1800} rule the tilted law, it is of no use.
+    for (const MixturePart& part : parts_)
+        if (!part.p.plain() && !part.window.to() && s * part.p.high() > 60 &&
+            part.p.log(s * part.p.high()).value > 0.5 * s * part.p.high() * part.p.high())
+            return {infinity, 0, 0, infinity};
     int power;
     std::frexp(s, &power);
     const std::vector<Nodes>& all_nodes = nodes_up_to(std::max(power, -10));
@@ -168,9 +220,10 @@ Mgf::Real Mgf::at(double s) const {
         const Nodes& nodes = *all[k];
         double value = 0, first = 0, second = 0, slope = 0, size = 0, exponent = 0;
         for (std::size_t i = 0; i < nodes.loss.size(); ++i) {
-            const double loss = nodes.loss[i], y = s * loss, log_p = nodes.log_p[i] - shift,
-                         p = exp_or_0(log_p);
-            const double tilted = exp_or_0(log_p + y);
+            const double loss = nodes.loss[i], y = s * loss, log_p = nodes.log_p[i] - shift;
+            // Far out nothing counts, and exp() underflows, slowly.
+            if (log_p + std::max({0.0, y, -loss}) < -700) continue;
+            const double p = exp_or_0(log_p), tilted = exp_or_0(log_p + y);
             value += std::abs(y) < 0.5 ? p * psi(y) : tilted - p * (1 + y);
             first += std::abs(y) < 0.5 ? p * loss * std::expm1(y) : (tilted - p) * loss;
             second += tilted * loss * loss;
@@ -179,7 +232,7 @@ Mgf::Real Mgf::at(double s) const {
             exponent = std::max(exponent, nodes.log_p_slack[i] + (1 + modulus) * nodes.loss_slack[i]);
         }
         // E[L] = E[psi(-L)] + E[1] - E[e^{-L}]: what is cut is missing from both.
-        const double unit = std::exp(-shift), p_cut = part.dropped(part.p), q_cut = part.dropped(part.q);
+        const double unit = std::exp(-shift), p_cut = part.missed(part.p), q_cut = part.missed(part.q);
         slope += (q_cut - p_cut) * unit;
         value += s * slope - p_cut * unit;
         double aliasing = infinity;
@@ -192,7 +245,7 @@ Mgf::Real Mgf::at(double s) const {
         square += part.weight * second;
         error += part.weight *
                  (1.01 * aliasing * (1 + std::abs(value)) + gaussian_aliasing(part, nodes.h, modulus) +
-                  omitted(part, nodes, s, modulus, shift) +
+                  omitted(part, nodes, s, modulus, shift) + n * (1 + modulus) * 1e-290 +
                   u * (2 * exponent + 2 * shift + n + 16) * (size + modulus * (slope + size)));
     }
     const double excess = total + std::expm1(-shift), whole = 1 + excess;
@@ -217,7 +270,8 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double reach, double 
         };
         widths.push_back(Strip::simple(part, s, tolerance));
         double h = step_for(widths.back());
-        if (h < 0.01 && parts_.size() == 1) {
+        // Dearer strips pay where they save many products.
+        if (parts_.size() == 1 && (h < 0.01 || 20 / h * static_cast<double>(size) > 5e5)) {
             const std::vector<Strip> detailed =
                 Strip::detailed(part, s, at(s).value, std::min(reach, 0.9 * end), end, tolerance);
             if (step_for(detailed) > h) widths.back() = detailed;
@@ -240,7 +294,7 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double reach, double 
             sum.add(nodes.log_p[i] - row.shift, nodes.loss[i], nodes.log_p_slack[i] + 2 * row.shift,
                     nodes.loss_slack[i]);
         const double unit = std::exp(-row.shift);
-        sum.leave_out(part.dropped(part.p) * unit, part.dropped(part.q) * unit, 2000);
+        sum.leave_out(part.missed(part.p) * unit, part.missed(part.q) * unit, 2000);
         sum.values(step, value);
 
         const double edge = omitted(part, nodes, s, modulus, row.shift) +

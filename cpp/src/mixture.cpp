@@ -3,17 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <numbers>
 
 #include "hockeystick/special.hpp"
 
 namespace hockeystick {
 namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
-
-double log_normal_tail(double z) {
-    if (z > 0) return std::log(scaled_normal_tail(z)) - 0.5 * z * z;
-    return std::log1p(-scaled_normal_tail(-z) * std::exp(-0.5 * z * z));
-}
 
 }  // namespace
 
@@ -77,25 +73,52 @@ double MixtureRatio::mean(double t, double log_ratio) const noexcept {
     return sum;
 }
 
-double MixtureRatio::tail(double x, double blur) const noexcept {
-    const double deviation = std::sqrt(1 + blur * blur);
+double MixtureRatio::top_share(double t) const noexcept {
+    double others = 0, top = 0;
+    for (std::size_t i = 0; i < shift_.size(); ++i)
+        if (shift_[i] == high_) top += weight_[i];
+    const double log_top = std::log(top) + high_ * (t - 0.5 * high_);
+    for (std::size_t i = 0; i < shift_.size(); ++i)
+        if (shift_[i] != high_)
+            others += std::exp(log_weight_[i] + shift_[i] * (t - 0.5 * shift_[i]) - log_top);
+    return 1 / (1 + others);
+}
+
+double MixturePart::missed(const MixtureRatio& side) const noexcept {
     double sum = 0;
-    for (std::size_t i = 0; i < shift_.size(); ++i) {
-        const double z = (x - shift_[i]) / deviation;
-        sum += weight_[i] * std::exp(log_normal_tail(z));
-    }
+    for (std::size_t i = 0; i < side.shifts().size(); ++i)
+        sum += side.weights()[i] * window.missed(side.shifts()[i]);
     return sum;
 }
 
-double MixturePart::log_kept(double t) const noexcept {
-    return cut < infinity ? log_normal_tail((t - cut) / cut_width) : 0;
+MixtureNodes mixture_nodes(const MixturePart& part, double h, double first, std::size_t size) {
+    MixtureNodes nodes;
+    nodes.h = h;
+    nodes.first = first;
+    nodes.last = first + static_cast<double>(size - 1) * h;
+    nodes.loss.resize(size);
+    nodes.log_p.resize(size);
+    nodes.loss_slack.resize(size);
+    nodes.log_p_slack.resize(size);
+    const double constant = std::log(h) - 0.5 * std::log(2 * std::numbers::pi);
+    for (std::size_t i = 0; i < size; ++i) {
+        const double t = first + static_cast<double>(i) * h;
+        const MixtureRatio::Log p = part.p.log(t), q = part.q.log(t);
+        nodes.loss[i] = p.value - q.value;
+        nodes.loss_slack[i] = p.slack + q.slack + std::abs(nodes.loss[i]);
+        const double kept = part.window.log(t);
+        nodes.log_p[i] = p.value - 0.5 * t * t + constant + kept;
+        nodes.log_p_slack[i] =
+            p.slack + 2 * std::abs(p.value) + 1.5 * t * t + 5 * std::abs(constant) + 16 - 4 * kept;
+    }
+    return nodes;
 }
 
-double MixturePart::dropped(const MixtureRatio& side) const noexcept {
-    return cut < infinity ? side.tail(cut, cut_width) : 0;
+double rounded_down(double h) {
+    int exponent;
+    const double mantissa = std::frexp(h, &exponent);
+    return std::ldexp(std::floor(mantissa * 65536) / 65536, exponent);
 }
-
-double MixturePart::growth() const noexcept { return cut < infinity ? 1 + 1 / (cut_width * cut_width) : 1; }
 
 Centres centres(const MixturePart& part, double s) {
     if (part.p.plain() && s > 0 && !part.q.plain()) {
@@ -111,19 +134,36 @@ Centres centres(const MixturePart& part, double s) {
     }
     const double a = -s * part.q.low(), b = -s * part.q.high();
     Centres out{(1 + s) * part.p.low() + std::min(a, b), (1 + s) * part.p.high() + std::max(a, b)};
-    if (part.cut < infinity) {
-        // ln Phi((cut - t)/w) falls at least like (cut - t)/w^2; far below the cut it hardly falls at all.
-        const double strength = 1 / (MixturePart::cut_width * MixturePart::cut_width);
-        out.high = std::min(out.high, (out.high + strength * part.cut) / (1 + strength));
-        out.low = std::min(out.low, out.high) - 1e-6;
+    // Beyond an end the window falls at least like a Gaussian; this far inside it hardly falls at all.
+    const Window& window = part.window;
+    const double strength = window.strength();
+    constexpr double inside = 9;
+    if (window.to()) {
+        out.high = std::min(out.high, (out.high + strength * window.top()) / (1 + strength));
+        out.low = std::min(out.low, window.top() - inside * window.width());
     }
+    if (window.from()) {
+        out.low = std::max(out.low, (out.low + strength * window.bottom()) / (1 + strength));
+        out.high = std::max(out.high, window.bottom() + inside * window.width());
+    }
+    out.low = std::min(out.low, out.high) - 1e-6;
+    out.high += 1e-6;
     return out;
 }
 
 TiltedPoint tilted_point(const MixturePart& part, double s, double t) {
     const double p = part.p.log(t).value, q = part.q.log(t).value;
-    return {
-        t, (1 + s) * p - s * q - 0.5 * t * t, part.log_kept(t), p - q, part.p.mean(t, p), part.q.mean(t, q)};
+    const Window& w = part.window;
+    const double rise = w.from() ? Window(w.width(), w.first(), Window::unbounded).log(t) : 0,
+                 fall = w.to() ? Window(w.width(), -Window::unbounded, w.last()).log(t) : 0;
+    return {t,
+            (1 + s) * p - s * q - 0.5 * t * t,
+            w.from() && w.to() ? w.log(t) : rise + fall,
+            rise,
+            fall,
+            p - q,
+            part.p.mean(t, p),
+            part.q.mean(t, q)};
 }
 
 double down(const TiltedPoint& left, const TiltedPoint& right, double s) {

@@ -98,6 +98,13 @@ public:
         if (epsilon == infinity || epsilon > max_loss_) return infinity_mass();
         if (epsilon == -infinity) return exact(1);
         if (single_lower_) return single_delta(epsilon);
+        if (max_loss_ - epsilon < 1e-290) {
+            // Losses this small underflow in every transform: E[(1 - e^{eps - L})_+] is at most that of the
+            // largest.
+            Answer answer = infinity_mass();
+            answer.upper = std::min(1.0, answer.upper + (max_loss_ - epsilon) * (1 + 4 * u) + 5e-324);
+            return answer;
+        }
         const std::lock_guard lock(mutex_);
         const auto& inverted = inverted_delta(epsilon);
         if (inverted && close(*inverted, accuracy)) return *inverted;
@@ -131,7 +138,7 @@ public:
         std::vector<double> inside;
         std::vector<std::size_t> place;
         for (std::size_t i = 0; i < epsilons.size(); ++i) {
-            if (single_lower_ || !std::isfinite(epsilons[i]) || epsilons[i] > max_loss_) {
+            if (single_lower_ || !std::isfinite(epsilons[i]) || max_loss_ - epsilons[i] < 1e-290) {
                 curve[i] = delta_bounds(epsilons[i], accuracy, false);
             } else {
                 inside.push_back(epsilons[i]);
@@ -150,6 +157,8 @@ public:
     std::optional<bool> epsilon_at_most(double delta, double ceiling, bool lattice) const {
         if (delta >= 1 || ceiling == infinity) return true;
         if (!(ceiling > 0) || delta <= infinity_mass().upper || delta == 0 || single_lower_) return false;
+        // Finite losses never add up to more.
+        if (ceiling >= max_loss_) return true;
         const std::lock_guard lock(mutex_);
         if (inversion_ && inversion_->surely_below(ceiling, delta)) return true;
         if (const auto& inverted = inverted_epsilon(delta)) return inverted->upper <= ceiling;

@@ -1,5 +1,7 @@
 #include "hockeystick/special.hpp"
 
+#include <cmath>
+
 #include <array>
 #include <cstddef>
 
@@ -30,5 +32,9 @@ double erfcx(double x) noexcept {
 }
 
 double scaled_normal_tail(double z) noexcept { return 0.5 * erfcx(z * inverse_sqrt2); }
+
+double log_expm1(double x) noexcept {
+    return x > 1 ? x + std::log1p(-std::exp(-x)) : std::log(std::expm1(x));
+}
 
 }  // namespace hockeystick

@@ -1,5 +1,6 @@
 #include "hockeystick/transform.hpp"
 
+#include "hockeystick/beyond.hpp"
 #include "hockeystick/loss_transform.hpp"
 #include "hockeystick/mgf.hpp"
 
@@ -12,5 +13,7 @@ std::unique_ptr<Transform> Transform::of(const Pair& pair, double tolerance, dou
         return std::make_unique<LossTransform>(std::move(*law), tolerance, cut_mass);
     return nullptr;
 }
+
+Split Transform::split(double, double, double) const { return {}; }
 
 }  // namespace hockeystick

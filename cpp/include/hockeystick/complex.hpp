@@ -12,6 +12,11 @@ inline std::complex<double> log1p(std::complex<double> f) {
     return {modulus < 0.7 ? std::log(modulus) : 0.5 * std::log1p(x * (2 + x) + y * y), std::atan2(y, 1 + x)};
 }
 
+inline std::complex<double> expm1(std::complex<double> w) {
+    const double sine = std::sin(0.5 * w.imag()), e = std::exp(w.real());
+    return {std::expm1(w.real()) - 2 * e * sine * sine, e * std::sin(w.imag())};
+}
+
 // 1 - e^{-w}
 inline std::complex<double> one_minus_exp(std::complex<double> w) {
     const double sine = std::sin(0.5 * w.imag()), fall = std::exp(-w.real());

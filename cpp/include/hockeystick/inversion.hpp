@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hockeystick/answer.hpp"
+#include "hockeystick/cut_search.hpp"
 #include "hockeystick/pairs.hpp"
 
 namespace hockeystick {
@@ -39,6 +40,8 @@ public:
 
 private:
     class Impl;
+    struct Halves;
+    static Halves cut(const Impl& impl, CutSearch& search, double epsilon, double& log_delta);
     Inversion(const Composition& composition, double accuracy);
     Composition composition_;
     std::unique_ptr<Impl> impl_;

@@ -23,6 +23,7 @@ class Mgf final : public Transform {
 public:
     // Arguments as in Transform::of.
     Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double cut_mass = 0);
+    Mgf(std::vector<MixturePart> parts, double tolerance);
     bool can_cut() const override;
     double dropped() const override { return dropped_; }
 
@@ -31,15 +32,14 @@ public:
     Row row(double s, double step, std::size_t size, double reach, double tolerance) const override;
     std::unique_ptr<DecayBound> decay(double s, double log_mgf) const override;
     double rare_shift() const override;
+    bool can_split() const override;
+    Split split(double loss, double mass, double tolerance) const override;
+    std::vector<CoarseMass> coarse() const override;
 
     const std::vector<MixturePart>& parts() const noexcept { return parts_; }
 
 private:
-    // Nodes t of the trapezoidal rule: the losses there, and ln of the P-mass that each stands for.
-    struct Nodes {
-        double h = 0, first = 0, last = 0;  // step, ends
-        std::vector<double> loss, log_p, loss_slack, log_p_slack;
-    };
+    using Nodes = MixtureNodes;
     const std::vector<Nodes>& nodes_up_to(int k) const;
     static Nodes make_nodes(const MixturePart& part, double h, double low, double high, double reach);
     // Bound on what the rule leaves out beyond the nodes' ends.

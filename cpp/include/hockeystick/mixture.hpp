@@ -1,10 +1,12 @@
 // A pair of Gaussian mixtures over the output t, and where its tilts g = P^{1+s} Q^{-s} have their bulk.
 #pragma once
 
+#include <cstddef>
 #include <limits>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
+#include "hockeystick/window.hpp"
 
 namespace hockeystick {
 
@@ -19,31 +21,40 @@ public:
     Log log(double t) const noexcept;
     // Mean shift given the output t, which is the derivative of the logarithm; it increases with t.
     double mean(double t, double log_ratio) const noexcept;
+    // The largest shift's share of the ratio at t, which increases with t.
+    double top_share(double t) const noexcept;
     double low() const noexcept { return low_; }
     double high() const noexcept { return high_; }
     bool plain() const noexcept { return shift_.size() == 1; }
-    // Probability of t > x once t is blurred by an independent normal law of deviation `blur`.
-    double tail(double x, double blur) const noexcept;
+    const std::vector<double>& shifts() const noexcept { return shift_; }
+    const std::vector<double>& weights() const noexcept { return weight_; }
 
 private:
     std::vector<double> shift_, weight_, log_weight_;
     double low_ = 0, high_ = 0;
 };
 
-// One pair of mixtures, taken with probability `weight`, without the outputs beyond `cut`: each t is kept
-// with probability Phi((cut - t) / cut_width), which keeps the integrands analytic.
+// One pair of mixtures, taken with probability `weight`, of which only a window of outputs counts.
 struct MixturePart {
     double weight;
     MixtureRatio p, q;
-    double cut = std::numeric_limits<double>::infinity();
+    Window window;
 
-    static constexpr double cut_width = 0.15;
-    double log_kept(double t) const noexcept;
-    // The mass of one side that is dropped.
-    double dropped(const MixtureRatio& side) const noexcept;
-    // In the complex plane, moved by ia, the kept normal density grows by e^{a^2 growth() / 2}.
-    double growth() const noexcept;
+    // The mass that one side has outside the window.
+    double missed(const MixtureRatio& side) const noexcept;
+    // In the complex plane, moved by ia, the normal density in the window grows by e^{a^2 growth() / 2}.
+    double growth() const noexcept { return 1 + window.strength(); }
 };
+
+// Nodes of the trapezoidal rule: the losses there, and ln of the P-mass that each stands for.
+struct MixtureNodes {
+    double h = 0, first = 0, last = 0;  // step, ends
+    std::vector<double> loss, log_p, loss_slack, log_p_slack;
+};
+// At first, first + h, ...
+MixtureNodes mixture_nodes(const MixturePart& part, double h, double first, std::size_t size);
+// A step with few bits, so that every node k h is exact.
+double rounded_down(double h);
 
 // For t > high the slope of ln g is at most high - t, for t < low at least low - t.
 struct Centres {
@@ -51,10 +62,11 @@ struct Centres {
 };
 Centres centres(const MixturePart& part, double s);
 
-// ln g at a point, up to the constant of the normal density and without what is cut, and what bounds its
+// ln g at a point, up to the constant of the normal density and without the window, and what bounds its
 // slope: as the mean shifts increase with t, the slope over a cell lies between down() and up() of its ends.
+// The window is at most the lesser of its two ends' factors, which rise and fall, and log-concave.
 struct TiltedPoint {
-    double t, log_g, log_kept, loss, p_mean, q_mean;
+    double t, log_g, log_kept, log_rise, log_fall, loss, p_mean, q_mean;
 };
 TiltedPoint tilted_point(const MixturePart& part, double s, double t);
 double down(const TiltedPoint& left, const TiltedPoint& right, double s);

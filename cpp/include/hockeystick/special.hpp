@@ -13,4 +13,7 @@ double erfcx(double x) noexcept;
 // relative error at most 10 unit_roundoff.
 double scaled_normal_tail(double z) noexcept;
 
+// ln(e^x - 1), x > 0
+double log_expm1(double x) noexcept;
+
 }  // namespace hockeystick

@@ -1,0 +1,31 @@
+// A mixture pair along lines Im t = a of the complex plane, where e^{i tau L(t)} decays with the frequency.
+#pragma once
+
+#include <complex>
+
+#include "hockeystick/mixture.hpp"
+
+namespace hockeystick {
+
+// The b for which the angles of P and of 1/Q in the strip 0 <= Im t <= b stay within [0, share pi].
+double widest_strip(const MixturePart& part, double share);
+// ln of a bound on how much |P^{1+s} Q^{-s}| with window grows from t to t + ib.
+double line_growth(const MixturePart& part, double s, double b);
+
+// ln of a ratio at t + ib without cancellation near 1, and its error in units of round-off.
+struct ComplexLog {
+    std::complex<double> value;
+    double slack;
+};
+ComplexLog log_ratio(const MixtureRatio& ratio, double t, double b);
+
+// Where to put the line, and the step at which the trapezoidal rule along it has the wanted error. With F the
+// integrand for any frequency tau >= 0, the rule along Im t = a is off by at most 1.01 e^{-2 pi a/h} times
+// the sum of the integrals of |F| along Im t = 0 and Im t = 2a: nothing there depends on tau, as |e^{i tau
+// L}| <= 1. log_wanted: ln of one over the error, beside what F grows by.
+struct Line {
+    double a, h;
+};
+Line best_line(const MixturePart& part, double s, double log_wanted);
+
+}  // namespace hockeystick

@@ -1,0 +1,75 @@
+#include "hockeystick/line.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "hockeystick/complex.hpp"
+
+namespace hockeystick {
+namespace {
+
+using Complex = std::complex<double>;
+constexpr double pi = std::numbers::pi;
+
+}  // namespace
+
+double widest_strip(const MixturePart& part, double share) {
+    return share * pi / std::max(part.p.high(), -part.q.low());
+}
+
+double line_growth(const MixturePart& part, double s, double b) {
+    const double spread = part.q.high() - part.q.low();
+    double out = 0.5 * b * b * part.growth();
+    if (spread > 0 && s > 0) out -= s * std::log(std::cos(0.5 * b * spread));
+    return out;
+}
+
+ComplexLog log_ratio(const MixtureRatio& ratio, double t, double b) {
+    const std::vector<double>&shift = ratio.shifts(), &weight = ratio.weights();
+    const double n = static_cast<double>(shift.size());
+    const auto exponent = [&](std::size_t i) {
+        return Complex(shift[i] * (t - 0.5 * shift[i]), shift[i] * b);
+    };
+    if (shift.size() == 1) return {exponent(0), 3 * std::abs(exponent(0)) + 2};
+    double top = 0;
+    for (std::size_t i = 0; i < shift.size(); ++i) top = std::max(top, exponent(i).real());
+    Complex sum = 0;
+    double size = 0;
+    if (top < 2) {
+        for (std::size_t i = 0; i < shift.size(); ++i) {
+            if (shift[i] == 0) continue;
+            const Complex x = exponent(i), e = expm1(x);
+            sum += weight[i] * e;
+            size += weight[i] * ((6 + n) * std::abs(e) + 4 * std::abs(x) * (std::abs(e) + 1));
+        }
+        const Complex value = log1p(sum);
+        return {value, 8 * std::abs(value) + (size + 4 * std::abs(sum)) / std::abs(1.0 + sum)};
+    }
+    for (std::size_t i = 0; i < shift.size(); ++i) {
+        const Complex x = exponent(i);
+        const Complex term = std::polar(weight[i] * std::exp(x.real() - top), x.imag());
+        sum += term;
+        // The largest exponent is off as `top` is.
+        size += std::abs(term) * (n + 4 + (x.real() == top ? 0 : 4 * std::abs(x) + 4 * top));
+    }
+    return {top + std::log(sum), 4 * top + 4 + size / std::abs(sum)};
+}
+
+Line best_line(const MixturePart& part, double s, double log_wanted) {
+    Line best{0, 0};
+    // The best one for a growth like that of a Gaussian, and around it.
+    const double spread = part.q.high() - part.q.low();
+    const double fitting =
+        std::sqrt(0.5 * log_wanted / (part.growth() + 0.25 * std::max(s, 0.0) * spread * spread));
+    for (double a = std::min(0.5 * widest_strip(part, 0.95), 1.1 * fitting), n = 0; n < 8; ++n, a *= 0.8) {
+        const double growth = line_growth(part, s, 2 * a);
+        // What the terms grow by, rounding does too.
+        if (!(growth < 700) || line_growth(part, s, a) > 1.2) continue;
+        const double h = 2 * pi * a / (log_wanted + growth);
+        if (h > best.h) best = {a, h};
+    }
+    return best;
+}
+
+}  // namespace hockeystick
