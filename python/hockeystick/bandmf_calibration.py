@@ -285,13 +285,13 @@ def calibrate_bandmf(
             given = evr_tilted.propose(make, epsilon, plan, safe.noise_multiplier, pilot, **settings)
         worthwhile = [value for value in given if value < safe.noise_multiplier]
         settings |= {"checkpoint": checkpoint, "progress": progress}
-        verdicts = evr_tilted.choose(make, worthwhile, epsilon, plan, seed, **settings)
+        settings["verifier"] = evr_tilted.verify
     else:
         settings |= {"others": others, "checkpoint": checkpoint, "progress": progress}
         if given is None:
             given = evr.propose(make, epsilon, plan, safe.noise_multiplier, pilot, **settings)
         worthwhile = [value for value in given if value < safe.noise_multiplier]
-        verdicts = evr.choose(make, worthwhile, epsilon, plan, seed, **settings)
+    verdicts = evr.choose(make, worthwhile, epsilon, plan, seed, **settings)
     accepted = [entry.noise_multiplier for entry in verdicts if entry.accepted]
     return CalibratedBandMF(
         mechanism=make(accepted[-1]) if accepted else BandMF(strategy, safe.scheme, safe.noise_multiplier),

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from .confidence import VerificationPlan, accepts
 from .mechanisms import Process
@@ -92,19 +92,18 @@ def choose(
     make: Make,
     candidates: Sequence[float],
     epsilon: float,
-    plan: VerificationPlan,
+    plan: Any,
     seed: int,
     *,
-    adjacency: str = "zero_out",
-    others: Process | None = None,
+    verifier: Callable[..., Verification] = verify,
     checkpoint: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
-    executor: Executor | None = None,
+    **settings: Any,
 ) -> tuple[Verification, ...]:
     """Algorithm 5 from the noisiest of the ``candidates`` (noise multipliers) down to the first rejection.
 
     The verdicts below that one would not matter, so they are not asked for. Every candidate is verified
-    with samples of its own. The choice is the last accepted one, if there is any.
+    with samples of its own. The choice is the last accepted one, if there is any. ``verifier`` is called like
+    `verify`, with its ``plan`` and ``settings``.
     """
     order = sorted({real("candidates", value, 0.0, open_low=True) for value in candidates}, reverse=True)
     verdicts: list[Verification] = []
@@ -113,19 +112,10 @@ def choose(
         if checkpoint is not None:
             directory = Path(checkpoint) / f"verify-{index}"
             directory.mkdir(parents=True, exist_ok=True)
+        own = derived(seed, "verify", index)
+        mechanism = make(noise_multiplier)
         verdicts.append(
-            verify(
-                make(noise_multiplier),
-                noise_multiplier,
-                epsilon,
-                plan,
-                derived(seed, "verify", index),
-                adjacency=adjacency,
-                others=others,
-                checkpoint=directory,
-                progress=progress,
-                executor=executor,
-            )
+            verifier(mechanism, noise_multiplier, epsilon, plan, own, checkpoint=directory, **settings)
         )
         if not verdicts[-1].accepted:
             break

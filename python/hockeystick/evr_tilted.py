@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from pathlib import Path
@@ -211,43 +211,6 @@ def _plainly(
     return tally.blocks == blocks and bool(mean <= threshold), mean, tally.blocks * size
 
 
-def choose(
-    make: Make,
-    candidates: Sequence[float],
-    epsilon: float,
-    plan: TiltedPlan,
-    seed: int,
-    *,
-    adjacency: str = "zero_out",
-    checkpoint: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
-    executor: Executor | None = None,
-) -> tuple[Verification, ...]:
-    """Algorithm 5 from the noisiest of the ``candidates`` down to the first rejection; see `evr.choose`."""
-    verdicts: list[Verification] = []
-    for index, noise_multiplier in enumerate(sorted(set(candidates), reverse=True)):
-        directory = None
-        if checkpoint is not None:
-            directory = Path(checkpoint) / f"verify-{index}"
-            directory.mkdir(parents=True, exist_ok=True)
-        verdicts.append(
-            verify(
-                make(noise_multiplier),
-                noise_multiplier,
-                epsilon,
-                plan,
-                derived(seed, "verify", index),
-                adjacency=adjacency,
-                checkpoint=directory,
-                progress=progress,
-                executor=executor,
-            )
-        )
-        if not verdicts[-1].accepted:
-            break
-    return tuple(verdicts)
-
-
 def propose(
     make: Make,
     epsilon: float,
@@ -313,4 +276,4 @@ def propose(
     return tuple(math.exp(place + math.log(ratio) / slope) for ratio in _RATIOS)
 
 
-__all__ = ["TiltedPlan", "choose", "propose", "verify"]
+__all__ = ["TiltedPlan", "propose", "verify"]
