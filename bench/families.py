@@ -96,7 +96,12 @@ def epsilon(build: Callable[[], hs.Process], adjacency: str, **options: str) -> 
 
 
 def references() -> None:
-    entries = json.loads(REFERENCES.read_text())["entries"]
+    # Those of truncated batches are of pairs, not of processes: tests/test_reference_families.py.
+    entries = [
+        entry
+        for entry in json.loads(REFERENCES.read_text())["entries"]
+        if entry["steps"][0]["kind"] != "truncated"
+    ]
     answered, missed, exact = Counter[str](), Counter[str](), Counter[str]()
     worst = Decimal(0)
     for entry in entries:
