@@ -8,20 +8,17 @@
 #include "hockeystick/empirical.hpp"
 #include "hockeystick/estimate.hpp"
 #include "numpy.hpp"
+#include "sampling.hpp"
 
 namespace py = pybind11;
 namespace hs = hockeystick;
 using hs::bindings::Array;
+using hs::bindings::poll;
+using hs::bindings::strategy_of;
 using hs::bindings::take;
 using hs::bindings::view;
 
 namespace {
-
-// Ctrl-C stops between batches of blocks.
-void poll() {
-    const py::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-}
 
 hs::Direction direction_kind(const std::string& direction) {
     if (direction == "remove") return hs::Direction::remove;
@@ -31,10 +28,7 @@ hs::Direction direction_kind(const std::string& direction) {
 
 hs::LossSampler make(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
                      double noise_multiplier, const std::string& direction) {
-    if (columns.ndim() != 2) throw py::value_error("columns must have two dimensions");
-    const auto values = view(columns);
-    return {hs::Strategy(steps, static_cast<std::size_t>(columns.shape(1)), {values.begin(), values.end()}),
-            scheme, noise_multiplier, direction_kind(direction)};
+    return {strategy_of(columns, steps), scheme, noise_multiplier, direction_kind(direction)};
 }
 
 py::array_t<double> table(std::vector<double>&& values, std::size_t rows, std::size_t columns) {

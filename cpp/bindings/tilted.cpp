@@ -9,25 +9,17 @@
 
 #include "hockeystick/tilted.hpp"
 #include "numpy.hpp"
+#include "sampling.hpp"
 
 namespace py = pybind11;
 namespace hs = hockeystick;
 using hs::bindings::Array;
+using hs::bindings::poll;
+using hs::bindings::strategy_of;
 using hs::bindings::take;
 using hs::bindings::view;
 
 namespace {
-
-void poll() {
-    const py::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-}
-
-hs::Strategy strategy_of(const Array& columns, std::size_t steps) {
-    if (columns.ndim() != 2) throw py::value_error("columns must have two dimensions");
-    const auto values = view(columns);
-    return {steps, static_cast<std::size_t>(columns.shape(1)), {values.begin(), values.end()}};
-}
 
 std::unique_ptr<hs::TiltedSampler> make(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
                                         double noise_multiplier, const Array& components) {

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias
 from .confidence import VerificationPlan, accepts
 from .mechanisms import Process
 from .montecarlo import Sampled, cases, derived, tally_path
-from .tally import Progress, Tally
+from .tally import Progress, Tally, in_samples
 from .validation import ParameterError, real
 
 Make: TypeAlias = Callable[[float], Sampled]
@@ -78,7 +78,7 @@ def verify(
             return not accepts(tally.sum(), most)
 
         path = tally_path(checkpoint, direction, case)
-        tally = values.tally(seed, 0, blocks, path, _in_samples(progress, size), hopeless, executor)
+        tally = values.tally(seed, 0, blocks, path, in_samples(progress, size), hopeless, executor)
         mean = tally.mean(blocks * size)
         complete = tally.blocks == blocks
         means.append((direction, mean, tally.blocks * size))
@@ -215,7 +215,7 @@ class _Pilot:
             size = values.blocks.block_size
             blocks = -(-samples // size)
             path = tally_path(directory, direction, case)
-            show = _in_samples(self._progress, size)
+            show = in_samples(self._progress, size)
             tally = values.tally(seed, 0, blocks, path, show, executor=self._executor)
             count = blocks * size
             mean, square = tally.mean(count), tally.sum_of_squares() / count
@@ -223,13 +223,6 @@ class _Pilot:
                 largest = mean
                 self.relative_error = min(1.0, math.sqrt(max(0.0, square - mean**2) / count) / mean)
         return largest
-
-
-def _in_samples(progress: Progress | None, size: int) -> Progress | None:
-    if progress is None:
-        return None
-    show = progress
-    return lambda done, total: show(done * size, total * size)
 
 
 __all__ = ["Verification", "choose", "derived", "propose", "verify"]

@@ -22,7 +22,7 @@ from .confidence import kl
 from .evr import Verification
 from .mean_test import MeanTest, divide_target, plan_test
 from .montecarlo import _Direction, cases, derived, tally_path
-from .tally import EmpiricalTally, Progress, Tally
+from .tally import EmpiricalTally, Progress, Tally, in_samples
 from .tilted import Proposal, TiltedValues, tune_proposal
 from .validation import MAX_COUNT, ParameterError
 from .verification import decide
@@ -108,19 +108,18 @@ def _look(
     blocks = -(-samples // drawn.block_size)
     path = None if checkpoint is None else checkpoint.with_suffix(".pilot")
     law = drawn.tally(
-        derived(seed, "pilot"), 0, blocks, values.identity, path, _shown(progress, drawn), executor=executor
+        derived(seed, "pilot"),
+        0,
+        blocks,
+        values.identity,
+        path,
+        in_samples(progress, drawn.block_size),
+        executor=executor,
     )
     mean = law.law().mean
     delta = math.exp(min(0.0, drawn.log_upper + math.log(mean))) if mean > 0.0 else 0.0
     delta += drawn.extra
     return _Look(math.log(delta) if delta > 0.0 else -math.inf, proposal, drawn, law)
-
-
-def _shown(progress: Progress | None, drawn: TiltedValues) -> Progress | None:
-    if progress is None:
-        return None
-    show, size = progress, drawn.block_size
-    return lambda done, total: show(done * size, total * size)
 
 
 def verify(
@@ -202,10 +201,7 @@ def _plainly(
     def hopeless(tally: Tally) -> bool:
         return not tally.sum() <= most
 
-    show = None
-    if progress is not None:
-        given = progress
-        show = lambda done, total: given(done * size, total * size)
+    show = in_samples(progress, size)
     tally = values.tally(derived(seed, "plain"), 0, blocks, path, show, hopeless, executor)
     mean = tally.mean(blocks * size)
     return tally.blocks == blocks and bool(mean <= threshold), mean, tally.blocks * size

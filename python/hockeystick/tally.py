@@ -35,6 +35,14 @@ _T = TypeVar("_T", bound="Totals")
 Progress: TypeAlias = Callable[[int, int], object]
 
 
+def in_samples(progress: Progress | None, block_size: int) -> Progress | None:
+    """The callback for someone who counts in blocks, where ``progress`` counts in samples."""
+    if progress is None:
+        return None
+    show = progress
+    return lambda done, total: show(done * block_size, total * block_size)
+
+
 @dataclass
 class Totals:
     """Which blocks are done, and what they add up to: whole numbers, so that nothing depends on the order.
