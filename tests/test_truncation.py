@@ -2,13 +2,20 @@
 
 import itertools
 import math
+from collections import defaultdict
 
 import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import _core
 from hockeystick.sampling import BMinSep, TruncatedBMinSep
-from hockeystick.truncation import can_tilt, cut_probabilities, participation_probabilities, reduction
+from hockeystick.truncation import (
+    can_tilt,
+    cut_probability,
+    meeting_cuts,
+    participation_probabilities,
+    reduction,
+)
 
 from tests import enumeration
 
@@ -76,7 +83,7 @@ def test_number_of_cuts(warm: bool) -> None:
     # Bounds on the number of truncated rounds, against the sampler's counts.
     scheme = TruncatedBMinSep(12, 3, 0.2, 60, 19, warm)
     mechanism = hs.BandMF(hs.BandedToeplitz.square_root(12, 3), scheme, 1.0)
-    bounds = cut_probabilities(scheme)
+    bounds = [cut_probability(scheme, k) for k in range(1, 4)]
     core = mechanism._blocks("remove")
     cuts = np.concatenate(
         [(core.draws(seed, 0, 1)[2] >= scheme.max_batch_size).sum(axis=1) for seed in range(40)]
@@ -87,6 +94,116 @@ def test_number_of_cuts(warm: bool) -> None:
         assert share <= bounds[k - 1] + 4.0 * math.sqrt(bounds[k - 1] / n)
         if k == 1:
             assert share > 0.2 * bounds[0]  # no trivial bound
+    # Sampled in a truncated round: independent of which rounds those are.
+    rho = np.array(participation_probabilities(BMinSep(12, 3, 0.2, warm)))
+    counts = np.concatenate([core.draws(seed, 0, 1)[2] for seed in range(40)])
+    met = float(((counts >= scheme.max_batch_size) @ rho).mean())
+    assert 0.2 * meeting_cuts(scheme) < met < meeting_cuts(scheme) * (1.0 + 4.0 / math.sqrt(n * met))
+
+
+def public_counts(scheme: TruncatedBMinSep) -> dict[tuple[int, ...], float]:
+    """The law of how many of the others are sampled, round by round, others added one by one."""
+    one = enumeration.min_sep(scheme.steps, scheme.min_sep, scheme.sampling_probability, scheme.warm_start)
+    found = {(0,) * scheme.steps: 1.0}
+    for _ in range(scheme.dataset_size - 1):
+        more: defaultdict[tuple[int, ...], float] = defaultdict(float)
+        for counts, weight in found.items():
+            for chance, pattern in one:
+                more[tuple(int(c + x) for c, x in zip(counts, pattern, strict=True))] += weight * chance
+        found = dict(more)
+    return found
+
+
+def plane_densities(law: enumeration.Law, matrix: np.ndarray, sigma: float, axis: np.ndarray) -> np.ndarray:
+    """The density of two outputs on a grid."""
+    total = np.zeros((len(axis), len(axis)))
+    for weight, pattern in law:
+        mean = matrix @ np.array(pattern)
+        first, second = (np.exp(-0.5 * ((axis - m) / sigma) ** 2) for m in mean)
+        total += weight * np.outer(first, second)
+    return np.asarray(total / (2.0 * math.pi * sigma**2))
+
+
+@pytest.mark.parametrize(
+    ("b", "p", "warm", "size", "largest", "sigma"),
+    [
+        (1, 0.05, False, 6, 2, 1.0),
+        (2, 0.1, False, 5, 2, 0.7),
+        (2, 0.02, True, 8, 2, 0.5),
+        (2, 0.3, True, 5, 1, 1.0),  # truncation most of the time
+        (2, 0.003, True, 4, 1, 0.4),
+        (3, 0.1, True, 6, 3, 0.8),
+    ],
+)
+def test_theorem_7_by_enumeration_and_integration(
+    b: int, p: float, warm: bool, size: int, largest: int, sigma: float
+) -> None:
+    # Two rounds: every r, every pattern, densities integrated; nothing may exceed what is claimed.
+    scheme = TruncatedBMinSep(2, b, p, size, largest, warm)
+    strategy: hs.Strategy = hs.Identity(2) if b == 1 else hs.BandedToeplitz((1.0, 0.6), 2)
+    mechanism = hs.BandMF(strategy, scheme, sigma)
+    matrix = strategy.matrix()
+    base = enumeration.min_sep(2, b, p, warm)
+    axis = np.linspace(-3.0 - 7.0 * sigma, 5.5 + 7.0 * sigma, 401)
+    cell = (axis[1] - axis[0]) ** 2
+    zero = [(1.0, (0.0, 0.0))]
+    flat = plane_densities(zero, matrix, sigma, axis)
+    plain = plane_densities(base, matrix, sigma, axis)
+
+    def divergence(above: np.ndarray, below: np.ndarray, epsilon: float) -> float:
+        return float(np.maximum(above - math.exp(epsilon) * below, 0.0).sum() * cell)
+
+    rho = participation_probabilities(BMinSep(2, b, p, warm))
+    law = public_counts(scheme)
+    pairs = {}
+    for counts, chance in law.items():
+        cuts = tuple(c >= largest for c in counts)
+        met = math.fsum(w for w, x in base if any(c and v for c, v in zip(cuts, x, strict=True)))
+        densities = [
+            plane_densities(enumeration.truncated(base, counts, largest, *values), matrix, sigma, axis)
+            for values in ((1.0, 2.0), (0.0, -1.0))
+        ]
+        pairs[counts] = (chance, met, *densities)
+        assert met <= math.fsum(r for r, c in zip(rho, cuts, strict=True) if c) + 1e-12
+    expected = math.fsum(chance * met for chance, met, *_ in pairs.values())
+    assert expected <= meeting_cuts(scheme)
+    none = math.log(math.fsum(w for w, x in base if not any(x)))
+    for epsilon in (0.0, 0.3 * -none, 1.0, 2.5, 4.0, 7.0):
+        found = reduction(mechanism, epsilon)
+        assert found is not None
+        remove = add = 0.0
+        for chance, met, above, below in pairs.values():
+            one, other = divergence(above, below, epsilon), divergence(below, above, epsilon)
+            if met < 1.0:
+                shifted = divergence(plain, flat, epsilon + math.log1p(-met))
+                assert one <= met + shifted + 1e-9
+                assert shifted <= divergence(plain, flat, epsilon) + met / (1.0 - met) + 1e-9
+            if epsilon >= -none:
+                assert other <= met + 1e-9
+            remove, add = remove + chance * one, add + chance * other
+        alone, reverse = divergence(plain, flat, epsilon), divergence(flat, plain, epsilon)
+        slack = 1e-6 * (remove + add) + 1e-12
+        assert found.share * alone - slack <= remove <= alone + found.remove + slack
+        assert found.share * reverse - slack <= add <= reverse + found.add + slack
+        assert add <= found.known_add + slack
+        # No trivial bound, either.
+        if expected < 0.01:
+            assert found.remove <= 2.5 * meeting_cuts(scheme)
+
+
+def test_production_case_costs_what_it_should() -> None:
+    # 1793 of 14,745,600 expected, at most 2048: 1.8e-9 of delta whatever C and sigma are (shorter columns: the same rates).
+    scheme = TruncatedBMinSep(
+        7200, 256, hs.BMinSep.of_rate(7200, 256, 1793 / 14_745_600).sampling_probability, 14_745_600, 2048
+    )
+    assert 1.7e-9 < meeting_cuts(scheme) < 1.8e-9
+    strategy = hs.BandedToeplitz((1.0,), 7200)
+    for sigma, epsilon in ((0.39, 10.0), (0.43, 9.5)):
+        found = reduction(hs.BandMF(strategy, scheme, sigma), epsilon)
+        assert found is not None
+        assert found.remove < 1.81e-9
+        assert found.known_add < 1.8e-9
+        assert found.share > 0.99998
 
 
 def test_delta_lies_between_its_bounds() -> None:
@@ -105,7 +222,7 @@ def test_delta_lies_between_its_bounds() -> None:
         remove, add = plain.directions
         assert remove.lower <= base.upper + found.remove
         assert found.share * base.lower <= remove.upper
-        assert add.lower <= found.add
+        assert add.lower <= found.known_add
         tilted = hs.estimate_delta(mechanism, epsilon, 50_000, 3, "tilted", confidence=0.999)
         assert tilted.lower <= plain.upper
         assert plain.lower <= tilted.upper

@@ -428,7 +428,7 @@ class _Direction:
     @property
     def known(self) -> float:
         """What delta is at most, without any samples."""
-        return 1.0 if self.direction == "remove" or self.reduced is None else self.reduced.add
+        return 1.0 if self.direction == "remove" or self.reduced is None else self.reduced.known_add
 
     def tally(
         self,
