@@ -155,24 +155,24 @@ def test_theorem_7_by_enumeration_and_integration(
 
     rho = participation_probabilities(BMinSep(2, b, p, warm))
     law = public_counts(scheme)
-    pairs = {}
+    pairs: list[tuple[float, float, np.ndarray, np.ndarray]] = []
     for counts, chance in law.items():
         cuts = tuple(c >= largest for c in counts)
         met = math.fsum(w for w, x in base if any(c and v for c, v in zip(cuts, x, strict=True)))
-        densities = [
+        given, absent = (
             plane_densities(enumeration.truncated(base, counts, largest, *values), matrix, sigma, axis)
             for values in ((1.0, 2.0), (0.0, -1.0))
-        ]
-        pairs[counts] = (chance, met, *densities)
+        )
+        pairs.append((chance, met, given, absent))
         assert met <= math.fsum(r for r, c in zip(rho, cuts, strict=True) if c) + 1e-12
-    expected = math.fsum(chance * met for chance, met, *_ in pairs.values())
+    expected = math.fsum(chance * met for chance, met, _, _ in pairs)
     assert expected <= meeting_cuts(scheme)
     none = math.log(math.fsum(w for w, x in base if not any(x)))
     for epsilon in (0.0, 0.3 * -none, 1.0, 2.5, 4.0, 7.0):
         found = reduction(mechanism, epsilon)
         assert found is not None
         remove = add = 0.0
-        for chance, met, above, below in pairs.values():
+        for chance, met, above, below in pairs:
             one, other = divergence(above, below, epsilon), divergence(below, above, epsilon)
             if met < 1.0:
                 shifted = divergence(plain, flat, epsilon + math.log1p(-met))
