@@ -146,7 +146,7 @@ def test_theorem_7_by_enumeration_and_integration(
     base = enumeration.min_sep(2, b, p, warm)
     axis = np.linspace(-3.0 - 7.0 * sigma, 5.5 + 7.0 * sigma, 401)
     cell = (axis[1] - axis[0]) ** 2
-    zero = [(1.0, (0.0, 0.0))]
+    zero: enumeration.Law = [(1.0, (0.0, 0.0))]
     flat = plane_densities(zero, matrix, sigma, axis)
     plain = plane_densities(base, matrix, sigma, axis)
 
