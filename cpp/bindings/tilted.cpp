@@ -22,7 +22,8 @@ using hs::bindings::view;
 namespace {
 
 std::unique_ptr<hs::TiltedSampler> make(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
-                                        double noise_multiplier, const Array& components) {
+                                        double noise_multiplier, const Array& components,
+                                        std::uint64_t most_others, bool swapped) {
     // Rows (weight, order, theta, shift).
     if (components.ndim() != 2 || components.shape(1) != 4) {
         throw py::value_error("components must be rows of four numbers");
@@ -35,7 +36,8 @@ std::unique_ptr<hs::TiltedSampler> make(const Array& columns, std::size_t steps,
     }
     const py::gil_scoped_release release;
     return std::make_unique<hs::TiltedSampler>(std::move(strategy), scheme, noise_multiplier,
-                                               std::move(parts));
+                                               std::move(parts), most_others,
+                                               swapped ? hs::Direction::add : hs::Direction::remove);
 }
 
 py::array_t<double> table(std::vector<double>&& values, std::size_t rows, std::size_t columns) {
@@ -71,9 +73,12 @@ py::tuple draws(const hs::TiltedSampler& sampler, std::size_t steps, std::uint64
         const py::gil_scoped_release release;
         drawn = sampler.draws(seed, block);
     }
-    return py::make_tuple(table(std::move(drawn.means), sampler.block_size(), steps),
-                          table(std::move(drawn.outputs), sampler.block_size(), steps),
-                          take(std::move(drawn.components)));
+    const bool truncated = !drawn.public_counts.empty();
+    return py::make_tuple(
+        table(std::move(drawn.means), sampler.block_size(), steps),
+        table(std::move(drawn.outputs), sampler.block_size(), steps), take(std::move(drawn.components)),
+        truncated ? py::object(table(std::move(drawn.public_counts), sampler.block_size(), steps))
+                  : py::object(py::none()));
 }
 
 }  // namespace
@@ -81,7 +86,8 @@ py::tuple draws(const hs::TiltedSampler& sampler, std::size_t steps, std::uint64
 void register_tilted(py::module_& m) {
     py::class_<hs::TiltedSampler>(m, "TiltedSampler")
         .def(py::init(&make), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
-             py::arg("noise_multiplier"), py::arg("components"))
+             py::arg("noise_multiplier"), py::arg("components"),
+             py::arg("most_others") = std::uint64_t{1} << 62, py::arg("swapped") = false)
         .def_property_readonly("block_size", &hs::TiltedSampler::block_size)
         .def(
             "log_normaliser",

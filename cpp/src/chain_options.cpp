@@ -60,6 +60,14 @@ ChainOptions::ChainOptions(const Scheme& scheme, std::size_t step_count, std::sp
     }
 }
 
+ChainOptions::ChainOptions(const BMinSep& scheme, std::size_t step_count, const Envelope& envelope)
+    : ChainOptions(scheme, step_count, {}, 1.0) {
+    is_envelope = true;
+    const double p = scheme.probability;
+    usual_ = {{p * envelope.never, 0}, {p * envelope.once, 1}, {p * envelope.twice, 2}};
+    std::erase_if(usual_, [](const Choice& choice) { return !(choice.weight > 0); });
+}
+
 std::span<const Choice> ChainOptions::at(std::size_t iteration) const {
     const auto found = std::lower_bound(cut_iterations_.begin(), cut_iterations_.end(), iteration);
     if (found == cut_iterations_.end() || *found != iteration) return usual_;

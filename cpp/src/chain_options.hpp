@@ -21,6 +21,9 @@ struct ChainOptions {
     // Throws std::invalid_argument for schemes that are no such chain. theta: factor per participation.
     ChainOptions(const Scheme& scheme, std::size_t step_count, std::span<const Cut> cuts, double theta);
 
+    // The choices of an envelope.
+    ChainOptions(const BMinSep& scheme, std::size_t step_count, const Envelope& envelope);
+
     std::span<const Choice> at(std::size_t iteration) const;
     // The most choices of any round.
     std::size_t most() const;
@@ -29,6 +32,7 @@ struct ChainOptions {
     double stay;                    // Pr[no participation | available]
     std::vector<double> start;      // Pr[first available in iteration i], i < separation
     double outside = 0;             // ... after the last iteration
+    bool is_envelope = false;       // the weights of a round do not add up to 1
 
 private:
     std::vector<Choice> usual_;

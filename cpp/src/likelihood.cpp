@@ -350,6 +350,22 @@ Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_mu
     parameters_ = std::move(p);
 }
 
+Mixture::Mixture(const Strategy& strategy, const BMinSep& scheme, double noise_multiplier,
+                 const Envelope& envelope)
+    : Mixture(strategy, TruncatedBMinSep{scheme, 1, 1}, noise_multiplier) {
+    // Losses are in range with multiplicity 2, and the rest is that of the scheme.
+    auto p = std::make_unique<Parameters>(*parameters_);
+    p->truncated = false;
+    p->options.clear();
+    const std::pair<double, double> choices[] = {
+        {envelope.never, 0}, {envelope.once, 1}, {envelope.twice, 2}};
+    for (const auto& [weight, multiplicity] : choices) {
+        const Factor product = factor(scheme.probability) * factor(weight);
+        if (product.mantissa > 0) p->options.push_back({product, envelope.sign * multiplicity});
+    }
+    parameters_ = std::move(p);
+}
+
 Mixture::~Mixture() = default;
 Mixture::Mixture(Mixture&&) noexcept = default;
 

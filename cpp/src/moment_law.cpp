@@ -87,16 +87,24 @@ std::size_t last_above(std::size_t most, const Wide& level, const Value& value) 
 // where i >= n. Rows e < b: barred since before the first iteration (warm start), without a column of C.
 class PairLaw final : public MeanLaw {
 public:
-    PairLaw(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-            std::span<const Cut> cuts)
+    PairLaw(const Strategy& strategy, ChainOptions options, double noise_multiplier)
         : strategy_(strategy),
-          options_(scheme, strategy.steps(), cuts, 1.0),
+          options_(std::move(options)),
           couplings_(strategy_, noise_multiplier),
           most_(options_.most()),
           powers_(powers(options_.stay, 2 * options_.steps)) {
         const std::size_t n = options_.steps, b = options_.separation;
         cells_.assign((n + b) * b * most_, Wide(1.0));
         const Wide stay(options_.stay);
+        if (options_.is_envelope) {
+            alone_.assign(n + b, Wide(1.0));
+            for (std::size_t i = n; i-- > 0;) {
+                alone_[i] = stay * alone_[i + 1];
+                for (const Choice& choice : options_.at(i)) {
+                    alone_[i] = alone_[i] + Wide(choice.weight) * alone_[i + b];
+                }
+            }
+        }
         std::vector<std::vector<Wide>> rows(most_ * most_);
         for (std::size_t e = n + b - 1; e-- > 0;) {
             if (e < n) {
@@ -121,8 +129,8 @@ public:
                 const double weight = (f == g ? 1 : 2) * options_.start[f] * options_.start[g];
                 total_ = total_ + Wide(weight) * (f == g ? cell(f, 0, 0) : cell(g, g - f, 0));
             }
-            // Past the last iteration the other does not show, and one alone has weight 1.
-            total_ = total_ + Wide(2 * options_.start[f] * options_.outside);
+            // Past the last iteration the other does not show.
+            total_ = total_ + Wide(2 * options_.start[f] * options_.outside) * alone(f);
             starts_.push_back(total_);
         }
         total_ = total_ + Wide(options_.outside * options_.outside);
@@ -144,7 +152,7 @@ public:
             const std::size_t k = pick(
                 stream.uniform(),
                 [&](std::size_t j) {
-                    if (j == b - f) return Wide(2 * options_.outside);
+                    if (j == b - f) return Wide(2 * options_.outside) * this->alone(f);
                     const Wide weight((j == 0 ? 1 : 2) * options_.start[f + j]);
                     return weight * (j == 0 ? cell(f, 0, 0) : cell(f + j, j, 0));
                 },
@@ -163,10 +171,10 @@ public:
                 continue;
             }
             // The other one never shows again (it waits beyond the end): this one is alone.
-            const bool alone = e >= n + b;
-            const std::size_t d = alone ? n - i : std::min(e, n) - i;
+            const bool single = e >= n + b;
+            const std::size_t d = single ? n - i : std::min(e, n) - i;
             const auto value = [&](std::size_t j) {
-                return alone ? powers_[j] * alone_weight() : powers_[j] * cell(e, e - i - j, o);
+                return single ? powers_[j] * alone(i + j) : powers_[j] * cell(e, e - i - j, o);
             };
             const std::size_t k = last_above(d, Wide(u) * value(0), value);
             if (k == d) {
@@ -174,7 +182,7 @@ public:
                 if (i == n) return;
                 continue;
             }
-            one_available(stream, i + k, alone, i, e, o, hits);
+            one_available(stream, i + k, single, i, e, o, hits);
         }
     }
 
@@ -185,7 +193,8 @@ private:
     const Wide& cell(std::size_t e, std::size_t d, std::size_t o) const {
         return cells_[(e * options_.separation + d) * most_ + o];
     }
-    static Wide alone_weight() { return Wide(1.0); }
+    // One copy that nobody meets any more: 1, unless the weights are those of an envelope.
+    Wide alone(std::size_t i) const { return alone_.empty() ? Wide(1.0) : alone_[i]; }
 
     double multiplicity(std::size_t e, std::size_t o) const {
         if (e < options_.separation) return 0;  // barred since before the first iteration
@@ -258,22 +267,22 @@ private:
     }
 
     // The available one takes part in iteration `at`; the other waits until e.
-    void one_available(Stream& stream, std::size_t at, bool alone, std::size_t& i, std::size_t& e,
+    void one_available(Stream& stream, std::size_t at, bool single, std::size_t& i, std::size_t& e,
                        std::size_t& o, std::vector<Hit>& hits) const {
         const std::size_t b = options_.separation;
         const auto choices = options_.at(at);
-        const double own = alone ? 0 : multiplicity(e, o);
+        const double own = single ? 0 : multiplicity(e, o);
         const std::size_t k = pick(
             stream.uniform(),
             [&](std::size_t j) {
                 const Wide weight(choices[j].weight);
-                if (alone) return weight;
+                if (single) return weight;
                 return weight * couplings_.between(e < b ? at : e - b, at, own * choices[j].multiplicity) *
                        cell(at + b, at + b - e, j);
             },
             choices.size());
         add(hits, at, choices[k].multiplicity);
-        if (alone) {
+        if (single) {
             i = at + b;
         } else {
             i = std::exchange(e, at + b);
@@ -289,7 +298,7 @@ private:
     ChainOptions options_;
     Couplings couplings_;
     std::size_t most_;  // choices of a round, at most
-    std::vector<Wide> powers_, cells_, starts_;
+    std::vector<Wide> powers_, cells_, starts_, alone_;
     Wide total_;
 };
 
@@ -610,7 +619,10 @@ double pair_entries(const Strategy& strategy, const Scheme& scheme) {
         return std::min(apart * apart, n * 2 * static_cast<double>(strategy.bands()));
     }
     const auto* multi = std::get_if<MultiAttribution>(&scheme);
-    const double choices = multi ? static_cast<double>(multi->examples) : 2;
+    // Truncated: the envelope has three.
+    const double choices = multi ? static_cast<double>(multi->examples)
+                           : std::holds_alternative<TruncatedBMinSep>(scheme) ? 3
+                                                                              : 2;
     return choices * 2 * n * apart;
 }
 
@@ -648,7 +660,18 @@ std::unique_ptr<MeanLaw> moment_law(const Strategy& strategy, const Scheme& sche
         return std::make_unique<IndependentLaw>(strategy, base->probability, noise_multiplier, order);
     }
     if (order == 3) return std::make_unique<TripleLaw>(strategy, scheme, noise_multiplier);
-    return std::make_unique<PairLaw>(strategy, scheme, noise_multiplier, cuts);
+    return std::make_unique<PairLaw>(strategy, ChainOptions(scheme, strategy.steps(), cuts, 1.0),
+                                     noise_multiplier);
+}
+
+std::unique_ptr<MeanLaw> envelope_law(const Strategy& strategy, const BMinSep& scheme,
+                                      double noise_multiplier, const Envelope& envelope) {
+    check(scheme, strategy.steps());
+    if (strategy.bands() > scheme.separation) {
+        throw std::invalid_argument("truncated sampling needs bands <= separation");
+    }
+    return std::make_unique<PairLaw>(strategy, ChainOptions(scheme, strategy.steps(), envelope),
+                                     noise_multiplier);
 }
 
 std::vector<double> log_moments_of_cuts(const Strategy& strategy, const TruncatedBMinSep& scheme,

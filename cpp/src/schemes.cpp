@@ -244,4 +244,20 @@ std::uint64_t PublicCounts::above_threshold() {
     return k;
 }
 
+Envelope envelope(const TruncatedBMinSep& scheme, std::uint64_t most_others, double half_norm, bool absent) {
+    // P_r: with z = LR_1 and LR_2 = e^{-2h} z^2, never >= 1 - s and twice >= s for the second of the two, and
+    // never + (once - 1) z + twice e^{-2h} z^2 >= 0 for the first: (1 - once)^2 <= 4 never twice e^{-2h}. The
+    // sum of the three is least for never = twice e^{-2h}, if that is allowed.
+    constexpr double up = 1 + 1e-12;
+    const auto places = static_cast<double>(scheme.max_batch);
+    const auto others = static_cast<double>(std::max(most_others, scheme.max_batch));
+    const double kept = std::min(1.0, places / (places + 1) * up);
+    if (absent) return {1, kept, 0, -1};
+    const double fewest = 1 - places / (others + 1);
+    const double overlap = portable_exp(-2 * half_norm);
+    const double never = std::min(1.0, std::max(fewest + 1e-15, kept * overlap) * up);
+    const double once = std::max(0.0, 1 - 2 * std::sqrt(never * kept * overlap) * (1 - 1e-12));
+    return {never, std::min(1.0, once * up), kept, 1};
+}
+
 }  // namespace hockeystick

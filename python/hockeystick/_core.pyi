@@ -322,7 +322,14 @@ class TiltedSampler(metaclass=_Type):
     """Samples of direction "remove" from a mixture of S_a and T, weighted, in blocks of ``block_size``."""
 
     def __init__(
-        self, columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, components: ArrayLike
+        self,
+        columns: ArrayLike,
+        steps: int,
+        scheme: Scheme,
+        noise_multiplier: float,
+        components: ArrayLike,
+        most_others: int = ...,
+        swapped: bool = ...,
     ) -> None: ...
     @property
     def block_size(self) -> int:
@@ -342,8 +349,8 @@ class TiltedSampler(metaclass=_Type):
     ) -> _Array:
         """Weighted values over e^log_scale, shape (epsilons, samples)."""
 
-    def draws(self, steps: int, seed: int, block: int) -> tuple[_Array, _Array, NDArray[int32]]:
-        """Coefficients of the mean, outputs / noise multiplier, and components, of the same samples."""
+    def draws(self, steps: int, seed: int, block: int) -> tuple[_Array, _Array, NDArray[int32], _Array | None]:
+        """Coefficients of the mean, outputs / noise multiplier, components, and public counts (truncated scheme)."""
 
 def log_moments_of_cuts(
     columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, most: int

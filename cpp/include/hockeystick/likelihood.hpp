@@ -97,6 +97,9 @@ public:
     // `lower` a lower bound. Throws std::invalid_argument where sigma is so small that losses exceed 2^45.
     Mixture(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
             Numerator numerator = Numerator::present, bool lower = false, const Tilt& tilt = {});
+    // The sum of the weights of an envelope: no law, but as well over N(0, sigma^2).
+    Mixture(const Strategy& strategy, const BMinSep& scheme, double noise_multiplier,
+            const Envelope& envelope);
     ~Mixture();
     Mixture(Mixture&&) noexcept;
 

@@ -52,6 +52,11 @@ bool has_moment_law(const Strategy& strategy, const Scheme& scheme, int order, d
 std::unique_ptr<MeanLaw> moment_law(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
                                     int order, std::span<const Cut> cuts = {});
 
+// The same for U, the sum of an envelope, in the place of P and a = 2: U^2/(M R), M = E_R[(U/R)^2]. Hits lack
+// its sign.
+std::unique_ptr<MeanLaw> envelope_law(const Strategy& strategy, const BMinSep& scheme,
+                                      double noise_multiplier, const Envelope& envelope);
+
 // ln of bounds on E_R[(P_r/R)^2] of the truncated scheme for all public counts r with at most 0, 1, ...,
 // `most` truncated rounds, R = N(0, sigma^2): whoever chooses the rounds may look at the pair of patterns
 // while it unfolds.

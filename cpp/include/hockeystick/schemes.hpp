@@ -128,6 +128,19 @@ private:
     Stream stream_;
 };
 
+// Not a law: participations that count 0, sign and 2 sign times, with these weights and in every round alike,
+// so that their sum is at least that of the truncated scheme whatever the public counts.
+struct Envelope {
+    double never, once, twice, sign;
+};
+
+// An envelope of b-min-sep sampling truncated at max_batch, for rounds in which at most most_others others
+// are sampled: with LR_m = exp(m u - m^2 h), for every u, every h in [0, half_norm] and
+// max_batch/(most_others+1) <= s <= max_batch/(max_batch+1),
+//     max(LR_1, s LR_2 + 1 - s) <= never + once LR_1 + twice LR_2     for P_r,
+//     max(1, s LR_-1 + 1 - s)   <= never + once LR_-1                 for Q_r (`absent`).
+Envelope envelope(const TruncatedBMinSep& scheme, std::uint64_t most_others, double half_norm, bool absent);
+
 // The stationary probability 1/(1 + (b-1)p) to be available in the first iteration; the first available
 // iteration is each of the next b - 1 with p times this probability.
 double stationary_availability(const BMinSep& scheme) noexcept;

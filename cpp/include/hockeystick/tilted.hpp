@@ -13,6 +13,7 @@
 #include <span>
 #include <vector>
 
+#include "hockeystick/estimate.hpp"
 #include "hockeystick/likelihood.hpp"
 #include "hockeystick/proposal.hpp"
 #include "hockeystick/random.hpp"
@@ -29,17 +30,25 @@ struct Component {
 };
 
 // Samples of the direction H(P||Q), in blocks: a block depends on the seed and its number only.
+//
+// The truncated scheme: given the public counts r, which are drawn first, P_r and Q_r take the places of P
+// and Q in L, Y and the components T. Order 2 is U^2/(M R), U >= P_r the envelope (the same for all r, so
+// that one table serves), R = N(0, sigma^2), M = E_R[(U/R)^2]: with Q_r >= q_0 R and weight pi,
+//     Y <= M (P_r/R - e^epsilon q_0)_+ / (pi (U/R)^2) <= M e^-epsilon / (4 q_0 pi).
+// Direction add: the same with Q_r and P_r swapped, for this scheme only. Where more than most_others others
+// are sampled in some round, L is -infinity: Y = 0.
 class TiltedSampler {
 public:
     // Throws std::invalid_argument for parameters out of range, for schemes without an exact density or
     // table, and unless the weights are >= 0 and add up to 1 (they are scaled to do so exactly) and S_a or P
     // has a positive one.
     TiltedSampler(Strategy strategy, Scheme scheme, double noise_multiplier,
-                  std::vector<Component> components);
+                  std::vector<Component> components, std::uint64_t most_others = std::uint64_t{1} << 62,
+                  Direction direction = Direction::remove);
 
     std::size_t block_size() const noexcept { return block_size_; }
     const std::vector<Component>& components() const noexcept { return components_; }
-    // ln M_a of component k, or for T its ln sum_x p_x theta^|x|.
+    // ln M_a of component k (truncated: ln M of the envelope), or for T its ln sum_x p_x theta^|x|.
     double log_normaliser(std::size_t k) const { return log_normalisers_[k]; }
     // ln B, without allowance for rounding.
     double log_bound(double epsilon) const;
@@ -57,11 +66,15 @@ public:
     struct Draws {
         std::vector<double> means, outputs;  // sample by sample; means: the coefficients of C's columns
         std::vector<int> components;
+        std::vector<double> public_counts;  // truncated scheme only
     };
     Draws draws(std::uint64_t seed, std::uint64_t block) const;
 
 private:
+    struct Truncation;
+
     void evaluate(const BlockStream& stream, std::size_t lane, double* rows, Draws* record) const;
+    double sample_work() const noexcept;
     double work() const noexcept;
 
     Strategy strategy_;
@@ -73,6 +86,8 @@ private:
     std::vector<Mixture> mixtures_;   // of P, then of each T other than P
     std::vector<std::size_t> slots_;  // which mixture component k reads; 0: P's
     std::size_t block_size_;
+    bool swapped_ = false;
+    std::shared_ptr<const Truncation> truncation_;  // nullptr for all other schemes
 };
 
 // Y/B: (P/R) (1 - e^{epsilon - loss})_+ e^{-log_scale}; not a number: 1.
