@@ -349,7 +349,9 @@ class TiltedSampler(metaclass=_Type):
     ) -> _Array:
         """Weighted values over e^log_scale, shape (epsilons, samples)."""
 
-    def draws(self, steps: int, seed: int, block: int) -> tuple[_Array, _Array, NDArray[int32], _Array | None]:
+    def draws(
+        self, steps: int, seed: int, block: int
+    ) -> tuple[_Array, _Array, NDArray[int32], _Array | None]:
         """Coefficients of the mean, outputs / noise multiplier, components, and public counts (truncated scheme)."""
 
 def log_moments_of_cuts(

@@ -323,7 +323,7 @@ def _use_tilted(
 ) -> bool:
     if method == "plain":
         return False
-    possible = can_tilt(mechanism, delta) and others is None and threshold is None
+    possible = can_tilt(mechanism) and others is None and threshold is None
     if method == "tilted" and not possible:
         raise ParameterError(
             f"method = {method!r}: needs a scheme with a table, no threshold and no composed_with; use 'auto' or 'plain'"

@@ -231,7 +231,7 @@ def propose(
         nonlocal proposal
         worst = -math.inf
         for case, direction, values in cases(make(math.exp(place)), epsilon, adjacency, None):
-            if values.bound > 0.0 and values.can_tilt:
+            if values.bound > 0.0 and values.known > plan.tested_delta and values.can_tilt:
                 label = derived(seed, "search", len(seen), direction, case)
                 look = _look(values, label, _SEARCH_SAMPLES, proposal, None, None, executor)
                 if look.proposal.relative_variance < math.inf:

@@ -44,7 +44,7 @@ from .report import Bounds, round_down, round_up
 from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
 from .tally import Progress, Tally, digest, run
 from .tilted import Proposal, TiltedValues, orders, tune_proposal
-from .truncation import Reduction, reduction
+from .truncation import GivenCounts, Tilting, tilting
 from .validation import ParameterError, ParameterTypeError, choice, integer, real
 
 ADJACENCIES = ("zero_out", "add_or_remove", "add", "remove")
@@ -408,27 +408,28 @@ class _Direction:
         }
 
     @functools.cached_property
-    def reduced(self) -> Reduction | None:
-        """What a truncated scheme comes to, where truncation is rare."""
-        return None if self._others is not None else reduction(self.mechanism, self.epsilon - self.error)
+    def reduced(self) -> Tilting | None:
+        """What a truncated scheme comes to."""
+        if self._others is not None:
+            return None
+        return tilting(self.mechanism, self.epsilon - self.error, self.direction)
 
     @property
-    def tilted_mechanism(self) -> Sampled:
+    def tilted_mechanism(self) -> Sampled | GivenCounts | None:
         """What importance sampling draws from."""
-        return self.mechanism if self.reduced is None else self.reduced.base
+        return self.mechanism if self.reduced is None else self.reduced.mechanism
 
     @functools.cached_property
     def can_tilt(self) -> bool:
         """Whether importance sampling is possible."""
-        if self.direction != "remove" or self._others is not None:
+        if self._others is not None or (self.direction == "add" and self.reduced is None):
             return False
-        useless = self.reduced is not None and self.reduced.remove >= 1.0
-        return not useless and bool(orders(self.tilted_mechanism))
+        return bool(orders(self.tilted_mechanism))
 
     @property
     def known(self) -> float:
         """What delta is at most, without any samples."""
-        return 1.0 if self.direction == "remove" or self.reduced is None else self.reduced.known_add
+        return 1.0 if self.reduced is None else self.reduced.known
 
     def tally(
         self,
@@ -450,14 +451,14 @@ class _Direction:
         if optional and samples < _FEW:
             return None
         proposal = tune_proposal(self.tilted_mechanism, self.epsilon, seed)
-        extra = 0.0 if self.reduced is None else self.reduced.remove
+        extra = 0.0 if self.reduced is None else self.reduced.extra
         if optional and not proposal.is_better(samples, math.log(2.0 / (1.0 - confidence)), extra):
             return None
         return self.tilted_values(proposal)
 
     def tilted_values(self, proposal: Proposal) -> TiltedValues:
         """Importance sampling from this proposal."""
-        extra, share = (0.0, 1.0) if self.reduced is None else (self.reduced.remove, self.reduced.share)
+        extra, share = (0.0, 1.0) if self.reduced is None else (self.reduced.extra, self.reduced.share)
         return TiltedValues(self.tilted_mechanism, self.epsilon, proposal, self.error, extra, share)
 
     def check(self, tally: Tally) -> None:

@@ -32,6 +32,7 @@ from .atoms import Array
 from .evidence import lower_bound, upper_bound
 from .mean_test import scaled_threshold
 from .report import Bounds
+from .sampling import TruncatedBMinSep
 from .tally import EmpiricalTally, Progress, run
 from .validation import ParameterError, integer, real
 
@@ -128,7 +129,8 @@ def log_moment(mechanism: Any, order: int) -> float:
     """
     order = integer("order", order, 2)
     columns, steps, scheme = mechanism._described()
-    if not _core.has_moment_law(columns, steps, scheme, order):
+    truncated = isinstance(mechanism.scheme, TruncatedBMinSep)
+    if truncated or not _core.has_moment_law(columns, steps, scheme, order):
         raise ParameterError(f"order = {order}: there is no table of this order for {mechanism.scheme!r}")
     return float(mechanism._tilted(((1.0, order, 1.0, 0.0),)).log_normaliser(0))
 
@@ -155,8 +157,8 @@ def tune_proposal(
     possible = orders(mechanism)
     if not possible:
         raise ParameterError(f"mechanism = {mechanism!r}: has no table for importance sampling")
-    moments = {a: log_moment(mechanism, a) for a in possible}
-    best = min(possible, key=lambda a: log_renyi_delta(moments[a], a, epsilon))
+    bounds = {a: mechanism._tilted(((1.0, a, 1.0, 0.0),)).log_bound(epsilon) for a in possible}
+    best = min(possible, key=bounds.__getitem__)
     place = possible.index(best)
     near_best = [a for a in possible[max(0, place - 2) : place + 3] if a != best]
     fixed: list[Kind] = [(a, 1.0, 0.0) for a in (best, *near_best)]
@@ -178,7 +180,7 @@ def tune_proposal(
         index += 1
         if look.reached:
             # What S_a costs: its bound over delta, times gap.
-            reach = log_renyi_delta(moments[best], best, epsilon) - look.log_mean
+            reach = bounds[best] - look.log_mean
             price = gap * math.exp(min(600.0, reach))
         if look.reached or index > _CLIMB:
             rounds.pop(0)
@@ -253,6 +255,8 @@ class TiltedValues:
         # The weight P/R is made of densities e^{a L}, or of exponents (1 + shift)^2 times those of L.
         most = max(max(float(c.order), (1.0 + c.shift) ** 2) for c in proposal.components)
         slack = (2.0 + most) * loss_error + 1e-11
+        # Public counts: one more law that is drawn from, round by round.
+        slack += float(getattr(mechanism, "law_error", 0.0)) * mechanism.strategy.steps
         self.log_upper, self.log_lower = self._log_scale + slack, self._log_scale - slack
         self.resolution = 64.0 * mechanism.strategy.steps * 2.0**-53 + 1e-12
 

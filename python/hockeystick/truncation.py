@@ -13,24 +13,36 @@ has the proofs.
 
 from __future__ import annotations
 
-import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
 from . import _core
+from .atoms import Array
 from .bandmf import BandMF
-from .binomial import tail
-from .sampling import BMinSep, TruncatedBMinSep
+from .public_counts import (
+    LARGE_COUNT_RISK,
+    ROUND_UP,
+    cut_probability,
+    largest_count,
+    meeting_cuts,
+    participation_probabilities,
+    untruncated,
+)
+from .sampling import TruncatedBMinSep
+from .strategies import Strategy
 from .tilted import log_moment, orders
+from .validation import ParameterError
+
+Entries: TypeAlias = tuple[tuple[float, int, float, float], ...]
 
 _MOST_CUTS = 4
 """Numbers of truncated rounds that are bounded one by one."""
+_MILLION = 2e-5
+"""ln(1/q) over a million samples."""
 _MOST_MET = (2, 4, 8, 16, 64, 256)
-_GROUPS = 16
-_ROUND_UP = 1.0 + 1e-9
-"""More than all relative round-off here."""
 
 
 @dataclass(frozen=True)
@@ -48,65 +60,12 @@ class Reduction:
     known_add: float
 
 
-def participation_probabilities(scheme: BMinSep) -> list[float]:
-    """Pr[an example is sampled in round i], i = 1, ..., steps."""
-    p, b = scheme.sampling_probability, scheme.min_sep
-    if scheme.warm_start:
-        return [scheme.participation_rate] * scheme.steps
-    found: list[float] = []
-    available = 1.0
-    for i in range(scheme.steps):
-        if i:
-            available -= found[-1]
-        if i >= b:
-            available += found[i - b]
-        found.append(p * min(1.0, max(available, 0.0)) if i >= b else p * (1.0 - p) ** i)
-    return found
-
-
-@functools.lru_cache(maxsize=64)
-def _chances(scheme: TruncatedBMinSep) -> tuple[float, float, float]:
-    """Upper bounds on E[K], on E[b_r], and on the probability that a round is truncated, whatever came before.
-
-    Others are sampled independently of each other, so the number of those sampled in round i is Binomial with
-    the probability that one of them is; given the past, at most all of the others are available.
-    """
-    others, largest = scheme.dataset_size - 1, scheme.max_batch_size
-    # Equal probabilities once; others are rounded up to one of a few.
-    rounds: dict[float, int] = {}
-    values = participation_probabilities(_base(scheme))
-    top = max(values)
-    for value in values:
-        share = 1.0 if value == top else math.ceil(_GROUPS * value / top) / _GROUPS
-        rounds[share] = rounds.get(share, 0) + 1
-    cuts = met = 0.0
-    for share, count in rounds.items():
-        rho = min(1.0, top * share * _ROUND_UP)
-        expected = count * tail(others, rho, largest).high
-        cuts += expected
-        met += rho * expected
-    given = tail(others, scheme.sampling_probability, largest).high
-    return cuts * _ROUND_UP, met * _ROUND_UP, given
-
-
-def cut_probability(scheme: TruncatedBMinSep, k: int) -> float:
-    """An upper bound on Pr[K >= k], k >= 1."""
-    once, _, given = _chances(scheme)
-    once = min(1.0, once)
-    return once * tail(scheme.steps, given, k - 1).high if k > 1 else once
-
-
-def meeting_cuts(scheme: TruncatedBMinSep) -> float:
-    """An upper bound on E[b_r]: the probability that the example is sampled in a truncated round, surviving or not."""
-    return min(1.0, _chances(scheme)[1])
-
-
 def reduction(mechanism: object, epsilon: float) -> Reduction | None:
     """The reduction at ``epsilon``, for a `BandMF` with `TruncatedBMinSep` batches; None for any other."""
     if not isinstance(mechanism, BandMF) or not isinstance(mechanism.scheme, TruncatedBMinSep):
         return None
     scheme = mechanism.scheme
-    base = BandMF(mechanism.strategy, _base(scheme), mechanism.noise_multiplier)
+    base = BandMF(mechanism.strategy, untruncated(scheme), mechanism.noise_multiplier)
     if not orders(base):
         return None
     met, cut = meeting_cuts(scheme), cut_probability(scheme, 1)
@@ -115,7 +74,7 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
     remove = add = 1.0
     if met < 1.0:
         # Theorem 7 for all r, by the largest b_r: that of any participation, or that of a few truncated rounds.
-        rho = max(participation_probabilities(_base(scheme)))
+        rho = max(participation_probabilities(untruncated(scheme)))
         moments = {a: log_moment(base, a) for a in orders(base)}
         remove = (1.0 + _beyond(moments, epsilon, -math.expm1(none))) * met
         for m in _MOST_MET:
@@ -126,10 +85,11 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
         peak = 4.0 * float(np.max(mechanism.strategy.column_norms())) ** 2 / mechanism.noise_multiplier**2
         kept = scheme.max_batch_size / (scheme.max_batch_size + 1)
         least = max(min(moments.values()), 2.0 * math.log(rho * kept) + peak)
-        if least - epsilon - math.log(4.0) < math.log(0.5 * rho):
+        few = cut_probability(scheme, _MOST_CUTS + 1) < remove
+        if few and least - epsilon - math.log(4.0) < math.log(0.5 * rho):
             above, below = _by_moments(mechanism, base, epsilon, moments)
             remove, add = min(remove, above), min(add, below) if zero else add
-    remove, add = min(1.0, remove * _ROUND_UP), min(1.0, add * _ROUND_UP)
+    remove, add = min(1.0, remove * ROUND_UP), min(1.0, add * ROUND_UP)
     return Reduction(base, max(0.0, 1.0 - cut), remove, add, add if zero else 1.0)
 
 
@@ -150,7 +110,7 @@ def _by_moments(
     assert isinstance(scheme, TruncatedBMinSep)
     columns, steps, core = mechanism._described()
     logs = _core.log_moments_of_cuts(columns, steps, core, sigma, _MOST_CUTS)
-    rho = max(participation_probabilities(_base(scheme)))
+    rho = max(participation_probabilities(untruncated(scheme)))
     largest = float(np.max(mechanism.strategy.column_norms())) ** 2 / sigma**2
     none = base.no_participation_log_probability
     remove = add = cut_probability(scheme, _MOST_CUTS + 1)
@@ -166,16 +126,99 @@ def _by_moments(
     return remove, add
 
 
-def can_tilt(mechanism: BandMF, delta: float = 1.0) -> bool:
-    """Whether importance sampling may certify ``delta``: truncation must not add more than that, or half of it."""
+@dataclass(frozen=True)
+class GivenCounts:
+    """A truncated mechanism as importance sampling takes it: P_r and Q_r given the public counts r, which are drawn first.
+
+    In the place of S_2 stands U^2 / (M R), U >= P_r for all r alike. ``swapped``: direction "add".
+    """
+
+    mechanism: BandMF
+    swapped: bool
+    _known: dict[Entries, _core.TiltedSampler] = field(
+        default_factory=dict, init=False, repr=False, compare=False, hash=False
+    )
+
+    law_error = 4e-12
+    """More than the relative error of the probability of one round's count."""
+
+    def __reduce__(self) -> tuple[type[GivenCounts], tuple[BandMF, bool]]:
+        return GivenCounts, (self.mechanism, self.swapped)
+
+    @property
+    def strategy(self) -> Strategy:
+        """Of the mechanism."""
+        return self.mechanism.strategy
+
+    def _described(self) -> tuple[Array, int, _core.Scheme]:
+        return self.mechanism._described()
+
+    def _tilted(self, components: Entries, cached: bool = True) -> _core.TiltedSampler:
+        """The sampler with these components (weight, order, theta, shift)."""
+        if components in self._known:
+            return self._known[components]
+        mechanism = self.mechanism
+        columns, steps, core = mechanism._described()
+        assert isinstance(mechanism.scheme, TruncatedBMinSep)
+        most = largest_count(mechanism.scheme)
+        try:
+            sampler = _core.TiltedSampler(
+                columns, steps, core, mechanism.noise_multiplier, np.array(components), most, self.swapped
+            )
+        except ValueError as error:
+            raise ParameterError(f"{mechanism!r}: {error}") from None
+        if cached:
+            self._known.clear()
+            self._known[components] = sampler
+        return sampler
+
+
+@dataclass(frozen=True)
+class Tilting:
+    """What to draw from in one direction of a truncated mechanism: `GivenCounts`, or the one without truncation.
+
+    delta lies in [``share`` d, d + ``extra``], d that of ``mechanism``; None if there is no table. ``known``: what delta is at
+    most, without samples.
+    """
+
+    mechanism: BandMF | GivenCounts | None
+    extra: float
+    share: float
+    known: float
+
+
+def tilting(mechanism: object, epsilon: float, direction: str) -> Tilting | None:
+    """How to tilt at ``epsilon``, for a `BandMF` with `TruncatedBMinSep` batches; None for any other.
+
+    The one without truncation is taken where what truncation adds is less than what a million samples given the
+    counts leave open.
+    """
+    found = reduction(mechanism, epsilon)
+    if found is None:
+        return None
+    assert isinstance(mechanism, BandMF)
+    given = GivenCounts(mechanism, direction == "add") if orders(mechanism) else None
+    whole = Tilting(given, LARGE_COUNT_RISK, 1.0, found.known_add if direction == "add" else 1.0)
+    if direction == "add":
+        return whole
+    if given is not None:
+        reach = given._tilted(((1.0, 2, 1.0, 0.0),)).log_bound(epsilon)
+        if reach + math.log(_MILLION) < math.log(max(found.remove, 1e-300)):
+            return whole
+    return Tilting(found.base, found.remove, found.share, 1.0) if found.remove < 1.0 else whole
+
+
+def can_tilt(mechanism: BandMF) -> bool:
+    """Whether there are tables for importance sampling."""
     if isinstance(mechanism.scheme, TruncatedBMinSep):
-        base = BandMF(mechanism.strategy, _base(mechanism.scheme), mechanism.noise_multiplier)
-        return meeting_cuts(mechanism.scheme) < 0.5 * delta and can_tilt(base)
+        base = BandMF(mechanism.strategy, untruncated(mechanism.scheme), mechanism.noise_multiplier)
+        return can_tilt(base)
     return bool(orders(mechanism))
 
 
-def _base(scheme: TruncatedBMinSep) -> BMinSep:
-    return BMinSep(scheme.steps, scheme.min_sep, scheme.sampling_probability, scheme.warm_start)
+def is_rare(mechanism: BandMF, delta: float) -> bool:
+    """Whether truncation adds less than half of ``delta``, if there is any."""
+    return not isinstance(mechanism.scheme, TruncatedBMinSep) or meeting_cuts(mechanism.scheme) < 0.5 * delta
 
 
-__all__ = ["Reduction", "can_tilt", "reduction"]
+__all__ = ["GivenCounts", "Reduction", "Tilting", "can_tilt", "is_rare", "reduction", "tilting"]

@@ -1,0 +1,95 @@
+"""The public counts of truncated b-min-sep sampling: how often rounds are truncated, and how large counts get.
+
+Others are sampled independently of each other, so the number of those sampled in round i is Binomial with
+the probability that one of them is; given the past, at most all of the others are available.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+
+from .binomial import tail
+from .sampling import BMinSep, TruncatedBMinSep
+
+_GROUPS = 16
+ROUND_UP = 1.0 + 1e-9
+"""More than all relative round-off here."""
+
+LARGE_COUNT_RISK = 1e-30
+"""An upper bound on the probability of a count above `largest_count`."""
+
+
+def untruncated(scheme: TruncatedBMinSep) -> BMinSep:
+    """The same scheme without a largest batch size."""
+    return BMinSep(scheme.steps, scheme.min_sep, scheme.sampling_probability, scheme.warm_start)
+
+
+def participation_probabilities(scheme: BMinSep) -> list[float]:
+    """Pr[an example is sampled in round i], i = 1, ..., steps."""
+    p, b = scheme.sampling_probability, scheme.min_sep
+    if scheme.warm_start:
+        return [scheme.participation_rate] * scheme.steps
+    found: list[float] = []
+    available = 1.0
+    for i in range(scheme.steps):
+        if i:
+            available -= found[-1]
+        if i >= b:
+            available += found[i - b]
+        found.append(p * min(1.0, max(available, 0.0)) if i >= b else p * (1.0 - p) ** i)
+    return found
+
+
+@functools.lru_cache(maxsize=64)
+def _chances(scheme: TruncatedBMinSep) -> tuple[float, float, float]:
+    """Upper bounds on E[K], on E[b_r], and on the probability that a round is truncated, whatever came before."""
+    others, largest = scheme.dataset_size - 1, scheme.max_batch_size
+    # Equal probabilities once; others are rounded up to one of a few.
+    rounds: dict[float, int] = {}
+    values = participation_probabilities(untruncated(scheme))
+    top = max(values)
+    for value in values:
+        share = 1.0 if value == top else math.ceil(_GROUPS * value / top) / _GROUPS
+        rounds[share] = rounds.get(share, 0) + 1
+    cuts = met = 0.0
+    for share, count in rounds.items():
+        rho = min(1.0, top * share * ROUND_UP)
+        expected = count * tail(others, rho, largest).high
+        cuts += expected
+        met += rho * expected
+    given = tail(others, scheme.sampling_probability, largest).high
+    return cuts * ROUND_UP, met * ROUND_UP, given
+
+
+def cut_probability(scheme: TruncatedBMinSep, k: int) -> float:
+    """An upper bound on Pr[K >= k], k >= 1."""
+    once, _, given = _chances(scheme)
+    once = min(1.0, once)
+    return once * tail(scheme.steps, given, k - 1).high if k > 1 else once
+
+
+def meeting_cuts(scheme: TruncatedBMinSep) -> float:
+    """An upper bound on E[b_r]: the probability that the example is sampled in a truncated round, surviving or not."""
+    return min(1.0, _chances(scheme)[1])
+
+
+@functools.lru_cache(maxsize=64)
+def largest_count(scheme: TruncatedBMinSep) -> int:
+    """A number of others that is exceeded in any round with probability at most `LARGE_COUNT_RISK`."""
+    others, rho = scheme.dataset_size - 1, max(participation_probabilities(untruncated(scheme)))
+    low, high = 0, others  # exceeding `high` is rare enough
+    while high - low > 1:
+        middle = (low + high) // 2
+        chance = scheme.steps * tail(others, min(1.0, rho * ROUND_UP), middle + 1).high
+        low, high = (low, middle) if chance <= LARGE_COUNT_RISK else (middle, high)
+    return max(high, 1)
+
+
+__all__ = [
+    "cut_probability",
+    "largest_count",
+    "meeting_cuts",
+    "participation_probabilities",
+    "untruncated",
+]
