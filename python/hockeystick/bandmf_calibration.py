@@ -30,7 +30,7 @@ from .sampling import (
 )
 from .strategies import Strategy
 from .tally import Progress, digest
-from .truncation import can_tilt
+from .truncation import can_tilt, is_rare
 from .validation import ParameterError, choice, integer, real
 
 FALLBACKS = ("auto", "cyclic", "unamplified")
@@ -280,9 +280,16 @@ def calibrate_bandmf(
 
     pilot = evr.derived(seed, "pilot")
     settings: dict[str, Any] = {"adjacency": adjacency, "executor": checked(executor)}
+    if isinstance(plan, TiltedPlan) and given is None:
+        given = evr_tilted.propose(make, epsilon, plan, safe.noise_multiplier, pilot, **settings)
+        if method == "auto" and not is_rare(make(1.0), delta):
+            # Frequent truncation: the bound on the weights may be out of proportion.
+            noisiest = make(max(given))
+            if not evr_tilted.is_hopeful(noisiest, epsilon, plan, evr.derived(seed, "hope"), **settings):
+                plan, given = _plan(delta, None, None), None
+                safe = budgeted(fallback, plan.tested_delta)
     if isinstance(plan, TiltedPlan):
-        if given is None:
-            given = evr_tilted.propose(make, epsilon, plan, safe.noise_multiplier, pilot, **settings)
+        assert given is not None
         worthwhile = [value for value in given if value < safe.noise_multiplier]
         settings |= {"checkpoint": checkpoint, "progress": progress}
         settings["verifier"] = evr_tilted.verify

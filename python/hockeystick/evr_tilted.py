@@ -160,6 +160,27 @@ def verify(
     return Verification(noise_multiplier, True, tuple(means))
 
 
+def is_hopeful(
+    mechanism: BandMF,
+    epsilon: float,
+    plan: TiltedPlan,
+    seed: int,
+    *,
+    adjacency: str = "zero_out",
+    executor: Executor | None = None,
+) -> bool:
+    """Whether pilot samples expect every direction to be accepted within plan.samples."""
+    for case, direction, values in cases(mechanism, epsilon, adjacency, None):
+        if values.bound == 0.0 or values.known <= plan.tested_delta:
+            continue
+        if not values.can_tilt:
+            return False
+        own = derived(seed, direction, case)
+        if _look(values, own, _SEARCH_SAMPLES, None, None, None, executor).test(plan) is None:
+            return False
+    return True
+
+
 def _decide(
     look: _Look,
     values: _Direction,
