@@ -23,7 +23,7 @@ import numpy as np
 from . import _core
 from .atoms import Array
 from .bounded import BoundedValues, Prospects, best_weights, rounded_weights, second_moment, spread
-from .sampling import TruncatedBMinSep
+from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
 from .validation import ParameterError
 
 _TANGENTS = 60
@@ -65,10 +65,10 @@ class HalfSpaceProposal(Prospects):
     plain_variance: float = math.inf
     log_cap: float = 0.0
 
-    def is_better(self, samples: int, needed: float) -> bool:
+    def is_better(self, samples: int, needed: float, extra: float = 0.0) -> bool:
         """Whether the interval from so many samples looks shorter than that of plain sampling.
 
-        ``needed`` is ln(1/q), q the failure probability of one side.
+        ``needed`` is ln(1/q), q the failure probability of one side; nothing is added to the upper end.
         """
         if not self.relative_variance < math.inf:
             return self.log_bound < self.log_cap
@@ -135,7 +135,8 @@ def _is_possible(mechanism: Any) -> bool:
     if not hasattr(mechanism, "_described") or isinstance(scheme, TruncatedBMinSep):
         return False
     columns, steps, _ = mechanism._described()
-    work = columns.shape[1] + (scheme.min_sep if getattr(scheme, "law", "") == "exact" else 1)
+    exact = isinstance(scheme, MultiAttributionBMinSep) and scheme.law == "exact"
+    work = columns.shape[1] + (min(scheme.min_sep, steps) if exact else 1)
     return bool(steps <= _MOST_STEPS and steps * work <= _MOST_WORK)
 
 
@@ -153,7 +154,9 @@ def _product(columns: Array, coefficients: Array) -> Array:
     steps = len(coefficients)
     out = np.zeros(steps)
     for k in range(columns.shape[1]):
-        out[k:] += (columns[: steps - k, k] if len(columns) > 1 else columns[0, k]) * coefficients[: steps - k]
+        out[k:] += (columns[: steps - k, k] if len(columns) > 1 else columns[0, k]) * coefficients[
+            : steps - k
+        ]
     return out
 
 
@@ -195,41 +198,48 @@ def tune_half_space(
         losses, log_weights, densities = rows[:, 1], rows[:, 2], rows[:, 3:]
         over = epsilon + losses < 0.0  # nan is not
         total, last = len(rows), index + 1 == len(pilot)
-        y = np.exp(log_weights[over]) * -np.expm1(epsilon + losses[over])
-        mean = float(y.sum()) / total
+        log_y = log_weights[over] + np.log(-np.expm1(np.minimum(epsilon + losses[over], -1e-300)))
         if over.sum() < 16:
             # Nearer to where something may be found, or the best that is known.
             weights = np.full(len(shifts), 1.0 / len(shifts))
             if last:
                 return HalfSpaceProposal(found, ((1.0, 0.0),), log_bound=log_bound, log_cap=cap)
             continue
+        top = float(log_y.max())
+        y = np.exp(log_y - top)
+        mean = float(y.sum()) / total
+        log_mean = top + math.log(mean)
         ratios = np.exp(np.minimum(densities[over] + log_weights[over][:, np.newaxis], 600.0))
         relative = y / mean
         # B/delta for weight 1, where both are relative to the half space's probability.
-        price = gap * math.exp(min(600.0, cap - math.log(mean)))
+        price = gap * math.exp(min(600.0, cap - log_mean))
         price = min(price, 4.0 * second_moment(relative, ratios, total, weights))
         weights = best_weights(relative, ratios, total, price)
-        ranked = [k for k in np.argsort(-weights).tolist() if k != 0 and weights[k] > (0.004 if last else 1e-3)]
+        ranked = [
+            k for k in np.argsort(-weights).tolist() if k != 0 and weights[k] > (0.004 if last else 1e-3)
+        ]
         chosen = sorted([0, *ranked[: _MOST if last else 2 * _MOST]])
         shifts, ratios = [shifts[k] for k in chosen], ratios[:, chosen]
         weights = best_weights(relative, ratios, total, price, weights[chosen])
         weights[0] = max(weights[0], 0.1)
         weights = rounded_weights(weights)
-    plain = float((np.square(y) / np.exp(log_weights[over])).sum()) / total / mean**2
+    plain = float((np.square(relative) / np.exp(log_weights[over])).sum()) / total
     plain *= math.exp(min(700.0, -found.log_probability))
     kept = tuple((float(w), s) for w, s in zip(weights, shifts, strict=True) if w > 0.0)
     return HalfSpaceProposal(
         found,
         kept,
         max(second_moment(relative, ratios, total, weights) - 1.0, 1e-3),
-        found.log_probability + math.log(mean),
+        found.log_probability + log_mean,
         log_bound - math.log(kept[0][0]),
         max(plain - 1.0, 0.0),
         cap,
     )
 
 
-def sampler(mechanism: Any, found: HalfSpace, shifts: tuple[tuple[float, float], ...]) -> _core.HalfSpaceSampler:
+def sampler(
+    mechanism: Any, found: HalfSpace, shifts: tuple[tuple[float, float], ...]
+) -> _core.HalfSpaceSampler:
     """What draws from the mixture of these (weight, shift)."""
     columns, steps, scheme = mechanism._described()
     sigma = float(mechanism.noise_multiplier)
@@ -261,7 +271,9 @@ class _DrawLaw:
 class HalfSpaceValues(BoundedValues):
     """Y/B in direction "add", from a fixed proposal; see `BoundedValues`."""
 
-    def __init__(self, mechanism: Any, epsilon: float, proposal: HalfSpaceProposal, loss_error: float) -> None:
+    def __init__(
+        self, mechanism: Any, epsilon: float, proposal: HalfSpaceProposal, loss_error: float
+    ) -> None:
         self.mechanism, self.proposal, self.extra = mechanism, proposal, _LEAST
         found, shifts = proposal.half_space, proposal.shifts
         self.block_size = int(sampler(mechanism, found, shifts).block_size)
