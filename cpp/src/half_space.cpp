@@ -1,24 +1,20 @@
 #include "hockeystick/half_space.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <utility>
 
-#include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
 #include "kernels.hpp"
+#include "sample_blocks.hpp"
 
 namespace hockeystick {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-// As for the other samplers: about 10 ms of work per block.
-constexpr double block_work = 0x1p21, batch_work = 0x1p27;
-constexpr std::size_t largest_block = 4096;
 
 // 1 - e^x, x <= 0, without cancellation (Kahan).
 double one_minus_exp(double x) noexcept {
@@ -109,10 +105,8 @@ HalfSpaceSampler::HalfSpaceSampler(Strategy strategy, Scheme scheme, double nois
         throw std::invalid_argument("the weights must add up to 1, the first be positive and without shift");
     }
     for (Shift& s : shifts_) s.weight /= total;
-    const double per_sample =
-        static_cast<double>(strategy_.steps()) * (1.7 + products_.operations() / 64);
-    const auto wanted = static_cast<std::size_t>(block_work / per_sample);
-    block_size_ = std::clamp(std::bit_floor(std::max<std::size_t>(wanted, 1)), group_size, largest_block);
+    const double per_sample = static_cast<double>(strategy_.steps()) * (1.7 + products_.operations() / 64);
+    block_size_ = samples_per_block(per_sample);
 }
 
 double HalfSpaceSampler::work() const noexcept {
@@ -126,10 +120,11 @@ void HalfSpaceSampler::evaluate(const BlockStream& stream, std::size_t lane, dou
     const std::size_t steps = strategy_.steps(), count = shifts_.size();
     const auto& kernel = kernels::table();
     const auto normals = [&](double* out, std::size_t from, std::size_t live) {
-        kernel.normals(out, from, (live + 1) / 2 * 2,
-                       {stream.lane_word(lane, Purpose::proposal_noise), static_cast<std::uint32_t>(stream.block),
-                        static_cast<std::uint32_t>(stream.block >> 32)},
-                       stream.key());
+        kernel.normals(
+            out, from, (live + 1) / 2 * 2,
+            {stream.lane_word(lane, Purpose::proposal_noise), static_cast<std::uint32_t>(stream.block),
+             static_cast<std::uint32_t>(stream.block >> 32)},
+            stream.key());
     };
     for (std::size_t s = 0; s < group_size; ++s) {
         Stream choice(stream, lane + s, Purpose::proposal);
@@ -208,22 +203,6 @@ void HalfSpaceSampler::evaluate(const BlockStream& stream, std::size_t lane, dou
         rows[2 * group_size + s] = -(largest + portable_log(sum));
     }
 }
-
-namespace {
-
-void in_batches(std::size_t blocks, double work, const HalfSpaceSampler::Poll& poll,
-                const std::function<void(std::size_t)>& body) {
-    const std::size_t batch =
-        std::max<std::size_t>(static_cast<std::size_t>(max_threads()),
-                              static_cast<std::size_t>(std::min(64.0, batch_work / std::max(work, 1.0))));
-    for (std::size_t start = 0; start < blocks; start += batch) {
-        if (poll) poll();
-        parallel_for(std::min(batch, blocks - start), [&](std::size_t i) { body(start + i); });
-    }
-    if (poll) poll();
-}
-
-}  // namespace
 
 std::vector<double> HalfSpaceSampler::samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
                                               const Poll& poll) const {

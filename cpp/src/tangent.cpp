@@ -10,8 +10,8 @@
 namespace hockeystick {
 namespace {
 
-// What the recursions read: in each iteration the weights of all ways to take part together, the same times the
-// multiplicity, and the weight of none.
+// What the recursions read: in each iteration the weights of all ways to take part together, the same times
+// the multiplicity, and the weight of none.
 struct Factors {
     std::vector<Wide> take, mean;
     Wide stay;
@@ -56,8 +56,8 @@ Tangent chain_tangent(const ChainOptions& options, const Factors& f) {
     return result;
 }
 
-// The exact law of multi-attribution: samples go on while the examples are barred, and each bars anew. With Q =
-// stay, after[i] the weight of everything later than i if i had a sample, of which the next comes 1, 2, ...
+// The exact law of multi-attribution: samples go on while the examples are barred, and each bars anew. With Q
+// = stay, after[i] the weight of everything later than i if i had a sample, of which the next comes 1, 2, ...
 // iterations later or, after b - 1 without one, from an available example.
 Tangent blocked_tangent(const ChainOptions& options, const Factors& f) {
     const std::size_t n = options.steps, b = options.separation;

@@ -1,23 +1,19 @@
 #include "hockeystick/tilted.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <utility>
 
-#include "hockeystick/parallel.hpp"
 #include "kernels.hpp"
+#include "sample_blocks.hpp"
 
 namespace hockeystick {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-// Samples times iterations of one block, about 10 ms of work, and of the blocks between two calls of poll.
-constexpr double block_work = 0x1p21, batch_work = 0x1p27;
-constexpr std::size_t largest_block = 4096;
 
 // ln sum_k e^{x_k}
 double log_sum(const double* x, std::size_t count) {
@@ -95,8 +91,7 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
     }
     const double per_sample = static_cast<double>(strategy_.steps()) *
                               (1 + products_.operations() / 64 + static_cast<double>(mixtures_.size()) / 3);
-    const auto wanted = static_cast<std::size_t>(block_work / per_sample);
-    block_size_ = std::clamp(std::bit_floor(std::max<std::size_t>(wanted, 1)), group_size, largest_block);
+    block_size_ = samples_per_block(per_sample);
 }
 
 double TiltedSampler::work() const noexcept {
@@ -220,22 +215,6 @@ void TiltedSampler::evaluate(const BlockStream& stream, std::size_t lane, double
         rows[group_size + s] = log_sum(terms.data(), terms.size());
     }
 }
-
-namespace {
-
-void in_batches(std::size_t blocks, double work, const TiltedSampler::Poll& poll,
-                const std::function<void(std::size_t)>& body) {
-    const std::size_t batch =
-        std::max<std::size_t>(static_cast<std::size_t>(max_threads()),
-                              static_cast<std::size_t>(std::min(64.0, batch_work / std::max(work, 1.0))));
-    for (std::size_t start = 0; start < blocks; start += batch) {
-        if (poll) poll();
-        parallel_for(std::min(batch, blocks - start), [&](std::size_t i) { body(start + i); });
-    }
-    if (poll) poll();
-}
-
-}  // namespace
 
 std::vector<double> TiltedSampler::samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
                                            const Poll& poll) const {
