@@ -4,6 +4,8 @@ python -m bench.tilted                     # samples needed, speed
 python -m bench.tilted needed --plot f.png # samples for delta to within 10 %, from 1e-3 to 1e-12: plain, S_2, S_3, mixture
 python -m bench.tilted speed               # tables, weighted samples per second beside plain ones, on one core
 python -m bench.tilted agreement           # 56 configurations against 1e7 plain samples each; a quarter of an hour
+python -m bench.tilted add                 # direction "add": samples needed, plain and from half spaces; what these prove alone
+python -m bench.tilted add-agreement       # 36 configurations of "add" against 1e7 plain samples each
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from pathlib import Path
 import hockeystick as hs
 import numpy as np
 from hockeystick import _core
+from hockeystick.half_space import HalfSpace, sampler
 from hockeystick.tilted import entries, orders, tune_proposal
 
 SURE = math.log(1 / 0.005)  # both sides together fail once in a hundred
@@ -124,11 +127,88 @@ def agreement(samples: int) -> None:
     )
 
 
+def add() -> None:
+    from hockeystick.half_space import certain_bound, half_space, tune_half_space
+
+    root = hs.BandedToeplitz.square_root
+    print(f'direction "add": samples for delta within {GAP:.0%} (99 %), and what the half space proves alone')
+    print(
+        f"{'':44} {'epsilon':>8} {'delta':>9} {'alone':>9} {'plain':>9} {'here':>9} {'time per sample':>16}"
+    )
+    for steps, b, scheme, sigma in [
+        (4, 1, hs.Poisson(4, 0.5), 1.0),
+        (64, 32, hs.BMinSep(64, 32, 0.05), 0.8),
+        (64, 32, hs.BMinSep(64, 32, 0.05), 0.5),
+        (64, 16, hs.BMinSep(64, 16, 0.05), 0.8),
+        (64, 8, hs.BMinSep(64, 8, 0.05), 0.8),
+        (64, 16, hs.MultiAttributionBMinSep(64, 16, 0.02, 3), 2.0),
+        (64, 16, hs.MultiAttributionBMinSep(64, 16, 0.02, 3, "exact"), 2.0),
+        (64, 16, hs.BallsInBins(64, 16), 1.0),
+        (1024, 256, hs.BMinSep.of_rate(1024, 256, 1 / 512), 0.8),
+        (1024, 32, hs.BMinSep.of_rate(1024, 32, 1 / 512), 0.8),
+    ]:
+        strategy = root(steps, b)
+        mechanism = hs.BandMF(strategy, scheme, sigma * float(strategy.column_norms().max()))
+        none = -mechanism.no_participation_log_probability
+        columns, rounds, core = mechanism._described()
+        rest, _ = _core.tangent(columns, rounds, core, mechanism.noise_multiplier, np.zeros(rounds))
+        low = -float(np.logaddexp(rest, -none))
+        for share in (0.2, 0.6, 0.9):
+            epsilon = low + share * ((none if none < math.inf else 3.0 * low) - low)
+            found = half_space(mechanism, epsilon, 1e-9)
+            assert found is not None
+            proposal = tune_half_space(mechanism, epsilon, 1e-9, found, 1, pilot=(8192, 65_536))
+            alone = certain_bound(mechanism, epsilon, 1e-9, found)
+            delta = math.exp(proposal.log_delta)
+            cap = math.exp(min(700.0, proposal.log_cap - proposal.log_delta))
+            plain = SURE * (2.0 * proposal.plain_variance / GAP**2 + cap / GAP)
+            here = SURE * proposal.effort(GAP)
+            print(
+                f"{type(scheme).__name__:24} n = {steps:4} b = {b:3} sigma {sigma} {epsilon:8.3f} {delta:9.1e} {alone:9.1e} "
+                f"{plain:9.1e} {here:9.1e} {_relative_time(mechanism, found, proposal.shifts):16.2f}",
+                flush=True,
+            )
+
+
+def _relative_time(mechanism: hs.BandMF, found: HalfSpace, shifts: tuple[tuple[float, float], ...]) -> float:
+    """Time of a weighted sample over that of a plain one, least of several runs, on one core."""
+    _core.set_threads(1)
+    plain, here = mechanism._blocks("add"), sampler(mechanism, found, shifts)
+    seconds = []
+    for draw, size in (
+        (lambda seed: plain.losses(seed, 0, 4), plain.block_size),
+        (lambda seed: here.values(seed, np.array([1.0]), -1.0, 0.0, 0, 4), here.block_size),
+    ):
+        best = math.inf
+        for seed in range(7):
+            start = time.process_time()
+            draw(seed)
+            best = min(best, time.process_time() - start)
+        seconds.append(best / size)
+    _core.set_threads(0)
+    return seconds[1] / seconds[0]
+
+
+def add_agreement(samples: int) -> None:
+    from tests.test_half_space import compare, sampled_cases
+
+    scores = []
+    for seed, (mechanism, epsilon) in enumerate(sampled_cases()):
+        scores.append(compare(mechanism, epsilon, samples, 10**6, 3000 + seed))
+        print(
+            f"{scores[-1]:+.2f}  {mechanism.scheme!r}, sigma {mechanism.noise_multiplier}, epsilon {epsilon:.4f}",
+            flush=True,
+        )
+    print(
+        f"{len(scores)} configurations, {samples} plain samples each: largest {max(map(abs, scores)):.2f} standard errors"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="?", choices=("needed", "speed", "agreement"))
+    parser.add_argument("part", nargs="?", choices=("needed", "speed", "agreement", "add", "add-agreement"))
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--samples", type=int, default=10**7)
     arguments = parser.parse_args()
@@ -138,6 +218,10 @@ def main() -> None:
         speed()
     if arguments.part == "agreement":
         agreement(arguments.samples)
+    if arguments.part == "add":
+        add()
+    if arguments.part == "add-agreement":
+        add_agreement(arguments.samples)
 
 
 if __name__ == "__main__":

@@ -83,19 +83,21 @@ def test_exact_threshold_of_poisson() -> None:
     assert not evr_tilted.verify(mechanism, 0.7, 5.0, TiltedPlan.of(2.2 * known.upper, 10), 5).accepted
 
 
-def test_plain_direction_is_verified_too() -> None:
-    # epsilon below -ln p_0: "add" is not exactly 0, and needs plain samples.
+def test_other_direction_is_verified_too() -> None:
+    # epsilon below -ln p_0: "add" is not exactly 0, and needs samples unless its half space proves enough.
     mechanism = hs.BandMF(hs.Identity(10), hs.Poisson(10, 0.1), 1.0)
     epsilon = 0.5
     known = hs.account(mechanism).delta_bounds(epsilon)
     verdict = evr_tilted.verify(mechanism, 1.0, epsilon, TiltedPlan.of(4.0 * known.upper, 2**20), 1)
     assert verdict.accepted
     assert [entry[0] for entry in verdict.means] == ["remove", "add"]
-    assert all(entry[2] > 0 for entry in verdict.means)
     other = hs.account(mechanism, "add").delta_bounds(epsilon)
-    assert not evr_tilted.verify(
-        mechanism, 1.0, epsilon, TiltedPlan.of(1.2 * other.upper, 2**20), 1, adjacency="add"
-    ).accepted
+    for share, accepted in ((0.9, False), (1.5, True)):
+        plan = TiltedPlan.of(share * other.upper, 2**20)
+        again = evr_tilted.verify(mechanism, 1.0, epsilon, plan, 1, adjacency="add")
+        assert again.accepted == accepted
+        assert again.means[0][0] == "add"
+        assert (again.means[0][2] > 0) == accepted
 
 
 def test_methods() -> None:

@@ -8,7 +8,12 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.public_counts import cut_probability, meeting_cuts, participation_probabilities
+from hockeystick.public_counts import (
+    cut_probability,
+    meeting_cuts,
+    participation_counts,
+    participation_probabilities,
+)
 from hockeystick.sampling import BMinSep, TruncatedBMinSep
 from hockeystick.truncation import reduction
 
@@ -71,6 +76,24 @@ def test_participation_probabilities() -> None:
         )
         expected = sum(w * np.array(x) for w, x in law)
         assert np.allclose(participation_probabilities(scheme), expected, rtol=1e-12)
+
+
+def test_participation_counts() -> None:
+    for scheme in (BMinSep(9, 3, 0.3, False), BMinSep(9, 3, 0.3), BMinSep(5, 9, 0.2), BMinSep(6, 1, 0.4)):
+        law = enumeration.min_sep(
+            scheme.steps, scheme.min_sep, scheme.sampling_probability, scheme.warm_start
+        )
+        for j, chance in participation_counts(scheme):
+            exact = math.fsum(w for w, x in law if sum(x) == j)
+            assert exact <= chance <= exact * (1.0 + 1e-8) + 1e-12
+    # So many that the last pair stands for several numbers, and one pair for all of them.
+    (*_, last), bulk = (
+        participation_counts(BMinSep(1000, 1, 0.3)),
+        participation_counts(BMinSep(2**18, 2, 0.3)),
+    )
+    assert last[0] == 1000
+    assert last[1] > 0.99
+    assert bulk == ((2**17, 1.0),)
 
 
 @pytest.mark.parametrize("warm", [False, True])

@@ -9,6 +9,7 @@ void register_noise(pybind11::module_& module);
 void register_batches(pybind11::module_& module);
 void register_montecarlo(pybind11::module_& module);
 void register_tilted(pybind11::module_& module);
+void register_half_space(pybind11::module_& module);
 void register_individual(pybind11::module_& module);
 
 PYBIND11_MODULE(_core, module) {
@@ -21,5 +22,6 @@ PYBIND11_MODULE(_core, module) {
     register_batches(module);
     register_montecarlo(module);
     register_tilted(module);
+    register_half_space(module);
     register_individual(module);
 }

@@ -1,7 +1,6 @@
 #include "hockeystick/estimate.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -9,33 +8,17 @@
 #include <utility>
 
 #include "group_counts.hpp"
-#include "hockeystick/parallel.hpp"
 #include "kernels.hpp"
+#include "sample_blocks.hpp"
 
 namespace hockeystick {
 namespace {
-
-// Samples times iterations of one block, a few ms of work, and of the blocks that each thread computes
-// between two calls of poll: a fraction of a second, and so many that waiting for the last one costs little.
-constexpr double block_work = 0x1p21, batch_work = 0x1p27;
-constexpr std::size_t largest_block = 4096;
 
 double checked(double noise_multiplier) {
     if (!(noise_multiplier > 0 && std::isfinite(noise_multiplier))) {
         throw std::invalid_argument("noise_multiplier must be positive and finite");
     }
     return noise_multiplier;
-}
-
-void in_batches(std::size_t blocks, double work, const LossSampler::Poll& poll,
-                const std::function<void(std::size_t)>& body) {
-    const double each = std::clamp(batch_work / std::max(work, 1.0), 1.0, 64.0);
-    const auto batch = static_cast<std::size_t>(each) * static_cast<std::size_t>(max_threads());
-    for (std::size_t start = 0; start < blocks; start += batch) {
-        if (poll) poll();
-        parallel_for(std::min(batch, blocks - start), [&](std::size_t i) { body(start + i); });
-    }
-    if (poll) poll();
 }
 
 }  // namespace
@@ -243,8 +226,7 @@ LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multipli
             throw std::invalid_argument("multi-attribution sampling needs bands <= separation");
         }
     }
-    const auto wanted = static_cast<std::size_t>(block_work / sample_work(sampling_));
-    block_size_ = std::clamp(std::bit_floor(std::max<std::size_t>(wanted, 1)), group_size, largest_block);
+    block_size_ = samples_per_block(sample_work(sampling_));
 }
 
 // Iterations, counted more where their sliding products cost more than all the rest.

@@ -245,6 +245,34 @@ void SlidingProducts::compute(const Rows& in, std::size_t first, Rows& out) cons
 // last iteration, s a_{n-1} plus every h and w that has not become available yet, is P(y)/Q(y). w_0, ...,
 // w_{b-1} is what the ring of the last b values of h starts with.
 
+std::vector<double> half_norms(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
+                               bool lower) {
+    const std::size_t steps = strategy.steps();
+    const auto scaled = [&](double square) { return square / noise_multiplier / noise_multiplier; };
+    auto norms = strategy.squared_norms();
+    for (double& norm : norms) norm = scaled(norm) / 2;
+    if (const auto* scheme_bins = std::get_if<BallsInBins>(&scheme)) {
+        const std::size_t bins = scheme_bins->bins;
+        std::vector<double> sums(std::min(bins, steps), 0.0);
+        for (std::size_t i = 0; i < steps; ++i) {
+            double& sum = sums[i % bins];
+            sum += norms[i];
+            for (std::size_t j = i + bins; j < steps && j - i < strategy.bands(); j += bins) {
+                sum += scaled(strategy.inner_product(i, j));
+            }
+        }
+        return sums;
+    }
+    // Longer columns than the separation: the mean of several participations has a larger norm than the sum
+    // of theirs. Without the inner products (all >= 0) the value is an upper bound, with their maximum a
+    // lower one.
+    if (lower) {
+        const auto bounds = strategy.overlap_bounds(separation_of(scheme));
+        for (std::size_t i = 0; i < steps; ++i) norms[i] += scaled(bounds[i]);
+    }
+    return norms;
+}
+
 struct Mixture::Parameters {
     enum class Kind { chain, blocked, bins };
 
@@ -276,16 +304,9 @@ Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_mu
     const std::size_t steps = strategy.steps();
     const double multiplicity = 1 + tilt.shift;
     const auto scaled = [&](double square) { return square / noise_multiplier / noise_multiplier; };
-    p->half_norms = strategy.squared_norms();
-    const double largest = scaled(*std::max_element(p->half_norms.begin(), p->half_norms.end()));
-    for (double& norm : p->half_norms) norm = scaled(norm) / 2;
-    // Longer columns than the separation: the mean of several participations has a larger norm than the sum
-    // of theirs. Without the inner products (all >= 0) the value is an upper bound, with their maximum a
-    // lower one.
-    if (lower && !std::holds_alternative<BallsInBins>(scheme)) {
-        const auto bounds = strategy.overlap_bounds(separation_of(scheme));
-        for (std::size_t i = 0; i < steps; ++i) p->half_norms[i] += scaled(bounds[i]);
-    }
+    const auto squares = strategy.squared_norms();
+    const double largest = scaled(*std::max_element(squares.begin(), squares.end()));
+    p->half_norms = half_norms(strategy, scheme, noise_multiplier, lower);
 
     // Whoever takes part once in so long a separation does not do so again.
     p->separation = std::min(separation_of(scheme), steps);
@@ -328,17 +349,8 @@ Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_mu
     } else {
         p->kind = Parameters::Kind::bins;
         p->scale = multiplicity;
-        const std::size_t bins = p->separation = std::get<BallsInBins>(scheme).bins;
-        std::vector<double> norms(std::min(bins, steps), 0.0);
-        for (std::size_t i = 0; i < steps; ++i) {
-            double& norm = norms[i % bins];
-            norm += p->half_norms[i];
-            for (std::size_t j = i + bins; j < steps && j - i < strategy.bands(); j += bins) {
-                norm += scaled(strategy.inner_product(i, j));
-            }
-        }
-        for (double& norm : norms) norm *= multiplicity * multiplicity;
-        p->half_norms = std::move(norms);
+        p->separation = std::get<BallsInBins>(scheme).bins;
+        for (double& norm : p->half_norms) norm *= multiplicity * multiplicity;
     }
     // The kernels count binary exponents exactly up to 2^50. |u| <= (|c| + 40) |c| in units of sigma for
     // every output that is ever drawn.

@@ -1,7 +1,6 @@
 #include "hockeystick/tilted.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -10,16 +9,13 @@
 
 #include "group_counts.hpp"
 #include "hockeystick/estimate.hpp"
-#include "hockeystick/parallel.hpp"
 #include "kernels.hpp"
+#include "sample_blocks.hpp"
 
 namespace hockeystick {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-// Samples times iterations of one block, about 10 ms of work, and of the blocks between two calls of poll.
-constexpr double block_work = 0x1p21, batch_work = 0x1p27;
-constexpr std::size_t largest_block = 4096;
 
 // ln sum_k e^{x_k}
 double log_sum(const double* x, std::size_t count) {
@@ -161,8 +157,7 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
             mixtures_.emplace_back(strategy_, scheme_, noise_multiplier, numerator, false, c.tilt);
         }
     }
-    const auto wanted = static_cast<std::size_t>(block_work / sample_work());
-    block_size_ = std::clamp(std::bit_floor(std::max<std::size_t>(wanted, 1)), group_size, largest_block);
+    block_size_ = samples_per_block(sample_work());
 }
 
 double TiltedSampler::sample_work() const noexcept {
@@ -326,22 +321,6 @@ void TiltedSampler::evaluate(const BlockStream& stream, std::size_t lane, double
         rows[group_size + s] = log_sum(terms.data(), terms.size());
     }
 }
-
-namespace {
-
-void in_batches(std::size_t blocks, double work, const TiltedSampler::Poll& poll,
-                const std::function<void(std::size_t)>& body) {
-    const std::size_t batch =
-        std::max<std::size_t>(static_cast<std::size_t>(max_threads()),
-                              static_cast<std::size_t>(std::min(64.0, batch_work / std::max(work, 1.0))));
-    for (std::size_t start = 0; start < blocks; start += batch) {
-        if (poll) poll();
-        parallel_for(std::min(batch, blocks - start), [&](std::size_t i) { body(start + i); });
-    }
-    if (poll) poll();
-}
-
-}  // namespace
 
 std::vector<double> TiltedSampler::samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
                                            const Poll& poll) const {

@@ -354,6 +354,52 @@ class TiltedSampler(metaclass=_Type):
     ) -> tuple[_Array, _Array, NDArray[int32], _Array | None]:
         """Coefficients of the mean, outputs / noise multiplier, components, and public counts (truncated scheme)."""
 
+class HalfSpaceSampler(metaclass=_Type):
+    """Samples of direction "add" from a half space, weighted, in blocks of ``block_size``."""
+
+    def __init__(
+        self,
+        columns: ArrayLike,
+        steps: int,
+        scheme: Scheme,
+        noise_multiplier: float,
+        direction: ArrayLike,
+        threshold: float,
+        shifts: ArrayLike,
+    ) -> None: ...
+    @property
+    def block_size(self) -> int:
+        """Samples per block; a function of the description alone."""
+
+    @property
+    def log_probability(self) -> float:
+        """ln of the probability of the half space under Q."""
+
+    def samples(self, seed: int, first_block: int, blocks: int) -> _Array:
+        """Rows of <direction, y>, ln P/Q, ln (Q/R over the probability), ln of each shift's density over Q's."""
+
+    def values(
+        self,
+        seed: int,
+        epsilons: ArrayLike,
+        floor: float,
+        log_scale: float,
+        first_block: int,
+        blocks: int,
+    ) -> _Array:
+        """Weighted values over e^log_scale, shape (epsilons, samples); ln P/Q is at least ``floor``."""
+
+    def outputs(self, seed: int, block: int) -> _Array:
+        """The same samples' outputs / noise multiplier."""
+
+def tangent(
+    columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, outputs: ArrayLike
+) -> tuple[float, _Array]:
+    """ln(P/Q - Pr[x = 0]) at outputs / noise multiplier, and the expectation of x given that x is not 0."""
+
+def log_normal_below(threshold: float) -> float:
+    """ln Pr[N(0, 1) <= threshold]."""
+
 def log_moments_of_cuts(
     columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, most: int
 ) -> _Array:

@@ -206,8 +206,8 @@ def calibrate_bandmf(
     compares with ``threshold``: by default delta / 2 and the number that goes with it (see
     `plan_verification`), which grows like 100 / delta. "tilted": it takes weighted samples of outputs where the
     loss is large (docs/tilted.md), as many as a pilot finds necessary, at most ``samples`` (default 2^21), whatever
-    delta is; no ``threshold``, no ``composed_with``, and a scheme that `estimate_delta` can tilt. Only a direction
-    "add" whose delta is not exactly 0 is verified plainly. "auto": "tilted" where it is possible and the other
+    delta is; no ``threshold``, no ``composed_with``, and a scheme that `estimate_delta` can tilt. A direction
+    "add" whose delta is not known to be small may take more, but never more than "plain". "auto": "tilted" where it is possible and the other
     would take more than a million samples (delta < 1e-4), unless ``threshold`` or ``samples`` are given. ``candidates`` are noise multipliers fixed beforehand (None: chosen around
     the answer by pilot samples, which the verifier does not see).
 

@@ -70,6 +70,9 @@ def verify(
         if values.bound == 0.0:
             means.append((direction, 0.0, 0))
             continue
+        if values.half_space is not None and values.known <= plan.tested_delta:
+            means.append((direction, values.known, 0))
+            continue
         size = values.blocks.block_size
         blocks = -(-plan.samples // size)
         most = plan.threshold * blocks * size

@@ -18,12 +18,14 @@ from pathlib import Path
 from typing import TypeAlias
 
 from .bandmf import BandMF
+from .bounded import BoundedValues
 from .confidence import kl
 from .evr import Verification
+from .half_space import HalfSpaceProposal
 from .mean_test import MeanTest, divide_target, plan_test
 from .montecarlo import _Direction, cases, derived, tally_path
 from .tally import EmpiricalTally, Progress, Tally, in_samples
-from .tilted import Proposal, TiltedValues, tune_proposal
+from .tilted import Proposal
 from .validation import MAX_COUNT, ParameterError
 from .verification import decide
 
@@ -69,12 +71,12 @@ class _Look:
     """What pilot samples say about one noise multiplier."""
 
     log_delta: float
-    proposal: Proposal
-    values: TiltedValues
+    proposal: Proposal | HalfSpaceProposal
+    values: BoundedValues
     law: EmpiricalTally
 
-    def test(self, plan: TiltedPlan) -> MeanTest | None:
-        """The test to decide by; None if the pilot expects no acceptance, or more samples than allowed."""
+    def test(self, plan: TiltedPlan, most: int) -> MeanTest | None:
+        """The test to decide by; None if the pilot expects no acceptance, or more than ``most`` samples."""
         threshold = self.values.threshold(plan.tested_delta)
         if not threshold > 0.0:
             return None
@@ -85,25 +87,24 @@ class _Look:
             test = plan_test(threshold, plan.failure_probability, pilot=self.law.law())
         except ParameterError:
             return None
-        return test if test.samples <= plan.samples else None
+        return test if test.samples <= most else None
 
 
 def _look(
     values: _Direction,
     seed: int,
     samples: int,
-    start: Proposal | None,
+    start: Proposal | HalfSpaceProposal | None,
     checkpoint: Path | None,
     progress: Progress | None,
     executor: Executor | None,
 ) -> _Look:
     """Tune a proposal and see what it gives, on random streams of their own."""
-    mechanism, epsilon = values.tilted_mechanism, values.epsilon
     # A verification's pilot starts from the grid again: what it overlooks costs more samples than it takes.
     pilot = (
         (4096, 8192, 16_384) if samples >= 65_536 else (1024, 2048, 4096) if start is None else (2048, 4096)
     )
-    proposal = tune_proposal(mechanism, epsilon, derived(seed, "tune"), gap=0.25, start=start, pilot=pilot)
+    proposal = values.tune(derived(seed, "tune"), gap=0.25, start=start, pilot=pilot)
     drawn = values.tilted_values(proposal)
     blocks = -(-samples // drawn.block_size)
     path = None if checkpoint is None else checkpoint.with_suffix(".pilot")
@@ -136,7 +137,8 @@ def verify(
 ) -> Verification:
     """Accept if the samples of every direction prove its delta to be below plan.tested_delta.
 
-    A direction without importance sampling is tested with plain samples against half of it.
+    A direction without importance sampling is tested with plain samples against half of it; so is "add" where its half
+    space is of no use. For that direction more than plan.samples may be drawn, but never more than plain ones.
     """
     means: list[tuple[str, float, int]] = []
     pilot = max(4096, min(_PILOT_SAMPLES, plan.samples // 8))
@@ -153,7 +155,12 @@ def verify(
             accepted, mean, samples = _plainly(values, plan, own, path, progress, executor)
         else:
             look = _look(values, own, pilot, None, path, progress, executor)
-            accepted, mean, samples = _decide(look, values, plan, own, path, progress, executor)
+            most = plan.samples if direction == "remove" else max(plan.samples, _plain_samples(plan))
+            test = look.test(plan, most)
+            if test is None and direction == "add" and look.log_delta < math.log(plan.tested_delta):
+                accepted, mean, samples = _plainly(values, plan, own, path, progress, executor)
+            else:
+                accepted, mean, samples = _decide(look, test, values, plan, own, path, progress, executor)
         means.append((direction, mean, samples))
         if not accepted:
             return Verification(noise_multiplier, False, tuple(means))
@@ -176,13 +183,14 @@ def is_hopeful(
         if not values.can_tilt:
             return False
         own = derived(seed, direction, case)
-        if _look(values, own, _SEARCH_SAMPLES, None, None, None, executor).test(plan) is None:
+        if _look(values, own, _SEARCH_SAMPLES, None, None, None, executor).test(plan, plan.samples) is None:
             return False
     return True
 
 
 def _decide(
     look: _Look,
+    test: MeanTest | None,
     values: _Direction,
     plan: TiltedPlan,
     seed: int,
@@ -190,7 +198,6 @@ def _decide(
     progress: Progress | None,
     executor: Executor | None,
 ) -> tuple[bool, float, int]:
-    test = look.test(plan)
     if test is None:
         # As the pilot sees it, and not drawn.
         return False, math.exp(min(0.0, look.log_delta)), 0
@@ -202,6 +209,12 @@ def _decide(
     return accepted, delta, law.count
 
 
+def _plain_samples(plan: TiltedPlan) -> int:
+    """How many plain samples of a mean of half of what is tested prove it."""
+    needed = math.log(1.0 / plan.failure_probability) * (1.0 + 1e-12)
+    return math.ceil(needed / kl(0.5 * plan.tested_delta, plan.tested_delta))
+
+
 def _plainly(
     values: _Direction,
     plan: TiltedPlan,
@@ -210,9 +223,7 @@ def _plainly(
     progress: Progress | None,
     executor: Executor | None,
 ) -> tuple[bool, float, int]:
-    threshold = 0.5 * plan.tested_delta
-    needed = math.log(1.0 / plan.failure_probability) * (1.0 + 1e-12)
-    samples = math.ceil(needed / kl(threshold, plan.tested_delta))
+    threshold, samples = 0.5 * plan.tested_delta, _plain_samples(plan)
     if not samples <= MAX_COUNT:
         raise ParameterError(f"delta = {plan.target_delta!r}: needs more than 2^53 plain samples")
     size = values.blocks.block_size
@@ -240,23 +251,23 @@ def propose(
 ) -> tuple[float, ...]:
     """Candidates around the noise multiplier where delta is what is tested.
 
-    From pilot samples only; delta of the direction that can be tilted is taken for that of both. ``noisy``
-    is a noise multiplier that is certainly enough. Pilots of one noise multiplier start from the proposal of
+    From pilot samples only; directions that cannot be tilted, or are known to be below the target, are left out. ``noisy``
+    is a noise multiplier that is certainly enough. Pilots of one noise multiplier start from the proposals of
     the last one.
     """
     aim = math.log(plan.tested_delta)
-    proposal: Proposal | None = None
+    proposals: dict[tuple[int, str], Proposal | HalfSpaceProposal] = {}
     seen: list[tuple[float, float]] = []
 
     def height(place: float) -> float:
-        nonlocal proposal
         worst = -math.inf
         for case, direction, values in cases(make(math.exp(place)), epsilon, adjacency, None):
             if values.bound > 0.0 and values.known > plan.tested_delta and values.can_tilt:
                 label = derived(seed, "search", len(seen), direction, case)
-                look = _look(values, label, _SEARCH_SAMPLES, proposal, None, None, executor)
+                start = proposals.get((case, direction))
+                look = _look(values, label, _SEARCH_SAMPLES, start, None, None, executor)
                 if look.proposal.relative_variance < math.inf:
-                    proposal = look.proposal
+                    proposals[case, direction] = look.proposal
                 worst = max(worst, look.log_delta)
         seen.append((place, worst))
         return worst - aim

@@ -13,7 +13,7 @@ import hashlib
 import math
 import os
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -24,8 +24,17 @@ import numpy as np
 
 from . import _core, storage
 from .atoms import Array
+from .bounded import BoundedValues
 from .confidence import mean_interval
 from .executors import checked
+from .half_space import (
+    HalfSpace,
+    HalfSpaceProposal,
+    HalfSpaceValues,
+    certain_bound,
+    half_space,
+    tune_half_space,
+)
 from .mechanisms import (
     ApproximateDP,
     Composable,
@@ -180,10 +189,12 @@ def estimate_delta(
     ``method`` "plain" averages over outputs of the mechanism itself: the number of samples it takes grows like
     1/delta. "tilted" is importance sampling (docs/tilted.md): outputs are drawn where the loss is large,
     with weights below a known bound, and the number of samples hardly depends on delta. Pilot samples, from
-    random streams of their own (some ten thousand), choose how. It needs
-    direction "remove", an exact density and a table (`BMinSep`, `Poisson`, `CyclicPoisson`, `BallsInBins`,
-    `MultiAttributionBMinSep` with the default law) and no ``composed_with``: ParameterError where no direction has
-    them. "auto" (default) takes, for each direction, what the pilot expects to give the shorter interval, and "plain"
+    random streams of their own (some ten thousand), choose how. For direction "remove" it needs
+    an exact density and a table (`BMinSep`, `Poisson`, `CyclicPoisson`, `BallsInBins`,
+    `MultiAttributionBMinSep` with the default law); for "add" outputs come from a half space that contains all that count,
+    for every scheme but `TruncatedBMinSep`: of much use for few independent participations, and where the half space
+    alone proves delta to be small, nothing is drawn. No ``composed_with``. ParameterError where no direction can be
+    tilted. "auto" (default) takes, for each direction, what the pilot expects to give the shorter interval, and "plain"
     for fewer than 512 samples.
     """
     epsilon = real("epsilon", epsilon, 0.0)
@@ -200,7 +211,7 @@ def estimate_delta(
     share = 1.0 - (1.0 - confidence) / max(1, sampled)
     if method == "tilted" and not any(plan.can_tilt for _, _, plan in plans):
         raise ParameterError(
-            f"method = {method!r}: needs direction 'remove', a scheme with a table, and no composed_with; "
+            f"method = {method!r}: needs a direction with a table or a half space, and no composed_with; "
             "use 'auto' or 'plain'"
         )
     before, found = 0, []
@@ -208,7 +219,8 @@ def estimate_delta(
         if plan.bound == 0.0:
             found.append(DirectionEstimate(plan.direction, 0.0, 0.0, 0.0, 0, case))
             continue
-        if method != "plain" and plan.known < min(1.0, math.log(1.0 / (1.0 - share)) / samples):
+        asked = plan.can_tilt and (method == "tilted" or adjacency == plan.direction)
+        if method != "plain" and not asked and plan.known < min(1.0, math.log(1.0 / (1.0 - share)) / samples):
             # Less than as many plain samples could show.
             found.append(DirectionEstimate(plan.direction, 0.0, 0.0, plan.known, 0, case))
             continue
@@ -225,13 +237,15 @@ def estimate_delta(
         show = _shifted(progress, before, sampled * blocks * size, size)
         if tilted is None:
             tally = plan.tally(seed, 0, blocks, path, show, executor=executor)
-            found.append(replace(plan.estimate(tally, share), case=case))
+            entry = replace(plan.estimate(tally, share), case=case)
         else:
             laws = tilted.tally(seed, 0, blocks, plan.identity, path, show, executor=executor)
             middle, (lower, upper) = tilted.interval(laws, share)
-            found.append(
-                DirectionEstimate(plan.direction, middle, lower, upper, blocks * size, case, "tilted")
-            )
+            entry = DirectionEstimate(plan.direction, middle, lower, upper, blocks * size, case, "tilted")
+        if method != "plain":
+            top = min(entry.upper, plan.known)
+            entry = replace(entry, estimate=min(entry.estimate, top), lower=min(entry.lower, top), upper=top)
+        found.append(entry)
         before += blocks * size
     return DeltaEstimate(
         epsilon=epsilon,
@@ -420,15 +434,26 @@ class _Direction:
         return self.mechanism if self.reduced is None else self.reduced.mechanism
 
     @functools.cached_property
+    def half_space(self) -> HalfSpace | None:
+        """Where the outputs of direction "add" are that count, if that is known."""
+        if self.direction == "remove" or self._others is not None or self.bound == 0.0:
+            return None
+        return half_space(self.mechanism, self.epsilon, self.error)
+
+    @functools.cached_property
     def can_tilt(self) -> bool:
         """Whether importance sampling is possible."""
-        if self._others is not None or (self.direction == "add" and self.reduced is None):
+        if self._others is not None:
             return False
+        if self.direction == "add" and self.reduced is None:
+            return self.half_space is not None
         return bool(orders(self.tilted_mechanism))
 
-    @property
+    @functools.cached_property
     def known(self) -> float:
         """What delta is at most, without any samples."""
+        if self.half_space is not None:
+            return certain_bound(self.mechanism, self.epsilon, self.error, self.half_space)
         return 1.0 if self.reduced is None else self.reduced.known
 
     def tally(
@@ -446,18 +471,38 @@ class _Direction:
         draw = _DrawSums(self.mechanism, self.direction, self._points, self._curve, seed)
         return run(draw, key, 2, first, last, checkpoint, progress, stop, executor=executor)
 
-    def tilted(self, samples: int, confidence: float, seed: int, optional: bool) -> TiltedValues | None:
+    def tilted(self, samples: int, confidence: float, seed: int, optional: bool) -> BoundedValues | None:
         """Importance sampling, tuned for so many samples; None if ``optional`` and plain sampling looks better."""
         if optional and samples < _FEW:
             return None
-        proposal = tune_proposal(self.tilted_mechanism, self.epsilon, seed)
+        proposal = self.tune(seed)
+        needed = math.log(2.0 / (1.0 - confidence))
         extra = 0.0 if self.reduced is None else self.reduced.extra
-        if optional and not proposal.is_better(samples, math.log(2.0 / (1.0 - confidence)), extra):
+        if optional and not proposal.is_better(samples, needed, extra):
             return None
         return self.tilted_values(proposal)
 
-    def tilted_values(self, proposal: Proposal) -> TiltedValues:
+    def tune(
+        self,
+        seed: int,
+        *,
+        gap: float = 0.1,
+        start: Proposal | HalfSpaceProposal | None = None,
+        pilot: Sequence[int] | None = None,
+    ) -> Proposal | HalfSpaceProposal:
+        """What to draw from, by pilot samples of this ``seed``; see `tune_proposal` and `tune_half_space`."""
+        settings = {} if pilot is None else {"pilot": pilot}
+        if self.half_space is not None:
+            return tune_half_space(
+                self.mechanism, self.epsilon, self.error, self.half_space, seed, gap=gap, **settings
+            )
+        begin = start if isinstance(start, Proposal) else None
+        return tune_proposal(self.tilted_mechanism, self.epsilon, seed, gap=gap, start=begin, **settings)
+
+    def tilted_values(self, proposal: Proposal | HalfSpaceProposal) -> BoundedValues:
         """Importance sampling from this proposal."""
+        if isinstance(proposal, HalfSpaceProposal):
+            return HalfSpaceValues(self.mechanism, self.epsilon, proposal, self.error)
         extra, share = (0.0, 1.0) if self.reduced is None else (self.reduced.extra, self.reduced.share)
         return TiltedValues(self.tilted_mechanism, self.epsilon, proposal, self.error, extra, share)
 

@@ -9,10 +9,13 @@ from __future__ import annotations
 import functools
 import math
 
+import numpy as np
+
 from .binomial import tail
 from .sampling import BMinSep, TruncatedBMinSep
 
 _GROUPS = 16
+_MOST_PARTICIPATIONS, _MOST_STEPS = 256, 2**17
 ROUND_UP = 1.0 + 1e-9
 """More than all relative round-off here."""
 
@@ -39,6 +42,35 @@ def participation_probabilities(scheme: BMinSep) -> list[float]:
             available += found[i - b]
         found.append(p * min(1.0, max(available, 0.0)) if i >= b else p * (1.0 - p) ** i)
     return found
+
+
+@functools.lru_cache(maxsize=64)
+def participation_counts(scheme: BMinSep) -> tuple[tuple[int, float], ...]:
+    """Pairs (j, an upper bound on Pr[an example takes part j times]), the last for all larger numbers as well.
+
+    The j of the last pair is the largest number that is possible.
+    """
+    p, b, n = scheme.sampling_probability, min(scheme.min_sep, scheme.steps), scheme.steps
+    largest = -(-n // b)
+    if n > _MOST_STEPS:
+        return ((largest, 1.0),)
+    most = min(largest, _MOST_PARTICIPATIONS)
+    # From iteration i on, if available in i: row i mod (b + 1) of the last b + 1. The last column is "so many or more".
+    table = np.zeros((b + 1, most + 1))
+    table[:, 0] = 1.0
+    for i in range(n - 1, -1, -1):
+        later = table[(i + b) % (b + 1)]
+        now = (1.0 - p) * table[(i + 1) % (b + 1)]
+        now[1:] += p * later[:-1]
+        now[-1] += p * later[-1]
+        table[i % (b + 1)] = now
+    found = table[0]
+    if scheme.warm_start:
+        available = 1.0 / (1.0 + (scheme.min_sep - 1) * p)
+        found = available * (table[0] + p * table[1:b].sum(axis=0))
+        found[0] += available * p * (scheme.min_sep - b)
+    chances = (found * ROUND_UP).tolist()
+    return tuple((j if j < most else largest, chance) for j, chance in enumerate(chances))
 
 
 @functools.lru_cache(maxsize=64)
@@ -90,6 +122,7 @@ __all__ = [
     "cut_probability",
     "largest_count",
     "meeting_cuts",
+    "participation_counts",
     "participation_probabilities",
     "untruncated",
 ]

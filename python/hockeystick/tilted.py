@@ -19,9 +19,7 @@ tune them are not those that are averaged. Proofs: docs/tilted.md.
 from __future__ import annotations
 
 import math
-import os
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -29,11 +27,8 @@ import numpy as np
 
 from . import _core
 from .atoms import Array
-from .evidence import lower_bound, upper_bound
-from .mean_test import scaled_threshold
-from .report import Bounds
+from .bounded import BoundedValues, Prospects, best_weights, rounded_weights, second_moment, spread
 from .sampling import TruncatedBMinSep
-from .tally import EmpiricalTally, Progress, run
 from .validation import ParameterError, integer, real
 
 PLAIN = (0, 1.0, 0.0)
@@ -43,13 +38,9 @@ _THETAS = (1.0, 2.0, 4.0, 8.0, 16.0)
 _SHIFTS = (0.0, 0.4, 0.8, 1.2, 1.6, 2.2)
 _ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _PILOT = (2048, 4096, 8192)
-_MOST, _ITERATIONS = 5, 100
+_MOST = 5
 _CLIMB = 16
 """Rounds that come closer to epsilon before the pilot gives up on reaching it."""
-_UNITS = 1024
-"""Weights are whole multiples of its inverse, so that round-off in the pilot's sums does not reach the result."""
-
-_UP = 1.0 + 1e-15
 _BOUND_ERROR = 1e-11
 """More than the absolute round-off of ln B, for any table."""
 
@@ -73,7 +64,7 @@ class Component:
 
 
 @dataclass(frozen=True)
-class Proposal:
+class Proposal(Prospects):
     """What outputs are drawn from, and what pilot samples say about it; made by `tune_proposal`.
 
     ``relative_variance`` is that of one value over delta^2, ``log_delta`` the logarithm of the pilot's
@@ -85,13 +76,6 @@ class Proposal:
     log_delta: float = -math.inf
     log_bound: float = 0.0
 
-    def effort(self, gap: float) -> float:
-        """About how many samples, per unit of ln(1/q), bound delta to within a relative ``gap``."""
-        reach = (
-            math.exp(min(700.0, self.log_bound - self.log_delta)) if self.log_delta > -math.inf else math.inf
-        )
-        return 2.0 * self.relative_variance / gap**2 + reach / gap
-
     def is_better(self, samples: int, needed: float, extra: float = 0.0) -> bool:
         """Whether the interval from so many samples looks shorter than that of plain sampling.
 
@@ -100,9 +84,8 @@ class Proposal:
         if not self.relative_variance < math.inf:
             return self.log_bound < 0.0 and extra < needed / samples
         plain = math.exp(min(700.0, -self.log_delta))
-        reach = math.exp(min(700.0, self.log_bound - self.log_delta))
         rate = needed / samples
-        here = math.sqrt(2.0 * self.relative_variance * rate) + reach * rate + extra * plain
+        here = math.sqrt(2.0 * self.relative_variance * rate) + self.reach * rate + extra * plain
         return here < math.sqrt(2.0 * max(plain - 1.0, 0.0) * rate) + plain * rate
 
 
@@ -219,21 +202,13 @@ class _DrawLaw:
 
     def __call__(self, first: int, count: int) -> tuple[Array, int]:
         core = self.mechanism._tilted(self.entries)
-        values = core.values(self.seed, np.array(self.points), self.log_scale, first, count)
-        masses, refused = [], 0
-        for row in values:
-            mass, wrong = _core.spread_values(row)
-            masses.append(mass)
-            refused += wrong
-        return np.array(masses), refused
+        return spread(core.values(self.seed, np.array(self.points), self.log_scale, first, count))
 
 
-class TiltedValues:
-    """Y/B in direction "remove", from a fixed proposal: what to average, how to draw it, what it proves.
+class TiltedValues(BoundedValues):
+    """Y/B in direction "remove", from a fixed proposal; see `BoundedValues`.
 
-    Row 0 of a tally bounds delta from above, row 1 from below: losses that are off by their round-off are on either
-    side of what is drawn. Guaranteed, for the expectations m_0 and m_1 of the rows: delta is at most
-    e^{log_upper} (m_0 + resolution) and at least e^{log_lower} (m_1 - resolution).
+    Losses that are off by their round-off are on either side of what is drawn.
     """
 
     def __init__(
@@ -251,64 +226,20 @@ class TiltedValues:
         core = mechanism._tilted(self._entries)
         self.block_size = int(core.block_size)
         self._points = (epsilon - loss_error, epsilon + loss_error)
-        self._log_scale = float(core.log_bound(self._points[0])) + _BOUND_ERROR
+        self.log_scale = float(core.log_bound(self._points[0])) + _BOUND_ERROR
         # The weight P/R is made of densities e^{a L}, or of exponents (1 + shift)^2 times those of L.
         most = max(max(float(c.order), (1.0 + c.shift) ** 2) for c in proposal.components)
         slack = (2.0 + most) * loss_error + 1e-11
         # Public counts: one more law that is drawn from, round by round.
         slack += float(getattr(mechanism, "law_error", 0.0)) * mechanism.strategy.steps
-        self.log_upper, self.log_lower = self._log_scale + slack, self._log_scale - slack
+        self.log_upper, self.log_lower = self.log_scale + slack, self.log_scale - slack
         self.resolution = 64.0 * mechanism.strategy.steps * 2.0**-53 + 1e-12
 
-    def tally(
-        self,
-        seed: int,
-        first: int,
-        last: int,
-        key: Mapping[str, Any],
-        checkpoint: str | os.PathLike[str] | None = None,
-        progress: Progress | None = None,
-        stop: Callable[[EmpiricalTally], bool] | None = None,
-        executor: Executor | None = None,
-    ) -> EmpiricalTally:
-        """The laws of Y/B over blocks [first, last); ``key`` names the run."""
-        key = {
-            **key,
-            "seed": seed,
-            "proposal": repr(self._entries),
-            "log_scale": repr(self._log_scale),
-            "block_size": self.block_size,
-        }
-        draw = _DrawLaw(self.mechanism, self._entries, self._points, self._log_scale, seed)
-        return run(
-            draw, key, 2, first, last, checkpoint, progress, stop, kind=EmpiricalTally, executor=executor
-        )
+    def _described(self) -> str:
+        return repr(self._entries)
 
-    def interval(self, tally: EmpiricalTally, confidence: float) -> tuple[float, Bounds]:
-        """The estimate of delta, and bounds of which each fails with probability (1 - confidence)/2 at most."""
-        half = 0.5 * (1.0 - confidence)
-        above = upper_bound(tally.law(0), half, "betting")
-        below = lower_bound(tally.law(1), half, "betting")
-        upper = min(1.0, (_scaled(self.log_upper, above + self.resolution, up=True) + self.extra) * _UP)
-        lower = _scaled(self.log_lower, below - self.resolution, up=False) * self.share / _UP
-        estimate = _scaled(self._log_scale, tally.law(0).mean, up=False)
-        return min(1.0, max(lower, estimate)), Bounds(lower, upper)
-
-    def threshold(self, tested: float) -> float:
-        """What the expectation of row 0 must be below, so that delta is below ``tested``."""
-        rest = (tested - self.extra) / _UP
-        return scaled_threshold(rest, self.log_upper) - self.resolution if rest > 0.0 else 0.0
-
-
-def _scaled(log_scale: float, share: float, up: bool) -> float:
-    """e^log_scale * share in [0, 1], rounded up or down."""
-    if not share > 0.0:
-        return 0.0
-    size = log_scale + math.log(share)
-    error = 1e-15 * (abs(log_scale) + abs(size) + 1000.0)
-    if up:
-        return 1.0 if size > -error else max(math.exp(size + error), 5e-324)
-    return math.exp(min(0.0, size - error))
+    def _draw(self, seed: int) -> _DrawLaw:
+        return _DrawLaw(self.mechanism, self._entries, self._points, self.log_scale, seed)
 
 
 def log_renyi_delta(log_moment: float, order: int, epsilon: float) -> float:
@@ -332,7 +263,7 @@ class _Look:
     def __init__(
         self, mechanism: Any, kinds: Sequence[Kind], weights: Array, epsilon: float, seed: int, count: int
     ) -> None:
-        weights = _rounded(weights)
+        weights = rounded_weights(weights)
         self._entries = [(float(w), *kind) for w, kind in zip(weights, kinds, strict=True)]
         self._mechanism, self._epsilon = mechanism, epsilon
         core = mechanism._tilted(tuple(self._entries), cached=False)
@@ -363,38 +294,14 @@ class _Look:
 
     def best_weights(self, price: float, start: Array | None = None) -> Array:
         """Weights that make E Y^2 / delta^2 + price / weight[0] small."""
-        count = self._ratios.shape[1]
-        weights: Array = np.full(count, 1.0 / count) if start is None else np.maximum(start, 1e-6)
-        weights = weights / weights.sum()
-        if not self._y.size:
-            return weights
-        for _ in range(_ITERATIONS):
-            mixed = self._ratios @ weights
-            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
-                pull = np.square(self._y / mixed) @ self._ratios / self._samples
-            pull[0] += price / weights[0] ** 2
-            if not np.isfinite(pull).all():
-                return weights
-            # Minimises an upper bound that touches at the old weights.
-            new = weights * np.sqrt(pull)
-            total = new.sum()
-            if not total > 0.0:
-                return weights
-            new = np.maximum(new / total, 1e-9)
-            new /= new.sum()
-            done = float(np.abs(new - weights).max()) < 1e-4
-            weights = new
-            if done:
-                break
-        return weights
+        return best_weights(self._y, self._ratios, self._samples, price, start)
 
     def second_moment(self, weights: Array) -> float:
         """E Y^2 / delta^2 under the mixture with these weights."""
-        mixed = self._ratios @ weights
-        return float((np.square(self._y) / np.maximum(mixed, 1e-300)).sum() / self._samples)
+        return second_moment(self._y, self._ratios, self._samples, weights)
 
     def proposal(self, weights: Array) -> Proposal:
-        weights = _rounded(weights)
+        weights = rounded_weights(weights)
         variance = math.inf
         if self.reached:
             variance = max(self.second_moment(weights) - 1.0, 1e-3)
@@ -406,14 +313,6 @@ class _Look:
         core = self._mechanism._tilted(entries(components))
         log_bound = core.log_bound(self._epsilon)
         return Proposal(components, variance, self.log_mean, log_bound)
-
-
-def _rounded(weights: Array) -> Array:
-    """Whole multiples of 1/1024 that add up to 1; the first stays positive."""
-    units = np.floor(weights / weights.sum() * _UNITS)
-    units[0] = max(units[0], 1.0)
-    units[int(np.argmax(units))] += _UNITS - units.sum()
-    return np.asarray(units / _UNITS)
 
 
 def entries(components: Sequence[Component]) -> tuple[tuple[float, int, float, float], ...]:

@@ -22,12 +22,14 @@ import numpy as np
 from . import _core
 from .atoms import Array
 from .bandmf import BandMF
+from .gdp import log_delta
 from .public_counts import (
     LARGE_COUNT_RISK,
     ROUND_UP,
     cut_probability,
     largest_count,
     meeting_cuts,
+    participation_counts,
     participation_probabilities,
     untruncated,
 )
@@ -49,8 +51,8 @@ _MOST_MET = (2, 4, 8, 16, 64, 256)
 class Reduction:
     """A truncated mechanism in terms of the one without truncation, ``base``.
 
-    H(P||Q) lies in [``share`` * H_0, H_0 + ``remove``], H_0 that of ``base``; H(Q||P) likewise with ``add``, and
-    ``known_add`` is what it is at most: ``add`` where that of ``base`` is 0, otherwise 1.
+    H(P||Q) lies in [``share`` * H_0, H_0 + ``remove``], H_0 that of ``base``; H(Q||P) likewise with ``add``, and it is
+    at most ``known_add``.
     """
 
     base: BandMF
@@ -70,7 +72,6 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
         return None
     met, cut = meeting_cuts(scheme), cut_probability(scheme, 1)
     none = base.no_participation_log_probability
-    zero = epsilon >= -none
     remove = add = 1.0
     if met < 1.0:
         # Theorem 7 for all r, by the largest b_r: that of any participation, or that of a few truncated rounds.
@@ -80,17 +81,39 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
         for m in _MOST_MET:
             rest = (1.0 + _beyond(moments, epsilon, m * rho)) * met + cut_probability(scheme, m + 1)
             remove = min(remove, rest)
-        add = met if zero else (1.0 + math.exp(min(epsilon, 700.0))) * met
+        add = met if epsilon >= -none else (1.0 + math.exp(min(epsilon, 700.0))) * met
         # The moment with one truncated round is at least this; the table takes seconds.
         peak = 4.0 * float(np.max(mechanism.strategy.column_norms())) ** 2 / mechanism.noise_multiplier**2
         kept = scheme.max_batch_size / (scheme.max_batch_size + 1)
         least = max(min(moments.values()), 2.0 * math.log(rho * kept) + peak)
         few = cut_probability(scheme, _MOST_CUTS + 1) < remove
         if few and least - epsilon - math.log(4.0) < math.log(0.5 * rho):
-            above, below = _by_moments(mechanism, base, epsilon, moments)
-            remove, add = min(remove, above), min(add, below) if zero else add
-    remove, add = min(1.0, remove * ROUND_UP), min(1.0, add * ROUND_UP)
-    return Reduction(base, max(0.0, 1.0 - cut), remove, add, add if zero else 1.0)
+            remove = min(remove, _by_moments(mechanism, epsilon, moments))
+    known = _reverse_bound(mechanism, epsilon, none)
+    if epsilon >= -none:
+        known = min(known, add)
+    limit = 1.0 / ROUND_UP
+    remove, add, known = (min(limit, value) * ROUND_UP for value in (remove, min(add, known), known))
+    return Reduction(base, max(0.0, 1.0 - cut), remove, add, known)
+
+
+def _reverse_bound(mechanism: BandMF, epsilon: float, none: float) -> float:
+    """Theorem 9: H(Q||P), each number of participations on its own against the part of P without any."""
+    scheme = mechanism.scheme
+    assert isinstance(scheme, TruncatedBMinSep)
+    some = -math.expm1(none) * (1.0 + 1e-12)
+    if not epsilon > 0.0 or not some > 0.0:
+        return min(1.0, some)
+    level = none + epsilon + math.log(-math.expm1(-epsilon)) - math.log(some) - 1e-12
+    if not level > 0.0:
+        return min(1.0, some)
+    norm = float(np.max(mechanism.strategy.column_norms())) / mechanism.noise_multiplier * (1.0 + 1e-9)
+    chances = participation_counts(untruncated(scheme))
+    return math.fsum(
+        chance * math.exp(log_delta(max(1e-3, math.sqrt(j) * norm), level)) * ROUND_UP + 1e-300
+        for j, chance in chances
+        if j
+    )
 
 
 def _beyond(moments: dict[int, float], epsilon: float, share: float) -> float:
@@ -102,28 +125,21 @@ def _beyond(moments: dict[int, float], epsilon: float, share: float) -> float:
     return math.exp(min(-rest, *logs))
 
 
-def _by_moments(
-    mechanism: BandMF, base: BandMF, epsilon: float, moments: dict[int, float]
-) -> tuple[float, float]:
-    """What truncation adds to H(P||Q), and to H(Q||P) for epsilon >= -ln p_none: the better of two bounds for each K."""
+def _by_moments(mechanism: BandMF, epsilon: float, moments: dict[int, float]) -> float:
+    """Theorem 8: what truncation adds to H(P||Q), the better of two bounds for each K."""
     scheme, sigma = mechanism.scheme, mechanism.noise_multiplier
     assert isinstance(scheme, TruncatedBMinSep)
     columns, steps, core = mechanism._described()
     logs = _core.log_moments_of_cuts(columns, steps, core, sigma, _MOST_CUTS)
     rho = max(participation_probabilities(untruncated(scheme)))
-    largest = float(np.max(mechanism.strategy.column_norms())) ** 2 / sigma**2
-    none = base.no_participation_log_probability
-    remove = add = cut_probability(scheme, _MOST_CUTS + 1)
+    remove = cut_probability(scheme, _MOST_CUTS + 1)
     for k in range(1, _MOST_CUTS + 1):
         # Pr[no participation in a truncated round] >= 1 - k rho.
         rest, chance = 1.0 - k * rho, cut_probability(scheme, k)
         above = float(logs[k]) - epsilon - math.log(4.0 * rest) if rest > 0.0 else 0.0
-        remove += chance * min(
-            1.0, math.exp(min(0.0, above)), k * rho * (1.0 + _beyond(moments, epsilon, k * rho))
-        )
-        exponent = math.log1p((k * rho) ** 2 * math.expm1(min(600.0, k * largest)))
-        add += chance * min(math.exp(min(0.0, exponent - epsilon - none - math.log(4.0))), k * rho)
-    return remove, add
+        met = k * rho * (1.0 + _beyond(moments, epsilon, k * rho))
+        remove += chance * min(1.0, math.exp(min(0.0, above)), met)
+    return remove
 
 
 @dataclass(frozen=True)

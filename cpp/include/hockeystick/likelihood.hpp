@@ -83,6 +83,11 @@ enum class Numerator {
     absent    // Q of the truncated scheme: it takes part with multiplicity -1 where truncation spares it
 };
 
+// Half the squared norm, over sigma^2, of each column, for balls-in-bins of each bin's sum of columns. If the
+// columns are longer than the separation, those of the upper bound on P/Q, or with `lower` of the lower one.
+std::vector<double> half_norms(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
+                               bool lower);
+
 // What changes the law of x without changing its form, for importance sampling: Pr[x] times
 // theta^(number of participations), and mean (1 + shift) C x.
 struct Tilt {

@@ -1,0 +1,255 @@
+#include "hockeystick/half_space.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "hockeystick/special.hpp"
+#include "kernels.hpp"
+#include "sample_blocks.hpp"
+
+namespace hockeystick {
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// 1 - e^x, x <= 0, without cancellation (Kahan).
+double one_minus_exp(double x) noexcept {
+    const double e = portable_exp(x);
+    if (e == 1) return -x;
+    if (x < -1) return 1 - e;
+    return (1 - e) * (x / portable_log(e));
+}
+
+double polar_normal(Stream& stream) {
+    for (;;) {
+        const double x = 2 * stream.uniform() - 1, y = 2 * stream.uniform() - 1;
+        const double square = x * x + y * y;
+        if (square < 1 && square > 0) return x * std::sqrt(-2 * portable_log(square) / square);
+    }
+}
+
+}  // namespace
+
+double half_space_value(double epsilon, double floor, double log_ratio, double log_weight,
+                        double log_scale) noexcept {
+    // What is not a number goes on and ends as 1.
+    const double ratio = log_ratio < floor ? floor : log_ratio;
+    if (epsilon + ratio >= 0) return 0;
+    const double value = portable_exp(log_weight - log_scale) * one_minus_exp(epsilon + ratio);
+    // The scale is the largest value of all but for rounding.
+    return value <= 1 ? value : 1;
+}
+
+double normal_below(Stream& stream, double threshold) {
+    if (threshold > -0.4) {
+        for (;;) {
+            const double x = polar_normal(stream);
+            if (x <= threshold) return x;
+        }
+    }
+    // An exponential beyond the threshold, of the best rate (Robert 1995).
+    const double start = -threshold, rate = 0.5 * (start + std::sqrt(start * start + 4));
+    for (;;) {
+        const double x = start - portable_log(stream.uniform()) / rate;
+        const double excess = x - rate;
+        if (portable_log(stream.uniform()) <= -0.5 * excess * excess) return -x;
+    }
+}
+
+double log_normal_below(double threshold) {
+    const double square = threshold * threshold;
+    if (threshold <= 0) return portable_log(scaled_normal_tail(-threshold)) - 0.5 * square;
+    return portable_log1p(-scaled_normal_tail(threshold) * portable_exp(-0.5 * square));
+}
+
+HalfSpaceSampler::HalfSpaceSampler(Strategy strategy, Scheme scheme, double noise_multiplier,
+                                   std::vector<double> direction, double threshold, std::vector<Shift> shifts)
+    : strategy_(std::move(strategy)),
+      scheme_((check(scheme, strategy_.steps()), std::move(scheme))),
+      direction_(std::move(direction)),
+      threshold_(threshold),
+      log_probability_(log_normal_below(threshold)),
+      shifts_(std::move(shifts)),
+      products_(strategy_, noise_multiplier, Products::transform),
+      mixture_(strategy_, scheme_, noise_multiplier, Numerator::present, true) {
+    if (!(noise_multiplier > 0 && std::isfinite(noise_multiplier))) {
+        throw std::invalid_argument("noise_multiplier must be positive and finite");
+    }
+    if (std::holds_alternative<TruncatedBMinSep>(scheme_)) {
+        throw std::invalid_argument("the truncated scheme has no half space");
+    }
+    const auto* multi = std::get_if<MultiAttribution>(&scheme_);
+    if (multi != nullptr && strategy_.bands() > multi->separation) {
+        throw std::invalid_argument("multi-attribution sampling needs bands <= separation");
+    }
+    double square = 0;
+    for (const double x : direction_) square += x * x;
+    if (direction_.size() != strategy_.steps() || !(std::abs(square - 1) < 1e-12)) {
+        throw std::invalid_argument("direction must have one entry per step, and length 1");
+    }
+    if (!(std::abs(threshold) <= 1e6)) throw std::invalid_argument("threshold must be in [-1e6, 1e6]");
+    double total = 0;
+    for (const Shift& s : shifts_) {
+        if (!(s.weight >= 0 && s.weight <= 1 && s.shift >= 0 && s.shift <= 1e6)) {
+            throw std::invalid_argument("weights must be in [0, 1], shifts in [0, 1e6]");
+        }
+        total += s.weight;
+        log_probabilities_.push_back(log_normal_below(threshold_ + s.shift));
+    }
+    if (shifts_.empty() || shifts_[0].shift != 0 || !(shifts_[0].weight > 0) ||
+        !(std::abs(total - 1) < 1e-9)) {
+        throw std::invalid_argument("the weights must add up to 1, the first be positive and without shift");
+    }
+    for (Shift& s : shifts_) s.weight /= total;
+    const double per_sample = static_cast<double>(strategy_.steps()) * (1.7 + products_.operations() / 64);
+    block_size_ = samples_per_block(per_sample);
+}
+
+double HalfSpaceSampler::work() const noexcept {
+    return static_cast<double>(block_size_) * static_cast<double>(strategy_.steps()) *
+           (1.7 + products_.operations() / 64);
+}
+
+// 16 samples: 3 + shifts rows of 16.
+void HalfSpaceSampler::evaluate(const BlockStream& stream, std::size_t lane, double* rows,
+                                double* record) const {
+    const std::size_t steps = strategy_.steps(), count = shifts_.size();
+    const auto& kernel = kernels::table();
+    const auto normals = [&](double* out, std::size_t from, std::size_t live) {
+        kernel.normals(
+            out, from, (live + 1) / 2 * 2,
+            {stream.lane_word(lane, Purpose::proposal_noise), static_cast<std::uint32_t>(stream.block),
+             static_cast<std::uint32_t>(stream.block >> 32)},
+            stream.key());
+    };
+    for (std::size_t s = 0; s < group_size; ++s) {
+        Stream choice(stream, lane + s, Purpose::proposal);
+        double u = choice.uniform();
+        std::size_t k = 0;
+        // The last of positive weight takes what rounding leaves.
+        for (std::size_t j = 0; j < count; ++j) {
+            if (shifts_[j].weight == 0) continue;
+            k = j;
+            if (u <= shifts_[j].weight) break;
+            u -= shifts_[j].weight;
+        }
+        const double shift = shifts_[k].shift;
+        // Rounding must not lead out of the half space.
+        rows[s] = std::min(normal_below(choice, threshold_ + shift) - shift, threshold_);
+    }
+    // What the noise has along the direction is replaced.
+    Rows outputs(products_.rows()), products(products_.rows());
+    double along[group_size] = {};
+    constexpr std::size_t chunk = 64;
+    Rows noise(chunk);
+    for (std::size_t from = 0; from < steps; from += chunk) {
+        const std::size_t live = std::min(chunk, steps - from);
+        normals(noise[0], from, live);
+        for (std::size_t i = 0; i < live; ++i) {
+            const double weight = direction_[from + i];
+            for (std::size_t s = 0; s < group_size; ++s) along[s] += weight * noise[i][s];
+        }
+    }
+    for (std::size_t s = 0; s < group_size; ++s) along[s] = rows[s] - along[s];
+
+    Mixture::Evaluation evaluation(mixture_);
+    const auto generate = [&](std::size_t base, std::size_t row, std::size_t rows_count) {
+        const std::size_t from = base + row;
+        const std::size_t live = from < steps ? std::min(rows_count, steps - from) : 0;
+        double* out = outputs[row];
+        normals(out, from, live);
+        std::fill(out + live * group_size, out + rows_count * group_size, 0.0);
+        for (std::size_t i = 0; i < live; ++i) {
+            const double weight = direction_[from + i];
+            for (std::size_t s = 0; s < group_size; ++s) out[i * group_size + s] += weight * along[s];
+        }
+    };
+    const std::size_t overlap = products_.overlap(), stride = products_.outputs();
+    generate(0, 0, overlap);
+    for (std::size_t done = 0; done < steps; done += stride) {
+        if (done > 0) {
+            std::memmove(outputs[0], outputs[stride], overlap * group_size * sizeof(double));
+        }
+        generate(done, overlap, stride);
+        products_.compute(outputs, done, products);
+        const std::size_t used = std::min(stride, steps - done);
+        evaluation.add(products[0], used, nullptr);
+        if (record == nullptr) continue;
+        for (std::size_t i = 0; i < used; ++i) {
+            for (std::size_t s = 0; s < group_size; ++s) {
+                record[(lane + s) * steps + done + i] = outputs[i][s];
+            }
+        }
+    }
+    evaluation.finish(rows + group_size);
+    // r_k/Q given the half space: e^{-shift v - shift^2/2} times the probabilities' quotient.
+    std::vector<double> logs(count);
+    for (std::size_t s = 0; s < group_size; ++s) {
+        double largest = -infinity;
+        for (std::size_t k = 0; k < count; ++k) {
+            const double shift = shifts_[k].shift;
+            logs[k] = -shift * (rows[s] + 0.5 * shift) + (log_probability_ - log_probabilities_[k]);
+            rows[(3 + k) * group_size + s] = logs[k];
+            if (shifts_[k].weight > 0) largest = std::max(largest, logs[k]);
+        }
+        double sum = 0;
+        for (std::size_t k = 0; k < count; ++k) {
+            if (shifts_[k].weight > 0) sum += shifts_[k].weight * portable_exp(logs[k] - largest);
+        }
+        rows[2 * group_size + s] = -(largest + portable_log(sum));
+    }
+}
+
+std::vector<double> HalfSpaceSampler::samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
+                                              const Poll& poll) const {
+    const std::size_t width = 3 + shifts_.size();
+    std::vector<double> out(blocks * block_size_ * width);
+    in_batches(blocks, work(), poll, [&](std::size_t block) {
+        Rows rows(width);
+        for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
+            evaluate({seed, first + block, true}, lane, rows[0], nullptr);
+            for (std::size_t s = 0; s < group_size; ++s) {
+                for (std::size_t k = 0; k < width; ++k) {
+                    out[(block * block_size_ + lane + s) * width + k] = rows[k][s];
+                }
+            }
+        }
+    });
+    return out;
+}
+
+std::vector<double> HalfSpaceSampler::values(std::uint64_t seed, std::span<const double> epsilons,
+                                             double floor, double log_scale, std::uint64_t first,
+                                             std::size_t blocks, const Poll& poll) const {
+    const std::size_t samples = blocks * block_size_;
+    std::vector<double> out(epsilons.size() * samples);
+    in_batches(blocks, work(), poll, [&](std::size_t block) {
+        Rows rows(3 + shifts_.size());
+        for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
+            evaluate({seed, first + block, true}, lane, rows[0], nullptr);
+            for (std::size_t e = 0; e < epsilons.size(); ++e) {
+                double* to = out.data() + e * samples + block * block_size_ + lane;
+                for (std::size_t s = 0; s < group_size; ++s) {
+                    to[s] = half_space_value(epsilons[e], floor, rows[1][s], rows[2][s] + log_probability_,
+                                             log_scale);
+                }
+            }
+        }
+    });
+    return out;
+}
+
+std::vector<double> HalfSpaceSampler::outputs(std::uint64_t seed, std::uint64_t block) const {
+    std::vector<double> out(block_size_ * strategy_.steps());
+    Rows rows(3 + shifts_.size());
+    for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
+        evaluate({seed, block, true}, lane, rows[0], out.data());
+    }
+    return out;
+}
+
+}  // namespace hockeystick

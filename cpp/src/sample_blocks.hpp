@@ -1,0 +1,36 @@
+// How samples are grouped: blocks of some milliseconds of work, and batches of blocks between two calls of
+// poll.
+#pragma once
+
+#include <algorithm>
+#include <bit>
+#include <cstddef>
+#include <functional>
+
+#include "hockeystick/likelihood.hpp"
+#include "hockeystick/parallel.hpp"
+
+namespace hockeystick {
+
+// Samples per block, where one takes so much work, in iterations: a function of the description alone.
+inline std::size_t samples_per_block(double sample_work) {
+    constexpr double block_work = 0x1p21;
+    constexpr std::size_t largest_block = 4096;
+    const auto wanted = static_cast<std::size_t>(block_work / sample_work);
+    return std::clamp(std::bit_floor(std::max<std::size_t>(wanted, 1)), group_size, largest_block);
+}
+
+// body(0), ..., body(blocks - 1), in parallel; poll is called every fraction of a second, and seldom enough
+// that waiting for the last block of a batch costs little.
+inline void in_batches(std::size_t blocks, double block_work, const std::function<void()>& poll,
+                       const std::function<void(std::size_t)>& body) {
+    const double each = std::clamp(0x1p27 / std::max(block_work, 1.0), 1.0, 64.0);
+    const auto batch = static_cast<std::size_t>(each) * static_cast<std::size_t>(max_threads());
+    for (std::size_t start = 0; start < blocks; start += batch) {
+        if (poll) poll();
+        parallel_for(std::min(batch, blocks - start), [&](std::size_t i) { body(start + i); });
+    }
+    if (poll) poll();
+}
+
+}  // namespace hockeystick

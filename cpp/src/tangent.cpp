@@ -1,0 +1,140 @@
+// The tangent of ln sum_{x != 0} p_x N(Cx)/N(0): the recursion over participations forwards and backwards.
+#include <algorithm>
+#include <cmath>
+#include <stdexcept>
+
+#include "chain_options.hpp"
+#include "hockeystick/half_space.hpp"
+#include "wide.hpp"
+
+namespace hockeystick {
+namespace {
+
+// What the recursions read: in each iteration the weights of all ways to take part together, the same times
+// the multiplicity, and the weight of none.
+struct Factors {
+    std::vector<Wide> take, mean;
+    Wide stay;
+};
+
+Factors factors(const ChainOptions& options, std::span<const double> products,
+                std::span<const double> norms) {
+    Factors result;
+    result.stay = Wide(options.stay);
+    for (std::size_t i = 0; i < options.steps; ++i) {
+        Wide take, mean;
+        for (const Choice& choice : options.at(i)) {
+            const double m = choice.multiplicity;
+            const Wide weight = Wide(choice.weight) * Wide::exponential(m * products[i] - m * m * norms[i]);
+            take = take + weight;
+            mean = mean + weight * Wide(m);
+        }
+        result.take.push_back(take);
+        result.mean.push_back(mean);
+    }
+    return result;
+}
+
+// all[i]: the weight of everything from iteration i on if the example is available in i; some[i]: of what is
+// not x = 0. before[i]: the weight of everything before i after which it is available in i.
+Tangent chain_tangent(const ChainOptions& options, const Factors& f) {
+    const std::size_t n = options.steps, b = options.separation;
+    std::vector<Wide> all(n + b, Wide(1.0)), some(n + 1), before(n);
+    for (std::size_t i = n; i-- > 0;) {
+        const Wide after = f.take[i] * all[i + b];
+        all[i] = f.stay * all[i + 1] + after;
+        some[i] = f.stay * some[i + 1] + after;
+    }
+    Wide rest;
+    for (std::size_t i = 0; i < b; ++i) rest = rest + Wide(options.start[i]) * some[i];
+    Tangent result{rest.log(), std::vector<double>(n, 0.0)};
+    for (std::size_t i = 0; i < n; ++i) {
+        before[i] = i < b ? Wide(options.start[i]) : f.take[i - b] * before[i - b];
+        if (i > 0) before[i] = before[i] + f.stay * before[i - 1];
+        if (!rest.is_zero()) result.means[i] = (before[i] * f.mean[i] * all[i + b]).over(rest);
+    }
+    return result;
+}
+
+// The exact law of multi-attribution: samples go on while the examples are barred, and each bars anew. With Q
+// = stay, after[i] the weight of everything later than i if i had a sample, of which the next comes 1, 2, ...
+// iterations later or, after b - 1 without one, from an available example.
+Tangent blocked_tangent(const ChainOptions& options, const Factors& f) {
+    const std::size_t n = options.steps, b = options.separation;
+    const auto stays = powers(options.stay, b);
+    double sampled = 0;
+    for (const Choice& choice : options.at(0)) sampled += choice.weight;
+    const Wide leave(sampled);
+    std::vector<Wide> all(n + 1, Wide(1.0)), some(n + 1), after(n), before(n + 1), barred(n);
+    for (std::size_t i = n; i-- > 0;) {
+        const std::size_t most = std::min(b - 1, n - 1 - i);
+        Wide sum = stays[most] * (i + b <= n ? all[i + b] : Wide(1.0));
+        for (std::size_t d = 1; d <= most; ++d) sum = sum + stays[d - 1] * leave * after[i + d];
+        after[i] = sum;
+        all[i] = f.stay * all[i + 1] + f.take[i] * sum;
+        some[i] = f.stay * some[i + 1] + f.take[i] * sum;
+    }
+    const Wide rest = some[0];
+    Tangent result{rest.log(), std::vector<double>(n, 0.0)};
+    before[0] = Wide(1.0);
+    // barred[i]: the weight of everything up to a sample in i.
+    for (std::size_t i = 0; i < n; ++i) {
+        Wide sum;
+        for (std::size_t d = 1; d <= std::min(b - 1, i); ++d) sum = sum + stays[d - 1] * barred[i - d];
+        barred[i] = before[i] * f.take[i] + leave * sum;
+        before[i + 1] = f.stay * before[i];
+        if (i + 1 >= b) before[i + 1] = before[i + 1] + stays[b - 1] * barred[i + 1 - b];
+        if (!rest.is_zero()) result.means[i] = (before[i] * f.mean[i] * after[i]).over(rest);
+    }
+    return result;
+}
+
+}  // namespace
+
+Tangent tangent(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
+                std::span<const double> outputs) {
+    const std::size_t n = strategy.steps();
+    check(scheme, n);
+    if (std::holds_alternative<TruncatedBMinSep>(scheme)) {
+        throw std::invalid_argument("the truncated scheme has no half space");
+    }
+    if (!(noise_multiplier > 0 && std::isfinite(noise_multiplier))) {
+        throw std::invalid_argument("noise_multiplier must be positive and finite");
+    }
+    if (outputs.size() != n) throw std::invalid_argument("there must be one output per step");
+    const auto norms = half_norms(strategy, scheme, noise_multiplier, true);
+    std::vector<double> products(n);
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto column = strategy.column(i);
+        double sum = 0;
+        for (std::size_t k = 0; k < column.size(); ++k) sum += column[k] / noise_multiplier * outputs[i + k];
+        products[i] = sum;
+    }
+    if (const auto* places = std::get_if<BallsInBins>(&scheme)) {
+        std::vector<double> exponents(norms.size());
+        for (std::size_t j = 0; j < norms.size(); ++j) exponents[j] = -norms[j];
+        for (std::size_t i = 0; i < n; ++i) exponents[i % places->bins] += products[i];
+        std::vector<Wide> weights;
+        Wide rest;
+        for (const double exponent : exponents) {
+            weights.push_back(Wide::exponential(exponent));
+            rest = rest + weights.back();
+        }
+        Tangent result{rest.log() - portable_log(static_cast<double>(places->bins)),
+                       std::vector<double>(n, 0.0)};
+        for (std::size_t i = 0; i < n && !rest.is_zero(); ++i) {
+            result.means[i] = weights[i % places->bins].over(rest);
+        }
+        return result;
+    }
+    Scheme open = scheme;
+    const auto* multi = std::get_if<MultiAttribution>(&scheme);
+    const bool blocked = multi != nullptr && multi->exact && multi->separation > 1;
+    // The choices of an available user's examples are those of the other law.
+    if (blocked) std::get<MultiAttribution>(open).exact = false;
+    const ChainOptions options(open, n, {}, 1.0);
+    const Factors f = factors(options, products, norms);
+    return blocked ? blocked_tangent(options, f) : chain_tangent(options, f);
+}
+
+}  // namespace hockeystick

@@ -1,0 +1,307 @@
+"""Direction "add", H(Q||P): samples of Q from a half space that contains every output that counts.
+
+P is the mixture of N(C x, sigma^2) over participations x, Q = N(0, sigma^2), and delta(epsilon) = E_Q[(1 - e^epsilon
+P/Q)_+]. The logarithm of P/Q - Pr[x = 0] is a convex function of the output, so it lies above its tangents. Where
+P/Q < e^-epsilon, any tangent is below ln(e^-epsilon - Pr[x = 0]): a half space, whose probability F under Q is
+Phi(threshold) exactly. Hence
+
+    delta(epsilon) <= F (1 - e^epsilon Pr[x = 0])
+
+without any samples, and samples of Q given the half space, or of a mixture of normal laws given it, have values
+below that bound over the weight of the former. Proofs: docs/tilted.md, section 9.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from . import _core
+from .atoms import Array
+from .bounded import BoundedValues, Prospects, best_weights, rounded_weights, second_moment, spread
+from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
+from .validation import ParameterError
+
+_TANGENTS = 60
+_MOST_STEPS, _MOST_WORK = 2**22, 2**26
+_BEYOND = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0)
+"""How far beyond the threshold shifted laws are tried."""
+_PILOT = (4096, 8192)
+_MOST = 5
+_LEAST = 5e-324
+"""More than the probability of an output 40 standard deviations off."""
+
+
+@dataclass(frozen=True, eq=False)
+class HalfSpace:
+    """The outputs y, in units of the noise multiplier, with <direction, y> <= threshold; |direction| = 1.
+
+    P/Q < e^-epsilon outside of it with probability at most 5e-324 under Q; made by `half_space`.
+    ``log_probability`` is that under Q, rounded up.
+    """
+
+    direction: Array
+    threshold: float
+    log_probability: float
+
+
+@dataclass(frozen=True)
+class HalfSpaceProposal(Prospects):
+    """A mixture of N(-shift direction, sigma^2) given a half space, and what pilot samples expect of it.
+
+    ``shifts`` are pairs (weight, shift), the first without shift: Q given the half space.
+    ``plain_variance`` and ``log_cap`` are those of plain sampling: Var Y / delta^2, and ln of the largest value.
+    """
+
+    half_space: HalfSpace
+    shifts: tuple[tuple[float, float], ...]
+    relative_variance: float = math.inf
+    log_delta: float = -math.inf
+    log_bound: float = 0.0
+    plain_variance: float = math.inf
+    log_cap: float = 0.0
+
+    def is_better(self, samples: int, needed: float, extra: float = 0.0) -> bool:
+        """Whether the interval from so many samples looks shorter than that of plain sampling.
+
+        ``needed`` is ln(1/q), q the failure probability of one side; nothing is added to the upper end.
+        """
+        if not self.relative_variance < math.inf:
+            return self.log_bound < self.log_cap
+        rate = needed / samples
+        here = math.sqrt(2.0 * self.relative_variance * rate) + self.reach * rate
+        plain = math.exp(min(700.0, self.log_cap - self.log_delta))
+        return here < math.sqrt(2.0 * self.plain_variance * rate) + plain * rate
+
+
+def half_space(mechanism: Any, epsilon: float, loss_error: float) -> HalfSpace | None:
+    """The half space of least probability that was found for a `BandMF`; None where there is none of any use.
+
+    ``loss_error`` is more than the round-off of any of its losses. Every tangent is valid. From one to the next, the
+    point to take it at is the nearest to 0 of the last half space, which converges to the nearest
+    of all outputs with P/Q <= e^-epsilon: no half space that contains them is farther away.
+    """
+    if not _is_possible(mechanism):
+        return None
+    columns, steps, scheme = mechanism._described()
+    sigma = float(mechanism.noise_multiplier)
+    room = _log_room(mechanism, epsilon - loss_error)
+    if room is None:
+        return None
+    # Exponents are sums of products of columns and of parts of y without overlap.
+    most = float(getattr(mechanism.scheme, "examples_per_user", 1))
+    norm = most * float(np.sqrt(np.square(columns).sum(axis=1).max())) / sigma
+    per_length = 1e-12 * max(1.0, columns.shape[1] / 4096.0) * norm * math.sqrt(steps)
+
+    best: tuple[float, Array] | None = None
+    y, step = np.zeros(steps), 1.0
+    for _ in range(_TANGENTS):
+        log_rest, means = _core.tangent(columns, steps, scheme, sigma, y)
+        gradient = _product(columns, means) / sigma
+        length = float(np.sqrt(gradient @ gradient))
+        if not (math.isfinite(log_rest) and 0.0 < length < math.inf):
+            break
+        along, distance = float(gradient @ y), float(np.sqrt(y @ y))
+        error = loss_error + 1e-14 * steps + per_length * distance
+        # The gradient's error, for outputs up to 40 standard deviations in the direction of that error.
+        error += 2.0 * error * length * (distance + 40.0)
+        error += 1e-13 * (abs(room) + abs(log_rest) + abs(along))
+        threshold = (room - log_rest + along + error) / length
+        if not threshold <= 1e3:
+            break
+        unit = gradient / length
+        if best is None or threshold < best[0]:
+            best = (threshold, unit)
+        else:
+            step *= 0.5
+        target = threshold * unit
+        moved = float(np.abs(target - y).max())
+        if threshold >= 0.0 or moved < 1e-7 * (1.0 + abs(threshold)) or step < 1e-3:
+            break
+        y = y + step * (target - y)
+    if best is None:
+        return None
+    threshold = max(best[0], -1e6)
+    log_probability = _core.log_normal_below(threshold) + 2.0**-49 * (1.0 + threshold**2)
+    return HalfSpace(best[1], threshold, min(0.0, log_probability))
+
+
+def _is_possible(mechanism: Any) -> bool:
+    scheme: Any = getattr(mechanism, "scheme", None)
+    if not hasattr(mechanism, "_described") or isinstance(scheme, TruncatedBMinSep):
+        return False
+    columns, steps, _ = mechanism._described()
+    exact = isinstance(scheme, MultiAttributionBMinSep) and scheme.law == "exact"
+    work = columns.shape[1] + (min(scheme.min_sep, steps) if exact else 1)
+    return bool(steps <= _MOST_STEPS and steps * work <= _MOST_WORK)
+
+
+def _log_room(mechanism: Any, epsilon: float) -> float | None:
+    """ln(e^-epsilon - Pr[x = 0]), rounded up; None if that is not positive."""
+    floor = float(mechanism.no_participation_log_probability)
+    gap = -epsilon - floor
+    if not gap > 0.0:
+        return None
+    return -epsilon + math.log(-math.expm1(-gap)) + 1e-15 * (2.0 + abs(epsilon))
+
+
+def _product(columns: Array, coefficients: Array) -> Array:
+    """C times a vector, without what is past the last row."""
+    steps = len(coefficients)
+    out = np.zeros(steps)
+    for k in range(columns.shape[1]):
+        out[k:] += (columns[: steps - k, k] if len(columns) > 1 else columns[0, k]) * coefficients[
+            : steps - k
+        ]
+    return out
+
+
+def log_cap(mechanism: Any, epsilon: float) -> float:
+    """ln(1 - e^epsilon Pr[x = 0]), rounded up: no value is larger."""
+    floor = float(mechanism.no_participation_log_probability)
+    if floor == -math.inf:
+        return 0.0
+    gap = min(0.0, epsilon + floor)
+    return min(0.0, math.log(-math.expm1(gap)) + 1e-14) if gap < 0.0 else -math.inf
+
+
+def certain_bound(mechanism: Any, epsilon: float, loss_error: float, found: HalfSpace) -> float:
+    """What delta(epsilon) of direction "add" is at most, without any samples."""
+    log_bound = found.log_probability + log_cap(mechanism, epsilon - loss_error)
+    return min(1.0, math.exp(min(0.0, log_bound)) * (1.0 + 1e-14) + _LEAST)
+
+
+def tune_half_space(
+    mechanism: Any,
+    epsilon: float,
+    loss_error: float,
+    found: HalfSpace,
+    seed: int,
+    *,
+    gap: float = 0.1,
+    pilot: Sequence[int] = _PILOT,
+) -> HalfSpaceProposal:
+    """Choose which shifted laws to draw from, by pilot samples: what bounds delta to within ``gap`` soonest."""
+    cap = log_cap(mechanism, epsilon - loss_error)
+    far = max(0.0, -found.threshold)
+    shifts = sorted({0.0, 0.5 * far, *(round(far + more, 6) for more in _BEYOND)})
+    weights: Array = np.full(len(shifts), 1.0 / len(shifts))
+    log_bound = found.log_probability + cap
+    for index, count in enumerate(pilot):
+        weights = rounded_weights(weights)
+        core = sampler(mechanism, found, tuple(zip(weights.tolist(), shifts, strict=True)))
+        rows = core.samples(seed + index, 0, -(-count // core.block_size))
+        losses, log_weights, densities = rows[:, 1], rows[:, 2], rows[:, 3:]
+        over = epsilon + losses < 0.0  # nan is not
+        total, last = len(rows), index + 1 == len(pilot)
+        log_y = log_weights[over] + np.log(-np.expm1(np.minimum(epsilon + losses[over], -1e-300)))
+        if over.sum() < 16:
+            # Nearer to where something may be found, or the best that is known.
+            weights = np.full(len(shifts), 1.0 / len(shifts))
+            if last:
+                return HalfSpaceProposal(found, ((1.0, 0.0),), log_bound=log_bound, log_cap=cap)
+            continue
+        top = float(log_y.max())
+        y = np.exp(log_y - top)
+        mean = float(y.sum()) / total
+        log_mean = top + math.log(mean)
+        ratios = np.exp(np.minimum(densities[over] + log_weights[over][:, np.newaxis], 600.0))
+        relative = y / mean
+        # B/delta for weight 1, where both are relative to the half space's probability.
+        price = gap * math.exp(min(600.0, cap - log_mean))
+        price = min(price, 4.0 * second_moment(relative, ratios, total, weights))
+        weights = best_weights(relative, ratios, total, price)
+        ranked = [
+            k for k in np.argsort(-weights).tolist() if k != 0 and weights[k] > (0.004 if last else 1e-3)
+        ]
+        chosen = sorted([0, *ranked[: _MOST if last else 2 * _MOST]])
+        shifts, ratios = [shifts[k] for k in chosen], ratios[:, chosen]
+        weights = best_weights(relative, ratios, total, price, weights[chosen])
+        weights[0] = max(weights[0], 0.1)
+        weights = rounded_weights(weights)
+    plain = float((np.square(relative) / np.exp(log_weights[over])).sum()) / total
+    plain *= math.exp(min(700.0, -found.log_probability))
+    kept = tuple((float(w), s) for w, s in zip(weights, shifts, strict=True) if w > 0.0)
+    return HalfSpaceProposal(
+        found,
+        kept,
+        max(second_moment(relative, ratios, total, weights) - 1.0, 1e-3),
+        found.log_probability + log_mean,
+        log_bound - math.log(kept[0][0]),
+        max(plain - 1.0, 0.0),
+        cap,
+    )
+
+
+def sampler(
+    mechanism: Any, found: HalfSpace, shifts: tuple[tuple[float, float], ...]
+) -> _core.HalfSpaceSampler:
+    """What draws from the mixture of these (weight, shift)."""
+    columns, steps, scheme = mechanism._described()
+    sigma = float(mechanism.noise_multiplier)
+    try:
+        return _core.HalfSpaceSampler(
+            columns, steps, scheme, sigma, found.direction, found.threshold, np.array(shifts)
+        )
+    except ValueError as error:
+        raise ParameterError(f"{mechanism!r}: {error}") from None
+
+
+@dataclass(frozen=True)
+class _DrawLaw:
+    """Draws the empirical laws of Y/B of blocks, anywhere: it pickles."""
+
+    mechanism: Any
+    found: HalfSpace
+    shifts: tuple[tuple[float, float], ...]
+    points: tuple[float, ...]
+    floor: float
+    log_scale: float
+    seed: int
+
+    def __call__(self, first: int, count: int) -> tuple[Array, int]:
+        core = sampler(self.mechanism, self.found, self.shifts)
+        return spread(core.values(self.seed, np.array(self.points), self.floor, self.log_scale, first, count))
+
+
+class HalfSpaceValues(BoundedValues):
+    """Y/B in direction "add", from a fixed proposal; see `BoundedValues`."""
+
+    def __init__(
+        self, mechanism: Any, epsilon: float, proposal: HalfSpaceProposal, loss_error: float
+    ) -> None:
+        self.mechanism, self.proposal, self.extra = mechanism, proposal, _LEAST
+        found, shifts = proposal.half_space, proposal.shifts
+        self.block_size = int(sampler(mechanism, found, shifts).block_size)
+        self._points = (epsilon - loss_error, epsilon + loss_error)
+        self._floor = float(mechanism.no_participation_log_probability)
+        cap = log_cap(mechanism, self._points[0])
+        self.log_scale = found.log_probability + cap - math.log(shifts[0][0]) + 1e-11
+        # Exponents of the shifted laws, and the length of a direction that is 1 but for rounding.
+        size = 40.0 + abs(found.threshold) + max(shift for _, shift in shifts)
+        slack = 1e-11 + 2.0**-48 * size**2
+        self.log_upper, self.log_lower = self.log_scale + slack, self.log_scale - slack
+        self.resolution = 64.0 * mechanism.strategy.steps * 2.0**-53 + 1e-12
+
+    def _described(self) -> str:
+        found = self.proposal.half_space
+        return repr((self.proposal.shifts, found.threshold, found.direction.tobytes().hex()[:64]))
+
+    def _draw(self, seed: int) -> _DrawLaw:
+        proposal = self.proposal
+        return _DrawLaw(
+            self.mechanism,
+            proposal.half_space,
+            proposal.shifts,
+            self._points,
+            self._floor,
+            self.log_scale,
+            seed,
+        )
+
+
+__all__: list[str] = []
