@@ -2,13 +2,19 @@
 
 import itertools
 import math
+import pickle
 from collections import defaultdict
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick import _core
+from hockeystick import _core, evr_tilted
+from hockeystick.evr_tilted import TiltedPlan
+from hockeystick.public_counts import largest_count
 from hockeystick.sampling import TruncatedBMinSep
+from hockeystick.truncation import GivenCounts
 
 from tests import enumeration
 from tests.test_tilted import log_sums, strategy
@@ -92,7 +98,7 @@ def test_densities_and_draws_against_enumeration(
     rows = core.samples(11, 3, 1)
     assert counts.max() <= size - 1
     assert (counts >= most).any()
-    chosen = slice(0, 600)
+    chosen = slice(0, 300)
     groups: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
     for k, r in enumerate(counts[chosen].astype(int).tolist()):
         groups[tuple(r)].append(k)
@@ -126,7 +132,7 @@ def test_densities_and_draws_against_enumeration(
     # The coefficients of the means: of pairs of the envelope's patterns, whatever the counts; of T given them.
     seen: defaultdict[tuple[float, ...], int] = defaultdict(int)
     wrong, drawn = 0.0, 0
-    for block in range(-(-12_000 // core.block_size)):
+    for block in range(-(-8000 // core.block_size)):
         means, _, components, counts = core.draws(steps, 12, block)
         assert counts is not None
         for mean in means[components == 0]:
@@ -189,3 +195,135 @@ def test_every_value_is_below_its_bound_for_every_count() -> None:
                 assert alone.max() <= math.exp(
                     moment - epsilon - math.log(4.0 * MIXTURE[0][0])
                 ) / least_reference(law, most, swapped) * (1.0 + 1e-9)
+
+
+def sampled_cases() -> list[tuple[hs.BandMF, float, str]]:
+    """Truncation in a tenth to nine tenths of the rounds; (mechanism, epsilon, direction)."""
+    found = []
+    for steps, b, bands, p, size, most, sigma, warm in [
+        (6, 2, 2, 0.1, 41, 3, 1.0, True),
+        (10, 3, 3, 0.08, 101, 7, 1.5, False),
+        (12, 1, 1, 0.05, 201, 10, 1.0, True),
+        (9, 20, 4, 0.05, 400, 12, 1.2, True),
+        (40, 8, 8, 0.02, 1000, 18, 1.0, True),
+        (40, 4, 2, 0.03, 500, 12, 0.9, False),
+        (64, 16, 16, 0.02, 3000, 45, 1.5, True),
+        (30, 5, 5, 0.05, 200, 7, 2.0, True),
+    ]:
+        scheme = TruncatedBMinSep(steps, b, p, size, most, warm)
+        mechanism = hs.BandMF(strategy(steps, bands, toeplitz=steps < 40), scheme, sigma)
+        found += [(mechanism, 0.3, "remove"), (mechanism, 1.5, "remove"), (mechanism, 0.3, "add")]
+    return found
+
+
+def compare(
+    mechanism: hs.BandMF, epsilon: float, direction: str, plain: int, weighted: int, seed: int
+) -> float:
+    """The difference of plain and tilted means of delta, in standard errors."""
+    blocks = mechanism._blocks(direction)
+    count = -(-plain // blocks.block_size)
+    sums, squares = blocks.delta_sums(seed, np.array([epsilon]), 0, count)
+    n = count * blocks.block_size
+    mean = sums.sum() / n
+    variance = max(squares.sum() / n - mean**2, mean / n) / n
+    core = GivenCounts(mechanism, direction == "add")._tilted(MIXTURE)
+    bound = core.log_bound(epsilon)
+    values = core.values(10_000 + seed, np.array([epsilon]), bound, 0, -(-weighted // core.block_size))[0]
+    assert values.min() >= 0.0
+    assert values.max() <= 1.0
+    found = math.exp(bound) * values.mean()
+    other = math.exp(2.0 * bound) * values.var() / len(values)
+    return float((found - mean) / math.sqrt(variance + other))
+
+
+def test_agrees_with_plain_sampling() -> None:
+    cases = sampled_cases()
+    assert len(cases) >= 20
+    for mechanism, _, _ in cases[::3]:
+        counts = mechanism._blocks("remove").draws(1, 0, 1)[2]
+        assert counts is not None
+        assert 0.1 < (counts >= mechanism.scheme.max_batch_size).mean() < 0.9  # type: ignore[union-attr]
+    scores = [compare(*case, 40_000, 15_000, seed) for seed, case in enumerate(cases)]
+    assert max(map(abs, scores)) < 4.0
+    assert abs(sum(scores)) < 4.0 * math.sqrt(len(scores))
+
+
+def test_a_value_above_its_bound_is_refused() -> None:
+    mechanism = sampled_cases()[0][0]
+    core = GivenCounts(mechanism, False)._tilted(MIXTURE)
+    # A bound that is too small by three powers of e: values above 1 stay visible, and are counted.
+    values = core.values(1, np.array([0.3]), core.log_bound(0.3) - 3.0, 0, 4)[0]
+    assert values.max() > 1.0
+    _, refused = _core.spread_values(values)
+    assert refused == (values > 1.0).sum() > 0
+
+
+def test_counts_beyond_the_limit_have_value_zero() -> None:
+    # The envelope is made for counts up to a limit; whatever lies beyond is left to the added probability.
+    case = CASES[0]
+    mechanism, _, _ = sampler(case, False)
+    columns, steps, scheme = mechanism._described()
+    most = 3
+    core = _core.TiltedSampler(columns, steps, scheme, case[-1], np.array(MIXTURE), most)
+    counts = core.draws(steps, 2, 0)[3]
+    assert counts is not None
+    beyond = (counts > most).any(axis=1)
+    losses = core.samples(2, 0, 1)[:, 0]
+    assert beyond.any()
+    assert (losses[beyond] == -math.inf).all()
+    assert np.isfinite(losses[~beyond]).all()
+    assert (core.values(2, np.array([0.0]), core.log_bound(0.0), 0, 1)[0][beyond] == 0.0).all()
+    scheme_ = mechanism.scheme
+    assert isinstance(scheme_, TruncatedBMinSep)
+    limit = largest_count(TruncatedBMinSep(7200, 256, 1.2549e-4, 14_745_600, 1793))
+    assert 2100 < limit < 2400
+    assert largest_count(scheme_) == scheme_.dataset_size - 1
+
+
+def test_estimates_with_intervals_and_whatever_the_threads(tmp_path: Path) -> None:
+    mechanism = hs.BandMF(strategy(40, 4), TruncatedBMinSep(40, 4, 0.02, 1000, 18), 1.2)
+
+    def go(seed: int, samples: int, method: str, **settings: object) -> hs.DeltaEstimate:
+        return hs.estimate_delta(mechanism, 1.0, samples, seed, method, confidence=0.999, **settings)  # type: ignore[arg-type]
+
+    whole, plain = go(3, 30_000, "tilted"), go(4, 200_000, "plain")
+    assert [d.method for d in whole.directions] == ["tilted", "tilted"]
+    for one, other in zip(whole.directions, plain.directions, strict=True):
+        assert one.lower <= other.upper
+        assert other.lower <= one.upper
+    _core.set_threads(1)
+    try:
+        assert go(3, 30_000, "tilted") == whole
+    finally:
+        _core.set_threads(0)
+    go(3, 30_000, "tilted", checkpoint=tmp_path)
+    assert go(3, 30_000, "tilted", checkpoint=tmp_path) == whole
+    with ThreadPoolExecutor(2) as executor:
+        assert go(3, 30_000, "tilted", executor=executor) == whole
+    # Where as many plain samples see next to nothing.
+    rare = hs.estimate_delta(mechanism, 9.0, 30_000, 5, adjacency="zero_out").directions[0]
+    seen = hs.estimate_delta(mechanism, 9.0, 30_000, 6, "plain").directions[0]
+    assert rare.method == "tilted"
+    assert seen.lower <= rare.upper
+    assert rare.upper - rare.lower < 0.1 * (seen.upper - seen.lower)
+    assert pickle.loads(pickle.dumps(GivenCounts(mechanism, True))) == GivenCounts(mechanism, True)
+
+
+def test_calibration_with_frequent_truncation() -> None:
+    columns = hs.BandedToeplitz.square_root(32, 4)
+    scheme = TruncatedBMinSep(32, 4, 0.01, 2000, 19)
+    epsilon, delta = 3.0, 1e-5
+    # delta is about 1e-6, 6e-6 and 5e-5 there.
+    found = hs.calibrate_bandmf(
+        columns, scheme, epsilon, delta, seed=5, candidates=[1.55, 1.44, 1.3], fallback="unamplified"
+    )
+    assert isinstance(found.plan, TiltedPlan)
+    assert [entry.accepted for entry in found.verifications] == [True, True, False]
+    check = hs.estimate_delta(found.mechanism, epsilon, 40_000, 99, "tilted", confidence=0.999)
+    assert check.lower <= delta
+    assert 0.3 * delta < check.estimate < delta
+    # Many participations: no useful bound on the weights, and plain samples do better.
+    often = hs.BandMF(columns, TruncatedBMinSep(32, 4, 0.3, 40, 6), 8.0)
+    plan = TiltedPlan.of(1e-5, 2**21)
+    assert not evr_tilted.is_hopeful(often, 1.0, plan, 1)
+    assert evr_tilted.is_hopeful(hs.BandMF(columns, scheme, 3.0), epsilon, plan, 1)
