@@ -131,7 +131,7 @@ def half_space(mechanism: Any, epsilon: float, loss_error: float) -> HalfSpace |
 
 
 def _is_possible(mechanism: Any) -> bool:
-    scheme = getattr(mechanism, "scheme", None)
+    scheme: Any = getattr(mechanism, "scheme", None)
     if not hasattr(mechanism, "_described") or isinstance(scheme, TruncatedBMinSep):
         return False
     columns, steps, _ = mechanism._described()
