@@ -20,14 +20,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from . import _core
 from .atoms import Array
-from .bounded import BoundedValues, Prospects, best_weights, rounded_weights, second_moment, spread
+from .bounded import (
+    BoundedValues,
+    Prospects,
+    best_weights,
+    expected_law,
+    rounded_weights,
+    second_moment,
+    spread,
+)
+from .empirical import Empirical
 from .validation import ParameterError, integer, real
 
 PLAIN = (0, 1.0, 0.0)
@@ -74,6 +83,7 @@ class Proposal(Prospects):
     relative_variance: float = math.inf
     log_delta: float = -math.inf
     log_bound: float = 0.0
+    law: Empirical | None = field(default=None, repr=False, compare=False)
 
     def is_better(self, samples: int, needed: float, extra: float = 0.0) -> bool:
         """Whether the interval from so many samples looks shorter than that of plain sampling.
@@ -209,6 +219,8 @@ class TiltedValues(BoundedValues):
     Losses that are off by their round-off are on either side of what is drawn.
     """
 
+    proposal: Proposal
+
     def __init__(
         self,
         mechanism: Any,
@@ -308,7 +320,10 @@ class _Look:
         )
         core = self._mechanism._tilted(entries(components))
         log_bound = core.log_bound(self._epsilon)
-        return Proposal(components, variance, self.log_mean, log_bound)
+        law = None
+        if self.reached:
+            law = expected_law(self._y, self._ratios, self._samples, weights, self.log_mean - log_bound)
+        return Proposal(components, variance, self.log_mean, log_bound, law)
 
 
 def entries(components: Sequence[Component]) -> tuple[tuple[float, int, float, float], ...]:
