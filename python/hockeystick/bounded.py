@@ -185,7 +185,11 @@ def expected_law(y: Array, ratios: Array, samples: int, weights: Array, log_scal
     grid = points()
     cell = np.clip(np.searchsorted(grid, values, side="right") - 1, 0, POINTS - 2)
     share = (values - grid[cell]) / (grid[cell + 1] - grid[cell])
-    found = np.bincount(cell, mixed * (1.0 - share), POINTS) + np.bincount(cell + 1, mixed * share, POINTS)
+    low, high = (
+        np.bincount(at, part, POINTS)
+        for at, part in ((cell, mixed * (1.0 - share)), (cell + 1, mixed * share))
+    )
+    found = np.asarray(low + high, np.float64)
     found = found * min(1.0, samples / max(float(found.sum()), 1e-300))
     masses = [int(mass) for mass in np.floor(found * UNIT * (1.0 - 1e-12)).tolist()]
     masses[0] += samples * UNIT - sum(masses)
