@@ -100,6 +100,34 @@ def test_other_direction_is_verified_too() -> None:
         assert (again.means[0][2] > 0) == accepted
 
 
+def test_composed_with_others() -> None:
+    # Alone, a noise multiplier of 0.80 is enough.
+    others = hs.Gaussian(2.0)
+    found = hs.calibrate_bandmf(
+        STRATEGY,
+        SCHEME,
+        5.0,
+        1e-6,
+        seed=1,
+        samples=2**17,
+        method="tilted",
+        composed_with=others,
+        candidates=(0.85, 0.80),
+    )
+    assert isinstance(found.plan, TiltedPlan)
+    assert [verdict.accepted for verdict in found.verifications] == [True, False]
+    means = {direction: (mean, samples) for direction, mean, samples in found.verifications[0].means}
+    assert means["remove"][1] > 0
+    # No loss of "add" exceeds -ln Pr[no participation]: the others' curve there is proof enough.
+    assert means["add"][1] == 0
+    assert 0.0 < means["add"][0] < 1e-6
+    check = hs.estimate_delta(found.mechanism, 5.0, 50_000, 9, composed_with=others)
+    assert check.lower <= 1e-6
+    assert check.upper >= 1e-7
+    worse = hs.BandMF(STRATEGY, SCHEME, 0.80)
+    assert hs.estimate_delta(worse, 5.0, 50_000, 9, composed_with=others).lower > 1e-6
+
+
 def test_methods() -> None:
     assert isinstance(
         hs.calibrate_bandmf(STRATEGY, SCHEME, 4.0, 1e-7, seed=1, candidates=[]).plan, TiltedPlan
@@ -107,12 +135,11 @@ def test_methods() -> None:
     # Where plain verification is cheap, it is what "auto" takes.
     cheap = hs.calibrate_bandmf(STRATEGY, SCHEME, 1.0, 0.05, seed=1, candidates=[3.0])
     assert not isinstance(cheap.plan, TiltedPlan)
-    for settings, words in [
-        ({"threshold": 1e-8}, "threshold"),
-        ({"composed_with": hs.Gaussian(1.0)}, "composed_with"),
-    ]:
-        with pytest.raises(hs.ParameterError, match=words):
-            hs.calibrate_bandmf(STRATEGY, SCHEME, 1.0, 1e-7, method="tilted", **settings)  # type: ignore[arg-type]
+    with pytest.raises(hs.ParameterError, match="threshold"):
+        hs.calibrate_bandmf(STRATEGY, SCHEME, 1.0, 1e-7, method="tilted", threshold=1e-8)
+    truncated = hs.TruncatedBMinSep(SCHEME.steps, SCHEME.min_sep, 0.001, 1000, 100)
+    with pytest.raises(hs.ParameterError, match="composed_with"):
+        hs.calibrate_bandmf(STRATEGY, truncated, 1.0, 1e-7, method="tilted", composed_with=hs.Gaussian(1.0))
     with pytest.raises(hs.ParameterError, match="method"):
         hs.calibrate_bandmf(STRATEGY, SCHEME, 1.0, 1e-7, method="guess")
     bounded = hs.RMinSep(40, 2, 0.02)

@@ -5,7 +5,10 @@ import multiprocessing
 import os
 import pickle
 import random
+import shutil
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
@@ -329,3 +332,54 @@ def test_dask_worker_killed(tmp_path: Path) -> None:
         assert killed[0] not in client.run(os.getpid).values()
     assert seen == sorted(seen)
     assert found == go()
+
+
+MPI_PROGRAM = """
+import hockeystick as hs
+from mpi4py.futures import MPIPoolExecutor
+
+from tests import test_executors
+
+if __name__ == "__main__":
+    hs.set_threads(1)
+    with MPIPoolExecutor() as pool:
+        print(*test_executors.several(pool), sep="\\n")
+"""
+
+
+def several(executor: Executor | None) -> list[str]:
+    """Plain samples, weighted ones of both directions, and a description that does not travel with each task."""
+    columns = np.random.default_rng(0).random((700, 4)) + 0.1
+    for i in range(700):
+        columns[i, 700 - i :] = 0.0
+    large = hs.BandMF(hs.Banded(columns), hs.BMinSep(700, 4, 0.001), 1.0)
+    both = {"method": "tilted", "executor": executor}
+    return [
+        repr(estimate(method="plain", executor=executor)),
+        repr(hs.estimate_delta(mechanism(16, 4), 1.0, 50_000, 3, **both)),  # type: ignore[arg-type]
+        repr(hs.estimate_delta(large, 0.5, 20_000, 4, "plain", executor=executor)),
+    ]
+
+
+@pytest.mark.slow
+def test_mpi_is_bit_identical(tmp_path: Path) -> None:
+    # A manager and two workers, as `mpiexec -n 3 python -m mpi4py.futures run.py` starts them.
+    pytest.importorskip("mpi4py")
+    mpiexec = shutil.which("mpiexec", path=f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    if mpiexec is None:
+        pytest.skip("no mpiexec")
+    program = tmp_path / "run.py"
+    program.write_text(MPI_PROGRAM)
+    command = [mpiexec, "-n", "3", sys.executable, "-m", "mpi4py.futures", str(program)]
+    root = Path(__file__).parent.parent
+    done = subprocess.run(
+        command,
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": str(root)},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == several(None)

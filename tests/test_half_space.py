@@ -239,7 +239,7 @@ def sampled_cases() -> list[tuple[hs.BandMF, float]]:
             found += [(mechanism, 0.5 * low), (mechanism, low + 0.1 * (-none - low))]
     for bins in (5, 40):
         found += [
-            (hs.BandMF(strategy(20, 6), hs.BallsInBins(20, bins), 1.5), epsilon) for epsilon in (0.2, 0.6)
+            (hs.BandMF(strategy(20, 6), hs.BallsInBins(20, bins), 1.5), epsilon) for epsilon in (0.2, 0.35)
         ]
     for kind in ("dominating", "exact"):
         for k in (1, 3):
@@ -273,7 +273,8 @@ def compare(mechanism: hs.BandMF, epsilon: float, plain: int, weighted: int, see
     assert values.min() >= 0.0
     assert values.max() <= 1.0
     here, other = math.exp(scale) * values.mean(), math.exp(2.0 * scale) * values.var() / len(values)
-    variance = max(squares.sum() / n - mean**2, here / n) / n
+    # Values are below 1, so where plain sampling sees none their variance is at most delta.
+    variance = (squares.sum() / n - mean**2 if mean > 0.0 else here) / n
     return float((here - mean) / math.sqrt(variance + other))
 
 
@@ -355,7 +356,7 @@ def test_extremes() -> None:
 def test_calibrates_both_directions() -> None:
     # Few participations, so that epsilon is below -ln Pr[x = 0] and "add" must be verified too.
     coefficients, scheme = hs.BandedToeplitz.square_root(8, 4), hs.BMinSep(8, 4, 0.6)
-    for adjacency, candidates in (("add", None), ("add_or_remove", (3.0, 2.9, 2.3))):
+    for adjacency, candidates in (("add", (2.6, 2.4)), ("add_or_remove", (3.0, 2.3))):
         found = hs.calibrate_bandmf(
             coefficients,
             scheme,
@@ -368,10 +369,10 @@ def test_calibrates_both_directions() -> None:
             candidates=candidates,
         )
         assert not found.fell_back
-        assert found.noise_multiplier == 2.9 or candidates is None
+        assert found.noise_multiplier == candidates[0]
         accepted = [entry for entry in found.verifications if entry.accepted]
         assert "add" in {direction for direction, _, _ in accepted[-1].means}
-        check = estimate_delta(found.mechanism, 2.0, 100_000, 99, adjacency=adjacency)
+        check = estimate_delta(found.mechanism, 2.0, 40_000, 99, adjacency=adjacency)
         assert check.lower <= 1e-6
         assert check.upper >= 1e-8
 

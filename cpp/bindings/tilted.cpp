@@ -66,19 +66,24 @@ py::array_t<double> values(const hs::TiltedSampler& sampler, std::uint64_t seed,
     return table(std::move(result), points.size(), blocks * sampler.block_size());
 }
 
+hs::TiltedSampler::Draws drawn(const hs::TiltedSampler& sampler, std::uint64_t seed, std::uint64_t block) {
+    const py::gil_scoped_release release;
+    return sampler.draws(seed, block);
+}
+
 py::tuple draws(const hs::TiltedSampler& sampler, std::size_t steps, std::uint64_t seed,
                 std::uint64_t block) {
-    hs::TiltedSampler::Draws drawn;
-    {
-        const py::gil_scoped_release release;
-        drawn = sampler.draws(seed, block);
-    }
-    const bool truncated = !drawn.public_counts.empty();
-    return py::make_tuple(
-        table(std::move(drawn.means), sampler.block_size(), steps),
-        table(std::move(drawn.outputs), sampler.block_size(), steps), take(std::move(drawn.components)),
-        truncated ? py::object(table(std::move(drawn.public_counts), sampler.block_size(), steps))
-                  : py::object(py::none()));
+    auto found = drawn(sampler, seed, block);
+    return py::make_tuple(table(std::move(found.means), sampler.block_size(), steps),
+                          table(std::move(found.outputs), sampler.block_size(), steps),
+                          take(std::move(found.components)));
+}
+
+py::array_t<double> public_counts(const hs::TiltedSampler& sampler, std::size_t steps, std::uint64_t seed,
+                                  std::uint64_t block) {
+    auto found = drawn(sampler, seed, block);
+    if (found.public_counts.empty()) throw py::value_error("only the truncated scheme has public counts");
+    return table(std::move(found.public_counts), sampler.block_size(), steps);
 }
 
 }  // namespace
@@ -100,7 +105,8 @@ void register_tilted(py::module_& m) {
         .def("samples", &samples, py::arg("seed"), py::arg("first_block"), py::arg("blocks"))
         .def("values", &values, py::arg("seed"), py::arg("epsilons"), py::arg("log_scale"),
              py::arg("first_block"), py::arg("blocks"))
-        .def("draws", &draws, py::arg("steps"), py::arg("seed"), py::arg("block"));
+        .def("draws", &draws, py::arg("steps"), py::arg("seed"), py::arg("block"))
+        .def("public_counts", &public_counts, py::arg("steps"), py::arg("seed"), py::arg("block"));
     m.def(
         "has_moment_law",
         [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, int order) {

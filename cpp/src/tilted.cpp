@@ -168,6 +168,11 @@ double TiltedSampler::sample_work() const noexcept {
 
 double TiltedSampler::work() const noexcept { return static_cast<double>(block_size_) * sample_work(); }
 
+double TiltedSampler::log_normaliser(std::size_t k) const {
+    const bool bounded = truncation_ && components_[k].order >= 2;
+    return log_normalisers_[k] - (bounded ? truncation_->log_none : 0);
+}
+
 double TiltedSampler::log_bound(double epsilon) const {
     double bound = infinity;
     for (std::size_t k = 0; k < components_.size(); ++k) {
@@ -178,8 +183,7 @@ double TiltedSampler::log_bound(double epsilon) const {
         if (c.order < 2) continue;
         const double a = c.order;
         const double peak = (a - 1) * portable_log1p(-1 / a) - portable_log(a);
-        const double least = truncation_ ? truncation_->log_none : 0;
-        bound = std::min(bound, log_normalisers_[k] - least - log_weight - (a - 1) * epsilon + peak);
+        bound = std::min(bound, log_normaliser(k) - log_weight - (a - 1) * epsilon + peak);
     }
     return bound;
 }

@@ -349,10 +349,11 @@ class TiltedSampler(metaclass=_Type):
     ) -> _Array:
         """Weighted values over e^log_scale, shape (epsilons, samples)."""
 
-    def draws(
-        self, steps: int, seed: int, block: int
-    ) -> tuple[_Array, _Array, NDArray[int32], _Array | None]:
-        """Coefficients of the mean, outputs / noise multiplier, components, and public counts (truncated scheme)."""
+    def draws(self, steps: int, seed: int, block: int) -> tuple[_Array, _Array, NDArray[int32]]:
+        """Coefficients of the mean, outputs / noise multiplier, and components, of the same samples."""
+
+    def public_counts(self, steps: int, seed: int, block: int) -> _Array:
+        """The public counts of the same samples; truncated scheme only."""
 
 class HalfSpaceSampler(metaclass=_Type):
     """Samples of direction "add" from a half space, weighted, in blocks of ``block_size``."""

@@ -206,7 +206,7 @@ def calibrate_bandmf(
     compares with ``threshold``: by default delta / 2 and the number that goes with it (see
     `plan_verification`), which grows like 100 / delta. "tilted": it takes weighted samples of outputs where the
     loss is large (docs/tilted.md), as many as a pilot finds necessary, at most ``samples`` (default 2^21), whatever
-    delta is; no ``threshold``, no ``composed_with``, and a scheme that `estimate_delta` can tilt. A direction
+    delta is; no ``threshold``, and a scheme that `estimate_delta` can tilt. A direction
     "add" whose delta is not known to be small may take more, but never more than "plain". "auto": "tilted" where it is possible and the other
     would take more than a million samples (delta < 1e-4), unless ``threshold`` or ``samples`` are given. ``candidates`` are noise multipliers fixed beforehand (None: chosen around
     the answer by pilot samples, which the verifier does not see).
@@ -279,7 +279,7 @@ def calibrate_bandmf(
         return BandMF(strategy, scheme, noise_multiplier)
 
     pilot = evr.derived(seed, "pilot")
-    settings: dict[str, Any] = {"adjacency": adjacency, "executor": checked(executor)}
+    settings: dict[str, Any] = {"adjacency": adjacency, "executor": checked(executor), "others": others}
     if isinstance(plan, TiltedPlan) and given is None:
         given = evr_tilted.propose(make, epsilon, plan, safe.noise_multiplier, pilot, **settings)
         if method == "auto" and not is_rare(make(1.0), delta):
@@ -294,7 +294,7 @@ def calibrate_bandmf(
         settings |= {"checkpoint": checkpoint, "progress": progress}
         settings["verifier"] = evr_tilted.verify
     else:
-        settings |= {"others": others, "checkpoint": checkpoint, "progress": progress}
+        settings |= {"checkpoint": checkpoint, "progress": progress}
         if given is None:
             given = evr.propose(make, epsilon, plan, safe.noise_multiplier, pilot, **settings)
         worthwhile = [value for value in given if value < safe.noise_multiplier]
@@ -330,10 +330,13 @@ def _use_tilted(
 ) -> bool:
     if method == "plain":
         return False
-    possible = can_tilt(mechanism) and others is None and threshold is None
+    possible = can_tilt(mechanism) and threshold is None
+    if others is not None and isinstance(mechanism.scheme, TruncatedBMinSep):
+        possible = False
     if method == "tilted" and not possible:
         raise ParameterError(
-            f"method = {method!r}: needs a scheme with a table, no threshold and no composed_with; use 'auto' or 'plain'"
+            f"method = {method!r}: needs a scheme with a table, no threshold, and without composed_with if batches are "
+            "truncated; use 'auto' or 'plain'"
         )
     return possible and (method == "tilted" or (samples is None and delta < _PLAIN_DELTA))
 

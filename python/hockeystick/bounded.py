@@ -17,7 +17,8 @@ import numpy as np
 
 from . import _core
 from .atoms import Array
-from .evidence import lower_bound, upper_bound
+from .empirical import POINTS, UNIT, Empirical, points
+from .evidence import Bets, lower_bound, plan_bets, upper_bound
 from .executors import Draw
 from .mean_test import scaled_threshold
 from .report import Bounds
@@ -34,6 +35,8 @@ class Prospects:
     log_delta: float
     log_bound: float
     """ln B"""
+    law: Empirical | None
+    """Of Y/B; None if nothing was seen."""
 
     @property
     def reach(self) -> float:
@@ -56,6 +59,7 @@ class BoundedValues:
     """
 
     mechanism: Any
+    proposal: Prospects
     block_size: int
     log_scale: float
     """ln B"""
@@ -98,10 +102,17 @@ class BoundedValues:
         )
 
     def interval(self, tally: EmpiricalTally, confidence: float) -> tuple[float, Bounds]:
-        """The estimate of delta, and bounds of which each fails with probability (1 - confidence)/2 at most."""
+        """The estimate of delta, and bounds of which each fails with probability (1 - confidence)/2 at most.
+
+        The number of blocks must have been fixed beforehand; so are the bets, by the pilot that chose the proposal.
+        """
         half = 0.5 * (1.0 - confidence)
-        above = upper_bound(tally.law(0), half, "betting")
-        below = lower_bound(tally.law(1), half, "betting")
+        pilot, count = self.proposal.law, tally.law(0).count
+        bets: list[Bets | None] = [None, None]
+        if pilot is not None and count:
+            bets = [plan_bets(pilot, count, half, side) for side in ("below", "above")]
+        above = upper_bound(tally.law(0), half, "betting", bets[0])
+        below = lower_bound(tally.law(1), half, "betting", bets[1])
         upper = min(1.0, (_scaled(self.log_upper, above + self.resolution, up=True) + self.extra) * _UP)
         lower = _scaled(self.log_lower, below - self.resolution, up=False) * self.share / _UP
         estimate = _scaled(self.log_scale, tally.law(0).mean, up=False)
@@ -161,6 +172,28 @@ def second_moment(y: Array, ratios: Array, samples: int, weights: Array) -> floa
     """E Y^2 under the mixture with these weights; see `best_weights`."""
     mixed = ratios @ weights
     return float((np.square(y) / np.maximum(mixed, 1e-300)).sum() / samples)
+
+
+def expected_law(y: Array, ratios: Array, samples: int, weights: Array, log_scale: float) -> Empirical:
+    """The law of Y e^log_scale under the mixture with these weights, as samples of another one show it.
+
+    For plans only: masses of weighted values are rounded, and what is missing to ``samples`` is at 0.
+    """
+    mixed = np.maximum(ratios @ weights, 1e-300)
+    with np.errstate(divide="ignore"):
+        values = np.exp(np.minimum(np.log(y) - np.log(mixed) + log_scale, 0.0))
+    grid = points()
+    cell = np.clip(np.searchsorted(grid, values, side="right") - 1, 0, POINTS - 2)
+    share = (values - grid[cell]) / (grid[cell + 1] - grid[cell])
+    low, high = (
+        np.bincount(at, part, POINTS)
+        for at, part in ((cell, mixed * (1.0 - share)), (cell + 1, mixed * share))
+    )
+    found = np.asarray(low + high, np.float64)
+    found = found * min(1.0, samples / max(float(found.sum()), 1e-300))
+    masses = [int(mass) for mass in np.floor(found * UNIT * (1.0 - 1e-12)).tolist()]
+    masses[0] += samples * UNIT - sum(masses)
+    return Empirical(tuple(masses))
 
 
 def rounded_weights(weights: Array, units: int = 1024) -> Array:

@@ -23,6 +23,7 @@ from .confidence import kl
 from .evr import Verification
 from .half_space import HalfSpaceProposal
 from .mean_test import MeanTest, divide_target, plan_test
+from .mechanisms import Process
 from .montecarlo import _Direction, cases, derived, tally_path
 from .tally import EmpiricalTally, Progress, Tally, in_samples
 from .tilted import Proposal
@@ -131,6 +132,7 @@ def verify(
     seed: int,
     *,
     adjacency: str = "zero_out",
+    others: Process | None = None,
     checkpoint: str | os.PathLike[str] | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
@@ -142,7 +144,7 @@ def verify(
     """
     means: list[tuple[str, float, int]] = []
     pilot = max(4096, min(_PILOT_SAMPLES, plan.samples // 8))
-    for case, direction, values in cases(mechanism, epsilon, adjacency, None):
+    for case, direction, values in cases(mechanism, epsilon, adjacency, others):
         if values.bound == 0.0:
             means.append((direction, 0.0, 0))
             continue
@@ -174,10 +176,11 @@ def is_hopeful(
     seed: int,
     *,
     adjacency: str = "zero_out",
+    others: Process | None = None,
     executor: Executor | None = None,
 ) -> bool:
     """Whether pilot samples expect every direction to be accepted within plan.samples."""
-    for case, direction, values in cases(mechanism, epsilon, adjacency, None):
+    for case, direction, values in cases(mechanism, epsilon, adjacency, others):
         if values.bound == 0.0 or values.known <= plan.tested_delta:
             continue
         if not values.can_tilt:
@@ -247,6 +250,7 @@ def propose(
     seed: int,
     *,
     adjacency: str = "zero_out",
+    others: Process | None = None,
     executor: Executor | None = None,
 ) -> tuple[float, ...]:
     """Candidates around the noise multiplier where delta is what is tested.
@@ -261,7 +265,7 @@ def propose(
 
     def height(place: float) -> float:
         worst = -math.inf
-        for case, direction, values in cases(make(math.exp(place)), epsilon, adjacency, None):
+        for case, direction, values in cases(make(math.exp(place)), epsilon, adjacency, others):
             if values.bound > 0.0 and values.known > plan.tested_delta and values.can_tilt:
                 label = derived(seed, "search", len(seen), direction, case)
                 start = proposals.get((case, direction))

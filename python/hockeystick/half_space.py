@@ -15,14 +15,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from . import _core
 from .atoms import Array
-from .bounded import BoundedValues, Prospects, best_weights, rounded_weights, second_moment, spread
+from .bounded import (
+    BoundedValues,
+    Prospects,
+    best_weights,
+    expected_law,
+    rounded_weights,
+    second_moment,
+    spread,
+)
+from .empirical import Empirical
 from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
 from .validation import ParameterError
 
@@ -64,6 +73,7 @@ class HalfSpaceProposal(Prospects):
     log_bound: float = 0.0
     plain_variance: float = math.inf
     log_cap: float = 0.0
+    law: Empirical | None = field(default=None, repr=False, compare=False)
 
     def is_better(self, samples: int, needed: float, extra: float = 0.0) -> bool:
         """Whether the interval from so many samples looks shorter than that of plain sampling.
@@ -234,6 +244,7 @@ def tune_half_space(
         log_bound - math.log(kept[0][0]),
         max(plain - 1.0, 0.0),
         cap,
+        expected_law(relative, ratios, total, weights, log_mean - cap + math.log(kept[0][0])),
     )
 
 
@@ -270,6 +281,8 @@ class _DrawLaw:
 
 class HalfSpaceValues(BoundedValues):
     """Y/B in direction "add", from a fixed proposal; see `BoundedValues`."""
+
+    proposal: HalfSpaceProposal
 
     def __init__(
         self, mechanism: Any, epsilon: float, proposal: HalfSpaceProposal, loss_error: float

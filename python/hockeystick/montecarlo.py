@@ -48,6 +48,7 @@ from .mechanisms import (
     RandomizedResponse,
     composition,
 )
+from .payoffs import Composed
 from .pld import account
 from .report import Bounds, round_down, round_up
 from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
@@ -191,9 +192,10 @@ def estimate_delta(
     with weights below a known bound, and the number of samples hardly depends on delta. Pilot samples, from
     random streams of their own (some ten thousand), choose how. For direction "remove" it needs
     an exact density and a table (`BMinSep`, `Poisson`, `CyclicPoisson`, `BallsInBins`,
-    `MultiAttributionBMinSep` with the default law); for "add" outputs come from a half space that contains all that count,
-    for every scheme but `TruncatedBMinSep`: of much use for few independent participations, and where the half space
-    alone proves delta to be small, nothing is drawn. No ``composed_with``. ParameterError where no direction can be
+    `MultiAttributionBMinSep` with the default law; `TruncatedBMinSep` where truncation is rare and without
+    ``composed_with``). For "add" outputs come from a half space that contains all that count, for every scheme but
+    `TruncatedBMinSep` and without ``composed_with``: of much use for few independent participations, and where the half space
+    alone proves delta to be small, nothing is drawn. ParameterError where no direction can be
     tilted. "auto" (default) takes, for each direction, what the pilot expects to give the shorter interval, and "plain"
     for fewer than 512 samples.
     """
@@ -211,8 +213,8 @@ def estimate_delta(
     share = 1.0 - (1.0 - confidence) / max(1, sampled)
     if method == "tilted" and not any(plan.can_tilt for _, _, plan in plans):
         raise ParameterError(
-            f"method = {method!r}: needs a direction with a table or a half space, and no composed_with; "
-            "use 'auto' or 'plain'"
+            f"method = {method!r}: needs direction 'remove' and a scheme with a table, or direction 'add' and no "
+            "composed_with; use 'auto' or 'plain'"
         )
     before, found = 0, []
     for case, _, plan in plans:
@@ -403,7 +405,7 @@ class _Direction:
         # One row bounds delta from above, one from below.
         error = _loss_error(mechanism)
         self._points = np.array([epsilon - error, epsilon + error])
-        self._curve = None if others is None else _Curve(others, direction, adjacency)
+        self._curve = None if others is None else _curve_of(others, direction, adjacency)
         self.bound = 1.0
         if direction == "add" and others is None:
             floor = float(mechanism.no_participation_log_probability)
@@ -443,15 +445,24 @@ class _Direction:
     @functools.cached_property
     def can_tilt(self) -> bool:
         """Whether importance sampling is possible."""
-        if self._others is not None:
-            return False
         if self.direction == "add" and self.reduced is None:
             return self.half_space is not None
+        if self._others is not None and isinstance(getattr(self.mechanism, "scheme", None), TruncatedBMinSep):
+            return False
         return bool(orders(self.tilted_mechanism))
 
     @functools.cached_property
     def known(self) -> float:
         """What delta is at most, without any samples."""
+        if self._curve is not None:
+            if self.direction == "remove":
+                return 1.0
+            # No loss of this direction exceeds -ln Pr[no participation], and the curve falls.
+            floor = float(self.mechanism.no_participation_log_probability)
+            if not floor > -math.inf:
+                return 1.0
+            _, upper = self._curve.between(np.array([self._points[0] + floor]))
+            return float(upper[0])
         if self.half_space is not None:
             return certain_bound(self.mechanism, self.epsilon, self.error, self.half_space)
         return 1.0 if self.reduced is None else self.reduced.known
@@ -497,14 +508,19 @@ class _Direction:
                 self.mechanism, self.epsilon, self.error, self.half_space, seed, gap=gap, **settings
             )
         begin = start if isinstance(start, Proposal) else None
-        return tune_proposal(self.tilted_mechanism, self.epsilon, seed, gap=gap, start=begin, **settings)
+        payoff = None if self._curve is None else Composed(self._curve, self.epsilon)
+        return tune_proposal(
+            self.tilted_mechanism, self.epsilon, seed, gap=gap, start=begin, payoff=payoff, **settings
+        )
 
     def tilted_values(self, proposal: Proposal | HalfSpaceProposal) -> BoundedValues:
         """Importance sampling from this proposal."""
         if isinstance(proposal, HalfSpaceProposal):
             return HalfSpaceValues(self.mechanism, self.epsilon, proposal, self.error)
         extra, share = (0.0, 1.0) if self.reduced is None else (self.reduced.extra, self.reduced.share)
-        return TiltedValues(self.tilted_mechanism, self.epsilon, proposal, self.error, extra, share)
+        return TiltedValues(
+            self.tilted_mechanism, self.epsilon, proposal, self.error, extra, share, self._curve
+        )
 
     def check(self, tally: Tally) -> None:
         """Refuse a tally of something else, or of nothing."""
@@ -563,6 +579,12 @@ def _loss_error(mechanism: object) -> float:
     return _LOSS_ERROR + _EXPONENT_ERROR * exponents
 
 
+@functools.lru_cache(maxsize=16)
+def _curve_of(process: Process, direction: str, adjacency: str) -> _Curve:
+    # A search asks for it at every noise multiplier.
+    return _Curve(process, direction, adjacency)
+
+
 class _Curve:
     """Certified bounds on the delta curve of an analytic mechanism, between nodes by convexity.
 
@@ -600,6 +622,11 @@ class _Curve:
         high = np.array([found[x].upper for x in self._x.tolist()])
         # The curve falls, so what bounds it at one node bounds it at those beyond.
         self._low, self._high = np.maximum.accumulate(low[::-1])[::-1], np.minimum.accumulate(high)
+
+    @property
+    def nodes(self) -> Array:
+        """Between which the curve is interpolated."""
+        return self._x
 
     def between(self, x: Array) -> tuple[Array, Array]:
         """Lower and upper bounds at each of ``x``."""

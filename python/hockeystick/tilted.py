@@ -20,14 +20,24 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import numpy as np
 
 from . import _core
 from .atoms import Array
-from .bounded import BoundedValues, Prospects, best_weights, rounded_weights, second_moment, spread
+from .bounded import (
+    BoundedValues,
+    Prospects,
+    best_weights,
+    expected_law,
+    rounded_weights,
+    second_moment,
+    spread,
+)
+from .empirical import Empirical
+from .payoffs import Composed, HockeyStick, Part, Payoff
 from .sampling import TruncatedBMinSep
 from .validation import ParameterError, integer, real
 
@@ -41,6 +51,8 @@ _PILOT = (2048, 4096, 8192)
 _MOST = 5
 _CLIMB = 16
 """Rounds that come closer to epsilon before the pilot gives up on reaching it."""
+_DEFENCE = math.log(32.0)
+"""About what P as a component bounds ln P/R by."""
 _BOUND_ERROR = 1e-11
 """More than the absolute round-off of ln B, for any table."""
 
@@ -75,6 +87,8 @@ class Proposal(Prospects):
     relative_variance: float = math.inf
     log_delta: float = -math.inf
     log_bound: float = 0.0
+    law: Empirical | None = field(default=None, repr=False, compare=False)
+    plain_variance: float = math.inf
 
     def is_better(self, samples: int, needed: float, extra: float = 0.0) -> bool:
         """Whether the interval from so many samples looks shorter than that of plain sampling.
@@ -86,7 +100,8 @@ class Proposal(Prospects):
         plain = math.exp(min(700.0, -self.log_delta))
         rate = needed / samples
         here = math.sqrt(2.0 * self.relative_variance * rate) + self.reach * rate + extra * plain
-        return here < math.sqrt(2.0 * max(plain - 1.0, 0.0) * rate) + plain * rate
+        spread = min(self.plain_variance, max(plain - 1.0, 0.0))
+        return here < math.sqrt(2.0 * spread * rate) + plain * rate
 
 
 def orders(mechanism: Any) -> tuple[int, ...]:
@@ -126,6 +141,7 @@ def tune_proposal(
     gap: float = 0.1,
     start: Proposal | None = None,
     pilot: Sequence[int] = _PILOT,
+    payoff: Payoff | None = None,
 ) -> Proposal:
     """Choose what to draw outputs from, by pilot samples: what bounds delta to within ``gap`` soonest.
 
@@ -133,15 +149,22 @@ def tune_proposal(
     average over them, and convex in its weights; so is 1/pi_a, which multiplies B. The sum of both that
     `Proposal.effort` stands for is minimised, rare components are dropped, others put near those that are used,
     and the next round samples from the result. P itself is among the components ("plain sampling is best
-    here"). ``start`` is where to begin, instead of a grid: the result for a similar mechanism.
+    here"). ``start`` is where to begin, instead of a grid: the result for a similar mechanism. ``payoff`` is what is
+    averaged, instead of (1 - e^{epsilon - L})_+; with it, P always is a component.
     """
     epsilon = real("epsilon", epsilon, 0.0)
     gap = real("gap", gap, 0.0, 1.0, open_low=True)
     possible = orders(mechanism)
     if not possible:
         raise ParameterError(f"mechanism = {mechanism!r}: has no table for importance sampling")
-    bounds = {a: mechanism._tilted(((1.0, a, 1.0, 0.0),)).log_bound(epsilon) for a in possible}
-    best = min(possible, key=bounds.__getitem__)
+    moments = {a: mechanism._tilted(((1.0, a, 1.0, 0.0),)).log_normaliser(0) for a in possible}
+    defend = payoff is not None
+    payoff = HockeyStick(epsilon) if payoff is None else payoff
+
+    def log_renyi(order: int) -> float:
+        return payoff.log_bound([(moments[order], order), *([(_DEFENCE, 1)] if defend else [])])
+
+    best = min(possible, key=log_renyi)
     place = possible.index(best)
     near_best = [a for a in possible[max(0, place - 2) : place + 3] if a != best]
     fixed: list[Kind] = [(a, 1.0, 0.0) for a in (best, *near_best)]
@@ -159,11 +182,11 @@ def tune_proposal(
     rounds, index, price, last = list(pilot), 0, 0.0, False
     while True:
         last = not rounds[1:]
-        look = _Look(mechanism, kinds, weights, epsilon, seed + index, rounds[0])
+        look = _Look(mechanism, kinds, weights, payoff, epsilon, seed + index, rounds[0])
         index += 1
         if look.reached:
             # What S_a costs: its bound over delta, times gap.
-            reach = bounds[best] - look.log_mean
+            reach = log_renyi(best) - look.log_mean
             price = gap * math.exp(min(600.0, reach))
         if look.reached or index > _CLIMB:
             rounds.pop(0)
@@ -172,10 +195,15 @@ def tune_proposal(
         price = min(price, 4.0 * look.second_moment(weights))
         weights = look.best_weights(price)
         ranked = [int(k) for k in np.argsort(-weights) if k != 0 and weights[k] > (0.004 if last else 0.001)]
-        chosen = sorted([0, *ranked[: _MOST if last else 2 * _MOST]])
+        ranked = ranked[: _MOST if last else 2 * _MOST]
+        if defend and kinds.index(PLAIN) not in ranked:
+            ranked.append(kinds.index(PLAIN))
+        chosen = sorted([0, *ranked])
         kinds, weights, look = [kinds[k] for k in chosen], weights[chosen], look.only(chosen)
         weights = look.best_weights(price, weights)
         weights[0] = max(weights[0], 0.05)
+        if defend:
+            weights[kinds.index(PLAIN)] = max(weights[kinds.index(PLAIN)], 0.03)
         weights /= weights.sum()
         if last:
             return look.proposal(weights)
@@ -197,19 +225,31 @@ class _DrawLaw:
     mechanism: Any
     entries: tuple[tuple[float, int, float, float], ...]
     points: tuple[float, ...]
+    curve: Any
     log_scale: float
     seed: int
 
     def __call__(self, first: int, count: int) -> tuple[Array, int]:
         core = self.mechanism._tilted(self.entries)
+        if self.curve is not None:
+            rows = core.samples(self.seed, first, count)
+            losses, log_weights = rows[:, 0], rows[:, 0] - rows[:, 1] - self.log_scale
+            _, upper = self.curve.between(self.points[0] - losses)
+            lower, _ = self.curve.between(self.points[1] - losses)
+            with np.errstate(divide="ignore", invalid="ignore"):
+                values = np.exp(log_weights + np.log(np.array([upper, lower])))
+            # What is not a number counts as the largest; the scale is the largest value of all but for rounding.
+            return spread(np.where(values <= 1.0, values, np.where(values > 1.0 + 1e-9, values, 1.0)))
         return spread(core.values(self.seed, np.array(self.points), self.log_scale, first, count))
 
 
 class TiltedValues(BoundedValues):
     """Y/B in direction "remove", from a fixed proposal; see `BoundedValues`.
 
-    Losses that are off by their round-off are on either side of what is drawn.
+    ``curve`` bounds the delta curve of what is released as well, as a function of the epsilon that is left. Losses that are off by their round-off are on either side of what is drawn.
     """
+
+    proposal: Proposal
 
     def __init__(
         self,
@@ -219,6 +259,7 @@ class TiltedValues(BoundedValues):
         loss_error: float,
         extra: float = 0.0,
         share: float = 1.0,
+        curve: Any = None,
     ) -> None:
         # What is asked for lies between share * delta and delta + extra, delta that of ``mechanism``.
         self.mechanism, self.proposal, self.extra, self.share = mechanism, proposal, extra, share
@@ -226,7 +267,12 @@ class TiltedValues(BoundedValues):
         core = mechanism._tilted(self._entries)
         self.block_size = int(core.block_size)
         self._points = (epsilon - loss_error, epsilon + loss_error)
-        self.log_scale = float(core.log_bound(self._points[0])) + _BOUND_ERROR
+        self._curve = curve
+        if curve is None:
+            self.log_scale = float(core.log_bound(self._points[0])) + _BOUND_ERROR
+        else:
+            parts = bounding_parts(mechanism, proposal.components)
+            self.log_scale = Composed(curve, self._points[0]).log_bound(parts) + _BOUND_ERROR
         # The weight P/R is made of densities e^{a L}, or of exponents (1 + shift)^2 times those of L.
         most = max(max(float(c.order), (1.0 + c.shift) ** 2) for c in proposal.components)
         slack = (2.0 + most) * loss_error + 1e-11
@@ -239,7 +285,7 @@ class TiltedValues(BoundedValues):
         return repr(self._entries)
 
     def _draw(self, seed: int) -> _DrawLaw:
-        return _DrawLaw(self.mechanism, self._entries, self._points, self.log_scale, seed)
+        return _DrawLaw(self.mechanism, self._entries, self._points, self._curve, self.log_scale, seed)
 
 
 def log_renyi_delta(log_moment: float, order: int, epsilon: float) -> float:
@@ -261,28 +307,39 @@ class _Look:
     """Pilot samples, and what they say about mixtures of the components."""
 
     def __init__(
-        self, mechanism: Any, kinds: Sequence[Kind], weights: Array, epsilon: float, seed: int, count: int
+        self,
+        mechanism: Any,
+        kinds: Sequence[Kind],
+        weights: Array,
+        payoff: Payoff,
+        epsilon: float,
+        seed: int,
+        count: int,
     ) -> None:
         weights = rounded_weights(weights)
         self._entries = [(float(w), *kind) for w, kind in zip(weights, kinds, strict=True)]
-        self._mechanism, self._epsilon = mechanism, epsilon
+        self._mechanism, self._payoff = mechanism, payoff
         core = mechanism._tilted(tuple(self._entries), cached=False)
         rows = core.samples(seed, 0, -(-count // core.block_size))
+        rows = rows[np.isfinite(rows[:, 0]) & np.isfinite(rows[:, 1])]
         loss, ratio, densities = rows[:, 0], rows[:, 1], rows[:, 2:]
-        self._samples = len(rows)
-        ok = np.isfinite(loss) & np.isfinite(ratio)
+        self._samples = -(-count // core.block_size) * core.block_size
         # Too few losses above epsilon: look at the largest ones first, and come closer in the next round.
-        self.reached = int((ok & (loss > epsilon)).sum()) >= 16
-        aim = epsilon if self.reached else min(epsilon, float(np.sort(loss[ok])[-min(64, int(ok.sum()))]))
-        used = ok & (loss > aim)
-        stick = np.log(-np.expm1(np.minimum(aim - loss[used], -1e-300)))
-        log_y = loss[used] - ratio[used] + stick
+        self.reached = payoff.is_seen(loss, loss - ratio)
+        if not self.reached:
+            payoff = HockeyStick(min(epsilon, float(np.sort(loss)[-min(64, len(loss))])))
+        log_value = payoff.log_values(loss)
+        used = log_value > -math.inf
+        log_y = (loss - ratio + log_value)[used]
         top = float(log_y.max()) if log_y.size else 0.0
         self._y: Array = np.exp(log_y - top)
         mean = float(self._y.sum()) / self._samples
         self.log_mean = top + math.log(mean) if mean > 0.0 else -math.inf
         self._y /= mean if mean > 0.0 else 1.0
         self._ratios: Array = np.exp(np.minimum(densities[used] - ratio[used, None], 600.0))
+        # E_P[value^2] / delta^2
+        scale = math.exp(-max(-700.0, self.log_mean)) / self._samples
+        self.plain_second = float(self._y @ np.exp(log_value[used])) * scale
 
     def only(self, chosen: Sequence[int]) -> _Look:
         """The same samples, and some of the components."""
@@ -310,9 +367,22 @@ class _Look:
             for w, entry in zip(weights, self._entries, strict=True)
             if w > 0.0
         )
-        core = self._mechanism._tilted(entries(components))
-        log_bound = core.log_bound(self._epsilon)
-        return Proposal(components, variance, self.log_mean, log_bound)
+        log_bound = self._payoff.log_bound(bounding_parts(self._mechanism, components))
+        law = None
+        if self.reached:
+            law = expected_law(self._y, self._ratios, self._samples, weights, self.log_mean - log_bound)
+        plain = math.inf if isinstance(self._payoff, HockeyStick) else max(0.0, self.plain_second - 1.0)
+        return Proposal(components, variance, self.log_mean, log_bound, law, plain)
+
+
+def bounding_parts(mechanism: Any, components: Sequence[Component]) -> list[Part]:
+    """What bounds P/R: the components S_a, and P."""
+    core = mechanism._tilted(entries(components))
+    return [
+        ((core.log_normaliser(k) if c.order else 0.0) - math.log(c.weight), max(1, c.order))
+        for k, c in enumerate(components)
+        if c.order or (c.order, c.theta, c.shift) == PLAIN
+    ]
 
 
 def entries(components: Sequence[Component]) -> tuple[tuple[float, int, float, float], ...]:

@@ -48,8 +48,9 @@ public:
 
     std::size_t block_size() const noexcept { return block_size_; }
     const std::vector<Component>& components() const noexcept { return components_; }
-    // ln M_a of component k (truncated: ln M of the envelope), or for T its ln sum_x p_x theta^|x|.
-    double log_normaliser(std::size_t k) const { return log_normalisers_[k]; }
+    // ln M_a of component k (truncated: ln of M/q_0, with which P_r/R <= M/(q_0 pi) e^-L), or for T its ln
+    // sum_x p_x theta^|x|.
+    double log_normaliser(std::size_t k) const;
     // ln B, without allowance for rounding.
     double log_bound(double epsilon) const;
 
