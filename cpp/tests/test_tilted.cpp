@@ -281,6 +281,82 @@ void blocks() {
     }
 }
 
+// Given public counts: the envelope lies above every factor, no value above its bound, E_R[P_r/R] = 1;
+// blocks.
+void truncated() {
+    for (const std::uint64_t most : {3ULL, 20ULL, 2048ULL}) {
+        for (const std::uint64_t others : {most, most + 1, 2 * most}) {
+            for (const double half_norm : {0.0, 0.01, 0.7, 5.0, 400.0}) {
+                const TruncatedBMinSep scheme{{3, 0.1, true}, 3 * most, most};
+                const Envelope above = envelope(scheme, others, half_norm, false);
+                const Envelope below = envelope(scheme, others, half_norm, true);
+                for (double u = -30; u < 40; u += 0.125) {
+                    for (const double h : {half_norm, half_norm / 3, 0.0}) {
+                        const double one = std::exp(u - h), two = std::exp(2 * u - 4 * h);
+                        const double sum = above.never + above.once * one + above.twice * two;
+                        const double other = below.never + below.once * one;
+                        CHECK(one <= sum * (1 + 1e-14));
+                        for (const std::uint64_t r : {most, (most + others) / 2, others}) {
+                            const double s = survival_probability(scheme, static_cast<double>(r));
+                            CHECK(s * two + 1 - s <= sum * (1 + 1e-14));
+                            CHECK(s * one + 1 - s <= other * (1 + 1e-14) && 1 <= other);
+                        }
+                    }
+                }
+            }
+        }
+    }
+    for (const bool warm : {false, true}) {
+        for (const std::size_t separation : {1, 3, 30}) {
+            const TruncatedBMinSep scheme{{separation, 0.1, warm}, 300, separation == 30 ? 8ULL : 25ULL};
+            const Strategy strategy = strategy_of(20, std::min<std::size_t>(separation, 3), true);
+            for (const Direction direction : {Direction::remove, Direction::add}) {
+                const TiltedSampler sampler(strategy, scheme, 0.8, mixture, 299, direction);
+                const std::size_t width = 2 + mixture.size(), blocks = 1;
+                const auto rows = sampler.samples(7, 0, blocks);
+                const auto n = static_cast<double>(rows.size() / width);
+                for (const double epsilon : {0.0, 1.0, 5.0}) {
+                    const double bound = sampler.log_bound(epsilon);
+                    for (std::size_t s = 0; s < rows.size(); s += width) {
+                        if (rows[s] <= epsilon) continue;
+                        CHECK(std::exp(rows[s] - rows[s + 1] - bound) * -std::expm1(epsilon - rows[s]) <=
+                              1 + 1e-9);
+                    }
+                }
+                for (std::size_t k = 0; k < width; ++k) {
+                    if (k == 1) continue;
+                    double sum = 0, squares = 0;
+                    for (std::size_t s = 0; s < rows.size(); s += width) {
+                        const double ratio = std::exp(rows[s + k] - rows[s + 1]);
+                        sum += ratio;
+                        squares += ratio * ratio;
+                    }
+                    const double deviation = std::sqrt(std::max(0.0, squares / n - sum * sum / n / n) / n);
+                    CHECK(std::abs(sum / n - 1) < 5 * deviation + 1e-9);
+                }
+                if (separation != 3) continue;
+                const double scale = sampler.log_bound(1);
+                const auto together = sampler.values(3, std::vector<double>{1.0}, scale, 0, 2);
+                set_threads(1);
+                const auto one = sampler.values(3, std::vector<double>{1.0}, scale, 1, 1);
+                set_threads(0);
+                for (std::size_t s = 0; s < one.size(); ++s) {
+                    CHECK(one[s] == together[sampler.block_size() + s] && one[s] <= 1 && one[s] >= 0);
+                }
+            }
+        }
+    }
+    const Strategy strategy = strategy_of(20, 3, true);
+    CHECK_THROWS(std::invalid_argument,
+                 TiltedSampler(strategy, TruncatedBMinSep{{2, 0.1, true}, 300, 25}, 1, mixture));
+    CHECK_THROWS(std::invalid_argument,
+                 TiltedSampler(strategy, BMinSep{3, 0.1, true}, 1, mixture, 299, Direction::add));
+    CHECK_THROWS(std::invalid_argument,
+                 TiltedSampler(strategy, TruncatedBMinSep{{3, 0.1, true}, 300, 25}, 1, {{1, 3, {}}}));
+    // What exceeds its bound by more than rounding stays visible.
+    CHECK(tilted_value(1, 4, 0, 0) > 1 && tilted_value(1, 40, 40 - 1e-9, 0) == 1);
+}
+
 void failures() {
     constexpr double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
     CHECK(tilted_value(1, nan, 0, 0) == 1 && tilted_value(1, 2, nan, 0) == 1 &&
@@ -316,6 +392,7 @@ int main() {
     weights();
     triples();
     blocks();
+    truncated();
     failures();
     return check::summary();
 }
