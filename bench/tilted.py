@@ -4,6 +4,7 @@ python -m bench.tilted                     # samples needed, speed
 python -m bench.tilted needed --plot f.png # samples for delta to within 10 %, from 1e-3 to 1e-12: plain, S_2, S_3, mixture
 python -m bench.tilted speed               # tables, weighted samples per second beside plain ones, on one core
 python -m bench.tilted agreement           # 56 configurations against 1e7 plain samples each; a quarter of an hour
+python -m bench.tilted truncated-agreement # 24 configurations with frequent truncation against 1e7 plain samples each
 python -m bench.tilted add                 # direction "add": samples needed, plain and from half spaces; what these prove alone
 python -m bench.tilted add-agreement       # 36 configurations of "add" against 1e7 plain samples each
 """
@@ -21,6 +22,7 @@ from hockeystick import _core
 from hockeystick.half_space import HalfSpace, sampler
 from hockeystick.tilted import entries, orders, tune_proposal
 
+PARTS = ("needed", "speed", "agreement", "truncated-agreement", "add", "add-agreement")
 SURE = math.log(1 / 0.005)  # both sides together fail once in a hundred
 GAP = 0.1
 
@@ -204,11 +206,26 @@ def add_agreement(samples: int) -> None:
     )
 
 
+def truncated_agreement(samples: int) -> None:
+    from tests.test_tilted_truncated import compare, sampled_cases
+
+    scores = []
+    for seed, (mechanism, epsilon, direction) in enumerate(sampled_cases()):
+        scores.append(compare(mechanism, epsilon, direction, samples, 10**6, 5000 + seed))
+        print(
+            f"{scores[-1]:+.2f}  {mechanism.scheme!r}, sigma {mechanism.noise_multiplier}, epsilon {epsilon}, {direction}",
+            flush=True,
+        )
+    print(
+        f"{len(scores)} configurations, {samples} plain samples each: largest {max(map(abs, scores)):.2f} standard errors"
+    )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("part", nargs="?", choices=("needed", "speed", "agreement", "add", "add-agreement"))
+    parser.add_argument("part", nargs="?", choices=PARTS)
     parser.add_argument("--plot", type=Path)
     parser.add_argument("--samples", type=int, default=10**7)
     arguments = parser.parse_args()
@@ -218,6 +235,8 @@ def main() -> None:
         speed()
     if arguments.part == "agreement":
         agreement(arguments.samples)
+    if arguments.part == "truncated-agreement":
+        truncated_agreement(arguments.samples)
     if arguments.part == "add":
         add()
     if arguments.part == "add-agreement":

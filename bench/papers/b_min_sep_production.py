@@ -4,6 +4,7 @@
     python -m bench.papers.b_min_sep_production table           # delta(sigma) with intervals
     python -m bench.papers.b_min_sep_production calibrate       # estimate, verify, release: the least noise multiplier
     python -m bench.papers.b_min_sep_production truncated       # the same with batches of at most 2048
+    python -m bench.papers.b_min_sep_production frequent        # batches of at most 1793: truncation in half of the rounds
     python -m bench.papers.b_min_sep_production dp_sgd          # the paper's lower bound, against the exact value
     python -m bench.papers.b_min_sep_production low_epsilon     # b-min-sep against cyclic Poisson
 
@@ -75,6 +76,22 @@ def calibrate(scheme: hs.BMinSep | hs.TruncatedBMinSep = SCHEME) -> None:
         print(f"  mean squared error {found.mean_squared_error:.4f}", flush=True)
 
 
+def frequent(samples: int = 200_000) -> None:
+    """Samples given the public counts, and their rate beside plain sampling."""
+    strategy = strategies()["square root"]
+    scheme = hs.TruncatedBMinSep(STEPS, BANDS, SCHEME.sampling_probability, EXAMPLES, BATCH)
+    print(f"delta({EPSILON}), B_max = {BATCH}, C square root, {samples} samples, 99 %:")
+    for sigma in (0.6, 0.7, 0.8):
+        for method in ("tilted", "plain"):
+            start = now()
+            found = hs.estimate_delta(hs.BandMF(strategy, scheme, sigma), EPSILON, samples, 1, method)
+            ends = ", ".join(
+                f"{entry.direction} {entry.estimate:.2e} in [{entry.lower:.2e}, {entry.upper:.2e}]"
+                for entry in found.directions
+            )
+            print(f"  sigma {sigma:.2f}, {method}: {ends} " + timed("", start), flush=True)
+
+
 def dp_sgd(samples: int = 400_000) -> None:
     mechanism = hs.BandMF(hs.Identity(STEPS), hs.Poisson(STEPS, 1.216e-4), 0.368)
     exact = hs.account(mechanism, "remove").delta_bounds(EPSILON)
@@ -122,6 +139,7 @@ PARTS = {
     "table": table,
     "calibrate": calibrate,
     "truncated": lambda: calibrate(TRUNCATED),
+    "frequent": frequent,
     "low_epsilon": low_epsilon,
 }
 
