@@ -204,6 +204,8 @@ def test_theorem_7_by_enumeration_and_integration(
         assert found.share * alone - slack <= remove <= alone + found.remove + slack
         assert found.share * reverse - slack <= add <= reverse + found.add + slack
         assert add <= found.known_add + slack
+        if epsilon + none > 0.0:  # Kahane
+            assert add <= divergence(plain, flat, epsilon + none) + slack
         # No trivial bound, either.
         if expected < 0.01:
             assert found.remove <= 2.5 * meeting_cuts(scheme)

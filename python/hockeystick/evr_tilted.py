@@ -144,7 +144,7 @@ def verify(
     """
     means: list[tuple[str, float, int]] = []
     pilot = max(4096, min(_PILOT_SAMPLES, plan.samples // 8))
-    for case, direction, values in cases(mechanism, epsilon, adjacency, others):
+    for case, direction, values in cases(mechanism, epsilon, adjacency, others, only_above=True):
         if values.bound == 0.0:
             means.append((direction, 0.0, 0))
             continue
@@ -180,7 +180,7 @@ def is_hopeful(
     executor: Executor | None = None,
 ) -> bool:
     """Whether pilot samples expect every direction to be accepted within plan.samples."""
-    for case, direction, values in cases(mechanism, epsilon, adjacency, others):
+    for case, direction, values in cases(mechanism, epsilon, adjacency, others, only_above=True):
         if values.bound == 0.0 or values.known <= plan.tested_delta:
             continue
         if not values.can_tilt:
@@ -265,7 +265,9 @@ def propose(
 
     def height(place: float) -> float:
         worst = -math.inf
-        for case, direction, values in cases(make(math.exp(place)), epsilon, adjacency, others):
+        for case, direction, values in cases(
+            make(math.exp(place)), epsilon, adjacency, others, only_above=True
+        ):
             if values.bound > 0.0 and values.known > plan.tested_delta and values.can_tilt:
                 label = derived(seed, "search", len(seen), direction, case)
                 start = proposals.get((case, direction))

@@ -337,12 +337,16 @@ def worst_cases(mechanism: Sampled) -> tuple[Sampled, ...]:
 
 
 def cases(
-    mechanism: Sampled, epsilon: float, adjacency: str, others: Process | None
+    mechanism: Sampled,
+    epsilon: float,
+    adjacency: str,
+    others: Process | None,
+    only_above: bool = False,
 ) -> Iterator[tuple[int, str, _Direction]]:
-    """Every pair of distributions whose divergence must be small."""
+    """Every pair of distributions whose divergence must be small; ``only_above``: only upper bounds are of interest."""
     for case, worst in enumerate(worst_cases(mechanism)):
         for direction in directions(mechanism, adjacency):
-            yield case, direction, _Direction(worst, direction, epsilon, others, adjacency)
+            yield case, direction, _Direction(worst, direction, epsilon, others, adjacency, only_above)
 
 
 def tally_path(directory: str | os.PathLike[str] | None, direction: str, case: int) -> Path | None:
@@ -395,6 +399,7 @@ class _Direction:
         epsilon: float,
         others: Process | None = None,
         adjacency: str = "zero_out",
+        only_above: bool = False,
     ) -> None:
         if not hasattr(mechanism, "_blocks"):
             raise ParameterTypeError(
@@ -412,7 +417,7 @@ class _Direction:
             # L <= -floor: 1 - e^{epsilon - L} is at most 1 - e^{epsilon + floor}.
             self.bound = min(1.0, max(0.0, -math.expm1(min(0.0, epsilon - error + floor)) * (1.0 + 1e-15)))
         self.epsilon, self.error = epsilon, error
-        self._others = others
+        self._others, self._only_above = others, only_above
         self.identity = {
             "library": _core.__version__,
             "mechanism": repr(mechanism),
@@ -428,7 +433,11 @@ class _Direction:
         """What a truncated scheme comes to."""
         if self._others is not None:
             return None
-        return tilting(self.mechanism, self.epsilon - self.error, self.direction)
+        return tilting(self.mechanism, self.epsilon - self.error, self.direction, self._only_above)
+
+    @property
+    def _tilted_epsilon(self) -> float:
+        return self.epsilon if self.reduced is None else self.epsilon + self.reduced.shift
 
     @property
     def tilted_mechanism(self) -> Sampled | GivenCounts | None:
@@ -510,7 +519,7 @@ class _Direction:
         begin = start if isinstance(start, Proposal) else None
         payoff = None if self._curve is None else Composed(self._curve, self.epsilon)
         return tune_proposal(
-            self.tilted_mechanism, self.epsilon, seed, gap=gap, start=begin, payoff=payoff, **settings
+            self.tilted_mechanism, self._tilted_epsilon, seed, gap=gap, start=begin, payoff=payoff, **settings
         )
 
     def tilted_values(self, proposal: Proposal | HalfSpaceProposal) -> BoundedValues:
@@ -519,7 +528,7 @@ class _Direction:
             return HalfSpaceValues(self.mechanism, self.epsilon, proposal, self.error)
         extra, share = (0.0, 1.0) if self.reduced is None else (self.reduced.extra, self.reduced.share)
         return TiltedValues(
-            self.tilted_mechanism, self.epsilon, proposal, self.error, extra, share, self._curve
+            self.tilted_mechanism, self._tilted_epsilon, proposal, self.error, extra, share, self._curve
         )
 
     def check(self, tally: Tally) -> None:

@@ -193,21 +193,22 @@ class GivenCounts:
 class Tilting:
     """What to draw from in one direction of a truncated mechanism: `GivenCounts`, or the one without truncation.
 
-    delta lies in [``share`` d, d + ``extra``], d that of ``mechanism``; None if there is no table. ``known``: what delta is at
-    most, without samples.
+    delta lies in [``share`` d, d + ``extra``], d that of ``mechanism`` at epsilon + ``shift`` in direction "remove" (of
+    `GivenCounts`: in its own); None if there is no table. ``known``: what delta is at most, without samples.
     """
 
     mechanism: BandMF | GivenCounts | None
     extra: float
     share: float
     known: float
+    shift: float = 0.0
 
 
-def tilting(mechanism: object, epsilon: float, direction: str) -> Tilting | None:
+def tilting(mechanism: object, epsilon: float, direction: str, only_above: bool = False) -> Tilting | None:
     """How to tilt at ``epsilon``, for a `BandMF` with `TruncatedBMinSep` batches; None for any other.
 
     The one without truncation is taken where what truncation adds is less than what a million samples given the
-    counts leave open.
+    counts leave open. ``only_above``: nothing but an upper bound is of interest.
     """
     found = reduction(mechanism, epsilon)
     if found is None:
@@ -216,6 +217,9 @@ def tilting(mechanism: object, epsilon: float, direction: str) -> Tilting | None
     given = GivenCounts(mechanism, direction == "add") if orders(mechanism) else None
     whole = Tilting(given, LARGE_COUNT_RISK, 1.0, found.known_add if direction == "add" else 1.0)
     if direction == "add":
+        shift = found.base.no_participation_log_probability
+        if only_above and epsilon + shift > 0.0:
+            return Tilting(found.base, 0.0, 0.0, found.known_add, shift)
         return whole
     if given is not None:
         reach = given._tilted(((1.0, 2, 1.0, 0.0),)).log_bound(epsilon)
