@@ -208,7 +208,8 @@ def calibrate_bandmf(
     loss is large (docs/tilted.md), as many as a pilot finds necessary, at most ``samples`` (default 2^21), whatever
     delta is; no ``threshold``, and a scheme that `estimate_delta` can tilt. A direction
     "add" whose delta is not known to be small may take more, but never more than "plain". "auto": "tilted" where it is possible and the other
-    would take more than a million samples (delta < 1e-4), unless ``threshold`` or ``samples`` are given. ``candidates`` are noise multipliers fixed beforehand (None: chosen around
+    would take more than a million samples (delta < 1e-4), unless ``threshold`` or ``samples`` are given, or batches are truncated so often that a pilot expects
+    more samples than allowed. ``candidates`` are noise multipliers fixed beforehand (None: chosen around
     the answer by pilot samples, which the verifier does not see).
 
     ``fallback`` is released if no candidate of less noise is accepted: "cyclic" Poisson sampling at the

@@ -192,10 +192,11 @@ def estimate_delta(
     with weights below a known bound, and the number of samples hardly depends on delta. Pilot samples, from
     random streams of their own (some ten thousand), choose how. For direction "remove" it needs
     an exact density and a table (`BMinSep`, `Poisson`, `CyclicPoisson`, `BallsInBins`,
-    `MultiAttributionBMinSep` with the default law; `TruncatedBMinSep` where truncation is rare and without
-    ``composed_with``). For "add" outputs come from a half space that contains all that count, for every scheme but
-    `TruncatedBMinSep` and without ``composed_with``: of much use for few independent participations, and where the half space
-    alone proves delta to be small, nothing is drawn. ParameterError where no direction can be
+    `MultiAttributionBMinSep` with the default law). For "add" outputs come from a half space that contains all that count, for
+    every scheme but `TruncatedBMinSep` and without ``composed_with``: of much use for few independent participations, and
+    where the half space alone proves delta to be small, nothing is drawn. `TruncatedBMinSep`, without ``composed_with``: where
+    truncation is rare the scheme without it is sampled, and what truncation adds is added to ``upper``; otherwise both
+    directions are sampled given the public counts. ParameterError where no direction can be
     tilted. "auto" (default) takes, for each direction, what the pilot expects to give the shorter interval, and "plain"
     for fewer than 512 samples.
     """
