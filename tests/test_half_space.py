@@ -19,6 +19,8 @@ from hockeystick.half_space import (
     tune_half_space,
 )
 from hockeystick.montecarlo import _loss_error, estimate_delta
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from tests import enumeration
 from tests.test_tilted import strategy
@@ -225,6 +227,44 @@ def test_interval_contains_exact_delta(steps: int, p: float, sigma: float) -> No
             assert found.method == "tilted"
             assert found.upper <= 1.5 * exact.upper
             assert found.lower >= 0.5 * exact.lower
+
+
+@given(
+    steps=st.integers(1, 5),
+    p=st.floats(0.01, 0.99),
+    sigma=st.floats(0.2, 4.0),
+    share=st.floats(0.0, 1.0, exclude_max=True),
+)
+@settings(max_examples=30, deadline=None)
+def test_certain_bound_is_one(steps: int, p: float, sigma: float, share: float) -> None:
+    mechanism = hs.BandMF(hs.Identity(steps), hs.Poisson(steps, p), sigma)
+    epsilon = -share * mechanism.no_participation_log_probability
+    error = _loss_error(mechanism)
+    found = half_space(mechanism, epsilon, error)
+    exact = hs.account(mechanism, "add").delta_bounds(epsilon)
+    if found is not None:
+        assert exact.lower <= certain_bound(mechanism, epsilon, error, found)
+        # All rounds alike: the nearest output with P/Q = e^-epsilon has equal entries, in closed form.
+        room = math.expm1(-epsilon / steps) / p + 1.0
+        if room > 1e-6:
+            nearest = math.sqrt(steps) * (sigma * math.log(room) + 0.5 / sigma)
+            assert nearest - 1e-6 <= found.threshold
+            assert found.threshold <= max(nearest, 0.0) + 1e-3 * (1.0 + abs(nearest)) or nearest > 0.0
+
+
+def test_intervals_fail_as_rarely_as_they_say() -> None:
+    mechanism = hs.BandMF(hs.Identity(4), hs.Poisson(4, 0.3), 1.0)
+    exact = hs.account(mechanism, "add").delta_bounds(1.0)
+    error = _loss_error(mechanism)
+    found = half_space(mechanism, 1.0, error)
+    assert found is not None
+    values = HalfSpaceValues(mechanism, 1.0, tune_half_space(mechanism, 1.0, error, found, 1), error)
+    runs, missed = 40, 0
+    for seed in range(runs):
+        _, (lower, upper) = values.interval(values.tally(100 + seed, 0, 1, {}), 0.8)
+        missed += exact.upper < lower or upper < exact.lower
+        assert upper - lower < 0.2 * exact.upper
+    assert missed <= 0.2 * runs + 4.0 * math.sqrt(0.2 * runs)
 
 
 def sampled_cases() -> list[tuple[hs.BandMF, float]]:

@@ -214,7 +214,7 @@ def test_planned_bets_cover_and_are_shorter() -> None:
     bad = Empirical.of(np.full(1000, 1e-9))
     proposals = [replace(good, law=law) for law in (good.law, None, bad)]
     values = [TiltedValues(mechanism, 2.0, proposal, 1e-9) for proposal in proposals]
-    runs, confidence = 50, 0.8
+    runs, confidence = 30, 0.8
     missed, widths = np.zeros(3), np.zeros(3)
     for seed in range(runs):
         tally = values[0].tally(100 + seed, 0, 1, {})

@@ -88,7 +88,7 @@ HalfSpaceSampler::HalfSpaceSampler(Strategy strategy, Scheme scheme, double nois
     }
     double square = 0;
     for (const double x : direction_) square += x * x;
-    if (direction_.size() != strategy_.steps() || !(std::abs(square - 1) < 1e-12)) {
+    if (direction_.size() != strategy_.steps() || !(std::abs(square - 1) < 1e-9)) {
         throw std::invalid_argument("direction must have one entry per step, and length 1");
     }
     if (!(std::abs(threshold) <= 1e6)) throw std::invalid_argument("threshold must be in [-1e6, 1e6]");

@@ -106,7 +106,7 @@ class CalibratedBandMF:
             if isinstance(plan, TiltedPlan):
                 sentences.append(
                     "The verifier draws outputs where the privacy loss is large, with weights below a known bound "
-                    f"(importance sampling), at most {plan.samples} for a candidate, and accepts it if they prove delta "
+                    "(importance sampling), and accepts a candidate if they prove delta "
                     f"to be at most {round_up(plan.tested_delta)} in each direction, by a test fixed before; if delta "
                     f"exceeds that it does so with probability at most {round_up(plan.failure_probability)}. Both "
                     "together are at most the stated delta."

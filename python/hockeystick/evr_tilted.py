@@ -52,7 +52,8 @@ class TiltedPlan:
 
     A candidate whose delta exceeds ``tested_delta`` is accepted with probability at most
     ``failure_probability``; with both, what is released has delta at most ``target_delta`` >= tested_delta +
-    failure_probability * (1 - tested_delta). ``samples`` is the most that a verification may take.
+    failure_probability * (1 - tested_delta). ``samples`` is the most that a verification of direction "remove" may take;
+    `verify` says what "add" may.
     """
 
     target_delta: float

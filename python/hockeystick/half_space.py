@@ -102,10 +102,10 @@ def half_space(mechanism: Any, epsilon: float, loss_error: float) -> HalfSpace |
     room = _log_room(mechanism, epsilon - loss_error)
     if room is None:
         return None
-    # Exponents are sums of products of columns and of parts of y without overlap.
+    # Exponents are sums of products of columns and parts of y, of which at most as many overlap as there are bands.
     most = float(getattr(mechanism.scheme, "examples_per_user", 1))
     norm = most * float(np.sqrt(np.square(columns).sum(axis=1).max())) / sigma
-    per_length = 1e-12 * max(1.0, columns.shape[1] / 4096.0) * norm * math.sqrt(steps)
+    per_length = 1e-12 * max(1.0, columns.shape[1] / 4096.0) * norm * math.sqrt(steps * columns.shape[1])
 
     best: tuple[float, Array] | None = None
     y, step = np.zeros(steps), 1.0
@@ -136,8 +136,13 @@ def half_space(mechanism: Any, epsilon: float, loss_error: float) -> HalfSpace |
     if best is None:
         return None
     threshold = max(best[0], -1e6)
-    log_probability = _core.log_normal_below(threshold) + 2.0**-49 * (1.0 + threshold**2)
+    # The direction's length is 1 but for the rounding of a sum of squares.
+    log_probability = _core.log_normal_below(threshold) + _round_off(steps) * (1.0 + threshold**2)
     return HalfSpace(best[1], threshold, min(0.0, log_probability))
+
+
+def _round_off(steps: int) -> float:
+    return 2.0**-48 + 2.0**-52 * steps
 
 
 def _is_possible(mechanism: Any) -> bool:
@@ -296,7 +301,7 @@ class HalfSpaceValues(BoundedValues):
         self.log_scale = found.log_probability + cap - math.log(shifts[0][0]) + 1e-11
         # Exponents of the shifted laws, and the length of a direction that is 1 but for rounding.
         size = 40.0 + abs(found.threshold) + max(shift for _, shift in shifts)
-        slack = 1e-11 + 2.0**-48 * size**2
+        slack = 1e-11 + _round_off(mechanism.strategy.steps) * size**2
         self.log_upper, self.log_lower = self.log_scale + slack, self.log_scale - slack
         self.resolution = 64.0 * mechanism.strategy.steps * 2.0**-53 + 1e-12
 
