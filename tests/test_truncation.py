@@ -103,9 +103,8 @@ def test_number_of_cuts(warm: bool) -> None:
     mechanism = hs.BandMF(hs.BandedToeplitz.square_root(12, 3), scheme, 1.0)
     bounds = [cut_probability(scheme, k) for k in range(1, 4)]
     core = mechanism._blocks("remove")
-    cuts = np.concatenate(
-        [(core.draws(seed, 0, 1)[2] >= scheme.max_batch_size).sum(axis=1) for seed in range(40)]
-    )
+    counts = np.concatenate([core.draws(seed, 0, 1)[2] for seed in range(40)])
+    cuts = (counts >= scheme.max_batch_size).sum(axis=1)
     n = len(cuts)
     for k in range(1, 4):
         share = float((cuts >= k).mean())
@@ -114,7 +113,6 @@ def test_number_of_cuts(warm: bool) -> None:
             assert share > 0.2 * bounds[0]  # no trivial bound
     # Sampled in a truncated round: independent of which rounds those are.
     rho = np.array(participation_probabilities(BMinSep(12, 3, 0.2, warm)))
-    counts = np.concatenate([core.draws(seed, 0, 1)[2] for seed in range(40)])
     met = float(((counts >= scheme.max_batch_size) @ rho).mean())
     assert 0.2 * meeting_cuts(scheme) < met < meeting_cuts(scheme) * (1.0 + 4.0 / math.sqrt(n * met))
 
