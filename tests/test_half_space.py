@@ -364,6 +364,17 @@ def test_draws_pickle() -> None:
     assert (again(3, 2)[0] == draw(3, 2)[0]).all()
 
 
+def test_a_wrong_bound_is_refused() -> None:
+    mechanism = hs.BandMF(hs.Identity(3), hs.Poisson(3, 0.3), 1.0)
+    found = half_space(mechanism, 0.8, 1e-9)
+    assert found is not None
+    values = HalfSpaceValues(mechanism, 0.8, HalfSpaceProposal(found, ((1.0, 0.0),)), 1e-9)
+    values.tally(1, 0, 2, {})
+    values.log_scale -= 1.0
+    with pytest.raises(ArithmeticError, match="between 0 and their bound"):
+        values.tally(1, 0, 2, {})
+
+
 def test_auto_chooses() -> None:
     few = hs.BandMF(hs.Identity(5), hs.Poisson(5, 0.3), 1.0)
     many = hs.BandMF(hs.Identity(1000), hs.Poisson(1000, 0.01), 1.0)

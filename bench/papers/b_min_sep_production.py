@@ -110,7 +110,7 @@ def dp_sgd(samples: int = 400_000) -> None:
 
 
 def low_epsilon(samples: int = 400_000) -> None:
-    """delta of both schemes at the noise multiplier where cyclic Poisson sampling has delta = 1e-4."""
+    """delta of both schemes where cyclic Poisson sampling has delta = 1e-4 in direction "remove"."""
     steps, bands, rate = 1024, 32, 1 / 512
     strategy = hs.BandedToeplitz.optimized(steps=steps, bands=bands)
     for epsilon in (0.25, 0.5, 1.0, 2.0):
@@ -121,18 +121,19 @@ def low_epsilon(samples: int = 400_000) -> None:
             1e-4,
             adjacency="remove",
         )
-        exact = hs.account(hs.BandMF(strategy, cyclic, float(sigma)), "remove").delta_bounds(epsilon)
         scheme = hs.BMinSep.of_rate(steps, bands, rate)
-        start = now()
-        found = hs.estimate_delta(
-            hs.BandMF(strategy, scheme, float(sigma)), epsilon, samples, 1, "tilted", adjacency="remove"
-        )
-        print(
-            f"epsilon {epsilon}: sigma {float(sigma):.4f}, cyclic Poisson {exact.upper:.4e}, b-min-sep "
-            f"{found.estimate:.4e} in [{found.lower:.4e}, {found.upper:.4e}] ({found.samples} samples)",
-            timed("in", start),
-            flush=True,
-        )
+        for direction in ("remove", "add"):
+            exact = hs.account(hs.BandMF(strategy, cyclic, float(sigma)), direction).delta_bounds(epsilon)
+            start = now()
+            found = hs.estimate_delta(
+                hs.BandMF(strategy, scheme, float(sigma)), epsilon, samples, 1, "tilted", adjacency=direction
+            )
+            print(
+                f'epsilon {epsilon}, "{direction}": sigma {float(sigma):.4f}, cyclic Poisson {exact.upper:.4e}, b-min-sep '
+                f"{found.estimate:.4e} in [{found.lower:.4e}, {found.upper:.4e}] ({found.samples} samples)",
+                timed("in", start),
+                flush=True,
+            )
 
 
 PARTS = {

@@ -159,6 +159,8 @@ void values() {
     CHECK(half_space_value(0.5, -1.0, -3.0, 0, 0) == half_space_value(0.5, -1.0, -1.0, 0, 0));
     CHECK(half_space_value(1.0, -1.0, -3.0, 0, 0) == 0 && half_space_value(2.0, -5.0, -1.0, 0, 0) == 0);
     CHECK(std::abs(half_space_value(1e-12, -infinity, -2e-12, 0, std::log(1e-12)) - 1) < 1e-3);
+    CHECK(half_space_value(-50, -infinity, 0, 1e-11, 0) == 1 &&
+          half_space_value(-50, -infinity, 0, 0.1, 0) > 1.1);
     const double nan = std::nan("");
     CHECK(half_space_value(1, -2, nan, 0, 0) == 1 && half_space_value(1, -2, -2, nan, 0) == 1);
 }

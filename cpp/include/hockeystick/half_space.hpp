@@ -85,7 +85,8 @@ private:
     std::size_t block_size_;
 };
 
-// e^log_weight (1 - e^{epsilon + max(log_ratio, floor)})_+ e^-log_scale; not a number: 1.
+// e^log_weight (1 - e^{epsilon + max(log_ratio, floor)})_+ e^-log_scale; not a number: 1. Above 1 where the
+// scale is no bound.
 double half_space_value(double epsilon, double floor, double log_ratio, double log_weight,
                         double log_scale) noexcept;
 
