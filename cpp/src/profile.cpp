@@ -9,7 +9,6 @@
 #include <mutex>
 #include <optional>
 #include <stdexcept>
-#include <tuple>
 
 #include "hockeystick/compose.hpp"
 #include "hockeystick/cumulants.hpp"
@@ -553,9 +552,13 @@ private:
         // or the window must.
         const double apart = widening.at(step);
         if (apart * tilt > 0.1 || apart > 0.01 * span) {
-            std::tie(left, right) = window(kept, tilt, log_mass - 1.5 * tilt * apart);
-            left.loss -= apart;
-            right.loss += apart;
+            auto [further_left, further_right] = window(kept, tilt, log_mass - 1.5 * tilt * apart);
+            further_left.loss -= apart;
+            further_right.loss += apart;
+            if (further_right.loss - further_left.loss < 1.5 * static_cast<double>(size_limit_) * step) {
+                left = further_left;
+                right = further_right;
+            }
         }
         std::vector<std::vector<std::int64_t>> points;
         double bottom = std::floor(left.loss / step) - 1, top = std::ceil(right.loss / step) + 1;
