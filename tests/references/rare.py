@@ -1,6 +1,6 @@
 """Reference values of δ(ε) where generate.py's contours find none: records that are hardly ever sampled.
 
-    python rare.py [--draws ...] [--output rare.json] [--seconds 60]
+    python rare.py [--draws ...] [--output rare.json]
 
 Needs mpmath and python-flint. The transform of one step is split, M = A + B, by a smooth cut of the output t: B is
 that of the outputs above it. M^T = A^T + ((A+B)^T - A^T), and each of the two is inverted along a line Re z = s of its
@@ -19,6 +19,7 @@ import argparse
 import json
 import math
 import time
+from itertools import pairwise
 from pathlib import Path
 
 import flint
@@ -167,7 +168,12 @@ def value(part: Part, split: Split, run: dict[str, float], plan: tuple[float, fl
 
 
 def evaluate(
-    sigma: float, q: float, steps: int, epsilon: float, run: dict[str, float], shares: tuple[float, ...] = SHARES
+    sigma: float,
+    q: float,
+    steps: int,
+    epsilon: float,
+    run: dict[str, float],
+    shares: tuple[float, ...] = SHARES,
 ) -> tuple[flint.arb, float]:
     """δ(ε), at the cut that needs the fewest frequencies; and that cut, as a share of the output where L = ε."""
     t_epsilon = sigma * math.log((math.expm1(epsilon) + q) / q) + 0.5 / sigma
@@ -224,7 +230,7 @@ def direct(sigma: float, q: float, steps: int, epsilon: float, digits: int = 40)
             top = max(output(x), mp.mpf(0))
             shared = max(output(x / left), mp.mpf(0))
             ends = sorted({mp.mpf(-25), mp.mpf(0), shared / 2, shared, top, top / 2, top + 4, top + 16})
-            points = [a + (b - a) * i / 6 for a, b in zip(ends, ends[1:], strict=False) for i in range(6)]
+            points = [a + (b - a) * i / 6 for a, b in pairwise(ends) for i in range(6)]
             return mp.quad(integrand, [*points, ends[-1]])
 
         return profile(steps, epsilon)
