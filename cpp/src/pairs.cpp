@@ -651,7 +651,32 @@ private:
         return std::copysign((half + turn) / s, x);
     }
 
-    // The loss increases with t: bracket, then the Illinois variant of regula falsi.
+    // The loss and its slope, up to what cancels between P and Q.
+    struct Value {
+        double value, slope;
+    };
+    Value log_with_slope(const Side& side, double t) const {
+        const bool plain = noise_ == Noise::gaussian;
+        const auto exponent = [&](std::size_t i) {
+            const double shift = side.shift[i];
+            return side.log_weight[i] + (plain ? shift * (t - 0.5 * shift) : -std::abs(t - shift));
+        };
+        double largest = -infinity;
+        for (std::size_t i = 0; i < side.shift.size(); ++i) largest = std::max(largest, exponent(i));
+        double sum = 0, slope = 0;
+        for (std::size_t i = 0; i < side.shift.size(); ++i) {
+            const double term = std::exp(exponent(i) - largest);
+            sum += term;
+            slope += term * (plain ? side.shift[i] : t < side.shift[i] ? 1 : -1);
+        }
+        return {largest + std::log(sum), slope / sum};
+    }
+    Value loss_with_slope(double t) const {
+        const Value p = log_with_slope(p_, t), q = log_with_slope(q_, t);
+        return {p.value - q.value, p.slope - q.slope};
+    }
+
+    // The loss increases with t: Newton's method in a bracket that halves at least every third step.
     double invert(double x) const {
         if (mirrored_) return x == 0 ? 0 : mirrored_root(x);
         double a = low_, b = high_;
@@ -661,23 +686,16 @@ private:
             step = 1 + (b - a);
             while (loss(b) < x && step < 1e18) b += step, step *= 2;
         }
-        double fa = loss(a) - x, fb = loss(b) - x;
-        double t = a;
+        double t = 0.5 * (a + b), before = infinity;
         for (int i = 0; i < 200 && b - a > 2 * u * (std::abs(a) + std::abs(b)); ++i) {
-            // Every third step bisects, so that the bracket cannot stall.
-            t = (i % 3 == 2 || fb == fa) ? 0.5 * (a + b) : b - fb * (b - a) / (fb - fa);
-            if (!(t > a && t < b)) t = 0.5 * (a + b);
-            const double f = loss(t) - x;
+            const Value at = loss_with_slope(t);
+            const double f = at.value - x;
             if (std::abs(f) <= 2 * u * (1 + std::abs(x))) return t;
-            if (f < 0) {
-                a = t;
-                fa = f;
-                fb *= 0.5;
-            } else {
-                b = t;
-                fb = f;
-                fa *= 0.5;
-            }
+            (f < 0 ? a : b) = t;
+            t -= f / at.slope;
+            const bool slow = i % 3 == 2 && b - a > 0.5 * before;
+            if (i % 3 == 2) before = b - a;
+            if (slow || !(t > a && t < b)) t = 0.5 * (a + b);
         }
         return 0.5 * (a + b);
     }
