@@ -8,8 +8,7 @@ own; where Chernoff's bound shows one to be below 1e-28 of the other, it is left
 P has nothing beyond are left out too. The sums over t run along Im t = a, where the integrand decays with the frequency.
 Of all cuts that one is taken for which the fewest frequencies are needed. Every value is computed twice, with another
 cut, width, line, abscissa and steps, and kept only where the two agree to 20 digits. (Any split gives the same δ; where
-it lies only decides what has to be computed.) With two steps, or three, the values agree with those of `direct`, an
-integral over the outputs themselves. Draws are generate.py's; the ε of each is a number of six digits near which δ
+it lies only decides what has to be computed.) Draws are generate.py's; the ε of each is a number of six digits near which δ
 is the draw's target, and any other would do.
 """
 
@@ -19,7 +18,6 @@ import argparse
 import json
 import math
 import time
-from itertools import pairwise
 from pathlib import Path
 
 import flint
@@ -202,38 +200,6 @@ def evaluate(
     split = Split(sigma, q, run["cut"] * share * t_epsilon, run, 1.0, high)
     total = sum((value(part, split, run, plan) for part, plan in zip(kept, each, strict=True)), flint.arb(0))
     return total, share
-
-
-def direct(sigma: float, q: float, steps: int, epsilon: float, digits: int = 40) -> mp.mpf:
-    """δ(ε) of one, two or three steps as integrals over the outputs of all steps but the last."""
-    with mp.workdps(digits):
-        sigma, q, epsilon = mp.mpf(sigma), mp.mpf(q), mp.mpf(epsilon)
-
-        def loss(t: mp.mpf) -> mp.mpf:
-            return mp.log1p(q * mp.expm1(t / sigma - 1 / (2 * sigma**2)))
-
-        def output(x: mp.mpf) -> mp.mpf:
-            return sigma * mp.log((mp.expm1(x) + q) / q) + 1 / (2 * sigma)
-
-        def profile(left: int, x: mp.mpf) -> mp.mpf:
-            if left == 1:
-                if mp.expm1(x) + q <= 0:
-                    return -mp.expm1(x)
-                t = output(x)
-                upper = mp.erfc(t / mp.sqrt(2)) / 2
-                return q * mp.erfc((t - 1 / sigma) / mp.sqrt(2)) / 2 + (1 - q - mp.exp(x)) * upper
-
-            def integrand(t: mp.mpf) -> mp.mpf:
-                return mp.npdf(t) * mp.exp(loss(t)) * profile(left - 1, x - loss(t))
-
-            # One step alone, both alike, none: near these the integrand has its humps and its bends.
-            top = max(output(x), mp.mpf(0))
-            shared = max(output(x / left), mp.mpf(0))
-            ends = sorted({mp.mpf(-25), mp.mpf(0), shared / 2, shared, top, top / 2, top + 4, top + 16})
-            points = [a + (b - a) * i / 6 for a, b in pairwise(ends) for i in range(6)]
-            return mp.quad(integrand, [*points, ends[-1]])
-
-        return profile(steps, epsilon)
 
 
 def decimal(x: flint.arb) -> mp.mpf:
