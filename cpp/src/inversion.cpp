@@ -906,7 +906,8 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
     if (layers) {
         CutSearch search = impl_->cut_search();
         log_delta = search.leave_out_at(epsilon, cut_depth + 4);
-        // What is left out is little beside an estimate of delta; where that was too large, beside the answer.
+        // What is left out is little beside an estimate of delta; where that was too large, beside the
+        // answer.
         for (int round = 0; round < 2; ++round) {
             const Halves halves = cut(*impl_, search, epsilon, log_delta);
             if (!halves.beyond) break;
