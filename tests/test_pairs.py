@@ -210,6 +210,35 @@ def test_mixture(mu: float, other: float, weight: float) -> None:
     assert pair.infinity_mass == pytest.approx(lost, rel=1e-9)
 
 
+@given(
+    scale=st.sampled_from([0.03, 0.4, 3.0, 20.0, 200.0]),
+    count=st.integers(2, 40),
+    decay=st.sampled_from([0.0, 0.5, 12.0]),
+    place=st.floats(-1.5, 1.5),
+)
+@settings(max_examples=25, deadline=None, derandomize=True)
+def test_many_gaussians(scale: float, count: int, decay: float, place: float) -> None:
+    """Parts that hardly matter at a loss are left out; the error claimed must cover them, in the farthest tails too."""
+    weights = np.exp(-decay * np.arange(count))
+    weights /= weights.sum()
+    weights[0] += 1.0 - weights.sum()
+    mus = scale * np.arange(1, count + 1)
+    pair = _core.mixture_pair([_core.gaussian_pair(mu) for mu in mus], list(weights))
+    # Around the bulk of some part, between parts, and beyond all of them.
+    middle = mus[count // 2]
+    x = np.array(sorted({place * mus[-1] ** 2, 0.5 * middle**2 + 12.0 * place * middle, 0.5 * mus[-1] ** 2}))
+    with mp.workdps(60):
+        for name in ("above", "below"):
+            value, slope, exponent, error = getattr(pair, name)(x)
+            for i, point in enumerate(map(mp.mpf, map(float, x))):
+                parts = [getattr(Gaussian(mu), name)(point) for mu in mus]
+                expected = mp.fsum(mp.mpf(float(w)) * part for w, part in zip(weights, parts, strict=True))
+                scaled = mp.exp(mp.mpf(float(exponent[i])))
+                # In units of the exponent, as both may lie below any double.
+                assert abs(float(value[i]) - expected / scaled) <= float(error[i]) + 1e-40
+                assert float(slope[i]) >= 0.0
+
+
 @pytest.mark.parametrize("sigma", [0.7, 2.0])
 @pytest.mark.parametrize("q", [0.01, 0.5])
 def test_location_mixture_is_the_sampled_gaussian(sigma: float, q: float) -> None:

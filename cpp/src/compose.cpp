@@ -85,6 +85,7 @@ Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std:
         const double k = static_cast<double>(count);
         log_finite += k * std::log1p(-lattice.infinity_mass);
         out.log_scale += k * lattice.log_scale;
+        out.offset += k * lattice.offset;
         out.beyond += k * std::log1p(lattice.beyond);
         out.deficit += k * lattice.deficit;
         out.tilted_deficit += k * lattice.tilted_deficit;

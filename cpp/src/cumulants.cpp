@@ -65,10 +65,19 @@ double representative(const Node& a, const Node& b, double log_mass) {
     return excess < shrink ? std::min(b.x, a.x - std::log1p(-excess)) : b.x;
 }
 
-// Losses from 1e-24 to 1e9 on both sides of 0: the scale of a pair is not known beforehand.
+// The mean loss in a bin that is wide beside 1, where e^{-L} would find little but its left end: Simpson's
+// rule for the distribution function.
+constexpr double wide = 1;
+double middle_of(const Pair& pair, const Node& a, const Node& b, double log_mass) {
+    const Node middle = evaluate(pair, {0.5 * (a.x + b.x)}).front();
+    const double share = std::min(1.0, std::exp(log_bin_mass(a, middle) - log_mass));
+    return b.x - (b.x - a.x) * (4 * share + 1) / 6;
+}
+
+// Losses from 1e-24 to 1e16 on both sides of 0: the scale of a pair is not known beforehand.
 std::vector<double> first_grid() {
     std::vector<double> x;
-    for (int i = 0; i <= 150; ++i) x.push_back(1e-24 * std::expm1(0.5 * i));
+    for (int i = 0; i <= 184; ++i) x.push_back(1e-24 * std::expm1(0.5 * i));
     std::vector<double> all;
     for (std::size_t i = x.size(); i-- > 1;) all.push_back(-x[i]);
     all.insert(all.end(), x.begin(), x.end());
@@ -126,7 +135,8 @@ Sketch sketch(const Pair& pair, double depth_left, double depth_right) {
         if (log_mass < -(right ? depth_right : depth_left)) return false;
         if (b.x - a.x < 1e-7 * std::max(std::abs(a.x), std::abs(b.x))) return false;
         const double fall = right ? a.above.log_p - b.above.log_p : b.below.log_p - a.below.log_p;
-        return log_mass > std::log(0.02) || fall > 0.7;
+        // Nor does e^{-L} say where in a wide bin the loss lies.
+        return log_mass > std::log(b.x - a.x > wide ? 0.004 : 0.02) || fall > 0.7;
     };
     for (int round = 0; round < 40; ++round) {
         std::vector<double> middles;
@@ -147,7 +157,9 @@ Sketch sketch(const Pair& pair, double depth_left, double depth_right) {
             out.truncated |= right && log_mass > -infinity;
             continue;
         }
-        out.loss.push_back(representative(nodes[i], nodes[i + 1], log_mass));
+        out.loss.push_back(nodes[i + 1].x - nodes[i].x > wide
+                               ? middle_of(pair, nodes[i], nodes[i + 1], log_mass)
+                               : representative(nodes[i], nodes[i + 1], log_mass));
         out.left.push_back(nodes[i].x);
         out.right.push_back(nodes[i + 1].x);
         out.log_mass.push_back(log_mass);

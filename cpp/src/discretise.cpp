@@ -37,6 +37,9 @@ struct Line {
     double value, slope, error, touches;
 };
 
+// How a bin's mass gets to the points: see upper and lower above, and round_down.
+enum class Method { chords, supports, down };
+
 // Bins 1..n-1 lie between the points 0..n-1. Left of the split point everything is seen from below
 // (k, C), right of it from above (f, T).
 class Discretiser {
@@ -51,13 +54,23 @@ public:
     }
 
     // Tilted masses at the points, scaled by e^-shift.
-    std::vector<double> masses(Bound bound) {
-        const bool up = bound == Bound::upper;
-        up ? chords() : supports();
-        return failed_ ? std::vector<double>(x_.size()) : to_masses(up);
+    std::vector<double> masses(Method method) {
+        switch (method) {
+            case Method::chords:
+                chords();
+                break;
+            case Method::supports:
+                supports();
+                break;
+            case Method::down:
+                downwards();
+                break;
+        }
+        return failed_ ? std::vector<double>(x_.size()) : to_masses(method == Method::chords);
     }
 
     double deficit() const { return deficit_; }
+    double excess() const { return excess_; }
     double tilted_deficit() const { return tilted_deficit_; }
 
 private:
@@ -294,6 +307,50 @@ private:
         }
     }
 
+    // ---- down ---------------------------------------------------------------------------------
+
+    // All of a bin at its lower end, an atom at a point at that point: tails are taken a hair to its left.
+    // They are those of a loss that lies no more than this hair and the tangent's error to the left of the
+    // point.
+    void downwards() {
+        const std::size_t n = x_.size();
+        const auto hair = [&](std::size_t i) { return 16 * u * std::abs(x_[i]) + 1e-300; };
+        const auto note = [&](std::size_t i, const Tangent& t) {
+            excess_ = std::max(excess_, 2 * hair(i) + t.misplaced);
+        };
+        for (std::size_t i = 0; i <= split_; ++i) {
+            const Tangent t = pair_.below(x_[i] - hair(i));
+            note(i, t);
+            // C_i tilted at x_{i-1}, rounded up.
+            double rounding, unsure;
+            const double at = x_[i > 0 ? i - 1 : 0];
+            const double scale = scale_at(at, t.exponent, rounding),
+                         whole = scale_at(at, 0, unsure) * (1 - pair_.infinity_mass());
+            const double below = (std::max(0.0, t.slope - t.value) + (t.relative + 4 * u) * t.slope) * scale;
+            failed_ = failed_ || std::isnan(below);
+            head_[i] = std::min(below * (1 + rounding), whole * (1 - unsure));
+            // Far to the right of 0, what lies below is known from above alone.
+            const Tangent other = pair_.above(x_[i] - hair(i));
+            note(i, other);
+            const double above = (other.value + other.slope) * std::exp(other.exponent),
+                         rest = 1 - pair_.infinity_mass() - above + (other.relative + 8 * u) * above + 8 * u;
+            head_[i] = std::min(head_[i], std::max(0.0, rest) * scale_at(at, 0, unsure) * (1 + unsure));
+            if (i > 0) head_[i] = std::max(head_[i], i > 1 ? head_[i - 1] * up(i - 1) : head_[0]);
+        }
+        double before = std::numeric_limits<double>::infinity();
+        for (std::size_t i = split_ + 1; i < n; ++i) {
+            const Tangent t = pair_.above(x_[i] - hair(i));
+            note(i, t);
+            // T_i tilted at x_i, rounded down.
+            double rounding;
+            const double scale = scale_at(x_[i], t.exponent, rounding);
+            const double above = (t.value + t.slope) * (1 - t.relative - 8 * u) * scale * (1 - rounding);
+            failed_ = failed_ || std::isnan(above);
+            tail_[i] = std::max(0.0, std::min(before, above));
+            before = i + 1 < n ? tail_[i] * up(i + 1) : 0;
+        }
+    }
+
     // ---- both ---------------------------------------------------------------------------------
 
     std::vector<double> to_masses(bool upper) {
@@ -334,6 +391,7 @@ private:
     std::vector<double> tail_, head_;
     std::size_t split_ = 0;
     double shift_ = 0, deficit_ = 0, tilted_deficit_ = 0;
+    double excess_ = 0;    // how much larger than the true loss the lattice's may be
     bool failed_ = false;  // something overflowed: no lower bound
 };
 
@@ -351,7 +409,7 @@ Beyond beyond_last(const Pair& pair, double last, double tilt, double shift, dou
     double reach = 1e-3 * std::max(std::abs(last), 1e-22);
     for (double at = last; x.size() < 400; at += reach, reach *= 1.1) {
         x.push_back(at);
-        if (at > 1e9 || at >= pair.max_loss()) break;
+        if (at > 1e16 || at >= pair.max_loss()) break;
     }
     std::vector<Tangent> tangents;
     for (const double at : x) tangents.push_back(pair.above(at));
@@ -430,15 +488,19 @@ std::vector<std::int64_t> choose_points(const Sketch& sketch, double step, doubl
     return points;
 }
 
-Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double step, double tilt, Bound bound,
-                   double infinity_mass) {
+namespace {
+
+void check(const std::vector<std::int64_t>& points, double step, double tilt) {
     if (points.size() < 2) throw std::invalid_argument("discretise: at least two points are needed");
     if (!(step > 0) || !std::isfinite(step)) throw std::invalid_argument("discretise: step must be positive");
     if (!(tilt >= 0) || !std::isfinite(tilt))
         throw std::invalid_argument("discretise: tilt must not be negative");
-    if (bound == Bound::mean_preserving) return round_to_nearest(pair, std::move(points), step, tilt);
+}
+
+Lattice make(const Pair& pair, std::vector<std::int64_t> points, double step, double tilt, Method method,
+             double infinity_mass) {
     Lattice out;
-    out.bound = bound;
+    out.bound = method == Method::chords ? Bound::upper : Bound::lower;
     out.step = step;
     out.tilt = tilt;
     // The tilted mass is largest where the tilted loss has most of its mass: find ln of it, roughly.
@@ -451,10 +513,11 @@ Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double st
     }
     if (!std::isfinite(shift)) shift = 0;
     Discretiser discretiser(pair, points, step, tilt, shift);
-    out.mass = discretiser.masses(bound);
+    out.mass = discretiser.masses(method);
+    out.offset = -discretiser.excess();
     out.index = std::move(points);
     out.infinity_mass = pair.infinity_mass();
-    if (bound == Bound::upper) {
+    if (out.bound == Bound::upper) {
         const Beyond beyond =
             beyond_last(pair, static_cast<double>(out.index.back()) * step, tilt, shift, infinity_mass);
         out.beyond = beyond.tilted;
@@ -472,7 +535,7 @@ Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double st
         // Nothing finite is left to be said: all of P at +inf is an upper bound, none of it a lower one.
         out.log_scale = -std::numeric_limits<double>::infinity();
         out.beyond = 0;
-        if (bound == Bound::upper) out.infinity_mass = 1;
+        if (out.bound == Bound::upper) out.infinity_mass = 1;
         std::fill(out.mass.begin(), out.mass.end(), 0.0);
     } else {
         // Dividing by the rounded scale is exact up to u per mass, which the caller's ledger counts.
@@ -482,6 +545,21 @@ Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double st
         out.tilted_deficit /= total;
     }
     return out;
+}
+
+}  // namespace
+
+Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double step, double tilt, Bound bound,
+                   double infinity_mass) {
+    check(points, step, tilt);
+    if (bound == Bound::mean_preserving) return round_to_nearest(pair, std::move(points), step, tilt);
+    return make(pair, std::move(points), step, tilt,
+                bound == Bound::upper ? Method::chords : Method::supports, infinity_mass);
+}
+
+Lattice round_down(const Pair& pair, std::vector<std::int64_t> points, double step, double tilt) {
+    check(points, step, tilt);
+    return make(pair, std::move(points), step, tilt, Method::down, 0);
 }
 
 }  // namespace hockeystick

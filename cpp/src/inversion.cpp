@@ -33,6 +33,8 @@ constexpr std::size_t most_frequencies = 4096, most_beside_atom = 512;
 constexpr double few_products = 2e6;
 // A cut is to leave out e^{-cut_depth} of delta, by Chernoff's bounds, which are a few factors off.
 constexpr double cut_depth = 30;
+// Narrower intervals are not worth another cut.
+constexpr double closest_gap = 1e-10;
 
 // K and its derivatives, and an upper bound of K.
 struct Cumulant {
@@ -904,14 +906,22 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
     if (layers) {
         CutSearch search = impl_->cut_search();
         log_delta = search.leave_out_at(epsilon, cut_depth + 4);
-        const Halves halves = cut(*impl_, search, epsilon, log_delta);
-        if (halves.beyond) {
-            if (auto answer = halves.beyond->delta_bounds(epsilon, {narrow_gap_}, log_delta)) {
-                const double rest = halves.below->chernoff_delta(epsilon);
-                answer->upper = std::min(1.0, answer->upper + rest);
-                answer->truncation += rest;
-                if (relative_gap(answer) < relative_gap(best)) best = answer;
-            }
+        // What is left out is little beside an estimate of delta; where that was too large, beside the
+        // answer.
+        for (int round = 0; round < 2; ++round) {
+            const Halves halves = cut(*impl_, search, epsilon, log_delta);
+            if (!halves.beyond) break;
+            auto answer = halves.beyond->delta_bounds(epsilon, {narrow_gap_}, log_delta);
+            if (!answer) break;
+            const double rest = halves.below->chernoff_delta(epsilon);
+            answer->upper = std::min(1.0, answer->upper + rest);
+            answer->truncation += rest;
+            if (relative_gap(answer) < relative_gap(best)) best = answer;
+            const double better = std::log(answer->upper);
+            if (relative_gap(best) < closest_gap || !(better < log_delta - 2)) break;
+            log_delta = better;
+            search = impl_->cut_search();
+            search.leave_out(log_delta - cut_depth);
         }
         if (relative_gap(best) < narrow_gap_) return best;
         if (const auto answer = impl_->delta_bounds(epsilon, {}); relative_gap(answer) < relative_gap(best))

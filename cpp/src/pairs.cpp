@@ -249,8 +249,10 @@ public:
         return mode_ == Sampling::add ? 0.0 : q_ * base_->infinity_mass();
     }
 
-    // Where a record shows whenever it is sampled, all other outputs have the loss +-ln(1-q).
+    // Where a record shows whenever it is sampled, all other outputs have the loss +-ln(1-q), or under
+    // replace_one 0.
     double anchor() const override {
+        if (mode_ == Sampling::replace_one) return 0.0;
         const Tangent t = base_->above(-1);
         const double seen_without = t.slope * std::exp(t.exponent);
         return seen_without < 1e-6 ? -std::log1p(-q_) : 0.0;
@@ -365,6 +367,10 @@ public:
         // Rounding of the weights must not create mass at infinity, nor hide it.
         lost_ = 1 - total.value();
         if (lost_ < 1e-14) lost_ = 0;
+        for (std::size_t i = 0; i < pairs_.size(); ++i) {
+            mu_.push_back(plain_gaussian_mu(*pairs_[i]));
+            log_weight_.push_back(std::log(weights_[i]));
+        }
     }
 
     Tangent above(double x) const override { return combine(x, true); }
@@ -425,31 +431,71 @@ public:
     }
 
 private:
+    // Of many Gaussian parts only few matter at a loss: nearly all of the others lies to one side of it.
     Tangent combine(double x, bool above) const {
         // The lost mass is P at +inf against Q at -inf: only "below" sees the latter, as e^x.
         const double lost = above ? 0.0 : lost_;
         Tangent sum{lost, lost, lost > 0 ? x : -infinity, 4 * u * lost, 4 * u, 0};
+        double largest = lost > 0 ? std::log(lost) + x : -infinity;
+        for (std::size_t i = 0; i < pairs_.size(); ++i)
+            if (mu_[i] > 0) largest = std::max(largest, log_weight_[i] + gaussian_exponent(mu_[i], x, above));
+        bool left_out = false;
         for (std::size_t i = 0; i < pairs_.size(); ++i) {
             if (weights_[i] == 0) continue;
-            const Tangent part = above ? pairs_[i]->above(x) : pairs_[i]->below(x);
-            const double exponent = std::max(sum.exponent, part.exponent);
-            const double old_scale = std::exp(sum.exponent - exponent);
-            const double new_scale = weights_[i] * std::exp(part.exponent - exponent);
-            // Scaling by e^d rounds by d u relatively; a term with large d is itself small.
-            const double distance = std::abs(part.exponent - sum.exponent);
-            const double reach = std::isfinite(distance) ? distance * std::exp(-distance) : 0.0;
-            sum.value = sum.value * old_scale + part.value * new_scale;
-            sum.slope = sum.slope * old_scale + part.slope * new_scale;
-            sum.error =
-                sum.error * old_scale + part.error * new_scale + u * (8 + reach) * std::abs(sum.value);
-            sum.exponent = exponent;
-            sum.relative = std::max(sum.relative, part.relative) + u * (8 + reach);
-            sum.misplaced = std::max(sum.misplaced, part.misplaced);
+            if (mu_[i] > 0 && log_weight_[i] + gaussian_exponent(mu_[i], x, above) < largest - negligible) {
+                left_out = true;
+                continue;
+            }
+            add(part(i, x, above), weights_[i], sum);
+        }
+        if (left_out) {
+            sum.error += u * (std::abs(sum.value) + sum.slope);
+            sum.relative += u;
         }
         if (!std::isfinite(sum.exponent)) sum.exponent = 0;
         return sum;
     }
 
+    // The tails of N(mu, 1) against N(0, 1) beyond x, both at most e^this, and the larger one at least
+    // that over 3 + 3 |z|, z = x/mu +- mu/2.
+    static double gaussian_exponent(double mu, double x, bool above) {
+        const double z = x / mu - 0.5 * mu, zq = z + mu;
+        if (above) return z > 0 ? -0.5 * z * z : 0;
+        return zq < 0 ? -0.5 * z * z : x;
+    }
+
+    Tangent part(std::size_t i, double x, bool above) const {
+        constexpr double far = 13;  // P(|Z| > far) < 1e-37
+        if (const double mu = mu_[i]; mu > 0) {
+            const double z = x / mu - 0.5 * mu, zq = z + mu;
+            if (above && zq < -far) return nothing_below(x);
+            if (!above && z > far) return everything_below(x);
+            // All of P lies above, and hardly any of Q; all of Q lies below, and hardly any of P.
+            if (above && z < -far && zq > 0) return {1, 0, 0, 4 * u, 4 * u, 0};
+            if (!above && zq > far && z < 0) return {1, 1, x, 4 * u, 4 * u, 0};
+        }
+        return above ? pairs_[i]->above(x) : pairs_[i]->below(x);
+    }
+
+    static void add(const Tangent& part, double weight, Tangent& sum) {
+        const double exponent = std::max(sum.exponent, part.exponent);
+        const double old_scale = std::exp(sum.exponent - exponent);
+        const double new_scale = weight * std::exp(part.exponent - exponent);
+        // Scaling by e^d rounds by d u relatively; a term with large d is itself small.
+        const double distance = std::abs(part.exponent - sum.exponent);
+        const double reach = std::isfinite(distance) ? distance * std::exp(-distance) : 0.0;
+        sum.value = sum.value * old_scale + part.value * new_scale;
+        sum.slope = sum.slope * old_scale + part.slope * new_scale;
+        sum.error = sum.error * old_scale + part.error * new_scale + u * (8 + reach) * std::abs(sum.value);
+        sum.exponent = exponent;
+        sum.relative = std::max(sum.relative, part.relative) + u * (8 + reach);
+        sum.misplaced = std::max(sum.misplaced, part.misplaced);
+    }
+
+    // e^-120 is nothing beside rounding, whatever the tails' factors.
+    static constexpr double negligible = 120;
+
+    std::vector<double> mu_, log_weight_;  // mu_: 0 for parts that are not plain Gaussian
     std::vector<PairPtr> pairs_;
     std::vector<double> weights_;
     double lost_ = 0;
@@ -605,7 +651,32 @@ private:
         return std::copysign((half + turn) / s, x);
     }
 
-    // The loss increases with t: bracket, then the Illinois variant of regula falsi.
+    // The loss and its slope, up to what cancels between P and Q.
+    struct Value {
+        double value, slope;
+    };
+    Value log_with_slope(const Side& side, double t) const {
+        const bool plain = noise_ == Noise::gaussian;
+        const auto exponent = [&](std::size_t i) {
+            const double shift = side.shift[i];
+            return side.log_weight[i] + (plain ? shift * (t - 0.5 * shift) : -std::abs(t - shift));
+        };
+        double largest = -infinity;
+        for (std::size_t i = 0; i < side.shift.size(); ++i) largest = std::max(largest, exponent(i));
+        double sum = 0, slope = 0;
+        for (std::size_t i = 0; i < side.shift.size(); ++i) {
+            const double term = std::exp(exponent(i) - largest);
+            sum += term;
+            slope += term * (plain ? side.shift[i] : t < side.shift[i] ? 1 : -1);
+        }
+        return {largest + std::log(sum), slope / sum};
+    }
+    Value loss_with_slope(double t) const {
+        const Value p = log_with_slope(p_, t), q = log_with_slope(q_, t);
+        return {p.value - q.value, p.slope - q.slope};
+    }
+
+    // The loss increases with t: Newton's method in a bracket that halves at least every third step.
     double invert(double x) const {
         if (mirrored_) return x == 0 ? 0 : mirrored_root(x);
         double a = low_, b = high_;
@@ -615,23 +686,16 @@ private:
             step = 1 + (b - a);
             while (loss(b) < x && step < 1e18) b += step, step *= 2;
         }
-        double fa = loss(a) - x, fb = loss(b) - x;
-        double t = a;
+        double t = 0.5 * (a + b), before = infinity;
         for (int i = 0; i < 200 && b - a > 2 * u * (std::abs(a) + std::abs(b)); ++i) {
-            // Every third step bisects, so that the bracket cannot stall.
-            t = (i % 3 == 2 || fb == fa) ? 0.5 * (a + b) : b - fb * (b - a) / (fb - fa);
-            if (!(t > a && t < b)) t = 0.5 * (a + b);
-            const double f = loss(t) - x;
+            const Value at = loss_with_slope(t);
+            const double f = at.value - x;
             if (std::abs(f) <= 2 * u * (1 + std::abs(x))) return t;
-            if (f < 0) {
-                a = t;
-                fa = f;
-                fb *= 0.5;
-            } else {
-                b = t;
-                fb = f;
-                fa *= 0.5;
-            }
+            (f < 0 ? a : b) = t;
+            t -= f / at.slope;
+            const bool slow = i % 3 == 2 && b - a > 0.5 * before;
+            if (i % 3 == 2) before = b - a;
+            if (slow || !(t > a && t < b)) t = 0.5 * (a + b);
         }
         return 0.5 * (a + b);
     }

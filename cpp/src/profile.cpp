@@ -28,6 +28,9 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 // Bytes that composition needs for each point of the transform, both bounds together.
 constexpr std::size_t bytes_per_point = 128;
 constexpr std::size_t largest_transform = std::size_t{1} << 22;
+constexpr std::size_t small_transform = std::size_t{1} << 15;
+// Lines that touch the profile once in every bin gain nothing in wider bins, and hardly find their way.
+constexpr double widest_support = 2;
 
 std::size_t most_points(std::size_t memory_limit) {
     return std::clamp(memory_limit / bytes_per_point, std::size_t{1024}, largest_transform);
@@ -371,9 +374,11 @@ private:
         double shrink = 1;
         Answer best;
         bool have = false, steep = false;
-        for (int attempt = 0; attempt < 5; ++attempt) {
-            const std::shared_ptr<const Tables> tables =
-                tables_for(steps, saddle, tolerance, shrink, true, steep);
+        std::shared_ptr<const Tables> tables;
+        // Small lattices cost little: where the sketch saw too little to choose a step by, there is time to
+        // find one.
+        for (int attempt = 0; attempt < 5 || (attempt < 12 && tables->size < small_transform); ++attempt) {
+            tables = tables_for(steps, saddle, tolerance, shrink, true, steep);
             Answer answer;
             answer.engine = "fft";
             evaluate(*tables, answer);
@@ -386,8 +391,10 @@ private:
                 steep = true;
                 continue;
             }
-            const double ratio = std::isfinite(gap) ? std::sqrt(0.6 * accuracy * best.upper / gap) : 0.25;
-            shrink *= std::clamp(ratio, 0.125, 0.8);
+            const double ratio = std::isfinite(gap) ? 0.6 * accuracy * best.upper / gap : 0.0625;
+            shrink *= tables->step > widest_support
+                          ? std::clamp(ratio, 0.01, 0.8)
+                          : std::clamp(std::sqrt(ratio), tables->size < small_transform ? 0.03 : 0.125, 0.8);
         }
         return best;
     }
@@ -404,35 +411,46 @@ private:
             0.0, upper.value - lower.value - answer.truncation - answer.wrap_around - answer.round_off);
     }
 
-    // The lattice step at which discretisation widens eps by `tolerance`: a loss spread by variance v
-    // at tilt s moves eps by (1+s) v/2, and the two bounds differ by at most v = step^2/4 per step,
-    // less where the loss lies within a step of a lattice point.
-    double choose_step(const Steps& steps, double tilt, double tolerance, double span) const {
-        std::vector<std::vector<double>> weights;
-        for (const auto& step : steps) {
-            const double log_total = cumulants(step.sketch, tilt).value;
-            auto& w = weights.emplace_back();
-            for (std::size_t i = 0; i < step.sketch.loss.size(); ++i)
-                w.push_back(static_cast<double>(step.count) *
-                            std::exp(step.sketch.log_mass[i] + tilt * step.sketch.loss[i] - log_total));
+    // How much discretisation widens eps, by the step: a loss spread by variance v at tilt s moves eps by
+    // (1+s) v/2, and the two bounds differ by at most v = step^2/4 per step, less where the loss lies within
+    // a step of a lattice point. Nor does any loss move by more than a step.
+    class Widening {
+    public:
+        Widening(const Steps& steps, double tilt) : steps_(steps), tilt_(tilt) {
+            for (const auto& step : steps) {
+                const double log_total = cumulants(step.sketch, tilt).value;
+                auto& w = weights_.emplace_back();
+                for (std::size_t i = 0; i < step.sketch.loss.size(); ++i)
+                    w.push_back(static_cast<double>(step.count) *
+                                std::exp(step.sketch.log_mass[i] + tilt * step.sketch.loss[i] - log_total));
+            }
         }
-        const auto cost = [&](double step) {
-            double variance = 0;
-            for (std::size_t a = 0; a < steps.size(); ++a)
-                for (std::size_t i = 0; i < weights[a].size(); ++i) {
-                    const double x = std::abs(steps[a].sketch.loss[i]);
-                    variance += weights[a][i] * (x < step ? x * (step - x) : 0.25 * step * step);
+        double at(double step) const {
+            double sum = 0;
+            for (std::size_t a = 0; a < steps_.size(); ++a)
+                for (std::size_t i = 0; i < weights_[a].size(); ++i) {
+                    const double x = std::abs(steps_[a].sketch.loss[i]);
+                    const double variance = x < step ? x * (step - x) : 0.25 * step * step;
+                    sum += weights_[a][i] * std::min(0.5 * (1 + tilt_) * variance, std::min(x, step));
                 }
-            return 0.5 * (1 + tilt) * variance;
-        };
-        double high = std::min(span / 24, 0.5 / (1 + tilt)), low = high * 1e-9;
-        if (cost(high) <= tolerance) return high;
-        while (high / low > 1.02) {
-            const double middle = std::sqrt(low * high);
-            (cost(middle) > tolerance ? high : low) = middle;
+            return sum;
         }
-        return low;
-    }
+        // The step, at most `high`, for a tolerance.
+        double step_for(double tolerance, double high) const {
+            double low = high * 1e-9;
+            if (at(high) <= tolerance) return high;
+            while (high / low > 1.02) {
+                const double middle = std::sqrt(low * high);
+                (at(middle) > tolerance ? high : low) = middle;
+            }
+            return low;
+        }
+
+    private:
+        const Steps& steps_;
+        double tilt_;
+        std::vector<std::vector<double>> weights_;
+    };
 
     // On a lattice of coarse atoms a larger tilt would only overflow.
     double largest_tilt() const {
@@ -468,6 +486,23 @@ private:
         return round_step(step);
     }
 
+    // Where the tilted sum has a mass of e^log_mass to either side.
+    static std::pair<TailPoint, TailPoint> window(const Steps& steps, double tilt, double log_mass) {
+        TailPoint left = tail_point(steps, tilt, log_mass, -1), right = tail_point(steps, tilt, log_mass, +1);
+        // No sum leaves the range of the lattices, whatever Chernoff's bound says.
+        double lowest = 0, highest = 0;
+        for (const auto& step : steps) {
+            if (step.sketch.empty()) continue;
+            lowest += static_cast<double>(step.count) * step.sketch.left.front();
+            highest += static_cast<double>(step.count) * step.sketch.right.back();
+        }
+        if (!(left.loss > lowest && left.loss < highest))
+            left = {lowest, std::isfinite(left.theta) ? left.theta : 0};
+        if (!(right.loss < highest && right.loss > left.loss))
+            right = {highest, std::isfinite(right.theta) ? right.theta : 0};
+        return {left, right};
+    }
+
     std::shared_ptr<const Tables> tables_for(const Steps& steps, const Saddle& saddle, double tolerance,
                                              double shrink, bool with_lower, bool steep = false) const {
         const double relative = std::clamp(saddle.tilt * tolerance, 1e-12, 1e-2);
@@ -496,24 +531,14 @@ private:
         Steps kept;
         for (const auto& step : steps)
             kept.push_back({trimmed(step.sketch, tilt, tail, infinity_mass), step.count});
-        TailPoint left = tail_point(kept, tilt, log_mass, -1), right = tail_point(kept, tilt, log_mass, +1);
-        // No sum leaves the range of the lattices, whatever Chernoff's bound says.
-        double lowest = 0, highest = 0;
-        for (const auto& step : kept) {
-            if (step.sketch.empty()) continue;
-            lowest += static_cast<double>(step.count) * step.sketch.left.front();
-            highest += static_cast<double>(step.count) * step.sketch.right.back();
-        }
-        if (!(left.loss > lowest && left.loss < highest))
-            left = {lowest, std::isfinite(left.theta) ? left.theta : 0};
-        if (!(right.loss < highest && right.loss > left.loss))
-            right = {highest, std::isfinite(right.theta) ? right.theta : 0};
+        auto [left, right] = window(kept, tilt, log_mass);
         double span = std::max(right.loss - left.loss, 1e-290);
         // A single loss may reach further than the window, and takes memory too.
         for (const auto& step : kept)
             if (!step.sketch.empty())
-                span = std::max(span, 0.25 * (step.sketch.right.back() - step.sketch.left.front()));
-        double step = choose_step(kept, saddle.tilt, 0.45 * tolerance, span);
+                span = std::max(span, 0.5 * (step.sketch.right.back() - step.sketch.left.front()));
+        const Widening widening(kept, saddle.tilt);
+        double step = widening.step_for(0.45 * tolerance, std::min(span / 24, 0.5 / saddle.tilt));
         step = std::exp2(std::floor(8 * std::log2(step)) / 8) * shrink;
         step = std::max(step, span / (0.9 * static_cast<double>(size_limit_)));
         step = align_step(step, span);
@@ -523,6 +548,18 @@ private:
                 cached->log_mass == log_mass && cached->infinity_mass == infinity_mass &&
                 (cached->lower || !with_lower))
                 return cached;
+        // Where memory keeps the step wide, the bounds lie so far from the truth that the error terms grow,
+        // or the window must.
+        const double apart = widening.at(step);
+        if (apart * tilt > 0.1 || apart > 0.01 * span) {
+            auto [further_left, further_right] = window(kept, tilt, log_mass - 1.5 * tilt * apart);
+            further_left.loss -= apart;
+            further_right.loss += apart;
+            if (further_right.loss - further_left.loss < 1.5 * static_cast<double>(size_limit_) * step) {
+                left = further_left;
+                right = further_right;
+            }
+        }
         std::vector<std::vector<std::int64_t>> points;
         double bottom = std::floor(left.loss / step) - 1, top = std::ceil(right.loss / step) + 1;
         double lowest_point = 0, highest_point = 0;
@@ -531,11 +568,10 @@ private:
             lowest_point += static_cast<double>(kept_step.count) * static_cast<double>(points.back().front());
             highest_point += static_cast<double>(kept_step.count) * static_cast<double>(points.back().back());
         }
-        // Where the whole range of sums is hardly longer than the window, nothing need lie outside.
-        if (highest_point - lowest_point < std::max(1024.0, 1.1 * (top - bottom))) {
-            bottom = lowest_point;
-            top = highest_point;
-        }
+        // Where all sums end hardly beyond the window, nothing need lie outside.
+        const double little = std::max(512.0, 0.1 * (top - bottom));
+        if (bottom - lowest_point < little) bottom = lowest_point;
+        if (highest_point - top < little) top = highest_point;
         const auto first = static_cast<std::int64_t>(bottom);
         const std::size_t size = good_size(static_cast<std::size_t>(std::max(16.0, top - bottom + 1)));
         const std::size_t n = composition_.size();
@@ -544,8 +580,10 @@ private:
             const bool is_upper = job < n;
             const std::size_t i = is_upper ? job : job - n;
             (is_upper ? upper : lower)[i] = {
-                discretise(*composition_[i].first, points[i], step, tilt,
-                           is_upper ? Bound::upper : Bound::lower, 2 * infinity_mass),
+                !is_upper && step > widest_support
+                    ? round_down(*composition_[i].first, points[i], step, tilt)
+                    : discretise(*composition_[i].first, points[i], step, tilt,
+                                 is_upper ? Bound::upper : Bound::lower, 2 * infinity_mass),
                 composition_[i].second};
         });
         std::optional<Table> tables_of[2];

@@ -49,9 +49,45 @@ void brackets(const hs::PairPtr& pair, double step, double tilt, double gap) {
     if (!CHECK(worst <= gap)) std::printf("  gap %g, allowed %g, step %g, tilt %g\n", worst, gap, step, tilt);
 }
 
+// round_down: below the truth at every eps, yet no loss moves by more than a step.
+void rounds_down(const hs::PairPtr& pair, double step, double tilt) {
+    const hs::Sketch sketch = hs::trimmed(hs::sketch(*pair, 100, 200), tilt, 1e-13, 0);
+    const auto points = hs::choose_points(sketch, step, tilt);
+    const hs::Lattice lower = hs::round_down(*pair, points, step, tilt);
+    CHECK(lower.offset <= 0 && lower.offset > -1e-9 * step);
+    const double first = static_cast<double>(points.front()) * step,
+                 last = static_cast<double>(points.back()) * step, slack = 200 * hs::unit_roundoff;
+    for (int i = 0; i <= 997; ++i) {
+        // On points, just beside them, and anywhere.
+        const double at = first + (last - first) * i / 997, near = std::round(at / step) * step;
+        for (const double x : {at, near, near * (1 + 1e-15), near * (1 - 1e-15), near - 1e-3 * step}) {
+            const double found = profile(lower, x - lower.offset);
+            CHECK(found <= truth(*pair, x) * (1 + slack) + 1e-15);
+            if (x > first) CHECK(found >= truth(*pair, x + step * (1 + 1e-9)) * (1 - 1e-9) - 1e-9);
+        }
+    }
+}
+
 }  // namespace
 
 int main() {
+    for (const double tilt : {0.0, 1e-4, 0.02}) {
+        rounds_down(hs::gaussian(30), 3, tilt);
+        rounds_down(hs::gaussian(200), 128, tilt);
+        rounds_down(hs::laplace(40), 8, tilt);  // atoms on points
+        rounds_down(hs::laplace(41), 8, tilt);  // and off them
+        rounds_down(hs::mixture({hs::gaussian(20), hs::gaussian(40), hs::gaussian(60)}, {0.5, 0.3, 0.2}), 7,
+                    tilt);
+        for (const auto mode : {hs::Sampling::remove, hs::Sampling::add, hs::Sampling::replace_one})
+            rounds_down(hs::sampled(hs::gaussian(25), 0.3, mode), 5.1875, tilt);
+        // Atoms a hair to either side of a point, and on points.
+        rounds_down(
+            hs::discrete({-4, 0, 4 * (1 - 1e-15), 8, 8 * (1 + 1e-15), 12.5},
+                         {1e-6, 0.4, 0.2, 0.2, 0.1, 0.1 - 1e-6},
+                         {1e-6 * std::exp(4), 0.4, 0.2 * std::exp(-4 * (1 - 1e-15)), 0.2 * std::exp(-8),
+                          0.1 * std::exp(-8 * (1 + 1e-15)), (0.1 - 1e-6) * std::exp(-12.5)}),
+            4, tilt);
+    }
     for (const double tilt : {0.0, 0.5, 6.0}) {
         brackets(hs::gaussian(1), 0.05, tilt, 5e-4);
         brackets(hs::laplace(0.5), 0.5 / 16, tilt, 5e-3);  // atoms on the lattice

@@ -25,4 +25,8 @@ std::vector<std::int64_t> all_points(std::int64_t first, std::int64_t last);
 Lattice discretise(const Pair& pair, std::vector<std::int64_t> points, double step, double tilt, Bound bound,
                    double infinity_mass = 0);
 
+// A lower bound for wide bins, where the above gains nothing: all of a bin's mass at its lower end. Mass at a
+// point stays there, and the lattice's offset makes good for what rounding leaves open.
+Lattice round_down(const Pair& pair, std::vector<std::int64_t> points, double step, double tilt);
+
 }  // namespace hockeystick

@@ -23,6 +23,7 @@ struct Residue {
 struct Lattice {
     Bound bound = Bound::upper;
     double step = 0, tilt = 0;
+    double offset = 0;                // the losses that are meant lie this much above the points
     std::vector<std::int64_t> index;  // strictly increasing
     std::vector<double> mass;
     double log_scale = 0;
