@@ -11,6 +11,7 @@
 #include "hockeystick/complex.hpp"
 #include "hockeystick/contour.hpp"
 #include "hockeystick/laplace_steps.hpp"
+#include "hockeystick/layers.hpp"
 #include "hockeystick/loss_transform.hpp"
 #include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
@@ -30,7 +31,7 @@ constexpr double tolerance = 1e-13;
 constexpr double lost_to_rounding = 1e-15;
 constexpr std::size_t most_frequencies = 4096, most_beside_atom = 512;
 // Nodes times frequencies: a few milliseconds, about what layers take.
-constexpr double few_products = 2e6;
+constexpr double few_products = 1e5;
 // A cut is to leave out e^{-cut_depth} of delta, by Chernoff's bounds, which are a few factors off.
 constexpr double cut_depth = 30;
 
@@ -202,7 +203,7 @@ public:
         auto contour = make_contour(*saddle, epsilon, target, budget);
         Inverted at{};
         for (int round = 0; contour; ++round) {
-            at = newton(*contour, target, epsilon);
+            at = newton({&*contour, 1}, target, epsilon);
             if (!(at.value > 0)) return {};
             // Where the tilted loss has two humps, the estimate of delta is poor, and so the line chosen.
             if (at.value > 0.2 * contour->share || round == 2) break;
@@ -213,7 +214,7 @@ public:
         const double left_out = dropped_ + rest(epsilon);
         answer.truncation += left_out - dropped_;
         const auto [lower, upper] =
-            bracket(*contour, at, epsilon, delta, infinite(-1), infinite(+1) + left_out);
+            bracket({&*contour, 1}, at, epsilon, delta, infinite(-1), infinite(+1) + left_out);
         if (!(upper < infinity)) return {};
         answer.lower = lower;
         answer.upper = upper;
@@ -222,6 +223,13 @@ public:
 
     std::optional<Answer> epsilon_bounds(double delta, Budget budget) const {
         return epsilon_bounds(delta, budget, 0, [](double) { return 0.0; });
+    }
+
+    // The same by layers of losses.
+    Layers layers(double share) const {
+        std::vector<Layers::Kind> kinds;
+        for (const auto& kind : kinds_) kinds.push_back({kind.transform->mixtures(), kind.count});
+        return Layers(kinds, variance_, share);
     }
 
     // Chooses where to cut.
@@ -831,7 +839,10 @@ private:
 };
 
 Inversion::Inversion(const Composition& composition, double accuracy)
-    : composition_(composition), impl_(std::make_unique<Impl>(composition)), narrow_gap_(0.1 * accuracy) {}
+    : composition_(composition),
+      impl_(std::make_unique<Impl>(composition)),
+      narrow_gap_(0.1 * accuracy),
+      layer_tolerance_(std::clamp(1e-3 * narrow_gap_, 1e-11, 1e-7)) {}
 Inversion::~Inversion() = default;
 
 std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double accuracy) {
@@ -869,6 +880,8 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
         if (relative_gap(answer) < relative_gap(best)) best = answer;
     };
     if (layers) {
+        keep(impl_->layers(layer_tolerance_).epsilon_bounds(delta));
+        if (relative_gap(best) < narrow_gap_) return best;
         CutSearch search = impl_->cut_search();
         search.leave_out(std::log(delta) - cut_depth);
         double epsilon = search.epsilon_at(std::log(delta)), log_delta = std::log(delta);
@@ -902,6 +915,10 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
     if (!impl_->can_cut() || relative_gap(best) < narrow_gap_) return best;
     double log_delta = 0;
     if (layers) {
+        if (const auto answer = impl_->layers(layer_tolerance_).delta_bounds(epsilon);
+            relative_gap(answer) < relative_gap(best))
+            best = answer;
+        if (relative_gap(best) < narrow_gap_) return best;
         CutSearch search = impl_->cut_search();
         log_delta = search.leave_out_at(epsilon, cut_depth + 4);
         const Halves halves = cut(*impl_, search, epsilon, log_delta);
