@@ -30,8 +30,11 @@ constexpr double tolerance = 1e-13;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
 constexpr std::size_t most_frequencies = 4096, most_beside_atom = 512;
-// Nodes times frequencies: a few milliseconds, about what layers take.
+// What the first attempt may take where layers may do better, in nodes times frequencies and in frequencies,
+// and what it then must leave out less than.
 constexpr double few_products = 1e5;
+constexpr std::size_t few_frequencies = 400;
+constexpr double near_exact = 1e-10;
 // A cut is to leave out e^{-cut_depth} of delta, by Chernoff's bounds, which are a few factors off.
 constexpr double cut_depth = 30;
 
@@ -145,6 +148,7 @@ public:
     struct Budget {
         double worst = 0.5;
         double products = infinity;
+        std::size_t frequencies = most_frequencies;  // more are not even looked for, nor are dear bounds
     };
     // most: what ln delta is known to be at most, about.
     std::optional<Answer> delta_bounds(double epsilon, Budget budget, double most = 0) const {
@@ -533,7 +537,8 @@ private:
         Contour contour;
         std::size_t size;
     };
-    std::optional<Plan> make_plan(const SaddlePoint& saddle, double epsilon, double log_delta) const {
+    std::optional<Plan> make_plan(const SaddlePoint& saddle, double epsilon, double log_delta,
+                                  std::size_t at_most) const {
         const double s = saddle.s;
         Plan plan{};
         Contour& contour = plan.contour;
@@ -548,7 +553,7 @@ private:
         const double period = std::max(right, left);
         if (!(period > 0 && std::isfinite(period) && contour.share > 0)) return {};
         contour.step = 2 * pi / period;
-        std::size_t most = most_frequencies;
+        std::size_t most = at_most;
         if (const double spacing = lattice_.spacing; spacing > 0) {
             contour.lattice = lattice_;
             contour.points = std::max(1.0, std::ceil(period / spacing));
@@ -556,6 +561,10 @@ private:
             most = std::min(most, frequencies_in(contour.step));
         }
 
+        // A Gaussian would need so many frequencies; what falls more slowly needs more.
+        if (at_most < most_frequencies && std::sqrt(-2 * wanted / std::max(saddle.k.second, 1e-300)) >
+                                            contour.step * static_cast<double>(at_most))
+            return {};
         const Decays decays = decays_at(s);
         const double log_atom = log_atom_ - saddle.k.upper, enough = contour.share * tolerance;
         const auto first = static_cast<std::size_t>(
@@ -591,7 +600,8 @@ private:
         }
         // Many steps make up for the coarser bound, unless nothing would help.
         for (const bool steep : {false, true})
-            good = good || ((!steep || (!layered_ && steps_ <= 100)) && cut_off(enough, most, steep));
+            good = good || ((!steep || (!layered_ && steps_ <= 100 && at_most == most_frequencies)) &&
+                            cut_off(enough, most, steep));
         // The decay is relative to K's upper bound, everything else to its value.
         contour.tail *= std::exp(saddle.k.upper - saddle.k.value);
         return plan;
@@ -611,8 +621,9 @@ private:
                                         Budget budget) const {
         std::optional<Plan> best;
         for (double share : {1.0, 0.85, 0.7, 0.5}) {
+            if (share < 1 && budget.frequencies < most_frequencies) break;
             const SaddlePoint point = share == 1 ? saddle : saddle_at(share * saddle.s);
-            auto plan = make_plan(point, epsilon, log_delta);
+            auto plan = make_plan(point, epsilon, log_delta, budget.frequencies);
             const auto error = [](const Plan& p) {
                 return (p.contour.tail + lost_to_rounding) / p.contour.share;
             };
@@ -870,7 +881,8 @@ Inversion::Halves Inversion::cut(const Impl& impl, CutSearch& search, double eps
 
 std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
     const bool layers = impl_->can_split();
-    const Impl::Budget first = layers ? Impl::Budget{narrow_gap_, few_products} : Impl::Budget{};
+    const Impl::Budget first =
+        layers ? Impl::Budget{near_exact, few_products, few_frequencies} : Impl::Budget{};
     std::optional<Answer> best;
     // It leaves out what is not worth its nodes, unless delta is that small.
     const bool whole = impl_->dropped() <= 1e-9 * delta;
@@ -910,7 +922,8 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
 
 std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
     const bool layers = impl_->can_split();
-    const Impl::Budget first = layers ? Impl::Budget{narrow_gap_, few_products} : Impl::Budget{};
+    const Impl::Budget first =
+        layers ? Impl::Budget{near_exact, few_products, few_frequencies} : Impl::Budget{};
     std::optional<Answer> best = impl_->delta_bounds(epsilon, first);
     if (!impl_->can_cut() || relative_gap(best) < narrow_gap_) return best;
     double log_delta = 0;

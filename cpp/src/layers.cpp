@@ -25,10 +25,13 @@ constexpr double ratio = 3;  // of neighbouring cuts
 constexpr std::size_t most_cuts = 12;
 constexpr std::size_t most_frequencies = 1024, most_at_bottom = 300;
 constexpr double few_steps = 8;  // so few powers of a measure do not make it fall
-constexpr double most_nodes = 1 << 12;
-// From a window's end, in its widths, there is hardly anything left of it; large tilts may look further.
-constexpr double inside = 9;
-double outside(double width) { return std::max(inside * width, std::min(12.0, 64 * width)); }
+constexpr double most_nodes = 1 << 14;
+// From a window's end, in its widths, there is hardly anything left of it.
+constexpr double inside = 10;
+// Above it large tilts may still see something.
+constexpr double outside = 40;
+// Narrow windows serve larger tilts, and need more nodes and frequencies.
+constexpr double sharpnesses[] = {1, 0.35};
 constexpr double negligible_exponent = -60;
 
 // How far from its centre a Gaussian has fallen to `least`.
@@ -79,7 +82,7 @@ bool Layers::prepare(double log_mass, double epsilon) {
         part.log_p.clear();
         // Windows are to be narrow beside what the loss moves by, and wide to be smooth.
         const double spread = part.mixture.p.high() - part.mixture.q.low();
-        part.width = window_width(std::min(0.3, std::max(0.2, epsilon / 40) / spread));
+        part.width = window_width(sharpness_ * std::min(0.3, std::max(0.12, epsilon / 40) / spread));
         ends.push_back(part.mixture.p.high());
         if (!part.cut) continue;
         const MixtureRatio& p = part.mixture.p;
@@ -123,7 +126,7 @@ bool Layers::prepare(double log_mass, double epsilon) {
                 counts_[part.kind] * mixture.weight *
                 with(mixture, Window(part.width, -Window::unbounded, part.edge.back())).missed(mixture.p) *
                 (1 + 1e-9);
-            last = static_cast<double>(part.edge.back()) * pitch + outside(part.width);
+            last = static_cast<double>(part.edge.back()) * pitch + outside * part.width;
         } else {
             last += 1;
         }
@@ -139,6 +142,16 @@ bool Layers::prepare(double log_mass, double epsilon) {
         const double count = std::ceil((last + (part.cut ? 0 : reach) - first) / h) + 1;
         if (!(count <= most_nodes)) return false;
         part.real = mixture_nodes(mixture, h, first, static_cast<std::size_t>(count));
+        part.p_mean.resize(part.real.loss.size());
+        part.q_mean.resize(part.real.loss.size());
+        for (std::size_t j = 0; j < part.real.loss.size(); ++j) {
+            const double t = first + static_cast<double>(j) * h;
+            part.p_mean[j] = mixture.p.mean(t, mixture.p.log(t).value);
+            part.q_mean[j] = mixture.q.mean(t, mixture.q.log(t).value);
+        }
+        part.far.clear();
+        for (double ahead = 0.5; ahead < 2000; ahead *= 2)
+            part.far.push_back(tilted_point(mixture, 0, part.real.last + ahead));
         part.rounding = part.loss_rounding = 0;
         for (std::size_t j = 0; j < part.real.loss.size(); ++j) {
             part.rounding = std::max(part.rounding, part.real.log_p_slack[j]);
@@ -171,11 +184,54 @@ Layers::Measure& Layers::measure(Part& part, bool inside_layer, std::size_t cut)
             std::clamp((t - nodes.first) / nodes.h, 0.0, static_cast<double>(n - 1)));
     };
     found->begin = inside_layer ? index(window.bottom() - inside * part.width) : 0;
-    found->end = index(window.top() + outside(part.width)) + 1;
+    found->end = index(window.top() + outside * part.width) + 1;
     found->log_share.assign(n, -infinity);
     for (std::size_t i = found->begin; i < found->end; ++i)
         found->log_share[i] = window.log(nodes.first + static_cast<double>(i) * nodes.h);
     return *found;
+}
+
+// A bound on the integral of g = P^{1+s} Q^{-s} kappa beyond node i, relative to e^shift. As the mean shifts
+// increase with t, the slope of ln g between two points is at most
+//     (1+s) E_P[shift | right] - s E_Q[shift | left] - left - max(0, left - top)/width^2,
+// and beyond the last of them that with the largest shift. Also bounds the trapezoidal sum but for node i.
+double Layers::beyond(const Part& part, const Measure& m, std::size_t i, double s, double shift) {
+    const MixturePart& mixture = m.mixture;
+    const Window& window = mixture.window;
+    const double strength = window.to() ? window.strength() : 0, top = window.to() ? window.top() : 0;
+    const MixtureNodes& nodes = part.real;
+    struct Point {
+        double t, log_g, p_mean, q_mean;
+    };
+    const double constant = -0.5 * std::log(2 * pi) - shift, log_h = std::log(nodes.h) - constant + shift;
+    const auto point = [&](std::size_t index) -> Point {
+        if (index >= nodes.loss.size()) {
+            const TiltedPoint& far = part.far[std::min(index - nodes.loss.size(), part.far.size() - 1)];
+            return {far.t, far.log_g + s * far.loss + constant, far.p_mean, far.q_mean};
+        }
+        return {nodes.first + static_cast<double>(index) * nodes.h,
+                nodes.log_p[index] + s * nodes.loss[index] - (log_h + constant), part.p_mean[index],
+                part.q_mean[index]};
+    };
+    const auto pull = [&](double t) { return strength * std::max(0.0, t - top); };
+    Point left = point(i);
+    // ln of the window, of which the slope is at most -pull.
+    double kept = m.log_share[i], sum = 0;
+    for (std::size_t stride = 1;; stride += stride) {
+        const double crude = left.t + pull(left.t) - (1 + s) * mixture.p.high() + s * mixture.q.low(),
+                     size = std::exp(left.log_g + kept);
+        if (crude > 1) return 1.001 * (sum + size / crude);
+        i = i < nodes.loss.size() ? std::min(i + stride, nodes.loss.size()) : i + 1;
+        if (i >= nodes.loss.size() + part.far.size()) return infinity;
+        const Point right = point(i);
+        const double rate = left.t + pull(left.t) - (1 + s) * right.p_mean + s * left.q_mean;
+        if (!(rate > 0)) return infinity;
+        sum += size / rate;
+        if (strength > 0)
+            kept -= 0.5 * strength *
+                    (std::pow(std::max(0.0, right.t - top), 2) - std::pow(std::max(0.0, left.t - top), 2));
+        left = right;
+    }
 }
 
 // The largest exponent, or about that.
@@ -214,16 +270,15 @@ Layers::Sums Layers::sums(std::size_t kind, bool inside_layer, std::size_t cut, 
         for (const Strip& strip : Strip::simple(m.mixture, s, 1e-3 / steps_))
             aliasing = std::min(aliasing, strip.log_aliasing(nodes.h, 0));
         aliasing = std::exp(aliasing);
-        // Beyond the centres the integrand falls at least like e^{-rate x}.
-        const Centres centre = centres(m.mixture, s);
-        double omitted = 0;
-        const auto end = [&](std::size_t i, double rate) {
-            omitted += rate > 0 ? std::exp(nodes.log_p[i] + m.log_share[i] + s * nodes.loss[i] - shift) /
-                                      (rate * nodes.h)
-                                : infinity;
-        };
-        end(m.begin, centre.low - (nodes.first + static_cast<double>(m.begin) * nodes.h));
-        end(m.end - 1, nodes.first + static_cast<double>(m.end - 1) * nodes.h - centre.high);
+        // Below the centre the integrand falls at least like e^{-rate x}.
+        const double rate =
+            centres(m.mixture, s).low - (nodes.first + static_cast<double>(m.begin) * nodes.h);
+        const double omitted =
+            (rate > 0
+                 ? std::exp(nodes.log_p[m.begin] + m.log_share[m.begin] + s * nodes.loss[m.begin] - shift) /
+                       (rate * nodes.h)
+                 : infinity) +
+            beyond(part, m, m.end - 1, s, shift);
         const double n = static_cast<double>(m.end - m.begin), weight = part.mixture.weight;
         const double rounding =
             u * (n + 4000 + 2 * (part.rounding + s * part.loss_rounding) + 4 * std::abs(shift));
@@ -323,7 +378,7 @@ void Layers::make_line(Part& part, double s) {
     part.h = h;
     part.first = std::floor((part.mixture.q.low() - reach) / h) * h;
     const double last = part.cut
-                            ? 0.5 * part.width * static_cast<double>(part.edge.back()) + outside(part.width)
+                            ? 0.5 * part.width * static_cast<double>(part.edge.back()) + outside * part.width
                             : (1 + s) * part.mixture.p.high() - s * part.mixture.q.low() + reach;
     const double count = std::ceil((last - part.first) / h) + 1;
     if (!(count <= most_nodes)) return;
@@ -356,26 +411,40 @@ void Layers::add_terms(Part& part, bool inside_layer, std::size_t cut, double s,
     const MixturePart& mixture = m.mixture;
     const Window& window = mixture.window;
     const double a = part.line, h = part.h, weight = mixture.weight, growth = line_growth(mixture, s, a);
-    const Centres centre = centres(mixture, s);
-    const double depth = depth_for(wanted / 16), steep = depth / std::sqrt(mixture.growth());
-    const double low = centre.low - (window.from() && centre.low <= window.bottom() + 1e-5 ? steep : depth);
-    const double high = centre.high + (window.to() && centre.high >= window.top() - 1e-5 ? steep : depth);
-    const double n = static_cast<double>(part.log_p.size());
+    const double n = static_cast<double>(part.log_p.size()), least = std::log(wanted / n),
+                 log_weight = std::log(weight * h);
+    // The nodes that count, as those on the real line tell.
+    std::size_t first = m.begin, last = m.end - 1;
+    const auto weighs = [&](std::size_t i) {
+        return part.real.log_p[i] + m.log_share[i] + s * part.real.loss[i] + growth - terms.shift > least - 3;
+    };
+    while (first < last && !weighs(first + 1)) ++first;
+    while (last > first && !weighs(last - 1)) --last;
+    const double low = part.real.first + static_cast<double>(first) * part.real.h,
+                 high = part.real.first + static_cast<double>(last) * part.real.h;
     const auto begin = static_cast<std::size_t>(std::clamp(std::floor((low - part.first) / h), 0.0, n - 1));
     const auto end = static_cast<std::size_t>(std::clamp(std::ceil((high - part.first) / h), 0.0, n - 1)) + 1;
     // What the rule leaves out beyond the ends.
     double light = 0;
-    for (const std::size_t i : {begin, end - 1}) {
-        const TiltedPoint point = tilted_point(mixture, s, part.first + static_cast<double>(i) * h);
-        const double rate = i == begin ? centre.low - point.t : point.t - centre.high;
+    {
+        const TiltedPoint point = tilted_point(mixture, s, part.first + static_cast<double>(begin) * h);
+        const double rate = centres(mixture, s).low - point.t;
         light +=
             rate > 0
                 ? 1.01 *
                       std::exp(point.log_g + point.log_kept + growth - terms.shift - 0.5 * std::log(2 * pi)) /
                       rate
                 : infinity;
+        // From the last node of the real line before the end.
+        const double end_t = part.first + static_cast<double>(end - 1) * h;
+        const auto before = static_cast<std::size_t>(std::clamp(
+            std::floor((end_t - part.real.first) / part.real.h), 0.0, static_cast<double>(m.end - 1)));
+        light += 1.01 * std::exp(growth) *
+                 (beyond(part, m, before, s, terms.shift) +
+                  std::exp(part.real.log_p[before] + m.log_share[before] + s * part.real.loss[before] -
+                           terms.shift) *
+                      h / part.real.h);
     }
-    const double least = std::log(wanted / n), log_weight = std::log(weight * h);
     for (std::size_t i = begin; i < end; ++i) {
         const Complex loss = part.loss[i];
         const Complex exponent = part.log_p[i] + s * loss + (log_weight - terms.shift);
@@ -548,6 +617,11 @@ std::optional<Contour> Layers::contour(Which which, const Saddle& saddle, double
     if (!(period > 0 && std::isfinite(period) && enough > 0)) return {};
     out.step = 2 * pi / period;
 
+    // A Gaussian would need so many frequencies; whatever falls more slowly needs more.
+    if (which.bottom && period / (2 * pi) * std::sqrt(-2 * log_enough / std::max(saddle.k.second, 1e-300)) >
+                            static_cast<double>(most))
+        return {};
+
     // Bounds at all higher frequencies, relative to e^{K(s)}.
     std::vector<Terms> below, beyond;
     std::vector<std::optional<Decay>> decays(counts_.size());
@@ -595,6 +669,7 @@ std::optional<Contour> Layers::contour(Which which, const Saddle& saddle, double
     bool good = false;
     for (std::size_t trial = 32; trial <= most; trial += trial / 2) {
         out.tail = tail(trial);
+        if (!(out.tail < infinity)) return {};
         if (out.tail <= enough) {
             size = trial;
             good = true;
@@ -805,6 +880,22 @@ Answer Layers::describe(const Inverted& at) const {
 
 std::optional<Answer> Layers::delta_bounds(double epsilon) {
     if (!(epsilon > 0)) return {};
+    for (const double sharpness : sharpnesses) {
+        sharpness_ = sharpness;
+        if (auto answer = delta_at(epsilon)) return answer;
+    }
+    return {};
+}
+
+std::optional<Answer> Layers::epsilon_bounds(double delta) {
+    for (const double sharpness : sharpnesses) {
+        sharpness_ = sharpness;
+        if (auto answer = epsilon_at(delta)) return answer;
+    }
+    return {};
+}
+
+std::optional<Answer> Layers::delta_at(double epsilon) {
     // A lower estimate of delta: one step alone.
     double log_one = -infinity;
     for (const Part& part : parts_) {
@@ -832,7 +923,7 @@ std::optional<Answer> Layers::delta_bounds(double epsilon) {
     return answer;
 }
 
-std::optional<Answer> Layers::epsilon_bounds(double delta) {
+std::optional<Answer> Layers::epsilon_at(double delta) {
     const double target = std::log(delta);
     // About where one step alone has this delta.
     double epsilon = 0;

@@ -66,6 +66,8 @@ private:
         // rounding + s loss_rounding.
         MixtureNodes real;
         double rounding = 0, loss_rounding = 0;
+        std::vector<double> p_mean, q_mean;                 // of the shifts, given the output
+        std::vector<TiltedPoint> far;                       // points beyond the last node, ever further
         std::vector<std::optional<Measure>> below, inside;  // by cut, on first use
         // Along Im t = line, to whatever frequency: ln of P's density, and the loss.
         double line = 0, h = 0, first = 0;
@@ -91,6 +93,7 @@ private:
     bool prepare(double log_mass, double epsilon);
     Measure& measure(Part& part, bool inside, std::size_t cut);
     Sums sums(std::size_t kind, bool inside, std::size_t cut, double s, double shift);
+    static double beyond(const Part& part, const Measure& m, std::size_t i, double s, double shift);
     double peak(std::size_t kind, Which which, double s);
     Cumulant cumulant(Which which, double s);
     Saddle saddle(Which which, double epsilon, double enough);
@@ -106,6 +109,8 @@ private:
     bool fill(Contour& contour, std::size_t size, const std::vector<Terms>& below,
               const std::vector<Terms>& inside, double negligible) const;
     // Estimates ln delta, and what it falls by with epsilon; makes the contours if asked to.
+    std::optional<Answer> epsilon_at(double delta);
+    std::optional<Answer> delta_at(double epsilon);
     struct Estimate {
         double log_delta, slope;
     };
@@ -115,6 +120,7 @@ private:
 
     std::vector<double> counts_;
     std::vector<Part> parts_;
+    double sharpness_ = 1;  // of the windows
     double variance_, tolerance_, steps_ = 0, dropped_ = 0;
     std::vector<double> cuts_;                      // losses, increasing
     std::vector<double> layer_tilt_, bottom_tilt_;  // of the last saddles, to begin the next search at
