@@ -234,27 +234,20 @@ double Layers::beyond(const Part& part, const Measure& m, std::size_t i, double 
     }
 }
 
-// The largest exponent, or about that.
-double Layers::peak(std::size_t kind, Which which, double s) {
-    double top = -infinity;
-    for (Part& part : parts_) {
-        if (part.kind != kind) continue;
-        const std::size_t cut = which.cut - (which.bottom ? 0 : 1);
-        for (const bool inside_layer : {false, true}) {
-            if (inside_layer && which.bottom) break;
-            const Measure& m = measure(part, inside_layer, inside_layer ? which.cut : cut);
-            for (std::size_t i = m.begin; i < m.end; ++i)
-                top = std::max(top, m.log_share[i] + part.real.log_p[i] + s * part.real.loss[i]);
-        }
-    }
-    return top;
-}
-
-Layers::Sums Layers::sums(std::size_t kind, bool inside_layer, std::size_t cut, double s, double shift) {
-    Sums out;
+Layers::Sums Layers::sums(std::size_t kind, bool inside_layer, std::size_t cut, double s) {
+    double shift = -infinity;
     for (Part& part : parts_) {
         if (part.kind != kind) continue;
         const Measure& m = measure(part, inside_layer, cut);
+        for (std::size_t i = m.begin; i < m.end; ++i)
+            shift = std::max(shift, part.real.log_p[i] + m.log_share[i] + s * part.real.loss[i]);
+    }
+    Sums out{-infinity, 0, 0, -infinity};
+    if (!(shift > -infinity)) return out;
+    double total = 0, mean = 0, square = 0, upper = 0;
+    for (Part& part : parts_) {
+        if (part.kind != kind) continue;
+        Measure& m = measure(part, inside_layer, cut);
         if (m.begin == m.end) continue;
         const MixtureNodes& nodes = part.real;
         double value = 0, first = 0, second = 0;
@@ -266,10 +259,12 @@ Layers::Sums Layers::sums(std::size_t kind, bool inside_layer, std::size_t cut, 
             first += w * x;
             second += w * x * x;
         }
-        double aliasing = infinity;
-        for (const Strip& strip : Strip::simple(m.mixture, s, 1e-3 / steps_))
-            aliasing = std::min(aliasing, strip.log_aliasing(nodes.h, 0));
-        aliasing = std::exp(aliasing);
+        if (!(m.aliasing > 0) || !m.mixture.q.plain()) {
+            double log_aliasing = infinity;
+            for (const Strip& strip : Strip::simple(m.mixture, s, 1e-3 / steps_))
+                log_aliasing = std::min(log_aliasing, strip.log_aliasing(nodes.h, 0));
+            m.aliasing = std::exp(log_aliasing);
+        }
         // Below the centre the integrand falls at least like e^{-rate x}.
         const double rate =
             centres(m.mixture, s).low - (nodes.first + static_cast<double>(m.begin) * nodes.h);
@@ -282,40 +277,38 @@ Layers::Sums Layers::sums(std::size_t kind, bool inside_layer, std::size_t cut, 
         const double n = static_cast<double>(m.end - m.begin), weight = part.mixture.weight;
         const double rounding =
             u * (n + 4000 + 2 * (part.rounding + s * part.loss_rounding) + 4 * std::abs(shift));
-        out.value += weight * value;
-        out.first += weight * first;
-        out.second += weight * second;
-        out.upper +=
-            aliasing < 0.1
-                ? weight * (value * (1 + 1.2 * aliasing + 2 * rounding) + 1.001 * omitted + n * 1e-26)
-                : infinity;
+        total += weight * value;
+        mean += weight * first;
+        square += weight * second;
+        upper += m.aliasing < 0.1
+                     ? weight * (value * (1 + 1.2 * m.aliasing + 2 * rounding) + 1.001 * omitted + n * 1e-26)
+                     : infinity;
     }
-    return out;
+    return {shift + std::log(total), mean / total,
+            std::max(0.0, square / total - mean / total * (mean / total)),
+            shift + std::log(upper) + 4 * u * (1 + std::abs(shift))};
 }
 
 Layers::Cumulant Layers::cumulant(Which which, double s) {
     Cumulant k{0.5 * variance_ * s * (s + 1), variance_ * (s + 0.5), variance_, 0};
     k.upper = k.value * (1 + 4 * u);
-    double y = 0, y1 = 0, y2 = 0, y_upper = 0, size = 0;
+    double y = 0, y1 = 0, y2 = 0, y_upper = 0;
     for (std::size_t kind = 0; kind < counts_.size(); ++kind) {
-        const double n = counts_[kind], shift = peak(kind, which, s);
-        const Sums a = sums(kind, false, which.cut - (which.bottom ? 0 : 1), s, shift);
-        const double log_a = std::log(a.value), mean = a.first / a.value;
-        k.value += n * (shift + log_a);
-        k.first += n * mean;
-        k.second += n * std::max(0.0, a.second / a.value - mean * mean);
-        k.upper += n * (shift + std::log(a.upper));
-        size += n * (std::abs(shift) + std::abs(log_a));
+        const double n = counts_[kind];
+        const Sums a = sums(kind, false, which.cut - (which.bottom ? 0 : 1), s);
+        k.value += n * a.value;
+        k.first += n * a.mean;
+        k.second += n * a.variance;
+        k.upper += n * a.upper;
         if (which.bottom) continue;
-        const Sums b = sums(kind, true, which.cut, s, shift);
-        if (b.upper > 0) y_upper += n * std::log1p(b.upper / a.upper) * (1 + 8 * u);
-        if (!(b.value > 0)) continue;
-        const double r = b.value / a.value, share = r / (1 + r), d = b.first / b.value - mean;
+        const Sums b = sums(kind, true, which.cut, s);
+        if (!(b.value > -infinity)) continue;
+        y_upper += n * std::log1p(std::exp(std::max(b.upper - a.upper, -690.0)) *
+                                  (1 + 8 * u * (1 + std::abs(b.upper) + std::abs(a.upper))));
+        const double r = std::exp(b.value - a.value), share = r / (1 + r), d = b.mean - a.mean;
         y += n * std::log1p(r);
         y1 += n * share * d;
-        y2 += n * share *
-              (d * d * (1 - share) + b.second / b.value - (d + mean) * (d + mean) - a.second / a.value +
-               mean * mean);
+        y2 += n * share * (d * d * (1 - share) + b.variance - a.variance);
     }
     if (!which.bottom) {
         const double none = std::exp(-y), some = -std::expm1(-y);
@@ -324,7 +317,7 @@ Layers::Cumulant Layers::cumulant(Which which, double s) {
         k.second = std::max(0.0, k.second + (y2 - y1 * y1 * none / some) / some);
         k.upper += log_expm1(y_upper);
     }
-    k.upper += 8 * u * (size + std::abs(k.upper));
+    k.upper += 16 * u * (steps_ + std::abs(k.upper));
     return k;
 }
 
@@ -492,12 +485,12 @@ void Layers::add_terms(Part& part, bool inside_layer, std::size_t cut, double s,
 
 Layers::Terms Layers::terms(std::size_t kind, bool inside_layer, std::size_t cut, double s, double wanted) {
     Terms out;
-    const double shift = peak(kind, {cut, !inside_layer}, s);
-    const Sums whole = sums(kind, inside_layer, cut, s, shift);
-    if (!(whole.value > 0)) return out;
-    out.shift = shift + std::log(whole.value);
+    const Sums whole = sums(kind, inside_layer, cut, s);
+    if (!(whole.value > -infinity)) return out;
+    out.shift = whole.value;
     for (Part& part : parts_)
-        if (part.kind == kind) add_terms(part, inside_layer, cut, s, whole.upper / whole.value, wanted, out);
+        if (part.kind == kind)
+            add_terms(part, inside_layer, cut, s, std::exp(whole.upper - whole.value), wanted, out);
     return out;
 }
 
@@ -629,9 +622,7 @@ std::optional<Contour> Layers::contour(Which which, const Saddle& saddle, double
     std::vector<double> log_a;
     const double wanted = 0.01 * std::min(enough, 1.0);
     for (std::size_t kind = 0; kind < counts_.size(); ++kind) {
-        const double shift = peak(kind, {cut, true}, s);
-        const Sums a = sums(kind, false, cut, s, shift);
-        log_a.push_back(shift + std::log(a.upper));
+        log_a.push_back(sums(kind, false, cut, s).upper);
         if (which.bottom) {
             std::vector<MixturePart> parts;
             for (Part& part : parts_)

@@ -54,6 +54,7 @@ private:
         MixturePart mixture;
         std::vector<double> log_share;
         std::size_t begin = 0, end = 0;
+        double aliasing = 0;  // of the rule along the real line, relative to the sum; 0: not known yet
     };
     struct Part {
         Part(MixturePart all, std::size_t of) : mixture(std::move(all)), kind(of) {}
@@ -85,16 +86,15 @@ private:
         std::vector<std::complex<double>> value;
         std::vector<double> error;
     };
-    // Relative to e^shift.
+    // Of a measure at a real tilt: ln of the sum, of an upper bound, and the tilted loss's mean and variance.
     struct Sums {
-        double value = 0, first = 0, second = 0, upper = 0;
+        double value, mean, variance, upper;
     };
 
     bool prepare(double log_mass, double epsilon);
     Measure& measure(Part& part, bool inside, std::size_t cut);
-    Sums sums(std::size_t kind, bool inside, std::size_t cut, double s, double shift);
+    Sums sums(std::size_t kind, bool inside, std::size_t cut, double s);
     static double beyond(const Part& part, const Measure& m, std::size_t i, double s, double shift);
-    double peak(std::size_t kind, Which which, double s);
     Cumulant cumulant(Which which, double s);
     Saddle saddle(Which which, double epsilon, double enough);
     void make_line(Part& part, double s);
