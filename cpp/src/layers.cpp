@@ -23,7 +23,7 @@ constexpr double pi = std::numbers::pi;
 
 constexpr double ratio = 3;  // of neighbouring cuts
 constexpr std::size_t most_cuts = 12;
-constexpr std::size_t most_frequencies = 1024, most_at_bottom = 300;
+constexpr std::size_t most_frequencies = 4096, most_at_bottom = 300;
 constexpr double few_steps = 8;  // so few powers of a measure do not make it fall
 constexpr double most_nodes = 1 << 14;
 // From a window's end, in its widths, there is hardly anything left of it.
@@ -31,7 +31,7 @@ constexpr double inside = 10;
 // Above it large tilts may still see something.
 constexpr double outside = 40;
 // Narrow windows serve larger tilts, and need more nodes and frequencies.
-constexpr double sharpnesses[] = {1, 0.35};
+constexpr double sharpnesses[] = {1, 0.35, 2.5};
 constexpr double negligible_exponent = -60;
 
 // How far from its centre a Gaussian has fallen to `least`.
@@ -82,7 +82,7 @@ bool Layers::prepare(double log_mass, double epsilon) {
         part.log_p.clear();
         // Windows are to be narrow beside what the loss moves by, and wide to be smooth.
         const double spread = part.mixture.p.high() - part.mixture.q.low();
-        part.width = window_width(sharpness_ * std::min(0.3, std::max(0.12, epsilon / 40) / spread));
+        part.width = window_width(sharpness_ * std::min(0.3, std::max(0.12, epsilon / 20) / spread));
         ends.push_back(part.mixture.p.high());
         if (!part.cut) continue;
         const MixtureRatio& p = part.mixture.p;
