@@ -928,7 +928,7 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
     if (!impl_->can_cut() || relative_gap(best) < narrow_gap_) return best;
     double log_delta = 0;
     if (layers) {
-        if (const auto answer = impl_->layers(layer_tolerance_).delta_bounds(epsilon);
+        if (const auto answer = impl_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon);
             relative_gap(answer) < relative_gap(best))
             best = answer;
         if (relative_gap(best) < narrow_gap_) return best;

@@ -138,7 +138,9 @@ bool Layers::prepare(double log_mass, double epsilon) {
         double h = 0;
         for (const Strip& strip : Strip::simple(probe, 0, wanted)) h = std::max(h, strip.step(0, wanted));
         h = rounded_down(h);
-        const double first = std::floor((mixture.q.low() - reach - 1) / h) * h;
+        // The line's nodes lie above these.
+        const double first =
+            std::floor((mixture.q.low() - std::max(reach, depth_for(line_error() / 16)) - 1) / h) * h;
         const double count = std::ceil((last + (part.cut ? 0 : reach) - first) / h) + 1;
         if (!(count <= most_nodes)) return false;
         part.real = mixture_nodes(mixture, h, first, static_cast<std::size_t>(count));
@@ -203,33 +205,43 @@ double Layers::beyond(const Part& part, const Measure& m, std::size_t i, double 
     struct Point {
         double t, log_g, p_mean, q_mean;
     };
-    const double constant = -0.5 * std::log(2 * pi) - shift, log_h = std::log(nodes.h) - constant + shift;
+    const double constant = -0.5 * std::log(2 * pi) - shift, log_h = std::log(nodes.h) + shift;
     const auto point = [&](std::size_t index) -> Point {
         if (index >= nodes.loss.size()) {
             const TiltedPoint& far = part.far[std::min(index - nodes.loss.size(), part.far.size() - 1)];
             return {far.t, far.log_g + s * far.loss + constant, far.p_mean, far.q_mean};
         }
         return {nodes.first + static_cast<double>(index) * nodes.h,
-                nodes.log_p[index] + s * nodes.loss[index] - (log_h + constant), part.p_mean[index],
-                part.q_mean[index]};
+                nodes.log_p[index] + s * nodes.loss[index] - log_h, part.p_mean[index], part.q_mean[index]};
     };
     const auto pull = [&](double t) { return strength * std::max(0.0, t - top); };
     Point left = point(i);
     // ln of the window, of which the slope is at most -pull.
     double kept = m.log_share[i], sum = 0;
-    for (std::size_t stride = 1;; stride += stride) {
+    for (std::size_t stride = 1;;) {
         const double crude = left.t + pull(left.t) - (1 + s) * mixture.p.high() + s * mixture.q.low(),
                      size = std::exp(left.log_g + kept);
         if (crude > 1) return 1.001 * (sum + size / crude);
-        i = i < nodes.loss.size() ? std::min(i + stride, nodes.loss.size()) : i + 1;
-        if (i >= nodes.loss.size() + part.far.size()) return infinity;
-        const Point right = point(i);
+        const std::size_t next = i < nodes.loss.size() ? std::min(i + stride, nodes.loss.size()) : i + 1;
+        if (next >= nodes.loss.size() + part.far.size()) return infinity;
+        const Point right = point(next);
         const double rate = left.t + pull(left.t) - (1 + s) * right.p_mean + s * left.q_mean;
-        if (!(rate > 0)) return infinity;
-        sum += size / rate;
+        if (rate > 0) {
+            sum += size / rate;
+            stride += stride;
+        } else if (stride > 1) {
+            stride = 1;
+            continue;
+        } else {
+            // It may rise here.
+            const double width = right.t - left.t;
+            sum += size * std::exp(-rate * width) * (width + nodes.h);
+        }
+        if (!(sum < infinity)) return infinity;
         if (strength > 0)
             kept -= 0.5 * strength *
                     (std::pow(std::max(0.0, right.t - top), 2) - std::pow(std::max(0.0, left.t - top), 2));
+        i = next;
         left = right;
     }
 }
@@ -360,11 +372,16 @@ Layers::Saddle Layers::saddle(Which which, double epsilon, double enough) {
     return out;
 }
 
+// What the rule along the line aims at, beside the tilted sum, of which delta is a share.
+double Layers::line_error() const {
+    return tolerance_ * std::min(1.0, std::sqrt(tolerance_ / 1e-7)) / steps_;
+}
+
 void Layers::make_line(Part& part, double s) {
     if (!part.log_p.empty()) return;
     const MixturePart probe = part.cut ? with(part.mixture, Window(part.width, -1, 1)) : part.mixture;
-    const double wanted = tolerance_ / steps_;
-    const Line line = best_line(probe, s, std::log(10 / wanted), 4);
+    const double wanted = line_error();
+    const Line line = best_line(probe, s, std::log(10 / wanted), tolerance_ < 1e-8 ? 1 : 4);
     const double h = rounded_down(line.h), reach = depth_for(wanted / 16);
     if (!(h > 0)) return;
     part.line = line.a;
@@ -714,6 +731,11 @@ bool Layers::fill(Contour& contour, std::size_t size, const std::vector<Terms>& 
         const Row a_row = turned(below[kind], contour.step, size, negligible / n);
         const bool some = !bottom && !inside_layer[kind].re.empty();
         const Row b_row = some ? turned(inside_layer[kind], contour.step, size, negligible) : Row{};
+        // An infinite error would get lost among ratios.
+        const auto infinite = [](double error) { return !(error < infinity); };
+        if (std::any_of(a_row.error.begin(), a_row.error.end(), infinite) ||
+            std::any_of(b_row.error.begin(), b_row.error.end(), infinite))
+            return false;
         const double shift = below[kind].shift, moved = some ? inside_layer[kind].shift - shift : 0,
                      unit = std::exp(moved);
         if (!(unit > 1e-280 && unit < infinity)) return false;
@@ -765,9 +787,9 @@ bool Layers::fill(Contour& contour, std::size_t size, const std::vector<Terms>& 
                            (std::expm1(sum.common) + u * (16 + 4 * (exponents + std::abs(sum.y))));
             // With a share `beyond_error` more of B, as ln(1 + cx) <= c ln(1 + x) for c >= 1.
             const double y = sum.log_ratio, more = std::expm1(sum.beyond_error * y) / -std::expm1(-y);
-            spread = y > 0 ? std::exp(sum.log_below + log_expm1(y) - contour.scale) *
-                                 std::expm1(sum.below_error + std::log1p(more))
-                           : 0;
+            if (!(y > 0)) return false;
+            spread = std::exp(sum.log_below + log_expm1(y) - contour.scale) *
+                     std::expm1(sum.below_error + std::log1p(more));
         }
         const Complex pole = contour.pole(j);
         contour.integrand[j] = value * pole;

@@ -35,6 +35,8 @@ public:
     std::optional<Answer> delta_bounds(double epsilon);
 
 private:
+    friend struct LayersProbe;  // the tests'
+
     // Layer k lies between cut k-1 and cut k; `bottom` k is all below cut k.
     struct Which {
         std::size_t cut;
@@ -97,6 +99,7 @@ private:
     static double beyond(const Part& part, const Measure& m, std::size_t i, double s, double shift);
     Cumulant cumulant(Which which, double s);
     Saddle saddle(Which which, double epsilon, double enough);
+    double line_error() const;
     void make_line(Part& part, double s);
     void add_terms(Part& part, bool inside, std::size_t cut, double s, double upper, double wanted,
                    Terms& terms);
