@@ -32,7 +32,7 @@ constexpr double lost_to_rounding = 1e-15;
 constexpr std::size_t most_frequencies = 4096, most_beside_atom = 512;
 // What the first attempt may take where layers may do better, in nodes times frequencies and in frequencies,
 // and what it then must leave out less than.
-constexpr double few_products = 1e5;
+constexpr double few_products = 1e5, some_products = 2e6;
 constexpr std::size_t few_frequencies = 400;
 constexpr double near_exact = 1e-10;
 // A cut is to leave out e^{-cut_depth} of delta, by Chernoff's bounds, which are a few factors off.
@@ -563,7 +563,7 @@ private:
 
         // A Gaussian would need so many frequencies; what falls more slowly needs more.
         if (at_most < most_frequencies && std::sqrt(-2 * wanted / std::max(saddle.k.second, 1e-300)) >
-                                            contour.step * static_cast<double>(at_most))
+                                              contour.step * static_cast<double>(at_most))
             return {};
         const Decays decays = decays_at(s);
         const double log_atom = log_atom_ - saddle.k.upper, enough = contour.share * tolerance;
@@ -928,9 +928,13 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
     if (!impl_->can_cut() || relative_gap(best) < narrow_gap_) return best;
     double log_delta = 0;
     if (layers) {
-        if (const auto answer = impl_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon);
-            relative_gap(answer) < relative_gap(best))
-            best = answer;
+        const auto keep = [&](const std::optional<Answer>& answer) {
+            if (relative_gap(answer) < relative_gap(best)) best = answer;
+        };
+        // delta is wanted to ten digits.
+        keep(impl_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon));
+        if (relative_gap(best) >= near_exact)
+            keep(impl_->delta_bounds(epsilon, {std::min(narrow_gap_, relative_gap(best)), some_products}));
         if (relative_gap(best) < narrow_gap_) return best;
         CutSearch search = impl_->cut_search();
         log_delta = search.leave_out_at(epsilon, cut_depth + 4);

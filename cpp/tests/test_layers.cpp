@@ -178,5 +178,12 @@ int main() {
         two_steps(0.7, 1e-3, 0.1, tolerance);
         two_steps(0.5, 0.5, 6, tolerance);
     }
+    // A reference of 25 digits, deep in the tail: an infinite error once got lost there.
+    for (const double tolerance : {1e-6, 1e-8, 1e-10, 1e-12}) {
+        const auto answer =
+            hs::Layers({{{part(0.995895, 4.21371e-06)}, 53}}, 0, tolerance).delta_bounds(8.73014375834);
+        CHECK(answer.has_value());
+        if (answer) CHECK(answer->lower <= 7.643028463169826e-99 && 7.643028463169825e-99 <= answer->upper);
+    }
     return check::summary();
 }
