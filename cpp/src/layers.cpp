@@ -26,6 +26,7 @@ constexpr std::size_t most_cuts = 12;
 constexpr std::size_t most_frequencies = 4096, most_at_bottom = 300;
 constexpr double few_steps = 8;  // so few powers of a measure do not make it fall
 constexpr double most_nodes = 1 << 14;
+constexpr double most_products = 8e6;  // nodes times frequencies: some milliseconds
 // From a window's end, in its widths, there is hardly anything left of it.
 constexpr double inside = 10;
 // Above it large tilts may still see something.
@@ -718,6 +719,10 @@ bool Layers::fill(Contour& contour, std::size_t size, const std::vector<Terms>& 
         double below_error;           // sum of k ln(1 + alpha/a)
         double beyond_error;          // largest beta/b
     };
+    double products = 0;
+    for (const std::vector<Terms>* terms : {&below, &inside_layer})
+        for (const Terms& each : *terms) products += static_cast<double>(each.re.size() * size);
+    if (products > most_products) return false;
     std::vector<At> sums(size);
     for (std::size_t j = 0; j < size; ++j) {
         const Complex z(contour.s, contour.step * static_cast<double>(j)),
