@@ -236,7 +236,7 @@ double Layers::beyond(const Part& part, const Measure& m, std::size_t i, double 
         } else {
             // It may rise here.
             const double width = right.t - left.t;
-            sum += size * std::exp(-rate * width) * (width + nodes.h);
+            sum += size * std::exp(-rate * width) * (width + 2 * std::max(nodes.h, part.h));
         }
         if (!(sum < infinity)) return infinity;
         if (strength > 0)
@@ -504,8 +504,9 @@ void Layers::add_terms(Part& part, bool inside_layer, std::size_t cut, double s,
 Layers::Terms Layers::terms(std::size_t kind, bool inside_layer, std::size_t cut, double s, double wanted) {
     Terms out;
     const Sums whole = sums(kind, inside_layer, cut, s);
-    if (!(whole.value > -infinity)) return out;
+    if (!(whole.upper > -infinity)) return out;
     out.shift = whole.value;
+    if (!std::isfinite(out.shift)) out.fixed_error = infinity;
     for (Part& part : parts_)
         if (part.kind == kind)
             add_terms(part, inside_layer, cut, s, std::exp(whole.upper - whole.value), wanted, out);
@@ -648,6 +649,10 @@ std::optional<Contour> Layers::contour(Which which, const Saddle& saddle, double
             decays[kind].emplace(Mgf(std::move(parts), 1e-3), s, log_a.back());
         } else {
             beyond.push_back(terms(kind, true, which.cut, s, wanted));
+            // Without nodes there must be nothing.
+            if (!(beyond.back().fixed_error < infinity) ||
+                (beyond.back().re.empty() && beyond.back().fixed_error > 0))
+                return {};
         }
     }
     const auto log_bound = [&](double tau) {
