@@ -853,7 +853,7 @@ Inversion::Inversion(const Composition& composition, double accuracy)
     : composition_(composition),
       impl_(std::make_unique<Impl>(composition)),
       narrow_gap_(0.1 * accuracy),
-      layer_tolerance_(std::clamp(1e-3 * narrow_gap_, 1e-11, 1e-7)) {}
+      layer_tolerance_(std::clamp(3e-3 * narrow_gap_, 1e-11, 1e-6)) {}
 Inversion::~Inversion() = default;
 
 std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double accuracy) {
