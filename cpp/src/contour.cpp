@@ -111,9 +111,36 @@ Inverted invert(const Contour& contour, double epsilon) {
     return out;
 }
 
-Inverted newton(const Contour& contour, double target, double& epsilon, double still) {
+Inverted invert(std::span<const Contour> contours, double epsilon) {
+    if (contours.size() == 1) return invert(contours[0], epsilon);
+    std::vector<Inverted> parts;
+    Inverted out{};
+    out.log_scale = -infinity;
+    for (const Contour& contour : contours) {
+        parts.push_back(invert(contour, epsilon));
+        out.log_scale = std::max(out.log_scale, parts.back().log_scale);
+    }
+    double size = 0;
+    for (const Inverted& part : parts) {
+        const double scale = std::exp(part.log_scale - out.log_scale);
+        out.value += scale * part.value;
+        out.slope += scale * part.slope;
+        out.aliasing += scale * part.aliasing;
+        out.tail += scale * part.tail;
+        out.quadrature += scale * part.quadrature;
+        out.round_off += scale * part.round_off;
+        // Their scales are rounded, too.
+        size += scale * (std::abs(part.value) + part.aliasing + part.tail + part.quadrature) *
+                (8 + static_cast<double>(parts.size()) +
+                 2 * (std::abs(part.log_scale) + std::abs(out.log_scale)));
+    }
+    out.round_off += u * size;
+    return out;
+}
+
+Inverted newton(std::span<const Contour> contours, double target, double& epsilon, double still) {
     double low = 0, high = infinity;
-    Inverted at = invert(contour, epsilon);
+    Inverted at = invert(contours, epsilon);
     for (int i = 0; i < 60; ++i) {
         const double excess = at.value > 0 ? std::log(at.value) + at.log_scale - target : -infinity;
         (excess > 0 ? low : high) = epsilon;
@@ -124,25 +151,25 @@ Inverted newton(const Contour& contour, double target, double& epsilon, double s
         if (excess < 0 && epsilon == 0) break;
         const bool close = std::abs(next - epsilon) <= still * next;
         epsilon = next;
-        at = invert(contour, epsilon);
+        at = invert(contours, epsilon);
         if (close) break;
     }
     return at;
 }
 
-Bracket bracket(const Contour& contour, const Inverted& at, double epsilon, double delta, double least,
-                double most) {
+Bracket bracket(std::span<const Contour> contours, const Inverted& at, double epsilon, double delta,
+                double least, double most) {
     Bracket out{0, infinity};
     const double smallest = 4 * u * epsilon + 1e-300, aside = most - least;
     double margin = 1.5 * (at.upper() + aside - at.scaled(at.value)) / at.scaled(at.slope) + smallest;
     int tries = 0;
-    while (!(invert(contour, epsilon + margin).upper() + most + 5e-324 <= delta)) {
+    while (!(invert(contours, epsilon + margin).upper() + most + 5e-324 <= delta)) {
         margin *= 2;
         if (++tries > 60 || !std::isfinite(margin)) return out;
     }
     out.upper = epsilon + margin;
     margin = 1.5 * (at.scaled(at.value) - at.lower()) / at.scaled(at.slope) + smallest;
-    while (epsilon - margin > 0 && !(invert(contour, epsilon - margin).lower() + least - 5e-324 > delta))
+    while (epsilon - margin > 0 && !(invert(contours, epsilon - margin).lower() + least - 5e-324 > delta))
         margin *= 2;
     out.lower = std::max(0.0, epsilon - margin);
     return out;

@@ -156,10 +156,10 @@ public:
         const auto log_inverse_delta = [&](std::size_t, double) { return -std::log(delta); };
         const auto solve = [&](const Contour& contour, std::size_t, double chernoff) -> Bracket {
             double start = std::max(0.0, chernoff);
-            const Inverted at = newton(contour, std::log(delta), start, 1e-9);
+            const Inverted at = newton({&contour, 1}, std::log(delta), start, 1e-9);
             if (!(at.value > 0)) return {0, infinity};
             if (invert(contour, 0).upper() <= delta) return {0, 0};
-            return bracket(contour, at, start, delta);
+            return bracket({&contour, 1}, at, start, delta);
         };
         const auto read = [&](const Table& table, std::size_t, double chernoff, bool upper) {
             const auto at = [&](double e) { return table.at(e).value; };

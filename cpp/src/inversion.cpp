@@ -11,6 +11,7 @@
 #include "hockeystick/complex.hpp"
 #include "hockeystick/contour.hpp"
 #include "hockeystick/laplace_steps.hpp"
+#include "hockeystick/layers.hpp"
 #include "hockeystick/loss_transform.hpp"
 #include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
@@ -29,8 +30,11 @@ constexpr double tolerance = 1e-13;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
 constexpr std::size_t most_frequencies = 4096, most_beside_atom = 512;
-// Nodes times frequencies: a few milliseconds, about what layers take.
-constexpr double few_products = 2e6;
+// What the first attempt may take where layers may do better, in nodes times frequencies and in frequencies,
+// and what it then must leave out less than.
+constexpr double few_products = 1e5, some_products = 2e6;
+constexpr std::size_t few_frequencies = 400;
+constexpr double near_exact = 1e-10;
 // A cut is to leave out e^{-cut_depth} of delta, by Chernoff's bounds, which are a few factors off.
 constexpr double cut_depth = 30;
 // Narrower intervals are not worth another cut.
@@ -146,6 +150,7 @@ public:
     struct Budget {
         double worst = 0.5;
         double products = infinity;
+        std::size_t frequencies = most_frequencies;  // more are not even looked for, nor are dear bounds
     };
     // most: what ln delta is known to be at most, about.
     std::optional<Answer> delta_bounds(double epsilon, Budget budget, double most = 0) const {
@@ -204,7 +209,7 @@ public:
         auto contour = make_contour(*saddle, epsilon, target, budget);
         Inverted at{};
         for (int round = 0; contour; ++round) {
-            at = newton(*contour, target, epsilon);
+            at = newton({&*contour, 1}, target, epsilon);
             if (!(at.value > 0)) return {};
             // Where the tilted loss has two humps, the estimate of delta is poor, and so the line chosen.
             if (at.value > 0.2 * contour->share || round == 2) break;
@@ -215,7 +220,7 @@ public:
         const double left_out = dropped_ + rest(epsilon);
         answer.truncation += left_out - dropped_;
         const auto [lower, upper] =
-            bracket(*contour, at, epsilon, delta, infinite(-1), infinite(+1) + left_out);
+            bracket({&*contour, 1}, at, epsilon, delta, infinite(-1), infinite(+1) + left_out);
         if (!(upper < infinity)) return {};
         answer.lower = lower;
         answer.upper = upper;
@@ -224,6 +229,13 @@ public:
 
     std::optional<Answer> epsilon_bounds(double delta, Budget budget) const {
         return epsilon_bounds(delta, budget, 0, [](double) { return 0.0; });
+    }
+
+    // The same by layers of losses.
+    Layers layers(double share) const {
+        std::vector<Layers::Kind> kinds;
+        for (const auto& kind : kinds_) kinds.push_back({kind.transform->mixtures(), kind.count});
+        return Layers(kinds, variance_, share);
     }
 
     // Chooses where to cut.
@@ -527,7 +539,8 @@ private:
         Contour contour;
         std::size_t size;
     };
-    std::optional<Plan> make_plan(const SaddlePoint& saddle, double epsilon, double log_delta) const {
+    std::optional<Plan> make_plan(const SaddlePoint& saddle, double epsilon, double log_delta,
+                                  std::size_t at_most) const {
         const double s = saddle.s;
         Plan plan{};
         Contour& contour = plan.contour;
@@ -542,7 +555,7 @@ private:
         const double period = std::max(right, left);
         if (!(period > 0 && std::isfinite(period) && contour.share > 0)) return {};
         contour.step = 2 * pi / period;
-        std::size_t most = most_frequencies;
+        std::size_t most = at_most;
         if (const double spacing = lattice_.spacing; spacing > 0) {
             contour.lattice = lattice_;
             contour.points = std::max(1.0, std::ceil(period / spacing));
@@ -550,6 +563,10 @@ private:
             most = std::min(most, frequencies_in(contour.step));
         }
 
+        // A Gaussian would need so many frequencies; what falls more slowly needs more.
+        if (at_most < most_frequencies && std::sqrt(-2 * wanted / std::max(saddle.k.second, 1e-300)) >
+                                              contour.step * static_cast<double>(at_most))
+            return {};
         const Decays decays = decays_at(s);
         const double log_atom = log_atom_ - saddle.k.upper, enough = contour.share * tolerance;
         const auto first = static_cast<std::size_t>(
@@ -585,7 +602,8 @@ private:
         }
         // Many steps make up for the coarser bound, unless nothing would help.
         for (const bool steep : {false, true})
-            good = good || ((!steep || (!layered_ && steps_ <= 100)) && cut_off(enough, most, steep));
+            good = good || ((!steep || (!layered_ && steps_ <= 100 && at_most == most_frequencies)) &&
+                            cut_off(enough, most, steep));
         // The decay is relative to K's upper bound, everything else to its value.
         contour.tail *= std::exp(saddle.k.upper - saddle.k.value);
         return plan;
@@ -605,8 +623,9 @@ private:
                                         Budget budget) const {
         std::optional<Plan> best;
         for (double share : {1.0, 0.85, 0.7, 0.5}) {
+            if (share < 1 && budget.frequencies < most_frequencies) break;
             const SaddlePoint point = share == 1 ? saddle : saddle_at(share * saddle.s);
-            auto plan = make_plan(point, epsilon, log_delta);
+            auto plan = make_plan(point, epsilon, log_delta, budget.frequencies);
             const auto error = [](const Plan& p) {
                 return (p.contour.tail + lost_to_rounding) / p.contour.share;
             };
@@ -833,7 +852,10 @@ private:
 };
 
 Inversion::Inversion(const Composition& composition, double accuracy)
-    : composition_(composition), impl_(std::make_unique<Impl>(composition)), narrow_gap_(0.1 * accuracy) {}
+    : composition_(composition),
+      impl_(std::make_unique<Impl>(composition)),
+      narrow_gap_(0.1 * accuracy),
+      layer_tolerance_(std::clamp(3e-3 * narrow_gap_, 1e-11, 1e-6)) {}
 Inversion::~Inversion() = default;
 
 std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double accuracy) {
@@ -861,7 +883,8 @@ Inversion::Halves Inversion::cut(const Impl& impl, CutSearch& search, double eps
 
 std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
     const bool layers = impl_->can_split();
-    const Impl::Budget first = layers ? Impl::Budget{narrow_gap_, few_products} : Impl::Budget{};
+    const Impl::Budget first =
+        layers ? Impl::Budget{near_exact, few_products, few_frequencies} : Impl::Budget{};
     std::optional<Answer> best;
     // It leaves out what is not worth its nodes, unless delta is that small.
     const bool whole = impl_->dropped() <= 1e-9 * delta;
@@ -871,6 +894,8 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
         if (relative_gap(answer) < relative_gap(best)) best = answer;
     };
     if (layers) {
+        keep(impl_->layers(layer_tolerance_).epsilon_bounds(delta));
+        if (relative_gap(best) < narrow_gap_) return best;
         CutSearch search = impl_->cut_search();
         search.leave_out(std::log(delta) - cut_depth);
         double epsilon = search.epsilon_at(std::log(delta)), log_delta = std::log(delta);
@@ -899,11 +924,20 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
 
 std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
     const bool layers = impl_->can_split();
-    const Impl::Budget first = layers ? Impl::Budget{narrow_gap_, few_products} : Impl::Budget{};
+    const Impl::Budget first =
+        layers ? Impl::Budget{near_exact, few_products, few_frequencies} : Impl::Budget{};
     std::optional<Answer> best = impl_->delta_bounds(epsilon, first);
     if (!impl_->can_cut() || relative_gap(best) < narrow_gap_) return best;
     double log_delta = 0;
     if (layers) {
+        const auto keep = [&](const std::optional<Answer>& answer) {
+            if (relative_gap(answer) < relative_gap(best)) best = answer;
+        };
+        // delta is wanted to ten digits.
+        keep(impl_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon));
+        if (relative_gap(best) >= near_exact)
+            keep(impl_->delta_bounds(epsilon, {std::min(narrow_gap_, relative_gap(best)), some_products}));
+        if (relative_gap(best) < narrow_gap_) return best;
         CutSearch search = impl_->cut_search();
         log_delta = search.leave_out_at(epsilon, cut_depth + 4);
         // What is left out is little beside an estimate of delta; where that was too large, beside the

@@ -56,7 +56,7 @@ ComplexLog log_ratio(const MixtureRatio& ratio, double t, double b) {
     return {top + std::log(sum), 4 * top + 4 + size / std::abs(sum)};
 }
 
-Line best_line(const MixturePart& part, double s, double log_wanted) {
+Line best_line(const MixturePart& part, double s, double log_wanted, double most) {
     Line best{0, 0};
     // The best one for a growth like that of a Gaussian, and around it.
     const double spread = part.q.high() - part.q.low();
@@ -64,8 +64,7 @@ Line best_line(const MixturePart& part, double s, double log_wanted) {
         std::sqrt(0.5 * log_wanted / (part.growth() + 0.25 * std::max(s, 0.0) * spread * spread));
     for (double a = std::min(0.5 * widest_strip(part, 0.95), 1.1 * fitting), n = 0; n < 8; ++n, a *= 0.8) {
         const double growth = line_growth(part, s, 2 * a);
-        // What the terms grow by, rounding does too.
-        if (!(growth < 700) || line_growth(part, s, a) > 1.2) continue;
+        if (!(growth < 700) || line_growth(part, s, a) > most) continue;
         const double h = 2 * pi * a / (log_wanted + growth);
         if (h > best.h) best = {a, h};
     }

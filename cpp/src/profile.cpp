@@ -173,6 +173,8 @@ public:
     std::optional<bool> delta_at_most(double epsilon, double ceiling, bool lattice) const {
         if (ceiling >= 1) return true;
         if (!(ceiling > 0) || !std::isfinite(epsilon) || single_lower_) return false;
+        // Finite losses never add up to more.
+        if (epsilon >= max_loss_ && infinity_mass().upper <= ceiling) return true;
         const std::lock_guard lock(mutex_);
         if (inversion_ && inversion_->surely_below(epsilon, ceiling)) return true;
         if (const auto& inverted = inverted_delta(epsilon)) return inverted->upper <= ceiling;

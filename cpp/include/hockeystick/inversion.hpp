@@ -45,7 +45,8 @@ private:
     Inversion(const Composition& composition, double accuracy);
     Composition composition_;
     std::unique_ptr<Impl> impl_;
-    double narrow_gap_;  // good enough not to look for better
+    double narrow_gap_;       // good enough not to look for better
+    double layer_tolerance_;  // what each source of error in layers aims at, beside delta
 };
 
 }  // namespace hockeystick

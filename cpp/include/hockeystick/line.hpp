@@ -26,6 +26,7 @@ ComplexLog log_ratio(const MixtureRatio& ratio, double t, double b);
 struct Line {
     double a, h;
 };
-Line best_line(const MixturePart& part, double s, double log_wanted);
+// most: ln of what the terms may grow by, as rounding then does, too.
+Line best_line(const MixturePart& part, double s, double log_wanted, double most = 1.2);
 
 }  // namespace hockeystick

@@ -34,6 +34,7 @@ public:
     double rare_shift() const override;
     bool can_split() const override;
     Split split(double loss, double mass, double tolerance) const override;
+    std::vector<MixturePart> mixtures() const override;
     std::vector<CoarseMass> coarse() const override;
 
     const std::vector<MixturePart>& parts() const noexcept { return parts_; }

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "hockeystick/cut_search.hpp"
+#include "hockeystick/mixture.hpp"
 #include "hockeystick/pairs.hpp"
 
 namespace hockeystick {
@@ -49,6 +50,8 @@ public:
     // Cut smoothly, about where the loss is `loss`, and where the largest losses have `mass` (0: none are
     // left out); null where that is not known. The tolerance is that of at().
     virtual Split split(double loss, double mass, double tolerance) const;
+    // The mixtures of Gaussians of which the whole is one, if it is; empty otherwise.
+    virtual std::vector<MixturePart> mixtures() const { return {}; }
     // The law on a coarse grid of increasing losses, to choose a cut by; empty where none is known.
     virtual std::vector<CoarseMass> coarse() const { return {}; }
 

@@ -1,0 +1,189 @@
+// Layers of losses against closed forms, an integral for two steps, and each other.
+#include "hockeystick/layers.hpp"
+
+#include <cmath>
+#include <complex>
+#include <initializer_list>
+#include <numbers>
+#include <vector>
+
+#include "check.hpp"
+#include "hockeystick/pairs.hpp"
+
+namespace hockeystick {
+
+// What the bounds inside of Layers say.
+struct LayersProbe {
+    using Complex = std::complex<double>;
+    Layers layers;
+    static inline int checked = 0;
+
+    LayersProbe(const std::vector<MixturePart>& parts, double count, double epsilon)
+        : layers({{parts, count}}, 0, 1e-10) {
+        CHECK(layers.prepare(-60, epsilon));
+    }
+
+    std::size_t cuts() const { return layers.cuts_.size(); }
+
+    // Both measures below the cuts k-1 and k, and what lies between, along Re z = s.
+    void check(std::size_t k, double s, double step, std::size_t size) {
+        const Layers::Terms low = layers.terms(0, false, k - 1, s, 1e-13),
+                            high = layers.terms(0, false, k, s, 1e-13),
+                            between = layers.terms(0, true, k, s, 1e-13);
+        if (between.re.empty()) return;
+        const Layers::Row a = Layers::turned(low, step, size, 1e-13),
+                          b = Layers::turned(high, step, size, 1e-13),
+                          c = Layers::turned(between, step, size, 1e-13);
+        if (!(low.shift < 600 && high.shift < 600)) return;
+        // Far beyond what its cut allows, a tilt gives no bound.
+        if (!(a.error[0] < 1 && b.error[0] < 1 && c.error[0] < 1)) return;
+        ++checked;
+        const double scale_a = std::exp(low.shift), scale_b = std::exp(high.shift),
+                     scale_c = std::exp(between.shift);
+        const Layers::Sums real = layers.sums(0, true, k, s), all = layers.sums(0, false, k, s);
+        CHECK(std::log(c.value[0].real() - c.error[0]) + between.shift <= real.upper);
+        CHECK(std::log(b.value[0].real() - b.error[0]) + high.shift <= all.upper);
+        CHECK(std::abs(real.upper - real.value) < 0.1);
+        for (std::size_t j = 0; j < size; ++j) {
+            const Complex sum = scale_a * a.value[j] + scale_c * c.value[j] - scale_b * b.value[j];
+            CHECK(std::abs(sum) <= scale_a * a.error[j] + scale_b * b.error[j] + scale_c * c.error[j]);
+            // No higher frequency has more than a bound says.
+            for (const std::size_t i : {j / 2, j})
+                CHECK(std::abs(c.value[j]) - c.error[j] <= between.bound(step * static_cast<double>(i)));
+        }
+    }
+
+    // With an even rule for the integrals: sums of e^{zL} over a thousand nodes and more.
+    void check_directly(std::size_t k, double s, double step, std::size_t size) {
+        const Layers::Terms between = layers.terms(0, true, k, s, 1e-13);
+        if (between.re.empty()) return;
+        const Layers::Row row = Layers::turned(between, step, size, 1e-13);
+        for (std::size_t j = 0; j < size; j += 7) {
+            const double tau = step * static_cast<double>(j);
+            Complex sum = 0;
+            double moduli = 0;
+            for (const Layers::Part& part : layers.parts_) {
+                const Window window(part.width, part.edge[k - 1], part.edge[k]);
+                constexpr double h = 1.0 / 1024;
+                for (double t = window.bottom() - 12 * part.width; t < window.top() + 40 * part.width;
+                     t += h) {
+                    const double p = part.mixture.p.log(t).value, q = part.mixture.q.log(t).value;
+                    const double weight =
+                        part.mixture.weight * h / std::sqrt(2 * std::numbers::pi) *
+                        std::exp(p + s * (p - q) - 0.5 * t * t + window.log(t) - between.shift);
+                    sum += std::polar(weight, tau * (p - q));
+                    moduli += weight;
+                }
+            }
+            CHECK(std::abs(sum - row.value[j]) <= row.error[j] + 1e-12 * moduli);
+        }
+    }
+};
+
+}  // namespace hockeystick
+
+namespace hs = hockeystick;
+
+namespace {
+
+hs::MixturePart part(double sigma, double q) { return {1, {{0, 1 / sigma}, {1 - q, q}}, {{0}, {1}}, {}}; }
+
+hs::PairPtr pair(double sigma, double q) {
+    return hs::sampled(hs::gaussian(1 / sigma), q, hs::Sampling::remove);
+}
+
+double profile(const hs::Pair& pair, double epsilon) {
+    const hs::Tangent t = pair.above(epsilon);
+    return t.value * std::exp(t.exponent);
+}
+
+// The same for any epsilon, from the output at which the loss is epsilon; exact beside 1.
+double simple_profile(double sigma, double q, double epsilon) {
+    const double y = std::expm1(epsilon) + q;
+    if (!(y > 0)) return -std::expm1(epsilon);
+    const auto tail = [](double x) { return 0.5 * std::erfc(x / std::numbers::sqrt2); };
+    const double t = 0.5 / sigma + sigma * std::log(y / q);
+    return q * tail(t - 1 / sigma) - y * tail(t);
+}
+
+// One step: the layers add up to its closed form. Returns whether there was an answer.
+bool one_step(double sigma, double q, double epsilon, double tolerance) {
+    const auto answer = hs::Layers({{{part(sigma, q)}, 1}}, 0, tolerance).delta_bounds(epsilon);
+    if (!answer) return false;
+    const double truth = profile(*pair(sigma, q), epsilon);
+    CHECK(answer->lower <= truth * (1 + 1e-12) && truth * (1 - 1e-12) <= answer->upper);
+    if (truth > 1e-100) CHECK(answer->upper <= answer->lower * (1 + 300 * tolerance));
+    return true;
+}
+
+// Two steps: E[delta_1(eps - L)] by the trapezoidal rule, of which the integrand is smooth and falls.
+void two_steps(double sigma, double q, double epsilon, double tolerance) {
+    const hs::MixturePart mixture = part(sigma, q);
+    constexpr double h = 1.0 / 8192;  // near where eps - L is ln(1-q), a hundredth matters
+    double truth = 0;
+    for (double t = -12; t < 40 + 2 / sigma; t += h) {
+        const double p = mixture.p.log(t).value, q_log = mixture.q.log(t).value;
+        const double rest = simple_profile(sigma, q, epsilon - (p - q_log));
+        truth += h / std::sqrt(2 * std::numbers::pi) * std::exp(p - 0.5 * t * t) * rest;
+    }
+    const auto answer = hs::Layers({{{mixture}, 2}}, 0, tolerance).delta_bounds(epsilon);
+    CHECK(answer.has_value());
+    if (!answer) return;
+    CHECK(answer->lower <= truth * (1 + 1e-10) && truth * (1 - 1e-10) <= answer->upper);
+    CHECK(answer->upper <= answer->lower * (1 + 300 * tolerance));
+    // And back; in two kinds it is the same.
+    const double delta = 0.5 * (answer->lower + answer->upper);
+    for (const bool split : {false, true}) {
+        std::vector<hs::Layers::Kind> kinds(split ? 2 : 1, {{mixture}, split ? 1.0 : 2.0});
+        const auto back = hs::Layers(kinds, 0, tolerance).epsilon_bounds(delta);
+        CHECK(back.has_value());
+        if (back) CHECK(back->lower <= epsilon * (1 + 1e-12) && epsilon * (1 - 1e-12) <= back->upper);
+    }
+}
+
+}  // namespace
+
+int main() {
+    for (const double q : {0.3, 0.01, 1e-4})
+        for (const double sigma : {0.3, 1.0, 4.0}) {
+            hs::LayersProbe probe({part(sigma, q)}, 10, 0.5);
+            for (std::size_t k = probe.cuts() - 1; k + 6 > probe.cuts(); --k)
+                for (const double s : {0.4, 4.0, 30.0}) {
+                    probe.check(k, s, 0.7 / s, 150);
+                    probe.check_directly(k, s, 3 / s, 30);
+                }
+        }
+    // A released choice, and a mixture on either side.
+    hs::MixturePart rare = part(1, 0.05), replaced{0.6, {{0, 1}, {0.9, 0.1}}, {{0, -1}, {0.9, 0.1}}, {}};
+    rare.weight = 0.4;
+    hs::LayersProbe probe({rare, replaced}, 5, 0.5);
+    for (std::size_t k = probe.cuts() - 1; k + 5 > probe.cuts(); --k)
+        for (const double s : {0.4, 4.0}) {
+            probe.check(k, s, 0.5, 150);
+            probe.check_directly(k, s, 1, 30);
+        }
+    CHECK(hs::LayersProbe::checked > 100);
+    int answers = 0, questions = 0;
+    for (const double q : {0.5, 0.02, 1e-4})
+        for (const double sigma : {0.2, 0.6, 1.0, 3.0})
+            for (const double loss : {0.1, 0.4, 1.0, 3.0})
+                for (const double tolerance : {1e-6, 1e-10}) {
+                    ++questions;
+                    answers += one_step(sigma, q, sigma < 0.5 ? 4 * loss : loss, tolerance);
+                }
+    CHECK(answers > 0.9 * questions);
+    for (const double tolerance : {1e-6, 1e-9}) {
+        two_steps(1, 0.01, 0.25, tolerance);
+        two_steps(1, 0.01, 1.5, tolerance);
+        two_steps(0.7, 1e-3, 0.1, tolerance);
+        two_steps(0.5, 0.5, 6, tolerance);
+    }
+    // A reference of 25 digits, deep in the tail: an infinite error once got lost there.
+    for (const double tolerance : {1e-6, 1e-8, 1e-10, 1e-12}) {
+        const auto answer =
+            hs::Layers({{{part(0.995895, 4.21371e-06)}, 53}}, 0, tolerance).delta_bounds(8.73014375834);
+        CHECK(answer.has_value());
+        if (answer) CHECK(answer->lower <= 7.643028463169826e-99 && 7.643028463169825e-99 <= answer->upper);
+    }
+    return check::summary();
+}
