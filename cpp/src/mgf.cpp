@@ -121,9 +121,7 @@ Split Mgf::split(double loss, double mass, double tolerance) const {
     return split;
 }
 
-std::vector<MixturePart> Mgf::mixtures() const {
-    return can_split() ? parts_ : std::vector<MixturePart>();
-}
+std::vector<MixturePart> Mgf::mixtures() const { return can_split() ? parts_ : std::vector<MixturePart>(); }
 
 std::vector<CoarseMass> Mgf::coarse() const {
     std::vector<CoarseMass> law;
