@@ -93,6 +93,7 @@ private:
         double value, mean, variance, upper;
     };
 
+    double ratio_below(double cut) const;
     bool prepare(double log_mass, double epsilon);
     Measure& measure(Part& part, bool inside, std::size_t cut);
     Sums sums(std::size_t kind, bool inside, std::size_t cut, double s);
