@@ -126,13 +126,13 @@ bool Layers::prepare(double log_mass, double epsilon) {
         ends.push_back(part.mixture.p.high());
         const MixtureRatio& p = part.mixture.p;
         if (part.cut) {
-            // Beyond its top x, at x + d, a window falls by d^2/2 width^2, and is to fall twice as much as
+            // Beyond its top x, at x + d, a window falls by d^2/2 width^2, and is to fall thrice as much as
             // the tilted density may rise there.
             const double x = output_of(part.mixture, epsilon), tilt = falling(part.mixture, x),
                          loss = loss_at(part.mixture, x);
             for (double d = 1; d < 2000; d *= 1.5) {
                 const double rise = tilt * (loss_at(part.mixture, x + d) - loss) - x * d - 0.5 * d * d;
-                if (rise > 0) width = std::min(width, d / std::sqrt(4 * rise));
+                if (rise > 0) width = std::min(width, d / std::sqrt(6 * rise));
             }
         }
         part.width = window_width(sharpness_ * width);
