@@ -29,13 +29,14 @@ constexpr std::size_t most_frequencies = 4096, most_at_bottom = 300;
 constexpr int most_rounds = 5;   // of planning and solving
 constexpr double few_steps = 8;  // so few powers of a measure do not make it fall
 constexpr double most_nodes = 1 << 14;
-constexpr double most_products = 8e6;  // nodes times frequencies: some milliseconds
+constexpr double most_products = 3e7;  // nodes times frequencies: some ten milliseconds
 // From a window's end, in its widths, there is hardly anything left of it.
 constexpr double inside = 10;
 // Above it large tilts may still see something.
 constexpr double outside = 40;
 // Narrow windows serve larger tilts, and need more nodes and frequencies.
 constexpr double sharpnesses[] = {1, 0.35, 2.5};
+constexpr double wide = 1e-3;  // beside its upper end, an interval that calls for another attempt
 constexpr double negligible_exponent = -60;
 
 // How far from its centre a Gaussian has fallen to `least`.
@@ -400,7 +401,8 @@ Layers::Saddle Layers::saddle(Which which, double epsilon, double enough) {
         const double bound = log_chernoff(s) + k.upper;
         const double off = k.first - epsilon - 1 / s - 1 / (1 + s);
         const double curvature = k.second + 1 / (s * s) + 1 / ((1 + s) * (1 + s));
-        const bool fine = std::isfinite(off) && std::isfinite(k.upper);
+        // Of tilts that are too large for the windows the bound tells nothing.
+        const bool fine = std::isfinite(off) && k.upper < k.value + 3;
         if (fine && bound - s * epsilon < out.log_least) {
             out.found = true;
             out.log_least = bound - s * epsilon;
@@ -899,7 +901,7 @@ std::optional<Layers::Estimate> Layers::visit(double epsilon, bool make) {
                         complete = true;
                         break;
                     }
-                } else if (cuts_[k] < epsilon / 3) {
+                } else if (cuts_[k] < epsilon / 3 && bottom.log_delta < out.log_delta) {
                     add({k, true}, bottom);
                     complete = true;
                     break;
@@ -956,19 +958,24 @@ Answer Layers::describe(const Inverted& at) const {
 
 std::optional<Answer> Layers::delta_bounds(double epsilon) {
     if (!(epsilon > 0)) return {};
-    for (const double sharpness : sharpnesses) {
-        sharpness_ = sharpness;
-        if (auto answer = delta_at(epsilon)) return answer;
-    }
-    return {};
+    return best_of([&] { return delta_at(epsilon); });
 }
 
 std::optional<Answer> Layers::epsilon_bounds(double delta) {
+    return best_of([&] { return epsilon_at(delta); });
+}
+
+template <class Try>
+std::optional<Answer> Layers::best_of(const Try& attempt) {
+    std::optional<Answer> best;
     for (const double sharpness : sharpnesses) {
         sharpness_ = sharpness;
-        if (auto answer = epsilon_at(delta)) return answer;
+        const auto answer = attempt();
+        if (!answer) continue;
+        if (!best || answer->upper - answer->lower < best->upper - best->lower) best = answer;
+        if (best->upper - best->lower <= wide * best->upper) break;
     }
-    return {};
+    return best;
 }
 
 std::optional<Answer> Layers::delta_at(double epsilon) {

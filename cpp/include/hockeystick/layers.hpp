@@ -112,6 +112,9 @@ private:
                                    std::size_t most);
     bool fill(Contour& contour, std::size_t size, const std::vector<Terms>& below,
               const std::vector<Terms>& inside, double negligible) const;
+    // The narrowest answer of a few window widths.
+    template <class Try>
+    std::optional<Answer> best_of(const Try& attempt);
     // Estimates ln delta, and what it falls by with epsilon; makes the contours if asked to.
     std::optional<Answer> epsilon_at(double delta);
     std::optional<Answer> delta_at(double epsilon);
