@@ -177,6 +177,10 @@ int main() {
         two_steps(1, 0.01, 1.5, tolerance);
         two_steps(0.7, 1e-3, 0.1, tolerance);
         two_steps(0.5, 0.5, 6, tolerance);
+        // Losses that grow a thousandfold beyond what makes up delta, by 1e-48 to 1e-153.
+        two_steps(3.01595, 0.000144941, 0.01454, tolerance);
+        two_steps(9.5082, 9.36749e-05, 0.000606, tolerance);
+        two_steps(16.2313, 0.000685747, 0.00289, tolerance);
     }
     // A reference of 25 digits, deep in the tail: an infinite error once got lost there.
     for (const double tolerance : {1e-6, 1e-8, 1e-10, 1e-12}) {
