@@ -28,14 +28,18 @@ constexpr double largest_gap = 3;
 constexpr std::size_t most_frequencies = 4096, most_at_bottom = 300;
 constexpr int most_rounds = 5;   // of planning and solving
 constexpr double few_steps = 8;  // so few powers of a measure do not make it fall
-constexpr double most_nodes = 1 << 14;
+constexpr double most_nodes = 1 << 15;
 constexpr double most_products = 3e7;  // nodes times frequencies: some ten milliseconds
 // From a window's end, in its widths, there is hardly anything left of it.
 constexpr double inside = 10;
 // Above it large tilts may still see something.
 constexpr double outside = 40;
-// Narrow windows serve larger tilts, and need more nodes and frequencies.
-constexpr double sharpnesses[] = {1, 0.35, 2.5};
+// Narrow windows serve larger tilts, and need more nodes and frequencies. Where an estimate of delta is far too
+// large, its share is, too.
+struct Attempt {
+    double sharpness, share;  // of the windows; of the tolerance
+};
+constexpr Attempt attempts[] = {{1, 1}, {0.35, 1}, {0.6, 1e-3}, {2.5, 1}};
 constexpr double wide = 1e-3;  // beside its upper end, an interval that calls for another attempt
 constexpr double negligible_exponent = -60;
 
@@ -968,13 +972,16 @@ std::optional<Answer> Layers::epsilon_bounds(double delta) {
 template <class Try>
 std::optional<Answer> Layers::best_of(const Try& attempt) {
     std::optional<Answer> best;
-    for (const double sharpness : sharpnesses) {
+    const double tolerance = tolerance_;
+    for (const auto& [sharpness, share] : attempts) {
         sharpness_ = sharpness;
+        tolerance_ = share * tolerance;
         const auto answer = attempt();
         if (!answer) continue;
         if (!best || answer->upper - answer->lower < best->upper - best->lower) best = answer;
         if (best->upper - best->lower <= wide * best->upper) break;
     }
+    tolerance_ = tolerance;
     return best;
 }
 
