@@ -34,12 +34,12 @@ constexpr double most_products = 3e7;  // nodes times frequencies: some ten mill
 constexpr double inside = 10;
 // Above it large tilts may still see something.
 constexpr double outside = 40;
-// Narrow windows serve larger tilts, and need more nodes and frequencies. Where an estimate of delta is far too
-// large, its share is, too.
+// Narrow windows serve larger tilts, and need more nodes and frequencies. Where an estimate of delta is far
+// too large, its share is, too; and a wide interval is better than none.
 struct Attempt {
     double sharpness, share;  // of the windows; of the tolerance
 };
-constexpr Attempt attempts[] = {{1, 1}, {0.35, 1}, {0.6, 1e-3}, {2.5, 1}};
+constexpr Attempt attempts[] = {{1, 1}, {0.35, 1}, {0.6, 1e-3}, {2.5, 1}, {0.35, 1e3}};
 constexpr double wide = 1e-3;  // beside its upper end, an interval that calls for another attempt
 constexpr double negligible_exponent = -60;
 
@@ -975,7 +975,7 @@ std::optional<Answer> Layers::best_of(const Try& attempt) {
     const double tolerance = tolerance_;
     for (const auto& [sharpness, share] : attempts) {
         sharpness_ = sharpness;
-        tolerance_ = share * tolerance;
+        tolerance_ = std::min(share * tolerance, std::max(tolerance, 1e-6));
         const auto answer = attempt();
         if (!answer) continue;
         if (!best || answer->upper - answer->lower < best->upper - best->lower) best = answer;
@@ -1002,7 +1002,7 @@ std::optional<Answer> Layers::delta_at(double epsilon) {
         }
     }
     if (!prepare(std::max(log_one, -650.0) + std::log(tolerance_), epsilon)) return {};
-    if (!visit(epsilon, true)) return {};
+    if (!visit(epsilon, true) || contours_.empty()) return {};
     const Inverted at = invert(contours_, epsilon);
     Answer answer = describe(at);
     const double left_out = rest(epsilon);
