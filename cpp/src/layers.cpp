@@ -382,10 +382,11 @@ Layers::Cumulant Layers::cumulant(Which which, double s) {
         y2 += n * share * (d * d * (1 - share) + b.variance - a.variance);
     }
     if (!which.bottom) {
-        const double none = std::exp(-y), some = -std::expm1(-y);
+        // y may be so small that its square is zero.
+        const double none = std::exp(-y), some = -std::expm1(-y), first = y1 / some;
         k.value += log_expm1(y);
-        k.first += y1 / some;
-        k.second = std::max(0.0, k.second + (y2 - y1 * y1 * none / some) / some);
+        k.first += first;
+        k.second = std::max(0.0, k.second + y2 / some - first * first * none);
         k.upper += log_expm1(y_upper);
     }
     k.upper += 16 * u * (steps_ + std::abs(k.upper));

@@ -218,5 +218,8 @@ int main() {
         }
     }
     CHECK(one_step(4.13998, 0.000156163, 0.0900217, 1e-9));
+    // The square of the layer's share is below the least number.
+    const auto tiny = hs::Layers({{{part(4.439, 0.00136)}, 76}}, 0, 1e-10).delta_bounds(1.2);
+    CHECK(tiny.has_value() && tiny->upper > 0 && tiny->upper <= tiny->lower * (1 + 1e-6));
     return check::summary();
 }
