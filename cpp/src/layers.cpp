@@ -21,18 +21,26 @@ constexpr double u = unit_roundoff;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 
-constexpr double ratio = 3;  // of neighbouring cuts
-constexpr std::size_t most_cuts = 12;
+constexpr double largest_ratio = 3, least_ratio = 1.05;  // of neighbouring cuts
+constexpr std::size_t most_cuts = 12, most_close_cuts = 24;
+// By so many nats a layer's density may lie below its chord: a tilt sees the chord.
+constexpr double largest_gap = 3;
 constexpr std::size_t most_frequencies = 4096, most_at_bottom = 300;
+constexpr int most_rounds = 5;   // of planning and solving
 constexpr double few_steps = 8;  // so few powers of a measure do not make it fall
-constexpr double most_nodes = 1 << 14;
-constexpr double most_products = 8e6;  // nodes times frequencies: some milliseconds
+constexpr double most_nodes = 1 << 15;
+constexpr double most_products = 3e7;  // nodes times frequencies: some ten milliseconds
 // From a window's end, in its widths, there is hardly anything left of it.
 constexpr double inside = 10;
 // Above it large tilts may still see something.
 constexpr double outside = 40;
-// Narrow windows serve larger tilts, and need more nodes and frequencies.
-constexpr double sharpnesses[] = {1, 0.35, 2.5};
+// Narrow windows serve larger tilts, and need more nodes and frequencies. Where an estimate of delta is far
+// too large, its share is, too; and a wide interval is better than none.
+struct Attempt {
+    double sharpness, share;  // of the windows; of the tolerance
+};
+constexpr Attempt attempts[] = {{1, 1}, {0.35, 1}, {0.6, 1e-3}, {2.5, 1}, {0.35, 1e3}};
+constexpr double wide = 1e-3;  // beside its upper end, an interval that calls for another attempt
 constexpr double negligible_exponent = -60;
 
 // How far from its centre a Gaussian has fallen to `least`.
@@ -48,6 +56,25 @@ double window_width(double width) {
     int exponent;
     const double mantissa = std::frexp(width, &exponent);
     return std::ldexp(std::floor(mantissa * 64) / 64, exponent);
+}
+
+double loss_at(const MixturePart& part, double t) { return part.p.log(t).value - part.q.log(t).value; }
+
+// About where the loss is this one.
+double output_of(const MixturePart& part, double loss) {
+    double low = part.q.low() - 40, high = part.p.high() + 1;
+    while (high < 1e6 && loss_at(part, high) < loss) high += high;
+    for (int i = 0; i < 60 && high - low > 1e-6; ++i) {
+        const double t = 0.5 * (low + high);
+        (loss_at(part, t) < loss ? low : high) = t;
+    }
+    return high;
+}
+
+// What ln P falls by with the loss, at output t: the tilt that makes such losses weigh.
+double falling(const MixturePart& part, double t) {
+    const double p_mean = part.p.mean(t, part.p.log(t).value), q_mean = part.q.mean(t, part.q.log(t).value);
+    return (t - p_mean) / (p_mean - q_mean);
 }
 
 MixturePart with(const MixturePart& part, Window window) {
@@ -71,6 +98,23 @@ Layers::Layers(const std::vector<Kind>& kinds, double variance, double tolerance
     }
 }
 
+// Of a cut and the next one below it.
+double Layers::ratio_below(double cut) const {
+    double ratio = largest_ratio;
+    for (const Part& part : parts_) {
+        if (!part.cut) continue;
+        const MixturePart& mixture = part.mixture;
+        const auto slope = [&](double loss) { return falling(mixture, output_of(mixture, loss)); };
+        const double at_cut = slope(cut);
+        while (ratio > least_ratio) {
+            const double below = cut / ratio;
+            if (!((slope(below) - at_cut) * (cut - below) > 8 * largest_gap)) break;
+            ratio = 1 + 0.7 * (ratio - 1);
+        }
+    }
+    return std::max(ratio, least_ratio);
+}
+
 // Puts the cuts, the last of which leaves out losses of about this P-mass in all, for epsilons near this one.
 bool Layers::prepare(double log_mass, double epsilon) {
     cuts_.clear();
@@ -83,10 +127,21 @@ bool Layers::prepare(double log_mass, double epsilon) {
         part.log_p.clear();
         // Windows are to be narrow beside what the loss moves by, and wide to be smooth.
         const double spread = part.mixture.p.high() - part.mixture.q.low();
-        part.width = window_width(sharpness_ * std::min(0.3, std::max(0.12, epsilon / 20) / spread));
+        double width = std::min(0.3, std::max(0.12, epsilon / 20) / spread);
         ends.push_back(part.mixture.p.high());
-        if (!part.cut) continue;
         const MixtureRatio& p = part.mixture.p;
+        if (part.cut) {
+            // Beyond its top x, at x + d, a window falls by d^2/2 width^2, and is to fall thrice as much as
+            // the tilted density may rise there.
+            const double x = output_of(part.mixture, epsilon), tilt = falling(part.mixture, x),
+                         loss = loss_at(part.mixture, x);
+            for (double d = 1; d < 2000; d *= 1.5) {
+                const double rise = tilt * (loss_at(part.mixture, x + d) - loss) - x * d - 0.5 * d * d;
+                if (rise > 0) width = std::min(width, d / std::sqrt(6 * rise));
+            }
+        }
+        part.width = window_width(sharpness_ * width);
+        if (!part.cut) continue;
         const double each = log_mass - std::log(counts_[part.kind] * static_cast<double>(parts_.size()) *
                                                 part.mixture.weight);
         // Pr[N(0,1) > z] <= e^{-z^2/2}/2.
@@ -100,8 +155,11 @@ bool Layers::prepare(double log_mass, double epsilon) {
         top = std::max(top, p.log(end).value - part.mixture.q.log(end).value);
     }
     if (!(top > 0)) return false;
-    for (std::size_t i = 0; i < most_cuts; ++i)
-        cuts_.insert(cuts_.begin(), top * std::pow(ratio, -1.0 * static_cast<double>(i)));
+    cuts_.push_back(top);
+    // Above epsilon, and a little below it, one step makes up the loss, and its density is what counts.
+    while (cuts_.size() < most_close_cuts && cuts_.front() > 0.4 * epsilon)
+        cuts_.insert(cuts_.begin(), cuts_.front() / ratio_below(cuts_.front()));
+    for (std::size_t i = 1; i < most_cuts; ++i) cuts_.insert(cuts_.begin(), cuts_.front() / largest_ratio);
     dropped_ = 0;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
         Part& part = parts_[i];
@@ -153,7 +211,7 @@ bool Layers::prepare(double log_mass, double epsilon) {
             part.q_mean[j] = mixture.q.mean(t, mixture.q.log(t).value);
         }
         part.far.clear();
-        for (double ahead = 0.5; ahead < 2000; ahead *= 2)
+        for (double ahead = 0.5; ahead < 2000; ahead *= 1.4)
             part.far.push_back(tilted_point(mixture, 0, part.real.last + ahead));
         part.rounding = part.loss_rounding = 0;
         for (std::size_t j = 0; j < part.real.loss.size(); ++j) {
@@ -324,10 +382,11 @@ Layers::Cumulant Layers::cumulant(Which which, double s) {
         y2 += n * share * (d * d * (1 - share) + b.variance - a.variance);
     }
     if (!which.bottom) {
-        const double none = std::exp(-y), some = -std::expm1(-y);
+        // y may be so small that its square is zero.
+        const double none = std::exp(-y), some = -std::expm1(-y), first = y1 / some;
         k.value += log_expm1(y);
-        k.first += y1 / some;
-        k.second = std::max(0.0, k.second + (y2 - y1 * y1 * none / some) / some);
+        k.first += first;
+        k.second = std::max(0.0, k.second + y2 / some - first * first * none);
         k.upper += log_expm1(y_upper);
     }
     k.upper += 16 * u * (steps_ + std::abs(k.upper));
@@ -347,7 +406,8 @@ Layers::Saddle Layers::saddle(Which which, double epsilon, double enough) {
         const double bound = log_chernoff(s) + k.upper;
         const double off = k.first - epsilon - 1 / s - 1 / (1 + s);
         const double curvature = k.second + 1 / (s * s) + 1 / ((1 + s) * (1 + s));
-        const bool fine = std::isfinite(off) && std::isfinite(k.upper);
+        // Of tilts that are too large for the windows the bound tells nothing.
+        const bool fine = std::isfinite(off) && k.upper < k.value + 3;
         if (fine && bound - s * epsilon < out.log_least) {
             out.found = true;
             out.log_least = bound - s * epsilon;
@@ -846,7 +906,7 @@ std::optional<Layers::Estimate> Layers::visit(double epsilon, bool make) {
                         complete = true;
                         break;
                     }
-                } else if (cuts_[k] < epsilon / 3) {
+                } else if (cuts_[k] < epsilon / 3 && bottom.log_delta < out.log_delta) {
                     add({k, true}, bottom);
                     complete = true;
                     break;
@@ -903,19 +963,27 @@ Answer Layers::describe(const Inverted& at) const {
 
 std::optional<Answer> Layers::delta_bounds(double epsilon) {
     if (!(epsilon > 0)) return {};
-    for (const double sharpness : sharpnesses) {
-        sharpness_ = sharpness;
-        if (auto answer = delta_at(epsilon)) return answer;
-    }
-    return {};
+    return best_of([&] { return delta_at(epsilon); });
 }
 
 std::optional<Answer> Layers::epsilon_bounds(double delta) {
-    for (const double sharpness : sharpnesses) {
+    return best_of([&] { return epsilon_at(delta); });
+}
+
+template <class Try>
+std::optional<Answer> Layers::best_of(const Try& attempt) {
+    std::optional<Answer> best;
+    const double tolerance = tolerance_;
+    for (const auto& [sharpness, share] : attempts) {
         sharpness_ = sharpness;
-        if (auto answer = epsilon_at(delta)) return answer;
+        tolerance_ = std::min(share * tolerance, std::max(tolerance, 1e-6));
+        const auto answer = attempt();
+        if (!answer) continue;
+        if (!best || answer->upper - answer->lower < best->upper - best->lower) best = answer;
+        if (best->upper - best->lower <= wide * best->upper) break;
     }
-    return {};
+    tolerance_ = tolerance;
+    return best;
 }
 
 std::optional<Answer> Layers::delta_at(double epsilon) {
@@ -935,7 +1003,7 @@ std::optional<Answer> Layers::delta_at(double epsilon) {
         }
     }
     if (!prepare(std::max(log_one, -650.0) + std::log(tolerance_), epsilon)) return {};
-    if (!visit(epsilon, true)) return {};
+    if (!visit(epsilon, true) || contours_.empty()) return {};
     const Inverted at = invert(contours_, epsilon);
     Answer answer = describe(at);
     const double left_out = rest(epsilon);
@@ -959,8 +1027,8 @@ std::optional<Answer> Layers::epsilon_at(double delta) {
         }
     }
     if (!(epsilon > 0) || !prepare(target + std::log(tolerance_), epsilon)) return {};
-    for (int round = 0; round < 3; ++round) {
-        for (int i = 0; i < 12; ++i) {
+    for (int round = 0; round < most_rounds; ++round) {
+        for (int i = 0; i < 12 && round == 0; ++i) {
             const auto estimate = visit(epsilon, false);
             if (!estimate || !(estimate->slope > 0)) return {};
             const double off = estimate->log_delta - target;
@@ -972,10 +1040,12 @@ std::optional<Answer> Layers::epsilon_at(double delta) {
         const double planned = epsilon;
         const Inverted at = newton(contours_, target, epsilon);
         if (!(at.value > 0)) return {};
-        // The estimates may be off, and so the lines chosen.
-        if (round < 2 && std::abs(epsilon - planned) * estimate->slope > 3) continue;
-        Answer answer = describe(at);
+        // The estimates may be off, and so the lines chosen, and what was taken to be little.
         const double left_out = rest(epsilon);
+        if (round + 1 < most_rounds &&
+            (std::abs(epsilon - planned) * estimate->slope > 3 || left_out > 100 * tolerance_ * delta))
+            continue;
+        Answer answer = describe(at);
         answer.truncation += left_out;
         const auto [lower, upper] = bracket(contours_, at, epsilon, delta, 0, left_out);
         if (!(upper < infinity)) return {};

@@ -93,6 +93,7 @@ private:
         double value, mean, variance, upper;
     };
 
+    double ratio_below(double cut) const;
     bool prepare(double log_mass, double epsilon);
     Measure& measure(Part& part, bool inside, std::size_t cut);
     Sums sums(std::size_t kind, bool inside, std::size_t cut, double s);
@@ -111,6 +112,9 @@ private:
                                    std::size_t most);
     bool fill(Contour& contour, std::size_t size, const std::vector<Terms>& below,
               const std::vector<Terms>& inside, double negligible) const;
+    // The narrowest answer of a few window widths.
+    template <class Try>
+    std::optional<Answer> best_of(const Try& attempt);
     // Estimates ln delta, and what it falls by with epsilon; makes the contours if asked to.
     std::optional<Answer> epsilon_at(double delta);
     std::optional<Answer> delta_at(double epsilon);
