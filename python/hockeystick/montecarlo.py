@@ -453,7 +453,8 @@ class _Direction:
         if not isinstance(scheme, RMinSep):
             return True
         # Participations whose columns do not meet, or only one of them.
-        return scheme.min_sep >= min(scheme.steps, self.mechanism.strategy.bands)  # type: ignore[attr-defined]
+        bands: int = self.mechanism.strategy.bands  # type: ignore[attr-defined]
+        return scheme.min_sep >= min(scheme.steps, bands)
 
     @functools.cached_property
     def half_space(self) -> HalfSpace | None:
