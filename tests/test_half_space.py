@@ -448,3 +448,35 @@ def test_errors() -> None:
         )
     truncated = hs.BandMF(strategy(12, 3), hs.TruncatedBMinSep(12, 3, 0.1, 100, 5), 0.7)
     assert half_space(truncated, 0.8, 1e-9) is None
+
+
+def test_more_noise_than_half_spaces_reach() -> None:
+    # The half space ends a million standard deviations away, and so do the shifted laws.
+    mechanism = hs.BandMF(hs.Identity(3), hs.BMinSep(3, 1, 0.5), 1e12)
+    for method in ("tilted", "auto"):
+        found = estimate_delta(mechanism, 0.5, 1024, 3, method, adjacency="add")
+        assert 0.0 == found.lower <= found.estimate <= found.upper < 0.01
+
+
+def test_bounded_losses_bound_from_above_only() -> None:
+    # Two participations whose columns overlap: delta by integration over three outputs.
+    matrix, sigma, epsilon = np.array([[1.0, 0.0, 0.0], [0.9, 1.0, 0.0], [0.8, 0.9, 1.0]]), 1.0, 0.2
+    mechanism = hs.BandMF(hs.LowerTriangular(matrix), hs.RMinSep(3, 1, 0.4, warm_start=False), sigma)
+    law = enumeration.min_sep(3, 1, 0.4)
+    axis = np.linspace(-6.0, 9.0, 61)
+    outputs = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), axis=-1).reshape(-1, 3)
+    ratio = np.exp(enumeration.log_ratio(law, matrix, sigma, outputs))
+    cell = np.exp(-0.5 * np.square(outputs).sum(axis=1)) * ((axis[1] - axis[0]) ** 3 / (2.0 * math.pi) ** 1.5)
+    exact = {
+        "remove": float(cell @ np.maximum(ratio - math.exp(epsilon), 0.0)),
+        "add": float(cell @ np.maximum(1.0 - math.exp(epsilon) * ratio, 0.0)),
+    }
+    for method in ("plain", "tilted"):
+        found = estimate_delta(mechanism, epsilon, 20_000, 3, method)
+        for entry in found.directions:
+            assert entry.lower <= exact[entry.direction] <= entry.upper
+        assert any(entry.method == method for entry in found.directions)
+    # Where columns do not meet, or not twice, losses are exact.
+    for steps, bands, min_sep in [(6, 2, 2), (3, 3, 3)]:
+        apart = hs.BandMF(strategy(steps, bands), hs.RMinSep(steps, min_sep, 0.4), sigma)
+        assert estimate_delta(apart, epsilon, 10_000, 3).lower > 0.0

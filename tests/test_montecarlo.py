@@ -310,3 +310,15 @@ def test_seed_from_the_system_is_recorded() -> None:
     one, two = (estimate_delta(mechanism, 0.5, 64) for _ in range(2))
     assert one.seed != two.seed
     assert same(one, estimate_delta(mechanism, 0.5, 64, seed=one.seed))
+
+
+def test_estimates_lie_in_their_intervals_where_all_values_are_the_largest() -> None:
+    # Every output has the largest loss of direction "add"; sums of rounded values exceed what they may be.
+    for mechanism, epsilon in [
+        (hs.BandMF(hs.Identity(64), hs.MultiAttributionBMinSep(64, 100, 0.0, 2), 30.0), 0.0),
+        (hs.BandMF(hs.BandedToeplitz([1.0, 2.0], 17), hs.BMinSep(17, 100, 0.5, False), 0.01), 1.0),
+    ]:
+        for seed in range(4):
+            found = hs.estimate_delta(mechanism, epsilon, 4096, seed, "plain", adjacency="zero_out")
+            for entry in found.directions:
+                assert 0.0 <= entry.lower <= entry.estimate <= entry.upper <= 1.0

@@ -40,6 +40,8 @@ def small_cases() -> list[tuple[str, hs.BandMF, enumeration.Law]]:
         (5, 5, 3, 0.3, False),
         (7, 2, 2, 0.5, True),
         (6, 4, 2, 1.0, True),
+        (3, 7, 2, 0.4, True),
+        (1, 3, 1, 0.5, True),  # one iteration: the other copy is there or never
     ]:
         scheme = hs.BMinSep(steps, b, p, warm)
         law = enumeration.min_sep(steps, b, p, warm)
@@ -401,3 +403,17 @@ def test_errors() -> None:
         tune_proposal(good, math.nan, 1)
     with pytest.raises(hs.ParameterError, match="table"):
         tune_proposal(bounded, 1.0, 1)
+
+
+@pytest.mark.parametrize("min_sep", [2, 5])
+def test_one_iteration_against_exact_delta(min_sep: int) -> None:
+    # A warm start bars the example from the only iteration, or does not: a sampled Gaussian.
+    p, sigma = 0.8, 1.2
+    mechanism = hs.BandMF(hs.Identity(1), hs.BMinSep(1, min_sep, p), sigma)
+    sampled = hs.PoissonSampled(hs.Gaussian(sigma), p / (1.0 + (min_sep - 1) * p))
+    for epsilon in (0.0, 0.5):
+        exact = hs.account(sampled, "remove").delta_bounds(epsilon)
+        found = hs.estimate_delta(mechanism, epsilon, 100_000, 3, "tilted", adjacency="remove")
+        assert found.lower <= exact.upper
+        assert exact.lower <= found.upper
+        assert found.method == "tilted"

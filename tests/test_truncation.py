@@ -254,3 +254,13 @@ def test_without_truncation_nothing_is_added() -> None:
     assert found is not None
     assert found.remove == found.add == 0.0
     assert reduction(found.base, 3.0) is None
+
+
+@pytest.mark.parametrize("p", [0.0, 5e-324])
+def test_who_hardly_ever_takes_part(p: float) -> None:
+    strategy = hs.BandedToeplitz.square_root(4, 2)
+    mechanism = hs.BandMF(strategy, TruncatedBMinSep(4, 2, p, 9, 2), 1.0)
+    for method in ("plain", "tilted"):
+        found = hs.estimate_delta(mechanism, 0.5, 1024, 1, method)
+        assert found.lower == 0.0
+        assert all(0.0 <= entry.lower <= entry.estimate <= entry.upper <= 1.0 for entry in found.directions)

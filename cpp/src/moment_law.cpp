@@ -147,7 +147,8 @@ public:
         auto i = static_cast<std::size_t>(found - starts_.begin());
         // What the other copy waits for: available in e >= i after choice o in e - b.
         std::size_t e = i, o = 0;
-        if (b > 1 && options_.start.size() > 1 && options_.start[1] > 0) {
+        // With one iteration the other copy is there or never.
+        if (options_.outside > 0 || (b > 1 && options_.start[1] > 0)) {
             const std::size_t f = i, count = b - f + 1;
             const std::size_t k = pick(
                 stream.uniform(),

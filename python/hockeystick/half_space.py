@@ -39,6 +39,8 @@ _TANGENTS = 60
 _MOST_STEPS, _MOST_WORK = 2**22, 2**26
 _BEYOND = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0)
 """How far beyond the threshold shifted laws are tried."""
+_FARTHEST = 1e6
+"""No half space is taken farther from 0, and no law shifted more."""
 _PILOT = (4096, 8192)
 _MOST = 5
 _LEAST = 5e-324
@@ -135,7 +137,7 @@ def half_space(mechanism: Any, epsilon: float, loss_error: float) -> HalfSpace |
         y = y + step * (target - y)
     if best is None:
         return None
-    threshold = max(best[0], -1e6)
+    threshold = max(best[0], -_FARTHEST)
     # The direction's length is 1 but for the rounding of a sum of squares.
     log_probability = _core.log_normal_below(threshold) + _round_off(steps) * (1.0 + threshold**2)
     return HalfSpace(best[1], threshold, min(0.0, log_probability))
@@ -203,7 +205,7 @@ def tune_half_space(
     """Choose which shifted laws to draw from, by pilot samples: what bounds delta to within ``gap`` soonest."""
     cap = log_cap(mechanism, epsilon - loss_error)
     far = max(0.0, -found.threshold)
-    shifts = sorted({0.0, 0.5 * far, *(round(far + more, 6) for more in _BEYOND)})
+    shifts = sorted({0.0, 0.5 * far, *(min(_FARTHEST, round(far + more, 6)) for more in _BEYOND)})
     weights: Array = np.full(len(shifts), 1.0 / len(shifts))
     log_bound = found.log_probability + cap
     for index, count in enumerate(pilot):
@@ -290,9 +292,15 @@ class HalfSpaceValues(BoundedValues):
     proposal: HalfSpaceProposal
 
     def __init__(
-        self, mechanism: Any, epsilon: float, proposal: HalfSpaceProposal, loss_error: float
+        self,
+        mechanism: Any,
+        epsilon: float,
+        proposal: HalfSpaceProposal,
+        loss_error: float,
+        share: float = 1.0,
     ) -> None:
-        self.mechanism, self.proposal, self.extra = mechanism, proposal, _LEAST
+        # share 0: P/Q is only bounded, and nothing follows for delta from below.
+        self.mechanism, self.proposal, self.extra, self.share = mechanism, proposal, _LEAST, share
         found, shifts = proposal.half_space, proposal.shifts
         self.block_size = int(sampler(mechanism, found, shifts).block_size)
         self._points = (epsilon - loss_error, epsilon + loss_error)

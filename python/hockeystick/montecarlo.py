@@ -51,7 +51,7 @@ from .mechanisms import (
 from .payoffs import Composed
 from .pld import account
 from .report import Bounds, round_down, round_up
-from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
+from .sampling import MultiAttributionBMinSep, RMinSep, TruncatedBMinSep
 from .tally import Progress, Tally, digest, run
 from .tilted import Proposal, TiltedValues, orders, tune_proposal
 from .truncation import GivenCounts, Tilting, tilting
@@ -171,7 +171,8 @@ def estimate_delta(
     again with another ``seed`` until the answer pleases. Each direction gets its share of the failure
     probability; "add" is not sampled where epsilon is at least minus the logarithm of the probability
     that the example never takes part, since delta is exactly 0 there. The round-off of the losses is
-    included.
+    included. The losses of `RMinSep` with more bands than ``min_sep`` are bounds: the estimate is that of something
+    larger than delta, and ``lower`` is 0.
 
     The default ``adjacency`` "zero_out" is the one that BandMF is analysed under; where the presence of
     an example does not change what happens to others (all schemes but the multi-attribution and the
@@ -446,6 +447,16 @@ class _Direction:
         return self.mechanism if self.reduced is None else self.reduced.mechanism
 
     @functools.cached_property
+    def is_exact(self) -> bool:
+        """Whether losses are those of the mechanism, and not only bounds that make delta larger."""
+        scheme = getattr(self.mechanism, "scheme", None)
+        if not isinstance(scheme, RMinSep):
+            return True
+        # Participations whose columns do not meet, or only one of them.
+        bands: int = self.mechanism.strategy.bands  # type: ignore[attr-defined]
+        return scheme.min_sep >= min(scheme.steps, bands)
+
+    @functools.cached_property
     def half_space(self) -> HalfSpace | None:
         """Where the outputs of direction "add" are that count, if that is known."""
         if self.direction == "remove" or self._others is not None or self.bound == 0.0:
@@ -526,7 +537,8 @@ class _Direction:
     def tilted_values(self, proposal: Proposal | HalfSpaceProposal) -> BoundedValues:
         """Importance sampling from this proposal."""
         if isinstance(proposal, HalfSpaceProposal):
-            return HalfSpaceValues(self.mechanism, self.epsilon, proposal, self.error)
+            share = 1.0 if self.is_exact else 0.0
+            return HalfSpaceValues(self.mechanism, self.epsilon, proposal, self.error, share)
         extra, share = (0.0, 1.0) if self.reduced is None else (self.reduced.extra, self.reduced.share)
         return TiltedValues(
             self.tilted_mechanism, self._tilted_epsilon, proposal, self.error, extra, share, self._curve
@@ -541,9 +553,11 @@ class _Direction:
     def estimate(self, tally: Tally, confidence: float) -> DirectionEstimate:
         """What the tally of blocks says, at this confidence."""
         samples = tally.blocks * self.blocks.block_size
-        above, below = tally.mean(samples, 0), tally.mean(samples, 1)
-        lower = mean_interval(min(below, self.bound), samples, confidence, self.bound).lower
-        upper = mean_interval(min(above, self.bound), samples, confidence, self.bound).upper
+        # Rounding may lead beyond the largest value of all.
+        above, below = (min(tally.mean(samples, row), self.bound) for row in (0, 1))
+        lower = mean_interval(below, samples, confidence, self.bound).lower
+        upper = mean_interval(above, samples, confidence, self.bound).upper
+        lower = lower if self.is_exact else 0.0
         return DirectionEstimate(self.direction, above, lower, upper, samples)
 
 

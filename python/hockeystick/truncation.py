@@ -82,11 +82,12 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
             rest = (1.0 + _beyond(moments, epsilon, m * rho)) * met + cut_probability(scheme, m + 1)
             remove = min(remove, rest)
         add = met if epsilon >= -none else (1.0 + math.exp(min(epsilon, 700.0))) * met
-        # The moment with one truncated round is at least this; the table takes seconds.
+        # The moment with one truncated round is at least this; the table takes seconds. An example that hardly
+        # ever takes part needs no table.
         peak = 4.0 * float(np.max(mechanism.strategy.column_norms())) ** 2 / mechanism.noise_multiplier**2
         kept = scheme.max_batch_size / (scheme.max_batch_size + 1)
-        least = max(min(moments.values()), 2.0 * math.log(rho * kept) + peak)
-        few = cut_probability(scheme, _MOST_CUTS + 1) < remove
+        few = rho > 1e-300 and cut_probability(scheme, _MOST_CUTS + 1) < remove
+        least = max(min(moments.values()), 2.0 * math.log(rho * kept) + peak) if few else math.inf
         if few and least - epsilon - math.log(4.0) < math.log(0.5 * rho):
             remove = min(remove, _by_moments(mechanism, epsilon, moments))
     known = _reverse_bound(mechanism, epsilon, none)
