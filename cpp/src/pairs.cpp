@@ -289,7 +289,10 @@ public:
     }
 
 private:
-    double add_loss(double base) const { return -std::log1p(q_ * std::expm1(-base)); }
+    double add_loss(double base) const {
+        const double excess = q_ * std::expm1(-base);
+        return excess < -0.5 ? -std::log((1 - q_) + q_ * std::exp(-base)) : -std::log1p(excess);
+    }
     bool uses_add(double x) const {
         return mode_ == Sampling::add || (mode_ == Sampling::replace_one && x < 0);
     }
