@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hockeystick as hs
 import mpmath as mp
 import numpy as np
 import pytest
@@ -86,12 +87,12 @@ class Sampled(Exact):
 
 
 def assert_curves_match(
-    pair: _core.Pair, truth: Exact, x: np.ndarray, claim: float = 1e-9, end: float = np.inf
+    pair: _core.Pair, truth: Exact, x: np.ndarray, claim: float | None = 1e-9, end: float = np.inf
 ) -> None:
     """Both curves are within their claimed error, and the claim is small.
 
-    Smallness is asked for on the curve's own side only, and not next to +-`end`, where the loss has its
-    largest value and the last bit of x matters.
+    Smallness, unless `claim` is None, is asked for on the curve's own side only, and not next to +-`end`, where
+    the loss has its largest value and the last bit of x matters.
     """
     for name in ("above", "below"):
         value, slope, exponent, error = getattr(pair, name)(x)
@@ -107,7 +108,7 @@ def assert_curves_match(
                     <= mp.mpf(float(error[i])) * scale * (1 + mp.mpf(10) ** -30) + FLOOR
                 ), (name, float(point))
         own_side = (value * np.exp(exponent) <= 0.5) & (np.abs(np.abs(x) - end) > 1e-6 * np.abs(x))
-        assert np.all((error <= claim * np.maximum(value, slope))[own_side])
+        assert claim is None or np.all((error <= claim * np.maximum(value, slope))[own_side])
 
 
 def around(pair_scale: float, centre: float = 0.0) -> np.ndarray:
@@ -151,6 +152,78 @@ def test_sampled_gaussian(mu: float, q: float, mode: str) -> None:
     with mp.workdps(DIGITS):
         truth = Sampled(Gaussian(mu), q, mode)
     assert_curves_match(pair, truth, x, claim=1e-6, end=-np.log1p(-q) if q < 1 else np.inf)
+
+
+@pytest.mark.parametrize("mode", ["remove", "add"])
+@pytest.mark.parametrize("mu", [0.5, 3.0, 28.0])
+@pytest.mark.parametrize("q", [1 - 1e-12, 0.999, 0.5, 1e-3, 1e-9])
+def test_sampled_gaussian_where_its_support_ends(q: float, mu: float, mode: str) -> None:
+    """At ln(1-q), or -ln(1-q), where (e^x - 1)/q is nearly -1: the last bit of x is in the claimed error."""
+    pair = _core.sampled_pair(_core.gaussian_pair(mu), q, mode)
+    end = np.log1p(-q) if mode == "remove" else -np.log1p(-q)
+    x = end * (1 - np.array([-1e-15, 0.0, 1e-16, 4e-16, 1e-15, 1e-14, 1e-12, 1e-9, 1e-6, 1e-4, 1e-2]))
+    with mp.workdps(DIGITS):
+        truth = Sampled(Gaussian(mu), q, mode)
+    assert_curves_match(pair, truth, x, claim=None)
+
+
+@pytest.mark.parametrize("steps", [1, 2, 3])
+def test_nearly_all_sampled_is_not_cheaper_than_its_largest_loss(steps: int) -> None:
+    """Under "add" all losses but e^-80 of them are -ln(1-q) here: delta(eps) = 1 - e^{eps - largest}."""
+    q, delta = 1 - 1e-12, 7e-9
+    profile = hs.account(hs.PoissonSampled(hs.Gaussian(0.0358), q) * steps, adjacency="add")
+    with mp.workdps(40):
+        largest = -steps * mp.log1p(-mp.mpf(q))
+        lower, upper = profile.epsilon_bounds(delta=delta)
+        assert lower <= largest + mp.log1p(-mp.mpf(delta)) <= upper
+        epsilon = float(largest) - 1e-4
+        lower, upper = profile.delta_bounds(epsilon=epsilon)
+        assert lower <= -mp.expm1(epsilon - largest) <= upper
+
+
+@pytest.mark.parametrize("steps", [2, 3, 10])
+@pytest.mark.parametrize("base", [hs.RandomizedResponse(30.0), hs.PureDP(30.0)])
+@pytest.mark.parametrize("engine", ["auto", "fft"])
+def test_responses_nearly_all_sampled(base: hs.Mechanism, steps: int, engine: str) -> None:
+    """ln(1 - q + q e^-30) has few digits as log1p: epsilon was too small for a delta ten thousand times as large."""
+    q, delta = 1 - 1e-12, 1e-8
+    profile = hs.account(hs.PoissonSampled(base, q) * steps, adjacency="add", engine=engine)
+    lower, upper = profile.epsilon_bounds(delta=delta)
+    with mp.workdps(40):
+        likely = 1 / (1 + mp.exp(-30))
+        sampled = (1 - mp.mpf(q)) * likely + mp.mpf(q) * (1 - likely)
+
+        def truth(epsilon: float) -> mp.mpf:
+            return mp.fsum(
+                mp.binomial(steps, k)
+                * max(
+                    mp.mpf(0),
+                    likely**k * (1 - likely) ** (steps - k)
+                    - mp.exp(mp.mpf(epsilon)) * sampled**k * (1 - sampled) ** (steps - k),
+                )
+                for k in range(steps + 1)
+            )
+
+        assert truth(upper) <= delta <= truth(lower)
+
+
+@pytest.mark.parametrize("weight", [1e-13, 1e-12, 1e-10, 7e-9, 1e-6])
+@pytest.mark.parametrize("below", [1e-7, 5e-7, 2e-6, 1e-2])
+def test_location_mixture_where_its_loss_levels_off(weight: float, below: float) -> None:
+    """N(0) against (1-w) N(0) + w N(-s): the largest loss, about w, has few digits as ln(1/(1-w))."""
+    s = 20.0
+    pair = _core.location_mixture_pair("gaussian", 1.0, [0.0], [1.0], [0.0, -s], [1 - weight, weight])
+    with mp.workdps(60):
+        total = mp.mpf(1 - weight) + mp.mpf(weight)
+        zero, far = mp.mpf(1 - weight) / total, mp.mpf(weight) / total
+        largest = -mp.log(zero)
+        assert abs(pair.max_loss / largest - 1) < 1e-14
+        x = float(largest * (1 - mp.mpf(below)))
+        y = mp.exp(mp.mpf(x))
+        t = -(mp.log((1 - y * zero) / (y * far)) + s * s / 2) / s
+        truth = mp.ncdf(-t) - y * (zero * mp.ncdf(-t) + far * mp.ncdf(-t - s))
+        value, _, exponent, error = (float(v[0]) for v in pair.above(np.array([x])))
+        assert abs(value * mp.exp(exponent) - truth) <= error * mp.exp(exponent)
 
 
 @given(epsilon=st.floats(0.01, 5.0), q=rates, mode=st.sampled_from(MODES))

@@ -16,7 +16,10 @@ constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // ln(1 - q + q e^x)
 double log_mean(double q, double x) {
-    return x < 30 ? std::log1p(q * std::expm1(x)) : x + std::log(q + (1 - q) * std::exp(-x));
+    if (!(x < 30)) return x + std::log(q + (1 - q) * std::exp(-x));
+    const double excess = q * std::expm1(x);
+    // Near -1 it has few digits.
+    return excess < -0.5 ? std::log((1 - q) + q * std::exp(x)) : std::log1p(excess);
 }
 
 // q P + (1 - q) Q

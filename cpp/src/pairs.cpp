@@ -289,7 +289,10 @@ public:
     }
 
 private:
-    double add_loss(double base) const { return -std::log1p(q_ * std::expm1(-base)); }
+    double add_loss(double base) const {
+        const double excess = q_ * std::expm1(-base);
+        return excess < -0.5 ? -std::log((1 - q_) + q_ * std::exp(-base)) : -std::log1p(excess);
+    }
     bool uses_add(double x) const {
         return mode_ == Sampling::add || (mode_ == Sampling::replace_one && x < 0);
     }
@@ -300,9 +303,13 @@ private:
         const bool add = uses_add(x);
         const double signed_x = add ? -x : x;
         const double growth = std::expm1(signed_x), excess = growth / q_;
-        // Rounding of the excess, as a change of x.
-        const double moved = 4 * u * (std::isfinite(growth) ? std::abs(growth) / (1 + growth) : 1.0);
-        if (excess <= -1) {
+        // Where the excess is nearly -1 it has few digits, and from the end of the support there are more.
+        const double end_loss = std::log1p(-q_), gap = signed_x - end_loss;
+        const bool near_end = excess < -0.5;
+        // Rounding, as a change of x.
+        const double moved = near_end ? 4 * u * (std::abs(end_loss) + std::abs(gap))
+                                      : 4 * u * (std::isfinite(growth) ? std::abs(growth) / (1 + growth) : 1);
+        if (near_end && !(gap > 0)) {
             // remove: x lies below the whole support ln(1-q); add: above -ln(1-q).
             Tangent end{0, 0, 0, 0, 0, 0};
             if (add && !above) end = everything_below(x);
@@ -310,25 +317,32 @@ private:
                 end = nothing_below(x);
                 end.value -= infinity_mass();
             }
-            if (excess > -1 - 16 * u) end.misplaced = moved;
+            if (std::isfinite(gap) && gap >= -moved) {
+                // Or it lies inside by as much, and the profile so far off.
+                end.misplaced = moved;
+                end.error += 2 * moved * (add ? std::exp(-end.exponent) : std::exp(x));
+            }
             return end;
         }
+        // 1 + (e^x - 1)/q, and its rounding in units of round-off.
+        const double whole = near_end ? (1 - q_) / q_ * std::expm1(gap) : 1 + excess;
+        const double cancelled = near_end ? 8 + 4 * (std::abs(end_loss) + gap) / -std::expm1(-gap)
+                                          : 4 * (std::abs(excess) / whole);
         // expm1 overflows past 709, where 1 + (e^x - 1)/q = e^x/q up to rounding.
-        const double magnitude = std::isfinite(excess) ? std::log1p(excess) : signed_x - std::log(q_);
+        const double magnitude = near_end                ? std::log(whole)
+                                 : std::isfinite(excess) ? std::log1p(excess)
+                                                         : signed_x - std::log(q_);
         const double base_x = add ? -magnitude : magnitude;
         const Tangent base = above ? base_->above(base_x) : base_->below(base_x);
         // e^{x - x'}, which is e^x/(1 + excess), or e^x (1 + excess) under "add", unless that overflows.
         const bool plain = std::isfinite(excess) && std::abs(x) < 700;
-        const double ratio = !plain ? std::exp(x - base_x)
-                             : add  ? std::exp(x) * (1 + excess)
-                                    : std::exp(x) / (1 + excess);
+        const double ratio = !plain ? std::exp(x - base_x) : add ? std::exp(x) * whole : std::exp(x) / whole;
         const double scale = add ? q_ * ratio : q_;
         double value = scale * base.value;
         double slope = ratio * base.slope;
         // The base loss x' is rounded; that moves the base profile by its slope.
-        const double rounding = std::isfinite(excess) && 1 + excess > 0
-                                    ? 4 * (std::abs(excess) / (1 + excess)) + 2 * std::abs(base_x)
-                                    : 4 + 2 * std::abs(x);
+        const double rounding =
+            std::isfinite(excess) ? cancelled + 2 * std::abs(base_x) : 4 + 2 * std::abs(x);
         double error = scale * (base.error + u * (rounding * base.slope + 4 * std::abs(base.value)));
         const double misplaced =
             moved + (add ? scale : q_ / ratio) * (base.misplaced + 4 * u * std::abs(base_x));
@@ -346,8 +360,8 @@ private:
             slope = q_ * ratio * base.slope + p_share * p_tail;
             // Seen from below, the P-tail is only as exact as the base slope is large.
             if (!above && slope > 0) relative *= 1 + p_share * base.slope / slope;
-            const double cancelled = plain ? 4 * (std::abs(excess) / (1 + excess)) : 2 * std::abs(x);
-            error += u * (8 + cancelled + 2 * std::abs(x - base_x)) * std::abs(value);
+            error +=
+                u * (8 + (plain ? cancelled : 2 * std::abs(x)) + 2 * std::abs(x - base_x)) * std::abs(value);
         }
         return {value, slope, base.exponent, error, relative, misplaced};
     }
@@ -522,9 +536,18 @@ public:
     }
 
     Tangent above(double at) const override {
-        if (at >= max_) return {0, 0, 0, 0, 0, 0};
+        // Where the loss levels off, rounding decides on which side of its end it is seen: the profile is at
+        // most what is left of the loss.
+        const double unsure = 16 * u * (1 + std::abs(max_));
+        if (at >= max_)
+            return {0, 0, 0, at < max_ + unsure ? unsure : 0.0, 0, at < max_ + unsure ? unsure : 0.0};
         if (at < min_) return nothing_below(at);
-        return tangent(at, +1);
+        Tangent out = tangent(at, +1);
+        if (at > max_ - unsure) {
+            if (!(out.exponent > -700)) return {0, 0, 0, 2 * unsure, 0, 2 * unsure};
+            out.error += 2 * unsure * std::exp(-out.exponent);
+        }
+        return out;
     }
     Tangent below(double at) const override {
         if (at < min_) return {0, 0, 0, 0, 0, 0};
@@ -599,15 +622,15 @@ private:
         return out;
     }
 
-    // ln of the ratio of the weights at one shift.
+    // ln of the ratio of the weights at one shift, from the weights elsewhere: near 0 nothing is lost.
     double end_ratio(double shift) const {
-        const auto weight = [shift](const Side& side) {
-            double sum = 0;
+        const auto log_rest = [shift](const Side& side) {
+            double here = 0, elsewhere = 0;
             for (std::size_t i = 0; i < side.shift.size(); ++i)
-                if (side.shift[i] == shift) sum += std::exp(side.log_weight[i]);
-            return sum;
+                (side.shift[i] == shift ? here : elsewhere) += std::exp(side.log_weight[i]);
+            return std::log1p(elsewhere / here);
         };
-        return std::log(weight(p_) / weight(q_));
+        return log_rest(q_) - log_rest(p_);
     }
 
     double log_kernel(double d) const { return noise_ == Noise::gaussian ? -0.5 * d * d : -std::abs(d); }
