@@ -192,6 +192,7 @@ private:
         const Steps* steps;
         double tilt, step, log_mass, infinity_mass;  // all that they were built from
         std::size_t size;
+        std::size_t most;  // of that and the numbers of points of single steps
         Table upper;
         std::optional<Table> lower;  // left out where only an upper bound was asked for
     };
@@ -379,13 +380,18 @@ private:
         std::shared_ptr<const Tables> tables;
         // Small lattices cost little: where the sketch saw too little to choose a step by, there is time to
         // find one.
-        for (int attempt = 0; attempt < 5 || (attempt < 12 && tables->size < small_transform); ++attempt) {
+        // Large ones that get nowhere, though, will not.
+        int stalled = 0;
+        for (int attempt = 0; attempt < 5 || (attempt < 12 && tables->most < small_transform); ++attempt) {
             tables = tables_for(steps, saddle, tolerance, shrink, true, steep);
             Answer answer;
             answer.engine = "fft";
             evaluate(*tables, answer);
-            if (!have || answer.upper - answer.lower < best.upper - best.lower) best = answer;
+            const bool better = !have || answer.upper - answer.lower < best.upper - best.lower;
+            if (better) best = answer;
+            stalled = better ? 0 : stalled + 1;
             have = true;
+            if (stalled > 1 && tables->most > small_transform) break;
             const double gap = best.upper - best.lower;
             if (!(gap > accuracy * best.upper) || tables->size >= size_limit_ * 3 / 4) break;
             // Where round-off rules, a finer lattice is no help, but the saddle's own tilt is.
@@ -576,6 +582,8 @@ private:
         if (highest_point - top < little) top = highest_point;
         const auto first = static_cast<std::int64_t>(bottom);
         const std::size_t size = good_size(static_cast<std::size_t>(std::max(16.0, top - bottom + 1)));
+        std::size_t most = size;
+        for (const auto& indices : points) most = std::max(most, indices.size());
         const std::size_t n = composition_.size();
         std::vector<LatticeStep> upper(n), lower(with_lower ? n : 0);
         parallel_for(with_lower ? 2 * n : n, [&](std::size_t job) {
@@ -593,7 +601,7 @@ private:
             tables_of[job].emplace(compose(job ? lower : upper, first, size, left.theta, right.theta));
         });
         auto tables =
-            std::make_shared<const Tables>(Tables{&steps, tilt, step, log_mass, infinity_mass, size,
+            std::make_shared<const Tables>(Tables{&steps, tilt, step, log_mass, infinity_mass, size, most,
                                                   std::move(*tables_of[0]), std::move(tables_of[1])});
         cache_.push_back(tables);
         std::size_t held = 0;
