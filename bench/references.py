@@ -4,8 +4,9 @@
 
 Of all draws of the generator, those of records that are hardly ever sampled included: for each engine how many it
 answers, how many intervals miss the truth (none may), for how many the middle of the interval is within 1e-10 of
-it, and for how many within 1e-3. Then every entry that the inversion or a closed form does not answer to 1e-10, and
-the draws of which no reference is known.
+it, and for how many within 1e-3. Then every entry that the inversion or a closed form does not answer to 1e-10,
+the draws of which no reference is known, and how wide the intervals of epsilon are for all draws of records that are hardly
+ever sampled, whether their reference is known or not.
 """
 
 from __future__ import annotations
@@ -49,6 +50,15 @@ def main() -> None:
     print("\n".join(rest))
     unknown = [str(record["draw"]) for record in table["skipped"] if record["draw"] not in known]
     print(f"{len(unknown)} draws without a reference: {' '.join(unknown)}")
+    narrow = Counter[str]()
+    for record in table["skipped"]:
+        step = hs.PoissonSampled(hs.Gaussian(float(record["sigma"])), float(record["q"]))
+        account = hs.account(step * int(record["steps"]), adjacency=record["direction"])
+        epsilon = account.report(delta=10.0 ** record["target_log10"]).epsilon
+        assert epsilon is not None
+        if epsilon.upper <= epsilon.lower * 1.001:
+            narrow[epsilon.engine] += 1
+    print(f"{len(table['skipped'])} rare draws, epsilon to within 1e-3 for {dict(narrow)}")
 
 
 if __name__ == "__main__":

@@ -99,7 +99,7 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
 
 
 def _reverse_bound(mechanism: BandMF, epsilon: float, none: float) -> float:
-    """Theorem 7c: H(Q||P), each number of participations on its own against the part of P without any."""
+    """Theorem 9: H(Q||P), each number of participations on its own against the part of P without any."""
     scheme = mechanism.scheme
     assert isinstance(scheme, TruncatedBMinSep)
     some = -math.expm1(none) * (1.0 + 1e-12)
@@ -127,7 +127,7 @@ def _beyond(moments: dict[int, float], epsilon: float, share: float) -> float:
 
 
 def _by_moments(mechanism: BandMF, epsilon: float, moments: dict[int, float]) -> float:
-    """Theorem 7b: what truncation adds to H(P||Q), the better of two bounds for each K."""
+    """Theorem 8: what truncation adds to H(P||Q), the better of two bounds for each K."""
     scheme, sigma = mechanism.scheme, mechanism.noise_multiplier
     assert isinstance(scheme, TruncatedBMinSep)
     columns, steps, core = mechanism._described()
