@@ -206,20 +206,10 @@ void HalfSpaceSampler::evaluate(const BlockStream& stream, std::size_t lane, dou
 
 std::vector<double> HalfSpaceSampler::samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
                                               const Poll& poll) const {
-    const std::size_t width = 3 + shifts_.size();
-    std::vector<double> out(blocks * block_size_ * width);
-    in_batches(blocks, work(), poll, [&](std::size_t block) {
-        Rows rows(width);
-        for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
-            evaluate({seed, first + block, true}, lane, rows[0], nullptr);
-            for (std::size_t s = 0; s < group_size; ++s) {
-                for (std::size_t k = 0; k < width; ++k) {
-                    out[(block * block_size_ + lane + s) * width + k] = rows[k][s];
-                }
-            }
-        }
-    });
-    return out;
+    return all_samples(blocks, block_size_, 3 + shifts_.size(), work(), poll,
+                       [&](std::size_t block, std::size_t lane, double* rows) {
+                           evaluate({seed, first + block, true}, lane, rows, nullptr);
+                       });
 }
 
 std::vector<double> HalfSpaceSampler::values(std::uint64_t seed, std::span<const double> epsilons,

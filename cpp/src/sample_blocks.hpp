@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstddef>
 #include <functional>
+#include <vector>
 
 #include "hockeystick/likelihood.hpp"
 #include "hockeystick/parallel.hpp"
@@ -31,6 +32,27 @@ inline void in_batches(std::size_t blocks, double block_work, const std::functio
         parallel_for(std::min(batch, blocks - start), [&](std::size_t i) { body(start + i); });
     }
     if (poll) poll();
+}
+
+// All samples of the blocks, `width` numbers each. evaluate(block, lane, rows) fills the rows of a group of
+// samples: number k of sample s is rows[k * group_size + s].
+template <class Evaluate>
+std::vector<double> all_samples(std::size_t blocks, std::size_t block_size, std::size_t width,
+                                double block_work, const std::function<void()>& poll,
+                                const Evaluate& evaluate) {
+    std::vector<double> out(blocks * block_size * width);
+    in_batches(blocks, block_work, poll, [&](std::size_t block) {
+        Rows rows(width);
+        for (std::size_t lane = 0; lane < block_size; lane += group_size) {
+            evaluate(block, lane, rows[0]);
+            for (std::size_t s = 0; s < group_size; ++s) {
+                for (std::size_t k = 0; k < width; ++k) {
+                    out[(block * block_size + lane + s) * width + k] = rows[k][s];
+                }
+            }
+        }
+    });
+    return out;
 }
 
 }  // namespace hockeystick

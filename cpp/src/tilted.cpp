@@ -328,20 +328,10 @@ void TiltedSampler::evaluate(const BlockStream& stream, std::size_t lane, double
 
 std::vector<double> TiltedSampler::samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
                                            const Poll& poll) const {
-    const std::size_t width = 2 + components_.size();
-    std::vector<double> out(blocks * block_size_ * width);
-    in_batches(blocks, work(), poll, [&](std::size_t block) {
-        Rows rows(width);
-        for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
-            evaluate({seed, first + block, swapped_}, lane, rows[0], nullptr);
-            for (std::size_t s = 0; s < group_size; ++s) {
-                for (std::size_t k = 0; k < width; ++k) {
-                    out[(block * block_size_ + lane + s) * width + k] = rows[k][s];
-                }
-            }
-        }
-    });
-    return out;
+    return all_samples(blocks, block_size_, 2 + components_.size(), work(), poll,
+                       [&](std::size_t block, std::size_t lane, double* rows) {
+                           evaluate({seed, first + block, swapped_}, lane, rows, nullptr);
+                       });
 }
 
 std::vector<double> TiltedSampler::values(std::uint64_t seed, std::span<const double> epsilons,
