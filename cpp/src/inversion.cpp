@@ -16,6 +16,7 @@
 #include "hockeystick/parallel.hpp"
 #include "hockeystick/special.hpp"
 #include "hockeystick/transform.hpp"
+#include "powers.hpp"
 
 namespace hockeystick {
 namespace {
@@ -718,27 +719,13 @@ private:
         return true;
     }
 
-    // The same for F = prod (A + B)^k - prod A^k. As a polynomial in A and B with coefficients that are not
-    // negative,
-    //     |F(A + alpha, B + beta) - F(A, B)| <= F(|A| + |alpha|, |B| + |beta|) - F(|A|, |B|),
-    // and larger moduli |A|, |B| only make the right side larger.
+    // The same for prod (A + B)^k - prod A^k.
     bool fill_layer(Contour& contour, std::size_t size) const {
         const double s = contour.s, reach = contour.step * static_cast<double>(size);
-        struct Sums {
-            double modulus, angle;  // ln of prod A^k
-            double common;          // relative errors of F
-            Complex y;              // sum of k ln(1 + B/A)
-            double y_size;
-            double log_below, log_ratio;  // sum of k ln a, of k ln(1 + b/a)
-            double below_error;           // sum of k ln(1 + alpha/a)
-            double beyond_error;          // largest beta/b
-        };
-        std::vector<Sums> sums(size);
+        std::vector<Powers> sums;
         for (std::size_t j = 0; j < size; ++j) {
-            const Complex z(s, contour.step * static_cast<double>(j)), k = 0.5 * variance_ * z * (z + 1.0);
-            const double common =
-                (12 + static_cast<double>(composed_)) * u * 0.5 * variance_ * std::norm(z + 1.0);
-            sums[j] = {k.real(), k.imag(), common, 0, 0, k.real(), 0, 0, 0};
+            sums.emplace_back(Complex(s, contour.step * static_cast<double>(j)), variance_,
+                              static_cast<double>(composed_));
         }
         for (const auto& kind : kinds_) {
             const double n = kind.count;
@@ -750,60 +737,31 @@ private:
                 beyond = kind.beyond->row(s, contour.step, size, 0.1 * tolerance);
                 if (beyond.value.empty()) return false;
             }
-            const double unit = kind.beyond ? std::exp(beyond.shift - below.shift) : 0;
+            const double moved = beyond.shift - below.shift, unit = kind.beyond ? std::exp(moved) : 0;
             if (kind.beyond && !(unit > 1e-280 && unit < infinity)) return false;
             // A modulus below which A to that power adds nothing; to whatever B is.
             const double all = std::abs(1.0 + below.value[0]) +
                                unit * std::abs(kind.beyond ? beyond.value[0] : 0),
                          least = all / std::max(64.0, 4 * n);
             for (std::size_t j = 0; j < size; ++j) {
-                Sums& sum = sums[j];
                 const Complex f = below.value[j], k = log1p(f), m = 1.0 + f;
                 const double size_f = std::abs(f), size_m = std::abs(m);
-                sum.modulus += n * (k.real() + below.shift);
-                sum.angle += n * k.imag();
-                sum.common += n * u *
-                              (8 * (size_m < 0.5 ? 1 + std::abs(k.real())
-                                                 : (size_f + size_f * size_f) / (size_m * size_m)) +
-                               4 * (std::abs(k.real()) + below.shift));
-                const double a = std::max({size_m, below.error[j], kind.beyond ? least : 0.0});
-                sum.log_below += n * (std::log(a) + below.shift);
-                sum.below_error += n * std::log1p(below.error[j] / a);
-                if (!kind.beyond) continue;
-                const Complex b = unit * beyond.value[j], y = log1p(b / m);
-                const double near_zero = std::abs(1.0 + b / m) < 0.7 ? 4 * u * (size_m + std::abs(b)) : 0.0;
-                const double beta = unit * beyond.error[j] + near_zero +
-                                    (16 + 2 * std::abs(beyond.shift - below.shift)) * u * std::abs(b),
-                             size_b = std::max(std::abs(b), beta);
-                sum.y += n * y;
-                sum.y_size += n * std::abs(y);
-                sum.log_ratio += n * std::log1p(size_b / a);
-                sum.beyond_error = std::max(sum.beyond_error, beta / size_b);
+                const double units = 8 * (size_m < 0.5 ? 1 + std::abs(k.real())
+                                                       : (size_f + size_f * size_f) / (size_m * size_m)) +
+                                     4 * (std::abs(k.real()) + below.shift);
+                const double a = sums[j].below(n, size_m, k, below.shift, units, below.error[j],
+                                               kind.beyond ? least : 0.0);
+                if (kind.beyond)
+                    sums[j].beyond(n, a, m, unit * beyond.value[j], unit * beyond.error[j], moved);
             }
         }
         contour.integrand.resize(size);
         contour.error.resize(size);
         for (std::size_t j = 0; j < size; ++j) {
-            const Sums& sum = sums[j];
-            const double low = sum.modulus - contour.scale, none = std::exp(low),
-                         all = std::exp(low + sum.y.real());
-            const bool near = std::abs(sum.y) < 1;
-            const Complex value =
-                near ? std::polar(none, sum.angle) * expm1(sum.y)
-                     : std::polar(all, sum.angle + sum.y.imag()) - std::polar(none, sum.angle);
-            // The logarithms' sum y is off by a few units, which counts beside (A+B)^T.
-            const double rounding =
-                16 * u * all * sum.y_size +
-                (near ? std::abs(value) : all + none) *
-                    (std::expm1(sum.common) + u * (16 + 4 * (std::abs(sum.modulus) + std::abs(contour.scale) +
-                                                             std::abs(sum.angle) + std::abs(sum.y))));
-            // With a share `beyond_error` more of B, as ln(1 + cx) <= c ln(1 + x) for c >= 1.
-            const double y = sum.log_ratio, more = std::expm1(sum.beyond_error * y) / -std::expm1(-y);
-            const double spread = std::exp(sum.log_below + log_expm1(y) - contour.scale) *
-                                  std::expm1(sum.below_error + std::log1p(more));
+            const auto [value, error] = sums[j].difference(contour.scale);
             const Complex pole = contour.pole(j);
             contour.integrand[j] = value * pole;
-            contour.error[j] = 1.01 * (spread + rounding) * std::abs(pole);
+            contour.error[j] = error * std::abs(pole);
             if (!std::isfinite(contour.error[j]) || !std::isfinite(value.real()) ||
                 !std::isfinite(value.imag()))
                 return false;

@@ -12,6 +12,7 @@
 #include "hockeystick/mgf.hpp"
 #include "hockeystick/special.hpp"
 #include "hockeystick/strip.hpp"
+#include "powers.hpp"
 
 namespace hockeystick {
 namespace {
@@ -769,33 +770,18 @@ std::optional<Contour> Layers::contour(Which which, const Saddle& saddle, double
     return out;
 }
 
-// e^K for the bottom, e^K (e^y - 1) for a layer, along the contour, with their errors. As a polynomial in A
-// and B with coefficients that are not negative, F = prod (A+B)^k - prod A^k obeys
-//     |F(A + alpha, B + beta) - F(A, B)| <= F(|A| + |alpha|, |B| + |beta|) - F(|A|, |B|),
-// and larger moduli |A|, |B| only make the right side larger.
+// e^K for the bottom, e^K (e^y - 1) for a layer, along the contour, with their errors.
 bool Layers::fill(Contour& contour, std::size_t size, const std::vector<Terms>& below,
                   const std::vector<Terms>& inside_layer, double negligible) const {
     const bool bottom = inside_layer.empty();
-    struct At {
-        double modulus, angle;  // ln of prod A^k
-        double common;          // relative errors of F
-        Complex y;              // sum of k ln(1 + B/A)
-        double y_size;
-        double log_below, log_ratio;  // sum of k ln a, of k ln(1 + b/a)
-        double below_error;           // sum of k ln(1 + alpha/a)
-        double beyond_error;          // largest beta/b
-    };
     double products = 0;
     for (const std::vector<Terms>* terms : {&below, &inside_layer})
         for (const Terms& each : *terms) products += static_cast<double>(each.re.size() * size);
     if (products > most_products) return false;
-    std::vector<At> sums(size);
+    std::vector<Powers> sums;
     for (std::size_t j = 0; j < size; ++j) {
-        const Complex z(contour.s, contour.step * static_cast<double>(j)),
-            k = 0.5 * variance_ * z * (z + 1.0);
-        const double common =
-            (12 + static_cast<double>(counts_.size())) * u * 0.5 * variance_ * std::norm(z + 1.0);
-        sums[j] = {k.real(), k.imag(), common, 0, 0, k.real(), 0, 0, 0};
+        sums.emplace_back(Complex(contour.s, contour.step * static_cast<double>(j)), variance_,
+                          static_cast<double>(counts_.size()));
     }
     for (std::size_t kind = 0; kind < counts_.size(); ++kind) {
         const double n = counts_[kind];
@@ -814,58 +800,33 @@ bool Layers::fill(Contour& contour, std::size_t size, const std::vector<Terms>& 
         const double least =
             (std::abs(a_row.value[0]) + (some ? unit * std::abs(b_row.value[0]) : 0)) / std::max(64.0, 4 * n);
         for (std::size_t j = 0; j < size; ++j) {
-            At& sum = sums[j];
-            const Complex m = a_row.value[j];
-            const double size_m = std::abs(m), log_m = std::log(size_m), angle = std::arg(m);
-            sum.modulus += n * (log_m + shift);
-            sum.angle += n * angle;
-            sum.common += n * u * (12 + 4 * (std::abs(log_m) + std::abs(angle) + std::abs(shift)));
-            const double a = std::max({size_m, a_row.error[j], some ? least : 0.0});
-            sum.log_below += n * ((a == size_m ? log_m : std::log(a)) + shift);
-            sum.below_error += n * std::log1p(a_row.error[j] / a);
-            if (!some) continue;
-            const Complex b = unit * b_row.value[j], r = b / m, y = log1p(r);
-            const double size_b = std::abs(b),
-                         near_zero = std::abs(1.0 + r) < 0.7 ? 4 * u * (size_m + size_b) : 0.0;
-            const double beta = unit * b_row.error[j] + near_zero + (16 + 2 * std::abs(moved)) * u * size_b,
-                         most = std::max(size_b, beta);
-            sum.y += n * y;
-            sum.y_size += n * std::abs(y);
-            sum.log_ratio += n * std::log1p(most / a);
-            sum.beyond_error = std::max(sum.beyond_error, beta / most);
+            const Complex m = a_row.value[j], log_m(std::log(std::abs(m)), std::arg(m));
+            const double units = 12 + 4 * (std::abs(log_m.real()) + std::abs(log_m.imag()) + std::abs(shift));
+            const double a =
+                sums[j].below(n, std::abs(m), log_m, shift, units, a_row.error[j], some ? least : 0.0);
+            if (some) sums[j].beyond(n, a, m, unit * b_row.value[j], unit * b_row.error[j], moved);
         }
     }
     contour.integrand.resize(size);
     contour.error.resize(size);
     for (std::size_t j = 0; j < size; ++j) {
-        const At& sum = sums[j];
-        const double low = sum.modulus - contour.scale, none = std::exp(low);
-        const double exponents = std::abs(sum.modulus) + std::abs(contour.scale) + std::abs(sum.angle);
-        Complex value;
-        double rounding, spread;
+        const Powers& sum = sums[j];
+        Powers::Value at;
         if (bottom) {
-            value = std::polar(none, sum.angle);
-            rounding = none * (std::expm1(sum.common) + u * (16 + 4 * exponents));
-            spread = std::exp(sum.log_below - contour.scale) * std::expm1(sum.below_error);
+            const double none = std::exp(sum.modulus - contour.scale);
+            const double exponents = std::abs(sum.modulus) + std::abs(contour.scale) + std::abs(sum.angle);
+            at = {std::polar(none, sum.angle),
+                  1.01 * (std::exp(sum.log_below - contour.scale) * std::expm1(sum.below_error) +
+                          none * (std::expm1(sum.common) + u * (16 + 4 * exponents)))};
         } else {
-            const double all = std::exp(low + sum.y.real());
-            const bool near = std::abs(sum.y) < 1;
-            value = near ? std::polar(none, sum.angle) * expm1(sum.y)
-                         : std::polar(all, sum.angle + sum.y.imag()) - std::polar(none, sum.angle);
-            // The logarithms' sum y is off by a few units, which counts beside (A+B)^T.
-            rounding = 16 * u * all * sum.y_size +
-                       (near ? std::abs(value) : all + none) *
-                           (std::expm1(sum.common) + u * (16 + 4 * (exponents + std::abs(sum.y))));
-            // With a share `beyond_error` more of B, as ln(1 + cx) <= c ln(1 + x) for c >= 1.
-            const double y = sum.log_ratio, more = std::expm1(sum.beyond_error * y) / -std::expm1(-y);
-            if (!(y > 0)) return false;
-            spread = std::exp(sum.log_below + log_expm1(y) - contour.scale) *
-                     std::expm1(sum.below_error + std::log1p(more));
+            if (!(sum.log_ratio > 0)) return false;
+            at = sum.difference(contour.scale);
         }
         const Complex pole = contour.pole(j);
-        contour.integrand[j] = value * pole;
-        contour.error[j] = 1.01 * (spread + rounding) * std::abs(pole);
-        if (!std::isfinite(contour.error[j]) || !std::isfinite(value.real()) || !std::isfinite(value.imag()))
+        contour.integrand[j] = at.value * pole;
+        contour.error[j] = at.error * std::abs(pole);
+        if (!std::isfinite(contour.error[j]) || !std::isfinite(at.value.real()) ||
+            !std::isfinite(at.value.imag()))
             return false;
     }
     return true;
