@@ -90,12 +90,17 @@ def owned(repeats: int) -> None:
         rng.integers(0, examples, edges), rng.integers(0, users, edges), examples, users
     )
     bounded = graph.bound(2, without_users="drop").graph
-    p = hs.sampling_probability_for(bounded, 500.0, 32)
-    scheme = hs.MultiAttributionBMinSep(7200, 32, p, 2)
+    independent = hs.BMinSep.of_rate(7200, 32, 500.0 / bounded.num_examples, examples_per_user=2)
     header = f"{bounded.num_examples} examples of {users} users, k_u = 2, b = 32, expected batch 500"
     print(f"\n{header:<44}")
+    measure("hockeystick, independent", lambda: independent.batches(graph=bounded, seed=1), 200, repeats)
+    # Algorithms 3 and 4 are for closed neighbourhoods: couples who share two examples.
+    count = bounded.num_examples // 2
+    couples = hs.AttributionGraph.from_lists([[e // 2 * 2, e // 2 * 2 + 1] for e in range(2 * count)])
+    p = hs.sampling_probability_for(couples, 500.0, 32)
+    scheme = hs.MultiAttributionBMinSep(7200, 32, p, 2)
     for name, make in (("Algorithm 3", scheme.batches), ("Algorithm 4", scheme.conjectured_batches)):
-        measure(f"hockeystick, {name}", lambda make=make: make(graph=bounded, seed=1), 200, repeats)
+        measure(f"hockeystick, {name}", lambda make=make: make(graph=couples, seed=1), 200, repeats)
 
 
 def main() -> None:

@@ -96,7 +96,7 @@ def epsilon(build: Callable[[], hs.Process], adjacency: str, **options: str) -> 
 
 
 def references() -> None:
-    # Those of truncated batches are of pairs, not of processes: tests/test_reference_families.py.
+    # Those of truncated batches are of pairs, not of processes: tests/accounting/test_reference_families.py.
     entries = [
         entry
         for entry in json.loads(REFERENCES.read_text())["entries"]

@@ -116,7 +116,7 @@ def epsilon(examples: int, few: int) -> None:
     counts = histories(rng, examples, accountant.edges)
     accountant._histories.counts[Q] = counts
     start, busy = time.perf_counter(), time.process_time()
-    found = accountant.epsilon(DELTA)
+    found = accountant.nonadaptive_epsilon(DELTA)
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
     cells = float((counts[:1000] > 0).sum(1).mean())
     print(
@@ -126,7 +126,7 @@ def epsilon(examples: int, few: int) -> None:
         f"range {found.min():.4f} to {found.max():.4f}"
     )
     start = time.perf_counter()
-    lower = accountant.epsilon_bounds(DELTA).lower
+    lower = accountant.nonadaptive_epsilon_bounds(DELTA).lower
     print(
         f"lower bounds as well: {time.perf_counter() - start:.1f} s; widest upper/lower - 1 {np.max(found / lower - 1):.2%}"
     )
@@ -144,7 +144,7 @@ def epsilon(examples: int, few: int) -> None:
         few, noise_multiplier=SIGMA, sampling_probability=Q, clipping_norm=CLIP, adjacency="remove"
     )
     remove._histories.counts[Q] = counts[:few].copy()
-    ours = remove.epsilon(DELTA)
+    ours = remove.nonadaptive_epsilon(DELTA)
     ratio = seconds_theirs / few / (busy / examples)
     print(
         f"FFT + Plancherel in NumPy, {few} of them, steps of 2e-4, 32768 points: {made:.1f} s for the spectra, then "
@@ -167,7 +167,7 @@ def exact(examples: int) -> None:
     for column, count in zip(norms.T, times.T, strict=True):
         for value in np.unique(count).tolist():
             accountant.step(np.where(count == value, column, 0.0), steps=value)
-    lower, upper = accountant.epsilon_bounds(DELTA)
+    lower, upper = accountant.nonadaptive_epsilon_bounds(DELTA)
     inquiries = []
     for row, count in zip(np.minimum(norms, CLIP) / (SIGMA * CLIP), times, strict=True):
         sides = [
@@ -198,7 +198,7 @@ def short(examples: int, few: int = 20) -> None:
         for _ in range(steps):
             accountant.step(CLIP * np.minimum(1.3, np.exp(rng.normal(-0.9, 0.7, examples))))
         start, busy = time.perf_counter(), time.process_time()
-        found = accountant.epsilon(DELTA)
+        found = accountant.nonadaptive_epsilon(DELTA)
         seconds, busy = time.perf_counter() - start, time.process_time() - busy
         start = time.perf_counter()
         engine = np.array([accountant.profile(row).epsilon_bounds(DELTA).lower for row in range(few)])

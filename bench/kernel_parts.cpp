@@ -7,8 +7,8 @@
 #include <functional>
 #include <vector>
 
-#include "../cpp/src/kernels.hpp"
 #include "hockeystick/likelihood.hpp"
+#include "montecarlo/kernels.hpp"
 
 namespace hs = hockeystick;
 namespace kernels = hockeystick::kernels;

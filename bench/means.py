@@ -13,8 +13,8 @@ from collections.abc import Callable
 
 import hockeystick as hs
 import numpy as np
-from hockeystick.empirical import Empirical
-from hockeystick.evidence import METHODS, evidence_below
+from hockeystick.montecarlo.empirical import Empirical
+from hockeystick.montecarlo.evidence import METHODS, evidence_below
 
 Draw = Callable[[np.random.Generator, int], "np.ndarray[tuple[int, ...], np.dtype[np.float64]]"]
 

@@ -143,7 +143,17 @@ def threads(mechanism: hs.BandMF, blocks: int = 1024, repeats: int = 3) -> None:
 def parts(library: Path) -> None:
     with tempfile.TemporaryDirectory() as folder:
         program = Path(folder) / "parts"
-        command = ["c++", "-std=c++20", "-O3", "-march=native", "-ffp-contract=off", "-I", "cpp/include"]
+        command = [
+            "c++",
+            "-std=c++20",
+            "-O3",
+            "-march=native",
+            "-ffp-contract=off",
+            "-I",
+            "cpp/include",
+            "-I",
+            "cpp/src",
+        ]
         subprocess.run(
             [*command, "bench/kernel_parts.cpp", str(library.resolve()), "-fopenmp", "-o", str(program)],
             cwd=ROOT,

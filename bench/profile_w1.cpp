@@ -1,8 +1,8 @@
-// W1 over and over, for a profiler: see docs/performance.md.
+// W1 over and over, for a profiler: see docs/accounting/performance.md.
 #include <chrono>
 #include <cstdio>
 
-#include "hockeystick/inversion.hpp"
+#include "inversion/inversion.hpp"
 
 int main() {
     constexpr int repeats = 5000;

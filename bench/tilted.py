@@ -19,8 +19,8 @@ from pathlib import Path
 import hockeystick as hs
 import numpy as np
 from hockeystick import _core
-from hockeystick.half_space import HalfSpace, sampler
-from hockeystick.tilted import entries, orders, tune_proposal
+from hockeystick.montecarlo.half_space import HalfSpace, sampler
+from hockeystick.montecarlo.tilted import entries, orders, tune_proposal
 
 PARTS = ("needed", "speed", "agreement", "truncated-agreement", "add", "add-agreement")
 SURE = math.log(1 / 0.005)  # both sides together fail once in a hundred
@@ -114,7 +114,7 @@ def speed() -> None:
 
 
 def agreement(samples: int) -> None:
-    from tests.test_tilted import compare, sampled_cases
+    from tests.montecarlo.test_tilted import compare, sampled_cases
 
     cases = sampled_cases()
     scores = []
@@ -130,7 +130,7 @@ def agreement(samples: int) -> None:
 
 
 def add() -> None:
-    from hockeystick.half_space import certain_bound, half_space, tune_half_space
+    from hockeystick.montecarlo.half_space import certain_bound, half_space, tune_half_space
 
     root = hs.BandedToeplitz.square_root
     print(f'direction "add": samples for delta within {GAP:.0%} (99 %), and what the half space proves alone')
@@ -192,7 +192,7 @@ def _relative_time(mechanism: hs.BandMF, found: HalfSpace, shifts: tuple[tuple[f
 
 
 def add_agreement(samples: int) -> None:
-    from tests.test_half_space import compare, sampled_cases
+    from tests.montecarlo.test_half_space import compare, sampled_cases
 
     scores = []
     for seed, (mechanism, epsilon) in enumerate(sampled_cases()):
@@ -207,7 +207,7 @@ def add_agreement(samples: int) -> None:
 
 
 def truncated_agreement(samples: int) -> None:
-    from tests.test_tilted_truncated import compare, sampled_cases
+    from tests.montecarlo.test_tilted_truncated import compare, sampled_cases
 
     scores = []
     for seed, (mechanism, epsilon, direction) in enumerate(sampled_cases()):

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import hockeystick as hs
-from hockeystick import binomial
+from hockeystick._base import binomial
 
 N, P, SIGMA, STEPS, DELTA = 100_000, 0.01, 1.0, 1000, 1e-6
 SIZES = (1050, 1100, 1150, 1200, 1300, 1400)

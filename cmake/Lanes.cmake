@@ -1,4 +1,4 @@
-# Compiles cpp/src/kernels.cpp and noise_kernels.cpp once per instruction set; cpp/src/dispatch.cpp
+# Compiles cpp/src/montecarlo/kernels.cpp and cpp/src/training/noise_kernels.cpp once per instruction set; cpp/src/montecarlo/dispatch.cpp
 # chooses at run time.
 #
 # Only these files get such flags, and they define nothing that other files could share: code for one
@@ -7,9 +7,10 @@ include(CheckCXXCompilerFlag)
 
 function(hockeystick_lanes name)
   set(object hockeystick_lanes_${name})
-  add_library(${object} OBJECT cpp/src/kernels.cpp cpp/src/noise_kernels.cpp)
+  add_library(${object} OBJECT cpp/src/montecarlo/kernels.cpp cpp/src/training/noise_kernels.cpp)
   target_compile_features(${object} PRIVATE cxx_std_20)
   set_target_properties(${object} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(${object} PRIVATE "${PROJECT_SOURCE_DIR}/cpp/include" "${PROJECT_SOURCE_DIR}/cpp/src")
   hockeystick_flags(${object})
   target_compile_definitions(${object} PRIVATE HOCKEYSTICK_LANES=${name})
   # GCC orders instructions before it assigns registers only if asked to; here that is 8 % faster.

@@ -104,6 +104,18 @@ def isolated_user(steps: int, separation: int, p: float, examples: int) -> Law:
     return _merged(law)
 
 
+def together(law: Law, examples: int) -> Law:
+    """So many examples, each with this law, independent of each other: how many of them are in each step."""
+    joint: Law = [(1.0, (0.0,) * len(law[0][1]))]
+    for _ in range(examples):
+        joint = _merged(
+            (weight * share, tuple(a + b for a, b in zip(values, pattern, strict=True)))
+            for weight, values in joint
+            for share, pattern in law
+        )
+    return joint
+
+
 def truncated(law: Law, others: Sequence[int], max_batch_size: int, full: float, cut: float) -> Law:
     """Corollary D.2 given the other examples' counts r: where r >= max_batch_size, a sampled example
     survives with probability max_batch_size / (r + 1) and then counts ``cut``; elsewhere it counts ``full``.

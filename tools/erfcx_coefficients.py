@@ -1,4 +1,4 @@
-"""Print the polynomial that cpp/src/special.cpp uses for erfcx, and its worst error.
+"""Print the polynomial that cpp/src/numerics/special.cpp uses for erfcx, and its worst error.
 
 (1 + 2x) erfcx(x) is smooth on [0, inf] as a function of t = (x - k)/(x + k)
 (Shepherd & Laframboise, Math. Comp. 36, 1981). With k = 3 a polynomial of degree 26 in t

@@ -1,4 +1,4 @@
-"""Print the polynomials of cpp/src/lanes.hpp, and their largest relative errors before rounding.
+"""Print the polynomials of cpp/src/numerics/lanes.hpp, and their largest relative errors before rounding.
 
 Each function is smooth on a short interval; its Chebyshev interpolant there is within a few per cent of the
 best polynomial of that degree.

@@ -10,7 +10,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-from scipy.optimize import isotonic_regression
 
 from bench.baselines.pairs import Floats, Pair
 
@@ -91,8 +90,21 @@ def lower(pair: Pair, step: float, first: int, last: int) -> Lattice:
     tail = np.append(_chords(dots[: end + 1], step), pair.infinity_mass)
     width = np.exp(x[0] - x[1 : end + 1])
     width = np.append(width, width[-1] / np.expm1(step))
-    tail = np.minimum(isotonic_regression(tail, weights=width, increasing=False).x, p[0])
+    tail = np.minimum(_falling(tail, width), p[0])
     return Lattice(step, first, -np.diff(tail, prepend=p[0]), pair.infinity_mass)
+
+
+def _falling(values: Floats, weights: Floats) -> Floats:
+    """The non-increasing sequence nearest to `values`: neighbours that rise are pooled into their mean."""
+    pools: list[tuple[float, float, int]] = []  # mean, weight, length
+    for value, weight in zip(values.tolist(), weights.tolist(), strict=True):
+        length = 1
+        while pools and pools[-1][0] < value:
+            mean, heft, more = pools.pop()
+            value = (mean * heft + value * weight) / (heft + weight)
+            weight, length = heft + weight, length + more
+        pools.append((value, weight, length))
+    return np.repeat([pool[0] for pool in pools], [pool[2] for pool in pools])
 
 
 def rounded(pair: Pair, step: float, first: int, last: int, direction: str) -> Lattice:

@@ -1,4 +1,4 @@
-"""Section 7.2 of Dong and Ganesh 2026 on data that fit on a laptop: the tables of docs/training.md.
+"""Section 7.2 of Dong and Ganesh 2026 on data that fit on a laptop: the tables of docs/training/training.md.
 
     python -m bench.papers.b_min_sep_training                 # epochs of 128 steps, epsilon 1, 4, 8
     python -m bench.papers.b_min_sep_training --paper         # epochs of 300 steps as in the paper, epsilon 4, 8

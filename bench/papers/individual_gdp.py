@@ -15,7 +15,7 @@ from pathlib import Path
 import hockeystick as hs
 import numpy as np
 from hockeystick import _core
-from hockeystick.rdp import gaussian_rdp_epsilon
+from hockeystick.accounting.rdp import gaussian_rdp_epsilon
 
 SIGMA, STEPS, DELTA = 100.0, 420, 1e-5
 

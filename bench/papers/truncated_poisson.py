@@ -4,7 +4,7 @@
     python -m bench.papers.truncated_poisson conjecture       # Section 3.2, evaluated numerically
     python -m bench.papers.truncated_poisson gap              # what releasing "the batch is full" may cost
 
-The last two are numerical evidence, no guarantees; what is proven is in docs/truncated.md.
+The last two are numerical evidence, no guarantees; what is proven is in docs/mechanisms/truncated.md.
 """
 
 from __future__ import annotations
@@ -51,14 +51,14 @@ def noise_curves(
     curves: dict[str, list[float]] = {
         "union bound, delta + e^epsilon eta": [],
         "Ganesh 2025, add or remove": [],
-        "zero out (docs/truncated.md)": [],
+        "zero out (docs/mechanisms/truncated.md)": [],
     }
     for size in sizes:
         step = hs.TruncatedPoissonSampled(1.0, n, p, size)
         curves["union bound, delta + e^epsilon eta"].append(old_noise(step, steps, epsilon, delta))
         for name, adjacency in (
             ("Ganesh 2025, add or remove", "add_or_remove"),
-            ("zero out (docs/truncated.md)", "zero_out"),
+            ("zero out (docs/mechanisms/truncated.md)", "zero_out"),
         ):
             sigma = hs.calibrate(
                 lambda s: replace(step, noise_multiplier=s) * steps,  # noqa: B023
@@ -120,7 +120,7 @@ def profile(q: float, w: tuple[float, float], v: tuple[float, float], a: float) 
 def conjecture() -> None:
     """Is one of the two pairs of Section 3.2 always the worst (|v| <= 1, |w - v| <= 1, in units of mu)?"""
     print(
-        "CONJECTURE of Ganesh 2025, Section 3.2 (2), evaluated on a grid; its proof is in docs/truncated.md."
+        "CONJECTURE of Ganesh 2025, Section 3.2 (2), evaluated on a grid; its proof is in docs/mechanisms/truncated.md."
     )
     print(
         f"{'mu':>4} {'q':>5} {'epsilon':>8}  worst on the grid / worse of the two pairs, zero out, replace one"

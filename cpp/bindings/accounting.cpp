@@ -3,16 +3,18 @@
 #include <pybind11/stl.h>
 
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "hockeystick/compose.hpp"
-#include "hockeystick/coupling.hpp"
-#include "hockeystick/discretise.hpp"
 #include "hockeystick/pairs.hpp"
 #include "hockeystick/profile.hpp"
 #include "hockeystick/zero_out.hpp"
+#include "lattice/compose.hpp"
+#include "lattice/coupling.hpp"
+#include "lattice/discretise.hpp"
+#include "module.hpp"
 #include "numpy.hpp"
 #include "profiles.hpp"
 
@@ -78,15 +80,18 @@ py::dict terms(const hs::Answer& answer) {
 
 }  // namespace
 
-void register_accounting(py::module_& m) {
-    py::class_<hs::Pair, std::shared_ptr<hs::Pair>>(m, "Pair", "A dominating pair (P, Q) in one direction.")
+void register_accounting(hs::bindings::Module& m) {
+    hs::bindings::Class<hs::Pair, std::shared_ptr<hs::Pair>>(m, "Pair",
+                                                             "A dominating pair (P, Q) in one direction.")
         .def(
             "above", [](const hs::Pair& p, const Array& x) { return tangents(p, x, true); }, py::arg("x"))
         .def(
             "below", [](const hs::Pair& p, const Array& x) { return tangents(p, x, false); }, py::arg("x"))
         .def_property_readonly("max_loss", &hs::Pair::max_loss)
         .def_property_readonly("infinity_mass", &hs::Pair::infinity_mass)
-        .def_property_readonly("spacing", &hs::Pair::spacing);
+        .def_property_readonly("spacing", &hs::Pair::spacing)
+        .def_property_readonly(
+            "lower", [](const hs::Pair& p) { return std::const_pointer_cast<hs::Pair>(p.lower()); });
 
     // pybind11 holds a shared_ptr to non-const; pairs are immutable all the same.
     const auto own = [](const hs::PairPtr& pair) { return std::const_pointer_cast<hs::Pair>(pair); };
@@ -95,11 +100,13 @@ void register_accounting(py::module_& m) {
     m.def("laplace_pair", [own](double epsilon) { return own(hs::laplace(epsilon)); }, py::arg("epsilon"));
     m.def(
         "discrete_pair",
-        [own](const Array& losses, const Array& p, const Array& q, double p_infinity, double spacing) {
-            return own(hs::discrete(to_vector(losses), to_vector(p), to_vector(q), p_infinity, spacing));
+        [own](const Array& losses, const Array& p, const Array& q, double p_infinity, double spacing,
+              std::optional<double> q_infinity) {
+            return own(hs::discrete(to_vector(losses), to_vector(p), to_vector(q), p_infinity, spacing,
+                                    q_infinity.value_or(-1.0)));
         },
         py::arg("losses"), py::arg("p"), py::arg("q"), py::arg("p_infinity") = 0.0, py::kw_only(),
-        py::arg("spacing") = 0.0);
+        py::arg("spacing") = 0.0, py::arg("q_infinity") = py::none());
     m.def(
         "sampled_pair",
         [own](const std::shared_ptr<hs::Pair>& pair, double q, const std::string& mode) {
@@ -119,6 +126,12 @@ void register_accounting(py::module_& m) {
         },
         py::arg("pairs"), py::arg("weights"));
     m.def(
+        "bracket_pair",
+        [own](const std::shared_ptr<hs::Pair>& lower, const std::shared_ptr<hs::Pair>& upper) {
+            return own(hs::bracket(lower, upper));
+        },
+        py::arg("lower"), py::arg("upper"));
+    m.def(
         "location_mixture_pair",
         [own](const std::string& noise, double scale, const std::vector<double>& p_shifts,
               const std::vector<double>& p_weights, const std::vector<double>& q_shifts,
@@ -129,7 +142,7 @@ void register_accounting(py::module_& m) {
         py::arg("noise"), py::arg("scale"), py::arg("p_shifts"), py::arg("p_weights"), py::arg("q_shifts"),
         py::arg("q_weights"));
 
-    py::class_<hs::Answer>(m, "Answer", "A certified interval and the errors it includes.")
+    hs::bindings::Class<hs::Answer>(m, "Answer", "A certified interval and the errors it includes.")
         .def_readonly("lower", &hs::Answer::lower)
         .def_readonly("upper", &hs::Answer::upper)
         .def_readonly("engine", &hs::Answer::engine)
@@ -138,7 +151,8 @@ void register_accounting(py::module_& m) {
         .def_readonly("size", &hs::Answer::size)
         .def_property_readonly("terms", &terms);
 
-    py::class_<hs::Profile>(m, "Profile", "The worst over directions of a heterogeneous composition.")
+    hs::bindings::Class<hs::Profile>(m, "Profile",
+                                     "The worst over directions of a heterogeneous composition.")
         .def(py::init([](const Directions& directions, double accuracy, std::size_t memory_limit,
                          const std::string& engine) {
                  return hs::Profile(hs::bindings::compositions(directions), accuracy, memory_limit,
@@ -146,10 +160,8 @@ void register_accounting(py::module_& m) {
              }),
              py::arg("directions"), py::arg("accuracy") = 1e-3,
              py::arg("memory_limit") = std::size_t{1} << 30, py::arg("engine") = "auto")
-        .def("epsilon_bounds", &hs::Profile::epsilon_bounds, py::arg("delta"),
-             py::call_guard<py::gil_scoped_release>())
-        .def("delta_bounds", &hs::Profile::delta_bounds, py::arg("epsilon"),
-             py::call_guard<py::gil_scoped_release>())
+        .def("epsilon_bounds", &hs::Profile::epsilon_bounds, py::arg("delta"), hs::bindings::Released())
+        .def("delta_bounds", &hs::Profile::delta_bounds, py::arg("epsilon"), hs::bindings::Released())
         .def(
             "delta_curve",
             [](const hs::Profile& profile, const Array& epsilon) {
@@ -165,13 +177,14 @@ void register_accounting(py::module_& m) {
             },
             py::arg("epsilon"));
 
-    py::class_<hs::Residue>(m, "Residue", "The true loss less the mean-preserving one, inside the window.")
+    hs::bindings::Class<hs::Residue>(m, "Residue",
+                                     "The true loss less the mean-preserving one, inside the window.")
         .def_readonly("mean", &hs::Residue::mean)
         .def_readonly("mean_error", &hs::Residue::mean_error)
         .def_readonly("squared_range", &hs::Residue::squared_range)
         .def_readonly("outside", &hs::Residue::outside);
 
-    py::class_<hs::Lattice>(m, "Lattice", "A discretised privacy loss: masses at index * step.")
+    hs::bindings::Class<hs::Lattice>(m, "Lattice", "A discretised privacy loss: masses at index * step.")
         .def_property_readonly("index",
                                [](const hs::Lattice& l) { return take(std::vector<std::int64_t>(l.index)); })
         .def_property_readonly("mass", [](const hs::Lattice& l) { return take(std::vector<double>(l.mass)); })
@@ -200,7 +213,8 @@ void register_accounting(py::module_& m) {
         },
         py::arg("pair"), py::arg("step"), py::arg("tilt") = 0.0, py::arg("tail") = 1e-12);
 
-    py::class_<hs::Composed>(m, "Composed", "Tilted masses of a composed loss at (first + i) * step.")
+    hs::bindings::Class<hs::Composed>(m, "Composed",
+                                      "Tilted masses of a composed loss at (first + i) * step.")
         .def_property_readonly("mass",
                                [](const hs::Composed& c) { return take(std::vector<double>(c.mass)); })
         .def_readonly("first", &hs::Composed::first)
@@ -221,7 +235,8 @@ void register_accounting(py::module_& m) {
         py::arg("lattices"), py::arg("first"), py::arg("size"));
 
     const auto ends = [](const hs::Interval& bounds) { return std::make_pair(bounds.lower, bounds.upper); };
-    py::class_<hs::Coupling>(m, "Coupling", "Bounds from mean-preserving rounding (Gopi et al. 2021).")
+    hs::bindings::Class<hs::Coupling>(m, "Coupling",
+                                      "Bounds from mean-preserving rounding (Gopi et al. 2021).")
         .def(py::init([](const std::vector<std::pair<std::shared_ptr<hs::Pair>, std::uint64_t>>& in,
                          double step,
                          double failure) { return hs::Coupling({in.begin(), in.end()}, step, failure); }),
@@ -230,9 +245,9 @@ void register_accounting(py::module_& m) {
         .def(
             "epsilon_bounds",
             [ends](const hs::Coupling& c, double delta) { return ends(c.epsilon_bounds(delta)); },
-            py::arg("delta"), py::call_guard<py::gil_scoped_release>())
+            py::arg("delta"), hs::bindings::Released())
         .def(
             "delta_bounds",
             [ends](const hs::Coupling& c, double epsilon) { return ends(c.delta_bounds(epsilon)); },
-            py::arg("epsilon"), py::call_guard<py::gil_scoped_release>());
+            py::arg("epsilon"), hs::bindings::Released());
 }

@@ -9,6 +9,7 @@
 #include <span>
 #include <utility>
 
+#include "module.hpp"
 #include "numpy.hpp"
 
 namespace py = pybind11;
@@ -91,7 +92,7 @@ void check(const Longs& offsets, const Ids& users, std::size_t num_users) {
 
 }  // namespace
 
-void register_attribution(py::module_& m) {
+void register_attribution(hs::bindings::Module& m) {
     m.def("check_attribution", &check, py::arg("offsets"), py::arg("users"), py::arg("num_users"));
     m.def("group_edges", &group_edges, py::arg("examples"), py::arg("users"), py::arg("num_examples"),
           py::arg("num_users"));

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "key.hpp"
+#include "module.hpp"
 #include "numpy.hpp"
 
 namespace py = pybind11;
@@ -47,9 +48,19 @@ public:
         return sampler_->seek(step, most);
     }
 
-    Longs sampled() const { return take(sampler_->sampled()); }
+    Longs sampled() const {
+        std::vector<std::int64_t> batch;
+        {
+            const py::gil_scoped_release release;  // who holds the lock of the core may be waiting for it
+            batch = sampler_->sampled();
+        }
+        return take(std::move(batch));
+    }
     std::uint64_t step() const { return sampler_->step(); }
-    std::size_t state_bytes() const { return sampler_->state_bytes(); }
+    std::size_t state_bytes() const {
+        const py::gil_scoped_release release;
+        return sampler_->state_bytes();
+    }
 
 private:
     Longs offsets_;
@@ -112,9 +123,9 @@ py::tuple coin_thresholds(double probability, std::uint64_t weight, std::uint64_
 
 }  // namespace
 
-void register_batches(py::module_& m) {
+void register_batches(hs::bindings::Module& m) {
     m.def("coin_thresholds", &coin_thresholds, py::arg("probability"), py::arg("weight"), py::arg("most"));
-    py::class_<Sampler>(m, "BatchSampler")
+    hs::bindings::Class<Sampler>(m, "BatchSampler")
         .def_static("poisson", &poisson, py::arg("key"), py::arg("population"), py::arg("steps"),
                     py::arg("max_batch"), py::arg("probability"), py::arg("groups"))
         .def_static("fixed", &fixed, py::arg("key"), py::arg("population"), py::arg("steps"), py::arg("size"),

@@ -7,6 +7,7 @@
 #include <string>
 #include <utility>
 
+#include "module.hpp"
 #include "numpy.hpp"
 #include "profiles.hpp"
 
@@ -60,7 +61,7 @@ py::tuple grid(const std::string& quantity, const std::vector<std::pair<Directio
 
 }  // namespace
 
-void register_grid(py::module_& m) {
+void register_grid(hs::bindings::Module& m) {
     m.def("grid", &grid, py::arg("quantity"), py::arg("inquiries"), py::arg("accuracy") = 1e-3,
           py::arg("memory_limit") = std::size_t{1} << 30, py::arg("engine") = "auto",
           py::arg("progress") = py::none());

@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "module.hpp"
 #include "numpy.hpp"
 #include "sampling.hpp"
 
@@ -44,7 +45,7 @@ py::tuple tangent(const Array& columns, std::size_t steps, const hs::Scheme& sch
                   const Array& outputs) {
     const auto at = view(outputs);
     const auto strategy = strategy_of(columns, steps);
-    hs::Tangent found;
+    hs::LikelihoodTangent found;
     {
         const py::gil_scoped_release release;
         found = hs::tangent(strategy, scheme, noise_multiplier, at);
@@ -85,8 +86,8 @@ py::array_t<double> outputs(const hs::HalfSpaceSampler& sampler, std::uint64_t s
 
 }  // namespace
 
-void register_half_space(py::module_& m) {
-    py::class_<hs::HalfSpaceSampler>(m, "HalfSpaceSampler")
+void register_half_space(hs::bindings::Module& m) {
+    hs::bindings::Class<hs::HalfSpaceSampler>(m, "HalfSpaceSampler")
         .def(py::init(&make), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
              py::arg("noise_multiplier"), py::arg("direction"), py::arg("threshold"), py::arg("shifts"))
         .def_property_readonly("block_size", &hs::HalfSpaceSampler::block_size)

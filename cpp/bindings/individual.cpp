@@ -4,14 +4,18 @@
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
+#include <cstddef>
+#include <cstdint>
 #include <optional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
-#include "hockeystick/gdp.hpp"
 #include "hockeystick/ledger.hpp"
+#include "module.hpp"
 #include "numpy.hpp"
+#include "pairs/gdp.hpp"
 
 namespace py = pybind11;
 namespace hs = hockeystick;
@@ -50,6 +54,22 @@ std::size_t charge(const Exact<double>& values, const Exact<double>& spent, doub
     same_size(v.size(), flags.size());
     py::gil_scoped_release release;
     return hs::charge({clip, divisor, factor, square}, v, s, budget, a, flags);
+}
+
+std::uint64_t checksum(const py::array& array, std::uint64_t first) {
+    if (!(array.flags() & py::array::c_style)) throw py::value_error("array: must be contiguous");
+    const std::span<const std::byte> memory{static_cast<const std::byte*>(array.data()),
+                                            static_cast<std::size_t>(array.nbytes())};
+    py::gil_scoped_release release;
+    return hs::checksum(memory, first);
+}
+
+std::uint64_t checksum_at(const Exact<std::int64_t>& places, const Exact<double>& values) {
+    const auto p = readable(places);
+    const auto v = readable(values);
+    same_size(p.size(), v.size());
+    py::gil_scoped_release release;
+    return hs::checksum_at(p, v);
 }
 
 Exact<std::uint16_t> find_cells(const Exact<double>& values, const Exact<double>& edges, double clip,
@@ -122,7 +142,7 @@ py::tuple delta(hs::IndividualProfiles& profiles, const Exact<Count>& counts, co
 
 }  // namespace
 
-void register_individual(py::module_& m) {
+void register_individual(hs::bindings::Module& m) {
     m.def(
         "first_invalid",
         [](const Exact<double>& values) {
@@ -147,14 +167,16 @@ void register_individual(py::module_& m) {
     m.def("charge", &charge, py::arg("values").noconvert(), py::arg("spent").noconvert(), py::arg("budget"),
           py::arg("after").noconvert(), py::arg("active").noconvert(), py::arg("clip"), py::arg("divisor"),
           py::arg("factor"), py::arg("square"));
+    m.def("checksum", &checksum, py::arg("array"), py::arg("first") = 0);
+    m.def("checksum_at", &checksum_at, py::arg("places").noconvert(), py::arg("values").noconvert());
     m.def("find_cells", &find_cells, py::arg("values").noconvert(), py::arg("edges").noconvert(),
           py::arg("clip"), py::arg("divisor"));
     m.def("count_cells", &count_cells<std::uint16_t>, py::arg("cells").noconvert(), py::arg("times"),
           py::arg("counts").noconvert());
     m.def("count_cells", &count_cells<std::uint32_t>, py::arg("cells").noconvert(), py::arg("times"),
           py::arg("counts").noconvert());
-    py::class_<hs::IndividualProfiles>(m, "IndividualProfiles",
-                                       "Many compositions of the same few pairs, in one direction.")
+    hs::bindings::Class<hs::IndividualProfiles>(m, "IndividualProfiles",
+                                                "Many compositions of the same few pairs, in one direction.")
         .def(py::init([](const std::vector<std::shared_ptr<hs::Pair>>& pairs) {
                  return std::make_unique<hs::IndividualProfiles>(
                      std::vector<hs::PairPtr>(pairs.begin(), pairs.end()));

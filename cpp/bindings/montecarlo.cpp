@@ -5,8 +5,9 @@
 #include <utility>
 #include <vector>
 
-#include "hockeystick/empirical.hpp"
 #include "hockeystick/estimate.hpp"
+#include "module.hpp"
+#include "montecarlo/empirical.hpp"
 #include "numpy.hpp"
 #include "sampling.hpp"
 
@@ -107,8 +108,8 @@ py::array_t<double> empirical_points() {
 
 }  // namespace
 
-void register_montecarlo(py::module_& m) {
-    py::class_<hs::Scheme>(m, "Scheme");
+void register_montecarlo(hs::bindings::Module& m) {
+    hs::bindings::Class<hs::Scheme>(m, "Scheme");
     m.def(
         "b_min_sep",
         [](std::size_t separation, double probability, bool warm_start) {
@@ -133,10 +134,18 @@ void register_montecarlo(py::module_& m) {
         py::arg("separation"), py::arg("probability"), py::arg("warm_start"), py::arg("dataset_size"),
         py::arg("max_batch"));
 
+    m.def(
+        "independent_b_min_sep",
+        [](std::size_t separation, double probability, bool warm_start, std::size_t examples) {
+            return hs::Scheme(hs::IndependentBMinSep{{separation, probability, warm_start}, examples});
+        },
+        py::arg("separation"), py::arg("probability"), py::arg("warm_start"), py::arg("examples"));
+    m.def("joint_examples", &hs::joint_examples, py::arg("scheme"), py::arg("steps"));
+
     m.def("empirical_points", &empirical_points);
     m.def("spread_values", &spread_values, py::arg("values"));
 
-    py::class_<hs::LossSampler>(m, "LossSampler")
+    hs::bindings::Class<hs::LossSampler>(m, "LossSampler")
         .def(py::init(&make), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
              py::arg("noise_multiplier"), py::arg("direction"))
         .def_property_readonly("block_size", &hs::LossSampler::block_size)

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "key.hpp"
+#include "module.hpp"
 #include "numpy.hpp"
 
 namespace py = pybind11;
@@ -41,14 +42,21 @@ public:
         noise_.next(count, 1.0, std::span<double>(), false);
     }
 
-    Array history() const {
+    // Without the GIL: who holds the lock of the core may be waiting for it.
+    Array history() {
         Array out(
             {static_cast<py::ssize_t>(noise_.history_rows()), static_cast<py::ssize_t>(noise_.width())});
-        noise_.save(mutable_view(out));
+        const auto target = mutable_view(out);
+        const py::gil_scoped_release release;
+        noise_.save(target);
         return out;
     }
 
-    void restore(std::size_t step, const Array& history) { noise_.restore(step, view(history)); }
+    void restore(std::size_t step, const Array& history) {
+        const auto rows = view(history);
+        const py::gil_scoped_release release;
+        noise_.restore(step, rows);
+    }
 
     std::size_t step() const { return noise_.step(); }
     std::size_t state_bytes() const { return noise_.state_bytes(); }
@@ -70,10 +78,10 @@ py::bytes chacha20(const py::bytes& key, std::uint32_t counter, std::uint32_t a,
 
 }  // namespace
 
-void register_noise(py::module_& m) {
+void register_noise(hs::bindings::Module& m) {
     m.def("chacha20", &chacha20, py::arg("key"), py::arg("counter"), py::arg("nonce0") = 0,
           py::arg("nonce1") = 0, py::arg("nonce2") = 0);
-    py::class_<Noise>(m, "CorrelatedNoise")
+    hs::bindings::Class<Noise>(m, "CorrelatedNoise")
         .def(py::init<const Array&, std::size_t, std::size_t, bool, const py::bytes&, std::uint64_t,
                       std::uint64_t, bool>(),
              py::arg("columns"), py::arg("bands"), py::arg("steps"), py::arg("inverse"), py::arg("key"),

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "hockeystick/tilted.hpp"
+#include "module.hpp"
 #include "numpy.hpp"
 #include "sampling.hpp"
 
@@ -88,8 +89,8 @@ py::array_t<double> public_counts(const hs::TiltedSampler& sampler, std::size_t 
 
 }  // namespace
 
-void register_tilted(py::module_& m) {
-    py::class_<hs::TiltedSampler>(m, "TiltedSampler")
+void register_tilted(hs::bindings::Module& m) {
+    hs::bindings::Class<hs::TiltedSampler>(m, "TiltedSampler")
         .def(py::init(&make), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
              py::arg("noise_multiplier"), py::arg("components"),
              py::arg("most_others") = std::uint64_t{1} << 62, py::arg("swapped") = false)

@@ -15,22 +15,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from . import _core
+from ._base.arithmetic import protect
+from ._base.bounds import Bounds
+from ._base.exclusive import ForkedError
+from ._base.storage import StorageError
+from ._base.validation import ParameterError, ParameterTypeError
 from ._core import __version__, build_config, max_threads, set_threads
-from .accountant import Accountant
-from .adjacency import ADJACENCIES
-from .attribution import (
-    AttributionGraph,
-    BoundedAttribution,
-    NeighbourhoodSweep,
-    expected_batch_size,
-    sampling_probability_for,
-    sweep_neighbourhood,
-)
-from .bandmf import BandMF
-from .bandmf_calibration import CalibratedBandMF, calibrate_bandmf
-from .batch_limits import BatchPlan, UnionBound, calibrate_max_batch_size, plan_truncated_batches
-from .batches import BatchSampler, PaddedBatch
-from .calibrate import (
+from .accounting.accountant import Accountant
+from .accounting.batch_limits import BatchPlan, UnionBound, calibrate_max_batch_size, plan_truncated_batches
+from .accounting.calibration import (
     CalibratedFloat,
     CalibratedInt,
     Certificate,
@@ -41,22 +34,35 @@ from .calibrate import (
     calibrate_sampling_probability,
     calibrate_steps,
 )
-from .confidence import VerificationPlan, mean_interval, plan_verification
-from .cyclic import cyclic_poisson
-from .dp_sgd import DPSGD, dp_sgd
-from .empirical import Empirical
-from .evidence import mean_bounds
-from .filters import GDPFilter, IndividualGDPFilter, IndividualRDPFilter, RDPFilter, gdp_budget
-from .grid import Grid, grid_delta, grid_epsilon
-from .individual import (
+from .accounting.grid import Grid, grid_delta, grid_epsilon
+from .accounting.profile import PrivacyProfile, account
+from .accounting.rdp import rdp_epsilon
+from .accounting.report import Answer, Report
+from .individual.accountant import (
     ApproximateIndividualFilter,
     GroupSummary,
     IndividualAccountant,
     IndividualBounds,
     summarise,
 )
-from .mean_test import MeanTest, divide_target, plan_test
-from .mechanisms import (
+from .individual.filters import GDPFilter, IndividualGDPFilter, IndividualRDPFilter, RDPFilter, gdp_budget
+from .individual.odometers import GDPOdometer, IndividualGDPOdometer
+from .matrix.bandmf import BandMF
+from .matrix.noise import CorrelatedNoise
+from .matrix.schemes import (
+    BallsInBins,
+    BMinSep,
+    CyclicPoisson,
+    MultiAttributionBMinSep,
+    Poisson,
+    RMinSep,
+    TruncatedBMinSep,
+    b_min_sep_probability,
+)
+from .matrix.strategies import Banded, BandedToeplitz, Identity, InverseBanded, LowerTriangular, Strategy
+from .mechanisms.adjacency import ADJACENCIES
+from .mechanisms.cyclic import cyclic_poisson
+from .mechanisms.descriptions import (
     ApproximateDP,
     DiscreteGaussian,
     DiscreteLaplace,
@@ -69,34 +75,31 @@ from .mechanisms import (
     WithoutReplacement,
     WithReplacement,
 )
-from .mixtures import Mixture, MixtureOfGaussians
-from .montecarlo import DeltaEstimate, estimate_delta, estimate_from_tally, sample_blocks
-from .noise import CorrelatedNoise
-from .odometers import GDPOdometer, IndividualGDPOdometer
-from .pld import PrivacyProfile, account
-from .plots import plot_grid, plot_profile, plot_truncation
-from .plots_individual import plot_active, plot_individual
-from .plots_training import plot_prefix_noise, plot_proof
-from .rdp import rdp_epsilon
-from .report import Answer, Bounds, Report
-from .sampling import (
-    BallsInBins,
-    BMinSep,
-    CyclicPoisson,
-    MultiAttributionBMinSep,
-    Poisson,
-    RMinSep,
-    TruncatedBMinSep,
-    b_min_sep_probability,
+from .mechanisms.dpsgd import DPSGD, dp_sgd
+from .mechanisms.mixtures import Mixture, MixtureOfGaussians
+from .mechanisms.truncated import TruncatedPoissonSampled
+from .montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf
+from .montecarlo.confidence import VerificationPlan, mean_interval, plan_verification
+from .montecarlo.empirical import Empirical
+from .montecarlo.estimate import DeltaEstimate, estimate_delta, estimate_from_tally, sample_blocks
+from .montecarlo.evidence import mean_bounds
+from .montecarlo.mean_test import MeanTest, divide_target, plan_test
+from .montecarlo.tally import EmpiricalTally, Tally
+from .plots.individual import plot_active, plot_individual
+from .plots.profiles import plot_grid, plot_profile, plot_truncation
+from .sampling.attribution import (
+    AttributionGraph,
+    BoundedAttribution,
+    NeighbourhoodSweep,
+    expected_batch_size,
+    sampling_probability_for,
+    sweep_neighbourhood,
 )
-from .storage import StorageError
-from .strategies import Banded, BandedToeplitz, Identity, InverseBanded, LowerTriangular, Strategy
-from .tally import EmpiricalTally, Tally
-from .training import Guarantee, TrainingPlan, plan_training
-from .training_report import TrainingReport, read_report
-from .training_run import DeviationError, TrainingRun, TrainingStep
-from .truncated import TruncatedPoissonSampled
-from .validation import ParameterError, ParameterTypeError
+from .sampling.batches import BatchSampler, PaddedBatch
+from .training.pictures import plot_prefix_noise, plot_proof
+from .training.plan import Guarantee, TrainingPlan, plan_training
+from .training.report import TrainingReport, read_report
+from .training.run import DeviationError, TrainingRun, TrainingStep
 
 
 def get_include() -> str:
@@ -133,6 +136,7 @@ __all__ = [
     "DiscreteLaplace",
     "Empirical",
     "EmpiricalTally",
+    "ForkedError",
     "GDPFilter",
     "GDPOdometer",
     "Gaussian",
@@ -223,3 +227,6 @@ __all__ = [
     "summarise",
     "sweep_neighbourhood",
 ]
+
+globals().update(protect([(name, globals()[name]) for name in __all__]))
+del protect

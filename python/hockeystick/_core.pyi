@@ -19,8 +19,20 @@ class _BuildConfig(TypedDict):
     build_type: str
     fft: str
     openmp: bool
+    instruction_set: str
 
 def build_config() -> _BuildConfig: ...
+def begin_standard_arithmetic() -> int | None:
+    """Set IEEE arithmetic for this thread; the mode before, or None if it was that already."""
+
+def arithmetic_mode() -> int: ...
+def set_arithmetic_mode(mode: int) -> None: ...
+def divide_by_toeplitz(coefficients: ArrayLike, values: ArrayLike) -> _Array:
+    """The first coefficients of values(x) / C(x), as many as there are values."""
+
+def optimal_toeplitz(steps: int, kept: ArrayLike) -> _Array:
+    """Coefficients in unit norm that minimise (sum kept c^2) * mean squared error, the same on every machine."""
+
 def max_threads() -> int: ...
 def set_threads(threads: int) -> None: ...
 
@@ -30,7 +42,7 @@ class Pair(metaclass=_Type):
     def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @property
     def max_loss(self) -> float:
-        """Supremum of the finite losses."""
+        """Supremum of the finite losses, rounded up; -inf if there are none."""
 
     @property
     def infinity_mass(self) -> float:
@@ -39,6 +51,10 @@ class Pair(metaclass=_Type):
     @property
     def spacing(self) -> float:
         """The number every loss is a multiple of, or 0."""
+
+    @property
+    def lower(self) -> Pair | None:
+        """Where this pair is more than the mechanism, a pair that is less."""
 
     def above(self, x: ArrayLike) -> tuple[_Array, _Array, _Array, _Array]:
         """(f, g, exponent, error): f e^exponent = P(x < L < inf) - e^x Q(L > x), g e^exponent = e^x Q(L > x)."""
@@ -49,11 +65,18 @@ class Pair(metaclass=_Type):
 def gaussian_pair(mu: float) -> Pair: ...
 def laplace_pair(epsilon: float) -> Pair: ...
 def discrete_pair(
-    losses: ArrayLike, p: ArrayLike, q: ArrayLike, p_infinity: float = 0.0, *, spacing: float = 0.0
+    losses: ArrayLike,
+    p: ArrayLike,
+    q: ArrayLike,
+    p_infinity: float = 0.0,
+    *,
+    spacing: float = 0.0,
+    q_infinity: float | None = None,
 ) -> Pair: ...
 def sampled_pair(pair: Pair, sampling_probability: float, mode: str) -> Pair: ...
 def zero_out_pair(mu: float, sampling_probability: float, mode: str) -> Pair: ...
 def mixture_pair(pairs: Sequence[Pair], weights: Sequence[float]) -> Pair: ...
+def bracket_pair(lower: Pair, upper: Pair) -> Pair: ...
 def location_mixture_pair(
     noise: str,
     scale: float,
@@ -284,6 +307,10 @@ def multi_attribution(separation: int, probability: float, examples: int, exact:
 def truncated_b_min_sep(
     separation: int, probability: float, warm_start: bool, dataset_size: int, max_batch: int
 ) -> Scheme: ...
+def independent_b_min_sep(separation: int, probability: float, warm_start: bool, examples: int) -> Scheme: ...
+def joint_examples(scheme: Scheme, steps: int) -> int:
+    """How many of a user's examples the likelihood of ``independent_b_min_sep`` is exact for."""
+
 def empirical_points() -> _Array:
     """The points that `spread_values` spreads onto: 0, 16 per octave from 2^-40 on, 1."""
 
@@ -437,6 +464,12 @@ def charge(
     square: bool,
 ) -> int:
     """Where spent + factor (min(value, clip) / divisor)^2, rounded up, is within the budget: active. Their number."""
+
+def checksum(array: NDArray[Any], first: int = 0) -> int:
+    """The sum modulo 2^64 of mixed(first + i, word i) over the 64-bit words of contiguous memory."""
+
+def checksum_at(places: NDArray[int64], values: _Array) -> int:
+    """What values at these places add to the checksum of an array of doubles."""
 
 def find_cells(values: _Array, edges: _Array, clip: float, divisor: float) -> NDArray[uint16]:
     """0 for the value 0, else 1 + the first c with min(value, clip) / divisor <= edges[c]."""

@@ -4,7 +4,7 @@ import random
 
 import mpmath
 import pytest
-from hockeystick import binomial
+from hockeystick._base import binomial
 
 
 def exact(n: int, p: float, k: int) -> tuple[mpmath.mpf, mpmath.mpf, mpmath.mpf]:

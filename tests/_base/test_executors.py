@@ -18,8 +18,8 @@ from typing import Any
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick import executors
-from hockeystick.tally import EmpiricalTally, Tally, run
+from hockeystick._base import executors
+from hockeystick.montecarlo.tally import EmpiricalTally, Tally, run
 
 
 def mechanism(steps: int = 64, separation: int = 4) -> hs.BandMF:
@@ -338,7 +338,7 @@ MPI_PROGRAM = """
 import hockeystick as hs
 from mpi4py.futures import MPIPoolExecutor
 
-from tests import test_executors
+from tests._base import test_executors
 
 if __name__ == "__main__":
     hs.set_threads(1)
@@ -371,7 +371,7 @@ def test_mpi_is_bit_identical(tmp_path: Path) -> None:
     program = tmp_path / "run.py"
     program.write_text(MPI_PROGRAM)
     command = [mpiexec, "-n", "3", sys.executable, "-m", "mpi4py.futures", str(program)]
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[2]
     done = subprocess.run(
         command,
         cwd=root,

@@ -4,8 +4,8 @@ import io
 import sys
 
 import pytest
-from hockeystick import progress
-from hockeystick.progress import Bar
+from hockeystick._base import progress
+from hockeystick._base.progress import Bar, Patience
 
 
 class Terminal(io.StringIO):
@@ -41,3 +41,24 @@ def test_nothing_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     bar.show(1, 2)
     bar.clear()
     assert sys.stderr.getvalue() == ""  # type: ignore[attr-defined]
+
+
+def test_whatever_takes_long_says_so(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    now = 0.0
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now)
+    patience = Patience("calibration", "looks")
+    for done in range(60):
+        patience.show(done, 60)
+        now += 0.4
+    # After 2 seconds that 22 more are ahead, then each time after twice as long.
+    said = [record.getMessage() for record in caplog.records]
+    assert said[0] == "calibration: 5 of at most 60 looks after 2 s; at most about 22 s to go"
+    assert len(said) == 4
+    caplog.clear()
+    quick = Patience("samples", "blocks")
+    for done in range(60):
+        quick.show(done, 60)
+        now += 0.1
+    assert not caplog.records

@@ -12,7 +12,7 @@ from typing import Any
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick import storage
+from hockeystick._base import storage
 
 STEP = hs.PoissonSampled(hs.Gaussian(1.0), 0.05)
 EVERYTHING = sum(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import hockeystick as hs
 import pytest
-from hockeystick.cli import main
+from hockeystick.cli.commands import main
 
 N, P, STEPS, DELTA = 20_000, 0.02, 200, 1e-6
 

@@ -12,8 +12,8 @@ from typing import Any
 import hockeystick as hs
 import mpmath as mp
 import pytest
-from hockeystick.cli import main
-from hockeystick.search import Axis, Search, Verdict
+from hockeystick._base.search import Axis, Search, Verdict
+from hockeystick.cli.commands import main
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

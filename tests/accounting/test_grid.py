@@ -18,8 +18,8 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.cli import main
-from hockeystick.grid import MAX_CELLS
+from hockeystick.accounting.grid import MAX_CELLS
+from hockeystick.cli.commands import main
 
 
 @pytest.fixture(params=[1, 4])

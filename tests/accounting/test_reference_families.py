@@ -13,7 +13,7 @@ import hockeystick as hs
 import pytest
 from hockeystick import _core
 
-ALL = json.loads((Path(__file__).parent / "references" / "families.json").read_text())["entries"]
+ALL = json.loads((Path(__file__).parents[1] / "references" / "families.json").read_text())["entries"]
 TRUNCATED = [entry for entry in ALL if entry["steps"][0]["kind"] == "truncated"]
 ENTRIES = [entry for entry in ALL if entry not in TRUNCATED]
 
@@ -100,7 +100,7 @@ def test_laplace_at_and_beside_its_kinks(steps: int, factor: float) -> None:
 
 def test_atoms_on_no_lattice_are_left_to_the_fft() -> None:
     process = hs.RandomizedResponse(1.0) * 6 + hs.RandomizedResponse(2.0**0.5) * 6
-    answer = hs.account(process).report(delta=1e-3).epsilon
+    answer = hs.account(process).report(delta=0.1).epsilon  # at 1e-3 the largest losses say it all
     assert answer is not None
     assert answer.engine == "fft"
 

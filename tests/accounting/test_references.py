@@ -11,7 +11,7 @@ import hockeystick as hs
 import pytest
 from mpmath import mp
 
-TABLE = json.loads((Path(__file__).parent / "references" / "subsampled_gaussian.json").read_text())
+TABLE = json.loads((Path(__file__).parents[1] / "references" / "subsampled_gaussian.json").read_text())
 ENTRIES = TABLE["entries"]
 
 
@@ -73,7 +73,7 @@ def test_deltas_to_many_digits(entry: dict[str, Any]) -> None:
     assert bounds.upper / bounds.lower - 1 < 1e-10
 
 
-RARE = json.loads((Path(__file__).parent / "references" / "rare.json").read_text())["entries"]
+RARE = json.loads((Path(__file__).parents[1] / "references" / "rare.json").read_text())["entries"]
 
 
 @pytest.mark.parametrize("entry", RARE, ids=lambda entry: str(entry["draw"]))
@@ -83,7 +83,7 @@ def test_records_that_are_hardly_ever_sampled(entry: dict[str, Any]) -> None:
 
 
 def test_most_of_these_are_answered_closely() -> None:
-    """Of all of them, whether an engine likes them or not; docs/bounds.md says which it does not."""
+    """Of all of them, whether an engine likes them or not; docs/accounting/bounds.md says which it does not."""
     close = 0
     for entry in RARE:
         bounds = profile(entry).delta_bounds(epsilon=float(entry["epsilon"]))

@@ -5,7 +5,7 @@ import math
 
 import hockeystick as hs
 import pytest
-from hockeystick.report import UNITS, round_down, round_up
+from hockeystick.accounting.report import UNITS, round_down, round_up
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import hockeystick as hs
 import pytest
-from hockeystick.cli import main
-from hockeystick.report import round_up
+from hockeystick.accounting.report import round_up
+from hockeystick.cli.commands import main
 
 RUN = ["--noise-multiplier", "1.1", "--dataset-size", "6000", "--batch-size", "64"]
 SAMPLED = ["--noise-multiplier", "1.1", "--sampling-probability", "0.01", "--steps", "50"]

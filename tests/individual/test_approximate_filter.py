@@ -11,7 +11,7 @@ from typing import Any
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick import histories, ledger
+from hockeystick.individual import histories, ledger
 
 SETTINGS = {"epsilon": 1.0, "delta": 1e-5, "noise_multiplier": 1.5, "sampling_probability": 0.05}
 N = 12
@@ -76,7 +76,7 @@ def test_histories_stay_within_the_budget() -> None:
     for _ in range(60):
         active = filt.step(scale * rng.choice([0.3, 0.6, 1.0]))
         dropped |= ~active
-    epsilon = filt.accountant.epsilon(1e-5)
+    epsilon = filt.accountant.nonadaptive_epsilon(1e-5)
     assert (epsilon <= 1.0).all()
     assert dropped.tolist() == [False, False, False, True]
     assert epsilon[0] == 0.0 < epsilon[1] < epsilon[2] < epsilon[3]
@@ -86,7 +86,7 @@ def test_histories_stay_within_the_budget() -> None:
 
 
 def test_blocks_of_examples_decide_the_same(whole: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
-    from hockeystick import individual
+    from hockeystick.individual import accountant as individual
 
     monkeypatch.setattr(individual, "_ROWS", 5)
     filt = make()
@@ -117,7 +117,10 @@ def test_resumed_runs_decide_the_same(whole: list[object], durable: bool, tmp_pa
         assert state(memory) == whole[done]
         disk.save(tmp_path / "copy")
         assert state(hs.ApproximateIndividualFilter.load(tmp_path / "copy")) == whole[done]
-    assert disk.accountant.epsilon(1e-5).tobytes() == memory.accountant.epsilon(1e-5).tobytes()
+    assert (
+        disk.accountant.nonadaptive_epsilon(1e-5).tobytes()
+        == memory.accountant.nonadaptive_epsilon(1e-5).tobytes()
+    )
     disk.close()
 
 
@@ -234,7 +237,7 @@ def test_refusals(whole: list[object], tmp_path: Path) -> None:
     for attempt in (
         lambda: run(disk, range(6, 7)),
         lambda: disk.save(tmp_path / "copy"),
-        lambda: disk.accountant.epsilon(1e-5),
+        lambda: disk.accountant.nonadaptive_epsilon(1e-5),
         lambda: hs.ApproximateIndividualFilter.merge([disk]),
     ):
         with pytest.raises(hs.StorageError, match="is closed"):
@@ -276,7 +279,7 @@ import os, sys
 from pathlib import Path
 import numpy as np
 import hockeystick as hs
-from hockeystick import histories
+from hockeystick.individual import histories
 
 histories.LiveHistories.FOLD = 5
 folder, steps, n = Path(sys.argv[1]), int(sys.argv[2]), 200

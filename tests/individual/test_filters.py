@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.rdp import best_order, gaussian_rdp_epsilon, rdp_budget
+from hockeystick.accounting.rdp import best_order, gaussian_rdp_epsilon, rdp_budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -342,7 +342,8 @@ def test_odometer_of_a_data_set() -> None:
     assert odometer.level == 5
     assert odometer.steps == 420
     exact = hs.account(hs.Gaussian(100.0) * 420).epsilon(1e-5)
-    assert exact <= odometer.epsilon(1e-5) <= 1.15 * exact
+    # The price of a reading at any time that the outputs may choose.
+    assert exact <= odometer.epsilon(1e-5) <= 1.25 * exact
 
 
 # ---- epsilons of what was spent -----------------------------------------------------------------
@@ -369,7 +370,8 @@ def test_individual_epsilons_stay_within_the_budget() -> None:
     filt = hs.IndividualGDPFilter(200, epsilon=1.0, delta=1e-5)
     for _ in range(300):
         filt.step(rng.exponential(0.05, 200))
-    epsilon = filt.epsilon(1e-5)
+    epsilon = filt.nonadaptive_epsilon(1e-5)
+    assert (epsilon <= filt.epsilon(1e-5)).all()
     assert epsilon.max() <= 1.0
     assert epsilon.max() > 0.99
     assert filt.active_counts()[-1] < 200

@@ -10,7 +10,7 @@ from pathlib import Path
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick import histories, ledger
+from hockeystick.individual import histories, ledger
 
 SETTINGS = {"noise_multiplier": 1.0, "sampling_probability": 0.01, "clipping_norm": 2.0}
 
@@ -55,8 +55,8 @@ def test_on_disk_is_the_same(folds: None, durable: bool, tmp_path: Path) -> None
     run(memory, range(11, 30))
     run(again, range(11, 30))
     assert state(again) == state(memory)
-    assert again.epsilon(1e-5).tobytes() == memory.epsilon(1e-5).tobytes()
-    assert again.gdp_mu(3, 1e-6) == memory.gdp_mu(3, 1e-6)
+    assert again.nonadaptive_epsilon(1e-5).tobytes() == memory.nonadaptive_epsilon(1e-5).tobytes()
+    assert again.nonadaptive_gdp_mu(3, 1e-6) == memory.nonadaptive_gdp_mu(3, 1e-6)
     assert list(again.history(3)) == list(memory.history(3))
     again.save(tmp_path / "copy")
     assert state(hs.IndividualAccountant.load(tmp_path / "copy")) == state(memory)
@@ -148,7 +148,7 @@ def test_an_exception_within_a_step_asks_to_open_again(
     with pytest.raises(hs.StorageError, match="open them again"):
         disk.step([1.0, 1.0])
     with pytest.raises(hs.StorageError, match="open them again"):
-        disk.epsilon(1e-5)
+        disk.nonadaptive_epsilon(1e-5)
     disk.close()
     disk = hs.IndividualAccountant.open(path)
     assert disk.steps == 1
@@ -199,7 +199,7 @@ import os, sys
 from pathlib import Path
 import numpy as np
 import hockeystick as hs
-from hockeystick import histories
+from hockeystick.individual import histories
 
 histories.LiveHistories.FOLD = 5
 folder, steps, n = Path(sys.argv[1]), int(sys.argv[2]), 20_000

@@ -8,7 +8,7 @@ import hypothesis
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.individual import cell_edges, sampled_pairs
+from hockeystick.individual.accountant import cell_edges, sampled_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -70,7 +70,7 @@ def test_bounds_of_exact_compositions(sigma: float, q: float, delta: float) -> N
         210, noise_multiplier=sigma, sampling_probability=q, clipping_norm=clip
     )
     record(accountant, histories)
-    lower, upper = accountant.epsilon_bounds(delta)
+    lower, upper = accountant.nonadaptive_epsilon_bounds(delta)
     exact_lower, exact_upper = exact_bounds(
         [[(min(norm, clip) / (sigma * clip), q, count) for norm, count in h] for h in histories], delta
     )
@@ -78,7 +78,7 @@ def test_bounds_of_exact_compositions(sigma: float, q: float, delta: float) -> N
     assert (exact_lower <= upper).all()
     assert (upper <= 1.02 * exact_lower + 1e-6).all()
     assert (upper <= 1.05 * lower + 1e-6).all()
-    assert upper.tobytes() == accountant.epsilon(delta).tobytes()
+    assert upper.tobytes() == accountant.nonadaptive_epsilon(delta).tobytes()
 
 
 @settings(max_examples=12, deadline=None)
@@ -96,7 +96,7 @@ def test_short_histories(sigma: float, q: float, log_delta: float, history: list
     delta = math.exp(log_delta)
     accountant = hs.IndividualAccountant(1, noise_multiplier=sigma, sampling_probability=q)
     record(accountant, [history])
-    lower, upper = accountant.epsilon_bounds(delta)
+    lower, upper = accountant.nonadaptive_epsilon_bounds(delta)
     steps = [(min(norm, 1.0) / sigma, q, count) for norm, count in history]
     exact_lower, exact_upper = exact_bounds([steps], delta)
     assert exact_lower[0] <= upper[0] < math.inf
@@ -135,7 +135,7 @@ def test_few_steps(sigma: float, q: float, delta: float, resolution: float) -> N
     )
     for step in norms:
         accountant.step(step)
-    lower, upper = accountant.epsilon_bounds(delta)
+    lower, upper = accountant.nonadaptive_epsilon_bounds(delta)
     assert upper[0] == upper[-1] > 0.0
     histories = [[(min(x, 1.0) / sigma, q, 1) for x in column if x > 0] for column in norms.T[:-1].tolist()]
     exact_lower, exact_upper = exact_bounds(histories, delta, accuracy=1e-3)
@@ -146,7 +146,7 @@ def test_few_steps(sigma: float, q: float, delta: float, resolution: float) -> N
     for row in (0, 4):
         profile = hs.PrivacyProfile(_process(histories[row]), "add_or_remove", accuracy=1e-3)
         for factor in (0.5, 1.2):
-            found = accountant.delta(factor * exact_lower[row])
+            found = accountant.nonadaptive_delta(factor * exact_lower[row])
             assert profile.delta_bounds(factor * exact_lower[row]).lower <= found[row]
 
 
@@ -165,10 +165,10 @@ def test_rare_hits(sigma: float, q: float, delta: float, gap: float) -> None:
     accountant = hs.IndividualAccountant(16, noise_multiplier=sigma, sampling_probability=q)
     record(accountant, histories)
     exact_lower, _ = exact_bounds([[(min(n, 1.0) / sigma, q, k) for n, k in h] for h in histories], delta)
-    upper = accountant.epsilon(delta)
+    upper = accountant.nonadaptive_epsilon(delta)
     assert (exact_lower <= upper).all()
     assert (upper <= gap * exact_lower + 1e-6).all()
-    refined = accountant.epsilon(delta, refine=16)
+    refined = accountant.nonadaptive_epsilon(delta, refine=16)
     assert (exact_lower <= refined).all()
     assert (refined <= upper).all()
     assert (refined <= 1.02 * exact_lower + 1e-6).all()
@@ -220,14 +220,14 @@ def test_one_cell_is_the_plain_composition() -> None:
     )
     accountant.step([7.0], steps=8350)
     lower, upper = hs.account(hs.PoissonSampled(hs.Gaussian(2.0), 300 / 50000) * 8350).epsilon_bounds(1e-6)
-    assert lower <= accountant.epsilon(1e-6)[0] <= upper * (1 + 1e-4)
+    assert lower <= accountant.nonadaptive_epsilon(1e-6)[0] <= upper * (1 + 1e-4)
     assert accountant.profile(0).epsilon(1e-6) == pytest.approx(upper, rel=1e-9)
 
 
 def test_unsampled_steps_are_gaussian() -> None:
     accountant = hs.IndividualAccountant(3, noise_multiplier=50.0, sampling_probability=1.0)
     accountant.step([0.0, 0.3, 1.0], steps=400)
-    found = accountant.epsilon(1e-5)
+    found = accountant.nonadaptive_epsilon(1e-5)
     exact = _core.gaussian_epsilons(np.array([0.0, 0.3 * 20 / 50, 20 / 50]), 1e-5)
     assert (exact * (1 - 1e-9) <= found).all()
     assert (found <= exact * 1.02).all()
@@ -240,7 +240,7 @@ def test_steps_of_different_kinds() -> None:
     accountant.step([0.5, 3.0], noise_multiplier=2.0, clipping_norm=4.0, steps=200)
     accountant.step([0.5, 3.0], sampling_probability=0.05, steps=20)
     accountant.step([0.5, 3.0], active=[False, True], steps=100)
-    lower, upper = accountant.epsilon_bounds(1e-5)
+    lower, upper = accountant.nonadaptive_epsilon_bounds(1e-5)
     exact_lower, exact_upper = exact_bounds(
         [
             [(0.5, 0.01, 300), (0.0625, 0.01, 200), (0.5, 0.05, 20)],
@@ -264,14 +264,14 @@ def test_delta_and_epsilon_agree(adjacency: str) -> None:
         profile = accountant.profile(example)
         for epsilon in (0.0, 0.1, 0.7, 2.0):
             lower, upper = profile.delta_bounds(epsilon)
-            found = accountant.delta(epsilon)[example]
+            found = accountant.nonadaptive_delta(epsilon)[example]
             assert lower <= found
             # Far in the tail Chernoff's bound may be all there is.
             assert found <= upper * (1 + 1e-3) or upper < 1e-15
-    assert accountant.delta([0.0, 1.0, 1.0])[0] == 0.0
-    epsilon = accountant.epsilon(1e-5)
+    assert accountant.nonadaptive_delta([0.0, 1.0, 1.0])[0] == 0.0
+    epsilon = accountant.nonadaptive_epsilon(1e-5)
     # Both are upper bounds: one of a bound need not come back below.
-    assert (accountant.delta(epsilon) <= 1e-5 * (1 + 1e-3)).all()
+    assert (accountant.nonadaptive_delta(epsilon) <= 1e-5 * (1 + 1e-3)).all()
 
 
 def test_gdp_mu_holds_for_every_epsilon() -> None:
@@ -279,7 +279,7 @@ def test_gdp_mu_holds_for_every_epsilon() -> None:
     rng = np.random.default_rng(3)
     for _ in range(12):
         accountant.step(rng.lognormal(-1.0, 0.4, 2), steps=160)
-    mu = accountant.gdp_mu(1, slack=1e-9)
+    mu = accountant.nonadaptive_gdp_mu(1, slack=1e-9)
     gaussian = hs.account(hs.Gaussian(1 / mu))
     profile = accountant.profile(1)
     for epsilon in np.linspace(0.0, 1.5, 19).tolist():
@@ -289,7 +289,7 @@ def test_gdp_mu_holds_for_every_epsilon() -> None:
     plain = math.sqrt(
         sum(count / step.mechanism.noise_multiplier**2 for step, count in accountant.history(1))
     )
-    assert plain <= accountant.gdp_mu(1, slack=0.0) <= plain * (1 + 1e-9)
+    assert plain <= accountant.nonadaptive_gdp_mu(1, slack=0.0) <= plain * (1 + 1e-9)
     assert mu < 0.1 * plain
 
 
@@ -325,22 +325,27 @@ def test_limits() -> None:
         out.step([norm], steps=10)
         return out
 
-    assert accountant(0.5).epsilon(0.0)[0] == math.inf
-    assert accountant(0.5).epsilon(1.0)[0] == 0.0
-    assert accountant(0.0).epsilon(0.0)[0] == 0.0
-    assert accountant(0.5, 0.0).epsilon(1e-9)[0] == 0.0
-    assert 0.0 < accountant(1e-9).epsilon(1e-300)[0] < math.inf
-    assert 0.0 < accountant(1.0).epsilon(1e-300)[0] < math.inf
-    assert hs.IndividualAccountant(0, noise_multiplier=1.0, sampling_probability=0.1).epsilon(0.1).size == 0
+    assert accountant(0.5).nonadaptive_epsilon(0.0)[0] == math.inf
+    assert accountant(0.5).nonadaptive_epsilon(1.0)[0] == 0.0
+    assert accountant(0.0).nonadaptive_epsilon(0.0)[0] == 0.0
+    assert accountant(0.5, 0.0).nonadaptive_epsilon(1e-9)[0] == 0.0
+    assert 0.0 < accountant(1e-9).nonadaptive_epsilon(1e-300)[0] < math.inf
+    assert 0.0 < accountant(1.0).nonadaptive_epsilon(1e-300)[0] < math.inf
+    assert (
+        hs.IndividualAccountant(0, noise_multiplier=1.0, sampling_probability=0.1)
+        .nonadaptive_epsilon(0.1)
+        .size
+        == 0
+    )
     tiny = accountant(1e-6, 1e-9)
-    assert tiny.epsilon(1e-3)[0] == 0.0
+    assert tiny.nonadaptive_epsilon(1e-3)[0] == 0.0
     huge = hs.IndividualAccountant(1, noise_multiplier=0.01, sampling_probability=1.0)
     huge.step([1.0], steps=10**9)
-    assert 1e12 < huge.epsilon(1e-5)[0] < math.inf
+    assert 1e12 < huge.nonadaptive_epsilon(1e-5)[0] < math.inf
     rare = hs.IndividualAccountant(1, noise_multiplier=0.05, sampling_probability=1e-7)
     rare.step([1.0], steps=3)
     exact = exact_bounds([[(20.0, 1e-7, 3)]], 1e-9)
-    assert exact[0][0] <= rare.epsilon(1e-9)[0] < math.inf
+    assert exact[0][0] <= rare.nonadaptive_epsilon(1e-9)[0] < math.inf
 
 
 def test_refusals() -> None:
@@ -356,20 +361,20 @@ def test_refusals() -> None:
         accountant.step([1.0])
     assert accountant.steps == 0
     with pytest.raises(hs.ParameterError, match="delta"):
-        accountant.epsilon(-0.1)
+        accountant.nonadaptive_epsilon(-0.1)
     with pytest.raises(hs.ParameterError, match="epsilon"):
-        accountant.delta(-0.1)
+        accountant.nonadaptive_delta(-0.1)
     with pytest.raises(hs.ParameterError, match="example = 2"):
-        accountant.gdp_mu(2, 0.1)
+        accountant.nonadaptive_gdp_mu(2, 0.1)
 
 
 def test_many_steps_need_wider_counters() -> None:
     accountant = hs.IndividualAccountant(2, noise_multiplier=20.0, sampling_probability=0.001)
     accountant.step([1.0, 0.5], steps=65_000)
-    before = accountant.epsilon(1e-5)
+    before = accountant.nonadaptive_epsilon(1e-5)
     accountant.step([1.0, 0.5], steps=10_000_000 - 65_000)
     exact = hs.account(hs.PoissonSampled(hs.Gaussian(20.0), 0.001) * 10_000_000).epsilon(1e-5)
-    found = accountant.epsilon(1e-5)
+    found = accountant.nonadaptive_epsilon(1e-5)
     assert (found > before).all()
     assert exact * (1 - 1e-9) <= found[0] <= exact * (1 + 1e-4)
 
@@ -389,13 +394,13 @@ def test_shards_and_files(tmp_path: Path) -> None:
     path = tmp_path / "accountant"
     merged.save(path)
     loaded = hs.IndividualAccountant.load(path)
-    expected = whole.epsilon(1e-5)
+    expected = whole.nonadaptive_epsilon(1e-5)
     for other in (merged, loaded):
-        assert np.allclose(other.epsilon(1e-5), expected, rtol=1e-12)
+        assert np.allclose(other.nonadaptive_epsilon(1e-5), expected, rtol=1e-12)
         assert other.steps == whole.steps
     loaded.step(np.ones(7))
     whole.step(np.ones(7))
-    assert np.allclose(loaded.epsilon(1e-5), whole.epsilon(1e-5), rtol=1e-12)
+    assert np.allclose(loaded.nonadaptive_epsilon(1e-5), whole.nonadaptive_epsilon(1e-5), rtol=1e-12)
     with pytest.raises(hs.ParameterError, match="steps"):
         hs.IndividualAccountant.merge([whole, shards[0]])
     damaged = bytearray(path.read_bytes())

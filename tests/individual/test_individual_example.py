@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "individual_filtering.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "individual_filtering.py"
 
 
 def test_example(tmp_path: Path) -> None:

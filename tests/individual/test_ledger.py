@@ -11,7 +11,7 @@ from pathlib import Path
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick import ledger
+from hockeystick.individual import ledger
 
 Filter = hs.IndividualGDPFilter | hs.IndividualRDPFilter | hs.IndividualGDPOdometer
 
@@ -136,21 +136,31 @@ def test_ledger_on_disk_is_the_same(make, durable: bool, tmp_path: Path) -> None
         make(40, path=path)
 
 
-def test_an_interrupted_step_is_made_or_not(tmp_path: Path) -> None:
+def test_an_interrupted_step_is_made_or_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever a killed process leaves behind between two system calls, opening repairs it."""
+
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
     path = tmp_path / "ledger"
     disk = hs.IndividualGDPFilter(40, mu=1.0, path=path)
     run(disk, range(6))
     before = disk.spent.copy()
     # Killed before the journal had its name: the step has not happened.
-    after, _ = disk._live.begin(None)
-    after[:] = 99.0
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", interrupt)
+        # What an exception cleans up, a killed process leaves behind.
+        patch.setattr(os, "unlink", lambda _: None)
+        with pytest.raises(KeyboardInterrupt):
+            disk.step(np.full(40, 0.2))
+    assert list(path.glob(".*"))
     disk.close()
     disk = hs.IndividualGDPFilter.open(path)
     assert disk.spent.tobytes() == before.tobytes()
     assert disk.steps == 6
     # Killed when half of the values were copied: the step has happened.
     run(disk, range(6, 7))
+    assert not list(path.glob(".*"))
     whole = disk.spent.copy()
     disk.close()
     state = (path / "state").read_bytes()

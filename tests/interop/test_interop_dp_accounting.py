@@ -185,7 +185,7 @@ def test_replacing_moves_the_sum_twice_as_far() -> None:
 
 
 def test_rdp_accountant_under_reports_fixed_batches() -> None:
-    """The worst dataset of docs/replacement.md, section 2, with the event's own noise multiplier."""
+    """The worst dataset of docs/mechanisms/replacement.md, section 2, with the event's own noise multiplier."""
     event = ev.SampledWithoutReplacementDpEvent(1000, 200, ev.GaussianDpEvent(1.5))
     # Contributions of norm 1: the sum is -200 without the record, and -198 in a fifth of the batches with it.
     attack = hs.account(hs.PoissonSampled(hs.Gaussian(0.75), 0.2), adjacency="remove")
@@ -213,7 +213,7 @@ def test_pld_accountant_counts_randomized_response_once() -> None:
 
 @pytest.mark.parametrize(("first", "second"), [(0.3, 0.5), (1.0, 1.0), (2.0, 0.1), (4.0, 3.0)])
 def test_one_coordinate_is_the_worst_case_of_laplace_noise(first: float, second: float) -> None:
-    """docs/interop.md, section 1: shifts s and t of two coordinates against s + t of one."""
+    """docs/interop/interop.md, section 1: shifts s and t of two coordinates against s + t of one."""
     split = hs.account(hs.Laplace(1 / first) + hs.Laplace(1 / second))
     single = hs.account(hs.Laplace(1 / (first + second)))
     for epsilon in (0.0, 0.3 * (first + second), 0.9 * (first + second)):

@@ -1,4 +1,4 @@
-"""examples/interop, as docs/interop.md quotes them: with stand-ins, or with the libraries where installed."""
+"""examples/interop, as docs/interop/interop.md quotes them: with stand-ins, or with the libraries where installed."""
 
 import subprocess
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 RUN = "import runpy, sys; sys.path.append(sys.argv[1]); runpy.run_path(sys.argv[2], run_name='__main__')"
 
 
@@ -20,7 +20,7 @@ def test_examples_do_what_the_documentation_shows(name: str) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    document = (ROOT / "docs" / "interop.md").read_text(encoding="utf-8")
+    document = (ROOT / "docs" / "interop" / "interop.md").read_text(encoding="utf-8")
     assert f"```python\n{script.read_text(encoding='utf-8')}```" in document
     for line in done.stdout.splitlines():
         # A statement names the version that made it.

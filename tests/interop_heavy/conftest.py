@@ -1,4 +1,4 @@
-"""These tests need the libraries themselves: pip install '.[test,interop]' (docs/interop.md)."""
+"""These tests need the libraries themselves: pip install '.[test,interop]' (docs/interop/interop.md)."""
 
 import sys
 from pathlib import Path

@@ -134,7 +134,7 @@ def test_below_flowers_own_accountant_and_states_are_exchanged(sampling_method: 
 
 
 def test_flowers_own_accountant_counts_a_replaced_client_as_a_removed_one() -> None:
-    """docs/interop.md: why ours may be the larger one for fixed samples."""
+    """docs/interop/interop.md: why ours may be the larger one for fixed samples."""
     settings = PrivacyConfig(
         1e-5, 10, NeighboringRelation.REPLACE_ONE, SamplingMethod.WITHOUT_REPLACEMENT, None
     )

@@ -95,7 +95,7 @@ def test_training_accountants_take_the_configuration() -> None:
 
 
 def test_replacing_a_record_gets_twice_the_noise_it_is_accounted_with() -> None:
-    """docs/interop.md: JAX Privacy multiplies by 2 C, the event's noise multiplier is relative to C."""
+    """docs/interop/interop.md: JAX Privacy multiplies by 2 C, the event's noise multiplier is relative to C."""
 
     def stddev(relation: dp_accounting.NeighboringRelation) -> float:
         config = execution_plan.BandMFExecutionPlanConfig(

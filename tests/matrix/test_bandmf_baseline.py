@@ -3,7 +3,7 @@
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.sampling import Scheme
+from hockeystick.matrix.schemes import Scheme
 
 from bench.baselines import bandmf as baseline
 from tests import enumeration

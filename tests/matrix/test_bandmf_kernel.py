@@ -165,6 +165,7 @@ SCHEMES = {
     "bins": hs.BallsInBins(40, 13),
     "multi": hs.MultiAttributionBMinSep(40, 6, 0.05, 3),
     "multi, exact": hs.MultiAttributionBMinSep(40, 6, 0.05, 3, law="exact"),
+    "independent": hs.BMinSep(40, 6, 0.05, examples_per_user=3),
     "cyclic": hs.CyclicPoisson(40, 6, 0.3),
     "overlap": hs.RMinSep(40, 3, 0.05),
     "truncated": hs.TruncatedBMinSep(40, 6, 0.1, 300, 32),
@@ -344,6 +345,7 @@ def fingerprint():
             hs.BallsInBins(300, 100),
             hs.MultiAttributionBMinSep(300, 90, 0.01, 3),
             hs.MultiAttributionBMinSep(300, 90, 0.01, 3, law="exact"),
+            hs.BMinSep(300, 90, 0.01, examples_per_user=2),
             hs.TruncatedBMinSep(300, 90, 0.01, 1000, 9),
             hs.TruncatedBMinSep(300, 90, 0.001, 100_000, 95, warm_start=False),
         ):
@@ -388,6 +390,8 @@ def test_extreme_parameters_stay_finite():
                     hs.BMinSep(steps, 10 * steps, p),
                     hs.MultiAttributionBMinSep(steps, bands, p, 5, law="exact"),
                     hs.MultiAttributionBMinSep(steps, bands, p, 5),
+                    hs.BMinSep(steps, bands, p, examples_per_user=2),
+                    hs.BMinSep(steps, bands, p, examples_per_user=17 if steps < 10 else 4),
                     hs.TruncatedBMinSep(steps, bands, p, 10**6, 10),
                     hs.TruncatedBMinSep(steps, 2**50, p, 10**15, 10),
                 )[: 2 if sigma > 1.0 else None]:

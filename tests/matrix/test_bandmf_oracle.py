@@ -6,7 +6,7 @@ import math
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.sampling import Scheme
+from hockeystick.matrix.schemes import Scheme
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.stats import ks_2samp
 

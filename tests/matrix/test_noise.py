@@ -11,8 +11,8 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.noise import CorrelatedNoise
-from hockeystick.randomness import derive_key, resolve_seed
+from hockeystick._base.randomness import derive_key, resolve_seed
+from hockeystick.matrix.noise import CorrelatedNoise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
@@ -347,7 +347,7 @@ def test_foreign_states_are_refused(tmp_path, monkeypatch):
     with pytest.raises(hs.StorageError):
         CorrelatedNoise.load(path, strategy)
     path.write_bytes(b"")
-    monkeypatch.setattr("hockeystick.noise._MAX_SAVED", 99)
+    monkeypatch.setattr("hockeystick.matrix.noise._MAX_SAVED", 99)
     with pytest.raises(hs.ParameterError, match="history = True: 100 numbers"):
         noise.save(path)
     noise.save(path, history=False)

@@ -7,7 +7,7 @@ from collections import Counter
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick import sampling
+from hockeystick.matrix import schemes as sampling
 from scipy import stats
 
 from tests import enumeration
@@ -197,4 +197,8 @@ def test_worst_cases():
     exact = hs.MultiAttributionBMinSep(10, 2, 0.5, 3, law="exact")
     assert [case.examples_per_user for case in exact.worst_cases()] == [1, 2, 3]
     other = hs.MultiAttributionBMinSep(10, 2, 0.5, 3)
-    assert other.worst_cases() == (other,)
+    assert other.worst_cases()[-1] == other
+    assert [case.examples_per_user for case in other.worst_cases()] == [1, 2, 3]
+    assert hs.BMinSep(10, 2, 0.5, examples_per_user=3).worst_cases() == (
+        hs.BMinSep(10, 2, 0.5, examples_per_user=3),
+    )

@@ -5,8 +5,8 @@ import math
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick import adjacency, atoms
-from hockeystick.atoms import Atoms, IntegerNoise
+from hockeystick.mechanisms import adjacency, atoms
+from hockeystick.mechanisms.atoms import Atoms, IntegerNoise
 from scipy import stats
 
 EPSILONS = [-3.0, -0.7, 0.0, 0.2, 1.0, 2.5]
@@ -50,7 +50,7 @@ NOISES = [IntegerNoise(kind, scale) for kind in ("laplace", "gaussian") for scal
 @pytest.mark.parametrize("noise", NOISES, ids=str)
 @pytest.mark.parametrize("shift", [1, 2, 5])
 def test_shifted_integer_noise(noise: IntegerNoise, shift: int) -> None:
-    pair = atoms.shifted(noise, shift)
+    pair = atoms.shifted(noise, shift).upper
     check_consistent(pair)
     assert pair.spacing > 0.0
     t = np.arange(-3000, 3001)
@@ -63,7 +63,7 @@ def test_shifted_integer_noise(noise: IntegerNoise, shift: int) -> None:
 @pytest.mark.parametrize("q", [1e-4, 0.3, 0.999])
 @pytest.mark.parametrize("shift", [1, 3])
 def test_sampled_integer_noise_under_replacement(noise: IntegerNoise, q: float, shift: int) -> None:
-    pair = atoms.sampled_replace_one(noise, shift, q)
+    pair = atoms.sampled_replace_one(noise, shift, q).upper
     check_consistent(pair)
     t = np.arange(-3000, 3001)
     centre = (1.0 - q) * mass(noise, t)
@@ -83,8 +83,8 @@ def test_grouped_integers_dominate_and_are_close(
 
     def pair() -> Atoms:
         if q == 1.0:
-            return atoms.shifted(noise, shift)
-        return atoms.sampled_replace_one(noise, shift, q)
+            return atoms.shifted(noise, shift).upper
+        return atoms.sampled_replace_one(noise, shift, q).upper
 
     exact = pair()
     monkeypatch.setattr(atoms, "MAX_ATOMS", 2**10)
@@ -99,7 +99,7 @@ def test_grouped_integers_dominate_and_are_close(
 
 @pytest.mark.parametrize("sigma", [1e4, 1e6, 1e12])
 def test_huge_discrete_gaussians_are_nearly_continuous(sigma: float) -> None:
-    pair = atoms.shifted(IntegerNoise("gaussian", sigma), 1)
+    pair = atoms.shifted(IntegerNoise("gaussian", sigma), 1).upper
     assert len(pair.losses) <= atoms.MAX_ATOMS + 2
     mean, second = np.sum(pair.p * pair.losses), np.sum(pair.p * pair.losses**2)
     assert second == pytest.approx(sigma**-2, rel=1e-5)
@@ -226,7 +226,7 @@ def test_the_sound_pair_costs_more_than_the_paper_pair(scheme: type[hs.WithoutRe
 
 @pytest.mark.parametrize("epsilon", [0.05, 0.3, 1.0])
 def test_fixed_batches_against_the_worst_mechanism(epsilon: float) -> None:
-    """docs/replacement.md, section 2: every other record is -1, the replaced one is +1 or -1."""
+    """docs/mechanisms/replacement.md, section 2: every other record is -1, the replaced one is +1 or -1."""
     sigma, m, n = 1.5, 2, 10
     q = m / n
     t = np.linspace(-40, 40, 400_001)

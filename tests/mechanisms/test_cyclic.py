@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from fractions import Fraction
 
 import hockeystick as hs
 import numpy as np
@@ -13,8 +14,17 @@ from hypothesis import strategies as st
 
 
 def group(norms: np.ndarray, b: int, j: int, p: float, sigma: float) -> hs.Process:
-    """What subset j alone goes through."""
-    steps = [hs.PoissonSampled(hs.Gaussian(sigma / norm), p) for norm in norms[j::b] if norm > 0.0]
+    """What subset j alone goes through; noise rounded down."""
+
+    def down(norm: float) -> float:
+        quotient = sigma / norm
+        return (
+            math.nextafter(quotient, 0.0)
+            if Fraction(quotient) > Fraction(sigma) / Fraction(norm)
+            else quotient
+        )
+
+    steps = [hs.PoissonSampled(hs.Gaussian(down(norm)), p) for norm in norms[j::b].tolist() if norm > 0.0]
     return hs.Process([(step, 1) for step in steps])
 
 

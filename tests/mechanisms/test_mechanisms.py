@@ -6,7 +6,7 @@ import math
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.mechanisms import Step
+from hockeystick.mechanisms.descriptions import Step
 from hypothesis import given
 from hypothesis import strategies as st
 

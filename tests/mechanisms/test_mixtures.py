@@ -27,7 +27,7 @@ PARTS = [
     direction=st.sampled_from(["add", "remove", "replace_one"]),
 )
 def test_one_use_is_the_weighted_profile(
-    chosen: list[tuple[hs.mechanisms.Step, float]], direction: str
+    chosen: list[tuple[hs.mechanisms.descriptions.Step, float]], direction: str
 ) -> None:
     total = math.fsum(weight for _, weight in chosen)
     if not total > 1e-3:

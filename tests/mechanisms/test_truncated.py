@@ -9,9 +9,10 @@ import math
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick import _core, truncated
-from hockeystick import adjacency as adjacency_
-from hockeystick.serialise import from_dict, to_dict
+from hockeystick import _core
+from hockeystick.mechanisms import adjacency as adjacency_
+from hockeystick.mechanisms import truncated
+from hockeystick.mechanisms.serialise import from_dict, to_dict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -415,7 +416,7 @@ def test_the_report_says_what_it_depends_on() -> None:
     for adjacency, theorem in (("zero_out", "3.3"), ("replace_one", "3.4")):
         statement = hs.account(step, adjacency).report(delta=1e-6).statement()
         assert "exactly" not in statement.split("Adjacency:")[1].split("Sampling:")[0]
-        assert "docs/truncated.md" in statement
+        assert "docs/mechanisms/truncated.md" in statement
         published = hs.TruncatedPoissonSampled(2.0, 12_345, 0.01, 150, "ganesh2025")
         assert theorem in hs.account(published, adjacency).report(delta=1e-6).statement()
 

@@ -7,9 +7,9 @@ from pathlib import Path
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.bandmf_calibration import CalibratedBandMF, calibrate_bandmf
-from hockeystick.cli import main
-from hockeystick.sampling import Scheme
+from hockeystick.cli.commands import main
+from hockeystick.matrix.schemes import Scheme
+from hockeystick.montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf
 
 STEPS = 24
 STRATEGY = hs.BandedToeplitz.optimized(STEPS, 4)

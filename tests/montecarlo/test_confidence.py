@@ -6,7 +6,7 @@ import hockeystick as hs
 import mpmath as mp
 import numpy as np
 import pytest
-from hockeystick.confidence import accepts, kl, mean_interval, plan_verification
+from hockeystick.montecarlo.confidence import accepts, kl, mean_interval, plan_verification
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom

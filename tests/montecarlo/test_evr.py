@@ -6,9 +6,9 @@ from pathlib import Path
 
 import hockeystick as hs
 import pytest
-from hockeystick import evr
-from hockeystick.confidence import VerificationPlan, plan_verification
-from hockeystick.montecarlo import Sampled
+from hockeystick.montecarlo import evr
+from hockeystick.montecarlo.confidence import VerificationPlan, plan_verification
+from hockeystick.montecarlo.estimate import Sampled
 
 from bench.baselines import bandmf as baseline
 

@@ -5,8 +5,8 @@ from pathlib import Path
 
 import hockeystick as hs
 import pytest
-from hockeystick import evr_tilted
-from hockeystick.evr_tilted import TiltedPlan
+from hockeystick.montecarlo import evr_tilted
+from hockeystick.montecarlo.evr_tilted import TiltedPlan
 
 STRATEGY = hs.BandedToeplitz.square_root(40, 4)
 SCHEME = hs.BMinSep(40, 4, 0.02)

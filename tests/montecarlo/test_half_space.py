@@ -9,7 +9,8 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.half_space import (
+from hockeystick.montecarlo.estimate import _loss_error, estimate_delta
+from hockeystick.montecarlo.half_space import (
     HalfSpaceProposal,
     HalfSpaceValues,
     certain_bound,
@@ -18,12 +19,11 @@ from hockeystick.half_space import (
     sampler,
     tune_half_space,
 )
-from hockeystick.montecarlo import _loss_error, estimate_delta
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import enumeration
-from tests.test_tilted import strategy
+from tests.montecarlo.test_tilted import strategy
 
 
 def small_cases() -> list[tuple[str, hs.BandMF, enumeration.Law]]:

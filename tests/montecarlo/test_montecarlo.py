@@ -12,9 +12,9 @@ from pathlib import Path
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick import tally as tallies
-from hockeystick.mechanisms import composition
-from hockeystick.montecarlo import (
+from hockeystick.mechanisms.descriptions import composition
+from hockeystick.montecarlo import tally as tallies
+from hockeystick.montecarlo.estimate import (
     DeltaEstimate,
     Sampled,
     _Curve,
@@ -22,7 +22,7 @@ from hockeystick.montecarlo import (
     estimate_from_tally,
     sample_blocks,
 )
-from hockeystick.tally import Tally, run
+from hockeystick.montecarlo.tally import Tally, run
 
 from bench.baselines import bandmf as baseline
 
@@ -170,6 +170,23 @@ def test_more_samples_continue_a_run(tmp_path: Path) -> None:
     assert same(more, estimate_delta(mechanism, 0.5, 1280, seed=7))
 
 
+def test_no_more_samples_than_asked_for(tmp_path: Path) -> None:
+    # A file holds sums: fewer samples than there are in it cannot be read from it.
+    mechanism = dp_sgd(block_size=64)
+    tilted = hs.BandMF(hs.BandedToeplitz.square_root(8, 2), hs.BMinSep(8, 2, 0.1), 1.0)
+    for method, asked, samples in (("plain", mechanism, 64 * 20), ("tilted", tilted, 2**17)):
+        folder = tmp_path / method
+        estimate_delta(asked, 0.5, samples, 7, method, checkpoint=folder)
+        with pytest.raises(hs.ParameterError, match=r"not only of the \[0, \d+\) asked for"):
+            estimate_delta(asked, 0.5, samples // 4, 7, method, checkpoint=folder)
+    file = tmp_path / "share"
+    sample_blocks(mechanism, 0.5, "remove", 7, 11, 30, checkpoint=file)
+    for first, last in [(12, 30), (11, 29), (0, 11), (30, 40)]:
+        with pytest.raises(hs.ParameterError, match=r"holds blocks \[\(11, 30\)\]"):
+            sample_blocks(mechanism, 0.5, "remove", 7, first, last, checkpoint=file)
+    assert sample_blocks(mechanism, 0.5, "remove", 7, 10, 31, checkpoint=file).blocks == 21
+
+
 def values(first: int, count: int) -> tuple[np.ndarray, np.ndarray]:
     """Sums of very different sizes: any order of adding doubles would show."""
     found = [
@@ -239,8 +256,8 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
 CHILD = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
-from tests.test_montecarlo import values
-from hockeystick.tally import run
+from tests.montecarlo.test_montecarlo import values
+from hockeystick.montecarlo.tally import run
 def slow(first, count):
     time.sleep(0.002 * count)
     return values(first, count)
@@ -252,13 +269,13 @@ run(slow, {"run": 1}, 1, 0, 100_000, checkpoint=sys.argv[1])
 @pytest.mark.skipif(not hasattr(signal, "SIGKILL"), reason="needs kill -9")
 def test_kill_9_loses_at_most_the_running_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "run"
-    root = str(Path(__file__).parent.parent)
+    root = str(Path(__file__).parents[2])
     done = 0
     for seconds in (0.35, 0.5, 0.27):
         command = [
             sys.executable,
             "-c",
-            CHILD.replace("run(slow", "import hockeystick.executors as t; t.SECONDS = 0.05; run(slow"),
+            CHILD.replace("run(slow", "import hockeystick._base.executors as t; t.SECONDS = 0.05; run(slow"),
             str(path),
             root,
         ]

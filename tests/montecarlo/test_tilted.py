@@ -10,11 +10,12 @@ from typing import Any
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick import _core, tilted
-from hockeystick.empirical import Empirical
-from hockeystick.mechanisms import Composable
-from hockeystick.montecarlo import _Curve, _loss_error, estimate_delta
-from hockeystick.tilted import Component, Proposal, TiltedValues, log_moment, tune_proposal
+from hockeystick import _core
+from hockeystick.mechanisms.descriptions import Composable
+from hockeystick.montecarlo import tilted
+from hockeystick.montecarlo.empirical import Empirical
+from hockeystick.montecarlo.estimate import _Curve, _loss_error, estimate_delta
+from hockeystick.montecarlo.tilted import Component, Proposal, TiltedValues, log_moment, tune_proposal
 
 from tests import enumeration
 

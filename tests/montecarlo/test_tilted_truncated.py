@@ -10,14 +10,15 @@ from pathlib import Path
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick import _core, evr_tilted
-from hockeystick.evr_tilted import TiltedPlan
-from hockeystick.public_counts import largest_count
-from hockeystick.sampling import TruncatedBMinSep
-from hockeystick.truncation import GivenCounts
+from hockeystick import _core
+from hockeystick.matrix.schemes import TruncatedBMinSep
+from hockeystick.montecarlo import evr_tilted
+from hockeystick.montecarlo.evr_tilted import TiltedPlan
+from hockeystick.montecarlo.public_counts import largest_count
+from hockeystick.montecarlo.truncation import GivenCounts
 
 from tests import enumeration
-from tests.test_tilted import log_sums, strategy
+from tests.montecarlo.test_tilted import log_sums, strategy
 
 MIXTURE = ((0.4, 2, 1.0, 0.0), (0.25, 0, 3.0, 0.4), (0.25, 0, 1.0, 1.2), (0.1, 0, 1.0, 0.0))
 
@@ -44,7 +45,7 @@ def sampler(
 
 
 def envelope(mechanism: hs.BandMF, swapped: bool) -> dict[int, float]:
-    """Weights of the multiplicities by the formulas of docs/tilted.md, for counts up to |D| - 1."""
+    """Weights of the multiplicities by the formulas of docs/montecarlo/tilted.md, for counts up to |D| - 1."""
     scheme = mechanism.scheme
     assert isinstance(scheme, TruncatedBMinSep)
     most = scheme.max_batch_size

@@ -8,14 +8,14 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.public_counts import (
+from hockeystick.matrix.schemes import BMinSep, TruncatedBMinSep
+from hockeystick.montecarlo.public_counts import (
     cut_probability,
     meeting_cuts,
     participation_counts,
     participation_probabilities,
 )
-from hockeystick.sampling import BMinSep, TruncatedBMinSep
-from hockeystick.truncation import reduction
+from hockeystick.montecarlo.truncation import reduction
 
 from tests import enumeration
 

@@ -1,8 +1,9 @@
 """The verifier with planned tests: its error rate, its verdicts on executors and after interruptions."""
 
 import math
+import random
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,10 +11,11 @@ from typing import Any
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.empirical import Empirical
-from hockeystick.evidence import METHODS
-from hockeystick.tally import EmpiricalTally, run
-from hockeystick.verification import decide
+from hockeystick._base import executors
+from hockeystick.montecarlo.empirical import Empirical
+from hockeystick.montecarlo.evidence import METHODS
+from hockeystick.montecarlo.tally import EmpiricalTally, run
+from hockeystick.montecarlo.verification import decide
 
 SIZE = 64
 
@@ -146,3 +148,71 @@ def test_same_verdict_after_interruptions_and_on_executors(tmp_path: Path) -> No
     values.tally(6, 10**4, 10**4 + 2, KEY, tmp_path / "other")
     with pytest.raises(hs.ParameterError, match="not the first of"):
         decide(test, values, 6, KEY, tmp_path / "other")
+
+
+class Disorderly(Executor):
+    """Keeps up to eight tasks and answers them in any order."""
+
+    def __init__(self, seed: int) -> None:
+        self.random = random.Random(seed)
+        self.waiting: list[tuple[Future[Any], Any]] = []
+
+    def submit(self, function: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future: Future[Any] = Future()
+        self.waiting.append((future, function(*args, **kwargs)))
+        while len(self.waiting) >= 8:
+            self.answer()
+        return future
+
+    def answer(self) -> None:
+        future, answer = self.waiting.pop(self.random.randrange(len(self.waiting)))
+        future.set_result(answer)
+
+
+@pytest.mark.parametrize("resume_here", [True, False])
+def test_any_interruption_of_an_executor_is_resumed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, resume_here: bool
+) -> None:
+    # Workers bring blocks of a later look before all of its first: the file has gaps whenever the process ends.
+    values = Beta(199.0)
+    test = values.plan(1.6 * values.mean(), 1e-4)
+    whole = decide(test, values, 5, KEY)
+    used: list[Disorderly] = []
+    waiting = executors.wait
+
+    def delivering(pending: Any, **settings: Any) -> Any:
+        for executor in used:
+            while executor.waiting and not any(future.done() for future in pending):
+                executor.answer()
+        return waiting(pending, **settings)
+
+    monkeypatch.setattr(executors, "wait", delivering)
+    # One block at a time, so that every block is a boundary; what is done is saved when the run ends.
+    monkeypatch.setattr(executors, "_next_chunk", lambda blocks, seconds: 1)
+
+    class Enough(Exception):
+        pass
+
+    gaps = 0
+    for patience in range(1, 10**6):
+        path, calls = tmp_path / f"verify-{patience}", 0
+
+        def interrupt(done: int, total: int, patience: int = patience) -> None:
+            nonlocal calls
+            calls += 1
+            if calls == patience:
+                raise Enough
+
+        used[:] = [Disorderly(patience)]
+        try:
+            assert decide(test, values, 5, KEY, path, interrupt, used[0]) == whole
+            break
+        except Enough:
+            pass
+        held = EmpiricalTally.load(path).ranges if path.exists() else []
+        gaps += len(held) > 1
+        used[:] = [] if resume_here else [Disorderly(-patience)]
+        found = decide(test, values, 5, KEY, path, executor=used[0] if used else None)
+        assert found == whole, held
+    assert patience > whole[1].count // SIZE
+    assert gaps > 10

@@ -116,7 +116,7 @@ def bells(*parts):
 
 
 def zero_out(mu, q):
-    """One record of a full batch replaced by zero (docs/truncated.md, Theorem 3): a form for L > 0, one for L < 0."""
+    """One record of a full batch replaced by zero (docs/mechanisms/truncated.md, Theorem 3): a form for L > 0, one for L < 0."""
     none, one, two = (1 - q, mp.mpf(0)), (q, mu), (q, 2 * mu)
     pieces = [
         (3 * mu / 2, mp.inf, True, bells(none, two), bells(none, one)),

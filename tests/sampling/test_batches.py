@@ -12,13 +12,15 @@ from typing import Any
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.batches import CONJECTURE
+from hockeystick.sampling.batches import CONJECTURE
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 N, STEPS = 60, 12
 GAUSSIAN = hs.Gaussian(1.0)
-GRAPH = hs.AttributionGraph.from_lists([[e // 2, (e + 1) // 2] for e in range(N)])
+GRAPH = hs.AttributionGraph.from_lists(
+    [[e // 3, 100 + e // 3] for e in range(N)]
+)  # couples who share three examples
 MULTI = hs.MultiAttributionBMinSep(STEPS, 4, 0.05, 3)
 
 DESCRIPTIONS: dict[str, Any] = {
@@ -162,7 +164,7 @@ def test_threads() -> None:
 
 def test_batches_and_noise_share_a_seed_but_no_bits() -> None:
     """One secret for the whole run: what is drawn for one purpose says nothing about the other."""
-    from hockeystick.randomness import derive_key
+    from hockeystick._base.randomness import derive_key
 
     keys = {
         derive_key(7, purpose)

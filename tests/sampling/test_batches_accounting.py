@@ -111,6 +111,20 @@ def test_multi_attribution(ahead: int) -> None:
             assert divergence(losses, epsilon)[0] <= divergence(reference, epsilon)[1]
 
 
+@pytest.mark.parametrize(("k", "warm"), [(2, True), (3, False)])
+def test_independent_examples_of_users(k: int, warm: bool) -> None:
+    """Users with k examples, every one of which they share with the next user."""
+    n = TRIALS
+    scheme = hs.BMinSep(STEPS, 5, 0.06, warm, examples_per_user=k)
+    owners = np.repeat(np.arange(n), k)
+    lists = [[u, (u + 1) % n] if i == k - 1 else [u] for u in range(n) for i in range(k)]
+    graph = hs.AttributionGraph.from_lists(lists)
+    bounded = hs.BMinSep(STEPS, 5, 0.06, warm, examples_per_user=k + 1)
+    x = participations(bounded.batches(graph=graph, seed=3), owners)
+    assert agree(hs.BandMF(STRATEGY, scheme, SIGMA), x) < 1.0
+    assert agree(hs.BandMF(STRATEGY, bounded, SIGMA), x) > 1.0  # the control
+
+
 def test_algorithm_4_of_one_user_has_the_law_of_the_conjecture() -> None:
     k, n = 3, TRIALS // 2
     scheme = hs.MultiAttributionBMinSep(STEPS, 5, 0.06, k)
@@ -205,7 +219,7 @@ def noise(steps: int) -> Array:
 
 
 def test_truncated_poisson() -> None:
-    """Given the order of the others and whether they fill the batch, a mixture of two: docs/truncated.md, section 3."""
+    """Given the order of the others and whether they fill the batch, a mixture of two: docs/mechanisms/truncated.md, section 3."""
     n, p, most, steps = 9, 0.3, 3, 60_000
     step = hs.TruncatedPoissonSampled(SIGMA, n, p, most)
     sampler = (step * steps).batches(seed=3)
@@ -226,7 +240,7 @@ def test_truncated_poisson() -> None:
 
 
 def test_without_replacement() -> None:
-    """The mechanism of docs/replacement.md, section 2, which lies on the pair that is accounted."""
+    """The mechanism of docs/mechanisms/replacement.md, section 2, which lies on the pair that is accounted."""
     n, m, steps = 10, 3, 60_000
     process = hs.WithoutReplacement(hs.Gaussian(SIGMA), m, n) * steps
     sums = np.array([np.where(batch == 0, 1.0, -1.0).sum() for batch in process.batches(seed=3)])

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from hockeystick.interop.torch import BatchLoader
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def run(*command: str) -> str:
@@ -120,9 +120,9 @@ def test_refusals() -> None:
 
 def test_the_documentation_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    text = (ROOT / "docs" / "batches.md").read_text(encoding="utf-8")
+    text = (ROOT / "docs" / "sampling" / "batches.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 6
+    assert len(blocks) == 7
     script = tmp_path / "batches.py"
     script.write_text("\n".join(blocks), encoding="utf-8")
     runpy.run_path(str(script))

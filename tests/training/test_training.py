@@ -18,10 +18,16 @@ from pathlib import Path
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick import training, training_run
-from hockeystick.cli import main
-from hockeystick.serialise import scheme_from_dict, scheme_to_dict, strategy_from_parts, strategy_to_parts
-from hockeystick.training import first_steps
+from hockeystick.cli.commands import main
+from hockeystick.matrix.serialise import (
+    scheme_from_dict,
+    scheme_to_dict,
+    strategy_from_parts,
+    strategy_to_parts,
+)
+from hockeystick.training import plan as training
+from hockeystick.training import run as training_run
+from hockeystick.training.plan import first_steps
 from scipy import stats
 
 SIZE, DIMENSION = 120, 5
@@ -57,7 +63,12 @@ def quick(scheme, strategy=None, graph=None, size=SIZE, **changes):
 
 
 def graph_of(examples, per_user):
-    return hs.AttributionGraph.from_lists([[i // per_user, 1000 + i] for i in range(examples)])
+    return hs.AttributionGraph.from_lists([[i // per_user, 1000 + i // per_user] for i in range(examples)])
+
+
+def chained(examples):
+    """Every example shared by two users of two examples each."""
+    return hs.AttributionGraph.from_lists([[i, i + 1] for i in range(examples)])
 
 
 def every_kind():
@@ -91,6 +102,9 @@ def every_kind():
             hs.TruncatedBMinSep(8, 2, 0.1, SIZE, 14), toeplitz, noise_multiplier=4.0
         ),
         "users": quick(hs.MultiAttributionBMinSep(8, 2, 0.1, 2), toeplitz, pairs, noise_multiplier=4.0),
+        "users who share": quick(
+            hs.BMinSep(8, 2, 0.1, examples_per_user=2), toeplitz, chained(SIZE), noise_multiplier=5.0
+        ),
     }
 
 
@@ -295,7 +309,7 @@ def test_plans_for_users_need_their_graph():
     lists = [[i] for i in range(SIZE - 1)] + [[]]
     with pytest.raises(hs.ParameterError, match="1 examples belong to no user"):
         quick(scheme, graph=hs.AttributionGraph.from_lists(lists))
-    with pytest.raises(hs.ParameterError, match="only MultiAttributionBMinSep"):
+    with pytest.raises(hs.ParameterError, match="only BMinSep with examples_per_user > 1 and"):
         quick(hs.BMinSep(8, 2, 0.1), graph=graph_of(SIZE, 2))
     with pytest.raises(hs.ParameterTypeError, match="AttributionGraph"):
         quick(scheme, graph=[[0], [1]])
@@ -303,6 +317,18 @@ def test_plans_for_users_need_their_graph():
     plan = quick(scheme, graph=bounded, size=bounded.graph.num_examples, noise_multiplier=4.0)
     assert plan.graph is bounded.graph
     assert "one user, at most 2," in plan.guarantee.unit
+    with pytest.raises(
+        hs.ParameterError, match="example 1 belongs to user 2 and to user 1, who also owns example 0"
+    ):
+        quick(scheme, graph=chained(SIZE), noise_multiplier=4.0)
+    independent = hs.BMinSep(8, 2, 0.1, examples_per_user=2)
+    with pytest.raises(hs.ParameterError, match="graph = None"):
+        quick(independent)
+    with pytest.raises(hs.ParameterError, match="a user has 3 examples, more than the 2"):
+        quick(independent, graph=graph_of(SIZE, 3))
+    assert (
+        "one user, at most 2," in quick(independent, graph=chained(SIZE), noise_multiplier=5.0).guarantee.unit
+    )
     assert plan.guarantee.unit in plan.guarantee.statement
     assert "one record" not in plan.guarantee.statement
     assert plan.expected_batch_size == hs.expected_batch_size(bounded.graph, 0.1, 2)
@@ -1040,7 +1066,7 @@ def test_reports_say_what_was_released(kinds, tmp_path):
         assert "seed" in hidden
         assert ("Monte Carlo" in hidden) == (plan.guarantee.kind == "verified")
         assert ("padding" in hidden) == ("truncated" in name)
-        assert ("Users" in hidden) == (name == "users")
+        assert ("Users" in hidden) == name.startswith("users")
     json_path, _ = full.write(tmp_path / "new" / "folder")
     assert hs.read_report(json_path) == full.to_dict()
 
@@ -1144,7 +1170,7 @@ def test_command_line(tmp_path, capsys):
     assert "--dataset-size: needed" in capsys.readouterr().err
 
 
-EXAMPLE = Path(__file__).parent.parent / "examples" / "training" / "digits.py"
+EXAMPLE = Path(__file__).parents[2] / "examples" / "training" / "digits.py"
 
 
 def test_example(tmp_path):

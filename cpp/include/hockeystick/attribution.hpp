@@ -10,6 +10,8 @@
 #include <span>
 #include <vector>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 struct Attribution {

@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 using ChaChaKey = std::array<std::uint32_t, 8>;

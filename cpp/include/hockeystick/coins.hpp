@@ -11,6 +11,8 @@
 #include <span>
 #include <vector>
 
+#include "hockeystick/parallel.hpp"
+
 #include "hockeystick/chacha.hpp"
 
 namespace hockeystick {
@@ -29,12 +31,16 @@ public:
     template <typename Heads>
     void toss(KeyedStream& stream, std::uint64_t count, const Heads& heads) const {
         if (certain_) {
-            for (std::uint64_t i = 0; i < count; ++i) heads(i);
+            for (std::uint64_t i = 0; i < count; ++i) {
+                if (i % between_polls == 0) interruption_point();
+                heads(i);
+            }
             return;
         }
         if (thresholds_.empty()) return;
         std::vector<std::uint64_t> places;
         for (std::uint64_t first = 0; first < count; first += block_size()) {
+            if (first % between_polls < block_size()) interruption_point();
             places_in_block(stream, places);
             for (const std::uint64_t place : places) {
                 if (place >= count - first) return;  // ascending: beyond the end there is nobody
@@ -50,6 +56,8 @@ public:
     std::span<const Threshold> thresholds() const noexcept { return thresholds_; }
 
 private:
+    static constexpr std::uint64_t between_polls = 1 << 20;  // coins: some milliseconds
+
     Coins() = default;
     void places_in_block(KeyedStream& stream, std::vector<std::uint64_t>& places) const;
 

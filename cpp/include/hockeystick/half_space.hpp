@@ -21,7 +21,7 @@ namespace hockeystick {
 
 // ln sum_{x != 0} p_x N(Cx)/N(0) at `outputs`, and its gradient C `means`/sigma: means = E_w[x], w
 // proportional to the terms of the sum.
-struct Tangent {
+struct LikelihoodTangent {
     double log_rest;
     std::vector<double> means;
 };
@@ -29,8 +29,8 @@ struct Tangent {
 // For every scheme but the truncated one. If the columns are longer than the separation, of the lower bound
 // of P/Q that the losses of direction Q against P are made of (Mixture, `lower`). O(steps), for the exact law
 // of multi-attribution O(steps * separation). Throws std::invalid_argument.
-Tangent tangent(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-                std::span<const double> outputs);
+LikelihoodTangent tangent(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
+                          std::span<const double> outputs);
 
 // A standard normal number given that it is at most `threshold`; exact in law for any threshold.
 double normal_below(Stream& stream, double threshold);

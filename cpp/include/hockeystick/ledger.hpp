@@ -6,6 +6,8 @@
 #include <limits>
 #include <span>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 // How the value v of one example in one step (its gradient's norm, or its mu) becomes a cost:
@@ -31,6 +33,16 @@ std::size_t first_invalid(std::span<const double> values);
 // same memory. Results do not depend on the number of threads, nor on the machine.
 std::size_t charge(const Charge& how, std::span<const double> values, std::span<const double> spent,
                    double budget, std::span<double> after, std::span<std::uint8_t> active);
+
+// A checksum of memory: the sum, modulo 2^64, of mixed(first + i, word i) over its 64-bit words, the last one
+// filled up with zero bytes. `mixed` is a bijection of the word and of its place, so a change of any one word
+// is always found, one of several with probability 1 - 2^-64 (for accidents: this is no protection from
+// forgery). As it is a sum, what a part of the words adds to it can be exchanged. Does not depend on the
+// number of threads.
+std::uint64_t checksum(std::span<const std::byte> memory, std::uint64_t first = 0);
+
+// What these values, at these places, add to the checksum of an array of doubles.
+std::uint64_t checksum_at(std::span<const std::int64_t> places, std::span<const double> values);
 
 // Which cell of a grid the value of each example falls into: 0 for the value 0, else 1 + c with the smallest
 // c for which min(v, clip) / divisor, rounded up, is at most edges[c], and edges.size() + 1 where there is

@@ -98,8 +98,9 @@ struct Tilt {
 // The mixture over all participations x, as a recursion; immutable, used by many threads.
 class Mixture {
 public:
-    // If the columns are longer than the separation, the value is a bound: an upper bound of ln P/Q, or with
-    // `lower` a lower bound. Throws std::invalid_argument where sigma is so small that losses exceed 2^45.
+    // If the columns are longer than the separation, or a user has more examples than joint_examples, the
+    // value is a bound: an upper bound of ln P/Q, or with `lower` a lower bound. Throws std::invalid_argument
+    // where sigma is so small that losses exceed 2^45.
     Mixture(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
             Numerator numerator = Numerator::present, bool lower = false, const Tilt& tilt = {});
     // The sum of the weights of an envelope: no law, but as well over N(0, sigma^2).
@@ -108,11 +109,15 @@ public:
     ~Mixture();
     Mixture(Mixture&&) noexcept;
 
+    // Several examples per user: what an iteration takes, in about an iteration of a single example's chain.
+    double families() const noexcept;
+
     // The state of one group of outputs.
     class Evaluation {
     public:
         explicit Evaluation(const Mixture& mixture);
         ~Evaluation();
+        Evaluation(Evaluation&&) noexcept;
         // The next `count` products; survival: the same rows of survival probabilities where the scheme is
         // truncated (1: no truncation), else nullptr.
         void add(const double* products, std::size_t count, const double* survival);
@@ -126,7 +131,12 @@ public:
 
 private:
     struct Parameters;
+    static void couple(Parameters& p, const Strategy& strategy, double noise_multiplier);
     std::unique_ptr<const Parameters> parameters_;
 };
+
+// How many examples of a user the likelihood is exact for; the value for more is a bound, as for long
+// columns.
+std::size_t joint_examples(const Scheme& scheme, std::size_t steps);
 
 }  // namespace hockeystick

@@ -4,6 +4,8 @@
 #include <optional>
 #include <vector>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 // P-mass e^{log_p} at one loss; errors of both in units of round-off.
@@ -27,11 +29,12 @@ struct LossPiece {
 // e^{log_weight} N(shift, 1) on a Gaussian piece.
 LossPiece::Term gaussian_term(double log_weight, double shift);
 
-// What is missing from P's masses to 1 is its mass at +inf, from Q's `missing_q`, that at -inf.
+// What is missing from P's masses to 1 is its mass at +inf, from Q's `missing_q`, that at -inf; both are
+// known to 64 units of round-off of `missing_size`.
 struct LossLaw {
     std::vector<LossAtom> atoms;
     std::vector<LossPiece> pieces;
-    double missing_p = 0, missing_q = 0;
+    double missing_p = 0, missing_q = 0, missing_size = 0;
     // Where the choice between several laws is part of the output: the probability of each, which is its
     // P- and its Q-mass but for what is missing at infinite losses.
     std::vector<double> group_weight = {1};

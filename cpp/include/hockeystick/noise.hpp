@@ -54,18 +54,21 @@ public:
     std::size_t state_bytes() const noexcept;
 
     // Writes scale * the next `count` rows to `out`, row after row, or adds them to what is there.
-    // An empty `out` just moves on. Throws std::invalid_argument past the last step.
+    // An empty `out` just moves on. Throws std::invalid_argument past the last step. An interruption leaves
+    // `out` incomplete, unless it is added to, and rows underway count as made; what follows has the same
+    // bits.
     template <typename Out>
     void next(std::size_t count, double scale, std::span<Out> out, bool add);
 
     // The rows that later ones depend on, oldest first: min(step, bands - 1) rows of width().
     std::size_t history_rows() const noexcept;
-    void save(std::span<double> out) const;
+    void save(std::span<double> out);
     void restore(std::size_t step, std::span<const double> history);
 
 private:
     template <typename Out, typename State>
     void advance(std::vector<State>& history, std::size_t count, double scale, Out* out, bool add);
+    void settle();
     std::size_t block_width(std::size_t block) const noexcept;  // in coordinates, whole tiles
     // Calls body(history index, row in a saved history, column, length) for every stretch of it.
     template <typename Body>
@@ -83,7 +86,10 @@ private:
     // are read once for several rows even if these are asked for one by one. None if filled_ is 0.
     std::size_t ahead_, window_ = 0, filled_ = 0;
     std::vector<double> pending_;  // by block, by row of the window, by coordinate
-    mutable std::mutex mutex_;     // two threads that ask for rows get different ones
+    // After an interruption: how many of the last rows are not made for all blocks, and for which they are.
+    std::size_t underway_ = 0;
+    std::vector<char> ahead_of_others_;
+    mutable std::mutex mutex_;  // two threads that ask for rows get different ones
 };
 
 // The standard normals Z[step, start .. start + out.size()) as they are.

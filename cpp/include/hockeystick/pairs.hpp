@@ -42,7 +42,8 @@ public:
     virtual Tangent above(double x) const = 0;
     virtual Tangent below(double x) const = 0;
 
-    // Supremum of the finite losses; P(L = +inf); the step of which every loss is a multiple (0: none).
+    // Supremum of the finite losses, -inf if there are none: never below it, whatever rounds. P(L = +inf).
+    // The step of which every loss is a multiple (0: none).
     virtual double max_loss() const { return std::numeric_limits<double>::infinity(); }
     virtual double infinity_mass() const { return 0.0; }
     // Q's whole mass: 1, but for a pair whose loss is counted from another point.
@@ -54,6 +55,8 @@ public:
     virtual std::vector<GaussianMixtures> gaussian_mixtures() const { return {}; }
     // The law of L as atoms and smooth pieces, where it is known as such.
     virtual std::optional<LossLaw> loss_law() const { return {}; }
+    // Where this pair is more than the mechanism (`bracket`): one that is less. Null: it is the mechanism.
+    virtual std::shared_ptr<const Pair> lower() const { return nullptr; }
 };
 
 using PairPtr = std::shared_ptr<const Pair>;
@@ -78,9 +81,10 @@ PairPtr gaussian(double mu);
 // Laplace noise with shift / scale = epsilon.
 PairPtr laplace(double epsilon);
 // Atoms with strictly increasing finite losses, their P- and Q-masses, and a P-mass at +inf.
-// Q-mass where P has none is what q lacks to 1.
+// Q-mass where P has none is q_infinity, or, if that is negative, what q lacks to 1: over many steps the
+// rounding of that difference shows.
 PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<double> q,
-                 double p_infinity = 0.0, double spacing = 0.0);
+                 double p_infinity = 0.0, double spacing = 0.0, double q_infinity = -1.0);
 PairPtr sampled(PairPtr base, double sampling_probability, Sampling mode);
 // The choice is part of the output. Weights sum to at most 1; the rest, if more than the rounding of
 // the weights (1e-14), is P-mass at +inf.
@@ -90,5 +94,9 @@ PairPtr mixture(std::vector<PairPtr> pairs, std::vector<double> weights);
 PairPtr location_mixture(Noise noise, double scale, std::vector<double> p_shifts,
                          std::vector<double> p_weights, std::vector<double> q_shifts,
                          std::vector<double> q_weights);
+
+// The pair `upper` in the place of a mechanism between the two: upper bounds are its own, lower bounds those
+// of `lower`, through sampling, mixing and composition.
+PairPtr bracket(PairPtr lower, PairPtr upper);
 
 }  // namespace hockeystick

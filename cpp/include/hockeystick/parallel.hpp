@@ -7,11 +7,32 @@
 #include <cstddef>
 #include <functional>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 // Calls body(0), ..., body(blocks - 1), each once, in any order. If calls throw, the exception of
-// the lowest block is rethrown. Inside another parallel_for it is an ordinary loop.
+// the lowest block is rethrown. Inside another parallel_for it is an ordinary loop. Between blocks, and while
+// it waits for other threads, the calling thread passes an interruption_point().
 void parallel_for(std::size_t blocks, const std::function<void(std::size_t)>& body);
+
+// To be passed every few milliseconds of work, on any thread: ends it by an exception if the hook throws one.
+// Results do not depend on it. What is passed inside parallel_for ends all of its threads.
+void interruption_point();
+
+// What interruption_point() calls on threads that are not the core's own, at most every 50 ms (null:
+// nothing).
+void set_interruption_hook(void (*hook)()) noexcept;
+
+// While one of these lives, work that this thread starts is not interrupted: it changes, piece by piece, what
+// must change as a whole.
+class Uninterrupted {
+public:
+    Uninterrupted() noexcept;
+    ~Uninterrupted();
+    Uninterrupted(const Uninterrupted&) = delete;
+    Uninterrupted& operator=(const Uninterrupted&) = delete;
+};
 
 // Number of threads parallel_for uses at most; 1 without OpenMP and in forked child processes.
 int max_threads() noexcept;

@@ -7,6 +7,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 // Philox4x32-10 (Salmon, Moraes, Dror, Shaw 2011): 128 random bits for a counter and a key.

@@ -27,12 +27,19 @@ struct BallsInBins {
 
 // A user with `examples` examples, each sampled in every iteration with this probability; a sample bars all
 // of them for separation - 1 iterations. Exact: samples of barred examples extend the bar (Algorithm 3 for a
-// user alone). Otherwise: no samples while barred (Theorem 6.1).
+// user alone). Otherwise: no samples while barred (the law of Theorem 6.1). For users whose examples share an
+// owner with nobody else's.
 struct MultiAttribution {
     std::size_t separation;
     double probability;
     std::size_t examples;
     bool exact;
+};
+
+// A user with `examples` examples, each with a chain of its own: nobody bars anybody else.
+struct IndependentBMinSep {
+    BMinSep base;
+    std::size_t examples;
 };
 
 // b-min-sep sampling of dataset_size examples; a batch larger than max_batch is cut down to max_batch by a
@@ -42,7 +49,7 @@ struct TruncatedBMinSep {
     std::uint64_t dataset_size, max_batch;
 };
 
-using Scheme = std::variant<BMinSep, BallsInBins, MultiAttribution, TruncatedBMinSep>;
+using Scheme = std::variant<BMinSep, BallsInBins, MultiAttribution, TruncatedBMinSep, IndependentBMinSep>;
 
 // Throws std::invalid_argument if a parameter is outside its range.
 void check(const Scheme& scheme, std::size_t steps);
@@ -63,12 +70,14 @@ public:
 
 private:
     void sample(std::size_t available);
+    void soonest();
 
     Scheme scheme_;
     std::size_t steps_;
     Stream stream_;
     Geometric waiting_;
-    std::vector<double> counts_;  // Pr[at most j of the user's examples | at least one], j = 1, 2, ...
+    std::vector<double> counts_;     // Pr[at most j of the user's examples | at least one], j = 1, 2, ...
+    std::vector<std::size_t> each_;  // IndependentBMinSep: the next iteration of each example
     Next next_{};
 };
 

@@ -5,6 +5,8 @@
 #include <span>
 #include <vector>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 // C is steps x steps; below row i, column i has at most `bands` entries C[i + k, i], k < bands, and it

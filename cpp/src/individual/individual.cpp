@@ -16,14 +16,14 @@
 #include <unordered_map>
 #include <utility>
 
-#include "hockeystick/complex.hpp"
-#include "hockeystick/contour.hpp"
-#include "hockeystick/decay.hpp"
-#include "hockeystick/fft.hpp"
-#include "hockeystick/lattice_bank.hpp"
-#include "hockeystick/mgf.hpp"
 #include "hockeystick/parallel.hpp"
-#include "hockeystick/special.hpp"
+#include "individual/lattice_bank.hpp"
+#include "inversion/contour.hpp"
+#include "inversion/decay.hpp"
+#include "inversion/mgf.hpp"
+#include "numerics/complex.hpp"
+#include "numerics/fft.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -137,6 +137,8 @@ public:
             for (auto& value : columns_.back()) value = std::numeric_limits<double>::quiet_NaN();
         }
     }
+
+    std::mutex calls;  // Lines and transforms are made on the way: one caller at a time.
 
     std::size_t kinds() const noexcept { return kinds_.size(); }
 
@@ -387,8 +389,9 @@ private:
         });
         for (std::size_t i = 0; i < some.size(); ++i) groups[keys[i]].push_back(some[i]);
         while (!groups.empty()) {
-            const auto [key, rows] = *groups.begin();
-            groups.erase(groups.begin());
+            const auto group = groups.extract(groups.begin());
+            const BankKey& key = group.key();
+            const std::vector<std::uint32_t>& rows = group.mapped();
             LatticeBank& bank = prepare_bank(key, counts, rows);
             std::vector<char> larger(rows.size()), longer(rows.size());
             const double s = tilt(key.tilt);
@@ -497,7 +500,7 @@ private:
         return bank;
     }
 
-    static Transform::Real moment(const Kind& kind, double s) {
+    static Cumulant moment(const Kind& kind, double s) {
         const double variance = kind.mu * kind.mu;
         if (!kind.mgf) return {0.5 * variance * s * (s + 1), variance * (s + 0.5), variance, infinity};
         if (s * kind.shift > most_shift) return {infinity, infinity, infinity, infinity};
@@ -695,11 +698,8 @@ private:
         contour.integrand.resize(line.size);
         contour.error.resize(line.size);
         for (std::size_t j = 0; j < line.size; ++j) {
-            const double tau = line.step * static_cast<double>(j);
-            const double re = sums.row[j], im = sums.row[line.size + j];
-            const double weight = (j == 0 ? 0.5 : 1.0) * line.step / pi;
-            const Complex z(line.s, tau), pole = weight / (z * (z + 1.0));
-            const double value = std::exp(re);
+            const double re = sums.row[j], im = sums.row[line.size + j], value = std::exp(re);
+            const Complex pole = contour.pole(j);
             contour.integrand[j] = Complex(value * std::cos(im), value * std::sin(im)) * pole;
             contour.error[j] =
                 1.001 * value * std::abs(pole) * (relative + u * (24 + 4 * (std::abs(re) + std::abs(im))));
@@ -765,22 +765,29 @@ IndividualProfiles::IndividualProfiles(std::vector<PairPtr> pairs)
 IndividualProfiles::~IndividualProfiles() = default;
 
 std::size_t IndividualProfiles::kinds() const noexcept { return impl_->kinds(); }
-std::vector<double> IndividualProfiles::log_moments(double s) const { return impl_->log_moments(s); }
+std::vector<double> IndividualProfiles::log_moments(double s) const {
+    const std::lock_guard lock(impl_->calls);
+    return impl_->log_moments(s);
+}
 
 IndividualAnswers IndividualProfiles::epsilon(std::span<const std::uint16_t> counts, double delta,
                                               const IndividualWish& wish) {
+    const std::lock_guard lock(impl_->calls);
     return impl_->epsilon(counts, delta, wish);
 }
 IndividualAnswers IndividualProfiles::epsilon(std::span<const std::uint32_t> counts, double delta,
                                               const IndividualWish& wish) {
+    const std::lock_guard lock(impl_->calls);
     return impl_->epsilon(counts, delta, wish);
 }
 IndividualAnswers IndividualProfiles::delta(std::span<const std::uint16_t> counts,
                                             std::span<const double> epsilons, const IndividualWish& wish) {
+    const std::lock_guard lock(impl_->calls);
     return impl_->delta(counts, epsilons, wish);
 }
 IndividualAnswers IndividualProfiles::delta(std::span<const std::uint32_t> counts,
                                             std::span<const double> epsilons, const IndividualWish& wish) {
+    const std::lock_guard lock(impl_->calls);
     return impl_->delta(counts, epsilons, wish);
 }
 

@@ -1,13 +1,14 @@
-#include "hockeystick/lattice_bank.hpp"
+#include "individual/lattice_bank.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
-#include "hockeystick/discretise.hpp"
-#include "hockeystick/fft.hpp"
-#include "hockeystick/special.hpp"
+#include "hockeystick/parallel.hpp"
+#include "lattice/discretise.hpp"
+#include "numerics/fft.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -79,7 +80,7 @@ double LatticeBank::further(std::size_t i) const {
     return shape_.reference * share[i] - shape_.tilt;
 }
 
-void LatticeBank::make(std::size_t kind, const Pair& pair, double offset, const Transform::Real& at) {
+void LatticeBank::make(std::size_t kind, const Pair& pair, double offset, const Cumulant& at) {
     Entry& entry = entries_[kind];
     entry.made = true;
     const double s = shape_.tilt, h = shape_.step;
@@ -163,6 +164,7 @@ std::vector<std::complex<double>> LatticeBank::product(std::span<const Counted> 
     double* const im = re + half;
     if (shape_.few) std::fill(re, im, 1.0);
     for (const auto& [kind, count] : history) {
+        interruption_point();
         const double* const a = entries_[kind].spectrum.data();
         const double* const b = a + half;
         if (shape_.few) {

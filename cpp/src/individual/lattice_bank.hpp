@@ -11,10 +11,10 @@
 #include <span>
 #include <vector>
 
-#include "hockeystick/lattice.hpp"
 #include "hockeystick/pairs.hpp"
-#include "hockeystick/table.hpp"
-#include "hockeystick/transform.hpp"
+#include "inversion/transform.hpp"
+#include "lattice/lattice.hpp"
+#include "lattice/table.hpp"
 
 namespace hockeystick {
 
@@ -38,7 +38,7 @@ public:
     bool made(std::size_t kind) const { return entries_[kind].made; }
     // Different kinds may be made by several threads at once. offset: a loss that had better lie on a
     // lattice point. at: K and its derivatives at the tilt.
-    void make(std::size_t kind, const Pair& pair, double offset, const Transform::Real& at);
+    void make(std::size_t kind, const Pair& pair, double offset, const Cumulant& at);
 
     struct Counted {
         std::size_t kind;

@@ -5,8 +5,10 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
+#include "hockeystick/arithmetic.hpp"
 #include "hockeystick/parallel.hpp"
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
@@ -159,13 +161,14 @@ HOCKEYSTICK_AVX512 std::size_t charge_avx512(const Charge& how, const double* va
 }
 
 bool has_avx2() {
-    static const bool has = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    static const bool has = std::strcmp(instruction_set(), "baseline") != 0 &&
+                            __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
     return has;
 }
 bool has_avx512() {
-    static const bool has = has_avx2() && __builtin_cpu_supports("avx512f") &&
-                            __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq") &&
-                            __builtin_cpu_supports("avx512vl");
+    static const bool has = std::strcmp(instruction_set(), "avx512") == 0 && has_avx2() &&
+                            __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
+                            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl");
     return has;
 }
 #endif
@@ -204,6 +207,7 @@ std::size_t first_invalid(std::span<const double> values) {
 std::size_t charge(const Charge& how, std::span<const double> values, std::span<const double> spent,
                    double budget, std::span<double> after, std::span<std::uint8_t> active) {
     const Kernel run = charge_kernel();
+    const Uninterrupted whole;  // `after` may be what was spent before
     std::vector<std::size_t> counts(tasks(values.size()));
     parallel_for(counts.size(), [&](std::size_t task) {
         const std::size_t begin = task * examples_per_task;
@@ -214,6 +218,59 @@ std::size_t charge(const Charge& how, std::span<const double> values, std::span<
     std::size_t total = 0;
     for (std::size_t count : counts) total += count;
     return total;
+}
+
+namespace {
+
+// The finaliser of SplitMix64 (Steele, Lea, Flood 2014), at the state that its place gives: all steps are
+// bijections.
+std::uint64_t mixed(std::uint64_t place, std::uint64_t word) {
+    std::uint64_t z = word + (place + 1) * 0x9E3779B97F4A7C15;
+    z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9;
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB;
+    return z ^ (z >> 31);
+}
+
+// The sum of part(begin, end) over all tasks.
+template <class Part>
+std::uint64_t sum_of_parts(std::size_t words, const Part& part) {
+    std::vector<std::uint64_t> sums(tasks(words));
+    parallel_for(sums.size(), [&](std::size_t task) {
+        const std::size_t begin = task * examples_per_task;
+        sums[task] = part(begin, std::min(begin + examples_per_task, words));
+    });
+    return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
+}
+
+}  // namespace
+
+std::uint64_t checksum(std::span<const std::byte> memory, std::uint64_t first) {
+    constexpr std::size_t width = sizeof(std::uint64_t);
+    const std::size_t whole = memory.size() / width;
+    std::uint64_t sum = sum_of_parts(whole, [&](std::size_t begin, std::size_t end) {
+        std::uint64_t part = 0;
+        for (std::size_t i = begin; i < end; ++i) {
+            std::uint64_t word = 0;
+            std::memcpy(&word, memory.data() + i * width, width);
+            part += mixed(first + i, word);
+        }
+        return part;
+    });
+    if (const std::size_t rest = memory.size() - whole * width; rest > 0) {
+        std::uint64_t word = 0;
+        std::memcpy(&word, memory.data() + whole * width, rest);
+        sum += mixed(first + whole, word);
+    }
+    return sum;
+}
+
+std::uint64_t checksum_at(std::span<const std::int64_t> places, std::span<const double> values) {
+    return sum_of_parts(places.size(), [&](std::size_t begin, std::size_t end) {
+        std::uint64_t part = 0;
+        for (std::size_t i = begin; i < end; ++i)
+            part += mixed(static_cast<std::uint64_t>(places[i]), std::bit_cast<std::uint64_t>(values[i]));
+        return part;
+    });
 }
 
 namespace {
@@ -245,6 +302,7 @@ private:
 template <class Count>
 void count_cells_as(std::span<const std::uint16_t> cells, Count times, std::size_t columns,
                     std::span<Count> counts) {
+    const Uninterrupted whole;
     parallel_for(tasks(cells.size()), [&](std::size_t task) {
         const std::size_t begin = task * examples_per_task;
         const std::size_t end = std::min(begin + examples_per_task, cells.size());

@@ -1,10 +1,10 @@
-#include "hockeystick/contour.hpp"
+#include "inversion/contour.hpp"
 
 #include <algorithm>
 #include <numbers>
 
-#include "hockeystick/complex.hpp"
-#include "hockeystick/special.hpp"
+#include "numerics/complex.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -90,6 +90,82 @@ Complex Contour::pole(std::size_t j) const {
     const bool twice = j > 0 && 2 * static_cast<double>(j) != points;
     return (twice ? 2.0 : 1.0) /
            (points * one_minus_exp(z * lattice.spacing) * one_minus_exp((z + 1.0) * lattice.spacing));
+}
+
+namespace {
+
+// ln of the sum over m >= 1 of the aliases on one side, as a line in eps and in the period:
+//     offset + shift * (-direction * eps - period), for the shift that needs the least period.
+struct Aliases {
+    double shift = 0, offset = -infinity, period = infinity;
+};
+Aliases least_aliases(const SaddlePoint& saddle, double epsilon, double log_wanted, int direction,
+                      const CumulantOf& cumulant) {
+    Aliases best;
+    const double unit = 1 / std::sqrt(std::max(saddle.k.second, 1e-300));
+    // From the best one for a Gaussian downwards: past a tilt where rare losses take over, K explodes.
+    double factor = 7.5;
+    for (int i = 0; i < 30; ++i, factor /= 1.5) {
+        double further = factor * unit;
+        if (direction < 0) further = std::min(further, saddle.s * (1 - 1e-3));
+        const double s = saddle.s + direction * further;
+        const double log_bound = log_chernoff(s) + cumulant(s).upper - saddle.k.value;
+        const double needed = (log_bound - direction * further * epsilon - log_wanted) / further;
+        if (std::isfinite(needed) && needed < best.period) {
+            best = {further, log_bound, needed};
+        } else if (std::isfinite(best.period)) {
+            break;
+        }
+    }
+    return best;
+}
+
+}  // namespace
+
+std::optional<Contour> line_through(const SaddlePoint& saddle, double epsilon, double log_delta,
+                                    double log_wanted, const CumulantOf& cumulant) {
+    Contour out{};
+    out.s = saddle.s;
+    out.scale = saddle.k.value;
+    out.share = std::exp(std::min(0.0, log_delta - (out.scale - out.s * epsilon)));
+    const Aliases right = least_aliases(saddle, epsilon, log_wanted, +1, cumulant),
+                  left = least_aliases(saddle, epsilon, log_wanted, -1, cumulant);
+    out.right_shift = right.shift;
+    out.log_right = right.offset;
+    out.left_shift = left.shift;
+    out.log_left = left.offset;
+    const double period = std::max(right.period, left.period);
+    if (!(period > 0 && std::isfinite(period) && out.share > 0)) return {};
+    out.step = 2 * pi / period;
+    return out;
+}
+
+double tail_from(double step, std::size_t first, const std::function<double(double)>& bound) {
+    double sum = 0, tau = step * static_cast<double>(first);
+    for (int block = 0;; ++block, tau *= 2) {
+        const double most = bound(tau) / pi;
+        sum += most * (step / (tau * tau) + 0.5 / tau);
+        if (most / tau < 0.05 * sum || block == 59) return 1.01 * (sum + most / tau);
+    }
+}
+
+CutOff cut_off(std::size_t first, std::size_t limit, double wanted,
+               const std::function<double(std::size_t)>& tail) {
+    CutOff out{limit, tail(limit)};
+    if (!(out.tail <= wanted)) return out;
+    // The tail falls with the size: doubled until it is small, then halved in ratio until close.
+    std::size_t low = std::min(first, limit);
+    for (std::size_t size = 2 * low; 10 * out.size > 11 * low + 10; size *= 2) {
+        if (size >= out.size)
+            size =
+                static_cast<std::size_t>(std::sqrt(static_cast<double>(low) * static_cast<double>(out.size)));
+        if (const double error = tail(size); error <= wanted) {
+            out = {size, error};
+        } else {
+            low = size + 1;
+        }
+    }
+    return out;
 }
 
 Inverted invert(const Contour& contour, double epsilon) {

@@ -4,11 +4,14 @@
 #include <cmath>
 #include <complex>
 #include <cstddef>
+#include <functional>
 #include <limits>
+#include <optional>
 #include <span>
 #include <vector>
 
 #include "hockeystick/answer.hpp"
+#include "inversion/saddle.hpp"
 
 namespace hockeystick {
 
@@ -34,6 +37,25 @@ struct Contour {
     // lattice, whose transform is periodic, 1/((1 - e^{-zh}) (1 - e^{-(z+1)h})).
     std::complex<double> pole(std::size_t j) const;
 };
+
+// The line through a tilt near the saddle of eps, with a period such that the aliases on either side are
+// below e^{log_wanted} of e^{K(s) - s eps}, by Chernoff's bound at other tilts; empty where there is none.
+// log_delta: about what ln delta will be.
+std::optional<Contour> line_through(const SaddlePoint& saddle, double epsilon, double log_delta,
+                                    double log_wanted, const CumulantOf& cumulant);
+
+// sum over j >= first of step/pi |integrand|: 1/|z (z+1)| <= 1/tau^2, in blocks of doubling tau. bound(tau):
+// of |e^{K(z)}| beside e^{K(s)} at all frequencies from tau on.
+double tail_from(double step, std::size_t first, const std::function<double(double tau)>& bound);
+
+// About the least number of frequencies, from `first` to `limit`, beyond which the tail is at most `wanted`.
+// If not even the most are enough, they will have to do.
+struct CutOff {
+    std::size_t size;
+    double tail;
+};
+CutOff cut_off(std::size_t first, std::size_t limit, double wanted,
+               const std::function<double(std::size_t size)>& tail);
 
 // delta(eps) on a contour, and -d delta / d eps.
 struct Inverted {

@@ -1,4 +1,4 @@
-#include "hockeystick/decay.hpp"
+#include "inversion/decay.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -4,8 +4,8 @@
 #include <utility>
 #include <vector>
 
-#include "hockeystick/mgf.hpp"
-#include "hockeystick/rectangles.hpp"
+#include "inversion/mgf.hpp"
+#include "inversion/rectangles.hpp"
 
 namespace hockeystick {
 

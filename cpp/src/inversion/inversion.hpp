@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "hockeystick/answer.hpp"
-#include "hockeystick/cut_search.hpp"
 #include "hockeystick/pairs.hpp"
 
 namespace hockeystick {
+
+class DirectInversion;
 
 // Not for use by several threads at once.
 class Inversion {
@@ -39,12 +40,12 @@ public:
     bool surely_below(double epsilon, double delta) const;
 
 private:
-    class Impl;
-    struct Halves;
-    static Halves cut(const Impl& impl, CutSearch& search, double epsilon, double& log_delta);
     Inversion(const Composition& composition, double accuracy);
+    // The narrowest answer without P's largest losses, of about this mass or more; none that is wider.
+    template <class Ask>
+    std::optional<Answer> without_largest(double mass, double& dropped, Ask ask) const;
     Composition composition_;
-    std::unique_ptr<Impl> impl_;
+    std::unique_ptr<DirectInversion> direct_;
     double narrow_gap_;       // good enough not to look for better
     double layer_tolerance_;  // what each source of error in layers aims at, beside delta
 };

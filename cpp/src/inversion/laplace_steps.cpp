@@ -1,4 +1,4 @@
-#include "hockeystick/laplace_steps.hpp"
+#include "inversion/laplace_steps.hpp"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,9 @@
 #include <limits>
 #include <numbers>
 
-#include "hockeystick/gauss_legendre.hpp"
-#include "hockeystick/special.hpp"
+#include "hockeystick/parallel.hpp"
+#include "numerics/gauss_legendre.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -207,6 +208,7 @@ std::optional<LaplaceSteps::Part> LaplaceSteps::ray(const Line& line, double eps
         binomial.slack + 4 * a_ * first + 8 * std::abs(line.log_scale) + 4 * std::abs(line.s * epsilon) + 64;
     double from = 0, half = 0.25 * line.top;
     for (int count = 0;; ++count) {
+        interruption_point();
         const double begin = line.s + direction * from;
         // Beyond this point, |z (z+1)| is at least the square of the distance to the nearer pole.
         const double distance = direction > 0 ? begin : -1 - begin;

@@ -1,10 +1,10 @@
-#include "hockeystick/line.hpp"
+#include "inversion/line.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <numbers>
 
-#include "hockeystick/complex.hpp"
+#include "numerics/complex.hpp"
 
 namespace hockeystick {
 namespace {
@@ -12,11 +12,12 @@ namespace {
 using Complex = std::complex<double>;
 constexpr double pi = std::numbers::pi;
 
-}  // namespace
-
+// The b for which the angles of P and of 1/Q in the strip 0 <= Im t <= b stay within [0, share pi].
 double widest_strip(const MixturePart& part, double share) {
     return share * pi / std::max(part.p.high(), -part.q.low());
 }
+
+}  // namespace
 
 double line_growth(const MixturePart& part, double s, double b) {
     const double spread = part.q.high() - part.q.low();

@@ -3,12 +3,10 @@
 
 #include <complex>
 
-#include "hockeystick/mixture.hpp"
+#include "pairs/mixture.hpp"
 
 namespace hockeystick {
 
-// The b for which the angles of P and of 1/Q in the strip 0 <= Im t <= b stay within [0, share pi].
-double widest_strip(const MixturePart& part, double share);
 // ln of a bound on how much |P^{1+s} Q^{-s}| with window grows from t to t + ib.
 double line_growth(const MixturePart& part, double s, double b);
 
@@ -27,6 +25,6 @@ struct Line {
     double a, h;
 };
 // most: ln of what the terms may grow by, as rounding then does, too.
-Line best_line(const MixturePart& part, double s, double log_wanted, double most = 1.2);
+Line best_line(const MixturePart& part, double s, double log_wanted, double most);
 
 }  // namespace hockeystick

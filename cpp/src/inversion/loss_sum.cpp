@@ -1,7 +1,9 @@
-#include "hockeystick/loss_sum.hpp"
+#include "inversion/loss_sum.hpp"
 
 #include <algorithm>
 #include <cmath>
+
+#include "hockeystick/parallel.hpp"
 
 namespace hockeystick {
 
@@ -54,10 +56,10 @@ void LossSum::add(double log_p, double loss, double log_p_slack, double loss_sla
     }
 }
 
-void LossSum::leave_out(double p, double q, double slack) {
+void LossSum::leave_out(double p, double q, double error) {
     // E[L] = E[psi(-L)] + E[1] - E[e^{-L}]: what is left out is missing from both.
     slope_left_out_ += q - p;
-    slope_error_ += (q + p) * slack;
+    slope_error_ += error;
     left_out_ += p;
 }
 
@@ -95,6 +97,7 @@ void LossSum::add_turning(double step, std::vector<std::complex<double>>& out) c
     for (std::size_t first = 0; first < loss_.size(); first += block) {
         const std::size_t count = std::min(block, loss_.size() - first);
         const std::size_t padded = (count + lanes - 1) / lanes * lanes;
+        interruption_point();
         for (std::size_t i = 0; i < padded; ++i) {
             const double loss = i < count ? loss_[first + i] : 0;
             one.re[i] = many.re[i] = i < count ? weight_[first + i] : 0;

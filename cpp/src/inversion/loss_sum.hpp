@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <vector>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 // e^y - 1 - y, with a relative error of a few units.
@@ -22,7 +24,7 @@ public:
     // The slacks bound the errors of log_p and of the loss, in units of round-off.
     void add(double log_p, double loss, double log_p_slack, double loss_slack);
     // P- and Q-mass at other losses, infinite ones among them, which the sum is to be without.
-    void leave_out(double p, double q, double slack);
+    void leave_out(double p, double q, double error);
     // Losses that are not summed by their moments.
     std::size_t size() const { return loss_.size(); }
     // The values at s + i j step.

@@ -1,4 +1,4 @@
-#include "hockeystick/loss_transform.hpp"
+#include "inversion/loss_transform.hpp"
 
 #include <algorithm>
 #include <array>
@@ -6,8 +6,8 @@
 #include <limits>
 #include <numbers>
 
-#include "hockeystick/gauss_legendre.hpp"
-#include "hockeystick/special.hpp"
+#include "numerics/gauss_legendre.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -416,7 +416,7 @@ const LossTransform::Nodes& LossTransform::nodes_up_to(int k) const {
     return cache_.emplace(k, std::move(nodes)).first->second;
 }
 
-LossTransform::Real LossTransform::at(double s) const {
+Cumulant LossTransform::at(double s) const {
     int power;
     std::frexp(s, &power);
     const Nodes& nodes = nodes_up_to(std::max(power, -10));
@@ -443,7 +443,7 @@ LossTransform::Real LossTransform::at(double s) const {
     for (const Panels& panels : nodes.panels)
         rules += std::exp(panels.log_error(s, 0) - shift) + panels.omitted(s) * unit;
     const double error = rules + u * (rounding + (2 * shift + n + 32) * size) +
-                         64 * u * (1 + modulus) * (law_.missing_p + law_.missing_q) * unit;
+                         64 * u * (1 + modulus) * law_.missing_size * unit;
     const double excess = value + std::expm1(-shift), whole = 1 + excess, mean = (first + slope) / whole;
     return {shift + std::log1p(excess), mean, std::max(0.0, second / whole - mean * mean),
             (shift + std::log1p(excess + error)) * (1 + 4 * u) + 4e-300};
@@ -463,7 +463,7 @@ LossTransform::Row LossTransform::row(double s, double step, std::size_t size, d
                 nodes.loss_slack[i]);
     if (static_cast<double>(sum.size()) * static_cast<double>(size) > most_products) return {};
     const double unit = std::exp(-row.shift);
-    sum.leave_out(law_.missing_p * unit, law_.missing_q * unit, 64);
+    sum.leave_out(law_.missing_p * unit, law_.missing_q * unit, 64 * law_.missing_size * unit);
     row.value.resize(size);
     row.error.resize(size);
     sum.values(step, row.value);

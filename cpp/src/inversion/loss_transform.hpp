@@ -9,9 +9,9 @@
 #include <vector>
 
 #include "hockeystick/loss_law.hpp"
-#include "hockeystick/loss_sum.hpp"
-#include "hockeystick/rectangles.hpp"
-#include "hockeystick/transform.hpp"
+#include "inversion/loss_sum.hpp"
+#include "inversion/rectangles.hpp"
+#include "inversion/transform.hpp"
 
 namespace hockeystick {
 
@@ -25,7 +25,7 @@ public:
     double dropped() const override { return dropped_; }
     double zero_mass() const override;
     bool can_decay() const override { return !law_.pieces.empty(); }
-    Real at(double s) const override;
+    Cumulant at(double s) const override;
     Row row(double s, double step, std::size_t size, double reach, double tolerance) const override;
     std::unique_ptr<DecayBound> decay(double s, double log_mgf) const override;
 

@@ -1,15 +1,15 @@
-#include "hockeystick/mgf.hpp"
+#include "inversion/mgf.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
 
-#include "hockeystick/beyond.hpp"
-#include "hockeystick/decay.hpp"
-#include "hockeystick/loss_sum.hpp"
-#include "hockeystick/special.hpp"
-#include "hockeystick/strip.hpp"
+#include "hockeystick/parallel.hpp"
+#include "inversion/decay.hpp"
+#include "inversion/loss_sum.hpp"
+#include "inversion/strip.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -43,18 +43,11 @@ double far(double modulus, double tolerance) {
 // The library takes long to find out that a result is 0.
 double exp_or_0(double x) { return x < -746 ? 0 : std::exp(x); }
 
-// A width with few bits, so that the points of windows are exact.
-double window_width(double width) {
-    int exponent;
-    const double mantissa = std::frexp(width, &exponent);
-    return std::ldexp(std::floor(mantissa * 64) / 64, exponent);
-}
-
 // Without the largest losses, of at most this P-mass: that rare, they are not worth a tilt that they would
-// dominate. `from`: the window's first point.
-Window without_largest(const MixturePart& part, double width, std::int64_t from, double mass) {
+// dominate.
+Window without_largest(const MixturePart& part, double mass) {
+    constexpr double width = 0.15625, pitch = 0.5 * width;  // few bits, so that the points are exact
     MixturePart cut = part;
-    const double pitch = 0.5 * width;
     auto low = static_cast<std::int64_t>(part.p.low() / pitch),
          high = static_cast<std::int64_t>((part.p.high() + 60) / pitch);
     while (high - low > 1) {
@@ -63,7 +56,7 @@ Window without_largest(const MixturePart& part, double width, std::int64_t from,
         (cut.missed(part.p) > mass ? low : high) = middle;
     }
     if (!(static_cast<double>(high) * pitch > part.p.low() + 5)) high = Window::unbounded;
-    return Window(width, from, high);
+    return Window(width, -Window::unbounded, high);
 }
 
 }  // namespace
@@ -74,8 +67,7 @@ Mgf::Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double
     for (const auto& m : mixtures) total += m.weight;
     for (const auto& m : mixtures) {
         MixturePart part{m.weight / total, {m.p_shift, m.p_weight}, {m.q_shift, m.q_weight}, {}};
-        if (cut_mass > 0 && !part.p.plain())
-            part.window = without_largest(part, 0.15625, -Window::unbounded, cut_mass);
+        if (cut_mass > 0 && !part.p.plain()) part.window = without_largest(part, cut_mass);
         dropped_ += part.weight * part.missed(part.p);
         parts_.push_back(part);
     }
@@ -85,59 +77,13 @@ Mgf::Mgf(std::vector<MixturePart> parts, double tolerance) : parts_(std::move(pa
     for (const MixturePart& part : parts_) dropped_ += part.weight * part.missed(part.p);
 }
 
-bool Mgf::can_split() const {
+bool Mgf::has_layers() const {
     return std::all_of(parts_.begin(), parts_.end(), [](const MixturePart& part) {
         return part.window.whole() && part.p.low() >= 0 && part.q.high() <= 0;
     });
 }
 
-Split Mgf::split(double loss, double mass, double tolerance) const {
-    Split split;
-    if (!can_split()) return split;
-    std::vector<MixturePart> below = parts_, beyond;
-    for (MixturePart& part : below) {
-        if (part.p.plain()) continue;
-        double low = part.q.low() - 40, high = part.p.high() + 40;
-        for (int i = 0; i < 60 && high - low > 1e-6; ++i) {
-            const double t = 0.5 * (low + high);
-            (part.p.log(t).value - part.q.log(t).value < loss ? low : high) = t;
-        }
-        // Wide where the loss hardly moves, but not beyond a share of the loss itself.
-        const double width =
-            window_width(std::min(0.5, std::max(0.35, loss / 8) / (part.p.high() - part.q.low())));
-        const auto from = static_cast<std::int64_t>(std::floor(low / (0.5 * width)));
-        const Window rest =
-            mass > 0 ? without_largest(part, width, from, mass) : Window(width, from, Window::unbounded);
-        if (!(rest.last() - rest.first() > 8)) return {};
-        MixturePart& other = beyond.emplace_back(part);
-        other.window = Window(width, -Window::unbounded, rest.last());
-        split.dropped += part.weight * other.missed(part.p);
-        other.window = rest;
-        part.window = Window(width, -Window::unbounded, from);
-    }
-    if (beyond.empty()) return {};
-    split.below = std::make_shared<Mgf>(std::move(below), tolerance);
-    split.beyond = std::make_shared<Beyond>(std::move(beyond));
-    return split;
-}
-
-std::vector<MixturePart> Mgf::mixtures() const { return can_split() ? parts_ : std::vector<MixturePart>(); }
-
-std::vector<CoarseMass> Mgf::coarse() const {
-    std::vector<CoarseMass> law;
-    for (const MixturePart& part : parts_) {
-        const double first = part.q.low() - 9, last = part.p.high() + 38;
-        const double n = std::clamp((last - first) * (part.p.high() - part.q.low()) / 0.5, 200.0, 600.0);
-        const MixtureNodes nodes =
-            mixture_nodes(part, (last - first) / n, first, static_cast<std::size_t>(n));
-        for (std::size_t i = 0; i < nodes.loss.size(); ++i)
-            law.push_back({nodes.loss[i], nodes.log_p[i] + std::log(part.weight)});
-    }
-    if (parts_.size() > 1)
-        std::sort(law.begin(), law.end(),
-                  [](const CoarseMass& a, const CoarseMass& b) { return a.loss < b.loss; });
-    return law;
-}
+std::vector<MixturePart> Mgf::mixtures() const { return has_layers() ? parts_ : std::vector<MixturePart>(); }
 
 bool Mgf::can_cut() const {
     return std::any_of(parts_.begin(), parts_.end(), [](const MixturePart& part) { return !part.p.plain(); });
@@ -160,7 +106,7 @@ Mgf::Nodes Mgf::make_nodes(const MixturePart& part, double h, double low, double
         std::floor((std::min({at_low.low, at_high.low, part.q.low(), part.p.low()}) - reach) / h) * h;
     const double last = std::max({at_low.high, at_high.high, part.q.high(), part.p.high()}) + reach;
     const double count = std::ceil((last - first) / h) + 1;
-    if (!(h > 0) || !(count <= most_nodes)) return {};
+    if (!(h > 0) || !(count >= 1 && count <= most_nodes)) return {};
     return mixture_nodes(part, h, first, static_cast<std::size_t>(count));
 }
 
@@ -190,18 +136,21 @@ double Mgf::peak(const std::vector<const Nodes*>& nodes, double s) {
 
 // The nodes that serve every s in (2^(k-1), 2^k]: which ones a query gets does not depend on those before.
 const std::vector<Mgf::Nodes>& Mgf::nodes_up_to(int k) const {
-    std::vector<Nodes>& nodes = cache_[k];
-    if (nodes.empty())
-        for (const MixturePart& part : parts_) {
-            const double high = std::ldexp(1.0, k), modulus = std::max(1.0, high);
-            const double h = std::min(best_step(Strip::simple(part, high, tolerance_), 0, tolerance_),
-                                      gaussian_step(part, modulus, tolerance_));
-            nodes.push_back(make_nodes(part, rounded_down(h), 0, high, far(modulus, tolerance_)));
-        }
-    return nodes;
+    const auto found = cache_.find(k);
+    if (found != cache_.end()) return found->second;
+    // Complete or not there: an exception leaves nothing half done.
+    std::vector<Nodes> nodes;
+    for (const MixturePart& part : parts_) {
+        interruption_point();
+        const double high = std::ldexp(1.0, k), modulus = std::max(1.0, high);
+        const double h = std::min(best_step(Strip::simple(part, high, tolerance_), 0, tolerance_),
+                                  gaussian_step(part, modulus, tolerance_));
+        nodes.push_back(make_nodes(part, rounded_down(h), 0, high, far(modulus, tolerance_)));
+    }
+    return cache_.emplace(k, std::move(nodes)).first->second;
 }
 
-Mgf::Real Mgf::at(double s) const {
+Cumulant Mgf::at(double s) const {
     // Where outputs with a P-mass below e^{-1800} rule the tilted law, it is of no use.
     for (const MixturePart& part : parts_)
         if (!part.p.plain() && !part.window.to() && s * part.p.high() > 60 &&
@@ -296,7 +245,8 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double reach, double 
             sum.add(nodes.log_p[i] - row.shift, nodes.loss[i], nodes.log_p_slack[i] + 2 * row.shift,
                     nodes.loss_slack[i]);
         const double unit = std::exp(-row.shift);
-        sum.leave_out(part.missed(part.p) * unit, part.missed(part.q) * unit, 2000);
+        const double p = part.missed(part.p) * unit, q = part.missed(part.q) * unit;
+        sum.leave_out(p, q, 2000 * (p + q));
         sum.values(step, value);
 
         const double edge = omitted(part, nodes, s, modulus, row.shift) +

@@ -14,8 +14,8 @@
 #include <map>
 #include <vector>
 
-#include "hockeystick/mixture.hpp"
-#include "hockeystick/transform.hpp"
+#include "inversion/transform.hpp"
+#include "pairs/mixture.hpp"
 
 namespace hockeystick {
 
@@ -27,15 +27,13 @@ public:
     bool can_cut() const override;
     double dropped() const override { return dropped_; }
 
-    Real at(double s) const override;
+    Cumulant at(double s) const override;
     // `tolerance` is that of the rule's aliasing.
     Row row(double s, double step, std::size_t size, double reach, double tolerance) const override;
     std::unique_ptr<DecayBound> decay(double s, double log_mgf) const override;
     double rare_shift() const override;
-    bool can_split() const override;
-    Split split(double loss, double mass, double tolerance) const override;
+    bool has_layers() const override;
     std::vector<MixturePart> mixtures() const override;
-    std::vector<CoarseMass> coarse() const override;
 
     const std::vector<MixturePart>& parts() const noexcept { return parts_; }
 

@@ -1,4 +1,4 @@
-#include "hockeystick/rectangles.hpp"
+#include "inversion/rectangles.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -3,6 +3,8 @@
 
 #include <vector>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 class Rectangles {

@@ -1,4 +1,4 @@
-#include "hockeystick/strip.hpp"
+#include "inversion/strip.hpp"
 
 #include <algorithm>
 #include <cmath>

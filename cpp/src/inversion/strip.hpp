@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "hockeystick/mixture.hpp"
+#include "pairs/mixture.hpp"
 
 namespace hockeystick {
 

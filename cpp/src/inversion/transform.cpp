@@ -1,8 +1,7 @@
-#include "hockeystick/transform.hpp"
+#include "inversion/transform.hpp"
 
-#include "hockeystick/beyond.hpp"
-#include "hockeystick/loss_transform.hpp"
-#include "hockeystick/mgf.hpp"
+#include "inversion/loss_transform.hpp"
+#include "inversion/mgf.hpp"
 
 namespace hockeystick {
 
@@ -13,7 +12,5 @@ std::unique_ptr<Transform> Transform::of(const Pair& pair, double tolerance, dou
         return std::make_unique<LossTransform>(std::move(*law), tolerance, cut_mass);
     return nullptr;
 }
-
-Split Transform::split(double, double, double) const { return {}; }
 
 }  // namespace hockeystick

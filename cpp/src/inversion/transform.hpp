@@ -6,9 +6,9 @@
 #include <memory>
 #include <vector>
 
-#include "hockeystick/cut_search.hpp"
-#include "hockeystick/mixture.hpp"
 #include "hockeystick/pairs.hpp"
+#include "inversion/saddle.hpp"
+#include "pairs/mixture.hpp"
 
 namespace hockeystick {
 
@@ -19,17 +19,6 @@ public:
     virtual double log_bound(double tau) const = 0;
     // Dearer, and never more.
     virtual double steep_log_bound(double tau) const { return log_bound(tau); }
-};
-
-class Beyond;
-class Transform;
-
-// The outputs below a cut, and those beyond it but for the largest losses, of P-mass `dropped`: positive
-// measures.
-struct Split {
-    std::shared_ptr<const Transform> below;
-    std::shared_ptr<const Beyond> beyond;
-    double dropped = 0;
 };
 
 class Transform {
@@ -45,22 +34,13 @@ public:
     virtual double dropped() const { return 0; }
     // A lower bound on P(L = 0), what is left there of M at high frequencies.
     virtual double zero_mass() const { return 0; }
-    // Whether split() and coarse() are known.
-    virtual bool can_split() const { return false; }
-    // Cut smoothly, about where the loss is `loss`, and where the largest losses have `mass` (0: none are
-    // left out); null where that is not known. The tolerance is that of at().
-    virtual Split split(double loss, double mass, double tolerance) const;
-    // The mixtures of Gaussians of which the whole is one, if it is; empty otherwise.
+    // Whether Layers can cut the outputs; and the mixtures of Gaussians of which the whole is one, if so.
+    virtual bool has_layers() const { return false; }
     virtual std::vector<MixturePart> mixtures() const { return {}; }
-    // The law on a coarse grid of increasing losses, to choose a cut by; empty where none is known.
-    virtual std::vector<CoarseMass> coarse() const { return {}; }
 
-    // K = ln M at a real s >= 0, its first two derivatives, and an upper bound on K, which lies above by
-    // about the tolerance, or is infinite where too many nodes were needed.
-    struct Real {
-        double value, first, second, upper;
-    };
-    virtual Real at(double s) const = 0;
+    // K = ln M at a real s >= 0. The upper bound lies above by about the tolerance, or is infinite where too
+    // many nodes were needed.
+    virtual Cumulant at(double s) const = 0;
 
     // M(s + i j step) e^{-shift} - 1 for j = 0, ..., size - 1, with error bounds. The shift is 0 unless M(s)
     // is huge.

@@ -1,4 +1,4 @@
-#include "hockeystick/compose.hpp"
+#include "lattice/compose.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,9 +6,9 @@
 #include <limits>
 #include <stdexcept>
 
-#include "hockeystick/fft.hpp"
 #include "hockeystick/parallel.hpp"
-#include "hockeystick/special.hpp"
+#include "numerics/fft.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {

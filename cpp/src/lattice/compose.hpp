@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "hockeystick/lattice.hpp"
+#include "lattice/lattice.hpp"
 
 namespace hockeystick {
 

@@ -1,14 +1,15 @@
-#include "hockeystick/coupling.hpp"
+#include "lattice/coupling.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
 
-#include "hockeystick/cumulants.hpp"
-#include "hockeystick/discretise.hpp"
-#include "hockeystick/fft.hpp"
-#include "hockeystick/special.hpp"
+#include "hockeystick/arithmetic.hpp"
+#include "lattice/cumulants.hpp"
+#include "lattice/discretise.hpp"
+#include "numerics/fft.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -119,11 +120,13 @@ double Coupling::lower(double epsilon) const {
 }
 
 Interval Coupling::delta_bounds(double epsilon) const {
+    const StandardArithmetic standard;
     if (std::isnan(epsilon)) throw std::invalid_argument("delta_bounds: epsilon must be a number");
     return {std::min(lower(epsilon), upper(epsilon)), upper(epsilon)};
 }
 
 Interval Coupling::epsilon_bounds(double delta) const {
+    const StandardArithmetic standard;
     if (!(delta >= 0 && delta <= 1)) throw std::invalid_argument("epsilon_bounds: delta must lie in [0, 1]");
     if (delta == 1) return {0, 0};
     const double high = (1 + 8 * u) * upper_epsilon([&](double e) { return upper(e); }, delta, 1);

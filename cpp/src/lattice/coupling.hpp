@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
-#include "hockeystick/table.hpp"
+#include "lattice/table.hpp"
 
 namespace hockeystick {
 

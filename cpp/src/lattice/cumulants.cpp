@@ -1,10 +1,12 @@
-#include "hockeystick/cumulants.hpp"
+#include "lattice/cumulants.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <numbers>
+
+#include "hockeystick/parallel.hpp"
 
 namespace hockeystick {
 namespace {
@@ -25,6 +27,7 @@ std::vector<Node> evaluate(const Pair& pair, const std::vector<double>& x) {
     std::vector<Node> nodes;
     nodes.reserve(x.size());
     for (const double at : x) {
+        if (nodes.size() % 1024 == 0) interruption_point();
         const Tangent above = pair.above(at), below = pair.below(at);
         const double p = above.value + above.slope, c = below.slope - below.value;
         const double log_p = p > 0 ? std::min(std::log(p) + above.exponent, 0.0) : -infinity;
@@ -214,6 +217,7 @@ Cumulants cumulants(const Sketch& sketch, double tilt) {
 }
 
 Cumulants cumulants(const std::vector<SketchedStep>& steps, double tilt) {
+    interruption_point();
     Cumulants total{0, 0, 0};
     for (const auto& step : steps) {
         const Cumulants k = cumulants(step.sketch, tilt);

@@ -7,16 +7,16 @@
 // lower: in each bin the line is a tangent of the true profile (or a convex combination of two),
 // chosen so that neighbouring lines meet on the lattice; T_i is that line's own intercept.
 // Since delta(x) = int_x^inf T(s) e^{x-s} ds, rounding every T outwards keeps either promise.
-#include "hockeystick/discretise.hpp"
+#include "lattice/discretise.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <stdexcept>
 
-#include "hockeystick/mean_preserving.hpp"
 #include "hockeystick/parallel.hpp"
-#include "hockeystick/special.hpp"
+#include "lattice/mean_preserving.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -32,9 +32,10 @@ struct Tilted {
 };
 
 // A line below the profile, as seen at a point: its value there, e^x times its slope, and where it
-// touches. `error` is what it may exceed a true support line by.
+// touches. `error` is what it may exceed a true support line by at this point, and `steepness` how much of
+// its slope is uncertain.
 struct Line {
-    double value, slope, error, touches;
+    double value, slope, error, touches, steepness;
 };
 
 // How a bin's mass gets to the points: see upper and lower above, and round_down.
@@ -158,13 +159,14 @@ private:
         const Tangent at = above ? pair_.above(t) : pair_.below(t);
         double rounding;
         const double scale = scale_at(x, at.exponent, rounding);
-        const double reach = std::expm1(x - t);
+        // Far from where it touches, 1 + reach would lose all of the slope that is left at x.
+        const double reach = std::expm1(x - t), far = std::exp(x - t);
         const double change = at.slope * reach;
         const double value = above ? at.value - change : at.value + change;
-        const double slack =
-            u * at.slope * (8 * std::abs(reach) + 2 * (std::abs(x) + std::abs(t)) * (1 + reach));
-        return {value * scale, at.slope * (1 + reach) * scale,
-                (at.error + slack + rounding * (std::abs(at.value) + std::abs(change))) * scale, t};
+        const double slack = u * at.slope * (8 * std::abs(reach) + 2 * (std::abs(x) + std::abs(t)) * far);
+        return {value * scale, at.slope * far * scale,
+                (at.error + slack + rounding * (std::abs(at.value) + std::abs(change))) * scale, t,
+                at.relative + at.misplaced + rounding + u * (8 + 2 * (std::abs(x) + std::abs(t)))};
     }
 
     // The same line seen one point further on.
@@ -173,7 +175,11 @@ private:
         Line out = line;
         out.value = (above ? line.value - change : line.value + change) * growth;
         out.slope = line.slope * (std::exp(d) * growth);
-        out.error = (line.error + u * (8 + 2 * tilt_ * d) * (std::abs(line.value) + change)) * growth;
+        // From above, a line that falls too slowly ends up too high.
+        out.error = (line.error + line.steepness * change +
+                     u * (8 + 2 * tilt_ * d) * (std::abs(line.value) + change)) *
+                    growth;
+        out.steepness += u * (8 + 2 * tilt_ * d);
         return out;
     }
 
@@ -212,7 +218,7 @@ private:
         const double value = w * a.value + (1 - w) * b.value;
         return {value, w * a.slope + (1 - w) * b.slope,
                 w * a.error + (1 - w) * b.error + 8 * u * (a.value + std::abs(b.value)),
-                w > 0 ? a.touches : b.touches};
+                w > 0 ? a.touches : b.touches, std::max(a.steepness, b.steepness) + 8 * u};
     }
 
     // How far the line of the next bin may really lie above the present one where they should meet.
@@ -226,8 +232,10 @@ private:
     Line seen_from_above(const Line& line, std::size_t i) const {
         double rounding;
         const double one = scale_at(x_[i], 0, rounding), y = pair_.q_mass() * std::exp(x_[i]);
+        // What is left of the slope may be rounding alone, which grows with e^x: the line serves up to here
+        // only.
         return {line.value + one * (1 - pair_.infinity_mass() - y), one * y - line.slope,
-                line.error + (rounding + 8 * u) * one * (1 + y), line.touches};
+                line.error + (rounding + 8 * u) * one * (1 + y), -std::numeric_limits<double>::infinity(), 1};
     }
 
     // Whether the line is negative at point i, up to rounding. What rounding leaves open is P-mass by
@@ -261,6 +269,7 @@ private:
                               (16 * u + (from_above ? rounding : 0)) * (line.slope + (from_above ? all : 0)));
         head_[0] = std::min(head_[0], all * (1 - rounding));
         for (std::size_t i = 1; i <= split_; ++i) {
+            if (i % 256 == 0) interruption_point();
             Line next = next_line(line, x_[i - 1], width(i), false);
             const auto negative = [&](const Line& l) {
                 return turns_negative(seen_from_above(moved(l, i, false), i), i);
@@ -292,6 +301,7 @@ private:
         if (!from_above) line = seen_from_above(line, split_);
         double before = std::numeric_limits<double>::infinity();
         for (std::size_t i = split_ + 1; i < n; ++i) {
+            if (i % 256 == 0) interruption_point();
             Line next = next_line(line, x_[i - 1], width(i), true);
             if (turns_negative(moved(next, i, true), i)) {
                 // Past a point where the line is negative it cannot go on: no mass beyond.
@@ -319,6 +329,7 @@ private:
             excess_ = std::max(excess_, 2 * hair(i) + t.misplaced);
         };
         for (std::size_t i = 0; i <= split_; ++i) {
+            if (i % 256 == 0) interruption_point();
             const Tangent t = pair_.below(x_[i] - hair(i));
             note(i, t);
             // C_i tilted at x_{i-1}, rounded up.
@@ -339,6 +350,7 @@ private:
         }
         double before = std::numeric_limits<double>::infinity();
         for (std::size_t i = split_ + 1; i < n; ++i) {
+            if (i % 256 == 0) interruption_point();
             const Tangent t = pair_.above(x_[i] - hair(i));
             note(i, t);
             // T_i tilted at x_i, rounded down.

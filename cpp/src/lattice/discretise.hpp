@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <vector>
 
-#include "hockeystick/cumulants.hpp"
-#include "hockeystick/lattice.hpp"
 #include "hockeystick/pairs.hpp"
+#include "lattice/cumulants.hpp"
+#include "lattice/lattice.hpp"
 
 namespace hockeystick {
 

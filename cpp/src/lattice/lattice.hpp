@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 // What a discretised loss promises about the true one; composition refuses to mix directions.

@@ -8,7 +8,7 @@
 //     V h / (e^h - 1) <= E[b - L; bin] <= m ln(1 + V/m).
 // The two ends differ by at most m h^2/8. All derivatives by D, V and m, where 0 <= D <= m (1 - e^{-h}) and
 // 0 <= V <= m (e^h - 1), are at most e^h and h e^h, which carries rounding over.
-#include "hockeystick/mean_preserving.hpp"
+#include "lattice/mean_preserving.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -17,7 +17,7 @@
 #include <utility>
 
 #include "hockeystick/parallel.hpp"
-#include "hockeystick/special.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "hockeystick/lattice.hpp"
 #include "hockeystick/pairs.hpp"
+#include "lattice/lattice.hpp"
 
 namespace hockeystick {
 

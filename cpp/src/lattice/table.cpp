@@ -1,11 +1,11 @@
-#include "hockeystick/table.hpp"
+#include "lattice/table.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
-#include "hockeystick/special.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {

@@ -5,7 +5,7 @@
 #include <functional>
 #include <vector>
 
-#include "hockeystick/compose.hpp"
+#include "lattice/compose.hpp"
 
 namespace hockeystick {
 

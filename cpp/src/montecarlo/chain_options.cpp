@@ -1,4 +1,4 @@
-#include "chain_options.hpp"
+#include "montecarlo/chain_options.hpp"
 
 #include <algorithm>
 #include <stdexcept>
@@ -6,7 +6,9 @@
 namespace hockeystick {
 
 bool is_chain(const Scheme& scheme) {
-    if (std::holds_alternative<BallsInBins>(scheme)) return false;
+    if (std::holds_alternative<BallsInBins>(scheme) || std::holds_alternative<IndependentBMinSep>(scheme)) {
+        return false;
+    }
     const auto* multi = std::get_if<MultiAttribution>(&scheme);
     return multi == nullptr || !multi->exact || multi->separation == 1;
 }

@@ -8,7 +8,7 @@
 
 #include "hockeystick/proposal.hpp"
 #include "hockeystick/schemes.hpp"
-#include "wide.hpp"
+#include "numerics/wide.hpp"
 
 namespace hockeystick {
 

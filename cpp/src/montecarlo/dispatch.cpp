@@ -1,7 +1,10 @@
 #include <cstdlib>
 #include <cstring>
+#include <stdexcept>
+#include <string>
 
-#include "kernels.hpp"
+#include "hockeystick/arithmetic.hpp"
+#include "montecarlo/kernels.hpp"
 
 namespace hockeystick::kernels {
 
@@ -18,6 +21,11 @@ namespace {
 const Table& widest() {
     if (const char* asked = std::getenv("HOCKEYSTICK_LANES")) {
         if (const Table* found = find(asked)) return *found;
+        // A typing error must not pass for a measurement or a comparison.
+        if (*asked != '\0') {
+            throw std::invalid_argument("HOCKEYSTICK_LANES=" + std::string(asked) +
+                                        ": must be one that this machine has of baseline, avx2 and avx512");
+        }
     }
     for (const char* name : {"avx512", "avx2"}) {
         if (const Table* found = find(name)) return *found;
@@ -47,3 +55,5 @@ const Table& table() {
 }
 
 }  // namespace hockeystick::kernels
+
+const char* hockeystick::instruction_set() { return kernels::table().name; }

@@ -1,4 +1,4 @@
-#include "hockeystick/empirical.hpp"
+#include "montecarlo/empirical.hpp"
 
 #include <bit>
 #include <cmath>

@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <span>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 constexpr int empirical_octaves = 40, empirical_cells = 16;

@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "group_counts.hpp"
-#include "kernels.hpp"
-#include "sample_blocks.hpp"
+#include "montecarlo/group_counts.hpp"
+#include "montecarlo/kernels.hpp"
+#include "montecarlo/sample_blocks.hpp"
 
 namespace hockeystick {
 namespace {
@@ -231,7 +231,7 @@ LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multipli
 
 // Iterations, counted more where their sliding products cost more than all the rest.
 double LossSampler::sample_work(const SlidingProducts& products) const noexcept {
-    return static_cast<double>(steps()) * (1 + products.operations() / 64);
+    return static_cast<double>(steps()) * (1 + products.operations() / 64 + mixture_.families());
 }
 
 double LossSampler::work() const noexcept {

@@ -1,4 +1,4 @@
-#include "group_counts.hpp"
+#include "montecarlo/group_counts.hpp"
 
 #include <utility>
 

@@ -8,7 +8,7 @@
 
 #include "hockeystick/likelihood.hpp"
 #include "hockeystick/schemes.hpp"
-#include "kernels.hpp"
+#include "montecarlo/kernels.hpp"
 
 namespace hockeystick {
 

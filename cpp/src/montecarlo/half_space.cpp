@@ -7,9 +7,9 @@
 #include <stdexcept>
 #include <utility>
 
-#include "hockeystick/special.hpp"
-#include "kernels.hpp"
-#include "sample_blocks.hpp"
+#include "montecarlo/kernels.hpp"
+#include "montecarlo/sample_blocks.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -81,6 +81,9 @@ HalfSpaceSampler::HalfSpaceSampler(Strategy strategy, Scheme scheme, double nois
     }
     if (std::holds_alternative<TruncatedBMinSep>(scheme_)) {
         throw std::invalid_argument("the truncated scheme has no half space");
+    }
+    if (std::holds_alternative<IndependentBMinSep>(scheme_)) {
+        throw std::invalid_argument("several examples per user have no half space");
     }
     const auto* multi = std::get_if<MultiAttribution>(&scheme_);
     if (multi != nullptr && strategy_.bands() > multi->separation) {

@@ -9,6 +9,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick::kernels {
 
 inline constexpr std::size_t group = 16;
@@ -84,6 +86,27 @@ struct BlockedChain {
     std::size_t offset;  // the next iteration within the chunk
 };
 
+// Several examples of independent chains, by the states of JointStates (joint_states.hpp), a row for each.
+struct JointChain {
+    std::size_t examples, stride;
+    const std::uint32_t* families;
+    const std::size_t* sizes;
+    const Factor* coefficients;
+    double* mantissa;
+    double* exponent;
+    double* ratio_mantissa;  // `examples` rows, for what a family has in common
+    double* ratio_exponent;
+    // The short form: mantissas are plain doubles, in units of 2^scale; those of states in which all examples
+    // are barred in units of 2^slot_scale of the slot where one of them took part last, as nothing happens to
+    // them later.
+    double* scale;       // one row
+    double* slot_scale;  // a row for every slot
+    double* relative;    // the same, for their ratios
+    std::size_t slots;
+    const double* plain_chances;  // `coefficients` as doubles
+    double range;                 // binary exponents of likelihood ratios up to which nothing overflows
+};
+
 struct Table {
     const char* name;
 
@@ -123,6 +146,17 @@ struct Table {
     void (*advance_blocked)(BlockedChain& chain, const double* products, const double* half_norms,
                             std::size_t count);
     void (*finish_blocked)(const BlockedChain& chain, double* out);
+
+    // One iteration, in which `slot` is set free. coupling: by slot, e^{-<c_i, c_j>} for the column of the
+    // last participation that it stands for, with a mantissa in [1, 2).
+    void (*advance_joint)(const JointChain& chain, const double* products, double half_norm, std::size_t slot,
+                          const Factor* coupling);
+    // The same in the short form; false, and nothing done, where a ratio is out of range. lag: by slot, the
+    // iterations since it was the one set free.
+    bool (*advance_joint_short)(const JointChain& chain, const double* products, double half_norm,
+                                std::size_t slot, const double* coupling, const std::uint32_t* lag);
+    // ln of the sum of `count` rows.
+    void (*finish_joint)(const JointChain& chain, std::size_t count, double* out);
 
     // ln sum_j e^{rows[j] - half_norms[j]} + extra, j < count, one row; `extra` counts terms e^0.
     void (*log_sum_exp)(const double* rows, const double* half_norms, std::size_t count, double extra,

@@ -5,13 +5,18 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <limits>
 #include <new>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
-#include "kernels.hpp"
-#include "polynomials.hpp"
+#include "montecarlo/factors.hpp"
+#include "montecarlo/joint_states.hpp"
+#include "montecarlo/kernels.hpp"
+#include "montecarlo/posterior.hpp"
+#include "numerics/polynomials.hpp"
 
 namespace hockeystick {
 
@@ -23,40 +28,6 @@ using kernels::Factor;
 using kernels::Option;
 
 constexpr double zero_exponent = -0x1p50;  // of a zero; see lanes.hpp
-
-Factor factor(double value) {
-    if (value == 0) return {0.0, zero_exponent};
-    int exponent = 0;
-    const double mantissa = std::frexp(value, &exponent);
-    return {2 * mantissa, exponent - 1.0};
-}
-
-Factor operator*(const Factor& a, const Factor& b) {
-    const Factor product = factor(a.mantissa * b.mantissa);
-    if (product.mantissa == 0) return product;
-    return {product.mantissa, product.exponent + a.exponent + b.exponent};
-}
-
-Factor operator+(const Factor& a, const Factor& b) {
-    if (a.mantissa == 0) return b;
-    if (b.mantissa == 0) return a;
-    const double exponent = std::max(a.exponent, b.exponent);
-    const auto shifted = [&](const Factor& f) {
-        return std::ldexp(f.mantissa, static_cast<int>(std::max(f.exponent - exponent, -2000.0)));
-    };
-    Factor sum = factor(shifted(a) + shifted(b));
-    sum.exponent += exponent;
-    return sum;
-}
-
-Factor power(Factor base, std::size_t exponent) {
-    Factor result{1.0, 0.0};
-    for (; exponent > 0; exponent /= 2) {
-        if (exponent % 2 != 0) result = result * base;
-        base = base * base;
-    }
-    return result;
-}
 
 // Pr[Binom(examples, p) = j], j = 0, ..., examples.
 std::vector<Factor> binomial_weights(std::size_t examples, double p) {
@@ -130,6 +101,7 @@ std::size_t separation_of(const Scheme& scheme) {
         std::size_t operator()(const BallsInBins& s) const { return s.bins; }
         std::size_t operator()(const MultiAttribution& s) const { return s.separation; }
         std::size_t operator()(const TruncatedBMinSep& s) const { return s.base.separation; }
+        std::size_t operator()(const IndependentBMinSep& s) const { return s.base.separation; }
     };
     return std::visit(Visitor{}, scheme);
 }
@@ -273,8 +245,15 @@ std::vector<double> half_norms(const Strategy& strategy, const Scheme& scheme, d
     return norms;
 }
 
+std::size_t joint_examples(const Scheme& scheme, std::size_t steps) {
+    check(scheme, steps);
+    const auto* joint = std::get_if<IndependentBMinSep>(&scheme);
+    if (joint == nullptr) throw std::invalid_argument("only for several examples per user");
+    return JointStates::affordable(*joint, steps);
+}
+
 struct Mixture::Parameters {
-    enum class Kind { chain, blocked, bins };
+    enum class Kind { chain, blocked, bins, joint, parts, mean };
 
     Kind kind = Kind::chain;
     std::size_t separation = 1;
@@ -285,7 +264,21 @@ struct Mixture::Parameters {
     Factor outside{0.0, zero_exponent};  // the warm start makes it available after the last iteration
     bool truncated = false;
     double whole = 1, cut = 1;
-    double scale = 1;  // bins: factor of the products
+    double scale = 1;                   // bins: factor of the products
+    std::optional<JointStates> states;  // joint
+    std::vector<Factor> couplings;      // joint: see coupling_row
+    std::vector<double> plain_couplings;
+    std::size_t lags = 0, rows = 0;
+    std::vector<std::pair<std::shared_ptr<const Mixture>, double>> parts;  // a product of powers
+    std::optional<SharedExample> shared;                                   // mean
+    // e^{-<c_i, c_{i - d}>}, d = 1, ..., lags. All rows are alike where no column that meets another is cut
+    // off.
+    const Factor* coupling_row(std::size_t iteration, std::size_t steps) const {
+        const std::size_t row = rows == steps              ? iteration
+                                : iteration + rows > steps ? iteration + rows - steps
+                                                           : 0;
+        return couplings.data() + row * lags;
+    }
 
     // See kernels::Chain.
     bool allows_short_form() const {
@@ -295,6 +288,22 @@ struct Mixture::Parameters {
                });
     }
 };
+
+void Mixture::couple(Parameters& p, const Strategy& strategy, double noise_multiplier) {
+    const std::size_t steps = strategy.steps();
+    p.lags = std::min(strategy.bands(), steps) - 1;
+    // Toeplitz: one row for all iterations whose column is whole, and one for each of the others.
+    p.rows = strategy.is_toeplitz() && steps >= 2 * (p.lags + 1) ? p.lags + 1 : steps;
+    for (std::size_t row = 0; row < p.rows; ++row) {
+        const std::size_t i = p.rows == steps ? row : row == 0 ? p.lags : steps - p.rows + row;
+        for (std::size_t d = 1; d <= p.lags; ++d) {
+            const double product = d <= i ? strategy.inner_product(i - d, i) : 0;
+            const double exponent = -product / noise_multiplier / noise_multiplier;
+            p.couplings.push_back(exponential_factor(exponent));
+            p.plain_couplings.push_back(portable_exp(exponent));
+        }
+    }
+}
 
 Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_multiplier, Numerator numerator,
                  bool lower, const Tilt& tilt)
@@ -346,6 +355,35 @@ Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_mu
             p->kind = Parameters::Kind::blocked;
             for (std::size_t k = 0; k < p->separation; ++k) p->powers.push_back(power(p->stay, k));
         }
+    } else if (const auto* joint = std::get_if<IndependentBMinSep>(&scheme)) {
+        if (strategy.bands() > joint->base.separation) {
+            throw std::invalid_argument("several examples per user need bands <= separation");
+        }
+        if (tilt.theta != 1 || tilt.shift != 0) {
+            throw std::invalid_argument("several examples per user cannot be tilted");
+        }
+        most *= static_cast<double>(joint->examples);
+        const std::size_t together = JointStates::affordable(*joint, steps);
+        if (together == joint->examples) {
+            p->kind = Parameters::Kind::joint;
+            p->states.emplace(*joint, steps);
+            couple(*p, strategy, noise_multiplier);
+        } else if (lower) {
+            p->kind = Parameters::Kind::mean;
+            p->shared.emplace(SharedExample{strategy, joint->base, noise_multiplier, joint->examples});
+        } else {
+            p->kind = Parameters::Kind::parts;
+            const auto part = [&](std::size_t examples, std::size_t times) {
+                if (examples > 0) {
+                    p->parts.emplace_back(
+                        std::make_shared<const Mixture>(strategy, IndependentBMinSep{joint->base, examples},
+                                                        noise_multiplier),
+                        static_cast<double>(times));
+                }
+            };
+            part(together, joint->examples / together);
+            part(joint->examples % together, 1);
+        }
     } else {
         p->kind = Parameters::Kind::bins;
         p->scale = multiplicity;
@@ -378,6 +416,16 @@ Mixture::Mixture(const Strategy& strategy, const BMinSep& scheme, double noise_m
     parameters_ = std::move(p);
 }
 
+double Mixture::families() const noexcept {
+    const Parameters& p = *parameters_;
+    double sum = 0;
+    if (p.states) {
+        for (const std::size_t size : p.states->sizes) sum += static_cast<double>(size);
+    }
+    for (const auto& [part, times] : p.parts) sum += part->families();
+    return p.shared ? 256 : sum;
+}
+
 Mixture::~Mixture() = default;
 Mixture::Mixture(Mixture&&) noexcept = default;
 
@@ -386,6 +434,56 @@ struct Mixture::Evaluation::State {
         const auto zeros = [](std::size_t count) { return Rows(count, zero_exponent); };
         if (p.kind == Parameters::Kind::bins) {
             ring_mantissa = Rows(p.half_norms.size());
+            return;
+        }
+        if (p.kind == Parameters::Kind::mean) {
+            ring_mantissa = Rows(p.half_norms.size());  // all products
+            return;
+        }
+        if (p.kind == Parameters::Kind::parts) {
+            for (const auto& [part, times] : p.parts) parts.emplace_back(*part);
+            return;
+        }
+        if (p.kind == Parameters::Kind::joint) {
+            const JointStates& states = *p.states;
+            ring_mantissa = Rows(states.count);
+            is_short = states.range > 0;
+            for (std::size_t i = 0; i < states.count; ++i) {
+                // What is no double is negligible; see kernels.cpp.
+                const Factor& weight = states.start[i];
+                const double plain = weight.exponent < -1100
+                                         ? 0.0
+                                         : std::ldexp(weight.mantissa, static_cast<int>(weight.exponent));
+                std::fill_n(ring_mantissa[i], group_size, is_short ? plain : weight.mantissa);
+            }
+            for (Rows* rows : {&now_mantissa, &now_exponent}) *rows = Rows(states.examples);
+            free_exponent = Rows(1);
+            for (Rows* rows : {&suffix_exponent, &suffix_mantissa}) *rows = Rows(states.slots);
+            coupling.assign(states.slots, {1.0, 0.0});
+            plain_coupling.assign(states.slots, 1.0);
+            lag.assign(states.slots, std::numeric_limits<std::uint32_t>::max());
+            joint = {states.examples,
+                     states.stride,
+                     states.families.data(),
+                     states.sizes.data(),
+                     states.coefficients.data(),
+                     ring_mantissa[0],
+                     nullptr,
+                     now_mantissa[0],
+                     now_exponent[0],
+                     free_exponent[0],
+                     suffix_exponent[0],
+                     suffix_mantissa[0],
+                     states.slots,
+                     states.plain_coefficients.data(),
+                     states.range};
+            if (!is_short) {
+                ring_exponent = Rows(states.count);
+                joint.exponent = ring_exponent[0];
+                for (std::size_t i = 0; i < states.count; ++i) {
+                    std::fill_n(ring_exponent[i], group_size, states.start[i].exponent);
+                }
+            }
             return;
         }
         free_mantissa = Rows(1);
@@ -438,18 +536,92 @@ struct Mixture::Evaluation::State {
     Rows front_mantissa, front_exponent, suffix_mantissa, suffix_exponent, now_mantissa, now_exponent;
     kernels::Chain chain{};
     kernels::BlockedChain blocked{};
+    kernels::JointChain joint{};
+    // From the short form of the joint chain to the long one, which it keeps.
+    void lengthen() {
+        const JointStates& states = *parameters.states;
+        ring_exponent = Rows(states.count);
+        joint.exponent = ring_exponent[0];
+        for (std::size_t i = 0; i < states.count; ++i) {
+            std::copy_n(free_exponent[0], group_size, ring_exponent[i]);
+        }
+        // Where all are barred: the last rows of the families.
+        const std::uint32_t* entry = states.families.data();
+        for (std::size_t slot = 0; slot < states.separation; ++slot) {
+            for (std::size_t barred = 0; barred < states.examples; ++barred) {
+                for (std::size_t family = 0; family < states.sizes[barred]; ++family) {
+                    std::size_t latest = slot;
+                    for (std::size_t i = 0; i < barred; ++i, ++entry) {
+                        if (lag[*entry] < lag[latest]) latest = *entry;
+                    }
+                    const std::size_t last = entry[states.examples - barred];
+                    std::copy_n(suffix_exponent[latest], group_size, ring_exponent[last]);
+                    entry += states.examples - barred + 1;
+                }
+            }
+        }
+        // And the very last one, where all are barred for good, which is in no family.
+        if (states.slots > states.separation) {
+            std::copy_n(suffix_exponent[states.separation], group_size, ring_exponent[states.count - 1]);
+        }
+        for (std::size_t i = 0; i < states.count; ++i) {
+            for (std::size_t s = 0; s < group_size; ++s) {
+                double& mantissa = ring_mantissa[i][s];
+                if (std::isnan(mantissa)) continue;
+                const Factor value = factor(mantissa);
+                mantissa = value.mantissa;
+                ring_exponent[i][s] = mantissa == 0 ? zero_exponent : ring_exponent[i][s] + value.exponent;
+            }
+        }
+        is_short = false;
+    }
+
+    // joint: by slot, what whoever takes part in the iteration meets, and how long ago it was set free.
+    std::vector<Factor> coupling;
+    std::vector<double> plain_coupling;
+    std::vector<std::uint32_t> lag;
+    bool is_short = false;
+    std::vector<Evaluation> parts;
 };
 
 Mixture::Evaluation::Evaluation(const Mixture& mixture)
     : state_(std::make_unique<State>(*mixture.parameters_)) {}
 
 Mixture::Evaluation::~Evaluation() = default;
+Mixture::Evaluation::Evaluation(Evaluation&&) noexcept = default;
 
 void Mixture::Evaluation::add(const double* products, std::size_t count, const double* survival) {
     State& state = *state_;
     const Parameters& p = state.parameters;
     const auto& kernel = kernels::table();
-    if (p.kind == Parameters::Kind::bins) {
+    if (p.kind == Parameters::Kind::parts) {
+        for (Evaluation& part : state.parts) part.add(products, count, survival);
+    } else if (p.kind == Parameters::Kind::mean) {
+        std::copy_n(products, count * group_size, state.ring_mantissa[state.done]);
+    } else if (p.kind == Parameters::Kind::joint) {
+        const std::size_t b = p.states->separation, steps = p.half_norms.size();
+        for (std::size_t row = 0; row < count; ++row) {
+            const std::size_t i = state.done + row, slot = i % b;
+            const Factor* const met = p.coupling_row(i, steps);
+            const double* const plain_met = p.plain_couplings.data() + (met - p.couplings.data());
+            for (std::size_t d = 1; d < b; ++d) {
+                // Whom the start has barred has no column.
+                const std::size_t earlier = (slot + b - d) % b;
+                const bool meets = d <= p.lags && d <= i;
+                state.coupling[earlier] = meets ? met[d - 1] : Factor{1.0, 0.0};
+                state.plain_coupling[earlier] = meets ? plain_met[d - 1] : 1.0;
+                state.lag[earlier] = static_cast<std::uint32_t>(d);
+            }
+            state.lag[slot] = static_cast<std::uint32_t>(b);
+            const double* const now = products + row * group_size;
+            if (state.is_short && kernel.advance_joint_short(state.joint, now, p.half_norms[i], slot,
+                                                             state.plain_coupling.data(), state.lag.data())) {
+                continue;
+            }
+            if (state.is_short) state.lengthen();
+            kernel.advance_joint(state.joint, now, p.half_norms[i], slot, state.coupling.data());
+        }
+    } else if (p.kind == Parameters::Kind::bins) {
         const std::size_t bins = state.ring_mantissa.count();
         for (std::size_t i = 0; i < count; ++i) {
             // More bins than iterations: the rest stays empty.
@@ -470,7 +642,7 @@ void Mixture::Evaluation::add(const double* products, std::size_t count, const d
 }
 
 void Mixture::Evaluation::finish(double* out) const {
-    const State& state = *state_;
+    State& state = *state_;
     const Parameters& p = state.parameters;
     const auto& kernel = kernels::table();
     alignas(64) double row[group_size];
@@ -481,6 +653,33 @@ void Mixture::Evaluation::finish(double* out) const {
         case Parameters::Kind::blocked:
             kernel.finish_blocked(state.blocked, row);
             break;
+        case Parameters::Kind::joint:
+            if (state.is_short) {
+                // As in an iteration after the last one.
+                for (std::size_t slot = 0; slot < p.states->separation; ++slot) {
+                    std::uint32_t& age = state.lag[slot];
+                    age = age == p.states->separation ? 1 : age + 1;
+                }
+                state.lengthen();
+            }
+            kernel.finish_joint(state.joint, p.states->count, row);
+            break;
+        case Parameters::Kind::parts:
+            std::fill_n(row, group_size, 0.0);
+            for (std::size_t k = 0; k < p.parts.size(); ++k) {
+                double part[group_size];
+                state.parts[k].finish(part);
+                for (std::size_t s = 0; s < group_size; ++s) row[s] += p.parts[k].second * part[s];
+            }
+            break;
+        case Parameters::Kind::mean: {
+            std::vector<double> products(p.half_norms.size());
+            for (std::size_t s = 0; s < group_size; ++s) {
+                for (std::size_t i = 0; i < products.size(); ++i) products[i] = state.ring_mantissa[i][s];
+                row[s] = p.shared->log_ratio(products, p.half_norms);
+            }
+            break;
+        }
         case Parameters::Kind::bins: {
             const std::size_t bins = p.half_norms.size();
             kernel.log_sum_exp(state.ring_mantissa[0], p.half_norms.data(), bins,

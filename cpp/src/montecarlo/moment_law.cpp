@@ -8,8 +8,9 @@
 #include <tuple>
 #include <utility>
 
-#include "chain_options.hpp"
+#include "hockeystick/parallel.hpp"
 #include "hockeystick/proposal.hpp"
+#include "montecarlo/chain_options.hpp"
 
 namespace hockeystick {
 namespace {
@@ -107,6 +108,7 @@ public:
         }
         std::vector<std::vector<Wide>> rows(most_ * most_);
         for (std::size_t e = n + b - 1; e-- > 0;) {
+            interruption_point();
             if (e < n) {
                 const auto choices = options_.at(e);
                 Wide value = stay * stay * cell(e + 1, 0, 0);
@@ -324,6 +326,7 @@ public:
         take_ = choices.empty() ? 0 : choices[0].weight;
         cells_.assign((n + 1) * b * b, Wide(1.0));
         for (std::size_t i = n; i-- > 0;) {
+            interruption_point();
             const Terms terms(*this, i);
             for (std::size_t f = 0; f < b; ++f) {
                 for (std::size_t d = 0; d <= f; ++d) {
@@ -352,7 +355,8 @@ public:
         const std::size_t n = options_.steps, b = options_.separation;
         const auto found = std::lower_bound(starts_.begin(), starts_.end(), Wide(stream.uniform()) * total_);
         const auto index = static_cast<std::size_t>(found - starts_.begin());
-        auto [i, d, f] = first_[std::min(index, first_.size() - 1)];
+        std::size_t i, d, f;
+        std::tie(i, d, f) = first_[std::min(index, first_.size() - 1)];
         while (i < n) {
             // While nobody takes part, until the next one is available.
             const std::size_t idle = d > 0 ? 1 : f > 0 ? 2 : 3;
@@ -630,7 +634,7 @@ double pair_entries(const Strategy& strategy, const Scheme& scheme) {
 }  // namespace
 
 bool has_moment_law(const Strategy& strategy, const Scheme& scheme, int order, double entries) {
-    if (order < 2) return false;
+    if (order < 2 || std::holds_alternative<IndependentBMinSep>(scheme)) return false;
     if (const auto* base = std::get_if<BMinSep>(&scheme); base && base->separation == 1) {
         return strategy.bands() == 1 && order <= 1024 &&
                static_cast<double>(strategy.steps()) * order <= entries;
@@ -701,6 +705,7 @@ std::vector<double> log_moments_of_cuts(const Strategy& strategy, const Truncate
     std::vector<std::vector<Wide>> start(layers, std::vector<Wide>(b * b));
     std::vector<Wide> coupled[5];  // by the product of multiplicities
     for (std::size_t e = n + b; e-- > 0;) {
+        interruption_point();
         for (std::size_t c = 0; c < classes; ++c) {
             for (std::size_t d = 0; d < b; ++d) {
                 for (std::size_t k = 0; k < layers; ++k) cell(e, d, c, k) = Wide(1.0);

@@ -13,6 +13,9 @@ template <typename... Visitors>
 struct Overloaded : Visitors... {
     using Visitors::operator()...;
 };
+// Compilers that do not deduce the arguments of aggregates need it spelled out.
+template <typename... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
 
 void require(bool condition, const char* message) {
     if (!condition) throw std::invalid_argument(message);
@@ -27,7 +30,8 @@ double log_failure(const Scheme& scheme) {
                    [](const MultiAttribution& s) {
                        return static_cast<double>(s.examples) * portable_log1p(-s.probability);
                    },
-                   [](const TruncatedBMinSep& s) { return portable_log1p(-s.base.probability); }},
+                   [](const TruncatedBMinSep& s) { return portable_log1p(-s.base.probability); },
+                   [](const IndependentBMinSep& s) { return portable_log1p(-s.base.probability); }},
         scheme);
 }
 
@@ -35,7 +39,8 @@ std::size_t separation(const Scheme& scheme) {
     return std::visit(
         Overloaded{[](const BMinSep& s) { return s.separation; }, [](const BallsInBins& s) { return s.bins; },
                    [](const MultiAttribution& s) { return s.separation; },
-                   [](const TruncatedBMinSep& s) { return s.base.separation; }},
+                   [](const TruncatedBMinSep& s) { return s.base.separation; },
+                   [](const IndependentBMinSep& s) { return s.base.separation; }},
         scheme);
 }
 
@@ -66,6 +71,10 @@ void check(const Scheme& scheme, std::size_t steps) {
                        require(s.dataset_size >= 1 && s.dataset_size <= std::uint64_t{1} << 53,
                                "the dataset size must be in [1, 2^53]");
                        require(s.max_batch >= 1, "the largest batch must be >= 1");
+                   },
+                   [](const IndependentBMinSep& s) {
+                       check_probability(s.base.probability);
+                       require(s.examples >= 1, "a user must have at least one example");
                    }},
         scheme);
 }
@@ -95,7 +104,20 @@ Participations::Participations(const Scheme& scheme, std::size_t steps, Stream s
             counts_.push_back(sum);
         }
     }
+    if (const auto* s = std::get_if<IndependentBMinSep>(&scheme_)) {
+        for (std::size_t e = 0; e < s->examples; ++e) {
+            sample(first_available(s->base, stream_));
+            each_.push_back(next_.iteration);
+        }
+        soonest();
+        return;
+    }
     sample(first);
+}
+
+void Participations::soonest() {
+    next_.iteration = *std::min_element(each_.begin(), each_.end());
+    next_.multiplicity = static_cast<double>(std::count(each_.begin(), each_.end(), next_.iteration));
 }
 
 void Participations::sample(std::size_t available) {
@@ -113,6 +135,16 @@ void Participations::advance() {
     if (next_.iteration >= steps_) return;
     if (std::holds_alternative<BallsInBins>(scheme_)) {
         next_.iteration += gap;
+        return;
+    }
+    if (!each_.empty()) {
+        const std::size_t now = next_.iteration;
+        for (std::size_t& iteration : each_) {
+            if (iteration != now) continue;
+            sample(now + gap);
+            iteration = next_.iteration;
+        }
+        soonest();
         return;
     }
     const auto* multi = std::get_if<MultiAttribution>(&scheme_);

@@ -1,11 +1,14 @@
 // The tangent of ln sum_{x != 0} p_x N(Cx)/N(0): the recursion over participations forwards and backwards.
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
+#include <utility>
 
-#include "chain_options.hpp"
 #include "hockeystick/half_space.hpp"
-#include "wide.hpp"
+#include "montecarlo/chain_options.hpp"
+#include "montecarlo/posterior.hpp"
+#include "numerics/wide.hpp"
 
 namespace hockeystick {
 namespace {
@@ -37,7 +40,7 @@ Factors factors(const ChainOptions& options, std::span<const double> products,
 
 // all[i]: the weight of everything from iteration i on if the example is available in i; some[i]: of what is
 // not x = 0. before[i]: the weight of everything before i after which it is available in i.
-Tangent chain_tangent(const ChainOptions& options, const Factors& f) {
+LikelihoodTangent chain_tangent(const ChainOptions& options, const Factors& f) {
     const std::size_t n = options.steps, b = options.separation;
     std::vector<Wide> all(n + b, Wide(1.0)), some(n + 1), before(n);
     for (std::size_t i = n; i-- > 0;) {
@@ -47,7 +50,7 @@ Tangent chain_tangent(const ChainOptions& options, const Factors& f) {
     }
     Wide rest;
     for (std::size_t i = 0; i < b; ++i) rest = rest + Wide(options.start[i]) * some[i];
-    Tangent result{rest.log(), std::vector<double>(n, 0.0)};
+    LikelihoodTangent result{rest.log(), std::vector<double>(n, 0.0)};
     for (std::size_t i = 0; i < n; ++i) {
         before[i] = i < b ? Wide(options.start[i]) : f.take[i - b] * before[i - b];
         if (i > 0) before[i] = before[i] + f.stay * before[i - 1];
@@ -59,7 +62,7 @@ Tangent chain_tangent(const ChainOptions& options, const Factors& f) {
 // The exact law of multi-attribution: samples go on while the examples are barred, and each bars anew. With Q
 // = stay, after[i] the weight of everything later than i if i had a sample, of which the next comes 1, 2, ...
 // iterations later or, after b - 1 without one, from an available example.
-Tangent blocked_tangent(const ChainOptions& options, const Factors& f) {
+LikelihoodTangent blocked_tangent(const ChainOptions& options, const Factors& f) {
     const std::size_t n = options.steps, b = options.separation;
     const auto stays = powers(options.stay, b);
     double sampled = 0;
@@ -75,7 +78,7 @@ Tangent blocked_tangent(const ChainOptions& options, const Factors& f) {
         some[i] = f.stay * some[i + 1] + f.take[i] * sum;
     }
     const Wide rest = some[0];
-    Tangent result{rest.log(), std::vector<double>(n, 0.0)};
+    LikelihoodTangent result{rest.log(), std::vector<double>(n, 0.0)};
     before[0] = Wide(1.0);
     // barred[i]: the weight of everything up to a sample in i.
     for (std::size_t i = 0; i < n; ++i) {
@@ -91,8 +94,36 @@ Tangent blocked_tangent(const ChainOptions& options, const Factors& f) {
 
 }  // namespace
 
-Tangent tangent(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-                std::span<const double> outputs) {
+Posterior posterior(const BMinSep& scheme, std::span<const double> products, std::span<const double> norms) {
+    const std::size_t n = products.size();
+    const ChainOptions options(Scheme(scheme), n, {}, 1.0);
+    LikelihoodTangent some = chain_tangent(options, factors(options, products, norms));
+    const auto stays = powers(options.stay, n);
+    Wide none(options.outside);
+    for (std::size_t i = 0; i < options.separation; ++i) none = none + Wide(options.start[i]) * stays[n - i];
+    if (some.log_rest == -std::numeric_limits<double>::infinity()) return {none.log(), std::move(some.means)};
+    const Wide rest = Wide::exponential(some.log_rest), all = none + rest;
+    const double share = rest.over(all);
+    for (double& mean : some.means) mean *= share;
+    return {all.log(), std::move(some.means)};
+}
+
+double SharedExample::log_ratio(std::span<const double> products, std::span<const double> norms) const {
+    const Posterior one = posterior(scheme, products, norms);
+    const std::size_t n = products.size();
+    std::vector<double> sums(n, 0.0);
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto column = strategy.column(i);
+        for (std::size_t k = 0; k < column.size(); ++k) sums[i + k] += column[k] * one.means[i];
+    }
+    double square = 0;
+    for (const double sum : sums) square += sum / noise_multiplier * (sum / noise_multiplier);
+    const auto k = static_cast<double>(examples);
+    return k * (one.log_ratio - (k - 1) / 2 * square);
+}
+
+LikelihoodTangent tangent(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
+                          std::span<const double> outputs) {
     const std::size_t n = strategy.steps();
     check(scheme, n);
     if (std::holds_alternative<TruncatedBMinSep>(scheme)) {
@@ -120,12 +151,15 @@ Tangent tangent(const Strategy& strategy, const Scheme& scheme, double noise_mul
             weights.push_back(Wide::exponential(exponent));
             rest = rest + weights.back();
         }
-        Tangent result{rest.log() - portable_log(static_cast<double>(places->bins)),
-                       std::vector<double>(n, 0.0)};
+        LikelihoodTangent result{rest.log() - portable_log(static_cast<double>(places->bins)),
+                                 std::vector<double>(n, 0.0)};
         for (std::size_t i = 0; i < n && !rest.is_zero(); ++i) {
             result.means[i] = weights[i % places->bins].over(rest);
         }
         return result;
+    }
+    if (!is_chain(scheme) && !std::holds_alternative<MultiAttribution>(scheme)) {
+        throw std::invalid_argument("several examples per user have no half space");
     }
     Scheme open = scheme;
     const auto* multi = std::get_if<MultiAttribution>(&scheme);

@@ -7,10 +7,10 @@
 #include <stdexcept>
 #include <utility>
 
-#include "group_counts.hpp"
 #include "hockeystick/estimate.hpp"
-#include "kernels.hpp"
-#include "sample_blocks.hpp"
+#include "montecarlo/group_counts.hpp"
+#include "montecarlo/kernels.hpp"
+#include "montecarlo/sample_blocks.hpp"
 
 namespace hockeystick {
 namespace {
@@ -103,6 +103,9 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
         throw std::invalid_argument("noise_multiplier must be positive and finite");
     }
     if (components_.empty()) throw std::invalid_argument("a proposal needs at least one component");
+    if (std::holds_alternative<IndependentBMinSep>(scheme_)) {
+        throw std::invalid_argument("no tables for several examples per user");
+    }
     const auto* multi = std::get_if<MultiAttribution>(&scheme_);
     if (multi != nullptr && multi->exact && multi->separation > 1) {
         throw std::invalid_argument("no tables for the exact law of multi-attribution");

@@ -2,8 +2,8 @@
 #include <algorithm>
 #include <stdexcept>
 
-#include "chain_options.hpp"
 #include "hockeystick/proposal.hpp"
+#include "montecarlo/chain_options.hpp"
 
 namespace hockeystick {
 namespace {

@@ -4,6 +4,8 @@
 #include <cmath>
 #include <complex>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 inline std::complex<double> log1p(std::complex<double> f) {

@@ -1,4 +1,4 @@
-#include "hockeystick/fft.hpp"
+#include "numerics/fft.hpp"
 
 #include <algorithm>
 #include <array>
@@ -9,7 +9,8 @@
 #include <string>
 #include <utility>
 
-#include "hockeystick/special.hpp"
+#include "hockeystick/parallel.hpp"
+#include "numerics/special.hpp"
 
 // A namespace of our own: a program may link another build of ducc0 as well.
 #define DUCC0_NAMESPACE hockeystick_ducc0
@@ -95,6 +96,7 @@ RealFft::RealFft(std::size_t n) : n_(n) {
 }
 
 void RealFft::forward(const double* x, std::complex<double>* spectrum) const {
+    interruption_point();
     // The kernel returns r_0, r_1, i_1, ..., r_{n/2}: from slot 1 on this is the layout of the
     // complex output, so the input goes there.
     auto* const out = reinterpret_cast<double*>(spectrum);
@@ -107,6 +109,7 @@ void RealFft::forward(const double* x, std::complex<double>* spectrum) const {
 }
 
 void RealFft::inverse(const std::complex<double>* spectrum, double* x) const {
+    interruption_point();
     const auto* const in = reinterpret_cast<const double*>(spectrum);
     x[0] = in[0];
     std::copy_n(in + 2, n_ - 1, x + 1);

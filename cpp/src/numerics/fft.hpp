@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <memory>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 // The smallest even 2^a 3^b 5^c that is >= n.

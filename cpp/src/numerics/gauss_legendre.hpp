@@ -6,6 +6,8 @@
 #include <cstddef>
 #include <numbers>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 template <int order>

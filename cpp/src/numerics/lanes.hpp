@@ -13,7 +13,7 @@
 #include <immintrin.h>
 #endif
 
-#include "polynomials.hpp"
+#include "numerics/polynomials.hpp"
 
 namespace {
 

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick::polynomial {
 
 inline constexpr double log2_e = 0x1.71547652b82fep+0;

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <complex>
 
-#include "hockeystick/complex.hpp"
-#include "hockeystick/special.hpp"
+#include "numerics/complex.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 
@@ -59,6 +59,15 @@ struct Powers {
         y_size += n * std::abs(log);
         log_ratio += n * std::log1p(most / a);
         beyond_error = std::max(beyond_error, beta / most);
+    }
+
+    // prod A^k alone, in units of e^scale.
+    Value all(double scale) const {
+        const double size = std::exp(modulus - scale),
+                     exponents = std::abs(modulus) + std::abs(scale) + std::abs(angle);
+        return {std::polar(size, angle),
+                1.01 * (std::exp(log_below - scale) * std::expm1(below_error) +
+                        size * (std::expm1(common) + unit_roundoff * (16 + 4 * exponents)))};
     }
 
     // F, in units of e^scale. What is not finite in it must end the attempt.

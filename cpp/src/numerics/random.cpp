@@ -5,7 +5,7 @@
 #include <cmath>
 #include <limits>
 
-#include "polynomials.hpp"
+#include "numerics/polynomials.hpp"
 
 namespace hockeystick {
 namespace {

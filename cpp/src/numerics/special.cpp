@@ -1,4 +1,4 @@
-#include "hockeystick/special.hpp"
+#include "numerics/special.hpp"
 
 #include <cmath>
 

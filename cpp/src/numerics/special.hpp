@@ -1,6 +1,8 @@
 // Special functions with stated error bounds.
 #pragma once
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 // The unit round-off of double precision. Every error bound in the core is a multiple of it.

@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "hockeystick/random.hpp"
-#include "polynomials.hpp"
+#include "numerics/polynomials.hpp"
 
 namespace hockeystick {
 

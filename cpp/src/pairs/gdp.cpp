@@ -1,4 +1,4 @@
-#include "hockeystick/gdp.hpp"
+#include "pairs/gdp.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -6,7 +6,7 @@
 
 #include "hockeystick/pairs.hpp"
 #include "hockeystick/parallel.hpp"
-#include "hockeystick/special.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {

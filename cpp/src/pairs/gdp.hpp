@@ -3,6 +3,8 @@
 
 #include <span>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 // For each mu >= 0 an upper bound on the eps at `delta`, in [0, 1], of N(mu, 1) against N(0, 1); within 1e-9

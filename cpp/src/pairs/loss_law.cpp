@@ -6,7 +6,7 @@
 #include <numbers>
 #include <numeric>
 
-#include "hockeystick/special.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -56,6 +56,7 @@ LossLaw positive_half(const LossLaw& law) {
     LossLaw out;
     out.group_weight = law.group_weight;
     out.missing_p = law.missing_p;
+    out.missing_size = law.missing_size;
     for (const LossAtom& atom : law.atoms)
         if (atom.loss > 0) out.atoms.push_back(atom);
     for (LossPiece piece : law.pieces) {
@@ -87,6 +88,7 @@ LossLaw LossLaw::swapped() const {
     out.group_weight = group_weight;
     out.missing_p = missing_q;
     out.missing_q = missing_p;
+    out.missing_size = missing_size;
     return out;
 }
 
@@ -111,6 +113,7 @@ LossLaw LossLaw::sampled(double q) const {
         out.pieces.push_back({piece.low, piece.high, piece.gaussian, blend(q, piece), piece.q, piece.group});
     out.group_weight = group_weight;
     out.missing_p = q * missing_p;
+    out.missing_size = q * missing_size;
     return out;
 }
 
@@ -128,6 +131,7 @@ LossLaw LossLaw::joined(double q, double total_variation) const {
     out.pieces.insert(out.pieces.end(), right.pieces.begin(), right.pieces.end());
     out.missing_p = right.missing_p;
     out.missing_q = left.missing_q;
+    out.missing_size = left.missing_size + right.missing_size;
     return out;
 }
 

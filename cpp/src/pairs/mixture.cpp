@@ -1,11 +1,11 @@
-#include "hockeystick/mixture.hpp"
+#include "pairs/mixture.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numbers>
 
-#include "hockeystick/special.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -71,17 +71,6 @@ double MixtureRatio::mean(double t, double log_ratio) const noexcept {
         if (shift_[i] != 0)
             sum += shift_[i] * std::exp(log_weight_[i] + shift_[i] * (t - 0.5 * shift_[i]) - log_ratio);
     return sum;
-}
-
-double MixtureRatio::top_share(double t) const noexcept {
-    double others = 0, top = 0;
-    for (std::size_t i = 0; i < shift_.size(); ++i)
-        if (shift_[i] == high_) top += weight_[i];
-    const double log_top = std::log(top) + high_ * (t - 0.5 * high_);
-    for (std::size_t i = 0; i < shift_.size(); ++i)
-        if (shift_[i] != high_)
-            others += std::exp(log_weight_[i] + shift_[i] * (t - 0.5 * shift_[i]) - log_top);
-    return 1 / (1 + others);
 }
 
 double MixturePart::missed(const MixtureRatio& side) const noexcept {
@@ -153,14 +142,9 @@ Centres centres(const MixturePart& part, double s) {
 
 TiltedPoint tilted_point(const MixturePart& part, double s, double t) {
     const double p = part.p.log(t).value, q = part.q.log(t).value;
-    const Window& w = part.window;
-    const double rise = w.from() ? Window(w.width(), w.first(), Window::unbounded).log(t) : 0,
-                 fall = w.to() ? Window(w.width(), -Window::unbounded, w.last()).log(t) : 0;
     return {t,
             (1 + s) * p - s * q - 0.5 * t * t,
-            w.from() && w.to() ? w.log(t) : rise + fall,
-            rise,
-            fall,
+            part.window.log(t),
             p - q,
             part.p.mean(t, p),
             part.q.mean(t, q)};

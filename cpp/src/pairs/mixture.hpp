@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
-#include "hockeystick/window.hpp"
+#include "pairs/window.hpp"
 
 namespace hockeystick {
 
@@ -21,8 +21,6 @@ public:
     Log log(double t) const noexcept;
     // Mean shift given the output t, which is the derivative of the logarithm; it increases with t.
     double mean(double t, double log_ratio) const noexcept;
-    // The largest shift's share of the ratio at t, which increases with t.
-    double top_share(double t) const noexcept;
     double low() const noexcept { return low_; }
     double high() const noexcept { return high_; }
     bool plain() const noexcept { return shift_.size() == 1; }
@@ -64,14 +62,14 @@ Centres centres(const MixturePart& part, double s);
 
 // ln g at a point, up to the constant of the normal density and without the window, and what bounds its
 // slope: as the mean shifts increase with t, the slope over a cell lies between down() and up() of its ends.
-// The window is at most the lesser of its two ends' factors, which rise and fall, and log-concave.
+// log_kept: ln of the window.
 struct TiltedPoint {
-    double t, log_g, log_kept, log_rise, log_fall, loss, p_mean, q_mean;
+    double t, log_g, log_kept, loss, p_mean, q_mean;
 };
 TiltedPoint tilted_point(const MixturePart& part, double s, double t);
 double down(const TiltedPoint& left, const TiltedPoint& right, double s);
 double up(const TiltedPoint& left, const TiltedPoint& right, double s);
-// ln of bounds of g, with the cut, over a cell.
+// ln of bounds of g, with a window that begins nowhere and so falls with t, over a cell.
 double log_least(const TiltedPoint& left, const TiltedPoint& right, double s);
 double log_most(const TiltedPoint& left, const TiltedPoint& right, double s);
 

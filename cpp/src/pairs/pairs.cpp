@@ -6,7 +6,7 @@
 #include <string>
 #include <utility>
 
-#include "hockeystick/special.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 
@@ -89,14 +89,16 @@ public:
         if (at >= epsilon_) return {0, 0, 0, at < epsilon_ * (1 + 64 * u) ? 64 * u * epsilon_ : 0.0, 0, 0};
         if (at < -epsilon_) return nothing_below(at);
         const double half = 0.5 * (at - epsilon_);
-        return {-std::expm1(half),     0.5 * std::exp(half), 0, u * (8 + std::abs(half)), 8 * u,
+        const double all = std::exp(half);  // half rounds, which moves the value by as much times this
+        return {-std::expm1(half),     0.5 * all, 0, u * (8 + 4 * std::abs(half) * all), 8 * u,
                 4 * u * std::abs(half)};
     }
     Tangent below(double at) const override {
         if (at < -epsilon_) return {0, 0, 0, at > -epsilon_ * (1 + 64 * u) ? 64 * u * epsilon_ : 0.0, 0, 0};
         if (at >= epsilon_) return everything_below(at);
         const double half = -0.5 * (at + epsilon_);
-        return {-std::expm1(half),     1 - 0.5 * std::exp(half), at, u * (8 + std::abs(half)), 8 * u,
+        const double all = std::exp(half);
+        return {-std::expm1(half),     1 - 0.5 * all, at, u * (8 + 4 * std::abs(half) * all), 8 * u,
                 4 * u * std::abs(half)};
     }
     double max_loss() const override { return epsilon_; }
@@ -132,7 +134,7 @@ private:
 class DiscretePair final : public Pair {
 public:
     DiscretePair(std::vector<double> losses, const std::vector<double>& p, const std::vector<double>& q,
-                 double p_infinity, double spacing)
+                 double p_infinity, double spacing, double q_infinity)
         : losses_(std::move(losses)), p_infinity_(p_infinity), spacing_(spacing) {
         const std::size_t n = losses_.size();
         masses_ = p;
@@ -157,9 +159,13 @@ public:
         }
         // Nor must they sum to anything but 1, but for rounding.
         if (std::abs(p_up.value() + p_infinity - 1) > 1e-13 || q_up.value() > 1 + 1e-13) consistent_ = false;
-        q_down.add(std::max(0.0, 1 - q_up.value()));  // Q-mass where P has none sits at -inf
-        // Rounding alone must not create such an atom.
-        if (q_down.value() < 1e-13) q_down = CompensatedSum();
+        // An atom without mass is no loss; one whose P-mass alone is 0 has lost it to underflow.
+        for (std::size_t i = 0; i < n; ++i)
+            if (p[i] > 0 || q[i] > 0) max_loss_ = losses_[i];
+        // Q-mass where P has none sits at -inf. Rounding alone must not create such an atom.
+        const double rest = 1 - q_up.value();
+        q_down.add(q_infinity >= 0 ? q_infinity : rest < 1e-13 ? 0 : rest);
+        rest_is_rounded_ = q_infinity < 0 && q_down.value() > 0;
         q_below_[0] = q_down.value();
         for (std::size_t i = 0; i < n; ++i) {
             p_down.add(p[i]);
@@ -174,15 +180,22 @@ public:
         const std::size_t i = index(at);
         const double p = p_above_[i], slope = std::exp(at + log_q_above_[i]);
         const double relative = rounding(at, log_q_above_[i]);
-        return {p - slope, slope, 0, std::max(p, slope) * relative, relative, 0};
+        // An atom a rounding to the left may be one to the right, and the profile so far off.
+        const double unsure = 8 * u * std::abs(at), before = std::exp(at + log_q_above_[index(at - unsure)]);
+        // The logarithm of a mass rounds relatively, too.
+        const double error = rounding(0, std::log(p)) * p + slope * relative + unsure * before;
+        return {p - slope, slope, 0, error, relative, unsure};
     }
     Tangent below(double at) const override {
         const std::size_t i = index(at);
         const double q = q_below_[i], scaled = std::exp(log_p_below_[i] - at);
-        const double relative = rounding(at, log_p_below_[i]);
-        return {q - scaled, q, at, std::max(q, scaled) * relative, relative, 0};
+        const double unsure = 8 * u * std::abs(at), before = q_below_[index(at + unsure)];
+        // Q-mass where P has none may be what the sum leaves of 1.
+        const double missing = rest_is_rounded_ ? 64 * u : 0.0;
+        const double relative = rounding(at, log_p_below_[i]) + (q > 0 ? missing / q : 0.0);
+        return {q - scaled, q, at, std::max(q, scaled) * relative + unsure * before, relative, unsure};
     }
-    double max_loss() const override { return losses_.empty() ? -infinity : losses_.back(); }
+    double max_loss() const override { return max_loss_; }
     double infinity_mass() const override { return p_infinity_; }
     double spacing() const override { return spacing_; }
     // From P's masses and the losses alone, which must imply Q's and the sums.
@@ -198,6 +211,7 @@ public:
         }
         law.missing_p = p_infinity_;
         law.missing_q = q_below_[0];
+        law.missing_size = law.missing_p + law.missing_q + (rest_is_rounded_ ? 1 : 0);
         return law;
     }
 
@@ -223,26 +237,39 @@ private:
         return u * (32 + 2 * std::abs(x) + 4 * reach);
     }
 
-    bool consistent_;
+    bool consistent_, rest_is_rounded_;
     std::vector<double> losses_, masses_, p_above_, p_below_, q_below_, log_q_above_, log_p_below_;
-    double p_infinity_, spacing_;
+    double p_infinity_, spacing_, max_loss_ = -infinity;
 };
 
 class SampledPair final : public Pair {
 public:
-    SampledPair(PairPtr base, double q, Sampling mode) : base_(std::move(base)), q_(q), mode_(mode) {}
+    SampledPair(PairPtr base, double q, Sampling mode)
+        : base_(std::move(base)), q_(q), mode_(mode), smooth_(!base_->gaussian_mixtures().empty()) {}
 
     Tangent above(double x) const override { return evaluate(x, true); }
     Tangent below(double x) const override { return evaluate(x, false); }
 
+    // The base's largest loss after sampling, rounded up. Both forms increase with the base loss, and what
+    // showed the record for sure, at +inf, is next to what an absent one shows under "add": -ln(1-q).
     double max_loss() const override {
         const double base = base_->max_loss();
-        if (mode_ == Sampling::add) return -std::log1p(-q_) < base ? add_loss(base) : base;
+        if (mode_ == Sampling::add)
+            return upwards(base_->infinity_mass() > 0 || base == infinity ? -std::log1p(-q_)
+                                                                          : add_loss(base));
         if (base == infinity) return infinity;
-        const double sampled_loss = base > 700
-                                        ? base + std::log(q_) + std::log1p((1 - q_) / q_ * std::exp(-base))
-                                        : std::log1p(q_ * std::expm1(base));
-        return mode_ == Sampling::replace_one ? std::max(0.0, sampled_loss) : sampled_loss;
+        double loss = 0, slack = 0;
+        if (base > 700) {
+            // e^base q, which neither factor need let overflow, has the rounding of its exponent.
+            const double exponent = base + std::log(q_), scaled = std::exp(std::min(exponent, 30.0));
+            slack = 4 * u * (base + std::abs(std::log(q_))) * (scaled / (1 + scaled));
+            loss = exponent > 30 ? exponent + std::log1p((1 - q_) * std::exp(-exponent))
+                                 : std::log1p(scaled - q_);
+        } else {
+            loss = std::log1p(q_ * std::expm1(base));
+        }
+        loss = upwards(loss + slack);
+        return mode_ == Sampling::replace_one ? std::max(0.0, loss) : loss;
     }
     double infinity_mass() const override {
         // Under "add" the record may be absent from the second data set too: losses end at -ln(1-q).
@@ -288,10 +315,22 @@ public:
         return base->joined(q_, finite + (1 - 1e-12) * base_->infinity_mass());
     }
 
+    // All three forms keep the order of profiles.
+    PairPtr lower() const override {
+        const PairPtr less = base_->lower();
+        return less ? sampled(less, q_, mode_) : nullptr;
+    }
+
 private:
+    static double upwards(double loss) { return loss + 8 * u * std::abs(loss); }
     double add_loss(double base) const {
         const double excess = q_ * std::expm1(-base);
         return excess < -0.5 ? -std::log((1 - q_) + q_ * std::exp(-base)) : -std::log1p(excess);
+    }
+    // The same tangent on a larger scale, where it may be nothing.
+    static Tangent raised(const Tangent& t, double exponent) {
+        const double shrink = std::exp(t.exponent - exponent);
+        return {t.value * shrink, t.slope * shrink, exponent, t.error * shrink, t.relative, t.misplaced};
     }
     bool uses_add(double x) const {
         return mode_ == Sampling::add || (mode_ == Sampling::replace_one && x < 0);
@@ -328,27 +367,39 @@ private:
         const double whole = near_end ? (1 - q_) / q_ * std::expm1(gap) : 1 + excess;
         const double cancelled = near_end ? 8 + 4 * (std::abs(end_loss) + gap) / -std::expm1(-gap)
                                           : 4 * (std::abs(excess) / whole);
-        // expm1 overflows past 709, where 1 + (e^x - 1)/q = e^x/q up to rounding.
+        // Where (e^x - 1)/q overflows 1 is nothing beside it, and past 709, where expm1 does, nor is e^-x.
         const double magnitude = near_end                ? std::log(whole)
                                  : std::isfinite(excess) ? std::log1p(excess)
+                                 : std::isfinite(growth) ? std::log(growth) - std::log(q_)
                                                          : signed_x - std::log(q_);
         const double base_x = add ? -magnitude : magnitude;
-        const Tangent base = above ? base_->above(base_x) : base_->below(base_x);
+        Tangent base = above ? base_->above(base_x) : base_->below(base_x);
         // e^{x - x'}, which is e^x/(1 + excess), or e^x (1 + excess) under "add", unless that overflows.
         const bool plain = std::isfinite(excess) && std::abs(x) < 700;
         const double ratio = !plain ? std::exp(x - base_x) : add ? std::exp(x) * whole : std::exp(x) / whole;
         const double scale = add ? q_ * ratio : q_;
+        // The base loss x' is rounded; that moves the base profile by its slope.
+        const double rounding = std::isfinite(excess) ? cancelled + 2 * std::abs(base_x)
+                                                      : 4 + 2 * std::abs(x) + 4 * std::abs(base_x);
+        const double hair = u * rounding;
+        // The mass at +inf, which is finite after "add", may be large beside any tail.
+        if (add && above && base_->infinity_mass() > 0 && base.exponent < 0) base = raised(base, 0);
+        double steepest = base.slope;
+        if (!smooth_ && hair < 1) {
+            // An atom may lie in between, or a tail that falls by all its size.
+            const Tangent beside = above ? base_->above(base_x - hair) : base_->below(base_x + hair);
+            if (beside.exponent > base.exponent + 100) base = raised(base, beside.exponent);
+            steepest =
+                std::max(base.slope, beside.slope * std::exp(beside.exponent - base.exponent + 2 * hair));
+        }
         double value = scale * base.value;
         double slope = ratio * base.slope;
-        // The base loss x' is rounded; that moves the base profile by its slope.
-        const double rounding =
-            std::isfinite(excess) ? cancelled + 2 * std::abs(base_x) : 4 + 2 * std::abs(x);
-        double error = scale * (base.error + u * (rounding * base.slope + 4 * std::abs(base.value)));
+        double error = scale * (base.error + hair * steepest + 4 * u * std::abs(base.value));
         const double misplaced =
             moved + (add ? scale : q_ / ratio) * (base.misplaced + 4 * u * std::abs(base_x));
         double relative = base.relative + misplaced + u * (16 + 2 * std::abs(x) + 2 * std::abs(x - base_x));
         if (add) {
-            double p_tail = above ? base.value + base.slope : base.slope - base.value;
+            double p_tail = std::max(0.0, above ? base.value + base.slope : base.slope - base.value);
             if (above && base_->infinity_mass() > 0) {
                 // What had infinite loss before sampling has a finite one now.
                 const double mass = base_->infinity_mass() * std::exp(-base.exponent);
@@ -369,6 +420,7 @@ private:
     PairPtr base_;
     double q_;
     Sampling mode_;
+    bool smooth_;  // the base has no atoms
 };
 
 // A convex combination of profiles is the profile of the mixture whose choice is released.
@@ -392,12 +444,14 @@ public:
 
     double max_loss() const override {
         double largest = -infinity;
-        for (const auto& pair : pairs_) largest = std::max(largest, pair->max_loss());
+        for (std::size_t i = 0; i < pairs_.size(); ++i)
+            if (weights_[i] > 0) largest = std::max(largest, pairs_[i]->max_loss());
         return largest;
     }
     double infinity_mass() const override {
         double mass = lost_;
-        for (std::size_t i = 0; i < pairs_.size(); ++i) mass += weights_[i] * pairs_[i]->infinity_mass();
+        for (std::size_t i = 0; i < pairs_.size(); ++i)
+            if (weights_[i] > 0) mass += weights_[i] * pairs_[i]->infinity_mass();
         return mass;
     }
     std::vector<GaussianMixtures> gaussian_mixtures() const override {
@@ -418,6 +472,7 @@ public:
     std::optional<LossLaw> loss_law() const override {
         LossLaw law;
         law.missing_p = law.missing_q = lost_;
+        law.missing_size = 2 * lost_;
         law.group_weight.clear();
         for (std::size_t i = 0; i < pairs_.size(); ++i) {
             if (weights_[i] == 0) continue;
@@ -440,8 +495,20 @@ public:
             }
             law.missing_p += weights_[i] * part->missing_p;
             law.missing_q += weights_[i] * part->missing_q;
+            law.missing_size += weights_[i] * part->missing_size;
         }
         return law;
+    }
+
+    PairPtr lower() const override {
+        std::vector<PairPtr> less;
+        bool any = false;
+        for (const auto& pair : pairs_) {
+            const PairPtr part = pair->lower();
+            any = any || part;
+            less.push_back(part ? part : pair);
+        }
+        return any ? mixture(std::move(less), weights_) : nullptr;
     }
 
 private:
@@ -526,8 +593,8 @@ public:
         mirrored_ = mirrored();
         if (noise_ == Noise::laplace) {
             // The loss is constant outside [low, high].
-            max_ = loss(high_);
-            min_ = loss(low_);
+            max_ = log_mean_exp(p_, 1) - log_mean_exp(q_, 1);
+            min_ = log_mean_exp(p_, -1) - log_mean_exp(q_, -1);
         } else {
             // It levels off where both sides end at the same shift, which is 0.
             if (*std::min_element(p_.shift.begin(), p_.shift.end()) == low_) min_ = end_ratio(low_);
@@ -554,7 +621,14 @@ public:
         if (at >= max_) return everything_below(at);
         return tangent(at, -1);
     }
-    double max_loss() const override { return max_; }
+    // Rounded up: the weights are kept as logarithms.
+    double max_loss() const override {
+        double largest = 0;
+        for (const Side* side : {&p_, &q_})
+            for (const double log_weight : side->log_weight)
+                largest = std::max(largest, std::abs(log_weight));
+        return max_ + u * (16 + 2 * largest) * std::abs(max_);
+    }
     std::vector<GaussianMixtures> gaussian_mixtures() const override {
         if (noise_ != Noise::gaussian) return {};
         return {{1, p_.shift, weights(p_), q_.shift, weights(q_)}};
@@ -631,6 +705,21 @@ private:
             return std::log1p(elsewhere / here);
         };
         return log_rest(q_) - log_rest(p_);
+    }
+
+    // ln of the mean of e^{+-shift}: near 0 nothing is lost, as the weights sum to 1 and all shifts of a side
+    // have the same sign.
+    static double log_mean_exp(const Side& side, double sign) {
+        double excess = 0, largest = 0;
+        for (std::size_t i = 0; i < side.shift.size(); ++i) {
+            excess += std::exp(side.log_weight[i]) * std::expm1(sign * side.shift[i]);
+            largest = std::max(largest, sign * side.shift[i]);
+        }
+        if (excess > -0.5 && std::isfinite(excess)) return std::log1p(excess);
+        double sum = 0;
+        for (std::size_t i = 0; i < side.shift.size(); ++i)
+            sum += std::exp(side.log_weight[i] + sign * side.shift[i] - largest);
+        return largest + std::log(sum);
     }
 
     double log_kernel(double d) const { return noise_ == Noise::gaussian ? -0.5 * d * d : -std::abs(d); }
@@ -774,6 +863,25 @@ private:
     bool mirrored_ = false;
 };
 
+class BracketPair final : public Pair {
+public:
+    BracketPair(PairPtr lower, PairPtr upper) : lower_(std::move(lower)), upper_(std::move(upper)) {}
+
+    Tangent above(double x) const override { return upper_->above(x); }
+    Tangent below(double x) const override { return upper_->below(x); }
+    double max_loss() const override { return upper_->max_loss(); }
+    double infinity_mass() const override { return upper_->infinity_mass(); }
+    double q_mass() const override { return upper_->q_mass(); }
+    double spacing() const override { return upper_->spacing(); }
+    double anchor() const override { return upper_->anchor(); }
+    std::vector<GaussianMixtures> gaussian_mixtures() const override { return upper_->gaussian_mixtures(); }
+    std::optional<LossLaw> loss_law() const override { return upper_->loss_law(); }
+    PairPtr lower() const override { return lower_; }
+
+private:
+    PairPtr lower_, upper_;
+};
+
 }  // namespace
 
 double plain_gaussian_mu(const Pair& pair) {
@@ -798,7 +906,7 @@ PairPtr laplace(double epsilon) {
 }
 
 PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<double> q, double p_infinity,
-                 double spacing) {
+                 double spacing, double q_infinity) {
     require(losses.size() == p.size() && p.size() == q.size(),
             "discrete: losses, p and q must have equal lengths");
     require(p_infinity >= 0 && p_infinity <= 1, "discrete: p_infinity must lie in [0, 1]");
@@ -815,7 +923,9 @@ PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<
     }
     require(std::abs(p_total.value() - 1) < 1e-9, "discrete: the P-masses must sum to 1");
     require(q_total.value() < 1 + 1e-9, "discrete: the Q-masses must sum to at most 1");
-    return std::make_shared<DiscretePair>(std::move(losses), p, q, p_infinity, spacing);
+    require(!(q_infinity >= 0) || std::abs(q_total.value() + q_infinity - 1) < 1e-9,
+            "discrete: the Q-masses and q_infinity must sum to 1");
+    return std::make_shared<DiscretePair>(std::move(losses), p, q, p_infinity, spacing, q_infinity);
 }
 
 PairPtr sampled(PairPtr base, double sampling_probability, Sampling mode) {
@@ -859,6 +969,11 @@ PairPtr location_mixture(Noise noise, double scale, std::vector<double> p_shifts
     check(q_shifts, q_weights, -1);
     return std::make_shared<LocationMixturePair>(noise, scale, std::move(p_shifts), std::move(p_weights),
                                                  std::move(q_shifts), std::move(q_weights));
+}
+
+PairPtr bracket(PairPtr lower, PairPtr upper) {
+    require(lower != nullptr && upper != nullptr, "bracket: both pairs are needed");
+    return std::make_shared<BracketPair>(std::move(lower), std::move(upper));
 }
 
 }  // namespace hockeystick

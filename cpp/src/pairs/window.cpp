@@ -1,4 +1,4 @@
-#include "hockeystick/window.hpp"
+#include "pairs/window.hpp"
 
 #include <algorithm>
 #include <array>

@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <limits>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick {
 
 // kappa(t) = sum over first <= j < last of the density of N(x_j, width^2) at t, times the pitch, x_j = j

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
-#include "hockeystick/special.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {

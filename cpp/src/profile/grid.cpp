@@ -7,6 +7,7 @@
 #include <semaphore>
 #include <thread>
 
+#include "hockeystick/arithmetic.hpp"
 #include "hockeystick/parallel.hpp"
 
 namespace hockeystick {
@@ -61,6 +62,7 @@ private:
 std::vector<Answer> answer_all(const std::vector<Inquiry>& inquiries, Quantity wanted, double accuracy,
                                std::size_t memory_limit, Engine engine,
                                const std::function<void(std::size_t)>& poll) {
+    const StandardArithmetic standard;
     std::vector<std::size_t> first{0};
     for (const Inquiry& inquiry : inquiries) first.push_back(first.back() + inquiry.points.size());
     std::vector<Answer> answers(first.back());

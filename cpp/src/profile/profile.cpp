@@ -10,14 +10,16 @@
 #include <optional>
 #include <stdexcept>
 
-#include "hockeystick/compose.hpp"
-#include "hockeystick/cumulants.hpp"
-#include "hockeystick/discretise.hpp"
-#include "hockeystick/fft.hpp"
-#include "hockeystick/inversion.hpp"
+#include "hockeystick/arithmetic.hpp"
 #include "hockeystick/parallel.hpp"
-#include "hockeystick/special.hpp"
-#include "hockeystick/table.hpp"
+#include "inversion/inversion.hpp"
+#include "lattice/compose.hpp"
+#include "lattice/cumulants.hpp"
+#include "lattice/discretise.hpp"
+#include "lattice/table.hpp"
+#include "numerics/fft.hpp"
+#include "numerics/special.hpp"
+#include "profile/support_end.hpp"
 
 namespace hockeystick {
 namespace {
@@ -48,34 +50,89 @@ double round_step(double step) {
 class Profile::Direction {
 public:
     Direction(Composition composition, double accuracy, std::size_t memory_limit, Engine engine)
-        : composition_(std::move(composition)), size_limit_(most_points(memory_limit)) {
+        : composition_(std::move(composition)),
+          size_limit_(most_points(memory_limit)),
+          end_(composition_),
+          max_loss_(end_.sum()) {
         for (const auto& [pair, count] : composition_) {
-            const double k = static_cast<double>(count);
             total_ += count;
-            max_loss_ += k * pair->max_loss();
-            log_finite_ += k * std::log1p(-pair->infinity_mass());
+            log_finite_ += static_cast<double>(count) * std::log1p(-pair->infinity_mass());
         }
-        // Sums of rounded losses must not fall short.
-        max_loss_ += std::abs(max_loss_) * 16 * u;
         find_single(engine);
         if (engine == Engine::automatic) inversion_ = Inversion::of(composition_, accuracy);
+        if (Composition less = lower_composition(); !less.empty())
+            lower_ = std::make_unique<Direction>(std::move(less), accuracy, memory_limit, engine);
     }
 
-    // Empty only if `lattice` forbids what the answer needs; so below.
+    // Empty only if `lattice` forbids what the answer needs; so below. Pairs that are more than their
+    // mechanism answer for the upper bound alone.
     std::optional<Answer> epsilon_bounds(double delta, double accuracy, bool lattice) const {
+        std::optional<Answer> answer = epsilon_of_pairs(delta, accuracy, lattice);
+        if (answer && lower_) return with_lower(*answer, lower_->epsilon_bounds(delta, accuracy, lattice));
+        return answer;
+    }
+    std::optional<Answer> delta_bounds(double epsilon, double accuracy, bool lattice) const {
+        std::optional<Answer> answer = delta_of_pairs(epsilon, accuracy, lattice);
+        if (answer && std::isnan(answer->upper - answer->lower)) {
+            // Squares of an epsilon this large overflow. delta falls.
+            Answer nothing = exact(0);
+            nothing.upper = 1;
+            answer = epsilon > 2 ? delta_bounds(std::sqrt(epsilon), accuracy, lattice) : nothing;
+            if (answer) answer->lower = 0;
+            return answer;
+        }
+        if (answer && lower_) return with_lower(*answer, lower_->delta_bounds(epsilon, accuracy, lattice));
+        return answer;
+    }
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, double accuracy) const {
+        auto curve = curve_of_pairs(epsilons, accuracy);
+        if (!lower_) return curve;
+        const auto less = lower_->delta_curve(epsilons, accuracy);
+        for (std::size_t i = 0; i < curve.size(); ++i)
+            if (curve[i]) curve[i] = with_lower(*curve[i], less[i]);
+        return curve;
+    }
+
+private:
+    static std::optional<Answer> with_lower(Answer answer, const std::optional<Answer>& less) {
+        if (!less) return {};
+        answer.lower = std::min(answer.upper, less->lower);
+        return answer;
+    }
+    // Empty where every pair is its mechanism.
+    Composition lower_composition() const {
+        Composition less;
+        bool any = false;
+        for (const auto& [pair, count] : composition_) {
+            const PairPtr part = pair->lower();
+            any = any || part;
+            less.emplace_back(part ? part : pair, count);
+        }
+        return any ? less : Composition{};
+    }
+
+    std::optional<Answer> epsilon_of_pairs(double delta, double accuracy, bool lattice) const {
         const Answer infinite = infinity_mass();
         if (delta >= 1) return exact(0);
         if (delta < infinite.lower) return exact(infinity);
-        if (delta == 0) return exact(std::max(0.0, max_loss_));
+        if (delta == 0) {
+            Answer answer = exact(std::max(0.0, max_loss_));
+            answer.lower *= 1 - 1e-12;  // the sum and its terms are rounded up, by less than this
+            return answer;
+        }
         if (single_lower_) return single_epsilon(delta);
         if (const auto corner = near_largest_loss(delta)) return corner;
         const std::lock_guard lock(mutex_);
         const auto& inverted = inverted_epsilon(delta);
         if (inverted && close(*inverted, accuracy)) return capped(*inverted);
-        if (!lattice) return {};
         Answer best;
         best.upper = infinity;
-        if (inverted) best = *inverted;
+        if (inverted) best = capped(*inverted);
+        if (const auto ending = epsilon_near_end(delta)) {
+            best = both(best, *ending);
+            if (close(best, accuracy)) return best;
+        }
+        if (!lattice) return {};
         if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
         const auto [steps, saddle] = saddle_at_delta(delta);
         const double tolerance =
@@ -97,23 +154,19 @@ public:
         return both(best, fft);
     }
 
-    std::optional<Answer> delta_bounds(double epsilon, double accuracy, bool lattice) const {
-        if (epsilon == infinity || epsilon > max_loss_) return infinity_mass();
+    std::optional<Answer> delta_of_pairs(double epsilon, double accuracy, bool lattice) const {
+        if (epsilon == infinity || epsilon >= max_loss_) return infinity_mass();
         if (epsilon == -infinity) return exact(1);
         if (single_lower_) return single_delta(epsilon);
-        if (max_loss_ - epsilon < 1e-290) {
-            // Losses this small underflow in every transform: E[(1 - e^{eps - L})_+] is at most that of the
-            // largest.
-            Answer answer = infinity_mass();
-            answer.upper = std::min(1.0, answer.upper + (max_loss_ - epsilon) * (1 + 4 * u) + 5e-324);
-            return answer;
-        }
+        const Answer ending = delta_near_end(epsilon);
+        // Losses this small underflow in every transform.
+        if (close(ending, accuracy) || max_loss_ - epsilon < 1e-290) return ending;
+        if (at_end(epsilon)) return ending;
         const std::lock_guard lock(mutex_);
         const auto& inverted = inverted_delta(epsilon);
-        if (inverted && close(*inverted, accuracy)) return *inverted;
-        Answer best;
-        best.upper = 1;
-        if (inverted) best = *inverted;
+        if (inverted && close(*inverted, accuracy)) return both(*inverted, ending);
+        Answer best = ending;
+        if (inverted) best = both(*inverted, ending);
         if (inversion_) {
             best.upper = std::min(best.upper, inversion_->chernoff_delta(epsilon));
             best.lower = std::min(best.lower, best.upper);
@@ -136,13 +189,17 @@ public:
     }
 
     // As delta_bounds where the inversion answers closely, or nothing need be computed; empty elsewhere.
-    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, double accuracy) const {
+    std::vector<std::optional<Answer>> curve_of_pairs(std::span<const double> epsilons,
+                                                      double accuracy) const {
         std::vector<std::optional<Answer>> curve(epsilons.size());
         std::vector<double> inside;
         std::vector<std::size_t> place;
         for (std::size_t i = 0; i < epsilons.size(); ++i) {
             if (single_lower_ || !std::isfinite(epsilons[i]) || max_loss_ - epsilons[i] < 1e-290) {
-                curve[i] = delta_bounds(epsilons[i], accuracy, false);
+                curve[i] = delta_of_pairs(epsilons[i], accuracy, false);
+            } else if (const Answer ending = delta_near_end(epsilons[i]);
+                       close(ending, accuracy) || at_end(epsilons[i])) {
+                curve[i] = ending;
             } else {
                 inside.push_back(epsilons[i]);
                 place.push_back(i);
@@ -156,6 +213,7 @@ public:
         return curve;
     }
 
+public:
     // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
     std::optional<bool> epsilon_at_most(double delta, double ceiling, bool lattice) const {
         if (delta >= 1 || ceiling == infinity) return true;
@@ -173,6 +231,7 @@ public:
     std::optional<bool> delta_at_most(double epsilon, double ceiling, bool lattice) const {
         if (ceiling >= 1) return true;
         if (!(ceiling > 0) || !std::isfinite(epsilon) || single_lower_) return false;
+        if (at_end(epsilon)) return delta_near_end(epsilon).upper <= ceiling;
         // Finite losses never add up to more.
         if (epsilon >= max_loss_ && infinity_mass().upper <= ceiling) return true;
         const std::lock_guard lock(mutex_);
@@ -296,6 +355,29 @@ private:
         return answer;
     }
 
+    // Where the rounding of the largest losses shows, neither a tilt nor a lattice is fine enough.
+    bool at_end(double epsilon) const {
+        return std::isfinite(max_loss_) && max_loss_ - epsilon < 1e-11 * std::abs(max_loss_);
+    }
+    // What the largest losses alone say: all there is next to their sum.
+    Answer delta_near_end(double epsilon) const {
+        Answer answer = infinity_mass();
+        const auto [lower, upper] = end_.finite_delta(epsilon);
+        answer.lower =
+            std::max(answer.lower + lower * (1 - 4 * u), std::max(0.0, -std::expm1(epsilon) * (1 - 4 * u)));
+        answer.upper = std::max(answer.lower, std::min(1.0, (answer.upper + upper) * (1 + 4 * u)));
+        return answer;
+    }
+    std::optional<Answer> epsilon_near_end(double delta) const {
+        if (!std::isfinite(max_loss_) || !(max_loss_ > 0) || !(infinity_mass().upper <= delta)) return {};
+        Answer answer = exact(0);
+        answer.upper = std::min(
+            max_loss_, upper_epsilon([&](double e) { return delta_near_end(e).upper; }, delta, max_loss_));
+        answer.lower = std::min(answer.upper, lower_epsilon([&](double e) { return delta_near_end(e).lower; },
+                                                            delta, answer.upper));
+        return answer;
+    }
+
     // The profile itself, with its stated error.
     Delta single(double epsilon, bool upper) const {
         const Pair& pair = upper ? *single_upper_ : *single_lower_;
@@ -334,14 +416,14 @@ private:
     // on the queries before it.
     const Steps& steps_for(int depth) const {
         const double log_total = std::log(static_cast<double>(total_));
-        Steps& steps = sketches_[depth];
-        if (steps.empty()) {
-            steps.resize(composition_.size());
-            parallel_for(steps.size(), [&](std::size_t i) {
-                steps[i] = {sketch(*composition_[i].first, log_total + 60, depth), composition_[i].second};
-            });
-        }
-        return steps;
+        const auto found = sketches_.find(depth);
+        if (found != sketches_.end()) return found->second;
+        // Complete or not there: an exception leaves nothing half done.
+        Steps steps(composition_.size());
+        parallel_for(steps.size(), [&](std::size_t i) {
+            steps[i] = {sketch(*composition_[i].first, log_total + 60, depth), composition_[i].second};
+        });
+        return sketches_.emplace(depth, std::move(steps)).first->second;
     }
 
     std::pair<const Steps*, Saddle> saddle_at_delta(double delta) const {
@@ -539,7 +621,8 @@ private:
         Steps kept;
         for (const auto& step : steps)
             kept.push_back({trimmed(step.sketch, tilt, tail, infinity_mass), step.count});
-        auto [left, right] = window(kept, tilt, log_mass);
+        auto ends = window(kept, tilt, log_mass);
+        auto &left = ends.first, &right = ends.second;
         double span = std::max(right.loss - left.loss, 1e-290);
         // A single loss may reach further than the window, and takes memory too.
         for (const auto& step : kept)
@@ -615,8 +698,10 @@ private:
 
     Composition composition_;
     std::size_t size_limit_;
+    SupportEnd end_;
     std::uint64_t total_ = 0;
-    double max_loss_ = 0, log_finite_ = 0;
+    double max_loss_, log_finite_ = 0;
+    std::unique_ptr<Direction> lower_;     // of the pairs below the mechanisms, where they are others
     PairPtr single_lower_, single_upper_;  // where the composition has a closed form
     mutable std::mutex mutex_;             // guards what follows, which caches
     std::unique_ptr<Inversion> inversion_;
@@ -688,6 +773,7 @@ std::optional<Answer> Profile::delta(double epsilon, bool lattice) const {
 }
 
 std::vector<Answer> Profile::delta_curve(std::span<const double> epsilons) const {
+    const StandardArithmetic standard;
     std::vector<std::vector<std::optional<Answer>>> curves;
     for (const double epsilon : epsilons)
         if (std::isnan(epsilon)) throw std::invalid_argument("delta_curve: epsilon must be a number");
@@ -706,8 +792,14 @@ std::vector<Answer> Profile::delta_curve(std::span<const double> epsilons) const
     return out;
 }
 
-Answer Profile::epsilon_bounds(double at_delta) const { return *epsilon(at_delta, true); }
-Answer Profile::delta_bounds(double at_epsilon) const { return *delta(at_epsilon, true); }
+Answer Profile::epsilon_bounds(double at_delta) const {
+    const StandardArithmetic standard;
+    return *epsilon(at_delta, true);
+}
+Answer Profile::delta_bounds(double at_epsilon) const {
+    const StandardArithmetic standard;
+    return *delta(at_epsilon, true);
+}
 std::optional<Answer> Profile::epsilon_without_lattice(double at_delta) const {
     return epsilon(at_delta, false);
 }

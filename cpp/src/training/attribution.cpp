@@ -103,6 +103,7 @@ Attribution group_edges(std::span<const std::int64_t> examples, std::span<const 
     result.offsets.assign(num_examples + 1, 0);
     auto end = result.users.begin();
     for (std::size_t e = 0; e < num_examples; ++e) {
+        if (e % 65536 == 0) interruption_point();
         const auto first = result.users.begin() + starts[e];
         const auto last = result.users.begin() + starts[e + 1];
         std::sort(first, last);
@@ -151,6 +152,7 @@ std::vector<std::int64_t> bound_contributions(const AttributionView& graph,
     const auto walk = [&](std::span<const std::int64_t> candidates) {
         const std::size_t before = taken.size();
         for (const auto example : candidates) {
+            if (index(example) % 1024 == 0) interruption_point();
             const auto users = graph.of(index(example));
             const bool spare = std::all_of(users.begin(), users.end(), [&](auto user) {
                 return taken_of[index(user)] < max_examples_per_user;

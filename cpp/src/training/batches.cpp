@@ -4,6 +4,8 @@
 #include <stdexcept>
 #include <type_traits>
 
+#include "hockeystick/parallel.hpp"
+
 namespace hockeystick {
 namespace {
 
@@ -273,6 +275,7 @@ BatchSampler::Batch BatchSampler::draw(const MultiAttributionBatches& law, Keyed
 }
 
 BatchSampler::Batch BatchSampler::draw(std::uint64_t step) {
+    interruption_point();
     KeyedStream stream(key_, static_cast<std::uint32_t>(step), purpose_batch);
     Batch batch = std::visit(
         [&](const auto& law) {

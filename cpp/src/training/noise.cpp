@@ -3,11 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <optional>
 #include <stdexcept>
 
 #include "hockeystick/parallel.hpp"
-#include "kernels.hpp"
-#include "noise_kernels.hpp"
+#include "montecarlo/kernels.hpp"
+#include "training/noise_kernels.hpp"
 
 namespace hockeystick {
 
@@ -146,6 +147,10 @@ void CorrelatedNoise::next(std::size_t count, double scale, std::span<Out> out, 
     const std::lock_guard lock(mutex_);
     check(count <= steps() - step_, "there are not that many steps left");
     check(out.empty() || out.size() == count * width(), "out must have width() numbers for each row");
+    settle();
+    // Half of a sum without its noise must not be left behind.
+    std::optional<Uninterrupted> whole;
+    if (add) whole.emplace();
     while (count > 0) {
         const std::size_t rows = std::min(count, most_rows);
         Out* const target = out.empty() ? nullptr : out.data();
@@ -155,10 +160,17 @@ void CorrelatedNoise::next(std::size_t count, double scale, std::span<Out> out, 
     }
 }
 
+// Rows that an interruption left to some of the blocks are made up for, without output.
+void CorrelatedNoise::settle() {
+    if (underway_ == 0) return;
+    std::visit([&](auto& history) { advance(history, underway_, 1.0, static_cast<double*>(nullptr), false); },
+               history_);
+}
+
 template <typename Out, typename State>
 void CorrelatedNoise::advance(std::vector<State>& history, std::size_t count, double scale, Out* out,
                               bool add) {
-    const std::size_t now = step_, size = width();
+    const std::size_t now = step_ - underway_, size = width();
     const bool solve = form_ == Form::solve;
     std::size_t window = window_, filled = filled_;
     std::vector<Row> rows(count);
@@ -184,7 +196,13 @@ void CorrelatedNoise::advance(std::vector<State>& history, std::size_t count, do
         }
         (solve ? rows[r].rest.divisor : rows[r].rest.gain) = diagonal;
     }
+    if (underway_ == 0) {
+        ahead_of_others_.assign(blocks_, 0);
+        underway_ = count;
+        step_ += count;
+    }
     parallel_for(blocks_, [&](std::size_t block) {
+        if (ahead_of_others_[block] != 0) return;
         alignas(64) double row[block_size];
         alignas(64) double normals[block_size];
         State* const past = history.data() + block * slots_ * slot_size;
@@ -233,8 +251,9 @@ void CorrelatedNoise::advance(std::vector<State>& history, std::size_t count, do
                     target[x - left] = static_cast<Out>(scale * row[x]);
             }
         }
+        ahead_of_others_[block] = 1;
     });
-    step_ += count;
+    underway_ = 0;
     window_ = window;
     filled_ = filled;
 }
@@ -254,8 +273,9 @@ void CorrelatedNoise::for_history(std::size_t step, const Body& body) const {
     }
 }
 
-void CorrelatedNoise::save(std::span<double> out) const {
+void CorrelatedNoise::save(std::span<double> out) {
     const std::lock_guard lock(mutex_);
+    settle();
     check(out.size() == history_rows() * width(), "out must have width() numbers for each row");
     std::visit(
         [&](const auto& history) {
@@ -281,6 +301,7 @@ void CorrelatedNoise::restore(std::size_t step, std::span<const double> saved) {
         history_);
     step_ = step;
     filled_ = 0;
+    underway_ = 0;
 }
 
 template void CorrelatedNoise::next(std::size_t, double, std::span<double>, bool);

@@ -1,8 +1,8 @@
-#include "noise_kernels.hpp"
+#include "training/noise_kernels.hpp"
 
 #include <cstdint>
 
-#include "lanes.hpp"
+#include "numerics/lanes.hpp"
 
 #define HOCKEYSTICK_NOISE_PASTE_(a, b) a##b
 #define HOCKEYSTICK_NOISE_PASTE(a, b) HOCKEYSTICK_NOISE_PASTE_(a, b)

@@ -4,6 +4,8 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "hockeystick/ieee.hpp"
+
 namespace hockeystick::kernels {
 
 // Normals are made 128 at a time: 16 ChaCha20 blocks of 8.

@@ -1,14 +1,17 @@
 // Sums that are never too small, against exact cases; cells that never round down.
 #include "hockeystick/ledger.hpp"
 
+#include <bit>
 #include <cmath>
 #include <cstdint>
 #include <limits>
+#include <span>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
-#include "hockeystick/gdp.hpp"
 #include "hockeystick/parallel.hpp"
+#include "pairs/gdp.hpp"
 
 namespace hs = hockeystick;
 constexpr double infinity = std::numeric_limits<double>::infinity();
@@ -90,6 +93,45 @@ void cells() {
     CHECK(counts[501 + 0] == 3 && counts[2 * 501 + 500] == 3 && counts[0] == 0);
 }
 
+void checksums() {
+    // Zeros give the outputs of SplitMix64 from seed 0, as published with its reference code.
+    const std::vector<double> zeros(3);
+    constexpr std::uint64_t outputs[] = {0xE220A8397B1DCDAF, 0x6E789E6AA1B965F4, 0x06C45D188009454F};
+    const auto bytes = std::as_bytes(std::span(zeros));
+    CHECK(hs::checksum(bytes.first(8)) == outputs[0]);
+    CHECK(hs::checksum(bytes) == outputs[0] + outputs[1] + outputs[2]);
+    CHECK(hs::checksum(bytes.first(17)) == hs::checksum(bytes));  // filled up with zeros
+    CHECK(hs::checksum(bytes.first(8), 2) == outputs[2]);
+    CHECK(hs::checksum({}) == 0);
+
+    std::vector<double> values(200'000);
+    for (std::size_t i = 0; i < values.size(); ++i) values[i] = 1 / (1.0 + static_cast<double>(i));
+    const auto all = [&] { return hs::checksum(std::as_bytes(std::span(values))); };
+    const std::uint64_t before = all();
+    for (int threads : {1, 2}) {
+        hs::set_threads(threads);
+        CHECK(all() == before);
+    }
+    hs::set_threads(0);
+    // Some of them change: their terms are exchanged.
+    const std::vector<std::int64_t> places{0, 77, 199'999};
+    const std::vector<double> old{values[0], values[77], values[199'999]}, fresh{3, infinity, 0};
+    values[0] = 3, values[77] = infinity, values[199'999] = 0;
+    CHECK(all() != before);
+    CHECK(all() == before - hs::checksum_at(places, old) + hs::checksum_at(places, fresh));
+    // The same values in other places, and every bit of one of them.
+    const std::uint64_t sum = all();
+    std::swap(values[5], values[6]);
+    CHECK(all() != sum);
+    std::swap(values[5], values[6]);
+    for (int bit = 0; bit < 64; ++bit) {
+        const double good = values[9];
+        values[9] = std::bit_cast<double>(std::bit_cast<std::uint64_t>(good) ^ (std::uint64_t{1} << bit));
+        CHECK(all() != sum);
+        values[9] = good;
+    }
+}
+
 void gaussians() {
     // delta(eps) of mu = 1 at eps = 1 is 0.1269366801 (Balle & Wang 2018, equation 6).
     const std::vector<double> mu{0, 1, 0.2049390153191920, infinity};
@@ -108,6 +150,7 @@ int main() {
     costs();
     budgets();
     cells();
+    checksums();
     gaussians();
     return check::summary();
 }

@@ -1,5 +1,5 @@
 // The inversion against closed forms: M(z) of plain Gaussians, the profile of a single step, direct sums.
-#include "hockeystick/inversion.hpp"
+#include "inversion/inversion.hpp"
 
 #include <cmath>
 #include <complex>
@@ -7,10 +7,9 @@
 #include <numbers>
 
 #include "check.hpp"
-#include "hockeystick/beyond.hpp"
-#include "hockeystick/decay.hpp"
-#include "hockeystick/mgf.hpp"
 #include "hockeystick/profile.hpp"
+#include "inversion/decay.hpp"
+#include "inversion/mgf.hpp"
 
 namespace hs = hockeystick;
 using Complex = std::complex<double>;
@@ -25,7 +24,7 @@ hs::PairPtr sampled(double sigma, double q, hs::Sampling mode) {
 void row_of_a_gaussian(double mu, double s, double step, std::size_t size) {
     const hs::Mgf mgf(hs::gaussian(mu)->gaussian_mixtures(), 1e-6);
     const double k = 0.5 * mu * mu * s * (s + 1);
-    const hs::Mgf::Real real = mgf.at(s);
+    const hs::Cumulant real = mgf.at(s);
     CHECK(k <= real.upper && real.upper <= k + 1e-5 + 1e-9 * k);
     CHECK(std::abs(real.first - mu * mu * (s + 0.5)) <= 1e-5 * mu * mu * (s + 1));
     const hs::Mgf::Row row = mgf.row(s, step, size, step * static_cast<double>(size), 1e-14);
@@ -98,38 +97,6 @@ void engines_agree(double sigma, double q, hs::Sampling mode, std::uint64_t coun
     CHECK(quick.upper <= quick.lower * (1 + 1e-8));
 }
 
-// What lies below a cut and what lies beyond it add up to the whole; no decay bound is exceeded.
-void layers(const hs::PairPtr& pair, double loss, double s, double step, std::size_t size) {
-    const hs::Mgf mgf(pair->gaussian_mixtures(), 1e-9);
-    const hs::Split split = mgf.split(loss, 0, 1e-9);
-    CHECK(split.beyond != nullptr && split.dropped == 0);
-    if (!split.beyond) return;
-    const double end = step * static_cast<double>(size);
-    const hs::Transform::Row whole = mgf.row(s, step, size, end, 1e-13),
-                             below = split.below->row(s, step, size, end, 1e-13),
-                             beyond = split.beyond->row(s, step, size, 1e-13);
-    CHECK(whole.value.size() == size && below.value.size() == size && beyond.value.size() == size);
-    if (whole.value.size() != size || below.value.size() != size || beyond.value.size() != size) return;
-    const hs::Beyond::Real real = split.beyond->at(s);
-    const auto decay = split.beyond->decay(s, real.upper);
-    const double all = std::exp(whole.shift), some = std::exp(below.shift), rest = std::exp(beyond.shift);
-    CHECK(real.lower <= std::log(beyond.value[0].real()) + beyond.shift + beyond.error[0]);
-    CHECK(std::log(beyond.value[0].real()) + beyond.shift <= real.upper + beyond.error[0]);
-    for (std::size_t j = 0; j < size; ++j) {
-        const Complex sum = some * (1.0 + below.value[j]) + rest * beyond.value[j];
-        const double error = all * whole.error[j] + some * below.error[j] + rest * beyond.error[j];
-        CHECK(std::abs(sum - all * (1.0 + whole.value[j])) <= error + 4e-16 * (all + some + rest));
-        const double bound = real.upper + (j > 0 ? decay->log_bound(step * static_cast<double>(j)) : 0);
-        CHECK(rest * (std::abs(beyond.value[j]) - beyond.error[j]) <= std::exp(bound) * (1 + 1e-9));
-    }
-    CHECK(beyond.error[0] < 1e-9);
-    // The largest losses are left out, and counted; perhaps they are all that lies beyond the cut.
-    const hs::Split trimmed = mgf.split(loss, 1e-20, 1e-9);
-    if (!trimmed.beyond) return;
-    CHECK(trimmed.dropped > 0 && trimmed.dropped <= 1e-20);
-    CHECK(trimmed.beyond->at(0).lower <= split.beyond->at(0).upper);
-}
-
 }  // namespace
 
 int main() {
@@ -151,18 +118,6 @@ int main() {
                     single_step(pair, share * most);
                 }
     }
-    for (const double s : {0.5, 3.0})
-        for (const double loss : {0.02, 0.5}) {
-            layers(sampled(1, 0.01, hs::Sampling::remove), loss, s, 0.7, 200);
-            layers(sampled(0.4, 1e-6, hs::Sampling::remove), loss, s, 0.3, 200);
-            layers(sampled(5, 1e-3, hs::Sampling::remove), 0.01 * loss, 30 * s, 20, 200);
-        }
-    layers(sampled(0.1, 1e-5, hs::Sampling::remove), 5, 0.3, 0.05, 200);
-    layers(sampled(0.05, 1e-3, hs::Sampling::remove), 60, 0.05, 0.01, 200);
-    layers(hs::mixture({hs::gaussian(0.3), sampled(1, 0.2, hs::Sampling::remove)}, {0.4, 0.6}), 0.3, 1, 0.5,
-           100);
-    layers(hs::location_mixture(hs::Noise::gaussian, 1.2, {0, 1, 2}, {0.7, 0.2, 0.1}, {0, -1}, {0.8, 0.2}),
-           0.3, 1, 0.5, 100);
     // Exponents of the strip far beyond the range of exp, which once were clamped.
     row_of_a_mixture(1.0 / 3, 0.5, hs::Sampling::remove, 1, 36, 21);
     // A released choice, and a mixture on either side.

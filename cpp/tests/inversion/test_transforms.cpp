@@ -12,11 +12,11 @@
 #include <vector>
 
 #include "check.hpp"
-#include "hockeystick/inversion.hpp"
-#include "hockeystick/laplace_steps.hpp"
-#include "hockeystick/loss_transform.hpp"
 #include "hockeystick/profile.hpp"
 #include "hockeystick/zero_out.hpp"
+#include "inversion/inversion.hpp"
+#include "inversion/laplace_steps.hpp"
+#include "inversion/loss_transform.hpp"
 
 namespace hs = hockeystick;
 using Complex = std::complex<double>;
@@ -46,7 +46,7 @@ void transform(const hs::Transform& m, double s, double step, std::size_t size, 
                const std::function<Complex(Complex)>& truth) {
     const hs::Transform::Row row = m.row(s, step, size, step * static_cast<double>(size), 1e-14);
     CHECK(row.value.size() == size);
-    const hs::Transform::Real real = m.at(s);
+    const hs::Cumulant real = m.at(s);
     const double exact = std::log(truth(s).real());
     CHECK(exact - slack <= real.upper && real.upper <= exact + 1e-5 + slack);
     CHECK(std::abs(real.value - exact) <= 1e-5 + slack);
@@ -169,7 +169,8 @@ void engines_agree(const hs::Composition& composition, std::initializer_list<dou
     const hs::Profile quick({composition}), slow({composition}, 1e-2, std::size_t{1} << 26, hs::Engine::fft);
     for (const double delta : deltas) {
         const hs::Answer a = quick.epsilon_bounds(delta), b = slow.epsilon_bounds(delta);
-        CHECK(a.engine == "inversion" && b.engine == "fft");
+        // Of few steps the largest losses may say enough; they know nothing of transforms either.
+        CHECK(a.engine == "inversion" && b.engine != "inversion");
         CHECK(a.lower <= b.upper && b.lower <= a.upper);
         CHECK(a.upper <= a.lower * (1 + gap));
         CHECK(quick.delta_bounds(a.upper).lower <= delta * (1 + 1e-12));

@@ -1,15 +1,15 @@
 // Mean-preserving rounding: the mean is kept, every mass lies within h/2 of where it was, and the coupling
 // bound holds against closed forms, on coarse lattices, for heavy tails and for atoms on the bins' edges.
-#include "hockeystick/coupling.hpp"
+#include "lattice/coupling.hpp"
 
 #include <cmath>
 #include <random>
 
 #include "check.hpp"
-#include "hockeystick/compose.hpp"
-#include "hockeystick/discretise.hpp"
-#include "hockeystick/fft.hpp"
-#include "hockeystick/special.hpp"
+#include "lattice/compose.hpp"
+#include "lattice/discretise.hpp"
+#include "numerics/fft.hpp"
+#include "numerics/special.hpp"
 
 namespace hs = hockeystick;
 

@@ -1,12 +1,12 @@
 // The promises of the lattice: the upper bound's profile lies above the true one, the lower bound's
 // below, at every eps, for smooth losses, atoms on and off the lattice, and any tilt.
-#include "hockeystick/discretise.hpp"
+#include "lattice/discretise.hpp"
 
 #include <cmath>
 #include <random>
 
 #include "check.hpp"
-#include "hockeystick/special.hpp"
+#include "numerics/special.hpp"
 
 namespace hs = hockeystick;
 

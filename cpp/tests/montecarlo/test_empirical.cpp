@@ -1,5 +1,5 @@
 // Values spread onto the grid: exact masses, kept means, and nothing outside [0, 1].
-#include "hockeystick/empirical.hpp"
+#include "montecarlo/empirical.hpp"
 
 #include <cmath>
 #include <cstdint>

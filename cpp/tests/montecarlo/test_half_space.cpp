@@ -76,7 +76,7 @@ void tangents() {
                 total += term;
                 for (std::size_t i = 0; i < steps; ++i) means[i] += term * x[i];
             }
-            const Tangent found = tangent(strategy, BMinSep{separation, 0.3, false}, sigma, y);
+            const LikelihoodTangent found = tangent(strategy, BMinSep{separation, 0.3, false}, sigma, y);
             CHECK(std::abs(found.log_rest - std::log(total)) < 1e-12 * (1 + std::abs(std::log(total))));
             for (std::size_t i = 0; i < steps; ++i) {
                 CHECK(std::abs(found.means[i] - means[i] / total) < 1e-12);
@@ -84,7 +84,8 @@ void tangents() {
         }
     }
     // Nobody ever takes part: nothing is left, and nothing is not a number.
-    const Tangent none = tangent(strategy_of(3, 1), BMinSep{1, 0, false}, 1, std::vector<double>(3, 0.0));
+    const LikelihoodTangent none =
+        tangent(strategy_of(3, 1), BMinSep{1, 0, false}, 1, std::vector<double>(3, 0.0));
     CHECK(none.log_rest == -infinity && none.means[0] == 0);
 }
 

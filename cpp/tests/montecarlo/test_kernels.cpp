@@ -1,5 +1,6 @@
 // The vector loops: against plain loops, and bit by bit the same for every instruction set.
-#include "kernels.hpp"
+#include "montecarlo/joint_states.hpp"
+#include "montecarlo/kernels.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -136,6 +137,73 @@ std::vector<Rows> everything(const kernels::Table& table) {
         for (std::size_t s = 0; s < group; ++s) CHECK(std::isfinite(out[0][s]));
         results.push_back(std::move(out));
     }
+    // Three examples with chains of their own, in both forms: the same ratio.
+    const JointStates states({{5, 0.1, true}, 3}, 50);
+    Rows forms[2];
+    for (const bool is_short : {false, true}) {
+        Rows mantissa(states.count), exponent(states.count), ratio_m(3), ratio_e(3), scale(1), slot_scale(5),
+            relative(5), out(1);
+        for (std::size_t i = 0; i < states.count; ++i) {
+            const kernels::Factor& start = states.start[i];
+            const double plain =
+                std::ldexp(start.mantissa, static_cast<int>(std::max(start.exponent, -2000.0)));
+            std::fill_n(mantissa[i], group, is_short ? plain : start.mantissa);
+            std::fill_n(exponent[i], group, start.exponent);
+        }
+        const kernels::JointChain chain{3,
+                                        states.stride,
+                                        states.families.data(),
+                                        states.sizes.data(),
+                                        states.coefficients.data(),
+                                        mantissa[0],
+                                        exponent[0],
+                                        ratio_m[0],
+                                        ratio_e[0],
+                                        scale[0],
+                                        slot_scale[0],
+                                        relative[0],
+                                        states.slots,
+                                        states.plain_coefficients.data(),
+                                        states.range};
+        const std::vector<kernels::Factor> met(5, {1.5, -1});
+        const std::vector<double> plain_met(5, 0.75);
+        const Rows small = random_rows(50, 3, 7);
+        for (std::uint32_t i = 0; i < 50; ++i) {
+            if (!is_short) {
+                table.advance_joint(chain, small[i], 0.5, i % 5, met.data());
+                continue;
+            }
+            std::uint32_t lag[5];
+            for (std::uint32_t slot = 0; slot < 5; ++slot) lag[slot] = (i + 4 - slot) % 5 + 1;
+            CHECK(table.advance_joint_short(chain, small[i], 0.5, i % 5, plain_met.data(), lag));
+        }
+        if (is_short) {
+            Rows far = random_rows(1, 1e4, 8);
+            const std::uint32_t lag[5] = {5, 4, 3, 2, 1};
+            CHECK(!table.advance_joint_short(chain, far[0], 0.5, 0, plain_met.data(), lag));
+            // The states in which nobody, or one of the three, is barred.
+            for (std::size_t i = 0; i < 6; ++i) {
+                for (std::size_t s = 0; s < group; ++s)
+                    mantissa[i][s] = std::ldexp(mantissa[i][s], static_cast<int>(scale[0][s]));
+            }
+        } else {
+            table.finish_joint(chain, states.count, out[0]);
+            for (std::size_t s = 0; s < group; ++s) CHECK(std::isfinite(out[0][s]));
+            for (std::size_t i = 0; i < 6; ++i) {
+                for (std::size_t s = 0; s < group; ++s)
+                    mantissa[i][s] = std::ldexp(mantissa[i][s], static_cast<int>(exponent[i][s]));
+            }
+            results.push_back(std::move(out));
+        }
+        forms[is_short ? 1 : 0] = std::move(mantissa);
+    }
+    for (std::size_t i = 0; i < 6; ++i) {
+        for (std::size_t s = 0; s < group; ++s) {
+            const double expected = forms[0][i][s];
+            if (!(std::abs(forms[1][i][s] - expected) <= 1e-12 * expected)) CHECK(forms[1][i][s] == expected);
+        }
+    }
+    results.push_back(std::move(forms[1]));
     Rows sums(1);
     table.log_sum_exp(products[0], norms.data(), 50, 3, sums[0]);
     for (std::size_t s = 0; s < group; ++s) {

@@ -358,7 +358,8 @@ void truncated() {
 }
 
 void failures() {
-    constexpr double infinity = std::numeric_limits<double>::infinity(), nan = std::nan("");
+    constexpr double infinity = std::numeric_limits<double>::infinity(),
+                     nan = std::numeric_limits<double>::quiet_NaN();
     CHECK(tilted_value(1, nan, 0, 0) == 1 && tilted_value(1, 2, nan, 0) == 1 &&
           tilted_value(1, infinity, 0, 0) == 1 && tilted_value(1, infinity, infinity, 0) == 1);
     CHECK(tilted_value(1, 1, 0, 0) == 0 && tilted_value(1, -infinity, 0, 0) == 0);

@@ -1,4 +1,4 @@
-#include "hockeystick/fft.hpp"
+#include "numerics/fft.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "check.hpp"
-#include "hockeystick/special.hpp"
+#include "numerics/special.hpp"
 
 namespace hs = hockeystick;
 using Complex = std::complex<double>;

@@ -1,8 +1,10 @@
 #include "hockeystick/parallel.hpp"
 
+#include <atomic>
 #include <cmath>
 #include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "check.hpp"
@@ -93,12 +95,56 @@ void forked_child() {
 #endif
 }
 
+struct Enough {};
+std::atomic<int> asked{0};
+std::thread::id asking;
+
+void stop_at_third() {
+    CHECK(std::this_thread::get_id() == asking);  // never on a thread of the core's own
+    if (++asked == 3) throw Enough{};
+}
+
+// All threads end, also those in the middle of a block, and the caller while it waits for them.
+void interruption_ends_all_threads() {
+    asking = std::this_thread::get_id();
+    for (const int threads : {1, 4}) {
+        hs::set_threads(threads);
+        for (const bool long_blocks : {false, true}) {
+            asked = 0;
+            hs::set_interruption_hook(&stop_at_third);
+            bool ended = false;
+            try {
+                hs::parallel_for(long_blocks ? 4 : std::size_t{1} << 40, [&](std::size_t block) {
+                    if (!long_blocks) return;
+                    if (threads > 1 && block == 0) return;
+                    for (;;) hs::interruption_point();
+                });
+            } catch (const Enough&) {
+                ended = true;
+            }
+            hs::set_interruption_hook(nullptr);
+            CHECK(ended && asked == 3);
+        }
+        {
+            asked = 0;
+            const hs::Uninterrupted whole;
+            hs::set_interruption_hook(&stop_at_third);
+            hs::parallel_for(blocks, [](std::size_t) { hs::interruption_point(); });
+            hs::set_interruption_hook(nullptr);
+            CHECK(asked == 0);
+        }
+        CHECK(work().size() == blocks);
+    }
+    hs::set_threads(0);
+}
+
 }  // namespace
 
 int main() {
     same_result_for_any_number_of_threads();
     number_of_threads();
     lowest_failure_is_reported();
+    interruption_ends_all_threads();
     nested_loops();
     forked_child();
     return check::summary();

@@ -1,5 +1,5 @@
 // erfcx and the normal tail against values computed with 50 digits (mpmath), at the stated error.
-#include "hockeystick/special.hpp"
+#include "numerics/special.hpp"
 
 #include <cmath>
 

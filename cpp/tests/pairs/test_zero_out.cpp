@@ -8,8 +8,8 @@
 #include <stdexcept>
 
 #include "check.hpp"
-#include "hockeystick/discretise.hpp"
 #include "hockeystick/profile.hpp"
+#include "lattice/discretise.hpp"
 
 namespace hs = hockeystick;
 

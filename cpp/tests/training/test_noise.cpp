@@ -6,11 +6,11 @@
 #include <stdexcept>
 #include <vector>
 
-#include "../src/noise_kernels.hpp"
 #include "check.hpp"
 #include "hockeystick/chacha.hpp"
 #include "hockeystick/noise.hpp"
 #include "hockeystick/parallel.hpp"
+#include "training/noise_kernels.hpp"
 
 namespace hs = hockeystick;
 using Form = hs::CorrelatedNoise::Form;

@@ -9,7 +9,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import pickle
-import threading
 import time
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import (
@@ -22,7 +21,8 @@ from concurrent.futures import (
 )
 from typing import Any, NamedTuple, TypeAlias
 
-from . import _core
+from .. import _core
+from .arithmetic import standard
 from .validation import ParameterTypeError
 
 Draw: TypeAlias = Callable[[int, int], "tuple[Any, ...]"]
@@ -42,7 +42,6 @@ _SMALL = 2**14  # bytes of a description that may travel with each task
 _KEPT = 4
 
 _descriptions: dict[str, Draw] = {}
-_lock = threading.Lock()
 
 
 class Missing(NamedTuple):
@@ -176,18 +175,19 @@ def _sender(draw: Draw, executor: Executor) -> Callable[[_Task], Future[Any]]:
 
 def work(name: str, description: bytes | None, first: int, blocks: int, attempt: int) -> Any:
     """What a worker does: draw blocks of what it was told about now or before."""
+    global _descriptions
     draw = _descriptions.get(name)
     if draw is None:
         if description is None:
             return Missing(_core.__version__)
         draw = pickle.loads(description)
-        with _lock:
-            while len(_descriptions) >= _KEPT:
-                del _descriptions[next(iter(_descriptions))]
-            _descriptions[name] = draw
+        # A new dictionary, and no lock: a forked worker could inherit one that nobody is left to release. If two threads come
+        # at once, one description is forgotten, and sent again.
+        _descriptions = dict([*_descriptions.items()][-_KEPT + 1 :], **{name: draw})
     return _timed(draw, first, blocks)
 
 
+@standard
 def _timed(draw: Draw, first: int, blocks: int) -> tuple[str, tuple[Any, ...], float]:
     began = time.monotonic()
     drawn = draw(first, blocks)

@@ -2,7 +2,7 @@
 
 delta(epsilon) of a mechanism alone is E_P[(1 - e^{epsilon - L})_+]. Released together with an independent
 mechanism whose delta curve is delta', it is E_P[delta'(epsilon - L)]. Importance sampling multiplies the value by
-P/R, which is at most c e^{-(a-1) L} for every component S_a of R (docs/tilted.md, Theorem 3), and c without the power
+P/R, which is at most c e^{-(a-1) L} for every component S_a of R (docs/montecarlo/tilted.md, Theorem 3), and c without the power
 for P itself.
 """
 
@@ -15,7 +15,7 @@ from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
-from .atoms import Array
+from .arrays import Array
 
 Part: TypeAlias = "tuple[float, int]"
 """(ln c, a): P/R <= c e^{-(a-1) L}; a = 1 for P."""

@@ -1,9 +1,13 @@
-"""A progress bar for long runs: how far, how fast, how long yet."""
+"""Long runs: how far, how fast, how long yet; a bar on a terminal, and a message from whatever else takes long."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import time
+
+_NOTICED = 2.0  # seconds after which a call that will be long says so; speed: any value will do
+_LONG = 10.0  # seconds of work that nobody should have to wait for without a word; speed
 
 
 class Bar:
@@ -46,6 +50,40 @@ class Bar:
             self._width = 0
 
 
+class Patience:
+    """Says what a call that takes more than 10 seconds will cost, and how far it is.
+
+    Warnings of the logger "hockeystick", which Python prints unless told otherwise: the first after about
+    2 seconds of work if more than 10 are ahead, the next ones after twice the time each.
+    """
+
+    def __init__(self, what: str, unit: str) -> None:
+        self._what, self._unit = what, unit
+        self._start = time.monotonic()
+        self._next = _NOTICED
+        self._first: int | None = None
+
+    def show(self, done: int, most: int) -> None:
+        """``done`` of at most ``most`` units are done."""
+        if self._first is None:
+            self._first = done
+        seconds, count = time.monotonic() - self._start, done - self._first
+        if seconds < self._next or count <= 0:
+            return
+        ahead = (most - done) * seconds / count
+        if seconds + ahead > _LONG:
+            logging.getLogger("hockeystick").warning(
+                "%s: %d of at most %d %s after %s; at most about %s to go",
+                self._what,
+                done,
+                most,
+                self._unit,
+                duration(seconds),
+                duration(ahead),
+            )
+            self._next = 2.0 * seconds
+
+
 def bar(label: str, done: int, total: int) -> str:
     """The bar as text.
 
@@ -72,4 +110,4 @@ def duration(seconds: float) -> str:
     return f"{hours} h {int(seconds % 3600.0 // 60.0)} min"
 
 
-__all__ = ["Bar"]
+__all__ = ["Bar", "Patience", "bar", "duration"]

@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
+from .progress import Patience
+
 FINEST, COARSEST = 1e-9, 1e-2
 """Range of the relative accuracies asked for: coarse while far away, fine at the end."""
 
@@ -132,8 +134,10 @@ class Search:
 
     def run(self, start: float) -> Found | None:
         """Search from ``start``; None if not even the safest value was shown to fit."""
+        patience = Patience("calibration", "looks")
         self._at(start, COARSEST)
         while len(self._shifts) < _MAX_LOOKS:
+            patience.show(len(self._shifts), _MAX_LOOKS)
             fit, barrier = self._bracket()
             if fit is not None and fit.value == self._axis.riskiest:
                 return Found(fit.value, None, True)

@@ -31,10 +31,12 @@ def real(
     open_low: bool = False,
     open_high: bool = False,
     allow_inf: bool = False,
+    towards: float | None = None,
 ) -> float:
     """Return ``value`` as a float if it is a real number in the interval from ``low`` to ``high``.
 
-    Ends belong to the interval unless ``open_low`` / ``open_high``; infinities are refused unless
+    A fraction, a long double or a large integer that is no double is rounded to nearest, or ``towards`` an infinity:
+    a cost upwards, what it is divided by downwards. Ends belong to the interval unless ``open_low`` / ``open_high``; infinities are refused unless
     ``allow_inf``. Raises ParameterTypeError for bool, str, None and arrays, ParameterError for nan
     and for values outside.
 
@@ -43,7 +45,7 @@ def real(
     >>> real("delta", float("nan"), 0.0, 1.0)
     Traceback (most recent call last):
     ...
-    hockeystick.validation.ParameterError: delta = nan: must be a number in [0, 1]
+    hockeystick._base.validation.ParameterError: delta = nan: must be a number in [0, 1]
     """
     left = "(" if open_low or (low == -math.inf and not allow_inf) else "["
     right = ")" if open_high or (high == math.inf and not allow_inf) else "]"
@@ -54,6 +56,9 @@ def real(
         number = float(value)
     except OverflowError:
         raise ParameterError(f"{name} = {value!r}: {expected}") from None
+    if towards is not None and math.isfinite(number):
+        # NumPy would compare its integers as doubles.
+        number = _moved(number, int(value) if isinstance(value, numbers.Integral) else value, towards)
     inside = (low < number if open_low else low <= number) and (
         number < high if open_high else number <= high
     )
@@ -61,6 +66,28 @@ def real(
     if not inside or (math.isinf(number) and not allow_inf):
         raise ParameterError(f"{name} = {number!r}: {expected}")
     return number
+
+
+def _moved(number: float, exact: Any, towards: float) -> float:
+    """The next double towards an infinity if this one, the nearest to ``exact``, lies on the other side of it."""
+    return math.nextafter(number, towards) if (exact > number if towards > 0 else exact < number) else number
+
+
+def doubles(array: NDArray[Any], towards: float) -> NDArray[np.float64]:
+    """The numbers of an array as doubles; those that are none are rounded ``towards`` an infinity.
+
+    >>> doubles(np.array([2**53 + 1, 3]), math.inf).tolist()
+    [9007199254740994.0, 3.0]
+    """
+    with np.errstate(over="ignore", under="ignore"):
+        out = np.array(array, np.float64)
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        wrong = out < array if towards > 0 else out > array
+        out[wrong] = np.nextafter(out[wrong], towards)
+    elif array.dtype.kind in "iu" and array.dtype.itemsize == 8:
+        for index in zip(*np.nonzero(np.abs(out) >= 2.0**53), strict=True):
+            out[index] = _moved(float(out[index]), int(array[index]), towards)
+    return out
 
 
 def integer(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> int:
@@ -73,7 +100,7 @@ def integer(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> int:
     >>> integer("steps", 1.5)
     Traceback (most recent call last):
     ...
-    hockeystick.validation.ParameterTypeError: steps = 1.5: must be an integer in [0, 9007199254740992], not float
+    hockeystick._base.validation.ParameterTypeError: steps = 1.5: must be an integer in [0, 9007199254740992], not float
     """
     expected = f"must be an integer in [{low}, {high}]"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
@@ -85,17 +112,27 @@ def integer(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> int:
 
 
 def reals(
-    name: str, values: Any, low: float = -math.inf, high: float = math.inf, **ends: bool
+    name: str,
+    values: Any,
+    low: float = -math.inf,
+    high: float = math.inf,
+    *,
+    towards: float | None = None,
+    **ends: bool,
 ) -> NDArray[Any]:
     """Return ``values`` as an array of doubles if `real` accepts each of them, for the first that it does not
-    raise as `real` does, with its index.
+    raise as `real` does, with its index. Rounded to nearest or ``towards`` an infinity, as `real` does.
 
     >>> reals("delta", [[1e-5, 2.0]], 0.0, 1.0)
     Traceback (most recent call last):
     ...
-    hockeystick.validation.ParameterError: delta[0, 1] = 2.0: must be a number in [0, 1]
+    hockeystick._base.validation.ParameterError: delta[0, 1] = 2.0: must be a number in [0, 1]
     """
-    return _each(name, values, "iuf", np.float64, lambda at, value: real(at, value, low, high, **ends))
+
+    def check(at: str, value: Any) -> float:
+        return real(at, value, low, high, towards=towards, **ends)
+
+    return _each(name, values, "iuf", np.float64, check, towards)
 
 
 def integers(name: str, values: Any, low: int = 0, high: int = MAX_COUNT) -> NDArray[Any]:
@@ -104,13 +141,18 @@ def integers(name: str, values: Any, low: int = 0, high: int = MAX_COUNT) -> NDA
     >>> integers("steps", [10, -1])
     Traceback (most recent call last):
     ...
-    hockeystick.validation.ParameterError: steps[1] = -1: must be an integer in [0, 9007199254740992]
+    hockeystick._base.validation.ParameterError: steps[1] = -1: must be an integer in [0, 9007199254740992]
     """
     return _each(name, values, "iu", np.int64, lambda at, value: integer(at, value, low, high))
 
 
 def _each(
-    name: str, values: Any, kinds: str, dtype: type[np.generic], check: Callable[[str, Any], Any]
+    name: str,
+    values: Any,
+    kinds: str,
+    dtype: type[np.generic],
+    check: Callable[[str, Any], Any],
+    towards: float | None = None,
 ) -> NDArray[Any]:
     try:
         array = np.asarray(values)
@@ -127,7 +169,7 @@ def _each(
         except (ParameterError, ParameterTypeError):
             pass  # look for the first
         else:
-            return array.astype(dtype)
+            return array.astype(dtype) if towards is None else doubles(array, towards)
     checked = np.empty(array.shape, dtype)
     for index, value in np.ndenumerate(array):
         at = f"{name}[{', '.join(map(str, index))}]" if array.size > 1 else name
@@ -141,7 +183,7 @@ def choice(name: str, value: Any, options: Sequence[str]) -> str:
     >>> choice("adjacency", "swap", ["add", "remove"])
     Traceback (most recent call last):
     ...
-    hockeystick.validation.ParameterError: adjacency = 'swap': must be one of 'add', 'remove'
+    hockeystick._base.validation.ParameterError: adjacency = 'swap': must be one of 'add', 'remove'
     """
     expected = "must be one of " + ", ".join(repr(option) for option in options)
     if not isinstance(value, str):

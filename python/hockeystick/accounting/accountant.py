@@ -5,22 +5,26 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from . import adjacency as _adjacency
-from . import storage
-from .mechanisms import Composable, Process, composition
-from .pld import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, PrivacyProfile
-from .report import Bounds, Report
-from .serialise import from_dict, to_dict
-from .validation import ParameterError, ParameterTypeError, integer, real
+from .._base import storage
+from .._base.bounds import Bounds
+from .._base.exclusive import Exclusive, holding, unlocked
+from .._base.validation import ParameterError, ParameterTypeError, integer, real
+from ..mechanisms import adjacency as _adjacency
+from ..mechanisms.descriptions import Composable, Process, composition
+from ..mechanisms.serialise import from_dict, to_dict
+from .profile import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, PrivacyProfile
+from .report import Report
 
 _KIND = "accountant"
 
 
-class Accountant:
+class Accountant(Exclusive):
     """Collects steps as they happen and answers for all of them together.
 
     Only `step` and `merge` change it; asking does not. ``adjacency``, ``accuracy`` and
-    ``memory_limit`` are those of `account`.
+    ``memory_limit`` are those of `account`. The answers hold for steps whose mechanisms, and whose number, do not depend on the
+    outputs before; where they do, `GDPFilter` and `GDPOdometer` have a proof. Threads may share it: one call at a time,
+    none is lost; in a forked child every call raises `ForkedError`.
 
     >>> from hockeystick import Gaussian, PoissonSampled, account
     >>> accountant = Accountant()
@@ -56,9 +60,8 @@ class Accountant:
         """The adjacency the answers hold under."""
         return self._adjacency
 
-    def __getstate__(self) -> dict[str, Any]:
-        # What can be computed again is not copied or pickled.
-        return {**self.__dict__, "_profile": None}
+    def _kept(self) -> dict[str, Any]:
+        return {**super()._kept(), "_profile": None}
 
     def __repr__(self) -> str:
         return f"Accountant({self._process}, adjacency={self._adjacency!r})"
@@ -73,6 +76,7 @@ class Accountant:
         self._process = self._process + added
         self._profile = None
 
+    @unlocked
     def merge(self, other: Accountant) -> None:
         """Record everything that ``other`` recorded, too: both ran on the same data."""
         if not isinstance(other, Accountant):
@@ -82,7 +86,8 @@ class Accountant:
                 f"other.adjacency = {other.adjacency!r}: must be {self._adjacency!r}; guarantees "
                 "under different adjacencies do not compose"
             )
-        self.step(other.process)
+        with holding(self, other):
+            self.step(other.process)
 
     def profile(self) -> PrivacyProfile:
         """The privacy profile of everything so far; later steps do not change it."""

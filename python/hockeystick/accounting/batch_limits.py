@@ -9,11 +9,11 @@ from typing import Any
 
 from scipy.special import ndtri
 
-from .calibrate import CalibratedFloat, CalibratedInt, calibrate, calibrate_noise_multiplier
-from .mechanisms import Composable, Gaussian, PoissonSampled, composition
-from .pld import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, PrivacyProfile, account
-from .truncated import TruncatedPoissonSampled
-from .validation import ParameterTypeError, integer, real
+from .._base.validation import ParameterTypeError, integer, real
+from ..mechanisms.descriptions import Composable, Gaussian, PoissonSampled, composition
+from ..mechanisms.truncated import TruncatedPoissonSampled
+from .calibration import CalibratedFloat, CalibratedInt, calibrate, calibrate_noise_multiplier
+from .profile import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, PrivacyProfile, account
 
 
 def calibrate_max_batch_size(

@@ -21,14 +21,14 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
 from scipy.special import ndtri
 
-from . import gdp
-from .dp_sgd import DPSGD
-from .mechanisms import Composable, composition
-from .pld import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, PrivacyProfile, account
-from .report import Bounds, _finite, round_up
-from .search import COARSEST, Axis, Search, Verdict
-from .validation import ParameterError, ParameterTypeError, boolean, real
-from .validation import integer as integer_
+from .._base import gdp
+from .._base.bounds import Bounds, finite, round_up
+from .._base.search import COARSEST, Axis, Search, Verdict
+from .._base.validation import ParameterError, ParameterTypeError, boolean, real
+from .._base.validation import integer as integer_
+from ..mechanisms.descriptions import Composable, composition
+from ..mechanisms.dpsgd import DPSGD
+from .profile import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, PrivacyProfile, account
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -102,8 +102,8 @@ class Certificate:
             "epsilon_bounds": self.epsilon_bounds._asdict(),
             "gap": self.gap,
         }
-        finite: dict[str, Any] = _finite(plain)
-        return finite
+        named: dict[str, Any] = finite(plain)
+        return named
 
 
 class CalibratedFloat(float):

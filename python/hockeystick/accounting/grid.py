@@ -24,19 +24,22 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _core
-from . import adjacency as _adjacency
-from .atoms import Array
-from .mechanisms import Gaussian, PoissonSampled
-from .pld import (
+from .. import _core
+from .._base.arrays import Array
+from .._base.validation import ParameterError, choice, integers, reals
+from ..mechanisms import adjacency as _adjacency
+from ..mechanisms.descriptions import Gaussian, PoissonSampled
+from . import rare
+from .profile import (
     DEFAULT_ACCURACY,
     DEFAULT_MEMORY_LIMIT,
     Directions,
+    account,
     check_settings,
     delta_limit,
     epsilon_limit,
 )
-from .validation import ParameterError, choice, integers, reals
+from .report import Answer
 
 MAX_CELLS = 2**24
 """Most configurations of one grid: beyond, a broadcast is more likely a mistake than a wish."""
@@ -89,14 +92,14 @@ def grid_epsilon(
     called now and then with the number of configurations done and that of all to compute. Ctrl-C
     ends the work between two of them.
 
-    >>> grid_epsilon(1.0, [0.0, 1.0], steps=4, delta=1e-5).upper[0]
-    np.float64(0.0)
+    >>> float(grid_epsilon(1.0, [0.0, 1.0], steps=4, delta=1e-5).upper[0])
+    0.0
     >>> grid_epsilon(0.0, 0.5, steps=[0, 1], delta=1e-5).upper.tolist()
     [0.0, inf]
     >>> grid_epsilon([1.0, -1.0], 0.01, steps=1000, delta=1e-5)
     Traceback (most recent call last):
     ...
-    hockeystick.validation.ParameterError: noise_multiplier[1] = -1.0: must be a number in [0, inf)
+    hockeystick._base.validation.ParameterError: noise_multiplier[1] = -1.0: must be a number in [0, inf)
     """
     inputs = _broadcast(noise_multiplier, sampling_probability, steps, delta=reals("delta", delta, 0.0, 1.0))
     return _grid("epsilon", inputs, epsilon_limit, adjacency, accuracy, memory_limit, engine, progress)
@@ -164,10 +167,16 @@ def _grid(
     asked: list[tuple[Directions, Array]] = []
     cells: list[int] = []
     for composition, members, points in _compositions(inputs):
+        certain, hidden = rare.participation(composition), rare.divide(composition)[1]
         directions = _adjacency.directions(composition, adjacency)
+        alone = account(composition, adjacency, *settings) if hidden else None
         open_points = []
         for cell, point in zip(members, points, strict=True):
             known = limit(directions, point)
+            if alone is not None:
+                known = alone._epsilon(point) if quantity == "epsilon" else alone._delta(point)
+            elif known is None and quantity == "epsilon" and point >= certain:
+                known = Answer(0.0, 0.0)
             if known is None:
                 cells.append(cell)
                 open_points.append(point)

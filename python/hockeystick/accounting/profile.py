@@ -12,17 +12,22 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike
 
-from . import _core, gdp, storage
-from . import adjacency as _adjacency
-from .atoms import Array
-from .mechanisms import Composable, Gaussian, Step, WithReplacement, composition
-from .mixtures import MixtureOfGaussians
-from .report import Answer, Bounds, Report, noise_conventions, references, samplers, unit
-from .serialise import from_dict, to_dict
-from .truncated import TruncatedPoissonSampled
-from .validation import ParameterError, ParameterTypeError, choice, integer, real
+from .. import _core
+from .._base import gdp, storage
+from .._base.arrays import Array
+from .._base.bounds import Bounds
+from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
+from ..mechanisms import adjacency as _adjacency
+from ..mechanisms.descriptions import Composable, Gaussian, Step, WithReplacement, composition
+from ..mechanisms.mixtures import MixtureOfGaussians
+from ..mechanisms.serialise import from_dict, to_dict
+from ..mechanisms.truncated import TruncatedPoissonSampled
+from . import rare
+from .report import Answer, Report, noise_conventions, references, samplers, unit
 from .views import Views, helpful
 
+FURTHEST = 1e3
+"""Beyond this epsilon an engine that finds nothing is asked here instead."""
 DEFAULT_ACCURACY = 1e-3
 DEFAULT_MEMORY_LIMIT = 2**30
 
@@ -30,6 +35,8 @@ ENGINES = ("auto", "fft")
 
 Directions: TypeAlias = "list[list[tuple[_core.Pair, int]]]"
 
+_FAST = ("exact", "closed form", "inversion")
+"""Engines that answer many points together, or at once."""
 _CACHE_SIZE = 4096
 _FINEST = 2**9  # nodes on either side of 0, of which a trade-off value visits about 45
 _KIND = "profile"
@@ -80,6 +87,12 @@ class PrivacyProfile:
         self._adjacency = _adjacency.check(self._process, adjacency)
         self._accuracy, self._memory_limit, self._engine = check_settings(accuracy, memory_limit, engine)
         self._answers: dict[tuple[str, float], Answer] = {}
+        rest, self._rare = rare.divide(self._process)
+        self._rest = self._other(rest) if self._rare else None
+
+    def _other(self, process: Composable) -> PrivacyProfile:
+        """Another process, asked in the same way."""
+        return PrivacyProfile(process, self._adjacency, self._accuracy, self._memory_limit, self._engine)
 
     @property
     def description(self) -> Composable:
@@ -193,7 +206,7 @@ class PrivacyProfile:
             spacing //= 2
             nearby = (best, best - spacing, best + spacing)
             best = max((index for index in nearby if abs(index) <= _FINEST), key=height)
-        return max(0.0, height(best))
+        return max(0.0, height(best) - 2.0**-51)  # three roundings of numbers below 1
 
     def _wide_epsilon(self) -> float:
         """An epsilon beyond which delta hardly falls any more."""
@@ -261,7 +274,11 @@ class PrivacyProfile:
             sigma = mechanism.noise_multiplier if isinstance(mechanism, Gaussian) else 0.0
         if sigma > 0.0:
             return shift / sigma * (1.0 + 1e-12)
-        loss = max(pair.max_loss for direction in single for pair, _ in direction)
+        loss = max(
+            pair.max_loss if pair.infinity_mass == 0.0 else math.inf
+            for direction in single
+            for pair, _ in direction
+        )
         return gdp.mu_of_pure_dp(loss) if loss < math.inf else math.inf
 
     def curve(self, points: int = 33) -> tuple[Array, Array, Array]:
@@ -277,7 +294,8 @@ class PrivacyProfile:
         """Bounds on delta at many ``epsilon`` in one pass: arrays (lower, upper) of its shape.
 
         As `delta_bounds`, for any real numbers or infinities, in much less time: where exact inversion
-        answers, one contour serves many neighbours.
+        answers, one contour serves many neighbours. Both bounds fall with epsilon; those of single queries do
+        so up to their relative distance, as each has a lattice of its own.
 
         >>> lower, upper = account(Gaussian(2.0) * 4).delta_curve([0.0, 1.0, 2.0])
         >>> bool((lower <= upper).all()), bool((upper[1:] < upper[:-1]).all())
@@ -290,12 +308,14 @@ class PrivacyProfile:
         if np.isnan(points).any():
             raise ParameterError("epsilon: must be real numbers or infinities, not nan")
         known, place = np.unique(points, return_inverse=True)
-        if self._views is None and self._directions:
+        if self._rest is None and self._views is None and self._directions:
             lower, upper = self._profile.delta_curve(known)
             bounds = np.clip([lower, upper], 0.0, 1.0)
             bounds[:, np.isneginf(known)] = 1.0
         else:
             bounds = np.array([self.delta_bounds(value) for value in known.tolist()]).reshape(-1, 2).T
+        # delta falls, so that what bounds it at one point does so at all that lie to the proper side.
+        bounds = np.array([np.maximum.accumulate(bounds[0, ::-1])[::-1], np.minimum.accumulate(bounds[1])])
         bounds = bounds[:, place.reshape(points.shape)]
         return bounds[0], bounds[1]
 
@@ -313,8 +333,14 @@ class PrivacyProfile:
         epsilon = real("epsilon", epsilon)
         # Far chords for where delta is only known roughly, near ones for where it is known well.
         far, near = 2.0 ** -np.arange(2.0, 10.0, 2.0), 2.0 ** -np.arange(10.0, 26.0, 2.0)
+        answer = self._delta(epsilon)
+        here = answer.bounds
+        if answer.engine not in _FAST:
+            # Every point has a lattice of its own: only chords about as wide as the root of what is not known.
+            unknown = max(self._accuracy, (here.upper - here.lower) / max(here.upper, 5e-324))
+            best = 2.0 ** round(0.5 * math.log2(min(unknown, 2.0**-4)))
+            far, near = np.array([2.0 * best]), np.array([0.5 * best, 0.125 * best])
         far, near = (epsilon + np.log1p(np.append(-widths, widths)) for widths in (far, near))
-        here = self.delta_bounds(epsilon)
         # Separately, as a curve is best known where its points are dense.
         upper = np.append(self.delta_curve(far)[1], self.delta_curve(near)[1])
         # Differences of doubles this close are exact, or rounded once.
@@ -375,6 +401,10 @@ class PrivacyProfile:
         return answer
 
     def _compute_epsilon(self, delta: float) -> Answer:
+        if delta >= rare.participation(self._process):
+            return Answer(0.0, 0.0)
+        if self._rest is not None and delta > 0.0:
+            return self._epsilon_beside_rare(self._rest, delta)
         limit = epsilon_limit(self._directions, delta)
         if limit is not None:
             return limit
@@ -383,7 +413,33 @@ class PrivacyProfile:
         found = self._profile.epsilon_bounds(delta)
         return _answer(found, max(0.0, found.lower), max(0.0, found.upper))
 
+    def _epsilon_beside_rare(self, rest: PrivacyProfile, delta: float) -> Answer:
+        mass = rare.total(self._rare)
+        if delta > mass:
+            found = rest._epsilon((delta - mass) * (1.0 - 1e-15))
+            return replace(found, lower=min(found.lower, rest._epsilon(delta).lower))
+        # Basic composition: half of delta for the rest, the other half shared by the rare steps.
+        found = rest._epsilon(0.5 * delta)
+        added = [
+            self._other(mechanism * rare.USES).epsilon(rare.share_of(0.5 * delta / len(self._rare), mass))
+            for mechanism, mass in self._rare
+        ]
+        upper = math.fsum([found.upper, *added]) * (1.0 + 1e-15)
+        return replace(found, lower=rest._epsilon(delta).lower, upper=upper)
+
     def _compute_delta(self, epsilon: float) -> Answer:
+        if self._rest is not None:
+            beside = self._rest._delta(epsilon)
+            # Infinite losses add up; finite ones of one kind of step alone need not be added to others'.
+            alone = epsilon == math.inf or (
+                epsilon >= 0.0 and self._rest._process.steps == 0 == len(self._rare) - 1
+            )
+            added = [
+                mass * (self._other(mechanism * rare.USES).delta(epsilon) if alone else 1.0)
+                for mechanism, mass in self._rare
+            ]
+            upper = math.fsum([beside.upper, *added]) * (1.0 + 1e-12)
+            return replace(beside, upper=min(1.0, upper + 5e-324 if math.fsum(added) > 0.0 else upper))
         limit = delta_limit(self._directions, epsilon)
         if limit is not None:
             return limit
@@ -391,7 +447,10 @@ class PrivacyProfile:
             answer = self._views.delta(epsilon)
             return replace(answer, upper=min(1.0, answer.upper))
         found = self._profile.delta_bounds(epsilon)
-        return _answer(found, max(0.0, found.lower), min(1.0, max(0.0, found.upper)))
+        upper = min(1.0, max(0.0, found.upper))
+        if upper == 1.0 and FURTHEST < epsilon < math.inf:
+            upper = self._delta(FURTHEST).upper  # delta falls
+        return _answer(found, max(0.0, found.lower), upper)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the description, a curve and all answers so far to one file, atomically.
@@ -399,6 +458,7 @@ class PrivacyProfile:
         `load` gives the same answers back; questions not yet asked are computed anew.
         """
         epsilon, lower, upper = self.curve()
+        answers = dict(self._answers)  # of one moment: other threads may ask meanwhile
         header = {
             "description": to_dict(self._description),
             "adjacency": self._adjacency,
@@ -412,12 +472,12 @@ class PrivacyProfile:
                     "direction": answer.direction,
                     "terms": {name: repr(term) for name, term in answer.terms.items()},
                 }
-                for (kind, _), answer in self._answers.items()
+                for (kind, _), answer in answers.items()
             ],
         }
         numbers = [
             (value, answer.lower, answer.upper, answer.step, float(answer.size))
-            for (kind, value), answer in self._answers.items()
+            for (kind, value), answer in answers.items()
         ]
         arrays = {
             "answers": np.array(numbers, dtype=np.float64).reshape(-1, 5),
@@ -465,8 +525,11 @@ def epsilon_limit(directions: Directions, delta: float) -> Answer | None:
         return Answer(0.0, 0.0)
     if delta == 0.0:
         largest = max(_largest_loss(direction) for direction in directions)
+        least = max(
+            _largest_loss([(pair.lower or pair, k) for pair, k in direction]) for direction in directions
+        )
         # The sum is rounded: the truth is within one part in 1e12.
-        return Answer(largest * (1.0 - 1e-12), largest * (1.0 + 1e-12))
+        return Answer(least * (1.0 - 1e-12), largest * (1.0 + 1e-12))
     return None
 
 
@@ -476,7 +539,7 @@ def delta_limit(directions: Directions, epsilon: float) -> Answer | None:
         return Answer(1.0, 1.0)
     if not directions:
         value = max(0.0, -math.expm1(min(0.0, epsilon)))
-        return Answer(value * (1.0 - 1e-15), value * (1.0 + 1e-15))
+        return Answer(value * (1.0 - 1e-15), min(1.0, value * (1.0 + 1e-15)))
     return None
 
 

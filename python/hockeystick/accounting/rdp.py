@@ -6,7 +6,7 @@ import math
 
 from scipy.optimize import minimize_scalar
 
-from .validation import ParameterError, real
+from .._base.validation import ParameterError, real
 
 _MARGIN = 1e-12
 """Relative margin for the rounding of a few logarithms."""
@@ -32,8 +32,8 @@ def rdp_budget(order: float, epsilon: float, delta: float) -> float:
     Rounded down. Raises ParameterError where not even rho = 0 does.
     """
     order = real("order", order, 1.0, open_low=True)
-    epsilon = real("epsilon", epsilon, 0.0)
-    delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
+    epsilon = real("epsilon", epsilon, 0.0, towards=-math.inf)
+    delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True, towards=-math.inf)
     added = conversion(order, delta)
     rho = epsilon - added - _MARGIN * epsilon
     if rho < 0.0:
@@ -71,7 +71,7 @@ def gaussian_rdp_epsilon(mu: float, delta: float) -> tuple[float, float]:
 
 def best_order(epsilon: float, delta: float) -> float:
     """The order at which a budget of (epsilon, delta) allows the most Gaussian steps: the largest rho/order."""
-    epsilon = real("epsilon", epsilon, 0.0, open_low=True)
+    epsilon = real("epsilon", epsilon, 1e-300)  # the order is about ln(1/delta) / epsilon
     delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
 
     def allowed(log_excess: float) -> float:

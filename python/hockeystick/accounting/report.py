@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from decimal import Decimal
-from typing import Any, NamedTuple
+from typing import Any
 
-from .adjacency import alternatives, unsampled
-from .mechanisms import (
+from .._base.bounds import Bounds, finite, round_down, round_up
+from ..mechanisms.adjacency import alternatives, unsampled
+from ..mechanisms.descriptions import (
     ApproximateDP,
     Composable,
     DiscreteGaussian,
@@ -25,8 +24,8 @@ from .mechanisms import (
     WithoutReplacement,
     WithReplacement,
 )
-from .mixtures import MixtureOfGaussians
-from .truncated import TruncatedPoissonSampled
+from ..mechanisms.mixtures import MixtureOfGaussians
+from ..mechanisms.truncated import TruncatedPoissonSampled
 
 UNITS = {
     "add": "one record is added",
@@ -40,18 +39,6 @@ CAVEAT = (
     "The analysis is of the mathematical mechanism: an ideal sampler and exact real-valued noise "
     "are assumed, and what floating-point noise may leak is not modelled."
 )
-
-
-class Bounds(NamedTuple):
-    """A certified interval: lower <= truth <= upper, where the truth is that of the dominating pair.
-
-    ``upper`` is a guarantee for the mechanism; ``lower`` shows how tight the numerical work is.
-
-    >>> lower, upper = Bounds(0.5, 0.6)
-    """
-
-    lower: float
-    upper: float
 
 
 @dataclass(frozen=True)
@@ -145,47 +132,12 @@ class Report:
         """Plain dicts, lists, numbers and strings; infinities become the string "inf"."""
         plain = asdict(self)
         plain["advantage"] = {"lower": self.advantage.lower, "upper": self.advantage.upper}
-        finite: dict[str, Any] = _finite(plain)
-        return finite
+        named: dict[str, Any] = finite(plain)
+        return named
 
     def to_json(self, indent: int | None = 2) -> str:
         """The report as a JSON object."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
-
-
-def round_up(value: float, digits: int = 6) -> str:
-    """``value`` in ``digits`` significant digits, rounded up: a printed guarantee is still one.
-
-    >>> round_up(0.12345612), round_down(0.12345689)
-    ('0.123457', '0.123456')
-    """
-    return _rounded(value, digits, math.inf)
-
-
-def round_down(value: float, digits: int = 6) -> str:
-    """``value`` in ``digits`` significant digits, rounded down."""
-    return _rounded(value, digits, -math.inf)
-
-
-def _rounded(value: float, digits: int, towards: float) -> str:
-    text = f"{value:.{digits}g}"
-    nearest = float(text)
-    if nearest < value if towards > 0.0 else nearest > value:
-        # Decimal arithmetic: the next number of so many digits, whatever the exponent.
-        exact = Decimal(text)
-        unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)
-        text = f"{exact + unit.copy_sign(Decimal(towards)):.{digits}g}"
-    return text
-
-
-def _finite(value: Any) -> Any:
-    if isinstance(value, float) and math.isinf(value):
-        return "inf" if value > 0.0 else "-inf"
-    if isinstance(value, Mapping):
-        return {key: _finite(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_finite(entry) for entry in value]
-    return value
 
 
 def unit(process: Composable, adjacency: str) -> str:
@@ -266,11 +218,11 @@ def noise_conventions(process: Process) -> tuple[str, ...]:
 def _reference(step: Step, adjacency: str) -> str | None:
     if isinstance(step, PoissonSampled):
         if adjacency == "replace_one":
-            return "docs/replacement.md, section 5 (Poisson sampling, one record replaced)"
+            return "docs/mechanisms/replacement.md, section 5 (Poisson sampling, one record replaced)"
         return "Zhu, Dong and Wang 2022, Theorem 11 (Poisson sampling)"
     if isinstance(step, TruncatedPoissonSampled):
         if step.pair == "tight" and adjacency in ("zero_out", "replace_one"):
-            return "docs/truncated.md, section 3 (truncated Poisson sampling)"
+            return "docs/mechanisms/truncated.md, section 3 (truncated Poisson sampling)"
         number = {"zero_out": "3.3", "replace_one": "3.4"}.get(adjacency, "3.1")
         return f"Ganesh 2025, Theorem {number} (truncated Poisson sampling)"
     if isinstance(step, MixtureOfGaussians):

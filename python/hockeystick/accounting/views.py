@@ -2,7 +2,7 @@
 
 1. The pairs of `truncated.pairs`, which the inversion may find hard where truncation is rare.
 2. Plain Poisson sampling, and beside it the probability r that some batch is full:
-   (1 - r) delta_2 <= delta <= delta_2 + r (docs/truncated.md, section 5).
+   (1 - r) delta_2 <= delta <= delta_2 + r (docs/mechanisms/truncated.md, section 5).
 3. With ``pair="tight"``, where both leave a wide interval, the published pairs: looser, but mixtures of
    Gaussians alone.
 
@@ -15,11 +15,11 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
-from . import _core
-from . import adjacency as _adjacency
-from .mechanisms import PoissonSampled, Process, Step
+from .. import _core
+from ..mechanisms import adjacency as _adjacency
+from ..mechanisms.descriptions import PoissonSampled, Process, Step
+from ..mechanisms.truncated import TruncatedPoissonSampled
 from .report import Answer
-from .truncated import TruncatedPoissonSampled
 
 Directions = list[list[tuple[_core.Pair, int]]]
 Ask = Callable[[_core.Profile], Answer]

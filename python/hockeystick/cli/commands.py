@@ -13,11 +13,13 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from . import _core
-from .adjacency import ADJACENCIES
-from .bandmf_calibration import FALLBACKS, CalibratedBandMF, calibrate_bandmf
-from .batch_limits import calibrate_max_batch_size
-from .calibrate import (
+from .. import _core
+from .._base.bounds import finite, round_down, round_up
+from .._base.progress import Bar
+from .._base.storage import StorageError
+from .._base.validation import ParameterError, ParameterTypeError, choice
+from ..accounting.batch_limits import calibrate_max_batch_size
+from ..accounting.calibration import (
     DEFAULT_TOLERANCE,
     CalibratedFloat,
     CalibratedInt,
@@ -27,20 +29,19 @@ from .calibrate import (
     calibrate_sampling_probability,
     calibrate_steps,
 )
-from .dp_sgd import dp_sgd
-from .grid import MAX_CELLS, Grid, grid_delta, grid_epsilon
-from .mechanisms import Composable, Gaussian, PoissonSampled, Step
-from .montecarlo import ADJACENCIES as ADJACENCIES_OF_BANDMF
-from .pld import DEFAULT_ACCURACY, PrivacyProfile, account
-from .plots import plot_grid, plot_profile
-from .progress import Bar
-from .report import Report, _finite, round_down, round_up, unit
-from .sampling import BallsInBins, BMinSep, CyclicPoisson, Poisson, Scheme
-from .storage import StorageError
-from .strategies import BandedToeplitz
-from .training import TrainingPlan, plan_training
-from .truncated import TruncatedPoissonSampled
-from .validation import ParameterError, ParameterTypeError, choice
+from ..accounting.grid import MAX_CELLS, Grid, grid_delta, grid_epsilon
+from ..accounting.profile import DEFAULT_ACCURACY, PrivacyProfile, account
+from ..accounting.report import Report, unit
+from ..matrix.schemes import BallsInBins, BMinSep, CyclicPoisson, Poisson, Scheme
+from ..matrix.strategies import BandedToeplitz
+from ..mechanisms.adjacency import ADJACENCIES
+from ..mechanisms.descriptions import Composable, Gaussian, PoissonSampled, Step
+from ..mechanisms.dpsgd import dp_sgd
+from ..mechanisms.truncated import TruncatedPoissonSampled
+from ..montecarlo.bandmf_calibration import FALLBACKS, CalibratedBandMF, calibrate_bandmf
+from ..montecarlo.estimate import ADJACENCIES as ADJACENCIES_OF_BANDMF
+from ..plots.profiles import plot_grid, plot_profile
+from ..training.plan import TrainingPlan, plan_training
 
 _UNKNOWNS = ("noise-multiplier", "steps", "epochs", "sampling-probability", "batch-size", "max-batch-size")
 _SCHEMES = ("b-min-sep", "cyclic-poisson", "balls-in-bins", "poisson")
@@ -146,6 +147,13 @@ def _add_budget(command: argparse.ArgumentParser) -> None:
     scheme.add_argument("--scheme", default=_SCHEMES[0], help=", ".join(_SCHEMES))
     scheme.add_argument("--min-sep", type=int, help="steps between participations (default: --bands)")
     scheme.add_argument("--cold-start", action="store_true", help="b-min-sep: everyone is available at first")
+    scheme.add_argument(
+        "--examples-per-user",
+        type=int,
+        default=1,
+        help="b-min-sep: protect users who own so many records at most, shared in any way (a plan needs to know who "
+        "owns what: plan_training)",
+    )
     scheme.add_argument("--sampling-probability", type=float, help="of an available record, per step")
     scheme.add_argument("--dataset-size", type=int)
     scheme.add_argument("--batch-size", type=int, help="expected, instead of --sampling-probability")
@@ -276,6 +284,8 @@ def _scheme(options: argparse.Namespace) -> Scheme:
     kind = choice("--scheme", options.scheme, _SCHEMES)
     if options.cold_start and kind != "b-min-sep":
         raise ParameterError("--cold-start: only b-min-sep has it")
+    if options.examples_per_user != 1 and kind != "b-min-sep":
+        raise ParameterError("--examples-per-user: only b-min-sep has it")
     min_sep = options.bands if options.min_sep is None else options.min_sep
     if kind == "poisson":
         min_sep = 1
@@ -304,7 +314,7 @@ def _scheme(options: argparse.Namespace) -> Scheme:
         return Poisson(steps, probability)
     if kind == "cyclic-poisson":
         return CyclicPoisson(steps, min_sep, probability)
-    return BMinSep(steps, min_sep, probability, warm_start=not options.cold_start)
+    return BMinSep(steps, min_sep, probability, not options.cold_start, options.examples_per_user)
 
 
 def _strategy(options: argparse.Namespace) -> BandedToeplitz:
@@ -446,7 +456,7 @@ def _print_grid(grid: Grid, options: argparse.Namespace) -> None:
             "lower": grid.lower.tolist(),
             "upper": grid.upper.tolist(),
         }
-        print(json.dumps(_finite(table), allow_nan=False))
+        print(json.dumps(finite(table), allow_nan=False))
     else:
         columns = [*grid.inputs.values(), grid.lower, grid.upper]
         out = csv.writer(sys.stdout, lineterminator="\n")

@@ -4,7 +4,7 @@ Each step of DP-SGD is, for one example, a Poisson-sampled Gaussian mechanism wi
 where norm is that of the example's own gradient (Koskela, Tobaben, Honkela 2022, Section 5 and Appendix D).
 An example's history is a vector of counts over a grid of values of mu, each value rounded up to the grid.
 That is conservative: a sampled Gaussian of a smaller mu is a post-processing of one of a larger mu (Theorem
-2 of Appendix D). Epsilon is then certified for this history; see docs/individual.md.
+2 of Appendix D). Epsilon is then certified for this history; see docs/individual/individual.md.
 
 Individual epsilons depend on the data of the individuals. Do not release them as they are.
 """
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,12 +21,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _core, gdp
+from .. import _core
+from .._base import gdp
+from .._base.exclusive import Guard
+from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
+from ..accounting.profile import PrivacyProfile
+from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
+from . import adaptive
 from .histories import MAX_STEPS, Decision, Histories, Recorded
-from .individual_ledger import Floats, LastStep, Mask, noise_deviation, values_of
-from .mechanisms import Gaussian, PoissonSampled, Process
-from .pld import PrivacyProfile
-from .validation import ParameterError, ParameterTypeError, choice, integer, real
+from .spending import Floats, LastStep, Mask, noise_deviation, values_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -37,7 +41,18 @@ CAVEAT = (
 
 _DIRECTIONS = {"add_or_remove": ("remove", "add"), "remove": ("remove",), "add": ("add",)}
 _ROWS = 2**16
+_MOMENTS = adaptive.Moments(np.exp2(np.arange(-4, 17) / 2.0), np.full(21, 1.0 / 21))
+"""The orders 1.25 to 257 of `IndividualAccountant.epsilon`, fixed in advance; which ones they are is a matter of tightness only."""
 _Tables = dict[tuple[str, bool, tuple[float, ...]], _core.IndividualProfiles]
+
+
+def _renamed(name: str) -> None:
+    # Above this function there are the method and its lock.
+    warnings.warn(
+        f"IndividualAccountant.{name} is called nonadaptive_{name}: it holds for norms that were fixed in advance",
+        DeprecationWarning,
+        stacklevel=4,
+    )
 
 
 class IndividualBounds(NamedTuple):
@@ -58,8 +73,10 @@ def cell_edges(
     # The largest value must not be below any C / (sigma C), rounded up.
     top = 1.0 / real("noise_multiplier", noise_multiplier, 1e-6, 1e12) * (1.0 + 2.0**-48)
     steps = np.concatenate([np.full(coarse, 10.0 * resolution), np.full(fine - 1, resolution)])
-    depth = np.concatenate([np.cumsum(np.log1p(steps[::-1]))[::-1], [0.0]])
-    return np.asarray(top * np.exp(-depth), np.float64)
+    # Products in order: cells are stored, and must mean the same to whoever reads them on another machine.
+    with np.errstate(over="ignore"):
+        ratios = np.concatenate([np.cumprod(1.0 + steps[::-1])[::-1], [1.0]])
+    return np.asarray(top / ratios, np.float64)
 
 
 def sampled_pairs(edges: Floats, sampling_probability: float, direction: str) -> list[_core.Pair | None]:
@@ -83,17 +100,20 @@ class IndividualAccountant(Recorded):
     ``adjacency`` is "add_or_remove" (default), "add" or "remove" of the one example. Memory: 1 kB for an
     example (2 kB from 65536 steps on), for each sampling probability in use. ``path`` keeps all of it in a
     directory, mapped into memory: for more examples than fit, and for runs that may be killed (`open` resumes);
-    ``durable`` also survives a power failure.
+    ``durable`` also survives a power failure. Threads may share it: one call at a time, none is lost. In a forked child every
+    call raises `ForkedError`.
 
-    `epsilon` is a guarantee for histories that do not depend on the outputs. Where gradients do, as in training,
-    it is the established individual accounting (Feldman, Zrnic 2021; Yu et al. 2022; Section 5 of the
-    paper), which is not proven for fully adaptive steps; `IndividualRDPFilter` and `IndividualGDPFilter` are.
+    `epsilon` is a guarantee whatever norms and the number of steps depend on. All that begins with ``nonadaptive`` is tighter, and a
+    guarantee only for histories that do not depend on the outputs. Where gradients do, as in training, it is the established
+    individual accounting by loss distributions (Yu et al. 2022; Section 5 of the paper), which does not bound adaptive steps.
 
     >>> accountant = IndividualAccountant(3, noise_multiplier=2.0, sampling_probability=0.01, clipping_norm=5.0)
     >>> for _ in range(1000):
     ...     accountant.step(norms=[0.0, 1.3, 80.0])
     >>> epsilon = accountant.epsilon(delta=1e-6)
     >>> bool(epsilon[0] == 0.0 < epsilon[1] < epsilon[2])
+    True
+    >>> bool((accountant.nonadaptive_epsilon(delta=1e-6) <= epsilon).all())
     True
     """
 
@@ -114,9 +134,10 @@ class IndividualAccountant(Recorded):
         durable: bool = False,
     ) -> None:
         n = integer("num_examples", num_examples, 0, 2**40)
-        self._noise = real("noise_multiplier", noise_multiplier, 0.01, 1e6)
-        self._q = real("sampling_probability", sampling_probability, 0.0, 1.0)
-        self._clip = real("clipping_norm", clipping_norm, 1e-100, 1e100)
+        # What is no double is rounded towards more privacy loss: min(norm, C) / (sigma C) falls with C and with sigma.
+        self._noise = real("noise_multiplier", noise_multiplier, 0.01, 1e6, towards=-math.inf)
+        self._q = real("sampling_probability", sampling_probability, 0.0, 1.0, towards=math.inf)
+        self._clip = real("clipping_norm", clipping_norm, 1e-100, 1e100, towards=-math.inf)
         self._adjacency = choice("adjacency", adjacency, list(_DIRECTIONS))
         self._grid = {
             "resolution": real("resolution", resolution, 1e-6, 1.0),
@@ -128,6 +149,7 @@ class IndividualAccountant(Recorded):
         if path is not None:
             self._keep([self._histories], path, durable)
         self._tables: _Tables = {}
+        self._moments: dict[tuple[float, ...], Floats] = {}
 
     @property
     def adjacency(self) -> str:
@@ -160,19 +182,17 @@ class IndividualAccountant(Recorded):
         ``active``: mask of who could be drawn; others count as norm 0. Raises ParameterError, and records
         nothing, if a norm is negative or nan, or sigma is below the accountant's.
         """
-        noise = (
-            self._noise if noise_multiplier is None else real("noise_multiplier", noise_multiplier, 0.01, 1e6)
-        )
+        noise, clip, q = self._noise, self._clip, self._q
+        if noise_multiplier is not None:
+            noise = real("noise_multiplier", noise_multiplier, 0.01, 1e6, towards=-math.inf)
         if noise < self._noise:
             raise ParameterError(
                 f"noise_multiplier = {noise!r}: must be at least {self._noise!r}, the accountant's"
             )
-        clip = self._clip if clipping_norm is None else real("clipping_norm", clipping_norm, 1e-100, 1e100)
-        q = (
-            self._q
-            if sampling_probability is None
-            else real("sampling_probability", sampling_probability, 0.0, 1.0)
-        )
+        if clipping_norm is not None:
+            clip = real("clipping_norm", clipping_norm, 1e-100, 1e100, towards=-math.inf)
+        if sampling_probability is not None:
+            q = real("sampling_probability", sampling_probability, 0.0, 1.0, towards=math.inf)
         times = integer("steps", steps, 0, MAX_STEPS - self.steps)
         array = values_of("norms", norms, self._n)
         if active is not None:
@@ -187,10 +207,45 @@ class IndividualAccountant(Recorded):
     def _n(self) -> int:
         return self._histories.num_examples
 
-    def epsilon(self, delta: float, *, refine: int = 0) -> Floats:
-        """The certified epsilon of each example at ``delta`` in [0, 1]: upper bounds, shape (num_examples,).
+    def epsilon(self, delta: float) -> Floats:
+        """The epsilon of each example at ``delta`` in [0, 1], certified for adaptive steps: shape (num_examples,).
 
-        Includes every numerical error; the rounding to the grid is part of it. At the default grid it costs
+        E (1 - e^{epsilon - L})_+ <= delta, L the loss so far, although norms, the number of steps and this very reading may depend on
+        the outputs (`adaptive`; ``delta`` may not): Rényi moments of the recorded cells at orders fixed in advance, mixed. Sensitive: see
+        the module's text.
+        """
+        delta = real("delta", delta, 0.0, 1.0)
+        if delta in (0.0, 1.0):
+            revealed = np.zeros(self._n, np.bool_)
+            for part, counts in self._blocks(None) if self._histories.probabilities else ():
+                revealed[part] = counts @ (self._log_moments()[:, 0] > 0.0) > 0
+            return np.where(revealed, math.inf if delta == 0.0 else 0.0, 0.0)
+        out = np.zeros(self._n)
+        for part, counts in self._blocks(None) if self._histories.probabilities else ():
+            sums = np.empty((len(counts), _MOMENTS.at.size))
+            for start in range(0, len(counts), 4096):
+                few = slice(start, start + 4096)
+                # The product is rounded by less than that.
+                sums[few] = counts[few].astype(np.float64) @ self._log_moments() * (1.0 + 1e-10)
+            out[part] = adaptive.spent_epsilons(sums, _MOMENTS, delta)
+        return out
+
+    def _log_moments(self) -> Floats:
+        """The log-moments of each cell for all sampling probabilities, in the worse direction: shape (cells, orders)."""
+        key = tuple(self._histories.probabilities)
+        if key not in self._moments:
+            tables = [self._profiles(direction, True) for direction in _DIRECTIONS[self._adjacency]]
+            found = [[table.log_moments(order) for order in _MOMENTS.at.tolist()] for table in tables]
+            # Sampling only lowers them: where those of the sampled noise are not found, the plain noise's do.
+            plain = 0.5 * np.multiply.outer(_MOMENTS.at * (_MOMENTS.at + 1.0), self._edges**2)
+            least = np.minimum(np.maximum(0.0, np.max(found, axis=0)), np.tile(plain, len(key)))
+            self._moments = {key: np.ascontiguousarray(least.T * (1.0 + 1e-14))}
+        return self._moments[key]
+
+    def nonadaptive_epsilon(self, delta: float, *, refine: int = 0) -> Floats:
+        """The epsilon of each example at ``delta`` in [0, 1] for norms FIXED IN ADVANCE: upper bounds, shape (num_examples,).
+
+        A bound only if neither the norms nor the number of steps depend on the outputs. Includes every numerical error; the rounding to the grid is part of it. At the default grid it costs
         at most 0.7 % in each norm above 7 % of the clipping norm, and so less than 2 % in epsilon (up to 3.3 % where
         a single draw decides and sigma is below 1: take a smaller ``resolution``). Where not even
         one draw of the example is expected in thousands of steps, the fast bounds may be some percent wider:
@@ -208,20 +263,20 @@ class IndividualAccountant(Recorded):
                 upper[row] = min(upper[row], self.profile(row).epsilon(delta))
         return upper
 
-    def epsilon_bounds(self, delta: float) -> IndividualBounds:
-        """Bounds on the epsilon of each example: the upper one for mu rounded up to the grid, the lower one down."""
+    def nonadaptive_epsilon_bounds(self, delta: float) -> IndividualBounds:
+        """Bounds on `nonadaptive_epsilon`: the upper one for mu rounded up to the grid, the lower one down."""
         delta = real("delta", delta, 0.0, 1.0)
         upper = self._epsilons(delta, upper_edges=True).upper
         lower = self._epsilons(delta, upper_edges=False, lower=True).lower
         return IndividualBounds(np.minimum(lower, upper), upper)
 
-    def delta(self, epsilon: ArrayLike) -> Floats:
-        """The certified delta of each example at ``epsilon`` >= 0, one number or one for each example."""
-        array = values_of("epsilon", epsilon, self._n)
+    def nonadaptive_delta(self, epsilon: ArrayLike) -> Floats:
+        """The delta of each example at ``epsilon`` >= 0, one number or one for each, for norms FIXED IN ADVANCE: upper bounds."""
+        array = values_of("epsilon", epsilon, self._n, towards=-math.inf)
         return self._deltas(array)
 
-    def gdp_mu(self, example: int, slack: float) -> float:
-        """The smallest certified mu such that the example's losses are mu-GDP up to ``slack`` in delta.
+    def nonadaptive_gdp_mu(self, example: int, slack: float) -> float:
+        """The smallest certified mu such that the example is mu-GDP up to ``slack`` in delta, for norms FIXED IN ADVANCE.
 
         delta(epsilon) <= delta_mu(epsilon) + slack for every epsilon >= 0, not only at some points
         (`PrivacyProfile.gdp_mu` says how). With slack = 0 only the mu without sampling is certain: sum of mu^2.
@@ -243,8 +298,23 @@ class IndividualAccountant(Recorded):
 
         return min(plain, gdp.smallest_mu(delta, end, slack))
 
+    def epsilon_bounds(self, delta: float) -> IndividualBounds:
+        """Deprecated name of `nonadaptive_epsilon_bounds`."""
+        _renamed("epsilon_bounds")
+        return self.nonadaptive_epsilon_bounds(delta)
+
+    def delta(self, epsilon: ArrayLike) -> Floats:
+        """Deprecated name of `nonadaptive_delta`."""
+        _renamed("delta")
+        return self.nonadaptive_delta(epsilon)
+
+    def gdp_mu(self, example: int, slack: float) -> float:
+        """Deprecated name of `nonadaptive_gdp_mu`."""
+        _renamed("gdp_mu")
+        return self.nonadaptive_gdp_mu(example, slack)
+
     def history(self, example: int) -> Process:
-        """What was recorded for one example, on the grid: a composition for `account`."""
+        """What was recorded for one example, on the grid: a composition for `account`, as if it had been fixed in advance."""
         row = integer("example", example, 0, self._n - 1)
         items = []
         for q, cell, count in self._steps_of(row):
@@ -261,7 +331,7 @@ class IndividualAccountant(Recorded):
                 yield q, cell, int(counts[cell])
 
     def profile(self, example: int) -> PrivacyProfile:
-        """The privacy profile of one example's history: delta(epsilon), trade-off curve and so on."""
+        """The privacy profile of one example's history, as if it had been fixed in advance: delta(epsilon), trade-off curve and so on."""
         return PrivacyProfile(self.history(example), self._adjacency)
 
     def _profiles(self, direction: str, upper_edges: bool) -> _core.IndividualProfiles:
@@ -337,14 +407,15 @@ class ApproximateIndividualFilter(Recorded):
     """An (epsilon, delta) budget for each example of a DP-SGD run; approximate, NOT a proven filter.
 
     An example takes part in a step only if the epsilon at ``delta`` of its history with that step, as
-    `IndividualAccountant` computes it, stays at most ``epsilon``. For a history that does not depend on the
+    `IndividualAccountant.nonadaptive_epsilon` computes it, stays at most ``epsilon``. For a history that does not depend on the
     outputs this is a guarantee. For fully adaptive steps nobody has proven it: the paper's Section 5
     proves an (epsilon, delta) only under condition (5.1) for *every* epsilon, and no amplification by
-    sampling satisfies that (docs/individual.md, "The approximate filter"). `IndividualGDPFilter` (no
+    sampling satisfies that (docs/individual/individual.md, "The approximate filter"). `IndividualGDPFilter` (no
     amplification) and `IndividualRDPFilter` (with it, one order) are proven filters.
 
     ``path`` keeps it in a directory, as it does for `IndividualAccountant`, and `open` resumes: the histories, and what
-    was decided in the last step, so that a resumed run decides what the uninterrupted one would have.
+    was decided in the last step, so that a resumed run decides what the uninterrupted one would have. Threads may share it: one
+    call at a time, none is lost. In a forked child every call raises `ForkedError`.
 
     >>> filt = ApproximateIndividualFilter(
     ...     2, epsilon=1.0, delta=1e-5, noise_multiplier=2.0, sampling_probability=0.02
@@ -352,7 +423,7 @@ class ApproximateIndividualFilter(Recorded):
     >>> masks = [filt.step([0.1, 1.0]) for _ in range(2000)]
     >>> masks[0].tolist(), masks[-1].tolist()
     ([True, True], [True, False])
-    >>> bool((filt.accountant.epsilon(delta=1e-5) <= 1.0).all())
+    >>> bool((filt.accountant.nonadaptive_epsilon(delta=1e-5) <= 1.0).all())
     True
     """
 
@@ -389,6 +460,10 @@ class ApproximateIndividualFilter(Recorded):
         self._accountant = accountant
         self._histories.decision = Decision.none(accountant.num_examples)
         self._tables: _Tables = {}
+
+    @property
+    def _guard(self) -> Guard:
+        return self._accountant._guard  # they share their histories
 
     @property
     def _histories(self) -> Histories:

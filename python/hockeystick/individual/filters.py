@@ -19,9 +19,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from . import _core
-from .gdp import mu_at
-from .individual_ledger import (
+from .. import _core
+from .._base.exclusive import Exclusive, Guard
+from .._base.gdp import mu_at
+from .._base.validation import ParameterError, ParameterTypeError, real
+from ..accounting.profile import account
+from ..accounting.rdp import best_order, conversion, rdp_budget
+from ..mechanisms.descriptions import Gaussian
+from .adaptive import gaussian_spent
+from .spending import (
     LARGEST_MU,
     Floats,
     IndividualLedger,
@@ -31,10 +37,6 @@ from .individual_ledger import (
     squared_down,
     values_of,
 )
-from .mechanisms import Gaussian
-from .pld import account
-from .rdp import best_order, conversion, rdp_budget
-from .validation import ParameterError, ParameterTypeError, real
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -50,8 +52,8 @@ def gdp_budget(epsilon: float, delta: float) -> float:
     >>> account(Gaussian(1 / mu)).delta(epsilon=1.0) <= 1e-5
     True
     """
-    epsilon = real("epsilon", epsilon, 0.0, 1e6, open_low=True)
-    delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
+    epsilon = real("epsilon", epsilon, 0.0, 1e6, open_low=True, towards=-math.inf)
+    delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True, towards=-math.inf)
     mu = mu_at(epsilon, delta)
     for margin in (2e-9, 1e-8, 1e-6, 1e-4, 1e-2, 0.5):
         down = mu * (1.0 - margin)
@@ -65,7 +67,7 @@ def _gdp_mu(mu: float | None, epsilon: float | None, delta: float | None) -> flo
     if mu is not None:
         if epsilon is not None or delta is not None:
             raise ParameterTypeError("mu, epsilon, delta: give the budget as mu or as (epsilon, delta)")
-        return real("mu", mu, 0.0, LARGEST_MU)
+        return real("mu", mu, 0.0, LARGEST_MU, towards=-math.inf)
     if epsilon is None or delta is None:
         raise ParameterTypeError("mu, epsilon, delta: give the budget as mu or as (epsilon, delta)")
     return gdp_budget(epsilon, delta)
@@ -83,7 +85,8 @@ class IndividualGDPFilter(IndividualLedger):
     Sums are kept in float64 and every rounding is upwards, so the budget cannot be overspent; after
     T steps the sum is at most T 2^-52 of the budget too large. ``path`` keeps the ledger in a directory, mapped
     into memory: for more examples than fit, and for runs that may be killed (`open` resumes); ``durable``
-    also survives a power failure.
+    also survives a power failure. Threads may share it: one call at a time,
+    none is lost. In a forked child every call raises `ForkedError`.
 
     >>> filt = IndividualGDPFilter(num_examples=3, mu=1.0)
     >>> filt.step([0.5, 0.9, 2.0]).tolist()
@@ -170,16 +173,27 @@ class IndividualGDPFilter(IndividualLedger):
         return scales
 
     def spent_mu(self) -> Floats:
-        """sqrt(sum mu^2) of each example so far, rounded up; sensitive."""
+        """sqrt(sum mu^2) of each example so far, rounded up; sensitive.
+
+        The outputs so far are mu-GDP for this mu only if norms and the number of steps were fixed in advance; the budget always holds.
+        """
         spent = np.asarray(self._spent)
         return np.asarray(np.where(spent > 0.0, np.nextafter(np.sqrt(spent), np.inf), 0.0), np.float64)
 
     def epsilon(self, delta: float) -> Floats:
-        """For each example the epsilon at ``delta`` of what it has spent so far: certified, and sensitive.
+        """For each example the epsilon at ``delta`` of what it has spent so far: certified for adaptive steps, and sensitive.
 
-        An upper bound on what the run's outputs reveal if the run was going to end here whatever they are; if
-        it may stop or go on depending on them, the guarantee is that of the budget (or see
-        `IndividualGDPOdometer`).
+        E (1 - e^{epsilon - L})_+ <= delta, L the loss so far, although norms, the number of steps and this very reading may depend on
+        the outputs (`adaptive`; ``delta`` may not). About a tenth above `nonadaptive_epsilon` where the budget is used up, more where
+        little is spent. The budget is a guarantee of its own: of `mu`-GDP, and smaller than this reading of all of it.
+        """
+        return gaussian_spent(self._spent, self._limit, delta, growing=False)
+
+    def nonadaptive_epsilon(self, delta: float) -> Floats:
+        """For each example the epsilon at ``delta`` of mu^2 = `spent`, if the norms had been FIXED IN ADVANCE; sensitive.
+
+        An upper bound only if neither the norms nor the number of steps depend on the outputs. In training they do: then the loss
+        may exceed it with several times the probability (docs/individual/individual.md, "What has been spent so far").
         """
         return _core.gaussian_epsilons(self.spent_mu(), real("delta", delta, 0.0, 1.0))
 
@@ -192,7 +206,8 @@ class IndividualRDPFilter(IndividualLedger):
     depend on (their Theorem 4.3). For steps of plain Gaussian noise the GDP filter allows more of them for the
     same (epsilon, delta). Unlike it, this one also knows what random batches are worth:
     ``sampling_probability`` in `step`. The budget is ``rho`` at ``order``, or ``epsilon`` with ``delta``, then ``order``
-    defaults to the one that allows the most Gaussian steps.
+    defaults to the one that allows the most Gaussian steps. Threads may share it: one call at a time, none is lost.
+    In a forked child every call raises `ForkedError`.
 
     >>> filt = IndividualRDPFilter(2, epsilon=1.0, delta=1e-5)
     >>> filt.step([0.01, 5.0]).tolist()
@@ -249,19 +264,20 @@ class IndividualRDPFilter(IndividualLedger):
         have been drawn, not of the batch.
         """
         clip, divisor = scaling(noise_multiplier, clipping_norm)
-        q = real("sampling_probability", sampling_probability, 0.0, 1.0)
+        q = real("sampling_probability", sampling_probability, 0.0, 1.0, towards=math.inf)
         if q == 1.0:
             return self._charge((clip, divisor, self._factor, True), norms, indices)
         if not math.isfinite(clip):
             raise ParameterTypeError("sampling_probability: needs noise_multiplier and clipping_norm as well")
         chosen = self._indices(indices)
         array = values_of("norms", norms, self.num_examples if chosen is None else chosen.size)
-        edges, costs = self._table(float(noise_multiplier or 0.0), q)
+        noise = real("noise_multiplier", noise_multiplier, 0.0, towards=-math.inf)
+        edges, costs = self._table(noise, q)
         cells = _core.find_cells(array, edges, clip, divisor)
         return self._charge((math.inf, 1.0, 1.0, False), costs[cells], indices)
 
     def _table(self, noise_multiplier: float, q: float) -> tuple[Floats, Floats]:
-        from .individual import cell_edges, sampled_pairs
+        from .accountant import cell_edges, sampled_pairs
 
         key = (noise_multiplier, q)
         if key not in self._tables:
@@ -278,7 +294,11 @@ class IndividualRDPFilter(IndividualLedger):
         return self._tables[key]
 
     def epsilon(self, delta: float) -> Floats:
-        """For each example the epsilon at ``delta`` that its spent Rényi divergence implies; sensitive."""
+        """For each example the epsilon at ``delta`` of what it has spent so far: certified for adaptive steps, and sensitive.
+
+        The conversion of Canonne, Kamath and Steinke (2020). It holds for a sum of divergences along the realised path, too, whatever
+        norms and the number of steps depend on, since the order is fixed (`adaptive`; ``delta`` must be as well).
+        """
         spent = np.asarray(self._spent)
         shift = conversion(self._order, real("delta", delta, 0.0, 1.0, open_low=True, open_high=True))
         # Whoever has spent nothing has revealed nothing, whatever the conversion says.
@@ -291,18 +311,21 @@ def _rdp(
     if rho is not None:
         if order is None or epsilon is not None or delta is not None:
             raise ParameterTypeError("order, rho, epsilon, delta: give order and rho, or epsilon and delta")
-        return real("order", order, 1.0, 1e6, open_low=True), real("rho", rho, 0.0, LARGEST_MU)
+        return real("order", order, 1.0, 1e6, open_low=True), real(
+            "rho", rho, 0.0, LARGEST_MU, towards=-math.inf
+        )
     if epsilon is None or delta is None:
         raise ParameterTypeError("order, rho, epsilon, delta: give order and rho, or epsilon and delta")
     chosen = best_order(epsilon, delta) if order is None else real("order", order, 1.0, 1e6, open_low=True)
     return chosen, rdp_budget(chosen, epsilon, delta)
 
 
-class GDPFilter:
+class GDPFilter(Exclusive):
     """A budget of Gaussian differential privacy for a whole data set: one mu per step (Algorithm 2).
 
     The outputs of the steps that were let through are B-GDP, each step being mu-GDP given all before (Theorem
-    1 of Appendix C). The first step that would exceed the budget halts the filter.
+    1 of Appendix C). The first step that would exceed the budget halts the filter. Threads may share it: one call at
+    a time, none is lost. In a forked child every call raises `ForkedError`.
 
     >>> filt = GDPFilter(mu=0.5)
     >>> [filt.step(0.3) for _ in range(4)]
@@ -316,6 +339,10 @@ class GDPFilter:
     ) -> None:
         self._ledger = IndividualGDPFilter(1, mu=mu, epsilon=epsilon, delta=delta)
         self._halted = False
+
+    @property
+    def _guard(self) -> Guard:
+        return self._ledger._guard
 
     @property
     def mu(self) -> float:
@@ -333,7 +360,7 @@ class GDPFilter:
         return self._ledger.steps - int(self._halted)
 
     def spent_mu(self) -> float:
-        """sqrt(sum mu^2) so far, rounded up."""
+        """sqrt(sum mu^2) so far, rounded up: the outputs are mu-GDP for it only if all mu were fixed in advance."""
         return float(self._ledger.spent_mu()[0])
 
     def step(self, mu: float, *, noise_multiplier: float | None = None) -> bool:
@@ -344,15 +371,17 @@ class GDPFilter:
         """
         if self._halted:
             return False
-        value = real("mu", mu, 0.0, allow_inf=True)
+        value = real("mu", mu, 0.0, allow_inf=True, towards=math.inf)
         if noise_multiplier is not None:
             value = math.nextafter(value / noise_deviation(noise_multiplier, 1.0), math.inf)
         self._halted = not bool(self._ledger.step([value])[0])
         return not self._halted
 
 
-class RDPFilter:
+class RDPFilter(Exclusive):
     """A budget of Rényi differential privacy for a whole data set (Feldman, Zrnic 2021): see GDPFilter.
+
+    Threads may share it: one call at a time, none is lost. In a forked child every call raises `ForkedError`.
 
     >>> filt = RDPFilter(epsilon=0.8, delta=1e-5)
     >>> sum(filt.step(mu=1 / 100) for _ in range(500))
@@ -369,6 +398,10 @@ class RDPFilter:
     ) -> None:
         self._ledger = IndividualRDPFilter(1, order=order, rho=rho, epsilon=epsilon, delta=delta)
         self._halted = False
+
+    @property
+    def _guard(self) -> Guard:
+        return self._ledger._guard
 
     @property
     def order(self) -> float:
@@ -392,10 +425,10 @@ class RDPFilter:
         if self._halted:
             return False
         if rho is None:
-            fits = self._ledger.step([real("mu", mu, 0.0, allow_inf=True)])
+            fits = self._ledger.step([real("mu", mu, 0.0, allow_inf=True, towards=math.inf)])
         else:
             fits = self._ledger._charge(
-                (math.inf, 1.0, 1.0, False), [real("rho", rho, 0.0, allow_inf=True)], None
+                (math.inf, 1.0, 1.0, False), [real("rho", rho, 0.0, allow_inf=True, towards=math.inf)], None
             )
         self._halted = not bool(fits[0])
         return not self._halted

@@ -6,12 +6,14 @@ On disk it is a directory: ``state`` is a snapshot of the counts (ledger.py), ma
 since then is a file of its own, two bytes for an example, which takes its name when it is complete: this is
 the moment at which the step has happened. Every so many steps they are folded into a new snapshot, which takes
 the name of the old one; files of steps that it contains already are ignored, and removed. A process that is
-killed at any point has made a step or not, and each step counts once.
+killed at any point has made a step or not, and each step counts once. ``lock`` (storage.py) knows how many steps there
+were, so that none can be lost at the end, and every file names the directory it belongs to.
 """
 
 from __future__ import annotations
 
 import os
+import secrets
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -20,9 +22,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _core, ledger
-from .storage import StorageError, refusing
-from .validation import ParameterError, ParameterTypeError, boolean, integer, real
+from .. import _core
+from .._base.exclusive import Exclusive, holding
+from .._base.storage import StorageError, StoreLock, new_directory, part, refusing
+from .._base.validation import ParameterError, ParameterTypeError, boolean, integer, real
+from . import ledger
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -172,11 +176,12 @@ class LiveHistories(Histories):
 
     def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
         self._path, self._kind = Path(path), kind
-        self._lock = ledger.locked(self._path / "lock")
+        self._lock = StoreLock(self._path)
         self._interrupted = False
         try:
             self._pending: list[tuple[Path, float, int]] = []
             content = self._map(verify=True)
+            self._name: str = content["histories"]
             self.settings: dict[str, Any] = content["settings"]
             self.durable = boolean("durable", content["durable"])
             self._find_pending()
@@ -195,10 +200,15 @@ class LiveHistories(Histories):
         parts: Iterable[Histories],
     ) -> LiveHistories:
         """A new directory at ``path`` with the examples of all ``parts``, which have made the same steps."""
-        how = {"settings": dict(settings), "durable": boolean("durable", durable), "columns": columns}
+        how = {
+            "settings": dict(settings),
+            "durable": boolean("durable", durable),
+            "columns": columns,
+            "histories": secrets.token_hex(16),
+        }
         content, arrays = snapshot(list(parts))
-        with ledger.new_directory(path) as directory:
-            (directory / "lock").touch()
+        with new_directory(path, ledger.RESUME) as directory:
+            StoreLock.create(directory, content["steps"])
             ledger.write(directory / "state", kind, {**how, **content}, arrays)
         return cls(path, kind)
 
@@ -218,17 +228,22 @@ class LiveHistories(Histories):
         if len(self._pending) >= self.FOLD:
             self.fold()
         path = self._path / f"{_PREFIX}{self.steps + times:012}"
-        content = {"before": self.steps, "times": times, "q": q}
+        content = {"histories": self._name, "before": self.steps, "times": times, "q": q}
         arrays = {
             "cells": cells if q > 0.0 else cells[:0],
             **({} if decision is None else decision.arrays()),
         }
-        # An exception in here (Ctrl-C, say) leaves open whether the step has happened: opening finds out.
+        # After an exception (Ctrl-C, say) once the file has its name, only opening finds out what is missing.
         self._interrupted = True
-        ledger.write(path, _STEP_KIND, content, arrays, durable=self.durable)
+        try:
+            ledger.write(path, _STEP_KIND, content, arrays, durable=self.durable)
+        except BaseException:
+            self._interrupted = path.exists()
+            raise
         self._pending.append((path, q, times))
         self.steps += times
         self._decide(decision)
+        self._lock.note(self.steps)
         self._interrupted = False
 
     def rows(self, q: float, chosen: slice | NDArray[np.int64]) -> Counts:
@@ -242,7 +257,12 @@ class LiveHistories(Histories):
 
     def fold(self) -> None:
         """Put all steps into the snapshot. Needs the disk space of a second one meanwhile."""
-        how = {"settings": self.settings, "durable": self.durable, "columns": self.columns}
+        how = {
+            "settings": self.settings,
+            "durable": self.durable,
+            "columns": self.columns,
+            "histories": self._name,
+        }
         content, arrays = snapshot([self])
         ledger.write(self._path / "state", self._kind, {**how, **content}, arrays)
         self._interrupted = True
@@ -266,7 +286,7 @@ class LiveHistories(Histories):
             )
 
     def _map(self, verify: bool) -> dict[str, Any]:
-        path = self._path / "state"
+        path = part(self._path, "state")
         content, arrays = ledger.read(path, self._kind, mapped=True, verify=verify)
         with refusing(path):
             super().__init__(content["num_examples"], integer("columns", content["columns"], 1))
@@ -283,6 +303,8 @@ class LiveHistories(Histories):
             with refusing(path):
                 q = real("sampling_probability", content["q"], 0.0, 1.0)
                 times = integer("times", content["times"], 1, MAX_STEPS - self.steps)
+                if content["histories"] != self._name:
+                    raise StorageError("it belongs to other histories")
                 if content["before"] != self.steps:
                     raise StorageError(f"a step before it is missing: it follows {content['before']} steps")
                 cells = arrays["cells"]
@@ -295,17 +317,19 @@ class LiveHistories(Histories):
             self._pending.append((path, q, times))
             self.steps += times
             self._decide(decision)
+        self._lock.check(self.steps)
         # Left over from a process that was killed while it wrote.
         for path in self._path.glob(".*"):
             with suppress(OSError):
                 path.unlink()
 
 
-class Recorded:
-    """What is built upon histories: its state is saved, resumed, and merged from shards."""
+class Recorded(Exclusive):
+    """What is built upon histories: its state is saved, resumed, and merged from shards. Threads and forks: see `Exclusive`."""
 
     _KIND: ClassVar[str]
     _histories: Histories
+    _tables: dict[Any, Any]  # what can be computed again
 
     @property
     def num_examples(self) -> int:
@@ -364,14 +388,17 @@ class Recorded:
         shards = list(parts)
         if not shards or not all(type(shard) is cls for shard in shards):
             raise ParameterTypeError(f"parts: must be one or more {cls.__name__}")
-        first = shards[0]
-        for shard in shards[1:]:
-            if shard._settings() != first._settings():
-                raise ParameterError(f"parts: settings differ: {first._settings()} and {shard._settings()}")
-            if shard.steps != first.steps:
-                raise ParameterError(f"parts: have made {first.steps} and {shard.steps} steps")
-        self = cls._restore(first._settings(), 0)
-        self._keep([shard._histories for shard in shards], path, durable)
+        with holding(*shards):
+            first = shards[0]
+            for shard in shards[1:]:
+                if shard._settings() != first._settings():
+                    raise ParameterError(
+                        f"parts: settings differ: {first._settings()} and {shard._settings()}"
+                    )
+                if shard.steps != first.steps:
+                    raise ParameterError(f"parts: have made {first.steps} and {shard.steps} steps")
+            self = cls._restore(first._settings(), 0)
+            self._keep([shard._histories for shard in shards], path, durable)
         return self
 
     def _keep(self, parts: list[Histories], path: str | os.PathLike[str] | None, durable: bool) -> None:
@@ -389,6 +416,9 @@ class Recorded:
         if found.decision is None and self._histories.decision is not None:
             raise StorageError("it does not say what the filter decided")
         self._histories = found
+
+    def _kept(self) -> dict[str, Any]:
+        return {**super()._kept(), "_tables": {}}
 
     def _settings(self) -> dict[str, Any]:
         raise NotImplementedError

@@ -12,22 +12,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from . import _core
-from .individual_ledger import Floats, IndividualLedger, scaling, squared_down
-from .validation import real
+from .._base.exclusive import Exclusive, Guard
+from .._base.validation import real
+from .adaptive import gaussian_spent
+from .spending import Floats, IndividualLedger, scaling, squared_down
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 
 class IndividualGDPOdometer(IndividualLedger):
-    """What each example has spent so far, without a limit; readings are guarantees at given levels only.
+    """What each example has spent so far, without a limit: a level of Gaussian privacy, and an epsilon.
 
     The levels are B_m = increment sqrt(m). The outputs up to the last step at which an example's sqrt(sum mu^2)
     is at most B_m are B_m-GDP for it, for each m fixed in advance: a sequence of filters (Koskela, Tobaben,
     Honkela 2022, Appendix C.5; Feldman, Zrnic 2021, Section 4.3). So the reading of `mu` is rounded up to a
     level. (Setting the counter to zero at every crossing, as the appendix describes it, is valid too, and
-    wastes what is left of a level; the filters for the B_m do not need it.)
+    wastes what is left of a level; the filters for the B_m do not need it.) Threads may share it: one call at a time, none
+    is lost. In a forked child every call raises `ForkedError`.
 
     >>> odometer = IndividualGDPOdometer(2, increment=0.5)
     >>> odometer.step([0.3, 0.9])
@@ -76,16 +78,26 @@ class IndividualGDPOdometer(IndividualLedger):
         return np.asarray(level + (level * square < spent), np.float64)
 
     def mu(self) -> Floats:
-        """For each example the level B_m that its outputs so far are below: rounded up; sensitive."""
+        """For each example the level B_m that its sqrt(sum mu^2) is below; sensitive.
+
+        For each m the outputs up to the end of level m are B_m-GDP. That is no statement about the level that happens to be reached.
+        """
         return np.asarray(np.sqrt(self.levels()) * (self._increment * (1.0 + 2.0**-50)), np.float64)
 
     def epsilon(self, delta: float) -> Floats:
-        """For each example the epsilon at ``delta`` of its reading `mu`: certified, and sensitive."""
-        return _core.gaussian_epsilons(self.mu(), real("delta", delta, 0.0, 1.0))
+        """For each example the epsilon at ``delta`` of what it has spent so far: certified for adaptive steps, and sensitive.
+
+        E (1 - e^{epsilon - L})_+ <= delta, L the loss so far, although norms, the number of steps and this very reading may depend on
+        the outputs (`adaptive`; ``delta`` may not). Least loose where sum mu^2 is of the order of increment^2 or somewhat above. Larger than
+        the epsilon of `mu`, which is a guarantee for each level alone: which level is read depends on the outputs.
+        """
+        return gaussian_spent(self._spent, self._increment**2, delta, growing=True)
 
 
-class GDPOdometer:
+class GDPOdometer(Exclusive):
     """What a whole data set has spent so far: see IndividualGDPOdometer.
+
+    Threads may share it: one call at a time, none is lost. In a forked child every call raises `ForkedError`.
 
     >>> odometer = GDPOdometer(increment=0.5)
     >>> odometer.step(0.6)
@@ -95,6 +107,10 @@ class GDPOdometer:
 
     def __init__(self, *, increment: float) -> None:
         self._ledger = IndividualGDPOdometer(1, increment=increment)
+
+    @property
+    def _guard(self) -> Guard:
+        return self._ledger._guard
 
     @property
     def mu(self) -> float:
@@ -113,10 +129,10 @@ class GDPOdometer:
 
     def step(self, mu: float) -> None:
         """Record a mu-GDP step."""
-        self._ledger.step([real("mu", mu, 0.0, allow_inf=True)])
+        self._ledger.step([real("mu", mu, 0.0, allow_inf=True, towards=math.inf)])
 
     def epsilon(self, delta: float) -> float:
-        """The epsilon at ``delta`` of the reading: certified."""
+        """The epsilon at ``delta`` of what has been spent so far: certified for adaptive steps; see `IndividualGDPOdometer.epsilon`."""
         return float(self._ledger.epsilon(delta)[0])
 
 

@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _core, ledger
-from .storage import StorageError, refusing
-from .validation import ParameterError, ParameterTypeError, boolean, integer, real
+from .. import _core
+from .._base.exclusive import Exclusive, holding
+from .._base.storage import StorageError, refusing
+from .._base.validation import ParameterError, ParameterTypeError, boolean, doubles, integer, real
+from . import ledger
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -45,8 +47,8 @@ class LastStep:
         return f"LastStep(step={self.step}, active={int(self.active.sum())} of {self.active.size})"
 
 
-class IndividualLedger:
-    """What each example has spent, in units of its budget: the base of filters and odometers."""
+class IndividualLedger(Exclusive):
+    """What each example has spent, in units of its budget: the base of filters and odometers. Threads and forks: see `Exclusive`."""
 
     _KIND: ClassVar[str]
 
@@ -78,7 +80,7 @@ class IndividualLedger:
         self._spent = live.values
         if live.last is not None:
             indices, active = live.last
-            self._last = LastStep(live.steps, indices, np.array(active).view(np.bool_))
+            self._last = LastStep(live.steps, indices, active.view(np.bool_))
 
     @property
     def num_examples(self) -> int:
@@ -92,7 +94,10 @@ class IndividualLedger:
 
     @property
     def spent(self) -> Floats:
-        """What each example has spent, in the units of the budget: a read-only view, and sensitive."""
+        """What each example has spent, in the units of the budget: a read-only view, and sensitive.
+
+        No copy: where other threads make steps, it changes under the reader's hands, a number at a time.
+        """
         view: Floats = self._spent.view()
         view.flags.writeable = False
         return view
@@ -117,22 +122,23 @@ class IndividualLedger:
         chosen = self._indices(indices)
         n = self.num_examples if chosen is None else chosen.size
         array = values_of("norms", values, n)
+        budget = self._limit
         if self._live is not None:
-            after, active = self._live.begin(chosen)
+
+            def charge(before: Any, after: Any, active: Any) -> int:
+                return _core.charge(array, before, budget, after, active, *how)
+
+            active = self._live.step(chosen, charge)
         else:
+            active = np.empty(n, np.uint8)
             # Without indices the core works in place: nothing can fail from here on.
             after = self._spent if chosen is None else np.empty(n)
-            active = np.empty(n, np.uint8)
-        before = self._spent if chosen is None else self._spent[chosen]
-        count = _core.charge(array, before, self._limit, after, active, *how)
-        if self._live is not None:
-            self._live.commit(chosen, after, active, count)
-        else:
+            before = self._spent if chosen is None else self._spent[chosen]
+            count = _core.charge(array, before, budget, after, active, *how)
             if chosen is not None:
                 self._spent[chosen] = after
             self._counts.append(count)
-        # A mapped journal goes away with the next step.
-        mask: Mask = (np.array(active) if self._live is not None else active).view(np.bool_)
+        mask: Mask = active.view(np.bool_)
         self._last = LastStep(self.steps, chosen, mask)
         return mask
 
@@ -214,20 +220,21 @@ class IndividualLedger:
         shards = list(parts)
         if not shards or not all(type(shard) is cls for shard in shards):
             raise ParameterTypeError(f"parts: must be one or more {cls.__name__}")
-        first = shards[0]
-        for shard in shards[1:]:
-            if shard._budget() != first._budget():
-                raise ParameterError(f"parts: budgets differ: {first._budget()} and {shard._budget()}")
-            if shard.steps != first.steps:
-                raise ParameterError(f"parts: have made {first.steps} and {shard.steps} steps")
-        self = cls._restore(first._content)
-        self._content["durable"] = boolean("durable", durable)
-        counts = np.array([shard.active_counts() for shard in shards]).sum(axis=0)
-        spent = [shard._spent for shard in shards]
-        if path is None:
-            self._spent, self._counts = np.concatenate(spent), counts.tolist()
-        else:
-            self._attach(ledger.LiveLedger.create(path, cls._KIND, self._content, spent, counts))
+        with holding(*shards):
+            first = shards[0]
+            for shard in shards[1:]:
+                if shard._budget() != first._budget():
+                    raise ParameterError(f"parts: budgets differ: {first._budget()} and {shard._budget()}")
+                if shard.steps != first.steps:
+                    raise ParameterError(f"parts: have made {first.steps} and {shard.steps} steps")
+            self = cls._restore(first._content)
+            self._content["durable"] = boolean("durable", durable)
+            counts = np.array([shard.active_counts() for shard in shards]).sum(axis=0)
+            spent = [shard._spent for shard in shards]
+            if path is None:
+                self._spent, self._counts = np.concatenate(spent), counts.tolist()
+            else:
+                self._attach(ledger.LiveLedger.create(path, cls._KIND, self._content, spent, counts))
         return self
 
     def _budget(self) -> dict[str, Any]:
@@ -242,8 +249,11 @@ class IndividualLedger:
         return f"{type(self).__name__}({self.num_examples} examples, {self._budget()}, {self.steps} steps)"
 
 
-def values_of(name: str, values: Any, size: int) -> Floats:
-    """Numbers in [0, inf], one for all or one for each; ParameterError names the first that is not."""
+def values_of(name: str, values: Any, size: int, towards: float = math.inf) -> Floats:
+    """Numbers in [0, inf], one for all or one for each; ParameterError names the first that is not.
+
+    Numbers that are no doubles (long doubles, large integers) are rounded ``towards`` an infinity: costs upwards.
+    """
     array = np.asarray(values)
     if array.dtype.kind not in "iuf":
         raise ParameterTypeError(f"{name}: must be an array of numbers, not {array.dtype}")
@@ -251,8 +261,9 @@ def values_of(name: str, values: Any, size: int) -> Floats:
         array = np.full(size, array)
     if array.shape != (size,):
         raise ParameterError(f"{name}: must have the shape ({size},), not {array.shape}")
-    # float32 is exact in float64.
-    array = np.ascontiguousarray(array, np.float64)
+    if array.dtype != np.float64:
+        array = doubles(array, towards)
+    array = np.ascontiguousarray(array)
     bad = _core.first_invalid(array)
     if bad < array.size:
         raise ParameterError(f"{name}[{bad}] = {float(array[bad])!r}: must be a number in [0, inf]")
@@ -261,8 +272,8 @@ def values_of(name: str, values: Any, size: int) -> Floats:
 
 def noise_deviation(noise_multiplier: float, clipping_norm: float) -> float:
     """Standard deviation of the noise, rounded down: what a norm is divided by."""
-    noise = real("noise_multiplier", noise_multiplier, 0.0, open_low=True)
-    clip = real("clipping_norm", clipping_norm, 0.0, open_low=True)
+    noise = real("noise_multiplier", noise_multiplier, 0.0, open_low=True, towards=-math.inf)
+    clip = real("clipping_norm", clipping_norm, 0.0, open_low=True, towards=-math.inf)
     product = noise * clip
     if not _LEAST_NOISE <= product <= _MOST_NOISE:
         raise ParameterError(
@@ -277,4 +288,6 @@ def scaling(noise_multiplier: float | None, clipping_norm: float | None) -> tupl
         return math.inf, 1.0
     if noise_multiplier is None or clipping_norm is None:
         raise ParameterTypeError("noise_multiplier, clipping_norm: give both, or neither if norms are mu")
-    return float(clipping_norm), noise_deviation(noise_multiplier, clipping_norm)
+    # min(norm, C) / C falls with C: rounded down on both sides, it is never too small.
+    clip = real("clipping_norm", clipping_norm, 0.0, open_low=True, towards=-math.inf)
+    return clip, noise_deviation(noise_multiplier, clip)

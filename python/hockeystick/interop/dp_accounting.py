@@ -2,7 +2,7 @@
 
 A ``DpEvent`` says what was run, a ``NeighboringRelation`` what is compared, and hockeystick answers
 with certified bounds. Where the two libraries' conventions meet, and where dp_accounting's own
-accountants disagree with each other: docs/interop.md.
+accountants disagree with each other: docs/interop/interop.md.
 """
 
 from __future__ import annotations
@@ -11,9 +11,14 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
-from ..accountant import Accountant
-from ..adjacency import check, root_sum_of_squares
-from ..mechanisms import (
+from .._base.bounds import Bounds
+from .._base.exclusive import Exclusive
+from .._base.validation import ParameterError, ParameterTypeError, integer, real
+from ..accounting.accountant import Accountant
+from ..accounting.profile import PrivacyProfile
+from ..accounting.report import Report
+from ..mechanisms.adjacency import check, root_sum_of_squares
+from ..mechanisms.descriptions import (
     ApproximateDP,
     Composable,
     DiscreteLaplace,
@@ -29,11 +34,8 @@ from ..mechanisms import (
     WithReplacement,
     composition,
 )
-from ..mixtures import MixtureOfGaussians
-from ..pld import PrivacyProfile
-from ..report import Bounds, Report
-from ..truncated import TruncatedPoissonSampled
-from ..validation import ParameterError, ParameterTypeError, integer, real
+from ..mechanisms.mixtures import MixtureOfGaussians
+from ..mechanisms.truncated import TruncatedPoissonSampled
 
 try:
     import dp_accounting
@@ -112,13 +114,14 @@ event=GaussianDpEvent(noise_multiplier=2.0)), count=3)
     return events[0] if len(events) == 1 else dp_event.ComposedDpEvent(events)
 
 
-class HockeystickAccountant(dp_accounting.PrivacyAccountant):
+class HockeystickAccountant(Exclusive, dp_accounting.PrivacyAccountant):
     """A ``dp_accounting.PrivacyAccountant`` whose epsilon and delta are certified by hockeystick.
 
     Takes the place of ``PLDAccountant`` wherever one is asked for, ``calibrate_dp_mechanism``
     included. ``accuracy`` is that of `hockeystick.account`, smaller by default because ``PLDAccountant``
     is precise for short compositions (1e-8 was enough to stay below it in every comparison). Answers are
-    upper bounds; both bounds and the statement for a paper are there as well.
+    upper bounds; both bounds and the statement for a paper are there as well. Threads may share it: one call at a time, none
+    is lost. In a forked child every call raises `ForkedError`.
 
     >>> accountant = HockeystickAccountant(NeighboringRelation.REPLACE_SPECIAL)
     >>> step = dp_event.PoissonSampledDpEvent(0.01, dp_event.GaussianDpEvent(1.0))
@@ -239,7 +242,7 @@ def _single(event: Any, relation: NeighboringRelation) -> Step | None:
     if isinstance(event, dp_event.GaussianDpEvent):
         return Gaussian(event.noise_multiplier)
     if isinstance(event, dp_event.LaplaceDpEvent):
-        # The event is vector-valued; one coordinate is the worst case (docs/interop.md, section 1).
+        # The event is vector-valued; one coordinate is the worst case (docs/interop/interop.md, section 1).
         return Laplace(event.noise_multiplier) if event.noise_multiplier != 0 else _NON_PRIVATE
     if isinstance(event, dp_event.DiscreteLaplaceDpEvent):
         return _discrete_laplace(event)

@@ -8,11 +8,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..accountant import Accountant
-from ..mechanisms import Gaussian, PoissonSampled, Process, Step, WithoutReplacement
-from ..pld import DEFAULT_ACCURACY, PrivacyProfile, account
-from ..report import Bounds, Report
-from ..validation import ParameterError, ParameterTypeError, integer, real
+from .._base.bounds import Bounds
+from .._base.exclusive import Exclusive
+from .._base.validation import ParameterError, ParameterTypeError, integer, real
+from ..accounting.accountant import Accountant
+from ..accounting.profile import DEFAULT_ACCURACY, PrivacyProfile, account
+from ..accounting.report import Report
+from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process, Step, WithoutReplacement
 
 try:
     from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent, SamplingMethod
@@ -33,7 +35,7 @@ _ADJACENCIES = {
 }
 
 
-class HockeystickAccountant:
+class HockeystickAccountant(Exclusive):
     """Cumulative client-level privacy, certified.
 
     ``config`` is a ``flwr.serverapp.PrivacyConfig``; its sampling method decides what an event means:
@@ -47,7 +49,8 @@ class HockeystickAccountant:
       against an update of zero. Flower calls it add-or-remove-one.
 
     ``noise_multiplier`` is that of Flower's strategies, the standard deviation of the noise on the sum
-    of the clipped updates over the clipping norm. Asking never changes the ledger.
+    of the clipped updates over the clipping norm. Asking never changes the ledger. Threads may share it: one call at a time, none
+    is lost. In a forked child every call raises `ForkedError`.
     """
 
     def __init__(self, config: Any, accuracy: float = DEFAULT_ACCURACY) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..validation import real
+from .._base.validation import real
 
 try:
     from jax_privacy.accounting import PldAccountantConfig

@@ -10,12 +10,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from ..accountant import Accountant
-from ..calibrate import calibrate_noise_multiplier
-from ..mechanisms import Gaussian, PoissonSampled, Process
-from ..pld import DEFAULT_ACCURACY, PrivacyProfile
-from ..report import Bounds, Report
-from ..validation import ParameterError, ParameterTypeError, integer, real
+from .._base.bounds import Bounds
+from .._base.exclusive import Exclusive
+from .._base.validation import ParameterError, ParameterTypeError, integer, real
+from ..accounting.accountant import Accountant
+from ..accounting.calibration import calibrate_noise_multiplier
+from ..accounting.profile import DEFAULT_ACCURACY, PrivacyProfile
+from ..accounting.report import Report
+from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
 
 try:
     import opacus
@@ -33,13 +35,14 @@ MECHANISM = "hockeystick"
 """The name in Opacus's registry and in saved states."""
 
 
-class HockeystickAccountant(IAccountant):
+class HockeystickAccountant(Exclusive, IAccountant):
     """Opacus's accountant interface, answered with certified bounds.
 
     ``history`` holds (noise_multiplier, sample_rate, steps), as in Opacus's own accountants: every
     entry is that many Gaussian mechanisms on Poisson samples, noise_multiplier = sigma / max_grad_norm
     on the *sum* of the clipped gradients. The list may be read and replaced (Opacus's noise search
-    does); asking never changes it. ``adjacency`` and ``accuracy`` are those of `hockeystick.account`.
+    does); asking never changes it. ``adjacency`` and ``accuracy`` are those of `hockeystick.account`. Threads may share it: one call at a
+    time, none is lost. In a forked child every call raises `ForkedError`.
     """
 
     def __init__(self, adjacency: str = "add_or_remove", accuracy: float = DEFAULT_ACCURACY) -> None:

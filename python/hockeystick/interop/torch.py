@@ -16,8 +16,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from ..batches import BatchSampler
-from ..validation import ParameterError, ParameterTypeError
+from .._base.exclusive import Exclusive, Guard
+from .._base.validation import ParameterError, ParameterTypeError
+from ..sampling.batches import BatchSampler
 
 try:
     import torch
@@ -29,7 +30,7 @@ except ImportError as error:
 _OURS = ("batch_size", "shuffle", "batch_sampler", "drop_last")
 
 
-class BatchLoader:
+class BatchLoader(Exclusive):
     """A `torch.utils.data.DataLoader` of ``dataset`` (indices to examples) whose batches ``sampler`` draws, one for each step.
 
     ``options`` go to DataLoader (workers, pinned memory, ``collate_fn``). One pass is the rest of the run, not an
@@ -38,6 +39,9 @@ class BatchLoader:
 
     A batch of no example is collated to ``empty``; by default to what the first example is, with all arrays cut to length 0.
     Do not skip it: that step adds its noise like any other.
+
+    Threads may share it, and a pass: each batch is handed out once. A pass ends where another one begins. In a forked child (the workers
+    of the DataLoader have no part in this) every call raises `ForkedError`.
     """
 
     def __init__(self, dataset: Any, sampler: BatchSampler, *, empty: Any = None, **options: Any) -> None:
@@ -61,6 +65,7 @@ class BatchLoader:
             empty = _cut(collate([dataset[0]]))
         self._sampler = sampler
         self._step = sampler.step
+        self._pass: _Pass | None = None
         self.loader = torch.utils.data.DataLoader(
             dataset, batch_sampler=_Lists(sampler), collate_fn=_Collate(collate, empty), **options
         )
@@ -81,9 +86,15 @@ class BatchLoader:
 
     def __iter__(self) -> Iterator[Any]:
         self._sampler.seek(self._step)
-        for batch in self.loader:
-            self._step += 1
-            yield batch
+        self._pass = _Pass(self, iter(self.loader))
+        return self._pass
+
+    def _following(self, current: _Pass) -> Any:
+        if current is not self._pass:
+            raise StopIteration  # its sampler has been moved
+        batch = next(current.batches)
+        self._step += 1
+        return batch
 
     def state_dict(self) -> dict[str, Any]:
         """`BatchSampler.state_dict` as of `step`: batches that workers prepared ahead do not count as drawn."""
@@ -93,6 +104,23 @@ class BatchLoader:
         """Continue from a `state_dict` of this class or of the sampler; see `BatchSampler.load_state_dict`."""
         self._sampler.load_state_dict(state)
         self._step = self._sampler.step
+
+
+class _Pass(Exclusive):
+    """One pass over the rest of the run. Threads and forked children: as for `BatchLoader`."""
+
+    def __init__(self, loader: BatchLoader, batches: Iterator[Any]) -> None:
+        self._loader, self.batches = loader, batches
+
+    @property
+    def _guard(self) -> Guard:
+        return self._loader._guard
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._loader._following(self)
 
 
 class _Lists:

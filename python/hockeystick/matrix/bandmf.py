@@ -6,20 +6,22 @@ matrix, x the participations of one example under the sampling scheme: P; Q is t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from . import _core
-from .batches import BatchSampler, Law
-from .cyclic import cyclic_poisson
-from .mechanisms import Composable, Process, _set
-from .randomness import Seed
-from .sampling import CyclicPoisson, Poisson, Scheme, TruncatedBMinSep
+from .. import _core
+from .._base.arrays import dot
+from .._base.randomness import Seed
+from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real, reals
+from ..mechanisms.cyclic import cyclic_poisson
+from ..mechanisms.descriptions import Composable, Process, set_fields
+from ..sampling.batches import BatchSampler, Law
+from .schemes import CyclicPoisson, Poisson, Scheme, TruncatedBMinSep
 from .strategies import Strategy
-from .validation import ParameterError, ParameterTypeError, choice, integer, real, reals
 
 DIRECTIONS = ("remove", "add")
 
@@ -77,7 +79,7 @@ class BandMF(Composable):
                 f"strategy.bands = {bands}: must be an integer in [1, {most}] for {self.scheme!r}, "
                 "whose participations would overlap"
             )
-        _set(self, noise_multiplier=sigma)
+        set_fields(self, noise_multiplier=sigma)
 
     @property
     def is_analytic(self) -> bool:
@@ -197,8 +199,9 @@ class BandMF(Composable):
         self, components: tuple[tuple[float, int, float, float], ...], cached: bool = True
     ) -> _core.TiltedSampler:
         """Return the importance sampler with these components (weight, order, theta, shift)."""
-        if components in self._proposals:
-            return self._proposals[components]
+        found = self._proposals.get(components)  # at once: another thread may clear them
+        if found is not None:
+            return found
         columns, steps, scheme = self._described()
         try:
             sampler = _core.TiltedSampler(columns, steps, scheme, self.noise_multiplier, np.array(components))
@@ -221,7 +224,7 @@ class BandMF(Composable):
         if scheme.group is None and columns.shape[0] > 1:
             norms = self.strategy.column_norms()
             return np.asarray(np.maximum.reduceat(norms, np.arange(0, steps, scheme.min_sep)))
-        chosen = [float(np.sqrt(column @ column)) for column in self._turns(scheme.group or 0)]
+        chosen = [math.sqrt(dot(column, column)) for column in self._turns(scheme.group or 0)]
         return np.array(chosen or [0.0])  # a group without turns: one that shows nothing
 
     def _turns_only(self, outputs: NDArray[np.float64], scheme: CyclicPoisson) -> NDArray[np.float64]:
@@ -236,7 +239,7 @@ class BandMF(Composable):
         projected = np.zeros((outputs.shape[0], max(1, len(columns))))
         for turn, column in enumerate(columns):
             first = group + turn * scheme.min_sep
-            norm = float(np.sqrt(column @ column))
+            norm = math.sqrt(dot(column, column))
             if norm > 0.0:
                 projected[:, turn] = outputs[:, first : first + len(column)] @ (column / norm)
         return projected

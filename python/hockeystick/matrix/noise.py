@@ -1,7 +1,7 @@
 """Correlated noise for DP-MF training: one row of C^{-1} Z after another, in memory for ``bands`` - 1 rows.
 
 A training loop that calibrated a strategy C and a noise multiplier adds row i to the sum of the clipped
-gradients of step i. `strategies` says what C is; docs/noise.md what must stay secret, and why.
+gradients of step i. `strategies` says what C is; docs/matrix/noise.md what must stay secret, and why.
 
 >>> import hockeystick as hs
 >>> strategy = hs.BandedToeplitz.square_root(steps=100, bands=8)
@@ -23,11 +23,13 @@ from typing import Any, Literal
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from . import _core, storage
-from .atoms import Array
-from .randomness import Seed, derive_key, resolve_seed
+from .. import _core
+from .._base import storage
+from .._base.arrays import Array
+from .._base.exclusive import Exclusive
+from .._base.randomness import Seed, derive_key, resolve_seed
+from .._base.validation import ParameterError, ParameterTypeError, boolean, integer, real
 from .strategies import InverseBanded, Strategy
-from .validation import ParameterError, ParameterTypeError, boolean, integer, real
 
 MAX_DIMENSION = 2**53
 
@@ -42,7 +44,7 @@ _MAX_STATE = 2**40  # bytes: no machine's memory, surely a mistake
 _CHUNK = 64  # steps between two looks at Ctrl-C
 
 
-class CorrelatedNoise:
+class CorrelatedNoise(Exclusive):
     """The rows of sigma C^{-1} Z, sigma = ``noise_multiplier`` * ``clipping_norm``, Z standard normal of shape (steps, ``dimension``).
 
     ``noise_multiplier`` is sigma relative to the norm to which each example's gradient is clipped, for C as it is given (not rescaled
@@ -57,6 +59,9 @@ class CorrelatedNoise:
     every step alike: nothing accumulates. The last bands - 1 rows (of Z for `InverseBanded`) are kept as ``state_dtype``; float32
     halves the memory and adds 2^-24 C[i, i] |w_i| (for `InverseBanded`, it rounds Z to float32). A `LowerTriangular` strategy needs
     all rows: steps * dimension numbers.
+
+    Threads may share it: each row is made once. In a forked child, which would make its parent's rows again, every call raises
+    `ForkedError`.
     """
 
     def __init__(

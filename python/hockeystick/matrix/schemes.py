@@ -13,12 +13,12 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 
-from . import _core
-from .attribution import AttributionGraph
-from .batches import MAX_STEPS, BatchSampler, Law
-from .mechanisms import _set
-from .randomness import Seed
-from .validation import MAX_COUNT, ParameterError, boolean, choice, integer, real
+from .. import _core
+from .._base.randomness import Seed
+from .._base.validation import MAX_COUNT, ParameterError, boolean, choice, integer, real
+from ..mechanisms.descriptions import set_fields
+from ..sampling.attribution import AttributionGraph
+from ..sampling.batches import MAX_STEPS, BatchSampler, Law
 
 LAWS = ("dominating", "exact")
 
@@ -64,6 +64,10 @@ class Scheme:
         """Return the schemes whose largest divergence is the guarantee; usually only the scheme itself."""
         return (self,)
 
+    def examples_of_users(self) -> int | None:
+        """Return how many examples a user may have, where users are what is protected; None: single examples are."""
+        return None
+
     def batches(
         self,
         dataset_size: int | None = None,
@@ -99,7 +103,7 @@ def _log_failure(probability: float) -> float:
 
 
 def _common(scheme: Poisson | CyclicPoisson | _MinSep | MultiAttributionBMinSep) -> None:
-    _set(
+    set_fields(
         scheme,
         steps=integer("steps", scheme.steps, 1, MAX_STEPS),
         sampling_probability=real("sampling_probability", scheme.sampling_probability, 0.0, 1.0),
@@ -170,9 +174,9 @@ class CyclicPoisson(Scheme):
 
     def __post_init__(self) -> None:
         _common(self)
-        _set(self, min_sep=integer("min_sep", self.min_sep, 1))
+        set_fields(self, min_sep=integer("min_sep", self.min_sep, 1))
         if self.group is not None:
-            _set(self, group=integer("group", self.group, 0, self.min_sep - 1))
+            set_fields(self, group=integer("group", self.group, 0, self.min_sep - 1))
 
     @classmethod
     def of_rate(cls, steps: int, min_sep: int, participation_rate: float) -> CyclicPoisson:
@@ -229,7 +233,7 @@ class BallsInBins(Scheme):
     bins: int
 
     def __post_init__(self) -> None:
-        _set(self, steps=integer("steps", self.steps, 1, MAX_STEPS), bins=integer("bins", self.bins, 1))
+        set_fields(self, steps=integer("steps", self.steps, 1, MAX_STEPS), bins=integer("bins", self.bins, 1))
 
     def largest_bands(self) -> int:
         return self.steps
@@ -257,7 +261,7 @@ class _MinSep(Scheme):
 
     def __post_init__(self) -> None:
         _common(self)
-        _set(
+        set_fields(
             self,
             min_sep=integer("min_sep", self.min_sep, 1),
             warm_start=boolean("warm_start", self.warm_start),
@@ -280,7 +284,7 @@ class _MinSep(Scheme):
         return _core.b_min_sep(self.min_sep, self.sampling_probability, self.warm_start)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class BMinSep(_MinSep):
     """Poisson sampling of the examples that took part in none of the last ``min_sep`` - 1 iterations.
 
@@ -289,17 +293,89 @@ class BMinSep(_MinSep):
     sampling, ``sampling_probability`` = 1 with a warm start is balls-in-bins with ``min_sep`` bins. The analysis
     is exact (Theorem 5.1) for strategies with at most ``min_sep`` bands.
 
+    ``examples_per_user`` = k > 1 protects users who own at most k examples, shared with others in any way: every example
+    still follows its own chain, whoever owns it, and all examples of one user are zeroed out. P = C (x^1 + ... + x^k) +
+    noise with independent x^j, which dominates every user with fewer. Its likelihood is exact while the recursion
+    over the states of k chains has at most 2^19 of them (`is_exact`: two examples for ``min_sep`` up to 1022, three up to 144,
+    and so on); beyond that losses are upper bounds in both directions (docs/sampling/attribution.md).
+
     >>> BMinSep.of_rate(1024, min_sep=32, participation_rate=1 / 512).sampling_probability
     0.002079...
     """
 
+    examples_per_user: int = 1
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        set_fields(self, examples_per_user=integer("examples_per_user", self.examples_per_user, 1, 2**16))
+
+    def __repr__(self) -> str:
+        owners = "" if self.examples_per_user == 1 else f", examples_per_user={self.examples_per_user}"
+        return (
+            f"BMinSep(steps={self.steps}, min_sep={self.min_sep}, sampling_probability="
+            f"{self.sampling_probability}, warm_start={self.warm_start}{owners})"
+        )
+
     @classmethod
-    def of_rate(cls, steps: int, min_sep: int, participation_rate: float, warm_start: bool = True) -> BMinSep:
+    def of_rate(
+        cls,
+        steps: int,
+        min_sep: int,
+        participation_rate: float,
+        warm_start: bool = True,
+        examples_per_user: int = 1,
+    ) -> BMinSep:
         """Return the scheme with this expected batch size / number of examples; see `b_min_sep_probability`."""
-        return cls(steps, min_sep, b_min_sep_probability(participation_rate, min_sep), warm_start)
+        probability = b_min_sep_probability(participation_rate, min_sep)
+        return cls(steps, min_sep, probability, warm_start, examples_per_user)
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether the losses of all ``examples_per_user`` examples together are exact, not only upper bounds."""
+        # Without separation their number in a step is binomial.
+        k = self.examples_per_user
+        return k == 1 or self.min_sep == 1 or _core.joint_examples(self._core(), self.steps) == k
 
     def largest_bands(self) -> int:
         return self.min_sep
+
+    def examples_of_users(self) -> int | None:
+        return self.examples_per_user if self.examples_per_user > 1 else None
+
+    def no_participation_log_probability(self) -> float:
+        return super().no_participation_log_probability() * self.examples_per_user
+
+    def batches(
+        self,
+        dataset_size: int | None = None,
+        seed: Seed = None,
+        shard: tuple[int, int] = (0, 1),
+        *,
+        pad: bool = False,
+        graph: AttributionGraph | None = None,
+    ) -> BatchSampler:
+        """Return the batches of a run; with ``examples_per_user`` > 1 of the examples of any ``graph`` of who owns what.
+
+        The same seed draws the same batches whatever ``examples_per_user`` is. Raises ParameterError for a graph in which
+        a user has more examples than were accounted; `AttributionGraph.bound` leaves so many.
+        """
+        return BatchSampler(self, self._batch_law(), dataset_size, seed, shard, pad, graph)
+
+    def _batch_law(self) -> Law:
+        law = super()._batch_law()
+        if self.examples_per_user == 1:
+            return law
+        owned = {**law.parameters, "examples_per_user": self.examples_per_user}
+        return replace(law, kind="independent_attribution", parameters=owned)
+
+    def _core(self) -> _core.Scheme:
+        if self.examples_per_user == 1:
+            return super()._core()
+        if self.min_sep == 1:
+            return _core.multi_attribution(1, self.sampling_probability, self.examples_per_user, False)
+        return _core.independent_b_min_sep(
+            self.min_sep, self.sampling_probability, self.warm_start, self.examples_per_user
+        )
 
 
 @dataclass(frozen=True)
@@ -319,18 +395,21 @@ class RMinSep(_MinSep):
 
 @dataclass(frozen=True)
 class MultiAttributionBMinSep(Scheme):
-    """Algorithm 3 of the b-min-sep paper: examples belong to several users, a user to at most ``examples_per_user``.
+    """Algorithm 3 of the b-min-sep paper, for users of at most ``examples_per_user`` examples in *closed* neighbourhoods.
 
     Every example is sampled in every iteration with ``sampling_probability``; it is left out if one that shares a
     user with it was sampled in the last ``min_sep`` - 1 iterations. Adjacency: all examples of one user are
     zeroed out. A warm start (batches drawn and thrown away) is covered: it only removes participations.
 
-    ``law="dominating"`` (default) is Theorem 6.1: the user's examples count as barred for exactly
-    ``min_sep`` - 1 iterations after one took part. ``law="exact"`` is the law of a user with *exactly*
-    ``examples_per_user`` examples and nobody else around: samples while barred extend the bar. It dominates every
-    user with that many examples by the paper's coupling, and is much tighter. For users with *at most* so
-    many examples take the largest divergence of `worst_cases`: that fewer are safer is proven for the first
-    law only.
+    **Condition**: examples that share a user have exactly the same users (`AttributionGraph.check_closed`), so that a
+    user's samples exclude nobody else's examples. Elsewhere Theorem 6.1 of the paper, which this rests on, is false by any
+    factor (docs/sampling/attribution.md): such graphs are refused, and `BMinSep` with ``examples_per_user`` is for them.
+
+    ``law="dominating"`` (default) is that of Theorem 6.1: the user's examples count as barred for exactly
+    ``min_sep`` - 1 iterations after one took part. ``law="exact"`` is what Algorithm 3 does: samples while barred
+    extend the bar, which is much tighter. Both are the law of a user with *exactly* ``examples_per_user`` examples, and
+    that fewer are safer is true for neither (a user of fewer is barred less): the guarantee is the largest
+    divergence of `worst_cases`.
     """
 
     steps: int
@@ -341,7 +420,7 @@ class MultiAttributionBMinSep(Scheme):
 
     def __post_init__(self) -> None:
         _common(self)
-        _set(
+        set_fields(
             self,
             min_sep=integer("min_sep", self.min_sep, 1),
             examples_per_user=integer("examples_per_user", self.examples_per_user, 1, 2**16),
@@ -354,14 +433,12 @@ class MultiAttributionBMinSep(Scheme):
     def no_participation_log_probability(self) -> float:
         return _rounded_down(_log_failure(self.sampling_probability) * self.examples_per_user * self.steps)
 
+    def examples_of_users(self) -> int | None:
+        return self.examples_per_user
+
     def worst_cases(self) -> tuple[Scheme, ...]:
-        """Return the scheme itself, or with ``law="exact"`` that of each number of examples up to this one."""
-        if self.law != "exact":
-            return (self,)
-        return tuple(
-            MultiAttributionBMinSep(self.steps, self.min_sep, self.sampling_probability, k, "exact")
-            for k in range(1, self.examples_per_user + 1)
-        )
+        """Return the schemes of each number of examples up to this one."""
+        return tuple(replace(self, examples_per_user=k) for k in range(1, self.examples_per_user + 1))
 
     def batches(
         self,
@@ -375,6 +452,7 @@ class MultiAttributionBMinSep(Scheme):
     ) -> BatchSampler:
         """Return batches by Algorithm 3 of the examples of ``graph``, in which no user has more than was accounted.
 
+        Raises ParameterError, naming an example and its users, for a graph with an open neighbourhood.
         ``run_ahead`` steps are drawn and thrown away before the first: after ``min_sep`` - 1 of them the law is
         stationary. Each takes part at most as often as it would without them, with the same coins, so that is covered
         for any strategy. For a `BoundedAttribution`, take its ``graph``; its ``examples[batch]`` are the
@@ -394,7 +472,8 @@ class MultiAttributionBMinSep(Scheme):
         """Return batches by Algorithm 4: larger ones, whose privacy is CONJECTURED only, not a guarantee.
 
         Only examples that took part bar others, not all that were sampled. That Theorem 6.1 bounds this too is
-        Conjecture 6.2 of the paper; the reports of the sampler say so. Refused for ``law="exact"``, which is the law of
+        Conjecture 6.2 of the paper; the reports of the sampler say so. It is false where neighbourhoods are open (with
+        ``min_sep`` = 2 and two steps this is Algorithm 3), so they are refused. So is ``law="exact"``, which is the law of
         Algorithm 3 and does not even bound that of a single user here.
         """
         if self.law != "dominating":
@@ -440,7 +519,7 @@ class TruncatedBMinSep(Scheme):
     warm_start: bool = True
 
     def __post_init__(self) -> None:
-        _set(
+        set_fields(
             self,
             steps=integer("steps", self.steps, 1, MAX_STEPS),
             min_sep=integer("min_sep", self.min_sep, 1),

@@ -20,9 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from .atoms import Array
-from .report import Bounds
-from .validation import ParameterError, ParameterTypeError, integer, real, reals
+from .. import _core
+from .._base.arrays import Array, dot
+from .._base.bounds import Bounds
+from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
+
+MOST_PRODUCTS = 2**27
+"""Most steps * bands of an optimised strategy: a search of some ten seconds."""
 
 MAX_STEPS = 2**24
 """Most steps of a strategy: some answers take a few arrays of that length."""
@@ -51,6 +55,10 @@ class Strategy(ABC):
         """The entries as float64: (1, bands) Toeplitz coefficients, whose columns are cut off at row
         ``steps``, or (steps, bands) with C[j .. j + bands - 1, j] in row j, zero past the last row."""
 
+    def _stored(self) -> Array:
+        """The numbers that the strategy was given: fingerprints are made of these, not of what is computed from them."""
+        return self._columns()
+
     @abstractmethod
     def correlated_noise(self, noise: Array) -> Array:
         """C^{-1} ``noise``: what to add to the clipped gradient sums, for ``noise`` of shape (steps, ...)."""
@@ -74,10 +82,14 @@ class Strategy(ABC):
     def column_norms(self) -> Array:
         """L2 norm of each column, an array of shape (steps,)."""
         columns = self._columns()
+        # Added up in order: libraries' own sums depend on the processor, and keys of runs on these norms.
         if len(columns) == self.steps:
-            return np.asarray(np.sqrt(np.einsum("ij,ij->i", columns, columns)))
-        norms = np.full(self.steps, np.sqrt(columns[0] @ columns[0]))
+            squares = np.zeros(self.steps)
+            for offset in range(columns.shape[1]):
+                squares += np.square(columns[:, offset])
+            return np.asarray(np.sqrt(squares))
         cut = np.sqrt(np.cumsum(np.square(columns[0])))[: self.steps]
+        norms = np.full(self.steps, cut[-1])
         # The column that starts k steps before the end keeps its first k entries.
         norms[self.steps - len(cut) :] = cut[::-1]
         return norms
@@ -172,10 +184,11 @@ def _noise_multiplier(value: Any) -> float:
 
 def _filtered(coefficients: Array, values: Array) -> Array:
     """C^{-1} values along the first axis, C the lower-triangular Toeplitz matrix of ``coefficients``."""
-    from scipy.signal import lfilter  # slow to import, and only strategies need it
-
-    with np.errstate(all="ignore"):
-        return np.asarray(lfilter([1.0], coefficients, values, axis=0), dtype=np.float64)
+    if values.ndim == 1:
+        return _core.divide_by_toeplitz(coefficients, values)
+    flat = values.reshape(len(values), -1)
+    rows = [_core.divide_by_toeplitz(coefficients, column) for column in np.ascontiguousarray(flat.T)]
+    return np.ascontiguousarray(np.array(rows).T).reshape(values.shape)
 
 
 def _noise_rows(noise: Any, steps: int) -> Array:
@@ -268,11 +281,16 @@ class BandedToeplitz(Strategy):
         """
         steps, bands = _sizes(steps, bands)
         min_sep = bands if min_sep is None else integer("min_sep", min_sep, bands)
+        if steps * bands > MOST_PRODUCTS:
+            raise ParameterError(
+                f"bands = {bands}: must be at most {MOST_PRODUCTS // steps} for {steps} steps: the search takes some hundred "
+                "times steps * bands operations; use square_root, which is hardly worse for as many bands"
+            )
         count = -(-steps // min_sep)
         if max_participations is not None:
             count = min(count, integer("max_participations", max_participations, 1))
-        found = _minimise(steps, bands, _kept(steps, bands, min_sep, count))
-        return cls(tuple((found / np.sqrt(found @ found)).tolist()), steps)
+        found = _core.optimal_toeplitz(steps, _kept(steps, bands, min_sep, count))
+        return cls(tuple(found.tolist()), steps)
 
     @property
     def bands(self) -> int:
@@ -308,46 +326,14 @@ def _kept(steps: int, bands: int, min_sep: int, count: int) -> Array:
     return np.array([float(np.count_nonzero(starts + offset < steps)) for offset in range(bands)])
 
 
-def _minimise(steps: int, bands: int, kept: Array) -> Array:
-    """Minimise ln(sum kept c^2) + ln(mean squared error of c) over c >= 0 with c[0] = 1."""
-    from scipy.optimize import minimize
-    from scipy.signal import correlate
-
-    remaining = np.arange(float(steps), 0.0, -1.0)
-    ones = np.ones(steps)
-
-    def objective(tail: Array) -> tuple[float, Array]:
-        c = np.concatenate([[1.0], tail])
-        row = _filtered(c, ones)  # w = 1 / ((1 - x) C(x)), the coefficients of A C^{-1}
-        weighted = remaining * row
-        error, squares = weighted @ row, kept @ (c * c)
-        if not math.isfinite(error):
-            return math.inf, np.zeros(bands - 1)
-        # dw / dc_j = -x^j w / C(x)
-        slope = correlate(weighted, _filtered(c, row))[steps - 1 : steps - 1 + bands]
-        gradient = 2.0 * kept * c / squares - 2.0 * slope / error
-        return math.log(squares) + math.log(error), gradient[1:]
-
-    start = _square_root(steps, bands)
-    if bands == 1:
-        return start
-    found = minimize(
-        objective,
-        start[1:],
-        jac=True,
-        method="L-BFGS-B",
-        bounds=[(0.0, None)] * (bands - 1),
-        options={"maxiter": 1000, "maxcor": 30, "ftol": 1e-15, "gtol": 1e-10},
-    )
-    tail = np.maximum(np.asarray(found.x, dtype=np.float64), 0.0)
-    return np.concatenate([[1.0], tail]) if objective(tail)[0] <= objective(start[1:])[0] else start
-
-
 class _Matrix(Strategy):
     """A strategy given by an array: equal and hashed by its bytes."""
 
     _array: Array
     _digest: bytes
+
+    def _stored(self) -> Array:
+        return self._array
 
     def _store(self, array: Array) -> None:
         object.__setattr__(self, "_array", array)
@@ -419,7 +405,7 @@ class Banded(_Matrix):
         """C^{-1} ``noise`` by forward substitution, for ``noise`` of shape (steps, ...)."""
         array = _noise_rows(noise, self.steps)
         flat = array.reshape(self.steps, -1)
-        return _solve_banded(self._array, flat, transposed=False).reshape(array.shape)
+        return _divided(self._array, flat).reshape(array.shape)
 
     def per_step_error(self, noise_multiplier: float = 1.0) -> Array:
         """As for every strategy; O(steps^2 bands) time, blocks of 128 steps of memory."""
@@ -433,15 +419,26 @@ class Banded(_Matrix):
             for offset in range(1, self.bands):
                 leading[max(0, last - offset) :, offset] = 0.0
             with np.errstate(all="ignore"):
-                rows = _solve_banded(leading, ones, transposed=True)
+                rows = _solve_transposed(leading, ones)
                 errors[first:last] = np.einsum("ij,ij->j", rows, rows) * scale
         return np.where(np.isnan(errors), np.inf, errors)
 
 
-def _solve_banded(columns: Array, right: Array, transposed: bool) -> Array:
+def _divided(columns: Array, right: Array) -> Array:
+    """C^{-1} ``right`` by forward substitution, column after column: the same on every machine."""
+    solution = np.array(right, dtype=np.float64, order="C")
+    with np.errstate(all="ignore"):
+        for j, column in enumerate(columns):
+            solution[j] /= column[0]
+            below = solution[j + 1 : j + len(column)]
+            below -= column[1 : 1 + len(below), None] * solution[j]
+    return solution
+
+
+def _solve_transposed(columns: Array, right: Array) -> Array:
     from scipy.linalg.lapack import dtbtrs
 
-    solution, info = dtbtrs(columns.T[: len(columns)], right, uplo="L", trans="T" if transposed else "N")
+    solution, info = dtbtrs(columns.T[: len(columns)], right, uplo="L", trans="T")
     if info:  # cannot happen: the diagonal is positive
         raise ArithmeticError(f"banded forward substitution failed at row {info}")
     return np.asarray(solution)
@@ -494,11 +491,9 @@ class LowerTriangular(_Matrix):
 
     def correlated_noise(self, noise: Array) -> Array:
         """C^{-1} ``noise`` by forward substitution, for ``noise`` of shape (steps, ...)."""
-        from scipy.linalg import solve_triangular
-
         array = _noise_rows(noise, self.steps)
         flat = array.reshape(self.steps, -1)
-        return np.asarray(solve_triangular(self._array, flat, lower=True)).reshape(array.shape)
+        return _divided(self._columns(), flat).reshape(array.shape)
 
     def per_step_error(self, noise_multiplier: float = 1.0) -> Array:
         """As for every strategy; O(steps^3) time."""
@@ -566,7 +561,7 @@ class InverseBanded(_Matrix):
             impulse = np.zeros(self.steps)
             impulse[0] = 1.0
             return _filtered(self._array, impulse)[None, :]
-        dense = _solve_banded(self._array, np.eye(self.steps), transposed=False)
+        dense = _divided(self._array, np.eye(self.steps))
         columns = np.zeros((self.steps, self.steps))
         for offset in range(self.steps):
             columns[: self.steps - offset, offset] = np.diagonal(dense, -offset)
@@ -605,12 +600,12 @@ class InverseBanded(_Matrix):
 def _spaced_norm(coefficients: Array, steps: int, min_sep: int, count: int) -> float:
     """||C x||^2 for Toeplitz C and x = 1 at 0, min_sep, 2 min_sep, ..."""
     if min_sep >= len(coefficients):
-        return float(_kept(steps, len(coefficients), min_sep, count) @ np.square(coefficients))
+        return dot(_kept(steps, len(coefficients), min_sep, count), np.square(coefficients))
     image = np.zeros(steps)
     for start in range(0, count * min_sep, min_sep):
         kept = min(len(coefficients), steps - start)
         image[start : start + kept] += coefficients[:kept]
-    return float(image @ image)
+    return dot(image, image)
 
 
 def _squared_norm(columns: Array, steps: int, pattern: list[int]) -> float:
@@ -619,7 +614,7 @@ def _squared_norm(columns: Array, steps: int, pattern: list[int]) -> float:
         column = columns[0] if len(columns) == 1 else columns[start]
         kept = min(len(column), steps - start)
         image[start : start + kept] += column[:kept]
-    return float(image @ image)
+    return dot(image, image)
 
 
 def _heaviest(weights: Array, min_sep: int, count: int) -> tuple[float, list[int]]:

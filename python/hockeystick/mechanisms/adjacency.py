@@ -13,10 +13,25 @@ from dataclasses import replace
 
 import numpy as np
 
-from . import _core, atoms, truncated
-from .atoms import Array, Atoms, IntegerNoise
-from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, sampled
-from .mechanisms import (
+from .. import _core
+from .._base.arrays import Array
+from .._base.validation import ParameterError, choice
+from . import atoms, truncated
+from .atoms import Atoms, IntegerNoise
+from .core_pairs import (
+    HUGE,
+    Pairs,
+    both,
+    bracket,
+    discrete,
+    gaussian,
+    location_mixture,
+    mixture,
+    revealing,
+    sampled,
+)
+from .descriptions import (
+    MOST_SENSITIVITY,
     ApproximateDP,
     DiscreteGaussian,
     DiscreteLaplace,
@@ -33,7 +48,6 @@ from .mechanisms import (
 )
 from .mixtures import Mixture, MixtureOfGaussians
 from .truncated import TruncatedPoissonSampled
-from .validation import ParameterError, choice
 
 ADJACENCIES = ("add", "remove", "add_or_remove", "replace_one", "zero_out")
 
@@ -201,7 +215,12 @@ def _mixture_of_gaussians(step: MixtureOfGaussians, adjacency: str) -> Pairs:
     if not sigma * HUGE > max(law):  # no noise: whether the record counts at all is all that hides it
         counts, revealed = min(1.0, math.fsum(w for s, w in law.items() if s > 0.0)), gaussian(math.inf)
         if adjacency == "replace_one":
-            return both(_core.sampled_pair(revealed, counts, "replace_one"))
+            joined = _core.sampled_pair(revealed, counts, "replace_one")
+            nothing = discrete(atoms.revealing(0.0))
+            return both(joined if sigma == 0.0 else _core.bracket_pair(nothing, joined))
+        if sigma > 0.0:
+            least = min(s for s in law if s > 0.0) / sigma
+            revealed = revealing(_core.gaussian_pair(min(HUGE, least)), least)
         return sampled(revealed, counts)
     return location_mixture(sigma, law, law if adjacency == "replace_one" else {0.0: 1.0})
 
@@ -219,11 +238,17 @@ def base_pair(mechanism: Mechanism, shift: int, group: int = 1) -> _core.Pair:
         return gaussian(shift / sigma if sigma > 0.0 else math.inf)
     if isinstance(mechanism, Laplace):
         epsilon = shift / mechanism.scale
-        return _core.laplace_pair(epsilon) if epsilon < HUGE else discrete(atoms.revealing())
+        return _core.laplace_pair(epsilon) if epsilon < HUGE else revealing(_core.laplace_pair(HUGE), epsilon)
     if isinstance(mechanism, (DiscreteLaplace, DiscreteGaussian)):
         noise, reach = _integer_noise(mechanism), shift * mechanism.sensitivity
-        huge = reach / noise.scale >= HUGE
-        return discrete(atoms.revealing() if huge else atoms.shifted(noise, reach))
+        if reach > 2 * MOST_SENSITIVITY:
+            raise ParameterError(
+                f"sensitivity = {mechanism.sensitivity}: must be at most {MOST_SENSITIVITY} for all records together that "
+                f"a batch may hold twice; here it is {reach}"
+            )
+        if reach / noise.scale >= HUGE:
+            return revealing(discrete(atoms.shown(HUGE)), math.inf if noise.scale == 0.0 else HUGE)
+        return bracket(atoms.shifted(noise, reach))
     if isinstance(mechanism, RandomizedResponse) and group == 1:
         return discrete(atoms.randomized_response(mechanism.epsilon, mechanism.num_categories))
     if isinstance(mechanism, (RandomizedResponse, PureDP)):
@@ -254,7 +279,7 @@ def _integer_noise(mechanism: DiscreteLaplace | DiscreteGaussian) -> IntegerNois
 
 
 def _poisson_replace_one(mechanism: Mechanism, q: float) -> _core.Pair:
-    """Poisson sampling, one record replaced (docs/replacement.md, section 5).
+    """Poisson sampling, one record replaced (docs/mechanisms/replacement.md, section 5).
 
     Numeric noise: (1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1). Otherwise advanced joint
     convexity, which needs the guarantee under add/remove and replace-one alike.
@@ -271,7 +296,7 @@ def _poisson_replace_one(mechanism: Mechanism, q: float) -> _core.Pair:
     elif isinstance(mechanism, (DiscreteLaplace, DiscreteGaussian)):
         noise = _integer_noise(mechanism)
         if mechanism.sensitivity / noise.scale < HUGE:
-            return discrete(atoms.sampled_replace_one(noise, mechanism.sensitivity, q))
+            return bracket(atoms.sampled_replace_one(noise, mechanism.sensitivity, q))
     return _core.sampled_pair(base_pair(mechanism, 2), q, "replace_one")
 
 

@@ -2,27 +2,30 @@
 
 A pair is held as `Atoms`: losses in increasing order, their masses under P and Q, and the mass P
 has where Q has none. Whatever had to be merged or cut was moved to a larger loss, with P's total
-mass kept, so the atoms still dominate the mechanism.
+mass kept, so the atoms still dominate the mechanism. `Bracket` adds atoms that the mechanism
+dominates, where those are others: what was merged is one outcome, and what was cut is left out.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 from scipy.special import expit
 
-Array: TypeAlias = NDArray[np.float64]
+from .._base.arrays import Array
 
 MAX_ATOMS = 2**15
 """More integers than this are represented by equally spaced anchors (see `_integers`)."""
 
 CUT = 1e-310
 """Tails of integer noise lighter than this are moved to loss +inf."""
+
+_WIDE_SHIFT = 40.0
+"""Blocks of merged integers are narrow beside Q's tail, too, up to this many scales of a shift (`_below`)."""
 
 _GAUSSIAN_REACH = 38.0  # exp(-38^2/2) = 3e-314
 _LAPLACE_REACH = 720.0  # exp(-720) = 2e-313
@@ -33,7 +36,8 @@ class Atoms:
     """A discrete pair (P, Q): ``losses`` strictly increasing, masses ``p`` and ``q``, all of shape (n,).
 
     ``p_infinity`` is P's mass at loss +inf. If ``spacing`` > 0, every loss is an integer multiple
-    of it. Q's missing mass sits where P has none.
+    of it. ``q_infinity`` is the mass Q has where P has none; None stands for what ``q`` lacks to 1, which is known
+    to a rounding of 1 only.
     """
 
     losses: Array
@@ -41,12 +45,26 @@ class Atoms:
     q: Array
     p_infinity: float = 0.0
     spacing: float = 0.0
+    q_infinity: float | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Bracket:
+    """Atoms above a mechanism, and atoms below it where the former are not the mechanism itself."""
+
+    upper: Atoms
+    lower: Atoms | None = None
 
 
 def revealing(p_infinity: float = 1.0) -> Atoms:
     """The data are published with probability ``p_infinity``, otherwise nothing is."""
     rest = np.array([1.0 - p_infinity])
-    return Atoms(np.zeros(1), rest, rest.copy(), p_infinity)
+    return Atoms(np.zeros(1), rest, rest.copy(), p_infinity, q_infinity=p_infinity)
+
+
+def shown(loss: float) -> Atoms:
+    """One outcome that the record alone can bring about, but for a chance of e^-loss."""
+    return Atoms(np.array([loss]), np.ones(1), np.zeros(1))
 
 
 def randomized_response(epsilon: float, num_categories: int = 2, delta: float = 0.0) -> Atoms:
@@ -63,7 +81,7 @@ def randomized_response(epsilon: float, num_categories: int = 2, delta: float = 
     else:
         losses = np.array([-epsilon, 0.0, epsilon])
         p = np.array([lie, (num_categories - 2) * lie, truth])
-    return Atoms(losses, p, p[::-1].copy(), delta, epsilon)
+    return Atoms(losses, p, p[::-1].copy(), delta, epsilon, delta)
 
 
 def response_against_uniform(epsilon: float, num_categories: int) -> tuple[Atoms, Atoms]:
@@ -78,16 +96,18 @@ def response_against_uniform(epsilon: float, num_categories: int) -> tuple[Atoms
     high = -math.log1p((k - 1) / k * math.expm1(-epsilon))
     low = -math.log1p(math.expm1(epsilon) / k) if epsilon < 1.0 else high - epsilon
     response, uniform = np.array([lies, truth]), np.array([(k - 1) / k, 1.0 / k])
-    forth = Atoms(np.array([low, high]), response, uniform)
-    back = Atoms(np.array([-high, -low]), uniform[::-1].copy(), response[::-1].copy())
+    forth = Atoms(np.array([low, high]), response, uniform, q_infinity=0.0)
+    back = Atoms(np.array([-high, -low]), uniform[::-1].copy(), response[::-1].copy(), q_infinity=0.0)
     return forth, back
 
 
 def _log_mean(q: float, a: Array) -> Array:
-    """ln(1 - q + q e^a), precise for small q a and free of overflow."""
+    """ln(1 - q + q e^a), precise for small q a and for q near 1, free of overflow."""
     if q == 1.0:
         return a
-    small = np.log1p(q * np.expm1(np.minimum(a, 1.0)))
+    excess = q * np.expm1(np.minimum(a, 1.0))
+    # Near -1 the excess has few digits.
+    small = np.where(excess < -0.5, np.log((1.0 - q) + q * np.exp(np.minimum(a, 0.0))), np.log1p(excess))
     large = np.logaddexp(math.log1p(-q), math.log(q) + a)
     return np.where(a < 1.0, small, large)
 
@@ -135,21 +155,66 @@ class IntegerNoise:
         return math.log(-math.expm1((1.0 - t) * log_r + log_half))
 
 
-def shifted(noise: IntegerNoise, shift: int) -> Atoms:
+def shifted(noise: IntegerNoise, shift: int) -> Bracket:
     """The pair (shift + noise, noise).
 
     Discrete Laplace: losses (shift - 2j)/scale. Discrete Gaussian: losses
     shift (2t - shift) / (2 sigma^2).
     """
-    return _integers(noise, shift, 1.0)
+    upper = _integers(noise, shift, 1.0)
+    # Noise moved less far is easier to confuse: threshold tests are optimal, and lose power.
+    return Bracket(upper, _below(noise, min(shift, math.ceil(_WIDE_SHIFT * noise.scale)), 1.0))
 
 
-def sampled_replace_one(noise: IntegerNoise, shift: int, q: float) -> Atoms:
+def sampled_replace_one(noise: IntegerNoise, shift: int, q: float) -> Bracket:
     """The pair ((1-q) N + q (N + shift), (1-q) N + q (N - shift)) for integer noise N.
 
-    Worst case of Poisson sampling under replace-one (docs/replacement.md, section 5).
+    Worst case of Poisson sampling under replace-one (docs/mechanisms/replacement.md, section 5).
     """
-    return _integers(noise, shift, q)
+    upper = _integers(noise, shift, q)
+    if shift > _WIDE_SHIFT * noise.scale and _anchors(noise, shift, True)[1].any():
+        return Bracket(upper, revealing(0.0))
+    return Bracket(upper, _below(noise, shift, q))
+
+
+class _Law:
+    """P = (1-q) N + q (N + shift) and its loss against Q = N if q = 1, else (1-q) N + q (N - shift)."""
+
+    def __init__(self, noise: IntegerNoise, shift: int, q: float) -> None:
+        self.noise, self.shift, self.q = noise, shift, q
+
+    def loss(self, t: Array) -> Array:
+        forth = self.noise.log_ratio(t, self.shift)
+        if self.q == 1.0:
+            return forth
+        return _log_mean(self.q, forth) - _log_mean(self.q, self.noise.log_ratio(t, -self.shift))
+
+    def log_p(self, t: Array) -> Array:
+        moved = self.noise.log_mass(t - self.shift)
+        if self.q == 1.0:
+            return moved
+        return np.logaddexp(math.log(self.q) + moved, math.log1p(-self.q) + self.noise.log_mass(t))
+
+    def p_mass(self, t: Array) -> Array:
+        mass = self.q * np.exp(self.noise.log_mass(t - self.shift))
+        if self.q == 1.0:
+            return np.asarray(mass)
+        return np.asarray(mass + (1.0 - self.q) * np.exp(self.noise.log_mass(t)))
+
+
+def _nodes(anchors: Array, between: Array) -> Iterator[tuple[Array, Array]]:
+    """(points, weights) whose sums are those over the integers between anchors, 3 for each gap.
+
+    The quadrature is exact for polynomials of degree 5; over one block the masses vary by a few per
+    cent, so its error is below double precision.
+    """
+    second = (between**2 - 1.0) / 12.0  # moments of `between` consecutive integers
+    fourth = second * (3.0 * between**2 - 7.0) / 20.0
+    node = np.sqrt(np.divide(fourth, second, out=np.ones_like(second), where=second > 0.0))
+    weight = 0.5 * np.maximum(second, 0.0) / node**2
+    middle = 0.5 * (anchors[:-1] + anchors[1:])
+    for sign, share in ((-1.0, weight), (0.0, 1.0 - 2.0 * weight), (1.0, weight)):
+        yield middle + sign * node, between * share
 
 
 def _integers(noise: IntegerNoise, shift: int, q: float) -> Atoms:
@@ -157,55 +222,77 @@ def _integers(noise: IntegerNoise, shift: int, q: float) -> Atoms:
 
     If more than MAX_ATOMS integers carry mass, every b-th one is an anchor, and the mass between
     two anchors is split onto them so that P- and Q-mass are kept (connect the dots, Doroshenko et
-    al. 2022): an upper bound whose relative error in the variance of the loss is below 1e-6. The
-    integers in between are summed by the 3-node quadrature that is exact for polynomials of degree
-    5; over one block the masses vary by a few per cent, so its error is below double precision.
-    Time and memory are O(MAX_ATOMS) whatever the scale.
+    al. 2022): an upper bound whose relative error in the variance of the loss is below 1e-6. Time and
+    memory are O(MAX_ATOMS) whatever the scale.
     """
-    sampled = q < 1.0
-
-    def loss(t: Array) -> Array:
-        if not sampled:
-            return noise.log_ratio(t, shift)
-        return _log_mean(q, noise.log_ratio(t, shift)) - _log_mean(q, noise.log_ratio(t, -shift))
-
-    def p_mass(t: Array) -> Array:
-        mass = q * np.exp(noise.log_mass(t - shift))
-        return np.asarray(mass + (1.0 - q) * np.exp(noise.log_mass(t)) if sampled else mass)
-
+    law, sampled = _Law(noise, shift, q), q < 1.0
     anchors, between = _anchors(noise, shift, sampled)
-    losses, p = loss(anchors), p_mass(anchors)
+    losses, p = law.loss(anchors), law.p_mass(anchors)
     if between.any():
-        second = (between**2 - 1.0) / 12.0  # moments of `between` consecutive integers
-        fourth = second * (3.0 * between**2 - 7.0) / 20.0
-        node = np.sqrt(np.divide(fourth, second, out=np.ones_like(second), where=second > 0.0))
-        weight = 0.5 * np.maximum(second, 0.0) / node**2
-        middle, gap = 0.5 * (anchors[:-1] + anchors[1:]), np.diff(losses)
+        gap = np.diff(losses)
         safe_gap = np.where(gap > 0.0, gap, 1.0)
-        for sign, share in ((-1.0, weight), (0.0, 1.0 - 2.0 * weight), (1.0, weight)):
-            t = middle + sign * node
-            mass = between * share * p_mass(t)
-            up = np.expm1(losses[:-1] - loss(t)) / np.expm1(-safe_gap)
+        for t, weight in _nodes(anchors, between):
+            mass = weight * law.p_mass(t)
+            up = np.expm1(losses[:-1] - law.loss(t)) / np.expm1(-safe_gap)
             # A little too much on the upper anchor covers the rounding of `up`. Where the loss
             # jumps (enormous epsilon) or not at all, everything goes there.
             up = np.where((gap > 0.0) & (gap < 0.1), np.clip(up + 1e-8, 0.0, 1.0), 1.0)
             p[:-1] += mass * (1.0 - up)
             p[1:] += mass * up
     p_infinity = CUT
-    if noise.kind == "laplace":  # beyond the anchors the loss stays constant
-        bottom, top = anchors[0], anchors[-1]
-        p[-1] += _tail(noise, top + 1.0 - shift, top + 1.0, q)
-        if bottom == (-shift if sampled else 0.0):
-            p[0] += _tail(noise, shift - bottom + 1.0, 1.0 - bottom, q)
-            p_infinity = 0.0
-    spacing = 0.0
-    if not sampled and not between.any():
-        unit = 1.0 / noise.scale if noise.kind == "laplace" else shift / noise.scale / noise.scale
-        # The losses are unit/2 or unit times 2t - shift, whose parity is fixed.
-        half = noise.kind == "gaussian"
-        spacing = unit * (0.5 if half else 1.0) * (1.0 if shift % 2 else 2.0)
+    if noise.kind == "laplace":
+        # Beyond the anchors the loss stays constant, or has yet to fall: no larger loss is left out.
+        p[-1] += _tail(noise, anchors[-1] + 1.0 - shift, anchors[-1] + 1.0, q)
+        p[0] += _tail(noise, shift - anchors[0] + 1.0, 1.0 - anchors[0], q)
+        p_infinity = 0.0
+    spacing = 0.0 if sampled or between.any() else _spacing(noise, shift)
+    return _atoms(losses, p, p_infinity, spacing)
+
+
+def _below(noise: IntegerNoise, shift: int, q: float) -> Atoms | None:
+    """The pair of `_integers` after processing: an anchor and the integers up to the next are one outcome.
+
+    Outcomes that were cut are left out of P, so that Q has their mass at loss -inf. None where nothing is
+    merged or cut.
+    """
+    law, sampled = _Law(noise, shift, q), q < 1.0
+    anchors, between = _anchors(noise, shift, sampled)
+    whole = noise.kind == "laplace" and anchors[0] == (-shift if sampled else 0.0)
+    if whole and not between.any():
+        return None
+    losses, p = law.loss(anchors), law.p_mass(anchors)
+    if between.any():
+        # ln E_Q[e^loss] over the block, counted from the loss at the anchor so that nothing cancels.
+        first, log_q = losses[:-1].copy(), law.log_p(anchors[:-1]) - losses[:-1]
+        weights, excess = np.ones_like(first), np.zeros_like(first)
+        for t, weight in _nodes(anchors, between):
+            loss = law.loss(t)
+            p[:-1] += weight * law.p_mass(t)
+            share = weight * np.exp(law.log_p(t) - loss - log_q)
+            weights += share
+            excess += share * np.expm1(loss - first)
+        losses[:-1] += np.log1p(excess / weights)
+    if noise.kind == "laplace":
+        p[-1] += _tail(noise, anchors[-1] + 1.0 - shift, anchors[-1] + 1.0, q)
+        if whole:
+            p[0] += _tail(noise, shift - anchors[0] + 1.0, 1.0 - anchors[0], q)
+    spacing = 0.0 if sampled or between.any() else _spacing(noise, shift)
+    return _atoms(losses, p, 0.0, spacing, shared=np.minimum)
+
+
+def _spacing(noise: IntegerNoise, shift: int) -> float:
+    """The losses are unit/2 or unit times 2t - shift, whose parity is fixed."""
+    unit = 1.0 / noise.scale if noise.kind == "laplace" else shift / noise.scale / noise.scale
+    half = noise.kind == "gaussian"
+    return unit * (0.5 if half else 1.0) * (1.0 if shift % 2 else 2.0)
+
+
+def _atoms(
+    losses: Array, p: Array, p_infinity: float, spacing: float, shared: np.ufunc = np.maximum
+) -> Atoms:
+    if spacing > 0.0:
         losses = spacing * np.rint(losses / spacing)
-    losses, p = _merge_ties(losses, p)
+    losses, p = _merge_ties(losses, p, shared)
     with np.errstate(divide="ignore"):
         q_mass = np.exp(np.log(p) - losses)
     return Atoms(losses, p, np.minimum(q_mass, 1.0), p_infinity, spacing)
@@ -241,9 +328,12 @@ def _tail(noise: IntegerNoise, shifted_from: float, centred_from: float, q: floa
     return tail if q == 1.0 else tail + (1.0 - q) * math.exp(noise.log_tail(centred_from))
 
 
-def _merge_ties(losses: Array, p: Array) -> tuple[Array, Array]:
-    """Make the losses strictly increasing: atoms that rounding made equal share the larger loss."""
-    losses = np.maximum.accumulate(losses)
+def _merge_ties(losses: Array, p: Array, shared: np.ufunc) -> tuple[Array, Array]:
+    """Make the losses strictly increasing: atoms that rounding made equal share the larger loss, or the lesser."""
+    if shared is np.maximum:
+        losses = np.maximum.accumulate(losses)
+    else:
+        losses = np.minimum.accumulate(losses[::-1])[::-1]
     last = np.append(losses[1:] > losses[:-1], True)
     first = np.concatenate(([0], np.flatnonzero(last)[:-1] + 1))
     return losses[last], np.add.reduceat(p, first)

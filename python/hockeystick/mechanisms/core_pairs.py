@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
-from . import _core, atoms
-from .atoms import Atoms
+from .. import _core
+from . import atoms
+from .atoms import Atoms, Bracket
 
 HUGE = 1e100
 """A shift this many times the noise is treated as no noise at all: only epsilon > 1e199 is lost."""
@@ -30,13 +32,32 @@ def both(pair: _core.Pair) -> Pairs:
 
 
 def gaussian(mu: float) -> _core.Pair:
-    """N(mu, 1) against N(0, 1); no noise at all if mu is beyond HUGE."""
-    return _core.gaussian_pair(mu) if mu < HUGE else discrete(atoms.revealing())
+    """N(mu, 1) against N(0, 1); beyond HUGE, no noise at all from above and HUGE from below."""
+    return _core.gaussian_pair(mu) if mu < HUGE else revealing(_core.gaussian_pair(HUGE), mu)
+
+
+def revealing(lower: _core.Pair, size: float) -> _core.Pair:
+    """The data themselves in the place of a mechanism that is at least ``lower``, unless its size is infinite."""
+    upper = discrete(atoms.revealing())
+    return upper if math.isinf(size) else _core.bracket_pair(lower, upper)
+
+
+def bracket(pair: Bracket) -> _core.Pair:
+    """Hand atoms above and below a mechanism to the core."""
+    upper = discrete(pair.upper)
+    return upper if pair.lower is None else _core.bracket_pair(discrete(pair.lower), upper)
 
 
 def discrete(pair: Atoms) -> _core.Pair:
     """Hand atoms to the core."""
-    return _core.discrete_pair(pair.losses, pair.p, pair.q, p_infinity=pair.p_infinity, spacing=pair.spacing)
+    return _core.discrete_pair(
+        pair.losses,
+        pair.p,
+        pair.q,
+        p_infinity=pair.p_infinity,
+        spacing=pair.spacing,
+        q_infinity=pair.q_infinity,
+    )
 
 
 def sampled(base: _core.Pair, q: float) -> Pairs:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .mechanisms import Gaussian, PoissonSampled, Process, Step
+from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
+from .descriptions import Gaussian, PoissonSampled, Process, Step
 from .truncated import TruncatedPoissonSampled
-from .validation import ParameterError, ParameterTypeError, integer, real, reals
 
 MAX_NORMS = 256
 """Most different column norms that are kept apart."""
@@ -36,7 +37,7 @@ def cyclic_poisson(
 
     A record of subset j only shows in the columns j, j+b, ..., which share no row. So its privacy is that
     of at most ceil(n/b) sampled Gaussians, adaptively composed, the k-th with noise multiplier
-    noise_multiplier / (norm of the column) (Choquette-Choo et al. 2023; proof in docs/truncated.md,
+    noise_multiplier / (norm of the column) (Choquette-Choo et al. 2023; proof in docs/mechanisms/truncated.md,
     section 6). Norms of each subset are sorted, and the largest of each rank is
     taken: a guarantee for every subset, and exact where one of them has the largest norms throughout,
     as for Toeplitz C. If more than ``max_norms`` norms differ, neighbours count as the largest of them.
@@ -63,7 +64,7 @@ PoissonSampled(mechanism=Gaussian(noise_multiplier=4.0), sampling_probability=0.
     def step(norm: float) -> Step:
         # Rounded down: a quotient that comes out too large would be too little noise.
         noise = min(sigma / norm, 1e300)
-        noise = math.nextafter(noise, 0.0) if noise * norm > sigma else noise
+        noise = math.nextafter(noise, 0.0) if Fraction(noise) * Fraction(norm) > Fraction(sigma) else noise
         if size is None or most is None:
             return PoissonSampled(Gaussian(noise), p)
         return TruncatedPoissonSampled(noise, size, p, most)
@@ -75,7 +76,7 @@ PoissonSampled(mechanism=Gaussian(noise_multiplier=4.0), sampling_probability=0.
 
 def _ranked(column_norms: Any, min_sep: int) -> NDArray[np.float64]:
     """For each rank the largest norm that any subset has at it, in descending order."""
-    norms = reals("column_norms", column_norms, 0.0)
+    norms = reals("column_norms", column_norms, 0.0, towards=math.inf)
     if norms.ndim != 1:
         raise ParameterError(f"column_norms: must have shape (n,), not {norms.shape}")
     if not norms.size:

@@ -14,9 +14,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, TypeAlias
 
-from .batches import MAX_STEPS, BatchSampler, Law
-from .randomness import Seed
-from .validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, choice, integer, real
+from .._base.randomness import Seed
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, choice, integer, real
+from ..sampling.batches import MAX_STEPS, BatchSampler, Law
 
 
 class Composable:
@@ -107,7 +107,7 @@ class Mechanism(Step):
         return True
 
 
-def _set(instance: object, **values: object) -> None:
+def set_fields(instance: object, **values: object) -> None:
     """Store checked values in a frozen dataclass."""
     for name, value in values.items():
         object.__setattr__(instance, name, value)
@@ -128,7 +128,7 @@ class Gaussian(Mechanism):
     noise_multiplier: float
 
     def __post_init__(self) -> None:
-        _set(self, noise_multiplier=real("noise_multiplier", self.noise_multiplier, 0.0))
+        set_fields(self, noise_multiplier=real("noise_multiplier", self.noise_multiplier, 0.0))
 
 
 @dataclass(frozen=True)
@@ -143,25 +143,29 @@ class Laplace(Mechanism):
     scale: float
 
     def __post_init__(self) -> None:
-        _set(self, scale=real("scale", self.scale, 0.0, open_low=True))
+        set_fields(self, scale=real("scale", self.scale, 0.0, open_low=True))
+
+
+MOST_SCALE, MOST_SENSITIVITY = 1e12, 2**50
+"""Of noise on the integers: what carries mass, up to 720 scales beyond twice the sensitivity, is then an exact double."""
 
 
 @dataclass(frozen=True)
 class DiscreteLaplace(Mechanism):
     """Discrete Laplace (two-sided geometric) noise on an integer query.
 
-    Pr[t] proportional to exp(-|t|/scale), t integer; ``scale`` > 0 in units of the query, whose
-    change when one record is added or removed is at most the integer ``sensitivity`` >= 1.
+    Pr[t] proportional to exp(-|t|/scale), t integer; ``scale`` in (0, 1e12] in units of the query, whose
+    change when one record is added or removed is at most the integer ``sensitivity`` in [1, 2^50].
     """
 
     scale: float
     sensitivity: int = 1
 
     def __post_init__(self) -> None:
-        _set(
+        set_fields(
             self,
-            scale=real("scale", self.scale, 0.0, open_low=True),
-            sensitivity=integer("sensitivity", self.sensitivity, 1),
+            scale=real("scale", self.scale, 0.0, MOST_SCALE, open_low=True),
+            sensitivity=integer("sensitivity", self.sensitivity, 1, MOST_SENSITIVITY),
         )
 
 
@@ -169,18 +173,18 @@ class DiscreteLaplace(Mechanism):
 class DiscreteGaussian(Mechanism):
     """Discrete Gaussian noise on an integer query (Canonne, Kamath, Steinke 2020).
 
-    Pr[t] proportional to exp(-t^2 / (2 sigma^2)), t integer; ``sigma`` > 0 in units of the query,
-    whose change when one record is added or removed is at most the integer ``sensitivity`` >= 1.
+    Pr[t] proportional to exp(-t^2 / (2 sigma^2)), t integer; ``sigma`` in (0, 1e12] in units of the query,
+    whose change when one record is added or removed is at most the integer ``sensitivity`` in [1, 2^50].
     """
 
     sigma: float
     sensitivity: int = 1
 
     def __post_init__(self) -> None:
-        _set(
+        set_fields(
             self,
-            sigma=real("sigma", self.sigma, 0.0, open_low=True),
-            sensitivity=integer("sensitivity", self.sensitivity, 1),
+            sigma=real("sigma", self.sigma, 0.0, MOST_SCALE, open_low=True),
+            sensitivity=integer("sensitivity", self.sensitivity, 1, MOST_SENSITIVITY),
         )
 
 
@@ -199,7 +203,7 @@ class RandomizedResponse(Mechanism):
     uniform_null: bool = False
 
     def __post_init__(self) -> None:
-        _set(
+        set_fields(
             self,
             epsilon=real("epsilon", self.epsilon, 0.0),
             num_categories=integer("num_categories", self.num_categories, 2),
@@ -219,7 +223,7 @@ class PureDP(Mechanism):
     epsilon: float
 
     def __post_init__(self) -> None:
-        _set(self, epsilon=real("epsilon", self.epsilon, 0.0))
+        set_fields(self, epsilon=real("epsilon", self.epsilon, 0.0))
 
 
 @dataclass(frozen=True)
@@ -235,7 +239,7 @@ class ApproximateDP(Mechanism):
     delta: float
 
     def __post_init__(self) -> None:
-        _set(
+        set_fields(
             self,
             epsilon=real("epsilon", self.epsilon, 0.0),
             delta=real("delta", self.delta, 0.0, 1.0),
@@ -264,7 +268,7 @@ class PoissonSampled(Step):
 
     def __post_init__(self) -> None:
         _mechanism(self.mechanism)
-        _set(
+        set_fields(
             self,
             sampling_probability=real("sampling_probability", self.sampling_probability, 0.0, 1.0),
         )
@@ -285,7 +289,7 @@ def _fixed_size(scheme: WithoutReplacement | WithReplacement, largest_batch: int
         raise ParameterError(
             f"pair = {pair!r}: defined for Gaussian only, use pair='sound' for {mechanism!r}"
         )
-    _set(scheme, dataset_size=dataset_size, batch_size=batch_size)
+    set_fields(scheme, dataset_size=dataset_size, batch_size=batch_size)
 
 
 @dataclass(frozen=True)
@@ -295,7 +299,7 @@ class WithoutReplacement(Step):
     Accounted under adjacency "replace_one" only. ``pair="sound"`` (default) is a guarantee.
     ``pair="koskela2020"`` (Gaussian only) is the pair of Koskela, Jalko and Honkela 2020,
     Section 6.2, for reproducing that paper: it treats the other records of the batch as fixed,
-    which they are not, so it is NOT a guarantee. See docs/replacement.md.
+    which they are not, so it is NOT a guarantee. See docs/mechanisms/replacement.md.
     """
 
     mechanism: Step
@@ -361,7 +365,7 @@ class Process(Composable):
                 )
             if integer("steps", count):
                 counts[step] = integer("steps", counts.get(step, 0) + count)
-        _set(self, items=tuple(counts.items()), _counts=counts)
+        set_fields(self, items=tuple(counts.items()), _counts=counts)
 
     def _with(self, other: Process) -> Process:
         # A copy of the dictionary hashes nothing anew: long sums are not quadratic in hashes.

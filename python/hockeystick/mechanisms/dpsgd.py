@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from .batches import Law
-from .mechanisms import Composable, Gaussian, PoissonSampled, Process, Step, _set
+from .._base.validation import ParameterError, ParameterTypeError, boolean, choice, integer, real
+from ..sampling.batches import Law
+from .descriptions import Composable, Gaussian, PoissonSampled, Process, Step, set_fields
 from .truncated import TruncatedPoissonSampled
-from .validation import ParameterError, ParameterTypeError, boolean, choice, integer, real
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class DPSGD(Composable):
                 f"most dataset_size = {dataset_size}"
             )
         if self.max_batch_size is not None:
-            _set(self, max_batch_size=integer("max_batch_size", self.max_batch_size, 1))
+            set_fields(self, max_batch_size=integer("max_batch_size", self.max_batch_size, 1))
         if (self.epochs is None) == (self.requested_steps is None):
             raise ParameterTypeError("epochs, steps: exactly one of the two must be given")
         if self.epochs is not None:
@@ -62,11 +62,11 @@ class DPSGD(Composable):
             whole, rest = divmod(dataset_size, logical_batch)
             per_epoch = whole + (rest > 0 and not drop_last)
             steps = integer("steps", math.ceil(epochs * per_epoch))
-            _set(self, epochs=epochs)
+            set_fields(self, epochs=epochs)
         else:
             steps = integer("steps", self.requested_steps)
-            _set(self, requested_steps=steps)
-        _set(
+            set_fields(self, requested_steps=steps)
+        set_fields(
             self,
             noise_multiplier=noise_multiplier,
             dataset_size=dataset_size,

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from .mechanisms import Step, _set
-from .validation import ParameterError, ParameterTypeError, real
+from .._base.validation import ParameterError, ParameterTypeError, real
+from .descriptions import Step, set_fields
 
 _ROUNDING = 1e-12
 """How far the sum of the weights may be from 1."""
@@ -65,7 +65,7 @@ class Mixture(Step):
                     f"not {type(mechanism).__name__}"
                 )
         weights = _probabilities("weights", self.weights, len(mechanisms), "mechanisms")
-        _set(self, mechanisms=mechanisms, weights=weights)
+        set_fields(self, mechanisms=mechanisms, weights=weights)
 
     def is_unsampled(self) -> bool:
         """Whether a sampling scheme may wrap around it."""
@@ -80,7 +80,7 @@ class MixtureOfGaussians(Step):
     ``sensitivities[i]`` >= 0, independently of the other records and of the noise N(0,
     noise_multiplier^2 I). "remove": sum_i p_i N(s_i, sigma^2) against N(0, sigma^2); "add" and
     "zero_out" likewise; "replace_one": against sum_i p_i N(-s_i, sigma^2). No vectors of any
-    dimension do worse (Ganesh 2025, Lemma 2.4; proof in docs/truncated.md). Unlike in `Mixture`,
+    dimension do worse (Ganesh 2025, Lemma 2.4; proof in docs/mechanisms/truncated.md). Unlike in `Mixture`,
     the output does not say which i it was.
 
     Poisson sampling is the special case of the sensitivities 0 and 1:
@@ -98,7 +98,7 @@ class MixtureOfGaussians(Step):
     def __post_init__(self) -> None:
         given = _sequence("sensitivities", self.sensitivities, "numbers >= 0")
         sensitivities = tuple(real(f"sensitivities[{i}]", value, 0.0) for i, value in enumerate(given))
-        _set(
+        set_fields(
             self,
             noise_multiplier=real("noise_multiplier", self.noise_multiplier, 0.0),
             sensitivities=sensitivities,

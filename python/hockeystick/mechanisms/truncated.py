@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from . import _core, atoms, binomial
-from .batches import Law
+from .. import _core
+from .._base import binomial
+from .._base.validation import choice, integer, real
+from ..sampling.batches import Law
+from . import atoms
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, sampled
-from .mechanisms import Gaussian, Step, _set
-from .validation import choice, integer, real
+from .descriptions import Gaussian, Step, set_fields
 
 TRUNCATED_PAIRS = ("tight", "ganesh2025")
 
@@ -25,12 +27,12 @@ class TruncatedPoissonSampled(Step):
     batch of more than B = ``max_batch_size``, a uniformly random B are kept. Output: the sum of
     vectors of L2 norm at most 1 (the clipping norm) plus N(0, noise_multiplier^2 I). Smaller batches
     may be padded with zero vectors; neither the batch's true size nor which places are padding may
-    be visible, and nothing may be divided by the true size. See docs/truncated.md.
+    be visible, and nothing may be divided by the true size. See docs/mechanisms/truncated.md.
 
     "add", "remove", "add_or_remove": one dataset has n records, the other one of them fewer, and the
     guarantee depends on n (Ganesh 2025, Theorem 3.1). "zero_out", "replace_one": both have n records,
     so n may be public. ``pair="tight"`` (default) is the exact worst case of each branch, proven in
-    docs/truncated.md; ``pair="ganesh2025"`` takes Theorems 3.3 and 3.4 as published, which are
+    docs/mechanisms/truncated.md; ``pair="ganesh2025"`` takes Theorems 3.3 and 3.4 as published, which are
     guarantees too, slightly larger ones under these two adjacencies and the same under the others.
 
     >>> from hockeystick import Gaussian, PoissonSampled, account
@@ -49,7 +51,7 @@ class TruncatedPoissonSampled(Step):
     pair: str = "tight"
 
     def __post_init__(self) -> None:
-        _set(
+        set_fields(
             self,
             noise_multiplier=real("noise_multiplier", self.noise_multiplier, 0.0),
             dataset_size=integer("dataset_size", self.dataset_size, 1),
@@ -118,7 +120,7 @@ def pairs(step: TruncatedPoissonSampled, adjacency: str) -> Pairs:
     """Dominating pairs; sampling probability and noise are positive.
 
     With X as in `Truncation`, the adversary is shown the other records' order and whether X >= B:
-    then the step is a mixture of two, and both have closed forms (docs/truncated.md). What the bounds
+    then the step is a mixture of two, and both have closed forms (docs/mechanisms/truncated.md). What the bounds
     on Pr[X >= B] leave open goes to a third, which dominates both.
     """
     law = step.truncation

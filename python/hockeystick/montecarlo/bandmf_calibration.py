@@ -9,17 +9,14 @@ from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from . import _core, evr, evr_tilted
-from .bandmf import BandMF
-from .calibrate import calibrate_noise_multiplier
-from .confidence import VerificationPlan, plan_verification
-from .evr import Verification
-from .evr_tilted import TiltedPlan
-from .executors import checked
-from .mechanisms import Composable, Gaussian, Process, composition
-from .montecarlo import ADJACENCIES, METHODS, directions, resolve_seed
-from .report import CAVEAT, UNITS, _finite, round_up
-from .sampling import (
+from .. import _core
+from .._base.bounds import finite, round_up
+from .._base.executors import checked
+from .._base.validation import ParameterError, choice, integer, real
+from ..accounting.calibration import calibrate_noise_multiplier
+from ..accounting.report import CAVEAT, UNITS
+from ..matrix.bandmf import BandMF
+from ..matrix.schemes import (
     BallsInBins,
     BMinSep,
     CyclicPoisson,
@@ -28,10 +25,15 @@ from .sampling import (
     Scheme,
     TruncatedBMinSep,
 )
-from .strategies import Strategy
+from ..matrix.strategies import Strategy
+from ..mechanisms.descriptions import Composable, Gaussian, Process, composition
+from . import evr, evr_tilted
+from .confidence import VerificationPlan, plan_verification
+from .estimate import ADJACENCIES, METHODS, directions, resolve_seed
+from .evr import Verification
+from .evr_tilted import TiltedPlan
 from .tally import Progress, digest
 from .truncation import can_tilt, is_rare
-from .validation import ParameterError, choice, integer, real
 
 FALLBACKS = ("auto", "cyclic", "unamplified")
 
@@ -85,12 +87,28 @@ class CalibratedBandMF:
         """Mean over the steps of the variance of the prefix sums' noise, over the squared clipping norm."""
         return self.mechanism.strategy.mean_squared_error(self.noise_multiplier)
 
+    @property
+    def unit(self) -> str:
+        """What neighbouring datasets differ in, in words: whom the guarantee protects."""
+        examples = self.mechanism.scheme.examples_of_users()
+        if examples is None:
+            return UNITS[self.adjacency]
+        owners = (
+            ", examples that share a user having exactly the same users"
+            if isinstance(self.mechanism.scheme, MultiAttributionBMinSep)
+            else ""
+        )
+        return (
+            f"all examples of one user, at most {examples}, are replaced by null records that contribute nothing; "
+            f"which example belongs to whom is public{owners}"
+        )
+
     def statement(self) -> str:
         """A paragraph that says what is guaranteed, for whom, and how it was computed."""
         mechanism, plan = self.mechanism, self.plan
         also = "" if self.composed_with is None else f", released together with {self.composed_with}"
         budget = f"({self.epsilon!r}, {self.delta!r})-differential privacy"
-        what = f"BandMF with strategy {_short(mechanism.strategy)} and batches from {mechanism.scheme!r}"
+        what = f"BandMF with strategy {short_name(mechanism.strategy)} and batches from {mechanism.scheme!r}"
         noise = f"noise multiplier {self.noise_multiplier!r} (standard deviation of Z / clipping norm)"
         sentences = [f"{what}, {noise}{also}."]
         if plan is None:
@@ -132,7 +150,7 @@ class CalibratedBandMF:
                 "The guarantee is that of one calibration with a seed chosen beforehand: repeating it until the result "
                 "pleases forfeits it."
             )
-        sentences.append(f'Adjacency: "{self.adjacency}" ({UNITS[self.adjacency]}).')
+        sentences.append(f'Adjacency: "{self.adjacency}" ({self.unit}).')
         sentences.append(
             f"Mean squared error of the prefix sums: {self.mean_squared_error:.6g} squared clipping norms."
         )
@@ -145,7 +163,7 @@ class CalibratedBandMF:
         plain = {
             "noise_multiplier": self.noise_multiplier,
             "mean_squared_error": self.mean_squared_error,
-            "strategy": _short(self.mechanism.strategy),
+            "strategy": short_name(self.mechanism.strategy),
             "scheme": repr(self.mechanism.scheme),
             "epsilon": self.epsilon,
             "delta": self.delta,
@@ -167,8 +185,8 @@ class CalibratedBandMF:
             "statement": self.statement(),
             "version": self.version,
         }
-        finite: dict[str, Any] = _finite(plain)
-        return finite
+        named: dict[str, Any] = finite(plain)
+        return named
 
     def to_json(self, indent: int | None = 2) -> str:
         """The same as a JSON object."""
@@ -205,7 +223,7 @@ def calibrate_bandmf(
     ``method`` "plain": the verifier takes ``samples`` of the privacy loss per candidate and direction and
     compares with ``threshold``: by default delta / 2 and the number that goes with it (see
     `plan_verification`), which grows like 100 / delta. "tilted": it takes weighted samples of outputs where the
-    loss is large (docs/tilted.md), as many as a pilot finds necessary, at most ``samples`` (default 2^21), whatever
+    loss is large (docs/montecarlo/tilted.md), as many as a pilot finds necessary, at most ``samples`` (default 2^21), whatever
     delta is; no ``threshold``, and a scheme that `estimate_delta` can tilt. A direction
     "add" whose delta is not known to be small may take more, but never more than "plain". "auto": "tilted" where it is possible and the other
     would take more than a million samples (delta < 1e-4), unless ``threshold`` or ``samples`` are given, or batches are truncated so often that a pilot expects
@@ -219,7 +237,7 @@ def calibrate_bandmf(
 
     ``checkpoint`` is a directory: the same call with it resumes after an interruption, and gives the same
     result as without. ``progress`` is called with the samples done and all, for each of the runs.
-    ``executor`` is any `concurrent.futures.Executor`, whose workers draw the samples (docs/executors.md).
+    ``executor`` is any `concurrent.futures.Executor`, whose workers draw the samples (docs/montecarlo/executors.md).
     """
     epsilon = real("epsilon", epsilon, 0.0)
     delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
@@ -270,7 +288,7 @@ def calibrate_bandmf(
             delta, evr_tilted.MOST_SAMPLES if samples is None else integer("samples", samples, 1)
         )
     else:
-        plan = _plan(delta, threshold, samples)
+        plan = verification_plan(delta, threshold, samples)
     if fallback == "auto":
         fallback = "cyclic" if _cyclic_probability(strategy, scheme) is not None else "unamplified"
     seed = resolve_seed(seed, checkpoint)
@@ -287,7 +305,7 @@ def calibrate_bandmf(
             # Frequent truncation: the bound on the weights may be out of proportion.
             noisiest = make(max(given))
             if not evr_tilted.is_hopeful(noisiest, epsilon, plan, evr.derived(seed, "hope"), **settings):
-                plan, given = _plan(delta, None, None), None
+                plan, given = verification_plan(delta, None, None), None
                 safe = budgeted(fallback, plan.tested_delta)
     if isinstance(plan, TiltedPlan):
         assert given is not None
@@ -342,7 +360,7 @@ def _use_tilted(
     return possible and (method == "tilted" or (samples is None and delta < _PLAIN_DELTA))
 
 
-def _plan(delta: float, threshold: float | None, samples: int | None) -> VerificationPlan:
+def verification_plan(delta: float, threshold: float | None, samples: int | None) -> VerificationPlan:
     if threshold is None or samples is None:
         return plan_verification(delta, threshold, samples)
     plan = plan_verification(threshold=threshold, samples=samples)
@@ -358,7 +376,7 @@ def _cyclic_probability(strategy: Strategy, scheme: Scheme) -> float | None:
     """The probability per turn of cyclic Poisson sampling with the same expected batch size, if there is one."""
     if isinstance(scheme, BallsInBins):
         rate = 1.0 / scheme.bins
-    elif isinstance(scheme, (BMinSep, RMinSep)):
+    elif isinstance(scheme, (BMinSep, RMinSep)) and scheme.examples_of_users() is None:
         rate = scheme.participation_rate
     else:
         return None
@@ -394,16 +412,16 @@ def _unamplified(scheme: Scheme) -> tuple[int, int]:
         # Corollary D.2: where the batch is cut, 2 on one side and -1 on the other.
         return scheme.min_sep, 3
     assert isinstance(scheme, (BMinSep, RMinSep))
-    return scheme.min_sep, 1
+    return scheme.min_sep, scheme.examples_of_users() or 1
 
 
-def _short(strategy: Strategy) -> str:
+def short_name(strategy: Strategy) -> str:
     """The strategy in few words: its coefficients may be thousands."""
     return f"{type(strategy).__name__}(steps={strategy.steps}, bands={strategy.bands}, sha256={_digest(strategy)})"
 
 
 def _digest(strategy: Strategy) -> str:
-    return digest(strategy._columns())[:12]
+    return digest(strategy._stored())[:12]
 
 
 __all__ = ["CalibratedBandMF", "Fallback", "calibrate_bandmf"]

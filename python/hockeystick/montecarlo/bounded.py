@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from . import _core
-from .atoms import Array
+from .. import _core
+from .._base.arrays import Array
+from .._base.bounds import Bounds
+from .._base.executors import Draw
 from .empirical import POINTS, UNIT, Empirical, points
 from .evidence import Bets, lower_bound, plan_bets, upper_bound
-from .executors import Draw
 from .mean_test import scaled_threshold
-from .report import Bounds
 from .tally import EmpiricalTally, Progress, run
 
 _UP = 1.0 + 1e-15

@@ -14,9 +14,10 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .report import Bounds
-from .validation import MAX_COUNT, ParameterError, ParameterTypeError, integer, real
+from .._base.bounds import Bounds
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, integer, real
 
+_LEAST_FAILURE = 2.0**-50
 _SLACK = 1e-12
 """More than the relative round-off of `kl` and of a product with it."""
 
@@ -50,6 +51,14 @@ def _excess(t: float) -> float:
     return total
 
 
+def checked_confidence(value: float, *, open_low: bool = True) -> float:
+    """Return ``value`` if it is a confidence: in (0, 1 - 2^-50], so that its share of each side is still below 1."""
+    value = real("confidence", value, 0.0, 1.0, open_low=open_low, open_high=True)
+    if value > 1.0 - _LEAST_FAILURE:
+        raise ParameterError(f"confidence = {value!r}: must be a number in (0, 1 - 2^-50]")
+    return value
+
+
 def mean_interval(mean: float, samples: int, confidence: float, bound: float = 1.0) -> Bounds:
     """A two-sided confidence interval for the expectation of independent values in [0, ``bound``].
 
@@ -62,7 +71,7 @@ def mean_interval(mean: float, samples: int, confidence: float, bound: float = 1
     (0.0, True)
     """
     samples = integer("samples", samples, 1)
-    confidence = real("confidence", confidence, 0.0, 1.0, open_high=True)
+    confidence = checked_confidence(confidence, open_low=False)
     bound = real("bound", bound, 0.0)
     if not 0.0 <= mean <= bound * (1.0 + _SLACK):
         if math.isnan(mean):

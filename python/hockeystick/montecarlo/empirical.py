@@ -1,7 +1,7 @@
 """The empirical law of values in [0, 1]: all that the bounds on their mean need, however many there are.
 
 Every value is spread onto the two points of a fixed grid around it, so that its mean stays the same
-(`cpp/include/hockeystick/empirical.hpp`). Masses are whole numbers: laws of disjoint blocks add up exactly,
+(`cpp/src/montecarlo/empirical.hpp`). Masses are whole numbers: laws of disjoint blocks add up exactly,
 in any order, and take the same small space for a thousand values or a billion.
 """
 
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from . import _core
-from .atoms import Array
-from .validation import ParameterError, ParameterTypeError
+from .. import _core
+from .._base.arrays import Array
+from .._base.validation import ParameterError, ParameterTypeError
 
 UNIT = 2**32
 """The mass of one value."""

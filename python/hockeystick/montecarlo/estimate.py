@@ -22,20 +22,16 @@ from typing import Protocol
 
 import numpy as np
 
-from . import _core, storage
-from .atoms import Array
-from .bounded import BoundedValues
-from .confidence import mean_interval
-from .executors import checked
-from .half_space import (
-    HalfSpace,
-    HalfSpaceProposal,
-    HalfSpaceValues,
-    certain_bound,
-    half_space,
-    tune_half_space,
-)
-from .mechanisms import (
+from .. import _core
+from .._base import storage
+from .._base.arrays import Array
+from .._base.bounds import Bounds, round_down, round_up
+from .._base.executors import checked
+from .._base.payoffs import Composed
+from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
+from ..accounting.profile import account
+from ..matrix.schemes import BMinSep, RMinSep, Scheme, TruncatedBMinSep
+from ..mechanisms.descriptions import (
     ApproximateDP,
     Composable,
     DiscreteGaussian,
@@ -48,14 +44,19 @@ from .mechanisms import (
     RandomizedResponse,
     composition,
 )
-from .payoffs import Composed
-from .pld import account
-from .report import Bounds, round_down, round_up
-from .sampling import MultiAttributionBMinSep, RMinSep, TruncatedBMinSep
+from .bounded import BoundedValues
+from .confidence import checked_confidence, mean_interval
+from .half_space import (
+    HalfSpace,
+    HalfSpaceProposal,
+    HalfSpaceValues,
+    certain_bound,
+    half_space,
+    tune_half_space,
+)
 from .tally import Progress, Tally, digest, run
 from .tilted import Proposal, TiltedValues, orders, tune_proposal
 from .truncation import GivenCounts, Tilting, tilting
-from .validation import ParameterError, ParameterTypeError, choice, integer, real
 
 ADJACENCIES = ("zero_out", "add_or_remove", "add", "remove")
 METHODS = ("auto", "plain", "tilted")
@@ -65,6 +66,8 @@ _LOSS_ERROR, _EXPONENT_ERROR = 1e-9, 1e-12
 delta is evaluated that much below epsilon."""
 
 _MAX_SEED = 2**63 - 1
+MOST_SAMPLES = 10**13
+"""Most samples of one estimate: at a million a second a quarter of a year. Longer runs are made of `sample_blocks`."""
 _FEW = 512
 """Samples that are not worth a pilot."""
 _CURVE_ACCURACY, _CURVE_ERROR, _CURVE_END, _MOST_NODES = 1e-4, 3e-3, 1e-13, 1000
@@ -171,12 +174,13 @@ def estimate_delta(
     again with another ``seed`` until the answer pleases. Each direction gets its share of the failure
     probability; "add" is not sampled where epsilon is at least minus the logarithm of the probability
     that the example never takes part, since delta is exactly 0 there. The round-off of the losses is
-    included. The losses of `RMinSep` with more bands than ``min_sep`` are bounds: the estimate is that of something
+    included. The losses of `RMinSep` with more bands than ``min_sep``, and of `BMinSep` with more
+    ``examples_per_user`` than it is exact for, are bounds: the estimate is that of something
     larger than delta, and ``lower`` is 0.
 
     The default ``adjacency`` "zero_out" is the one that BandMF is analysed under; where the presence of
-    an example does not change what happens to others (all schemes but the multi-attribution and the
-    truncated one), "add_or_remove" is the same, and "add" and "remove" are its directions.
+    an example does not change what happens to others (all schemes but the truncated one and those that
+    protect users), "add_or_remove" is the same, and "add" and "remove" are its directions.
 
     ``composed_with`` is anything `account` takes, released as well: the loss L of a sample leaves
     epsilon - L to it, whose certified delta there is averaged (upper bounds for the estimate and
@@ -185,16 +189,16 @@ def estimate_delta(
     ``checkpoint`` is a directory for what is done so far: the same call resumes there, with
     bit-identical results. ``progress`` is called with the number of samples done and that of all.
     ``executor`` is any `concurrent.futures.Executor`, whose workers draw the blocks: the same result, bit for
-    bit (docs/executors.md).
+    bit (docs/montecarlo/executors.md).
     ``seed`` None draws one from the operating system; the result records it.
 
     ``method`` "plain" averages over outputs of the mechanism itself: the number of samples it takes grows like
-    1/delta. "tilted" is importance sampling (docs/tilted.md): outputs are drawn where the loss is large,
+    1/delta. "tilted" is importance sampling (docs/montecarlo/tilted.md): outputs are drawn where the loss is large,
     with weights below a known bound, and the number of samples hardly depends on delta. Pilot samples, from
     random streams of their own (some ten thousand), choose how. For direction "remove" it needs
-    an exact density and a table (`BMinSep`, `Poisson`, `CyclicPoisson`, `BallsInBins`,
-    `MultiAttributionBMinSep` with the default law). For "add" outputs come from a half space that contains all that count, for
-    every scheme but `TruncatedBMinSep` and without ``composed_with``: of much use for few independent participations, and
+    an exact density and a table (`BMinSep` with one example per user, `Poisson`, `CyclicPoisson`,
+    `BallsInBins`, `MultiAttributionBMinSep` with the default law). For "add" outputs come from a half space that contains all that count, for
+    every scheme but `TruncatedBMinSep` and `BMinSep` with ``examples_per_user`` > 1, and without ``composed_with``: of much use for few independent participations, and
     where the half space alone proves delta to be small, nothing is drawn. `TruncatedBMinSep`, without ``composed_with``: where
     truncation is rare the scheme without it is sampled, and what truncation adds is added to ``upper``; otherwise both
     directions are sampled given the public counts. ParameterError where no direction can be
@@ -202,9 +206,9 @@ def estimate_delta(
     for fewer than 512 samples.
     """
     epsilon = real("epsilon", epsilon, 0.0)
-    samples = integer("samples", samples, 1)
+    samples = integer("samples", samples, 1, MOST_SAMPLES)
     method = choice("method", method, METHODS)
-    confidence = real("confidence", confidence, 0.0, 1.0, open_low=True, open_high=True)
+    confidence = checked_confidence(confidence)
     checked(executor)
     directions(mechanism, adjacency)  # one that does not fit raises before a seed is remembered
     others = None if composed_with is None else composition(composed_with, "composed_with")
@@ -306,7 +310,7 @@ def estimate_from_tally(
 
     Its interval has the stated ``confidence`` if the number of blocks was fixed before any was seen.
     """
-    confidence = real("confidence", confidence, 0.0, 1.0, open_low=True, open_high=True)
+    confidence = checked_confidence(confidence)
     direction = choice("direction", direction, ("remove", "add"))
     values = _direction(mechanism, direction, epsilon, composed_with)
     values.check(tally)
@@ -325,9 +329,12 @@ def _direction(
 def directions(mechanism: Sampled, adjacency: str) -> tuple[str, ...]:
     """The directions that ``adjacency`` asks about.
 
-    Where an example changes which others are sampled or kept, the analysis is that of "zero_out" only.
+    Where an example changes which others are kept, or users are protected, the analysis is that of "zero_out" only.
     """
-    special = isinstance(getattr(mechanism, "scheme", None), (MultiAttributionBMinSep, TruncatedBMinSep))
+    scheme = getattr(mechanism, "scheme", None)
+    special = isinstance(scheme, TruncatedBMinSep) or (
+        isinstance(scheme, Scheme) and scheme.examples_of_users() is not None
+    )
     adjacency = choice("adjacency", adjacency, ADJACENCIES[:1] if special else ADJACENCIES)
     return (adjacency,) if adjacency in ("add", "remove") else ("remove", "add")
 
@@ -450,6 +457,8 @@ class _Direction:
     def is_exact(self) -> bool:
         """Whether losses are those of the mechanism, and not only bounds that make delta larger."""
         scheme = getattr(self.mechanism, "scheme", None)
+        if isinstance(scheme, BMinSep):
+            return scheme.is_exact
         if not isinstance(scheme, RMinSep):
             return True
         # Participations whose columns do not meet, or only one of them.
@@ -589,7 +598,7 @@ def _block_sums(values: Array) -> Array:
 
 def _fingerprint(mechanism: object) -> str:
     strategy = getattr(mechanism, "strategy", None)
-    return digest(mechanism, *([] if strategy is None else [strategy._columns()]))
+    return digest(mechanism, *([] if strategy is None else [strategy._stored()]))
 
 
 def _loss_error(mechanism: object) -> float:
@@ -599,7 +608,7 @@ def _loss_error(mechanism: object) -> float:
         return _LOSS_ERROR
     # Exponents are sums of <c, y> / sigma^2 and |c|^2 / (2 sigma^2), c up to this multiple of a column.
     most = max(2, getattr(scheme, "examples_per_user", 1))
-    exponents = float(np.sum(np.square(strategy.column_norms() * most / mechanism.noise_multiplier)))  # type: ignore[attr-defined]
+    exponents = math.fsum(np.square(strategy.column_norms() * most / mechanism.noise_multiplier).tolist())  # type: ignore[attr-defined]
     return _LOSS_ERROR + _EXPONENT_ERROR * exponents
 
 

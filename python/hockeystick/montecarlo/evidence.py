@@ -2,7 +2,7 @@
 
 The evidence against "the mean is at least m" is a number W with Pr[W >= w] <= e^-w, for every w, if that is
 true: the logarithm of one over a p-value, known before anything else. A one-sided bound that fails with
-probability at most q is the first m against which the evidence is at least ln 1/q; proofs in docs/means.md.
+probability at most q is the first m against which the evidence is at least ln 1/q; proofs in docs/montecarlo/means.md.
 
 "kl"         n KL(sample mean || m): Chernoff's bound in Hoeffding's form. Uses the mean only.
 "bernstein"  the empirical Bernstein bound of Maurer and Pontil 2009, Theorem 4. Profits from a low variance.
@@ -27,11 +27,11 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .atoms import Array
+from .._base.arrays import Array
+from .._base.bounds import Bounds
+from .._base.validation import ParameterError, choice, integer, real
 from .confidence import kl
 from .empirical import Empirical
-from .report import Bounds
-from .validation import ParameterError, choice, integer, real
 
 METHODS = ("betting", "bernstein", "kl")
 

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
+from .._base.validation import ParameterError, real
+from ..mechanisms.descriptions import Process
 from .confidence import VerificationPlan, accepts
-from .mechanisms import Process
-from .montecarlo import Sampled, cases, derived, tally_path
+from .estimate import Sampled, cases, derived, tally_path
 from .tally import Progress, Tally, in_samples
-from .validation import ParameterError, real
 
 Make: TypeAlias = Callable[[float], Sampled]
 

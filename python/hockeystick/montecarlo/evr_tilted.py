@@ -17,17 +17,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
 
-from .bandmf import BandMF
+from .._base.validation import MAX_COUNT, ParameterError
+from ..matrix.bandmf import BandMF
+from ..mechanisms.descriptions import Process
 from .bounded import BoundedValues
 from .confidence import kl
+from .estimate import _Direction, cases, derived, tally_path
 from .evr import Verification
 from .half_space import HalfSpaceProposal
 from .mean_test import MeanTest, divide_target, plan_test
-from .mechanisms import Process
-from .montecarlo import _Direction, cases, derived, tally_path
 from .tally import EmpiricalTally, Progress, Tally, in_samples
 from .tilted import Proposal
-from .validation import MAX_COUNT, ParameterError
 from .verification import decide
 
 Make: TypeAlias = Callable[[float], BandMF]

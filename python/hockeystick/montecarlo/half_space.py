@@ -8,7 +8,7 @@ Phi(threshold) exactly. Hence
     delta(epsilon) <= F (1 - e^epsilon Pr[x = 0])
 
 without any samples, and samples of Q given the half space, or of a mixture of normal laws given it, have values
-below that bound over the weight of the former. Proofs: docs/tilted.md, section 9.
+below that bound over the weight of the former. Proofs: docs/montecarlo/tilted.md, section 9.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from typing import Any
 
 import numpy as np
 
-from . import _core
-from .atoms import Array
+from .. import _core
+from .._base.arrays import Array, dot
+from .._base.validation import ParameterError
+from ..matrix.schemes import BMinSep, MultiAttributionBMinSep, TruncatedBMinSep
 from .bounded import (
     BoundedValues,
     Prospects,
@@ -32,8 +34,6 @@ from .bounded import (
     spread,
 )
 from .empirical import Empirical
-from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
-from .validation import ParameterError
 
 _TANGENTS = 60
 _MOST_STEPS, _MOST_WORK = 2**22, 2**26
@@ -106,7 +106,7 @@ def half_space(mechanism: Any, epsilon: float, loss_error: float) -> HalfSpace |
         return None
     # Exponents are sums of products of columns and parts of y, of which at most as many overlap as there are bands.
     most = float(getattr(mechanism.scheme, "examples_per_user", 1))
-    norm = most * float(np.sqrt(np.square(columns).sum(axis=1).max())) / sigma
+    norm = most * math.sqrt(max(dot(column, column) for column in columns)) / sigma
     per_length = 1e-12 * max(1.0, columns.shape[1] / 4096.0) * norm * math.sqrt(steps * columns.shape[1])
 
     best: tuple[float, Array] | None = None
@@ -114,10 +114,10 @@ def half_space(mechanism: Any, epsilon: float, loss_error: float) -> HalfSpace |
     for _ in range(_TANGENTS):
         log_rest, means = _core.tangent(columns, steps, scheme, sigma, y)
         gradient = _product(columns, means) / sigma
-        length = float(np.sqrt(gradient @ gradient))
+        length = math.sqrt(dot(gradient, gradient))
         if not (math.isfinite(log_rest) and 0.0 < length < math.inf):
             break
-        along, distance = float(gradient @ y), float(np.sqrt(y @ y))
+        along, distance = dot(gradient, y), math.sqrt(dot(y, y))
         error = loss_error + 1e-14 * steps + per_length * distance
         # The gradient's error, for outputs up to 40 standard deviations in the direction of that error.
         error += 2.0 * error * length * (distance + 40.0)
@@ -150,6 +150,8 @@ def _round_off(steps: int) -> float:
 def _is_possible(mechanism: Any) -> bool:
     scheme: Any = getattr(mechanism, "scheme", None)
     if not hasattr(mechanism, "_described") or isinstance(scheme, TruncatedBMinSep):
+        return False
+    if isinstance(scheme, BMinSep) and scheme.examples_per_user > 1 and scheme.min_sep > 1:
         return False
     columns, steps, _ = mechanism._described()
     exact = isinstance(scheme, MultiAttributionBMinSep) and scheme.law == "exact"

@@ -22,11 +22,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .atoms import Array
+from .._base.arrays import Array
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, real
 from .confidence import kl
 from .empirical import Empirical
 from .evidence import METHODS, PLANNED, SHARES, Bets, checked_bets, default_bets, evidence_below, insured
-from .validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, real
 
 _CAUTION = 3.0
 """Standard deviations, of the pilot's and of the test's result, by which the plan expects bad luck."""

@@ -11,8 +11,8 @@ import math
 
 import numpy as np
 
-from .binomial import tail
-from .sampling import BMinSep, TruncatedBMinSep
+from .._base.binomial import tail
+from ..matrix.schemes import BMinSep, TruncatedBMinSep
 
 _GROUPS = 16
 _MOST_PARTICIPATIONS, _MOST_STEPS = 256, 2**17

@@ -21,10 +21,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
 
 import numpy as np
 
-from . import empirical, storage
-from .atoms import Array
-from .executors import SECONDS, Draw, elsewhere, here
-from .validation import MAX_COUNT, ParameterError, ParameterTypeError
+from .._base import storage
+from .._base.arrays import Array
+from .._base.exclusive import Exclusive, holding, unlocked
+from .._base.executors import SECONDS, Draw, elsewhere, here
+from .._base.progress import Patience
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError
+from . import empirical
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -44,12 +47,12 @@ def in_samples(progress: Progress | None, block_size: int) -> Progress | None:
 
 
 @dataclass
-class Totals:
+class Totals(Exclusive):
     """Which blocks are done, and what they add up to: whole numbers, so that nothing depends on the order.
 
     ``key`` says what was sampled, in JSON values; only equal keys can be merged. There are ``rows``
     quantities (for several epsilons, say); ``ranges`` are the blocks [first, last) done, disjoint and
-    in order.
+    in order. Threads may share a tally: one call at a time, none is lost. In a forked child every call raises `ForkedError`.
     """
 
     key: Mapping[str, Any]
@@ -94,17 +97,19 @@ class Totals:
         """What to add to ``totals`` for these blocks, whose values must be complete and valid."""
         raise NotImplementedError
 
+    @unlocked
     def merged(self, other: Self) -> Self:
         """The tally of the blocks of both, which must be disjoint and of the same run."""
         if type(other) is not type(self):
             raise ParameterTypeError(f"tallies of different kinds: {type(self).__name__} and {other!r}")
         if dict(self.key) != dict(other.key) or self.rows != other.rows:
             raise ParameterError(f"tallies of different runs: {_difference(self.key, other.key)}")
-        for first, last in other.ranges:
-            if self.missing(first, last) != [(first, last)]:
-                raise ParameterError(f"blocks [{first}, {last}): counted in both tallies")
-        totals = [a + b for a, b in zip(self.totals, other.totals, strict=True)]
-        return type(self)(self.key, self.rows, _union([*self.ranges, *other.ranges]), totals)
+        with holding(self, other):
+            for first, last in other.ranges:
+                if self.missing(first, last) != [(first, last)]:
+                    raise ParameterError(f"blocks [{first}, {last}): counted in both tallies")
+            totals = [a + b for a, b in zip(self.totals, other.totals, strict=True)]
+            return type(self)(self.key, self.rows, _union([*self.ranges, *other.ranges]), totals)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the tally to one small file: atomic, versioned, checksummed."""
@@ -133,7 +138,7 @@ class Totals:
 
 
 class Tally(Totals):
-    """The exact sums of the values of blocks and of their squares."""
+    """The exact sums of the values of blocks and of their squares. Threads and forked children: as for `Totals`."""
 
     kind = "monte-carlo-tally"
     width = 2
@@ -161,7 +166,7 @@ class Tally(Totals):
 
 
 class EmpiricalTally(Totals):
-    """The empirical laws of the values of blocks, which lie in [0, 1]; the key has their "block_size"."""
+    """The empirical laws of the values of blocks, which lie in [0, 1]; the key has their "block_size". Threads and forks: see `Totals`."""
 
     kind = "monte-carlo-law"
     width = empirical.POINTS
@@ -235,10 +240,11 @@ def run(
     kind: type[_T] = Tally,  # type: ignore[assignment]
     executor: Executor | None = None,
 ) -> _T:
-    """Draw the blocks of [first, last) that are not in the ``checkpoint`` file yet; return the tally.
+    """Draw the blocks of [first, last) that are not in the ``checkpoint`` file yet; return the tally of all of them.
 
-    The file, if any, is replaced after every second or so of work, so that whatever ends the
+    A file that holds other blocks as well is refused: the number of blocks is what was asked for, or fewer after ``stop``. The file, if any, is replaced after every second or so of work, so that whatever ends the
     process, at most the blocks just running are lost. ``progress`` is called with the blocks done and all;
+    without it a run of more than ten seconds says so (`Patience`).
     ``stop`` is asked after each chunk whether what is known suffices. With an ``executor``, its workers draw,
     and the tally is the same.
     """
@@ -252,12 +258,22 @@ def run(
             raise ParameterError(
                 f"checkpoint {os.fspath(checkpoint)!r}: belongs to another run: {_difference(found.key, tally.key)}"
             )
+        # The sums of a file cannot be taken apart: what is outside would be counted.
+        if found.ranges and not first <= found.ranges[0][0] < found.ranges[-1][1] <= last:
+            raise ParameterError(
+                f"checkpoint {os.fspath(checkpoint)!r}: holds blocks {found.ranges}, not only of the [{first}, {last}) "
+                "asked for; ask for as many, or name another checkpoint"
+            )
         tally = found
 
+    patience = Patience("Monte Carlo samples", "blocks")
+
     def report() -> bool:
+        left = sum(end - start for start, end in tally.missing(first, last))
         if progress is not None:
-            left = sum(end - start for start, end in tally.missing(first, last))
             progress(last - first - left, last - first)
+        else:
+            patience.show(last - first - left, last - first)
         return stop is not None and stop(tally)
 
     if report():

@@ -13,7 +13,7 @@ pi_a in R it never exceeds
 
 1/pi_a times the bound that Renyi divergence gives on delta. Whatever the components T, every statement
 about the mean of Y/B in [0, 1] is one about delta, so they may be tuned freely, as long as the samples that
-tune them are not those that are averaged. Proofs: docs/tilted.md.
+tune them are not those that are averaged. Proofs: docs/montecarlo/tilted.md.
 """
 
 from __future__ import annotations
@@ -25,8 +25,11 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from . import _core
-from .atoms import Array
+from .. import _core
+from .._base.arrays import Array
+from .._base.payoffs import Composed, HockeyStick, Part, Payoff
+from .._base.validation import ParameterError, integer, real
+from ..matrix.schemes import TruncatedBMinSep
 from .bounded import (
     BoundedValues,
     Prospects,
@@ -37,9 +40,6 @@ from .bounded import (
     spread,
 )
 from .empirical import Empirical
-from .payoffs import Composed, HockeyStick, Part, Payoff
-from .sampling import TruncatedBMinSep
-from .validation import ParameterError, integer, real
 
 PLAIN = (0, 1.0, 0.0)
 """P itself, as a component (order, theta, shift)."""

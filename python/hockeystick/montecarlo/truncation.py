@@ -7,7 +7,7 @@ the example is sampled in one of them,
     delta_r <= delta_0 + b_r (1 + g),      E[b_r] <= sum_i rho_i Pr[round i is truncated],
 
 rho_i the probability that it is sampled in round i, g small where the loss hardly ever exceeds epsilon. For each number of
-truncated rounds, a bound by Renyi divergence may be better. All of it in closed form or from a table; docs/tilted.md
+truncated rounds, a bound by Renyi divergence may be better. All of it in closed form or from a table; docs/montecarlo/tilted.md
 has the proofs.
 """
 
@@ -19,10 +19,13 @@ from typing import TypeAlias
 
 import numpy as np
 
-from . import _core
-from .atoms import Array
-from .bandmf import BandMF
-from .gdp import log_delta
+from .. import _core
+from .._base.arrays import Array
+from .._base.gdp import log_delta
+from .._base.validation import ParameterError
+from ..matrix.bandmf import BandMF
+from ..matrix.schemes import TruncatedBMinSep
+from ..matrix.strategies import Strategy
 from .public_counts import (
     LARGE_COUNT_RISK,
     ROUND_UP,
@@ -33,10 +36,7 @@ from .public_counts import (
     participation_probabilities,
     untruncated,
 )
-from .sampling import TruncatedBMinSep
-from .strategies import Strategy
 from .tilted import log_moment, orders
-from .validation import ParameterError
 
 Entries: TypeAlias = tuple[tuple[float, int, float, float], ...]
 
@@ -172,8 +172,9 @@ class GivenCounts:
 
     def _tilted(self, components: Entries, cached: bool = True) -> _core.TiltedSampler:
         """The sampler with these components (weight, order, theta, shift)."""
-        if components in self._known:
-            return self._known[components]
+        found = self._known.get(components)  # at once: another thread may clear them
+        if found is not None:
+            return found
         mechanism = self.mechanism
         columns, steps, core = mechanism._described()
         assert isinstance(mechanism.scheme, TruncatedBMinSep)

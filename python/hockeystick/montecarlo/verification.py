@@ -8,10 +8,10 @@ from concurrent.futures import Executor
 from pathlib import Path
 from typing import Any, Protocol
 
+from .._base.validation import ParameterError
 from .empirical import Empirical
 from .mean_test import MeanTest
 from .tally import EmpiricalTally, Progress
-from .validation import ParameterError
 
 
 class Values(Protocol):
@@ -69,24 +69,27 @@ def _prefixes(
     progress: Progress | None,
     executor: Executor | None,
 ) -> Iterator[EmpiricalTally]:
-    """The first blocks, at each of the ``looks`` at which they have not been seen before."""
+    """The first blocks, at each of the ``looks`` that the file does not lie beyond."""
     size, total = values.block_size, looks[-1] * values.block_size
+    held = (
+        [] if checkpoint is None or not Path(checkpoint).exists() else EmpiricalTally.load(checkpoint).ranges
+    )
+    # Blocks beyond a look, in whatever order workers brought them, were drawn because that look did not suffice.
+    reached = held[-1][1] if held else 0
+    if reached > looks[-1]:
+        raise ParameterError(
+            f"checkpoint {Path(checkpoint or '')}: holds blocks {held}, not the first of {looks[-1]}"
+        )
     tally: EmpiricalTally | None = None
     for look in looks:
-        # What the file holds beyond a look was drawn because that look did not suffice.
-        if tally is not None and tally.blocks > look:
+        if look < reached:
             continue
         # A file is read again, from its beginning.
         done = 0 if tally is None or checkpoint is not None else tally.blocks
         show = None if progress is None else _shown(progress, done * size, size, total)
         found = values.tally(seed, done, look, key, checkpoint, show, executor=executor)
         tally = found if tally is None or done == 0 else tally.merged(found)
-        if tally.ranges != [(0, tally.blocks)] or tally.blocks > looks[-1]:
-            raise ParameterError(
-                f"checkpoint {Path(checkpoint or '')}: holds blocks {tally.ranges}, not the first of {looks[-1]}"
-            )
-        if tally.blocks == look:
-            yield tally
+        yield tally
 
 
 def _shown(progress: Progress, before: int, size: int, total: int) -> Progress:

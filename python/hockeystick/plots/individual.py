@@ -1,4 +1,4 @@
-"""Pictures of individual privacy; needs matplotlib. They show sensitive values: see hockeystick.individual."""
+"""Pictures of individual privacy; needs matplotlib. They show sensitive values: see hockeystick.individual.accountant."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .plots import _figure
-from .validation import ParameterError
+from .._base.figures import new_figure
+from .._base.validation import ParameterError
 
 
 def plot_individual(
@@ -29,7 +29,7 @@ def plot_individual(
     labels = np.full(array.shape, "") if groups is None else np.asarray(groups)
     if array.ndim != 1 or labels.shape != array.shape:
         raise ParameterError(f"groups: must have the shape of values, {array.shape}, not {labels.shape}")
-    figure = _figure(6.0, 4.0)
+    figure = new_figure(6.0, 4.0)
     axes = figure.subplots()
     finite = np.isfinite(array)
     if finite.any():
@@ -53,7 +53,7 @@ def plot_active(counts: ArrayLike, path: str | os.PathLike[str] | None = None) -
     array = np.asarray(counts)
     if array.ndim != 1:
         raise ParameterError(f"counts: must be one-dimensional, not of shape {array.shape}")
-    figure = _figure(6.0, 4.0)
+    figure = new_figure(6.0, 4.0)
     axes = figure.subplots()
     axes.plot(np.arange(1, array.size + 1), array)
     axes.set_xlabel("step")

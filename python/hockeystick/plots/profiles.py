@@ -9,18 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .grid import Grid
-from .pld import PrivacyProfile
-from .validation import ParameterError
-
-
-def _figure(width: float, height: float) -> Any:
-    """A bare Figure, which leaves the caller's pyplot state and backend alone."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: install it with `pip install hockeystick[plot]`") from error
-    return Figure(figsize=(width, height), layout="constrained")
+from .._base.figures import new_figure
+from .._base.validation import ParameterError
+from ..accounting.grid import Grid
+from ..accounting.profile import PrivacyProfile
 
 
 def plot_profile(profile: PrivacyProfile, path: str | os.PathLike[str] | None = None) -> Any:
@@ -29,7 +21,7 @@ def plot_profile(profile: PrivacyProfile, path: str | os.PathLike[str] | None = 
     Saves to ``path`` if given, in the format of its ending. Raises ImportError naming the extra
     if matplotlib is missing.
     """
-    figure = _figure(9.0, 4.0)
+    figure = new_figure(9.0, 4.0)
     left, right = figure.subplots(1, 2)
     epsilon, lower, upper = profile.curve(49)
     shown = upper > 0.0
@@ -58,7 +50,7 @@ def plot_grid(grid: Grid, path: str | os.PathLike[str] | None = None) -> Any:
     The grid must have two axes of more than one configuration, and an argument that varies along
     each of them and not along the other. Infinite values stay blank.
     """
-    figure = _figure(7.0, 5.0)
+    figure = new_figure(7.0, 5.0)
     from matplotlib.colors import LogNorm
     from matplotlib.ticker import LogLocator, MaxNLocator
 
@@ -114,7 +106,7 @@ def plot_truncation(
     (infinite values stay blank), ``wasted`` is the share of each batch that is padding. Saves to
     ``path`` if given.
     """
-    figure = _figure(7.0, 5.0)
+    figure = new_figure(7.0, 5.0)
     plot = figure.subplots()
     sizes = np.asarray(max_batch_sizes)
     for name, values in noise_multipliers.items():

@@ -19,14 +19,14 @@ import math
 import os
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _core
-from .atoms import Array
-from .validation import ParameterError, ParameterTypeError, boolean, choice, integer, integers, real
+from .. import _core
+from .._base.arrays import Array
+from .._base.validation import ParameterError, ParameterTypeError, boolean, choice, integer, integers, real
 
 _Ints: TypeAlias = NDArray[np.int64]
 
@@ -40,6 +40,15 @@ _WITHOUT_USERS = ("refuse", "drop", "keep")
 _MAX_WORK = 2**34
 _MAX_COPIES = 2**28
 _CHUNK = 2**16
+
+
+class OpenNeighbourhood(NamedTuple):
+    """``example`` belongs to ``user`` and to ``other_user``, who also owns ``other_example``, which ``user`` does not."""
+
+    example: int
+    user: int
+    other_user: int
+    other_example: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -218,6 +227,83 @@ class AttributionGraph:
         if limit == self.num_examples:
             self._sizes["all"] = sizes
         return sizes
+
+    def open_neighbourhood(self) -> OpenNeighbourhood | None:
+        """Return a place where a user's examples share an owner with somebody else's, or None if there is none.
+
+        None: all neighbourhoods are *closed*. Examples that share a user then belong to exactly the same users, so that
+        whoever excludes the neighbours of a sampled example excludes nobody else's. Time and memory are linear in the
+        number of edges.
+
+        >>> AttributionGraph.from_lists([["ann", "bob"], ["ann", "bob"], ["eve"]]).open_neighbourhood()
+        >>> AttributionGraph.from_lists([["ann"], ["ann", "bob"]]).open_neighbourhood()
+        OpenNeighbourhood(example=1, user=1, other_user=0, other_example=0)
+        """
+        if not self.num_edges:
+            return None
+        sizes = self.example_degrees()
+        owner = np.repeat(np.arange(self.num_examples), sizes)
+        # The first example of every user. Closed: all users of an example have the same first one ...
+        first = np.full(self.num_users, self.num_examples)
+        np.minimum.at(first, self.users, owner)
+        starts = self.offsets[:-1][sizes > 0]
+        leader = np.zeros(self.num_examples, np.int64)
+        leader[sizes > 0] = first[self.users[starts]]
+        differs = first[self.users] != leader[owner]
+        if differs.any():
+            edge = int(np.argmax(differs))
+            example = int(owner[edge])
+            one, two = int(self.users[self.offsets[example]]), int(self.users[edge])
+            # The earlier of the two first examples belongs to one of them only.
+            if first[one] < first[two]:
+                one, two = two, one
+            return OpenNeighbourhood(example, one, two, int(first[two]))
+        # ... and the same users as it has.
+        shorter = np.minimum(sizes[owner], sizes[leader[owner]])
+        place = np.arange(self.num_edges) - self.offsets[owner]
+        there = np.minimum(self.offsets[leader[owner]] + place, self.num_edges - 1)
+        differs = (
+            (sizes[owner] != sizes[leader[owner]]) | (place >= shorter) | (self.users[there] != self.users)
+        )
+        if not differs.any():
+            return None
+        example = int(owner[int(np.argmax(differs))])
+        mine, theirs = self.users_of(example), self.users_of(int(leader[example]))
+        shared = int(mine[0])
+        # One of the two has a user whom the other has not.
+        for a, b, users, others in (
+            (example, int(leader[example]), mine, theirs),
+            (int(leader[example]), example, theirs, mine),
+        ):
+            alone = np.setdiff1d(users, others)
+            if len(alone):
+                return OpenNeighbourhood(a, int(alone[0]), shared, b)
+        raise AssertionError("two different sets of users, none of whom is in one of them only")
+
+    def check_closed(self) -> None:
+        """Raise ParameterError, naming an example and its users, unless all neighbourhoods are closed.
+
+        See `open_neighbourhood`, and docs/sampling/attribution.md for what goes wrong where one is open.
+        """
+        found = self.open_neighbourhood()
+        if found is None:
+            return
+
+        def example(index: int) -> str:
+            return repr(
+                index if self.example_labels is None else np.asarray(self.example_labels[index]).item()
+            )
+
+        def user(index: int) -> str:
+            return repr(index if self.user_labels is None else np.asarray(self.user_labels[index]).item())
+
+        raise ParameterError(
+            f"graph: example {example(found.example)} belongs to user {user(found.user)} and to user "
+            f"{user(found.other_user)}, who also owns example {example(found.other_example)}, which user "
+            f"{user(found.user)} does not. Excluding the neighbours of sampled examples would show when user "
+            f"{user(found.user)}'s are sampled (docs/sampling/attribution.md). Use BMinSep(..., examples_per_user=k), or a graph "
+            "in which examples that share a user have exactly the same users"
+        )
 
     def select(self, examples: Any) -> AttributionGraph:
         """The graph whose example i is this graph's example ``examples[i]``; repeats are copies of their own."""
@@ -547,6 +633,8 @@ def expected_batch_size(
 ) -> float:
     """E|B_i| of multi-attribution b-min-sep subsampling (Algorithm 3), exactly up to round-off.
 
+    For any graph, but Algorithm 3 is a guarantee only for those that `AttributionGraph.check_closed` accepts.
+
     Whether an example was sampled is independent over examples and steps, and e takes part in step i if it is sampled
     there and nothing in N(e) was in the b - 1 steps before, hence
     E|B_i| = sum over e of p (1 - p)^(|N(e)| min(i - 1, b - 1)). ``step`` counts from 1; None means any
@@ -739,6 +827,7 @@ __all__ = [
     "AttributionGraph",
     "BoundedAttribution",
     "NeighbourhoodSweep",
+    "OpenNeighbourhood",
     "SweepRow",
     "expected_batch_size",
     "sampling_probability_for",

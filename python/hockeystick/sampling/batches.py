@@ -1,7 +1,7 @@
 """The batches of a training run, drawn from the description that was accounted.
 
 ``scheme.batches(dataset_size)`` (schemes of `sampling`, `BandMF`) or ``process.batches(dataset_size)``
-(``PoissonSampled(...) * steps`` and the like, `dp_sgd`) gives a `BatchSampler`. docs/batches.md says how batches are
+(``PoissonSampled(...) * steps`` and the like, `dp_sgd`) gives a `BatchSampler`. docs/sampling/batches.md says how batches are
 drawn, how exact their law is, and what must stay secret.
 
 >>> import hockeystick as hs
@@ -25,10 +25,12 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from . import _core, storage
+from .. import _core
+from .._base import storage
+from .._base.exclusive import Exclusive
+from .._base.randomness import Seed, derive_key, resolve_seed
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, integer
 from .attribution import AttributionGraph
-from .randomness import Seed, derive_key, resolve_seed
-from .validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, integer
 
 Indices: TypeAlias = NDArray[np.int64]
 
@@ -36,7 +38,8 @@ MAX_STEPS = 2**31
 
 CONJECTURE = (
     "NOT A GUARANTEE: batches by Algorithm 4 of the b-min-sep paper. That the privacy analysis of Algorithm 3 "
-    "(Theorem 6.1) bounds this algorithm too is a conjecture of its authors, without a proof."
+    "(Theorem 6.1) bounds this algorithm too is a conjecture of its authors; it is false where an example of a "
+    "user shares another owner with somebody else's, and such graphs are refused (docs/sampling/attribution.md)."
 )
 
 _KIND = "batches"
@@ -45,6 +48,10 @@ _MAX_BATCH = 2**32  # examples: 32 GiB of indices
 _MAX_KEPT = 2**32  # examples that are remembered one by one, in 32 bits
 _MAX_PLACES = 2**27
 _CHUNK = 64  # steps between two looks at Ctrl-C
+_OWNED = (
+    "multi_attribution",
+    "independent_attribution",
+)  # laws for users: who owns which example must be known
 
 
 class PaddedBatch(NamedTuple):
@@ -101,7 +108,7 @@ class Law:
         )
 
 
-class BatchSampler:
+class BatchSampler(Exclusive):
     """The batches of a run, one step after another: each a sorted int64 array of indices of examples.
 
     Made by ``batches`` of the scheme or mechanism that was accounted; ends after its ``steps``. With replacement, an
@@ -111,6 +118,9 @@ class BatchSampler:
     None draws 32 bytes from the operating system; see `randomness.resolve_seed`. ``shard`` = (rank, world): this
     worker's part of the batch that all workers draw alike, ``batch[rank::world]``; all need the same seed, which
     must be given, so the union over the ranks is the batch itself, and its law is that of one worker.
+
+    Threads may share it: each batch is drawn once. In a forked child, which would draw its parent's batches again, every call raises
+    `ForkedError`.
     """
 
     def __init__(
@@ -131,7 +141,7 @@ class BatchSampler:
         if self.shard[1] > 1 and seed is None:
             raise ParameterError(
                 "seed = None: all workers of a sharded run must draw the same batches; give them one seed "
-                "(hockeystick.randomness.resolve_seed(None) makes one)"
+                "(hockeystick._base.randomness.resolve_seed(None) makes one)"
             )
         self.pad = boolean("pad", pad)
         if self.pad and law.max_batch_size is None:
@@ -182,7 +192,7 @@ class BatchSampler:
 
     @property
     def graph(self) -> AttributionGraph | None:
-        """Who owns which example, of multi-attribution batches."""
+        """Who owns which example, of batches for users with several examples."""
         return self._graph
 
     @property
@@ -197,8 +207,12 @@ class BatchSampler:
 
     def __iter__(self) -> Iterator[Any]:
         """The batches that are left: `itertools.islice` takes some of them, and the next loop goes on."""
-        while self.step < self.steps:
-            yield self.next()
+        return self
+
+    def __next__(self) -> Indices | PaddedBatch:
+        if self.step >= self.steps:
+            raise StopIteration
+        return self.next()
 
     def next(self) -> Indices | PaddedBatch:
         """The batch of the next step; with ``pad`` a `PaddedBatch`.
@@ -293,8 +307,8 @@ class BatchSampler:
             from_system = bool(content["from_system"])
         if description is not None and not _same(law_of(description), law):
             raise ParameterError(f"description = {description!r}: the file is of another one, {law}")
-        if law.kind == "multi_attribution" and graph is None:
-            raise ParameterError("graph = None: the file is of multi-attribution batches; give their graph")
+        if law.kind in _OWNED and graph is None:
+            raise ParameterError(f"graph = None: the file is of {law.kind} batches; give their graph")
         sampler = cls(description, law, size, seed, saved_shard if shard is None else shard, pad, graph)
         sampler._from_system = from_system
         sampler.load_state_dict(state)
@@ -374,7 +388,7 @@ def _shard(shard: Any) -> tuple[int, int]:
 
 
 def _size(law: Law, dataset_size: Any, graph: Any) -> int:
-    if (law.kind == "multi_attribution") != (graph is not None):
+    if (law.kind in _OWNED) != (graph is not None):
         raise ParameterTypeError(
             f"graph: must {'' if graph is None else 'not '}be given for {law.kind} batches"
         )
@@ -389,6 +403,8 @@ def _size(law: Law, dataset_size: Any, graph: Any) -> int:
                 "AttributionGraph.bound leaves so many"
             )
         integer("number of examples", known, 1)
+        if law.kind == "multi_attribution":
+            graph.check_closed()
     if dataset_size is None:
         if known is None:
             raise ParameterTypeError("dataset_size = None: must be an integer, the number of examples")
@@ -398,7 +414,7 @@ def _size(law: Law, dataset_size: Any, graph: Any) -> int:
         if known is not None and size != known:
             raise ParameterError(f"dataset_size = {size}: must be {known}, as it was accounted")
     values = law.parameters
-    if law.kind in ("b_min_sep", "balls_in_bins"):
+    if law.kind in ("b_min_sep", "independent_attribution", "balls_in_bins"):
         if size > _MAX_KEPT:
             raise ParameterError(
                 f"dataset_size = {size}: must be an integer in [1, 2^32] for {law.kind} batches"
@@ -481,6 +497,7 @@ _MAKERS: dict[str, Callable[[Law, int, bytes, _Graph], _core.BatchSampler]] = {
     "with_replacement": _fixed,
     "balls_in_bins": _balls_in_bins,
     "b_min_sep": _min_sep,
+    "independent_attribution": _min_sep,
     "multi_attribution": _multi_attribution,
 }
 
@@ -491,6 +508,7 @@ _PARAMETERS = {
     "with_replacement": {"batch_size"},
     "balls_in_bins": {"bins"},
     "b_min_sep": {"min_sep", "sampling_probability", "warm_start"},
+    "independent_attribution": {"min_sep", "sampling_probability", "warm_start", "examples_per_user"},
     "multi_attribution": {"min_sep", "sampling_probability", "examples_per_user", "run_ahead"},
 }
 

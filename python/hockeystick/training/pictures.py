@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .pld import account
-from .plots import _figure
-from .strategies import Identity
-from .training import TrainingPlan
+from .._base.figures import new_figure
+from ..accounting.profile import account
+from ..matrix.strategies import Identity
+
+if TYPE_CHECKING:
+    from .plan import TrainingPlan
 
 
 def plot_prefix_noise(plan: TrainingPlan, path: str | os.PathLike[str] | None = None) -> Any:
@@ -19,7 +21,7 @@ def plot_prefix_noise(plan: TrainingPlan, path: str | os.PathLike[str] | None = 
     Beside it, independent noise with the same noise multiplier and strategy's largest diagonal entry: what correlation cancels.
     Saves to ``path`` if given.
     """
-    figure = _figure(6.5, 3.6)
+    figure = new_figure(6.5, 3.6)
     axes = figure.subplots()
     steps = np.arange(1, plan.steps + 1)
     shown = np.unique(np.geomspace(1, plan.steps, 400).astype(int)) - 1
@@ -50,7 +52,7 @@ def plot_proof(plan: TrainingPlan, path: str | os.PathLike[str] | None = None) -
     A certified plan: the bounds on delta(epsilon), and the guarantee as a point. A verified one: the verifier's mean for each
     candidate and the threshold. Saves to ``path`` if given.
     """
-    figure = _figure(6.5, 3.6)
+    figure = new_figure(6.5, 3.6)
     axes = figure.subplots()
     if plan.guarantee.kind == "certified":
         profile = account(plan.mechanism.as_process(), plan.adjacency)

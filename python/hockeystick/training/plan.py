@@ -28,28 +28,17 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 from numpy.typing import DTypeLike
 
-from . import _core, evr, storage
-from .atoms import Array
-from .attribution import AttributionGraph, BoundedAttribution, expected_batch_size
-from .bandmf import BandMF
-from .bandmf_calibration import CalibratedBandMF, _plan, _short, calibrate_bandmf
-from .calibrate import calibrate_noise_multiplier
-from .dp_sgd import DPSGD
-from .mechanisms import (
-    Composable,
-    Gaussian,
-    PoissonSampled,
-    Process,
-    Step,
-    WithoutReplacement,
-    WithReplacement,
-    composition,
-)
-from .montecarlo import directions, resolve_seed
-from .pld import account
-from .randomness import Seed
-from .report import CAVEAT, UNITS, _finite, round_down, round_up, unit
-from .sampling import (
+from .. import _core
+from .._base import storage
+from .._base.arrays import Array
+from .._base.bounds import finite, round_down, round_up
+from .._base.randomness import Seed
+from .._base.validation import ParameterError, ParameterTypeError, integer, real
+from ..accounting.calibration import calibrate_noise_multiplier
+from ..accounting.profile import account
+from ..accounting.report import CAVEAT, unit
+from ..matrix.bandmf import BandMF
+from ..matrix.schemes import (
     BallsInBins,
     BMinSep,
     CyclicPoisson,
@@ -59,24 +48,34 @@ from .sampling import (
     Scheme,
     TruncatedBMinSep,
 )
-from .serialise import (
-    from_dict,
-    scheme_from_dict,
-    scheme_to_dict,
-    strategy_from_parts,
-    strategy_to_parts,
-    to_dict,
+from ..matrix.serialise import scheme_from_dict, scheme_to_dict, strategy_from_parts, strategy_to_parts
+from ..matrix.strategies import Banded, BandedToeplitz, Identity, Strategy
+from ..mechanisms.descriptions import (
+    Composable,
+    Gaussian,
+    PoissonSampled,
+    Process,
+    Step,
+    WithoutReplacement,
+    WithReplacement,
+    composition,
 )
-from .strategies import Banded, BandedToeplitz, Identity, Strategy
-from .tally import Progress, digest
-from .truncated import TruncatedPoissonSampled
-from .validation import ParameterError, ParameterTypeError, integer, real
+from ..mechanisms.dpsgd import DPSGD
+from ..mechanisms.serialise import from_dict, to_dict
+from ..mechanisms.truncated import TruncatedPoissonSampled
+from ..montecarlo import evr
+from ..montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf, short_name, verification_plan
+from ..montecarlo.estimate import directions, resolve_seed
+from ..montecarlo.tally import Progress, digest
+from ..sampling.attribution import AttributionGraph, BoundedAttribution, expected_batch_size
 
 if TYPE_CHECKING:
-    from .training_run import TrainingRun
+    from .run import TrainingRun
 
 _KIND = "training plan"
 _SAMPLED = (PoissonSampled, TruncatedPoissonSampled, WithoutReplacement, WithReplacement)
+
+_NO_USERS = "graph: only BMinSep with examples_per_user > 1 and MultiAttributionBMinSep protect users"
 
 _Path: TypeAlias = "str | os.PathLike[str]"
 Make: TypeAlias = Callable[[float], Composable]
@@ -201,9 +200,9 @@ class TrainingPlan:
         (default; a wait for the disk at each step) after a power failure. Without ``path`` the run cannot be resumed.
 
         ``seed`` None draws 32 bytes from the operating system; integers are for tests and experiments. ``state_dtype`` is that of
-        `CorrelatedNoise`: float32 halves its memory. One process holds the run: see docs/training.md for several workers.
+        `CorrelatedNoise`: float32 halves its memory. One process holds the run: see docs/training/training.md for several workers.
         """
-        from .training_run import TrainingRun
+        from .run import TrainingRun
 
         return TrainingRun._started(self, dimension, clipping_norm, path, seed, durable, state_dtype)
 
@@ -219,7 +218,7 @@ class TrainingPlan:
         ``state`` is what `TrainingRun.state` returned, kept beside the model: it spares making all rows of noise and
         all batches again, and has the step in it. Raises `DeviationError` for the run of another plan.
         """
-        from .training_run import TrainingRun
+        from .run import TrainingRun
 
         return TrainingRun._resumed(self, path, step, state)
 
@@ -269,7 +268,7 @@ class TrainingPlan:
             "strategy": {
                 "type": type(self.strategy).__name__,
                 "bands": self.strategy.bands,
-                "sha256": digest(columns),
+                "sha256": digest(self.strategy._stored()),
                 "coefficients": columns[0].tolist() if columns.size <= 64 and len(columns) == 1 else None,
             },
             "noise_multiplier": self.noise_multiplier,
@@ -278,8 +277,8 @@ class TrainingPlan:
             "attribution": _digest(self.graph),
             "fingerprint": self.fingerprint,
         }
-        finite: dict[str, Any] = _finite(plain)
-        return finite
+        named: dict[str, Any] = finite(plain)
+        return named
 
     def spent(self, steps: int) -> float | None:
         """Certified epsilon, at the plan's delta, of only the first ``steps`` steps; None where it takes Monte Carlo samples.
@@ -332,7 +331,8 @@ def plan_training(
     scheme than was asked for; the plan is then about that one, with the same expected batch size.
 
     ``adjacency`` "zero_out" (default) protects what an example is, not how many there are: ``dataset_size`` is public.
-    For users with several examples: `MultiAttributionBMinSep` and the ``graph`` that `AttributionGraph.bound` left.
+    For users with several examples: `BMinSep` with ``examples_per_user`` (or, where examples that share a user have the same users,
+    `MultiAttributionBMinSep`) and the ``graph`` that `AttributionGraph.bound` left.
     """
     size = integer("dataset_size", dataset_size, 1)
     delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
@@ -397,7 +397,7 @@ def _certified(
     described = f"Batches and noise of {process}"
     if isinstance(mechanism, BandMF):
         described = (
-            f"BandMF with strategy {_short(mechanism.strategy)} and batches from {mechanism.scheme!r}, "
+            f"BandMF with strategy {short_name(mechanism.strategy)} and batches from {mechanism.scheme!r}, "
             f"noise multiplier {sigma!r} (standard deviation of Z / clipping norm)"
         )
     statement = (
@@ -412,7 +412,7 @@ def _certified(
     return (
         mechanism,
         size,
-        Guarantee("certified", proven, delta, adjacency, what, statement, None, _finite(evidence)),
+        Guarantee("certified", proven, delta, adjacency, what, statement, None, finite(evidence)),
     )
 
 
@@ -448,7 +448,7 @@ def _verified(
             progress=progress,
         )
     directions(example, adjacency)
-    plan = _plan(delta, None, samples)
+    plan = verification_plan(delta, None, samples)
     chosen = resolve_seed(seed, checkpoint)
     (verdict,) = evr.choose(
         make, [sigma], epsilon, plan, chosen, adjacency=adjacency, checkpoint=checkpoint, progress=progress
@@ -477,20 +477,13 @@ def _verified(
 
 def _verdict(found: CalibratedBandMF) -> Guarantee:
     assert found.plan is not None
-    what = UNITS[found.adjacency]
-    scheme = found.mechanism.scheme
-    if isinstance(scheme, MultiAttributionBMinSep):
-        what = (
-            f"all examples of one user, at most {scheme.examples_per_user}, are replaced by null records that "
-            "contribute nothing; which example belongs to whom is public"
-        )
     return Guarantee(
         "verified",
         found.epsilon,
         found.delta,
         found.adjacency,
-        what,
-        found.statement().replace(f"({UNITS[found.adjacency]})", f"({what})"),
+        found.unit,
+        found.statement(),
         found.plan.failure_probability,
         found.to_dict(),
     )
@@ -564,7 +557,7 @@ def _check(mechanism: Any, size: int, graph: AttributionGraph | None) -> None:
         return
     step = _single(mechanism)
     if graph is not None:
-        raise ParameterError("graph: only MultiAttributionBMinSep protects users")
+        raise ParameterError(_NO_USERS)
     if getattr(step, "pair", None) == "koskela2020":
         raise ParameterError(f"sampling: {step!r} is accounted with a pair that is not a guarantee")
     _same_size(size, getattr(step, "dataset_size", size))
@@ -582,17 +575,20 @@ def _scheme_for(scheme: Scheme, size: int, graph: AttributionGraph | None) -> No
         raise ParameterError(f"sampling.group = {scheme.group}: must be None, which stands for all examples")
     if isinstance(scheme, TruncatedBMinSep):
         _same_size(size, scheme.dataset_size)
-    if isinstance(scheme, MultiAttributionBMinSep):
+    allowed = scheme.examples_of_users()
+    if allowed is not None:
         if graph is None:
-            raise ParameterError("graph = None: MultiAttributionBMinSep needs to know whose the examples are")
+            raise ParameterError(
+                f"graph = None: {type(scheme).__name__} for users needs to know whose the examples are"
+            )
         if graph.num_examples != size:
             raise ParameterError(
                 f"dataset_size = {size}: must be {graph.num_examples}, that of the graph (bounded, if it was)"
             )
         most = int(graph.user_degrees().max(initial=0))
-        if most > scheme.examples_per_user:
+        if most > allowed:
             raise ParameterError(
-                f"graph: a user has {most} examples, more than the {scheme.examples_per_user} that are accounted for; "
+                f"graph: a user has {most} examples, more than the {allowed} that are accounted for; "
                 "see AttributionGraph.bound"
             )
         orphans = int(np.count_nonzero(graph.example_degrees() == 0))
@@ -600,8 +596,10 @@ def _scheme_for(scheme: Scheme, size: int, graph: AttributionGraph | None) -> No
             raise ParameterError(
                 f'graph: {orphans} examples belong to no user and would be protected for no one; bound(without_users="drop")'
             )
+        if isinstance(scheme, MultiAttributionBMinSep):
+            graph.check_closed()
     elif graph is not None:
-        raise ParameterError("graph: only MultiAttributionBMinSep protects users")
+        raise ParameterError(_NO_USERS)
 
 
 def _expected_batch_size(sampling: Scheme | Step, size: int, graph: AttributionGraph | None) -> float:

@@ -6,19 +6,21 @@ import html
 import io
 import json
 import os
-import tempfile
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-from . import _core
-from .noise import FLOATING_POINT_CAVEAT
-from .report import CAVEAT, _finite, round_up
-from .sampling import MultiAttributionBMinSep, TruncatedBMinSep
-from .training import TrainingPlan
-from .truncated import TruncatedPoissonSampled
-from .validation import ParameterError, integer
+from .. import _core
+from .._base.storage import replacing
+from .._base.validation import ParameterError, integer
+
+if TYPE_CHECKING:
+    from .plan import TrainingPlan
+from .._base.bounds import finite, round_up
+from ..accounting.report import CAVEAT
+from ..matrix.noise import FLOATING_POINT_CAVEAT
+from ..matrix.schemes import TruncatedBMinSep
+from ..mechanisms.truncated import TruncatedPoissonSampled
 
 FORMAT = "hockeystick-training-report"
 VERSION = 1
@@ -87,7 +89,7 @@ class TrainingReport:
             found.append(
                 "Batches are cut: if they are padded to a fixed size, which places are padding must stay secret."
             )
-        if isinstance(plan.sampling, MultiAttributionBMinSep):
+        if plan.graph is not None:
             found.append(
                 "Users were limited to their number of examples beforehand; the report of the contribution bounding belongs to this one."
             )
@@ -140,8 +142,8 @@ class TrainingReport:
             "statement": self.statement(),
             "caveats": list(self.caveats()),
         }
-        finite: dict[str, Any] = _finite(plain)
-        return finite
+        named: dict[str, Any] = finite(plain)
+        return named
 
     def to_json(self, indent: int | None = 2) -> str:
         """The same as a JSON object; field ``version`` counts changes of its shape."""
@@ -164,7 +166,8 @@ class TrainingReport:
             page = self.to_html(plots=False)
         paths = target / "report.json", target / "report.html"
         for path, text in zip(paths, (self.to_json() + "\n", page), strict=True):
-            _write(path, text)
+            with replacing(path) as file:
+                file.write(text.encode())
         return paths
 
 
@@ -183,21 +186,6 @@ def read_report(path: _Path) -> dict[str, Any]:
             f"path = {os.fspath(path)!r}: has version {version!r}; this library reads up to {VERSION}"
         )
     return found
-
-
-def _write(path: Path, text: str) -> None:
-    """All of it or nothing."""
-    handle, temporary = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
 
 
 # --- The page ---------------------------------------------------------------------------------------------
@@ -276,7 +264,7 @@ def _page(report: TrainingReport, pictures: list[tuple[str, str]]) -> str:
 
 
 def _pictures(report: TrainingReport) -> list[tuple[str, str]]:
-    from .plots_training import plot_prefix_noise, plot_proof
+    from .pictures import plot_prefix_noise, plot_proof
 
     return [
         (

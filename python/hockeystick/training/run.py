@@ -1,7 +1,7 @@
 """Runs of a training plan: batch and noise of each step in lockstep, and a ledger of what was released.
 
 A run with a ``path`` is a directory that appears complete or not at all: ``plan``, ``secret`` (the seed; only its owner can
-read it) and ``ledger``, one record of 32 bytes for each released step. The record is written *before* the noisy sum is handed out: a process that is
+read it), ``ledger``, one record of 32 bytes for each released step, and ``lock`` (storage.py), which knows how many there are. The record is written *before* the noisy sum is handed out: a process that is
 killed has either recorded the step, or released nothing. So a released step is never taken for an open one. The other way
 round it may be: a step is recorded, and the model never saw it. Resuming there repeats it, and the record, which holds a keyed hash of
 the gradient sum, only lets through the same sum: the same batch, the same noise, the same bits, so nothing is released twice.
@@ -12,31 +12,28 @@ from __future__ import annotations
 import hashlib
 import os
 import struct
-import tempfile
-import threading
 import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from shutil import rmtree
-from typing import TYPE_CHECKING, Any, BinaryIO, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from . import storage
-from .batches import MAX_STEPS, BatchSampler, PaddedBatch
-from .ledger import locked, sync_directory
-from .noise import CorrelatedNoise
-from .randomness import Seed, derive_key, resolve_seed
-from .sampling import MultiAttributionBMinSep
-from .storage import StorageError
-from .validation import ParameterError, ParameterTypeError, boolean, integer
+from .._base import storage
+from .._base.exclusive import Exclusive, Guard
+from .._base.randomness import Seed, derive_key, resolve_seed
+from .._base.storage import StorageError, StoreLock
+from .._base.validation import ParameterError, ParameterTypeError, boolean, integer
+from ..matrix.noise import CorrelatedNoise
+from ..matrix.schemes import BMinSep, MultiAttributionBMinSep
+from ..sampling.batches import MAX_STEPS, BatchSampler, PaddedBatch
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from .training import TrainingPlan
-    from .training_report import TrainingReport
+    from .plan import TrainingPlan
+    from .report import TrainingReport
 
 _KIND = "training run"
 _RECORD = struct.Struct("<Q16sII")  # step, hash of the gradient sum, checksum of both, 0
@@ -52,13 +49,19 @@ class DeviationError(ParameterError):
     """The training loop did, or tried, what the plan does not cover. Nothing was released by the call that raised it."""
 
 
-class TrainingStep:
-    """One step of a run: its batch, and its noise, once."""
+class TrainingStep(Exclusive):
+    """One step of a run: its batch, and its noise, once. Threads and forked children: as for `TrainingRun`."""
+
+    _FORKED = DeviationError
 
     def __init__(self, run: TrainingRun, number: int, indices: _Indices) -> None:
         self._run, self._number, self._indices = run, number, indices
         self._seen = self._done = False
         indices.setflags(write=False)
+
+    @property
+    def _guard(self) -> Guard:
+        return self._run._guard
 
     @property
     def number(self) -> int:
@@ -102,16 +105,18 @@ class TrainingStep:
             raise DeviationError(
                 f"step {self._number}: had its noise already; a second sum with it would reveal the difference"
             )
-        with self._run._one_at_a_time:
-            return self._run._release(self, gradient_sum)
+        return self._run._release(self, gradient_sum)
 
 
-class TrainingRun:
+class TrainingRun(Exclusive):
     """The steps of a plan; made by `TrainingPlan.start` and `TrainingPlan.resume`. Iterate over it.
 
     Every step must get its noise before the next one begins, in order, and there are no more than planned. Whatever
-    deviates raises `DeviationError`. Close the run (or use ``with``) to let another process resume it.
+    deviates raises `DeviationError`. Close the run (or use ``with``) to let another process resume it. Threads may share it: one
+    call at a time, each step gets its noise once; in a forked child every call raises `DeviationError`.
     """
+
+    _FORKED = DeviationError
 
     def __init__(
         self,
@@ -127,7 +132,6 @@ class TrainingRun:
         self._open: TrainingStep | None = None
         self._next = noise.step
         self._from_system = from_system
-        self._one_at_a_time = threading.RLock()
 
     def __repr__(self) -> str:
         # Without the seed: what is printed ends up in logs.
@@ -168,10 +172,6 @@ class TrainingRun:
 
     def next(self) -> TrainingStep:
         """The next step; DeviationError if there is none, or if the one before has not had its noise."""
-        with self._one_at_a_time:
-            return self._opened()
-
-    def _opened(self) -> TrainingStep:
         self._ledger.check_open()
         if self._open is not None:
             raise DeviationError(
@@ -259,11 +259,13 @@ class TrainingRun:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.close()
+        # The run of a forked child is its parent's, and what the child has open ends with it.
+        if not self._guard.forked:
+            self.close()
 
     def report(self) -> TrainingReport:
         """What was released and what is guaranteed; asking changes nothing, and any number of steps will do."""
-        from .training_report import TrainingReport
+        from .report import TrainingReport
 
         noise = self._noise.to_dict()
         del noise["dtype"]  # that of the sums, whatever it is
@@ -313,7 +315,7 @@ class TrainingRun:
         cls, plan: TrainingPlan, path: _Path, step: int | None, state: Mapping[str, Any] | None
     ) -> TrainingRun:
         directory = Path(path)
-        content, _ = storage.read(directory / "secret", _KIND)
+        content, _ = storage.read(storage.part(directory, "secret"), _KIND)
         if content.get("plan") != plan.fingerprint:
             raise DeviationError(
                 f"path = {os.fspath(path)!r}: is a run of another plan ({content.get('plan')}, not {plan.fingerprint})"
@@ -332,7 +334,7 @@ class TrainingRun:
             batches = _batches(plan, seed)
             from_system = boolean("from_system", content["from_system"])
             durable = boolean("durable", content["durable"])
-        ledger = _Ledger(directory / "ledger", durable)
+        ledger = _Ledger(directory, durable)
         try:
             if ledger.steps > plan.steps:
                 raise StorageError(f"cannot load {os.fspath(path)!r}: more steps than the plan has")
@@ -377,6 +379,8 @@ def _batches(plan: TrainingPlan, seed: int | bytes) -> BatchSampler:
         # The accounting covers it, and all batches have the expected size then.
         ahead = min(scheme.min_sep - 1, MAX_STEPS - scheme.steps)
         return scheme.batches(size, seed, graph=plan.graph, run_ahead=ahead)
+    if isinstance(scheme, BMinSep):
+        return scheme.batches(size, seed, graph=plan.graph)
     return plan.mechanism.batches(size, seed)
 
 
@@ -394,38 +398,32 @@ def _norm_over(flat: NDArray[Any], limit: float) -> float:
 class _Ledger:
     """Records of released steps, in memory and (with a path) in a file; steps are recorded once, in order."""
 
-    def __init__(self, path: Path | None, durable: bool) -> None:
+    def __init__(self, directory: Path | None, durable: bool) -> None:
         self._hashes: list[bytes] = []
-        self._process = os.getpid()
         self._durable, self._closed = durable, False
-        self._lock: BinaryIO | None = None
+        self._lock: StoreLock | None = None
         self._file: Any = None
-        if path is not None:
-            self._lock = locked(path)
+        if directory is not None:
+            self._lock = StoreLock(directory)
             try:
+                path = storage.part(directory, "ledger")
                 self._file = open(path, "r+b", buffering=0)  # noqa: SIM115 (held open as long as the run)
                 self._load(path)
+                self._lock.check(self.steps)
             except BaseException:
                 self.close()
                 raise
 
     @classmethod
     def create(cls, directory: Path, plan: TrainingPlan, content: Mapping[str, Any]) -> _Ledger:
-        """Make the run's directory, under a temporary name until it is complete."""
-        if directory.exists():
-            raise ParameterError(f"path = {os.fspath(directory)!r}: exists already; resume() continues a run")
-        making = Path(tempfile.mkdtemp(prefix=f".{directory.name}.", dir=directory.parent))
-        try:
+        """Make the run's directory."""
+        with storage.new_directory(directory, "resume() continues a run") as making:
             plan.save(making / "plan")
             storage.write(making / "secret", _KIND, content, {})
-            (making / "ledger").touch(mode=0o600)
-            sync_directory(making)
-            os.rename(making, directory)
-        except BaseException:
-            rmtree(making, ignore_errors=True)
-            raise
-        sync_directory(directory.parent)
-        return cls(directory / "ledger", bool(content["durable"]))
+            with storage.replacing(making / "ledger"):
+                pass
+            StoreLock.create(making, 0)
+        return cls(directory, bool(content["durable"]))
 
     @property
     def steps(self) -> int:
@@ -449,10 +447,6 @@ class _Ledger:
         self._file.truncate(whole)
 
     def check_open(self) -> None:
-        if os.getpid() != self._process:
-            raise DeviationError(
-                "the run belongs to the process that was forked; two would use the same noise twice"
-            )
         if self._closed:
             raise DeviationError("the run is closed; resume() continues it")
 
@@ -473,6 +467,8 @@ class _Ledger:
                 raise OSError("the ledger could not be written; nothing was released")
             if self._durable:
                 os.fsync(self._file.fileno())
+            if self._lock is not None:
+                self._lock.note(step + 1)
         self._hashes.append(found)
 
     def close(self) -> None:

@@ -1,0 +1,78 @@
+// The module and its classes: every function that is defined on them runs in standard arithmetic, whatever
+// the host has set for its thread.
+#pragma once
+
+#include <pybind11/pybind11.h>
+
+#include <type_traits>
+#include <utility>
+
+#include "hockeystick/arithmetic.hpp"
+
+namespace hockeystick::bindings {
+
+namespace py = pybind11;
+
+using Standard = py::call_guard<StandardArithmetic>;
+// Without the GIL as well: for functions that touch nothing of Python's.
+using Released = py::call_guard<StandardArithmetic, py::gil_scoped_release>;
+
+namespace detail {
+template <class T>
+inline constexpr bool is_released = std::is_same_v<std::remove_cvref_t<T>, Released>;
+}  // namespace detail
+
+class Module : public py::module_ {
+public:
+    explicit Module(py::module_ module) : py::module_(std::move(module)) {}
+
+    template <class... Arguments>
+    Module& def(Arguments&&... arguments) {
+        if constexpr ((detail::is_released<Arguments> || ...)) {
+            py::module_::def(std::forward<Arguments>(arguments)...);
+        } else {
+            py::module_::def(std::forward<Arguments>(arguments)..., Standard());
+        }
+        return *this;
+    }
+};
+
+template <class T, class... Options>
+class Class : public py::class_<T, Options...> {
+    using Base = py::class_<T, Options...>;
+
+public:
+    using Base::Base;
+
+    template <class... Arguments>
+    Class& def(Arguments&&... arguments) {
+        if constexpr ((detail::is_released<Arguments> || ...)) {
+            Base::def(std::forward<Arguments>(arguments)...);
+        } else {
+            Base::def(std::forward<Arguments>(arguments)..., Standard());
+        }
+        return *this;
+    }
+    template <class... Arguments>
+    Class& def_static(Arguments&&... arguments) {
+        if constexpr ((detail::is_released<Arguments> || ...)) {
+            Base::def_static(std::forward<Arguments>(arguments)...);
+        } else {
+            Base::def_static(std::forward<Arguments>(arguments)..., Standard());
+        }
+        return *this;
+    }
+    template <class Getter>
+    Class& def_property_readonly(const char* name, Getter&& getter) {
+        Base::def_property_readonly(
+            name, py::cpp_function(py::method_adaptor<T>(std::forward<Getter>(getter)), Standard()));
+        return *this;
+    }
+    template <class D>
+    Class& def_readonly(const char* name, const D T::* member) {
+        Base::def_readonly(name, member);  // only copies
+        return *this;
+    }
+};
+
+}  // namespace hockeystick::bindings

@@ -1,0 +1,523 @@
+#include "inversion/direct_inversion.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <complex>
+#include <numbers>
+#include <utility>
+
+#include "hockeystick/parallel.hpp"
+#include "inversion/loss_transform.hpp"
+#include "numerics/complex.hpp"
+#include "numerics/special.hpp"
+
+namespace hockeystick {
+namespace {
+
+using Complex = std::complex<double>;
+constexpr double u = unit_roundoff;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr double pi = std::numbers::pi;
+
+// All of these are for speed. Each source of error aims at this share of delta.
+constexpr double tolerance = 1e-13;
+// What rounding costs at least, beside e^{K(s) - s eps}.
+constexpr double lost_to_rounding = 1e-15;
+constexpr std::size_t most_frequencies = 4096, few_frequencies = 400, most_beside_atom = 512;
+
+// What LaplaceSteps is told of delta beside e^{K(s) - s eps}: the logarithm, by the saddle's estimate.
+double share_of(const SaddlePoint& saddle) {
+    return std::min(0.0, saddle.log_delta - (saddle.k.value - saddle.s * saddle.epsilon));
+}
+
+// Visits tilts around this one, from its e^-12 to its e^12 fold.
+template <class Visit>
+void for_tilts(double middle, Visit visit) {
+    for (int i = 0; i < 48; ++i) visit(std::exp(std::log(middle) - 12 + 0.5 * (i + 0.5)));
+}
+
+// The saddle where `excess` is at most `close`; empty where none was found.
+template <class At, class Excess, class Slope, class Close>
+std::optional<SaddlePoint> solve(At at, Excess excess, Slope slope, Close close, double start) {
+    std::optional<SaddlePoint> found;
+    const bool good = search_tilt(start, 1e-12, [&](double s) -> Judgement {
+        found = at(s);
+        const double off = excess(*found);
+        const bool fine = std::isfinite(off) && std::isfinite(found->k.upper) && found->curvature > 0;
+        return {fine, fine && std::abs(off) <= close(*found), off, slope(*found)};
+    });
+    return good ? found : std::nullopt;
+}
+
+// Adds count * ln of one kind's M along the contour.
+void add_row(const Transform::Row& row, double count, std::vector<double>& modulus,
+             std::vector<double>& angle, std::vector<double>& upper) {
+    for (std::size_t j = 0; j < row.value.size(); ++j) {
+        const Complex f = row.value[j], k = log1p(f);
+        const double size_f = std::abs(f), whole = std::abs(1.0 + f);
+        // The logarithm rounds relatively to f; where 1 + f nearly vanishes, that is rounded once.
+        const double rounding =
+            whole < 0.5 ? whole * (1 + std::abs(k.real())) : (size_f + size_f * size_f) / whole;
+        const double slack = row.error[j] + u * 8 * rounding;
+        const double log_upper =
+            whole > slack ? k.real() + std::log1p(slack / whole) : std::log(whole + slack);
+        modulus[j] += count * (k.real() + row.shift);
+        angle[j] += count * k.imag();
+        upper[j] += count * (row.shift + log_upper) + 4 * u * count * (std::abs(k.real()) + row.shift);
+    }
+}
+
+}  // namespace
+
+double relative_gap(const std::optional<Answer>& answer) {
+    if (!answer) return infinity;
+    return answer->upper > 0 ? (answer->upper - answer->lower) / answer->upper : 0;
+}
+
+DirectInversion::DirectInversion(const Composition& composition, double cut_mass) {
+    const double kinds = static_cast<double>(composition.size());
+    double log_finite = 0;
+    for (const auto& [pair, count] : composition) {
+        const double k = static_cast<double>(count), share = 1 / (k * kinds);
+        steps_ += k;
+        ++composed_;
+        if (const double mu = plain_gaussian_mu(*pair); mu != 0) {
+            variance_ += k * mu * mu;
+        } else {
+            kinds_.push_back({Transform::of(*pair, 1e-3 * share, cut_mass * share), k, share});
+            if (!kinds_.back().transform) return;
+            dropped_ += k * kinds_.back().transform->dropped() * (1 + 1e-9);
+            log_finite += k * std::log1p(-pair->infinity_mass());
+        }
+    }
+    infinite_ = -std::expm1(log_finite);
+    if (kinds_.size() == composed_) {
+        log_atom_ = 0;
+        for (const auto& kind : kinds_)
+            log_atom_ += kind.count * std::log(std::min(1.0, kind.transform->zero_mass()));
+        log_atom_ = (1 + 1e-12) * log_atom_ - 1e-12;
+    }
+    answers_ = variance_ > 0 || std::any_of(kinds_.begin(), kinds_.end(),
+                                            [](const Kind& kind) { return kind.transform->can_decay(); });
+    if (!answers_) {
+        answers_ = find_lattice(composition);
+        log_atom_ = -infinity;
+    }
+    const double a = plain_laplace_epsilon(*composition.front().first);
+    if (a > 0 && std::all_of(composition.begin(), composition.end(),
+                             [&](const auto& each) { return plain_laplace_epsilon(*each.first) == a; }))
+        laplace_.emplace(a, steps_);
+}
+
+// The P-mass at +inf of all steps together, rounded down or up.
+double DirectInversion::infinite(int direction) const {
+    return infinite_ * (1 + direction * (1e-12 + 4 * u * static_cast<double>(composed_)));
+}
+
+// Where all kinds are atoms, whether their losses lie on one lattice; then they are put there.
+bool DirectInversion::find_lattice(const Composition& composition) {
+    std::vector<LossLaw> laws;
+    std::vector<double> spacings;
+    for (const auto& [pair, count] : composition) {
+        laws.push_back(*pair->loss_law());
+        spacings.push_back(pair->spacing());
+    }
+    const auto comb = onto_lattice(laws, spacings);
+    if (!comb) return false;
+    lattice_.spacing = comb->spacing;
+    for (std::size_t i = 0; i < kinds_.size(); ++i) {
+        lattice_.offset += kinds_[i].count * comb->offset[i];
+        lattice_.offset_size += kinds_[i].count * std::abs(comb->offset[i]);
+        kinds_[i].transform =
+            std::make_unique<LossTransform>(std::move(laws[i]), 1e-3 * kinds_[i].share, 0, lattice_.spacing);
+    }
+    return true;
+}
+
+bool DirectInversion::can_cut() const {
+    return std::any_of(kinds_.begin(), kinds_.end(),
+                       [](const Kind& kind) { return kind.transform->can_cut(); });
+}
+
+bool DirectInversion::has_layers() const {
+    return !(infinite_ > 0) && !(lattice_.spacing > 0) && !laplace_ && !kinds_.empty() &&
+           kinds_.size() <= 8 && can_cut() && std::all_of(kinds_.begin(), kinds_.end(), [](const Kind& kind) {
+               return kind.transform->has_layers();
+           });
+}
+
+Layers DirectInversion::layers(double tolerance) const {
+    std::vector<Layers::Kind> kinds;
+    for (const auto& kind : kinds_) kinds.push_back({kind.transform->mixtures(), kind.count});
+    return Layers(kinds, variance_, tolerance);
+}
+
+Cumulant DirectInversion::cumulant(double s) const {
+    interruption_point();
+    Cumulant k{0.5 * variance_ * s * (s + 1), variance_ * (s + 0.5), variance_, 0};
+    k.upper = k.value * (1 + 4 * u);
+    for (const auto& kind : kinds_) {
+        const Cumulant m = kind.transform->at(s);
+        k.value += kind.count * m.value;
+        k.upper += kind.count * m.upper;
+        k.first += kind.count * m.first;
+        k.second += kind.count * m.second;
+    }
+    return k;
+}
+
+// A first guess: that of a Gaussian of the same variance.
+double DirectInversion::start(double epsilon, double log_inverse_delta) const {
+    const Cumulant k = cumulant(0);
+    const double deviation = std::sqrt(std::max(k.second, 1e-300));
+    const double z = std::max({1.0, (epsilon - k.first) / deviation, std::sqrt(2 * log_inverse_delta)});
+    // Rare large losses: the tilt that moves the noise by z.
+    double shift = deviation;
+    for (const auto& kind : kinds_) shift = std::max(shift, kind.transform->rare_shift());
+    return std::clamp(z / shift, 1e-12, 1e12);
+}
+
+// The saddle at eps, close to `share` of the scale on which e^{-s eps} changes.
+std::optional<SaddlePoint> DirectInversion::saddle_for(double epsilon, double share) const {
+    return solve([&](double s) { return saddle_at(s); },
+                 [&](const SaddlePoint& p) { return p.epsilon - epsilon; },
+                 [](const SaddlePoint& p) { return p.s * p.curvature; },
+                 [&](const SaddlePoint& p) { return share / p.s; }, start(epsilon, 1));
+}
+
+// The saddle of the epsilon that has this delta, by the saddle's estimate.
+std::optional<SaddlePoint> DirectInversion::saddle_of(double log_delta) const {
+    return solve([&](double s) { return saddle_at(s); },
+                 [&](const SaddlePoint& p) { return log_delta - p.log_delta; },
+                 [](const SaddlePoint& p) { return p.s * p.s * p.curvature; },
+                 [](const SaddlePoint&) { return 0.05; }, start(0, -log_delta));
+}
+
+DirectInversion::Decays DirectInversion::decays_at(double s) const {
+    Decays decays;
+    for (const auto& kind : kinds_) decays.push_back(kind.transform->decay(s, kind.transform->at(s).upper));
+    return decays;
+}
+
+double DirectInversion::log_decay(const Decays& decays, double tau, bool steep) const {
+    interruption_point();
+    double sum = -0.5 * variance_ * tau * tau * (1 - 8 * u);
+    for (std::size_t i = 0; i < kinds_.size(); ++i)
+        sum += kinds_[i].count * (steep ? decays[i]->steep_log_bound(tau) : decays[i]->log_bound(tau)) *
+               (1 - 1e-12);
+    return sum;
+}
+
+// The frequencies left out. log_atom: ln of what is subtracted from the integrand.
+double DirectInversion::tail(const Decays& decays, double step, std::size_t first, bool steep,
+                             double log_atom) const {
+    if (lattice_.spacing > 0) return lattice_tail(decays, step, first);
+    return tail_from(step, first, [&](double tau) {
+        const double log_bound = log_decay(decays, tau, steep);
+        // |prod M_i - prod a_i| <= prod |M_i|' - prod a_i, |M_i|' a bound that counts a_i in full.
+        const double excess = log_atom > -infinity ? log_bound - log_atom : infinity;
+        if (excess > 1) return std::exp(log_bound);
+        return std::exp(log_atom) * (std::expm1(std::max(excess, 0.0)) + 1e-12 * (1 + std::abs(log_bound)));
+    });
+}
+
+// How many frequencies there are in half a period.
+std::size_t DirectInversion::frequencies_in(double step) const {
+    return static_cast<std::size_t>(
+               std::min(1e9, std::floor(std::rint(2 * pi / (step * lattice_.spacing)) / 2))) +
+           1;
+}
+
+// |1 - e^{-w}| >= sin(Im w/2) where Re w >= 0, and the numerator is at most 1.
+double DirectInversion::lattice_tail(const Decays& decays, double step, std::size_t first) const {
+    if (first >= frequencies_in(step)) return 0;
+    const double tau = step * static_cast<double>(first), sine = std::sin(0.5 * tau * lattice_.spacing);
+    return 1.01 * std::exp(log_decay(decays, tau, false)) / (sine * sine);
+}
+
+// The line, and where to cut it. quick: few frequencies, and no dear bounds.
+std::optional<DirectInversion::Plan> DirectInversion::make_plan(const SaddlePoint& saddle, double epsilon,
+                                                                double log_delta, bool quick) const {
+    const double log_share = std::min(0.0, log_delta - (saddle.k.value - saddle.s * epsilon)),
+                 wanted = log_share + std::log(tolerance);
+    auto line = line_through(saddle, epsilon, log_delta, wanted, [&](double s) { return cumulant(s); });
+    if (!line) return {};
+    Plan plan{std::move(*line), 0};
+    Contour& contour = plan.contour;
+    const std::size_t at_most = quick ? few_frequencies : most_frequencies;
+    std::size_t most = at_most;
+    if (const double spacing = lattice_.spacing; spacing > 0) {
+        contour.lattice = lattice_;
+        contour.points = std::max(1.0, std::ceil(2 * pi / contour.step / spacing));
+        contour.step = 2 * pi / (contour.points * spacing);
+        most = std::min(most, frequencies_in(contour.step));
+    }
+    // A Gaussian would need so many frequencies; what falls more slowly needs more.
+    if (quick && std::sqrt(-2 * wanted / std::max(saddle.k.second, 1e-300)) >
+                     contour.step * static_cast<double>(at_most))
+        return {};
+    if (!cut_plan(plan, saddle, most, quick)) return {};
+    return plan;
+}
+
+// Beside an atom that is subtracted the rest falls slowly: the last digits are not worth their frequencies,
+// and where there are no five digits for a few of them the lattice is quicker: false.
+bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_t most, bool quick) const {
+    Contour& contour = plan.contour;
+    const Decays decays = decays_at(saddle.s);
+    const double log_atom = log_atom_ - saddle.k.upper, enough = contour.share * tolerance;
+    const auto first = static_cast<std::size_t>(
+        std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, 1.0 * most_frequencies));
+    const auto cut = [&](double wanted, std::size_t limit, bool steep) {
+        const CutOff end = cut_off(first, limit, wanted, [&](std::size_t size) {
+            return tail(decays, contour.step, size, steep, log_atom);
+        });
+        plan.size = end.size;
+        contour.tail = end.tail;
+        return end.tail <= wanted;
+    };
+    bool good = false;
+    if (log_atom_ > -infinity) {
+        for (const std::size_t limit : {most_beside_atom, 2 * most_beside_atom})
+            for (const double share : {tolerance, 1e-11, 1e-9, 1e-7, 1e-5})
+                good = good || cut(contour.share * share, std::min(most, limit), false);
+        if (!good && log_atom > std::log(enough)) return false;
+    }
+    good = good || cut(enough, most, false);
+    // Many steps make up for the coarser bound, unless nothing would help.
+    if (!good && steps_ <= 100 && !quick) cut(enough, most, true);
+    // The decay is relative to K's upper bound, everything else to its value.
+    contour.tail *= std::exp(saddle.k.upper - saddle.k.value);
+    return true;
+}
+
+// About what filling it takes: over some 17 units of the noise, nodes as close as the frequency asks for.
+double DirectInversion::products(const Plan& plan) const {
+    const double n = static_cast<double>(plan.size);
+    double shift = 0;
+    for (const auto& kind : kinds_) shift = std::max(shift, kind.transform->rare_shift());
+    return n * 17 * std::max(2.0, n * plan.contour.step * shift / (2 * pi));
+}
+
+// log_delta: what ln delta will be, if that is known.
+std::optional<Contour> DirectInversion::contour_at(double epsilon, std::optional<double> log_delta,
+                                                   Budget budget) const {
+    const auto saddle = saddle_for(epsilon, 0.1);
+    if (!saddle) return {};
+    return make_contour(*saddle, epsilon, log_delta.value_or(std::min(saddle->log_delta, 0.0)), budget);
+}
+
+// The line through the saddle, where errors are smallest beside delta. But there rare huge losses may
+// carry much of the tilted mass, and the transform then hardly decays: a smaller tilt may do.
+std::optional<Contour> DirectInversion::make_contour(const SaddlePoint& saddle, double epsilon,
+                                                     double log_delta, Budget budget) const {
+    std::optional<Plan> best;
+    for (double share : {1.0, 0.85, 0.7, 0.5}) {
+        if (share < 1 && budget.quick) break;
+        const SaddlePoint point = share == 1 ? saddle : saddle_at(share * saddle.s);
+        auto plan = make_plan(point, epsilon, log_delta, budget.quick);
+        const auto error = [](const Plan& p) {
+            return (p.contour.tail + lost_to_rounding) / p.contour.share;
+        };
+        if (plan && (!best || error(*plan) < error(*best))) best = std::move(plan);
+        if (best && best->contour.tail <= tolerance * best->contour.share) break;
+    }
+    if (!best || !(best->contour.tail + lost_to_rounding < budget.worst * best->contour.share) ||
+        products(*best) > budget.products)
+        return {};
+    Contour& contour = best->contour;
+    const std::size_t size = best->size;
+    const double enough = tolerance * contour.share;
+    // Rows good to 0.8 of the way mostly do, as powers of M are small further out.
+    const double end = contour.step * static_cast<double>(size);
+    if (contour.tail <= enough && (!(log_atom_ > -infinity) || size <= most_beside_atom) &&
+        fill(contour, size, 0.8 * end)) {
+        double error = 0;
+        for (double e : contour.error) error += e;
+        if (error < 1000 * enough) return contour;
+    }
+    if (!fill(contour, size, end)) return {};
+    return contour;
+}
+
+// The values along the contour; false where they cannot be had.
+bool DirectInversion::fill(Contour& contour, std::size_t size, double reach) const {
+    const double s = contour.s;
+    // ln of the modulus, of an upper bound of it, and the angle of e^{K(z)}.
+    std::vector<double> modulus(size), upper(size), angle(size);
+    for (std::size_t j = 0; j < size; ++j) {
+        const Complex z(s, contour.step * static_cast<double>(j));
+        const Complex k = 0.5 * variance_ * z * (z + 1.0);
+        modulus[j] = k.real();
+        angle[j] = k.imag();
+        upper[j] =
+            k.real() + (12 + static_cast<double>(composed_)) * u * 0.5 * variance_ * std::norm(z + 1.0);
+    }
+    // A few kinds at a time, so that memory stays bounded; added up in order, whatever the threads.
+    constexpr std::size_t chunk = 32;
+    std::vector<Transform::Row> rows(std::min(chunk, kinds_.size()));
+    for (std::size_t begin = 0; begin < kinds_.size(); begin += chunk) {
+        const std::size_t count = std::min(chunk, kinds_.size() - begin);
+        parallel_for(count, [&](std::size_t i) {
+            const Kind& kind = kinds_[begin + i];
+            rows[i] = kind.transform->row(s, contour.step, size, reach, 0.3 * tolerance * kind.share);
+        });
+        for (std::size_t i = 0; i < count; ++i) {
+            if (rows[i].value.empty()) return false;
+            add_row(rows[i], kinds_[begin + i].count, modulus, angle, upper);
+        }
+    }
+    contour.integrand.resize(size);
+    contour.error.resize(size);
+    const double atom = std::exp(log_atom_ - contour.scale);
+    for (std::size_t j = 0; j < size; ++j) {
+        const Complex z(s, contour.step * static_cast<double>(j));
+        const double low = modulus[j] - contour.scale, high = upper[j] - contour.scale;
+        const Complex pole = contour.pole(j);
+        const double value = std::exp(low);
+        const double between = high - low < 1 ? value * std::expm1(high - low) : std::exp(high);
+        const double rounding =
+            (value + atom) * u *
+            (16 + 4 * (std::abs(modulus[j]) + std::abs(contour.scale) + std::abs(angle[j])));
+        contour.integrand[j] = (std::polar(value, angle[j]) - atom) * pole;
+        contour.error[j] = (between + rounding) * std::abs(pole);
+        if (!std::isfinite(contour.error[j]) || !std::isfinite(value)) return false;
+    }
+    return true;
+}
+
+std::optional<Answer> DirectInversion::on_contour(const Contour& contour, double epsilon) const {
+    const Inverted at = invert(contour, epsilon);
+    Answer answer = describe(contour, at);
+    // Where delta is denormal, products round by a unit of the last place.
+    const double still = epsilon < 0 ? std::exp(log_atom_) * -std::expm1(epsilon) : 0;
+    answer.lower = std::max(0.0, at.lower() + still * (1 - 1e-13) + infinite(-1) - 5e-324);
+    answer.upper = std::min(1.0, at.upper() + still * (1 + 1e-13) + infinite(+1) + dropped_ + 5e-324);
+    if (!(answer.lower <= answer.upper)) return {};
+    return answer;
+}
+
+Answer DirectInversion::describe(const Contour& contour, const Inverted& at) const {
+    Answer answer;
+    answer.engine = "inversion";
+    answer.step = contour.step;
+    answer.size = contour.integrand.size();
+    answer.wrap_around = at.scaled(at.aliasing);
+    answer.truncation = 2 * at.scaled(at.tail) + dropped_;
+    answer.discretisation = 2 * at.scaled(at.quadrature);
+    answer.round_off = 2 * at.scaled(at.round_off);
+    return answer;
+}
+
+std::optional<Answer> DirectInversion::delta_bounds(double epsilon, Budget budget) const {
+    if (laplace_) {
+        const auto saddle = saddle_for(epsilon, 0.3);
+        if (saddle && laplace_->needed_at(saddle->s))
+            return laplace_->delta_bounds(epsilon, saddle->s, share_of(*saddle));
+    }
+    const auto contour = contour_at(epsilon, std::nullopt, budget);
+    return contour ? on_contour(*contour, epsilon) : std::nullopt;
+}
+
+std::vector<std::optional<Answer>> DirectInversion::delta_curve(std::span<const double> epsilons,
+                                                                Budget budget) const {
+    std::vector<std::optional<Answer>> curve;
+    std::optional<Contour> contour;
+    double gap = 0;
+    for (const double epsilon : epsilons) {
+        std::optional<Answer> answer;
+        if (contour) answer = on_contour(*contour, epsilon);
+        if (!laplace_ && !(relative_gap(answer) < gap)) {
+            contour = contour_at(epsilon, std::nullopt, budget);
+            answer = contour ? on_contour(*contour, epsilon) : std::nullopt;
+            gap = std::max(1e-9, 2 * relative_gap(answer));
+        }
+        curve.push_back(laplace_ ? delta_bounds(epsilon, budget) : answer);
+    }
+    return curve;
+}
+
+std::optional<Answer> DirectInversion::epsilon_bounds(double delta, Budget budget) const {
+    const double finite = delta - infinite(+1);
+    if (!(finite > 0)) return {};
+    const double target = std::log(finite);
+    const auto saddle = saddle_of(target);
+    if (!saddle) return {};
+    if (!(saddle->epsilon > 0)) {
+        // Perhaps nothing is spent at all.
+        const auto zero = delta_bounds(0, budget);
+        if (zero && zero->upper <= delta) {
+            Answer answer = *zero;
+            answer.lower = answer.upper = 0;
+            return answer;
+        }
+    }
+    double epsilon = std::max(0.0, saddle->epsilon);
+    if (laplace_ && laplace_->needed_at(saddle->s))
+        return laplace_->epsilon_bounds(delta, epsilon, saddle->s, share_of(*saddle));
+    auto contour = make_contour(*saddle, epsilon, target, budget);
+    Inverted at{};
+    for (int round = 0; contour; ++round) {
+        at = newton({&*contour, 1}, target, epsilon);
+        if (!(at.value > 0)) return {};
+        // Where the tilted loss has two humps, the estimate of delta is poor, and so the line chosen.
+        if (at.value > 0.2 * contour->share || round == 2) break;
+        contour = contour_at(epsilon, target, budget);
+    }
+    if (!contour) return {};
+    Answer answer = describe(*contour, at);
+    const auto [lower, upper] =
+        bracket({&*contour, 1}, at, epsilon, delta, infinite(-1), infinite(+1) + dropped_);
+    if (!(upper < infinity)) return {};
+    answer.lower = lower;
+    answer.upper = upper;
+    return answer;
+}
+
+// The best tilt lies near the saddle.
+double DirectInversion::chernoff_epsilon(double delta) const {
+    double best = infinity;
+    const double finite = delta - dropped_ - infinite(+1);
+    if (!(finite > 0)) return best;
+    const double target = std::log(finite) - 1e-15;
+    for_tilts(start(0, -target), [&](double s) {
+        const double k = cumulant(s).upper;
+        const double epsilon = (k + log_chernoff(s) - target) / s;
+        best = std::min(best, epsilon + 16 * u * (std::abs(k) - target) / s);
+    });
+    return std::max(0.0, best);
+}
+double DirectInversion::chernoff_delta(double epsilon) const {
+    double best = 0;  // delta <= 1
+    const auto visit = [&](double s) {
+        const double k = cumulant(s).upper;
+        const double rounding = 16 * u * (1 + std::abs(k) + s * std::abs(epsilon));
+        if (std::isfinite(k)) best = std::min(best, k - s * epsilon + log_chernoff(s) + rounding);
+    };
+    // Near the saddle, where sums may be inexact; without one, everywhere.
+    if (const auto saddle = saddle_for(epsilon, 0.3)) {
+        for (double share = 1; share > 0.2; share *= 0.7) {
+            visit(share * saddle->s);
+            if (best < saddle->log_delta + 10) break;
+        }
+    } else {
+        for_tilts(start(epsilon, 1), visit);
+    }
+    return std::min(1.0, std::exp(best) * (1 + 4 * u) + dropped_ + infinite(+1) + 5e-324);
+}
+
+// An estimate of ln delta, too large where rare losses rule.
+double DirectInversion::log_delta(double epsilon) const {
+    const auto saddle = saddle_for(epsilon, 0.3);
+    return saddle ? std::min(saddle->log_delta, 0.0) : 0.0;
+}
+
+// Chernoff's bound at the saddle of K(s) - s eps.
+bool DirectInversion::surely_below(double epsilon, double delta) const {
+    const auto saddle = saddle_for(epsilon, 0.3);
+    const double finite = delta - infinite(+1) - dropped_;
+    return saddle && finite > 0 &&
+           saddle->k.upper - saddle->s * epsilon + log_chernoff(saddle->s) < std::log(finite) - 1e-6;
+}
+
+}  // namespace hockeystick

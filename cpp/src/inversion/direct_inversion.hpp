@@ -1,0 +1,110 @@
+// delta(eps) of a composition by inverting its whole transform along one line; see inversion.hpp.
+#pragma once
+
+#include <functional>
+#include <limits>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "hockeystick/answer.hpp"
+#include "inversion/contour.hpp"
+#include "inversion/laplace_steps.hpp"
+#include "inversion/layers.hpp"
+#include "inversion/saddle.hpp"
+#include "inversion/transform.hpp"
+
+namespace hockeystick {
+
+// 1 - lower/upper, infinite where there is no answer.
+double relative_gap(const std::optional<Answer>& answer);
+
+// Not for use by several threads at once.
+class DirectInversion {
+public:
+    // cut_mass: see Transform; of all steps together.
+    explicit DirectInversion(const Composition& composition, double cut_mass = 0);
+
+    // Whether the transform decays, or is periodic.
+    bool answers() const noexcept { return answers_; }
+    // Whether there are losses that a cut could leave out.
+    bool can_cut() const;
+    // Whether Layers may help: rare large losses of Gaussian mixtures. Infinite losses and lattices have ways
+    // of their own.
+    bool has_layers() const;
+    Layers layers(double tolerance) const;
+    // P-mass that the transforms leave out.
+    double dropped() const noexcept { return dropped_; }
+
+    // What an attempt may cost: empty where the frequencies left out would take more than a share `worst` of
+    // delta, or where there were more than about this many products of frequencies and nodes.
+    struct Budget {
+        double worst = 0.5;
+        double products = std::numeric_limits<double>::infinity();
+        bool quick = false;  // more than a few frequencies are not even looked for, nor are dear bounds
+    };
+    std::optional<Answer> delta_bounds(double epsilon, Budget budget) const;
+    std::optional<Answer> epsilon_bounds(double delta, Budget budget) const;
+    // As delta_bounds; a contour also serves the next points, as long as it is hardly worse there.
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, Budget budget) const;
+
+    // Chernoff's bounds: never tight, never vague.
+    double chernoff_epsilon(double delta) const;
+    double chernoff_delta(double epsilon) const;
+    bool surely_below(double epsilon, double delta) const;
+    // An estimate of ln delta, too large where rare losses rule.
+    double log_delta(double epsilon) const;
+
+private:
+    struct Kind {
+        std::shared_ptr<const Transform> transform;
+        double count, share;  // share: of the error that each of its steps may make
+    };
+    // A contour but for its values.
+    struct Plan {
+        Contour contour;
+        std::size_t size;
+    };
+    // How the transform decays along Re z = s.
+    using Decays = std::vector<std::unique_ptr<DecayBound>>;
+
+    bool find_lattice(const Composition& composition);
+    double infinite(int direction) const;
+    Cumulant cumulant(double s) const;
+    SaddlePoint saddle_at(double s) const { return SaddlePoint::at(s, cumulant(s)); }
+    double start(double epsilon, double log_inverse_delta) const;
+    std::optional<SaddlePoint> saddle_for(double epsilon, double share) const;
+    std::optional<SaddlePoint> saddle_of(double log_delta) const;
+
+    Decays decays_at(double s) const;
+    double log_decay(const Decays& decays, double tau, bool steep) const;
+    double tail(const Decays& decays, double step, std::size_t first, bool steep, double log_atom) const;
+    double lattice_tail(const Decays& decays, double step, std::size_t first) const;
+    std::size_t frequencies_in(double step) const;
+    std::optional<Plan> make_plan(const SaddlePoint& saddle, double epsilon, double log_delta,
+                                  bool quick) const;
+    bool cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_t most, bool quick) const;
+    double products(const Plan& plan) const;
+    std::optional<Contour> make_contour(const SaddlePoint& saddle, double epsilon, double log_delta,
+                                        Budget budget) const;
+    std::optional<Contour> contour_at(double epsilon, std::optional<double> log_delta, Budget budget) const;
+    bool fill(Contour& contour, std::size_t size, double reach) const;
+
+    std::optional<Answer> on_contour(const Contour& contour, double epsilon) const;
+    Answer describe(const Contour& contour, const Inverted& at) const;
+
+    std::size_t composed_ = 0;
+    double steps_ = 0, dropped_ = 0;
+    double infinite_ = 0;  // P-mass at +inf, as the pairs have it
+    // ln of a lower bound on the atom A of the sum at 0. At any eps >= 0 it adds nothing to delta, below it
+    // adds A (1 - e^eps); without it e^K falls at high frequencies.
+    double log_atom_ = -std::numeric_limits<double>::infinity();
+    bool answers_ = false;
+    LossLattice lattice_;
+    double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
+    std::vector<Kind> kinds_;
+    std::optional<LaplaceSteps> laplace_;  // where there is nothing else
+};
+
+}  // namespace hockeystick

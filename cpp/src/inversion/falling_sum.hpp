@@ -1,0 +1,27 @@
+// A sum of weights times e^{i tau L_j} at complex losses L_j, Im L_j >= 0: its terms fall with the frequency.
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <vector>
+
+namespace hockeystick {
+
+struct FallingSum {
+    std::vector<double> re, im, turn, fall;  // weights; Re and Im of the losses
+    std::vector<double> fixed, turning;      // errors of weight and loss, in units of round-off
+    double shift = 0, fixed_error = 0;       // values are relative to e^shift
+
+    bool empty() const { return re.empty(); }
+    // Of the sum at all frequencies from tau on.
+    double bound(double tau) const;
+    // The values at j step, j = 0, ..., size - 1, and their errors. Terms are turned by one step at a time,
+    // and at every 64th by 64 at once. They are left out once they are below `negligible` together.
+    struct Row {
+        std::vector<std::complex<double>> value;
+        std::vector<double> error;
+    };
+    Row row(double step, std::size_t size, double negligible) const;
+};
+
+}  // namespace hockeystick

@@ -1,0 +1,411 @@
+#include "inversion/layers.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "inversion/mgf.hpp"
+#include "numerics/complex.hpp"
+#include "numerics/powers.hpp"
+#include "numerics/special.hpp"
+
+namespace hockeystick {
+namespace {
+
+using Complex = std::complex<double>;
+constexpr double u = unit_roundoff;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// All of these are for speed.
+constexpr std::size_t most_frequencies = 4096, most_at_bottom = 300, least_frequencies = 20;
+constexpr int most_rounds = 5;         // of planning and solving
+constexpr double few_steps = 8;        // so few powers of a measure do not make it fall
+constexpr double most_products = 3e7;  // nodes times frequencies: some ten milliseconds
+constexpr double too_far = 3;          // of bounds that lie so many nats above their values nothing is learnt
+// Narrow windows serve larger tilts, and need more nodes and frequencies. Where an estimate of delta is far
+// too large, its share is, too; and a wide interval is better than none.
+struct Attempt {
+    double sharpness, share;  // of the windows; of the tolerance
+};
+constexpr Attempt attempts[] = {{1, 1}, {0.35, 1}, {0.6, 1e-3}, {2.5, 1}, {0.35, 1e3}};
+constexpr double wide = 1e-3;  // beside its upper end, an interval that calls for another attempt
+
+double log_add(double a, double b) {
+    const double top = std::max(a, b);
+    return top > -infinity ? top + std::log(std::exp(a - top) + std::exp(b - top)) : top;
+}
+
+}  // namespace
+
+Layers::Layers(const std::vector<Kind>& kinds, double variance, double tolerance)
+    : measures_(kinds), variance_(variance), tolerance_(tolerance) {}
+
+bool Layers::prepare(double log_mass, double epsilon) {
+    if (!measures_.cut(log_mass, epsilon, sharpness_, tolerance_)) return false;
+    layer_tilt_.assign(measures_.cuts().loss.size(), 0);
+    bottom_tilt_ = layer_tilt_;
+    return true;
+}
+
+// The outputs that are A: of the bottom all of it, of a layer what lies below it.
+LayerMeasures::Which Layers::below(Which which, std::size_t kind) const {
+    return {kind, which.cut - (which.bottom ? 0 : 1), false};
+}
+
+Cumulant Layers::cumulant(Which which, double s) {
+    Cumulant k{0.5 * variance_ * s * (s + 1), variance_ * (s + 0.5), variance_, 0};
+    k.upper = k.value * (1 + 4 * u);
+    double y = 0, y1 = 0, y2 = 0, y_upper = 0;
+    for (std::size_t kind = 0; kind < measures_.counts().size(); ++kind) {
+        const double n = measures_.counts()[kind];
+        const LayerMeasures::Sums a = measures_.sums(below(which, kind), s);
+        k.value += n * a.value;
+        k.first += n * a.mean;
+        k.second += n * a.variance;
+        k.upper += n * a.upper;
+        if (which.bottom) continue;
+        const LayerMeasures::Sums b = measures_.sums({kind, which.cut, true}, s);
+        if (!(b.value > -infinity)) continue;
+        y_upper += n * std::log1p(std::exp(std::max(b.upper - a.upper, -690.0)) *
+                                  (1 + 8 * u * (1 + std::abs(b.upper) + std::abs(a.upper))));
+        const double r = std::exp(b.value - a.value), share = r / (1 + r), d = b.mean - a.mean;
+        y += n * std::log1p(r);
+        y1 += n * share * d;
+        y2 += n * share * (d * d * (1 - share) + b.variance - a.variance);
+    }
+    if (!which.bottom) {
+        // y may be so small that its square is zero.
+        const double none = std::exp(-y), some = -std::expm1(-y), first = y1 / some;
+        k.value += log_expm1(y);
+        k.first += first;
+        k.second = std::max(0.0, k.second + y2 / some - first * first * none);
+        k.upper += log_expm1(y_upper);
+    }
+    k.upper += 16 * u * (measures_.steps() + std::abs(k.upper));
+    return k;
+}
+
+// The saddle at eps, or the best tilt that was tried; or where a bound of the layer is below e^enough.
+Layers::Tilt Layers::tilt(Which which, double epsilon, double enough) {
+    Tilt out;
+    out.log_least = infinity;
+    double& hint = (which.bottom ? bottom_tilt_ : layer_tilt_)[which.cut];
+    search_tilt(hint > 0 ? hint : 1 / epsilon, 1e-3, [&](double s) -> Judgement {
+        const SaddlePoint point = SaddlePoint::at(s, cumulant(which, s));
+        const double bound = log_chernoff(s) + point.k.upper, off = point.epsilon - epsilon;
+        // Of tilts that are too large for the windows the bound tells nothing.
+        const bool fine = std::isfinite(off) && point.k.upper < point.k.value + too_far;
+        if (fine && bound - s * epsilon < out.log_least) {
+            hint = s;
+            out = {point, true, point.log_delta + s * off, bound, bound - s * epsilon};
+        }
+        const bool close = std::abs(off) * s < 0.3 * std::max(1.0, s * std::sqrt(point.curvature));
+        return {fine, close || out.log_least < enough, off, s * point.curvature};
+    });
+    return out;
+}
+
+// Empty where a layer without nodes is not without mass.
+std::optional<Layers::Ceiling> Layers::ceiling(Which which, double s, double wanted) {
+    Ceiling out{s, variance_, measures_.counts(), {}, {}, {}};
+    for (std::size_t kind = 0; kind < out.counts.size(); ++kind) {
+        out.log_a.push_back(measures_.sums(below(which, kind), s).upper);
+        if (which.bottom) {
+            out.decays.emplace_back(Mgf(measures_.mixtures(below(which, kind)), 1e-3), s, out.log_a.back());
+            continue;
+        }
+        const FallingSum& b = out.between.emplace_back(measures_.along({kind, which.cut, true}, s, wanted));
+        if (!(b.fixed_error < infinity) || (b.empty() && b.fixed_error > 0)) return {};
+    }
+    return out;
+}
+
+double Layers::Ceiling::log_at(double tau) const {
+    double sum = -0.5 * variance * tau * tau * (1 - 8 * u), y = 0;
+    if (variance > 0) sum += 0.5 * variance * s * (s + 1) * (1 + 4 * u);
+    for (std::size_t kind = 0; kind < counts.size(); ++kind) {
+        double a = log_a[kind];
+        if (!decays.empty()) a += decays[kind].log_bound(tau) * (1 - 1e-12);
+        sum += counts[kind] * a;
+        if (!between.empty() && !between[kind].empty())
+            y += counts[kind] *
+                 std::log1p(between[kind].bound(tau) * std::exp(std::max(between[kind].shift - a, -690.0)));
+    }
+    return (between.empty() ? sum : sum + log_expm1(y)) + 1e-13 * (1 + std::abs(sum));
+}
+
+std::optional<Contour> Layers::contour(Which which, const Tilt& tilt, double epsilon, double log_wanted,
+                                       std::size_t most) {
+    const SaddlePoint& saddle = tilt.saddle;
+    const double s = saddle.s, log_enough = std::min(log_wanted - (saddle.k.value - s * epsilon), -1.0),
+                 enough = std::exp(log_enough), negligible = 0.01 * enough;
+    if (!(enough > 0)) return {};
+    auto out = line_through(saddle, epsilon, tilt.log_delta, log_enough,
+                            [&](double at) { return cumulant(which, at); });
+    if (!out) return {};
+    // A Gaussian would need so many frequencies; whatever falls more slowly needs more.
+    if (which.bottom && std::sqrt(-2 * log_enough / std::max(saddle.k.second, 1e-300)) >
+                            out->step * static_cast<double>(most))
+        return {};
+    const auto high = ceiling(which, s, negligible);
+    if (!high) return {};
+    const CutOff end = cut_off(least_frequencies, most, enough, [&](std::size_t size) {
+        return tail_from(out->step, size,
+                         [&](double tau) { return std::exp(high->log_at(tau) - out->scale); });
+    });
+    // A layer may do with less.
+    if (!(end.tail <= enough) && (which.bottom || !(end.tail < 1e3 * enough))) return {};
+    out->tail = end.tail;
+    std::vector<FallingSum> a;
+    for (std::size_t kind = 0; kind < high->counts.size(); ++kind)
+        a.push_back(measures_.along(below(which, kind), s, negligible / high->counts[kind]));
+    if (!fill(*out, end.size, a, high->between, negligible)) return {};
+    return out;
+}
+
+// A^T and, of a layer, (A+B)^T in its place, at every frequency; false where a row is of no use.
+bool Layers::add_rows(std::vector<Powers>& sums, const FallingSum& a, const FallingSum* b, double count,
+                      double step, double negligible) {
+    const std::size_t size = sums.size();
+    const FallingSum::Row a_row = a.row(step, size, negligible / count);
+    const bool some = b && !b->empty();
+    const FallingSum::Row b_row = some ? b->row(step, size, negligible) : FallingSum::Row{};
+    // An infinite error would get lost among ratios.
+    const auto infinite = [](double error) { return !(error < infinity); };
+    if (std::any_of(a_row.error.begin(), a_row.error.end(), infinite) ||
+        std::any_of(b_row.error.begin(), b_row.error.end(), infinite))
+        return false;
+    const double moved = some ? b->shift - a.shift : 0, unit = std::exp(moved);
+    if (!(unit > 1e-280 && unit < infinity)) return false;
+    // A modulus below which A to that power adds nothing; to whatever B is.
+    const double least =
+        (std::abs(a_row.value[0]) + (some ? unit * std::abs(b_row.value[0]) : 0)) / std::max(64.0, 4 * count);
+    for (std::size_t j = 0; j < size; ++j) {
+        const Complex m = a_row.value[j], log_m(std::log(std::abs(m)), std::arg(m));
+        const double units = 12 + 4 * (std::abs(log_m.real()) + std::abs(log_m.imag()) + std::abs(a.shift));
+        const double most =
+            sums[j].below(count, std::abs(m), log_m, a.shift, units, a_row.error[j], some ? least : 0.0);
+        if (some) sums[j].beyond(count, most, m, unit * b_row.value[j], unit * b_row.error[j], moved);
+    }
+    return true;
+}
+
+// e^K for the bottom, e^K (e^y - 1) for a layer, along the contour, with their errors.
+bool Layers::fill(Contour& contour, std::size_t size, const std::vector<FallingSum>& below,
+                  const std::vector<FallingSum>& between, double negligible) const {
+    const bool bottom = between.empty();
+    const std::vector<double>& counts = measures_.counts();
+    double products = 0;
+    for (const std::vector<FallingSum>* all : {&below, &between})
+        for (const FallingSum& each : *all) products += static_cast<double>(each.re.size() * size);
+    if (products > most_products) return false;
+    std::vector<Powers> sums;
+    for (std::size_t j = 0; j < size; ++j)
+        sums.emplace_back(Complex(contour.s, contour.step * static_cast<double>(j)), variance_,
+                          static_cast<double>(counts.size()));
+    for (std::size_t kind = 0; kind < counts.size(); ++kind)
+        if (!add_rows(sums, below[kind], bottom ? nullptr : &between[kind], counts[kind], contour.step,
+                      negligible))
+            return false;
+    contour.integrand.resize(size);
+    contour.error.resize(size);
+    for (std::size_t j = 0; j < size; ++j) {
+        if (!bottom && !(sums[j].log_ratio > 0)) return false;
+        const Powers::Value at = bottom ? sums[j].all(contour.scale) : sums[j].difference(contour.scale);
+        const Complex pole = contour.pole(j);
+        contour.integrand[j] = at.value * pole;
+        contour.error[j] = at.error * std::abs(pole);
+        if (!std::isfinite(contour.error[j]) || !std::isfinite(at.value.real()) ||
+            !std::isfinite(at.value.imag()))
+            return false;
+    }
+    return true;
+}
+
+std::optional<Layers::Estimate> Layers::visit(double epsilon, bool make) {
+    struct Found {
+        Which which;
+        Tilt tilt;
+    };
+    std::vector<Found> found;
+    Estimate out{-infinity, 0};
+    double log_slope = -infinity;
+    const auto add = [&](Which which, const Tilt& best) {
+        found.push_back({which, best});
+        out.log_delta = log_add(out.log_delta, best.log_delta);
+        log_slope = log_add(log_slope, best.log_delta + std::log(best.saddle.s));
+    };
+    contours_.clear();
+    light_.clear();
+    const double log_share = std::log(tolerance_);
+    const auto light = [&](const Tilt& best) { light_.push_back({best.saddle.s, best.log_bound}); };
+    const std::vector<double>& cuts = measures_.cuts().loss;
+    bool complete = false;
+    for (std::size_t k = cuts.size(); k-- > 0;) {
+        if (cuts[k] < epsilon || k == 0) {
+            const Tilt bottom = tilt({k, true}, epsilon, out.log_delta + log_share);
+            if (bottom.log_least < out.log_delta + log_share) {
+                light(bottom);
+                complete = true;
+                break;
+            }
+            if (bottom.found && measures_.steps() > few_steps) {
+                if (make) {
+                    const double all = log_add(out.log_delta, bottom.log_delta);
+                    if (auto plain =
+                            contour({k, true}, bottom, epsilon, all + log_share - 1, most_at_bottom)) {
+                        contours_.push_back(std::move(*plain));
+                        out.log_delta = all;
+                        complete = true;
+                        break;
+                    }
+                } else if (cuts[k] < epsilon / 3 && bottom.log_delta < out.log_delta) {
+                    add({k, true}, bottom);
+                    complete = true;
+                    break;
+                }
+            }
+        }
+        if (k == 0) break;
+        const Tilt layer = tilt({k, false}, epsilon, out.log_delta + log_share);
+        if (layer.log_least < out.log_delta + log_share) {
+            light(layer);
+        } else if (layer.found) {
+            add({k, false}, layer);
+        } else {
+            return {};
+        }
+    }
+    if (!complete || !(out.log_delta > -infinity)) return {};
+    out.slope = std::exp(log_slope - out.log_delta);
+    if (!make) return out;
+    const double log_wanted = out.log_delta + log_share - std::log(1.0 + static_cast<double>(found.size()));
+    for (const auto& [which, best] : found) {
+        if (best.log_least < log_wanted) {
+            light(best);
+            continue;
+        }
+        auto each = contour(which, best, epsilon, log_wanted, most_frequencies);
+        if (!each) return {};
+        contours_.push_back(std::move(*each));
+    }
+    return out;
+}
+
+double Layers::rest(double epsilon) const {
+    double sum = 0;
+    for (const Light& light : light_)
+        sum += std::exp(light.log_bound - light.tilt * epsilon) *
+               (1 + 8 * u * (1 + std::abs(light.log_bound) + light.tilt * std::abs(epsilon)));
+    return sum + measures_.dropped();
+}
+
+Answer Layers::describe(const Inverted& at) const {
+    Answer answer;
+    answer.engine = "inversion";
+    for (const Contour& contour : contours_) {
+        answer.step = std::max(answer.step, contour.step);
+        answer.size += contour.integrand.size();
+    }
+    answer.wrap_around = at.scaled(at.aliasing);
+    answer.truncation = 2 * at.scaled(at.tail);
+    answer.discretisation = 2 * at.scaled(at.quadrature);
+    answer.round_off = 2 * at.scaled(at.round_off);
+    return answer;
+}
+
+std::optional<Answer> Layers::delta_bounds(double epsilon) {
+    if (!(epsilon > 0)) return {};
+    return best_of([&] { return delta_at(epsilon); });
+}
+
+std::optional<Answer> Layers::epsilon_bounds(double delta) {
+    return best_of([&] { return epsilon_at(delta); });
+}
+
+template <class Try>
+std::optional<Answer> Layers::best_of(const Try& attempt) {
+    std::optional<Answer> best;
+    const double tolerance = tolerance_;
+    for (const auto& [sharpness, share] : attempts) {
+        sharpness_ = sharpness;
+        tolerance_ = std::min(share * tolerance, std::max(tolerance, 1e-6));
+        const auto answer = attempt();
+        if (!answer) continue;
+        if (!best || answer->upper - answer->lower < best->upper - best->lower) best = answer;
+        if (best->upper - best->lower <= wide * best->upper) break;
+    }
+    tolerance_ = tolerance;
+    return best;
+}
+
+std::optional<Answer> Layers::delta_at(double epsilon) {
+    // A lower estimate of delta: one step alone.
+    const std::vector<double>& counts = measures_.counts();
+    double log_one = -infinity;
+    for (const LayerPart& part : measures_.parts()) {
+        const MixtureRatio& p = part.mixture.p;
+        const double high =
+            output_between(part.mixture, 1.2 * epsilon, least_output(part.mixture), p.high() + 60, 1e-3);
+        for (std::size_t i = 0; i < p.shifts().size(); ++i) {
+            const double z = std::max(0.0, high - p.shifts()[i]);
+            log_one = log_add(log_one,
+                              std::log(counts[part.kind] * p.weights()[i]) - 0.5 * z * z - std::log(2 + z));
+        }
+    }
+    if (!prepare(std::max(log_one, -650.0) + std::log(tolerance_), epsilon)) return {};
+    if (!visit(epsilon, true) || contours_.empty()) return {};
+    const Inverted at = invert(contours_, epsilon);
+    Answer answer = describe(at);
+    const double left_out = rest(epsilon);
+    answer.truncation += left_out;
+    answer.lower = std::max(0.0, at.lower() - 5e-324);
+    answer.upper = std::min(1.0, at.upper() + left_out + 5e-324);
+    if (!(answer.lower <= answer.upper)) return {};
+    return answer;
+}
+
+std::optional<Answer> Layers::epsilon_at(double delta) {
+    const double target = std::log(delta);
+    // About where one step alone has this delta.
+    const std::vector<double>& counts = measures_.counts();
+    double epsilon = 0;
+    for (const LayerPart& part : measures_.parts()) {
+        const MixtureRatio& p = part.mixture.p;
+        for (std::size_t i = 0; i < p.shifts().size(); ++i) {
+            const double mass = target - std::log(counts[part.kind] * p.weights()[i]);
+            const double t = p.shifts()[i] + std::sqrt(2 * std::max(-mass, 0.1));
+            epsilon = std::max(epsilon, loss_at(part.mixture, t));
+        }
+    }
+    if (!(epsilon > 0) || !prepare(target + std::log(tolerance_), epsilon)) return {};
+    for (int round = 0; round < most_rounds; ++round) {
+        for (int i = 0; i < 12 && round == 0; ++i) {
+            const auto estimate = visit(epsilon, false);
+            if (!estimate || !(estimate->slope > 0)) return {};
+            const double off = estimate->log_delta - target;
+            if (std::abs(off) < 0.2) break;
+            epsilon = std::clamp(epsilon + off / estimate->slope, epsilon / 3, epsilon * 3);
+        }
+        const auto estimate = visit(epsilon, true);
+        if (!estimate || contours_.empty()) return {};
+        const double planned = epsilon;
+        const Inverted at = newton(contours_, target, epsilon);
+        if (!(at.value > 0)) return {};
+        // The estimates may be off, and so the lines chosen, and what was taken to be little.
+        const double left_out = rest(epsilon);
+        if (round + 1 < most_rounds &&
+            (std::abs(epsilon - planned) * estimate->slope > 3 || left_out > 100 * tolerance_ * delta))
+            continue;
+        Answer answer = describe(at);
+        answer.truncation += left_out;
+        const auto [lower, upper] = bracket(contours_, at, epsilon, delta, 0, left_out);
+        if (!(upper < infinity)) return {};
+        answer.lower = lower;
+        answer.upper = upper;
+        return answer;
+    }
+    return {};
+}
+
+}  // namespace hockeystick

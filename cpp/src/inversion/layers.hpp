@@ -1,0 +1,94 @@
+// delta(eps) of a composition of Gaussian mixtures as a sum over layers of losses.
+//
+// The outputs of a step are cut at losses c_0 < ... < c_m. With A_k the measure of the outputs below c_k and
+// B_k = A_k - A_{k-1}, the outcomes whose largest step lies in layer k have the transform A_k^T - A_{k-1}^T,
+// which falls as fast as B_k does; and they have a tilt, a period and a last frequency of their own.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <vector>
+
+#include "hockeystick/answer.hpp"
+#include "inversion/contour.hpp"
+#include "inversion/decay.hpp"
+#include "inversion/layer_measures.hpp"
+#include "inversion/saddle.hpp"
+
+namespace hockeystick {
+
+struct Powers;
+
+class Layers {
+public:
+    using Kind = LayerMeasures::Kind;
+    // variance: of plain Gaussian steps, K = variance s (s+1)/2. tolerance: the share of delta that each
+    // source of error aims at.
+    Layers(const std::vector<Kind>& kinds, double variance, double tolerance);
+
+    // Bounds as in Profile; empty where none were found.
+    std::optional<Answer> epsilon_bounds(double delta);
+    std::optional<Answer> delta_bounds(double epsilon);
+
+private:
+    // Layer k lies between cut k-1 and cut k; `bottom` k is all below cut k.
+    struct Which {
+        std::size_t cut;
+        bool bottom;
+    };
+    // The best tilt that was tried for one of them.
+    struct Tilt {
+        SaddlePoint saddle{};
+        bool found = false;
+        // The saddle's estimate of ln delta; Chernoff's bound e^{log_bound - s eps}, and its logarithm.
+        double log_delta = 0, log_bound = 0, log_least = 0;
+    };
+
+    bool prepare(double log_mass, double epsilon);
+    LayerMeasures::Which below(Which which, std::size_t kind) const;
+    Cumulant cumulant(Which which, double s);
+    Tilt tilt(Which which, double epsilon, double enough);
+    std::optional<Contour> contour(Which which, const Tilt& tilt, double epsilon, double log_wanted,
+                                   std::size_t most);
+    // Bounds at all high frequencies along Re z = s: of A of each kind, where the bottom falls, and of a
+    // layer's B.
+    struct Ceiling {
+        double s, variance;
+        const std::vector<double>& counts;
+        std::vector<double> log_a;  // of A(s)
+        std::vector<Decay> decays;
+        std::vector<FallingSum> between;
+        // ln of a bound of |e^{K(s + i tau')}| for all tau' >= tau.
+        double log_at(double tau) const;
+    };
+    std::optional<Ceiling> ceiling(Which which, double s, double wanted);
+    bool fill(Contour& contour, std::size_t size, const std::vector<FallingSum>& below,
+              const std::vector<FallingSum>& between, double negligible) const;
+    static bool add_rows(std::vector<Powers>& sums, const FallingSum& a, const FallingSum* b, double count,
+                         double step, double negligible);
+    // The narrowest answer of a few window widths.
+    template <class Try>
+    std::optional<Answer> best_of(const Try& attempt);
+    std::optional<Answer> epsilon_at(double delta);
+    std::optional<Answer> delta_at(double epsilon);
+    // Of ln delta, and what it falls by with epsilon.
+    struct Estimate {
+        double log_delta, slope;
+    };
+    // Which layers count at epsilon, and whether the bottom is among them; makes the contours if asked to.
+    std::optional<Estimate> visit(double epsilon, bool make);
+    double rest(double epsilon) const;
+    Answer describe(const Inverted& at) const;
+
+    LayerMeasures measures_;
+    double sharpness_ = 1;  // of the windows
+    double variance_, tolerance_;
+    std::vector<double> layer_tilt_, bottom_tilt_;  // of the last saddles, to begin the next search at
+    std::vector<Contour> contours_;
+    struct Light {
+        double tilt, log_bound;
+    };
+    std::vector<Light> light_;  // Chernoff's bounds of the layers that hardly count
+};
+
+}  // namespace hockeystick

@@ -1,0 +1,63 @@
+// The tilt through which the inversion's line goes: the saddle of K(s) - s eps - ln s - ln(1+s).
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numbers>
+#include <optional>
+
+namespace hockeystick {
+
+// K and its derivatives at a real tilt, and an upper bound of K.
+struct Cumulant {
+    double value, first, second, upper;
+};
+using CumulantOf = std::function<Cumulant(double s)>;
+
+// A tilt, the epsilon whose saddle it is, and the saddle's estimate of ln delta there.
+struct SaddlePoint {
+    double s, epsilon, log_delta, curvature;
+    Cumulant k;
+
+    static SaddlePoint at(double s, const Cumulant& k) {
+        const double epsilon = k.first - 1 / s - 1 / (1 + s);
+        const double curvature = k.second + 1 / (s * s) + 1 / ((1 + s) * (1 + s));
+        const double log_delta = k.value - s * epsilon - std::log(s) - std::log1p(s) -
+                                 0.5 * std::log(2 * std::numbers::pi * curvature);
+        return {s, epsilon, log_delta, curvature, k};
+    }
+};
+
+// What a search thinks of a tilt: whether it tells anything (not where sums overflow, as s is too large),
+// whether it will do, and by how much it is too large: an excess that increases with s, and its slope in ln
+// s.
+struct Judgement {
+    bool fine, enough;
+    double excess, slope;
+};
+
+// Newton's method in ln s from `start`, kept in a bracket that halves at worst; true once judge(s) says
+// enough. Any s > 0 gives the same delta: all here is for speed.
+template <class Judge>
+bool search_tilt(double start, double least, Judge judge) {
+    constexpr double infinity = std::numeric_limits<double>::infinity();
+    double low = -infinity, high = infinity, x = std::log(start);
+    for (int i = 0, overflows = 0; i < 100 && overflows < 8; ++i) {
+        const Judgement found = judge(std::exp(x));
+        if (found.fine && found.enough) return true;
+        overflows += !found.fine;
+        (found.fine && found.excess < 0 ? low : high) = x;
+        double next = found.fine ? x - std::clamp(found.excess / found.slope, -1.5, 1.5) : x - 0.7;
+        if (!(next > low && next < high)) {
+            if (!std::isfinite(low) || !std::isfinite(high)) return false;
+            next = 0.5 * (low + high);
+        }
+        if (std::abs(next) > 100 || high - low < least) return false;
+        x = next;
+    }
+    return false;
+}
+
+}  // namespace hockeystick

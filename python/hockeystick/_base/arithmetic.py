@@ -1,0 +1,75 @@
+"""Public functions and methods run in IEEE arithmetic, whatever the host has set for its thread.
+
+A library that was linked with -ffast-math sets flush-to-zero for the thread that loads it, and
+frameworks set it for speed. A comparison of Python's then takes 5e-310 for 0, as NumPy does, and a bound would
+be lost after the core has found it. So what the package exports sets IEEE arithmetic when it is called and
+restores what was there when it returns; the core does the same for its own functions and threads.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from .. import _core
+
+_PACKAGE = __name__.partition(".")[0] + "."  # with every room of it
+
+_OPERATORS = frozenset(
+    f"__{name}__"
+    for name in ["init", "call", "add", "radd", "mul", "rmul", "next", "contains", "eq", "repr", "str"]
+)
+
+
+def standard(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The same function, in IEEE arithmetic."""
+    if getattr(function, "in_standard_arithmetic", False):
+        return function
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        before = _core.begin_standard_arithmetic()
+        if before is None:
+            return function(*args, **kwargs)
+        try:
+            return function(*args, **kwargs)
+        finally:
+            _core.set_arithmetic_mode(before)
+
+    call.in_standard_arithmetic = True  # type: ignore[attr-defined]
+    return call
+
+
+def protect(exported: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    """`standard` for functions, returned by name, and for the package's classes, in place, with their bases."""
+    functions: dict[str, Any] = {}
+    for name, value in exported:
+        if inspect.isfunction(value):
+            functions[name] = standard(value)
+            # Where it is defined as well: there it is looked up when it is unpickled.
+            setattr(sys.modules[value.__module__], value.__name__, functions[name])
+        elif inspect.isclass(value):
+            for base in value.__mro__:
+                if base.__module__.startswith(_PACKAGE) and not issubclass(base, BaseException):
+                    _protect_class(base)
+    return functions
+
+
+def _protect_class(kind: type) -> None:
+    for name, member in list(vars(kind).items()):
+        if name.startswith("_") and name not in _OPERATORS:
+            continue
+        if inspect.isfunction(member):
+            setattr(kind, name, standard(member))
+        elif isinstance(member, (classmethod, staticmethod)):
+            setattr(kind, name, type(member)(standard(member.__func__)))
+        elif isinstance(member, property) and inspect.isfunction(member.fget):
+            setattr(kind, name, property(standard(member.fget), member.fset, member.fdel, member.__doc__))
+        elif isinstance(member, functools.cached_property):
+            member.func = standard(member.func)
+
+
+__all__: list[str] = []

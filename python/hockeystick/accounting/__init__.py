@@ -1,0 +1,1 @@
+"""From a description to certified answers: profile, grid, report, ledger, calibration."""

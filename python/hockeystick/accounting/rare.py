@@ -1,0 +1,62 @@
+"""Sampling so rare that hardly any run sees the record: bounds without an engine.
+
+Let K be how often T steps of Poisson sampling with probability q see the record, and mass = T q >= Pr[K > 0]. Given
+K and what else is drawn, the two worlds' outputs are K uses of the mechanism M; hockey-stick divergences are jointly
+convex, and more uses are never safer. So these steps' delta(epsilon), epsilon >= 0, is at most Pr[0 < K <= 8]
+delta_8(epsilon) + Pr[K > 8], delta_8 that of 8 unsampled uses of M. Where mass <= 1e-48, Pr[K > 8] <= mass^9 / 9! is
+below every double, and its share of the rounding. Beside other steps, with outputs P_1 against Q_1, theirs P_2 and Q_2
+are at a total variation of at most mass: from P_1 P_2 - e^epsilon Q_1 Q_2 = P_1 (P_2 - Q_2) + (P_1 - e^epsilon Q_1) Q_2
+follows delta <= delta_1 + mass at every epsilon. Leaving the steps out is post-processing: a lower bound.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process, Step
+from ..mechanisms.truncated import TruncatedPoissonSampled
+
+MOST_MASS = 1e-48
+"""Together with a gap of 1e-6 at delta = 1e-40 wanted, so small that adding it to delta is exact enough."""
+
+USES = 8
+_UP = 1.0 + 1e-12
+
+
+def divide(process: Process) -> tuple[Process, list[tuple[Step, float]]]:
+    """The steps that are not rare, and for each of the others its mechanism and its mass, rounded up."""
+    if process.steps <= 1 and not any(isinstance(step, TruncatedPoissonSampled) for step, _ in process):
+        return process, []  # a single step has a closed form
+    rest, rare = [], []
+    for step, count in process:
+        if isinstance(step, (PoissonSampled, TruncatedPoissonSampled)) and (
+            0.0 < count * step.sampling_probability <= MOST_MASS
+        ):
+            # A record that a full batch takes may take the place of another one: twice the sensitivity.
+            seen = (
+                step.mechanism if isinstance(step, PoissonSampled) else Gaussian(0.5 * step.noise_multiplier)
+            )
+            rare.append((seen, max(count * step.sampling_probability * _UP, 5e-324)))
+        else:
+            rest.append((step, count))
+    return Process(rest), rare
+
+
+def participation(process: Process) -> float:
+    """At least the probability that any step sees the record: at this delta, and above, epsilon is 0."""
+    sampled = (PoissonSampled, TruncatedPoissonSampled)
+    seen = [
+        count * step.sampling_probability if isinstance(step, sampled) else float(count)
+        for step, count in process
+    ]
+    return math.fsum(seen) * _UP + 5e-324
+
+
+def total(rare: list[tuple[Step, float]]) -> float:
+    """What the rare steps add to delta at most, rounded up."""
+    return math.fsum(mass for _, mass in rare) * _UP
+
+
+def share_of(delta: float, mass: float) -> float:
+    """The delta at which ``USES`` uses are to be asked, so that the rare steps keep within ``delta``."""
+    return min(1.0, delta / mass / _UP)

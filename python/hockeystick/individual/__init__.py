@@ -1,0 +1,1 @@
+"""Filters, odometers and accountants for each example, in memory or on disk."""

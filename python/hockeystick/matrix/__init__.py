@@ -1,0 +1,1 @@
+"""Matrix mechanisms: strategy matrices, participation schemes, correlated noise, BandMF."""

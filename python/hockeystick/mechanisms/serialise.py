@@ -1,0 +1,99 @@
+"""Descriptions to and from plain dicts, for JSON."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+from .descriptions import (
+    ApproximateDP,
+    Composable,
+    DiscreteGaussian,
+    DiscreteLaplace,
+    Gaussian,
+    Laplace,
+    PoissonSampled,
+    Process,
+    PureDP,
+    RandomizedResponse,
+    Step,
+    WithoutReplacement,
+    WithReplacement,
+)
+from .dpsgd import DPSGD
+from .mixtures import Mixture, MixtureOfGaussians
+from .truncated import TruncatedPoissonSampled
+
+_TYPES: dict[str, type[Any]] = {
+    kind.__name__: kind
+    for kind in (
+        Gaussian,
+        Laplace,
+        DiscreteLaplace,
+        DiscreteGaussian,
+        RandomizedResponse,
+        PureDP,
+        ApproximateDP,
+        PoissonSampled,
+        WithoutReplacement,
+        WithReplacement,
+        Mixture,
+        MixtureOfGaussians,
+        TruncatedPoissonSampled,
+        DPSGD,
+    )
+}
+
+
+def to_dict(description: Composable) -> dict[str, Any]:
+    """A description as nested dicts of JSON values; `from_dict` is its inverse.
+
+    >>> to_dict(Gaussian(2.0))
+    {'type': 'Gaussian', 'noise_multiplier': 2.0}
+    >>> from_dict(to_dict(Gaussian(2.0) * 3 + PureDP(0.1))) == Gaussian(2.0) * 3 + PureDP(0.1)
+    True
+    """
+    if isinstance(description, Process):
+        items = [{"step": to_dict(step), "count": count} for step, count in description]
+        return {"type": "Process", "items": items}
+    kind = type(description)
+    if _TYPES.get(kind.__name__) is not kind:
+        raise TypeError(f"cannot store a {kind.__name__}")
+    plain: dict[str, Any] = {"type": kind.__name__}
+    for entry in fields(description):  # type: ignore[arg-type]
+        if entry.init:
+            value = getattr(description, entry.name)
+            plain[entry.name] = _plain(value)
+    return plain
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    return to_dict(value) if isinstance(value, Composable) else value
+
+
+def _rebuilt(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_rebuilt(entry) for entry in value)
+    return from_dict(value) if isinstance(value, dict) else value
+
+
+def from_dict(plain: Any) -> Composable:
+    """Rebuild a description; every value is validated again. Raises ValueError or TypeError."""
+    if not isinstance(plain, dict):
+        raise TypeError(f"not a description: {plain!r}")
+    name = plain.get("type")
+    if name == "Process":
+        items: list[tuple[Step, int]] = []
+        for item in plain["items"]:
+            step = from_dict(item["step"])
+            if not isinstance(step, Step):
+                raise TypeError(f"not a step: {item!r}")
+            items.append((step, item["count"]))
+        return Process(items)
+    if name not in _TYPES:
+        raise ValueError(f"unknown description {name!r}")
+    values = {key: _rebuilt(value) for key, value in plain.items() if key != "type"}
+    description: Composable = _TYPES[name](**values)
+    return description

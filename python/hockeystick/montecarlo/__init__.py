@@ -1,0 +1,1 @@
+"""Estimates with confidence, importance sampling, and estimate–verify–release."""

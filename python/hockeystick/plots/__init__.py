@@ -1,0 +1,1 @@
+"""Pictures of profiles, grids and individual budgets; they need matplotlib."""

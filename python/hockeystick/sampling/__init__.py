@@ -1,0 +1,1 @@
+"""Drawing batches, and who owns which example."""

@@ -1,0 +1,120 @@
+"""delta next to the sum of the largest losses, against convolutions in ball arithmetic."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import flint
+import hockeystick as hs
+import numpy as np
+import pytest
+from flint import arb
+
+NEAR = [0.0, 1e-14, 1e-12, 1e-9, 1e-7, 1e-6, 1e-5, 1e-4, 1e-3, 1e-2]
+
+
+@pytest.fixture(autouse=True)
+def precision():
+    before, flint.ctx.prec = flint.ctx.prec, 300
+    yield
+    flint.ctx.prec = before
+
+
+def laplace_delta(scales: list[float], epsilon: float) -> arb:
+    """delta of Laplace noise of these scales at an epsilon within the least loss of the largest sum.
+
+    D = 1/scale - L is 0 with probability 1/2 and has the density e^{-D/2}/4 from there on, whatever the scale: j
+    steps that are not at their largest loss have a Gamma law of order j.
+    """
+    gap = sum((1 / arb(s) for s in scales), arb(0)) - arb(epsilon)
+    if not gap > 0:
+        return arb(0)
+    assert gap < 2 / max(scales)
+    steps = len(scales)
+    total = (1 - (-gap).exp()) / arb(2) ** steps
+    for j in range(1, steps + 1):
+        # E[(1 - e^{D - gap}); D < gap] under the density D^{j-1} e^{-D/2} / (2 (j-1)!) / 2^{j-1} ... by its series.
+        gamma = [moment(j, arb(1) / 2, gap), (-gap).exp() * moment(j, arb(-1) / 2, gap)]
+        total += math.comb(steps, j) * (gamma[0] - gamma[1]) / arb(2) ** (steps + j)
+    return total
+
+
+def moment(j: int, rate: arb, end: arb) -> arb:
+    """Integral of x^{j-1} e^{-rate x} / (j-1)! over (0, end), by the series of the exponential."""
+    total, term = arb(0), end**j / math.factorial(j - 1)
+    for n in range(200):
+        total += term / (j + n)
+        term *= -rate * end / (n + 1)
+    return total
+
+
+LAPLACE = [
+    (hs.Laplace(1.0) * 3 + hs.Laplace(2.0) * 2, [1.0] * 3 + [2.0] * 2),
+    (hs.Laplace(1.0) * 3, [1.0] * 3),
+    (hs.Laplace(0.25) * 2, [0.25] * 2),
+    (hs.Laplace(4.0) * 40, [4.0] * 40),
+]
+
+
+@pytest.mark.parametrize("engine", ["auto", "fft"])
+@pytest.mark.parametrize(("composition", "scales"), LAPLACE)
+def test_laplace_sums(composition: hs.Process, scales: list[float], engine: str) -> None:
+    """Enclosed, to the accuracy asked for wherever the distance to the end is more than round-off."""
+    profile = hs.account(composition, engine=engine)
+    end = sum(1 / s for s in scales)
+    before = math.inf
+    for gap in sorted(NEAR, reverse=True):
+        truth = laplace_delta(scales, end - gap)
+        lower, upper = profile.delta_bounds(end - gap)
+        assert not arb(lower) > truth
+        assert not truth > arb(upper)
+        assert upper <= before
+        before = upper
+        if gap >= 1e-9:
+            assert upper <= lower * (1.0 + 1.2e-3)
+    # At the end itself only the rounding of the sum is left: a few units, times the chance of all at their largest.
+    assert profile.delta_bounds(end).upper <= 4e-15 * (1 + end) * len(scales) * 2.0 ** -len(scales)
+    assert profile.delta_bounds(end * (1 + 1e-12)) == (0.0, 0.0)
+    assert profile.epsilon_bounds(0.0).lower <= end <= profile.epsilon_bounds(0.0).upper
+    assert profile.epsilon_bounds(5e-324).upper <= end * (1 + 1e-12)
+
+
+@pytest.mark.parametrize("adjacency", ["add", "remove", "add_or_remove", "replace_one"])
+@pytest.mark.parametrize(
+    "step", [hs.PoissonSampled(hs.Laplace(1.0), 0.3), hs.PoissonSampled(hs.RandomizedResponse(2.0), 0.3)]
+)
+def test_sampled_sums_end_where_they_should(step: hs.Step, adjacency: str) -> None:
+    """The curve falls, is as narrow as asked for, and ends at the largest loss."""
+    profile = hs.account(step * 5, adjacency=adjacency)
+    end = profile.epsilon_bounds(0.0).upper
+    epsilon = end - np.array(sorted(NEAR, reverse=True))
+    curve = [profile.delta_bounds(float(e)) for e in epsilon]
+    uppers = [upper for _, upper in curve]
+    assert all(a >= b for a, b in itertools.pairwise(uppers))
+    for (lower, upper), gap in zip(curve, sorted(NEAR, reverse=True), strict=True):
+        if gap >= 1e-8:
+            assert upper <= lower * (1.0 + 1.2e-3)
+    assert profile.delta_bounds(end) == (0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    "composition",
+    [
+        hs.Laplace(1.0) * 3 + hs.Laplace(2.0) * 2,
+        hs.PoissonSampled(hs.Laplace(1.0), 0.3) * 5,
+        hs.Gaussian(1.0) + hs.Laplace(1.0) * 2,
+        hs.DiscreteLaplace(1.0) * 3,
+    ],
+)
+def test_curves_fall(composition: hs.Process) -> None:
+    """Both bounds of a curve, however close its points."""
+    profile = hs.account(composition)
+    end = min(profile.epsilon_bounds(0.0).upper, 5.0)
+    near = np.concatenate([np.linspace(-0.5, end, 60), end - np.logspace(-13, 0, 60)])
+    near = np.concatenate([near, near * (1 + 1e-15)])
+    lower, upper = profile.delta_curve(near)
+    order = np.argsort(near)
+    assert np.all(np.diff(upper[order]) <= 0.0)
+    assert np.all(np.diff(lower[order]) <= 0.0)
+    assert np.all(lower <= upper)
