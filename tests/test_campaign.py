@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import random
@@ -64,6 +65,12 @@ FOUND = [
         "add_or_remove",
         -6.558339312102533,
     ),
+    # Less than any double, and positive.
+    (
+        hs.PoissonSampled(hs.DiscreteGaussian(1.0, 2), 3.286861289368209e-117),
+        "remove",
+        2.46462565835937e-83,
+    ),
     (hs.PoissonSampled(hs.Gaussian(0.0), 0.5) * 10, "add", 6.9),
     (hs.PoissonSampled(hs.ApproximateDP(0.1, 1e-3), 0.9) * 19, "add", 2.0),
 ]
@@ -77,6 +84,34 @@ def test_found_before(process: hs.Composable, adjacency: str, epsilon: float, en
         bounds = hs.account(process, adjacency, engine=engine).delta_bounds(epsilon)
         assert 0.0 <= bounds.lower <= bounds.upper <= 1.0
         assert _contains(bounds, known)
+
+
+@pytest.mark.parametrize("engine", checks.ENGINES)
+def test_a_positive_delta_is_never_reported_as_zero(engine: str) -> None:
+    rng = random.Random(11)
+    bases = (
+        hs.RandomizedResponse(1.0, 3),
+        hs.PureDP(0.5),
+        hs.ApproximateDP(0.1, 1e-300),
+        hs.DiscreteLaplace(1.0, 2),
+        hs.DiscreteGaussian(1.0, 2),
+    )
+    with flint.ctx.workprec(2500):
+        for _ in range(40):
+            base, q, steps = rng.choice(bases), 10.0 ** rng.uniform(-300.0, -10.0), rng.choice((1, 2, 3, 40))
+            adjacency = rng.choice(("remove", "add", "replace_one"))
+            process = hs.PoissonSampled(base, q) * steps
+            profile = hs.account(process, adjacency, engine=engine)
+            epsilon = profile.epsilon(0.0)
+            for share in (1e-30, 0.5, 0.999):
+                at = min(epsilon, 1e3) * share
+                if at == 0.0:
+                    continue
+                bounds = profile.delta_bounds(at)
+                with contextlib.suppress(Infeasible):
+                    assert _contains(bounds, truth(process, adjacency).delta(at))
+                assert bounds.upper > 0.0
+                assert profile.delta_curve([at])[1][0] > 0.0
 
 
 def test_tradeoff_is_rounded_down() -> None:

@@ -141,14 +141,19 @@ def test_noise_goes_on_with_the_same_bits(inverse: bool, threads: int, bell: Cal
     )
     noise, whole = (hs.CorrelatedNoise(strategy, width, 1.0, seed=1) for _ in range(2))
     rang = 0
+    seconds = 0.1
     hs.set_threads(threads)
     try:
         rng = np.random.default_rng(threads)
-        for count in (1, 1, 40, 3, 70, 1, 100):
+        for count in (1, 1, 40, 3, 70, 1, 100) * 5:
+            if rang > 3:
+                break
             try:
-                bell(float(rng.uniform(0.0, 0.1)))
+                bell(float(rng.uniform(0.0, seconds)))
                 while noise.step < steps - 200:
                     noise.rows(count)
+                bell(0.0)
+                seconds /= 2.0  # On this machine the bell rings too late.
             except Bell:
                 rang += 1
             bell(0.0)
@@ -199,16 +204,18 @@ def test_answers_are_the_same_after_an_interruption(bell: Callable[[float], None
     for process, expected in zip(
         [(process, engine) for process in processes() for engine in engines], whole, strict=True
     ):
-        profile = hs.account(process[0], engine=process[1])
-        for seconds in rng.uniform(1e-4, 0.1, 12):
+        # Whatever the machine's speed, the bell rings during some of the first questions.
+        seconds = 0.1
+        for _ in range(12):
+            profile = hs.account(process[0], engine=process[1])
             try:
-                bell(float(seconds))
+                bell(float(rng.uniform(1e-5, seconds)))
                 profile.delta_bounds(2.5)
-                break
+                bell(0.0)
+                seconds /= 2.0
             except Bell:
                 rang += 1
-        bell(0.0)
-        assert profile.delta_bounds(2.5) == expected
+            assert profile.delta_bounds(2.5) == expected
     assert rang > 3
 
 

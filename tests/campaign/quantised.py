@@ -128,7 +128,7 @@ class Split:
         p, mean, lowest, highest = (x[finite_top] for x in (p, mean, lowest, highest))
         # Mass anywhere in an interval is dominated by the same P- and Q-mass at the interval's two ends.
         reach = highest - lowest
-        with np.errstate(invalid="ignore", over="ignore"):
+        with np.errstate(invalid="ignore", over="ignore", divide="ignore"):
             share = np.where(
                 (reach > 0.0) & np.isfinite(reach),
                 np.expm1(lowest - mean) / np.expm1(-np.maximum(reach, 1e-300)),

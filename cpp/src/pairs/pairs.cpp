@@ -27,6 +27,11 @@ void require(bool condition, const char* message) {
     if (!condition) throw std::invalid_argument(message);
 }
 
+// A product that must not vanish: where infinity has a mass, the profile nowhere reaches 0.
+double share_of_mass(double weight, double mass) {
+    return weight > 0 && mass > 0 ? std::max(weight * mass, 5e-324) : 0.0;
+}
+
 // P = N(mu,1), Q = N(0,1): L ~ N(mu^2/2, mu^2) under P. In standard units
 // z = (x - mu^2/2)/mu under P and z + mu under Q, and e^x phi(z + mu) = phi(z): both tails share
 // the factor e^{-z^2/2}, which goes into the exponent.
@@ -273,7 +278,7 @@ public:
     }
     double infinity_mass() const override {
         // Under "add" the record may be absent from the second data set too: losses end at -ln(1-q).
-        return mode_ == Sampling::add ? 0.0 : q_ * base_->infinity_mass();
+        return mode_ == Sampling::add ? 0.0 : share_of_mass(q_, base_->infinity_mass());
     }
 
     // Where a record shows whenever it is sampled, all other outputs have the loss +-ln(1-q), or under
@@ -451,7 +456,7 @@ public:
     double infinity_mass() const override {
         double mass = lost_;
         for (std::size_t i = 0; i < pairs_.size(); ++i)
-            if (weights_[i] > 0) mass += weights_[i] * pairs_[i]->infinity_mass();
+            mass += share_of_mass(weights_[i], pairs_[i]->infinity_mass());
         return mass;
     }
     std::vector<GaussianMixtures> gaussian_mixtures() const override {

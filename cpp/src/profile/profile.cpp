@@ -81,11 +81,14 @@ public:
             if (answer) answer->lower = 0;
             return answer;
         }
+        if (answer) answer->upper = std::max(answer->upper, least_delta(epsilon));
         if (answer && lower_) return with_lower(*answer, lower_->delta_bounds(epsilon, accuracy, lattice));
         return answer;
     }
     std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, double accuracy) const {
         auto curve = curve_of_pairs(epsilons, accuracy);
+        for (std::size_t i = 0; i < curve.size(); ++i)
+            if (curve[i]) curve[i]->upper = std::max(curve[i]->upper, least_delta(epsilons[i]));
         if (!lower_) return curve;
         const auto less = lower_->delta_curve(epsilons, accuracy);
         for (std::size_t i = 0; i < curve.size(); ++i)
@@ -94,6 +97,8 @@ public:
     }
 
 private:
+    // Below the largest loss delta is positive, however little of it a double holds.
+    double least_delta(double epsilon) const { return epsilon < max_loss_ ? 5e-324 : 0.0; }
     static std::optional<Answer> with_lower(Answer answer, const std::optional<Answer>& less) {
         if (!less) return {};
         answer.lower = std::min(answer.upper, less->lower);
@@ -318,10 +323,12 @@ private:
 
     // P(L = inf) of all steps together; pairs of very many parts state theirs up to a little round-off.
     Answer infinity_mass() const {
-        const double mass = -std::expm1(log_finite_),
-                     slack = 1e-12 + 4 * u * static_cast<double>(composition_.size());
-        Answer answer = exact(mass * (1 - slack));
-        answer.upper = std::min(1.0, mass * (1 + slack));
+        const double mass = 0.0 - std::expm1(log_finite_),
+                     slack = 1e-12 + 4 * u * static_cast<double>(composition_.size()),
+                     // Masses below the normal doubles are rounded by a unit of theirs in each step.
+                     unit = mass > 0 && mass < 1e-290 ? 5e-324 * static_cast<double>(total_) : 0.0;
+        Answer answer = exact(std::max(0.0, mass * (1 - slack) - unit));
+        answer.upper = std::min(1.0, mass * (1 + slack) + unit);
         return answer;
     }
 

@@ -434,12 +434,16 @@ class PrivacyProfile:
             alone = epsilon == math.inf or (
                 epsilon >= 0.0 and self._rest._process.steps == 0 == len(self._rare) - 1
             )
-            added = [
-                mass * (self._other(mechanism * rare.USES).delta(epsilon) if alone else 1.0)
-                for mechanism, mass in self._rare
+            shown = [
+                self._other(mechanism * rare.USES).delta(epsilon) if alone else 1.0
+                for mechanism, _ in self._rare
             ]
+            added = [mass * part for (_, mass), part in zip(self._rare, shown, strict=True)]
             upper = math.fsum([beside.upper, *added]) * (1.0 + 1e-12)
-            return replace(beside, upper=min(1.0, upper + 5e-324 if math.fsum(added) > 0.0 else upper))
+            # The products may have underflowed, and more uses than those asked for are possible.
+            if any(shown) or epsilon < self._epsilon(0.0).upper:
+                upper += 5e-324
+            return replace(beside, upper=min(1.0, upper))
         limit = delta_limit(self._directions, epsilon)
         if limit is not None:
             return limit

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import math
 import os
-import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -23,6 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from .._base import gdp
+from .._base.deprecation import warn_deprecated
 from .._base.exclusive import Guard
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
 from ..accounting.profile import PrivacyProfile
@@ -47,11 +47,8 @@ _Tables = dict[tuple[str, bool, tuple[float, ...]], _core.IndividualProfiles]
 
 
 def _renamed(name: str) -> None:
-    # Above this function there are the method and its lock.
-    warnings.warn(
-        f"IndividualAccountant.{name} is called nonadaptive_{name}: it holds for norms that were fixed in advance",
-        DeprecationWarning,
-        stacklevel=4,
+    warn_deprecated(
+        f"IndividualAccountant.{name} is called nonadaptive_{name}: it holds for norms that were fixed in advance"
     )
 
 
