@@ -326,7 +326,7 @@ private:
         const double mass = 0.0 - std::expm1(log_finite_),
                      slack = 1e-12 + 4 * u * static_cast<double>(composition_.size()),
                      // Masses below the normal doubles are rounded by a unit of theirs in each step.
-                     unit = mass > 0 && mass < 1e-290 ? 5e-324 * static_cast<double>(total_) : 0.0;
+            unit = mass > 0 && mass < 1e-290 ? 5e-324 * static_cast<double>(total_) : 0.0;
         Answer answer = exact(std::max(0.0, mass * (1 - slack) - unit));
         answer.upper = std::min(1.0, mass * (1 + slack) + unit);
         return answer;
