@@ -65,6 +65,13 @@ FOUND = [
         "add_or_remove",
         -6.558339312102533,
     ),
+    # Next to the end of the support, what one step gains was divided by a denormal.
+    (
+        hs.PoissonSampled(hs.PureDP(0.009129134176706884), 0.99) * 5
+        + hs.PoissonSampled(hs.Gaussian(9.328137982196582), 0.0514510641752184),
+        "add_or_remove",
+        -0.08172168539556786,
+    ),
     # P's mass of an outcome underflows, and Q's is nearly 1.
     (
         hs.PoissonSampled(hs.RandomizedResponse(714.4439492857133, 2), 0.008570302858184687) * 3,

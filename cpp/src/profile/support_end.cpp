@@ -90,7 +90,8 @@ std::pair<double, double> SupportEnd::with_hair(double wide, double narrow, doub
             std::clamp(finite_profile(*pair, bottom, +1) - p_low * inside * (1 - 8 * u), 0.0, other * loss);
         others += k * other / p_high;
         once += k * counts / p_high;
-        if (least > 0 && p_low > 0) {
+        // A share of less than this would overflow what it divides; without it the bound is lower.
+        if (least > 0 && p_low > 1e-280) {
             const double top = (m - least) + 4 * u * (std::abs(m) + least);
             const double extra = finite_profile(*pair, top, -1) -
                                  p_high * -std::expm1(-least) * (1 + 8 * u * (1 + std::abs(high)));
