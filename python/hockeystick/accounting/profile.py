@@ -18,10 +18,8 @@ from .._base.arrays import Array
 from .._base.bounds import Bounds
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
 from ..mechanisms import adjacency as _adjacency
-from ..mechanisms.descriptions import Composable, Gaussian, Step, WithReplacement, composition
-from ..mechanisms.mixtures import MixtureOfGaussians
+from ..mechanisms.descriptions import Composable, Step, composition, shift_of
 from ..mechanisms.serialise import from_dict, to_dict
-from ..mechanisms.truncated import TruncatedPoissonSampled
 from . import rare
 from .report import Answer, Report, noise_conventions, references, samplers, unit
 from .views import Views, helpful
@@ -58,6 +56,7 @@ def account(
     certify that accuracy, and composition by FFT elsewhere; "fft" always composes, to compare.
     Raises ParameterError or ParameterTypeError before any work.
 
+    >>> from hockeystick import Gaussian
     >>> profile = account(Gaussian(noise_multiplier=2.0) * 4)
     >>> lower, upper = profile.epsilon_bounds(delta=1e-5)
     >>> lower <= profile.epsilon(delta=1e-5) == upper
@@ -131,6 +130,7 @@ class PrivacyProfile:
     def epsilon(self, delta: float) -> float:
         """Smallest epsilon >= 0 certified at this ``delta`` in [0, 1]: an upper bound, inf if none.
 
+        >>> from hockeystick import Gaussian
         >>> account(Gaussian(1.0) * 0).epsilon(delta=0.0)
         0.0
         >>> account(Gaussian(0.0)).epsilon(delta=1e-5)
@@ -148,6 +148,7 @@ class PrivacyProfile:
         ``epsilon`` may be any real number or an infinity; negative values complete the trade-off
         curve.
 
+        >>> from hockeystick import Gaussian
         >>> account(Gaussian(1.0)).delta(epsilon=float("inf"))
         0.0
         """
@@ -173,6 +174,7 @@ class PrivacyProfile:
         one, each of which gives a valid bound. ``alpha`` in [0, 1], a number (returns a float) or
         an array (returns an array of the same shape). Decreasing and convex.
 
+        >>> from hockeystick import Gaussian
         >>> float(account(Gaussian(1.0) * 0).tradeoff(0.25))
         0.75
         """
@@ -227,6 +229,7 @@ class PrivacyProfile:
         Rigorous over all epsilon: between grid points monotonicity is used, and beyond the grid
         delta is below ``slack`` or zero; never above the sum-of-squares bound from each step.
 
+        >>> from hockeystick import Gaussian
         >>> mu = account(Gaussian(noise_multiplier=2.0) * 4).gdp_mu()
         >>> 1.0 <= mu <= 1.0 + 1e-6
         True
@@ -251,8 +254,7 @@ class PrivacyProfile:
     def _mu_step_by_step(self) -> float:
         """mu^2 = sum of count * mu_i^2, each step taken as if it were never sampled."""
         terms = [
-            (max(self._mu_of(part) for part in _adjacency.alternatives(step)), count)
-            for step, count in self._process
+            (max(self._mu_of(part) for part in step.alternatives()), count) for step, count in self._process
         ]
         return _adjacency.root_sum_of_squares(terms)
 
@@ -261,19 +263,9 @@ class PrivacyProfile:
         single = _adjacency.directions(composition(step), self._adjacency)
         if not single:
             return 0.0
-        shift = 2.0 if self._adjacency == "replace_one" else 1.0
-        if isinstance(step, WithReplacement):
-            shift *= step.batch_size
-        if isinstance(step, TruncatedPoissonSampled):
-            shift = 2.0  # one record in the place of another one, under every adjacency
-        if isinstance(step, MixtureOfGaussians):
-            shift *= step.largest
-            sigma = step.noise_multiplier
-        else:
-            mechanism = _adjacency.unsampled(step)
-            sigma = mechanism.noise_multiplier if isinstance(mechanism, Gaussian) else 0.0
-        if sigma > 0.0:
-            return shift / sigma * (1.0 + 1e-12)
+        mu = step.unsampled_mu(shift_of(self._adjacency))
+        if mu is not None:
+            return mu * (1.0 + 1e-12)
         loss = max(
             pair.max_loss if pair.infinity_mass == 0.0 else math.inf
             for direction in single
@@ -297,6 +289,7 @@ class PrivacyProfile:
         answers, one contour serves many neighbours. Both bounds fall with epsilon; those of single queries do
         so up to their relative distance, as each has a lattice of its own.
 
+        >>> from hockeystick import Gaussian
         >>> lower, upper = account(Gaussian(2.0) * 4).delta_curve([0.0, 1.0, 2.0])
         >>> bool((lower <= upper).all()), bool((upper[1:] < upper[:-1]).all())
         (True, True)
@@ -326,6 +319,7 @@ class PrivacyProfile:
         the bounds on delta are. Where delta has a kink, both one-sided slopes are enclosed. Q(L > epsilon) is
         the type I error of the test that delta comes from.
 
+        >>> from hockeystick import Gaussian
         >>> lower, upper = account(Gaussian(1.0)).slope_bounds(0.5)  # Q(L > 0.5) = Phi(-1)
         >>> lower <= -math.exp(0.5) * 0.15865525393145707 <= upper
         True
@@ -355,6 +349,7 @@ class PrivacyProfile:
     def report(self, delta: float | None = None, epsilon: float | None = None) -> Report:
         """Everything known about the guarantee at this ``delta``, at this ``epsilon``, or at both.
 
+        >>> from hockeystick import Gaussian
         >>> report = account(Gaussian(2.0), adjacency="remove").report(delta=1e-5)
         >>> "1e-05" in report.statement() and "one record is removed" in report.statement()
         True

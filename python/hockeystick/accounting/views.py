@@ -17,8 +17,7 @@ from dataclasses import replace
 
 from .. import _core
 from ..mechanisms import adjacency as _adjacency
-from ..mechanisms.descriptions import PoissonSampled, Process, Step
-from ..mechanisms.truncated import TruncatedPoissonSampled
+from ..mechanisms.descriptions import Process
 from .report import Answer
 
 Directions = list[list[tuple[_core.Pair, int]]]
@@ -29,9 +28,7 @@ _UP, _DOWN = 1.0 + 1e-14, 1.0 - 1e-14  # rounding of what is added or multiplied
 
 def helpful(process: Process) -> bool:
     """Whether there is more than one view of this composition."""
-    return any(
-        isinstance(step, TruncatedPoissonSampled) and step.truncation.full_high > 0.0 for step, _ in process
-    )
+    return any(step.cut_probability > 0.0 for step, _ in process)
 
 
 class Views:
@@ -45,17 +42,14 @@ class Views:
         def profile(process: Process) -> _core.Profile:
             return _core.Profile(_adjacency.directions(process, adjacency), accuracy, memory_limit)
 
-        truncated = [(step, count) for step, count in process if isinstance(step, TruncatedPoissonSampled)]
         self._main = _core.Profile(directions, accuracy, memory_limit)
-        rare = math.fsum(count * step.truncation.full_high for step, count in truncated)
-        self._rare = min(1.0, rare * _UP)
+        self._rare = min(1.0, math.fsum(count * step.cut_probability for step, count in process) * _UP)
         self._poisson = self._published = None
         if self._rare < 1.0:
-            self._poisson = profile(
-                _changed(process, lambda step: PoissonSampled(step.mechanism, step.sampling_probability))
-            )
-        if adjacency in ("zero_out", "replace_one") and any(step.pair == "tight" for step, _ in truncated):
-            self._published = profile(_changed(process, lambda step: replace(step, pair="ganesh2025")))
+            self._poisson = profile(Process([(step.uncut(), count) for step, count in process]))
+        published = Process([(step.published(), count) for step, count in process])
+        if adjacency in ("zero_out", "replace_one") and published != process:
+            self._published = profile(published)
 
     def epsilon(self, delta: float) -> Answer:
         """Bounds on epsilon at ``delta`` in (0, 1)."""
@@ -93,16 +87,6 @@ class Views:
 
     def _close(self, answer: Answer) -> bool:
         return answer.upper <= answer.lower * (1.0 + self._accuracy)
-
-
-def _changed(process: Process, change: Callable[[TruncatedPoissonSampled], Step]) -> Process:
-    """The same composition with other steps in the place of truncated batches."""
-    return Process(
-        [
-            (change(step) if isinstance(step, TruncatedPoissonSampled) else step, count)
-            for step, count in process
-        ]
-    )
 
 
 def _tighter(a: Answer, b: Answer) -> Answer:
