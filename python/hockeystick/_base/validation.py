@@ -47,18 +47,19 @@ def real(
     ...
     hockeystick._base.validation.ParameterError: delta = nan: must be a number in [0, 1]
     """
-    left = "(" if open_low or (low == -math.inf and not allow_inf) else "["
-    right = ")" if open_high or (high == math.inf and not allow_inf) else "]"
-    expected = f"must be a number in {left}{low:g}, {high:g}{right}"
+    open_low = open_low or (low == -math.inf and not allow_inf)
+    open_high = open_high or (high == math.inf and not allow_inf)
+    expected = f"must be a number in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
     try:
         number = _double(value, towards)
     except OverflowError:
         raise ParameterError(f"{name} = {value!r}: {expected}") from None
-    at_open_end = (open_low and number == low) or (open_high and number == high)
     # nan compares false, so it is refused.
-    if not low <= number <= high or at_open_end or (math.isinf(number) and not allow_inf):
+    if not (
+        (low < number if open_low else low <= number) and (number < high if open_high else number <= high)
+    ):
         raise ParameterError(f"{name} = {number!r}: {expected}")
     return number
 
