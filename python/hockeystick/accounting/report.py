@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .. import _core
 from .._base.bounds import Bounds, finite, round_down, round_up
 from ..mechanisms.descriptions import Composable, Process
 
@@ -40,6 +41,12 @@ class Answer:
     terms: Mapping[str, float] = field(default_factory=dict)
     step: float = 0.0
     size: int = 0
+
+    @classmethod
+    def of(cls, found: _core.Answer) -> Answer:
+        """What the core found; below zero is nothing but round-off."""
+        lower, upper = max(0.0, found.lower), max(0.0, found.upper)
+        return cls(lower, upper, found.engine, found.direction, dict(found.terms), found.step, found.size)
 
     @property
     def bounds(self) -> Bounds:

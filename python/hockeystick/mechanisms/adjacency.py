@@ -8,6 +8,7 @@ takes all its steps in the same direction.
 from __future__ import annotations
 
 import math
+from typing import TypeAlias
 
 from .. import _core
 from .._base.validation import choice
@@ -15,6 +16,9 @@ from .core_pairs import Pairs, both, gaussian
 from .steps import Process, shift_of
 
 ADJACENCIES = ("add", "remove", "add_or_remove", "replace_one", "zero_out")
+
+Directions: TypeAlias = "list[list[tuple[_core.Pair, int]]]"
+"""One composition of pairs with their counts for each direction."""
 
 
 def check(process: Process, adjacency: str) -> str:
@@ -28,14 +32,14 @@ def check(process: Process, adjacency: str) -> str:
     return adjacency
 
 
-def directions(process: Process, adjacency: str) -> list[list[tuple[_core.Pair, int]]]:
+def directions(process: Process, adjacency: str) -> Directions:
     """The compositions of dominating pairs whose worst delta(epsilon) is the guarantee.
 
     One list of (pair, count) per direction; an empty result means that nothing is released.
     Unsampled Gaussians merge into one pair N(mu, 1) against N(0, 1) with mu^2 = sum of count *
     (shift / sigma)^2, which is exact (Dong, Roth, Su 2022, Corollary 3.3).
     """
-    check(process, adjacency)
+    choice("adjacency", adjacency, ADJACENCIES)
     gaussians: list[tuple[float, int]] = []
     pairs: list[tuple[Pairs, int]] = []
     for step, count in process:

@@ -39,7 +39,6 @@ class Gaussian(Mechanism):
         return shift / self.noise_multiplier if self.noise_multiplier > 0.0 else None
 
     def poisson_replaced(self, q: float) -> _core.Pair:
-        """The record's place is on either side."""
         if not self.noise_multiplier * HUGE > 1.0:
             return super().poisson_replaced(q)
         return location_pair("gaussian", self.noise_multiplier, [0.0, 1.0], [1.0 - q, q])
@@ -66,7 +65,6 @@ class Laplace(Mechanism):
         return _core.laplace_pair(epsilon) if epsilon < HUGE else revealing(_core.laplace_pair(HUGE), epsilon)
 
     def poisson_replaced(self, q: float) -> _core.Pair:
-        """The record's place is on either side."""
         if not self.scale * HUGE > 1.0:
             return super().poisson_replaced(q)
         return location_pair("laplace", self.scale, [0.0, 1.0], [1.0 - q, q])

@@ -26,7 +26,6 @@ class _OnIntegers(Mechanism):
         raise NotImplementedError
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
-        """The noise moved by all that ``shift`` records may."""
         noise, reach = self.noise(), shift * self.sensitivity
         if reach > 2 * MOST_SENSITIVITY:
             raise ParameterError(
@@ -38,7 +37,6 @@ class _OnIntegers(Mechanism):
         return bracket(atoms.shifted(noise, reach))
 
     def poisson_replaced(self, q: float) -> _core.Pair:
-        """The record's place is on either side."""
         noise = self.noise()
         if not self.sensitivity / noise.scale < HUGE:
             return super().poisson_replaced(q)
@@ -65,7 +63,6 @@ class DiscreteLaplace(_OnIntegers):
         )
 
     def noise(self) -> IntegerNoise:
-        """Two-sided geometric."""
         return IntegerNoise("laplace", self.scale)
 
 
@@ -89,5 +86,4 @@ class DiscreteGaussian(_OnIntegers):
         )
 
     def noise(self) -> IntegerNoise:
-        """Discrete Gaussian."""
         return IntegerNoise("gaussian", self.sigma)

@@ -72,20 +72,16 @@ class Mixture(Step):
         set_fields(self, mechanisms=mechanisms, weights=weights)
 
     def is_unsampled(self) -> bool:
-        """Whether a sampling scheme may wrap around it."""
         return all(mechanism.is_unsampled() for mechanism in self.mechanisms)
 
     def alternatives(self) -> list[Step]:
-        """Those of its parts."""
         return [leaf for part in self.mechanisms for leaf in part.alternatives()]
 
     def sampled_by(self, scheme: Step) -> Step:
-        """The choice is made first."""
         parts = [replace(scheme, mechanism=part) for part in self.mechanisms]  # type: ignore[type-var]
         return Mixture(tuple(parts), self.weights)
 
     def is_free(self) -> bool:
-        """Whether all parts are that may be chosen."""
         chosen = zip(self.mechanisms, self.weights, strict=True)
         return all(part.simplified().is_free() for part, weight in chosen if weight > 0.0)
 
@@ -141,7 +137,6 @@ class MixtureOfGaussians(Step):
         return max(s for s, p in zip(self.sensitivities, self.probabilities, strict=True) if p > 0.0)
 
     def is_free(self) -> bool:
-        """Whether no record ever contributes."""
         return self.largest == 0.0
 
     def pairs(self, adjacency: str) -> Pairs:
@@ -165,13 +160,10 @@ class MixtureOfGaussians(Step):
         return sampled(revealed, counts)
 
     def unsampled_mu(self, shift: float) -> float | None:
-        """That of the largest sensitivity."""
         return shift * self.largest / self.noise_multiplier if self.noise_multiplier > 0.0 else None
 
     def sampler(self) -> str | None:
-        """Of the sensitivity."""
         return f"a random sensitivity, one of {len(self.sensitivities)}, that is not released"
 
     def reference(self, adjacency: str) -> str | None:
-        """Under every adjacency the same."""
         return "Ganesh 2025, Lemma 2.4 (mixtures of Gaussians)"

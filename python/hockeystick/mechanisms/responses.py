@@ -37,7 +37,6 @@ class RandomizedResponse(Mechanism):
         )
 
     def is_free(self) -> bool:
-        """Whether nothing is lost."""
         return self.epsilon == 0.0
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
@@ -58,7 +57,6 @@ class _Declared(Mechanism):
     """A guarantee of which nothing else is known."""
 
     def reference(self, adjacency: str) -> str | None:
-        """Of the worst case."""
         return "Kairouz, Oh and Viswanath 2015, Theorem 3.3 (worst case of a declared guarantee)"
 
 
@@ -78,7 +76,6 @@ class PureDP(_Declared):
         set_fields(self, epsilon=real("epsilon", self.epsilon, 0.0))
 
     def is_free(self) -> bool:
-        """Whether nothing is lost."""
         return self.epsilon == 0.0
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
@@ -107,7 +104,6 @@ class ApproximateDP(_Declared):
         )
 
     def is_free(self) -> bool:
-        """Whether nothing is lost."""
         return self.epsilon == self.delta == 0.0
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:

@@ -52,24 +52,19 @@ class _Sampled(Step):
 
     @property
     def noise_convention(self) -> str:  # type: ignore[override]
-        """That of the mechanism."""
         return self.mechanism.noise_convention
 
     def alternatives(self) -> list[Step]:
-        """Sampled ones of those of the mechanism."""
         choice = self.mechanism.sampled_by(self)
         return [self] if choice is self else choice.alternatives()
 
     def simplified(self) -> Step:
-        """A sampled choice is a choice."""
         return self.mechanism.sampled_by(self)
 
     def is_free(self) -> bool:
-        """Whether the mechanism releases nothing."""
         return self.mechanism.is_free()
 
     def unsampled_mu(self, shift: float) -> float | None:
-        """That of the mechanism."""
         return self.mechanism.unsampled_mu(shift)
 
 
@@ -94,12 +89,10 @@ class PoissonSampled(_Sampled):
         return Law("poisson", steps, {"sampling_probability": self.sampling_probability})
 
     def simplified(self) -> Step:
-        """Where the probability is 1, the mechanism itself."""
         choice = super().simplified()
         return self.mechanism.simplified() if choice is self and self.sampling_probability == 1.0 else choice
 
     def is_free(self) -> bool:
-        """Whether the record is never seen, or nothing released."""
         return self.sampling_probability == 0.0 or super().is_free()
 
     def pairs(self, adjacency: str) -> Pairs:
@@ -110,19 +103,15 @@ class PoissonSampled(_Sampled):
 
     @property
     def participation(self) -> float:
-        """The sampling probability."""
         return self.sampling_probability
 
     def if_seen(self) -> Step:
-        """The mechanism itself."""
         return self.mechanism
 
     def sampler(self) -> str | None:
-        """Of independent records."""
         return f"independent Poisson sampling with probability {self.sampling_probability:g}"
 
     def reference(self, adjacency: str) -> str | None:
-        """Of sampling, which the mechanism's own would not add to."""
         if adjacency == "replace_one":
             return "docs/mechanisms/replacement.md, section 5 (Poisson sampling, one record replaced)"
         return "Zhu, Dong and Wang 2022, Theorem 11 (Poisson sampling)"
@@ -153,7 +142,6 @@ class _FixedSize(_Sampled):
         return self.pair == "koskela2020"
 
     def check_adjacency(self, adjacency: str) -> None:
-        """No record can be added or removed."""
         if adjacency != "replace_one":
             raise ParameterError(
                 f"adjacency = {adjacency!r}: must be 'replace_one' for {self!r}; a batch of fixed "
@@ -169,7 +157,6 @@ class _FixedSize(_Sampled):
 
     @property
     def caveat(self) -> str:  # type: ignore[override]
-        """Of the paper's pair."""
         if not self.is_published:
             return ""
         return " accounted with the pair of Koskela et al. 2020, which is NOT a guarantee for batches of fixed size"
@@ -192,24 +179,22 @@ class WithoutReplacement(_FixedSize):
         return Law("without_replacement", steps, {"batch_size": self.batch_size}, self.dataset_size)
 
     def simplified(self) -> Step:
-        """Where the batch is the dataset, the mechanism itself."""
         choice = super().simplified()
         whole = self.batch_size == self.dataset_size and not self.is_published
         return self.mechanism if choice is self and whole else choice
 
     def pairs(self, adjacency: str) -> Pairs:
         """Balle, Barthe, Gaboardi 2018, Theorem 9: advanced joint convexity with gamma = m/n."""
+        self.check_adjacency(adjacency)
         gamma = self.batch_size / self.dataset_size
         return self._published_pair([0.0, 1.0], [1.0 - gamma, gamma]) or both(
             _core.sampled_pair(base_pair(self._inner, 2), gamma, "replace_one")
         )
 
     def sampler(self) -> str | None:
-        """Without replacement."""
         return f"batches of {self.batch_size} of {self.dataset_size} records drawn without replacement"
 
     def reference(self, adjacency: str) -> str | None:
-        """Of the sound pair."""
         return "Balle, Barthe and Gaboardi 2018, Theorem 9 (sampling without replacement)"
 
 
@@ -229,6 +214,7 @@ class WithReplacement(_FixedSize):
 
     def pairs(self, adjacency: str) -> Pairs:
         """Balle, Barthe, Gaboardi 2018, Theorem 10: a group of l records with a binomial weight."""
+        self.check_adjacency(adjacency)
         m, n = self.batch_size, self.dataset_size
         gamma = -math.expm1(m * math.log1p(-1.0 / n)) if n > 1 else 1.0
         groups, weights = occurrences(m, n)
@@ -240,15 +226,12 @@ class WithReplacement(_FixedSize):
         return both(base if gamma == 1.0 else _core.sampled_pair(base, gamma, "replace_one"))
 
     def unsampled_mu(self, shift: float) -> float | None:
-        """As if every draw were of the same record."""
         return super().unsampled_mu(shift * self.batch_size)
 
     def sampler(self) -> str | None:
-        """With replacement."""
         return f"batches of {self.batch_size} of {self.dataset_size} records drawn with replacement"
 
     def reference(self, adjacency: str) -> str | None:
-        """Of the sound pair."""
         return "Balle, Barthe and Gaboardi 2018, Theorem 10 (sampling with replacement)"
 
 

@@ -86,11 +86,9 @@ class TruncatedPoissonSampled(Step):
         )
 
     def simplified(self) -> Step:
-        """Poisson sampling where nothing is ever cut."""
         return self if self.cut_probability > 0.0 else self.uncut().simplified()
 
     def is_free(self) -> bool:
-        """Whether the record is never seen."""
         return self.sampling_probability == 0.0
 
     def pairs(self, adjacency: str) -> Pairs:
@@ -119,7 +117,6 @@ class TruncatedPoissonSampled(Step):
 
     @property
     def participation(self) -> float:
-        """The sampling probability: being cut only helps."""
         return self.sampling_probability
 
     def if_seen(self) -> Step:
@@ -127,31 +124,25 @@ class TruncatedPoissonSampled(Step):
         return Gaussian(0.5 * self.noise_multiplier)
 
     def has_closed_form(self) -> bool:
-        """Never taken to have one."""
         return False
 
     @property
     def cut_probability(self) -> float:
-        """Of the other records' batch, rounded up."""
         return self.truncation.full_high
 
     def uncut(self) -> Step:
-        """Poisson sampling."""
         return PoissonSampled(self.mechanism, self.sampling_probability)
 
     def published(self) -> Step:
-        """With the published pairs."""
         return replace(self, pair="ganesh2025")
 
     def sampler(self) -> str | None:
-        """With the size that batches are cut to."""
         return (
             f"independent Poisson sampling with probability {self.sampling_probability:g} from "
             f"{self.dataset_size} records, batches cut to {self.max_batch_size} records chosen at random"
         )
 
     def reference(self, adjacency: str) -> str | None:
-        """The theorem of the adjacency, or the proof of what is tighter."""
         if self.pair == "tight" and adjacency in ("zero_out", "replace_one"):
             return "docs/mechanisms/truncated.md, section 3 (truncated Poisson sampling)"
         number = {"zero_out": "3.3", "replace_one": "3.4"}.get(adjacency, "3.1")
@@ -159,7 +150,6 @@ class TruncatedPoissonSampled(Step):
 
     @property
     def compared_size(self) -> int | None:
-        """That of the dataset."""
         return self.dataset_size
 
 
