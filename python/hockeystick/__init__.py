@@ -68,16 +68,17 @@ from .mechanisms.descriptions import (
     DiscreteLaplace,
     Gaussian,
     Laplace,
+    Mixture,
+    MixtureOfGaussians,
     PoissonSampled,
     Process,
     PureDP,
     RandomizedResponse,
+    TruncatedPoissonSampled,
     WithoutReplacement,
     WithReplacement,
 )
 from .mechanisms.dpsgd import DPSGD, dp_sgd
-from .mechanisms.mixtures import Mixture, MixtureOfGaussians
-from .mechanisms.truncated import TruncatedPoissonSampled
 from .montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf
 from .montecarlo.confidence import VerificationPlan, mean_interval, plan_verification
 from .montecarlo.empirical import Empirical

@@ -8,16 +8,16 @@ import flint
 import hockeystick as hs
 import pytest
 from flint import arb
-from hockeystick.mechanisms import adjacency as adjacencies
 from hockeystick.mechanisms import atoms
+from hockeystick.mechanisms.steps import base_pair
 
 
 @pytest.fixture(autouse=True)
 def precision():
     before, flint.ctx.prec = flint.ctx.prec, 1500
-    adjacencies.base_pair.cache_clear()  # of other numbers of atoms
+    base_pair.cache_clear()  # of other numbers of atoms
     yield
-    adjacencies.base_pair.cache_clear()
+    base_pair.cache_clear()
     flint.ctx.prec = before
 
 

@@ -5,8 +5,9 @@ import math
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.mechanisms import adjacency, atoms
+from hockeystick.mechanisms import adjacency, atoms, sampled
 from hockeystick.mechanisms.atoms import Atoms, IntegerNoise
+from hockeystick.mechanisms.steps import base_pair
 from scipy import stats
 
 EPSILONS = [-3.0, -0.7, 0.0, 0.2, 1.0, 2.5]
@@ -124,7 +125,7 @@ def test_approximate_dp_meets_its_declaration_exactly() -> None:
 
 @pytest.mark.parametrize(("m", "n"), [(1, 10), (5, 2), (30, 3000), (256, 60_000), (10**9, 10**9), (7, 1)])
 def test_occurrences_follow_the_binomial_law(m: int, n: int) -> None:
-    groups, weights = adjacency.occurrences(m, n)
+    groups, weights = sampled.occurrences(m, n)
     assert groups == sorted(set(groups))
     assert groups[-1] == m
     assert len(groups) <= 258
@@ -135,13 +136,13 @@ def test_occurrences_follow_the_binomial_law(m: int, n: int) -> None:
 
 
 def test_absurdly_many_occurrences_are_all_counted_as_most() -> None:
-    groups, weights = adjacency.occurrences(10**15, 2)
+    groups, weights = sampled.occurrences(10**15, 2)
     assert (groups, list(weights)) == ([10**15], [1.0])
 
 
 @pytest.mark.parametrize(("m", "n"), [(10**6, 100), (10**9, 10), (2000, 2)])
 def test_many_occurrences_are_lumped_upwards(m: int, n: int) -> None:
-    groups, weights = adjacency.occurrences(m, n)
+    groups, weights = sampled.occurrences(m, n)
     assert len(groups) <= 258
     cumulative = np.cumsum(weights)
     # A lumped size is never smaller than the size it stands for.
@@ -250,11 +251,11 @@ def test_full_batches_are_unsampled() -> None:
 
 
 def test_declared_guarantees_degrade_for_groups() -> None:
-    pair = adjacency.base_pair(hs.PureDP(0.5), 6, 3)
+    pair = base_pair(hs.PureDP(0.5), 6, 3)
     assert pair.max_loss == pytest.approx(1.5, rel=1e-15)
-    grouped = adjacency.base_pair(hs.ApproximateDP(0.5, 1e-6), 6, 3)
+    grouped = base_pair(hs.ApproximateDP(0.5, 1e-6), 6, 3)
     assert grouped.infinity_mass == pytest.approx(1e-6 * math.expm1(1.5) / math.expm1(0.5), rel=1e-12)
-    assert adjacency.base_pair(hs.ApproximateDP(0.5, 0.3), 200, 100).infinity_mass == 1.0
+    assert base_pair(hs.ApproximateDP(0.5, 0.3), 200, 100).infinity_mass == 1.0
 
 
 def test_sampling_with_replacement_at_one_draw_is_without() -> None:

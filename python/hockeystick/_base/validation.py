@@ -47,25 +47,30 @@ def real(
     ...
     hockeystick._base.validation.ParameterError: delta = nan: must be a number in [0, 1]
     """
-    left = "(" if open_low or (low == -math.inf and not allow_inf) else "["
-    right = ")" if open_high or (high == math.inf and not allow_inf) else "]"
-    expected = f"must be a number in {left}{low:g}, {high:g}{right}"
+    open_low = open_low or (low == -math.inf and not allow_inf)
+    open_high = open_high or (high == math.inf and not allow_inf)
+    expected = f"must be a number in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
     try:
-        number = float(value)
+        number = _double(value, towards)
     except OverflowError:
         raise ParameterError(f"{name} = {value!r}: {expected}") from None
-    if towards is not None and math.isfinite(number):
-        # NumPy would compare its integers as doubles.
-        number = _moved(number, int(value) if isinstance(value, numbers.Integral) else value, towards)
-    inside = (low < number if open_low else low <= number) and (
-        number < high if open_high else number <= high
-    )
-    # nan compares false, so it fails `inside`.
-    if not inside or (math.isinf(number) and not allow_inf):
+    # nan compares false, so it is refused.
+    if not (
+        (low < number if open_low else low <= number) and (number < high if open_high else number <= high)
+    ):
         raise ParameterError(f"{name} = {number!r}: {expected}")
     return number
+
+
+def _double(value: Any, towards: float | None) -> float:
+    """The nearest double or, if that is not ``value``, the next one ``towards`` an infinity."""
+    number = float(value)
+    if towards is None or not math.isfinite(number):
+        return number
+    # NumPy would compare its integers as doubles.
+    return _moved(number, int(value) if isinstance(value, numbers.Integral) else value, towards)
 
 
 def _moved(number: float, exact: Any, towards: float) -> float:

@@ -12,8 +12,9 @@ from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.descriptions import Composable, Process, composition
 from ..mechanisms.serialise import from_dict, to_dict
-from .profile import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, PrivacyProfile
+from .profile import PrivacyProfile
 from .report import Report
+from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT
 
 _KIND = "accountant"
 

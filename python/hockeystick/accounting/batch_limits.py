@@ -13,7 +13,8 @@ from .._base.validation import ParameterTypeError, integer, real
 from ..mechanisms.descriptions import Composable, Gaussian, PoissonSampled, composition
 from ..mechanisms.truncated import TruncatedPoissonSampled
 from .calibration import CalibratedFloat, CalibratedInt, calibrate, calibrate_noise_multiplier
-from .profile import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, PrivacyProfile, account
+from .profile import PrivacyProfile, account
+from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT
 
 
 def calibrate_max_batch_size(

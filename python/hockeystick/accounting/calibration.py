@@ -28,7 +28,8 @@ from .._base.validation import ParameterError, ParameterTypeError, boolean, real
 from .._base.validation import integer as integer_
 from ..mechanisms.descriptions import Composable, composition
 from ..mechanisms.dpsgd import DPSGD
-from .profile import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, PrivacyProfile, account
+from .profile import PrivacyProfile, account
+from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -17,7 +17,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -26,20 +26,11 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from .._base.arrays import Array
-from .._base.validation import ParameterError, choice, integers, reals
-from ..mechanisms import adjacency as _adjacency
+from .._base.validation import ParameterError, integers, reals
+from ..mechanisms.adjacency import Directions
 from ..mechanisms.descriptions import Gaussian, PoissonSampled
-from . import rare
-from .profile import (
-    DEFAULT_ACCURACY,
-    DEFAULT_MEMORY_LIMIT,
-    Directions,
-    account,
-    check_settings,
-    delta_limit,
-    epsilon_limit,
-)
-from .report import Answer
+from .profile import account
+from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, Settings
 
 MAX_CELLS = 2**24
 """Most configurations of one grid: beyond, a broadcast is more likely a mistake than a wish."""
@@ -102,7 +93,7 @@ def grid_epsilon(
     hockeystick._base.validation.ParameterError: noise_multiplier[1] = -1.0: must be a number in [0, inf)
     """
     inputs = _broadcast(noise_multiplier, sampling_probability, steps, delta=reals("delta", delta, 0.0, 1.0))
-    return _grid("epsilon", inputs, epsilon_limit, adjacency, accuracy, memory_limit, engine, progress)
+    return _grid("epsilon", inputs, Settings(adjacency, accuracy, memory_limit, engine), progress)
 
 
 def grid_delta(
@@ -125,7 +116,7 @@ def grid_delta(
     inputs = _broadcast(
         noise_multiplier, sampling_probability, steps, epsilon=reals("epsilon", epsilon, allow_inf=True)
     )
-    return _grid("delta", inputs, delta_limit, adjacency, accuracy, memory_limit, engine, progress)
+    return _grid("delta", inputs, Settings(adjacency, accuracy, memory_limit, engine), progress)
 
 
 def _broadcast(
@@ -148,17 +139,8 @@ def _broadcast(
 
 
 def _grid(
-    quantity: str,
-    inputs: dict[str, NDArray[Any]],
-    limit: Callable[[Directions, float], Any],
-    adjacency: str,
-    accuracy: float,
-    memory_limit: int,
-    engine: str,
-    progress: Progress | None,
+    quantity: str, inputs: dict[str, NDArray[Any]], settings: Settings, progress: Progress | None
 ) -> Grid:
-    choice("adjacency", adjacency, _adjacency.ADJACENCIES)
-    settings = check_settings(accuracy, memory_limit, engine)
     shape = next(iter(inputs.values())).shape
     size = int(np.prod(shape))
     lower, upper = np.empty(size), np.empty(size)
@@ -167,24 +149,18 @@ def _grid(
     asked: list[tuple[Directions, Array]] = []
     cells: list[int] = []
     for composition, members, points in _compositions(inputs):
-        certain, hidden = rare.participation(composition), rare.divide(composition)[1]
-        directions = _adjacency.directions(composition, adjacency)
-        alone = account(composition, adjacency, *settings) if hidden else None
+        profile = account(composition, **asdict(settings))
         open_points = []
         for cell, point in zip(members, points, strict=True):
-            known = limit(directions, point)
-            if alone is not None:
-                known = alone._epsilon(point) if quantity == "epsilon" else alone._delta(point)
-            elif known is None and quantity == "epsilon" and point >= certain:
-                known = Answer(0.0, 0.0)
+            known = profile._known(quantity, point)
             if known is None:
                 cells.append(cell)
                 open_points.append(point)
             else:
                 lower[cell], upper[cell] = known.bounds
         if open_points:
-            asked.append((directions, np.array(open_points)))
-    low, high, how = _core.grid(quantity, asked, *settings, progress)
+            asked.append((profile._directions, np.array(open_points)))
+    low, high, how = _core.grid(quantity, asked, *settings.numerical, progress)
     # As in PrivacyProfile: what is below zero, or a delta above one, is nothing but round-off.
     lower[cells] = np.maximum(low, 0.0)
     upper[cells] = np.clip(high, 0.0, 1.0 if quantity == "delta" else np.inf)
@@ -200,8 +176,8 @@ def _grid(
         result(lower),
         result(upper),
         result(engines),
-        adjacency,
-        settings[0],
+        settings.adjacency,
+        settings.accuracy,
     )
 
 

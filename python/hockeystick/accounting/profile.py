@@ -6,8 +6,8 @@ import functools
 import math
 import os
 from collections.abc import Callable
-from dataclasses import replace
-from typing import Any, TypeAlias
+from dataclasses import asdict, replace
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -16,25 +16,18 @@ from .. import _core
 from .._base import gdp, storage
 from .._base.arrays import Array
 from .._base.bounds import Bounds
-from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
+from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..mechanisms import adjacency as _adjacency
-from ..mechanisms.descriptions import Composable, Gaussian, Step, WithReplacement, composition
-from ..mechanisms.mixtures import MixtureOfGaussians
+from ..mechanisms.adjacency import Directions
+from ..mechanisms.descriptions import Composable, Step, composition, shift_of
 from ..mechanisms.serialise import from_dict, to_dict
-from ..mechanisms.truncated import TruncatedPoissonSampled
 from . import rare
 from .report import Answer, Report, noise_conventions, references, samplers, unit
+from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, Settings
 from .views import Views, helpful
 
 FURTHEST = 1e3
 """Beyond this epsilon an engine that finds nothing is asked here instead."""
-DEFAULT_ACCURACY = 1e-3
-DEFAULT_MEMORY_LIMIT = 2**30
-
-ENGINES = ("auto", "fft")
-
-Directions: TypeAlias = "list[list[tuple[_core.Pair, int]]]"
-
 _FAST = ("exact", "closed form", "inversion")
 """Engines that answer many points together, or at once."""
 _CACHE_SIZE = 4096
@@ -58,6 +51,7 @@ def account(
     certify that accuracy, and composition by FFT elsewhere; "fft" always composes, to compare.
     Raises ParameterError or ParameterTypeError before any work.
 
+    >>> from hockeystick import Gaussian
     >>> profile = account(Gaussian(noise_multiplier=2.0) * 4)
     >>> lower, upper = profile.epsilon_bounds(delta=1e-5)
     >>> lower <= profile.epsilon(delta=1e-5) == upper
@@ -84,15 +78,15 @@ class PrivacyProfile:
     ) -> None:
         self._process = composition(process)
         self._description = process
-        self._adjacency = _adjacency.check(self._process, adjacency)
-        self._accuracy, self._memory_limit, self._engine = check_settings(accuracy, memory_limit, engine)
+        _adjacency.check(self._process, adjacency)
+        self._settings = Settings(adjacency, accuracy, memory_limit, engine)
         self._answers: dict[tuple[str, float], Answer] = {}
         rest, self._rare = rare.divide(self._process)
         self._rest = self._other(rest) if self._rare else None
 
-    def _other(self, process: Composable) -> PrivacyProfile:
-        """Another process, asked in the same way."""
-        return PrivacyProfile(process, self._adjacency, self._accuracy, self._memory_limit, self._engine)
+    def _other(self, process: Composable, **changed: Any) -> PrivacyProfile:
+        """Another process, asked in the same way but for what has ``changed``."""
+        return account(process, **{**asdict(self._settings), **changed})
 
     @property
     def description(self) -> Composable:
@@ -102,35 +96,36 @@ class PrivacyProfile:
     @property
     def adjacency(self) -> str:
         """The adjacency the answers hold under."""
-        return self._adjacency
+        return self._settings.adjacency
 
     @property
     def accuracy(self) -> float:
         """The relative gap between upper and lower bound that was asked for."""
-        return self._accuracy
+        return self._settings.accuracy
 
     def __repr__(self) -> str:
         return (
-            f"PrivacyProfile({self._description}, adjacency={self._adjacency!r}, accuracy={self._accuracy:g})"
+            f"PrivacyProfile({self._description}, adjacency={self.adjacency!r}, accuracy={self.accuracy:g})"
         )
 
     @functools.cached_property
     def _directions(self) -> Directions:
-        return _adjacency.directions(self._process, self._adjacency)
+        return self._settings.directions(self._process)
 
     @functools.cached_property
     def _profile(self) -> _core.Profile:
-        return _core.Profile(self._directions, self._accuracy, self._memory_limit, self._engine)
+        return _core.Profile(self._directions, *self._settings.numerical)
 
     @functools.cached_property
     def _views(self) -> Views | None:
-        if self._engine == "fft" or not helpful(self._process):
+        if self._settings.engine == "fft" or not helpful(self._process):
             return None
-        return Views(self._process, self._adjacency, self._directions, self._accuracy, self._memory_limit)
+        return Views(self._process, self._settings, self._profile)
 
     def epsilon(self, delta: float) -> float:
         """Smallest epsilon >= 0 certified at this ``delta`` in [0, 1]: an upper bound, inf if none.
 
+        >>> from hockeystick import Gaussian
         >>> account(Gaussian(1.0) * 0).epsilon(delta=0.0)
         0.0
         >>> account(Gaussian(0.0)).epsilon(delta=1e-5)
@@ -148,6 +143,7 @@ class PrivacyProfile:
         ``epsilon`` may be any real number or an infinity; negative values complete the trade-off
         curve.
 
+        >>> from hockeystick import Gaussian
         >>> account(Gaussian(1.0)).delta(epsilon=float("inf"))
         0.0
         """
@@ -173,6 +169,7 @@ class PrivacyProfile:
         one, each of which gives a valid bound. ``alpha`` in [0, 1], a number (returns a float) or
         an array (returns an array of the same shape). Decreasing and convex.
 
+        >>> from hockeystick import Gaussian
         >>> float(account(Gaussian(1.0) * 0).tradeoff(0.25))
         0.75
         """
@@ -227,17 +224,15 @@ class PrivacyProfile:
         Rigorous over all epsilon: between grid points monotonicity is used, and beyond the grid
         delta is below ``slack`` or zero; never above the sum-of-squares bound from each step.
 
+        >>> from hockeystick import Gaussian
         >>> mu = account(Gaussian(noise_multiplier=2.0) * 4).gdp_mu()
         >>> 1.0 <= mu <= 1.0 + 1e-6
         True
         """
         slack = real("slack", slack, 0.0, 1.0)
         # G_mu is its own inverse, so one direction is above it exactly if the other one is.
-        if self._adjacency in ("add", "remove"):
-            both = PrivacyProfile(
-                self._process, "add_or_remove", self._accuracy, self._memory_limit, self._engine
-            )
-            return both.gdp_mu(slack)
+        if self.adjacency in ("add", "remove"):
+            return self._other(self._process, adjacency="add_or_remove").gdp_mu(slack)
         if not self._directions or slack == 1.0:
             return 0.0
         if self.delta(math.inf) > slack:
@@ -251,29 +246,18 @@ class PrivacyProfile:
     def _mu_step_by_step(self) -> float:
         """mu^2 = sum of count * mu_i^2, each step taken as if it were never sampled."""
         terms = [
-            (max(self._mu_of(part) for part in _adjacency.alternatives(step)), count)
-            for step, count in self._process
+            (max(self._mu_of(part) for part in step.alternatives()), count) for step, count in self._process
         ]
         return _adjacency.root_sum_of_squares(terms)
 
     def _mu_of(self, step: Step) -> float:
         """mu of one step that is no mixture, as if it were never sampled; 0 if it releases nothing."""
-        single = _adjacency.directions(composition(step), self._adjacency)
+        single = _adjacency.directions(composition(step), self.adjacency)
         if not single:
             return 0.0
-        shift = 2.0 if self._adjacency == "replace_one" else 1.0
-        if isinstance(step, WithReplacement):
-            shift *= step.batch_size
-        if isinstance(step, TruncatedPoissonSampled):
-            shift = 2.0  # one record in the place of another one, under every adjacency
-        if isinstance(step, MixtureOfGaussians):
-            shift *= step.largest
-            sigma = step.noise_multiplier
-        else:
-            mechanism = _adjacency.unsampled(step)
-            sigma = mechanism.noise_multiplier if isinstance(mechanism, Gaussian) else 0.0
-        if sigma > 0.0:
-            return shift / sigma * (1.0 + 1e-12)
+        mu = step.unsampled_mu(shift_of(self.adjacency))
+        if mu is not None:
+            return mu * (1.0 + 1e-12)
         loss = max(
             pair.max_loss if pair.infinity_mass == 0.0 else math.inf
             for direction in single
@@ -297,6 +281,7 @@ class PrivacyProfile:
         answers, one contour serves many neighbours. Both bounds fall with epsilon; those of single queries do
         so up to their relative distance, as each has a lattice of its own.
 
+        >>> from hockeystick import Gaussian
         >>> lower, upper = account(Gaussian(2.0) * 4).delta_curve([0.0, 1.0, 2.0])
         >>> bool((lower <= upper).all()), bool((upper[1:] < upper[:-1]).all())
         (True, True)
@@ -326,6 +311,7 @@ class PrivacyProfile:
         the bounds on delta are. Where delta has a kink, both one-sided slopes are enclosed. Q(L > epsilon) is
         the type I error of the test that delta comes from.
 
+        >>> from hockeystick import Gaussian
         >>> lower, upper = account(Gaussian(1.0)).slope_bounds(0.5)  # Q(L > 0.5) = Phi(-1)
         >>> lower <= -math.exp(0.5) * 0.15865525393145707 <= upper
         True
@@ -337,7 +323,7 @@ class PrivacyProfile:
         here = answer.bounds
         if answer.engine not in _FAST:
             # Every point has a lattice of its own: only chords about as wide as the root of what is not known.
-            unknown = max(self._accuracy, (here.upper - here.lower) / max(here.upper, 5e-324))
+            unknown = max(self.accuracy, (here.upper - here.lower) / max(here.upper, 5e-324))
             best = 2.0 ** round(0.5 * math.log2(min(unknown, 2.0**-4)))
             far, near = np.array([2.0 * best]), np.array([0.5 * best, 0.125 * best])
         far, near = (epsilon + np.log1p(np.append(-widths, widths)) for widths in (far, near))
@@ -355,6 +341,7 @@ class PrivacyProfile:
     def report(self, delta: float | None = None, epsilon: float | None = None) -> Report:
         """Everything known about the guarantee at this ``delta``, at this ``epsilon``, or at both.
 
+        >>> from hockeystick import Gaussian
         >>> report = account(Gaussian(2.0), adjacency="remove").report(delta=1e-5)
         >>> "1e-05" in report.statement() and "one record is removed" in report.statement()
         True
@@ -370,12 +357,12 @@ class PrivacyProfile:
             composition=str(process),
             details=str(self._description),
             steps=process.steps,
-            adjacency=self._adjacency,
-            unit=unit(process, self._adjacency),
+            adjacency=self.adjacency,
+            unit=unit(process, self.adjacency),
             samplers=samplers(process),
             noise=noise_conventions(process),
-            references=references(process, self._adjacency),
-            accuracy=self._accuracy,
+            references=references(process, self.adjacency),
+            accuracy=self.accuracy,
             version=_core.__version__,
             at_delta=delta,
             epsilon=None if delta is None else self._epsilon(delta),
@@ -401,17 +388,23 @@ class PrivacyProfile:
         return answer
 
     def _compute_epsilon(self, delta: float) -> Answer:
+        known = self._known_epsilon(delta)
+        if known is not None:
+            return known
+        if self._views is not None:
+            return self._views.epsilon(delta)
+        return Answer.of(self._profile.epsilon_bounds(delta))
+
+    def _known(self, quantity: str, point: float) -> Answer | None:
+        """The "epsilon" or "delta" at one point where it takes no engine to answer for this very composition."""
+        return self._known_epsilon(point) if quantity == "epsilon" else self._known_delta(point)
+
+    def _known_epsilon(self, delta: float) -> Answer | None:
         if delta >= rare.participation(self._process):
             return Answer(0.0, 0.0)
         if self._rest is not None and delta > 0.0:
             return self._epsilon_beside_rare(self._rest, delta)
-        limit = epsilon_limit(self._directions, delta)
-        if limit is not None:
-            return limit
-        if self._views is not None:
-            return self._views.epsilon(delta)
-        found = self._profile.epsilon_bounds(delta)
-        return _answer(found, max(0.0, found.lower), max(0.0, found.upper))
+        return epsilon_limit(self._directions, delta)
 
     def _epsilon_beside_rare(self, rest: PrivacyProfile, delta: float) -> Answer:
         mass = rare.total(self._rare)
@@ -428,33 +421,36 @@ class PrivacyProfile:
         return replace(found, lower=rest._epsilon(delta).lower, upper=upper)
 
     def _compute_delta(self, epsilon: float) -> Answer:
-        if self._rest is not None:
-            beside = self._rest._delta(epsilon)
-            # Infinite losses add up; finite ones of one kind of step alone need not be added to others'.
-            alone = epsilon == math.inf or (
-                epsilon >= 0.0 and self._rest._process.steps == 0 == len(self._rare) - 1
-            )
-            shown = [
-                self._other(mechanism * rare.USES).delta(epsilon) if alone else 1.0
-                for mechanism, _ in self._rare
-            ]
-            added = [mass * part for (_, mass), part in zip(self._rare, shown, strict=True)]
-            upper = math.fsum([beside.upper, *added]) * (1.0 + 1e-12)
-            # The products may have underflowed, and more uses than those asked for are possible.
-            if any(shown) or epsilon < self._epsilon(0.0).upper:
-                upper += 5e-324
-            return replace(beside, upper=min(1.0, upper))
-        limit = delta_limit(self._directions, epsilon)
-        if limit is not None:
-            return limit
+        known = self._known_delta(epsilon)
+        if known is not None:
+            return known
         if self._views is not None and math.isfinite(epsilon):
             answer = self._views.delta(epsilon)
             return replace(answer, upper=min(1.0, answer.upper))
-        found = self._profile.delta_bounds(epsilon)
-        upper = min(1.0, max(0.0, found.upper))
+        answer = Answer.of(self._profile.delta_bounds(epsilon))
+        upper = min(1.0, answer.upper)
         if upper == 1.0 and FURTHEST < epsilon < math.inf:
             upper = self._delta(FURTHEST).upper  # delta falls
-        return _answer(found, max(0.0, found.lower), upper)
+        return replace(answer, upper=upper)
+
+    def _known_delta(self, epsilon: float) -> Answer | None:
+        if self._rest is not None:
+            return self._delta_beside_rare(self._rest, epsilon)
+        return delta_limit(self._directions, epsilon)
+
+    def _delta_beside_rare(self, rest: PrivacyProfile, epsilon: float) -> Answer:
+        beside = rest._delta(epsilon)
+        # Infinite losses add up; finite ones of one kind of step alone need not be added to others'.
+        alone = epsilon == math.inf or (epsilon >= 0.0 and rest._process.steps == 0 == len(self._rare) - 1)
+        shown = [
+            self._other(mechanism * rare.USES).delta(epsilon) if alone else 1.0 for mechanism, _ in self._rare
+        ]
+        added = [mass * part for (_, mass), part in zip(self._rare, shown, strict=True)]
+        upper = math.fsum([beside.upper, *added]) * (1.0 + 1e-12)
+        # The products may have underflowed, and more uses than those asked for are possible.
+        if any(shown) or epsilon < self._epsilon(0.0).upper:
+            upper += 5e-324
+        return replace(beside, upper=min(1.0, upper))
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the description, a curve and all answers so far to one file, atomically.
@@ -465,10 +461,7 @@ class PrivacyProfile:
         answers = dict(self._answers)  # of one moment: other threads may ask meanwhile
         header = {
             "description": to_dict(self._description),
-            "adjacency": self._adjacency,
-            "accuracy": self._accuracy,
-            "memory_limit": self._memory_limit,
-            "engine": self._engine,
+            **asdict(self._settings),
             "answers": [
                 {
                     "kind": kind,
@@ -514,15 +507,6 @@ class PrivacyProfile:
         return profile
 
 
-def check_settings(accuracy: float, memory_limit: int, engine: str) -> tuple[float, int, str]:
-    """Return the three if they are what `account` takes."""
-    return (
-        real("accuracy", accuracy, 1e-9, 1.0),
-        integer("memory_limit", memory_limit, 2**20),
-        choice("engine", engine, ENGINES),
-    )
-
-
 def epsilon_limit(directions: Directions, delta: float) -> Answer | None:
     """Epsilon where it takes no computation."""
     if delta == 1.0 or not directions:
@@ -553,8 +537,4 @@ def _largest_loss(direction: list[tuple[_core.Pair, int]]) -> float:
     return max(0.0, math.fsum(count * pair.max_loss for pair, count in direction))
 
 
-def _answer(found: _core.Answer, lower: float, upper: float) -> Answer:
-    return Answer(lower, upper, found.engine, found.direction, dict(found.terms), found.step, found.size)
-
-
-__all__ = ["PrivacyProfile", "account"]
+__all__ = ["DEFAULT_ACCURACY", "DEFAULT_MEMORY_LIMIT", "PrivacyProfile", "account"]

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import math
 
-from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process, Step
-from ..mechanisms.truncated import TruncatedPoissonSampled
+from ..mechanisms.descriptions import Process, Step
 
 MOST_MASS = 1e-48
 """Together with a gap of 1e-6 at delta = 1e-40 wanted, so small that adding it to delta is exact enough."""
@@ -25,18 +24,13 @@ _UP = 1.0 + 1e-12
 
 def divide(process: Process) -> tuple[Process, list[tuple[Step, float]]]:
     """The steps that are not rare, and for each of the others its mechanism and its mass, rounded up."""
-    if process.steps <= 1 and not any(isinstance(step, TruncatedPoissonSampled) for step, _ in process):
-        return process, []  # a single step has a closed form
+    if process.steps <= 1 and all(step.has_closed_form() for step, _ in process):
+        return process, []
     rest, rare = [], []
     for step, count in process:
-        if isinstance(step, (PoissonSampled, TruncatedPoissonSampled)) and (
-            0.0 < count * step.sampling_probability <= MOST_MASS
-        ):
-            # A record that a full batch takes may take the place of another one: twice the sensitivity.
-            seen = (
-                step.mechanism if isinstance(step, PoissonSampled) else Gaussian(0.5 * step.noise_multiplier)
-            )
-            rare.append((seen, max(count * step.sampling_probability * _UP, 5e-324)))
+        mass = count * step.participation
+        if 0.0 < mass <= MOST_MASS:
+            rare.append((step.if_seen(), max(mass * _UP, 5e-324)))
         else:
             rest.append((step, count))
     return Process(rest), rare
@@ -44,12 +38,7 @@ def divide(process: Process) -> tuple[Process, list[tuple[Step, float]]]:
 
 def participation(process: Process) -> float:
     """At least the probability that any step sees the record: at this delta, and above, epsilon is 0."""
-    sampled = (PoissonSampled, TruncatedPoissonSampled)
-    seen = [
-        count * step.sampling_probability if isinstance(step, sampled) else float(count)
-        for step, count in process
-    ]
-    return math.fsum(seen) * _UP + 5e-324
+    return math.fsum(count * step.participation for step, count in process) * _UP + 5e-324
 
 
 def total(rare: list[tuple[Step, float]]) -> float:

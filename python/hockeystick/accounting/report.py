@@ -7,25 +7,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
+from .. import _core
 from .._base.bounds import Bounds, finite, round_down, round_up
-from ..mechanisms.adjacency import alternatives, unsampled
-from ..mechanisms.descriptions import (
-    ApproximateDP,
-    Composable,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Gaussian,
-    Laplace,
-    PoissonSampled,
-    Process,
-    PureDP,
-    RandomizedResponse,
-    Step,
-    WithoutReplacement,
-    WithReplacement,
-)
-from ..mechanisms.mixtures import MixtureOfGaussians
-from ..mechanisms.truncated import TruncatedPoissonSampled
+from ..mechanisms.descriptions import Composable, Process
 
 UNITS = {
     "add": "one record is added",
@@ -57,6 +41,12 @@ class Answer:
     terms: Mapping[str, float] = field(default_factory=dict)
     step: float = 0.0
     size: int = 0
+
+    @classmethod
+    def of(cls, found: _core.Answer) -> Answer:
+        """What the core found; below zero is nothing but round-off."""
+        lower, upper = max(0.0, found.lower), max(0.0, found.upper)
+        return cls(lower, upper, found.engine, found.direction, dict(found.terms), found.step, found.size)
 
     @property
     def bounds(self) -> Bounds:
@@ -144,8 +134,8 @@ def unit(process: Composable, adjacency: str) -> str:
     """What is hidden: whose presence or content, and among how many, where the guarantee depends on it."""
     if adjacency not in ("add", "remove", "add_or_remove"):
         return UNITS[adjacency]
-    steps = (part for step, _ in process.as_process() for part in alternatives(step))
-    sizes = sorted({step.dataset_size for step in steps if isinstance(step, TruncatedPoissonSampled)})
+    found = {step.compared_size for step in process.as_process().alternatives()}
+    sizes = sorted(size for size in found if size is not None)
     if not sizes:
         return UNITS[adjacency]
     records = " and ".join(str(size) for size in sizes)
@@ -160,85 +150,24 @@ def samplers(process: Process) -> tuple[str, ...]:
     """One phrase for every sampling scheme in the composition."""
     phrases = []
     for step, count in process:
-        parts = alternatives(step)
+        parts = step.alternatives()
+        drawn = [(phrase, part.caveat) for part in parts if (phrase := part.sampler())]
         if len(parts) == 1:
-            phrases += [
-                f"{phrase} ({count} steps){_warning(part)}" for part in parts if (phrase := _sampler(part))
-            ]
+            phrases += [f"{phrase} ({count} steps){caveat}" for phrase, caveat in drawn]
             continue
-        schemes = [phrase + _warning(part) for part in parts if (phrase := _sampler(part))]
+        schemes = dict.fromkeys(phrase + caveat for phrase, caveat in drawn)
         choice = f"a released random choice between {len(parts)} mechanisms ({count} steps)"
-        phrases.append(choice + (", among them " + ", ".join(dict.fromkeys(schemes)) if schemes else ""))
+        phrases.append(choice + (", among them " + ", ".join(schemes) if schemes else ""))
     return tuple(phrases)
-
-
-def _sampler(step: Step) -> str | None:
-    if isinstance(step, PoissonSampled):
-        return f"independent Poisson sampling with probability {step.sampling_probability:g}"
-    if isinstance(step, TruncatedPoissonSampled):
-        return (
-            f"independent Poisson sampling with probability {step.sampling_probability:g} from "
-            f"{step.dataset_size} records, batches cut to {step.max_batch_size} records chosen at random"
-        )
-    if isinstance(step, (WithoutReplacement, WithReplacement)):
-        how = "without" if isinstance(step, WithoutReplacement) else "with"
-        return f"batches of {step.batch_size} of {step.dataset_size} records drawn {how} replacement"
-    if isinstance(step, MixtureOfGaussians):
-        return f"a random sensitivity, one of {len(step.sensitivities)}, that is not released"
-    return None
-
-
-def _warning(step: Step) -> str:
-    if getattr(step, "pair", None) != "koskela2020":
-        return ""
-    return (
-        " accounted with the pair of Koskela et al. 2020, which is NOT a guarantee for batches of fixed size"
-    )
-
-
-_NOISE = {
-    Gaussian: "noise multiplier = standard deviation / L2 sensitivity of the sum when one record "
-    "is added or removed",
-    Laplace: "Laplace scale in units of the sensitivity when one record is added or removed",
-    DiscreteLaplace: "discrete Laplace scale and add/remove sensitivity in units of the query",
-    DiscreteGaussian: "discrete Gaussian sigma and add/remove sensitivity in units of the query",
-    PureDP: "epsilon as declared by the user",
-    ApproximateDP: "(epsilon, delta) as declared by the user",
-    RandomizedResponse: "randomized response on one value",
-}
 
 
 def noise_conventions(process: Process) -> tuple[str, ...]:
     """One phrase for every kind of mechanism in the composition."""
-    parts = [part for step, _ in process for part in alternatives(step)]
-    kinds = [Gaussian if isinstance(part, MixtureOfGaussians) else type(unsampled(part)) for part in parts]
-    return tuple(_NOISE[kind] for kind in dict.fromkeys(kinds))
-
-
-def _reference(step: Step, adjacency: str) -> str | None:
-    if isinstance(step, PoissonSampled):
-        if adjacency == "replace_one":
-            return "docs/mechanisms/replacement.md, section 5 (Poisson sampling, one record replaced)"
-        return "Zhu, Dong and Wang 2022, Theorem 11 (Poisson sampling)"
-    if isinstance(step, TruncatedPoissonSampled):
-        if step.pair == "tight" and adjacency in ("zero_out", "replace_one"):
-            return "docs/mechanisms/truncated.md, section 3 (truncated Poisson sampling)"
-        number = {"zero_out": "3.3", "replace_one": "3.4"}.get(adjacency, "3.1")
-        return f"Ganesh 2025, Theorem {number} (truncated Poisson sampling)"
-    if isinstance(step, MixtureOfGaussians):
-        return "Ganesh 2025, Lemma 2.4 (mixtures of Gaussians)"
-    if isinstance(step, WithoutReplacement):
-        return "Balle, Barthe and Gaboardi 2018, Theorem 9 (sampling without replacement)"
-    if isinstance(step, WithReplacement):
-        return "Balle, Barthe and Gaboardi 2018, Theorem 10 (sampling with replacement)"
-    if isinstance(step, (PureDP, ApproximateDP)):
-        return "Kairouz, Oh and Viswanath 2015, Theorem 3.3 (worst case of a declared guarantee)"
-    return None
+    return tuple(dict.fromkeys(part.noise_convention for part in process.alternatives()))
 
 
 def references(process: Process, adjacency: str) -> tuple[str, ...]:
     """The theorems the guarantee rests on."""
     found = ["Zhu, Dong and Wang 2022, Theorem 10 (composition of dominating pairs)"]
-    parts = [part for step, _ in process for part in alternatives(step)]
-    found += [text for part in parts if (text := _reference(part, adjacency)) is not None]
+    found += [text for part in process.alternatives() if (text := part.reference(adjacency)) is not None]
     return tuple(dict.fromkeys(found)) if process.items else ()

@@ -16,12 +16,10 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from .. import _core
-from ..mechanisms import adjacency as _adjacency
-from ..mechanisms.descriptions import PoissonSampled, Process, Step
-from ..mechanisms.truncated import TruncatedPoissonSampled
+from ..mechanisms.descriptions import Process
 from .report import Answer
+from .settings import Settings
 
-Directions = list[list[tuple[_core.Pair, int]]]
 Ask = Callable[[_core.Profile], Answer]
 
 _UP, _DOWN = 1.0 + 1e-14, 1.0 - 1e-14  # rounding of what is added or multiplied here
@@ -29,33 +27,22 @@ _UP, _DOWN = 1.0 + 1e-14, 1.0 - 1e-14  # rounding of what is added or multiplied
 
 def helpful(process: Process) -> bool:
     """Whether there is more than one view of this composition."""
-    return any(
-        isinstance(step, TruncatedPoissonSampled) and step.truncation.full_high > 0.0 for step, _ in process
-    )
+    return any(step.cut_probability > 0.0 for step, _ in process)
 
 
 class Views:
-    """The views of one composition; ``directions`` are those of view 1."""
+    """The views of one composition; ``main`` is view 1."""
 
-    def __init__(
-        self, process: Process, adjacency: str, directions: Directions, accuracy: float, memory_limit: int
-    ) -> None:
-        self._accuracy = accuracy
-
-        def profile(process: Process) -> _core.Profile:
-            return _core.Profile(_adjacency.directions(process, adjacency), accuracy, memory_limit)
-
-        truncated = [(step, count) for step, count in process if isinstance(step, TruncatedPoissonSampled)]
-        self._main = _core.Profile(directions, accuracy, memory_limit)
-        rare = math.fsum(count * step.truncation.full_high for step, count in truncated)
-        self._rare = min(1.0, rare * _UP)
+    def __init__(self, process: Process, settings: Settings, main: _core.Profile) -> None:
+        self._accuracy = settings.accuracy
+        self._main = main
+        self._rare = min(1.0, math.fsum(count * step.cut_probability for step, count in process) * _UP)
         self._poisson = self._published = None
         if self._rare < 1.0:
-            self._poisson = profile(
-                _changed(process, lambda step: PoissonSampled(step.mechanism, step.sampling_probability))
-            )
-        if adjacency in ("zero_out", "replace_one") and any(step.pair == "tight" for step, _ in truncated):
-            self._published = profile(_changed(process, lambda step: replace(step, pair="ganesh2025")))
+            self._poisson = settings.profile(Process([(step.uncut(), count) for step, count in process]))
+        published = Process([(step.published(), count) for step, count in process])
+        if settings.adjacency in ("zero_out", "replace_one") and published != process:
+            self._published = settings.profile(published)
 
     def epsilon(self, delta: float) -> Answer:
         """Bounds on epsilon at ``delta`` in (0, 1)."""
@@ -65,19 +52,19 @@ class Views:
             lower = profile.epsilon_bounds(least).lower if least < 1.0 else 0.0
             if not self._rare <= self._accuracy * delta:
                 return Answer(lower, math.inf)
-            return self._with_rare(replace(_answer(profile.epsilon_bounds(most)), lower=lower))
+            return self._with_rare(replace(Answer.of(profile.epsilon_bounds(most)), lower=lower))
 
-        return self._best(lambda profile: _answer(profile.epsilon_bounds(delta)), poisson)
+        return self._best(lambda profile: Answer.of(profile.epsilon_bounds(delta)), poisson)
 
     def delta(self, epsilon: float) -> Answer:
         """Bounds on delta at any real ``epsilon``."""
 
         def poisson(profile: _core.Profile) -> Answer:
-            found = _answer(profile.delta_bounds(epsilon))
+            found = Answer.of(profile.delta_bounds(epsilon))
             lower = found.lower * (1.0 - self._rare) * _DOWN
             return self._with_rare(replace(found, lower=lower, upper=(found.upper + self._rare) * _UP))
 
-        return self._best(lambda profile: _answer(profile.delta_bounds(epsilon)), poisson)
+        return self._best(lambda profile: Answer.of(profile.delta_bounds(epsilon)), poisson)
 
     def _with_rare(self, answer: Answer) -> Answer:
         return replace(answer, terms={**answer.terms, "rare_truncation": self._rare})
@@ -95,29 +82,7 @@ class Views:
         return answer.upper <= answer.lower * (1.0 + self._accuracy)
 
 
-def _changed(process: Process, change: Callable[[TruncatedPoissonSampled], Step]) -> Process:
-    """The same composition with other steps in the place of truncated batches."""
-    return Process(
-        [
-            (change(step) if isinstance(step, TruncatedPoissonSampled) else step, count)
-            for step, count in process
-        ]
-    )
-
-
 def _tighter(a: Answer, b: Answer) -> Answer:
     """Two intervals for the same number; the one with the lower upper end gives the rest."""
     best = b if b.upper < a.upper else a
     return replace(best, lower=min(best.upper, max(a.lower, b.lower)))
-
-
-def _answer(found: _core.Answer) -> Answer:
-    return Answer(
-        max(0.0, found.lower),
-        max(0.0, found.upper),
-        found.engine,
-        found.direction,
-        dict(found.terms),
-        found.step,
-        found.size,
-    )

@@ -77,16 +77,18 @@ def mixture(pairs: list[Pairs], weights: list[float]) -> Pairs:
     return Pairs(remove, _core.mixture_pair([pair.add for pair, _ in kept], masses))
 
 
+def location_pair(kind: str, scale: float, shifts: list[float], weights: list[float]) -> _core.Pair:
+    """sum_i w_i N(s_i) against sum_i w_i N(-s_i) for one kind of noise, which is its own reverse."""
+    return _core.location_mixture_pair(kind, scale, shifts, weights, [-s for s in shifts], weights)
+
+
 def location_mixture(sigma: float, p: dict[float, float], q: dict[float, float]) -> Pairs:
     """sum_i p_i N(s_i, sigma^2) against sum_j q_j N(-r_j, sigma^2), all shifts >= 0 ({shift: weight})."""
-    p_shifts, p_weights = list(p), list(p.values())
-    q_shifts, q_weights = list(q), list(q.values())
-    remove = _core.location_mixture_pair(
-        "gaussian", sigma, p_shifts, p_weights, [-s for s in q_shifts], q_weights
-    )
-    if p == q:
-        return both(remove)
-    add = _core.location_mixture_pair(
-        "gaussian", sigma, q_shifts, q_weights, [-s for s in p_shifts], p_weights
-    )
-    return Pairs(remove, add)
+
+    def against(one: dict[float, float], other: dict[float, float]) -> _core.Pair:
+        opposite = [-shift for shift in other]
+        return _core.location_mixture_pair(
+            "gaussian", sigma, list(one), list(one.values()), opposite, list(other.values())
+        )
+
+    return both(against(p, p)) if p == q else Pairs(against(p, q), against(q, p))

@@ -10,7 +10,9 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
-from .descriptions import Gaussian, PoissonSampled, Process, Step
+from .continuous import Gaussian
+from .sampled import PoissonSampled
+from .steps import Process, Step
 from .truncated import TruncatedPoissonSampled
 
 MAX_NORMS = 256

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 
 from .._base.validation import ParameterError, ParameterTypeError, boolean, choice, integer, real
 from ..sampling.batches import Law
-from .descriptions import Composable, Gaussian, PoissonSampled, Process, Step, set_fields
+from .continuous import Gaussian
+from .sampled import PoissonSampled
+from .steps import Composable, Process, Step, set_fields
 from .truncated import TruncatedPoissonSampled
 
 
@@ -20,6 +22,7 @@ class DPSGD(Composable):
     really use: a Poisson sampler with that probability, for that many noisy updates.
     """
 
+    stored = True
     noise_multiplier: float
     dataset_size: int
     batch_size: int

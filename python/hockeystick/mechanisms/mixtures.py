@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
+from .. import _core
 from .._base.validation import ParameterError, ParameterTypeError, real
-from .descriptions import Step, set_fields
+from . import atoms
+from .continuous import Gaussian
+from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, revealing, sampled
+from .steps import Step, set_fields
 
 _ROUNDING = 1e-12
 """How far the sum of the weights may be from 1."""
@@ -68,8 +72,27 @@ class Mixture(Step):
         set_fields(self, mechanisms=mechanisms, weights=weights)
 
     def is_unsampled(self) -> bool:
-        """Whether a sampling scheme may wrap around it."""
         return all(mechanism.is_unsampled() for mechanism in self.mechanisms)
+
+    def alternatives(self) -> list[Step]:
+        return [leaf for part in self.mechanisms for leaf in part.alternatives()]
+
+    def sampled_by(self, scheme: Step) -> Step:
+        parts = [replace(scheme, mechanism=part) for part in self.mechanisms]  # type: ignore[type-var]
+        return Mixture(tuple(parts), self.weights)
+
+    def is_free(self) -> bool:
+        chosen = zip(self.mechanisms, self.weights, strict=True)
+        return all(part.simplified().is_free() for part, weight in chosen if weight > 0.0)
+
+    def pairs(self, adjacency: str) -> Pairs:
+        """A mixture of those of its parts, one of which may release nothing."""
+        nothing = both(discrete(atoms.revealing(0.0)))
+        parts = [part.simplified() for part in self.mechanisms]
+        weights = list(self.weights)
+        # Rounding must not leave a gap, which the core would put at loss +inf.
+        weights[weights.index(max(weights))] += max(0.0, 1.0 - math.fsum(weights))
+        return mixture([nothing if part.is_free() else part.pairs(adjacency) for part in parts], weights)
 
 
 @dataclass(frozen=True)
@@ -94,6 +117,7 @@ class MixtureOfGaussians(Step):
     noise_multiplier: float
     sensitivities: tuple[float, ...]
     probabilities: tuple[float, ...]
+    noise_convention = Gaussian.noise_convention
 
     def __post_init__(self) -> None:
         given = _sequence("sensitivities", self.sensitivities, "numbers >= 0")
@@ -111,3 +135,35 @@ class MixtureOfGaussians(Step):
     def largest(self) -> float:
         """The largest sensitivity that occurs."""
         return max(s for s, p in zip(self.sensitivities, self.probabilities, strict=True) if p > 0.0)
+
+    def is_free(self) -> bool:
+        return self.largest == 0.0
+
+    def pairs(self, adjacency: str) -> Pairs:
+        """Ganesh 2025, Lemma 2.4."""
+        sigma = self.noise_multiplier
+        law: dict[float, float] = {}
+        for shift, weight in zip(self.sensitivities, self.probabilities, strict=True):
+            if weight > 0.0:
+                law[shift] = law.get(shift, 0.0) + weight
+        if sigma * HUGE > max(law):
+            return location_mixture(sigma, law, law if adjacency == "replace_one" else {0.0: 1.0})
+        # No noise: whether the record counts at all is all that hides it.
+        counts, revealed = min(1.0, math.fsum(w for s, w in law.items() if s > 0.0)), gaussian(math.inf)
+        if adjacency == "replace_one":
+            joined = _core.sampled_pair(revealed, counts, "replace_one")
+            nothing = discrete(atoms.revealing(0.0))
+            return both(joined if sigma == 0.0 else _core.bracket_pair(nothing, joined))
+        if sigma > 0.0:
+            least = min(s for s in law if s > 0.0) / sigma
+            revealed = revealing(_core.gaussian_pair(min(HUGE, least)), least)
+        return sampled(revealed, counts)
+
+    def unsampled_mu(self, shift: float) -> float | None:
+        return shift * self.largest / self.noise_multiplier if self.noise_multiplier > 0.0 else None
+
+    def sampler(self) -> str | None:
+        return f"a random sensitivity, one of {len(self.sensitivities)}, that is not released"
+
+    def reference(self, adjacency: str) -> str | None:
+        return "Ganesh 2025, Lemma 2.4 (mixtures of Gaussians)"

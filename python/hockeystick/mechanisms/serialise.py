@@ -2,52 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, is_dataclass
 from typing import Any
 
-from .descriptions import (
-    ApproximateDP,
-    Composable,
-    DiscreteGaussian,
-    DiscreteLaplace,
-    Gaussian,
-    Laplace,
-    PoissonSampled,
-    Process,
-    PureDP,
-    RandomizedResponse,
-    Step,
-    WithoutReplacement,
-    WithReplacement,
-)
-from .dpsgd import DPSGD
-from .mixtures import Mixture, MixtureOfGaussians
-from .truncated import TruncatedPoissonSampled
-
-_TYPES: dict[str, type[Any]] = {
-    kind.__name__: kind
-    for kind in (
-        Gaussian,
-        Laplace,
-        DiscreteLaplace,
-        DiscreteGaussian,
-        RandomizedResponse,
-        PureDP,
-        ApproximateDP,
-        PoissonSampled,
-        WithoutReplacement,
-        WithReplacement,
-        Mixture,
-        MixtureOfGaussians,
-        TruncatedPoissonSampled,
-        DPSGD,
-    )
-}
+from .steps import KINDS, Composable, Process, Step
 
 
 def to_dict(description: Composable) -> dict[str, Any]:
     """A description as nested dicts of JSON values; `from_dict` is its inverse.
 
+    >>> from hockeystick import Gaussian, PureDP
     >>> to_dict(Gaussian(2.0))
     {'type': 'Gaussian', 'noise_multiplier': 2.0}
     >>> from_dict(to_dict(Gaussian(2.0) * 3 + PureDP(0.1))) == Gaussian(2.0) * 3 + PureDP(0.1)
@@ -57,7 +21,7 @@ def to_dict(description: Composable) -> dict[str, Any]:
         items = [{"step": to_dict(step), "count": count} for step, count in description]
         return {"type": "Process", "items": items}
     kind = type(description)
-    if _TYPES.get(kind.__name__) is not kind:
+    if KINDS.get(kind.__name__) is not kind:
         raise TypeError(f"cannot store a {kind.__name__}")
     plain: dict[str, Any] = {"type": kind.__name__}
     for entry in fields(description):  # type: ignore[arg-type]
@@ -92,8 +56,6 @@ def from_dict(plain: Any) -> Composable:
                 raise TypeError(f"not a step: {item!r}")
             items.append((step, item["count"]))
         return Process(items)
-    if name not in _TYPES:
+    if name not in KINDS or not is_dataclass(KINDS[name]):
         raise ValueError(f"unknown description {name!r}")
-    values = {key: _rebuilt(value) for key, value in plain.items() if key != "type"}
-    description: Composable = _TYPES[name](**values)
-    return description
+    return KINDS[name](**{key: _rebuilt(value) for key, value in plain.items() if key != "type"})

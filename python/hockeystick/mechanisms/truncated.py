@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from .. import _core
 from .._base import binomial
 from .._base.validation import choice, integer, real
 from ..sampling.batches import Law
 from . import atoms
+from .continuous import Gaussian
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, sampled
-from .descriptions import Gaussian, Step, set_fields
+from .sampled import PoissonSampled
+from .steps import Step, set_fields
 
 TRUNCATED_PAIRS = ("tight", "ganesh2025")
 
@@ -49,6 +51,7 @@ class TruncatedPoissonSampled(Step):
     sampling_probability: float
     max_batch_size: int
     pair: str = "tight"
+    noise_convention = Gaussian.noise_convention
 
     def __post_init__(self) -> None:
         set_fields(
@@ -82,6 +85,73 @@ class TruncatedPoissonSampled(Step):
             self.sampling_probability * law.not_full + law.full_low * law.sampled_if_full
         )
 
+    def simplified(self) -> Step:
+        return self if self.cut_probability > 0.0 else self.uncut().simplified()
+
+    def is_free(self) -> bool:
+        return self.sampling_probability == 0.0
+
+    def pairs(self, adjacency: str) -> Pairs:
+        """Dominating pairs; sampling probability and noise are positive.
+
+        With X as in `Truncation`, the adversary is shown the other records' order and whether X >= B:
+        then the step is a mixture of two, and both have closed forms (docs/mechanisms/truncated.md). What the bounds
+        on Pr[X >= B] leave open goes to a third, which dominates both.
+        """
+        law = self.truncation
+        sigma, p, q = self.noise_multiplier, self.sampling_probability, law.sampled_if_full
+        mu = 1.0 / sigma if sigma * HUGE > 1.0 else math.inf
+        open_ = law.full_high - law.full_low
+        weights = [law.not_full, law.full_low, open_]
+        parts = [
+            _untruncated(mu, p, adjacency) if law.not_full > 0.0 else None,
+            _full(mu, q, adjacency, self.pair) if law.full_low > 0.0 else None,
+            _either(mu, p, adjacency, self.pair) if open_ > 0.0 else None,
+        ]
+        kept = [(part, weight) for part, weight in zip(parts, weights, strict=True) if part is not None]
+        return mixture([part for part, _ in kept], [weight for _, weight in kept])
+
+    def unsampled_mu(self, shift: float) -> float | None:
+        """One record in the place of another one, under every adjacency."""
+        return self.mechanism.unsampled_mu(2.0)
+
+    @property
+    def participation(self) -> float:
+        return self.sampling_probability
+
+    def if_seen(self) -> Step:
+        """A record that a full batch takes may take the place of another one: twice the sensitivity."""
+        return Gaussian(0.5 * self.noise_multiplier)
+
+    def has_closed_form(self) -> bool:
+        return False
+
+    @property
+    def cut_probability(self) -> float:
+        return self.truncation.full_high
+
+    def uncut(self) -> Step:
+        return PoissonSampled(self.mechanism, self.sampling_probability)
+
+    def published(self) -> Step:
+        return replace(self, pair="ganesh2025")
+
+    def sampler(self) -> str | None:
+        return (
+            f"independent Poisson sampling with probability {self.sampling_probability:g} from "
+            f"{self.dataset_size} records, batches cut to {self.max_batch_size} records chosen at random"
+        )
+
+    def reference(self, adjacency: str) -> str | None:
+        if self.pair == "tight" and adjacency in ("zero_out", "replace_one"):
+            return "docs/mechanisms/truncated.md, section 3 (truncated Poisson sampling)"
+        number = {"zero_out": "3.3", "replace_one": "3.4"}.get(adjacency, "3.1")
+        return f"Ganesh 2025, Theorem {number} (truncated Poisson sampling)"
+
+    @property
+    def compared_size(self) -> int | None:
+        return self.dataset_size
+
 
 @dataclass(frozen=True)
 class Truncation:
@@ -114,27 +184,6 @@ def truncation(dataset_size: int, sampling_probability: float, max_batch_size: i
     share = b / n
     rate = min(share, share * (p + (1.0 - p) * law.survival), p * (b / (b + 1.0))) * (1.0 + 2.0**-49)
     return Truncation(law.low, law.high, law.below_high, min(1.0, max(rate, _LEAST)))
-
-
-def pairs(step: TruncatedPoissonSampled, adjacency: str) -> Pairs:
-    """Dominating pairs; sampling probability and noise are positive.
-
-    With X as in `Truncation`, the adversary is shown the other records' order and whether X >= B:
-    then the step is a mixture of two, and both have closed forms (docs/mechanisms/truncated.md). What the bounds
-    on Pr[X >= B] leave open goes to a third, which dominates both.
-    """
-    law = step.truncation
-    sigma, p, q = step.noise_multiplier, step.sampling_probability, law.sampled_if_full
-    mu = 1.0 / sigma if sigma * HUGE > 1.0 else math.inf
-    open_ = law.full_high - law.full_low
-    weights = [law.not_full, law.full_low, open_]
-    parts = [
-        _untruncated(mu, p, adjacency) if law.not_full > 0.0 else None,
-        _full(mu, q, adjacency, step.pair) if law.full_low > 0.0 else None,
-        _either(mu, p, adjacency, step.pair) if open_ > 0.0 else None,
-    ]
-    kept = [(part, weight) for part, weight in zip(parts, weights, strict=True) if part is not None]
-    return mixture([part for part, _ in kept], [weight for _, weight in kept])
 
 
 def _untruncated(mu: float, p: float, adjacency: str) -> Pairs:

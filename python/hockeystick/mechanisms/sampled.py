@@ -1,0 +1,273 @@
+"""A mechanism on a sampled batch: Poisson sampling, and batches of fixed size with or without replacement.
+
+docs/mechanisms/replacement.md proves what is accounted where a record is replaced.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .. import _core
+from .._base.arrays import Array
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, real
+from ..sampling.batches import Law
+from .continuous import Gaussian
+from .core_pairs import Pairs, both, location_pair, sampled
+from .steps import Mechanism, Step, base_pair, set_fields
+
+PAIRS = ("sound", "koskela2020")
+
+_GROUPS = 256
+"""Most group sizes that sampling with replacement keeps apart."""
+
+_MOST_SIZES = 2**20
+"""If more group sizes than this are likely (batch_size > 1e8 dataset_size), all count as the largest."""
+
+_RARE = 1e-310
+"""Group sizes rarer than this are treated as the largest one."""
+
+
+@dataclass(frozen=True)
+class _Sampled(Step):
+    """A scheme around an unsampled mechanism, which gives it its noise."""
+
+    mechanism: Step
+
+    def __post_init__(self) -> None:
+        given: object = self.mechanism
+        if not isinstance(given, Step) or not given.is_unsampled():
+            raise ParameterTypeError(
+                f"mechanism = {given!r}: must be an unsampled mechanism "
+                f"(Gaussian, Laplace, ... or a mixture of them), not {type(given).__name__}"
+            )
+
+    @property
+    def _inner(self) -> Mechanism:
+        """The mechanism, where it is no choice between several."""
+        assert isinstance(self.mechanism, Mechanism)
+        return self.mechanism
+
+    @property
+    def noise_convention(self) -> str:  # type: ignore[override]
+        return self.mechanism.noise_convention
+
+    def alternatives(self) -> list[Step]:
+        choice = self.mechanism.sampled_by(self)
+        return [self] if choice is self else choice.alternatives()
+
+    def simplified(self) -> Step:
+        return self.mechanism.sampled_by(self)
+
+    def is_free(self) -> bool:
+        return self.mechanism.is_free()
+
+    def unsampled_mu(self, shift: float) -> float | None:
+        return self.mechanism.unsampled_mu(shift)
+
+
+@dataclass(frozen=True)
+class PoissonSampled(_Sampled):
+    """The mechanism on a batch that contains each record independently with ``sampling_probability``.
+
+    Not what shuffling or a fixed batch size does. 0 contributes nothing, 1 is the unsampled
+    mechanism.
+    """
+
+    sampling_probability: float
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        set_fields(
+            self,
+            sampling_probability=real("sampling_probability", self.sampling_probability, 0.0, 1.0),
+        )
+
+    def _batch_law_of(self, steps: int) -> Law:
+        return Law("poisson", steps, {"sampling_probability": self.sampling_probability})
+
+    def simplified(self) -> Step:
+        choice = super().simplified()
+        return self.mechanism.simplified() if choice is self and self.sampling_probability == 1.0 else choice
+
+    def is_free(self) -> bool:
+        return self.sampling_probability == 0.0 or super().is_free()
+
+    def pairs(self, adjacency: str) -> Pairs:
+        """Every base pair is symmetric, so the reversed one is itself (Zhu, Dong, Wang 2022, Theorem 11)."""
+        if adjacency == "replace_one":
+            return both(self._inner.poisson_replaced(self.sampling_probability))
+        return sampled(base_pair(self._inner, 1), self.sampling_probability)
+
+    @property
+    def participation(self) -> float:
+        return self.sampling_probability
+
+    def if_seen(self) -> Step:
+        return self.mechanism
+
+    def sampler(self) -> str | None:
+        return f"independent Poisson sampling with probability {self.sampling_probability:g}"
+
+    def reference(self, adjacency: str) -> str | None:
+        if adjacency == "replace_one":
+            return "docs/mechanisms/replacement.md, section 5 (Poisson sampling, one record replaced)"
+        return "Zhu, Dong and Wang 2022, Theorem 11 (Poisson sampling)"
+
+
+@dataclass(frozen=True)
+class _FixedSize(_Sampled):
+    """A batch of fixed size of a dataset of fixed size."""
+
+    batch_size: int
+    dataset_size: int
+    pair: str = "sound"
+
+    def _check(self, largest_batch: int) -> None:
+        super().__post_init__()
+        dataset_size = integer("dataset_size", self.dataset_size, 1)
+        batch_size = integer("batch_size", self.batch_size, 1, largest_batch)
+        choice("pair", self.pair, PAIRS)
+        if self.is_published and not isinstance(self.mechanism, Gaussian):
+            raise ParameterError(
+                f"pair = {self.pair!r}: defined for Gaussian only, use pair='sound' for {self.mechanism!r}"
+            )
+        set_fields(self, dataset_size=dataset_size, batch_size=batch_size)
+
+    @property
+    def is_published(self) -> bool:
+        """Whether the pair is the paper's, which is no guarantee."""
+        return self.pair == "koskela2020"
+
+    def check_adjacency(self, adjacency: str) -> None:
+        if adjacency != "replace_one":
+            raise ParameterError(
+                f"adjacency = {adjacency!r}: must be 'replace_one' for {self!r}; a batch of fixed "
+                "size is drawn from a dataset of fixed size, so no record can be added or removed"
+            )
+
+    def _published_pair(self, shifts: list[float], weights: list[float]) -> Pairs | None:
+        """The paper's pair: the other records of the batch are taken to be fixed. None if there is no noise."""
+        sigma = getattr(self.mechanism, "noise_multiplier", 0.0)
+        if not (self.is_published and sigma > 0.0):
+            return None
+        return both(location_pair("gaussian", sigma, shifts, weights))
+
+    @property
+    def caveat(self) -> str:  # type: ignore[override]
+        if not self.is_published:
+            return ""
+        return " accounted with the pair of Koskela et al. 2020, which is NOT a guarantee for batches of fixed size"
+
+
+@dataclass(frozen=True)
+class WithoutReplacement(_FixedSize):
+    """The mechanism on a uniformly random batch of ``batch_size`` of the ``dataset_size`` records.
+
+    Accounted under adjacency "replace_one" only. ``pair="sound"`` (default) is a guarantee.
+    ``pair="koskela2020"`` (Gaussian only) is the pair of Koskela, Jalko and Honkela 2020,
+    Section 6.2, for reproducing that paper: it treats the other records of the batch as fixed,
+    which they are not, so it is NOT a guarantee. See docs/mechanisms/replacement.md.
+    """
+
+    def __post_init__(self) -> None:
+        self._check(integer("dataset_size", self.dataset_size, 1))
+
+    def _batch_law_of(self, steps: int) -> Law:
+        return Law("without_replacement", steps, {"batch_size": self.batch_size}, self.dataset_size)
+
+    def simplified(self) -> Step:
+        choice = super().simplified()
+        whole = self.batch_size == self.dataset_size and not self.is_published
+        return self.mechanism if choice is self and whole else choice
+
+    def pairs(self, adjacency: str) -> Pairs:
+        """Balle, Barthe, Gaboardi 2018, Theorem 9: advanced joint convexity with gamma = m/n."""
+        self.check_adjacency(adjacency)
+        gamma = self.batch_size / self.dataset_size
+        return self._published_pair([0.0, 1.0], [1.0 - gamma, gamma]) or both(
+            _core.sampled_pair(base_pair(self._inner, 2), gamma, "replace_one")
+        )
+
+    def sampler(self) -> str | None:
+        return f"batches of {self.batch_size} of {self.dataset_size} records drawn without replacement"
+
+    def reference(self, adjacency: str) -> str | None:
+        return "Balle, Barthe and Gaboardi 2018, Theorem 9 (sampling without replacement)"
+
+
+@dataclass(frozen=True)
+class WithReplacement(_FixedSize):
+    """The mechanism on ``batch_size`` independent uniform draws from the ``dataset_size`` records.
+
+    A record may enter the batch several times. Accounted under adjacency "replace_one" only;
+    ``pair`` as in WithoutReplacement ("koskela2020": Section 6.3, NOT a guarantee).
+    """
+
+    def __post_init__(self) -> None:
+        self._check(MAX_COUNT)
+
+    def _batch_law_of(self, steps: int) -> Law:
+        return Law("with_replacement", steps, {"batch_size": self.batch_size}, self.dataset_size)
+
+    def pairs(self, adjacency: str) -> Pairs:
+        """Balle, Barthe, Gaboardi 2018, Theorem 10: a group of l records with a binomial weight."""
+        self.check_adjacency(adjacency)
+        m, n = self.batch_size, self.dataset_size
+        gamma = -math.expm1(m * math.log1p(-1.0 / n)) if n > 1 else 1.0
+        groups, weights = occurrences(m, n)
+        published = self._published_pair([0.0, *map(float, groups)], [1.0 - gamma, *(gamma * weights)])
+        if published is not None:
+            return published
+        bases = [base_pair(self._inner, 2 * int(group), int(group)) for group in groups]
+        base = bases[0] if len(bases) == 1 else _core.mixture_pair(bases, list(weights))
+        return both(base if gamma == 1.0 else _core.sampled_pair(base, gamma, "replace_one"))
+
+    def unsampled_mu(self, shift: float) -> float | None:
+        return super().unsampled_mu(shift * self.batch_size)
+
+    def sampler(self) -> str | None:
+        return f"batches of {self.batch_size} of {self.dataset_size} records drawn with replacement"
+
+    def reference(self, adjacency: str) -> str | None:
+        return "Balle, Barthe and Gaboardi 2018, Theorem 10 (sampling with replacement)"
+
+
+def occurrences(batch_size: int, dataset_size: int) -> tuple[list[int], Array]:
+    """How often a record enters a batch drawn with replacement, given that it does.
+
+    Returns group sizes l >= 1 (increasing) and weights summing to 1: the law of l ~ Binomial(m,
+    1/n) given l >= 1. Sizes beyond the point where their weight falls below 1e-310 are counted as
+    m, and if more than 256 sizes remain, neighbours are counted as the largest of them; both make
+    the result an upper bound, in bounded time and memory.
+    """
+    m, n = batch_size, dataset_size
+    mean = m / n
+    # Bernstein: the chance to exceed mean + x is below exp(-x^2 / (2 mean + 2x/3)) = 1e-313.
+    high = min(m, math.ceil(mean + 241.0 + math.sqrt(241.0**2 + 1445.0 * mean)))
+    low = max(1, math.floor(mean - math.sqrt(1445.0 * mean)))
+    if n == 1 or m == 1 or high - low > _MOST_SIZES:
+        return [m], np.ones(1)
+    sizes = np.arange(low, high + 1, dtype=np.float64)
+    # Relative to the first size, then normalised: no binomial coefficient is ever formed.
+    ratios = np.log((m - sizes[:-1]) / (sizes[:-1] + 1.0)) - math.log(n - 1.0)
+    log_weights = np.concatenate(([0.0], np.cumsum(ratios)))
+    weights = np.exp(log_weights - log_weights.max())
+    weights /= math.fsum(weights)
+    keep = weights >= _RARE
+    keep[: int(np.argmax(weights))] = True
+    sizes, weights = sizes[keep], weights[keep]
+    if len(sizes) > _GROUPS:
+        chunk = math.ceil(len(sizes) / _GROUPS)
+        starts = np.arange(0, len(sizes), chunk)
+        weights = np.add.reduceat(weights, starts)
+        sizes = sizes[np.minimum(starts + chunk, len(sizes)) - 1]
+    groups = [int(size) for size in sizes]
+    if groups[-1] < m:
+        groups.append(m)
+        weights = np.append(weights, _RARE)
+    # Rounding must not leave a gap, which the core would put at loss +inf.
+    weights[int(np.argmax(weights))] += 1.0 - math.fsum(weights)
+    return groups, weights

@@ -1,0 +1,325 @@
+"""What every description shares: how it composes, and what a step says of itself to the rooms that use it.
+
+Everything here is frozen, hashable and cheap: a description states *what* is released, `account`
+computes what it costs. Descriptions compose with ``*`` and ``+``; equal steps merge.
+
+>>> import hockeystick as hs
+>>> step = hs.PoissonSampled(hs.Gaussian(noise_multiplier=1.0), sampling_probability=0.01)
+>>> step * 600 + hs.Laplace(scale=20.0) + 400 * step == step * 1000 + hs.Laplace(scale=20.0)
+True
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, ClassVar, TypeAlias
+
+from .. import _core
+from .._base.randomness import Seed
+from .._base.validation import ParameterError, ParameterTypeError, integer
+from ..sampling.batches import MAX_STEPS, BatchSampler, Law
+from .core_pairs import Pairs, both
+
+
+class Composable:
+    """Anything that can be composed: ``a * steps``, ``steps * a``, ``a + b`` and ``sum([a, b])``.
+
+    Adaptive composition is covered: each step may be chosen after seeing the earlier outputs, as
+    long as its description was fixed beforehand.
+    """
+
+    # Makes numpy integers defer to __rmul__ instead of building an object array.
+    __array_ufunc__ = None
+
+    stored: ClassVar[bool] = False
+    """Whether `to_dict` writes its subclasses down, by their names and fields."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if cls.stored and not cls.__name__.startswith("_"):
+            KINDS.setdefault(cls.__name__, cls)
+
+    def as_process(self) -> Process:
+        """Return the composition this object stands for."""
+        raise NotImplementedError
+
+    def batches(
+        self,
+        dataset_size: int | None = None,
+        seed: Seed = None,
+        shard: tuple[int, int] = (0, 1),
+        *,
+        pad: bool = False,
+    ) -> BatchSampler:
+        """Return the batches of these steps, if all of them sample alike; see `BatchSampler`.
+
+        ``dataset_size`` may be left out where the description has one. ``pad`` fills batches up to
+        ``max_batch_size``. ParameterError is raised for unsampled mechanisms, and for steps that differ: their order
+        is not part of the description.
+
+        >>> import hockeystick as hs
+        >>> steps = hs.WithoutReplacement(hs.Gaussian(1.0), batch_size=3, dataset_size=10) * 100
+        >>> [len(batch) for batch in steps.batches()] == [3] * 100
+        True
+        """
+        return BatchSampler(self, self._batch_law(), dataset_size, seed, shard, pad)
+
+    def _batch_law(self) -> Law:
+        process = self.as_process()
+        if len(process) != 1:
+            raise ParameterError(
+                f"process = {process}: must be one sampled mechanism, repeated; draw the batches of each part alone"
+            )
+        ((step, count),) = process
+        law = step._batch_law_of(integer("steps", count, 1, MAX_STEPS))
+        if law is None:
+            raise ParameterError(
+                f"step = {step!r}: has no batches to draw; must be PoissonSampled, TruncatedPoissonSampled, "
+                "WithoutReplacement or WithReplacement"
+            )
+        return law
+
+    def __mul__(self, steps: Any) -> Process:
+        count = integer("steps", steps)
+        return Process([(step, k * count) for step, k in self.as_process()])
+
+    __rmul__ = __mul__
+
+    def __add__(self, other: Any) -> Process:
+        if isinstance(other, int) and not isinstance(other, bool) and other == 0:
+            return self.as_process()  # the start value of sum()
+        if not isinstance(other, Composable):
+            return NotImplemented
+        return self.as_process()._with(other.as_process())
+
+    __radd__ = __add__
+
+
+KINDS: dict[str, type[Composable]] = {}
+"""What `from_dict` makes of each name."""
+
+
+class Step(Composable):
+    """One release: a mechanism, or a mechanism run on a sampled batch.
+
+    What the accounting, the reports and the serial form have to know of a step are methods and attributes of its
+    class; those here are right for most. A new one must have `pairs`, and `noise_convention`.
+    """
+
+    stored = True
+    noise_convention: ClassVar[str] = ""
+    """What its noise or its guarantee is measured in, for reports."""
+    caveat: ClassVar[str] = ""
+    """What a report adds to `sampler` where the step's pair is no guarantee."""
+
+    def as_process(self) -> Process:
+        """Return the composition that consists of this single step."""
+        return Process([(self, 1)])
+
+    def is_unsampled(self) -> bool:
+        """Whether it is computed from all records, so that a sampling scheme may wrap around it."""
+        return False
+
+    def _batch_law_of(self, steps: int) -> Law | None:
+        return None
+
+    # How it is accounted.
+
+    def check_adjacency(self, adjacency: str) -> None:
+        """Raise ParameterError if it cannot be accounted under ``adjacency``."""
+
+    def alternatives(self) -> list[Step]:
+        """The steps that one use may turn out to be, none of them a choice any more."""
+        return [self]
+
+    def sampled_by(self, scheme: Step) -> Step:
+        """``scheme``, whose mechanism this is: a sampled choice is a choice between sampled mechanisms."""
+        return scheme
+
+    def simplified(self) -> Step:
+        """The same release without a scheme that always sees the record, that cuts nothing, or that wraps a choice."""
+        return self
+
+    def is_free(self) -> bool:
+        """Whether the output of the step, which is `simplified`, does not depend on the record at all."""
+        return False
+
+    def pairs(self, adjacency: str) -> Pairs:
+        """The dominating pairs of the step, which is `simplified` and not free."""
+        raise NotImplementedError
+
+    def unsampled_mu(self, shift: float) -> float | None:
+        """mu of the step as if it were never sampled, the query moved by ``shift``; None if its noise is not Gaussian."""
+        return None
+
+    # What sampling around it means.
+
+    @property
+    def participation(self) -> float:
+        """At least the probability that one use sees the record."""
+        return 1.0
+
+    def if_seen(self) -> Step:
+        """What one use that sees the record is no worse than."""
+        return self
+
+    def has_closed_form(self) -> bool:
+        """Whether delta of a single use needs no engine."""
+        return True
+
+    @property
+    def cut_probability(self) -> float:
+        """At least the probability that a batch is cut to its maximum size."""
+        return 0.0
+
+    def uncut(self) -> Step:
+        """The same step with no maximum batch size."""
+        return self
+
+    def published(self) -> Step:
+        """The same step with the pair of the paper, where its own pair is a tighter one."""
+        return self
+
+    # What a report says.
+
+    def sampler(self) -> str | None:
+        """A phrase for how batches are drawn."""
+        return None
+
+    def reference(self, adjacency: str) -> str | None:
+        """The theorem that its pair rests on."""
+        return None
+
+    @property
+    def compared_size(self) -> int | None:
+        """Records of the larger of two datasets that differ by one, where the guarantee depends on it."""
+        return None
+
+
+class Mechanism(Step):
+    """One release computed from all records; sampling schemes wrap around it. A new one must have `symmetric_pair`."""
+
+    def is_unsampled(self) -> bool:
+        """Always true."""
+        return True
+
+    def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
+        """Dominating pair, its own reverse; use `base_pair`, which keeps what it has computed.
+
+        Noise on a numeric query: the query moves by ``shift`` times its add/remove sensitivity.
+        Declared guarantees: ``group`` records change, so epsilon becomes group * epsilon (and delta
+        becomes delta (e^{group eps} - 1) / (e^eps - 1)).
+        """
+        raise NotImplementedError
+
+    def pairs(self, adjacency: str) -> Pairs:
+        """Both directions are the same pair."""
+        return both(base_pair(self, shift_of(adjacency)))
+
+    def poisson_replaced(self, q: float) -> _core.Pair:
+        """Poisson sampling, one record replaced (docs/mechanisms/replacement.md, section 5).
+
+        Numeric noise: (1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1). Here, for all else, advanced joint
+        convexity, which needs the guarantee under add/remove and replace-one alike.
+        """
+        return _core.sampled_pair(base_pair(self, 2), q, "replace_one")
+
+
+@functools.lru_cache(maxsize=16)
+def base_pair(mechanism: Mechanism, shift: int, group: int = 1) -> _core.Pair:
+    """`Mechanism.symmetric_pair`, kept: it may have many atoms, and several steps may use the same."""
+    return mechanism.symmetric_pair(shift, group)
+
+
+def shift_of(adjacency: str) -> int:
+    """How far one record moves a sum of sensitivity 1: replacing is removing and adding."""
+    return 2 if adjacency == "replace_one" else 1
+
+
+def set_fields(instance: object, **values: object) -> None:
+    """Store checked values in a frozen dataclass."""
+    for name, value in values.items():
+        object.__setattr__(instance, name, value)
+
+
+Items: TypeAlias = tuple[tuple[Step, int], ...]
+
+
+@dataclass(frozen=True, init=False, eq=False)
+class Process(Composable):
+    """A composition: steps with their counts, equal steps merged, order irrelevant to equality.
+
+    ``items`` is a tuple of (step, count), count >= 1, in the order of first appearance; an empty
+    process releases nothing. Iterating yields the items; ``steps`` is the total count.
+
+    >>> from hockeystick import Gaussian, Laplace
+    >>> process = Gaussian(2.0) * 3 + Laplace(1.0) + Gaussian(2.0)
+    >>> list(process)
+    [(Gaussian(noise_multiplier=2.0), 4), (Laplace(scale=1.0), 1)]
+    >>> sum([Laplace(1.0), Gaussian(2.0) * 4]) == process
+    True
+    """
+
+    items: Items
+    _counts: ClassVar[dict[Step, int]]  # the same as a dictionary; of the instance, but no field
+
+    def __init__(self, items: Iterable[tuple[Step, int]] = ()) -> None:
+        self._add({}, items)
+
+    def _add(self, counts: dict[Step, int], items: Iterable[tuple[Step, int]]) -> None:
+        for step, count in items:
+            if not isinstance(step, Step):
+                raise ParameterTypeError(
+                    f"step = {step!r}: must be a mechanism or a sampled mechanism, not {type(step).__name__}"
+                )
+            if integer("steps", count):
+                counts[step] = integer("steps", counts.get(step, 0) + count)
+        set_fields(self, items=tuple(counts.items()), _counts=counts)
+
+    def _with(self, other: Process) -> Process:
+        # A copy of the dictionary hashes nothing anew: long sums are not quadratic in hashes.
+        process = object.__new__(Process)
+        process._add(self._counts.copy(), other.items)
+        return process
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Process):
+            return NotImplemented
+        return dict(self.items) == dict(other.items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self.items))
+
+    def __iter__(self) -> Iterator[tuple[Step, int]]:
+        return iter(self.items)
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @property
+    def steps(self) -> int:
+        """Total number of steps."""
+        return sum(count for _, count in self.items)
+
+    def as_process(self) -> Process:
+        """Return itself."""
+        return self
+
+    def alternatives(self) -> list[Step]:
+        """The steps that its steps may turn out to be, none of them a choice any more."""
+        return [part for step, _ in self.items for part in step.alternatives()]
+
+    def __str__(self) -> str:
+        return " + ".join(f"{step!r} * {count}" for step, count in self.items) or "nothing"
+
+
+def composition(value: object, name: str = "process") -> Process:
+    """Return ``value`` as a Process, or raise ParameterTypeError."""
+    if not isinstance(value, Composable):
+        raise ParameterTypeError(
+            f"{name} = {value!r}: must be a mechanism, a sampled mechanism or a composition "
+            f"of them, not {type(value).__name__}"
+        )
+    return value.as_process()
