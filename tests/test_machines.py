@@ -21,7 +21,7 @@ import hashlib, json
 import numpy as np
 import hockeystick as hs
 from hockeystick.individual.accountant import cell_edges
-from hockeystick.montecarlo.estimate import _fingerprint
+from hockeystick.montecarlo.direction import fingerprint
 
 def exact(value):
     if isinstance(value, (float, np.floating)):
@@ -57,7 +57,7 @@ scheme = hs.BMinSep(64, 8, 0.02, warm_start=True)
 mechanism = hs.BandMF(small, scheme, 0.8)
 poisson = hs.BandMF(hs.Identity(50), hs.Poisson(50, 0.05), 1.0)
 for name, law in (("b_min_sep", mechanism), ("poisson", poisson)):
-    found[name] = [exact(_fingerprint(law))]
+    found[name] = [exact(fingerprint(law))]
     for direction in ("remove", "add"):
         found[name].append(exact(law.sample_losses(2000, 5, direction)))
     found[name] += [exact(batch) for batch in law.batches(300, seed=9)]

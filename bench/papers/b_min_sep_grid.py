@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import hockeystick as hs
-from hockeystick.montecarlo.evr import derived
+from hockeystick.montecarlo.runs import derived
 
 STEPS, DELTA = 1024, 1e-3
 

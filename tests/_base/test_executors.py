@@ -19,7 +19,8 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick._base import executors
-from hockeystick.montecarlo.tally import EmpiricalTally, Tally, run
+from hockeystick.montecarlo.runs import RunOptions, run
+from hockeystick.montecarlo.tally import EmpiricalTally, Tally
 
 
 def mechanism(steps: int = 64, separation: int = 4) -> hs.BandMF:
@@ -117,9 +118,8 @@ def ruled(executor: Unruly) -> Unruly:
 def test_any_order_gives_the_same_tally(seed: int) -> None:
     calls: list[int] = []
     executor = ruled(Unruly(seed))
-    found = run(
-        Draw(), {"run": 1}, 1, 0, 300, executor=executor, progress=lambda done, total: calls.append(done)
-    )
+    options = RunOptions(executor=executor, progress=lambda done, total: calls.append(done))
+    found = run(Draw(), {"run": 1}, 1, 0, 300, options)
     assert found == WHOLE
     assert calls == sorted(calls)
     assert calls[0] == 0
@@ -132,19 +132,19 @@ def test_failed_tasks_are_drawn_again() -> None:
         return ConnectionError("worker lost") if args[4] < 3 else None
 
     executor = ruled(Unruly(1, spoil))
-    assert run(Draw(), {"run": 1}, 1, 0, 300, executor=executor) == WHOLE
+    assert run(Draw(), {"run": 1}, 1, 0, 300, RunOptions(executor=executor)) == WHOLE
     assert executor.tasks % 3 == 0
 
 
 def test_what_fails_for_good_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "run"
     with pytest.raises(RuntimeError, match=r"failed 3 times: OSError\('no luck'\)"):
-        run(Draw(fail_at=250), {"run": 1}, 1, 0, 300, checkpoint=path, executor=ruled(Unruly(2)))
+        run(Draw(fail_at=250), {"run": 1}, 1, 0, 300, RunOptions(checkpoint=path, executor=ruled(Unruly(2))))
     # What came back before is kept; the rest is drawn by whoever comes next.
     kept = Tally.load(path)
     assert 0 < kept.blocks < 300
     assert kept.missing(250, 251) == [(250, 251)]
-    assert run(Draw(), {"run": 1}, 1, 0, 300, checkpoint=path) == WHOLE
+    assert run(Draw(), {"run": 1}, 1, 0, 300, RunOptions(checkpoint=path)) == WHOLE
 
 
 @pytest.mark.parametrize("kind", ["short", "wrong", "nan"])
@@ -160,7 +160,7 @@ def test_incomplete_answers_are_errors(kind: str) -> None:
         return hs.__version__, (sums, squares), 0.1
 
     with pytest.raises(ArithmeticError, match=r"came back instead of|not finite"):
-        run(Draw(), {"run": 1}, 1, 0, 300, executor=ruled(Unruly(3, spoil)))
+        run(Draw(), {"run": 1}, 1, 0, 300, RunOptions(executor=ruled(Unruly(3, spoil))))
 
 
 def test_workers_of_another_version_are_refused() -> None:
@@ -168,7 +168,7 @@ def test_workers_of_another_version_are_refused() -> None:
         return "0.0.1", Draw()(args[2], args[3]), 0.1
 
     with pytest.raises(RuntimeError, match=r"a worker runs hockeystick 0\.0\.1"):
-        run(Draw(), {"run": 1}, 1, 0, 300, executor=ruled(Unruly(4, spoil)))
+        run(Draw(), {"run": 1}, 1, 0, 300, RunOptions(executor=ruled(Unruly(4, spoil))))
 
 
 def test_large_descriptions_travel_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,12 +177,12 @@ def test_large_descriptions_travel_once(monkeypatch: pytest.MonkeyPatch) -> None
     sizes: list[int] = []
     executor.spoil = lambda task, args: sizes.append(len(args[1] or b""))
     monkeypatch.setattr(executors, "_descriptions", {})
-    assert run(draw, {"run": 1}, 1, 0, 300, executor=executor) == WHOLE
+    assert run(draw, {"run": 1}, 1, 0, 300, RunOptions(executor=executor)) == WHOLE
     assert sum(size > 0 for size in sizes) <= 20
     assert sizes.count(0) >= executor.tasks - 20
     # Nothing but a name and numbers where it is known already.
     executor.largest = 0
-    assert run(draw, {"run": 1}, 1, 0, 300, executor=executor) == WHOLE
+    assert run(draw, {"run": 1}, 1, 0, 300, RunOptions(executor=executor)) == WHOLE
     assert executor.largest < 500
 
 
@@ -197,15 +197,17 @@ def test_interruption_cancels_and_keeps(tmp_path: Path) -> None:
     path = tmp_path / "run"
     with ThreadPoolExecutor(2) as pool:
         with pytest.raises(Enough):
-            run(Draw(), {"run": 1}, 1, 0, 300, path, interrupt, executor=pool)
+            run(Draw(), {"run": 1}, 1, 0, 300, RunOptions(checkpoint=path, progress=interrupt, executor=pool))
         kept = Tally.load(path)
         assert 20 < kept.blocks < 300
-        assert run(Draw(), {"run": 1}, 1, 0, 300, path, executor=pool) == WHOLE
+        assert run(Draw(), {"run": 1}, 1, 0, 300, RunOptions(checkpoint=path, executor=pool)) == WHOLE
 
 
 def test_enough_is_enough() -> None:
     with ThreadPoolExecutor(2) as pool:
-        found = run(Draw(), {"run": 1}, 1, 0, 10**9, stop=lambda tally: tally.blocks >= 10, executor=pool)
+        found = run(
+            Draw(), {"run": 1}, 1, 0, 10**9, RunOptions(executor=pool), lambda tally: tally.blocks >= 10
+        )
     assert 10 <= found.blocks < 10**6
 
 
@@ -224,7 +226,9 @@ class DrawLaw:
 def test_laws_add_up(tmp_path: Path) -> None:
     key = {"run": 1, "block_size": 50}
     path = tmp_path / "law"
-    found = run(DrawLaw(), key, 1, 0, 100, path, kind=EmpiricalTally, executor=ruled(Unruly(6)))
+    found = run(
+        DrawLaw(), key, 1, 0, 100, RunOptions(checkpoint=path, executor=ruled(Unruly(6))), kind=EmpiricalTally
+    )
     assert found == EmpiricalTally.load(path)
     parts = [run(DrawLaw(), key, 1, first, last, kind=EmpiricalTally) for first, last in [(30, 100), (0, 30)]]
     assert parts[0].merged(parts[1]) == found
@@ -289,10 +293,10 @@ def test_what_is_no_executor_is_refused() -> None:
 def test_what_does_not_pickle_is_refused() -> None:
     draw = lambda first, count: Draw()(first, count)
     with pytest.raises(hs.ParameterTypeError, match="cannot be sent"):
-        run(draw, {"run": 1}, 1, 0, 300, executor=ruled(Unruly(7)))
+        run(draw, {"run": 1}, 1, 0, 300, RunOptions(executor=ruled(Unruly(7))))
     # Threads need no copy.
     with ThreadPoolExecutor(2) as pool:
-        assert run(draw, {"run": 1}, 1, 0, 300, executor=pool) == WHOLE
+        assert run(draw, {"run": 1}, 1, 0, 300, RunOptions(executor=pool)) == WHOLE
 
 
 @pytest.mark.slow

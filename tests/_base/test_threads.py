@@ -393,7 +393,6 @@ if "dp_accounting" in sys.modules or importlib.util.find_spec("dp_accounting"):
 # Classes that change after they were made, and belong to one call or to one object with a lock.
 OWNED = {
     "accounting.calibration._Budget",  # one call
-    "montecarlo.evr._Pilot",  # one call
     "individual.histories.Histories",  # Recorded
     "individual.histories.LiveHistories",  # Recorded
     "individual.ledger.LiveLedger",  # IndividualLedger

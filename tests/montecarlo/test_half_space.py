@@ -9,7 +9,8 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.montecarlo.estimate import _loss_error, estimate_delta
+from hockeystick.montecarlo.direction import loss_error
+from hockeystick.montecarlo.estimate import estimate_delta
 from hockeystick.montecarlo.half_space import (
     HalfSpaceProposal,
     HalfSpaceValues,
@@ -107,7 +108,7 @@ def test_nothing_counts_outside_the_half_space(case: int) -> None:
     rng = np.random.default_rng(case)
     for share in (0.1, 0.5, 0.9):
         epsilon = middle(mechanism, law, share)
-        found = half_space(mechanism, epsilon, _loss_error(mechanism))
+        found = half_space(mechanism, epsilon, loss_error(mechanism))
         assert found is not None
         normal, threshold = found.direction, found.threshold
         assert threshold < 0.0
@@ -189,11 +190,11 @@ def test_delta_against_enumeration(case: int) -> None:
     rng = np.random.default_rng(case)
     ratio = enumeration.log_ratio(law, matrix, sigma, sigma * rng.standard_normal((200_000, len(matrix))))
     y = np.maximum(0.0, -np.expm1(np.minimum(0.0, epsilon + ratio)))
-    error = _loss_error(mechanism)
+    error = loss_error(mechanism)
     found = half_space(mechanism, epsilon, error)
     assert found is not None
     values = HalfSpaceValues(mechanism, epsilon, tune_half_space(mechanism, epsilon, error, found, 1), error)
-    drawn = values.tally(3, 0, -(-20_000 // values.block_size), {}).law()
+    drawn = values.tally(3, 0, -(-20_000 // values.block_size)).law()
     scale = math.exp(values.log_upper)
     deviation = math.hypot(
         math.sqrt(max(y.var(), y.mean() * 1e-5) / len(y)), scale * math.sqrt(drawn.variance / drawn.count)
@@ -218,7 +219,7 @@ def test_interval_contains_exact_delta(steps: int, p: float, sigma: float) -> No
         found = estimate_delta(mechanism, epsilon, 40_000, 3, "tilted", adjacency="add", confidence=0.999)
         assert found.lower <= exact.upper
         assert exact.lower <= found.upper
-        error = _loss_error(mechanism)
+        error = loss_error(mechanism)
         bounded = half_space(mechanism, epsilon, error)
         assert bounded is not None
         assert exact.lower <= certain_bound(mechanism, epsilon, error, bounded)
@@ -239,7 +240,7 @@ def test_interval_contains_exact_delta(steps: int, p: float, sigma: float) -> No
 def test_certain_bound_is_one(steps: int, p: float, sigma: float, share: float) -> None:
     mechanism = hs.BandMF(hs.Identity(steps), hs.Poisson(steps, p), sigma)
     epsilon = -share * mechanism.no_participation_log_probability
-    error = _loss_error(mechanism)
+    error = loss_error(mechanism)
     found = half_space(mechanism, epsilon, error)
     exact = hs.account(mechanism, "add").delta_bounds(epsilon)
     if found is not None:
@@ -255,13 +256,13 @@ def test_certain_bound_is_one(steps: int, p: float, sigma: float, share: float) 
 def test_intervals_fail_as_rarely_as_they_say() -> None:
     mechanism = hs.BandMF(hs.Identity(4), hs.Poisson(4, 0.3), 1.0)
     exact = hs.account(mechanism, "add").delta_bounds(1.0)
-    error = _loss_error(mechanism)
+    error = loss_error(mechanism)
     found = half_space(mechanism, 1.0, error)
     assert found is not None
     values = HalfSpaceValues(mechanism, 1.0, tune_half_space(mechanism, 1.0, error, found, 1), error)
     runs, missed = 40, 0
     for seed in range(runs):
-        _, (lower, upper) = values.interval(values.tally(100 + seed, 0, 1, {}), 0.8)
+        _, (lower, upper) = values.interval(values.tally(100 + seed, 0, 1), 0.8)
         missed += exact.upper < lower or upper < exact.lower
         assert upper - lower < 0.2 * exact.upper
     assert missed <= 0.2 * runs + 4.0 * math.sqrt(0.2 * runs)
@@ -359,9 +360,9 @@ def test_draws_pickle() -> None:
     found = half_space(mechanism, 0.8, 1e-9)
     assert found is not None
     values = HalfSpaceValues(mechanism, 0.8, HalfSpaceProposal(found, ((1.0, 0.0),)), 1e-9)
-    draw = values._draw(5)
+    draw = values.draw()
     again = pickle.loads(pickle.dumps(draw))
-    assert (again(3, 2)[0] == draw(3, 2)[0]).all()
+    assert (again(5, 3, 2)[0] == draw(5, 3, 2)[0]).all()
 
 
 def test_a_wrong_bound_is_refused() -> None:
@@ -369,10 +370,10 @@ def test_a_wrong_bound_is_refused() -> None:
     found = half_space(mechanism, 0.8, 1e-9)
     assert found is not None
     values = HalfSpaceValues(mechanism, 0.8, HalfSpaceProposal(found, ((1.0, 0.0),)), 1e-9)
-    values.tally(1, 0, 2, {})
+    values.tally(1, 0, 2)
     values.log_scale -= 1.0
     with pytest.raises(ArithmeticError, match="between 0 and their bound"):
-        values.tally(1, 0, 2, {})
+        values.tally(1, 0, 2)
 
 
 def test_auto_chooses() -> None:

@@ -14,15 +14,16 @@ import numpy as np
 import pytest
 from hockeystick.mechanisms.descriptions import composition
 from hockeystick.montecarlo import tally as tallies
+from hockeystick.montecarlo.curve import Curve
+from hockeystick.montecarlo.direction import Sampled
 from hockeystick.montecarlo.estimate import (
     DeltaEstimate,
-    Sampled,
-    _Curve,
     estimate_delta,
     estimate_from_tally,
     sample_blocks,
 )
-from hockeystick.montecarlo.tally import Tally, run
+from hockeystick.montecarlo.runs import RunOptions, run
+from hockeystick.montecarlo.tally import Tally
 
 from bench.baselines import bandmf as baseline
 
@@ -111,7 +112,7 @@ def test_composition_with_an_analytic_mechanism(other: hs.Process) -> None:
 @pytest.mark.parametrize("other", [hs.Gaussian(1.0), hs.Laplace(1.0), hs.Gaussian(1e3), hs.PureDP(0.3)])
 @pytest.mark.parametrize("direction", ["remove", "add"])
 def test_curve_encloses_the_profile(other: hs.Gaussian, direction: str) -> None:
-    profile, curve = hs.account(other, direction), _Curve(composition(other), direction, "add_or_remove")
+    profile, curve = hs.account(other, direction), Curve(composition(other), direction, "add_or_remove")
     wide = profile.epsilon(1e-15)
     x = np.concatenate(
         [np.linspace(-1.5 * wide, 1.5 * wide, 500), np.random.default_rng(0).uniform(-40.0, 3.0, 200)]
@@ -250,19 +251,19 @@ def test_damaged_checkpoints_are_refused(tmp_path: Path) -> None:
             assert Tally.load(path) == run(values, {"run": 1}, 1, 0, 20)  # a byte that means nothing
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(hs.StorageError):
-        run(values, {"run": 1}, 1, 0, 20, checkpoint=path)
+        run(values, {"run": 1}, 1, 0, 20, RunOptions(checkpoint=path))
 
 
 CHILD = """
 import sys, time
 sys.path.insert(0, sys.argv[2])
 from tests.montecarlo.test_montecarlo import values
-from hockeystick.montecarlo.tally import run
+from hockeystick.montecarlo.runs import RunOptions, run
 def slow(first, count):
     time.sleep(0.002 * count)
     return values(first, count)
 print("ready", flush=True)
-run(slow, {"run": 1}, 1, 0, 100_000, checkpoint=sys.argv[1])
+run(slow, {"run": 1}, 1, 0, 100_000, RunOptions(checkpoint=sys.argv[1]))
 """
 
 
@@ -294,7 +295,9 @@ def test_kill_9_loses_at_most_the_running_blocks(tmp_path: Path, monkeypatch: py
     assert done > 0
     # What follows after the kills is what one undisturbed run finds.
     last = done + 25
-    assert run(values, {"run": 1}, 1, 0, last, checkpoint=path) == run(values, {"run": 1}, 1, 0, last)
+    assert run(values, {"run": 1}, 1, 0, last, RunOptions(checkpoint=path)) == run(
+        values, {"run": 1}, 1, 0, last
+    )
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,10 @@ import pytest
 from hockeystick import _core
 from hockeystick.mechanisms.descriptions import Composable
 from hockeystick.montecarlo import tilted
+from hockeystick.montecarlo.curve import Curve
+from hockeystick.montecarlo.direction import loss_error
 from hockeystick.montecarlo.empirical import Empirical
-from hockeystick.montecarlo.estimate import _Curve, _loss_error, estimate_delta
+from hockeystick.montecarlo.estimate import estimate_delta
 from hockeystick.montecarlo.tilted import Component, Proposal, TiltedValues, log_moment, tune_proposal
 
 from tests import enumeration
@@ -201,7 +203,7 @@ def test_unbiased() -> None:
         exact = hs.account(mechanism, "remove").delta_bounds(epsilon)
         proposal = tune_proposal(mechanism, epsilon, 1)
         values = TiltedValues(mechanism, epsilon, proposal, 1e-9)
-        law = values.tally(2, 0, -(-200_000 // values.block_size), {}).law()
+        law = values.tally(2, 0, -(-200_000 // values.block_size)).law()
         scale = math.exp(values.log_upper)
         deviation = math.sqrt(law.variance / law.count) * scale
         assert abs(law.mean * scale - exact.upper) < 4.0 * deviation
@@ -220,7 +222,7 @@ def test_planned_bets_cover_and_are_shorter() -> None:
     runs, confidence = 30, 0.8
     missed, widths = np.zeros(3), np.zeros(3)
     for seed in range(runs):
-        tally = values[0].tally(100 + seed, 0, 1, {})
+        tally = values[0].tally(100 + seed, 0, 1)
         for k, value in enumerate(values):
             _, (lower, upper) = value.interval(tally, confidence)
             missed[k] += exact.upper < lower or upper < exact.lower
@@ -230,7 +232,7 @@ def test_planned_bets_cover_and_are_shorter() -> None:
     assert widths[0] < 0.95 * widths[1]
     # What a bad plan costs is bounded: a quarter of the capital is on the default bets.
     assert widths[2] < 1.6 * widths[1]
-    law, drawn = good.law, values[0].tally(7, 0, 20, {}).law()
+    law, drawn = good.law, values[0].tally(7, 0, 20).law()
     assert law.mean == pytest.approx(drawn.mean, rel=0.1)
     assert law.variance == pytest.approx(drawn.variance, rel=0.3)
 
@@ -271,8 +273,8 @@ def test_composed_values_are_bounded_with_any_proposal() -> None:
         (1.0, 300.0, hs.Laplace(0.01)),
     ]:
         mechanism = hs.BandMF(strategy(30, 4), hs.BMinSep(30, 4, 0.2), sigma)
-        curve = _Curve(hs.Process() + others, "remove", "remove")
-        error = _loss_error(mechanism)
+        curve = Curve(hs.Process() + others, "remove", "remove")
+        error = loss_error(mechanism)
         parts = (
             Component(0.001, 2),
             Component(0.498, 0, 50.0, 3.0),
@@ -280,7 +282,7 @@ def test_composed_values_are_bounded_with_any_proposal() -> None:
             Component(0.001, 0),
         )
         values = TiltedValues(mechanism, epsilon, Proposal(parts), error, curve=curve)
-        law = values.tally(1, 0, 8, {})  # refuses what exceeds its bound
+        law = values.tally(1, 0, 8)  # refuses what exceeds its bound
         estimate, (lower, upper) = values.interval(law, 0.99)
         assert 0.0 <= lower <= estimate <= 1.0
         assert 0.0 < upper <= 1.0
@@ -342,8 +344,8 @@ def test_bound_holds_with_any_proposal() -> None:
             Component(0.499, 0, 50.0, 3.0),
             Component(0.5, 0, 0.01, -0.5),
         )
-        values = TiltedValues(mechanism, epsilon, Proposal(parts), _loss_error(mechanism))
-        law = values.tally(1, 0, 8, {})  # refuses what exceeds its bound
+        values = TiltedValues(mechanism, epsilon, Proposal(parts), loss_error(mechanism))
+        law = values.tally(1, 0, 8)  # refuses what exceeds its bound
         estimate, (lower, upper) = values.interval(law, 0.99)
         assert 0.0 <= lower <= estimate <= 1.0
         assert 0.0 < upper <= 1.0

@@ -12,10 +12,11 @@ import numpy as np
 import pytest
 from hockeystick import _core
 from hockeystick.matrix.schemes import TruncatedBMinSep
-from hockeystick.montecarlo import evr_tilted
-from hockeystick.montecarlo.evr_tilted import TiltedPlan
+from hockeystick.montecarlo.propose import is_hopeful
 from hockeystick.montecarlo.public_counts import largest_count
+from hockeystick.montecarlo.runs import ALONE
 from hockeystick.montecarlo.truncation import GivenCounts
+from hockeystick.montecarlo.verify import TiltedPlan
 
 from tests import enumeration
 from tests.montecarlo.test_tilted import log_sums, strategy
@@ -328,5 +329,5 @@ def test_calibration_with_frequent_truncation() -> None:
     # Many participations: no useful bound on the weights, and plain samples do better.
     often = hs.BandMF(columns, TruncatedBMinSep(32, 4, 0.3, 40, 6), 8.0)
     plan = TiltedPlan.of(1e-5, 2**21)
-    assert not evr_tilted.is_hopeful(often, 1.0, plan, 1)
-    assert evr_tilted.is_hopeful(hs.BandMF(columns, scheme, 3.0), epsilon, plan, 1)
+    assert not is_hopeful(often, 1.0, plan, 1, ALONE)
+    assert is_hopeful(hs.BandMF(columns, scheme, 3.0), epsilon, plan, 1, ALONE)

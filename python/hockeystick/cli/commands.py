@@ -39,7 +39,7 @@ from ..mechanisms.descriptions import Composable, Gaussian, PoissonSampled, Step
 from ..mechanisms.dpsgd import dp_sgd
 from ..mechanisms.truncated import TruncatedPoissonSampled
 from ..montecarlo.bandmf_calibration import FALLBACKS, CalibratedBandMF, calibrate_bandmf
-from ..montecarlo.estimate import ADJACENCIES as ADJACENCIES_OF_BANDMF
+from ..montecarlo.direction import ADJACENCIES as ADJACENCIES_OF_BANDMF
 from ..plots.profiles import plot_grid, plot_profile
 from ..training.plan import TrainingPlan, plan_training
 

@@ -68,6 +68,22 @@ class Scheme:
         """Return how many examples a user may have, where users are what is protected; None: single examples are."""
         return None
 
+    def only_zero_out(self) -> bool:
+        """Return whether the analysis is under zero-out alone: the example changes what happens to others, or users are protected."""
+        return self.examples_of_users() is not None
+
+    def has_exact_losses(self, bands: int) -> bool:
+        """Return whether losses for a strategy with so many bands are exact, not only bounds that make delta larger."""
+        return True
+
+    def unamplified(self) -> tuple[int, int]:
+        """Return the least distance of two participations, and how far the input of one step may move."""
+        return self.largest_bands(), self.examples_of_users() or 1
+
+    def rate_of_turns(self) -> float | None:
+        """Return how often an example takes part, where cyclic Poisson sampling may take the scheme's place."""
+        return None
+
     def batches(
         self,
         dataset_size: int | None = None,
@@ -238,6 +254,12 @@ class BallsInBins(Scheme):
     def largest_bands(self) -> int:
         return self.steps
 
+    def unamplified(self) -> tuple[int, int]:
+        return self.bins, 1
+
+    def rate_of_turns(self) -> float | None:
+        return 1.0 / self.bins
+
     def no_participation_log_probability(self) -> float:
         if self.bins <= self.steps:
             return -math.inf
@@ -271,6 +293,9 @@ class _MinSep(Scheme):
     def participation_rate(self) -> float:
         """p_0 = 1 / (1/p + b - 1): the stationary probability to be in a batch."""
         return self.sampling_probability / (1.0 + (self.min_sep - 1) * self.sampling_probability)
+
+    def rate_of_turns(self) -> float | None:
+        return self.participation_rate if self.examples_of_users() is None else None
 
     def no_participation_log_probability(self) -> float:
         return _rounded_down(
@@ -339,6 +364,9 @@ class BMinSep(_MinSep):
     def largest_bands(self) -> int:
         return self.min_sep
 
+    def has_exact_losses(self, bands: int) -> bool:
+        return self.is_exact
+
     def examples_of_users(self) -> int | None:
         return self.examples_per_user if self.examples_per_user > 1 else None
 
@@ -391,6 +419,13 @@ class RMinSep(_MinSep):
 
     def largest_bands(self) -> int:
         return self.steps
+
+    def has_exact_losses(self, bands: int) -> bool:
+        # Participations whose columns do not meet, or only one of them.
+        return self.min_sep >= min(self.steps, bands)
+
+    def unamplified(self) -> tuple[int, int]:
+        return self.min_sep, 1
 
 
 @dataclass(frozen=True)
@@ -531,6 +566,13 @@ class TruncatedBMinSep(Scheme):
 
     def largest_bands(self) -> int:
         return self.min_sep
+
+    def only_zero_out(self) -> bool:
+        return True
+
+    def unamplified(self) -> tuple[int, int]:
+        # Corollary D.2: where the batch is cut, 2 on one side and -1 on the other.
+        return self.min_sep, 3
 
     def no_participation_log_probability(self) -> float:
         return -math.inf

@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import json
+import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from .. import _core
 from .._base.bounds import finite, round_up
-from .._base.executors import checked
 from .._base.validation import ParameterError, choice, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.report import CAVEAT, UNITS
 from ..matrix.bandmf import BandMF
-from ..matrix.schemes import (
-    BallsInBins,
-    BMinSep,
-    CyclicPoisson,
-    MultiAttributionBMinSep,
-    RMinSep,
-    Scheme,
-    TruncatedBMinSep,
-)
+from ..matrix.schemes import CyclicPoisson, MultiAttributionBMinSep, Scheme, TruncatedBMinSep
 from ..matrix.strategies import Strategy
-from ..mechanisms.descriptions import Composable, Gaussian, Process, composition
-from . import evr, evr_tilted
+from ..mechanisms.descriptions import Composable, Gaussian, Process
 from .confidence import VerificationPlan, plan_verification
-from .estimate import ADJACENCIES, METHODS, directions, resolve_seed
-from .evr import Verification
-from .evr_tilted import TiltedPlan
-from .tally import Progress, digest
+from .direction import ADJACENCIES, directions
+from .estimate import METHODS
+from .propose import is_hopeful, propose
+from .runs import Progress, RunOptions, derived, resolve_seed
+from .tally import digest
 from .truncation import can_tilt, is_rare
+from .verify import MOST_SAMPLES, Plan, TiltedPlan, Verification, choose
 
 FALLBACKS = ("auto", "cyclic", "unamplified")
 
@@ -67,14 +60,14 @@ class CalibratedBandMF:
     epsilon: float
     delta: float
     adjacency: str
-    plan: VerificationPlan | TiltedPlan | None
-    verifications: tuple[Verification, ...]
-    fallback: Fallback | None
-    fell_back: bool
-    process: Process | None
-    composed_with: Process | None
-    seed: int | None
-    version: str
+    plan: Plan | None
+    verifications: tuple[Verification, ...] = ()
+    fallback: Fallback | None = None
+    fell_back: bool = False
+    process: Process | None = None
+    composed_with: Process | None = None
+    seed: int | None = None
+    version: str = _core.__version__
     caveat: str = CAVEAT
 
     @property
@@ -121,21 +114,7 @@ class CalibratedBandMF:
                 f"procedure that satisfies {budget} (estimate, verify, release; Dong and Ganesh 2026, "
                 "Algorithm 5 and Theorem A.1)."
             )
-            if isinstance(plan, TiltedPlan):
-                sentences.append(
-                    "The verifier draws outputs where the privacy loss is large, with weights below a known bound "
-                    "(importance sampling), and accepts a candidate if they prove delta "
-                    f"to be at most {round_up(plan.tested_delta)} in each direction, by a test fixed before; if delta "
-                    f"exceeds that it does so with probability at most {round_up(plan.failure_probability)}. Both "
-                    "together are at most the stated delta."
-                )
-            else:
-                sentences.append(
-                    f"The verifier accepts a noise multiplier if the mean of at least {plan.samples} Monte Carlo samples is at "
-                    f"most {plan.threshold!r}, in each direction; if delta exceeds {round_up(plan.tested_delta)} it does "
-                    f"so with probability at most {round_up(plan.failure_probability)} (Chua et al. 2024, Fact 4.2). "
-                    "Both together are at most the stated delta."
-                )
+            sentences.append(plan.explained())
             verdicts = ", ".join(
                 f"{entry.noise_multiplier:.6g} {'accepted' if entry.accepted else 'rejected'}"
                 for entry in self.verifications
@@ -244,123 +223,89 @@ def calibrate_bandmf(
     adjacency = choice("adjacency", adjacency, ADJACENCIES)
     fallback = choice("fallback", fallback, FALLBACKS)
     method = choice("method", method, METHODS)
-    others = None if composed_with is None else composition(composed_with, "composed_with")
-    given = None
+    options = RunOptions.of(
+        composed_with, executor, adjacency=adjacency, checkpoint=checkpoint, progress=progress
+    )
     if candidates is not None:
-        given = tuple(
+        candidates = tuple(
             real(f"candidates[{i}]", value, 0.0, open_low=True) for i, value in enumerate(candidates)
         )
-    directions(BandMF(strategy, scheme, 1.0), adjacency)  # refuses what does not fit together
-
-    def budgeted(kind: str, delta: float) -> Fallback:
-        used, process = _analytic(strategy, scheme, kind)
-        noise = calibrate_noise_multiplier(
-            lambda sigma: process(sigma) + (others or Process()),
-            epsilon,
-            delta,
-            adjacency=adjacency,
-            limits=_LIMITS,
-            tolerance=1e-5 if kind == "exact" else 1e-3,
-        )
-        return Fallback(kind, used, float(noise), process(float(noise)))
-
-    if BandMF(strategy, scheme, 1.0).is_analytic:
-        exact = budgeted("exact", delta)
+    any_noise = BandMF(strategy, scheme, 1.0)
+    directions(any_noise, adjacency)  # refuses what does not fit together
+    if any_noise.is_analytic:
+        exact = _budgeted(any_noise, "exact", epsilon, delta, options)
+        mechanism = BandMF(strategy, scheme, exact.noise_multiplier)
         return CalibratedBandMF(
-            mechanism=BandMF(strategy, scheme, exact.noise_multiplier),
-            epsilon=epsilon,
-            delta=delta,
-            adjacency=adjacency,
-            plan=None,
-            verifications=(),
-            fallback=None,
-            fell_back=False,
-            process=exact.process,
-            composed_with=others,
-            seed=None,
-            version=_core.__version__,
+            mechanism, epsilon, delta, adjacency, None, process=exact.process, composed_with=options.others
         )
 
-    tilted = _use_tilted(BandMF(strategy, scheme, 1.0), method, delta, threshold, samples, others)
-    plan: VerificationPlan | TiltedPlan
-    if tilted:
-        plan = TiltedPlan.of(
-            delta, evr_tilted.MOST_SAMPLES if samples is None else integer("samples", samples, 1)
-        )
-    else:
-        plan = verification_plan(delta, threshold, samples)
+    plan = _plan(any_noise, method, delta, threshold, samples, options)
     if fallback == "auto":
-        fallback = "cyclic" if _cyclic_probability(strategy, scheme) is not None else "unamplified"
+        fallback = "unamplified" if _cyclic_probability(strategy, scheme) is None else "cyclic"
     seed = resolve_seed(seed, checkpoint)
-    safe = budgeted(fallback, plan.tested_delta)
+    safe = _budgeted(any_noise, fallback, epsilon, plan.tested_delta, options)
 
     def make(noise_multiplier: float) -> BandMF:
         return BandMF(strategy, scheme, noise_multiplier)
 
-    pilot = evr.derived(seed, "pilot")
-    settings: dict[str, Any] = {"adjacency": adjacency, "executor": checked(executor), "others": others}
-    if isinstance(plan, TiltedPlan) and given is None:
-        given = evr_tilted.propose(make, epsilon, plan, safe.noise_multiplier, pilot, **settings)
-        if method == "auto" and not is_rare(make(1.0), delta):
-            # Frequent truncation: the bound on the weights may be out of proportion.
-            noisiest = make(max(given))
-            if not evr_tilted.is_hopeful(noisiest, epsilon, plan, evr.derived(seed, "hope"), **settings):
-                plan, given = verification_plan(delta, None, None), None
-                safe = budgeted(fallback, plan.tested_delta)
-    if isinstance(plan, TiltedPlan):
-        assert given is not None
-        worthwhile = [value for value in given if value < safe.noise_multiplier]
-        settings |= {"checkpoint": checkpoint, "progress": progress}
-        settings["verifier"] = evr_tilted.verify
-    else:
-        settings |= {"checkpoint": checkpoint, "progress": progress}
-        if given is None:
-            given = evr.propose(make, epsilon, plan, safe.noise_multiplier, pilot, **settings)
-        worthwhile = [value for value in given if value < safe.noise_multiplier]
-    verdicts = evr.choose(make, worthwhile, epsilon, plan, seed, **settings)
+    pilot = derived(seed, "pilot")
+    if candidates is None:
+        candidates = propose(make, epsilon, plan, safe.noise_multiplier, pilot, options)
+        # Frequent truncation: the bound on the weights may be out of proportion.
+        if (
+            isinstance(plan, TiltedPlan)
+            and method == "auto"
+            and not is_rare(any_noise, delta)
+            and not is_hopeful(make(max(candidates)), epsilon, plan, derived(seed, "hope"), options)
+        ):
+            plan = plan_verification(delta)
+            safe = _budgeted(any_noise, fallback, epsilon, plan.tested_delta, options)
+            candidates = propose(make, epsilon, plan, safe.noise_multiplier, pilot, options)
+    worthwhile = [value for value in candidates if value < safe.noise_multiplier]
+    verdicts = choose(make, worthwhile, epsilon, plan, seed, options)
     accepted = [entry.noise_multiplier for entry in verdicts if entry.accepted]
     return CalibratedBandMF(
-        mechanism=make(accepted[-1]) if accepted else BandMF(strategy, safe.scheme, safe.noise_multiplier),
-        epsilon=epsilon,
-        delta=delta,
-        adjacency=adjacency,
-        plan=plan,
-        verifications=verdicts,
+        make(accepted[-1]) if accepted else BandMF(strategy, safe.scheme, safe.noise_multiplier),
+        epsilon,
+        delta,
+        adjacency,
+        plan,
+        verdicts,
         fallback=safe,
         fell_back=not accepted,
-        process=None,
-        composed_with=others,
+        composed_with=options.others,
         seed=seed,
-        version=_core.__version__,
     )
 
 
 _PLAIN_DELTA = 1e-4
-"""From here on plain verification takes at most a million samples."""
+"""From here on plain verification takes at most a million samples (*speed*)."""
 
 
-def _use_tilted(
+def _plan(
     mechanism: BandMF,
     method: str,
     delta: float,
     threshold: float | None,
     samples: int | None,
-    others: Process | None,
-) -> bool:
-    if method == "plain":
-        return False
-    possible = can_tilt(mechanism) and threshold is None
-    if others is not None and isinstance(mechanism.scheme, TruncatedBMinSep):
+    options: RunOptions,
+) -> Plan:
+    """The verifier that was asked for, or the one that takes fewer samples."""
+    possible = method != "plain" and can_tilt(mechanism) and threshold is None
+    if options.others is not None and isinstance(mechanism.scheme, TruncatedBMinSep):
         possible = False
     if method == "tilted" and not possible:
         raise ParameterError(
             f"method = {method!r}: needs a scheme with a table, no threshold, and without composed_with if batches are "
             "truncated; use 'auto' or 'plain'"
         )
-    return possible and (method == "tilted" or (samples is None and delta < _PLAIN_DELTA))
+    if possible and (method == "tilted" or (samples is None and delta < _PLAIN_DELTA)):
+        return TiltedPlan.of(delta, MOST_SAMPLES if samples is None else integer("samples", samples, 1))
+    return verification_plan(delta, threshold, samples)
 
 
 def verification_plan(delta: float, threshold: float | None, samples: int | None) -> VerificationPlan:
+    """The plan of plain samples for this delta; ParameterError if what is given cannot prove it."""
     if threshold is None or samples is None:
         return plan_verification(delta, threshold, samples)
     plan = plan_verification(threshold=threshold, samples=samples)
@@ -374,23 +319,14 @@ def verification_plan(delta: float, threshold: float | None, samples: int | None
 
 def _cyclic_probability(strategy: Strategy, scheme: Scheme) -> float | None:
     """The probability per turn of cyclic Poisson sampling with the same expected batch size, if there is one."""
-    if isinstance(scheme, BallsInBins):
-        rate = 1.0 / scheme.bins
-    elif isinstance(scheme, (BMinSep, RMinSep)) and scheme.examples_of_users() is None:
-        rate = scheme.participation_rate
-    else:
-        return None
-    probability = strategy.bands * rate
+    rate = scheme.rate_of_turns()
+    probability = math.inf if rate is None else strategy.bands * rate
     return probability if probability <= 1.0 else None
 
 
-def _analytic(strategy: Strategy, scheme: Scheme, kind: str) -> tuple[Scheme, Callable[[float], Process]]:
-    """A scheme, and what its privacy at a noise multiplier is certified through."""
-    if kind == "unamplified":
-        min_sep, multiplicity = _unamplified(scheme)
-        sensitivity = strategy.sensitivity(min_sep, None) * multiplicity
-        return scheme, lambda sigma: Gaussian(sigma / sensitivity) * 1
-    used = scheme
+def _budgeted(mechanism: BandMF, kind: str, epsilon: float, delta: float, options: RunOptions) -> Fallback:
+    """The least noise of this kind that an account certifies to keep within (``epsilon``, ``delta``)."""
+    strategy, scheme = mechanism.strategy, mechanism.scheme
     if kind == "cyclic":
         probability = _cyclic_probability(strategy, scheme)
         if probability is None:
@@ -398,21 +334,26 @@ def _analytic(strategy: Strategy, scheme: Scheme, kind: str) -> tuple[Scheme, Ca
                 f"fallback = {kind!r}: there is no cyclic Poisson sampling in the place of {scheme!r} "
                 f"with {strategy.bands} bands; use 'unamplified'"
             )
-        used = CyclicPoisson(scheme.steps, strategy.bands, probability)
-    return used, lambda sigma: BandMF(strategy, used, sigma).as_process()
+        scheme = CyclicPoisson(scheme.steps, strategy.bands, probability)
 
+    min_sep, multiplicity = scheme.unamplified()
+    unamplified = kind == "unamplified"
+    sensitivity = strategy.sensitivity(min_sep, None) * multiplicity if unamplified else math.nan
 
-def _unamplified(scheme: Scheme) -> tuple[int, int]:
-    """The least distance of two participations, and how far the input of one step may move."""
-    if isinstance(scheme, BallsInBins):
-        return scheme.bins, 1
-    if isinstance(scheme, MultiAttributionBMinSep):
-        return scheme.min_sep, scheme.examples_per_user
-    if isinstance(scheme, TruncatedBMinSep):
-        # Corollary D.2: where the batch is cut, 2 on one side and -1 on the other.
-        return scheme.min_sep, 3
-    assert isinstance(scheme, (BMinSep, RMinSep))
-    return scheme.min_sep, scheme.examples_of_users() or 1
+    def process(sigma: float) -> Process:
+        return (
+            Gaussian(sigma / sensitivity) * 1 if unamplified else BandMF(strategy, scheme, sigma).as_process()
+        )
+
+    noise = calibrate_noise_multiplier(
+        lambda sigma: process(sigma) + (options.others or Process()),
+        epsilon,
+        delta,
+        adjacency=options.adjacency,
+        limits=_LIMITS,
+        tolerance=1e-5 if kind == "exact" else 1e-3,
+    )
+    return Fallback(kind, scheme, float(noise), process(float(noise)))
 
 
 def short_name(strategy: Strategy) -> str:

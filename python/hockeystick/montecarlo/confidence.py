@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from .._base.bounds import Bounds
+from .._base.bounds import Bounds, round_up
 from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, integer, real
 
 _LEAST_FAILURE = 2.0**-50
@@ -129,6 +129,15 @@ class VerificationPlan:
     samples: int
     tested_delta: float
     failure_probability: float
+
+    def explained(self) -> str:
+        """What the verifier does, and how rarely it is wrong."""
+        return (
+            f"The verifier accepts a noise multiplier if the mean of at least {self.samples} Monte Carlo samples is at "
+            f"most {self.threshold!r}, in each direction; if delta exceeds {round_up(self.tested_delta)} it does "
+            f"so with probability at most {round_up(self.failure_probability)} (Chua et al. 2024, Fact 4.2). "
+            "Both together are at most the stated delta."
+        )
 
 
 def plan_verification(

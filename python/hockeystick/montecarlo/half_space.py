@@ -15,25 +15,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from .. import _core
 from .._base.arrays import Array, dot
+from .._base.payoffs import HockeyStick
 from .._base.validation import ParameterError
 from ..matrix.schemes import BMinSep, MultiAttributionBMinSep, TruncatedBMinSep
-from .bounded import (
-    BoundedValues,
-    Prospects,
-    best_weights,
-    expected_law,
-    rounded_weights,
-    second_moment,
-    spread,
-)
-from .empirical import Empirical
+from .bounded import BoundedValues, spread
+from .pilots import Look, Prospects, rounded_weights, worthwhile
 
 _TANGENTS = 60
 _MOST_STEPS, _MOST_WORK = 2**22, 2**26
@@ -42,7 +35,6 @@ _BEYOND = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0)
 _FARTHEST = 1e6
 """No half space is taken farther from 0, and no law shifted more."""
 _PILOT = (4096, 8192)
-_MOST = 5
 _LEAST = 5e-324
 """More than the probability of an output 40 standard deviations off."""
 
@@ -65,29 +57,10 @@ class HalfSpaceProposal(Prospects):
     """A mixture of N(-shift direction, sigma^2) given a half space, and what pilot samples expect of it.
 
     ``shifts`` are pairs (weight, shift), the first without shift: Q given the half space.
-    ``plain_variance`` and ``log_cap`` are those of plain sampling: Var Y / delta^2, and ln of the largest value.
     """
 
     half_space: HalfSpace
     shifts: tuple[tuple[float, float], ...]
-    relative_variance: float = math.inf
-    log_delta: float = -math.inf
-    log_bound: float = 0.0
-    plain_variance: float = math.inf
-    log_cap: float = 0.0
-    law: Empirical | None = field(default=None, repr=False, compare=False)
-
-    def is_better(self, samples: int, needed: float, extra: float = 0.0) -> bool:
-        """Whether the interval from so many samples looks shorter than that of plain sampling.
-
-        ``needed`` is ln(1/q), q the failure probability of one side; nothing is added to the upper end.
-        """
-        if not self.relative_variance < math.inf:
-            return self.log_bound < self.log_cap
-        rate = needed / samples
-        here = math.sqrt(2.0 * self.relative_variance * rate) + self.reach * rate
-        plain = math.exp(min(700.0, self.log_cap - self.log_delta))
-        return here < math.sqrt(2.0 * self.plain_variance * rate) + plain * rate
 
 
 def half_space(mechanism: Any, epsilon: float, loss_error: float) -> HalfSpace | None:
@@ -209,51 +182,41 @@ def tune_half_space(
     far = max(0.0, -found.threshold)
     shifts = sorted({0.0, 0.5 * far, *(min(_FARTHEST, round(far + more, 6)) for more in _BEYOND)})
     weights: Array = np.full(len(shifts), 1.0 / len(shifts))
-    log_bound = found.log_probability + cap
+    look: Look | None = None
     for index, count in enumerate(pilot):
+        last = index + 1 == len(pilot)
         weights = rounded_weights(weights)
         core = sampler(mechanism, found, tuple(zip(weights.tolist(), shifts, strict=True)))
         rows = core.samples(seed + index, 0, -(-count // core.block_size))
-        losses, log_weights, densities = rows[:, 1], rows[:, 2], rows[:, 3:]
-        over = epsilon + losses < 0.0  # nan is not
-        total, last = len(rows), index + 1 == len(pilot)
-        log_y = log_weights[over] + np.log(-np.expm1(np.minimum(epsilon + losses[over], -1e-300)))
-        if over.sum() < 16:
+        losses, log_weights, densities = -rows[:, 1], rows[:, 2], rows[:, 3:]
+        payoff = HockeyStick(epsilon)
+        if not payoff.is_seen(losses, log_weights):
             # Nearer to where something may be found, or the best that is known.
-            weights = np.full(len(shifts), 1.0 / len(shifts))
-            if last:
-                return HalfSpaceProposal(found, ((1.0, 0.0),), log_bound=log_bound, log_cap=cap)
+            weights, look = np.full(len(shifts), 1.0 / len(shifts)), None
             continue
-        top = float(log_y.max())
-        y = np.exp(log_y - top)
-        mean = float(y.sum()) / total
-        log_mean = top + math.log(mean)
-        ratios = np.exp(np.minimum(densities[over] + log_weights[over][:, np.newaxis], 600.0))
-        relative = y / mean
+        look = Look(payoff, losses, log_weights, densities + log_weights[:, np.newaxis], len(rows))
         # B/delta for weight 1, where both are relative to the half space's probability.
-        price = gap * math.exp(min(600.0, cap - log_mean))
-        price = min(price, 4.0 * second_moment(relative, ratios, total, weights))
-        weights = best_weights(relative, ratios, total, price)
-        ranked = [
-            k for k in np.argsort(-weights).tolist() if k != 0 and weights[k] > (0.004 if last else 1e-3)
-        ]
-        chosen = sorted([0, *ranked[: _MOST if last else 2 * _MOST]])
-        shifts, ratios = [shifts[k] for k in chosen], ratios[:, chosen]
-        weights = best_weights(relative, ratios, total, price, weights[chosen])
+        price = min(gap * math.exp(min(600.0, cap - look.log_mean)), 4.0 * look.second_moment(weights))
+        weights = look.best_weights(price)
+        chosen = sorted([0, *worthwhile(weights, last)])
+        shifts, look = [shifts[k] for k in chosen], look.only(chosen)
+        weights = look.best_weights(price, weights[chosen])
         weights[0] = max(weights[0], 0.1)
         weights = rounded_weights(weights)
-    plain = float((np.square(relative) / np.exp(log_weights[over])).sum()) / total
-    plain *= math.exp(min(700.0, -found.log_probability))
+    log_bound = found.log_probability + cap
+    if look is None:
+        return HalfSpaceProposal(found, ((1.0, 0.0),), log_bound=log_bound, log_cap=cap)
+    plain = look.plain_second * math.exp(min(700.0, -found.log_probability))
     kept = tuple((float(w), s) for w, s in zip(weights, shifts, strict=True) if w > 0.0)
     return HalfSpaceProposal(
         found,
         kept,
-        max(second_moment(relative, ratios, total, weights) - 1.0, 1e-3),
-        found.log_probability + log_mean,
-        log_bound - math.log(kept[0][0]),
-        max(plain - 1.0, 0.0),
-        cap,
-        expected_law(relative, ratios, total, weights, log_mean - cap + math.log(kept[0][0])),
+        relative_variance=look.relative_variance(weights),
+        log_delta=found.log_probability + look.log_mean,
+        log_bound=log_bound - math.log(kept[0][0]),
+        log_cap=cap,
+        plain_variance=max(plain - 1.0, 0.0),
+        law=look.law(weights, look.log_mean - cap + math.log(kept[0][0])),
     )
 
 
@@ -272,24 +235,26 @@ def sampler(
 
 
 @dataclass(frozen=True)
-class _DrawLaw:
+class _Law:
     """Draws the empirical laws of Y/B of blocks, anywhere: it pickles."""
 
     mechanism: Any
     found: HalfSpace
     shifts: tuple[tuple[float, float], ...]
-    points: tuple[float, ...]
-    floor: float
+    points: tuple[float, float]
     log_scale: float
-    seed: int
 
-    def __call__(self, first: int, count: int) -> tuple[Array, int]:
+    def __call__(self, seed: int, first: int, count: int) -> tuple[Array, int]:
         core = sampler(self.mechanism, self.found, self.shifts)
-        return spread(core.values(self.seed, np.array(self.points), self.floor, self.log_scale, first, count))
+        floor = float(self.mechanism.no_participation_log_probability)
+        return spread(core.values(seed, np.array(self.points), floor, self.log_scale, first, count))
 
 
 class HalfSpaceValues(BoundedValues):
-    """Y/B in direction "add", from a fixed proposal; see `BoundedValues`."""
+    """Y/B in direction "add", from a fixed proposal; see `BoundedValues`.
+
+    ``share`` 0: P/Q is only bounded, and nothing follows for delta from below.
+    """
 
     proposal: HalfSpaceProposal
 
@@ -301,35 +266,22 @@ class HalfSpaceValues(BoundedValues):
         loss_error: float,
         share: float = 1.0,
     ) -> None:
-        # share 0: P/Q is only bounded, and nothing follows for delta from below.
-        self.mechanism, self.proposal, self.extra, self.share = mechanism, proposal, _LEAST, share
+        super().__init__(mechanism, proposal, _LEAST, share)
         found, shifts = proposal.half_space, proposal.shifts
         self.block_size = int(sampler(mechanism, found, shifts).block_size)
         self._points = (epsilon - loss_error, epsilon + loss_error)
-        self._floor = float(mechanism.no_participation_log_probability)
         cap = log_cap(mechanism, self._points[0])
-        self.log_scale = found.log_probability + cap - math.log(shifts[0][0]) + 1e-11
+        log_scale = found.log_probability + cap - math.log(shifts[0][0]) + 1e-11
         # Exponents of the shifted laws, and the length of a direction that is 1 but for rounding.
         size = 40.0 + abs(found.threshold) + max(shift for _, shift in shifts)
         slack = 1e-11 + _round_off(mechanism.strategy.steps) * size**2
-        self.log_upper, self.log_lower = self.log_scale + slack, self.log_scale - slack
-        self.resolution = 64.0 * mechanism.strategy.steps * 2.0**-53 + 1e-12
+        described = repr((shifts, found.threshold, found.direction.tobytes().hex()[:64]))
+        self._bounded(log_scale, slack, described)
 
-    def _described(self) -> str:
-        found = self.proposal.half_space
-        return repr((self.proposal.shifts, found.threshold, found.direction.tobytes().hex()[:64]))
-
-    def _draw(self, seed: int) -> _DrawLaw:
-        proposal = self.proposal
-        return _DrawLaw(
-            self.mechanism,
-            proposal.half_space,
-            proposal.shifts,
-            self._points,
-            self._floor,
-            self.log_scale,
-            seed,
-        )
+    def draw(self) -> _Law:
+        """Draws the laws of Y/B."""
+        found, shifts = self.proposal.half_space, self.proposal.shifts
+        return _Law(self.mechanism, found, shifts, self._points, self.log_scale)
 
 
 __all__: list[str] = []

@@ -9,41 +9,23 @@ blocks, from one machine or many, add up to what one run would have found, bit f
 from __future__ import annotations
 
 import hashlib
-import json
-import math
 import os
-import time
-from collections.abc import Callable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from .._base import storage
 from .._base.arrays import Array
 from .._base.exclusive import Exclusive, holding, unlocked
-from .._base.executors import SECONDS, Draw, elsewhere, here
-from .._base.progress import Patience
-from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError
+from .._base.validation import ParameterError, ParameterTypeError
 from . import empirical
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 _SCALE = 1074  # every double is a whole multiple of 2^-1074
-_T = TypeVar("_T", bound="Totals")
-
-Progress: TypeAlias = Callable[[int, int], object]
-
-
-def in_samples(progress: Progress | None, block_size: int) -> Progress | None:
-    """The callback for someone who counts in blocks, where ``progress`` counts in samples."""
-    if progress is None:
-        return None
-    show = progress
-    return lambda done, total: show(done * block_size, total * block_size)
 
 
 @dataclass
@@ -103,7 +85,7 @@ class Totals(Exclusive):
         if type(other) is not type(self):
             raise ParameterTypeError(f"tallies of different kinds: {type(self).__name__} and {other!r}")
         if dict(self.key) != dict(other.key) or self.rows != other.rows:
-            raise ParameterError(f"tallies of different runs: {_difference(self.key, other.key)}")
+            raise ParameterError(f"tallies of different runs: {difference(self.key, other.key)}")
         with holding(self, other):
             for first, last in other.ranges:
                 if self.missing(first, last) != [(first, last)]:
@@ -214,7 +196,8 @@ def _union(ranges: list[tuple[int, int]]) -> list[tuple[int, int]]:
     return joined
 
 
-def _difference(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
+def difference(one: Mapping[str, Any], two: Mapping[str, Any]) -> str:
+    """In what the keys of two runs differ."""
     names = [name for name in dict.fromkeys([*one, *two]) if one.get(name) != two.get(name)]
     return ", ".join(f"{name} {one.get(name)!r} and {two.get(name)!r}" for name in names)
 
@@ -226,84 +209,6 @@ def digest(*parts: object) -> str:
         data = part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode()
         found.update(f"{len(data)} ".encode() + data)
     return found.hexdigest()
-
-
-def run(
-    draw: Draw,
-    key: Mapping[str, Any],
-    rows: int,
-    first: int,
-    last: int,
-    checkpoint: str | os.PathLike[str] | None = None,
-    progress: Progress | None = None,
-    stop: Callable[[_T], bool] | None = None,
-    kind: type[_T] = Tally,  # type: ignore[assignment]
-    executor: Executor | None = None,
-) -> _T:
-    """Draw the blocks of [first, last) that are not in the ``checkpoint`` file yet; return the tally of all of them.
-
-    A file that holds other blocks as well is refused: the number of blocks is what was asked for, or fewer after ``stop``. The file, if any, is replaced after every second or so of work, so that whatever ends the
-    process, at most the blocks just running are lost. ``progress`` is called with the blocks done and all;
-    without it a run of more than ten seconds says so (`Patience`).
-    ``stop`` is asked after each chunk whether what is known suffices. With an ``executor``, its workers draw,
-    and the tally is the same.
-    """
-    if last > MAX_COUNT:
-        raise ParameterError(f"blocks up to {last}: must be at most {MAX_COUNT}")
-    # The key as the file would give it back.
-    tally = kind(json.loads(json.dumps(dict(key))), rows)
-    if checkpoint is not None and Path(checkpoint).exists():
-        found = kind.load(checkpoint)
-        if found.key != tally.key:
-            raise ParameterError(
-                f"checkpoint {os.fspath(checkpoint)!r}: belongs to another run: {_difference(found.key, tally.key)}"
-            )
-        # The sums of a file cannot be taken apart: what is outside would be counted.
-        if found.ranges and not first <= found.ranges[0][0] < found.ranges[-1][1] <= last:
-            raise ParameterError(
-                f"checkpoint {os.fspath(checkpoint)!r}: holds blocks {found.ranges}, not only of the [{first}, {last}) "
-                "asked for; ask for as many, or name another checkpoint"
-            )
-        tally = found
-
-    patience = Patience("Monte Carlo samples", "blocks")
-
-    def report() -> bool:
-        left = sum(end - start for start, end in tally.missing(first, last))
-        if progress is not None:
-            progress(last - first - left, last - first)
-        else:
-            patience.show(last - first - left, last - first)
-        return stop is not None and stop(tally)
-
-    if report():
-        return tally
-    gaps = tally.missing(first, last)
-    drawn = here(draw, gaps) if executor is None else elsewhere(draw, gaps, executor)
-    saved, unsaved = -math.inf, False
-
-    def save() -> None:
-        nonlocal saved, unsaved
-        if checkpoint is not None:
-            tally.save(checkpoint)
-        saved, unsaved = time.monotonic(), False
-
-    try:
-        for start, count, parts in drawn:
-            tally.add(start, count, *parts)
-            unsaved = True
-            # Many workers come back many times a second.
-            if time.monotonic() - saved > (0.0 if executor is None else SECONDS):
-                save()
-            if report():
-                return tally
-    finally:
-        drawn.close()
-        if unsaved:
-            save()
-    if tally.missing(first, last):
-        raise RuntimeError(f"blocks {tally.missing(first, last)} were not drawn")
-    return tally
 
 
 __all__ = ["EmpiricalTally", "Tally", "Totals"]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -30,16 +30,8 @@ from .._base.arrays import Array
 from .._base.payoffs import Composed, HockeyStick, Part, Payoff
 from .._base.validation import ParameterError, integer, real
 from ..matrix.schemes import TruncatedBMinSep
-from .bounded import (
-    BoundedValues,
-    Prospects,
-    best_weights,
-    expected_law,
-    rounded_weights,
-    second_moment,
-    spread,
-)
-from .empirical import Empirical
+from .bounded import BoundedValues, spread
+from .pilots import Look, Prospects, rounded_weights, worthwhile
 
 PLAIN = (0, 1.0, 0.0)
 """P itself, as a component (order, theta, shift)."""
@@ -48,7 +40,8 @@ _THETAS = (1.0, 2.0, 4.0, 8.0, 16.0)
 _SHIFTS = (0.0, 0.4, 0.8, 1.2, 1.6, 2.2)
 _ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _PILOT = (2048, 4096, 8192)
-_MOST = 5
+_NEAR = 20
+"""Most components that a round adds near others."""
 _CLIMB = 16
 """Rounds that come closer to epsilon before the pilot gives up on reaching it."""
 _DEFENCE = math.log(32.0)
@@ -79,29 +72,10 @@ class Component:
 class Proposal(Prospects):
     """What outputs are drawn from, and what pilot samples say about it; made by `tune_proposal`.
 
-    ``relative_variance`` is that of one value over delta^2, ``log_delta`` the logarithm of the pilot's
-    estimate, ``log_bound`` that of B. Only the ``components`` decide what is drawn; nothing rests on the others.
+    Only the ``components`` decide what is drawn; nothing rests on the others.
     """
 
     components: tuple[Component, ...]
-    relative_variance: float = math.inf
-    log_delta: float = -math.inf
-    log_bound: float = 0.0
-    law: Empirical | None = field(default=None, repr=False, compare=False)
-    plain_variance: float = math.inf
-
-    def is_better(self, samples: int, needed: float, extra: float = 0.0) -> bool:
-        """Whether the interval from so many samples looks shorter than that of plain sampling.
-
-        ``needed`` is ln(1/q), q the failure probability of one side; ``extra`` is added to the upper end.
-        """
-        if not self.relative_variance < math.inf:
-            return self.log_bound < 0.0 and extra < needed / samples
-        plain = math.exp(min(700.0, -self.log_delta))
-        rate = needed / samples
-        here = math.sqrt(2.0 * self.relative_variance * rate) + self.reach * rate + extra * plain
-        spread = min(self.plain_variance, max(plain - 1.0, 0.0))
-        return here < math.sqrt(2.0 * spread * rate) + plain * rate
 
 
 def orders(mechanism: Any) -> tuple[int, ...]:
@@ -167,89 +141,114 @@ def tune_proposal(
     best = min(possible, key=log_renyi)
     place = possible.index(best)
     near_best = [a for a in possible[max(0, place - 2) : place + 3] if a != best]
-    fixed: list[Kind] = [(a, 1.0, 0.0) for a in (best, *near_best)]
-    fixed.append(PLAIN)
+    fixed: list[Kind] = [*((a, 1.0, 0.0) for a in (best, *near_best)), PLAIN]
+    least = {fixed[0]: 0.05, **({PLAIN: 0.03} if defend else {})}
+    kinds, weights = _beginning(fixed, start)
+    rounds, index, price, last = list(pilot), 0, 0.0, False
+    while not last:
+        last = not rounds[1:]
+        look, reached = _look(mechanism, kinds, weights, payoff, epsilon, (seed + index, rounds[0]))
+        index += 1
+        if reached:
+            # What S_a costs: its bound over delta, times gap.
+            price = gap * math.exp(min(600.0, log_renyi(best) - look.log_mean))
+        if reached or index > _CLIMB:
+            rounds.pop(0)
+        # Where the bound is out of proportion, a larger pi_a would not help, but hide everything else.
+        price = min(price, 4.0 * look.second_moment(look.best_weights(0.0)))
+        weights = look.best_weights(price)
+        chosen = sorted({*worthwhile(weights, last), *map(kinds.index, least)})
+        kinds, look = [kinds[k] for k in chosen], look.only(chosen)
+        weights = look.best_weights(price, weights[chosen])
+        for kind, weight in least.items():
+            weights[kinds.index(kind)] = max(weights[kinds.index(kind)], weight)
+        weights /= weights.sum()
+        if not last:
+            kinds, weights = _next_round(kinds, weights, fixed, reached)
+    return _proposal(mechanism, payoff, kinds, weights, look, reached)
+
+
+def _beginning(fixed: list[Kind], start: Proposal | None) -> tuple[list[Kind], Array]:
+    """The components of the first round, and their weights: a grid, or those of ``start``."""
     if start is None:
         kinds = [*fixed, *[(0, t, s) for t in _THETAS for s in _SHIFTS if (0, t, s) != PLAIN]]
         weights = np.full(len(kinds), 0.8 / (len(kinds) - 1))
         weights[0] = 0.2
-    else:
-        found = [(c.order, c.theta, c.shift) for c in start.components]
-        kinds = [*fixed, *[kind for kind in found if kind not in fixed]]
-        before = {kind: c.weight for kind, c in zip(found, start.components, strict=True)}
-        weights = np.array([before.get(kind, 0.0) for kind in kinds]) * 0.8
-        weights[0] += 0.2
-    rounds, index, price, last = list(pilot), 0, 0.0, False
-    while True:
-        last = not rounds[1:]
-        look = _Look(mechanism, kinds, weights, payoff, epsilon, seed + index, rounds[0])
-        index += 1
-        if look.reached:
-            # What S_a costs: its bound over delta, times gap.
-            reach = log_renyi(best) - look.log_mean
-            price = gap * math.exp(min(600.0, reach))
-        if look.reached or index > _CLIMB:
-            rounds.pop(0)
-        # Where the bound is out of proportion, a larger pi_a would not help, but hide everything else.
-        weights = look.best_weights(0.0)
-        price = min(price, 4.0 * look.second_moment(weights))
-        weights = look.best_weights(price)
-        ranked = [int(k) for k in np.argsort(-weights) if k != 0 and weights[k] > (0.004 if last else 0.001)]
-        ranked = ranked[: _MOST if last else 2 * _MOST]
-        if defend and kinds.index(PLAIN) not in ranked:
-            ranked.append(kinds.index(PLAIN))
-        chosen = sorted([0, *ranked])
-        kinds, weights, look = [kinds[k] for k in chosen], weights[chosen], look.only(chosen)
-        weights = look.best_weights(price, weights)
-        weights[0] = max(weights[0], 0.05)
-        if defend:
-            weights[kinds.index(PLAIN)] = max(weights[kinds.index(PLAIN)], 0.03)
-        weights /= weights.sum()
-        if last:
-            return look.proposal(weights)
-        # The next round must see what the choice is based on: not only S.
-        weights[0] = min(weights[0], 0.3 if look.reached else 0.05)
-        step = 1.5 if look.reached else 2.0
-        near = [kind for kind in _neighbours(kinds, step) if kind not in kinds and kind not in fixed]
-        if look.reached:
-            near += [kind for kind in fixed if kind not in kinds]
-        kinds = [*kinds, *near]
-        share = np.full(len(near), 0.2 / max(1, len(near)))
-        weights = np.concatenate([(1.0 - share.sum()) * weights / weights.sum(), share])
+        return kinds, weights
+    before: dict[Kind, float] = {(c.order, c.theta, c.shift): c.weight for c in start.components}
+    kinds = [*fixed, *[kind for kind in before if kind not in fixed]]
+    weights = np.array([before.get(kind, 0.0) for kind in kinds]) * 0.8
+    weights[0] += 0.2
+    return kinds, weights
+
+
+def _look(
+    mechanism: Any,
+    kinds: Sequence[Kind],
+    weights: Array,
+    payoff: Payoff,
+    epsilon: float,
+    pilot: tuple[int, int],
+) -> tuple[Look, bool]:
+    """What the samples of a ``pilot`` (seed, number) say, and whether they reach epsilon."""
+    seed, count = pilot
+    components = tuple((float(w), *kind) for w, kind in zip(rounded_weights(weights), kinds, strict=True))
+    core = mechanism._tilted(components, cached=False)
+    blocks = -(-count // core.block_size)
+    rows = core.samples(seed, 0, blocks)
+    rows = rows[np.isfinite(rows[:, 0]) & np.isfinite(rows[:, 1])]
+    loss, ratio, densities = rows[:, 0], rows[:, 1], rows[:, 2:]
+    reached = payoff.is_seen(loss, loss - ratio)
+    if not reached:
+        # Too few losses above epsilon: look at the largest ones first, and come closer in the next round.
+        payoff = HockeyStick(min(epsilon, float(np.sort(loss)[-min(64, len(loss))])))
+    return Look(payoff, loss, loss - ratio, densities - ratio[:, None], blocks * core.block_size), reached
+
+
+def _next_round(
+    kinds: list[Kind], weights: Array, fixed: list[Kind], reached: bool
+) -> tuple[list[Kind], Array]:
+    """What the next round samples from: what was chosen, and others near it."""
+    # It must see what the choice is based on: not only S.
+    weights[0] = min(weights[0], 0.3 if reached else 0.05)
+    step = 1.5 if reached else 2.0
+    near = [kind for kind in _neighbours(kinds, step) if kind not in kinds and kind not in fixed]
+    if reached:
+        near += [kind for kind in fixed if kind not in kinds]
+    share = np.full(len(near), 0.2 / max(1, len(near)))
+    weights = np.concatenate([(1.0 - share.sum()) * weights / weights.sum(), share])
+    return [*kinds, *near], weights
 
 
 @dataclass(frozen=True)
-class _DrawLaw:
+class _Law:
     """Draws the empirical laws of Y/B of blocks, anywhere: it pickles."""
 
     mechanism: Any
     entries: tuple[tuple[float, int, float, float], ...]
-    points: tuple[float, ...]
+    points: tuple[float, float]
     curve: Any
     log_scale: float
-    seed: int
 
-    def __call__(self, first: int, count: int) -> tuple[Array, int]:
+    def __call__(self, seed: int, first: int, count: int) -> tuple[Array, int]:
         core = self.mechanism._tilted(self.entries)
-        if self.curve is not None:
-            rows = core.samples(self.seed, first, count)
-            losses, log_weights = rows[:, 0], rows[:, 0] - rows[:, 1] - self.log_scale
-            _, upper = self.curve.between(self.points[0] - losses)
-            lower, _ = self.curve.between(self.points[1] - losses)
-            with np.errstate(divide="ignore", invalid="ignore"):
-                values = np.exp(log_weights + np.log(np.array([upper, lower])))
-            # What is not a number counts as the largest; the scale is the largest value of all but for rounding.
-            return spread(np.where(values <= 1.0, values, np.where(values > 1.0 + 1e-9, values, 1.0)))
-        return spread(core.values(self.seed, np.array(self.points), self.log_scale, first, count))
+        if self.curve is None:
+            return spread(core.values(seed, np.array(self.points), self.log_scale, first, count))
+        rows = core.samples(seed, first, count)
+        losses, log_weights = rows[:, 0], rows[:, 0] - rows[:, 1] - self.log_scale
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = np.exp(log_weights + np.log(self.curve.around(self.points, losses)))
+        # What is not a number counts as the largest; the scale is the largest value of all but for rounding.
+        return spread(np.where(values <= 1.0, values, np.where(values > 1.0 + 1e-9, values, 1.0)))
 
 
 class TiltedValues(BoundedValues):
     """Y/B in direction "remove", from a fixed proposal; see `BoundedValues`.
 
-    ``curve`` bounds the delta curve of what is released as well, as a function of the epsilon that is left. Losses that are off by their round-off are on either side of what is drawn.
+    What is asked for lies between share * delta and delta + extra, delta that of ``mechanism``. ``curve`` bounds the
+    delta curve of what is released as well, as a function of the epsilon that is left. Losses that are off by their
+    round-off are on either side of what is drawn.
     """
-
-    proposal: Proposal
 
     def __init__(
         self,
@@ -261,36 +260,44 @@ class TiltedValues(BoundedValues):
         share: float = 1.0,
         curve: Any = None,
     ) -> None:
-        # What is asked for lies between share * delta and delta + extra, delta that of ``mechanism``.
-        self.mechanism, self.proposal, self.extra, self.share = mechanism, proposal, extra, share
-        self._entries = entries(proposal.components)
+        super().__init__(mechanism, proposal, extra, share)
+        self._entries, self._curve = entries(proposal.components), curve
         core = mechanism._tilted(self._entries)
         self.block_size = int(core.block_size)
         self._points = (epsilon - loss_error, epsilon + loss_error)
-        self._curve = curve
         if curve is None:
-            self.log_scale = float(core.log_bound(self._points[0])) + _BOUND_ERROR
+            log_scale = float(core.log_bound(self._points[0]))
         else:
             parts = bounding_parts(mechanism, proposal.components)
-            self.log_scale = Composed(curve, self._points[0]).log_bound(parts) + _BOUND_ERROR
+            log_scale = Composed(curve, self._points[0]).log_bound(parts)
         # The weight P/R is made of densities e^{a L}, or of exponents (1 + shift)^2 times those of L.
         most = max(max(float(c.order), (1.0 + c.shift) ** 2) for c in proposal.components)
         slack = (2.0 + most) * loss_error + 1e-11
         # Public counts: one more law that is drawn from, round by round.
         slack += float(getattr(mechanism, "law_error", 0.0)) * mechanism.strategy.steps
-        self.log_upper, self.log_lower = self.log_scale + slack, self.log_scale - slack
-        self.resolution = 64.0 * mechanism.strategy.steps * 2.0**-53 + 1e-12
+        self._bounded(log_scale + _BOUND_ERROR, slack, repr(self._entries))
 
-    def _described(self) -> str:
-        return repr(self._entries)
-
-    def _draw(self, seed: int) -> _DrawLaw:
-        return _DrawLaw(self.mechanism, self._entries, self._points, self._curve, self.log_scale, seed)
+    def draw(self) -> _Law:
+        """Draws the laws of Y/B."""
+        return _Law(self.mechanism, self._entries, self._points, self._curve, self.log_scale)
 
 
-def log_renyi_delta(log_moment: float, order: int, epsilon: float) -> float:
-    """ln of the bound on delta(epsilon) that the moment of one order gives (Canonne et al. 2020, Proposition 12)."""
-    return log_moment - (order - 1) * epsilon + (order - 1) * math.log1p(-1.0 / order) - math.log(order)
+def _proposal(
+    mechanism: Any, payoff: Payoff, kinds: Sequence[Kind], weights: Array, look: Look, reached: bool
+) -> Proposal:
+    """The mixture with these weights, and what a look that has ``reached`` epsilon says about it."""
+    weights = rounded_weights(weights)
+    components = tuple(Component(float(w), *kind) for w, kind in zip(weights, kinds, strict=True) if w > 0.0)
+    log_bound = payoff.log_bound(bounding_parts(mechanism, components))
+    alone = isinstance(payoff, HockeyStick)
+    return Proposal(
+        components,
+        relative_variance=look.relative_variance(weights) if reached else math.inf,
+        log_delta=look.log_mean,
+        log_bound=log_bound,
+        plain_variance=math.inf if alone else max(0.0, look.plain_second - 1.0),
+        law=look.law(weights, look.log_mean - log_bound) if reached else None,
+    )
 
 
 def _neighbours(kinds: Sequence[Kind], step: float) -> list[Kind]:
@@ -300,79 +307,7 @@ def _neighbours(kinds: Sequence[Kind], step: float) -> list[Kind]:
             small = step**0.3
             for t, s in ((step, 1.0), (1.0 / step, 1.0), (1.0, small), (1.0, 1.0 / small)):
                 near.append((0, round(theta * t, 4), round(min(50.0, max(0.0, (1.0 + shift) * s - 1.0)), 4)))
-    return list(dict.fromkeys(near))[: 4 * _MOST]
-
-
-class _Look:
-    """Pilot samples, and what they say about mixtures of the components."""
-
-    def __init__(
-        self,
-        mechanism: Any,
-        kinds: Sequence[Kind],
-        weights: Array,
-        payoff: Payoff,
-        epsilon: float,
-        seed: int,
-        count: int,
-    ) -> None:
-        weights = rounded_weights(weights)
-        self._entries = [(float(w), *kind) for w, kind in zip(weights, kinds, strict=True)]
-        self._mechanism, self._payoff = mechanism, payoff
-        core = mechanism._tilted(tuple(self._entries), cached=False)
-        rows = core.samples(seed, 0, -(-count // core.block_size))
-        rows = rows[np.isfinite(rows[:, 0]) & np.isfinite(rows[:, 1])]
-        loss, ratio, densities = rows[:, 0], rows[:, 1], rows[:, 2:]
-        self._samples = -(-count // core.block_size) * core.block_size
-        # Too few losses above epsilon: look at the largest ones first, and come closer in the next round.
-        self.reached = payoff.is_seen(loss, loss - ratio)
-        if not self.reached:
-            payoff = HockeyStick(min(epsilon, float(np.sort(loss)[-min(64, len(loss))])))
-        log_value = payoff.log_values(loss)
-        used = log_value > -math.inf
-        log_y = (loss - ratio + log_value)[used]
-        top = float(log_y.max()) if log_y.size else 0.0
-        self._y: Array = np.exp(log_y - top)
-        mean = float(self._y.sum()) / self._samples
-        self.log_mean = top + math.log(mean) if mean > 0.0 else -math.inf
-        self._y /= mean if mean > 0.0 else 1.0
-        self._ratios: Array = np.exp(np.minimum(densities[used] - ratio[used, None], 600.0))
-        # E_P[value^2] / delta^2
-        scale = math.exp(-max(-700.0, self.log_mean)) / self._samples
-        self.plain_second = float(self._y @ np.exp(log_value[used])) * scale
-
-    def only(self, chosen: Sequence[int]) -> _Look:
-        """The same samples, and some of the components."""
-        part = object.__new__(_Look)
-        part.__dict__.update(self.__dict__)
-        part._ratios = self._ratios[:, list(chosen)]
-        part._entries = [self._entries[k] for k in chosen]
-        return part
-
-    def best_weights(self, price: float, start: Array | None = None) -> Array:
-        """Weights that make E Y^2 / delta^2 + price / weight[0] small."""
-        return best_weights(self._y, self._ratios, self._samples, price, start)
-
-    def second_moment(self, weights: Array) -> float:
-        """E Y^2 / delta^2 under the mixture with these weights."""
-        return second_moment(self._y, self._ratios, self._samples, weights)
-
-    def proposal(self, weights: Array) -> Proposal:
-        weights = rounded_weights(weights)
-        variance = math.inf
-        if self.reached:
-            variance = max(self.second_moment(weights) - 1.0, 1e-3)
-        components = tuple(
-            Component(float(w), *entry[1:])
-            for w, entry in zip(weights, self._entries, strict=True)
-            if w > 0.0
-        )
-        log_bound = self._payoff.log_bound(bounding_parts(self._mechanism, components))
-        law = None
-        if self.reached:
-            law = expected_law(self._y, self._ratios, self._samples, weights, self.log_mean - log_bound)
-        plain = math.inf if isinstance(self._payoff, HockeyStick) else max(0.0, self.plain_second - 1.0)
-        return Proposal(components, variance, self.log_mean, log_bound, law, plain)
+    return list(dict.fromkeys(near))[:_NEAR]
 
 
 def bounding_parts(mechanism: Any, components: Sequence[Component]) -> list[Part]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -199,22 +199,22 @@ class Tilting:
     `GivenCounts`: in its own); None if there is no table. ``known``: what delta is at most, without samples.
     """
 
-    mechanism: BandMF | GivenCounts | None
-    extra: float
-    share: float
-    known: float
+    mechanism: Any
+    extra: float = 0.0
+    share: float = 1.0
+    known: float = 1.0
     shift: float = 0.0
 
 
-def tilting(mechanism: object, epsilon: float, direction: str, only_above: bool = False) -> Tilting | None:
-    """How to tilt at ``epsilon``, for a `BandMF` with `TruncatedBMinSep` batches; None for any other.
+def tilting(mechanism: object, epsilon: float, direction: str, only_above: bool = False) -> Tilting:
+    """How to tilt at ``epsilon``: a `BandMF` with `TruncatedBMinSep` batches; any other mechanism is tilted itself.
 
     The one without truncation is taken where what truncation adds is less than what a million samples given the
     counts leave open. ``only_above``: nothing but an upper bound is of interest.
     """
     found = reduction(mechanism, epsilon)
     if found is None:
-        return None
+        return Tilting(mechanism)
     assert isinstance(mechanism, BandMF)
     given = GivenCounts(mechanism, direction == "add") if orders(mechanism) else None
     whole = Tilting(given, LARGE_COUNT_RISK, 1.0, found.known_add if direction == "add" else 1.0)

@@ -63,10 +63,11 @@ from ..mechanisms.descriptions import (
 from ..mechanisms.dpsgd import DPSGD
 from ..mechanisms.serialise import from_dict, to_dict
 from ..mechanisms.truncated import TruncatedPoissonSampled
-from ..montecarlo import evr
 from ..montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf, short_name, verification_plan
-from ..montecarlo.estimate import directions, resolve_seed
-from ..montecarlo.tally import Progress, digest
+from ..montecarlo.direction import directions
+from ..montecarlo.runs import Progress, RunOptions, resolve_seed
+from ..montecarlo.tally import digest
+from ..montecarlo.verify import choose
 from ..sampling.attribution import AttributionGraph, BoundedAttribution, expected_batch_size
 
 if TYPE_CHECKING:
@@ -450,9 +451,8 @@ def _verified(
     directions(example, adjacency)
     plan = verification_plan(delta, None, samples)
     chosen = resolve_seed(seed, checkpoint)
-    (verdict,) = evr.choose(
-        make, [sigma], epsilon, plan, chosen, adjacency=adjacency, checkpoint=checkpoint, progress=progress
-    )
+    options = RunOptions(adjacency, checkpoint=checkpoint, progress=progress)
+    (verdict,) = choose(make, [sigma], epsilon, plan, chosen, options)
     if not verdict.accepted:
         direction, mean, _ = verdict.means[-1]
         raise ParameterError(

@@ -2,7 +2,7 @@
 
 import math
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,8 +14,9 @@ import pytest
 from hockeystick._base import executors
 from hockeystick.montecarlo.empirical import Empirical
 from hockeystick.montecarlo.evidence import METHODS
-from hockeystick.montecarlo.tally import EmpiricalTally, run
-from hockeystick.montecarlo.verification import decide
+from hockeystick.montecarlo.runs import ALONE, RunOptions, Samples, run
+from hockeystick.montecarlo.tally import EmpiricalTally
+from hockeystick.montecarlo.verify import decide
 
 SIZE = 64
 
@@ -41,7 +42,7 @@ class Draw:
 
 
 @dataclass
-class Beta:
+class Beta(Samples[EmpiricalTally]):
     """beta(1, b) values with a surprise."""
 
     b: float
@@ -57,22 +58,16 @@ class Beta:
         seed: int,
         first: int,
         last: int,
-        key: Mapping[str, Any],
-        checkpoint: Any = None,
-        progress: Any = None,
+        options: RunOptions = ALONE,
         stop: Callable[[EmpiricalTally], bool] | None = None,
-        executor: Any = None,
     ) -> EmpiricalTally:
-        key = {**key, "seed": seed, "block_size": SIZE}
+        key = {"run": 1, "seed": seed, "block_size": SIZE}
         draw = Draw(seed, self.b, self.surprise, self.pilots)
-        return run(draw, key, 1, first, last, checkpoint, progress, stop, EmpiricalTally, executor)
+        return run(draw, key, 1, first, last, options, stop, EmpiricalTally)
 
     def plan(self, tested: float, failure: float = 1e-9, method: str = "auto") -> hs.MeanTest:
-        pilot = self.tally(10**9 if not self.pilots else 0, 0, 128, {"run": "pilot"}).law()
+        pilot = self.tally(10**9 if not self.pilots else 0, 0, 128).law()
         return hs.plan_test(tested, failure, pilot=pilot, method=method)
-
-
-KEY = {"run": 1}
 
 
 def test_violations_are_rarely_accepted() -> None:
@@ -80,7 +75,7 @@ def test_violations_are_rarely_accepted() -> None:
     values = Beta(49.0, surprise=0.03, pilots=1)
     test = values.plan(values.mean() * (1.0 - 1e-9), 0.05)
     assert len(test.looks(SIZE)) > 2
-    accepted = sum(decide(test, values, seed, KEY)[0] for seed in range(1, 1001))
+    accepted = sum(decide(test, values, seed)[0] for seed in range(1, 1001))
     # Pr[Binomial(1000, .05) > 72] < 1e-3.
     assert accepted <= 72
 
@@ -90,7 +85,7 @@ def test_what_is_good_is_accepted(method: str) -> None:
     values = Beta(199.0)
     test = values.plan(1.2 * values.mean(), method=method)
     planned = -(-test.samples // SIZE) * SIZE
-    verdicts = [decide(test, values, seed, KEY) for seed in range(10)]
+    verdicts = [decide(test, values, seed) for seed in range(10)]
     assert sum(accepted for accepted, _ in verdicts) >= 9
     for accepted, seen in verdicts:
         assert accepted == (test.evidence(seen) >= math.log(1e9))
@@ -99,7 +94,7 @@ def test_what_is_good_is_accepted(method: str) -> None:
         # Most need not wait for the end.
         assert np.mean([seen.count / planned for _, seen in verdicts]) < 0.9
     # Nothing to prove, nothing drawn.
-    assert decide(hs.MeanTest(method, 1.0, 0.1, 10, ((0.5, 1.0),)), values, 1, KEY) == (
+    assert decide(hs.MeanTest(method, 1.0, 0.1, 10, ((0.5, 1.0),)), values, 1) == (
         True,
         Empirical.of([]),
     )
@@ -108,7 +103,7 @@ def test_what_is_good_is_accepted(method: str) -> None:
 def test_what_is_bad_is_rejected_at_the_end() -> None:
     values = Beta(99.0)
     test = Beta(199.0).plan(1.5 / 200.0)
-    accepted, seen = decide(test, values, 1, KEY)
+    accepted, seen = decide(test, values, 1)
     assert not accepted
     assert seen.count == test.looks(SIZE)[-1] * SIZE
 
@@ -116,10 +111,10 @@ def test_what_is_bad_is_rejected_at_the_end() -> None:
 def test_same_verdict_after_interruptions_and_on_executors(tmp_path: Path) -> None:
     values = Beta(199.0)
     test = values.plan(1.3 * values.mean())
-    whole = decide(test, values, 5, KEY)
+    whole = decide(test, values, 5)
     assert whole[0]
     with ThreadPoolExecutor(3) as pool:
-        assert decide(test, values, 5, KEY, executor=pool) == whole
+        assert decide(test, values, 5, RunOptions(executor=pool)) == whole
 
     class Enough(Exception):
         pass
@@ -136,18 +131,19 @@ def test_same_verdict_after_interruptions_and_on_executors(tmp_path: Path) -> No
                 raise Enough
 
         try:
-            found = decide(test, values, 5, KEY, path, interrupt)
+            found = decide(test, values, 5, RunOptions(checkpoint=path, progress=interrupt))
             break
         except Enough:
             continue
     assert patience > 3
     assert found == whole
     # With nothing left to do, too.
-    assert decide(test, values, 5, KEY, path) == whole
+    assert decide(test, values, 5, RunOptions(checkpoint=path)) == whole
     # A file that holds something else is not a beginning.
-    values.tally(6, 10**4, 10**4 + 2, KEY, tmp_path / "other")
+    other = RunOptions(checkpoint=tmp_path / "other")
+    values.tally(6, 10**4, 10**4 + 2, other)
     with pytest.raises(hs.ParameterError, match="not the first of"):
-        decide(test, values, 6, KEY, tmp_path / "other")
+        decide(test, values, 6, other)
 
 
 class Disorderly(Executor):
@@ -176,7 +172,7 @@ def test_any_interruption_of_an_executor_is_resumed(
     # Workers bring blocks of a later look before all of its first: the file has gaps whenever the process ends.
     values = Beta(199.0)
     test = values.plan(1.6 * values.mean(), 1e-4)
-    whole = decide(test, values, 5, KEY)
+    whole = decide(test, values, 5)
     used: list[Disorderly] = []
     waiting = executors.wait
 
@@ -205,14 +201,17 @@ def test_any_interruption_of_an_executor_is_resumed(
 
         used[:] = [Disorderly(patience)]
         try:
-            assert decide(test, values, 5, KEY, path, interrupt, used[0]) == whole
+            assert (
+                decide(test, values, 5, RunOptions(checkpoint=path, progress=interrupt, executor=used[0]))
+                == whole
+            )
             break
         except Enough:
             pass
         held = EmpiricalTally.load(path).ranges if path.exists() else []
         gaps += len(held) > 1
         used[:] = [] if resume_here else [Disorderly(-patience)]
-        found = decide(test, values, 5, KEY, path, executor=used[0] if used else None)
+        found = decide(test, values, 5, RunOptions(checkpoint=path, executor=used[0] if used else None))
         assert found == whole, held
     assert patience > whole[1].count // SIZE
     assert gaps > 10

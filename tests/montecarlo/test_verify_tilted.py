@@ -5,8 +5,8 @@ from pathlib import Path
 
 import hockeystick as hs
 import pytest
-from hockeystick.montecarlo import evr_tilted
-from hockeystick.montecarlo.evr_tilted import TiltedPlan
+from hockeystick.montecarlo.runs import RunOptions
+from hockeystick.montecarlo.verify import TiltedPlan, verify
 
 STRATEGY = hs.BandedToeplitz.square_root(40, 4)
 SCHEME = hs.BMinSep(40, 4, 0.02)
@@ -70,17 +70,15 @@ def test_exact_threshold_of_poisson() -> None:
     known = hs.account(mechanism, "remove").delta_bounds(5.0)
     # Just too large, by a part in a thousand, with much room for failure: at most a tenth.
     tight = TiltedPlan(known.lower, 2**20, known.lower * 0.999, 0.1)
-    wrong = sum(
-        evr_tilted.verify(mechanism, 0.7, 5.0, tight, seed, adjacency="remove").accepted for seed in range(10)
-    )
+    wrong = sum(verify(mechanism, 0.7, 5.0, tight, seed, RunOptions("remove")).accepted for seed in range(10))
     assert wrong <= 4  # Pr[Binomial(10, 0.1) > 4] < 2e-3
     # The pilot expects no acceptance, so hardly anything is drawn.
     good = TiltedPlan.of(2.2 * known.upper, 2**20)
-    verdict = evr_tilted.verify(mechanism, 0.7, 5.0, good, 5, adjacency="remove")
+    verdict = verify(mechanism, 0.7, 5.0, good, 5, RunOptions("remove"))
     assert verdict.accepted
     assert 0.5 * known.lower < verdict.means[0][1] < 2.0 * known.upper
     # Too few samples allowed: rejected, not accepted on less evidence.
-    assert not evr_tilted.verify(mechanism, 0.7, 5.0, TiltedPlan.of(2.2 * known.upper, 10), 5).accepted
+    assert not verify(mechanism, 0.7, 5.0, TiltedPlan.of(2.2 * known.upper, 10), 5).accepted
 
 
 def test_other_direction_is_verified_too() -> None:
@@ -88,13 +86,13 @@ def test_other_direction_is_verified_too() -> None:
     mechanism = hs.BandMF(hs.Identity(10), hs.Poisson(10, 0.1), 1.0)
     epsilon = 0.5
     known = hs.account(mechanism).delta_bounds(epsilon)
-    verdict = evr_tilted.verify(mechanism, 1.0, epsilon, TiltedPlan.of(4.0 * known.upper, 2**20), 1)
+    verdict = verify(mechanism, 1.0, epsilon, TiltedPlan.of(4.0 * known.upper, 2**20), 1)
     assert verdict.accepted
     assert [entry[0] for entry in verdict.means] == ["remove", "add"]
     other = hs.account(mechanism, "add").delta_bounds(epsilon)
     for share, accepted in ((0.9, False), (1.5, True)):
         plan = TiltedPlan.of(share * other.upper, 2**20)
-        again = evr_tilted.verify(mechanism, 1.0, epsilon, plan, 1, adjacency="add")
+        again = verify(mechanism, 1.0, epsilon, plan, 1, RunOptions("add"))
         assert again.accepted == accepted
         assert again.means[0][0] == "add"
         assert (again.means[0][2] > 0) == accepted

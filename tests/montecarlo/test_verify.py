@@ -6,9 +6,11 @@ from pathlib import Path
 
 import hockeystick as hs
 import pytest
-from hockeystick.montecarlo import evr
 from hockeystick.montecarlo.confidence import VerificationPlan, plan_verification
-from hockeystick.montecarlo.estimate import Sampled
+from hockeystick.montecarlo.direction import Sampled
+from hockeystick.montecarlo.propose import propose
+from hockeystick.montecarlo.runs import RunOptions, derived
+from hockeystick.montecarlo.verify import Verification, choose, verify
 
 from bench.baselines import bandmf as baseline
 
@@ -33,13 +35,13 @@ def test_verifier_rarely_accepts_a_violation() -> None:
     mechanism = dp_sgd(bad, steps=2, q=0.4, block_size=plan.samples)
     step = hs.PoissonSampled(hs.Gaussian(bad), 0.4)
     assert hs.account(step * 2).delta_bounds(0.3).lower > plan.tested_delta
-    accepted = sum(evr.verify(mechanism, bad, 0.3, plan, seed).accepted for seed in range(1000))
+    accepted = sum(verify(mechanism, bad, 0.3, plan, seed).accepted for seed in range(1000))
     assert 1e-4 < plan.failure_probability < 0.05
     expected = 1000 * plan.failure_probability
     assert accepted <= expected + 4.0 * math.sqrt(expected) + 1
     # And it accepts what it should.
     good = dp_sgd(2.0 * bad, steps=2, q=0.4, block_size=plan.samples)
-    assert evr.verify(good, 2.0 * bad, 0.3, plan, seed=1).accepted
+    assert verify(good, 2.0 * bad, 0.3, plan, seed=1).accepted
 
 
 class Scripted:
@@ -76,25 +78,25 @@ PLAN = VerificationPlan(0.1, 0.05, 100, 0.09, 0.01)
 def test_both_directions_must_pass() -> None:
     for remove, add, expected in [(0.05, 0.05, True), (0.05, 0.06, False), (0.06, 0.0, False)]:
         mechanism = Scripted({"remove": remove, "add": add})
-        assert evr.verify(mechanism, 1.0, 1.0, PLAN, seed=1).accepted == expected
+        assert verify(mechanism, 1.0, 1.0, PLAN, seed=1).accepted == expected
     # One direction, if that is what the adjacency asks for.
     mechanism = Scripted({"remove": 0.06, "add": 0.0})
-    assert evr.verify(mechanism, 1.0, 1.0, PLAN, seed=1, adjacency="add").accepted
+    assert verify(mechanism, 1.0, 1.0, PLAN, seed=1, options=RunOptions("add")).accepted
     # Where delta is 0 for certain, nothing is drawn.
     mechanism = Scripted({"remove": 0.0, "add": 1.0}, floor=-0.5)
-    verdict = evr.verify(mechanism, 1.0, 1.0, PLAN, seed=1)
+    verdict = verify(mechanism, 1.0, 1.0, PLAN, seed=1)
     assert verdict.accepted
     assert verdict.means == (("remove", 0.0, 100), ("add", 0.0, 0))
 
 
 def test_nan_never_passes() -> None:
     with pytest.raises(ArithmeticError, match="not finite"):
-        evr.verify(Scripted({"remove": math.nan, "add": 0.0}), 1.0, 1.0, PLAN, seed=1)
+        verify(Scripted({"remove": math.nan, "add": 0.0}), 1.0, 1.0, PLAN, seed=1)
 
 
 def test_hopeless_candidates_are_rejected_early() -> None:
     mechanism = Scripted({"remove": 1.0, "add": 0.0})
-    verdict = evr.verify(mechanism, 1.0, 1.0, PLAN, seed=1)
+    verdict = verify(mechanism, 1.0, 1.0, PLAN, seed=1)
     assert not verdict.accepted
     assert mechanism.drawn < 10
     assert verdict.means[0][1] > PLAN.threshold
@@ -109,7 +111,7 @@ def test_algorithm_5_stops_at_the_first_rejection() -> None:
         asked.append(noise_multiplier)
         return Scripted({"remove": verdict[noise_multiplier], "add": 0.0})
 
-    found = evr.choose(make, [1.0, 2.0, 3.0, 4.0, 5.0], 1.0, PLAN, seed=1)
+    found = choose(make, [1.0, 2.0, 3.0, 4.0, 5.0], 1.0, PLAN, seed=1)
     assert asked == [5.0, 4.0, 3.0]
     assert [(entry.noise_multiplier, entry.accepted) for entry in found] == [
         (5.0, True),
@@ -119,8 +121,8 @@ def test_algorithm_5_stops_at_the_first_rejection() -> None:
 
 
 def test_candidates_have_their_own_samples() -> None:
-    seeds = {evr.derived(7, "verify", index) for index in range(100)} | {
-        evr.derived(8, "verify", index) for index in range(100)
+    seeds = {derived(7, "verify", index) for index in range(100)} | {
+        derived(8, "verify", index) for index in range(100)
     }
     assert len(seeds) == 200
     assert all(0 <= seed < 2**63 for seed in seeds)
@@ -130,7 +132,7 @@ def test_candidates_have_their_own_samples() -> None:
 def test_pilot_brackets_where_the_verdict_turns(start: float) -> None:
     plan = plan_verification(target_delta=1e-2)
     turn = exact_noise(plan.threshold, 1.0)
-    candidates = evr.propose(dp_sgd, 1.0, plan, start, seed=3)
+    candidates = propose(dp_sgd, 1.0, plan, start, seed=3)
     assert min(candidates) < turn < max(candidates)
     assert max(candidates) < 1.5 * turn
 
@@ -138,10 +140,11 @@ def test_pilot_brackets_where_the_verdict_turns(start: float) -> None:
 def test_whole_procedure_survives_interruptions(tmp_path: Path) -> None:
     plan = plan_verification(target_delta=0.05)
 
-    def procedure(checkpoint: Path | None, progress: object = None) -> tuple[evr.Verification, ...]:
+    def procedure(checkpoint: Path | None, progress: object = None) -> tuple[Verification, ...]:
         show = progress if callable(progress) else None
-        candidates = evr.propose(dp_sgd, 0.5, plan, 2.0, seed=5, checkpoint=checkpoint, progress=show)
-        return evr.choose(dp_sgd, candidates, 0.5, plan, seed=5, checkpoint=checkpoint, progress=show)
+        options = RunOptions(checkpoint=checkpoint, progress=show)
+        candidates = propose(dp_sgd, 0.5, plan, 2.0, 5, options)
+        return choose(dp_sgd, candidates, 0.5, plan, 5, options)
 
     whole = procedure(None)
 

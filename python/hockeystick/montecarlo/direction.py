@@ -1,0 +1,274 @@
+"""delta in one direction as a mean over samples: of what, how large at most, and how to draw it (docs/montecarlo/estimates.md)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from .. import _core
+from .._base.arrays import Array
+from .._base.bounds import Bounds
+from .._base.payoffs import Composed
+from .._base.validation import ParameterError, ParameterTypeError, choice
+from ..matrix.schemes import Scheme, TruncatedBMinSep
+from .bounded import BoundedValues
+from .confidence import mean_interval
+from .curve import Curve, curve_of
+from .half_space import (
+    HalfSpace,
+    HalfSpaceProposal,
+    HalfSpaceValues,
+    certain_bound,
+    half_space,
+    tune_half_space,
+)
+from .runs import ALONE, RunOptions, Samples
+from .tally import Tally, digest
+from .tilted import Proposal, TiltedValues, orders, tune_proposal
+from .truncation import Tilting, tilting
+
+ADJACENCIES = ("zero_out", "add_or_remove", "add", "remove")
+
+_LOSS_ERROR, _EXPONENT_ERROR = 1e-9, 1e-12
+"""More than the round-off of a computed privacy loss, absolute and relative to the exponents it is made of (*proof*,
+docs/montecarlo/estimates.md): delta is evaluated that much below epsilon."""
+_FEW = 512
+"""Samples that are not worth a pilot (*speed*)."""
+
+
+class Blocks(Protocol):
+    """Samples of the privacy loss, in blocks that depend on nothing but the seed and their index."""
+
+    @property
+    def block_size(self) -> int:
+        """Samples per block."""
+
+    def losses(self, seed: int, first_block: int, blocks: int) -> Array:
+        """The losses of those blocks, in order."""
+
+    def delta_sums(self, seed: int, epsilons: Array, first_block: int, blocks: int) -> tuple[Array, Array]:
+        """Sums over each block of max(0, 1 - e^{epsilon - L}), and of its square: (epsilons, blocks)."""
+
+
+class Sampled(Protocol):
+    """A mechanism that is accounted by sampling its privacy loss."""
+
+    @property
+    def no_participation_log_probability(self) -> float:
+        """A lower bound on ln P/Q: ln of the probability that the example never takes part."""
+
+    def _blocks(self, direction: str) -> Blocks: ...
+
+
+def directions(mechanism: Sampled, adjacency: str) -> tuple[str, ...]:
+    """The directions that ``adjacency`` asks about.
+
+    Where an example changes which others are kept, or users are protected, the analysis is that of "zero_out" only.
+    """
+    scheme = getattr(mechanism, "scheme", None)
+    special = isinstance(scheme, Scheme) and scheme.only_zero_out()
+    adjacency = choice("adjacency", adjacency, ADJACENCIES[:1] if special else ADJACENCIES)
+    return (adjacency,) if adjacency in ("add", "remove") else ("remove", "add")
+
+
+def cases(
+    mechanism: Sampled, epsilon: float, options: RunOptions, only_above: bool = False
+) -> Iterator[Direction]:
+    """Every pair of distributions whose divergence must be small; ``only_above``: only upper bounds are of interest.
+
+    Their largest delta is that of ``mechanism``: both directions of each of its worst cases, usually only itself.
+    """
+    for case, worst in enumerate(getattr(mechanism, "worst_cases", lambda: (mechanism,))()):
+        for direction in directions(mechanism, options.adjacency):
+            yield Direction(worst, direction, epsilon, options, case, only_above)
+
+
+class Direction(Samples[Tally]):
+    """The values to average in one direction: row 0 of a tally bounds delta from above, row 1 from below."""
+
+    kind = Tally
+
+    def __init__(
+        self,
+        mechanism: Sampled,
+        direction: str,
+        epsilon: float,
+        options: RunOptions = ALONE,
+        case: int = 0,
+        only_above: bool = False,
+    ) -> None:
+        if not hasattr(mechanism, "_blocks"):
+            raise ParameterTypeError(
+                f"mechanism = {mechanism!r}: must be a BandMF mechanism, not {type(mechanism).__name__}"
+            )
+        self.mechanism, self.direction, self.epsilon, self.case = mechanism, direction, epsilon, case
+        self.label = f"{direction}-{case}" if case else direction
+        """What its files are named after."""
+        others, adjacency = options.others, options.adjacency
+        self.block_size = mechanism._blocks(direction).block_size
+        self.error = loss_error(mechanism)
+        self._points = np.array([epsilon - self.error, epsilon + self.error])
+        self._curve = None if others is None else curve_of(others, direction, adjacency)
+        self._only_above = only_above
+        self.bound = 1.0
+        if direction == "add" and others is None:
+            floor = float(mechanism.no_participation_log_probability)
+            # L <= -floor: 1 - e^{epsilon - L} is at most 1 - e^{epsilon + floor}.
+            self.bound = min(
+                1.0, max(0.0, -math.expm1(min(0.0, epsilon - self.error + floor)) * (1.0 + 1e-15))
+            )
+        self.identity = {
+            "library": _core.__version__,
+            "mechanism": repr(mechanism),
+            "digest": fingerprint(mechanism),
+            "direction": direction,
+            "epsilon": repr(epsilon),
+            "composed_with": None if others is None else f"{others!r}, {adjacency}",
+            "block_size": self.block_size,
+        }
+
+    @property
+    def _scheme(self) -> Scheme | None:
+        return getattr(self.mechanism, "scheme", None)
+
+    @functools.cached_property
+    def tilting(self) -> Tilting:
+        """What importance sampling draws from: something else for a truncated scheme."""
+        if self._curve is not None:
+            return Tilting(self.mechanism)
+        return tilting(self.mechanism, self.epsilon - self.error, self.direction, self._only_above)
+
+    @functools.cached_property
+    def is_exact(self) -> bool:
+        """Whether losses are those of the mechanism, and not only bounds that make delta larger."""
+        return self._scheme is None or self._scheme.has_exact_losses(self.mechanism.strategy.bands)  # type: ignore[attr-defined]
+
+    @functools.cached_property
+    def half_space(self) -> HalfSpace | None:
+        """Where the outputs of direction "add" are that count, if that is known."""
+        if self.direction == "remove" or self._curve is not None or self.bound == 0.0:
+            return None
+        return half_space(self.mechanism, self.epsilon, self.error)
+
+    @functools.cached_property
+    def can_tilt(self) -> bool:
+        """Whether importance sampling is possible."""
+        truncated = isinstance(self._scheme, TruncatedBMinSep)
+        if self.direction == "add" and not truncated:
+            return self.half_space is not None
+        return not (truncated and self._curve is not None) and bool(orders(self.tilting.mechanism))
+
+    @functools.cached_property
+    def known(self) -> float:
+        """What delta is at most, without any samples."""
+        if self.half_space is not None:
+            return certain_bound(self.mechanism, self.epsilon, self.error, self.half_space)
+        if self._curve is None:
+            return self.tilting.known
+        # No loss of this direction exceeds -ln Pr[no participation], and the curve falls.
+        floor = float(self.mechanism.no_participation_log_probability)
+        if self.direction == "remove" or not floor > -math.inf:
+            return 1.0
+        _, upper = self._curve.between(np.array([self._points[0] + floor]))
+        return float(upper[0])
+
+    def draw(self) -> _Sums:
+        """Draws the sums of the values of blocks, and of their squares."""
+        return _Sums(self.mechanism, self.direction, self._points, self._curve)
+
+    def interval(self, tally: Tally, confidence: float) -> tuple[float, Bounds]:
+        """The estimate of delta, and bounds that hold with this ``confidence``."""
+        samples = tally.blocks * self.block_size
+        # Rounding may lead beyond the largest value of all.
+        above, below = (min(tally.mean(samples, row), self.bound) for row in (0, 1))
+        lower = mean_interval(below, samples, confidence, self.bound).lower if self.is_exact else 0.0
+        return above, Bounds(lower, mean_interval(above, samples, confidence, self.bound).upper)
+
+    def check(self, tally: Tally) -> None:
+        """Refuse a tally of something else, or of nothing."""
+        key = {name: value for name, value in tally.key.items() if name != "seed"}
+        if key != self.identity or not tally.blocks:
+            raise ParameterError("tally: it is empty, or of another mechanism, epsilon or direction")
+
+    def tilted(self, samples: int, confidence: float, seed: int, optional: bool) -> BoundedValues | None:
+        """Importance sampling, tuned for so many samples; None if ``optional`` and plain sampling looks better."""
+        if optional and samples < _FEW:
+            return None
+        proposal = self.tune(seed)
+        needed = math.log(2.0 / (1.0 - confidence))
+        if optional and not proposal.is_better(samples, needed, self.tilting.extra):
+            return None
+        return self.tilted_values(proposal)
+
+    def tune(
+        self, seed: int, *, start: Proposal | HalfSpaceProposal | None = None, **settings: Any
+    ) -> Proposal | HalfSpaceProposal:
+        """What to draw from, by pilot samples of this ``seed``; see `tune_proposal` and `tune_half_space`."""
+        if self.half_space is not None:
+            return tune_half_space(
+                self.mechanism, self.epsilon, self.error, self.half_space, seed, **settings
+            )
+        begin = start if isinstance(start, Proposal) else None
+        payoff = None if self._curve is None else Composed(self._curve, self.epsilon)
+        mechanism, epsilon = self.tilting.mechanism, self.epsilon + self.tilting.shift
+        return tune_proposal(mechanism, epsilon, seed, start=begin, payoff=payoff, **settings)
+
+    def tilted_values(self, proposal: Proposal | HalfSpaceProposal) -> BoundedValues:
+        """Importance sampling from this proposal."""
+        found: BoundedValues
+        if isinstance(proposal, HalfSpaceProposal):
+            share = 1.0 if self.is_exact else 0.0
+            found = HalfSpaceValues(self.mechanism, self.epsilon, proposal, self.error, share)
+        else:
+            to, epsilon = self.tilting, self.epsilon + self.tilting.shift
+            found = TiltedValues(to.mechanism, epsilon, proposal, self.error, to.extra, to.share, self._curve)
+        found.identity = self.identity
+        return found
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """Draws the sums of the values of blocks, and of their squares, anywhere: it pickles."""
+
+    mechanism: Sampled
+    direction: str
+    points: Array
+    curve: Curve | None
+
+    def __call__(self, seed: int, first: int, count: int) -> tuple[Array, Array]:
+        blocks = self.mechanism._blocks(self.direction)
+        if self.curve is None:
+            return blocks.delta_sums(seed, self.points, first, count)
+        losses = blocks.losses(seed, first, count)
+        values = self.curve.around(self.points, losses).reshape(2, count, blocks.block_size)
+        return _block_sums(values), _block_sums(np.square(values))
+
+
+def _block_sums(values: Array) -> Array:
+    """Sums along the last axis, correctly rounded: the same on every machine."""
+    return np.array([[math.fsum(block) for block in row] for row in values.tolist()])
+
+
+def fingerprint(mechanism: object) -> str:
+    """A digest of the mechanism and of its strategy's numbers."""
+    strategy = getattr(mechanism, "strategy", None)
+    return digest(mechanism, *([] if strategy is None else [strategy._stored()]))
+
+
+def loss_error(mechanism: object) -> float:
+    """More than the round-off of any loss that will be seen."""
+    strategy, scheme = getattr(mechanism, "strategy", None), getattr(mechanism, "scheme", None)
+    if strategy is None:
+        return _LOSS_ERROR
+    # Exponents are sums of <c, y> / sigma^2 and |c|^2 / (2 sigma^2), c up to this multiple of a column.
+    most = max(2, getattr(scheme, "examples_per_user", 1))
+    exponents = math.fsum(np.square(strategy.column_norms() * most / mechanism.noise_multiplier).tolist())  # type: ignore[attr-defined]
+    return _LOSS_ERROR + _EXPONENT_ERROR * exponents
+
+
+__all__ = ["ADJACENCIES", "Direction", "Sampled", "cases", "directions"]

@@ -1,0 +1,181 @@
+"""Candidates for `verify`: noise multipliers around the one at which a verifier's verdict turns, from pilot samples.
+
+Nothing rests on their quality but how close the result is to the least possible noise: verifiers never see the
+pilots' samples.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+from .._base.validation import ParameterError
+from .confidence import VerificationPlan
+from .direction import Sampled, cases
+from .half_space import HalfSpaceProposal
+from .runs import ALONE, RunOptions, derived
+from .tilted import Proposal
+from .verify import Look, Make, Plan, TiltedPlan
+
+_SPREAD = (4.0, 2.75, 2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -1.5, -2.0)
+"""Where the candidates of plain samples lie around the pilot's guess, in standard deviations of where the verifier's
+verdict turns: the first is hardly ever rejected, the last hardly ever accepted (*speed*)."""
+
+_SEARCH_SAMPLES = 32_768
+"""Weighted pilot samples at the noise multipliers of the search (*speed*)."""
+_RATIOS = (0.1, 0.3, 0.5, 0.63, 0.73, 0.8, 0.85, 0.89)
+"""delta at the candidates of weighted samples over the delta that is tested, as the pilot sees it (*speed*)."""
+_SLOPE = -30.0
+"""d ln delta / d ln noise, where the pilot has not seen any (*speed*)."""
+
+
+def propose(
+    make: Make, epsilon: float, plan: Plan, noisy: float, seed: int, options: RunOptions = ALONE
+) -> tuple[float, ...]:
+    """Candidates around the noise multiplier at which the verdict of the ``plan`` turns.
+
+    ``noisy`` is where the search begins; for a `TiltedPlan` it must certainly be enough.
+    """
+    if isinstance(plan, TiltedPlan):
+        return _by_tilted_samples(make, epsilon, plan, noisy, seed, options.unrecorded())
+    return _by_plain_samples(make, epsilon, plan, noisy, seed, options)
+
+
+def _by_plain_samples(
+    make: Make, epsilon: float, plan: VerificationPlan, start: float, seed: int, options: RunOptions
+) -> tuple[float, ...]:
+    few = max(1, plan.samples // 16)
+    target = math.log(plan.threshold)
+    looks, relative_error = 0, 1.0
+
+    def height(place: float, samples: int, label: str) -> float:
+        """ln of the larger direction's mean over the threshold, with the same random numbers for every noise."""
+        nonlocal looks, relative_error
+        kept, largest = options.folder(f"pilot-{looks}"), 0.0
+        looks += 1
+        for values in cases(make(math.exp(place)), epsilon, options):
+            if values.bound == 0.0:
+                continue
+            size = values.block_size
+            blocks = -(-samples // size)
+            here = kept.file(f"{values.label}.tally").in_samples(size)
+            tally, count = values.tally(derived(seed, label), 0, blocks, here), blocks * size
+            mean, square = tally.mean(count), tally.sum_of_squares() / count
+            if mean > largest:
+                largest = mean
+                relative_error = min(1.0, math.sqrt(max(0.0, square - mean**2) / count) / mean)
+        # Nothing seen: below what this many samples can show.
+        return math.log(max(largest, 0.1 / samples)) - target
+
+    low = high = math.log(start)
+    while height(high, few, "coarse") > 0.0:
+        low, high = high, high + 0.25
+        if high > math.log(start) + 7.0:
+            raise ParameterError(
+                f"noise_multiplier up to {math.exp(low):.3g}: the estimated delta stays above {plan.threshold!r}"
+            )
+    while low == high or height(low, few, "coarse") <= 0.0:
+        low, high = low - 0.25, low
+        if low < math.log(start) - 14.0:
+            # Hardly any noise is enough: the example hardly ever takes part.
+            return (math.exp(low),)
+    low, high = _halved(lambda place: height(place, few, "coarse"), low, high)
+
+    # Refine with as many samples as the verifier takes; delta falls like a power of the noise.
+    place = 0.5 * (low + high)
+    slope, before = -6.0, (place, height(place, plan.samples, "fine"))
+    for _ in range(3):
+        place = before[0] - max(-0.2, min(0.2, before[1] / slope))
+        here = (place, height(place, plan.samples, "fine"))
+        if abs(here[0] - before[0]) > 1e-3:
+            slope = min(-1.0, max(-200.0, (here[1] - before[1]) / (here[0] - before[0])))
+        before = here
+        if abs(here[1]) < 0.02:
+            break
+    place = before[0] - max(-0.2, min(0.2, before[1] / slope))
+    # Both the pilot's and the verifier's mean vary around the truth.
+    deviation = math.sqrt(2.0) * relative_error / -slope
+    return tuple(math.exp(place + spread * max(deviation, 1e-4)) for spread in _SPREAD)
+
+
+def _by_tilted_samples(
+    make: Make, epsilon: float, plan: TiltedPlan, noisy: float, seed: int, options: RunOptions
+) -> tuple[float, ...]:
+    """Directions that cannot be tilted, or are known to be below what is tested, are left out.
+
+    Pilots of one noise multiplier start from the proposals of the last one.
+    """
+    proposals: dict[str, Proposal | HalfSpaceProposal] = {}
+    seen: list[tuple[float, float]] = []
+
+    def height(place: float) -> float:
+        """ln of the largest delta over the one that is tested."""
+        worst = -math.inf
+        for values in cases(make(math.exp(place)), epsilon, options, only_above=True):
+            if values.bound > 0.0 and values.known > plan.tested_delta and values.can_tilt:
+                own = derived(seed, "search", len(seen), values.direction, values.case)
+                look = Look.of(values, own, _SEARCH_SAMPLES, proposals.get(values.label), options)
+                if look.proposal.relative_variance < math.inf:
+                    proposals[values.label] = look.proposal
+                worst = max(worst, look.log_delta)
+        seen.append((place, worst - math.log(plan.tested_delta)))
+        return seen[-1][1]
+
+    high = math.log(noisy)
+    low, step = high - 0.1, 0.1
+    while height(low) <= 0.0:
+        high, step = low, min(0.4, 1.5 * step)
+        if low < math.log(noisy) - 14.0:
+            # Hardly any noise is enough: the example hardly ever takes part.
+            return (math.exp(low),)
+        low -= step
+    low, high = _halved(height, low, high, 0.02)
+    place, slope = _on_a_line(height, seen, 0.5 * (low + high))
+    return tuple(math.exp(place + math.log(ratio) / slope) for ratio in _RATIOS)
+
+
+def _halved(
+    height: Callable[[float], float], low: float, high: float, enough: float = 0.0
+) -> tuple[float, float]:
+    """Three halvings of the interval in which the height falls below 0, or fewer."""
+    for _ in range(3):
+        if high - low < enough:
+            break
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if height(middle) > 0.0 else (low, middle)
+    return low, high
+
+
+def _on_a_line(
+    height: Callable[[float], float], seen: list[tuple[float, float]], place: float
+) -> tuple[float, float]:
+    """Where a line through what was ``seen`` nearby has height 0, and its slope: single looks are off by tens of percent."""
+    slope = _SLOPE
+    for offset in (-0.03, 0.03, 0.0):
+        height(place + offset)
+        near = [(x, y) for x, y in seen if math.isfinite(y) and abs(x - place) <= 0.12]
+        if len(near) >= 3 and max(near)[0] - min(near)[0] >= 0.04:
+            middle = math.fsum(x for x, _ in near) / len(near)
+            level = math.fsum(y for _, y in near) / len(near)
+            spread = math.fsum((x - middle) ** 2 for x, _ in near)
+            slope = math.fsum((x - middle) * y for x, y in near) / spread
+            slope = min(-4.0, max(-200.0, slope))
+            place = middle - max(-3.0, min(3.0, level)) / slope
+    return place, slope
+
+
+def is_hopeful(mechanism: Sampled, epsilon: float, plan: TiltedPlan, seed: int, options: RunOptions) -> bool:
+    """Whether pilot samples expect every direction to be accepted within plan.samples."""
+    for values in cases(mechanism, epsilon, options, only_above=True):
+        if values.bound == 0.0 or values.known <= plan.tested_delta:
+            continue
+        own = derived(seed, values.direction, values.case)
+        if not values.can_tilt:
+            return False
+        look = Look.of(values, own, _SEARCH_SAMPLES, None, options.unrecorded())
+        if look.test(plan, plan.samples) is None:
+            return False
+    return True
+
+
+__all__ = ["is_hopeful", "propose"]

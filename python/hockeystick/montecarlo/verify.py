@@ -1,0 +1,281 @@
+"""Estimate, verify, release: the least noise that Monte Carlo samples can prove to be enough, whatever the sampler.
+
+Algorithm 5 of Dong and Ganesh 2026: a verifier looks at candidates in order of their noise, and what is
+released is the one of least noise such that it and all noisier ones were accepted; if the noisiest is
+rejected, a fallback whose privacy is known without sampling. A verifier that is rarely wrong about one
+candidate makes all of it private (Theorem A.1): the last candidate that must be rejected stands in the
+way of all the worse ones, so the failure probability is paid once, not once per candidate.
+
+There are two verifiers. By plain samples (`VerificationPlan`): a fixed number of them, whose mean is compared with a
+threshold. By importance sampling (`TiltedPlan`), which takes as many samples for any delta: a test that pilot samples of
+other random streams have planned (`plan_test`), so that method, bets and number of samples are fixed before the first
+sample is drawn (docs/montecarlo/tilted.md, section 7).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from .._base.bounds import round_up
+from .._base.validation import MAX_COUNT, ParameterError, real
+from .bounded import BoundedValues
+from .confidence import VerificationPlan, accepts, kl
+from .direction import Direction, Sampled, cases
+from .empirical import Empirical
+from .half_space import HalfSpaceProposal
+from .mean_test import MeanTest, divide_target, plan_test
+from .runs import ALONE, RunOptions, Samples, derived
+from .tally import EmpiricalTally
+from .tilted import Proposal
+
+Make: TypeAlias = Callable[[float], Sampled]
+
+MOST_SAMPLES = 2**21
+"""Samples per verification and direction by importance sampling, at most, unless the caller says otherwise (*speed*)."""
+_PILOT_SAMPLES = 131_072
+"""Pilot samples before a verification (*speed*)."""
+
+
+@dataclass(frozen=True)
+class TiltedPlan:
+    """What every verdict rests on; see `CalibratedBandMF.statement`.
+
+    A candidate whose delta exceeds ``tested_delta`` is accepted with probability at most
+    ``failure_probability``; with both, what is released has delta at most ``target_delta`` >= tested_delta +
+    failure_probability * (1 - tested_delta). ``samples`` is the most that a verification of direction "remove" may take;
+    `verify` says what "add" may.
+    """
+
+    target_delta: float
+    samples: int
+    tested_delta: float
+    failure_probability: float
+
+    @classmethod
+    def of(cls, target_delta: float, samples: int) -> TiltedPlan:
+        """The plan for a target: one part in 32 of it is left to failure."""
+        tested, failure = divide_target(target_delta)
+        return cls(target_delta, samples, tested, failure)
+
+    @property
+    def plain_samples(self) -> int:
+        """How many plain samples of a mean of half of what is tested prove it."""
+        needed = math.log(1.0 / self.failure_probability) * (1.0 + 1e-12)
+        return math.ceil(needed / kl(0.5 * self.tested_delta, self.tested_delta))
+
+    def explained(self) -> str:
+        """What the verifier does, and how rarely it is wrong."""
+        return (
+            "The verifier draws outputs where the privacy loss is large, with weights below a known bound "
+            "(importance sampling), and accepts a candidate if they prove delta "
+            f"to be at most {round_up(self.tested_delta)} in each direction, by a test fixed before; if delta "
+            f"exceeds that it does so with probability at most {round_up(self.failure_probability)}. Both "
+            "together are at most the stated delta."
+        )
+
+
+Plan: TypeAlias = VerificationPlan | TiltedPlan
+
+
+@dataclass(frozen=True)
+class Verification:
+    """The verdict on one candidate.
+
+    ``means`` are (direction, mean of the verifier's values, samples), for each of the mechanism's worst
+    cases; no samples where delta is 0 for certain. A candidate is rejected as soon as the sum so far
+    exceeds what all samples together may have, and the mean is then that of all samples if the rest were
+    0.
+    """
+
+    noise_multiplier: float
+    accepted: bool
+    means: tuple[tuple[str, float, int], ...]
+
+
+class Verdict(NamedTuple):
+    """That on one direction: the mean of its values, and how many were drawn."""
+
+    accepted: bool
+    mean: float
+    samples: int
+
+
+def choose(
+    make: Make,
+    candidates: Sequence[float],
+    epsilon: float,
+    plan: Plan,
+    seed: int,
+    options: RunOptions = ALONE,
+) -> tuple[Verification, ...]:
+    """Algorithm 5 from the noisiest of the ``candidates`` (noise multipliers) down to the first rejection.
+
+    The verdicts below that one would not matter, so they are not asked for. Every candidate is verified
+    with samples of its own. The choice is the last accepted one, if there is any.
+    """
+    order = sorted({real("candidates", value, 0.0, open_low=True) for value in candidates}, reverse=True)
+    verdicts: list[Verification] = []
+    for index, noise_multiplier in enumerate(order):
+        own, kept = derived(seed, "verify", index), options.folder(f"verify-{index}")
+        verdicts.append(verify(make(noise_multiplier), noise_multiplier, epsilon, plan, own, kept))
+        if not verdicts[-1].accepted:
+            break
+    return tuple(verdicts)
+
+
+def verify(
+    mechanism: Sampled,
+    noise_multiplier: float,
+    epsilon: float,
+    plan: Plan,
+    seed: int,
+    options: RunOptions = ALONE,
+) -> Verification:
+    """Accept if the samples of every direction prove its delta to be below plan.tested_delta.
+
+    If the mechanism violates (``epsilon``, plan.tested_delta)-DP in either direction, or in any of its worst
+    cases, it is accepted with probability at most plan.failure_probability: the samples of the violated
+    one alone see to that. A `VerificationPlan` draws its number of samples in each direction. With a `TiltedPlan`
+    a direction without importance sampling is tested with plain samples against half of what is tested; so is "add"
+    where its half space is of no use: more than plan.samples may be drawn there, but never more than plain ones.
+    """
+    means: list[tuple[str, float, int]] = []
+    for values in cases(mechanism, epsilon, options, only_above=True):
+        if values.bound == 0.0:
+            verdict = Verdict(True, 0.0, 0)
+        elif isinstance(plan, TiltedPlan):
+            verdict = _by_tilted_samples(plan, values, seed, options)
+        else:
+            verdict = _by_plain_samples(plan, values, seed, options)
+        means.append((values.direction, verdict.mean, verdict.samples))
+        if not verdict.accepted:
+            return Verification(noise_multiplier, False, tuple(means))
+    return Verification(noise_multiplier, True, tuple(means))
+
+
+def _by_plain_samples(plan: VerificationPlan, values: Direction, seed: int, options: RunOptions) -> Verdict:
+    if values.half_space is not None and values.known <= plan.tested_delta:
+        return Verdict(True, values.known, 0)
+    return _compare(values, plan.threshold, plan.samples, seed, options)
+
+
+def _compare(values: Direction, threshold: float, samples: int, seed: int, options: RunOptions) -> Verdict:
+    """Whether the mean of so many plain samples is at most the threshold."""
+    size = values.block_size
+    blocks = -(-samples // size)
+    most = threshold * blocks * size
+    kept = options.file(f"{values.label}.tally").in_samples(size)
+    tally = values.tally(seed, 0, blocks, kept, stop=lambda seen: not accepts(seen.sum(), most))
+    mean = tally.mean(blocks * size)
+    return Verdict(tally.blocks == blocks and accepts(mean, threshold), mean, tally.blocks * size)
+
+
+def _by_tilted_samples(plan: TiltedPlan, values: Direction, seed: int, options: RunOptions) -> Verdict:
+    tested = plan.tested_delta
+    if values.known <= tested:
+        return Verdict(True, values.known, 0)
+    seed = derived(seed, values.direction, values.case)
+    plainly = not values.can_tilt
+    if not plainly:
+        pilot = max(4096, min(_PILOT_SAMPLES, plan.samples // 8))
+        look = Look.of(values, seed, pilot, None, options)
+        most = plan.samples if values.direction == "remove" else max(plan.samples, plan.plain_samples)
+        test = look.test(plan, most)
+        plainly = test is None and values.direction == "add" and look.log_delta < math.log(tested)
+    if plainly:
+        if not plan.plain_samples <= MAX_COUNT:
+            raise ParameterError(f"delta = {plan.target_delta!r}: needs more than 2^53 plain samples")
+        return _compare(values, 0.5 * tested, plan.plain_samples, derived(seed, "plain"), options)
+    if test is None:
+        # As the pilot sees it, and not drawn.
+        return Verdict(False, math.exp(min(0.0, look.log_delta)), 0)
+    kept = options.file(f"{values.label}.law")
+    accepted, law = decide(test, look.values, derived(seed, "verify"), kept)
+    return Verdict(accepted, look.values.delta_at(law.mean) if law.count else 0.0, law.count)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What pilot samples say about one noise multiplier."""
+
+    log_delta: float
+    proposal: Proposal | HalfSpaceProposal
+    values: BoundedValues
+    law: Empirical
+
+    @classmethod
+    def of(
+        cls,
+        values: Direction,
+        seed: int,
+        samples: int,
+        start: Proposal | HalfSpaceProposal | None,
+        options: RunOptions,
+    ) -> Look:
+        """Tune a proposal and see what it gives, on random streams of their own."""
+        # A verification's pilot starts from the grid again: what it overlooks costs more samples than it takes.
+        pilot = (1024, 2048, 4096) if start is None else (2048, 4096)
+        if samples >= 65_536:
+            pilot = (4096, 8192, 16_384)
+        proposal = values.tune(derived(seed, "tune"), gap=0.25, start=start, pilot=pilot)
+        drawn = values.tilted_values(proposal)
+        kept = options.file(f"{values.label}.pilot").in_samples(drawn.block_size)
+        blocks = -(-samples // drawn.block_size)
+        law = drawn.tally(derived(seed, "pilot"), 0, blocks, kept).law()
+        delta = drawn.delta_at(law.mean) + drawn.extra
+        return cls(math.log(delta) if delta > 0.0 else -math.inf, proposal, drawn, law)
+
+    def test(self, plan: TiltedPlan, most: int) -> MeanTest | None:
+        """The test to decide by; None if the pilot expects no acceptance, or more than ``most`` samples."""
+        threshold = self.values.threshold(plan.tested_delta)
+        if not threshold > 0.0:
+            return None
+        if threshold >= 1.0:
+            # The bound on the values is below what is tested: nothing to be drawn.
+            return MeanTest("kl", 1.0, plan.failure_probability, 1)
+        try:
+            test = plan_test(threshold, plan.failure_probability, pilot=self.law)
+        except ParameterError:
+            return None
+        return test if test.samples <= most else None
+
+
+def decide(
+    test: MeanTest, values: Samples[EmpiricalTally], seed: int, options: RunOptions = ALONE
+) -> tuple[bool, Empirical]:
+    """Whether the samples of ``seed`` are evidence enough, and the law of those that were drawn.
+
+    Guarantee: `MeanTest`'s, whatever the pilot that planned it, which must not have seen this ``seed``. A test by
+    betting ends as soon as the first blocks suffice (`MeanTest.looks`). The same call resumes from the
+    ``checkpoint`` file, with the same verdict. ``progress`` is called with the samples done and planned.
+    """
+    seen = Empirical.of([])
+    if test.tested == 1.0:
+        return True, seen
+    size, looks, path = values.block_size, test.looks(values.block_size), options.checkpoint
+    held = EmpiricalTally.load(path).ranges if path is not None and Path(path).exists() else []
+    # Blocks beyond a look, in whatever order workers brought them, were drawn because that look did not suffice.
+    reached = held[-1][1] if held else 0
+    if reached > looks[-1]:
+        raise ParameterError(
+            f"checkpoint {Path(path or '')}: holds blocks {held}, not the first of {looks[-1]}"
+        )
+    tally: EmpiricalTally | None = None
+    for look in looks:
+        if look < reached:
+            continue
+        # A file is read again, from its beginning.
+        done = 0 if tally is None or path is not None else tally.blocks
+        found = values.tally(seed, done, look, options.in_samples(size, done * size, looks[-1] * size))
+        tally = found if tally is None or done == 0 else tally.merged(found)
+        seen = tally.law()
+        if test.accepts(seen) if look == looks[-1] else test.accepts_early(seen):
+            return True, seen
+    return False, seen
+
+
+__all__ = ["TiltedPlan", "Verification", "choose", "verify"]
