@@ -63,7 +63,10 @@ public:
 private:
     struct Buffers;
     class Group;
+    class Ratio;
 
+    void evaluate_group(std::span<const double> outputs, std::span<const double> public_counts,
+                        double* losses) const;
     void block_losses(const BlockStream& stream, double* out) const;
     double sample_work(const SlidingProducts& products) const noexcept;
     double work() const noexcept;

@@ -19,6 +19,8 @@
 
 namespace hockeystick {
 
+struct SampleBlocks;  // how they are computed
+
 // ln sum_{x != 0} p_x N(Cx)/N(0) at `outputs`, and its gradient C `means`/sigma: means = E_w[x], w
 // proportional to the terms of the sum.
 struct LikelihoodTangent {
@@ -72,7 +74,11 @@ public:
 
 private:
     void evaluate(const BlockStream& stream, std::size_t lane, double* rows, double* record) const;
-    double work() const noexcept;
+    void check_scheme() const;
+    void check_shifts();
+    void log_densities(double* rows) const;
+    double sample_work() const noexcept;
+    SampleBlocks sample_blocks(std::size_t blocks, const Poll& poll) const;
 
     Strategy strategy_;
     Scheme scheme_;

@@ -27,6 +27,8 @@ public:
     const double* operator[](std::size_t row) const noexcept { return data_.get() + row * group_size; }
     std::size_t count() const noexcept { return count_; }
     void fill(double value) noexcept;
+    // The first `count` rows, sample by sample: number k of sample s goes to to[s * stride + k].
+    void by_sample(std::size_t count, double* to, std::size_t stride) const noexcept;
 
 private:
     struct Free {
@@ -67,6 +69,7 @@ private:
         std::size_t size, twiddles;  // where in twiddles_ those of its first level are
         std::vector<double> spectrum;
     };
+    void plan_transforms();
     Transform transform(std::size_t size) const;
 
     std::size_t steps_, bands_;
@@ -122,17 +125,18 @@ public:
         // truncated (1: no truncation), else nullptr.
         void add(const double* products, std::size_t count, const double* survival);
         // ln of the sum over all x of Pr[x] times the likelihood ratio.
-        void finish(double* out) const;
+        void finish(double* out);
+
+        struct State;
 
     private:
-        struct State;
         std::unique_ptr<State> state_;
     };
 
+    struct Form;  // the recursion of one kind of scheme
+
 private:
-    struct Parameters;
-    static void couple(Parameters& p, const Strategy& strategy, double noise_multiplier);
-    std::unique_ptr<const Parameters> parameters_;
+    std::unique_ptr<const Form> form_;
 };
 
 // How many examples of a user the likelihood is exact for; the value for more is a bound, as for long

@@ -36,6 +36,11 @@ struct BlockStream {
         return static_cast<std::uint32_t>(lane) | static_cast<std::uint32_t>(purpose) << 16 |
                (swapped ? 1U << 24 : 0U);
     }
+    // The counter's words after its first.
+    std::array<std::uint32_t, 3> counter(std::size_t lane, Purpose purpose) const noexcept {
+        return {lane_word(lane, purpose), static_cast<std::uint32_t>(block),
+                static_cast<std::uint32_t>(block >> 32)};
+    }
     std::array<std::uint32_t, 2> key() const noexcept {
         return {static_cast<std::uint32_t>(seed), static_cast<std::uint32_t>(seed >> 32)};
     }

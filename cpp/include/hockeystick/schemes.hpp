@@ -51,6 +51,9 @@ struct TruncatedBMinSep {
 
 using Scheme = std::variant<BMinSep, BallsInBins, MultiAttribution, TruncatedBMinSep, IndependentBMinSep>;
 
+// The iterations from one participation to the next possible one; the number of bins.
+std::size_t separation(const Scheme& scheme) noexcept;
+
 // Throws std::invalid_argument if a parameter is outside its range.
 void check(const Scheme& scheme, std::size_t steps);
 

@@ -22,6 +22,8 @@
 
 namespace hockeystick {
 
+struct SampleBlocks;  // how they are computed
+
 // One component of R. order >= 2: S_order; 0: T of this tilt (theta 1, shift 0 is P).
 struct Component {
     double weight;  // >= 0; a component of weight 0 is only evaluated
@@ -73,10 +75,13 @@ public:
 
 private:
     struct Truncation;
+    class Group;
 
-    void evaluate(const BlockStream& stream, std::size_t lane, double* rows, Draws* record) const;
+    void check_scheme() const;
+    void check_components();
+    void weigh(const Rows& densities, std::size_t s, double below, double bound, double* rows) const;
     double sample_work() const noexcept;
-    double work() const noexcept;
+    SampleBlocks sample_blocks(std::size_t blocks, const Poll& poll) const;
 
     Strategy strategy_;
     Scheme scheme_;

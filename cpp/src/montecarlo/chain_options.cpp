@@ -44,17 +44,17 @@ ChainOptions::ChainOptions(const Scheme& scheme, std::size_t step_count, std::sp
         start.assign(separation, 0.0);
         start[0] = 1;
         // Pr[Binom(examples, p) = j] theta^j, in the same steps as the recursion of the likelihood.
-        Wide weight(1.0), raised(1.0);
-        for (std::size_t j = 0; j < m.examples; ++j) weight = weight * Wide(1 - p);
-        const Wide one(1.0);
+        Extended weight(1.0), raised(1.0);
+        for (std::size_t j = 0; j < m.examples; ++j) weight = weight * Extended(1 - p);
+        const Extended one(1.0);
         stay = weight.over(one);
         for (std::size_t j = 1; j <= m.examples && p > 0; ++j) {
-            raised = raised * Wide(theta);
+            raised = raised * Extended(theta);
             if (p < 1) {
                 const double ways = static_cast<double>(m.examples - j + 1) / static_cast<double>(j);
-                weight = weight * Wide(p / (1 - p)) * Wide(ways);
+                weight = weight * Extended(p / (1 - p)) * Extended(ways);
             } else {
-                weight = j == m.examples ? one : Wide();
+                weight = j == m.examples ? one : Extended();
             }
             const double value = (weight * raised).over(one);
             if (value > 0) usual_.push_back({value, static_cast<double>(j)});
@@ -81,9 +81,20 @@ std::size_t ChainOptions::most() const {
     return std::max<std::size_t>(usual_.size(), cut_choices_.empty() ? 1 : 2);
 }
 
-std::vector<Wide> powers(double stay, std::size_t count) {
-    std::vector<Wide> result{Wide(1.0)};
-    const Wide factor(stay);
+std::vector<Extended> weights_to_come(const ChainOptions& options) {
+    std::vector<Extended> result(options.steps + options.separation, Extended(1.0));
+    for (std::size_t i = options.steps; i-- > 0;) {
+        result[i] = Extended(options.stay) * result[i + 1];
+        for (const Choice& choice : options.at(i)) {
+            result[i] = result[i] + Extended(choice.weight) * result[i + options.separation];
+        }
+    }
+    return result;
+}
+
+std::vector<Extended> powers(double stay, std::size_t count) {
+    std::vector<Extended> result{Extended(1.0)};
+    const Extended factor(stay);
     for (std::size_t k = 0; k < count; ++k) result.push_back(result.back() * factor);
     return result;
 }

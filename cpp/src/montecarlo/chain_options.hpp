@@ -8,7 +8,7 @@
 
 #include "hockeystick/proposal.hpp"
 #include "hockeystick/schemes.hpp"
-#include "numerics/wide.hpp"
+#include "numerics/extended.hpp"
 
 namespace hockeystick {
 
@@ -43,7 +43,11 @@ private:
 // Whether the scheme is such a chain.
 bool is_chain(const Scheme& scheme);
 
+// The weight of all that may happen from iteration i on if the example is available in i, i < steps +
+// separation: 1 past the end.
+std::vector<Extended> weights_to_come(const ChainOptions& options);
+
 // stay^k, k = 0, ..., count.
-std::vector<Wide> powers(double stay, std::size_t count);
+std::vector<Extended> powers(double stay, std::size_t count);
 
 }  // namespace hockeystick

@@ -1,14 +1,14 @@
+// Samples of the privacy loss of a matrix mechanism (docs/montecarlo/estimates.md).
 #include "hockeystick/estimate.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <utility>
 
 #include "montecarlo/group_counts.hpp"
-#include "montecarlo/kernels.hpp"
+#include "montecarlo/output_window.hpp"
 #include "montecarlo/sample_blocks.hpp"
 
 namespace hockeystick {
@@ -52,116 +52,89 @@ public:
     Group(const LossSampler& sampler, Buffers& buffers, const BlockStream& block, std::size_t first_lane,
           Draws* record = nullptr, std::size_t sample = 0)
         : sampler_(sampler),
-          products_(sampler.sampling_),
-          block_(block),
-          first_lane_(first_lane),
           record_(record),
           sample_(sample),
           truncated_(std::get_if<TruncatedBMinSep>(&sampler.scheme_)),
-          outputs_(buffers.outputs),
+          window_(sampler.sampling_, sampler.steps(), {block, first_lane, Purpose::noise}, buffers.outputs),
           survival_(buffers.survival),
           others_(buffers.others) {
         // Under Q nobody takes part, unless Q is the mixture of the truncated scheme.
-        participates_ = sampler.direction_ == Direction::remove || truncated_ != nullptr;
-        for (std::size_t s = 0; s < group_size; ++s) {
-            if (participates_) {
-                lanes_.emplace_back(sampler.scheme_, sampler.steps(),
-                                    Stream(block, first_lane + s, Purpose::participation));
-            }
-            if (truncated_ != nullptr && sampler.candidate_probability_ < 1) {
-                counts_.emplace_back(*truncated_, sampler.steps(), sampler.candidate_probability_,
-                                     sampler.counts_table_, block, first_lane + s);
-                quiet_ = quiet_ && counts_.back().quiet();
-            }
+        const bool participates = sampler.direction_ == Direction::remove || truncated_ != nullptr;
+        for (std::size_t s = 0; participates && s < group_size; ++s) {
+            lanes_.emplace_back(sampler.scheme_, sampler.steps(),
+                                Stream(block, first_lane + s, Purpose::participation));
         }
-        if (truncated_ != nullptr) survival_.fill(1.0);
-        if (truncated_ != nullptr && counts_.empty()) {
+        if (truncated_ == nullptr) return;
+        survival_.fill(1.0);
+        for (std::size_t s = 0; sampler.candidate_probability_ < 1 && s < group_size; ++s) {
+            counts_.emplace_back(*truncated_, sampler.steps(), sampler.candidate_probability_,
+                                 sampler.counts_table_, block, first_lane + s);
+            quiet_ = quiet_ && counts_.back().quiet();
+        }
+        if (counts_.empty()) {
             quiet_ = false;
             all_counts_.emplace(*truncated_, sampler.steps(), sampler.counts_table_, block, first_lane);
         }
-        generate(0, products_.overlap());
     }
 
-    // The next products().outputs() iterations, and as many after them as their products need.
-    void advance() {
-        const std::size_t overlap = products_.overlap(), outputs = products_.outputs();
-        if (started_) {
-            std::memmove(outputs_[0], outputs_[outputs], overlap * group_size * sizeof(double));
-            if (truncated_ != nullptr) {
-                std::memmove(survival_[0], survival_[outputs], overlap * group_size * sizeof(double));
-            }
-            first_ += outputs;
-        }
-        started_ = true;
-        generate(overlap, outputs);
+    // use(first, count) for one block of iterations after the other.
+    template <class Use>
+    void run(const Use& use) {
+        window_.run(
+            [&](std::size_t row, std::size_t from, std::size_t live) {
+                if (all_counts_) {
+                    count_others(row, from, live);
+                } else if (truncated_ != nullptr) {
+                    count_candidates(row, from, live);
+                }
+                take_part(row, from, live);
+            },
+            use,
+            [&] {
+                if (truncated_ != nullptr) window_.move_to_front(survival_);
+            });
     }
 
-    std::size_t first() const noexcept { return first_; }
-    const Rows& outputs() const noexcept { return outputs_; }
+    const Rows& outputs() const noexcept { return window_.rows(); }
     // nullptr if nothing is truncated, in any round of any sample of the group.
     const double* survival() const noexcept { return quiet_ ? nullptr : survival_[0]; }
     bool quiet() const noexcept { return quiet_; }
 
 private:
-    struct Open {
-        std::size_t lane, iteration;
-        double multiplicity;
-    };
+    // The survival probabilities of iterations [from, from + live), where all public counts are needed.
+    void count_others(std::size_t row, std::size_t from, std::size_t live) {
+        all_counts_->next(live, others_[0], survival_[row]);
+        if (record_ != nullptr) {
+            others_.by_sample(live, record_->public_counts.data() + place(0, from), sampler_.steps());
+        }
+    }
 
-    // Fills `count` rows from `row` on.
-    void generate(std::size_t row, std::size_t count) {
-        const std::size_t steps = sampler_.steps(), from = first_ + row;
-        const std::size_t live = from < steps ? std::min(count, steps - from) : 0;
-        double* out = outputs_[row];
-        kernels::table().normals(
-            out, from, (live + 1) / 2 * 2,
-            {block_.lane_word(first_lane_, Purpose::noise), static_cast<std::uint32_t>(block_.block),
-             static_cast<std::uint32_t>(block_.block >> 32)},
-            block_.key());
-        // Past the last iteration there is no output: the last columns of C are cut off there.
-        std::fill(out + live * group_size, out + count * group_size, 0.0);
-        if (live == 0) return;
-        if (all_counts_) {
-            all_counts_->next(live, others_[0], survival_[row]);
-            if (record_ != nullptr) {
-                for (std::size_t i = 0; i < live; ++i) {
-                    for (std::size_t s = 0; s < group_size; ++s) {
-                        record_->public_counts[place(s, from + i)] = others_[i][s];
-                    }
-                }
-            }
-        } else if (truncated_ != nullptr) {
-            for (std::size_t s = 0; s < group_size; ++s) {
-                // Rows were 1 to begin with.
-                if (counts_[s].quiet() && record_ == nullptr) continue;
-                if (counts_[s].settled() && record_ == nullptr) {
-                    for (std::size_t i = 0; i < live; ++i) survival_[row + i][s] = 1;
-                    continue;
-                }
-                for (std::size_t i = 0; i < live; ++i) {
-                    const auto others = static_cast<double>(counts_[s].next());
-                    survival_[row + i][s] = survival_probability(*truncated_, others);
-                    if (record_ != nullptr) record_->public_counts[place(s, from + i)] = others;
-                }
+    // The same where candidates say which are needed.
+    void count_candidates(std::size_t row, std::size_t from, std::size_t live) {
+        for (std::size_t s = 0; s < group_size; ++s) {
+            // Rows were 1 to begin with.
+            if (counts_[s].quiet() && record_ == nullptr) continue;
+            const bool settled = counts_[s].settled() && record_ == nullptr;
+            for (std::size_t i = 0; i < live; ++i) {
+                const double others = settled ? 0 : static_cast<double>(counts_[s].next());
+                survival_[row + i][s] = settled ? 1 : survival_probability(*truncated_, others);
+                if (record_ != nullptr) record_->public_counts[place(s, from + i)] = others;
             }
         }
-        // Columns that began earlier, then those that begin here.
-        std::size_t kept = 0;
-        for (std::size_t k = 0; k < open_.size(); ++k) {
-            if (add(open_[k], from, live)) open_[kept++] = open_[k];
-        }
-        open_.resize(kept);
+    }
+
+    void take_part(std::size_t row, std::size_t from, std::size_t live) {
+        window_.continue_columns(from, live);
         for (std::size_t s = 0; s < lanes_.size(); ++s) {
             Participations& lane = lanes_[s];
             for (; lane.next().iteration < from + live; lane.advance()) {
-                const std::size_t iteration = lane.next().iteration;
-                Open now{s, iteration, lane.next().multiplicity};
+                OutputWindow::Column now{s, lane.next().iteration, lane.next().multiplicity};
                 if (truncated_ != nullptr) {
                     now.multiplicity =
-                        truncated_multiplicity(survival_[row + (iteration - from)][s], lane.stream());
+                        truncated_multiplicity(survival_[row + (now.iteration - from)][s], lane.stream());
                 }
-                if (record_ != nullptr) record_->participations[place(s, iteration)] = now.multiplicity;
-                if (now.multiplicity != 0 && add(now, from, live)) open_.push_back(now);
+                if (record_ != nullptr) record_->participations[place(s, now.iteration)] = now.multiplicity;
+                if (now.multiplicity != 0) window_.begin_column(now, from, live);
             }
         }
     }
@@ -177,31 +150,16 @@ private:
         return present ? 2 : -1;
     }
 
-    // Adds the part of a column in iterations [from, from + live); whether there is more of it later.
-    bool add(const Open& open, std::size_t from, std::size_t live) {
-        const auto column = products_.column(open.iteration);
-        const std::size_t begin = std::max(from, open.iteration);
-        const std::size_t end = std::min(from + live, open.iteration + column.size());
-        for (std::size_t i = begin; i < end; ++i) {
-            outputs_[i - first_][open.lane] += open.multiplicity * column[i - open.iteration];
-        }
-        return open.iteration + column.size() > from + live;
-    }
-
     const LossSampler& sampler_;
-    const SlidingProducts& products_;
-    BlockStream block_;
-    std::size_t first_lane_;
     Draws* record_;
     std::size_t sample_;
     const TruncatedBMinSep* truncated_;
-    bool participates_ = true, started_ = false, quiet_ = true;
-    std::size_t first_ = 0;  // iteration of row 0
-    Rows &outputs_, &survival_, &others_;
+    bool quiet_ = true;
+    OutputWindow window_;
+    Rows &survival_, &others_;
     std::vector<Participations> lanes_;
     std::vector<PublicCounts> counts_;       // where candidates say which are needed
     std::optional<GroupCounts> all_counts_;  // where all are
-    std::vector<Open> open_;
 };
 
 LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multiplier, Direction direction)
@@ -238,30 +196,41 @@ double LossSampler::work() const noexcept {
     return static_cast<double>(block_size_) * sample_work(sampling_);
 }
 
+// The losses of 16 outputs, by what stands above the line of the ratio and, where Q is a mixture too, below.
+class LossSampler::Ratio {
+public:
+    Ratio(const LossSampler& sampler, bool quiet)
+        : above_(sampler.mixture_), sign_(sampler.direction_ == Direction::remove ? 1 : -1) {
+        if (sampler.denominator_ && !quiet) below_.emplace(*sampler.denominator_);  // otherwise Q is R
+    }
+
+    void add(const Rows& products, std::size_t count, const double* survival) {
+        above_.add(products[0], count, survival);
+        if (below_) below_->add(products[0], count, survival);
+    }
+    void finish(double* losses) {
+        double ratio[group_size] = {};
+        above_.finish(losses);
+        if (below_) below_->finish(ratio);
+        for (std::size_t s = 0; s < group_size; ++s) losses[s] = sign_ * (losses[s] - ratio[s]);
+    }
+
+private:
+    Mixture::Evaluation above_;
+    std::optional<Mixture::Evaluation> below_;
+    double sign_;
+};
+
 void LossSampler::block_losses(const BlockStream& stream, double* out) const {
     Buffers buffers(*this);
-    Rows& products = buffers.products;
-    const double sign = direction_ == Direction::remove ? 1 : -1;
     for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
         Group group(*this, buffers, stream, lane);
-        Mixture::Evaluation above(mixture_);
-        std::optional<Mixture::Evaluation> below;
-        if (denominator_ && !group.quiet()) below.emplace(*denominator_);  // otherwise Q is R
-        for (std::size_t done = 0; done < steps(); done += sampling_.outputs()) {
-            group.advance();
-            sampling_.compute(group.outputs(), done, products);
-            const std::size_t count = std::min(sampling_.outputs(), steps() - done);
-            above.add(products[0], count, group.survival());
-            if (below) below->add(products[0], count, group.survival());
-        }
-        double* losses = out + lane;
-        above.finish(losses);
-        if (below) {
-            double ratio[group_size];
-            below->finish(ratio);
-            for (std::size_t s = 0; s < group_size; ++s) losses[s] -= ratio[s];
-        }
-        for (std::size_t s = 0; s < group_size; ++s) losses[s] *= sign;
+        Ratio ratio(*this, group.quiet());
+        group.run([&](std::size_t first, std::size_t count) {
+            sampling_.compute(group.outputs(), first, buffers.products);
+            ratio.add(buffers.products, count, group.survival());
+        });
+        ratio.finish(out + lane);
     }
 }
 
@@ -304,69 +273,60 @@ LossSampler::Draws LossSampler::draws(std::uint64_t seed, std::uint64_t first, s
     const std::size_t values = blocks * block_size_ * steps();
     draws.participations.assign(values, 0.0);
     draws.outputs.assign(values, 0.0);
-    const bool truncated = std::holds_alternative<TruncatedBMinSep>(scheme_);
-    if (truncated) draws.public_counts.assign(values, 0.0);
+    if (denominator_) draws.public_counts.assign(values, 0.0);
     Buffers buffers(*this);
-    for (std::size_t block = 0; block < blocks; ++block) {
-        for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
-            const std::size_t sample = block * block_size_ + lane;
-            const BlockStream stream{seed, first + block, direction_ == Direction::add};
-            Group group(*this, buffers, stream, lane, &draws, sample);
-            for (std::size_t done = 0; done < steps(); done += sampling_.outputs()) {
-                group.advance();
-                const std::size_t count = std::min(sampling_.outputs(), steps() - done);
-                for (std::size_t i = 0; i < count; ++i) {
-                    for (std::size_t s = 0; s < group_size; ++s) {
-                        draws.outputs[(sample + s) * steps() + done + i] = group.outputs()[i][s];
-                    }
-                }
-            }
-        }
+    for (std::size_t sample = 0; sample < blocks * block_size_; sample += group_size) {
+        const BlockStream stream{seed, first + sample / block_size_, direction_ == Direction::add};
+        Group group(*this, buffers, stream, sample % block_size_, &draws, sample);
+        group.run([&](std::size_t done, std::size_t count) {
+            group.outputs().by_sample(count, draws.outputs.data() + sample * steps() + done, steps());
+        });
     }
     return draws;
 }
 
 std::vector<double> LossSampler::evaluate(std::span<const double> outputs,
                                           std::span<const double> public_counts, const Poll& poll) const {
-    const auto* truncated = std::get_if<TruncatedBMinSep>(&scheme_);
     if (outputs.size() % steps() != 0) throw std::invalid_argument("outputs must be rows of `steps` values");
-    if (truncated != nullptr && public_counts.size() != outputs.size()) {
+    if (denominator_ && public_counts.size() != outputs.size()) {
         throw std::invalid_argument("the truncated scheme needs a public count for every output");
     }
     const std::size_t count = outputs.size() / steps();
     std::vector<double> losses(count);
-    const double sign = direction_ == Direction::remove ? 1 : -1;
-    in_batches((count + group_size - 1) / group_size, static_cast<double>(group_size) * sample_work(direct_),
-               poll, [&](std::size_t index) {
-                   const std::size_t first = index * group_size,
-                                     samples = std::min(group_size, count - first);
-                   Rows rows(direct_.rows()), products(direct_.rows()), survival;
-                   if (truncated != nullptr) survival = Rows(direct_.outputs(), 1.0);
-                   Mixture::Evaluation above(mixture_);
-                   std::optional<Mixture::Evaluation> below;
-                   if (denominator_) below.emplace(*denominator_);
-                   for (std::size_t done = 0; done < steps(); done += direct_.outputs()) {
-                       rows.fill(0.0);
-                       const std::size_t there = std::min(direct_.rows(), steps() - done);
-                       const std::size_t used = std::min(direct_.outputs(), steps() - done);
-                       for (std::size_t s = 0; s < samples; ++s) {
-                           const std::size_t at = (first + s) * steps() + done;
-                           for (std::size_t i = 0; i < there; ++i)
-                               rows[i][s] = outputs[at + i] / noise_multiplier_;
-                           for (std::size_t i = 0; truncated != nullptr && i < used; ++i) {
-                               survival[i][s] = survival_probability(*truncated, public_counts[at + i]);
-                           }
-                       }
-                       direct_.compute(rows, done, products);
-                       above.add(products[0], used, truncated != nullptr ? survival[0] : nullptr);
-                       if (below) below->add(products[0], used, survival[0]);
-                   }
-                   double row[group_size], ratio[group_size] = {};
-                   above.finish(row);
-                   if (below) below->finish(ratio);
-                   for (std::size_t s = 0; s < samples; ++s) losses[first + s] = sign * (row[s] - ratio[s]);
-               });
+    in_batches(
+        (count + group_size - 1) / group_size, static_cast<double>(group_size) * sample_work(direct_), poll,
+        [&](std::size_t group) {
+            const std::size_t first = group * group_size, samples = std::min(group_size, count - first);
+            double found[group_size];
+            evaluate_group(outputs.subspan(first * steps(), samples * steps()),
+                           denominator_ ? public_counts.subspan(first * steps()) : public_counts, found);
+            std::copy_n(found, samples, losses.data() + first);
+        });
     return losses;
+}
+
+void LossSampler::evaluate_group(std::span<const double> outputs, std::span<const double> public_counts,
+                                 double* losses) const {
+    const std::size_t samples = outputs.size() / steps();
+    const auto* truncated = std::get_if<TruncatedBMinSep>(&scheme_);
+    Rows rows(direct_.rows()), products(direct_.rows()), survival;
+    if (truncated != nullptr) survival = Rows(direct_.outputs(), 1.0);
+    Ratio ratio(*this, false);
+    for (std::size_t done = 0; done < steps(); done += direct_.outputs()) {
+        rows.fill(0.0);
+        const std::size_t there = std::min(direct_.rows(), steps() - done);
+        const std::size_t used = std::min(direct_.outputs(), steps() - done);
+        for (std::size_t s = 0; s < samples; ++s) {
+            const std::size_t at = s * steps() + done;
+            for (std::size_t i = 0; i < there; ++i) rows[i][s] = outputs[at + i] / noise_multiplier_;
+            for (std::size_t i = 0; truncated != nullptr && i < used; ++i) {
+                survival[i][s] = survival_probability(*truncated, public_counts[at + i]);
+            }
+        }
+        direct_.compute(rows, done, products);
+        ratio.add(products, used, truncated != nullptr ? survival[0] : nullptr);
+    }
+    ratio.finish(losses);
 }
 
 }  // namespace hockeystick

@@ -10,8 +10,7 @@ GroupCounts::GroupCounts(const TruncatedBMinSep& scheme, std::size_t steps, cons
                          const BlockStream& block, std::size_t first_lane)
     : scheme_(scheme),
       table_(&table),
-      counter_{block.lane_word(first_lane, Purpose::public_counts), static_cast<std::uint32_t>(block.block),
-               static_cast<std::uint32_t>(block.block >> 32)},
+      counter_(block.counter(first_lane, Purpose::public_counts)),
       key_(block.key()),
       available_(1) {
     std::size_t window = 0;

@@ -1,13 +1,13 @@
+// Samples of the direction Q against P from a half space (docs/montecarlo/tilted.md, section 9).
 #include "hockeystick/half_space.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
 #include <stdexcept>
 #include <utility>
 
-#include "montecarlo/kernels.hpp"
+#include "montecarlo/output_window.hpp"
 #include "montecarlo/sample_blocks.hpp"
 #include "numerics/special.hpp"
 
@@ -79,6 +79,19 @@ HalfSpaceSampler::HalfSpaceSampler(Strategy strategy, Scheme scheme, double nois
     if (!(noise_multiplier > 0 && std::isfinite(noise_multiplier))) {
         throw std::invalid_argument("noise_multiplier must be positive and finite");
     }
+    check_scheme();
+    double square = 0;
+    for (const double x : direction_) square += x * x;
+    if (direction_.size() != strategy_.steps() || !(std::abs(square - 1) < 1e-9)) {
+        throw std::invalid_argument("direction must have one entry per step, and length 1");
+    }
+    if (!(std::abs(threshold) <= 1e6)) throw std::invalid_argument("threshold must be in [-1e6, 1e6]");
+    check_shifts();
+    for (const Shift& s : shifts_) log_probabilities_.push_back(log_normal_below(threshold_ + s.shift));
+    block_size_ = samples_per_block(sample_work());
+}
+
+void HalfSpaceSampler::check_scheme() const {
     if (std::holds_alternative<TruncatedBMinSep>(scheme_)) {
         throw std::invalid_argument("the truncated scheme has no half space");
     }
@@ -89,69 +102,45 @@ HalfSpaceSampler::HalfSpaceSampler(Strategy strategy, Scheme scheme, double nois
     if (multi != nullptr && strategy_.bands() > multi->separation) {
         throw std::invalid_argument("multi-attribution sampling needs bands <= separation");
     }
-    double square = 0;
-    for (const double x : direction_) square += x * x;
-    if (direction_.size() != strategy_.steps() || !(std::abs(square - 1) < 1e-9)) {
-        throw std::invalid_argument("direction must have one entry per step, and length 1");
-    }
-    if (!(std::abs(threshold) <= 1e6)) throw std::invalid_argument("threshold must be in [-1e6, 1e6]");
+}
+
+// The weights then add up to 1 exactly.
+void HalfSpaceSampler::check_shifts() {
     double total = 0;
     for (const Shift& s : shifts_) {
         if (!(s.weight >= 0 && s.weight <= 1 && s.shift >= 0 && s.shift <= 1e6)) {
             throw std::invalid_argument("weights must be in [0, 1], shifts in [0, 1e6]");
         }
         total += s.weight;
-        log_probabilities_.push_back(log_normal_below(threshold_ + s.shift));
     }
     if (shifts_.empty() || shifts_[0].shift != 0 || !(shifts_[0].weight > 0) ||
         !(std::abs(total - 1) < 1e-9)) {
         throw std::invalid_argument("the weights must add up to 1, the first be positive and without shift");
     }
     for (Shift& s : shifts_) s.weight /= total;
-    const double per_sample = static_cast<double>(strategy_.steps()) * (1.7 + products_.operations() / 64);
-    block_size_ = samples_per_block(per_sample);
 }
 
-double HalfSpaceSampler::work() const noexcept {
-    return static_cast<double>(block_size_) * static_cast<double>(strategy_.steps()) *
-           (1.7 + products_.operations() / 64);
+double HalfSpaceSampler::sample_work() const noexcept {
+    return static_cast<double>(strategy_.steps()) * (1.7 + products_.operations() / 64);
 }
 
 // 16 samples: 3 + shifts rows of 16.
 void HalfSpaceSampler::evaluate(const BlockStream& stream, std::size_t lane, double* rows,
                                 double* record) const {
-    const std::size_t steps = strategy_.steps(), count = shifts_.size();
-    const auto& kernel = kernels::table();
-    const auto normals = [&](double* out, std::size_t from, std::size_t live) {
-        kernel.normals(
-            out, from, (live + 1) / 2 * 2,
-            {stream.lane_word(lane, Purpose::proposal_noise), static_cast<std::uint32_t>(stream.block),
-             static_cast<std::uint32_t>(stream.block >> 32)},
-            stream.key());
-    };
+    const std::size_t steps = strategy_.steps();
     for (std::size_t s = 0; s < group_size; ++s) {
         Stream choice(stream, lane + s, Purpose::proposal);
-        double u = choice.uniform();
-        std::size_t k = 0;
-        // The last of positive weight takes what rounding leaves.
-        for (std::size_t j = 0; j < count; ++j) {
-            if (shifts_[j].weight == 0) continue;
-            k = j;
-            if (u <= shifts_[j].weight) break;
-            u -= shifts_[j].weight;
-        }
-        const double shift = shifts_[k].shift;
+        const double shift = shifts_[chosen(choice.uniform(), shifts_)].shift;
         // Rounding must not lead out of the half space.
         rows[s] = std::min(normal_below(choice, threshold_ + shift) - shift, threshold_);
     }
     // What the noise has along the direction is replaced.
-    Rows outputs(products_.rows()), products(products_.rows());
     double along[group_size] = {};
-    constexpr std::size_t chunk = 64;
+    constexpr std::size_t chunk = 64;  // speed
     Rows noise(chunk);
     for (std::size_t from = 0; from < steps; from += chunk) {
         const std::size_t live = std::min(chunk, steps - from);
-        normals(noise[0], from, live);
+        draw_noise(stream, lane, Purpose::proposal_noise, from, live, noise[0]);
         for (std::size_t i = 0; i < live; ++i) {
             const double weight = direction_[from + i];
             for (std::size_t s = 0; s < group_size; ++s) along[s] += weight * noise[i][s];
@@ -159,81 +148,60 @@ void HalfSpaceSampler::evaluate(const BlockStream& stream, std::size_t lane, dou
     }
     for (std::size_t s = 0; s < group_size; ++s) along[s] = rows[s] - along[s];
 
+    Rows outputs(products_.rows()), products(products_.rows());
     Mixture::Evaluation evaluation(mixture_);
-    const auto generate = [&](std::size_t base, std::size_t row, std::size_t rows_count) {
-        const std::size_t from = base + row;
-        const std::size_t live = from < steps ? std::min(rows_count, steps - from) : 0;
-        double* out = outputs[row];
-        normals(out, from, live);
-        std::fill(out + live * group_size, out + rows_count * group_size, 0.0);
-        for (std::size_t i = 0; i < live; ++i) {
-            const double weight = direction_[from + i];
-            for (std::size_t s = 0; s < group_size; ++s) out[i * group_size + s] += weight * along[s];
-        }
-    };
-    const std::size_t overlap = products_.overlap(), stride = products_.outputs();
-    generate(0, 0, overlap);
-    for (std::size_t done = 0; done < steps; done += stride) {
-        if (done > 0) {
-            std::memmove(outputs[0], outputs[stride], overlap * group_size * sizeof(double));
-        }
-        generate(done, overlap, stride);
-        products_.compute(outputs, done, products);
-        const std::size_t used = std::min(stride, steps - done);
-        evaluation.add(products[0], used, nullptr);
-        if (record == nullptr) continue;
-        for (std::size_t i = 0; i < used; ++i) {
-            for (std::size_t s = 0; s < group_size; ++s) {
-                record[(lane + s) * steps + done + i] = outputs[i][s];
+    OutputWindow window(products_, steps, {stream, lane, Purpose::proposal_noise}, outputs);
+    window.run(
+        [&](std::size_t row, std::size_t from, std::size_t live) {
+            for (std::size_t i = 0; i < live; ++i) {
+                const double weight = direction_[from + i];
+                for (std::size_t s = 0; s < group_size; ++s) outputs[row + i][s] += weight * along[s];
             }
-        }
-    }
+        },
+        [&](std::size_t done, std::size_t count) {
+            products_.compute(outputs, done, products);
+            evaluation.add(products[0], count, nullptr);
+            if (record != nullptr) outputs.by_sample(count, record + lane * steps + done, steps);
+        });
     evaluation.finish(rows + group_size);
-    // r_k/Q given the half space: e^{-shift v - shift^2/2} times the probabilities' quotient.
-    std::vector<double> logs(count);
-    for (std::size_t s = 0; s < group_size; ++s) {
-        double largest = -infinity;
-        for (std::size_t k = 0; k < count; ++k) {
-            const double shift = shifts_[k].shift;
-            logs[k] = -shift * (rows[s] + 0.5 * shift) + (log_probability_ - log_probabilities_[k]);
-            rows[(3 + k) * group_size + s] = logs[k];
-            if (shifts_[k].weight > 0) largest = std::max(largest, logs[k]);
-        }
-        double sum = 0;
-        for (std::size_t k = 0; k < count; ++k) {
-            if (shifts_[k].weight > 0) sum += shifts_[k].weight * portable_exp(logs[k] - largest);
-        }
-        rows[2 * group_size + s] = -(largest + portable_log(sum));
+    for (std::size_t s = 0; s < group_size; ++s) log_densities(rows + s);
+}
+
+// r_k/Q given the half space: e^{-shift v - shift^2/2} times the probabilities' quotient.
+void HalfSpaceSampler::log_densities(double* rows) const {
+    double largest = -infinity, sum = 0;
+    for (std::size_t k = 0; k < shifts_.size(); ++k) {
+        const double shift = shifts_[k].shift;
+        const double log = -shift * (rows[0] + 0.5 * shift) + (log_probability_ - log_probabilities_[k]);
+        rows[(3 + k) * group_size] = log;
+        if (shifts_[k].weight > 0) largest = std::max(largest, log);
     }
+    for (std::size_t k = 0; k < shifts_.size(); ++k) {
+        if (shifts_[k].weight == 0) continue;
+        sum += shifts_[k].weight * portable_exp(rows[(3 + k) * group_size] - largest);
+    }
+    rows[2 * group_size] = -(largest + portable_log(sum));
 }
 
 std::vector<double> HalfSpaceSampler::samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
                                               const Poll& poll) const {
-    return all_samples(blocks, block_size_, 3 + shifts_.size(), work(), poll,
-                       [&](std::size_t block, std::size_t lane, double* rows) {
-                           evaluate({seed, first + block, true}, lane, rows, nullptr);
-                       });
+    return sample_blocks(blocks, poll).samples([&](std::size_t block, std::size_t lane, double* rows) {
+        evaluate({seed, first + block, true}, lane, rows, nullptr);
+    });
 }
 
 std::vector<double> HalfSpaceSampler::values(std::uint64_t seed, std::span<const double> epsilons,
                                              double floor, double log_scale, std::uint64_t first,
                                              std::size_t blocks, const Poll& poll) const {
-    const std::size_t samples = blocks * block_size_;
-    std::vector<double> out(epsilons.size() * samples);
-    in_batches(blocks, work(), poll, [&](std::size_t block) {
-        Rows rows(3 + shifts_.size());
-        for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
-            evaluate({seed, first + block, true}, lane, rows[0], nullptr);
-            for (std::size_t e = 0; e < epsilons.size(); ++e) {
-                double* to = out.data() + e * samples + block * block_size_ + lane;
-                for (std::size_t s = 0; s < group_size; ++s) {
-                    to[s] = half_space_value(epsilons[e], floor, rows[1][s], rows[2][s] + log_probability_,
-                                             log_scale);
-                }
-            }
-        }
-    });
-    return out;
+    return sample_blocks(blocks, poll)
+        .values(
+            epsilons,
+            [&](std::size_t block, std::size_t lane, double* rows) {
+                evaluate({seed, first + block, true}, lane, rows, nullptr);
+            },
+            [&](double epsilon, const Rows& rows, std::size_t s) {
+                return half_space_value(epsilon, floor, rows[1][s], rows[2][s] + log_probability_, log_scale);
+            });
 }
 
 std::vector<double> HalfSpaceSampler::outputs(std::uint64_t seed, std::uint64_t block) const {
@@ -243,6 +211,10 @@ std::vector<double> HalfSpaceSampler::outputs(std::uint64_t seed, std::uint64_t 
         evaluate({seed, block, true}, lane, rows[0], out.data());
     }
     return out;
+}
+
+SampleBlocks HalfSpaceSampler::sample_blocks(std::size_t blocks, const Poll& poll) const {
+    return {blocks, block_size_, 3 + shifts_.size(), static_cast<double>(block_size_) * sample_work(), poll};
 }
 
 }  // namespace hockeystick

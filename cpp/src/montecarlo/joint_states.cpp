@@ -5,7 +5,7 @@
 #include <functional>
 
 #include "montecarlo/chain_options.hpp"
-#include "montecarlo/factors.hpp"
+#include "montecarlo/mixture_forms.hpp"
 
 namespace hockeystick {
 namespace {
@@ -68,17 +68,33 @@ JointStates::JointStates(const IndependentBMinSep& scheme, std::size_t steps) {
     separation = chain.separation;
     slots = slots_of(scheme.base, steps);
     count = static_cast<std::size_t>(choose(static_cast<double>(slots + examples), examples) + 0.5);
+    list_families();
 
+    const Extended take(scheme.base.probability), leave(1 - scheme.base.probability);
+    for (std::size_t m = 0; m <= examples; ++m) {
+        for (std::size_t j = 0; j <= m; ++j) {
+            const Extended chance =
+                power(take, j) * power(leave, m - j) * Extended(choose(static_cast<double>(m), j));
+            coefficients.push_back(factor(chance));
+            plain_coefficients.push_back(chance.value());
+        }
+    }
+    const Extended stay = power(leave, examples * separation);
+    if (!stay.is_zero() && stay.exponent >= -60) range = 800 / static_cast<double>(examples);
+    weigh_start(chain.start, chain.outside);
+}
+
+void JointStates::list_families() {
     sizes.assign(examples, 0);
     const auto all = static_cast<std::uint32_t>(slots);
+    for (std::size_t length = 0; length < examples; ++length) {
+        multisets(length, all, 0, [&](const auto&) { ++sizes[length]; });
+        stride += sizes[length] * (examples + 1);
+    }
+    families.reserve(stride * separation);
     std::vector<std::uint32_t> sorted;
     for (std::uint32_t slot = 0; slot < separation; ++slot) {
         for (std::size_t length = 0; length < examples; ++length) {
-            if (slot == 0) {
-                multisets(length, all, slot, [&](const auto&) { ++sizes[length]; });
-                stride += sizes[length] * (examples + 1);
-                if (length + 1 == examples) families.reserve(stride * separation);
-            }
             multisets(length, all, slot, [&](const auto& members) {
                 families.insert(families.end(), members.begin(), members.end());
                 sorted = members;
@@ -89,38 +105,26 @@ JointStates::JointStates(const IndependentBMinSep& scheme, std::size_t steps) {
             });
         }
     }
+}
 
-    const double p = scheme.base.probability;
-    for (std::size_t m = 0; m <= examples; ++m) {
-        for (std::size_t j = 0; j <= m; ++j) {
-            coefficients.push_back(power(factor(p), j) * power(factor(1 - p), m - j) *
-                                   factor(choose(static_cast<double>(m), j)));
-        }
-    }
-
-    for (const kernels::Factor& x : coefficients) {
-        plain_coefficients.push_back(
-            x.exponent < -1100 ? 0.0 : std::ldexp(x.mantissa, static_cast<int>(x.exponent)));
-    }
-    const kernels::Factor stay = power(factor(1 - p), examples * separation);
-    if (stay.mantissa > 0 && stay.exponent >= -60) range = 800 / static_cast<double>(examples);
-
-    // Before iteration 0 nobody is barred by a participation that left a trace: an example is available in 0,
-    // or first in one of the iterations 1, ..., separation - 1, its slot, or never.
-    start.assign(count, factor(0));
+// Before iteration 0 nobody is barred by a participation that left a trace: an example is available in 0, or
+// first in one of the iterations 1, ..., separation - 1, its slot, or never.
+void JointStates::weigh_start(const std::vector<double>& available, double never) {
+    start.resize(count);
+    const auto all = static_cast<std::uint32_t>(slots);
     for (std::size_t length = 0; length <= examples; ++length) {
         multisets(length, all, all, [&](const auto& members) {
-            kernels::Factor weight = power(factor(chain.start[0]), examples - length) *
-                                     factor(choose(static_cast<double>(examples), length));
+            Extended weight = power(Extended(available[0]), examples - length) *
+                              Extended(choose(static_cast<double>(examples), length));
             std::size_t run = 0;
             for (std::size_t i = 0; i < length; ++i) {
                 const std::size_t slot = members[i];
                 // Iteration 0 is now: its slot is free.
-                const double here = slot == separation ? chain.outside : slot == 0 ? 0.0 : chain.start[slot];
+                const double here = slot == separation ? never : slot == 0 ? 0.0 : available[slot];
                 run = i > 0 && members[i - 1] == slot ? run + 1 : 1;
                 // Which of the examples is where: length!/(product of the numbers alike)!.
                 weight =
-                    weight * factor(here) * factor(static_cast<double>(i + 1) / static_cast<double>(run));
+                    weight * Extended(here) * Extended(static_cast<double>(i + 1) / static_cast<double>(run));
             }
             start[index(members)] = weight;
         });

@@ -16,6 +16,7 @@
 
 #include "hockeystick/schemes.hpp"
 #include "montecarlo/kernels.hpp"
+#include "numerics/extended.hpp"
 
 namespace hockeystick {
 
@@ -41,9 +42,11 @@ struct JointStates {
     // The largest binary exponents of likelihood ratios for the short form of the kernel; 0: it is not
     // allowed.
     double range = 0;
-    std::vector<kernels::Factor> start;  // the weights of the states before the first iteration
+    std::vector<Extended> start;  // the weights of the states before the first iteration
 
 private:
+    void list_families();
+    void weigh_start(const std::vector<double>& available, double never);
     std::size_t index(const std::vector<std::uint32_t>& sorted) const;
 };
 

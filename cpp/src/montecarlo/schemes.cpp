@@ -35,15 +35,6 @@ double log_failure(const Scheme& scheme) {
         scheme);
 }
 
-std::size_t separation(const Scheme& scheme) {
-    return std::visit(
-        Overloaded{[](const BMinSep& s) { return s.separation; }, [](const BallsInBins& s) { return s.bins; },
-                   [](const MultiAttribution& s) { return s.separation; },
-                   [](const TruncatedBMinSep& s) { return s.base.separation; },
-                   [](const IndependentBMinSep& s) { return s.base.separation; }},
-        scheme);
-}
-
 // The first iteration in which a warm-started example is available.
 std::size_t first_available(const BMinSep& scheme, Stream& stream) {
     if (!scheme.warm_start || scheme.separation == 1) return 0;
@@ -55,6 +46,15 @@ std::size_t first_available(const BMinSep& scheme, Stream& stream) {
 
 double stationary_availability(const BMinSep& scheme) noexcept {
     return 1 / (1 + static_cast<double>(scheme.separation - 1) * scheme.probability);
+}
+
+std::size_t separation(const Scheme& scheme) noexcept {
+    return std::visit(
+        Overloaded{[](const BMinSep& s) { return s.separation; }, [](const BallsInBins& s) { return s.bins; },
+                   [](const MultiAttribution& s) { return s.separation; },
+                   [](const TruncatedBMinSep& s) { return s.base.separation; },
+                   [](const IndependentBMinSep& s) { return s.base.separation; }},
+        scheme);
 }
 
 void check(const Scheme& scheme, std::size_t steps) {

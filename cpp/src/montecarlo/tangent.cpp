@@ -8,7 +8,7 @@
 #include "hockeystick/half_space.hpp"
 #include "montecarlo/chain_options.hpp"
 #include "montecarlo/posterior.hpp"
-#include "numerics/wide.hpp"
+#include "numerics/extended.hpp"
 
 namespace hockeystick {
 namespace {
@@ -16,21 +16,22 @@ namespace {
 // What the recursions read: in each iteration the weights of all ways to take part together, the same times
 // the multiplicity, and the weight of none.
 struct Factors {
-    std::vector<Wide> take, mean;
-    Wide stay;
+    std::vector<Extended> take, mean;
+    Extended stay;
 };
 
 Factors factors(const ChainOptions& options, std::span<const double> products,
                 std::span<const double> norms) {
     Factors result;
-    result.stay = Wide(options.stay);
+    result.stay = Extended(options.stay);
     for (std::size_t i = 0; i < options.steps; ++i) {
-        Wide take, mean;
+        Extended take, mean;
         for (const Choice& choice : options.at(i)) {
             const double m = choice.multiplicity;
-            const Wide weight = Wide(choice.weight) * Wide::exponential(m * products[i] - m * m * norms[i]);
+            const Extended weight =
+                Extended(choice.weight) * Extended::exponential(m * products[i] - m * m * norms[i]);
             take = take + weight;
-            mean = mean + weight * Wide(m);
+            mean = mean + weight * Extended(m);
         }
         result.take.push_back(take);
         result.mean.push_back(mean);
@@ -42,17 +43,17 @@ Factors factors(const ChainOptions& options, std::span<const double> products,
 // not x = 0. before[i]: the weight of everything before i after which it is available in i.
 LikelihoodTangent chain_tangent(const ChainOptions& options, const Factors& f) {
     const std::size_t n = options.steps, b = options.separation;
-    std::vector<Wide> all(n + b, Wide(1.0)), some(n + 1), before(n);
+    std::vector<Extended> all(n + b, Extended(1.0)), some(n + 1), before(n);
     for (std::size_t i = n; i-- > 0;) {
-        const Wide after = f.take[i] * all[i + b];
+        const Extended after = f.take[i] * all[i + b];
         all[i] = f.stay * all[i + 1] + after;
         some[i] = f.stay * some[i + 1] + after;
     }
-    Wide rest;
-    for (std::size_t i = 0; i < b; ++i) rest = rest + Wide(options.start[i]) * some[i];
+    Extended rest;
+    for (std::size_t i = 0; i < b; ++i) rest = rest + Extended(options.start[i]) * some[i];
     LikelihoodTangent result{rest.log(), std::vector<double>(n, 0.0)};
     for (std::size_t i = 0; i < n; ++i) {
-        before[i] = i < b ? Wide(options.start[i]) : f.take[i - b] * before[i - b];
+        before[i] = i < b ? Extended(options.start[i]) : f.take[i - b] * before[i - b];
         if (i > 0) before[i] = before[i] + f.stay * before[i - 1];
         if (!rest.is_zero()) result.means[i] = (before[i] * f.mean[i] * all[i + b]).over(rest);
     }
@@ -67,22 +68,22 @@ LikelihoodTangent blocked_tangent(const ChainOptions& options, const Factors& f)
     const auto stays = powers(options.stay, b);
     double sampled = 0;
     for (const Choice& choice : options.at(0)) sampled += choice.weight;
-    const Wide leave(sampled);
-    std::vector<Wide> all(n + 1, Wide(1.0)), some(n + 1), after(n), before(n + 1), barred(n);
+    const Extended leave(sampled);
+    std::vector<Extended> all(n + 1, Extended(1.0)), some(n + 1), after(n), before(n + 1), barred(n);
     for (std::size_t i = n; i-- > 0;) {
         const std::size_t most = std::min(b - 1, n - 1 - i);
-        Wide sum = stays[most] * (i + b <= n ? all[i + b] : Wide(1.0));
+        Extended sum = stays[most] * (i + b <= n ? all[i + b] : Extended(1.0));
         for (std::size_t d = 1; d <= most; ++d) sum = sum + stays[d - 1] * leave * after[i + d];
         after[i] = sum;
         all[i] = f.stay * all[i + 1] + f.take[i] * sum;
         some[i] = f.stay * some[i + 1] + f.take[i] * sum;
     }
-    const Wide rest = some[0];
+    const Extended rest = some[0];
     LikelihoodTangent result{rest.log(), std::vector<double>(n, 0.0)};
-    before[0] = Wide(1.0);
+    before[0] = Extended(1.0);
     // barred[i]: the weight of everything up to a sample in i.
     for (std::size_t i = 0; i < n; ++i) {
-        Wide sum;
+        Extended sum;
         for (std::size_t d = 1; d <= std::min(b - 1, i); ++d) sum = sum + stays[d - 1] * barred[i - d];
         barred[i] = before[i] * f.take[i] + leave * sum;
         before[i + 1] = f.stay * before[i];
@@ -99,10 +100,11 @@ Posterior posterior(const BMinSep& scheme, std::span<const double> products, std
     const ChainOptions options(Scheme(scheme), n, {}, 1.0);
     LikelihoodTangent some = chain_tangent(options, factors(options, products, norms));
     const auto stays = powers(options.stay, n);
-    Wide none(options.outside);
-    for (std::size_t i = 0; i < options.separation; ++i) none = none + Wide(options.start[i]) * stays[n - i];
+    Extended none(options.outside);
+    for (std::size_t i = 0; i < options.separation; ++i)
+        none = none + Extended(options.start[i]) * stays[n - i];
     if (some.log_rest == -std::numeric_limits<double>::infinity()) return {none.log(), std::move(some.means)};
-    const Wide rest = Wide::exponential(some.log_rest), all = none + rest;
+    const Extended rest = Extended::exponential(some.log_rest), all = none + rest;
     const double share = rest.over(all);
     for (double& mean : some.means) mean *= share;
     return {all.log(), std::move(some.means)};
@@ -145,10 +147,10 @@ LikelihoodTangent tangent(const Strategy& strategy, const Scheme& scheme, double
         std::vector<double> exponents(norms.size());
         for (std::size_t j = 0; j < norms.size(); ++j) exponents[j] = -norms[j];
         for (std::size_t i = 0; i < n; ++i) exponents[i % places->bins] += products[i];
-        std::vector<Wide> weights;
-        Wide rest;
+        std::vector<Extended> weights;
+        Extended rest;
         for (const double exponent : exponents) {
-            weights.push_back(Wide::exponential(exponent));
+            weights.push_back(Extended::exponential(exponent));
             rest = rest + weights.back();
         }
         LikelihoodTangent result{rest.log() - portable_log(static_cast<double>(places->bins)),

@@ -1,15 +1,16 @@
+// Samples of the direction P against Q from a mixture of laws with known densities
+// (docs/montecarlo/tilted.md).
 #include "hockeystick/tilted.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <limits>
+#include <optional>
 #include <stdexcept>
 #include <utility>
 
-#include "hockeystick/estimate.hpp"
 #include "montecarlo/group_counts.hpp"
-#include "montecarlo/kernels.hpp"
+#include "montecarlo/output_window.hpp"
 #include "montecarlo/sample_blocks.hpp"
 
 namespace hockeystick {
@@ -56,7 +57,7 @@ struct TiltedSampler::Truncation {
     void draw(const BlockStream& stream, std::size_t lane, std::size_t steps, Rows& survival, bool* allowed,
               Draws* record) const {
         GroupCounts counts(scheme, steps, table, stream, lane);
-        constexpr std::size_t chunk = 64;
+        constexpr std::size_t chunk = 64;  // speed
         Rows others(chunk);
         const auto limit = static_cast<double>(most_others);
         std::fill_n(allowed, group_size, true);
@@ -66,9 +67,10 @@ struct TiltedSampler::Truncation {
             for (std::size_t i = 0; i < count; ++i) {
                 for (std::size_t s = 0; s < group_size; ++s) {
                     allowed[s] = allowed[s] && others[i][s] <= limit;
-                    if (record != nullptr)
-                        record->public_counts[(lane + s) * steps + done + i] = others[i][s];
                 }
+            }
+            if (record != nullptr) {
+                others.by_sample(count, record->public_counts.data() + lane * steps + done, steps);
             }
         }
     }
@@ -103,6 +105,35 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
         throw std::invalid_argument("noise_multiplier must be positive and finite");
     }
     if (components_.empty()) throw std::invalid_argument("a proposal needs at least one component");
+    check_scheme();
+    check_components();
+    const Numerator numerator = swapped_ ? Numerator::absent : Numerator::present;
+    mixtures_.emplace_back(strategy_, scheme_, noise_multiplier, numerator);
+    const auto* truncated = std::get_if<TruncatedBMinSep>(&scheme_);
+    if (truncated != nullptr) {
+        truncation_ =
+            std::make_shared<Truncation>(strategy_, *truncated, noise_multiplier, most_others, swapped_);
+    }
+    const Scheme drawn = truncated == nullptr ? scheme_ : Scheme(truncated->base);
+    const auto order_law = [&](int order) {
+        if (truncated == nullptr) return moment_law(strategy_, scheme_, noise_multiplier, order);
+        if (order != 2) throw std::invalid_argument("the truncated scheme has a table of order 2 only");
+        return envelope_law(strategy_, truncated->base, noise_multiplier, truncation_->weights);
+    };
+    for (const Component& c : components_) {
+        laws_.push_back(c.order == 0 ? tilted_law(drawn, strategy_.steps(), c.tilt) : order_law(c.order));
+        log_normalisers_.push_back(laws_.back()->log_normaliser());
+        slots_.push_back(0);
+        if (c.order == 0 && !is_identity(c)) {
+            slots_.back() = mixtures_.size();
+            // Bins have no theta, and their law no normaliser.
+            mixtures_.emplace_back(strategy_, scheme_, noise_multiplier, numerator, false, c.tilt);
+        }
+    }
+    block_size_ = samples_per_block(sample_work());
+}
+
+void TiltedSampler::check_scheme() const {
     if (std::holds_alternative<IndependentBMinSep>(scheme_)) {
         throw std::invalid_argument("no tables for several examples per user");
     }
@@ -110,17 +141,17 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
     if (multi != nullptr && multi->exact && multi->separation > 1) {
         throw std::invalid_argument("no tables for the exact law of multi-attribution");
     }
-    std::size_t separation = strategy_.bands();  // balls-in-bins: any number of bands
-    const auto* truncated = std::get_if<TruncatedBMinSep>(&scheme_);
-    if (const auto* s = std::get_if<BMinSep>(&scheme_)) separation = s->separation;
-    if (truncated == nullptr && swapped_) {
+    if (swapped_ && !std::holds_alternative<TruncatedBMinSep>(scheme_)) {
         throw std::invalid_argument("importance sampling of direction add is for the truncated scheme");
     }
-    if (truncated != nullptr) separation = truncated->base.separation;
-    if (multi != nullptr) separation = multi->separation;
-    if (strategy_.bands() > separation) {
+    // Balls-in-bins: any number of bands.
+    if (!std::holds_alternative<BallsInBins>(scheme_) && strategy_.bands() > separation(scheme_)) {
         throw std::invalid_argument("importance sampling needs bands <= separation");
     }
+}
+
+// The weights then add up to 1 exactly.
+void TiltedSampler::check_components() {
     double total = 0;
     bool bounded = false;
     for (const Component& c : components_) {
@@ -137,30 +168,7 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
     if (!(std::abs(total - 1) < 1e-9) || !bounded) {
         throw std::invalid_argument("the weights must add up to 1, with a positive one for S or P");
     }
-    const Numerator numerator = swapped_ ? Numerator::absent : Numerator::present;
-    mixtures_.emplace_back(strategy_, scheme_, noise_multiplier, numerator);
-    if (truncated != nullptr) {
-        truncation_ =
-            std::make_shared<Truncation>(strategy_, *truncated, noise_multiplier, most_others, swapped_);
-    }
-    const Scheme drawn = truncated == nullptr ? scheme_ : Scheme(truncated->base);
-    const auto order_law = [&](int order) {
-        if (truncated == nullptr) return moment_law(strategy_, scheme_, noise_multiplier, order);
-        if (order != 2) throw std::invalid_argument("the truncated scheme has a table of order 2 only");
-        return envelope_law(strategy_, truncated->base, noise_multiplier, truncation_->weights);
-    };
-    for (Component& c : components_) {
-        c.weight /= total;
-        laws_.push_back(c.order == 0 ? tilted_law(drawn, strategy_.steps(), c.tilt) : order_law(c.order));
-        log_normalisers_.push_back(laws_.back()->log_normaliser());
-        slots_.push_back(0);
-        if (c.order == 0 && !is_identity(c)) {
-            slots_.back() = mixtures_.size();
-            // Bins have no theta, and their law no normaliser.
-            mixtures_.emplace_back(strategy_, scheme_, noise_multiplier, numerator, false, c.tilt);
-        }
-    }
-    block_size_ = samples_per_block(sample_work());
+    for (Component& c : components_) c.weight /= total;
 }
 
 double TiltedSampler::sample_work() const noexcept {
@@ -168,8 +176,6 @@ double TiltedSampler::sample_work() const noexcept {
     const double recursions = static_cast<double>(mixtures_.size()) / 3 + (truncation_ ? 5 : 0);
     return static_cast<double>(strategy_.steps()) * (1 + products_.operations() / 64 + recursions);
 }
-
-double TiltedSampler::work() const noexcept { return static_cast<double>(block_size_) * sample_work(); }
 
 double TiltedSampler::log_normaliser(std::size_t k) const {
     const bool bounded = truncation_ && components_[k].order >= 2;
@@ -191,170 +197,154 @@ double TiltedSampler::log_bound(double epsilon) const {
     return bound;
 }
 
-// 16 samples: L, ln R/Q and the components' densities, 2 + components rows of 16.
-void TiltedSampler::evaluate(const BlockStream& stream, std::size_t lane, double* rows, Draws* record) const {
-    const std::size_t steps = strategy_.steps(), count = components_.size();
-    struct Place {
-        std::size_t lane, iteration;
-        double multiplicity;
-    };
-    std::vector<Place> places, open;
-    std::vector<Hit> hits;
-    Rows survival;
-    bool allowed[group_size];
-    if (truncation_) {
-        survival = Rows(steps);
-        truncation_->draw(stream, lane, steps, survival, allowed, record);
-    }
-    for (std::size_t s = 0; s < group_size; ++s) {
-        Stream choice(stream, lane + s, Purpose::proposal);
-        double u = choice.uniform();
-        // The last component of positive weight takes what rounding leaves.
-        std::size_t k = count;
-        for (std::size_t j = 0; j < count; ++j) {
-            if (components_[j].weight == 0) continue;
-            k = j;
-            if (u <= components_[j].weight) break;
-            u -= components_[j].weight;
+// 16 samples: their means, outputs and densities.
+class TiltedSampler::Group {
+public:
+    Group(const TiltedSampler& sampler, const BlockStream& stream, std::size_t lane, Draws* record)
+        : sampler_(sampler), stream_(stream), lane_(lane), record_(record) {
+        if (sampler.truncation_) {
+            survival_ = Rows(sampler.strategy_.steps());
+            sampler.truncation_->draw(stream, lane, sampler.strategy_.steps(), survival_, allowed_, record);
         }
-        laws_[k]->draw(choice, hits);
-        for (const Hit& hit : hits) {
-            double multiplicity = hit.multiplicity;
-            if (truncation_ && components_[k].order >= 2) multiplicity *= truncation_->weights.sign;
-            if (truncation_ && components_[k].order == 0) {
-                // T given the public counts.
-                const double kept = survival[hit.iteration][s];
-                const double survives = kept == 1 || choice.uniform() <= kept ? 1 : 0;
-                const double whole = swapped_ ? 0 : 1, cut = swapped_ ? -1 : 2;
-                multiplicity *= survives * (kept < 1 ? cut : whole);
-            }
-            if (multiplicity != 0) places.push_back({s, hit.iteration, multiplicity});
+        for (std::size_t s = 0; s < group_size; ++s) draw_mean(s);
+        std::stable_sort(columns_.begin(), columns_.end(),
+                         [](const Column& a, const Column& b) { return a.iteration < b.iteration; });
+        if (record != nullptr) {
+            for (const Column& c : columns_) record->means[place(c.lane, c.iteration)] += c.multiplicity;
         }
-        if (record != nullptr) record->components[lane + s] = static_cast<int>(k);
-    }
-    std::stable_sort(places.begin(), places.end(),
-                     [](const Place& a, const Place& b) { return a.iteration < b.iteration; });
-    if (record != nullptr) {
-        for (const Place& p : places) record->means[(lane + p.lane) * steps + p.iteration] += p.multiplicity;
     }
 
-    Rows outputs(products_.rows()), products(products_.rows());
-    std::vector<std::unique_ptr<Mixture::Evaluation>> evaluations;
-    for (const Mixture& mixture : mixtures_) {
-        evaluations.push_back(std::make_unique<Mixture::Evaluation>(mixture));
+    // L, ln R/Q and the components' densities, 2 + components rows of 16.
+    void evaluate(double* rows) const {
+        std::vector<Mixture::Evaluation> above;
+        for (const Mixture& mixture : sampler_.mixtures_) above.emplace_back(mixture);
+        const Truncation* const truncation = sampler_.truncation_.get();
+        std::optional<Mixture::Evaluation> other, sum;
+        if (truncation != nullptr) {
+            other.emplace(truncation->other);
+            sum.emplace(truncation->sum);
+        }
+        run([&](const double* products, std::size_t done, std::size_t count) {
+            const double* survives = truncation != nullptr ? survival_[done] : nullptr;
+            for (auto& evaluation : above) evaluation.add(products, count, survives);
+            if (truncation == nullptr) return;
+            other->add(products, count, survives);
+            sum->add(products, count, nullptr);
+        });
+        // Of the mixtures, of Q_r, and of the envelope: for order 2.
+        Rows densities(above.size()), below(1), bound(1);
+        for (std::size_t j = 0; j < above.size(); ++j) above[j].finish(densities[j]);
+        if (truncation != nullptr) {
+            other->finish(below[0]);
+            sum->finish(bound[0]);
+        }
+        for (std::size_t s = 0; s < group_size; ++s) {
+            sampler_.weigh(densities, s, below[0][s], bound[0][s], rows + s);
+            if (truncation != nullptr && !allowed_[s]) rows[s] = -infinity;
+        }
     }
-    std::optional<Mixture::Evaluation> other, sum;
-    if (truncation_) {
-        other.emplace(truncation_->other);
-        sum.emplace(truncation_->sum);
+
+private:
+    using Column = OutputWindow::Column;
+
+    void draw_mean(std::size_t s) {
+        Stream choice(stream_, lane_ + s, Purpose::proposal);
+        const Truncation* const truncation = sampler_.truncation_.get();
+        const std::size_t k = chosen(choice.uniform(), sampler_.components_);
+        const int order = sampler_.components_[k].order;
+        std::vector<Hit> hits;
+        sampler_.laws_[k]->draw(choice, hits);
+        for (const Hit& hit : hits) {
+            double multiplicity = hit.multiplicity;
+            if (truncation != nullptr && order >= 2) multiplicity *= truncation->weights.sign;
+            if (truncation != nullptr && order == 0) {
+                // T given the public counts.
+                const double kept = survival_[hit.iteration][s];
+                const double survives = kept == 1 || choice.uniform() <= kept ? 1 : 0;
+                const double whole = sampler_.swapped_ ? 0 : 1, cut = sampler_.swapped_ ? -1 : 2;
+                multiplicity *= survives * (kept < 1 ? cut : whole);
+            }
+            if (multiplicity != 0) columns_.push_back({s, hit.iteration, multiplicity});
+        }
+        if (record_ != nullptr) record_->components[lane_ + s] = static_cast<int>(k);
     }
-    std::size_t next = 0;
-    // The part of a column in iterations [from, from + live); `base` is the iteration of row 0.
-    const auto add = [&](const Place& place, std::size_t base, std::size_t from, std::size_t live) {
-        const auto column = products_.column(place.iteration);
-        const std::size_t begin = std::max(from, place.iteration);
-        const std::size_t end = std::min(from + live, place.iteration + column.size());
-        for (std::size_t i = begin; i < end; ++i) {
-            outputs[i - base][place.lane] += place.multiplicity * column[i - place.iteration];
-        }
-        return place.iteration + column.size() > from + live;
-    };
-    const auto generate = [&](std::size_t base, std::size_t row, std::size_t rows_count) {
-        const std::size_t from = base + row;
-        const std::size_t live = from < steps ? std::min(rows_count, steps - from) : 0;
-        double* out = outputs[row];
-        kernels::table().normals(
-            out, from, (live + 1) / 2 * 2,
-            {stream.lane_word(lane, Purpose::proposal_noise), static_cast<std::uint32_t>(stream.block),
-             static_cast<std::uint32_t>(stream.block >> 32)},
-            stream.key());
-        std::fill(out + live * group_size, out + rows_count * group_size, 0.0);
-        std::size_t kept = 0;
-        for (std::size_t k = 0; k < open.size(); ++k) {
-            if (add(open[k], base, from, live)) open[kept++] = open[k];
-        }
-        open.resize(kept);
-        for (; next < places.size() && places[next].iteration < from + live; ++next) {
-            if (add(places[next], base, from, live)) open.push_back(places[next]);
-        }
-    };
-    const std::size_t overlap = products_.overlap(), stride = products_.outputs();
-    generate(0, 0, overlap);
-    for (std::size_t done = 0; done < steps; done += stride) {
-        if (done > 0) {
-            std::memmove(outputs[0], outputs[stride], overlap * group_size * sizeof(double));
-        }
-        generate(done, overlap, stride);
-        products_.compute(outputs, done, products);
-        const std::size_t used = std::min(stride, steps - done);
-        const double* survives = truncation_ ? survival[done] : nullptr;
-        for (auto& evaluation : evaluations) evaluation->add(products[0], used, survives);
-        if (truncation_) {
-            other->add(products[0], used, survives);
-            sum->add(products[0], used, nullptr);
-        }
-        if (record != nullptr) {
-            for (std::size_t i = 0; i < used; ++i) {
-                for (std::size_t s = 0; s < group_size; ++s) {
-                    record->outputs[(lane + s) * steps + done + i] = outputs[i][s];
+
+    // use(products, first, count) for one block of iterations after the other.
+    template <class Use>
+    void run(const Use& use) const {
+        const SlidingProducts& sliding = sampler_.products_;
+        const std::size_t steps = sampler_.strategy_.steps();
+        Rows outputs(sliding.rows()), products(sliding.rows());
+        OutputWindow window(sliding, steps, {stream_, lane_, Purpose::proposal_noise}, outputs);
+        auto next = columns_.begin();
+        window.run(
+            [&](std::size_t, std::size_t from, std::size_t live) {
+                window.continue_columns(from, live);
+                for (; next != columns_.end() && next->iteration < from + live; ++next) {
+                    window.begin_column(*next, from, live);
                 }
-            }
-        }
+            },
+            [&](std::size_t done, std::size_t count) {
+                sliding.compute(outputs, done, products);
+                use(products[0], done, count);
+                if (record_ != nullptr) {
+                    outputs.by_sample(count, record_->outputs.data() + place(0, done), steps);
+                }
+            });
     }
-    Rows densities(mixtures_.size());
-    for (std::size_t j = 0; j < mixtures_.size(); ++j) evaluations[j]->finish(densities[j]);
-    // Relative to Q_r, and for order 2 the density of the envelope.
-    Rows reference(2);
-    if (truncation_) {
-        other->finish(reference[0]);
-        sum->finish(reference[1]);
+
+    std::size_t place(std::size_t s, std::size_t iteration) const {
+        return (lane_ + s) * sampler_.strategy_.steps() + iteration;
     }
+
+    const TiltedSampler& sampler_;
+    BlockStream stream_;
+    std::size_t lane_;
+    Draws* record_;
+    Rows survival_;
+    bool allowed_[group_size];
+    std::vector<Column> columns_;  // of all samples, by iteration
+};
+
+// One sample's column of the rows: L, ln R/Q and the components' densities over Q.
+void TiltedSampler::weigh(const Rows& densities, std::size_t s, double below, double bound,
+                          double* rows) const {
+    const double loss = densities[0][s] - below;
     std::vector<double> terms;
-    for (std::size_t s = 0; s < group_size; ++s) {
-        terms.clear();
-        const double below = reference[0][s], loss = densities[0][s] - below;
-        for (std::size_t k = 0; k < count; ++k) {
-            const Component& c = components_[k];
-            double density = densities[slots_[k]][s] - below - log_normalisers_[k];
-            if (c.order >= 2) {
-                const double ratio = truncation_ ? reference[1][s] : loss;
-                density = static_cast<double>(c.order) * ratio - below - log_normalisers_[k];
-            }
-            if (is_identity(c)) density = loss;
-            rows[(2 + k) * group_size + s] = density;
-            if (c.weight > 0) terms.push_back(portable_log(c.weight) + density);
+    for (std::size_t k = 0; k < components_.size(); ++k) {
+        const Component& c = components_[k];
+        double density = densities[slots_[k]][s] - below - log_normalisers_[k];
+        if (c.order >= 2) {
+            density =
+                static_cast<double>(c.order) * (truncation_ ? bound : loss) - below - log_normalisers_[k];
         }
-        rows[s] = truncation_ && !allowed[s] ? -infinity : loss;
-        rows[group_size + s] = log_sum(terms.data(), terms.size());
+        if (is_identity(c)) density = loss;
+        rows[(2 + k) * group_size] = density;
+        if (c.weight > 0) terms.push_back(portable_log(c.weight) + density);
     }
+    rows[0] = loss;
+    rows[group_size] = log_sum(terms.data(), terms.size());
 }
 
 std::vector<double> TiltedSampler::samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
                                            const Poll& poll) const {
-    return all_samples(blocks, block_size_, 2 + components_.size(), work(), poll,
-                       [&](std::size_t block, std::size_t lane, double* rows) {
-                           evaluate({seed, first + block, swapped_}, lane, rows, nullptr);
-                       });
+    return sample_blocks(blocks, poll).samples([&](std::size_t block, std::size_t lane, double* rows) {
+        Group(*this, {seed, first + block, swapped_}, lane, nullptr).evaluate(rows);
+    });
 }
 
 std::vector<double> TiltedSampler::values(std::uint64_t seed, std::span<const double> epsilons,
                                           double log_scale, std::uint64_t first, std::size_t blocks,
                                           const Poll& poll) const {
-    const std::size_t samples = blocks * block_size_;
-    std::vector<double> out(epsilons.size() * samples);
-    in_batches(blocks, work(), poll, [&](std::size_t block) {
-        Rows rows(2 + components_.size());
-        for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
-            evaluate({seed, first + block, swapped_}, lane, rows[0], nullptr);
-            for (std::size_t e = 0; e < epsilons.size(); ++e) {
-                double* to = out.data() + e * samples + block * block_size_ + lane;
-                for (std::size_t s = 0; s < group_size; ++s) {
-                    to[s] = tilted_value(epsilons[e], rows[0][s], rows[1][s], log_scale);
-                }
-            }
-        }
-    });
-    return out;
+    return sample_blocks(blocks, poll)
+        .values(
+            epsilons,
+            [&](std::size_t block, std::size_t lane, double* rows) {
+                Group(*this, {seed, first + block, swapped_}, lane, nullptr).evaluate(rows);
+            },
+            [&](double epsilon, const Rows& rows, std::size_t s) {
+                return tilted_value(epsilon, rows[0][s], rows[1][s], log_scale);
+            });
 }
 
 TiltedSampler::Draws TiltedSampler::draws(std::uint64_t seed, std::uint64_t block) const {
@@ -365,9 +355,14 @@ TiltedSampler::Draws TiltedSampler::draws(std::uint64_t seed, std::uint64_t bloc
     if (truncation_) draws.public_counts.assign(block_size_ * strategy_.steps(), 0.0);
     Rows rows(2 + components_.size());
     for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
-        evaluate({seed, block, swapped_}, lane, rows[0], &draws);
+        Group(*this, {seed, block, swapped_}, lane, &draws).evaluate(rows[0]);
     }
     return draws;
+}
+
+SampleBlocks TiltedSampler::sample_blocks(std::size_t blocks, const Poll& poll) const {
+    return {blocks, block_size_, 2 + components_.size(), static_cast<double>(block_size_) * sample_work(),
+            poll};
 }
 
 }  // namespace hockeystick

@@ -92,10 +92,10 @@ std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
     return counter;
 }
 
-Stream::Stream(const BlockStream& block, std::size_t lane, Purpose purpose) noexcept
-    : counter_{0, block.lane_word(lane, purpose), static_cast<std::uint32_t>(block.block),
-               static_cast<std::uint32_t>(block.block >> 32)},
-      key_(block.key()) {}
+Stream::Stream(const BlockStream& block, std::size_t lane, Purpose purpose) noexcept : key_(block.key()) {
+    const auto words = block.counter(lane, purpose);
+    counter_ = {0, words[0], words[1], words[2]};
+}
 
 std::uint64_t Stream::bits() noexcept {
     if (used_ == values_.size()) refill();

@@ -1,0 +1,104 @@
+// The law of two copies of balls-in-bins.
+#include <algorithm>
+#include <utility>
+
+#include "montecarlo/law_tables.hpp"
+
+namespace hockeystick {
+namespace {
+
+// Balls-in-bins: pairs of places (j, k) with weight e^{<Cx^j, Cx^k>/sigma^2} / bins^2. Places whose columns
+// never meet have e^0, and only the others are listed.
+class BinsLaw final : public MeanLaw {
+public:
+    BinsLaw(const Strategy& strategy, const BallsInBins& scheme, double noise_multiplier)
+        : steps_(strategy.steps()), bins_(scheme.bins), used_(std::min(scheme.bins, steps_)) {
+        const std::size_t bands = strategy.bands();
+        for (std::size_t j = 0; j < used_; ++j) {
+            std::vector<std::pair<std::size_t, double>> products;
+            for (std::size_t i = j; i < steps_; i += bins_) {
+                const std::size_t end = std::min(steps_, i + bands);
+                for (std::size_t k = i + 1 > bands ? i + 1 - bands : 0; k < end; ++k) {
+                    products.emplace_back(k % bins_, strategy.inner_product(i, k));
+                }
+            }
+            std::stable_sort(products.begin(), products.end(),
+                             [](const auto& a, const auto& b) { return a.first < b.first; });
+            Extended sum(static_cast<double>(bins_));
+            Row row;
+            for (std::size_t a = 0; a < products.size();) {
+                const std::size_t place = products[a].first;
+                double product = 0;
+                for (; a < products.size() && products[a].first == place; ++a) product += products[a].second;
+                row.places.push_back(place);
+                row.weights.push_back(Extended::exponential(product / noise_multiplier / noise_multiplier));
+            }
+            sum = Extended(static_cast<double>(bins_ - row.places.size()));
+            for (const Extended& weight : row.weights) sum = sum + weight;
+            row.total = sum;
+            rows_.push_back(std::move(row));
+            total_ = total_ + sum;
+            sums_.push_back(total_);
+        }
+        // Places past the last iteration meet nobody.
+        const auto all = static_cast<double>(bins_);
+        total_ = total_ + Extended(static_cast<double>(bins_ - used_) * all);
+    }
+
+    double log_normaliser() const override {
+        return total_.log() - 2 * portable_log(static_cast<double>(bins_));
+    }
+
+    void draw(Stream& stream, std::vector<Hit>& hits) const override {
+        hits.clear();
+        const Extended target = Extended(stream.uniform()) * total_;
+        const auto found = std::lower_bound(sums_.begin(), sums_.end(), target);
+        const auto first = static_cast<std::size_t>(found - sums_.begin());
+        std::size_t second = 0;
+        if (first == used_) {
+            second = static_cast<std::size_t>(stream.below(bins_));
+        } else {
+            const Row& row = rows_[first];
+            const std::size_t listed = row.places.size();
+            const std::size_t k = pick(
+                stream.uniform(),
+                [&](std::size_t j) {
+                    return j < listed ? row.weights[j] : Extended(static_cast<double>(bins_ - listed));
+                },
+                listed + (bins_ > listed ? 1 : 0));
+            if (k < listed) {
+                second = row.places[k];
+            } else {
+                // One of the others, in order.
+                second = static_cast<std::size_t>(stream.below(bins_ - listed));
+                for (const std::size_t place : row.places) second += place <= second ? 1 : 0;
+            }
+        }
+        for (std::size_t start = 0; start < steps_; start += bins_) {
+            const std::size_t low = start + std::min(first, second), high = start + std::max(first, second);
+            if (low == high && low < steps_) hits.push_back({low, 2});
+            if (low != high && low < steps_) hits.push_back({low, 1});
+            if (low != high && high < steps_) hits.push_back({high, 1});
+        }
+    }
+
+private:
+    struct Row {
+        std::vector<std::size_t> places;
+        std::vector<Extended> weights;
+        Extended total;
+    };
+    std::size_t steps_, bins_, used_;
+    std::vector<Row> rows_;
+    std::vector<Extended> sums_;
+    Extended total_;
+};
+
+}  // namespace
+
+std::unique_ptr<MeanLaw> bins_law(const Strategy& strategy, const BallsInBins& scheme,
+                                  double noise_multiplier) {
+    return std::make_unique<BinsLaw>(strategy, scheme, noise_multiplier);
+}
+
+}  // namespace hockeystick

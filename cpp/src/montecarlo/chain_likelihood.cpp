@@ -1,0 +1,244 @@
+// The recursion over participations of one chain, and the sum over balls-in-bins
+// (docs/montecarlo/estimates.md, "Schemes and their recursions").
+//
+// Forward in time, so that outputs are read as they are generated. a_i is the total weight (probability times
+// likelihood ratio) of all histories before iteration i after which the example is available in i; h_i that
+// of those that take part in i. With s = Pr[stay out], b the separation:
+//     a_i = s a_{i-1} + h_{i-b} + w_i,    h_i = sum_m p_m e^{m u_i - m^2 |c_i|^2/2} a_i,
+// w_i the probability that a warm start makes the example available in i. The sum of all weights after the
+// last iteration, s a_{n-1} plus every h and w that has not become available yet, is P(y)/Q(y). w_0, ...,
+// w_{b-1} is what the ring of the last b values of h starts with.
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+#include "montecarlo/mixture_forms.hpp"
+
+namespace hockeystick {
+namespace {
+
+// Pr[Binom(examples, p) = j], j = 0, ..., examples.
+std::vector<Extended> binomial_weights(std::size_t examples, double p) {
+    std::vector<Extended> weights(examples + 1);
+    if (p == 1) {
+        weights[examples] = Extended(1.0);
+        return weights;
+    }
+    const Extended odds(p / (1 - p));
+    weights[0] = power(Extended(1 - p), examples);
+    for (std::size_t j = 1; j <= examples; ++j) {
+        const double ways = static_cast<double>(examples - j + 1) / static_cast<double>(j);
+        weights[j] = weights[j - 1] * odds * Extended(ways);
+    }
+    return weights;
+}
+
+struct ChainForm final : Mixture::Form {
+    ChainForm(ParticipationChain given, std::vector<double> norms, std::optional<CutMultiplicities> truncated)
+        : chain(std::move(given)), half_norms(std::move(norms)), truncation(truncated) {
+        // See kernels::Chain.
+        allows_short_form = chain.separation >= 8 && !chain.stay.is_zero() &&
+                            power(chain.stay, chain.separation).exponent >= -60 &&
+                            std::all_of(chain.options.begin(), chain.options.end(), [](const auto& option) {
+                                return option.weight.exponent >= -100 && option.weight.exponent < 30;
+                            });
+    }
+    std::unique_ptr<Mixture::Evaluation::State> start() const override;
+
+    ParticipationChain chain;
+    std::vector<double> half_norms;
+    std::optional<CutMultiplicities> truncation;
+    bool allows_short_form;
+};
+
+class ChainState final : public Mixture::Evaluation::State {
+public:
+    explicit ChainState(const ChainForm& form)
+        : form_(form), free_(1), ring_(form.chain.separation), past_(form.allows_short_form ? 1 : 0) {
+        const ParticipationChain& chain = form.chain;
+        for (std::size_t i = 0; i < chain.separation; ++i) ring_.set(i, chain.start[i]);
+        chain_ = {chain.separation,
+                  factor(chain.stay),
+                  chain.options.data(),
+                  chain.options.size(),
+                  free_.mantissa[0],
+                  free_.exponent[0],
+                  ring_.mantissa[0],
+                  ring_.exponent[0],
+                  factor(chain.outside),
+                  0,
+                  form.allows_short_form ? past_[0] : nullptr,
+                  false};
+    }
+
+    void add(const double* products, std::size_t count, const double* survival) override {
+        const double* const half_norms = form_.half_norms.data() + done_;
+        if (form_.truncation && survival != nullptr && !form_.chain.options.empty()) {
+            kernels::table().advance_truncated(chain_,
+                                               {survival, form_.truncation->whole, form_.truncation->cut},
+                                               products, half_norms, count);
+        } else {
+            kernels::table().advance(chain_, products, half_norms, count);
+        }
+        done_ += count;
+    }
+    void finish(double* out) override { kernels::table().finish(chain_, out); }
+
+private:
+    const ChainForm& form_;
+    std::size_t done_ = 0;
+    ExtendedRows free_, ring_;
+    Rows past_;
+    kernels::Chain chain_{};
+};
+
+std::unique_ptr<Mixture::Evaluation::State> ChainForm::start() const {
+    return std::make_unique<ChainState>(*this);
+}
+
+struct BlockedForm final : Mixture::Form {
+    BlockedForm(ParticipationChain given, std::vector<double> norms)
+        : chain(std::move(given)), half_norms(std::move(norms)) {
+        for (std::size_t k = 0; k < chain.separation; ++k) powers.push_back(factor(power(chain.stay, k)));
+    }
+    std::unique_ptr<Mixture::Evaluation::State> start() const override;
+
+    ParticipationChain chain;
+    std::vector<double> half_norms;
+    std::vector<kernels::Factor> powers;
+};
+
+class BlockedState final : public Mixture::Evaluation::State {
+public:
+    explicit BlockedState(const BlockedForm& form)
+        : form_(form),
+          free_(1),
+          front_(1),
+          past_(form.chain.separation - 1),
+          suffix_(form.chain.separation - 1),
+          now_(form.chain.separation - 1) {
+        free_.set(0, Extended(1.0));
+        chain_ = {form.chain.separation - 1,
+                  factor(form.chain.stay),
+                  factor(form.chain.leave),
+                  form.powers.data(),
+                  form.chain.options.data(),
+                  form.chain.options.size(),
+                  free_.mantissa[0],
+                  free_.exponent[0],
+                  front_.mantissa[0],
+                  front_.exponent[0],
+                  past_.mantissa[0],
+                  past_.exponent[0],
+                  suffix_.mantissa[0],
+                  suffix_.exponent[0],
+                  now_.mantissa[0],
+                  now_.exponent[0],
+                  0};
+    }
+
+    void add(const double* products, std::size_t count, const double*) override {
+        kernels::table().advance_blocked(chain_, products, form_.half_norms.data() + done_, count);
+        done_ += count;
+    }
+    void finish(double* out) override { kernels::table().finish_blocked(chain_, out); }
+
+private:
+    const BlockedForm& form_;
+    std::size_t done_ = 0;
+    ExtendedRows free_, front_, past_, suffix_, now_;
+    kernels::BlockedChain chain_{};
+};
+
+std::unique_ptr<Mixture::Evaluation::State> BlockedForm::start() const {
+    return std::make_unique<BlockedState>(*this);
+}
+
+struct BinsForm final : Mixture::Form {
+    BinsForm(std::size_t count, double times, std::vector<double> norms)
+        : bins(count), multiplicity(times), half_norms(std::move(norms)) {
+        for (double& norm : half_norms) norm *= multiplicity * multiplicity;
+    }
+    std::unique_ptr<Mixture::Evaluation::State> start() const override;
+
+    std::size_t bins;
+    double multiplicity;
+    std::vector<double> half_norms;  // by bin; with more bins than iterations, of those that are used
+};
+
+class BinsState final : public Mixture::Evaluation::State {
+public:
+    explicit BinsState(const BinsForm& form) : form_(form), sums_(form.half_norms.size()) {}
+
+    void add(const double* products, std::size_t count, const double*) override {
+        for (std::size_t i = 0; i < count; ++i, ++done_) {
+            double* sum = sums_[done_ % form_.bins % sums_.count()];
+            for (std::size_t s = 0; s < group_size; ++s) {
+                sum[s] += form_.multiplicity * products[i * group_size + s];
+            }
+        }
+    }
+    void finish(double* out) override {
+        kernels::table().log_sum_exp(sums_[0], form_.half_norms.data(), sums_.count(),
+                                     static_cast<double>(form_.bins - sums_.count()), out);
+        const double log_bins = portable_log(static_cast<double>(form_.bins));
+        for (std::size_t s = 0; s < group_size; ++s) out[s] -= log_bins;
+    }
+
+private:
+    const BinsForm& form_;
+    std::size_t done_ = 0;
+    Rows sums_;
+};
+
+std::unique_ptr<Mixture::Evaluation::State> BinsForm::start() const {
+    return std::make_unique<BinsState>(*this);
+}
+
+}  // namespace
+
+void ExtendedRows::set(std::size_t row, const Extended& value) {
+    std::fill_n(mantissa[row], group_size, value.mantissa);
+    std::fill_n(exponent[row], group_size, static_cast<double>(value.exponent));
+}
+
+ParticipationChain::ParticipationChain(const BMinSep& scheme, std::size_t steps, double theta,
+                                       double multiplicity)
+    : separation(std::min(scheme.separation, steps)), stay(1 - scheme.probability) {
+    const double available = scheme.warm_start ? stationary_availability(scheme) : 1;
+    const double later = scheme.warm_start ? scheme.probability * available : 0;
+    start.assign(separation, Extended(later));
+    start[0] = Extended(available);
+    outside = Extended(later * static_cast<double>(scheme.separation - separation));
+    const Extended weight = Extended(scheme.probability) * Extended(theta);
+    if (!weight.is_zero()) options.push_back({factor(weight), multiplicity});
+}
+
+ParticipationChain::ParticipationChain(const MultiAttribution& scheme, std::size_t steps, double theta,
+                                       double multiplicity)
+    : separation(std::min(scheme.separation, steps)), start(separation) {
+    const auto weights = binomial_weights(scheme.examples, scheme.probability);
+    stay = weights[0];
+    start[0] = Extended(1.0);
+    Extended raised(1.0);
+    for (std::size_t j = 1; j <= scheme.examples; ++j) {
+        leave = leave + weights[j];
+        raised = raised * Extended(theta);
+        const Extended weight = weights[j] * raised;
+        if (!weight.is_zero()) options.push_back({factor(weight), static_cast<double>(j) * multiplicity});
+    }
+}
+
+std::unique_ptr<Mixture::Form> chain_form(ParticipationChain chain, std::vector<double> half_norms,
+                                          std::optional<CutMultiplicities> truncation) {
+    return std::make_unique<ChainForm>(std::move(chain), std::move(half_norms), truncation);
+}
+std::unique_ptr<Mixture::Form> blocked_form(ParticipationChain chain, std::vector<double> half_norms) {
+    return std::make_unique<BlockedForm>(std::move(chain), std::move(half_norms));
+}
+std::unique_ptr<Mixture::Form> bins_form(std::size_t bins, double multiplicity,
+                                         std::vector<double> half_norms) {
+    return std::make_unique<BinsForm>(bins, multiplicity, std::move(half_norms));
+}
+
+}  // namespace hockeystick

@@ -1,0 +1,281 @@
+// The likelihood of several examples of one user with independent chains: jointly by their states, as a
+// product of powers, or as a bound by what one example does on average (docs/sampling/attribution.md,
+// "Independent examples").
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "montecarlo/joint_states.hpp"
+#include "montecarlo/mixture_forms.hpp"
+#include "montecarlo/posterior.hpp"
+
+namespace hockeystick {
+namespace {
+
+using kernels::Factor;
+
+struct JointForm final : Mixture::Form {
+    JointForm(const Strategy& strategy, const IndependentBMinSep& scheme, double noise_multiplier,
+              std::vector<double> norms)
+        : half_norms(std::move(norms)), states(scheme, strategy.steps()) {
+        const std::size_t steps = strategy.steps();
+        lags = std::min(strategy.bands(), steps) - 1;
+        // Toeplitz: one row for all iterations whose column is whole, and one for each of the others.
+        rows = strategy.is_toeplitz() && steps >= 2 * (lags + 1) ? lags + 1 : steps;
+        for (std::size_t row = 0; row < rows; ++row) {
+            const std::size_t i = rows == steps ? row : row == 0 ? lags : steps - rows + row;
+            for (std::size_t d = 1; d <= lags; ++d) {
+                const double product = d <= i ? strategy.inner_product(i - d, i) : 0;
+                const double exponent = -product / noise_multiplier / noise_multiplier;
+                couplings.push_back(factor(Extended::exponential(exponent)));
+                plain_couplings.push_back(portable_exp(exponent));
+            }
+        }
+    }
+    std::unique_ptr<Mixture::Evaluation::State> start() const override;
+    double families() const override {
+        double sum = 0;
+        for (const std::size_t size : states.sizes) sum += static_cast<double>(size);
+        return sum;
+    }
+    // Where in the couplings e^{-<c_i, c_{i - d}>}, d = 1, ..., lags, are. All rows are alike where no column
+    // that meets another is cut off.
+    std::size_t coupling_row(std::size_t i) const {
+        const std::size_t steps = half_norms.size();
+        return lags * (rows == steps ? i : i + rows > steps ? i + rows - steps : 0);
+    }
+
+    std::vector<double> half_norms;
+    JointStates states;
+    std::size_t lags, rows;
+    std::vector<Factor> couplings;
+    std::vector<double> plain_couplings;
+};
+
+class JointState final : public Mixture::Evaluation::State {
+public:
+    explicit JointState(const JointForm& form)
+        : form_(form),
+          weights_(form.states.count),
+          ratios_(form.states.examples),
+          scale_(1),
+          slot_scale_(form.states.slots),
+          relative_(form.states.slots),
+          is_short_(form.states.range > 0),
+          coupling_(form.states.slots, Factor{1.0, 0.0}),
+          plain_coupling_(form.states.slots, 1.0),
+          lag_(form.states.slots, std::numeric_limits<std::uint32_t>::max()) {
+        const JointStates& states = form.states;
+        for (std::size_t i = 0; i < states.count; ++i) {
+            weights_.set(i, states.start[i]);
+            // What is no double is negligible; see joint_lanes.hpp.
+            if (is_short_) std::fill_n(weights_.mantissa[i], group_size, states.start[i].value());
+        }
+        chain_ = {states.examples,
+                  states.stride,
+                  states.families.data(),
+                  states.sizes.data(),
+                  states.coefficients.data(),
+                  weights_.mantissa[0],
+                  weights_.exponent[0],
+                  ratios_.mantissa[0],
+                  ratios_.exponent[0],
+                  scale_[0],
+                  slot_scale_[0],
+                  relative_[0],
+                  states.slots,
+                  states.plain_coefficients.data(),
+                  states.range};
+    }
+
+    void add(const double* products, std::size_t count, const double*) override {
+        for (std::size_t row = 0; row < count; ++row, ++done_) advance(products + row * group_size);
+    }
+
+    void finish(double* out) override {
+        if (is_short_) {
+            // As in an iteration after the last one.
+            const std::size_t b = form_.states.separation;
+            for (std::size_t slot = 0; slot < b; ++slot) lag_[slot] = lag_[slot] == b ? 1 : lag_[slot] + 1;
+            lengthen();
+        }
+        kernels::table().finish_joint(chain_, form_.states.count, out);
+    }
+
+private:
+    void advance(const double* products) {
+        const std::size_t b = form_.states.separation, slot = done_ % b, row = form_.coupling_row(done_);
+        for (std::size_t d = 1; d < b; ++d) {
+            // Whom the start has barred has no column.
+            const std::size_t earlier = (slot + b - d) % b;
+            const bool meets = d <= form_.lags && d <= done_;
+            coupling_[earlier] = meets ? form_.couplings[row + d - 1] : Factor{1.0, 0.0};
+            plain_coupling_[earlier] = meets ? form_.plain_couplings[row + d - 1] : 1.0;
+            lag_[earlier] = static_cast<std::uint32_t>(d);
+        }
+        lag_[slot] = static_cast<std::uint32_t>(b);
+        const auto& kernel = kernels::table();
+        const double half_norm = form_.half_norms[done_];
+        if (is_short_ && kernel.advance_joint_short(chain_, products, half_norm, slot, plain_coupling_.data(),
+                                                    lag_.data())) {
+            return;
+        }
+        if (is_short_) lengthen();
+        kernel.advance_joint(chain_, products, half_norm, slot, coupling_.data());
+    }
+
+    // From the short form to the long one, which it keeps.
+    void lengthen() {
+        const JointStates& states = form_.states;
+        Rows& exponents = weights_.exponent;
+        for (std::size_t i = 0; i < states.count; ++i) std::copy_n(scale_[0], group_size, exponents[i]);
+        // Where all are barred: the last rows of the families.
+        const std::uint32_t* entry = states.families.data();
+        for (std::size_t slot = 0; slot < states.separation; ++slot) {
+            for (std::size_t barred = 0; barred < states.examples; ++barred) {
+                for (std::size_t family = 0; family < states.sizes[barred]; ++family) {
+                    std::size_t latest = slot;
+                    for (std::size_t i = 0; i < barred; ++i, ++entry) {
+                        if (lag_[*entry] < lag_[latest]) latest = *entry;
+                    }
+                    std::copy_n(slot_scale_[latest], group_size, exponents[entry[states.examples - barred]]);
+                    entry += states.examples - barred + 1;
+                }
+            }
+        }
+        // And the very last one, where all are barred for good, which is in no family.
+        if (states.slots > states.separation) {
+            std::copy_n(slot_scale_[states.separation], group_size, exponents[states.count - 1]);
+        }
+        for (std::size_t i = 0; i < states.count; ++i) {
+            for (std::size_t s = 0; s < group_size; ++s) {
+                double& mantissa = weights_.mantissa[i][s];
+                if (std::isnan(mantissa)) continue;
+                const Factor value = factor(Extended(mantissa));
+                mantissa = value.mantissa;
+                exponents[i][s] = mantissa == 0 ? zero_exponent : exponents[i][s] + value.exponent;
+            }
+        }
+        is_short_ = false;
+    }
+
+    const JointForm& form_;
+    std::size_t done_ = 0;
+    ExtendedRows weights_, ratios_;  // of the states; e^{j u - j^2 |c|^2/2}
+    Rows scale_, slot_scale_, relative_;
+    bool is_short_;
+    // By slot, what whoever takes part in the iteration meets, and how long ago it was set free.
+    std::vector<Factor> coupling_;
+    std::vector<double> plain_coupling_;
+    std::vector<std::uint32_t> lag_;
+    kernels::JointChain chain_{};
+};
+
+std::unique_ptr<Mixture::Evaluation::State> JointForm::start() const {
+    return std::make_unique<JointState>(*this);
+}
+
+// A product of powers.
+struct PowersForm final : Mixture::Form {
+    std::unique_ptr<Mixture::Evaluation::State> start() const override;
+    double families() const override {
+        double sum = 0;
+        for (const auto& [part, times] : parts) sum += part->families();
+        return sum;
+    }
+
+    std::vector<std::pair<std::unique_ptr<Mixture::Form>, double>> parts;
+};
+
+class PowersState final : public Mixture::Evaluation::State {
+public:
+    explicit PowersState(const PowersForm& form) {
+        for (const auto& [part, times] : form.parts) parts_.emplace_back(part->start(), times);
+    }
+    void add(const double* products, std::size_t count, const double* survival) override {
+        for (auto& [part, times] : parts_) part->add(products, count, survival);
+    }
+    void finish(double* out) override {
+        std::fill_n(out, group_size, 0.0);
+        for (auto& [part, times] : parts_) {
+            alignas(64) double row[group_size];
+            part->finish(row);
+            for (std::size_t s = 0; s < group_size; ++s) out[s] += times * row[s];
+        }
+    }
+
+private:
+    std::vector<std::pair<std::unique_ptr<Mixture::Evaluation::State>, double>> parts_;
+};
+
+std::unique_ptr<Mixture::Evaluation::State> PowersForm::start() const {
+    return std::make_unique<PowersState>(*this);
+}
+
+struct SharedForm final : Mixture::Form {
+    SharedForm(SharedExample given, std::vector<double> norms)
+        : shared(std::move(given)), half_norms(std::move(norms)) {}
+    std::unique_ptr<Mixture::Evaluation::State> start() const override;
+    double families() const override { return 256; }  // speed: about what a posterior takes
+
+    SharedExample shared;
+    std::vector<double> half_norms;
+};
+
+class SharedState final : public Mixture::Evaluation::State {
+public:
+    explicit SharedState(const SharedForm& form) : form_(form), products_(form.half_norms.size()) {}
+
+    void add(const double* products, std::size_t count, const double*) override {
+        std::copy_n(products, count * group_size, products_[done_]);
+        done_ += count;
+    }
+    void finish(double* out) override {
+        std::vector<double> products(products_.count());
+        for (std::size_t s = 0; s < group_size; ++s) {
+            for (std::size_t i = 0; i < products.size(); ++i) products[i] = products_[i][s];
+            out[s] = form_.shared.log_ratio(products, form_.half_norms);
+        }
+    }
+
+private:
+    const SharedForm& form_;
+    std::size_t done_ = 0;
+    Rows products_;
+};
+
+std::unique_ptr<Mixture::Evaluation::State> SharedForm::start() const {
+    return std::make_unique<SharedState>(*this);
+}
+
+}  // namespace
+
+std::unique_ptr<Mixture::Form> joint_form(const Strategy& strategy, const IndependentBMinSep& scheme,
+                                          double noise_multiplier, std::vector<double> half_norms,
+                                          bool lower) {
+    if (strategy.bands() > scheme.base.separation) {
+        throw std::invalid_argument("several examples per user need bands <= separation");
+    }
+    const std::size_t together = JointStates::affordable(scheme, strategy.steps());
+    if (together == scheme.examples) {
+        return std::make_unique<JointForm>(strategy, scheme, noise_multiplier, std::move(half_norms));
+    }
+    if (lower) {
+        return std::make_unique<SharedForm>(
+            SharedExample{strategy, scheme.base, noise_multiplier, scheme.examples}, std::move(half_norms));
+    }
+    auto powers = std::make_unique<PowersForm>();
+    const auto part = [&](std::size_t examples, std::size_t times) {
+        if (examples == 0) return;
+        const IndependentBMinSep some{scheme.base, examples};
+        powers->parts.emplace_back(joint_form(strategy, some, noise_multiplier, half_norms, false),
+                                   static_cast<double>(times));
+    };
+    part(together, scheme.examples / together);
+    part(scheme.examples % together, 1);
+    return powers;
+}
+
+}  // namespace hockeystick
