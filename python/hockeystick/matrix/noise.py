@@ -27,7 +27,7 @@ from .. import _core
 from .._base import storage
 from .._base.arrays import Array
 from .._base.exclusive import Exclusive
-from .._base.randomness import Seed, derive_key, resolve_seed
+from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer, real
 from .strategies import InverseBanded, Strategy
 
@@ -233,9 +233,8 @@ class CorrelatedNoise(Exclusive):
                 f"history = True: {rows.size} numbers are too many for this file; "
                 "choose False, or put state() in the checkpoint of the model"
             )
-        seed = self._seed
         content = {
-            "seed": {"bytes": seed.hex()} if isinstance(seed, bytes) else {"integer": str(seed)},
+            "seed": seed_to_dict(self._seed),
             "step": self.step,
             "dimension": self.dimension,
             "coordinates": list(self.coordinates),
@@ -258,13 +257,12 @@ class CorrelatedNoise(Exclusive):
             raise ParameterTypeError(f"strategy = {strategy!r}: must be a Strategy")
         content, arrays = storage.read(path, _KIND)
         with storage.refusing(path):
-            seed = content["seed"]
             noise = cls(
                 strategy,
                 content["dimension"],
                 content["noise_multiplier"],
                 clipping_norm=content["clipping_norm"],
-                seed=bytes.fromhex(seed["bytes"]) if "bytes" in seed else int(seed["integer"]),
+                seed=seed_from_dict(content["seed"]),
                 coordinates=tuple(content["coordinates"]),
                 dtype=content["dtype"],
                 state_dtype=content["state_dtype"],

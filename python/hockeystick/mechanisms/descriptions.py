@@ -16,7 +16,8 @@ from typing import Any, ClassVar, TypeAlias
 
 from .._base.randomness import Seed
 from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, choice, integer, real
-from ..sampling.batches import MAX_STEPS, BatchSampler, Law
+from ..sampling.batches import BatchSampler
+from ..sampling.laws import MAX_STEPS, Law
 
 
 class Composable:

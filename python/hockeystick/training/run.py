@@ -22,12 +22,13 @@ from numpy.typing import DTypeLike, NDArray
 
 from .._base import storage
 from .._base.exclusive import Exclusive, Guard
-from .._base.randomness import Seed, derive_key, resolve_seed
+from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
 from .._base.storage import StorageError, StoreLock
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer
 from ..matrix.noise import CorrelatedNoise
 from ..matrix.schemes import BMinSep, MultiAttributionBMinSep
-from ..sampling.batches import MAX_STEPS, BatchSampler, PaddedBatch
+from ..sampling.batches import BatchSampler, PaddedBatch
+from ..sampling.laws import MAX_STEPS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -300,7 +301,7 @@ class TrainingRun(Exclusive):
         durable = boolean("durable", durable)
         content = {
             "plan": plan.fingerprint,
-            "seed": {"bytes": secret.hex()} if isinstance(secret, bytes) else {"integer": str(secret)},
+            "seed": seed_to_dict(secret),
             "from_system": seed is None,
             "dimension": noise.dimension,
             "clipping_norm": noise.clipping_norm,
@@ -321,8 +322,7 @@ class TrainingRun(Exclusive):
                 f"path = {os.fspath(path)!r}: is a run of another plan ({content.get('plan')}, not {plan.fingerprint})"
             )
         with storage.refusing(directory / "secret"):
-            secret = content["seed"]
-            seed = bytes.fromhex(secret["bytes"]) if "bytes" in secret else int(secret["integer"])
+            seed = seed_from_dict(content["seed"])
             noise = CorrelatedNoise(
                 plan.strategy,
                 content["dimension"],
