@@ -48,8 +48,7 @@ from ..matrix.schemes import (
     Scheme,
     TruncatedBMinSep,
 )
-from ..matrix.serialise import scheme_from_dict, scheme_to_dict, strategy_from_parts, strategy_to_parts
-from ..matrix.strategies import Banded, BandedToeplitz, Identity, Strategy
+from ..matrix.strategies import BandedToeplitz, Identity, Strategy
 from ..mechanisms.descriptions import (
     Composable,
     Gaussian,
@@ -264,7 +263,7 @@ class TrainingPlan:
             "dataset_size": self.dataset_size,
             "expected_batch_size": self.expected_batch_size,
             "steps": self.steps,
-            "sampling": scheme_to_dict(sampling) if isinstance(sampling, Scheme) else to_dict(sampling),
+            "sampling": sampling.to_dict() if isinstance(sampling, Scheme) else to_dict(sampling),
             "strategy": {
                 "type": type(self.strategy).__name__,
                 "bands": self.strategy.bands,
@@ -293,7 +292,7 @@ class TrainingPlan:
             if not self.mechanism.is_analytic:
                 return None
             scheme: Any = replace(self.mechanism.scheme, steps=made)  # type: ignore[type-var]
-            process = BandMF(first_steps(self.strategy, made), scheme, self.noise_multiplier).as_process()
+            process = BandMF(self.strategy.first_steps(made), scheme, self.noise_multiplier).as_process()
         else:
             process = Process([(_single(self.mechanism), made)])
         return min(self.epsilon, account(process, self.adjacency).epsilon(self.delta))
@@ -623,23 +622,6 @@ def _expected_batch_size(sampling: Scheme | Step, size: int, graph: AttributionG
     return float(sampling.batch_size)
 
 
-def first_steps(strategy: Strategy, steps: int) -> Strategy:
-    """The leading (``steps``, ``steps``) block of C: what the first steps of a run release depends on no other entry."""
-    steps = integer("steps", steps, 1, strategy.steps)
-    if steps == strategy.steps:
-        return strategy
-    if isinstance(strategy, Identity):
-        return Identity(steps)
-    bands = min(strategy.bands, steps)
-    columns = strategy._columns()
-    if len(columns) == 1:
-        return BandedToeplitz(tuple(columns[0, :bands].tolist()), steps)
-    kept = np.array(columns[:steps, :bands])
-    for offset in range(1, bands):
-        kept[steps - offset :, offset] = 0.0
-    return Banded(kept)
-
-
 def _graph(graph: Any) -> AttributionGraph | None:
     if isinstance(graph, BoundedAttribution):
         return graph.graph
@@ -657,11 +639,11 @@ def _digest(graph: AttributionGraph | None) -> str | None:
 def _packed(mechanism: BandMF | Process) -> tuple[dict[str, Any], dict[str, Array]]:
     if not isinstance(mechanism, BandMF):
         return to_dict(mechanism), {}
-    strategy, arrays = strategy_to_parts(mechanism.strategy)
+    strategy, arrays = mechanism.strategy.to_parts()
     plain = {
         "type": "BandMF",
         "strategy": strategy,
-        "scheme": scheme_to_dict(mechanism.scheme),
+        "scheme": mechanism.scheme.to_dict(),
         "noise_multiplier": mechanism.noise_multiplier,
     }
     return plain, arrays
@@ -671,10 +653,10 @@ def _unpacked(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> BandMF |
     if plain["type"] != "BandMF":
         return from_dict(plain).as_process()
     return BandMF(
-        strategy_from_parts(plain["strategy"], arrays),
-        scheme_from_dict(plain["scheme"]),
+        Strategy.from_parts(plain["strategy"], arrays),
+        Scheme.from_dict(plain["scheme"]),
         plain["noise_multiplier"],
     )
 
 
-__all__ = ["Guarantee", "TrainingPlan", "first_steps", "plan_training"]
+__all__ = ["Guarantee", "TrainingPlan", "plan_training"]
