@@ -23,9 +23,10 @@ from .._base.randomness import Seed
 from .._base.validation import ParameterError, integer, real
 from ..mechanisms.cyclic import cyclic_poisson
 from ..mechanisms.descriptions import Process, set_fields
-from ..sampling.attribution import AttributionGraph, expected_batch_size
+from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import MAX_STEPS, Law
+from ..sampling.sweep import expected_batch_size
 from .scheme import Scheme
 from .strategies import Strategy
 

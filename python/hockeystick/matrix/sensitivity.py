@@ -1,4 +1,4 @@
-"""L2 sensitivity of C G without amplification: the largest norm of C x over participation patterns (docs/matrix/strategies.md).
+"""L2 sensitivity of C G without amplification: the largest norm of C x over participation patterns (docs/matrix/bandmf.md).
 
 ``columns`` are those of `Strategy._columns`; a pattern has at most ``count`` ones, at least ``min_sep`` steps apart.
 """

@@ -1,4 +1,4 @@
-"""What every strategy matrix answers: its entries, its errors, its sensitivity, its stored form (docs/matrix/strategies.md)."""
+"""What every strategy matrix answers: its entries, its errors, its sensitivity, its stored form (docs/matrix/bandmf.md)."""
 
 from __future__ import annotations
 

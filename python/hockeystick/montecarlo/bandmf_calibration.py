@@ -16,15 +16,7 @@ from .._base.validation import ParameterError, choice, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.report import CAVEAT, UNITS
 from ..matrix.bandmf import BandMF
-from ..matrix.schemes import (
-    BallsInBins,
-    BMinSep,
-    CyclicPoisson,
-    MultiAttributionBMinSep,
-    RMinSep,
-    Scheme,
-    TruncatedBMinSep,
-)
+from ..matrix.schemes import CyclicPoisson, Scheme
 from ..matrix.strategies import Strategy
 from ..mechanisms.descriptions import Composable, Gaussian, Process, composition
 from . import evr, evr_tilted
@@ -90,18 +82,7 @@ class CalibratedBandMF:
     @property
     def unit(self) -> str:
         """What neighbouring datasets differ in, in words: whom the guarantee protects."""
-        examples = self.mechanism.scheme.examples_of_users()
-        if examples is None:
-            return UNITS[self.adjacency]
-        owners = (
-            ", examples that share a user having exactly the same users"
-            if isinstance(self.mechanism.scheme, MultiAttributionBMinSep)
-            else ""
-        )
-        return (
-            f"all examples of one user, at most {examples}, are replaced by null records that contribute nothing; "
-            f"which example belongs to whom is public{owners}"
-        )
+        return self.mechanism.scheme.unit() or UNITS[self.adjacency]
 
     def statement(self) -> str:
         """A paragraph that says what is guaranteed, for whom, and how it was computed."""
@@ -350,7 +331,7 @@ def _use_tilted(
     if method == "plain":
         return False
     possible = can_tilt(mechanism) and threshold is None
-    if others is not None and isinstance(mechanism.scheme, TruncatedBMinSep):
+    if others is not None and mechanism.scheme.truncates:
         possible = False
     if method == "tilted" and not possible:
         raise ParameterError(
@@ -374,20 +355,14 @@ def verification_plan(delta: float, threshold: float | None, samples: int | None
 
 def _cyclic_probability(strategy: Strategy, scheme: Scheme) -> float | None:
     """The probability per turn of cyclic Poisson sampling with the same expected batch size, if there is one."""
-    if isinstance(scheme, BallsInBins):
-        rate = 1.0 / scheme.bins
-    elif isinstance(scheme, (BMinSep, RMinSep)) and scheme.examples_of_users() is None:
-        rate = scheme.participation_rate
-    else:
-        return None
-    probability = strategy.bands * rate
-    return probability if probability <= 1.0 else None
+    rate = scheme.cyclic_rate()
+    return None if rate is None or strategy.bands * rate > 1.0 else strategy.bands * rate
 
 
 def _analytic(strategy: Strategy, scheme: Scheme, kind: str) -> tuple[Scheme, Callable[[float], Process]]:
     """A scheme, and what its privacy at a noise multiplier is certified through."""
     if kind == "unamplified":
-        min_sep, multiplicity = _unamplified(scheme)
+        min_sep, multiplicity = scheme.unamplified()
         sensitivity = strategy.sensitivity(min_sep, None) * multiplicity
         return scheme, lambda sigma: Gaussian(sigma / sensitivity) * 1
     used = scheme
@@ -400,19 +375,6 @@ def _analytic(strategy: Strategy, scheme: Scheme, kind: str) -> tuple[Scheme, Ca
             )
         used = CyclicPoisson(scheme.steps, strategy.bands, probability)
     return used, lambda sigma: BandMF(strategy, used, sigma).as_process()
-
-
-def _unamplified(scheme: Scheme) -> tuple[int, int]:
-    """The least distance of two participations, and how far the input of one step may move."""
-    if isinstance(scheme, BallsInBins):
-        return scheme.bins, 1
-    if isinstance(scheme, MultiAttributionBMinSep):
-        return scheme.min_sep, scheme.examples_per_user
-    if isinstance(scheme, TruncatedBMinSep):
-        # Corollary D.2: where the batch is cut, 2 on one side and -1 on the other.
-        return scheme.min_sep, 3
-    assert isinstance(scheme, (BMinSep, RMinSep))
-    return scheme.min_sep, scheme.examples_of_users() or 1
 
 
 def short_name(strategy: Strategy) -> str:

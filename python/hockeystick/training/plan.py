@@ -66,7 +66,8 @@ from ..montecarlo import evr
 from ..montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf, short_name, verification_plan
 from ..montecarlo.estimate import directions, resolve_seed
 from ..montecarlo.tally import Progress, digest
-from ..sampling.attribution import AttributionGraph, BoundedAttribution, expected_batch_size
+from ..sampling.attribution import AttributionGraph, BoundedAttribution
+from ..sampling.sweep import expected_batch_size
 
 if TYPE_CHECKING:
     from .run import TrainingRun
