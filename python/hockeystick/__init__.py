@@ -95,8 +95,9 @@ from .sampling.sweep import (
     sampling_probability_for,
     sweep_neighbourhood,
 )
+from .training.guarantee import Guarantee
 from .training.pictures import plot_prefix_noise, plot_proof
-from .training.plan import Guarantee, TrainingPlan, plan_training
+from .training.plan import TrainingPlan, plan_training
 from .training.report import TrainingReport, read_report
 from .training.run import DeviationError, TrainingRun, TrainingStep
 

@@ -20,7 +20,6 @@ import numpy as np
 import pytest
 from hockeystick.cli.commands import main
 from hockeystick.matrix.schemes import Scheme
-from hockeystick.training import plan as training
 from hockeystick.training import run as training_run
 from scipy import stats
 
@@ -1128,7 +1127,7 @@ def test_what_add_or_remove_does_not_hide():
         adjacency="add_or_remove",
     )
     assert any("number of examples" in caveat for caveat in plan.start(DIMENSION).report().caveats())
-    assert training._single(plan.mechanism).sampling_probability == 0.1
+    assert plan.sampling.sampling_probability == 0.1
 
 
 # --- Command line -------------------------------------------------------------------------------------------

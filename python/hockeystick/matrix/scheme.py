@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
-from typing import Any, ClassVar
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -17,6 +17,9 @@ from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import MAX_STEPS, Law
 from .strategies import Strategy
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 LAWS = ("dominating", "exact")
 
@@ -34,6 +37,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 """What a field may hold: fields of one name mean the same in every scheme."""
 
 
+@dataclass(frozen=True)
 class Scheme:
     """A sampling scheme over ``steps`` iterations; the subclasses are frozen and hashable dataclasses.
 
@@ -58,10 +62,14 @@ class Scheme:
             Scheme._kinds[cls.__name__] = cls
 
     def __post_init__(self) -> None:
-        names = {entry.name for entry in fields(self)}  # type: ignore[arg-type]
+        names = {entry.name for entry in fields(self)}
         set_fields(
             self, **{name: check(getattr(self, name)) for name, check in _CHECKS.items() if name in names}
         )
+
+    def first_steps(self, steps: int) -> Self:
+        """Return the same scheme for so many steps."""
+        return replace(self, steps=steps)
 
     # --- Stored form ------------------------------------------------------------------------------
 
@@ -72,7 +80,7 @@ class Scheme:
         >>> BallsInBins(100, 10).to_dict()
         {'type': 'BallsInBins', 'steps': 100, 'bins': 10}
         """
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}  # type: ignore[arg-type]
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return {"type": type(self).__name__, **values}
 
     @staticmethod
@@ -157,18 +165,10 @@ class Scheme:
 
     def check_data(self, dataset_size: int, graph: AttributionGraph | None) -> None:
         """Refuse what was not analysed: another number of examples, an example of nobody, a user with more examples."""
-        described = getattr(self, "dataset_size", dataset_size)
-        if described != dataset_size:
-            raise ParameterError(
-                f"dataset_size = {dataset_size}: must be {described}, the number that the sampling is described with"
-            )
+        same_size(self, dataset_size)
         allowed = self.examples_of_users()
         if allowed is None:
-            if graph is not None:
-                raise ParameterError(
-                    "graph: only BMinSep with examples_per_user > 1 and MultiAttributionBMinSep protect users"
-                )
-            return
+            return no_users(graph)
         if graph is None:
             raise ParameterError(
                 f"graph = None: {type(self).__name__} for users needs to know whose the examples are"
@@ -193,7 +193,7 @@ class Scheme:
 
     def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
         """Return the mean number of examples in a batch (after a cold start: in the long run)."""
-        raise NotImplementedError
+        return self._batch_law().expected_drawn(dataset_size)
 
     def batches(
         self,
@@ -225,4 +225,21 @@ class Scheme:
         return Law.of(self._law_kind, self)
 
 
-__all__ = ["Scheme"]
+def same_size(described: object, dataset_size: int) -> None:
+    """Refuse another number of examples than that of a description, if it has one."""
+    known = getattr(described, "dataset_size", dataset_size)
+    if known != dataset_size:
+        raise ParameterError(
+            f"dataset_size = {dataset_size}: must be {known}, the number that the sampling is described with"
+        )
+
+
+def no_users(graph: AttributionGraph | None) -> None:
+    """Refuse a graph where single examples are protected."""
+    if graph is not None:
+        raise ParameterError(
+            "graph: only BMinSep with examples_per_user > 1 and MultiAttributionBMinSep protect users"
+        )
+
+
+__all__ = ["Scheme", "no_users", "same_size"]

@@ -90,7 +90,6 @@ class Poisson(Scheme):
     For strategies with one band (C diagonal); for more bands see `BMinSep` and `RMinSep`.
     """
 
-    steps: int
     sampling_probability: float
 
     _law_kind = "poisson"
@@ -105,9 +104,6 @@ class Poisson(Scheme):
     def composition(self, strategy: Strategy, noise_multiplier: float) -> Process:
         norms = strategy.column_norms() * (1.0 + _NORM_ERROR)
         return cyclic_poisson(norms, 1, self.sampling_probability, noise_multiplier)
-
-    def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
-        return dataset_size * self.sampling_probability
 
     def _core(self) -> _core.Scheme:
         return _core.b_min_sep(1, self.sampling_probability, False)
@@ -124,7 +120,6 @@ class CyclicPoisson(Scheme):
     of the columns j min_sep, ..., (j + 1) min_sep - 1, which dominates every group.
     """
 
-    steps: int
     min_sep: int
     sampling_probability: float
     group: int | None = None
@@ -172,9 +167,6 @@ class CyclicPoisson(Scheme):
                 f"sampling.group = {self.group}: must be None, which stands for all examples"
             )
         super().check_data(dataset_size, graph)
-
-    def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
-        return dataset_size * self.sampling_probability / self.min_sep
 
     def composition(self, strategy: Strategy, noise_multiplier: float) -> Process:
         norms, min_sep = strategy.column_norms() * (1.0 + _NORM_ERROR), self.min_sep
@@ -232,7 +224,6 @@ class BallsInBins(Scheme):
     (Chua et al. 2025; Choquette-Choo et al. 2024). The analysis is exact for any number of bands.
     """
 
-    steps: int
     bins: int
 
     _law_kind = "balls_in_bins"
@@ -262,7 +253,6 @@ class BallsInBins(Scheme):
 class _MinSep(Scheme):
     """What `BMinSep` and `RMinSep` share: how batches are drawn. They differ in the strategies they are for."""
 
-    steps: int
     min_sep: int
     sampling_probability: float
     warm_start: bool = True
@@ -416,7 +406,6 @@ class MultiAttributionBMinSep(Scheme):
     divergence of `worst_cases`.
     """
 
-    steps: int
     min_sep: int
     sampling_probability: float
     examples_per_user: int
@@ -522,7 +511,6 @@ class TruncatedBMinSep(Scheme):
     and then counts twice in P and, with the opposite sign, once in Q.
     """
 
-    steps: int
     min_sep: int
     sampling_probability: float
     dataset_size: int

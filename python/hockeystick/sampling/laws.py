@@ -107,14 +107,18 @@ class Law:
                 raise ParameterError(
                     f"steps = {self.steps}: the smaller of steps and {values} must be at most 2^27 for {self.kind} batches"
                 )
-        expected = values.get("batch_size", size * values.get("sampling_probability", 0.0))
-        if self.kind == "cyclic_poisson":
-            expected /= values["min_sep"]
+        expected = self.expected_drawn(size)
         if expected > _MAX_BATCH:
             raise ParameterError(
                 f"dataset_size = {size}: {expected:.3g} examples would be sampled per step; must be at most 2^32"
             )
         return size
+
+    def expected_drawn(self, size: int) -> float:
+        """How many of so many examples are sampled in a step on average, whatever bars or cuts them afterwards."""
+        values = self.parameters
+        expected = float(values.get("batch_size", size * values.get("sampling_probability", 0.0)))
+        return expected / values["min_sep"] if self.kind == "cyclic_poisson" else expected
 
     def _checked_graph(self, graph: Any) -> int:
         if self.is_owned != (graph is not None):

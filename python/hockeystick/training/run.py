@@ -26,9 +26,7 @@ from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, s
 from .._base.storage import StorageError, StoreLock
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer
 from ..matrix.noise import CorrelatedNoise
-from ..matrix.schemes import BMinSep, MultiAttributionBMinSep
 from ..sampling.batches import BatchSampler, PaddedBatch
-from ..sampling.laws import MAX_STEPS
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -374,14 +372,7 @@ def _position(step: int | None, state: Mapping[str, Any] | None, released: int) 
 
 
 def _batches(plan: TrainingPlan, seed: int | bytes) -> BatchSampler:
-    scheme, size = plan.sampling, plan.dataset_size
-    if isinstance(scheme, MultiAttributionBMinSep):
-        # The accounting covers it, and all batches have the expected size then.
-        ahead = min(scheme.min_sep - 1, MAX_STEPS - scheme.steps)
-        return scheme.batches(size, seed, graph=plan.graph, run_ahead=ahead)
-    if isinstance(scheme, BMinSep):
-        return scheme.batches(size, seed, graph=plan.graph)
-    return plan.mechanism.batches(size, seed)
+    return plan.release.batches(plan.dataset_size, seed, plan.graph)
 
 
 def _norm_over(flat: NDArray[Any], limit: float) -> float:
