@@ -71,6 +71,11 @@ class Scheme:
         """Return the same scheme for so many steps."""
         return replace(self, steps=steps)
 
+    @property
+    def description(self) -> Any:
+        """What it was made of: usually itself."""
+        return self
+
     # --- Stored form ------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:

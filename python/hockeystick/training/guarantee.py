@@ -19,10 +19,10 @@ from ..accounting.report import CAVEAT, unit
 from ..matrix.bandmf import BandMF
 from ..mechanisms.serialise import to_dict
 from ..montecarlo import evr
-from ..montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf, verification_plan
+from ..montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf, short_name, verification_plan
 from ..montecarlo.estimate import directions, resolve_seed
 from ..montecarlo.tally import Progress
-from .release import Mechanism, release_of
+from .release import Mechanism
 
 
 @dataclass(frozen=True)
@@ -108,8 +108,14 @@ def _certified(make: Callable[[float], Mechanism], request: Request) -> tuple[Me
     process = mechanism.as_process()
     what = unit(process, adjacency)
     evidence |= {"process": to_dict(process), "epsilon_bounds": bounds._asdict()}
+    described = f"Batches and noise of {process}"
+    if isinstance(mechanism, BandMF):
+        described = (
+            f"BandMF with strategy {short_name(mechanism.strategy)} and batches from {mechanism.scheme!r}, "
+            f"noise multiplier {sigma!r} (standard deviation of Z / clipping norm)"
+        )
     statement = (
-        f"{release_of(mechanism)}. The run satisfies ({round_up(proven)}, {delta!r})-differential privacy, certified without sampling "
+        f"{described}. The run satisfies ({round_up(proven)}, {delta!r})-differential privacy, certified without sampling "
         f"(epsilon between {round_down(bounds.lower)} and {round_up(bounds.upper)}): it is dominated by {process}. "
         f'Adjacency: "{adjacency}" ({what}). Computed by hockeystick {_core.__version__}. {CAVEAT}'
     )

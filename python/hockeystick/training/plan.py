@@ -34,13 +34,14 @@ from .._base.bounds import finite
 from .._base.randomness import Seed
 from .._base.validation import ParameterError, ParameterTypeError, integer
 from ..accounting.profile import account
+from ..matrix.bandmf import BandMF
 from ..matrix.schemes import Scheme
 from ..matrix.strategies import Strategy
 from ..mechanisms.descriptions import Step
 from ..montecarlo.tally import Progress, digest
 from ..sampling.attribution import AttributionGraph, BoundedAttribution
 from .guarantee import Guarantee, Request, Verifier, guarantee
-from .release import Make, Mechanism, Release, mechanism_from_parts, mechanisms, release_of
+from .release import Make, Mechanism, as_matrix, from_parts, mechanisms, to_parts
 
 if TYPE_CHECKING:
     from .run import TrainingRun
@@ -64,7 +65,7 @@ class TrainingPlan:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dataset_size", integer("dataset_size", self.dataset_size, 1))
-        self.release.check(self.dataset_size, self.graph)
+        self._matrix.scheme.check_data(self.dataset_size, self.graph)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TrainingPlan) and self.fingerprint == other.fingerprint
@@ -93,24 +94,24 @@ class TrainingPlan:
         return self.strategy.steps
 
     @cached_property
-    def release(self) -> Release:
-        """The mechanism as a run sees it."""
-        return release_of(self.mechanism)
+    def _matrix(self) -> BandMF:
+        return as_matrix(self.mechanism)
 
     @property
     def noise_multiplier(self) -> float:
         """Standard deviation of Z over the clipping norm."""
-        return self.release.noise_multiplier
+        return self._matrix.noise_multiplier
 
     @property
     def strategy(self) -> Strategy:
         """C: what correlates the noise; the identity for DP-SGD."""
-        return self.release.strategy
+        return self._matrix.strategy
 
     @property
     def sampling(self) -> Scheme | Step:
         """How batches are drawn: a scheme, or a sampled Gaussian that is repeated."""
-        return self.release.sampling
+        drawn: Scheme | Step = self._matrix.scheme.description
+        return drawn
 
     @cached_property
     def expected_batch_size(self) -> float:
@@ -118,7 +119,7 @@ class TrainingPlan:
 
         Never divide by a batch's true size: for most schemes that is as secret as the data.
         """
-        return self.release.expected_batch_size(self.dataset_size, self.graph)
+        return self._matrix.scheme.expected_batch_size(self.dataset_size, self.graph)
 
     @cached_property
     def mean_squared_error(self) -> float:
@@ -187,7 +188,7 @@ class TrainingPlan:
         """
         content, arrays = storage.read(path, _KIND)
         with storage.refusing(path):
-            mechanism = mechanism_from_parts(content["mechanism"], arrays)
+            mechanism = from_parts(content["mechanism"], arrays)
             guarantee = Guarantee(**content["guarantee"])
             size, attribution = content["dataset_size"], content["attribution"]
         known = _graph(graph)
@@ -197,7 +198,7 @@ class TrainingPlan:
         return cls(mechanism, size, guarantee, known)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        mechanism, arrays = self.release.to_parts()
+        mechanism, arrays = to_parts(self.mechanism)
         content = {
             "mechanism": mechanism,
             "dataset_size": self.dataset_size,
@@ -213,7 +214,7 @@ class TrainingPlan:
             "dataset_size": self.dataset_size,
             "expected_batch_size": self.expected_batch_size,
             "steps": self.steps,
-            "sampling": self.release.sampling_to_dict(),
+            "sampling": self._matrix.scheme.to_dict(),
             "strategy": {
                 "type": type(self.strategy).__name__,
                 "bands": self.strategy.bands,
@@ -238,9 +239,10 @@ class TrainingPlan:
         made = integer("steps", steps, 0, self.steps)
         if made == 0:
             return 0.0
-        process = self.release.first_steps(made)
-        if process is None:
+        scheme = self._matrix.scheme.first_steps(made)
+        if not scheme.is_analytic:
             return None
+        process = scheme.composition(self.strategy.first_steps(made), self.noise_multiplier)
         return min(self.epsilon, account(process, self.adjacency).epsilon(self.delta))
 
 
@@ -283,7 +285,7 @@ def plan_training(
     request = Request(delta, epsilon, noise_multiplier, adjacency)
     known, make = _graph(graph), mechanisms(sampling, strategy, size)
     example = make(1.0)
-    release_of(example).check(size, known)
+    as_matrix(example).scheme.check_data(size, known)
     verifier = Verifier(fallback, samples, calibration_seed, checkpoint, progress)
     mechanism, promise = guarantee(make, example, request, verifier)
     return TrainingPlan(mechanism, size, promise, known)

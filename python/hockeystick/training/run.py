@@ -372,7 +372,7 @@ def _position(step: int | None, state: Mapping[str, Any] | None, released: int) 
 
 
 def _batches(plan: TrainingPlan, seed: int | bytes) -> BatchSampler:
-    return plan.release.batches(plan.dataset_size, seed, plan.graph)
+    return plan._matrix.scheme.training_batches(plan.dataset_size, seed, plan.graph)
 
 
 def _norm_over(flat: NDArray[Any], limit: float) -> float:
