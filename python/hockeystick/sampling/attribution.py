@@ -25,8 +25,7 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .._base.validation import ParameterError, ParameterTypeError, integer, integers
-from .bounding import MAX_WORK, BoundedAttribution, bounded
-from .edges import MAX_IDS, Encoded, Integers, check_columns, indices_of, numbered, plain
+from .bounding import MAX_IDS, MAX_WORK, BoundedAttribution, Integers, bounded
 
 
 class OpenNeighbourhood(NamedTuple):
@@ -97,8 +96,8 @@ class AttributionGraph:
         >>> AttributionGraph.from_edges([0, 0, 1], [1001, 1002, 1002])
         AttributionGraph(examples=2, users=2, edges=3)
         """
-        owners, owner_labels = numbered("users", users, num_users)
-        indices, example_labels = indices_of("examples", examples, num_examples)
+        owners, owner_labels = _numbered("users", users, num_users)
+        indices, example_labels = _indices_of("examples", examples, num_examples)
         if len(indices) != len(owners):
             raise ParameterError(f"users: {len(owners)} of them for {len(indices)} examples; one per pair")
         if num_examples is None:
@@ -139,11 +138,11 @@ class AttributionGraph:
         With ``examples`` given, a row is one pair, ``examples`` and ``users`` naming two columns as in `from_edges`.
         Without, a row is one example and column ``users`` holds the list of its users (null: none).
         """
-        check_columns(table, users, examples)
+        _check_columns(table, users, examples)
         column = table.column(users).combine_chunks()
         if examples is not None:
-            pairs = plain(examples, table.column(examples).combine_chunks())
-            return cls.from_edges(pairs, Encoded(users, column), None)
+            pairs = _plain(examples, table.column(examples).combine_chunks())
+            return cls.from_edges(pairs, _Encoded(users, column), None)
         import pyarrow.types as kinds
         from pyarrow import compute
 
@@ -158,7 +157,7 @@ class AttributionGraph:
             )
         lengths = compute.fill_null(compute.list_value_length(column), 0).to_numpy(zero_copy_only=False)
         index = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
-        return cls.from_edges(index, Encoded(users, compute.list_flatten(column)), len(lengths))
+        return cls.from_edges(index, _Encoded(users, compute.list_flatten(column)), len(lengths))
 
     @classmethod
     def from_parquet(
@@ -174,7 +173,7 @@ class AttributionGraph:
         if name.endswith((".arrow", ".feather")):
             table = feather.read_table(name)
         else:
-            check_columns(parquet.read_schema(name), users, examples)
+            _check_columns(parquet.read_schema(name), users, examples)
             table = parquet.read_table(name, columns=columns)
         return cls.from_arrow(table, users, examples)
 
@@ -331,6 +330,84 @@ class AttributionGraph:
         be secret. The result is checked (`BoundedAttribution.verify`) before it is returned.
         """
         return bounded(self, max_examples_per_user, duplicates, order, max_neighbourhood, without_users, seed)
+
+
+# --- Who owns what, as callers have it ------------------------------------------------------------------
+
+
+class _Encoded:
+    """A pyarrow column of names: hashing them is much faster than sorting them."""
+
+    def __init__(self, name: str, column: Any) -> None:
+        if column.null_count:
+            raise ParameterError(f"column {name!r}: has {column.null_count} nulls; every user needs a name")
+        encoded = column.dictionary_encode()
+        self.ids = encoded.indices.to_numpy(zero_copy_only=False).astype(np.int32)
+        self.labels = encoded.dictionary.to_numpy(zero_copy_only=False)
+        if self.labels.dtype.kind not in "iuUSO":
+            raise ParameterTypeError(f"column {name!r}: users must be integers or strings, not {column.type}")
+
+
+def _check_columns(table: Any, users: str, examples: str | None) -> None:
+    if not hasattr(table, "field"):
+        raise ParameterTypeError(f"table: must be a pyarrow.Table, not {type(table).__name__}")
+    names = list(getattr(table, "column_names", None) or table.names)
+    for parameter, column in (("users", users), ("examples", examples)):
+        if column is not None and column not in names:
+            raise ParameterError(f"{parameter} = {column!r}: must be one of the columns {names}")
+
+
+def _plain(name: str, column: Any) -> NDArray[Any]:
+    if column.null_count:
+        raise ParameterError(f"column {name!r}: has {column.null_count} nulls")
+    return np.asarray(column.to_numpy(zero_copy_only=False))
+
+
+def _names(name: str, values: Any) -> NDArray[Any]:
+    """``values`` as a vector of integers or of strings."""
+    try:
+        array = np.asarray(values)
+    except ValueError as error:
+        raise ParameterTypeError(f"{name}: must be a vector of integers or strings: {error}") from None
+    if array.ndim == 1 and not array.size:
+        return np.empty(0, np.int64)
+    if array.dtype == object and all(isinstance(value, str) for value in array.flat):
+        array = array.astype(np.str_)
+    if array.ndim != 1 or array.dtype.kind not in "iuUS":
+        raise ParameterTypeError(
+            f"{name}: must be a vector of integers or strings, not {array.ndim}-dimensional of {array.dtype}"
+        )
+    return array
+
+
+def _numbered(name: str, values: Any, count: int | None) -> tuple[NDArray[np.int32], NDArray[Any] | None]:
+    """Ids 0, 1, ... for the names in ``values``, and the names by id; as they are if there is a ``count``."""
+    if isinstance(values, _Encoded):
+        return values.ids, values.labels
+    if count is not None:
+        count = integer("num_users", count, 0, MAX_IDS)
+        return integers(name, values, 0, count - 1).astype(np.int32), None
+    array = _names(name, values)
+    if array.dtype.kind in "iu" and array.size and array.min() >= 0 and array.max() < 4 * array.size + 2**20:
+        # Marking the names that occur is faster than sorting them.
+        used = np.zeros(int(array.max()) + 1, dtype=np.bool_)
+        used[array] = True
+        labels = np.flatnonzero(used)
+        return (np.cumsum(used, dtype=np.int32) - 1)[array], labels
+    labels, ids = np.unique(array, return_inverse=True)
+    return ids.reshape(-1).astype(np.int32), labels
+
+
+def _indices_of(name: str, values: Any, count: int | None) -> tuple[Integers, NDArray[Any] | None]:
+    array = _names(name, values)
+    if count is not None:
+        count = integer("num_examples", count, 0, MAX_IDS)
+    if array.dtype.kind in "iu":
+        return integers(name, array, 0, (MAX_IDS if count is None else count) - 1), None
+    if count is not None:
+        raise ParameterTypeError(f"{name}: must be indices below num_examples = {count}, not names")
+    labels, ids = np.unique(array, return_inverse=True)
+    return ids.reshape(-1).astype(np.int64), labels
 
 
 __all__ = ["AttributionGraph", "BoundedAttribution", "OpenNeighbourhood"]

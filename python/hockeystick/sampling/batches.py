@@ -55,6 +55,13 @@ class PaddedBatch(NamedTuple):
     indices: Indices
     mask: NDArray[np.bool_]
 
+    @classmethod
+    def of(cls, batch: Indices, width: int, dataset_size: int) -> PaddedBatch:
+        """``batch``, filled up to ``width`` places."""
+        indices = np.full(width, dataset_size, dtype=np.int64)
+        indices[: len(batch)] = batch
+        return cls(indices, np.arange(width) < len(batch))
+
 
 class BatchSampler(Exclusive):
     """The batches of a run, one step after another: each a sorted int64 array of indices of examples.
@@ -177,9 +184,7 @@ class BatchSampler(Exclusive):
         if not self.pad:
             return batch
         width = -(-(self._law.max_batch_size or 0) // world)
-        indices = np.full(width, self.dataset_size, dtype=np.int64)
-        indices[: len(batch)] = batch
-        return PaddedBatch(indices, np.arange(width) < len(batch))
+        return PaddedBatch.of(batch, width, self.dataset_size)
 
     def seek(self, step: int) -> None:
         """Make ``step`` the next one: its batch, and all after it, are what they would have been.

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import _core
 from .._base.validation import ParameterError, boolean, choice, integer, integers
-from .edges import MAX_IDS, Integers
 
 if TYPE_CHECKING:
     from .attribution import AttributionGraph
+
+Integers: TypeAlias = NDArray[np.int64]
+
+MAX_IDS = 2**31 - 1
+"""*Proof*: most examples, and most users, of a graph: ids have 32 bits."""
 
 ORDERS = ("fewest_users", "given", "random")
 """In which order `AttributionGraph.bound` offers the examples."""
@@ -248,4 +253,4 @@ def _incidence(graph: AttributionGraph) -> Any:
     return csr_array((ones, graph.users, graph.offsets), shape=(graph.num_examples, graph.num_users))
 
 
-__all__ = ["MAX_WORK", "ORDERS", "BoundedAttribution", "bounded"]
+__all__ = ["MAX_IDS", "MAX_WORK", "ORDERS", "BoundedAttribution", "Integers", "bounded"]

@@ -5,10 +5,9 @@ docs/training/training.md says what each of them promises; docs/matrix/bandmf.md
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from .. import _core
 from .._base.bounds import finite, round_down, round_up
@@ -17,12 +16,13 @@ from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.profile import account
 from ..accounting.report import CAVEAT, unit
 from ..matrix.bandmf import BandMF
+from ..mechanisms.descriptions import Process
 from ..mechanisms.serialise import to_dict
 from ..montecarlo import evr
 from ..montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf, short_name, verification_plan
 from ..montecarlo.estimate import directions, resolve_seed
-from ..montecarlo.tally import Progress
-from .release import Mechanism
+
+Mechanism: TypeAlias = "BandMF | Process"
 
 
 @dataclass(frozen=True)
@@ -65,21 +65,10 @@ class Request:
             object.__setattr__(self, "noise_multiplier", sigma)
 
 
-@dataclass(frozen=True)
-class Verifier:
-    """How a guarantee is verified where it takes samples; see `calibrate_bandmf`."""
-
-    fallback: str
-    samples: int | None
-    seed: int | None
-    checkpoint: str | os.PathLike[str] | None
-    progress: Progress | None
-
-
 def guarantee(
-    make: Callable[[float], Mechanism], example: Mechanism, request: Request, verifier: Verifier
+    make: Callable[[float], Mechanism], example: Mechanism, request: Request, **verifier: Any
 ) -> tuple[Mechanism, Guarantee]:
-    """The mechanism that answers the request, and what it promises."""
+    """The mechanism that answers the request, and what it promises; ``verifier`` goes to `calibrate_bandmf` where it takes samples."""
     if isinstance(example, BandMF) and not example.is_analytic:
         return _verified(make, example, request, verifier)
     return _certified(make, request)
@@ -129,7 +118,7 @@ def _certified(make: Callable[[float], Mechanism], request: Request) -> tuple[Me
 
 
 def _verified(
-    make: Callable[[float], Any], example: BandMF, request: Request, verifier: Verifier
+    make: Callable[[float], Any], example: BandMF, request: Request, verifier: Mapping[str, Any]
 ) -> tuple[BandMF, Guarantee]:
     if request.epsilon is None:
         raise ParameterError(
@@ -143,7 +132,7 @@ def _verified(
             request.epsilon,
             request.delta,
             adjacency=request.adjacency,
-            **vars(verifier),
+            **verifier,
         )
     else:
         found = _accepted(make, example, request.epsilon, request.noise_multiplier, request, verifier)
@@ -166,14 +155,14 @@ def _accepted(
     epsilon: float,
     sigma: float,
     request: Request,
-    verifier: Verifier,
+    verifier: Mapping[str, Any],
 ) -> CalibratedBandMF:
     """The verdict on a given noise multiplier; ParameterError if it is rejected."""
     delta, adjacency = request.delta, request.adjacency
     directions(example, adjacency)
-    plan = verification_plan(delta, None, verifier.samples)
-    seed = resolve_seed(verifier.seed, verifier.checkpoint)
-    settings: dict[str, Any] = {"checkpoint": verifier.checkpoint, "progress": verifier.progress}
+    plan = verification_plan(delta, None, verifier["samples"])
+    seed = resolve_seed(verifier["seed"], verifier["checkpoint"])
+    settings: dict[str, Any] = {name: verifier[name] for name in ("checkpoint", "progress")}
     (verdict,) = evr.choose(make, [sigma], epsilon, plan, seed, adjacency=adjacency, **settings)
     if not verdict.accepted:
         direction, mean, _ = verdict.means[-1]
@@ -197,4 +186,4 @@ def _accepted(
     )
 
 
-__all__ = ["Guarantee", "Request", "Verifier", "guarantee"]
+__all__ = ["Guarantee", "Mechanism", "Request", "guarantee"]

@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -35,19 +35,35 @@ from .._base.randomness import Seed
 from .._base.validation import ParameterError, ParameterTypeError, integer
 from ..accounting.profile import account
 from ..matrix.bandmf import BandMF
+from ..matrix.scheme import no_users, same_size
 from ..matrix.schemes import Scheme
-from ..matrix.strategies import Strategy
-from ..mechanisms.descriptions import Step
+from ..matrix.strategies import BandedToeplitz, Identity, Strategy
+from ..mechanisms.descriptions import (
+    Composable,
+    Gaussian,
+    PoissonSampled,
+    Process,
+    Step,
+    WithoutReplacement,
+    WithReplacement,
+    composition,
+)
+from ..mechanisms.serialise import from_dict, to_dict
+from ..mechanisms.truncated import TruncatedPoissonSampled
 from ..montecarlo.tally import Progress, digest
 from ..sampling.attribution import AttributionGraph, BoundedAttribution
-from .guarantee import Guarantee, Request, Verifier, guarantee
-from .release import Make, Mechanism, as_matrix, from_parts, mechanisms, to_parts
+from ..sampling.batches import BatchSampler
+from ..sampling.laws import Law, law_of
+from .guarantee import Guarantee, Mechanism, Request, guarantee
 
 if TYPE_CHECKING:
     from .run import TrainingRun
 
 _KIND = "training plan"
 _Path: TypeAlias = "str | os.PathLike[str]"
+Make: TypeAlias = Callable[[float], Composable]
+
+_SAMPLED = (PoissonSampled, TruncatedPoissonSampled, WithoutReplacement, WithReplacement)
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +111,7 @@ class TrainingPlan:
 
     @cached_property
     def _matrix(self) -> BandMF:
-        return as_matrix(self.mechanism)
+        return _as_matrix(self.mechanism)
 
     @property
     def noise_multiplier(self) -> float:
@@ -188,7 +204,7 @@ class TrainingPlan:
         """
         content, arrays = storage.read(path, _KIND)
         with storage.refusing(path):
-            mechanism = from_parts(content["mechanism"], arrays)
+            mechanism = _from_parts(content["mechanism"], arrays)
             guarantee = Guarantee(**content["guarantee"])
             size, attribution = content["dataset_size"], content["attribution"]
         known = _graph(graph)
@@ -198,7 +214,7 @@ class TrainingPlan:
         return cls(mechanism, size, guarantee, known)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        mechanism, arrays = to_parts(self.mechanism)
+        mechanism, arrays = _to_parts(self.mechanism)
         content = {
             "mechanism": mechanism,
             "dataset_size": self.dataset_size,
@@ -283,12 +299,131 @@ def plan_training(
     """
     size = integer("dataset_size", dataset_size, 1)
     request = Request(delta, epsilon, noise_multiplier, adjacency)
-    known, make = _graph(graph), mechanisms(sampling, strategy, size)
+    known, make = _graph(graph), _made(sampling, strategy, size)
     example = make(1.0)
-    as_matrix(example).scheme.check_data(size, known)
-    verifier = Verifier(fallback, samples, calibration_seed, checkpoint, progress)
-    mechanism, promise = guarantee(make, example, request, verifier)
+    _as_matrix(example).scheme.check_data(size, known)
+    mechanism, promise = guarantee(
+        make,
+        example,
+        request,
+        fallback=fallback,
+        samples=samples,
+        seed=calibration_seed,
+        checkpoint=checkpoint,
+        progress=progress,
+    )
     return TrainingPlan(mechanism, size, promise, known)
+
+
+# --- What can be planned --------------------------------------------------------------------------------
+
+
+def _made(
+    sampling: Scheme | Make, strategy: Strategy | int | None, dataset_size: int
+) -> Callable[[float], Mechanism]:
+    """The mechanism as a function of its noise multiplier."""
+    if isinstance(sampling, Scheme):
+        matrix = _strategy(strategy, sampling.steps)
+        return lambda sigma: BandMF(matrix, sampling, sigma)
+    if not callable(sampling):
+        raise ParameterTypeError(
+            f"sampling = {sampling!r}: must be a Scheme, or a function of the noise multiplier that returns a mechanism"
+        )
+    if strategy is not None:
+        raise ParameterError("strategy: goes with a Scheme; a function returns the whole mechanism")
+
+    def make(sigma: float) -> Mechanism:
+        found = sampling(sigma)
+        same_size(found, dataset_size)
+        mechanism = found if isinstance(found, BandMF) else composition(found, "sampling(noise_multiplier)")
+        given = _as_matrix(mechanism).noise_multiplier
+        if given != sigma:
+            raise ParameterError(
+                f"sampling({sigma!r}): has the noise multiplier {given!r}; it must be the argument"
+            )
+        return mechanism
+
+    return make
+
+
+def _strategy(strategy: Strategy | int | None, steps: int) -> Strategy:
+    if strategy is None:
+        return Identity(steps)
+    if isinstance(strategy, Strategy):
+        return strategy
+    return BandedToeplitz.optimized(steps, integer("strategy", strategy, 1, steps))
+
+
+@dataclass(frozen=True)
+class _RepeatedStep(Scheme):
+    """The batches of a sampled mechanism that is repeated."""
+
+    step: Step
+
+    is_analytic = True
+
+    @property
+    def description(self) -> Step:
+        return self.step
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_dict(self.step)
+
+    def largest_bands(self) -> int:
+        return 1
+
+    def composition(self, strategy: Strategy, noise_multiplier: float) -> Process:
+        return self.step * self.steps
+
+    def check_data(self, dataset_size: int, graph: AttributionGraph | None) -> None:
+        no_users(graph)
+        if getattr(self.step, "pair", None) == "koskela2020":
+            raise ParameterError(f"sampling: {self.step!r} is accounted with a pair that is not a guarantee")
+        same_size(self.step, dataset_size)
+
+    def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
+        # Truncated batches are smaller than what is drawn.
+        drawn = super().expected_batch_size(dataset_size, graph)
+        return float(getattr(self.step, "expected_batch_size", drawn))
+
+    def training_batches(self, dataset_size: int, seed: Seed, graph: AttributionGraph | None) -> BatchSampler:
+        return (self.step * self.steps).batches(dataset_size, seed)
+
+    def _batch_law(self) -> Law:
+        return law_of(self.step * self.steps)
+
+
+def _as_matrix(mechanism: Mechanism) -> BandMF:
+    """The matrix mechanism that a run draws from; ParameterError for one that no run can draw."""
+    if isinstance(mechanism, BandMF):
+        return mechanism
+    if len(mechanism) != 1 or not isinstance(mechanism.items[0][0], _SAMPLED):
+        names = ", ".join(kind.__name__ for kind in _SAMPLED)
+        raise ParameterError(
+            f"sampling: must give one repeated step of {names} (of Gaussian noise), not {mechanism}"
+        )
+    ((step, steps),) = mechanism.items
+    noise = getattr(step, "mechanism", None)
+    if not isinstance(noise, Gaussian):
+        raise ParameterError(f"sampling: the noise of {step!r} must be Gaussian")
+    return BandMF(Identity(steps), _RepeatedStep(steps, step), noise.noise_multiplier)
+
+
+def _to_parts(mechanism: Mechanism) -> tuple[dict[str, Any], dict[str, Array]]:
+    """A dict of JSON values and the arrays that go with it; `from_parts` is its inverse."""
+    if not isinstance(mechanism, BandMF):
+        return to_dict(mechanism), {}
+    strategy, arrays = mechanism.strategy.to_parts()
+    scheme, sigma = mechanism.scheme.to_dict(), mechanism.noise_multiplier
+    return {"type": "BandMF", "strategy": strategy, "scheme": scheme, "noise_multiplier": sigma}, arrays
+
+
+def _from_parts(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Mechanism:
+    """The mechanism of which these are the parts; everything is validated again."""
+    if plain["type"] != "BandMF":
+        return from_dict(plain).as_process()
+    strategy = Strategy.from_parts(plain["strategy"], arrays)
+    return BandMF(strategy, Scheme.from_dict(plain["scheme"]), plain["noise_multiplier"])
 
 
 def _graph(graph: Any) -> AttributionGraph | None:

@@ -78,9 +78,7 @@ class TrainingStep(Exclusive):
         most = self._run._batches.max_batch_size
         if most is None:
             raise ParameterError("padded: only truncated batches have a maximum size")
-        indices = np.full(most, self._run.plan.dataset_size, dtype=np.int64)
-        indices[: len(self._indices)] = self.indices
-        return PaddedBatch(indices, np.arange(most) < len(self._indices))
+        return PaddedBatch.of(self.indices, most, self._run.plan.dataset_size)
 
     def take(self, *data: Any) -> Any:
         """The batch's rows of each array (anything that NumPy indexes) of ``plan.dataset_size`` rows; a tuple if there are several."""
