@@ -88,17 +88,17 @@ from .montecarlo.mean_test import MeanTest, divide_target, plan_test
 from .montecarlo.tally import EmpiricalTally, Tally
 from .plots.individual import plot_active, plot_individual
 from .plots.profiles import plot_grid, plot_profile, plot_truncation
-from .sampling.attribution import (
-    AttributionGraph,
-    BoundedAttribution,
+from .sampling.attribution import AttributionGraph, BoundedAttribution
+from .sampling.batches import BatchSampler, PaddedBatch
+from .sampling.sweep import (
     NeighbourhoodSweep,
     expected_batch_size,
     sampling_probability_for,
     sweep_neighbourhood,
 )
-from .sampling.batches import BatchSampler, PaddedBatch
+from .training.guarantee import Guarantee
 from .training.pictures import plot_prefix_noise, plot_proof
-from .training.plan import Guarantee, TrainingPlan, plan_training
+from .training.plan import TrainingPlan, plan_training
 from .training.report import TrainingReport, read_report
 from .training.run import DeviationError, TrainingRun, TrainingStep
 

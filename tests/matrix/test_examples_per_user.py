@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hockeystick import _core
 from hockeystick.cli.commands import main
-from hockeystick.matrix.serialise import scheme_from_dict, scheme_to_dict
+from hockeystick.matrix.schemes import Scheme
 from scipy import stats
 
 from tests import enumeration
@@ -78,7 +78,7 @@ def test_one_example_is_what_it_was():
     old, new = hs.BMinSep(40, 6, 0.1), hs.BMinSep(40, 6, 0.1, examples_per_user=1)
     assert old == new
     assert repr(old) == "BMinSep(steps=40, min_sep=6, sampling_probability=0.1, warm_start=True)"
-    assert scheme_to_dict(old) == {
+    assert old.to_dict() == {
         "type": "BMinSep",
         "steps": 40,
         "min_sep": 6,
@@ -278,7 +278,7 @@ def test_without_separation_it_is_binomial_and_can_be_tilted():
 
 def test_serialisation():
     scheme = shared(24, 4, 0.03, 2)
-    assert scheme_from_dict(scheme_to_dict(scheme)) == scheme
+    assert Scheme.from_dict(scheme.to_dict()) == scheme
     assert "examples_per_user=2" in repr(scheme)
     assert hs.BMinSep.of_rate(24, 4, 0.01, examples_per_user=2).examples_per_user == 2
     assert eval(repr(scheme), {"BMinSep": hs.BMinSep}) == scheme

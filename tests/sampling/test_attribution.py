@@ -34,7 +34,7 @@ def allowed(users: list[set[int]], chosen: list[int], per_user: int, limit: int 
     st.integers(1, 3),
     st.booleans(),
     st.sampled_from([None, 1, 2, 4]),
-    st.sampled_from(hs.sampling.attribution.ORDERS),
+    st.sampled_from(hs.sampling.bounding.ORDERS),
 )
 @settings(max_examples=120, deadline=None)
 def test_bounding_is_allowed_and_maximal(lists, per_user, duplicates, limit, order):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Mapping
 from typing import TypeAlias
 
 from .validation import ParameterError, ParameterTypeError, integer
@@ -46,3 +47,12 @@ def derive_key(seed: int | bytes, purpose: str) -> bytes:
     """
     tagged = b"bytes" + seed if isinstance(seed, bytes) else b"integer" + seed.to_bytes(32, "little")
     return hashlib.blake2b(tagged, digest_size=32, person=purpose.encode("ascii")).digest()
+
+
+def seed_to_dict(seed: int | bytes) -> dict[str, str]:
+    """A seed as JSON values; `seed_from_dict` is its inverse."""
+    return {"bytes": seed.hex()} if isinstance(seed, bytes) else {"integer": str(seed)}
+
+
+def seed_from_dict(plain: Mapping[str, str]) -> int | bytes:
+    return bytes.fromhex(plain["bytes"]) if "bytes" in plain else int(plain["integer"])

@@ -6,7 +6,6 @@ matrix, x the participations of one example under the sampling scheme: P; Q is t
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,19 +13,15 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
-from .._base.arrays import dot
 from .._base.randomness import Seed
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real, reals
-from ..mechanisms.cyclic import cyclic_poisson
 from ..mechanisms.descriptions import Composable, Process, set_fields
-from ..sampling.batches import BatchSampler, Law
-from .schemes import CyclicPoisson, Poisson, Scheme, TruncatedBMinSep
+from ..sampling.batches import BatchSampler
+from ..sampling.laws import Law
+from .schemes import Scheme
 from .strategies import Strategy
 
 DIRECTIONS = ("remove", "add")
-
-_NORM_ERROR = 1e-12
-"""More than the relative round-off of a column's norm."""
 
 
 @dataclass(frozen=True)
@@ -84,9 +79,7 @@ class BandMF(Composable):
     @property
     def is_analytic(self) -> bool:
         """Whether participations meet different rows of the output, each with its own coin."""
-        if isinstance(self.scheme, CyclicPoisson):
-            return True
-        return isinstance(self.scheme, Poisson) and self.strategy.bands == 1
+        return self.scheme.is_analytic
 
     def as_process(self) -> Process:
         """Return the composition of sampled Gaussians that dominates it; see `cyclic_poisson`.
@@ -94,19 +87,7 @@ class BandMF(Composable):
         Raises ParameterError where the scheme correlates participations: that needs sampled privacy losses,
         `calibrate_bandmf` or `estimate_delta`.
         """
-        scheme = self.scheme
-        if not (self.is_analytic and isinstance(scheme, (CyclicPoisson, Poisson))):
-            raise ParameterError(
-                f"scheme = {type(scheme).__name__}: has no composition in closed form; use calibrate_bandmf "
-                "for a guarantee, estimate_delta for an estimate"
-            )
-        norms = self.strategy.column_norms() * (1.0 + _NORM_ERROR)
-        min_sep = scheme.min_sep if isinstance(scheme, CyclicPoisson) else 1
-        if isinstance(scheme, CyclicPoisson) and scheme.group is not None:
-            norms, min_sep = norms[scheme.group :: min_sep], 1
-        if not norms.size:
-            return Process()  # a group whose turn never comes
-        return cyclic_poisson(norms, min_sep, scheme.sampling_probability, self.noise_multiplier)
+        return self.scheme.composition(self.strategy, self.noise_multiplier)
 
     def batches(
         self,
@@ -146,7 +127,7 @@ class BandMF(Composable):
         arithmetic to about 1e-13 times (1 + the largest exponent that occurs).
         """
         values = self._rows("outputs", outputs, -np.inf)
-        if isinstance(self.scheme, TruncatedBMinSep):
+        if self.scheme.truncates:
             if public_counts is None:
                 raise ParameterError("public_counts = None: TruncatedBMinSep needs the numbers r_i")
             counts = self._rows("public_counts", public_counts, 0.0)
@@ -158,9 +139,7 @@ class BandMF(Composable):
             raise ParameterError(f"public_counts: {type(self.scheme).__name__} has none")
         else:
             counts = np.empty((0, 0))
-        if isinstance(self.scheme, CyclicPoisson):
-            values = self._turns_only(values, self.scheme)
-        return self._blocks("remove").evaluate(values, counts)
+        return self._blocks("remove").evaluate(self.scheme.seen_outputs(self.strategy, values), counts)
 
     def sample_losses(self, samples: int, seed: int, direction: str = "remove") -> NDArray[np.float64]:
         """Return the losses of ``samples`` independent outputs.
@@ -177,12 +156,7 @@ class BandMF(Composable):
 
     def _described(self) -> tuple[NDArray[np.float64], int, _core.Scheme]:
         """Columns, number of steps and scheme as the core takes them."""
-        columns, steps = np.ascontiguousarray(self.strategy._columns(), np.float64), self.strategy.steps
-        if isinstance(self.scheme, CyclicPoisson):
-            # Turns are apart by more than the bands, so <c_i, y> are independent: a diagonal strategy of norms.
-            columns = self._turn_norms(self.scheme)[:, np.newaxis]
-            steps = columns.shape[0]
-        return columns, steps, self.scheme._core()
+        return *self.scheme.seen_as(self.strategy), self.scheme._core()
 
     def _blocks(self, direction: str) -> _core.LossSampler:
         """Return the sampler of whole blocks in this direction; it depends on the description only."""
@@ -212,37 +186,6 @@ class BandMF(Composable):
             self._proposals.clear()
             self._proposals[components] = sampler
         return sampler
-
-    def _turns(self, group: int) -> list[NDArray[np.float64]]:
-        """The columns of the iterations that sample this group, without what is past the last row."""
-        columns, steps = self.strategy._columns(), self.strategy.steps
-        turns = range(group, steps, self.scheme.largest_bands())
-        return [columns[i if columns.shape[0] > 1 else 0][: steps - i] for i in turns]
-
-    def _turn_norms(self, scheme: CyclicPoisson) -> NDArray[np.float64]:
-        columns, steps = self.strategy._columns(), self.strategy.steps
-        if scheme.group is None and columns.shape[0] > 1:
-            norms = self.strategy.column_norms()
-            return np.asarray(np.maximum.reduceat(norms, np.arange(0, steps, scheme.min_sep)))
-        chosen = [math.sqrt(dot(column, column)) for column in self._turns(scheme.group or 0)]
-        return np.array(chosen or [0.0])  # a group without turns: one that shows nothing
-
-    def _turns_only(self, outputs: NDArray[np.float64], scheme: CyclicPoisson) -> NDArray[np.float64]:
-        """<c_i, y> / |c_i| for each turn i."""
-        if scheme.group is None and self.strategy._columns().shape[0] > 1:
-            raise ParameterError(
-                "scheme.group = None: the loss of an output needs a group, because no group of this strategy "
-                "stands for all"
-            )
-        group = scheme.group or 0
-        columns = self._turns(group)
-        projected = np.zeros((outputs.shape[0], max(1, len(columns))))
-        for turn, column in enumerate(columns):
-            first = group + turn * scheme.min_sep
-            norm = math.sqrt(dot(column, column))
-            if norm > 0.0:
-                projected[:, turn] = outputs[:, first : first + len(column)] @ (column / norm)
-        return projected
 
     def _rows(self, name: str, values: Any, low: float) -> NDArray[np.float64]:
         array = reals(name, values, low)

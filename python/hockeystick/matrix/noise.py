@@ -25,11 +25,10 @@ from numpy.typing import DTypeLike, NDArray
 
 from .. import _core
 from .._base import storage
-from .._base.arrays import Array
 from .._base.exclusive import Exclusive
-from .._base.randomness import Seed, derive_key, resolve_seed
+from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer, real
-from .strategies import InverseBanded, Strategy
+from .strategies import Strategy
 
 MAX_DIMENSION = 2**53
 
@@ -90,7 +89,9 @@ class CorrelatedNoise(Exclusive):
         self._scale = real(
             "noise_multiplier * clipping_norm", self.noise_multiplier * self.clipping_norm, 0.0
         )
-        self._columns, inverse = _matrix(strategy)
+        inverse = strategy.banded_inverse()
+        self._inverse = inverse is not None
+        self._columns = np.ascontiguousarray(strategy._columns() if inverse is None else inverse)
         kept = (self._columns.shape[-1] - 1) * self.width * self.state_dtype.itemsize
         if kept > _MAX_STATE:
             raise ParameterError(
@@ -101,7 +102,7 @@ class CorrelatedNoise(Exclusive):
             self._columns,
             self._columns.shape[-1],
             strategy.steps,
-            inverse,
+            self._inverse,
             derive_key(self._seed, "hs noise 1"),
             *self.coordinates,
             self.state_dtype == np.float32,
@@ -175,7 +176,7 @@ class CorrelatedNoise(Exclusive):
         """
         step = integer("step", step, 0, self.strategy.steps)
         kept = self._columns.shape[-1] - 1
-        first = max(0, step - kept) if isinstance(self.strategy, InverseBanded) else 0
+        first = max(0, step - kept) if self._inverse else 0
         if not first <= self.step <= step:
             # Rows before `first` are not needed: zeros will do for them.
             self._core.restore(first, np.zeros((min(first, kept), self.width)))
@@ -233,9 +234,8 @@ class CorrelatedNoise(Exclusive):
                 f"history = True: {rows.size} numbers are too many for this file; "
                 "choose False, or put state() in the checkpoint of the model"
             )
-        seed = self._seed
         content = {
-            "seed": {"bytes": seed.hex()} if isinstance(seed, bytes) else {"integer": str(seed)},
+            "seed": seed_to_dict(self._seed),
             "step": self.step,
             "dimension": self.dimension,
             "coordinates": list(self.coordinates),
@@ -258,13 +258,12 @@ class CorrelatedNoise(Exclusive):
             raise ParameterTypeError(f"strategy = {strategy!r}: must be a Strategy")
         content, arrays = storage.read(path, _KIND)
         with storage.refusing(path):
-            seed = content["seed"]
             noise = cls(
                 strategy,
                 content["dimension"],
                 content["noise_multiplier"],
                 clipping_norm=content["clipping_norm"],
-                seed=bytes.fromhex(seed["bytes"]) if "bytes" in seed else int(seed["integer"]),
+                seed=seed_from_dict(content["seed"]),
                 coordinates=tuple(content["coordinates"]),
                 dtype=content["dtype"],
                 state_dtype=content["state_dtype"],
@@ -299,9 +298,7 @@ class CorrelatedNoise(Exclusive):
     def _fingerprint(self) -> str:
         """Equal for equal rows. A hash of the seed through the key: nothing about it can be read from it."""
         digest = hashlib.blake2b(digest_size=16, key=derive_key(self._seed, "hs noise print"))
-        kind: Literal["inverse", "strategy"] = (
-            "inverse" if isinstance(self.strategy, InverseBanded) else "strategy"
-        )
+        kind: Literal["inverse", "strategy"] = "inverse" if self._inverse else "strategy"
         facts = [kind, self.strategy.steps, self.dimension, *self.coordinates, self.state_dtype.name]
         digest.update(json.dumps([*facts, *self._columns.shape]).encode())
         digest.update(np.ascontiguousarray(self._columns, dtype="<f8").tobytes())
@@ -325,14 +322,6 @@ def _range(coordinates: Any, dimension: int) -> tuple[int, int]:
         raise ParameterTypeError(f"coordinates = {coordinates!r}: must be (start, stop)")
     start = integer("coordinates[0]", coordinates[0], 0, dimension - 1)
     return start, integer("coordinates[1]", coordinates[1], start + 1, dimension)
-
-
-def _matrix(strategy: Strategy) -> tuple[Array, bool]:
-    """The columns of the banded matrix among C and C^{-1}, as `Strategy._columns` has them, and whether it is the latter."""
-    if isinstance(strategy, InverseBanded):
-        columns = np.asarray(strategy.inverse, dtype=np.float64)
-        return np.ascontiguousarray(np.atleast_2d(columns)), True
-    return np.ascontiguousarray(strategy._columns()), False
 
 
 __all__ = ["CorrelatedNoise"]

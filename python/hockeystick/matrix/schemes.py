@@ -3,24 +3,35 @@
 A scheme says which of ``steps`` iterations an example takes part in. The same description draws
 participations, gives their likelihood in Monte Carlo accounting (`BandMF`), and names the adjacency it
 is analysed under: zero-out (an example is replaced by one whose gradient is zero), where P is the output with
-the example and Q without.
+the example and Q without. `Scheme` lists what it can do; a new one is a class here, its likelihood in the core, and tests.
 
 The b-min-sep paper is Dong & Ganesh 2026, "Privacy Amplification for BandMF via b-Min-Sep Subsampling".
+docs/montecarlo/estimates.md proves the likelihoods.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
 
 from .. import _core
+from .._base.arrays import Array, dot
 from .._base.randomness import Seed
-from .._base.validation import MAX_COUNT, ParameterError, boolean, choice, integer, real
-from ..mechanisms.descriptions import set_fields
+from .._base.validation import ParameterError, integer, real
+from ..mechanisms.cyclic import cyclic_poisson
+from ..mechanisms.descriptions import Process, set_fields
 from ..sampling.attribution import AttributionGraph
-from ..sampling.batches import MAX_STEPS, BatchSampler, Law
+from ..sampling.batches import BatchSampler
+from ..sampling.laws import MAX_STEPS, Law
+from ..sampling.sweep import expected_batch_size
+from .scheme import Scheme
+from .strategies import Strategy
 
-LAWS = ("dominating", "exact")
+_NORM_ERROR = 1e-12
+"""*Proof*: more than the relative round-off of a column's norm, so a norm times 1 + this is no less than the true one."""
 
 
 def b_min_sep_probability(participation_rate: float, min_sep: int) -> float:
@@ -34,79 +45,18 @@ def b_min_sep_probability(participation_rate: float, min_sep: int) -> float:
     >>> b_min_sep_probability(1793 / 14_745_600, min_sep=256)
     0.00012548...
     """
-    b = integer("min_sep", min_sep, 1)
-    p0 = real("participation_rate", participation_rate, 0.0, 1.0)
+    p0, b = _rate(participation_rate, min_sep)
     rest = math.fsum([1.0, -p0 * b, p0])  # 1 - p0 (b - 1)
-    # p0 = 1/b is not a double for most b, so p = 1 may come out a rounding above.
-    if p0 * b > 1.0 + 1e-15 * b:
-        raise ParameterError(f"participation_rate = {p0!r}: must be a number in [0, 1/{b}] for min_sep = {b}")
     return min(1.0, p0 / rest)
 
 
-class Scheme:
-    """A sampling scheme over ``steps`` iterations; the subclasses are frozen and hashable."""
-
-    steps: int
-
-    def largest_bands(self) -> int:
-        """Return how many bands a strategy may have at most: participations must not overlap."""
-        raise NotImplementedError
-
-    def no_participation_log_probability(self) -> float:
-        """Return ln p_0, p_0 the probability that an example never takes part, rounded down; -inf for p_0 = 0.
-
-        Where Q is the output without the example, ln P/Q >= ln p_0 everywhere, so H_{e^eps}(Q||P) = 0 for
-        eps >= -ln p_0. For `TruncatedBMinSep`, whose Q is a mixture too, there is no such bound: -inf.
-        """
-        raise NotImplementedError
-
-    def worst_cases(self) -> tuple[Scheme, ...]:
-        """Return the schemes whose largest divergence is the guarantee; usually only the scheme itself."""
-        return (self,)
-
-    def examples_of_users(self) -> int | None:
-        """Return how many examples a user may have, where users are what is protected; None: single examples are."""
-        return None
-
-    def only_zero_out(self) -> bool:
-        """Return whether the analysis is under zero-out alone: the example changes what happens to others, or users are protected."""
-        return self.examples_of_users() is not None
-
-    def has_exact_losses(self, bands: int) -> bool:
-        """Return whether losses for a strategy with so many bands are exact, not only bounds that make delta larger."""
-        return True
-
-    def unamplified(self) -> tuple[int, int]:
-        """Return the least distance of two participations, and how far the input of one step may move."""
-        return self.largest_bands(), self.examples_of_users() or 1
-
-    def rate_of_turns(self) -> float | None:
-        """Return how often an example takes part, where cyclic Poisson sampling may take the scheme's place."""
-        return None
-
-    def batches(
-        self,
-        dataset_size: int | None = None,
-        seed: Seed = None,
-        shard: tuple[int, int] = (0, 1),
-        *,
-        pad: bool = False,
-    ) -> BatchSampler:
-        """Return the batches of a run on ``dataset_size`` examples, drawn by this scheme; see `BatchSampler`.
-
-        ``dataset_size`` may be left out where the scheme has one. ``pad`` fills batches up to ``max_batch_size``.
-
-        >>> sampler = Poisson(steps=3, sampling_probability=0.5).batches(dataset_size=8, seed=1)
-        >>> [batch.tolist() for batch in sampler]
-        [[4, 5, 6, 7], [0, 2, 3, 4, 6], [0, 1, 3, 4, 5, 7]]
-        """
-        return BatchSampler(self, self._batch_law(), dataset_size, seed, shard, pad)
-
-    def _batch_law(self) -> Law:
-        raise NotImplementedError
-
-    def _core(self) -> _core.Scheme:
-        raise NotImplementedError
+def _rate(participation_rate: float, min_sep: int) -> tuple[float, int]:
+    b = integer("min_sep", min_sep, 1)
+    p0 = real("participation_rate", participation_rate, 0.0, 1.0)
+    # p0 = 1/b is not a double for most b, so p0 b = 1 may come out a rounding above.
+    if p0 * b > 1.0 + 1e-15 * b:
+        raise ParameterError(f"participation_rate = {p0!r}: must be a number in [0, 1/{b}] for min_sep = {b}")
+    return p0, b
 
 
 def _rounded_down(log_probability: float) -> float:
@@ -116,19 +66,6 @@ def _rounded_down(log_probability: float) -> float:
 
 def _log_failure(probability: float) -> float:
     return math.log1p(-probability) if probability < 1.0 else -math.inf
-
-
-def _common(scheme: Poisson | CyclicPoisson | _MinSep | MultiAttributionBMinSep) -> None:
-    set_fields(
-        scheme,
-        steps=integer("steps", scheme.steps, 1, MAX_STEPS),
-        sampling_probability=real("sampling_probability", scheme.sampling_probability, 0.0, 1.0),
-    )
-
-
-def _min_sep_law(scheme: _MinSep | TruncatedBMinSep) -> Law:
-    names = ("min_sep", "sampling_probability", "warm_start")
-    return Law("b_min_sep", scheme.steps, {name: getattr(scheme, name) for name in names})
 
 
 def _b_min_sep_none(steps: int, min_sep: int, probability: float, warm_start: bool) -> float:
@@ -153,11 +90,10 @@ class Poisson(Scheme):
     For strategies with one band (C diagonal); for more bands see `BMinSep` and `RMinSep`.
     """
 
-    steps: int
     sampling_probability: float
 
-    def __post_init__(self) -> None:
-        _common(self)
+    _law_kind = "poisson"
+    is_analytic = True
 
     def largest_bands(self) -> int:
         return 1
@@ -165,8 +101,9 @@ class Poisson(Scheme):
     def no_participation_log_probability(self) -> float:
         return _rounded_down(_log_failure(self.sampling_probability) * self.steps)
 
-    def _batch_law(self) -> Law:
-        return Law("poisson", self.steps, {"sampling_probability": self.sampling_probability})
+    def composition(self, strategy: Strategy, noise_multiplier: float) -> Process:
+        norms = strategy.column_norms() * (1.0 + _NORM_ERROR)
+        return cyclic_poisson(norms, 1, self.sampling_probability, noise_multiplier)
 
     def _core(self) -> _core.Scheme:
         return _core.b_min_sep(1, self.sampling_probability, False)
@@ -183,14 +120,15 @@ class CyclicPoisson(Scheme):
     of the columns j min_sep, ..., (j + 1) min_sep - 1, which dominates every group.
     """
 
-    steps: int
     min_sep: int
     sampling_probability: float
     group: int | None = None
 
+    _law_kind = "cyclic_poisson"
+    is_analytic = True
+
     def __post_init__(self) -> None:
-        _common(self)
-        set_fields(self, min_sep=integer("min_sep", self.min_sep, 1))
+        super().__post_init__()
         if self.group is not None:
             set_fields(self, group=integer("group", self.group, 0, self.min_sep - 1))
 
@@ -201,13 +139,7 @@ class CyclicPoisson(Scheme):
         >>> CyclicPoisson.of_rate(1024, min_sep=32, participation_rate=1 / 512).sampling_probability
         0.0625
         """
-        b = integer("min_sep", min_sep, 1)
-        p0 = real("participation_rate", participation_rate, 0.0, 1.0)
-        # 1/b is not a double for most b, so its multiple may come out a rounding above 1.
-        if p0 * b > 1.0 + 1e-15 * b:
-            raise ParameterError(
-                f"participation_rate = {p0!r}: must be a number in [0, 1/{b}] for min_sep = {b}"
-            )
+        p0, b = _rate(participation_rate, min_sep)
         return cls(steps, b, min(1.0, p0 * b))
 
     @property
@@ -227,11 +159,58 @@ class CyclicPoisson(Scheme):
             raise ParameterError(
                 f"group = {self.group}: the examples of other groups are not accounted for; use group = None"
             )
-        return Law(
-            "cyclic_poisson",
-            self.steps,
-            {"min_sep": self.min_sep, "sampling_probability": self.sampling_probability},
-        )
+        return super()._batch_law()
+
+    def check_data(self, dataset_size: int, graph: AttributionGraph | None) -> None:
+        if self.group is not None:
+            raise ParameterError(
+                f"sampling.group = {self.group}: must be None, which stands for all examples"
+            )
+        super().check_data(dataset_size, graph)
+
+    def composition(self, strategy: Strategy, noise_multiplier: float) -> Process:
+        norms, min_sep = strategy.column_norms() * (1.0 + _NORM_ERROR), self.min_sep
+        if self.group is not None:
+            norms, min_sep = norms[self.group :: min_sep], 1
+        if not norms.size:
+            return Process()  # a group whose turn never comes
+        return cyclic_poisson(norms, min_sep, self.sampling_probability, noise_multiplier)
+
+    def _stands_for_all(self, strategy: Strategy) -> bool:
+        """Whether one group of a strategy without equal columns would have to stand for all."""
+        return self.group is None and strategy._columns().shape[0] > 1
+
+    def _columns_of_turns(self, strategy: Strategy) -> list[Array]:
+        """The columns of the iterations that sample the group, without what is past the last row."""
+        columns, steps = strategy._columns(), strategy.steps
+        turns = range(self.group or 0, steps, self.min_sep)
+        return [columns[i if columns.shape[0] > 1 else 0][: steps - i] for i in turns]
+
+    def seen_as(self, strategy: Strategy) -> tuple[Array, int]:
+        """Turns are apart by more than the bands, so <c_i, y> are independent: a diagonal strategy of norms."""
+        if self._stands_for_all(strategy):
+            starts = np.arange(0, strategy.steps, self.min_sep)
+            norms = np.asarray(np.maximum.reduceat(strategy.column_norms(), starts))
+        else:
+            chosen = [math.sqrt(dot(column, column)) for column in self._columns_of_turns(strategy)]
+            norms = np.array(chosen or [0.0])  # a group without turns: one that shows nothing
+        return norms[:, np.newaxis], len(norms)
+
+    def seen_outputs(self, strategy: Strategy, outputs: Array) -> Array:
+        """<c_i, y> / |c_i| for each turn i."""
+        if self._stands_for_all(strategy):
+            raise ParameterError(
+                "scheme.group = None: the loss of an output needs a group, because no group of this strategy "
+                "stands for all"
+            )
+        columns = self._columns_of_turns(strategy)
+        projected = np.zeros((outputs.shape[0], max(1, len(columns))))
+        for turn, column in enumerate(columns):
+            first = (self.group or 0) + turn * self.min_sep
+            norm = math.sqrt(dot(column, column))
+            if norm > 0.0:
+                projected[:, turn] = outputs[:, first : first + len(column)] @ (column / norm)
+        return projected
 
     def _core(self) -> _core.Scheme:
         return _core.b_min_sep(1, self.sampling_probability, False)
@@ -245,28 +224,26 @@ class BallsInBins(Scheme):
     (Chua et al. 2025; Choquette-Choo et al. 2024). The analysis is exact for any number of bands.
     """
 
-    steps: int
     bins: int
 
-    def __post_init__(self) -> None:
-        set_fields(self, steps=integer("steps", self.steps, 1, MAX_STEPS), bins=integer("bins", self.bins, 1))
+    _law_kind = "balls_in_bins"
 
     def largest_bands(self) -> int:
         return self.steps
-
-    def unamplified(self) -> tuple[int, int]:
-        return self.bins, 1
-
-    def rate_of_turns(self) -> float | None:
-        return 1.0 / self.bins
 
     def no_participation_log_probability(self) -> float:
         if self.bins <= self.steps:
             return -math.inf
         return _rounded_down(math.log((self.bins - self.steps) / self.bins))
 
-    def _batch_law(self) -> Law:
-        return Law("balls_in_bins", self.steps, {"bins": self.bins})
+    def unamplified(self) -> tuple[int, int]:
+        return self.bins, 1
+
+    def cyclic_rate(self) -> float | None:
+        return 1.0 / self.bins
+
+    def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
+        return dataset_size / self.bins
 
     def _core(self) -> _core.Scheme:
         return _core.balls_in_bins(self.bins)
@@ -276,34 +253,30 @@ class BallsInBins(Scheme):
 class _MinSep(Scheme):
     """What `BMinSep` and `RMinSep` share: how batches are drawn. They differ in the strategies they are for."""
 
-    steps: int
     min_sep: int
     sampling_probability: float
     warm_start: bool = True
 
-    def __post_init__(self) -> None:
-        _common(self)
-        set_fields(
-            self,
-            min_sep=integer("min_sep", self.min_sep, 1),
-            warm_start=boolean("warm_start", self.warm_start),
-        )
+    _law_kind = "b_min_sep"
 
     @property
     def participation_rate(self) -> float:
         """p_0 = 1 / (1/p + b - 1): the stationary probability to be in a batch."""
         return self.sampling_probability / (1.0 + (self.min_sep - 1) * self.sampling_probability)
 
-    def rate_of_turns(self) -> float | None:
-        return self.participation_rate if self.examples_of_users() is None else None
-
     def no_participation_log_probability(self) -> float:
         return _rounded_down(
             _b_min_sep_none(self.steps, self.min_sep, self.sampling_probability, self.warm_start)
         )
 
-    def _batch_law(self) -> Law:
-        return _min_sep_law(self)
+    def unamplified(self) -> tuple[int, int]:
+        return self.min_sep, self.examples_of_users() or 1
+
+    def cyclic_rate(self) -> float | None:
+        return self.participation_rate if self.examples_of_users() is None else None
+
+    def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
+        return dataset_size * self.participation_rate
 
     def _core(self) -> _core.Scheme:
         return _core.b_min_sep(self.min_sep, self.sampling_probability, self.warm_start)
@@ -330,9 +303,12 @@ class BMinSep(_MinSep):
 
     examples_per_user: int = 1
 
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        set_fields(self, examples_per_user=integer("examples_per_user", self.examples_per_user, 1, 2**16))
+    def to_dict(self) -> dict[str, Any]:
+        plain = super().to_dict()
+        if self.examples_per_user == 1:
+            # Files and fingerprints of plans for single examples have never had it.
+            del plain["examples_per_user"]
+        return plain
 
     def __repr__(self) -> str:
         owners = "" if self.examples_per_user == 1 else f", examples_per_user={self.examples_per_user}"
@@ -364,37 +340,23 @@ class BMinSep(_MinSep):
     def largest_bands(self) -> int:
         return self.min_sep
 
-    def has_exact_losses(self, bands: int) -> bool:
-        return self.is_exact
-
     def examples_of_users(self) -> int | None:
         return self.examples_per_user if self.examples_per_user > 1 else None
 
     def no_participation_log_probability(self) -> float:
         return super().no_participation_log_probability() * self.examples_per_user
 
-    def batches(
-        self,
-        dataset_size: int | None = None,
-        seed: Seed = None,
-        shard: tuple[int, int] = (0, 1),
-        *,
-        pad: bool = False,
-        graph: AttributionGraph | None = None,
-    ) -> BatchSampler:
-        """Return the batches of a run; with ``examples_per_user`` > 1 of the examples of any ``graph`` of who owns what.
+    def losses_are_exact(self, bands: int) -> bool:
+        return self.is_exact
 
-        The same seed draws the same batches whatever ``examples_per_user`` is. Raises ParameterError for a graph in which
-        a user has more examples than were accounted; `AttributionGraph.bound` leaves so many.
-        """
-        return BatchSampler(self, self._batch_law(), dataset_size, seed, shard, pad, graph)
+    def half_space_width(self, bands: int) -> int | None:
+        return None if self.examples_per_user > 1 and self.min_sep > 1 else bands + 1
 
     def _batch_law(self) -> Law:
-        law = super()._batch_law()
-        if self.examples_per_user == 1:
-            return law
-        owned = {**law.parameters, "examples_per_user": self.examples_per_user}
-        return replace(law, kind="independent_attribution", parameters=owned)
+        """The same seed draws the same batches whatever ``examples_per_user`` is; who owns what must be known from 2 on."""
+        return (
+            super()._batch_law() if self.examples_per_user == 1 else Law.of("independent_attribution", self)
+        )
 
     def _core(self) -> _core.Scheme:
         if self.examples_per_user == 1:
@@ -420,12 +382,9 @@ class RMinSep(_MinSep):
     def largest_bands(self) -> int:
         return self.steps
 
-    def has_exact_losses(self, bands: int) -> bool:
+    def losses_are_exact(self, bands: int) -> bool:
         # Participations whose columns do not meet, or only one of them.
         return self.min_sep >= min(self.steps, bands)
-
-    def unamplified(self) -> tuple[int, int]:
-        return self.min_sep, 1
 
 
 @dataclass(frozen=True)
@@ -447,20 +406,12 @@ class MultiAttributionBMinSep(Scheme):
     divergence of `worst_cases`.
     """
 
-    steps: int
     min_sep: int
     sampling_probability: float
     examples_per_user: int
     law: str = "dominating"
 
-    def __post_init__(self) -> None:
-        _common(self)
-        set_fields(
-            self,
-            min_sep=integer("min_sep", self.min_sep, 1),
-            examples_per_user=integer("examples_per_user", self.examples_per_user, 1, 2**16),
-            law=choice("law", self.law, LAWS),
-        )
+    _law_kind = "multi_attribution"
 
     def largest_bands(self) -> int:
         return self.min_sep
@@ -474,6 +425,24 @@ class MultiAttributionBMinSep(Scheme):
     def worst_cases(self) -> tuple[Scheme, ...]:
         """Return the schemes of each number of examples up to this one."""
         return tuple(replace(self, examples_per_user=k) for k in range(1, self.examples_per_user + 1))
+
+    def unamplified(self) -> tuple[int, int]:
+        return self.min_sep, self.examples_per_user
+
+    def half_space_width(self, bands: int) -> int | None:
+        return bands + (min(self.min_sep, self.steps) if self.law == "exact" else 1)
+
+    def unit(self) -> str:
+        return f"{super().unit()}, examples that share a user having exactly the same users"
+
+    def check_data(self, dataset_size: int, graph: AttributionGraph | None) -> None:
+        super().check_data(dataset_size, graph)
+        assert graph is not None  # users are protected
+        graph.check_closed()
+
+    def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
+        assert graph is not None  # `check_data` has seen it
+        return expected_batch_size(graph, self.sampling_probability, self.min_sep)
 
     def batches(
         self,
@@ -495,6 +464,11 @@ class MultiAttributionBMinSep(Scheme):
         """
         law = self._batch_law(integer("run_ahead", run_ahead, 0, MAX_STEPS - self.steps))
         return BatchSampler(self, law, dataset_size, seed, shard, pad, graph)
+
+    def training_batches(self, dataset_size: int, seed: Seed, graph: AttributionGraph | None) -> BatchSampler:
+        """All batches have the expected size, since the run ahead makes the law stationary; the accounting covers it."""
+        ahead = min(self.min_sep - 1, MAX_STEPS - self.steps)
+        return self.batches(dataset_size, seed, graph=graph, run_ahead=ahead)
 
     def conjectured_batches(
         self,
@@ -518,16 +492,7 @@ class MultiAttributionBMinSep(Scheme):
         )
 
     def _batch_law(self, run_ahead: int = 0) -> Law:
-        return Law(
-            "multi_attribution",
-            self.steps,
-            {
-                "min_sep": self.min_sep,
-                "sampling_probability": self.sampling_probability,
-                "examples_per_user": self.examples_per_user,
-                "run_ahead": run_ahead,
-            },
-        )
+        return Law.of(self._law_kind, self, run_ahead=run_ahead)
 
     def _core(self) -> _core.Scheme:
         return _core.multi_attribution(
@@ -546,39 +511,31 @@ class TruncatedBMinSep(Scheme):
     and then counts twice in P and, with the opposite sign, once in Q.
     """
 
-    steps: int
     min_sep: int
     sampling_probability: float
     dataset_size: int
     max_batch_size: int
     warm_start: bool = True
 
-    def __post_init__(self) -> None:
-        set_fields(
-            self,
-            steps=integer("steps", self.steps, 1, MAX_STEPS),
-            min_sep=integer("min_sep", self.min_sep, 1),
-            sampling_probability=real("sampling_probability", self.sampling_probability, 0.0, 1.0),
-            dataset_size=integer("dataset_size", self.dataset_size, 1, MAX_COUNT),
-            max_batch_size=integer("max_batch_size", self.max_batch_size, 1),
-            warm_start=boolean("warm_start", self.warm_start),
-        )
+    _law_kind = "b_min_sep"
+    truncates = True
 
     def largest_bands(self) -> int:
         return self.min_sep
 
-    def only_zero_out(self) -> bool:
-        return True
+    def no_participation_log_probability(self) -> float:
+        return -math.inf
 
     def unamplified(self) -> tuple[int, int]:
         # Corollary D.2: where the batch is cut, 2 on one side and -1 on the other.
         return self.min_sep, 3
 
-    def no_participation_log_probability(self) -> float:
-        return -math.inf
+    def half_space_width(self, bands: int) -> int | None:
+        return None
 
-    def _batch_law(self) -> Law:
-        return replace(_min_sep_law(self), dataset_size=self.dataset_size, max_batch_size=self.max_batch_size)
+    def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
+        p = self.sampling_probability
+        return min(dataset_size * p / (1.0 + (self.min_sep - 1) * p), float(self.max_batch_size))
 
     def _core(self) -> _core.Scheme:
         return _core.truncated_b_min_sep(
@@ -588,3 +545,16 @@ class TruncatedBMinSep(Scheme):
             self.dataset_size,
             self.max_batch_size,
         )
+
+
+__all__ = [
+    "BMinSep",
+    "BallsInBins",
+    "CyclicPoisson",
+    "MultiAttributionBMinSep",
+    "Poisson",
+    "RMinSep",
+    "Scheme",
+    "TruncatedBMinSep",
+    "b_min_sep_probability",
+]

@@ -13,17 +13,16 @@ Lemma 4.5: amplification by sampling may be analysed with scalar gradients), all
 from __future__ import annotations
 
 import hashlib
-import math
-from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from .. import _core
-from .._base.arrays import Array, dot
-from .._base.bounds import Bounds
+from .._base.arrays import Array
 from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
+from . import sensitivity
+from .strategy import Strategy, check_dense
 
 MOST_PRODUCTS = 2**27
 """Most steps * bands of an optimised strategy: a search of some ten seconds."""
@@ -31,125 +30,21 @@ MOST_PRODUCTS = 2**27
 MAX_STEPS = 2**24
 """Most steps of a strategy: some answers take a few arrays of that length."""
 
-_MAX_DENSE = 2**14
-_MAX_TABLE = 2**26
-_EPSILON = np.finfo(np.float64).eps
+
+def _leading(columns: Array, steps: int) -> Array:
+    """Columns of the leading block: those of the first steps, without what is past its last row."""
+    kept = np.array(columns[:steps])
+    for offset in range(1, columns.shape[1]):
+        kept[max(0, steps - offset) :, offset] = 0.0
+    return kept
 
 
-class Strategy(ABC):
-    """A non-negative lower-triangular (steps, steps) matrix C with a positive diagonal.
-
-    ``steps`` is its size, ``bands`` the number of diagonals that may be non-zero. Every subclass is
-    frozen and hashable.
-    """
-
-    steps: int
-
-    @property
-    @abstractmethod
-    def bands(self) -> int:
-        """How many diagonals are kept: C[i, j] = 0 unless 0 <= i - j < bands."""
-
-    @abstractmethod
-    def _columns(self) -> Array:
-        """The entries as float64: (1, bands) Toeplitz coefficients, whose columns are cut off at row
-        ``steps``, or (steps, bands) with C[j .. j + bands - 1, j] in row j, zero past the last row."""
-
-    def _stored(self) -> Array:
-        """The numbers that the strategy was given: fingerprints are made of these, not of what is computed from them."""
-        return self._columns()
-
-    @abstractmethod
-    def correlated_noise(self, noise: Array) -> Array:
-        """C^{-1} ``noise``: what to add to the clipped gradient sums, for ``noise`` of shape (steps, ...)."""
-
-    @abstractmethod
-    def per_step_error(self, noise_multiplier: float = 1.0) -> Array:
-        """Variance of the noise in each prefix sum of the gradients, an array of shape (steps,).
-
-        Entry i is noise_multiplier^2 times the squared norm of row i of A C^{-1}, A the lower-triangular
-        matrix of ones, in units of the squared clipping norm and per coordinate. inf where it overflows.
-        """
-
-    def mean_squared_error(self, noise_multiplier: float = 1.0) -> float:
-        """Mean over the steps of `per_step_error` (the paper's MSE of prefix sums, Section 7.1)."""
-        return float(np.mean(self.per_step_error(noise_multiplier)))
-
-    def max_error(self, noise_multiplier: float = 1.0) -> float:
-        """Largest entry of `per_step_error`."""
-        return float(np.max(self.per_step_error(noise_multiplier)))
-
-    def column_norms(self) -> Array:
-        """L2 norm of each column, an array of shape (steps,)."""
-        columns = self._columns()
-        # Added up in order: libraries' own sums depend on the processor, and keys of runs on these norms.
-        if len(columns) == self.steps:
-            squares = np.zeros(self.steps)
-            for offset in range(columns.shape[1]):
-                squares += np.square(columns[:, offset])
-            return np.asarray(np.sqrt(squares))
-        cut = np.sqrt(np.cumsum(np.square(columns[0])))[: self.steps]
-        norms = np.full(self.steps, cut[-1])
-        # The column that starts k steps before the end keeps its first k entries.
-        norms[self.steps - len(cut) :] = cut[::-1]
-        return norms
-
-    def matrix(self) -> Array:
-        """The dense (steps, steps) matrix; up to 16384 steps."""
-        _dense_size(self.steps)
-        columns, dense = self._columns(), np.zeros((self.steps, self.steps))
-        for offset in range(min(self.bands, self.steps)):
-            rows = np.arange(offset, self.steps)
-            values = columns[:, offset]
-            dense[rows, rows - offset] = values if len(columns) == 1 else values[: len(rows)]
-        return dense
-
-    def sensitivity(self, min_sep: int | None = None, max_participations: int | None = 1) -> float:
-        """L2 sensitivity of C G without amplification: the upper end of `sensitivity_bounds`.
-
-        Without sampling, the release is one Gaussian mechanism of ``noise_multiplier`` / sensitivity.
-        """
-        return self.sensitivity_bounds(min_sep, max_participations).upper
-
-    def sensitivity_bounds(self, min_sep: int | None = None, max_participations: int | None = 1) -> Bounds:
-        """Bounds on max ||C x|| over all participation patterns x.
-
-        A pattern has at most ``max_participations`` ones (None: as many as fit), at least ``min_sep`` steps
-        apart (None: ``bands``, so that participations never overlap). Since C is non-negative this is the
-        sensitivity for vector gradients of norm at most 1 too. The two ends agree up to round-off, which
-        both include, if bands <= min_sep, if there is one participation, or if C is Toeplitz with
-        non-increasing coefficients (Kalinin and Lampert 2024, Theorem 2). Otherwise the upper one is a
-        dynamic program over row-wise maxima (Choquette-Choo et al. 2023, Section 4), the lower one what
-        the pattern it finds attains.
-
-        >>> Identity(10).sensitivity(min_sep=5, max_participations=None)**2 <= 2 * (1 + 1e-12)
-        True
-        """
-        steps = self.steps
-        min_sep = max(1, min(self.bands, steps)) if min_sep is None else integer("min_sep", min_sep, 1)
-        fitting = -(-steps // min_sep)
-        if max_participations is None:
-            count = fitting
-        else:
-            count = min(integer("max_participations", max_participations, 0), fitting)
-        if count == 0:
-            return Bounds(0.0, 0.0)
-        columns = self._columns()
-        if len(columns) == 1 and (min_sep >= self.bands or bool(np.all(np.diff(columns[0]) <= 0.0))):
-            lower = upper = _spaced_norm(columns[0], steps, min_sep, count)
-        else:
-            weights = np.square(self.column_norms())
-            if min_sep < self.bands and count > 1:
-                weights = _row_maxima(columns, steps, min_sep, count)
-            upper, pattern = _heaviest(weights, min_sep, count)
-            lower = _squared_norm(columns, steps, pattern)
-        slack = 8.0 * (steps + self.bands) * _EPSILON
-        return Bounds(math.sqrt(lower * max(0.0, 1.0 - slack)), math.sqrt(upper * (1.0 + slack)))
-
-
-def _dense_size(steps: int) -> None:
-    if steps > _MAX_DENSE:
-        raise ParameterError(f"steps = {steps}: must be at most {_MAX_DENSE} for a dense matrix")
+def _diagonals(matrix: Array, bands: int) -> Array:
+    """The columns of a lower-triangular matrix, as `Strategy._columns` has them."""
+    columns = np.zeros((len(matrix), bands))
+    for offset in range(bands):
+        columns[: len(matrix) - offset, offset] = np.diagonal(matrix, -offset)
+    return columns
 
 
 def _checked(name: str, values: Any, dimensions: int) -> Array:
@@ -223,6 +118,9 @@ class Identity(Strategy):
     def _columns(self) -> Array:
         return np.ones((1, 1))
 
+    def first_steps(self, steps: int) -> Identity:
+        return Identity(integer("steps", steps, 1, self.steps))
+
     def correlated_noise(self, noise: Array) -> Array:
         """The noise as it is."""
         return _noise_rows(noise, self.steps)
@@ -247,6 +145,8 @@ class BandedToeplitz(Strategy):
 
     coefficients: tuple[float, ...]
     steps: int
+
+    _given = "coefficients"
 
     def __post_init__(self) -> None:
         steps = integer("steps", self.steps, 1, MAX_STEPS)
@@ -289,8 +189,12 @@ class BandedToeplitz(Strategy):
         count = -(-steps // min_sep)
         if max_participations is not None:
             count = min(count, integer("max_participations", max_participations, 1))
-        found = _core.optimal_toeplitz(steps, _kept(steps, bands, min_sep, count))
+        found = _core.optimal_toeplitz(steps, sensitivity.kept(steps, bands, min_sep, count))
         return cls(tuple(found.tolist()), steps)
+
+    def first_steps(self, steps: int) -> BandedToeplitz:
+        steps = integer("steps", steps, 1, self.steps)
+        return BandedToeplitz(self.coefficients[:steps], steps)
 
     @property
     def bands(self) -> int:
@@ -320,12 +224,6 @@ def _square_root(steps: int, bands: int) -> Array:
     return np.concatenate([[1.0], np.cumprod((2.0 * k - 1.0) / (2.0 * k))])
 
 
-def _kept(steps: int, bands: int, min_sep: int, count: int) -> Array:
-    """How many of the columns 0, min_sep, 2 min_sep, ... keep each coefficient: the sensitivity's weights."""
-    starts = np.arange(count) * min_sep
-    return np.array([float(np.count_nonzero(starts + offset < steps)) for offset in range(bands)])
-
-
 class _Matrix(Strategy):
     """A strategy given by an array: equal and hashed by its bytes."""
 
@@ -335,8 +233,25 @@ class _Matrix(Strategy):
     def _stored(self) -> Array:
         return self._array
 
-    def _store(self, array: Array) -> None:
+    def first_steps(self, steps: int) -> Strategy:
+        steps = integer("steps", steps, 1, self.steps)
+        if steps == self.steps:
+            return self
+        columns = self._columns()[:, :steps]
+        if len(columns) == 1:
+            return BandedToeplitz(tuple(columns[0].tolist()), steps)
+        return Banded(_leading(columns, steps))
+
+    def correlated_noise(self, noise: Array) -> Array:
+        """C^{-1} ``noise`` by forward substitution, for ``noise`` of shape (steps, ...)."""
+        array = _noise_rows(noise, self.steps)
+        return _divided(self._columns(), array.reshape(self.steps, -1)).reshape(array.shape)
+
+    def _store(self, array: Array, steps: int) -> None:
+        assert self._given is not None
+        object.__setattr__(self, self._given, array)
         object.__setattr__(self, "_array", array)
+        object.__setattr__(self, "steps", steps)
         content = hashlib.sha256(repr(array.shape).encode() + array.tobytes()).digest()
         object.__setattr__(self, "_digest", content)
 
@@ -384,14 +299,14 @@ class Banded(_Matrix):
     columns: Any
     steps: int = field(init=False)
 
+    _given = "columns"
+
     def __post_init__(self) -> None:
         array = _checked("columns", self.columns, 2)
         _check_columns("columns", array)
         _nonnegative("columns", array)
         _positive_diagonal("columns", array[:, 0])
-        object.__setattr__(self, "columns", array)
-        object.__setattr__(self, "steps", len(array))
-        self._store(array)
+        self._store(array, len(array))
 
     @property
     def bands(self) -> int:
@@ -401,12 +316,6 @@ class Banded(_Matrix):
     def _columns(self) -> Array:
         return self._array
 
-    def correlated_noise(self, noise: Array) -> Array:
-        """C^{-1} ``noise`` by forward substitution, for ``noise`` of shape (steps, ...)."""
-        array = _noise_rows(noise, self.steps)
-        flat = array.reshape(self.steps, -1)
-        return _divided(self._array, flat).reshape(array.shape)
-
     def per_step_error(self, noise_multiplier: float = 1.0) -> Array:
         """As for every strategy; O(steps^2 bands) time, blocks of 128 steps of memory."""
         steps, scale = self.steps, _noise_multiplier(noise_multiplier) ** 2
@@ -415,11 +324,8 @@ class Banded(_Matrix):
             last = min(first + 128, steps)
             # Row i of A C^{-1} solves C' x = (1, ..., 1, 0, ..., 0) with i + 1 ones.
             ones = np.triu(np.ones((last, last - first)), -first)
-            leading = self._array[:last].copy()
-            for offset in range(1, self.bands):
-                leading[max(0, last - offset) :, offset] = 0.0
             with np.errstate(all="ignore"):
-                rows = _solve_transposed(leading, ones)
+                rows = _solve_transposed(_leading(self._array, last), ones)
                 errors[first:last] = np.einsum("ij,ij->j", rows, rows) * scale
         return np.where(np.isnan(errors), np.inf, errors)
 
@@ -455,11 +361,13 @@ class LowerTriangular(_Matrix):
     steps: int = field(init=False)
     _bands: int = field(init=False)
 
+    _given = "entries"
+
     def __post_init__(self) -> None:
         array = _checked("entries", self.entries, 2)
         if array.shape[0] != array.shape[1]:
             raise ParameterError(f"entries: must be a square matrix, not of shape {array.shape}")
-        _dense_size(len(array))
+        check_dense(len(array))
         above = np.argwhere(np.triu(array, 1) != 0.0)
         if len(above):
             row, column = above[0]
@@ -469,10 +377,8 @@ class LowerTriangular(_Matrix):
         _nonnegative("entries", array)
         _positive_diagonal("entries", np.diagonal(array))
         rows, found = np.nonzero(array)
-        object.__setattr__(self, "entries", array)
-        object.__setattr__(self, "steps", len(array))
         object.__setattr__(self, "_bands", int(np.max(rows - found)) + 1)
-        self._store(array)
+        self._store(array, len(array))
 
     @property
     def bands(self) -> int:
@@ -480,20 +386,11 @@ class LowerTriangular(_Matrix):
         return self._bands
 
     def _columns(self) -> Array:
-        columns = np.zeros((self.steps, self.bands))
-        for offset in range(self.bands):
-            columns[: self.steps - offset, offset] = np.diagonal(self._array, -offset)
-        return columns
+        return _diagonals(self._array, self.bands)
 
     def matrix(self) -> Array:
         """The matrix as it was given."""
         return self._array
-
-    def correlated_noise(self, noise: Array) -> Array:
-        """C^{-1} ``noise`` by forward substitution, for ``noise`` of shape (steps, ...)."""
-        array = _noise_rows(noise, self.steps)
-        flat = array.reshape(self.steps, -1)
-        return _divided(self._columns(), flat).reshape(array.shape)
 
     def per_step_error(self, noise_multiplier: float = 1.0) -> Array:
         """As for every strategy; O(steps^3) time."""
@@ -525,6 +422,8 @@ class InverseBanded(_Matrix):
     inverse: Any
     steps: int = 0
 
+    _given = "inverse"
+
     def __post_init__(self) -> None:
         dimensions = np.ndim(self.inverse)
         if dimensions == 2:
@@ -534,7 +433,7 @@ class InverseBanded(_Matrix):
                 raise ParameterError(
                     f"steps = {self.steps}: must be the number of rows, {steps}, or left out"
                 )
-            _dense_size(steps)
+            check_dense(steps)
             _check_columns("inverse", array)
             _positive_diagonal("inverse", array[:, 0])
         else:
@@ -543,13 +442,14 @@ class InverseBanded(_Matrix):
             if len(array) > steps:
                 raise ParameterError(f"inverse: {len(array)} coefficients, must be at most steps = {steps}")
             _positive_diagonal("inverse", array[:1])
-        object.__setattr__(self, "inverse", array)
-        object.__setattr__(self, "steps", steps)
-        self._store(array)
+        self._store(array, steps)
         columns = self._columns()
         if not np.isfinite(columns).all():
             raise ParameterError("inverse: its inverse overflows; the matrix is too ill-conditioned")
         _nonnegative("inverse of `inverse`, columns", columns)
+
+    def banded_inverse(self) -> Array:
+        return np.atleast_2d(self._array)
 
     @property
     def bands(self) -> int:
@@ -561,11 +461,7 @@ class InverseBanded(_Matrix):
             impulse = np.zeros(self.steps)
             impulse[0] = 1.0
             return _filtered(self._array, impulse)[None, :]
-        dense = _divided(self._array, np.eye(self.steps))
-        columns = np.zeros((self.steps, self.steps))
-        for offset in range(self.steps):
-            columns[: self.steps - offset, offset] = np.diagonal(dense, -offset)
-        return columns
+        return _diagonals(_divided(self._array, np.eye(self.steps)), self.steps)
 
     def correlated_noise(self, noise: Array) -> Array:
         """H ``noise``, for ``noise`` of shape (steps, ...)."""
@@ -592,108 +488,6 @@ class InverseBanded(_Matrix):
         # Columns that ended before row i contribute their total.
         errors[bands:] += np.cumsum(sums[:, -1])[: steps - bands]
         return np.asarray(errors * _noise_multiplier(noise_multiplier) ** 2)
-
-
-# --- Sensitivity without amplification ------------------------------------------------------------
-
-
-def _spaced_norm(coefficients: Array, steps: int, min_sep: int, count: int) -> float:
-    """||C x||^2 for Toeplitz C and x = 1 at 0, min_sep, 2 min_sep, ..."""
-    if min_sep >= len(coefficients):
-        return dot(_kept(steps, len(coefficients), min_sep, count), np.square(coefficients))
-    image = np.zeros(steps)
-    for start in range(0, count * min_sep, min_sep):
-        kept = min(len(coefficients), steps - start)
-        image[start : start + kept] += coefficients[:kept]
-    return dot(image, image)
-
-
-def _squared_norm(columns: Array, steps: int, pattern: list[int]) -> float:
-    image = np.zeros(steps)
-    for start in pattern:
-        column = columns[0] if len(columns) == 1 else columns[start]
-        kept = min(len(column), steps - start)
-        image[start : start + kept] += column[:kept]
-    return dot(image, image)
-
-
-def _heaviest(weights: Array, min_sep: int, count: int) -> tuple[float, list[int]]:
-    """The largest sum of ``count`` non-negative weights at least ``min_sep`` apart, and where it is attained.
-
-    Where the table of the dynamic program would be too large, the sum of the largest ones, wherever
-    they are: an upper bound still (the pattern is then the evenly spaced one).
-    """
-    steps = len(weights)
-    unlimited = count >= -(-steps // min_sep)
-    width = 1 if unlimited else count
-    if steps * width > _MAX_TABLE:
-        return float(np.sum(np.sort(weights)[-count:])), list(range(0, steps, min_sep))[:count]
-    # best[i + min_sep - 1]: the most from the first i steps, one entry per number of participations.
-    best = np.zeros((steps + min_sep, width + 1))
-    for i in range(steps):
-        before = best[i]
-        taken = before + weights[i]
-        if not unlimited:
-            taken = np.concatenate([[0.0], taken[:-1]])
-        best[i + min_sep] = np.maximum(best[i + min_sep - 1], taken)
-    pattern, i, k = [], steps - 1, width
-    while i >= 0 and k > 0:
-        if best[i + min_sep, k] > best[i + min_sep - 1, k]:
-            pattern.append(i)
-            i -= min_sep
-            k -= 0 if unlimited else 1
-        else:
-            i -= 1
-    return float(best[-1, width]), pattern[::-1]
-
-
-def _row_maxima(columns: Array, steps: int, min_sep: int, count: int) -> Array:
-    """For each i the most that row i of C'C can add up to over the patterns that contain i.
-
-    ||C x||^2 = sum of x_i x_j (C'C)_ij is at most the sum of these over the pattern. Participations
-    are not counted where the bands hold no more of them anyway, or where the table would be too large.
-    """
-    bands = columns.shape[1]
-    others = count - 1
-    counted = others < 2 * ((bands - 1) // min_sep) and (min_sep + 1) * (others + 1) <= _MAX_TABLE
-    width = others if counted else 1
-    maxima = np.empty(steps)
-    rows = max(1, min(steps, _MAX_TABLE // 8 // ((min_sep + 1) * (width + 1))))
-    for first in range(0, steps, rows):
-        block = np.arange(first, min(first + rows, steps))
-        # best[at % (min_sep + 1)]: the most from the offsets up to `at`, by number of participations.
-        best = np.zeros((min_sep + 1, len(block), width + 1))
-        for at, offset in enumerate(range(1 - bands, bands)):
-            here = best[at % (min_sep + 1)]
-            # Overwriting `here` last: what lies min_sep steps back is in the slot after it.
-            before = best[(at + 1) % (min_sep + 1)]
-            here[:] = best[(at - 1) % (min_sep + 1)]
-            if abs(offset) >= min_sep:
-                gram = _gram(columns, steps, block, offset)[:, None]
-                taken = before[:, :-1] + gram if counted else before + gram
-                target = here[:, 1:] if counted else here
-                np.maximum(target, taken, out=target)
-        maxima[block] = here.max(axis=1) + _gram(columns, steps, block, 0)
-    return maxima
-
-
-def _gram(columns: Array, steps: int, block: Any, offset: int) -> Array:
-    """(C'C)[i, i + offset] for each i in ``block``; 0 outside the matrix."""
-    first = block if offset >= 0 else block + offset
-    shift = abs(offset)
-    inside = (first >= 0) & (first + shift < steps)
-    left = np.where(inside, first, 0)
-    values: Array
-    if len(columns) == 1:
-        # Products of the overlapping parts, cut off at the last row.
-        products = np.cumsum(columns[0, shift:] * columns[0, : columns.shape[1] - shift])
-        kept = np.clip(steps - left - shift, 1, len(products))
-        values = products[kept - 1]
-    else:
-        right = np.where(inside, first + shift, 0)
-        overlap = columns.shape[1] - shift
-        values = np.einsum("ij,ij->i", columns[left, shift:], columns[right, :overlap])
-    return np.where(inside, values, 0.0)
 
 
 __all__ = ["Banded", "BandedToeplitz", "Identity", "InverseBanded", "LowerTriangular", "Strategy"]

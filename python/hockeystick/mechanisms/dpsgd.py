@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field, replace
 
 from .._base.validation import ParameterError, ParameterTypeError, boolean, choice, integer, real
-from ..sampling.batches import Law
+from ..sampling.laws import Law
 from .continuous import Gaussian
 from .sampled import PoissonSampled
 from .steps import Composable, Process, Step, set_fields

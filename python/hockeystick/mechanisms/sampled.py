@@ -13,7 +13,7 @@ import numpy as np
 from .. import _core
 from .._base.arrays import Array
 from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, real
-from ..sampling.batches import Law
+from ..sampling.laws import Law
 from .continuous import Gaussian
 from .core_pairs import Pairs, both, location_pair, sampled
 from .steps import Mechanism, Step, base_pair, set_fields

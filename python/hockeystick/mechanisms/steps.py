@@ -19,7 +19,8 @@ from typing import Any, ClassVar, TypeAlias
 from .. import _core
 from .._base.randomness import Seed
 from .._base.validation import ParameterError, ParameterTypeError, integer
-from ..sampling.batches import MAX_STEPS, BatchSampler, Law
+from ..sampling.batches import BatchSampler
+from ..sampling.laws import MAX_STEPS, Law
 from .core_pairs import Pairs, both
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from .. import _core
 from .._base import binomial
 from .._base.validation import choice, integer, real
-from ..sampling.batches import Law
+from ..sampling.laws import Law
 from . import atoms
 from .continuous import Gaussian
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, sampled

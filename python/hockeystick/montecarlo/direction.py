@@ -71,7 +71,7 @@ def directions(mechanism: Sampled, adjacency: str) -> tuple[str, ...]:
     Where an example changes which others are kept, or users are protected, the analysis is that of "zero_out" only.
     """
     scheme = getattr(mechanism, "scheme", None)
-    special = isinstance(scheme, Scheme) and scheme.only_zero_out()
+    special = isinstance(scheme, Scheme) and scheme.only_zero_out
     adjacency = choice("adjacency", adjacency, ADJACENCIES[:1] if special else ADJACENCIES)
     return (adjacency,) if adjacency in ("add", "remove") else ("remove", "add")
 
@@ -146,7 +146,7 @@ class Direction(Samples[Tally]):
     @functools.cached_property
     def is_exact(self) -> bool:
         """Whether losses are those of the mechanism, and not only bounds that make delta larger."""
-        return self._scheme is None or self._scheme.has_exact_losses(self.mechanism.strategy.bands)  # type: ignore[attr-defined]
+        return self._scheme is None or self._scheme.losses_are_exact(self.mechanism.strategy.bands)  # type: ignore[attr-defined]
 
     @functools.cached_property
     def half_space(self) -> HalfSpace | None:

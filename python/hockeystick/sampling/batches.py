@@ -18,23 +18,20 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .. import _core
 from .._base import storage
 from .._base.exclusive import Exclusive
-from .._base.randomness import Seed, derive_key, resolve_seed
-from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, integer
+from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
+from .._base.validation import ParameterError, ParameterTypeError, boolean, integer
 from .attribution import AttributionGraph
+from .laws import Law, law_of
 
 Indices: TypeAlias = NDArray[np.int64]
-
-MAX_STEPS = 2**31
 
 CONJECTURE = (
     "NOT A GUARANTEE: batches by Algorithm 4 of the b-min-sep paper. That the privacy analysis of Algorithm 3 "
@@ -44,14 +41,8 @@ CONJECTURE = (
 
 _KIND = "batches"
 _VERSION = 1
-_MAX_BATCH = 2**32  # examples: 32 GiB of indices
-_MAX_KEPT = 2**32  # examples that are remembered one by one, in 32 bits
-_MAX_PLACES = 2**27
-_CHUNK = 64  # steps between two looks at Ctrl-C
-_OWNED = (
-    "multi_attribution",
-    "independent_attribution",
-)  # laws for users: who owns which example must be known
+_CHUNK = 64
+"""*Speed*: steps between two looks at Ctrl-C."""
 
 
 class PaddedBatch(NamedTuple):
@@ -64,48 +55,12 @@ class PaddedBatch(NamedTuple):
     indices: Indices
     mask: NDArray[np.bool_]
 
-
-@dataclass(frozen=True)
-class Law:
-    """How batches are drawn: ``kind`` and parameters, JSON values, for so many ``steps``.
-
-    ``dataset_size``: the only one it is defined for, if there is one. ``max_batch_size``: of larger batches a
-    uniformly random choice is kept. ``conjectured``: its accounting is no guarantee.
-    """
-
-    kind: str
-    steps: int
-    parameters: Mapping[str, Any]
-    dataset_size: int | None = None
-    max_batch_size: int | None = None
-    conjectured: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """JSON values, from which `from_dict` makes an equal law."""
-        return {
-            "kind": self.kind,
-            "steps": self.steps,
-            "parameters": dict(self.parameters),
-            "dataset_size": self.dataset_size,
-            "max_batch_size": self.max_batch_size,
-            "conjectured": self.conjectured,
-        }
-
     @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Law:
-        """The law of which these are the values; ValueError, TypeError or KeyError for anything else."""
-        if values["kind"] not in _MAKERS:
-            raise ParameterError(f"kind = {values['kind']!r}: must be one of {sorted(_MAKERS)}")
-        if set(values["parameters"]) != _PARAMETERS[values["kind"]]:
-            raise ParameterError(f"parameters = {values['parameters']}: not those of {values['kind']}")
-        return cls(
-            str(values["kind"]),
-            integer("steps", values["steps"], 0, MAX_STEPS),
-            dict(values["parameters"]),
-            values["dataset_size"],
-            values["max_batch_size"],
-            boolean("conjectured", values["conjectured"]),
-        )
+    def of(cls, batch: Indices, width: int, dataset_size: int) -> PaddedBatch:
+        """``batch``, filled up to ``width`` places."""
+        indices = np.full(width, dataset_size, dtype=np.int64)
+        indices[: len(batch)] = batch
+        return cls(indices, np.arange(width) < len(batch))
 
 
 class BatchSampler(Exclusive):
@@ -136,7 +91,7 @@ class BatchSampler(Exclusive):
         self.description = description
         """The scheme or mechanism whose batches these are (None if loaded from a file alone)."""
         self._law = law
-        self.dataset_size = _size(law, dataset_size, graph)
+        self.dataset_size = law.checked_size(dataset_size, graph)
         self.shard = _shard(shard)
         if self.shard[1] > 1 and seed is None:
             raise ParameterError(
@@ -154,7 +109,7 @@ class BatchSampler(Exclusive):
         self._from_system = seed is None
         key = derive_key(self._seed, "hs batches 1")
         try:
-            self._core = _MAKERS[law.kind](law, self.dataset_size, key, graph)
+            self._core = law.start(self.dataset_size, key, graph)
         except ValueError as error:
             raise ParameterError(f"{description!r}: {error}") from None
 
@@ -229,9 +184,7 @@ class BatchSampler(Exclusive):
         if not self.pad:
             return batch
         width = -(-(self._law.max_batch_size or 0) // world)
-        indices = np.full(width, self.dataset_size, dtype=np.int64)
-        indices[: len(batch)] = batch
-        return PaddedBatch(indices, np.arange(width) < len(batch))
+        return PaddedBatch.of(batch, width, self.dataset_size)
 
     def seek(self, step: int) -> None:
         """Make ``step`` the next one: its batch, and all after it, are what they would have been.
@@ -270,9 +223,8 @@ class BatchSampler(Exclusive):
 
         The file holds the seed: keep it as safe as the data. An attribution graph is not in it.
         """
-        seed = self._seed
         content = {
-            "seed": {"bytes": seed.hex()} if isinstance(seed, bytes) else {"integer": str(seed)},
+            "seed": seed_to_dict(self._seed),
             "from_system": self._from_system,
             "law": self._law.to_dict(),
             "dataset_size": self.dataset_size,
@@ -300,14 +252,13 @@ class BatchSampler(Exclusive):
         content, _ = storage.read(path, _KIND)
         with storage.refusing(path):
             law = Law.from_dict(content["law"])
-            secret, state = content["seed"], content["state"]
-            seed = bytes.fromhex(secret["bytes"]) if "bytes" in secret else int(secret["integer"])
+            seed, state = seed_from_dict(content["seed"]), content["state"]
             size, pad = content["dataset_size"], content["pad"]
             saved_shard = tuple(content["shard"])
             from_system = bool(content["from_system"])
-        if description is not None and not _same(law_of(description), law):
+        if description is not None and not law_of(description).allows(law):
             raise ParameterError(f"description = {description!r}: the file is of another one, {law}")
-        if law.kind in _OWNED and graph is None:
+        if law.is_owned and graph is None:
             raise ParameterError(f"graph = None: the file is of {law.kind} batches; give their graph")
         sampler = cls(description, law, size, seed, saved_shard if shard is None else shard, pad, graph)
         sampler._from_system = from_system
@@ -360,77 +311,11 @@ class BatchSampler(Exclusive):
         return digest.hexdigest()
 
 
-def law_of(description: object) -> Law:
-    """The law of the batches of a scheme or mechanism; ParameterTypeError if it has none."""
-    law = getattr(description, "_batch_law", None)
-    if law is None:
-        raise ParameterTypeError(
-            f"description = {description!r}: must be a sampling scheme or a sampled mechanism"
-        )
-    found = law()
-    assert isinstance(found, Law)
-    return found
-
-
-def _same(expected: Law, law: Law) -> bool:
-    """Whether ``law`` is the one expected, or differs in options of ``batches`` alone."""
-    parameters = dict(expected.parameters)
-    if "run_ahead" in parameters:
-        parameters["run_ahead"] = law.parameters.get("run_ahead")
-    return replace(expected, parameters=parameters, conjectured=law.conjectured) == law
-
-
 def _shard(shard: Any) -> tuple[int, int]:
     if not isinstance(shard, (tuple, list)) or len(shard) != 2:
         raise ParameterTypeError(f"shard = {shard!r}: must be (rank, world)")
     world = integer("shard[1]", shard[1], 1, 2**31)
     return integer("shard[0]", shard[0], 0, world - 1), world
-
-
-def _size(law: Law, dataset_size: Any, graph: Any) -> int:
-    if (law.kind in _OWNED) != (graph is not None):
-        raise ParameterTypeError(
-            f"graph: must {'' if graph is None else 'not '}be given for {law.kind} batches"
-        )
-    if graph is not None and not isinstance(graph, AttributionGraph):
-        raise ParameterTypeError(f"graph = {graph!r}: must be an AttributionGraph")
-    known = law.dataset_size if graph is None else graph.num_examples
-    if graph is not None:
-        most, allowed = int(graph.user_degrees().max(initial=0)), law.parameters["examples_per_user"]
-        if most > allowed:
-            raise ParameterError(
-                f"graph: a user has {most} examples; must be at most examples_per_user = {allowed}, as accounted. "
-                "AttributionGraph.bound leaves so many"
-            )
-        integer("number of examples", known, 1)
-        if law.kind == "multi_attribution":
-            graph.check_closed()
-    if dataset_size is None:
-        if known is None:
-            raise ParameterTypeError("dataset_size = None: must be an integer, the number of examples")
-        size = known
-    else:
-        size = integer("dataset_size", dataset_size, 1, MAX_COUNT)
-        if known is not None and size != known:
-            raise ParameterError(f"dataset_size = {size}: must be {known}, as it was accounted")
-    values = law.parameters
-    if law.kind in ("b_min_sep", "independent_attribution", "balls_in_bins"):
-        if size > _MAX_KEPT:
-            raise ParameterError(
-                f"dataset_size = {size}: must be an integer in [1, 2^32] for {law.kind} batches"
-            )
-        if min(values.get("min_sep", values.get("bins")), law.steps) > _MAX_PLACES:
-            raise ParameterError(
-                f"steps = {law.steps}: the smaller of steps and {values} must be at most 2^27 for {law.kind} batches"
-            )
-    expected = values.get("batch_size", size * values.get("sampling_probability", 0.0))
-    if law.kind == "cyclic_poisson":
-        expected /= values["min_sep"]
-    if expected > _MAX_BATCH:
-        raise ParameterError(
-            f"dataset_size = {size}: {expected:.3g} examples would be sampled per step; must be at most 2^32"
-        )
-    return size
 
 
 def _digest_graph(graph: AttributionGraph) -> str:
@@ -440,76 +325,5 @@ def _digest_graph(graph: AttributionGraph) -> str:
     digest.update(graph.users.astype("<i4").tobytes())
     return digest.hexdigest()
 
-
-# --- The core's samplers --------------------------------------------------------------------------------
-
-_Graph: TypeAlias = "AttributionGraph | None"
-
-
-def _poisson(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
-    groups = law.parameters["min_sep"] if law.kind == "cyclic_poisson" else 1
-    p = law.parameters["sampling_probability"]
-    return _core.BatchSampler.poisson(key, size, law.steps, law.max_batch_size, p, groups)
-
-
-def _fixed(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
-    replacement = law.kind == "with_replacement"
-    return _core.BatchSampler.fixed(key, size, law.steps, law.parameters["batch_size"], replacement)
-
-
-def _balls_in_bins(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
-    return _core.BatchSampler.balls_in_bins(key, size, law.steps, law.parameters["bins"])
-
-
-def _min_sep(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
-    values = law.parameters
-    return _core.BatchSampler.min_sep(
-        key,
-        size,
-        law.steps,
-        law.max_batch_size,
-        values["min_sep"],
-        values["sampling_probability"],
-        values["warm_start"],
-    )
-
-
-def _multi_attribution(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
-    values = law.parameters
-    assert graph is not None  # `_size` has seen it
-    return _core.BatchSampler.multi_attribution(
-        key,
-        law.steps,
-        graph.offsets,
-        graph.users,
-        graph.num_users,
-        values["min_sep"],
-        values["sampling_probability"],
-        law.conjectured,
-        values["run_ahead"],
-    )
-
-
-_MAKERS: dict[str, Callable[[Law, int, bytes, _Graph], _core.BatchSampler]] = {
-    "poisson": _poisson,
-    "cyclic_poisson": _poisson,
-    "without_replacement": _fixed,
-    "with_replacement": _fixed,
-    "balls_in_bins": _balls_in_bins,
-    "b_min_sep": _min_sep,
-    "independent_attribution": _min_sep,
-    "multi_attribution": _multi_attribution,
-}
-
-_PARAMETERS = {
-    "poisson": {"sampling_probability"},
-    "cyclic_poisson": {"min_sep", "sampling_probability"},
-    "without_replacement": {"batch_size"},
-    "with_replacement": {"batch_size"},
-    "balls_in_bins": {"bins"},
-    "b_min_sep": {"min_sep", "sampling_probability", "warm_start"},
-    "independent_attribution": {"min_sep", "sampling_probability", "warm_start", "examples_per_user"},
-    "multi_attribution": {"min_sep", "sampling_probability", "examples_per_user", "run_ahead"},
-}
 
 __all__ = ["BatchSampler", "PaddedBatch"]

@@ -29,7 +29,7 @@ def plot_prefix_noise(plan: TrainingPlan, path: str | os.PathLike[str] | None = 
     axes.plot(
         steps[shown], errors[shown], label=f"{type(plan.strategy).__name__}, {plan.strategy.bands} band(s)"
     )
-    if not isinstance(plan.strategy, Identity):
+    if plan.strategy != Identity(plan.steps):
         axes.plot(
             steps[shown],
             errors[0] * np.sqrt(steps[shown]),

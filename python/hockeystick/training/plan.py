@@ -21,35 +21,23 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 from numpy.typing import DTypeLike
 
-from .. import _core
 from .._base import storage
 from .._base.arrays import Array
-from .._base.bounds import finite, round_down, round_up
+from .._base.bounds import finite
 from .._base.randomness import Seed
-from .._base.validation import ParameterError, ParameterTypeError, integer, real
-from ..accounting.calibration import calibrate_noise_multiplier
+from .._base.validation import ParameterError, ParameterTypeError, integer
 from ..accounting.profile import account
-from ..accounting.report import CAVEAT, unit
 from ..matrix.bandmf import BandMF
-from ..matrix.schemes import (
-    BallsInBins,
-    BMinSep,
-    CyclicPoisson,
-    MultiAttributionBMinSep,
-    Poisson,
-    RMinSep,
-    Scheme,
-    TruncatedBMinSep,
-)
-from ..matrix.serialise import scheme_from_dict, scheme_to_dict, strategy_from_parts, strategy_to_parts
-from ..matrix.strategies import Banded, BandedToeplitz, Identity, Strategy
+from ..matrix.scheme import no_users, same_size
+from ..matrix.schemes import Scheme
+from ..matrix.strategies import BandedToeplitz, Identity, Strategy
 from ..mechanisms.descriptions import (
     Composable,
     Gaussian,
@@ -60,45 +48,23 @@ from ..mechanisms.descriptions import (
     WithReplacement,
     composition,
 )
-from ..mechanisms.dpsgd import DPSGD
 from ..mechanisms.serialise import from_dict, to_dict
 from ..mechanisms.truncated import TruncatedPoissonSampled
-from ..montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf, short_name, verification_plan
-from ..montecarlo.direction import directions
-from ..montecarlo.runs import Progress, RunOptions, resolve_seed
+from ..montecarlo.runs import Progress
 from ..montecarlo.tally import digest
-from ..montecarlo.verify import choose
-from ..sampling.attribution import AttributionGraph, BoundedAttribution, expected_batch_size
+from ..sampling.attribution import AttributionGraph, BoundedAttribution
+from ..sampling.batches import BatchSampler
+from ..sampling.laws import Law, law_of
+from .guarantee import Guarantee, Mechanism, Request, guarantee
 
 if TYPE_CHECKING:
     from .run import TrainingRun
 
 _KIND = "training plan"
-_SAMPLED = (PoissonSampled, TruncatedPoissonSampled, WithoutReplacement, WithReplacement)
-
-_NO_USERS = "graph: only BMinSep with examples_per_user > 1 and MultiAttributionBMinSep protect users"
-
 _Path: TypeAlias = "str | os.PathLike[str]"
 Make: TypeAlias = Callable[[float], Composable]
 
-
-@dataclass(frozen=True)
-class Guarantee:
-    """What a plan promises, and why.
-
-    ``kind`` "certified": an upper bound computed without sampling. ``kind`` "verified": choosing the noise by Monte Carlo samples and
-    running the plan are *together* (``epsilon``, ``delta``)-DP (estimate, verify, release); the verifier is wrong with probability
-    at most ``failure_probability``, which ``delta`` includes. ``evidence`` holds the numbers behind it, as JSON values.
-    """
-
-    kind: str
-    epsilon: float
-    delta: float
-    adjacency: str
-    unit: str
-    statement: str
-    failure_probability: float | None
-    evidence: dict[str, Any] = field(default_factory=dict, compare=False)
+_SAMPLED = (PoissonSampled, TruncatedPoissonSampled, WithoutReplacement, WithReplacement)
 
 
 @dataclass(frozen=True, eq=False)
@@ -109,14 +75,14 @@ class TrainingPlan:
     and what `start` draws batches and noise from. ``graph`` says who owns which example, where a user is what is protected.
     """
 
-    mechanism: BandMF | Process
+    mechanism: Mechanism
     dataset_size: int
     guarantee: Guarantee
     graph: AttributionGraph | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "dataset_size", integer("dataset_size", self.dataset_size, 1))
-        _check(self.mechanism, self.dataset_size, self.graph)
+        self._matrix.scheme.check_data(self.dataset_size, self.graph)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TrainingPlan) and self.fingerprint == other.fingerprint
@@ -144,24 +110,25 @@ class TrainingPlan:
         """Number of noisy updates."""
         return self.strategy.steps
 
+    @cached_property
+    def _matrix(self) -> BandMF:
+        return _as_matrix(self.mechanism)
+
     @property
     def noise_multiplier(self) -> float:
         """Standard deviation of Z over the clipping norm."""
-        if isinstance(self.mechanism, BandMF):
-            return self.mechanism.noise_multiplier
-        return _noise_multiplier(_single(self.mechanism))
+        return self._matrix.noise_multiplier
 
     @property
     def strategy(self) -> Strategy:
         """C: what correlates the noise; the identity for DP-SGD."""
-        if isinstance(self.mechanism, BandMF):
-            return self.mechanism.strategy
-        return Identity(self.mechanism.steps)
+        return self._matrix.strategy
 
     @property
     def sampling(self) -> Scheme | Step:
         """How batches are drawn: a scheme, or a sampled Gaussian that is repeated."""
-        return self.mechanism.scheme if isinstance(self.mechanism, BandMF) else _single(self.mechanism)
+        drawn: Scheme | Step = self._matrix.scheme.description
+        return drawn
 
     @cached_property
     def expected_batch_size(self) -> float:
@@ -169,7 +136,7 @@ class TrainingPlan:
 
         Never divide by a batch's true size: for most schemes that is as secret as the data.
         """
-        return _expected_batch_size(self.sampling, self.dataset_size, self.graph)
+        return self._matrix.scheme.expected_batch_size(self.dataset_size, self.graph)
 
     @cached_property
     def mean_squared_error(self) -> float:
@@ -238,7 +205,7 @@ class TrainingPlan:
         """
         content, arrays = storage.read(path, _KIND)
         with storage.refusing(path):
-            mechanism = _unpacked(content["mechanism"], arrays)
+            mechanism = _from_parts(content["mechanism"], arrays)
             guarantee = Guarantee(**content["guarantee"])
             size, attribution = content["dataset_size"], content["attribution"]
         known = _graph(graph)
@@ -248,7 +215,7 @@ class TrainingPlan:
         return cls(mechanism, size, guarantee, known)
 
     def _content(self) -> tuple[dict[str, Any], dict[str, Array]]:
-        mechanism, arrays = _packed(self.mechanism)
+        mechanism, arrays = _to_parts(self.mechanism)
         content = {
             "mechanism": mechanism,
             "dataset_size": self.dataset_size,
@@ -259,13 +226,12 @@ class TrainingPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as JSON values, for reports; strategies of many coefficients by their digest."""
-        sampling = self.sampling
         columns = self.strategy._columns()
         plain = {
             "dataset_size": self.dataset_size,
             "expected_batch_size": self.expected_batch_size,
             "steps": self.steps,
-            "sampling": scheme_to_dict(sampling) if isinstance(sampling, Scheme) else to_dict(sampling),
+            "sampling": self._matrix.scheme.to_dict(),
             "strategy": {
                 "type": type(self.strategy).__name__,
                 "bands": self.strategy.bands,
@@ -290,13 +256,10 @@ class TrainingPlan:
         made = integer("steps", steps, 0, self.steps)
         if made == 0:
             return 0.0
-        if isinstance(self.mechanism, BandMF):
-            if not self.mechanism.is_analytic:
-                return None
-            scheme: Any = replace(self.mechanism.scheme, steps=made)  # type: ignore[type-var]
-            process = BandMF(first_steps(self.strategy, made), scheme, self.noise_multiplier).as_process()
-        else:
-            process = Process([(_single(self.mechanism), made)])
+        scheme = self._matrix.scheme.first_steps(made)
+        if not scheme.is_analytic:
+            return None
+        process = scheme.composition(self.strategy.first_steps(made), self.noise_multiplier)
         return min(self.epsilon, account(process, self.adjacency).epsilon(self.delta))
 
 
@@ -336,174 +299,32 @@ def plan_training(
     `MultiAttributionBMinSep`) and the ``graph`` that `AttributionGraph.bound` left.
     """
     size = integer("dataset_size", dataset_size, 1)
-    delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
-    if epsilon is None and noise_multiplier is None:
-        raise ParameterError("epsilon, noise_multiplier: give at least one of them")
-    epsilon = None if epsilon is None else real("epsilon", epsilon, 0.0)
-    sigma = (
-        None if noise_multiplier is None else real("noise_multiplier", noise_multiplier, 0.0, open_low=True)
-    )
+    request = Request(delta, epsilon, noise_multiplier, adjacency)
     known, make = _graph(graph), _made(sampling, strategy, size)
     example = make(1.0)
-    _check(example, size, known)
-    if isinstance(example, BandMF) and not example.is_analytic:
-        found = _verified(
-            make,
-            example,
-            epsilon,
-            delta,
-            sigma,
-            adjacency,
-            fallback,
-            samples,
-            calibration_seed,
-            checkpoint,
-            progress,
-        )
-        return TrainingPlan(found.mechanism, size, _verdict(found), known)
-    return TrainingPlan(*_certified(make, size, epsilon, delta, sigma, adjacency), known)
-
-
-# --- How guarantees come about ------------------------------------------------------------------------
-
-
-def _certified(
-    make: Callable[[float], BandMF | Process],
-    size: int,
-    epsilon: float | None,
-    delta: float,
-    sigma: float | None,
-    adjacency: str,
-) -> tuple[BandMF | Process, int, Guarantee]:
-    evidence: dict[str, Any] = {}
-    if sigma is None:
-        assert epsilon is not None
-        found = calibrate_noise_multiplier(
-            lambda value: make(value).as_process(), epsilon, delta, adjacency=adjacency
-        )
-        sigma, evidence = float(found), {"certificate": found.certificate.to_dict()}
-        bounds, proven = found.certificate.epsilon_bounds, epsilon
-    else:
-        bounds = account(make(sigma).as_process(), adjacency).epsilon_bounds(delta)
-        proven = bounds.upper
-        if epsilon is not None and not proven <= epsilon:
-            raise ParameterError(
-                f"noise_multiplier = {sigma!r}: gives epsilon = {round_up(proven)} at delta = {delta!r}, more "
-                f"than {epsilon!r}"
-            )
-    mechanism = make(sigma)
-    process = mechanism.as_process()
-    what = unit(process, adjacency)
-    evidence |= {"process": to_dict(process), "epsilon_bounds": bounds._asdict()}
-    described = f"Batches and noise of {process}"
-    if isinstance(mechanism, BandMF):
-        described = (
-            f"BandMF with strategy {short_name(mechanism.strategy)} and batches from {mechanism.scheme!r}, "
-            f"noise multiplier {sigma!r} (standard deviation of Z / clipping norm)"
-        )
-    statement = (
-        f"{described}. The run satisfies ({round_up(proven)}, {delta!r})-differential privacy, certified without sampling "
-        f"(epsilon between {round_down(bounds.lower)} and {round_up(bounds.upper)}): it is dominated by {process}. "
-        f'Adjacency: "{adjacency}" ({what}). Computed by hockeystick {_core.__version__}. {CAVEAT}'
+    _as_matrix(example).scheme.check_data(size, known)
+    mechanism, promise = guarantee(
+        make,
+        example,
+        request,
+        fallback=fallback,
+        samples=samples,
+        seed=calibration_seed,
+        checkpoint=checkpoint,
+        progress=progress,
     )
-    if len(process) > 8:
-        statement = statement.replace(
-            str(process), f"{process.steps} sampled Gaussians of {len(process)} kinds"
-        )
-    return (
-        mechanism,
-        size,
-        Guarantee("certified", proven, delta, adjacency, what, statement, None, finite(evidence)),
-    )
-
-
-def _verified(
-    make: Callable[[float], Any],
-    example: BandMF,
-    epsilon: float | None,
-    delta: float,
-    sigma: float | None,
-    adjacency: str,
-    fallback: str,
-    samples: int | None,
-    seed: int | None,
-    checkpoint: _Path | None,
-    progress: Progress | None,
-) -> CalibratedBandMF:
-    if epsilon is None:
-        raise ParameterError(
-            f"epsilon = None: {type(example.scheme).__name__} is accounted by Monte Carlo samples, which can verify "
-            "a given epsilon, but find none"
-        )
-    if sigma is None:
-        return calibrate_bandmf(
-            example.strategy,
-            example.scheme,
-            epsilon,
-            delta,
-            adjacency=adjacency,
-            seed=seed,
-            samples=samples,
-            fallback=fallback,
-            checkpoint=checkpoint,
-            progress=progress,
-        )
-    directions(example, adjacency)
-    plan = verification_plan(delta, None, samples)
-    chosen = resolve_seed(seed, checkpoint)
-    options = RunOptions(adjacency, checkpoint=checkpoint, progress=progress)
-    (verdict,) = choose(make, [sigma], epsilon, plan, chosen, options)
-    if not verdict.accepted:
-        direction, mean, _ = verdict.means[-1]
-        raise ParameterError(
-            f"noise_multiplier = {sigma!r}: not accepted at epsilon = {epsilon!r}, delta = {delta!r} (direction "
-            f"{direction!r}: the samples' mean is {mean:.4g} or more, the threshold {plan.threshold:.4g}); leave it out to have it calibrated"
-        )
-    return CalibratedBandMF(
-        mechanism=make(sigma),
-        epsilon=epsilon,
-        delta=delta,
-        adjacency=adjacency,
-        plan=plan,
-        verifications=(verdict,),
-        fallback=None,
-        fell_back=False,
-        process=None,
-        composed_with=None,
-        seed=chosen,
-        version=_core.__version__,
-    )
-
-
-def _verdict(found: CalibratedBandMF) -> Guarantee:
-    assert found.plan is not None
-    return Guarantee(
-        "verified",
-        found.epsilon,
-        found.delta,
-        found.adjacency,
-        found.unit,
-        found.statement(),
-        found.plan.failure_probability,
-        found.to_dict(),
-    )
+    return TrainingPlan(mechanism, size, promise, known)
 
 
 # --- What can be planned --------------------------------------------------------------------------------
 
 
-def _made(sampling: Scheme | Make, strategy: Strategy | int | None, size: int) -> Callable[[float], Any]:
+def _made(
+    sampling: Scheme | Make, strategy: Strategy | int | None, dataset_size: int
+) -> Callable[[float], Mechanism]:
     """The mechanism as a function of its noise multiplier."""
     if isinstance(sampling, Scheme):
-        matrix: Strategy
-        if strategy is None:
-            matrix = Identity(sampling.steps)
-        elif isinstance(strategy, Strategy):
-            matrix = strategy
-        else:
-            matrix = BandedToeplitz.optimized(
-                sampling.steps, integer("strategy", strategy, 1, sampling.steps)
-            )
+        matrix = _strategy(strategy, sampling.steps)
         return lambda sigma: BandMF(matrix, sampling, sigma)
     if not callable(sampling):
         raise ParameterTypeError(
@@ -512,16 +333,11 @@ def _made(sampling: Scheme | Make, strategy: Strategy | int | None, size: int) -
     if strategy is not None:
         raise ParameterError("strategy: goes with a Scheme; a function returns the whole mechanism")
 
-    def make(sigma: float) -> BandMF | Process:
+    def make(sigma: float) -> Mechanism:
         found = sampling(sigma)
-        if isinstance(found, DPSGD):
-            _same_size(size, found.dataset_size)
+        same_size(found, dataset_size)
         mechanism = found if isinstance(found, BandMF) else composition(found, "sampling(noise_multiplier)")
-        given = (
-            mechanism.noise_multiplier
-            if isinstance(mechanism, BandMF)
-            else _noise_multiplier(_single(mechanism))
-        )
+        given = _as_matrix(mechanism).noise_multiplier
         if given != sigma:
             raise ParameterError(
                 f"sampling({sigma!r}): has the noise multiplier {given!r}; it must be the argument"
@@ -531,113 +347,84 @@ def _made(sampling: Scheme | Make, strategy: Strategy | int | None, size: int) -
     return make
 
 
-def _single(process: Process) -> Step:
-    """The one step that is repeated."""
-    if len(process) != 1 or not isinstance(process.items[0][0], _SAMPLED):
+def _strategy(strategy: Strategy | int | None, steps: int) -> Strategy:
+    if strategy is None:
+        return Identity(steps)
+    if isinstance(strategy, Strategy):
+        return strategy
+    return BandedToeplitz.optimized(steps, integer("strategy", strategy, 1, steps))
+
+
+@dataclass(frozen=True)
+class _RepeatedStep(Scheme):
+    """The batches of a sampled mechanism that is repeated."""
+
+    step: Step
+
+    is_analytic = True
+
+    @property
+    def description(self) -> Step:
+        return self.step
+
+    def to_dict(self) -> dict[str, Any]:
+        return to_dict(self.step)
+
+    def largest_bands(self) -> int:
+        return 1
+
+    def composition(self, strategy: Strategy, noise_multiplier: float) -> Process:
+        return self.step * self.steps
+
+    def check_data(self, dataset_size: int, graph: AttributionGraph | None) -> None:
+        no_users(graph)
+        if getattr(self.step, "pair", None) == "koskela2020":
+            raise ParameterError(f"sampling: {self.step!r} is accounted with a pair that is not a guarantee")
+        same_size(self.step, dataset_size)
+
+    def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
+        # Truncated batches are smaller than what is drawn.
+        drawn = super().expected_batch_size(dataset_size, graph)
+        return float(getattr(self.step, "expected_batch_size", drawn))
+
+    def training_batches(self, dataset_size: int, seed: Seed, graph: AttributionGraph | None) -> BatchSampler:
+        return (self.step * self.steps).batches(dataset_size, seed)
+
+    def _batch_law(self) -> Law:
+        return law_of(self.step * self.steps)
+
+
+def _as_matrix(mechanism: Mechanism) -> BandMF:
+    """The matrix mechanism that a run draws from; ParameterError for one that no run can draw."""
+    if isinstance(mechanism, BandMF):
+        return mechanism
+    if len(mechanism) != 1 or not isinstance(mechanism.items[0][0], _SAMPLED):
         names = ", ".join(kind.__name__ for kind in _SAMPLED)
         raise ParameterError(
-            f"sampling: must give one repeated step of {names} (of Gaussian noise), not {process}"
+            f"sampling: must give one repeated step of {names} (of Gaussian noise), not {mechanism}"
         )
-    step = process.items[0][0]
-    _noise_multiplier(step)
-    return step
-
-
-def _noise_multiplier(step: Step) -> float:
-    noise = step if isinstance(step, TruncatedPoissonSampled) else getattr(step, "mechanism", None)
-    if not isinstance(noise, (TruncatedPoissonSampled, Gaussian)):
+    ((step, steps),) = mechanism.items
+    noise = getattr(step, "mechanism", None)
+    if not isinstance(noise, Gaussian):
         raise ParameterError(f"sampling: the noise of {step!r} must be Gaussian")
-    return noise.noise_multiplier
+    return BandMF(Identity(steps), _RepeatedStep(steps, step), noise.noise_multiplier)
 
 
-def _check(mechanism: Any, size: int, graph: AttributionGraph | None) -> None:
-    """Refuse what was not analysed: for other data, for one group of examples only, for a user with more examples."""
-    if isinstance(mechanism, BandMF):
-        _scheme_for(mechanism.scheme, size, graph)
-        return
-    step = _single(mechanism)
-    if graph is not None:
-        raise ParameterError(_NO_USERS)
-    if getattr(step, "pair", None) == "koskela2020":
-        raise ParameterError(f"sampling: {step!r} is accounted with a pair that is not a guarantee")
-    _same_size(size, getattr(step, "dataset_size", size))
+def _to_parts(mechanism: Mechanism) -> tuple[dict[str, Any], dict[str, Array]]:
+    """A dict of JSON values and the arrays that go with it; `from_parts` is its inverse."""
+    if not isinstance(mechanism, BandMF):
+        return to_dict(mechanism), {}
+    strategy, arrays = mechanism.strategy.to_parts()
+    scheme, sigma = mechanism.scheme.to_dict(), mechanism.noise_multiplier
+    return {"type": "BandMF", "strategy": strategy, "scheme": scheme, "noise_multiplier": sigma}, arrays
 
 
-def _same_size(size: int, described: int) -> None:
-    if described != size:
-        raise ParameterError(
-            f"dataset_size = {size}: must be {described}, the number that the sampling is described with"
-        )
-
-
-def _scheme_for(scheme: Scheme, size: int, graph: AttributionGraph | None) -> None:
-    if isinstance(scheme, CyclicPoisson) and scheme.group is not None:
-        raise ParameterError(f"sampling.group = {scheme.group}: must be None, which stands for all examples")
-    if isinstance(scheme, TruncatedBMinSep):
-        _same_size(size, scheme.dataset_size)
-    allowed = scheme.examples_of_users()
-    if allowed is not None:
-        if graph is None:
-            raise ParameterError(
-                f"graph = None: {type(scheme).__name__} for users needs to know whose the examples are"
-            )
-        if graph.num_examples != size:
-            raise ParameterError(
-                f"dataset_size = {size}: must be {graph.num_examples}, that of the graph (bounded, if it was)"
-            )
-        most = int(graph.user_degrees().max(initial=0))
-        if most > allowed:
-            raise ParameterError(
-                f"graph: a user has {most} examples, more than the {allowed} that are accounted for; "
-                "see AttributionGraph.bound"
-            )
-        orphans = int(np.count_nonzero(graph.example_degrees() == 0))
-        if orphans:
-            raise ParameterError(
-                f'graph: {orphans} examples belong to no user and would be protected for no one; bound(without_users="drop")'
-            )
-        if isinstance(scheme, MultiAttributionBMinSep):
-            graph.check_closed()
-    elif graph is not None:
-        raise ParameterError(_NO_USERS)
-
-
-def _expected_batch_size(sampling: Scheme | Step, size: int, graph: AttributionGraph | None) -> float:
-    if isinstance(sampling, (Poisson, PoissonSampled)):
-        return size * sampling.sampling_probability
-    if isinstance(sampling, CyclicPoisson):
-        return size * sampling.sampling_probability / sampling.min_sep
-    if isinstance(sampling, BallsInBins):
-        return size / sampling.bins
-    if isinstance(sampling, (BMinSep, RMinSep)):
-        return size * sampling.participation_rate
-    if isinstance(sampling, TruncatedBMinSep):
-        p = sampling.sampling_probability
-        return min(size * p / (1.0 + (sampling.min_sep - 1) * p), float(sampling.max_batch_size))
-    if isinstance(sampling, MultiAttributionBMinSep):
-        assert graph is not None
-        return expected_batch_size(graph, sampling.sampling_probability, sampling.min_sep)
-    if isinstance(sampling, TruncatedPoissonSampled):
-        return sampling.expected_batch_size
-    assert isinstance(sampling, (WithoutReplacement, WithReplacement))
-    return float(sampling.batch_size)
-
-
-def first_steps(strategy: Strategy, steps: int) -> Strategy:
-    """The leading (``steps``, ``steps``) block of C: what the first steps of a run release depends on no other entry."""
-    steps = integer("steps", steps, 1, strategy.steps)
-    if steps == strategy.steps:
-        return strategy
-    if isinstance(strategy, Identity):
-        return Identity(steps)
-    bands = min(strategy.bands, steps)
-    columns = strategy._columns()
-    if len(columns) == 1:
-        return BandedToeplitz(tuple(columns[0, :bands].tolist()), steps)
-    kept = np.array(columns[:steps, :bands])
-    for offset in range(1, bands):
-        kept[steps - offset :, offset] = 0.0
-    return Banded(kept)
+def _from_parts(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Mechanism:
+    """The mechanism of which these are the parts; everything is validated again."""
+    if plain["type"] != "BandMF":
+        return from_dict(plain).as_process()
+    strategy = Strategy.from_parts(plain["strategy"], arrays)
+    return BandMF(strategy, Scheme.from_dict(plain["scheme"]), plain["noise_multiplier"])
 
 
 def _graph(graph: Any) -> AttributionGraph | None:
@@ -654,27 +441,4 @@ def _digest(graph: AttributionGraph | None) -> str | None:
     return None if graph is None else digest(graph.offsets, graph.users, graph.num_users)
 
 
-def _packed(mechanism: BandMF | Process) -> tuple[dict[str, Any], dict[str, Array]]:
-    if not isinstance(mechanism, BandMF):
-        return to_dict(mechanism), {}
-    strategy, arrays = strategy_to_parts(mechanism.strategy)
-    plain = {
-        "type": "BandMF",
-        "strategy": strategy,
-        "scheme": scheme_to_dict(mechanism.scheme),
-        "noise_multiplier": mechanism.noise_multiplier,
-    }
-    return plain, arrays
-
-
-def _unpacked(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> BandMF | Process:
-    if plain["type"] != "BandMF":
-        return from_dict(plain).as_process()
-    return BandMF(
-        strategy_from_parts(plain["strategy"], arrays),
-        scheme_from_dict(plain["scheme"]),
-        plain["noise_multiplier"],
-    )
-
-
-__all__ = ["Guarantee", "TrainingPlan", "first_steps", "plan_training"]
+__all__ = ["TrainingPlan", "plan_training"]

@@ -19,8 +19,7 @@ if TYPE_CHECKING:
 from .._base.bounds import finite, round_up
 from ..accounting.report import CAVEAT
 from ..matrix.noise import FLOATING_POINT_CAVEAT
-from ..matrix.schemes import TruncatedBMinSep
-from ..mechanisms.truncated import TruncatedPoissonSampled
+from ..sampling.laws import law_of
 
 FORMAT = "hockeystick-training-report"
 VERSION = 1
@@ -85,7 +84,7 @@ class TrainingReport:
                 f'Under "{plan.adjacency}" the number of examples is protected too, but plan and report state it: it must be public, or a number '
                 "that was fixed without looking at the data."
             )
-        if isinstance(plan.sampling, (TruncatedPoissonSampled, TruncatedBMinSep)):
+        if law_of(plan.mechanism).max_batch_size is not None:
             found.append(
                 "Batches are cut: if they are padded to a fixed size, which places are padding must stay secret."
             )

@@ -22,12 +22,11 @@ from numpy.typing import DTypeLike, NDArray
 
 from .._base import storage
 from .._base.exclusive import Exclusive, Guard
-from .._base.randomness import Seed, derive_key, resolve_seed
+from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
 from .._base.storage import StorageError, StoreLock
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer
 from ..matrix.noise import CorrelatedNoise
-from ..matrix.schemes import BMinSep, MultiAttributionBMinSep
-from ..sampling.batches import MAX_STEPS, BatchSampler, PaddedBatch
+from ..sampling.batches import BatchSampler, PaddedBatch
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -79,9 +78,7 @@ class TrainingStep(Exclusive):
         most = self._run._batches.max_batch_size
         if most is None:
             raise ParameterError("padded: only truncated batches have a maximum size")
-        indices = np.full(most, self._run.plan.dataset_size, dtype=np.int64)
-        indices[: len(self._indices)] = self.indices
-        return PaddedBatch(indices, np.arange(most) < len(self._indices))
+        return PaddedBatch.of(self.indices, most, self._run.plan.dataset_size)
 
     def take(self, *data: Any) -> Any:
         """The batch's rows of each array (anything that NumPy indexes) of ``plan.dataset_size`` rows; a tuple if there are several."""
@@ -300,7 +297,7 @@ class TrainingRun(Exclusive):
         durable = boolean("durable", durable)
         content = {
             "plan": plan.fingerprint,
-            "seed": {"bytes": secret.hex()} if isinstance(secret, bytes) else {"integer": str(secret)},
+            "seed": seed_to_dict(secret),
             "from_system": seed is None,
             "dimension": noise.dimension,
             "clipping_norm": noise.clipping_norm,
@@ -321,8 +318,7 @@ class TrainingRun(Exclusive):
                 f"path = {os.fspath(path)!r}: is a run of another plan ({content.get('plan')}, not {plan.fingerprint})"
             )
         with storage.refusing(directory / "secret"):
-            secret = content["seed"]
-            seed = bytes.fromhex(secret["bytes"]) if "bytes" in secret else int(secret["integer"])
+            seed = seed_from_dict(content["seed"])
             noise = CorrelatedNoise(
                 plan.strategy,
                 content["dimension"],
@@ -374,14 +370,7 @@ def _position(step: int | None, state: Mapping[str, Any] | None, released: int) 
 
 
 def _batches(plan: TrainingPlan, seed: int | bytes) -> BatchSampler:
-    scheme, size = plan.sampling, plan.dataset_size
-    if isinstance(scheme, MultiAttributionBMinSep):
-        # The accounting covers it, and all batches have the expected size then.
-        ahead = min(scheme.min_sep - 1, MAX_STEPS - scheme.steps)
-        return scheme.batches(size, seed, graph=plan.graph, run_ahead=ahead)
-    if isinstance(scheme, BMinSep):
-        return scheme.batches(size, seed, graph=plan.graph)
-    return plan.mechanism.batches(size, seed)
+    return plan._matrix.scheme.training_batches(plan.dataset_size, seed, plan.graph)
 
 
 def _norm_over(flat: NDArray[Any], limit: float) -> float:

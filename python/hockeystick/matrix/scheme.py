@@ -1,0 +1,250 @@
+"""What every sampling scheme can do: its losses, whom it protects, its batches, its stored form (docs/montecarlo/estimates.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from .. import _core
+from .._base.arrays import Array
+from .._base.randomness import Seed
+from .._base.validation import MAX_COUNT, ParameterError, boolean, choice, integer, real
+from ..mechanisms.descriptions import Process, set_fields
+from ..sampling.attribution import AttributionGraph
+from ..sampling.batches import BatchSampler
+from ..sampling.laws import MAX_STEPS, Law
+from .strategies import Strategy
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+LAWS = ("dominating", "exact")
+
+_CHECKS: dict[str, Callable[[Any], Any]] = {
+    "steps": lambda value: integer("steps", value, 1, MAX_STEPS),
+    "sampling_probability": lambda value: real("sampling_probability", value, 0.0, 1.0),
+    "min_sep": lambda value: integer("min_sep", value, 1),
+    "bins": lambda value: integer("bins", value, 1),
+    "dataset_size": lambda value: integer("dataset_size", value, 1, MAX_COUNT),
+    "max_batch_size": lambda value: integer("max_batch_size", value, 1),
+    "warm_start": lambda value: boolean("warm_start", value),
+    "examples_per_user": lambda value: integer("examples_per_user", value, 1, 2**16),
+    "law": lambda value: choice("law", value, LAWS),
+}
+"""What a field may hold: fields of one name mean the same in every scheme."""
+
+
+@dataclass(frozen=True)
+class Scheme:
+    """A sampling scheme over ``steps`` iterations; the subclasses are frozen and hashable dataclasses.
+
+    What a scheme can do is a method here: a new one is a subclass, and nothing else asks which it is.
+    """
+
+    steps: int
+
+    _law_kind: ClassVar[str]
+    """The kind of `Law` that its batches follow, with the fields of the same names."""
+
+    truncates: ClassVar[bool] = False
+    """Whether batches are cut: then what protects an example are the others sampled, whose numbers are public."""
+
+    is_analytic: ClassVar[bool] = False
+    """Whether participations meet different rows of the output, each with its own coin: `composition` is for these."""
+
+    _kinds: ClassVar[dict[str, type[Scheme]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if not cls.__name__.startswith("_"):
+            Scheme._kinds[cls.__name__] = cls
+
+    def __post_init__(self) -> None:
+        names = {entry.name for entry in fields(self)}
+        set_fields(
+            self, **{name: check(getattr(self, name)) for name, check in _CHECKS.items() if name in names}
+        )
+
+    def first_steps(self, steps: int) -> Self:
+        """Return the same scheme for so many steps."""
+        return replace(self, steps=steps)
+
+    @property
+    def description(self) -> Any:
+        """What it was made of: usually itself."""
+        return self
+
+    # --- Stored form ------------------------------------------------------------------------------
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the scheme as a dict of JSON values; `from_dict` is its inverse.
+
+        >>> from hockeystick import BallsInBins
+        >>> BallsInBins(100, 10).to_dict()
+        {'type': 'BallsInBins', 'steps': 100, 'bins': 10}
+        """
+        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
+        return {"type": type(self).__name__, **values}
+
+    @staticmethod
+    def from_dict(plain: Mapping[str, Any]) -> Scheme:
+        """Rebuild a scheme; every value is validated again. Raises ValueError or TypeError."""
+        if plain["type"] not in Scheme._kinds:
+            raise ValueError(f"unknown scheme {plain['type']!r}")
+        return Scheme._kinds[plain["type"]](**{key: value for key, value in plain.items() if key != "type"})
+
+    # --- Accounting -------------------------------------------------------------------------------
+
+    def largest_bands(self) -> int:
+        """Return how many bands a strategy may have at most: participations must not overlap."""
+        raise NotImplementedError
+
+    def no_participation_log_probability(self) -> float:
+        """Return ln p_0, p_0 the probability that an example never takes part, rounded down; -inf for p_0 = 0.
+
+        Where Q is the output without the example, ln P/Q >= ln p_0 everywhere, so H_{e^eps}(Q||P) = 0 for
+        eps >= -ln p_0. For `TruncatedBMinSep`, whose Q is a mixture too, there is no such bound: -inf.
+        """
+        raise NotImplementedError
+
+    def worst_cases(self) -> tuple[Scheme, ...]:
+        """Return the schemes whose largest divergence is the guarantee; usually only the scheme itself."""
+        return (self,)
+
+    def composition(self, strategy: Strategy, noise_multiplier: float) -> Process:
+        """Return the composition of sampled Gaussians that dominates it; ParameterError where participations are correlated."""
+        raise ParameterError(
+            f"scheme = {type(self).__name__}: has no composition in closed form; use calibrate_bandmf "
+            "for a guarantee, estimate_delta for an estimate"
+        )
+
+    def losses_are_exact(self, bands: int) -> bool:
+        """Return whether losses under a strategy of so many bands are exact, and not only bounds that make delta larger."""
+        return True
+
+    def unamplified(self) -> tuple[int, int]:
+        """Return the least distance of two participations, and how far the input of one step may move."""
+        raise NotImplementedError
+
+    def cyclic_rate(self) -> float | None:
+        """Return the participation rate with which cyclic Poisson sampling may stand in for it; None if it may not."""
+        return None
+
+    def half_space_width(self, bands: int) -> int | None:
+        """Return how many numbers per step the search for a half space takes; None where there is no such search."""
+        return bands + 1
+
+    def seen_as(self, strategy: Strategy) -> tuple[Array, int]:
+        """Return the columns and the number of steps of the strategy whose losses are to be drawn."""
+        return np.ascontiguousarray(strategy._columns(), np.float64), strategy.steps
+
+    def seen_outputs(self, strategy: Strategy, outputs: Array) -> Array:
+        """Return outputs of ``strategy`` as those of `seen_as`."""
+        return outputs
+
+    def _core(self) -> _core.Scheme:
+        raise NotImplementedError
+
+    # --- Whom it protects -------------------------------------------------------------------------
+
+    def examples_of_users(self) -> int | None:
+        """Return how many examples a user may have, where users are what is protected; None: single examples are."""
+        return None
+
+    @property
+    def only_zero_out(self) -> bool:
+        """Whether "zero_out" is the only adjacency: users are protected, or an example changes which others are kept."""
+        return self.truncates or self.examples_of_users() is not None
+
+    def unit(self) -> str | None:
+        """Return what neighbouring datasets differ in, in words, where users are protected; None: in an example."""
+        examples = self.examples_of_users()
+        if examples is None:
+            return None
+        return (
+            f"all examples of one user, at most {examples}, are replaced by null records that contribute nothing; "
+            "which example belongs to whom is public"
+        )
+
+    def check_data(self, dataset_size: int, graph: AttributionGraph | None) -> None:
+        """Refuse what was not analysed: another number of examples, an example of nobody, a user with more examples."""
+        same_size(self, dataset_size)
+        allowed = self.examples_of_users()
+        if allowed is None:
+            return no_users(graph)
+        if graph is None:
+            raise ParameterError(
+                f"graph = None: {type(self).__name__} for users needs to know whose the examples are"
+            )
+        if graph.num_examples != dataset_size:
+            raise ParameterError(
+                f"dataset_size = {dataset_size}: must be {graph.num_examples}, that of the graph (bounded, if it was)"
+            )
+        most = int(graph.user_degrees().max(initial=0))
+        if most > allowed:
+            raise ParameterError(
+                f"graph: a user has {most} examples, more than the {allowed} that are accounted for; "
+                "see AttributionGraph.bound"
+            )
+        orphans = int(np.count_nonzero(graph.example_degrees() == 0))
+        if orphans:
+            raise ParameterError(
+                f'graph: {orphans} examples belong to no user and would be protected for no one; bound(without_users="drop")'
+            )
+
+    # --- Batches ----------------------------------------------------------------------------------
+
+    def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
+        """Return the mean number of examples in a batch (after a cold start: in the long run)."""
+        return self._batch_law().expected_drawn(dataset_size)
+
+    def batches(
+        self,
+        dataset_size: int | None = None,
+        seed: Seed = None,
+        shard: tuple[int, int] = (0, 1),
+        *,
+        pad: bool = False,
+        graph: AttributionGraph | None = None,
+    ) -> BatchSampler:
+        """Return the batches of a run on ``dataset_size`` examples, drawn by this scheme; see `BatchSampler`.
+
+        ``dataset_size`` may be left out where the scheme has one. ``pad`` fills batches up to ``max_batch_size``. ``graph``
+        says who owns what, where users are protected; ParameterError is raised for one in which a user has more examples
+        than were accounted (`AttributionGraph.bound` leaves so many).
+
+        >>> from hockeystick import Poisson
+        >>> sampler = Poisson(steps=3, sampling_probability=0.5).batches(dataset_size=8, seed=1)
+        >>> [batch.tolist() for batch in sampler]
+        [[4, 5, 6, 7], [0, 2, 3, 4, 6], [0, 1, 3, 4, 5, 7]]
+        """
+        return BatchSampler(self, self._batch_law(), dataset_size, seed, shard, pad, graph)
+
+    def training_batches(self, dataset_size: int, seed: Seed, graph: AttributionGraph | None) -> BatchSampler:
+        """Return the batches as a training run draws them, from a stationary state where the scheme has one."""
+        return self.batches(dataset_size, seed, graph=graph)
+
+    def _batch_law(self) -> Law:
+        return Law.of(self._law_kind, self)
+
+
+def same_size(described: object, dataset_size: int) -> None:
+    """Refuse another number of examples than that of a description, if it has one."""
+    known = getattr(described, "dataset_size", dataset_size)
+    if known != dataset_size:
+        raise ParameterError(
+            f"dataset_size = {dataset_size}: must be {known}, the number that the sampling is described with"
+        )
+
+
+def no_users(graph: AttributionGraph | None) -> None:
+    """Refuse a graph where single examples are protected."""
+    if graph is not None:
+        raise ParameterError(
+            "graph: only BMinSep with examples_per_user > 1 and MultiAttributionBMinSep protect users"
+        )
+
+
+__all__ = ["Scheme", "no_users", "same_size"]

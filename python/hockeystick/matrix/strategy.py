@@ -1,0 +1,150 @@
+"""What every strategy matrix answers: its entries, its errors, its sensitivity, its stored form (docs/matrix/bandmf.md)."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import fields
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .._base.arrays import Array
+from .._base.bounds import Bounds
+from .._base.validation import ParameterError, integer
+from . import sensitivity
+
+MAX_DENSE = 2**14
+"""*Speed*: most steps of a dense matrix, 2 GiB."""
+
+
+class Strategy(ABC):
+    """A non-negative lower-triangular (steps, steps) matrix C with a positive diagonal.
+
+    ``steps`` is its size, ``bands`` the number of diagonals that may be non-zero. Every subclass is
+    frozen and hashable.
+    """
+
+    steps: int
+
+    _given: ClassVar[str | None] = None
+    """The field that holds the array it is made of; the rest follows from that and ``steps``."""
+
+    _kinds: ClassVar[dict[str, type[Strategy]]] = {}
+
+    def __init_subclass__(cls) -> None:
+        if not cls.__name__.startswith("_"):
+            Strategy._kinds[cls.__name__] = cls
+
+    def to_parts(self) -> tuple[dict[str, Any], dict[str, Array]]:
+        """Return a dict of JSON values and the arrays that go with it, every double exactly; `from_parts` is its inverse."""
+        arrays = {} if self._given is None else {"strategy": np.array(getattr(self, self._given), np.float64)}
+        return {"type": type(self).__name__, "steps": self.steps}, arrays
+
+    @staticmethod
+    def from_parts(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Strategy:
+        """Rebuild a strategy from what `to_parts` returned; everything is validated again. Raises ValueError or TypeError."""
+        name, steps = plain["type"], plain["steps"]
+        if name not in Strategy._kinds:
+            raise ValueError(f"unknown strategy {name!r}")
+        kind = Strategy._kinds[name]
+        values = {} if kind._given is None else {kind._given: arrays["strategy"]}
+        if any(entry.init and entry.name == "steps" for entry in fields(kind)):  # type: ignore[arg-type]
+            values["steps"] = steps
+        strategy = kind(**values)
+        if strategy.steps != steps:
+            raise ValueError(f"a strategy of {strategy.steps} steps, not {steps}")
+        return strategy
+
+    @abstractmethod
+    def first_steps(self, steps: int) -> Strategy:
+        """Return the leading (``steps``, ``steps``) block of C: what the first steps release depends on no other entry."""
+
+    @property
+    @abstractmethod
+    def bands(self) -> int:
+        """How many diagonals are kept: C[i, j] = 0 unless 0 <= i - j < bands."""
+
+    @abstractmethod
+    def _columns(self) -> Array:
+        """The entries as float64: (1, bands) Toeplitz coefficients, whose columns are cut off at row
+        ``steps``, or (steps, bands) with C[j .. j + bands - 1, j] in row j, zero past the last row."""
+
+    def _stored(self) -> Array:
+        """The numbers that the strategy was given: fingerprints are made of these, not of what is computed from them."""
+        return self._columns()
+
+    def banded_inverse(self) -> Array | None:
+        """Return the columns of C^{-1}, if that is the banded one of the two: rows of noise are then few rows of Z."""
+        return None
+
+    @abstractmethod
+    def correlated_noise(self, noise: Array) -> Array:
+        """C^{-1} ``noise``: what to add to the clipped gradient sums, for ``noise`` of shape (steps, ...)."""
+
+    @abstractmethod
+    def per_step_error(self, noise_multiplier: float = 1.0) -> Array:
+        """Variance of the noise in each prefix sum of the gradients, an array of shape (steps,).
+
+        Entry i is noise_multiplier^2 times the squared norm of row i of A C^{-1}, A the lower-triangular
+        matrix of ones, in units of the squared clipping norm and per coordinate. inf where it overflows.
+        """
+
+    def mean_squared_error(self, noise_multiplier: float = 1.0) -> float:
+        """Mean over the steps of `per_step_error` (the paper's MSE of prefix sums, Section 7.1)."""
+        return float(np.mean(self.per_step_error(noise_multiplier)))
+
+    def max_error(self, noise_multiplier: float = 1.0) -> float:
+        """Largest entry of `per_step_error`."""
+        return float(np.max(self.per_step_error(noise_multiplier)))
+
+    def column_norms(self) -> Array:
+        """L2 norm of each column, an array of shape (steps,)."""
+        return sensitivity.column_norms(self._columns(), self.steps)
+
+    def matrix(self) -> Array:
+        """The dense (steps, steps) matrix; up to 16384 steps."""
+        check_dense(self.steps)
+        columns, dense = self._columns(), np.zeros((self.steps, self.steps))
+        for offset in range(min(self.bands, self.steps)):
+            rows = np.arange(offset, self.steps)
+            values = columns[:, offset]
+            dense[rows, rows - offset] = values if len(columns) == 1 else values[: len(rows)]
+        return dense
+
+    def sensitivity(self, min_sep: int | None = None, max_participations: int | None = 1) -> float:
+        """L2 sensitivity of C G without amplification: the upper end of `sensitivity_bounds`.
+
+        Without sampling, the release is one Gaussian mechanism of ``noise_multiplier`` / sensitivity.
+        """
+        return self.sensitivity_bounds(min_sep, max_participations).upper
+
+    def sensitivity_bounds(self, min_sep: int | None = None, max_participations: int | None = 1) -> Bounds:
+        """Bounds on max ||C x|| over all participation patterns x.
+
+        A pattern has at most ``max_participations`` ones (None: as many as fit), at least ``min_sep`` steps
+        apart (None: ``bands``, so that participations never overlap). Since C is non-negative this is the
+        sensitivity for vector gradients of norm at most 1 too. The two ends agree up to round-off, which
+        both include, if bands <= min_sep, if there is one participation, or if C is Toeplitz with
+        non-increasing coefficients (Kalinin and Lampert 2024, Theorem 2). Otherwise the upper one is a
+        dynamic program over row-wise maxima (Choquette-Choo et al. 2023, Section 4), the lower one what
+        the pattern it finds attains.
+
+        >>> Identity(10).sensitivity(min_sep=5, max_participations=None)**2 <= 2 * (1 + 1e-12)
+        True
+        """
+        columns, bands = self._columns(), self.bands
+        min_sep = max(1, min(bands, self.steps)) if min_sep is None else integer("min_sep", min_sep, 1)
+        fitting = -(-self.steps // min_sep)
+        if max_participations is None:
+            return sensitivity.bounds(columns, self.steps, bands, min_sep, fitting)
+        count = min(integer("max_participations", max_participations, 0), fitting)
+        return sensitivity.bounds(columns, self.steps, bands, min_sep, count)
+
+
+def check_dense(steps: int) -> None:
+    if steps > MAX_DENSE:
+        raise ParameterError(f"steps = {steps}: must be at most {MAX_DENSE} for a dense matrix")
+
+
+__all__ = ["Strategy", "check_dense"]

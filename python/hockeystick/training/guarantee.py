@@ -1,0 +1,190 @@
+"""How the guarantee of a plan comes about: certified by a composition in closed form, or verified by Monte Carlo samples.
+
+docs/training/training.md says what each of them promises; docs/matrix/bandmf.md proves the second.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from .. import _core
+from .._base.bounds import finite, round_down, round_up
+from .._base.validation import ParameterError, real
+from ..accounting.calibration import calibrate_noise_multiplier
+from ..accounting.profile import account
+from ..accounting.report import CAVEAT, unit
+from ..matrix.bandmf import BandMF
+from ..mechanisms.descriptions import Process
+from ..mechanisms.serialise import to_dict
+from ..montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf, short_name, verification_plan
+from ..montecarlo.direction import directions
+from ..montecarlo.runs import RunOptions, resolve_seed
+from ..montecarlo.verify import choose
+
+Mechanism: TypeAlias = "BandMF | Process"
+
+
+@dataclass(frozen=True)
+class Guarantee:
+    """What a plan promises, and why.
+
+    ``kind`` "certified": an upper bound computed without sampling. ``kind`` "verified": choosing the noise by Monte Carlo samples and
+    running the plan are *together* (``epsilon``, ``delta``)-DP (estimate, verify, release); the verifier is wrong with probability
+    at most ``failure_probability``, which ``delta`` includes. ``evidence`` holds the numbers behind it, as JSON values.
+    """
+
+    kind: str
+    epsilon: float
+    delta: float
+    adjacency: str
+    unit: str
+    statement: str
+    failure_probability: float | None
+    evidence: dict[str, Any] = field(default_factory=dict, compare=False)
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for: a budget, or a noise multiplier to account for, or both."""
+
+    delta: float
+    epsilon: float | None
+    noise_multiplier: float | None
+    adjacency: str
+
+    def __post_init__(self) -> None:
+        delta = real("delta", self.delta, 0.0, 1.0, open_low=True, open_high=True)
+        object.__setattr__(self, "delta", delta)
+        if self.epsilon is None and self.noise_multiplier is None:
+            raise ParameterError("epsilon, noise_multiplier: give at least one of them")
+        if self.epsilon is not None:
+            object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, 0.0))
+        if self.noise_multiplier is not None:
+            sigma = real("noise_multiplier", self.noise_multiplier, 0.0, open_low=True)
+            object.__setattr__(self, "noise_multiplier", sigma)
+
+
+def guarantee(
+    make: Callable[[float], Mechanism], example: Mechanism, request: Request, **verifier: Any
+) -> tuple[Mechanism, Guarantee]:
+    """The mechanism that answers the request, and what it promises; ``verifier`` goes to `calibrate_bandmf` where it takes samples."""
+    if isinstance(example, BandMF) and not example.is_analytic:
+        return _verified(make, example, request, verifier)
+    return _certified(make, request)
+
+
+def _certified(make: Callable[[float], Mechanism], request: Request) -> tuple[Mechanism, Guarantee]:
+    epsilon, delta, adjacency = request.epsilon, request.delta, request.adjacency
+    sigma = request.noise_multiplier
+    evidence: dict[str, Any] = {}
+    if sigma is None:
+        assert epsilon is not None
+        found = calibrate_noise_multiplier(
+            lambda value: make(value).as_process(), epsilon, delta, adjacency=adjacency
+        )
+        sigma, evidence = float(found), {"certificate": found.certificate.to_dict()}
+        bounds, proven = found.certificate.epsilon_bounds, epsilon
+    else:
+        bounds = account(make(sigma).as_process(), adjacency).epsilon_bounds(delta)
+        proven = bounds.upper
+        if epsilon is not None and not proven <= epsilon:
+            raise ParameterError(
+                f"noise_multiplier = {sigma!r}: gives epsilon = {round_up(proven)} at delta = {delta!r}, more "
+                f"than {epsilon!r}"
+            )
+    mechanism = make(sigma)
+    process = mechanism.as_process()
+    what = unit(process, adjacency)
+    evidence |= {"process": to_dict(process), "epsilon_bounds": bounds._asdict()}
+    described = f"Batches and noise of {process}"
+    if isinstance(mechanism, BandMF):
+        described = (
+            f"BandMF with strategy {short_name(mechanism.strategy)} and batches from {mechanism.scheme!r}, "
+            f"noise multiplier {sigma!r} (standard deviation of Z / clipping norm)"
+        )
+    statement = (
+        f"{described}. The run satisfies ({round_up(proven)}, {delta!r})-differential privacy, certified without sampling "
+        f"(epsilon between {round_down(bounds.lower)} and {round_up(bounds.upper)}): it is dominated by {process}. "
+        f'Adjacency: "{adjacency}" ({what}). Computed by hockeystick {_core.__version__}. {CAVEAT}'
+    )
+    if len(process) > 8:
+        statement = statement.replace(
+            str(process), f"{process.steps} sampled Gaussians of {len(process)} kinds"
+        )
+    return mechanism, Guarantee(
+        "certified", proven, delta, adjacency, what, statement, None, finite(evidence)
+    )
+
+
+def _verified(
+    make: Callable[[float], Any], example: BandMF, request: Request, verifier: Mapping[str, Any]
+) -> tuple[BandMF, Guarantee]:
+    if request.epsilon is None:
+        raise ParameterError(
+            f"epsilon = None: {type(example.scheme).__name__} is accounted by Monte Carlo samples, which can verify "
+            "a given epsilon, but find none"
+        )
+    if request.noise_multiplier is None:
+        found = calibrate_bandmf(
+            example.strategy,
+            example.scheme,
+            request.epsilon,
+            request.delta,
+            adjacency=request.adjacency,
+            **verifier,
+        )
+    else:
+        found = _accepted(make, example, request.epsilon, request.noise_multiplier, request, verifier)
+    assert found.plan is not None
+    return found.mechanism, Guarantee(
+        "verified",
+        found.epsilon,
+        found.delta,
+        found.adjacency,
+        found.unit,
+        found.statement(),
+        found.plan.failure_probability,
+        found.to_dict(),
+    )
+
+
+def _accepted(
+    make: Callable[[float], Any],
+    example: BandMF,
+    epsilon: float,
+    sigma: float,
+    request: Request,
+    verifier: Mapping[str, Any],
+) -> CalibratedBandMF:
+    """The verdict on a given noise multiplier; ParameterError if it is rejected."""
+    delta, adjacency = request.delta, request.adjacency
+    directions(example, adjacency)
+    plan = verification_plan(delta, None, verifier["samples"])
+    seed = resolve_seed(verifier["seed"], verifier["checkpoint"])
+    options = RunOptions(adjacency, checkpoint=verifier["checkpoint"], progress=verifier["progress"])
+    (verdict,) = choose(make, [sigma], epsilon, plan, seed, options)
+    if not verdict.accepted:
+        direction, mean, _ = verdict.means[-1]
+        raise ParameterError(
+            f"noise_multiplier = {sigma!r}: not accepted at epsilon = {epsilon!r}, delta = {delta!r} (direction "
+            f"{direction!r}: the samples' mean is {mean:.4g} or more, the threshold {plan.threshold:.4g}); leave it out to have it calibrated"
+        )
+    return CalibratedBandMF(
+        mechanism=make(sigma),
+        epsilon=epsilon,
+        delta=delta,
+        adjacency=adjacency,
+        plan=plan,
+        verifications=(verdict,),
+        fallback=None,
+        fell_back=False,
+        process=None,
+        composed_with=None,
+        seed=seed,
+        version=_core.__version__,
+    )
+
+
+__all__ = ["Guarantee", "Mechanism", "Request", "guarantee"]
