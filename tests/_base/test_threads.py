@@ -29,7 +29,7 @@ from flwr.serverapp import GaussianPrivacyEvent, NeighboringRelation, PrivacyCon
 from hockeystick import _core
 from hockeystick._base import exclusive
 from hockeystick._base.exclusive import Exclusive
-from hockeystick.individual.accountant import cell_edges, sampled_pairs
+from hockeystick.individual.cells import cell_edges, sampled_pairs
 from hockeystick.interop import flower, opacus, torch
 
 THREADS = 4
@@ -396,11 +396,11 @@ OWNED = {
     "montecarlo.evr._Pilot",  # one call
     "individual.histories.Histories",  # Recorded
     "individual.histories.LiveHistories",  # Recorded
+    "individual.ledger.Ledger",  # IndividualLedger
     "individual.ledger.LiveLedger",  # IndividualLedger
     "_base.progress.Bar",  # one call
     "_base.progress.Patience",  # one call
-    "_base.storage.StoreLock",  # the store it lies in
-    "individual.ledger._Checksum",  # LiveLedger
+    "_base.files.StoreLock",  # the store it lies in
     "_base.search.Search",  # one call
     "training.run._Ledger",  # TrainingRun
 }
@@ -427,6 +427,9 @@ def name_of(kind: type) -> str:
 
 
 ABSTRACT = {
+    "individual.kept.Kept",
+    "individual.filters._WholeFilter",
+    "individual.spending.WholeDataSet",
     "individual.spending.IndividualLedger",
     "individual.histories.Recorded",
     "montecarlo.tally.Totals",
