@@ -148,21 +148,31 @@ class Search:
             root, shift = self._root(_FLATTEST if fit is None or barrier is None else 0.0)
             self._shifts.append(shift)
             if fit is not None and self._is_next(fit, barrier, root):
-                # `beyond` may lie past the barrier: the statement is about exactly this step.
-                beyond = self._points.get(self._axis.beyond(fit.value, self._reach))
-                if beyond is None:
-                    self._at(self._axis.beyond(fit.value, self._reach), self._accuracy(0.0, fit.value))
-                elif beyond.verdict.exceeds:
+                if self._has_ended(fit):
                     break
-                elif self._reach > self._step or not self._refine(beyond):
-                    if beyond.value == self._axis.riskiest:
-                        break
-                    self._reach *= 8  # how far is the nearest value that can be shown to exceed?
                 continue
             value = self._propose(fit, barrier, root)
             point = self._at(value, self._accuracy(shift, value))
             if shift <= self._tolerance and not point.verdict.fits:
                 self._margin *= 4.0  # the bound is rougher than the tolerance
+        return self._found()
+
+    def _has_ended(self, fit: _Point) -> bool:
+        """Look beyond a value that fits; whether no more can be shown there."""
+        # That may lie past the barrier: the statement is about exactly this step.
+        value = self._axis.beyond(fit.value, self._reach)
+        beyond = self._points.get(value)
+        if beyond is None:
+            self._at(value, self._accuracy(0.0, fit.value))
+        elif beyond.verdict.exceeds:
+            return True
+        elif self._reach > self._step or not self._refine(beyond):
+            if value == self._axis.riskiest:
+                return True
+            self._reach *= 8  # how far is the nearest value that can be shown to exceed?
+        return False
+
+    def _found(self) -> Found | None:
         fit, _ = self._bracket()
         if fit is None:
             return None

@@ -47,9 +47,9 @@ def real(
     ...
     hockeystick._base.validation.ParameterError: delta = nan: must be a number in [0, 1]
     """
-    left = "(" if open_low or (low == -math.inf and not allow_inf) else "["
-    right = ")" if open_high or (high == math.inf and not allow_inf) else "]"
-    expected = f"must be a number in {left}{low:g}, {high:g}{right}"
+    open_low = open_low or (low == -math.inf and not allow_inf)
+    open_high = open_high or (high == math.inf and not allow_inf)
+    expected = f"must be a number in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
     try:
@@ -59,11 +59,10 @@ def real(
     if towards is not None and math.isfinite(number):
         # NumPy would compare its integers as doubles.
         number = _moved(number, int(value) if isinstance(value, numbers.Integral) else value, towards)
-    inside = (low < number if open_low else low <= number) and (
-        number < high if open_high else number <= high
-    )
-    # nan compares false, so it fails `inside`.
-    if not inside or (math.isinf(number) and not allow_inf):
+    above = low < number if open_low else low <= number
+    below = number < high if open_high else number <= high
+    # nan compares false.
+    if not (above and below):
         raise ParameterError(f"{name} = {number!r}: {expected}")
     return number
 

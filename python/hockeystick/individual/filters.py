@@ -327,7 +327,7 @@ def _order(order: float) -> float:
 
 
 class _WholeFilter(WholeDataSet):
-    """The first step that would exceed the budget halts it."""
+    """A filter that the first step above the budget halts. Threads and forks: see `Exclusive`."""
 
     _halted = False
 

@@ -133,7 +133,7 @@ class IndividualLedger(Kept):
 
 
 class WholeDataSet(Exclusive):
-    """The base of filters and odometers of a whole data set, which have the ledger of a single example."""
+    """The base of filters and odometers of a whole data set: the ledger of one example. Threads and forks: see `Exclusive`."""
 
     _ledger: IndividualLedger
 
