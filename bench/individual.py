@@ -114,7 +114,7 @@ def epsilon(examples: int, few: int) -> None:
     )
     print(f"drawing {examples:,} histories of {STEPS} steps ...", flush=True)
     counts = histories(rng, examples, accountant.edges)
-    accountant._histories.counts[Q] = counts
+    accountant._state.counts[Q] = counts
     start, busy = time.perf_counter(), time.process_time()
     found = accountant.nonadaptive_epsilon(DELTA)
     seconds, busy = time.perf_counter() - start, time.process_time() - busy
@@ -143,7 +143,7 @@ def epsilon(examples: int, few: int) -> None:
     remove = hs.IndividualAccountant(
         few, noise_multiplier=SIGMA, sampling_probability=Q, clipping_norm=CLIP, adjacency="remove"
     )
-    remove._histories.counts[Q] = counts[:few].copy()
+    remove._state.counts[Q] = counts[:few].copy()
     ours = remove.nonadaptive_epsilon(DELTA)
     ratio = seconds_theirs / few / (busy / examples)
     print(

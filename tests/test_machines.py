@@ -20,7 +20,7 @@ PROGRAM = """
 import hashlib, json
 import numpy as np
 import hockeystick as hs
-from hockeystick.individual.accountant import cell_edges
+from hockeystick.individual.cells import cell_edges
 from hockeystick.montecarlo.direction import fingerprint
 
 def exact(value):

@@ -38,15 +38,10 @@ from .accounting.grid import Grid, grid_delta, grid_epsilon
 from .accounting.profile import PrivacyProfile, account
 from .accounting.rdp import rdp_epsilon
 from .accounting.report import Answer, Report
-from .individual.accountant import (
-    ApproximateIndividualFilter,
-    GroupSummary,
-    IndividualAccountant,
-    IndividualBounds,
-    summarise,
-)
+from .individual.accountant import ApproximateIndividualFilter, IndividualAccountant, IndividualBounds
 from .individual.filters import GDPFilter, IndividualGDPFilter, IndividualRDPFilter, RDPFilter, gdp_budget
 from .individual.odometers import GDPOdometer, IndividualGDPOdometer
+from .individual.summary import GroupSummary, summarise
 from .matrix.bandmf import BandMF
 from .matrix.noise import CorrelatedNoise
 from .matrix.schemes import (

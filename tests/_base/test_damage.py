@@ -85,7 +85,7 @@ def reading_of_histories(open_it: Callable[[Path], Any]) -> Callable[[Path], Any
     def read(path: Path) -> Any:
         kept = open_it(path)
         try:
-            found = kept._histories
+            found = kept._state
             counts = [
                 (q, found.rows(q, slice(None)).astype(np.uint32).tobytes()) for q in found.probabilities
             ]
@@ -117,7 +117,7 @@ def histories(size: int) -> Iterator[tuple[str, Store]]:
                     moment()
                     kept.step(norms(step, size))
                     if step == 1 or fold:
-                        kept._histories.fold()
+                        kept._state.fold()
                 kept.close()
 
             yield (

@@ -7,6 +7,7 @@ import signal
 import stat
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,6 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick._base import storage
-from hockeystick.individual import ledger
 
 SETTINGS = {"noise_multiplier": 2.0, "sampling_probability": 0.1}
 STORES: dict[str, Callable[..., Any]] = {
@@ -60,8 +60,8 @@ def test_stores_are_their_owners_only(name: str, tmp_path: Path) -> None:
     path = tmp_path / "store"
     kept = STORES[name](4, path=path)
     kept.step(np.full(4, 0.1))
-    if hasattr(kept, "_histories"):
-        kept._histories.fold()
+    if not hasattr(kept, "spent"):
+        kept._state.fold()
         kept.step(np.full(4, 0.1))
     kept.close()
     for entry, mode in modes(path).items():
@@ -156,8 +156,8 @@ def test_writers_of_one_name_do_not_remove_each_others_files(tmp_path: Path) -> 
 
 
 def reading(kept: Any) -> Any:
-    if hasattr(kept, "_histories"):
-        found = kept._histories
+    if not hasattr(kept, "spent"):
+        found = kept._state
         return kept.steps, [found.rows(q, slice(None)).tolist() for q in found.probabilities]
     return kept.steps, kept.spent.tolist(), kept.active_counts().tolist()
 
@@ -177,17 +177,17 @@ def test_a_step_for_which_there_is_no_space_can_be_tried_again(
     def full(*_: object, **__: object) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    points = [(os, "fsync"), (os, "replace"), (storage.tempfile, "mkstemp")]
+    points = [(os, "fsync"), (os, "replace"), (tempfile, "mkstemp")]
     if name in ("filter", "odometer"):
         points.append((os, "posix_fallocate"))
     elif by_index:  # nothing is chosen by index here: while steps are folded, instead
-        monkeypatch.setattr(disk._histories, "FOLD", 1)
+        monkeypatch.setattr(disk._state, "FOLD", 1)
     for module, function in points:
         before = reading(disk)
         with monkeypatch.context() as patch:
             patch.setattr(module, function, full)
             if function == "fsync":
-                patch.setattr(ledger, "_header", full)  # steps do not wait for the disk
+                patch.setattr(storage, "_header", full)  # steps do not wait for the disk
             with pytest.raises(OSError, match="No space left"):
                 disk.step(norms, **how)
         assert reading(disk) == before

@@ -65,7 +65,7 @@ def test_norms_right_above_an_edge_are_in_the_next_cell() -> None:
         above = np.array([accountant.edges[cell]], np.longdouble) * (1 + np.longdouble(2.0) ** -60)
         one = hs.IndividualAccountant(1, noise_multiplier=1.0, sampling_probability=0.1)
         one.step(above)
-        counts = one._histories.rows(0.1, slice(None))[0]
+        counts = one._state.rows(0.1, slice(None))[0]
         assert np.flatnonzero(counts).tolist() == [cell + 1]
 
 

@@ -1,10 +1,12 @@
 """Files: what is saved comes back; anything else is refused with a reason; writes are all or nothing."""
 
+import io
 import json
 import math
 import os
 import pickle
 import zipfile
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ from typing import Any
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick._base import storage
+from hockeystick._base import archives, storage
 
 STEP = hs.PoissonSampled(hs.Gaussian(1.0), 0.05)
 EVERYTHING = sum(
@@ -41,24 +43,30 @@ def saved(tmp_path: Path) -> Path:
     return path
 
 
-def rewrite(path: Path, change: Callable[[dict[str, bytes]], None], *, sign: bool = True) -> None:
-    """Change the members of a file, with a valid checksum if ``sign``."""
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    change(members)
-    if sign:
-        members["sha256"] = storage._digest(members).encode()
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, data in members.items():
-            archive.writestr(name, data)
-
-
 def edit_header(path: Path, **changes: Any) -> None:
-    def change(members: dict[str, bytes]) -> None:
-        header = json.loads(members["header.json"])
-        members["header.json"] = json.dumps(header | changes).encode()
+    """Change the header of a file, with a valid checksum."""
+    data = path.read_bytes()
+    header = json.loads(data[:4096])
+    assert header.pop("checksum") == zlib.crc32(json.dumps(header).encode())
+    header |= changes
+    checksum = zlib.crc32(json.dumps(header).encode())
+    path.write_bytes(json.dumps({**header, "checksum": checksum}).encode().ljust(4096) + data[4096:])
 
-    rewrite(path, change)
+
+def archive(path: Path, kind: str, change: Callable[[dict[str, bytes]], None] = lambda _: None) -> None:
+    """What this file would have been in version 0.1, with a ``change`` of its members under a valid checksum."""
+    content, arrays = storage.read(path, kind)
+    header = {"format": "hockeystick", "version": 1, "kind": kind, "library": "0.1.0", "content": content}
+    members = {"header.json": json.dumps(header).encode()}
+    for name, array in arrays.items():
+        buffer = io.BytesIO()
+        np.save(buffer, array)
+        members[f"{name}.npy"] = buffer.getvalue()
+    change(members)
+    members["sha256"] = archives.digest(members).encode()
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        for name, data in members.items():
+            file.writestr(name, data)
 
 
 def test_profile_round_trip(tmp_path: Path) -> None:
@@ -122,7 +130,10 @@ def test_merge() -> None:
         left.merge(hs.Accountant(adjacency="remove"))
 
 
-def test_every_flipped_byte_is_noticed_or_harmless(saved: Path) -> None:
+@pytest.mark.parametrize("old", [False, True])
+def test_every_flipped_byte_is_noticed_or_harmless(saved: Path, old: bool) -> None:
+    if old:
+        archive(saved, "profile")
     data, original = saved.read_bytes(), hs.PrivacyProfile.load(saved)
     refused = 0
     for position in range(0, len(data), 7):
@@ -131,13 +142,16 @@ def test_every_flipped_byte_is_noticed_or_harmless(saved: Path) -> None:
             loaded = hs.PrivacyProfile.load(saved)
         except hs.StorageError:
             refused += 1
-        else:  # a time stamp or another part of the zip that carries no content
+        else:  # padding, or a part of the zip that carries no content
             assert loaded.epsilon_bounds(1e-5) == original.epsilon_bounds(1e-5)
             assert loaded.description == original.description
-    assert refused > len(range(0, len(data), 7)) // 2
+    assert refused > (len(range(0, len(data), 7)) // 2 if old else 200)
 
 
-def test_every_truncation_is_refused(saved: Path) -> None:
+@pytest.mark.parametrize("old", [False, True])
+def test_every_truncation_is_refused(saved: Path, old: bool) -> None:
+    if old:
+        archive(saved, "profile")
     data = saved.read_bytes()
     for length in {0, 1, 10, len(data) // 3, len(data) // 2, len(data) - 30, len(data) - 1}:
         saved.write_bytes(data[:length])
@@ -169,10 +183,44 @@ def test_other_kinds_and_futures_are_refused(saved: Path) -> None:
 
 
 def test_wrong_checksum_is_refused(saved: Path) -> None:
-    def change(members: dict[str, bytes]) -> None:
-        members["answers.npy"] = members["answers.npy"][:-8] + np.float64(0.0).tobytes()
+    whole = saved.read_bytes()
+    with open(saved, "r+b") as file:
+        file.seek(4096)
+        file.write(np.float64(0.0).tobytes())
+    assert saved.read_bytes() != whole
+    with pytest.raises(hs.StorageError, match=r"array .* is damaged.*checksum"):
+        hs.PrivacyProfile.load(saved)
+    edit_header(saved, kind="accountant")
+    saved.write_bytes(saved.read_bytes().replace(b'"accountant"', b'"profile"   ', 1))
+    with pytest.raises(hs.StorageError, match="the header is damaged"):
+        hs.PrivacyProfile.load(saved)
 
-    rewrite(saved, change, sign=False)
+
+def test_headers_of_any_size(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    for length in (0, 10, 3500, 3600, 3700, 3800, 3900, 4000, 4096, 5000, 100_000):
+        content, arrays = {"text": "x" * length}, {f"a{i}": np.arange(i) for i in range(length % 97)}
+        storage.write(path, "long", content, arrays)
+        found, read = storage.read(path, "long")
+        assert found == content
+        assert all(np.array_equal(arrays[name], read[name]) for name in arrays)
+        assert set(read) == set(arrays)
+
+
+def test_archives_of_version_0_1_are_read(saved: Path) -> None:
+    before, curve = hs.PrivacyProfile.load(saved), hs.PrivacyProfile.load(saved).curve()
+    archive(saved, "profile")
+    loaded = hs.PrivacyProfile.load(saved)
+    assert (loaded.description, loaded.adjacency) == (before.description, before.adjacency)
+    assert loaded.epsilon_bounds(1e-5) == before.epsilon_bounds(1e-5)
+    assert np.array_equal(loaded.curve(), curve)
+    with pytest.raises(hs.StorageError, match="holds a 'profile', not a 'accountant'"):
+        hs.Accountant.load(saved)
+    with zipfile.ZipFile(saved) as file:
+        members = {name: file.read(name) for name in file.namelist()}
+    with zipfile.ZipFile(saved, "w") as file:
+        for name, data in members.items():
+            file.writestr(name, data[:-1] + b"?" if name.endswith(".npy") else data)
     with pytest.raises(hs.StorageError, match="checksum"):
         hs.PrivacyProfile.load(saved)
 
@@ -194,21 +242,26 @@ def test_wrong_checksum_is_refused(saved: Path) -> None:
     ids=repr,
 )
 def test_nonsense_with_a_valid_checksum_is_refused(saved: Path, content: dict[str, Any]) -> None:
-    good, _ = storage.read(saved, "profile")
-    edit_header(saved, content=good | content if content else {})
+    good, arrays = storage.read(saved, "profile")
+    storage.write(saved, "profile", good | content if content else {}, arrays)
     with pytest.raises(hs.StorageError, match="cannot load"):
         hs.PrivacyProfile.load(saved)
 
 
 def test_pickles_inside_are_never_opened(saved: Path, tmp_path: Path) -> None:
-    trap = tmp_path / "trap.npy"
+    trap, whole = tmp_path / "trap.npy", saved.read_bytes()
     np.save(trap, np.array([{"a": 1}], dtype=object), allow_pickle=True)
 
     def change(members: dict[str, bytes]) -> None:
         members["answers.npy"] = trap.read_bytes()
 
-    rewrite(saved, change)
+    archive(saved, "profile", change)
     with pytest.raises(hs.StorageError, match="allow_pickle"):
+        hs.PrivacyProfile.load(saved)
+    saved.write_bytes(whole)
+    arrays = json.loads(whole[:4096])["arrays"]
+    edit_header(saved, arrays=[{**arrays[0], "dtype": "|O"}, *arrays[1:]])
+    with pytest.raises(hs.StorageError, match="is not of numbers"):
         hs.PrivacyProfile.load(saved)
 
 

@@ -29,7 +29,7 @@ from flwr.serverapp import GaussianPrivacyEvent, NeighboringRelation, PrivacyCon
 from hockeystick import _core
 from hockeystick._base import exclusive
 from hockeystick._base.exclusive import Exclusive
-from hockeystick.individual.accountant import cell_edges, sampled_pairs
+from hockeystick.individual.cells import cell_edges, sampled_pairs
 from hockeystick.interop import flower, opacus, torch
 
 THREADS = 4
@@ -395,11 +395,11 @@ OWNED = {
     "accounting.calibration._Budget",  # one call
     "individual.histories.Histories",  # Recorded
     "individual.histories.LiveHistories",  # Recorded
+    "individual.ledger.Ledger",  # IndividualLedger
     "individual.ledger.LiveLedger",  # IndividualLedger
     "_base.progress.Bar",  # one call
     "_base.progress.Patience",  # one call
-    "_base.storage.StoreLock",  # the store it lies in
-    "individual.ledger._Checksum",  # LiveLedger
+    "_base.files.StoreLock",  # the store it lies in
     "_base.search.Search",  # one call
     "training.run._Ledger",  # TrainingRun
 }
@@ -426,6 +426,10 @@ def name_of(kind: type) -> str:
 
 
 ABSTRACT = {
+    "individual.kept.Kept",
+    "interop.answers.Answers",
+    "individual.filters._WholeFilter",
+    "individual.spending.WholeDataSet",
     "individual.spending.IndividualLedger",
     "individual.histories.Recorded",
     "montecarlo.tally.Totals",
@@ -512,7 +516,7 @@ def test_what_changes_has_a_lock() -> None:
                 changing.add(f"{module}.{node.name}")
     changing -= {"_base.exclusive.Exclusive"}
     assert changing - locked == OWNED | CACHES
-    assert changing >= {"accounting.accountant.Accountant", "individual.filters.GDPFilter"}
+    assert changing >= {"accounting.accountant.Accountant", "individual.filters._WholeFilter"}
 
 
 def test_what_changes_in_the_core_has_a_lock() -> None:

@@ -2,6 +2,8 @@
 
 import json
 import math
+import subprocess
+import sys
 from pathlib import Path
 
 import hockeystick as hs
@@ -115,6 +117,28 @@ def test_help_and_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert "epsilon" in capsys.readouterr().out
     assert main(["--version"]) == 0
     assert hs.__version__ in capsys.readouterr().out
+
+
+def test_the_version_costs_nothing() -> None:
+    """The command itself imports neither NumPy nor any other room for it (a bare package stands in for the library's own)."""
+    script = """
+import sys, types
+package = sys.modules["hockeystick"] = types.ModuleType("hockeystick")
+package.__path__ = [sys.argv[1]]
+from hockeystick.cli.commands import main
+assert main(["--version"]) == main(["--help"]) == 0
+print(sorted({name for name in sys.modules if name.startswith(("hockeystick.", "numpy", "scipy"))}))
+"""
+    found = subprocess.run(
+        [sys.executable, "-c", script, str(Path(hs.__file__).parent)],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert (
+        found.stdout.splitlines()[-1]
+        == "['hockeystick._core', 'hockeystick.cli', 'hockeystick.cli.commands']"
+    )
 
 
 def test_missing_matplotlib_names_the_extra(

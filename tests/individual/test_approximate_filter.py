@@ -11,7 +11,8 @@ from typing import Any
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.individual import histories, ledger
+from hockeystick._base import storage
+from hockeystick.individual import histories
 
 SETTINGS = {"epsilon": 1.0, "delta": 1e-5, "noise_multiplier": 1.5, "sampling_probability": 0.05}
 N = 12
@@ -32,7 +33,7 @@ def run(filt: hs.ApproximateIndividualFilter, steps: range, offset: int = 0) -> 
 
 
 def state(filt: hs.ApproximateIndividualFilter) -> tuple[object, ...]:
-    book = filt._histories
+    book = filt._state
     last = filt.last_step
     return (
         filt.steps,
@@ -206,14 +207,14 @@ def test_an_exception_within_a_step_asks_to_open_again(
 ) -> None:
     disk = make(path=tmp_path / "filter")
     run(disk, range(9))
-    write = ledger.write
+    write = storage.write
 
     def interrupt(*arguments: object, **named: object) -> None:
         write(*arguments, **named)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "write", interrupt)
+        patch.setattr(storage, "write", interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(disk, range(9, 10))
     with pytest.raises(hs.StorageError, match="open them again"):

@@ -10,7 +10,8 @@ from pathlib import Path
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.individual import histories, ledger
+from hockeystick._base import storage
+from hockeystick.individual import histories
 
 SETTINGS = {"noise_multiplier": 1.0, "sampling_probability": 0.01, "clipping_norm": 2.0}
 
@@ -29,7 +30,7 @@ def run(accountant: hs.IndividualAccountant, steps: range, offset: int = 0) -> N
 
 
 def state(accountant: hs.IndividualAccountant) -> tuple[object, ...]:
-    book = accountant._histories
+    book = accountant._state
     everybody = slice(0, accountant.num_examples)
     return accountant.steps, [(q, book.rows(q, everybody).tolist()) for q in sorted(book.probabilities)]
 
@@ -69,12 +70,12 @@ def test_many_steps_widen_the_counters(tmp_path: Path) -> None:
     disk = make(2, path=tmp_path / "accountant")
     for _ in range(3):
         disk.step([1.0, 0.0], steps=40_000)
-    assert disk._histories.rows(0.01, slice(0, 1)).sum() == 120_000
-    disk._histories.fold()  # type: ignore[attr-defined]
+    assert disk._state.rows(0.01, slice(0, 1)).sum() == 120_000
+    disk._state.fold()  # type: ignore[attr-defined]
     disk.step([1.0, 0.0])
     disk.close()
     again = hs.IndividualAccountant.open(tmp_path / "accountant")
-    assert again._histories.rows(0.01, slice(0, 2)).sum(1).tolist() == [120_001, 0]
+    assert again._state.rows(0.01, slice(0, 2)).sum(1).tolist() == [120_001, 0]
     again.close()
 
 
@@ -117,7 +118,7 @@ def test_whatever_a_killed_process_leaves_is_repaired(
 
     with monkeypatch.context() as patch:
         patch.setattr(Path, "unlink", lambda *_, **__: None)
-        disk._histories.fold()  # type: ignore[attr-defined]
+        disk._state.fold()  # type: ignore[attr-defined]
     left = sorted(entry.name for entry in path.glob("step-*"))
     assert len(left) == 6
     assert state(disk) == expected
@@ -135,14 +136,14 @@ def test_an_exception_within_a_step_asks_to_open_again(
     """Whether the step has happened only the disk knows: going on could overwrite it."""
     path = tmp_path / "accountant"
     disk = make(2, path=path)
-    write = ledger.write
+    write = storage.write
 
     def interrupt(*arguments: object, **named: object) -> None:
         write(*arguments, **named)  # type: ignore[arg-type]
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(ledger, "write", interrupt)
+        patch.setattr(storage, "write", interrupt)
         with pytest.raises(KeyboardInterrupt):
             disk.step([1.0, 1.0])
     with pytest.raises(hs.StorageError, match="open them again"):
@@ -159,7 +160,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
     path = tmp_path / "accountant"
     disk = make(40, path=path)
     run(disk, range(3))
-    disk._histories.fold()  # type: ignore[attr-defined]
+    disk._state.fold()  # type: ignore[attr-defined]
     run(disk, range(4, 9))
     disk.close()
     names = sorted(entry.name for entry in path.iterdir() if entry.name != "lock")
@@ -249,6 +250,6 @@ def test_killed_training_resumes(tmp_path: Path) -> None:
     resumed = hs.IndividualAccountant.open(tmp_path / "accountant")
     assert resumed.steps == steps
     everybody = slice(0, 20_000)
-    assert (resumed._histories.rows(0.01, everybody) == whole._histories.rows(0.01, everybody)).all()
+    assert (resumed._state.rows(0.01, everybody) == whole._state.rows(0.01, everybody)).all()
     resumed.close()
     assert sorted(os.listdir(tmp_path)) == ["accountant", "model.npy"]

@@ -8,7 +8,7 @@ import hypothesis
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.individual.accountant import cell_edges, sampled_pairs
+from hockeystick.individual.cells import cell_edges, sampled_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -206,7 +206,7 @@ def test_cells_cover_the_scaled_norms(sigma: float, clip: float, norms: list[flo
     )
     accountant.step(norms)
     for row, norm in enumerate(norms):
-        cells = np.flatnonzero(accountant._histories.counts[0.01][row])
+        cells = np.flatnonzero(accountant._state.counts[0.01][row])
         assert cells.size == (norm > 0)
         if norm > 0:
             exact = Fraction(min(norm, clip)) / (Fraction(sigma) * Fraction(clip))

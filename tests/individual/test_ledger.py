@@ -11,6 +11,7 @@ from pathlib import Path
 import hockeystick as hs
 import numpy as np
 import pytest
+from hockeystick._base import storage
 from hockeystick.individual import ledger
 
 Filter = hs.IndividualGDPFilter | hs.IndividualRDPFilter | hs.IndividualGDPOdometer
@@ -291,7 +292,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         hs.IndividualGDPFilter.load(tmp_path / "none")
     header = json.loads(good[:4096])
-    header["version"] = ledger.VERSION + 1
+    header["version"] = storage.VERSION + 1
     path.write_bytes(json.dumps(header).encode().ljust(4096) + good[4096:])
     with pytest.raises(hs.StorageError, match="upgrade"):
         hs.IndividualGDPFilter.load(path)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import sys
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 _NOTICED = 2.0  # seconds after which a call that will be long says so; speed: any value will do
 _LONG = 10.0  # seconds of work that nobody should have to wait for without a word; speed
@@ -48,6 +50,16 @@ class Bar:
         if self._width:
             print("\r" + " " * self._width + "\r", end="", file=sys.stderr, flush=True)
             self._width = 0
+
+
+@contextmanager
+def shown(label: str, unit: str | None = None) -> Iterator[Callable[[int, int], None]]:
+    """The ``show`` of a `Bar` that leaves no trace."""
+    bar = Bar(label, unit)
+    try:
+        yield bar.show
+    finally:
+        bar.clear()
 
 
 class Patience:
@@ -110,4 +122,4 @@ def duration(seconds: float) -> str:
     return f"{hours} h {int(seconds % 3600.0 // 60.0)} min"
 
 
-__all__ = ["Bar", "Patience", "bar", "duration"]
+__all__ = ["Bar", "Patience", "bar", "duration", "shown"]

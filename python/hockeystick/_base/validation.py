@@ -56,10 +56,10 @@ def real(
         number = _double(value, towards)
     except OverflowError:
         raise ParameterError(f"{name} = {value!r}: {expected}") from None
+    above = low < number if open_low else low <= number
+    below = number < high if open_high else number <= high
     # nan compares false, so it is refused.
-    if not (
-        (low < number if open_low else low <= number) and (number < high if open_high else number <= high)
-    ):
+    if not (above and below):
         raise ParameterError(f"{name} = {number!r}: {expected}")
     return number
 

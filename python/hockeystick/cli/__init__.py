@@ -1,1 +1,1 @@
-"""The command `hockeystick`."""
+"""The command `hockeystick`: one module for each of its commands, imported when it is asked for."""

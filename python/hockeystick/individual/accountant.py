@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -28,19 +27,22 @@ from .._base.validation import ParameterError, ParameterTypeError, choice, integ
 from ..accounting.profile import PrivacyProfile
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
 from . import adaptive
+from .cells import cell_edges, sampled_pairs
 from .histories import MAX_STEPS, Decision, Histories, Recorded
 from .spending import Floats, LastStep, Mask, noise_deviation, values_of
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-CAVEAT = (
-    "Individual epsilons are computed from the data of the individuals they are about: they are as sensitive "
-    "as the data, and must not be released as they are."
-)
-
 _DIRECTIONS = {"add_or_remove": ("remove", "add"), "remove": ("remove",), "add": ("add",)}
-_ROWS = 2**16
+# What is no double is rounded towards more privacy loss: min(norm, C) / (sigma C) falls with C and with sigma.
+_RANGES = {
+    "noise_multiplier": (0.01, 1e6, -math.inf),
+    "sampling_probability": (0.0, 1.0, math.inf),
+    "clipping_norm": (1e-100, 1e100, -math.inf),
+}
+_SETTINGS = (*_RANGES, "adjacency", "resolution", "fine", "coarse")
+_ROWS = 2**16  # speed: how many examples are answered at a time
 _MOMENTS = adaptive.Moments(np.exp2(np.arange(-4, 17) / 2.0), np.full(21, 1.0 / 21))
 """The orders 1.25 to 257 of `IndividualAccountant.epsilon`, fixed in advance; which ones they are is a matter of tightness only."""
 _Tables = dict[tuple[str, bool, tuple[float, ...]], _core.IndividualProfiles]
@@ -52,41 +54,16 @@ def _renamed(name: str) -> None:
     )
 
 
+def _checked(name: str, value: Any, default: float | None = None) -> float:
+    low, high, towards = _RANGES[name]
+    return default if value is None and default is not None else real(name, value, low, high, towards=towards)
+
+
 class IndividualBounds(NamedTuple):
     """Certified bounds for each example: ``lower`` <= truth <= ``upper``, arrays of shape (num_examples,)."""
 
     lower: Floats
     upper: Floats
-
-
-def cell_edges(
-    noise_multiplier: float, resolution: float = 0.007, fine: int = 384, coarse: int = 128
-) -> Floats:
-    """The grid of mu: ``fine`` values in ratio 1 + resolution down from 1/noise_multiplier, then ``coarse`` more.
-
-    The coarse ones are ten times as far apart: at the defaults the grid is fine down to 7 % of the clipping
-    norm, and ends at 1e-5 of it; what is smaller and not 0 counts as that. Increasing, shape (fine + coarse,).
-    """
-    # The largest value must not be below any C / (sigma C), rounded up.
-    top = 1.0 / real("noise_multiplier", noise_multiplier, 1e-6, 1e12) * (1.0 + 2.0**-48)
-    steps = np.concatenate([np.full(coarse, 10.0 * resolution), np.full(fine - 1, resolution)])
-    # Products in order: cells are stored, and must mean the same to whoever reads them on another machine.
-    with np.errstate(over="ignore"):
-        ratios = np.concatenate([np.cumprod(1.0 + steps[::-1])[::-1], [1.0]])
-    return np.asarray(top / ratios, np.float64)
-
-
-def sampled_pairs(edges: Floats, sampling_probability: float, direction: str) -> list[_core.Pair | None]:
-    """The pairs of Poisson-sampled Gaussians of these mu; None where nothing is revealed."""
-    out: list[_core.Pair | None] = []
-    for mu in edges.tolist():
-        if mu == 0.0 or sampling_probability == 0.0:
-            out.append(None)
-        elif sampling_probability == 1.0:
-            out.append(_core.gaussian_pair(mu))
-        else:
-            out.append(_core.sampled_pair(_core.gaussian_pair(mu), sampling_probability, direction))
-    return out
 
 
 class IndividualAccountant(Recorded):
@@ -131,10 +108,9 @@ class IndividualAccountant(Recorded):
         durable: bool = False,
     ) -> None:
         n = integer("num_examples", num_examples, 0, 2**40)
-        # What is no double is rounded towards more privacy loss: min(norm, C) / (sigma C) falls with C and with sigma.
-        self._noise = real("noise_multiplier", noise_multiplier, 0.01, 1e6, towards=-math.inf)
-        self._q = real("sampling_probability", sampling_probability, 0.0, 1.0, towards=math.inf)
-        self._clip = real("clipping_norm", clipping_norm, 1e-100, 1e100, towards=-math.inf)
+        self._noise = _checked("noise_multiplier", noise_multiplier)
+        self._q = _checked("sampling_probability", sampling_probability)
+        self._clip = _checked("clipping_norm", clipping_norm)
         self._adjacency = choice("adjacency", adjacency, list(_DIRECTIONS))
         self._grid = {
             "resolution": real("resolution", resolution, 1e-6, 1.0),
@@ -142,9 +118,9 @@ class IndividualAccountant(Recorded):
             "coarse": integer("coarse", coarse, 0, 30_000),
         }
         self._edges = cell_edges(self._noise, resolution, fine, coarse)
-        self._histories = Histories(n, self._edges.size)
+        self._state = Histories(n, self._edges.size)
         if path is not None:
-            self._keep([self._histories], path, durable)
+            self._keep([self._state], path, durable)
         self._tables: _Tables = {}
         self._moments: dict[tuple[float, ...], Floats] = {}
 
@@ -179,17 +155,13 @@ class IndividualAccountant(Recorded):
         ``active``: mask of who could be drawn; others count as norm 0. Raises ParameterError, and records
         nothing, if a norm is negative or nan, or sigma is below the accountant's.
         """
-        noise, clip, q = self._noise, self._clip, self._q
-        if noise_multiplier is not None:
-            noise = real("noise_multiplier", noise_multiplier, 0.01, 1e6, towards=-math.inf)
+        noise = _checked("noise_multiplier", noise_multiplier, self._noise)
         if noise < self._noise:
             raise ParameterError(
                 f"noise_multiplier = {noise!r}: must be at least {self._noise!r}, the accountant's"
             )
-        if clipping_norm is not None:
-            clip = real("clipping_norm", clipping_norm, 1e-100, 1e100, towards=-math.inf)
-        if sampling_probability is not None:
-            q = real("sampling_probability", sampling_probability, 0.0, 1.0, towards=math.inf)
+        clip = _checked("clipping_norm", clipping_norm, self._clip)
+        q = _checked("sampling_probability", sampling_probability, self._q)
         times = integer("steps", steps, 0, MAX_STEPS - self.steps)
         array = values_of("norms", norms, self._n)
         if active is not None:
@@ -198,11 +170,11 @@ class IndividualAccountant(Recorded):
                 raise ParameterTypeError(f"active: must be a mask of shape ({self._n},)")
             array = np.where(mask, array, 0.0)
         cells = _core.find_cells(array, self._edges, clip, noise_deviation(noise, clip))
-        self._histories.record(q, cells, times)
+        self._state.record(q, cells, times)
 
     @property
     def _n(self) -> int:
-        return self._histories.num_examples
+        return self._state.num_examples
 
     def epsilon(self, delta: float) -> Floats:
         """The epsilon of each example at ``delta`` in [0, 1], certified for adaptive steps: shape (num_examples,).
@@ -214,11 +186,11 @@ class IndividualAccountant(Recorded):
         delta = real("delta", delta, 0.0, 1.0)
         if delta in (0.0, 1.0):
             revealed = np.zeros(self._n, np.bool_)
-            for part, counts in self._blocks(None) if self._histories.probabilities else ():
+            for part, counts in self._blocks(None):
                 revealed[part] = counts @ (self._log_moments()[:, 0] > 0.0) > 0
             return np.where(revealed, math.inf if delta == 0.0 else 0.0, 0.0)
         out = np.zeros(self._n)
-        for part, counts in self._blocks(None) if self._histories.probabilities else ():
+        for part, counts in self._blocks(None):
             sums = np.empty((len(counts), _MOMENTS.at.size))
             for start in range(0, len(counts), 4096):
                 few = slice(start, start + 4096)
@@ -229,7 +201,7 @@ class IndividualAccountant(Recorded):
 
     def _log_moments(self) -> Floats:
         """The log-moments of each cell for all sampling probabilities, in the worse direction: shape (cells, orders)."""
-        key = tuple(self._histories.probabilities)
+        key = tuple(self._state.probabilities)
         if key not in self._moments:
             tables = [self._profiles(direction, True) for direction in _DIRECTIONS[self._adjacency]]
             found = [[table.log_moments(order) for order in _MOMENTS.at.tolist()] for table in tables]
@@ -322,8 +294,8 @@ class IndividualAccountant(Recorded):
 
     def _steps_of(self, row: int) -> Iterator[tuple[float, int, int]]:
         """(sampling probability, cell, count) of one example."""
-        for q in self._histories.probabilities:
-            (counts,) = self._histories.rows(q, slice(row, row + 1))
+        for q in self._state.probabilities:
+            (counts,) = self._state.rows(q, slice(row, row + 1))
             for cell in np.flatnonzero(counts).tolist():
                 yield q, cell, int(counts[cell])
 
@@ -332,7 +304,7 @@ class IndividualAccountant(Recorded):
         return PrivacyProfile(self.history(example), self._adjacency)
 
     def _profiles(self, direction: str, upper_edges: bool) -> _core.IndividualProfiles:
-        probabilities = self._histories.probabilities
+        probabilities = self._state.probabilities
         key = (direction, upper_edges, tuple(probabilities))
         if key not in self._tables:
             edges = self._edges if upper_edges else np.concatenate([[0.0], self._edges[:-1]])
@@ -343,10 +315,10 @@ class IndividualAccountant(Recorded):
     def _blocks(self, rows: NDArray[np.int64] | None) -> Iterable[tuple[slice, NDArray[Any]]]:
         """Counts of some examples at a time, all sampling probabilities side by side."""
         size = self._n if rows is None else rows.size
-        for start in range(0, size, _ROWS):
+        for start in range(0, size if self._state.probabilities else 0, _ROWS):
             part = slice(start, min(start + _ROWS, size))
             chosen = part if rows is None else rows[part]
-            blocks = [self._histories.rows(q, chosen) for q in self._histories.probabilities]
+            blocks = [self._state.rows(q, chosen) for q in self._state.probabilities]
             dtype = np.result_type(*blocks)
             yield part, np.ascontiguousarray(blocks[0] if len(blocks) == 1 else np.hstack(blocks), dtype)
 
@@ -354,12 +326,11 @@ class IndividualAccountant(Recorded):
         self, delta: float, upper_edges: bool, rows: NDArray[np.int64] | None = None, lower: bool = False
     ) -> IndividualBounds:
         """The worst of all directions; the lower bounds may be 0 unless they are asked for."""
-        return self._worst(
-            rows,
-            upper_edges,
-            lower,
-            lambda profiles, counts, _, **wish: profiles.epsilon(counts, delta, **wish),
-        )
+
+        def ask(profiles: Any, counts: Any, _: slice, **wish: Any) -> Any:
+            return profiles.epsilon(counts, delta, **wish)
+
+        return self._worst(rows, upper_edges, lower, ask)
 
     def _deltas(self, epsilon: Floats, rows: NDArray[np.int64] | None = None) -> Floats:
         def ask(profiles: Any, counts: Any, part: slice, **wish: Any) -> Any:
@@ -372,11 +343,9 @@ class IndividualAccountant(Recorded):
     ) -> IndividualBounds:
         size = self._n if rows is None else rows.size
         out = IndividualBounds(np.zeros(size), np.zeros(size))
-        if not self._histories.probabilities:
-            return out
         for direction in _DIRECTIONS[self._adjacency]:
-            profiles = self._profiles(direction, upper_edges)
             for part, counts in self._blocks(rows):
+                profiles = self._profiles(direction, upper_edges)
                 # Where only upper bounds are wanted, this direction's matters above the last one's only.
                 floor = None if lower else out.upper[part].copy()
                 low, high, _ = ask(profiles, counts, part, floor=floor, lower=lower)
@@ -385,10 +354,8 @@ class IndividualAccountant(Recorded):
         return out
 
     @classmethod
-    def _restore(cls, settings: Mapping[str, Any], num_examples: int) -> Self:
-        """One without steps, with the same settings."""
-        names = cls(0, noise_multiplier=1, sampling_probability=0)._settings()
-        return cls(num_examples, **{name: settings[name] for name in names})
+    def _restore(cls, settings: Mapping[str, Any]) -> Self:
+        return cls(0, **{name: settings[name] for name in _SETTINGS})
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -449,13 +416,13 @@ class ApproximateIndividualFilter(Recorded):
         )
         self._start(accountant, epsilon, delta)
         if path is not None:
-            self._keep([self._histories], path, durable)
+            self._keep([self._state], path, durable)
 
     def _start(self, accountant: IndividualAccountant, epsilon: float, delta: float) -> None:
         self._epsilon = real("epsilon", epsilon, 0.0)
         self._delta = real("delta", delta, 0.0, 1.0)
         self._accountant = accountant
-        self._histories.decision = Decision.none(accountant.num_examples)
+        self._state.decision = Decision.none(accountant.num_examples)
         self._tables: _Tables = {}
 
     @property
@@ -463,13 +430,13 @@ class ApproximateIndividualFilter(Recorded):
         return self._accountant._guard  # they share their histories
 
     @property
-    def _histories(self) -> Histories:
-        found: Histories = self._accountant._histories
+    def _state(self) -> Histories:
+        found: Histories = self._accountant._state
         return found
 
-    @_histories.setter
-    def _histories(self, histories: Histories) -> None:
-        self._accountant._histories = histories
+    @_state.setter
+    def _state(self, histories: Histories) -> None:
+        self._accountant._state = histories
 
     @property
     def accountant(self) -> IndividualAccountant:
@@ -487,7 +454,7 @@ class ApproximateIndividualFilter(Recorded):
 
     def active_counts(self) -> NDArray[np.int64]:
         """Number of examples that could take part in each step so far, shape (steps,)."""
-        return np.array(self._histories.active_counts, np.int64)
+        return np.array(self._state.active_counts, np.int64)
 
     def __repr__(self) -> str:
         return (
@@ -508,14 +475,14 @@ class ApproximateIndividualFilter(Recorded):
             self._decide(open_rows[start : start + _ROWS], cells, active, reserve)
         reserve[active & ~free] -= 1
         # All of it or nothing: the decision counts when the step does.
-        self._histories.record(
+        self._state.record(
             book._q, np.where(active, cells, 0).astype(np.uint16), 1, Decision(active, reserve)
         )
         return np.array(active, np.bool_)
 
     @property
     def _decision(self) -> Decision:
-        return self._histories.decision or Decision.none(self.num_examples)
+        return self._state.decision or Decision.none(self.num_examples)
 
     def _decide(
         self,
@@ -527,7 +494,7 @@ class ApproximateIndividualFilter(Recorded):
         """Find out who of these can take part, and for how many steps."""
         book = self._accountant
         counts = np.zeros((rows.size, book._edges.size), np.uint32)
-        counts += book._histories.rows(book._q, rows)
+        counts += book._state.rows(book._q, rows)
         counts[np.arange(rows.size), cells[rows].astype(np.int64) - 1] += 1
         for further in self._RESERVES:
             if not rows.size:
@@ -543,15 +510,15 @@ class ApproximateIndividualFilter(Recorded):
         trial = IndividualAccountant(len(counts), **book._settings())
         full = counts.copy()
         full[:, -1] += np.uint32(further)
-        trial._histories.counts[book._q] = full
+        trial._state.counts[book._q] = full
         trial._tables = self._tables
         upper = trial._epsilons(self._delta, upper_edges=True).upper
         return np.asarray(upper <= self._epsilon, np.bool_)
 
     @classmethod
-    def _restore(cls, settings: Mapping[str, Any], num_examples: int) -> Self:
+    def _restore(cls, settings: Mapping[str, Any]) -> Self:
         self = cls.__new__(cls)
-        accountant = IndividualAccountant._restore(settings, num_examples)
+        accountant = IndividualAccountant._restore(settings)
         self._start(accountant, settings["epsilon"], settings["delta"])
         return self
 
@@ -559,49 +526,4 @@ class ApproximateIndividualFilter(Recorded):
         return {"epsilon": self._epsilon, "delta": self._delta, **self._accountant._settings()}
 
 
-@dataclass(frozen=True)
-class GroupSummary:
-    """The values of one group of examples: count, mean, and quantiles. Sensitive, like the values."""
-
-    group: str
-    count: int
-    mean: float
-    minimum: float
-    lower_quartile: float
-    median: float
-    upper_quartile: float
-    maximum: float
-
-
-def summarise(values: ArrayLike, groups: ArrayLike | None = None) -> list[GroupSummary]:
-    """Summaries of individual values (epsilons, say) for each of the ``groups``, a label for each example.
-
-    Infinite values are allowed. The summaries are not private: see CAVEAT.
-
-    >>> [(s.group, s.count, s.median) for s in summarise([1.0, 2.0, 6.0, 0.5], ["a", "a", "a", "b"])]
-    [('a', 3, 2.0), ('b', 1, 0.5)]
-    """
-    array = np.asarray(values, np.float64)
-    if array.ndim != 1:
-        raise ParameterError(f"values: must be one-dimensional, not of shape {array.shape}")
-    labels = np.full(array.size, "all") if groups is None else np.asarray(groups)
-    if labels.shape != array.shape:
-        raise ParameterError(f"groups: must have the shape {array.shape}, not {labels.shape}")
-    out = []
-    for label in np.unique(labels).tolist():
-        chosen = np.sort(array[labels == label])
-        # Order statistics: interpolation would turn infinite values into nan.
-        at = [chosen[round(share * (chosen.size - 1))].item() for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
-        out.append(GroupSummary(str(label), chosen.size, float(chosen.mean()), *at))
-    return out
-
-
-__all__ = [
-    "CAVEAT",
-    "ApproximateIndividualFilter",
-    "GroupSummary",
-    "IndividualAccountant",
-    "IndividualBounds",
-    "cell_edges",
-    "summarise",
-]
+__all__ = ["ApproximateIndividualFilter", "IndividualAccountant", "IndividualBounds"]

@@ -14,24 +14,26 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import _core
-from .._base.exclusive import Exclusive, Guard
 from .._base.gdp import mu_at
 from .._base.validation import ParameterError, ParameterTypeError, real
 from ..accounting.profile import account
 from ..accounting.rdp import best_order, conversion, rdp_budget
 from ..mechanisms.descriptions import Gaussian
 from .adaptive import gaussian_spent
+from .cells import cell_edges, sampled_pairs
 from .spending import (
     LARGEST_MU,
     Floats,
     IndividualLedger,
     Mask,
+    WholeDataSet,
     noise_deviation,
     scaling,
     squared_down,
@@ -40,6 +42,9 @@ from .spending import (
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+
+_COST_ITSELF = (math.inf, 1.0, 1.0, False)  # a rule under which the values are costs
 
 
 def gdp_budget(epsilon: float, delta: float) -> float:
@@ -64,11 +69,9 @@ def gdp_budget(epsilon: float, delta: float) -> float:
 
 
 def _gdp_mu(mu: float | None, epsilon: float | None, delta: float | None) -> float:
-    if mu is not None:
-        if epsilon is not None or delta is not None:
-            raise ParameterTypeError("mu, epsilon, delta: give the budget as mu or as (epsilon, delta)")
+    if mu is not None and epsilon is None and delta is None:
         return real("mu", mu, 0.0, LARGEST_MU, towards=-math.inf)
-    if epsilon is None or delta is None:
+    if mu is not None or epsilon is None or delta is None:
         raise ParameterTypeError("mu, epsilon, delta: give the budget as mu or as (epsilon, delta)")
     return gdp_budget(epsilon, delta)
 
@@ -110,11 +113,14 @@ class IndividualGDPFilter(IndividualLedger):
         durable: bool = False,
     ) -> None:
         self._mu = _gdp_mu(mu, epsilon, delta)
-        super().__init__(num_examples, squared_down(self._mu), 1.0, path, durable, {"mu": self._mu})
+        super().__init__(num_examples, squared_down(self._mu), 1.0, path, durable)
 
     @classmethod
-    def _restore(cls, content: dict[str, Any]) -> Self:
-        return cls(0, mu=content["mu"])
+    def _restore(cls, settings: Mapping[str, Any]) -> Self:
+        return cls(0, mu=settings["mu"])
+
+    def _settings(self) -> dict[str, Any]:
+        return {"mu": self._mu}
 
     @property
     def mu(self) -> float:
@@ -139,7 +145,7 @@ class IndividualGDPFilter(IndividualLedger):
         that use `IndividualAccountant`. The step must not use the contribution of an example whose mask is
         False. Raises ParameterError, and charges nobody, if a norm is negative or nan.
         """
-        return self._charge((*scaling(noise_multiplier, clipping_norm), 1.0, True), norms, indices)
+        return self._charge_gaussian(norms, noise_multiplier, clipping_norm, indices)
 
     def last_scales(
         self,
@@ -169,7 +175,7 @@ class IndividualGDPFilter(IndividualLedger):
         scales[~np.isfinite(scales)] = 0.0
         cost = np.where(scales > 0.0, mu, 0.0)
         # mu was rounded down so far that its square, rounded up, still fits: nobody is dropped here.
-        self._charge((math.inf, 1.0, 1.0, True), cost, indices)
+        self._charge_gaussian(cost, None, None, indices)
         return scales
 
     def spent_mu(self) -> Floats:
@@ -228,13 +234,14 @@ class IndividualRDPFilter(IndividualLedger):
         durable: bool = False,
     ) -> None:
         self._order, self._rho = _rdp(order, rho, epsilon, delta)
-        content = {"order": self._order, "rho": self._rho}
-        super().__init__(num_examples, self._rho, 0.5 * self._order, path, durable, content)
-        self._tables: dict[tuple[float, float], tuple[Floats, Floats]] = {}
+        super().__init__(num_examples, self._rho, 0.5 * self._order, path, durable)
 
     @classmethod
-    def _restore(cls, content: dict[str, Any]) -> Self:
-        return cls(0, order=content["order"], rho=content["rho"])
+    def _restore(cls, settings: Mapping[str, Any]) -> Self:
+        return cls(0, order=settings["order"], rho=settings["rho"])
+
+    def _settings(self) -> dict[str, Any]:
+        return {"order": self._order, "rho": self._rho}
 
     @property
     def order(self) -> float:
@@ -266,7 +273,7 @@ class IndividualRDPFilter(IndividualLedger):
         clip, divisor = scaling(noise_multiplier, clipping_norm)
         q = real("sampling_probability", sampling_probability, 0.0, 1.0, towards=math.inf)
         if q == 1.0:
-            return self._charge((clip, divisor, self._factor, True), norms, indices)
+            return self._charge_gaussian(norms, noise_multiplier, clipping_norm, indices)
         if not math.isfinite(clip):
             raise ParameterTypeError("sampling_probability: needs noise_multiplier and clipping_norm as well")
         chosen = self._indices(indices)
@@ -274,11 +281,9 @@ class IndividualRDPFilter(IndividualLedger):
         noise = real("noise_multiplier", noise_multiplier, 0.0, towards=-math.inf)
         edges, costs = self._table(noise, q)
         cells = _core.find_cells(array, edges, clip, divisor)
-        return self._charge((math.inf, 1.0, 1.0, False), costs[cells], indices)
+        return self._charge(_COST_ITSELF, costs[cells], indices)
 
     def _table(self, noise_multiplier: float, q: float) -> tuple[Floats, Floats]:
-        from .accountant import cell_edges, sampled_pairs
-
         key = (noise_multiplier, q)
         if key not in self._tables:
             if len(self._tables) >= 256:
@@ -291,7 +296,8 @@ class IndividualRDPFilter(IndividualLedger):
                     moments = profiles.log_moments(self._order - 1.0)
                     costs = np.maximum(costs, np.maximum(0.0, moments) / (self._order - 1.0) * (1.0 + 1e-15))
             self._tables[key] = edges, np.concatenate([[0.0], costs])
-        return self._tables[key]
+        found: tuple[Floats, Floats] = self._tables[key]
+        return found
 
     def epsilon(self, delta: float) -> Floats:
         """For each example the epsilon at ``delta`` of what it has spent so far: certified for adaptive steps, and sensitive.
@@ -308,19 +314,39 @@ class IndividualRDPFilter(IndividualLedger):
 def _rdp(
     order: float | None, rho: float | None, epsilon: float | None, delta: float | None
 ) -> tuple[float, float]:
-    if rho is not None:
-        if order is None or epsilon is not None or delta is not None:
-            raise ParameterTypeError("order, rho, epsilon, delta: give order and rho, or epsilon and delta")
-        return real("order", order, 1.0, 1e6, open_low=True), real(
-            "rho", rho, 0.0, LARGEST_MU, towards=-math.inf
-        )
-    if epsilon is None or delta is None:
+    if rho is None and epsilon is not None and delta is not None:
+        chosen = best_order(epsilon, delta) if order is None else _order(order)
+        return chosen, rdp_budget(chosen, epsilon, delta)
+    if rho is None or order is None or epsilon is not None or delta is not None:
         raise ParameterTypeError("order, rho, epsilon, delta: give order and rho, or epsilon and delta")
-    chosen = best_order(epsilon, delta) if order is None else real("order", order, 1.0, 1e6, open_low=True)
-    return chosen, rdp_budget(chosen, epsilon, delta)
+    return _order(order), real("rho", rho, 0.0, LARGEST_MU, towards=-math.inf)
 
 
-class GDPFilter(Exclusive):
+def _order(order: float) -> float:
+    return real("order", order, 1.0, 1e6, open_low=True)
+
+
+class _WholeFilter(WholeDataSet):
+    """A filter that the first step above the budget halts. Threads and forks: see `Exclusive`."""
+
+    _halted = False
+
+    @property
+    def halted(self) -> bool:
+        """Whether a step was refused; no further step may be made."""
+        return self._halted
+
+    @property
+    def steps(self) -> int:
+        """Number of steps let through."""
+        return self._ledger.steps - int(self._halted)
+
+    def _decide(self, fits: Mask) -> bool:
+        self._halted = not bool(fits[0])
+        return not self._halted
+
+
+class GDPFilter(_WholeFilter):
     """A budget of Gaussian differential privacy for a whole data set: one mu per step (Algorithm 2).
 
     The outputs of the steps that were let through are B-GDP, each step being mu-GDP given all before (Theorem
@@ -334,30 +360,17 @@ class GDPFilter(Exclusive):
     True
     """
 
+    _ledger: IndividualGDPFilter
+
     def __init__(
         self, *, mu: float | None = None, epsilon: float | None = None, delta: float | None = None
     ) -> None:
         self._ledger = IndividualGDPFilter(1, mu=mu, epsilon=epsilon, delta=delta)
-        self._halted = False
-
-    @property
-    def _guard(self) -> Guard:
-        return self._ledger._guard
 
     @property
     def mu(self) -> float:
         """The budget B."""
         return self._ledger.mu
-
-    @property
-    def halted(self) -> bool:
-        """Whether a step was refused; no further step may be made."""
-        return self._halted
-
-    @property
-    def steps(self) -> int:
-        """Number of steps let through."""
-        return self._ledger.steps - int(self._halted)
 
     def spent_mu(self) -> float:
         """sqrt(sum mu^2) so far, rounded up: the outputs are mu-GDP for it only if all mu were fixed in advance."""
@@ -374,11 +387,10 @@ class GDPFilter(Exclusive):
         value = real("mu", mu, 0.0, allow_inf=True, towards=math.inf)
         if noise_multiplier is not None:
             value = math.nextafter(value / noise_deviation(noise_multiplier, 1.0), math.inf)
-        self._halted = not bool(self._ledger.step([value])[0])
-        return not self._halted
+        return self._decide(self._ledger.step([value]))
 
 
-class RDPFilter(Exclusive):
+class RDPFilter(_WholeFilter):
     """A budget of Rényi differential privacy for a whole data set (Feldman, Zrnic 2021): see GDPFilter.
 
     Threads may share it: one call at a time, none is lost. In a forked child every call raises `ForkedError`.
@@ -387,6 +399,8 @@ class RDPFilter(Exclusive):
     >>> sum(filt.step(mu=1 / 100) for _ in range(500))
     405
     """
+
+    _ledger: IndividualRDPFilter
 
     def __init__(
         self,
@@ -397,11 +411,6 @@ class RDPFilter(Exclusive):
         delta: float | None = None,
     ) -> None:
         self._ledger = IndividualRDPFilter(1, order=order, rho=rho, epsilon=epsilon, delta=delta)
-        self._halted = False
-
-    @property
-    def _guard(self) -> Guard:
-        return self._ledger._guard
 
     @property
     def order(self) -> float:
@@ -413,11 +422,6 @@ class RDPFilter(Exclusive):
         """The budget at that order."""
         return self._ledger.rho
 
-    @property
-    def halted(self) -> bool:
-        """Whether a step was refused."""
-        return self._halted
-
     def step(self, mu: float | None = None, *, rho: float | None = None) -> bool:
         """Whether a step may be made that is mu-GDP, or (order, rho)-RDP; if so, it is charged."""
         if (mu is None) == (rho is None):
@@ -425,13 +429,9 @@ class RDPFilter(Exclusive):
         if self._halted:
             return False
         if rho is None:
-            fits = self._ledger.step([real("mu", mu, 0.0, allow_inf=True, towards=math.inf)])
-        else:
-            fits = self._ledger._charge(
-                (math.inf, 1.0, 1.0, False), [real("rho", rho, 0.0, allow_inf=True, towards=math.inf)], None
-            )
-        self._halted = not bool(fits[0])
-        return not self._halted
+            return self._decide(self._ledger.step([real("mu", mu, 0.0, allow_inf=True, towards=math.inf)]))
+        cost = real("rho", rho, 0.0, allow_inf=True, towards=math.inf)
+        return self._decide(self._ledger._charge(_COST_ITSELF, [cost], None))
 
 
 __all__ = ["GDPFilter", "IndividualGDPFilter", "IndividualRDPFilter", "RDPFilter", "gdp_budget"]

@@ -2,11 +2,11 @@
 
 With a filter's histories go its decisions: who was active in the last step, and what it knows about the next.
 
-On disk it is a directory: ``state`` is a snapshot of the counts (ledger.py), mapped into memory, and each step
+On disk it is a directory: ``state`` is a file of the store (storage.py) with the counts, mapped into memory, and each step
 since then is a file of its own, two bytes for an example, which takes its name when it is complete: this is
 the moment at which the step has happened. Every so many steps they are folded into a new snapshot, which takes
 the name of the old one; files of steps that it contains already are ignored, and removed. A process that is
-killed at any point has made a step or not, and each step counts once. ``lock`` (storage.py) knows how many steps there
+killed at any point has made a step or not, and each step counts once. ``lock`` knows how many steps there
 were, so that none can be lost at the end, and every file names the directory it belongs to.
 """
 
@@ -14,22 +14,19 @@ from __future__ import annotations
 
 import os
 import secrets
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
-from .._base.exclusive import Exclusive, holding
-from .._base.storage import StorageError, StoreLock, new_directory, part, refusing
-from .._base.validation import ParameterError, ParameterTypeError, boolean, integer, real
-from . import ledger
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from .._base import storage
+from .._base.storage import Made, StorageError, StoreLock, new_directory, part, refusing
+from .._base.validation import ParameterError, boolean, integer, real
+from .kept import MAX_EXAMPLES, RESUME, Kept
 
 Counts = NDArray[Any]
 
@@ -134,31 +131,46 @@ class Histories:
             return np.zeros((size, self.columns), counter(self.steps))
         return counts[chosen]
 
-    def restore(self, content: Mapping[str, Any], arrays: Mapping[str, Counts]) -> None:
-        """Take over what `snapshot` said; StorageError if it does not fit."""
+    @staticmethod
+    def snapshot(shards: Sequence[Histories]) -> tuple[dict[str, Any], dict[str, Counts | Made]]:
+        """(content, arrays) for a file: the examples of all shards, which have made the same steps."""
+        probabilities = list(dict.fromkeys(q for shard in shards for q in shard.probabilities))
+        decisions = [shard.decision for shard in shards if shard.decision is not None]
+        decided = len(decisions) == len(shards)
+        content = {
+            "num_examples": sum(shard.num_examples for shard in shards),
+            "steps": shards[0].steps,
+            "q": probabilities,
+            "decided": decided,
+        }
+        arrays: dict[str, Counts | Made] = {
+            f"counts{i}": _joined(shards, q) for i, q in enumerate(probabilities)
+        }
+        if decided:
+            together = Decision(*(np.concatenate(part) for part in zip(*decisions, strict=True)))
+            active = np.array([shard.active_counts for shard in shards], np.int64).sum(axis=0)
+            arrays.update({**together.arrays(), "active_counts": active})
+        return content, arrays
+
+    def loaded(self, content: Mapping[str, Any], arrays: Mapping[str, Counts]) -> Histories:
+        """What `snapshot` said, on this grid; StorageError if it does not fit."""
+        found = Histories(integer("num_examples", content["num_examples"], 0, MAX_EXAMPLES), self.columns)
+        found._restore(content, arrays)
+        return found
+
+    def _restore(self, content: Mapping[str, Any], arrays: Mapping[str, Counts]) -> None:
         self.steps = integer("steps", content["steps"], 0, MAX_STEPS)
         for i, q in enumerate(content["q"]):
             counts = arrays[f"counts{i}"]
-            if counts.shape != (self.num_examples, self.columns) or counts.dtype not in (
-                np.uint16,
-                np.uint32,
-            ):
+            fits = counts.shape == (self.num_examples, self.columns)
+            if not fits or counts.dtype not in (np.uint16, np.uint32):
                 raise StorageError("its counts do not fit its grid")
             self.counts[real("sampling_probability", q, 0.0, 1.0)] = counts
-        self.decision, self.active_counts = None, []
         if content["decided"]:
             self.decision = Decision.read(arrays, self.num_examples)
             self.active_counts = arrays["active_counts"].tolist()
             if len(self.active_counts) != self.steps:
                 raise StorageError("its numbers of active examples do not fit its steps")
-
-    @staticmethod
-    def merge(shards: list[Histories]) -> Histories:
-        """The examples of all shards, which have made the same steps, in memory."""
-        content, arrays = snapshot(shards)
-        out = Histories(content["num_examples"], shards[0].columns)
-        out.restore(content, {name: _whole(array) for name, array in arrays.items()})
-        return out
 
     def close(self) -> None:
         """Let go of files, if any."""
@@ -195,21 +207,20 @@ class LiveHistories(Histories):
         path: str | os.PathLike[str],
         kind: str,
         settings: Mapping[str, Any],
-        columns: int,
         durable: bool,
-        parts: Iterable[Histories],
+        parts: Sequence[Histories],
     ) -> LiveHistories:
         """A new directory at ``path`` with the examples of all ``parts``, which have made the same steps."""
         how = {
             "settings": dict(settings),
             "durable": boolean("durable", durable),
-            "columns": columns,
+            "columns": parts[0].columns,
             "histories": secrets.token_hex(16),
         }
-        content, arrays = snapshot(list(parts))
-        with new_directory(path, ledger.RESUME) as directory:
+        content, arrays = cls.snapshot(parts)
+        with new_directory(path, RESUME) as directory:
             StoreLock.create(directory, content["steps"])
-            ledger.write(directory / "state", kind, {**how, **content}, arrays)
+            storage.write(directory / "state", kind, {**how, **content}, arrays)
         return cls(path, kind)
 
     @property
@@ -236,7 +247,7 @@ class LiveHistories(Histories):
         # After an exception (Ctrl-C, say) once the file has its name, only opening finds out what is missing.
         self._interrupted = True
         try:
-            ledger.write(path, _STEP_KIND, content, arrays, durable=self.durable)
+            storage.write(path, _STEP_KIND, content, arrays, durable=self.durable)
         except BaseException:
             self._interrupted = path.exists()
             raise
@@ -251,7 +262,7 @@ class LiveHistories(Histories):
         out = np.array(super().rows(q, chosen), counter(self.steps), order="C")
         for path, step_q, times in self._pending:
             if step_q == q:
-                cells = ledger.read(path, _STEP_KIND, mapped=True, verify=False)[1]["cells"][chosen]
+                cells = storage.read(path, _STEP_KIND, mapped=True, verify=False)[1]["cells"][chosen]
                 _core.count_cells(np.ascontiguousarray(cells), times, out)
         return out
 
@@ -263,8 +274,8 @@ class LiveHistories(Histories):
             "columns": self.columns,
             "histories": self._name,
         }
-        content, arrays = snapshot([self])
-        ledger.write(self._path / "state", self._kind, {**how, **content}, arrays)
+        content, arrays = self.snapshot([self])
+        storage.write(self._path / "state", self._kind, {**how, **content}, arrays)
         self._interrupted = True
         done, self._pending = self._pending, []
         self._map(verify=False)
@@ -287,10 +298,10 @@ class LiveHistories(Histories):
 
     def _map(self, verify: bool) -> dict[str, Any]:
         path = part(self._path, "state")
-        content, arrays = ledger.read(path, self._kind, mapped=True, verify=verify)
+        content, arrays = storage.read(path, self._kind, mapped=True, verify=verify)
         with refusing(path):
             super().__init__(content["num_examples"], integer("columns", content["columns"], 1))
-            self.restore(content, arrays)
+            self._restore(content, arrays)
         return content
 
     def _find_pending(self) -> None:
@@ -299,7 +310,7 @@ class LiveHistories(Histories):
             if int(path.name.removeprefix(_PREFIX)) <= self.steps:
                 path.unlink()
                 continue
-            content, arrays = ledger.read(path, _STEP_KIND, mapped=True)
+            content, arrays = storage.read(path, _STEP_KIND, mapped=True)
             with refusing(path):
                 q = real("sampling_probability", content["q"], 0.0, 1.0)
                 times = integer("times", content["times"], 1, MAX_STEPS - self.steps)
@@ -324,149 +335,30 @@ class LiveHistories(Histories):
                 path.unlink()
 
 
-class Recorded(Exclusive):
-    """What is built upon histories: its state is saved, resumed, and merged from shards. Threads and forks: see `Exclusive`."""
+class Recorded(Kept):
+    """What is built upon histories. Threads and forks: see `Exclusive`."""
 
-    _KIND: ClassVar[str]
-    _histories: Histories
-    _tables: dict[Any, Any]  # what can be computed again
-
-    @property
-    def num_examples(self) -> int:
-        """Number of examples."""
-        return self._histories.num_examples
-
-    @property
-    def steps(self) -> int:
-        """Number of steps so far."""
-        return self._histories.steps
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole state to one file, atomically; `load` resumes from it."""
-        content, arrays = snapshot([self._histories])
-        ledger.write(path, self._KIND, {**self._settings(), **content}, arrays)
-
-    @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
-        """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
-        content, arrays = ledger.read(path, cls._KIND)
-        with refusing(path):
-            self = cls._restore(content, content["num_examples"])
-            found = Histories(self.num_examples, self._histories.columns)
-            found.restore(content, arrays)
-            self._take(found)
-        return self
-
-    @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Self:
-        """Resume what was made on disk with ``path=...``; a step that was under way is made or not.
-
-        Raises StorageError where the directory holds none, or where another process has it open.
-        """
-        live = LiveHistories(path, cls._KIND)
-        try:
-            with refusing(path):
-                self = cls._restore(live.settings, 0)
-                self._take(live)
-        except BaseException:
-            live.close()
-            raise
-        return self
-
-    def close(self) -> None:
-        """Let go of files on disk, if any; nothing can be asked of it any more."""
-        self._histories.close()
-
-    @classmethod
-    def merge(
-        cls, parts: Iterable[Self], *, path: str | os.PathLike[str] | None = None, durable: bool = False
-    ) -> Self:
-        """One for the examples of all ``parts``, in their order: shards of one data set.
-
-        All must have the same settings and number of steps. ``path`` puts it on disk, part by part.
-        """
-        shards = list(parts)
-        if not shards or not all(type(shard) is cls for shard in shards):
-            raise ParameterTypeError(f"parts: must be one or more {cls.__name__}")
-        with holding(*shards):
-            first = shards[0]
-            for shard in shards[1:]:
-                if shard._settings() != first._settings():
-                    raise ParameterError(
-                        f"parts: settings differ: {first._settings()} and {shard._settings()}"
-                    )
-                if shard.steps != first.steps:
-                    raise ParameterError(f"parts: have made {first.steps} and {shard.steps} steps")
-            self = cls._restore(first._settings(), 0)
-            self._keep([shard._histories for shard in shards], path, durable)
-        return self
-
-    def _keep(self, parts: list[Histories], path: str | os.PathLike[str] | None, durable: bool) -> None:
-        """Put the histories of all ``parts`` into memory, or to ``path``."""
-        if path is None:
-            self._histories = Histories.merge(parts)
-        else:
-            self._histories = LiveHistories.create(
-                path, self._KIND, self._settings(), parts[0].columns, durable, parts
-            )
+    _LIVE: ClassVar[Any] = LiveHistories
+    _state: Histories
 
     def _take(self, found: Histories) -> None:
-        if found.columns != self._histories.columns:
+        if found.columns != self._state.columns:
             raise StorageError("its counts do not fit its grid")
-        if found.decision is None and self._histories.decision is not None:
+        if found.decision is None and self._state.decision is not None:
             raise StorageError("it does not say what the filter decided")
-        self._histories = found
-
-    def _kept(self) -> dict[str, Any]:
-        return {**super()._kept(), "_tables": {}}
-
-    def _settings(self) -> dict[str, Any]:
-        raise NotImplementedError
-
-    @classmethod
-    def _restore(cls, settings: Mapping[str, Any], num_examples: int) -> Self:
-        """One without steps, with the same settings."""
-        raise NotImplementedError
+        self._state = found
 
 
-def snapshot(shards: list[Histories]) -> tuple[dict[str, Any], dict[str, Counts | ledger.Stream]]:
-    """(content, arrays) for a file: all shards, which have made the same steps, a few rows at a time."""
-    probabilities = list(dict.fromkeys(q for shard in shards for q in shard.probabilities))
-    decisions = [shard.decision for shard in shards if shard.decision is not None]
-    decided = len(decisions) == len(shards)
-    content = {
-        "num_examples": sum(shard.num_examples for shard in shards),
-        "steps": shards[0].steps,
-        "q": probabilities,
-        "decided": decided,
-    }
-    arrays: dict[str, Counts | ledger.Stream] = {
-        f"counts{i}": _stream(shards, q) for i, q in enumerate(probabilities)
-    }
-    if decided:
-        together = Decision(*(np.concatenate(part) for part in zip(*decisions, strict=True)))
-        active = np.array([shard.active_counts for shard in shards], np.int64).sum(axis=0)
-        arrays.update({**together.arrays(), "active_counts": active})
-    return content, arrays
+def _joined(shards: Sequence[Histories], q: float) -> Made:
+    """The counts of all shards, a few rows at a time."""
 
-
-def _whole(array: Counts | ledger.Stream) -> Counts:
-    if not isinstance(array, ledger.Stream):
-        return array
-    out, start = np.empty(array.shape, array.dtype), 0
-    for chunk in array.chunks():
-        out[start : start + len(chunk)] = chunk
-        start += len(chunk)
-    return out
-
-
-def _stream(shards: list[Histories], q: float) -> ledger.Stream:
-    dtype = counter(shards[0].steps)
-
-    def chunks() -> Iterator[Counts]:
+    def make(out: Counts) -> None:
+        at = 0
         for shard in shards:
             for start in range(0, shard.num_examples, _ROWS):
-                yield shard.rows(q, slice(start, min(start + _ROWS, shard.num_examples))).astype(dtype)
+                rows = shard.rows(q, slice(start, min(start + _ROWS, shard.num_examples)))
+                out[at : at + len(rows)] = rows
+                at += len(rows)
 
     rows = sum(shard.num_examples for shard in shards)
-    return ledger.Stream(dtype, (rows, shards[0].columns), chunks)
+    return Made(counter(shards[0].steps), (rows, shards[0].columns), make)

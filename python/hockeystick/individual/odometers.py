@@ -7,15 +7,15 @@ from __future__ import annotations
 
 import math
 import os
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._base.exclusive import Exclusive, Guard
 from .._base.validation import real
 from .adaptive import gaussian_spent
-from .spending import Floats, IndividualLedger, scaling, squared_down
+from .spending import Floats, IndividualLedger, WholeDataSet, squared_down
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -48,11 +48,14 @@ class IndividualGDPOdometer(IndividualLedger):
         durable: bool = False,
     ) -> None:
         self._increment = real("increment", increment, 1e-100, 1e100)
-        super().__init__(num_examples, math.inf, 1.0, path, durable, {"increment": self._increment})
+        super().__init__(num_examples, math.inf, 1.0, path, durable)
 
     @classmethod
-    def _restore(cls, content: dict[str, Any]) -> Self:
-        return cls(0, increment=content["increment"])
+    def _restore(cls, settings: Mapping[str, Any]) -> Self:
+        return cls(0, increment=settings["increment"])
+
+    def _settings(self) -> dict[str, Any]:
+        return {"increment": self._increment}
 
     @property
     def increment(self) -> float:
@@ -68,7 +71,7 @@ class IndividualGDPOdometer(IndividualLedger):
         indices: ArrayLike | None = None,
     ) -> None:
         """Record one step; arguments as in `IndividualGDPFilter.step`."""
-        self._charge((*scaling(noise_multiplier, clipping_norm), 1.0, True), norms, indices)
+        self._charge_gaussian(norms, noise_multiplier, clipping_norm, indices)
 
     def levels(self) -> Floats:
         """The number m of the level that each example is below, 0 if it has spent nothing; sensitive."""
@@ -94,7 +97,7 @@ class IndividualGDPOdometer(IndividualLedger):
         return gaussian_spent(self._spent, self._increment**2, delta, growing=True)
 
 
-class GDPOdometer(Exclusive):
+class GDPOdometer(WholeDataSet):
     """What a whole data set has spent so far: see IndividualGDPOdometer.
 
     Threads may share it: one call at a time, none is lost. In a forked child every call raises `ForkedError`.
@@ -105,12 +108,10 @@ class GDPOdometer(Exclusive):
     0.7071
     """
 
+    _ledger: IndividualGDPOdometer
+
     def __init__(self, *, increment: float) -> None:
         self._ledger = IndividualGDPOdometer(1, increment=increment)
-
-    @property
-    def _guard(self) -> Guard:
-        return self._ledger._guard
 
     @property
     def mu(self) -> float:

@@ -8,7 +8,7 @@ accountants disagree with each other: docs/interop/interop.md.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from .._base.bounds import Bounds
@@ -233,30 +233,6 @@ def _only(event: Any, relation: NeighboringRelation, *allowed: NeighboringRelati
         )
 
 
-def _single(event: Any, relation: NeighboringRelation) -> Step | None:
-    """The step behind an event without parts, None if it costs nothing."""
-    if isinstance(event, dp_event.NoOpDpEvent):
-        return None
-    if isinstance(event, dp_event.NonPrivateDpEvent):
-        return _NON_PRIVATE
-    if isinstance(event, dp_event.GaussianDpEvent):
-        return Gaussian(event.noise_multiplier)
-    if isinstance(event, dp_event.LaplaceDpEvent):
-        # The event is vector-valued; one coordinate is the worst case (docs/interop/interop.md, section 1).
-        return Laplace(event.noise_multiplier) if event.noise_multiplier != 0 else _NON_PRIVATE
-    if isinstance(event, dp_event.DiscreteLaplaceDpEvent):
-        return _discrete_laplace(event)
-    if isinstance(event, dp_event.RandomizedResponseDpEvent):
-        return _randomized_response(event, relation)
-    if isinstance(event, dp_event.SingleEpochTreeAggregationDpEvent):
-        return _tree(event, relation)
-    if isinstance(event, dp_event.TruncatedSubsampledGaussianDpEvent):
-        return _truncated(event)
-    if isinstance(event, dp_event.MixtureOfGaussiansDpEvent):
-        return _mixture_of_gaussians(event, relation)
-    raise _RefusedError(event, _REASONS.get(type(event).__name__, "Unsupported event."))
-
-
 _REASONS = {
     "UnsupportedDpEvent": "Unsupported event: it stands for a mechanism without a description.",
     "ZCDpEvent": "Unsupported event: zCDP bounds Renyi divergences only, it gives no privacy loss "
@@ -266,7 +242,12 @@ _REASONS = {
 }
 
 
-def _discrete_laplace(event: Any) -> Mechanism:
+def _laplace(event: Any, _: NeighboringRelation) -> Mechanism:
+    # The event is vector-valued; one coordinate is the worst case (docs/interop/interop.md, section 1).
+    return Laplace(event.noise_multiplier) if event.noise_multiplier != 0 else _NON_PRIVATE
+
+
+def _discrete_laplace(event: Any, _: NeighboringRelation) -> Mechanism:
     a = real("noise_parameter", event.noise_parameter, 0.0)
     if a == 0.0:
         return _NON_PRIVATE  # as dp_accounting has it; there is no such distribution
@@ -298,7 +279,7 @@ def _tree(event: Any, relation: NeighboringRelation) -> Mechanism | None:
     return Gaussian(_down(noise_multiplier / math.sqrt(depth))) if depth else None
 
 
-def _truncated(event: Any) -> Step | None:
+def _truncated(event: Any, _: NeighboringRelation) -> Step | None:
     """With ADD_OR_REMOVE_ONE, ``dataset_size`` is the larger of the two, here as there."""
     size = integer("dataset_size", event.dataset_size)
     kept = integer("truncated_batch_size", event.truncated_batch_size)
@@ -315,11 +296,30 @@ def _mixture_of_gaussians(event: Any, relation: NeighboringRelation) -> Step | N
     return step if step.largest > 0.0 else None
 
 
-_SAMPLED = (
-    dp_event.PoissonSampledDpEvent,
-    dp_event.SampledWithoutReplacementDpEvent,
-    dp_event.SampledWithReplacementDpEvent,
-)
+_SINGLE: dict[Any, Callable[[Any, NeighboringRelation], Step | None]] = {
+    dp_event.NoOpDpEvent: lambda *_: None,
+    dp_event.NonPrivateDpEvent: lambda *_: _NON_PRIVATE,
+    dp_event.GaussianDpEvent: lambda event, _: Gaussian(event.noise_multiplier),
+    dp_event.LaplaceDpEvent: _laplace,
+    dp_event.DiscreteLaplaceDpEvent: _discrete_laplace,
+    dp_event.RandomizedResponseDpEvent: _randomized_response,
+    dp_event.SingleEpochTreeAggregationDpEvent: _tree,
+    dp_event.TruncatedSubsampledGaussianDpEvent: _truncated,
+    dp_event.MixtureOfGaussiansDpEvent: _mixture_of_gaussians,
+}
+_FIXED_SIZE = {
+    dp_event.SampledWithoutReplacementDpEvent: WithoutReplacement,
+    dp_event.SampledWithReplacementDpEvent: WithReplacement,
+}
+_SAMPLED = (dp_event.PoissonSampledDpEvent, *_FIXED_SIZE)
+
+
+def _single(event: Any, relation: NeighboringRelation) -> Step | None:
+    """The step behind an event without parts, None if it costs nothing."""
+    for kind, make in _SINGLE.items():
+        if isinstance(event, kind):
+            return make(event, relation)
+    raise _RefusedError(event, _REASONS.get(type(event).__name__, "Unsupported event."))
 
 
 def _sampled(event: Any, relation: NeighboringRelation) -> Step | None:
@@ -344,50 +344,43 @@ def _sampled(event: Any, relation: NeighboringRelation) -> Step | None:
     mechanism = _on_one_sample(event.event, relation)
     if mechanism is None or event.sample_size == 0:
         return None
-    kind = (
-        WithoutReplacement
-        if isinstance(event, dp_event.SampledWithoutReplacementDpEvent)
-        else WithReplacement
-    )
+    kind = next(kind for theirs, kind in _FIXED_SIZE.items() if isinstance(event, theirs))
     return kind(mechanism, event.sample_size, event.source_dataset_size)
 
 
 def _on_one_sample(event: Any, relation: NeighboringRelation) -> Mechanism | None:
-    """The mechanism equivalent to everything that is run on one and the same sample.
-
-    Several Gaussians on one sample are one Gaussian with 1 / sigma^2 = sum of count / sigma_i^2.
-    """
-    if isinstance(event, (dp_event.ComposedDpEvent, dp_event.SelfComposedDpEvent)):
-        parts: list[tuple[Mechanism, int]] = []
-        for step, count in _steps(event, relation, 1):
-            if not isinstance(step, Mechanism):
-                raise _RefusedError(event, "Sampling schemes inside a sample must not be composed.")
-            if count:
-                parts.append((step, count))
-        if any(mechanism in (_NON_PRIVATE, Gaussian(0.0)) for mechanism, _ in parts):
-            return _NON_PRIVATE
-        if all(isinstance(mechanism, Gaussian) for mechanism, _ in parts):
-            mus = [(1.0 / m.noise_multiplier, count) for m, count in parts if isinstance(m, Gaussian)]
-            if [count for _, count in parts] == [1]:
-                return parts[0][0]
-            return Gaussian(_down(1.0 / root_sum_of_squares(mus))) if mus else None
-        if len(parts) > 1 or parts[0][1] > 1:
-            raise _RefusedError(
-                event, "Several releases computed on one sample are supported for Gaussian noise only."
-            )
-        mechanism: Mechanism | None = parts[0][0]
-    elif isinstance(event, _SAMPLED):
+    """The mechanism equivalent to everything that is run on one and the same sample."""
+    if isinstance(event, _SAMPLED):
         raise _RefusedError(event, "Unsupported event inside a sample: only Poisson samples may be nested.")
-    else:
-        single = _single(event, relation)
-        if single is not None and not isinstance(single, Mechanism):
-            raise _RefusedError(event, "Unsupported event inside a sample: it draws a sample of its own.")
-        mechanism = single
-    if isinstance(mechanism, RandomizedResponse):
+    composed = isinstance(event, (dp_event.ComposedDpEvent, dp_event.SelfComposedDpEvent))
+    found = _together(event, relation) if composed else _single(event, relation)
+    if found is not None and not isinstance(found, Mechanism):
+        raise _RefusedError(event, "Unsupported event inside a sample: it draws a sample of its own.")
+    if isinstance(found, RandomizedResponse):
         raise _RefusedError(
             event, "Unsupported event inside a sample: a record outside the sample gives no response."
         )
-    return mechanism
+    return found
+
+
+def _together(event: Any, relation: NeighboringRelation) -> Mechanism | None:
+    """Several Gaussians on one sample are one Gaussian with 1 / sigma^2 = sum of count / sigma_i^2."""
+    parts: list[tuple[Mechanism, int]] = []
+    for step, count in _steps(event, relation, 1):
+        if not isinstance(step, Mechanism):
+            raise _RefusedError(event, "Sampling schemes inside a sample must not be composed.")
+        if count:
+            parts.append((step, count))
+    if any(mechanism in (_NON_PRIVATE, Gaussian(0.0)) for mechanism, _ in parts):
+        return _NON_PRIVATE
+    if [count for _, count in parts] == [1]:
+        return parts[0][0]
+    mus = [(1.0 / each.noise_multiplier, count) for each, count in parts if isinstance(each, Gaussian)]
+    if len(mus) < len(parts):
+        raise _RefusedError(
+            event, "Several releases computed on one sample are supported for Gaussian noise only."
+        )
+    return Gaussian(_down(1.0 / root_sum_of_squares(mus))) if mus else None
 
 
 def _step_event(step: Step) -> Any:

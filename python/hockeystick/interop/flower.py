@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._base.bounds import Bounds
-from .._base.exclusive import Exclusive
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.accountant import Accountant
-from ..accounting.profile import DEFAULT_ACCURACY, PrivacyProfile, account
+from ..accounting.profile import DEFAULT_ACCURACY, account
 from ..accounting.report import Report
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process, Step, WithoutReplacement
+from .answers import Answers
 
 try:
     from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent, SamplingMethod
@@ -35,7 +34,7 @@ _ADJACENCIES = {
 }
 
 
-class HockeystickAccountant(Exclusive):
+class HockeystickAccountant(Answers):
     """Cumulative client-level privacy, certified.
 
     ``config`` is a ``flwr.serverapp.PrivacyConfig``; its sampling method decides what an event means:
@@ -67,11 +66,6 @@ class HockeystickAccountant(Exclusive):
         return self._config
 
     @property
-    def adjacency(self) -> str:
-        """The adjacency the answers hold under."""
-        return self._accountant.adjacency
-
-    @property
     def num_releases(self) -> int:
         """The number of composed private releases."""
         return sum(count for _, count in self._compositions)
@@ -88,22 +82,6 @@ class HockeystickAccountant(Exclusive):
         if self._compositions and self._compositions[-1][0] == event:
             count += self._compositions.pop()[1]
         self._compositions.append((event, count))
-
-    def profile(self) -> PrivacyProfile:
-        """The privacy profile of everything so far."""
-        return self._accountant.profile()
-
-    def get_epsilon(self, delta: float) -> float:
-        """Certified epsilon at ``delta`` so far."""
-        return self._accountant.epsilon(delta)
-
-    def get_delta(self, epsilon: float) -> float:
-        """Certified delta at ``epsilon`` so far."""
-        return self._accountant.delta(epsilon)
-
-    def epsilon_bounds(self, delta: float) -> Bounds:
-        """Bounds(lower, upper) on epsilon at ``delta`` so far."""
-        return self._accountant.epsilon_bounds(delta)
 
     def report(self, delta: float | None = None) -> Report:
         """Everything known about the guarantee at ``delta`` (default: that of ``config``)."""

@@ -10,14 +10,13 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from .._base.bounds import Bounds
-from .._base.exclusive import Exclusive
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.accountant import Accountant
 from ..accounting.calibration import calibrate_noise_multiplier
-from ..accounting.profile import DEFAULT_ACCURACY, PrivacyProfile
+from ..accounting.profile import DEFAULT_ACCURACY
 from ..accounting.report import Report
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
+from .answers import Answers
 
 try:
     import opacus
@@ -35,7 +34,7 @@ MECHANISM = "hockeystick"
 """The name in Opacus's registry and in saved states."""
 
 
-class HockeystickAccountant(Exclusive, IAccountant):
+class HockeystickAccountant(Answers, IAccountant):
     """Opacus's accountant interface, answered with certified bounds.
 
     ``history`` holds (noise_multiplier, sample_rate, steps), as in Opacus's own accountants: every
@@ -49,12 +48,7 @@ class HockeystickAccountant(Exclusive, IAccountant):
         super().__init__()
         self.history: list[tuple[float, float, int]] = []
         self._accuracy = accuracy
-        self._answering = Accountant(adjacency, accuracy)
-
-    @property
-    def adjacency(self) -> str:
-        """The adjacency the answers hold under."""
-        return self._answering.adjacency
+        self._accountant = Accountant(adjacency, accuracy)
 
     @classmethod
     def from_accountant(cls, other: IAccountant, adjacency: str = "add_or_remove") -> HockeystickAccountant:
@@ -82,17 +76,13 @@ class HockeystickAccountant(Exclusive, IAccountant):
             for noise_multiplier, sample_rate, steps in _checked_history(self.history)
         )
 
-    def _accountant(self) -> Accountant:
+    def _current(self) -> Accountant:
         process = self.process
-        if process != self._answering.process:
+        if process != self._accountant.process:
             # The history may have been replaced: begin anew.
-            self._answering = Accountant(self.adjacency, self._accuracy)
-            self._answering.step(process)
-        return self._answering
-
-    def profile(self) -> PrivacyProfile:
-        """The privacy profile of everything so far."""
-        return self._accountant().profile()
+            self._accountant = Accountant(self.adjacency, self._accuracy)
+            self._accountant.step(process)
+        return self._accountant
 
     def get_epsilon(self, delta: float, *, poisson: bool = True, **_: Any) -> float:
         """Certified epsilon at ``delta`` so far.
@@ -102,19 +92,11 @@ class HockeystickAccountant(Exclusive, IAccountant):
         """
         if not poisson:
             raise ParameterError("poisson = False: must be True; there is no guarantee for other samplers")
-        return self._accountant().epsilon(delta)
-
-    def get_delta(self, epsilon: float) -> float:
-        """Certified delta at ``epsilon`` so far."""
-        return self._accountant().delta(epsilon)
-
-    def epsilon_bounds(self, delta: float) -> Bounds:
-        """Bounds(lower, upper) on epsilon at ``delta`` so far."""
-        return self._accountant().epsilon_bounds(delta)
+        return super().get_epsilon(delta)
 
     def report(self, delta: float) -> Report:
         """Everything known about the guarantee; its ``statement()`` can be pasted into a paper."""
-        return self._accountant().report(delta)
+        return self._current().report(delta)
 
     def __len__(self) -> int:
         """Number of optimizer steps so far (Opacus's own accountants return the length of ``history``)."""

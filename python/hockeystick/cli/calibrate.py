@@ -1,0 +1,91 @@
+"""``hockeystick calibrate``: the one option of a run of DP-SGD that was left out, so that a privacy budget is spent."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import json
+from collections.abc import Callable
+from typing import Any
+
+from .._base.validation import ParameterError, choice
+from ..accounting.batch_limits import calibrate_max_batch_size
+from ..accounting.calibration import (
+    DEFAULT_TOLERANCE,
+    CalibratedFloat,
+    CalibratedInt,
+    calibrate,
+    calibrate_batch_size,
+    calibrate_noise_multiplier,
+    calibrate_sampling_probability,
+    calibrate_steps,
+)
+from ..accounting.report import unit
+from ..mechanisms.descriptions import Composable
+from . import dpsgd
+
+_FINDERS: dict[str, Callable[..., CalibratedFloat | CalibratedInt]] = {
+    "noise-multiplier": calibrate_noise_multiplier,
+    "steps": calibrate_steps,
+    "epochs": functools.partial(
+        calibrate, increasing=True, limits=(0, 10**6), integer=True, parameter="epochs"
+    ),
+    "sampling-probability": calibrate_sampling_probability,
+    "batch-size": calibrate_batch_size,
+    "max-batch-size": calibrate_max_batch_size,
+}
+_REAL = ("noise-multiplier", "sampling-probability")
+"""What is found up to a tolerance; the others are whole numbers."""
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Of this command."""
+    command.add_argument("--epsilon", type=float, required=True)
+    command.add_argument("--delta", type=float, required=True)
+    command.add_argument(
+        "--find", default=_REAL[0], help="what to leave out and find: " + ", ".join(_FINDERS)
+    )
+    command.add_argument(
+        "--tolerance",
+        type=float,
+        default=DEFAULT_TOLERANCE,
+        help="relative step that would exceed the budget",
+    )
+    dpsgd.add_options(command, calibrates=True)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Calibrate and print."""
+    proof = _calibrated(options).certificate
+    if options.json:
+        print(json.dumps(proof.to_dict(), indent=2, allow_nan=False))
+        return
+    print(f"{proof.parameter} = {proof.value!r}")
+    print(proof.description)
+    dpsgd.print_bounds("epsilon", proof.epsilon_bounds, f"delta = {proof.delta!r}")
+    budget = f"epsilon = {proof.epsilon!r} at delta = {proof.delta!r}"
+    if proof.at_limit:
+        print(f"every allowed {proof.parameter} keeps within {budget}: this is the last one")
+    elif proof.exceeding is None:
+        print(f"no {proof.parameter} was shown to exceed {budget}")
+    else:
+        print(f"{proof.parameter} = {proof.exceeding!r} exceeds {budget}")
+    print(f"adjacency: {proof.adjacency} ({unit(proof.description, proof.adjacency)})")
+
+
+def _calibrated(options: argparse.Namespace) -> CalibratedFloat | CalibratedInt:
+    """The value of the one option that was left out."""
+    find = choice("--find", options.find, tuple(_FINDERS))
+    name = find.replace("-", "_")
+    if getattr(options, name) is not None:
+        raise ParameterError(f"--{find}: is what --find looks for, so leave it out")
+    if find != "noise-multiplier" and options.noise_multiplier is None:
+        raise ParameterError("--noise-multiplier: needed unless it is what --find looks for")
+
+    def make(value: float) -> Composable:
+        return dpsgd.description(argparse.Namespace(**{**vars(options), name: value}))
+
+    how: dict[str, Any] = {"tolerance": options.tolerance} if find in _REAL else {}
+    return _FINDERS[find](
+        make, epsilon=options.epsilon, delta=options.delta, adjacency=options.adjacency, **how
+    )

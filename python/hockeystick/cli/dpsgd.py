@@ -1,0 +1,110 @@
+"""The options that describe a run of DP-SGD, which four commands share, and how their bounds are printed."""
+
+from __future__ import annotations
+
+import argparse
+from typing import Any
+
+from .._base.bounds import Bounds, round_down, round_up
+from .._base.validation import ParameterError
+from ..accounting.profile import DEFAULT_ACCURACY, PrivacyProfile, account
+from ..accounting.report import Answer, Report
+from ..mechanisms.adjacency import ADJACENCIES
+from ..mechanisms.descriptions import Composable, Gaussian, PoissonSampled
+from ..mechanisms.dpsgd import dp_sgd
+from ..mechanisms.truncated import TruncatedPoissonSampled
+
+_OF_DATA = ("dataset_size", "batch_size", "gradient_accumulation", "world_size", "drop_last", "sampler")
+
+
+def add_options(command: argparse.ArgumentParser, *, calibrates: bool = False) -> None:
+    """A command that ``calibrates`` finds the noise, and chooses the accuracy itself."""
+    run = command.add_argument_group("the run")
+    run.add_argument(
+        "--noise-multiplier",
+        type=float,
+        required=not calibrates,
+        help="standard deviation / clipping norm, on the sum of the gradients",
+    )
+    run.add_argument("--sampling-probability", type=float, help="of each record, per step")
+    run.add_argument("--dataset-size", type=int)
+    run.add_argument("--batch-size", type=int, help="expected, per worker and forward pass")
+    run.add_argument(
+        "--max-batch-size", type=int, help="larger batches of one noisy update lose records at random"
+    )
+    run.add_argument("--gradient-accumulation", type=int, help="passes per noisy update")
+    run.add_argument("--world-size", type=int, help="number of workers")
+    run.add_argument("--drop-last", action="store_true", help="epochs end at the last full batch")
+    run.add_argument("--sampler", help='"poisson" (default); others are refused')
+    run.add_argument("--steps", type=int, help="noisy updates")
+    run.add_argument("--epochs", type=float)
+    answer = command.add_argument_group("the answer")
+    answer.add_argument("--adjacency", default="add_or_remove", help=", ".join(ADJACENCIES))
+    if not calibrates:
+        answer.add_argument("--accuracy", type=float, default=DEFAULT_ACCURACY)
+    answer.add_argument("--json", action="store_true", help="print JSON")
+
+
+def profile(options: argparse.Namespace) -> PrivacyProfile:
+    """The privacy profile of the run."""
+    return account(description(options), options.adjacency, options.accuracy)
+
+
+def description(options: argparse.Namespace) -> Composable:
+    """The run the options describe, however they describe it."""
+    given = {name: getattr(options, name) for name in _OF_DATA}
+    of_data = {name: value for name, value in given.items() if value is not None and value is not False}
+    rate, most = options.sampling_probability, options.max_batch_size
+    if most is not None:
+        if rate is not None and of_data.keys() == {"dataset_size"}:
+            return _truncated(options)
+        if not of_data:
+            raise ParameterError("--max-batch-size: needs --dataset-size")
+        of_data["max_batch_size"] = most
+    if of_data:
+        return _of_data(options, of_data)
+    if options.epochs is not None:
+        raise ParameterError("--epochs: needs --dataset-size and --batch-size; or give --steps")
+    if options.steps is None:
+        raise ParameterError("--steps: how many steps? (or --epochs with --dataset-size)")
+    noise, steps = Gaussian(options.noise_multiplier), int(options.steps)
+    return (noise if rate is None else PoissonSampled(noise, rate)) * steps
+
+
+def _truncated(options: argparse.Namespace) -> Composable:
+    """Truncated batches, described by the sampling probability."""
+    if options.epochs is not None or options.steps is None:
+        raise ParameterError("--steps: needed with --sampling-probability; --epochs goes with --batch-size")
+    step = TruncatedPoissonSampled(
+        options.noise_multiplier, options.dataset_size, options.sampling_probability, options.max_batch_size
+    )
+    return step * int(options.steps)
+
+
+def _of_data(options: argparse.Namespace, of_data: dict[str, Any]) -> Composable:
+    """A run described by the sizes of its data and batches."""
+    if options.sampling_probability is not None:
+        raise ParameterError("--sampling-probability: give it or --dataset-size with --batch-size, not both")
+    for name in ("dataset_size", "batch_size"):
+        if name not in of_data:
+            raise ParameterError(f"--{name.replace('_', '-')}: needed with these options")
+    return dp_sgd(options.noise_multiplier, epochs=options.epochs, steps=options.steps, **of_data)
+
+
+def print_report(report: Report, as_json: bool) -> None:
+    """What `epsilon` and `delta` print."""
+    if as_json:
+        print(report.to_json())
+        return
+    print(report.details)
+    if report.epsilon is not None:
+        print_bounds("epsilon", report.epsilon, f"delta = {report.at_delta!r}")
+    if report.delta is not None:
+        print_bounds("delta", report.delta, f"epsilon = {report.at_epsilon!r}")
+    print(f"adjacency: {report.adjacency} ({report.unit})")
+
+
+def print_bounds(name: str, bounds: Bounds | Answer, at: str) -> None:
+    """Both bounds on a quantity, the upper one rounded up and the lower one down."""
+    print(f"{name} <= {round_up(bounds.upper, 8)} at {at}")
+    print(f"{name} >= {round_down(bounds.lower, 8)} (lower bound, shows the tightness)")

@@ -1,0 +1,53 @@
+"""``hockeystick plan``: calibrates a training run once and writes its plan to a file."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+
+from .._base.progress import shown
+from .._base.validation import ParameterError
+from ..training.plan import plan_training
+from . import matrix
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Of this command."""
+    command.description = (
+        "Calibrates a training run once and writes the plan to a file, from which TrainingPlan.load(FILE).start(...) draws "
+        "batches and noise. DP-SGD: --scheme poisson."
+    )
+    matrix.add_options(command)
+    command.add_argument("--noise-multiplier", type=float, help="checked against the budget instead of found")
+    command.add_argument(
+        "--out", metavar="FILE", required=True, help="where to write the plan; must not exist"
+    )
+
+
+def run(options: argparse.Namespace) -> None:
+    """Calibrate, write and print."""
+    if options.dataset_size is None:
+        raise ParameterError("--dataset-size: needed, a plan is for so many records")
+    if os.path.exists(options.out):
+        # A plan is a calibration: doing it again until it pleases is not covered.
+        raise ParameterError(f"--out {options.out}: exists already")
+    with shown("samples", "samples") as show:
+        plan = plan_training(
+            matrix.scheme(options),
+            options.dataset_size,
+            epsilon=options.epsilon,
+            delta=options.delta,
+            noise_multiplier=options.noise_multiplier,
+            strategy=matrix.strategy(options),
+            calibration_seed=options.seed,
+            progress=show,
+            **matrix.calibration(options),
+        )
+    plan.save(options.out)
+    if options.json:
+        print(json.dumps(plan.to_dict(), indent=2, allow_nan=False))
+        return
+    matrix.print_noise(plan.noise_multiplier, plan.mean_squared_error)
+    print(f"batches: {plan.sampling!r}, {plan.expected_batch_size:.6g} records expected")
+    print(plan.guarantee.statement)

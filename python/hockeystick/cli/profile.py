@@ -1,0 +1,52 @@
+"""``hockeystick profile``: the privacy profile of a run of DP-SGD as a table, JSON or a picture."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from .._base.bounds import finite, round_down, round_up
+from .._base.progress import shown
+from ..plots.profiles import plot_profile
+from . import dpsgd
+
+_DELTAS = tuple(10.0**-exponent for exponent in range(1, 13))
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Of this command."""
+    command.add_argument("--plot", metavar="FILE", help="write a picture, e.g. out.png")
+    dpsgd.add_options(command)
+
+
+def run(options: argparse.Namespace) -> None:
+    """Answer and print."""
+    profile, rows = dpsgd.profile(options), []
+    with shown("epsilon") as show:
+        for done, delta in enumerate(_DELTAS):
+            show(done, len(_DELTAS))
+            lower, upper = profile.epsilon_bounds(delta)
+            rows.append({"delta": delta, "epsilon_lower": lower, "epsilon_upper": upper})
+    lower, upper = profile.advantage_bounds()
+    if options.json:
+        table: dict[str, Any] = {
+            "description": str(profile.description),
+            "adjacency": profile.adjacency,
+            "accuracy": profile.accuracy,
+            "advantage": {"lower": lower, "upper": upper},
+            "profile": rows,
+        }
+        print(json.dumps(finite(table), indent=2, allow_nan=False))
+    else:
+        print(profile.description)
+        print(f"adjacency: {profile.adjacency}")
+        print(f"{'delta':>8}  {'epsilon <=':>14}  {'epsilon >=':>14}")
+        for row in rows:
+            upper_text, lower_text = round_up(row["epsilon_upper"], 8), round_down(row["epsilon_lower"], 8)
+            print(f"{row['delta']:>8.0e}  {upper_text:>14}  {lower_text:>14}")
+        print(f"membership advantage <= {round_up(upper, 8)}")
+    if options.plot:
+        plot_profile(profile, options.plot)
+        print(f"wrote {options.plot}", file=sys.stderr)

@@ -1,0 +1,128 @@
+"""What filters, odometers and accountants do alike: their state is saved to a file, kept in a directory, resumed, and merged from shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from .._base import storage
+from .._base.exclusive import Exclusive, holding
+from .._base.storage import refusing
+from .._base.validation import ParameterError, ParameterTypeError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+RESUME = "open() resumes a ledger"
+MAX_EXAMPLES = 2**40
+
+
+class Kept(Exclusive):
+    """The base of what has a `Ledger` or `Histories`, in memory or on disk. Threads and forks: see `Exclusive`."""
+
+    _KIND: ClassVar[str]
+    _ALIKE: ClassVar[str] = "settings"
+    _LIVE: ClassVar[Any]
+    """The class of its state on disk."""
+    _state: Any
+    _tables: dict[Any, Any]
+    """What can be computed again."""
+
+    @property
+    def num_examples(self) -> int:
+        """Number of examples."""
+        return int(self._state.num_examples)
+
+    @property
+    def steps(self) -> int:
+        """Number of steps so far."""
+        return int(self._state.steps)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the whole state to one file, atomically; `load` resumes from it.
+
+        Save together with the model: a state and a model from the same moment resume exactly.
+        """
+        content, arrays = self._state.snapshot([self._state])
+        storage.write(path, self._KIND, {**self._settings(), **content}, arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Self:
+        """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
+        content, arrays = storage.read(path, cls._KIND)
+        with refusing(path):
+            self = cls._restore(content)
+            self._take(self._state.loaded(content, arrays))
+        return self
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Self:
+        """Resume what was made on disk with ``path=...``; a step that was under way is made or not, never half.
+
+        Raises StorageError where the directory holds none, or where another process has it open.
+        """
+        live = cls._LIVE(path, cls._KIND)
+        try:
+            with refusing(path):
+                self = cls._restore(live.settings)
+                self._take(live)
+        except BaseException:
+            live.close()
+            raise
+        return self
+
+    def close(self) -> None:
+        """Let go of files on disk, if any; nothing can be asked of it any more."""
+        self._state.close()
+
+    @classmethod
+    def merge(
+        cls, parts: Iterable[Self], *, path: str | os.PathLike[str] | None = None, durable: bool = False
+    ) -> Self:
+        """One for the examples of all ``parts``, in their order: shards of one data set.
+
+        Each worker kept that of its own examples. All must have the same settings and number of steps.
+        ``path`` puts it on disk, part by part; ``durable`` as for a new one.
+        """
+        shards = list(parts)
+        if not shards or not all(type(shard) is cls for shard in shards):
+            raise ParameterTypeError(f"parts: must be one or more {cls.__name__}")
+        with holding(*shards):
+            first = shards[0]
+            for shard in shards[1:]:
+                if shard._settings() != first._settings():
+                    raise ParameterError(
+                        f"parts: {cls._ALIKE} differ: {first._settings()} and {shard._settings()}"
+                    )
+                if shard.steps != first.steps:
+                    raise ParameterError(f"parts: have made {first.steps} and {shard.steps} steps")
+            self = cls._restore(first._settings())
+            self._keep([shard._state for shard in shards], path, durable)
+        return self
+
+    def _keep(self, parts: list[Any], path: str | os.PathLike[str] | None, durable: bool) -> None:
+        """Put the states of all ``parts`` into memory, or to ``path``."""
+        if path is not None:
+            self._state = self._LIVE.create(path, self._KIND, self._settings(), durable, parts)
+        else:
+            content, arrays = parts[0].snapshot(parts)
+            self._state = self._state.loaded(
+                content, {name: storage.whole(each) for name, each in arrays.items()}
+            )
+
+    def _take(self, found: Any) -> None:
+        """Go on with a state that was read; StorageError if it does not fit."""
+        self._state = found
+
+    def _kept(self) -> dict[str, Any]:
+        return {**super()._kept(), "_tables": {}}
+
+    def _settings(self) -> dict[str, Any]:
+        """What makes another one like it."""
+        raise NotImplementedError
+
+    @classmethod
+    def _restore(cls, settings: Mapping[str, Any]) -> Self:
+        """One without examples, with the same settings."""
+        raise NotImplementedError

@@ -1,0 +1,52 @@
+"""Summaries of individual values for groups of examples, and what must not be done with them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from .._base.validation import ParameterError
+
+CAVEAT = (
+    "Individual epsilons are computed from the data of the individuals they are about: they are as sensitive "
+    "as the data, and must not be released as they are."
+)
+
+
+@dataclass(frozen=True)
+class GroupSummary:
+    """The values of one group of examples: count, mean, and quantiles. Sensitive, like the values."""
+
+    group: str
+    count: int
+    mean: float
+    minimum: float
+    lower_quartile: float
+    median: float
+    upper_quartile: float
+    maximum: float
+
+
+def summarise(values: ArrayLike, groups: ArrayLike | None = None) -> list[GroupSummary]:
+    """Summaries of individual values (epsilons, say) for each of the ``groups``, a label for each example.
+
+    Infinite values are allowed. The summaries are not private: see CAVEAT.
+
+    >>> [(s.group, s.count, s.median) for s in summarise([1.0, 2.0, 6.0, 0.5], ["a", "a", "a", "b"])]
+    [('a', 3, 2.0), ('b', 1, 0.5)]
+    """
+    array = np.asarray(values, np.float64)
+    if array.ndim != 1:
+        raise ParameterError(f"values: must be one-dimensional, not of shape {array.shape}")
+    labels = np.full(array.size, "all") if groups is None else np.asarray(groups)
+    if labels.shape != array.shape:
+        raise ParameterError(f"groups: must have the shape {array.shape}, not {labels.shape}")
+    out = []
+    for label in np.unique(labels).tolist():
+        chosen = np.sort(array[labels == label])
+        # Order statistics: interpolation would turn infinite values into nan.
+        at = [chosen[round(share * (chosen.size - 1))].item() for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+        out.append(GroupSummary(str(label), chosen.size, float(chosen.mean()), *at))
+    return out
