@@ -120,19 +120,24 @@ private:
         const double growth = std::expm1(signed_x), excess = growth / q_;
         // Where the excess is nearly -1 it has few digits, and from the end of the support there are more.
         const double end_loss = std::log1p(-q_), gap = signed_x - end_loss;
-        const bool near_end = excess < -0.5;
-        const double moved = near_end ? 4 * u * (std::abs(end_loss) + std::abs(gap))
-                                      : 4 * u * (std::isfinite(growth) ? std::abs(growth) / (1 + growth) : 1);
-        if (near_end && !(gap > 0)) return {gap, moved};
-        // 1 + (e^x - 1)/q, and its rounding in units of round-off.
-        const double whole = near_end ? (1 - q_) / q_ * std::expm1(gap) : 1 + excess;
-        const double cancelled = near_end ? 8 + 4 * (std::abs(end_loss) + gap) / -std::expm1(-gap)
-                                          : 4 * (std::abs(excess) / whole);
-        // Where (e^x - 1)/q overflows 1 is nothing beside it, and past 709, where expm1 does, nor is e^-x.
-        const double magnitude = near_end                ? std::log(whole)
-                                 : std::isfinite(excess) ? std::log1p(excess)
-                                 : std::isfinite(growth) ? std::log(growth) - std::log(q_)
-                                                         : signed_x - std::log(q_);
+        // 1 + (e^x - 1)/q, its logarithm, and its rounding in units of round-off.
+        double moved, whole, magnitude, cancelled;
+        if (excess < -0.5) {
+            moved = 4 * u * (std::abs(end_loss) + std::abs(gap));
+            if (!(gap > 0)) return {gap, moved};
+            whole = (1 - q_) / q_ * std::expm1(gap);
+            magnitude = std::log(whole);
+            cancelled = 8 + 4 * (std::abs(end_loss) + gap) / -std::expm1(-gap);
+        } else {
+            moved = 4 * u * (std::isfinite(growth) ? std::abs(growth) / (1 + growth) : 1);
+            whole = 1 + excess;
+            // Where (e^x - 1)/q overflows 1 is nothing beside it, and past 709, where expm1 does, nor is
+            // e^-x.
+            magnitude = std::isfinite(excess)   ? std::log1p(excess)
+                        : std::isfinite(growth) ? std::log(growth) - std::log(q_)
+                                                : signed_x - std::log(q_);
+            cancelled = 4 * (std::abs(excess) / whole);
+        }
         const double base_x = add ? -magnitude : magnitude;
         // e^{x - x'} is e^x/(1 + excess), or e^x (1 + excess) under "add", unless that overflows.
         const bool plain = std::isfinite(excess) && std::abs(x) < 700;
