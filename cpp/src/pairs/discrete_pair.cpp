@@ -102,7 +102,7 @@ private:
     }
     // A mass of P's that underflowed, to 0 or to few digits, is restored from Q's: p = q e^loss.
     static LossAtom atom(double loss, double p, double q, bool exact_loss) {
-        const bool restored = !(p > 1e-290) && q > p;
+        const bool restored = !(p > fully_precise) && q > p;
         const double mass = restored ? q : p, log_p = std::log(mass) + (restored ? loss : 0);
         const double lost = mass < 1e-300 ? 1e-308 / mass / u : 0;
         return {loss, log_p, exact_loss ? 0 : 2 * std::abs(loss),
