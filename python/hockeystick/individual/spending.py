@@ -126,7 +126,7 @@ class IndividualLedger(Exclusive):
         if self._live is not None:
 
             def charge(before: Any, after: Any, active: Any) -> int:
-                return _core.charge(array, before, budget, after, active, *how)
+                return _core.charge(array, before, budget, after, active, how)
 
             active = self._live.step(chosen, charge)
         else:
@@ -134,7 +134,7 @@ class IndividualLedger(Exclusive):
             # Without indices the core works in place: nothing can fail from here on.
             after = self._spent if chosen is None else np.empty(n)
             before = self._spent if chosen is None else self._spent[chosen]
-            count = _core.charge(array, before, budget, after, active, *how)
+            count = _core.charge(array, before, budget, after, active, how)
             if chosen is not None:
                 self._spent[chosen] = after
             self._counts.append(count)
