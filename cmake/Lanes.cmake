@@ -1,5 +1,5 @@
-# Compiles cpp/src/montecarlo/kernels.cpp and cpp/src/training/noise_kernels.cpp once per instruction set; cpp/src/montecarlo/dispatch.cpp
-# chooses at run time.
+# Compiles cpp/src/montecarlo/kernels.cpp and cpp/src/training/noise_kernels.cpp once per instruction set;
+# cpp/src/numerics/instruction_set.cpp chooses at run time.
 #
 # Only these files get such flags, and they define nothing that other files could share: code for one
 # instruction set must never be linked into a function that runs on every machine.

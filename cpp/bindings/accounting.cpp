@@ -77,9 +77,10 @@ py::dict terms(const hs::Answer& answer) {
     return out;
 }
 
-}  // namespace
+// pybind11 holds a shared_ptr to non-const; pairs are immutable all the same.
+std::shared_ptr<hs::Pair> own(const hs::PairPtr& pair) { return std::const_pointer_cast<hs::Pair>(pair); }
 
-void register_accounting(hs::bindings::Module& m) {
+void register_pairs(hs::bindings::Module& m) {
     hs::bindings::Class<hs::Pair, std::shared_ptr<hs::Pair>>(m, "Pair",
                                                              "A dominating pair (P, Q) in one direction.")
         .def(
@@ -89,18 +90,14 @@ void register_accounting(hs::bindings::Module& m) {
         .def_property_readonly("max_loss", &hs::Pair::max_loss)
         .def_property_readonly("infinity_mass", &hs::Pair::infinity_mass)
         .def_property_readonly("spacing", &hs::Pair::spacing)
-        .def_property_readonly(
-            "lower", [](const hs::Pair& p) { return std::const_pointer_cast<hs::Pair>(p.lower()); });
+        .def_property_readonly("lower", [](const hs::Pair& p) { return own(p.lower()); });
 
-    // pybind11 holds a shared_ptr to non-const; pairs are immutable all the same.
-    const auto own = [](const hs::PairPtr& pair) { return std::const_pointer_cast<hs::Pair>(pair); };
-
-    m.def("gaussian_pair", [own](double mu) { return own(hs::gaussian(mu)); }, py::arg("mu"));
-    m.def("laplace_pair", [own](double epsilon) { return own(hs::laplace(epsilon)); }, py::arg("epsilon"));
+    m.def("gaussian_pair", [](double mu) { return own(hs::gaussian(mu)); }, py::arg("mu"));
+    m.def("laplace_pair", [](double epsilon) { return own(hs::laplace(epsilon)); }, py::arg("epsilon"));
     m.def(
         "discrete_pair",
-        [own](const Array& losses, const Array& p, const Array& q, double p_infinity, double spacing,
-              std::optional<double> q_infinity) {
+        [](const Array& losses, const Array& p, const Array& q, double p_infinity, double spacing,
+           std::optional<double> q_infinity) {
             return own(hs::discrete(to_vector(losses), to_vector(p), to_vector(q), p_infinity, spacing,
                                     q_infinity.value_or(-1.0)));
         },
@@ -108,39 +105,39 @@ void register_accounting(hs::bindings::Module& m) {
         py::arg("spacing") = 0.0, py::arg("q_infinity") = py::none());
     m.def(
         "sampled_pair",
-        [own](const std::shared_ptr<hs::Pair>& pair, double q, const std::string& mode) {
+        [](const std::shared_ptr<hs::Pair>& pair, double q, const std::string& mode) {
             return own(hs::sampled(pair, q, sampling(mode)));
         },
         py::arg("pair"), py::arg("sampling_probability"), py::arg("mode"));
     m.def(
         "zero_out_pair",
-        [own](double mu, double q, const std::string& mode) {
-            return own(hs::zero_out(mu, q, sampling(mode)));
-        },
+        [](double mu, double q, const std::string& mode) { return own(hs::zero_out(mu, q, sampling(mode))); },
         py::arg("mu"), py::arg("sampling_probability"), py::arg("mode"));
     m.def(
         "mixture_pair",
-        [own](const std::vector<std::shared_ptr<hs::Pair>>& pairs, const std::vector<double>& weights) {
+        [](const std::vector<std::shared_ptr<hs::Pair>>& pairs, const std::vector<double>& weights) {
             return own(hs::mixture({pairs.begin(), pairs.end()}, weights));
         },
         py::arg("pairs"), py::arg("weights"));
     m.def(
         "bracket_pair",
-        [own](const std::shared_ptr<hs::Pair>& lower, const std::shared_ptr<hs::Pair>& upper) {
+        [](const std::shared_ptr<hs::Pair>& lower, const std::shared_ptr<hs::Pair>& upper) {
             return own(hs::bracket(lower, upper));
         },
         py::arg("lower"), py::arg("upper"));
     m.def(
         "location_mixture_pair",
-        [own](const std::string& noise, double scale, const std::vector<double>& p_shifts,
-              const std::vector<double>& p_weights, const std::vector<double>& q_shifts,
-              const std::vector<double>& q_weights) {
+        [](const std::string& noise, double scale, const std::vector<double>& p_shifts,
+           const std::vector<double>& p_weights, const std::vector<double>& q_shifts,
+           const std::vector<double>& q_weights) {
             return own(
                 hs::location_mixture(noise_kind(noise), scale, p_shifts, p_weights, q_shifts, q_weights));
         },
         py::arg("noise"), py::arg("scale"), py::arg("p_shifts"), py::arg("p_weights"), py::arg("q_shifts"),
         py::arg("q_weights"));
+}
 
+void register_profile(hs::bindings::Module& m) {
     hs::bindings::Class<hs::Answer>(m, "Answer", "A certified interval and the errors it includes.")
         .def_readonly("lower", &hs::Answer::lower)
         .def_readonly("upper", &hs::Answer::upper)
@@ -175,7 +172,9 @@ void register_accounting(hs::bindings::Module& m) {
                 return py::make_tuple(take(std::move(lower)), take(std::move(upper)));
             },
             py::arg("epsilon"));
+}
 
+void register_lattices(hs::bindings::Module& m) {
     hs::bindings::Class<hs::Residue>(m, "Residue",
                                      "The true loss less the mean-preserving one, inside the window.")
         .def_readonly("mean", &hs::Residue::mean)
@@ -232,7 +231,9 @@ void register_accounting(hs::bindings::Module& m) {
             return hs::compose(steps, first, size, 0, 0);
         },
         py::arg("lattices"), py::arg("first"), py::arg("size"));
+}
 
+void register_coupling(hs::bindings::Module& m) {
     const auto ends = [](const hs::Interval& bounds) { return std::make_pair(bounds.lower, bounds.upper); };
     hs::bindings::Class<hs::Coupling>(m, "Coupling",
                                       "Bounds from mean-preserving rounding (Gopi et al. 2021).")
@@ -249,4 +250,13 @@ void register_accounting(hs::bindings::Module& m) {
             "delta_bounds",
             [ends](const hs::Coupling& c, double epsilon) { return ends(c.delta_bounds(epsilon)); },
             py::arg("epsilon"), hs::bindings::Released());
+}
+
+}  // namespace
+
+void register_accounting(hs::bindings::Module& m) {
+    register_pairs(m);
+    register_profile(m);
+    register_lattices(m);
+    register_coupling(m);
 }

@@ -14,6 +14,7 @@
 
 namespace py = pybind11;
 namespace hs = hockeystick;
+using hs::bindings::released;
 using hs::bindings::take;
 
 namespace {
@@ -40,23 +41,8 @@ py::tuple arrays(hs::Attribution&& graph) {
 
 py::tuple group_edges(const Longs& examples, const Ids& users, std::size_t num_examples,
                       std::size_t num_users) {
-    hs::Attribution graph;
-    {
-        const py::gil_scoped_release release;
-        graph = hs::group_edges(view(examples), view(users), num_examples, num_users);
-    }
-    return arrays(std::move(graph));
-}
-
-py::tuple by_user(const Longs& offsets, const Ids& users, std::size_t num_users) {
-    hs::Attribution graph;
-    {
-        const py::gil_scoped_release release;
-        const auto in = graph_view(offsets, users, num_users);
-        hs::check(in);
-        graph = hs::by_user(in);
-    }
-    return arrays(std::move(graph));
+    return arrays(
+        released([&] { return hs::group_edges(view(examples), view(users), num_examples, num_users); }));
 }
 
 py::array_t<std::int64_t> bound_contributions(const Longs& offsets, const Ids& users, std::size_t num_users,
@@ -96,7 +82,6 @@ void register_attribution(hs::bindings::Module& m) {
     m.def("check_attribution", &check, py::arg("offsets"), py::arg("users"), py::arg("num_users"));
     m.def("group_edges", &group_edges, py::arg("examples"), py::arg("users"), py::arg("num_examples"),
           py::arg("num_users"));
-    m.def("by_user", &by_user, py::arg("offsets"), py::arg("users"), py::arg("num_users"));
     m.def("bound_contributions", &bound_contributions, py::arg("offsets"), py::arg("users"),
           py::arg("num_users"), py::arg("order"), py::arg("max_examples_per_user"),
           py::arg("duplicates") = false, py::arg("max_neighbourhood") = py::none());

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "key.hpp"
@@ -16,6 +17,7 @@
 namespace py = pybind11;
 namespace hs = hockeystick;
 using hs::bindings::key_of;
+using hs::bindings::released;
 using hs::bindings::take;
 
 namespace {
@@ -35,12 +37,7 @@ public:
     }
 
     Longs next() {
-        std::vector<std::int64_t> batch;
-        {
-            const py::gil_scoped_release release;
-            batch = sampler_->next();
-        }
-        return take(std::move(batch));
+        return take(released([&] { return sampler_->next(); }));
     }
 
     bool seek(std::uint64_t step, std::uint64_t most) {
@@ -49,12 +46,8 @@ public:
     }
 
     Longs sampled() const {
-        std::vector<std::int64_t> batch;
-        {
-            const py::gil_scoped_release release;  // who holds the lock of the core may be waiting for it
-            batch = sampler_->sampled();
-        }
-        return take(std::move(batch));
+        // who holds the lock of the core may be waiting for it
+        return take(released([&] { return sampler_->sampled(); }));
     }
     std::uint64_t step() const { return sampler_->step(); }
     std::size_t state_bytes() const {
@@ -93,9 +86,13 @@ std::unique_ptr<Sampler> min_sep(const py::bytes& key, std::uint64_t population,
                                      steps, max_batch, key_of(key));
 }
 
-std::unique_ptr<Sampler> multi_attribution(const py::bytes& key, std::uint64_t steps, const Longs& offsets,
-                                           const Ids& users, std::size_t num_users, std::uint64_t separation,
-                                           double probability, bool by_participation, std::uint64_t ahead) {
+// (offsets, users, number of users), as in attribution.hpp.
+using Graph = std::tuple<Longs, Ids, std::size_t>;
+
+std::unique_ptr<Sampler> multi_attribution(const py::bytes& key, std::uint64_t steps, const Graph& given,
+                                           std::uint64_t separation, double probability,
+                                           bool by_participation, std::uint64_t ahead) {
+    const auto& [offsets, users, num_users] = given;
     const hs::AttributionView graph{{offsets.data(), static_cast<std::size_t>(offsets.size())},
                                     {users.data(), static_cast<std::size_t>(users.size())},
                                     num_users};
@@ -136,8 +133,8 @@ void register_batches(hs::bindings::Module& m) {
                     py::arg("max_batch"), py::arg("separation"), py::arg("probability"),
                     py::arg("warm_start"))
         .def_static("multi_attribution", &multi_attribution, py::arg("key"), py::arg("steps"),
-                    py::arg("offsets"), py::arg("users"), py::arg("num_users"), py::arg("separation"),
-                    py::arg("probability"), py::arg("by_participation"), py::arg("ahead"))
+                    py::arg("graph"), py::arg("separation"), py::arg("probability"),
+                    py::arg("by_participation"), py::arg("ahead"))
         .def("next", &Sampler::next)
         .def("seek", &Sampler::seek, py::arg("step"), py::arg("most"))
         .def("sampled", &Sampler::sampled)

@@ -15,7 +15,9 @@ namespace py = pybind11;
 namespace hs = hockeystick;
 using hs::bindings::Array;
 using hs::bindings::poll;
+using hs::bindings::released;
 using hs::bindings::strategy_of;
+using hs::bindings::table;
 using hs::bindings::take;
 using hs::bindings::view;
 
@@ -36,50 +38,30 @@ std::unique_ptr<hs::HalfSpaceSampler> make(const Array& columns, std::size_t ste
                                                   std::move(normal), threshold, std::move(parts));
 }
 
-py::array_t<double> table(std::vector<double>&& values, std::size_t rows, std::size_t columns) {
-    return take(std::move(values))
-        .reshape({static_cast<py::ssize_t>(rows), static_cast<py::ssize_t>(columns)});
-}
-
 py::tuple tangent(const Array& columns, std::size_t steps, const hs::Scheme& scheme, double noise_multiplier,
                   const Array& outputs) {
     const auto at = view(outputs);
     const auto strategy = strategy_of(columns, steps);
-    hs::LikelihoodTangent found;
-    {
-        const py::gil_scoped_release release;
-        found = hs::tangent(strategy, scheme, noise_multiplier, at);
-    }
+    auto found = released([&] { return hs::tangent(strategy, scheme, noise_multiplier, at); });
     return py::make_tuple(found.log_rest, take(std::move(found.means)));
 }
 
 py::array_t<double> samples(const hs::HalfSpaceSampler& sampler, std::uint64_t seed,
                             std::uint64_t first_block, std::size_t blocks) {
-    std::vector<double> values;
-    {
-        const py::gil_scoped_release release;
-        values = sampler.samples(seed, first_block, blocks, poll);
-    }
-    return table(std::move(values), blocks * sampler.block_size(), 3 + sampler.shifts());
+    return table(released([&] { return sampler.samples(seed, first_block, blocks, poll); }),
+                 blocks * sampler.block_size(), 3 + sampler.shifts());
 }
 
 py::array_t<double> values(const hs::HalfSpaceSampler& sampler, std::uint64_t seed, const Array& epsilons,
                            double floor, double log_scale, std::uint64_t first_block, std::size_t blocks) {
-    std::vector<double> result;
     const auto points = view(epsilons);
-    {
-        const py::gil_scoped_release release;
-        result = sampler.values(seed, points, floor, log_scale, first_block, blocks, poll);
-    }
-    return table(std::move(result), points.size(), blocks * sampler.block_size());
+    return table(
+        released([&] { return sampler.values(seed, points, floor, log_scale, first_block, blocks, poll); }),
+        points.size(), blocks * sampler.block_size());
 }
 
 py::array_t<double> outputs(const hs::HalfSpaceSampler& sampler, std::uint64_t seed, std::uint64_t block) {
-    std::vector<double> found;
-    {
-        const py::gil_scoped_release release;
-        found = sampler.outputs(seed, block);
-    }
+    auto found = released([&] { return sampler.outputs(seed, block); });
     const std::size_t steps = found.size() / sampler.block_size();
     return table(std::move(found), sampler.block_size(), steps);
 }

@@ -10,6 +10,7 @@
 #include <span>
 #include <stdexcept>
 #include <string>
+#include <tuple>
 #include <utility>
 
 #include "hockeystick/ledger.hpp"
@@ -20,6 +21,7 @@
 namespace py = pybind11;
 namespace hs = hockeystick;
 using hs::bindings::Array;
+using hs::bindings::released;
 using hs::bindings::take;
 using hs::bindings::view;
 
@@ -43,9 +45,11 @@ void same_size(std::size_t a, std::size_t b) {
         throw py::value_error("arrays differ in size: " + std::to_string(a) + ", " + std::to_string(b));
 }
 
+// (clip, divisor, factor, square): what a value costs.
+using Cost = std::tuple<double, double, double, bool>;
+
 std::size_t charge(const Exact<double>& values, const Exact<double>& spent, double budget,
-                   Exact<double>& after, Exact<std::uint8_t>& active, double clip, double divisor,
-                   double factor, bool square) {
+                   Exact<double>& after, Exact<std::uint8_t>& active, const Cost& cost) {
     const auto v = readable(values), s = readable(spent);
     const auto a = writable(after);
     const auto flags = writable(active);
@@ -53,6 +57,7 @@ std::size_t charge(const Exact<double>& values, const Exact<double>& spent, doub
     same_size(v.size(), a.size());
     same_size(v.size(), flags.size());
     py::gil_scoped_release release;
+    const auto [clip, divisor, factor, square] = cost;
     return hs::charge({clip, divisor, factor, square}, v, s, budget, a, flags);
 }
 
@@ -117,11 +122,7 @@ py::tuple epsilon(hs::IndividualProfiles& profiles, const Exact<Count>& counts, 
     if (profiles.kinds() == 0 || c.size() % profiles.kinds() != 0)
         throw py::value_error("counts: one column for each pair");
     const auto wish = wish_for(floor, lower, c.size() / profiles.kinds());
-    hs::IndividualAnswers found;
-    {
-        py::gil_scoped_release release;
-        found = profiles.epsilon(c, delta, wish);
-    }
+    auto found = released([&] { return profiles.epsilon(c, delta, wish); });
     return answers(std::move(found));
 }
 
@@ -132,11 +133,7 @@ py::tuple delta(hs::IndividualProfiles& profiles, const Exact<Count>& counts, co
     const auto e = readable(epsilons);
     same_size(c.size(), e.size() * profiles.kinds());
     const auto wish = wish_for(floor, lower, e.size());
-    hs::IndividualAnswers found;
-    {
-        py::gil_scoped_release release;
-        found = profiles.delta(c, e, wish);
-    }
+    auto found = released([&] { return profiles.delta(c, e, wish); });
     return answers(std::move(found));
 }
 
@@ -165,8 +162,7 @@ void register_individual(hs::bindings::Module& m) {
         },
         py::arg("mu").noconvert(), py::arg("delta"));
     m.def("charge", &charge, py::arg("values").noconvert(), py::arg("spent").noconvert(), py::arg("budget"),
-          py::arg("after").noconvert(), py::arg("active").noconvert(), py::arg("clip"), py::arg("divisor"),
-          py::arg("factor"), py::arg("square"));
+          py::arg("after").noconvert(), py::arg("active").noconvert(), py::arg("cost"));
     m.def("checksum", &checksum, py::arg("array"), py::arg("first") = 0);
     m.def("checksum_at", &checksum_at, py::arg("places").noconvert(), py::arg("values").noconvert());
     m.def("find_cells", &find_cells, py::arg("values").noconvert(), py::arg("edges").noconvert(),

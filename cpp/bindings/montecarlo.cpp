@@ -15,7 +15,9 @@ namespace py = pybind11;
 namespace hs = hockeystick;
 using hs::bindings::Array;
 using hs::bindings::poll;
+using hs::bindings::released;
 using hs::bindings::strategy_of;
+using hs::bindings::table;
 using hs::bindings::take;
 using hs::bindings::view;
 
@@ -32,29 +34,15 @@ hs::LossSampler make(const Array& columns, std::size_t steps, const hs::Scheme& 
     return {strategy_of(columns, steps), scheme, noise_multiplier, direction_kind(direction)};
 }
 
-py::array_t<double> table(std::vector<double>&& values, std::size_t rows, std::size_t columns) {
-    return take(std::move(values))
-        .reshape({static_cast<py::ssize_t>(rows), static_cast<py::ssize_t>(columns)});
-}
-
 py::array_t<double> losses(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
                            std::size_t blocks) {
-    std::vector<double> values;
-    {
-        const py::gil_scoped_release release;
-        values = sampler.losses(seed, first_block, blocks, poll);
-    }
-    return take(std::move(values));
+    return take(released([&] { return sampler.losses(seed, first_block, blocks, poll); }));
 }
 
 py::tuple delta_sums(const hs::LossSampler& sampler, std::uint64_t seed, const Array& epsilons,
                      std::uint64_t first_block, std::size_t blocks) {
-    hs::LossSampler::Sums sums;
     const auto points = view(epsilons);
-    {
-        const py::gil_scoped_release release;
-        sums = sampler.delta_sums(seed, points, first_block, blocks, poll);
-    }
+    auto sums = released([&] { return sampler.delta_sums(seed, points, first_block, blocks, poll); });
     if (sums.not_a_number > 0) {
         const std::string message =
             std::to_string(sums.not_a_number) + " privacy losses are not a number; they count as infinite";
@@ -66,11 +54,7 @@ py::tuple delta_sums(const hs::LossSampler& sampler, std::uint64_t seed, const A
 
 py::tuple draws(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
                 std::size_t blocks) {
-    hs::LossSampler::Draws drawn;
-    {
-        const py::gil_scoped_release release;
-        drawn = sampler.draws(seed, first_block, blocks);
-    }
+    auto drawn = released([&] { return sampler.draws(seed, first_block, blocks); });
     const std::size_t rows = blocks * sampler.block_size();
     py::object counts = py::none();
     if (!drawn.public_counts.empty()) counts = table(std::move(drawn.public_counts), rows, sampler.steps());
@@ -80,23 +64,14 @@ py::tuple draws(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_
 
 py::array_t<double> evaluate(const hs::LossSampler& sampler, const Array& outputs,
                              const Array& public_counts) {
-    std::vector<double> values;
     const auto in = view(outputs), counts = view(public_counts);
-    {
-        const py::gil_scoped_release release;
-        values = sampler.evaluate(in, counts, poll);
-    }
-    return take(std::move(values));
+    return take(released([&] { return sampler.evaluate(in, counts, poll); }));
 }
 
 py::tuple spread_values(const Array& values) {
     std::vector<std::uint64_t> masses(hs::empirical_points);
     const auto in = view(values);
-    std::size_t refused = 0;
-    {
-        const py::gil_scoped_release release;
-        refused = hs::spread_values(in, masses);
-    }
+    auto refused = released([&] { return hs::spread_values(in, masses); });
     return py::make_tuple(take(std::move(masses)), refused);
 }
 
@@ -149,7 +124,6 @@ void register_montecarlo(hs::bindings::Module& m) {
         .def(py::init(&make), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
              py::arg("noise_multiplier"), py::arg("direction"))
         .def_property_readonly("block_size", &hs::LossSampler::block_size)
-        .def_property_readonly("operations", &hs::LossSampler::operations)
         .def("losses", &losses, py::arg("seed"), py::arg("first_block"), py::arg("blocks"))
         .def("delta_sums", &delta_sums, py::arg("seed"), py::arg("epsilons"), py::arg("first_block"),
              py::arg("blocks"))

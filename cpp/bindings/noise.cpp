@@ -3,9 +3,6 @@
 
 #include <pybind11/pybind11.h>
 
-#include <cstring>
-#include <string>
-
 #include "key.hpp"
 #include "module.hpp"
 #include "numpy.hpp"
@@ -66,21 +63,9 @@ private:
     hs::CorrelatedNoise noise_;
 };
 
-py::bytes chacha20(const py::bytes& key, std::uint32_t counter, std::uint32_t a, std::uint32_t b,
-                   std::uint32_t c) {
-    const auto words = hs::chacha20(key_of(key), counter, {a, b, c});
-    std::string bytes(4 * words.size(), '\0');
-    for (std::size_t i = 0; i < bytes.size(); ++i) {
-        bytes[i] = static_cast<char>(words[i / 4] >> (8 * (i % 4)) & 0xFF);
-    }
-    return py::bytes(bytes);
-}
-
 }  // namespace
 
 void register_noise(hs::bindings::Module& m) {
-    m.def("chacha20", &chacha20, py::arg("key"), py::arg("counter"), py::arg("nonce0") = 0,
-          py::arg("nonce1") = 0, py::arg("nonce2") = 0);
     hs::bindings::Class<Noise>(m, "CorrelatedNoise")
         .def(py::init<const Array&, std::size_t, std::size_t, bool, const py::bytes&, std::uint64_t,
                       std::uint64_t, bool>(),

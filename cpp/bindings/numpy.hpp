@@ -42,4 +42,17 @@ py::array_t<T> take(std::vector<T>&& values) {
     return py::array_t<T>(size, data, base);
 }
 
+// The same, row by row.
+inline py::array_t<double> table(std::vector<double>&& values, std::size_t rows, std::size_t columns) {
+    return take(std::move(values))
+        .reshape({static_cast<py::ssize_t>(rows), static_cast<py::ssize_t>(columns)});
+}
+
+// What `body` returns, computed without the GIL: it must not touch anything of Python's.
+template <typename Body>
+auto released(const Body& body) {
+    const py::gil_scoped_release release;
+    return body();
+}
+
 }  // namespace hockeystick::bindings

@@ -13,6 +13,7 @@ namespace py = pybind11;
 namespace hs = hockeystick;
 using hs::bindings::Array;
 using hs::bindings::poll;
+using hs::bindings::released;
 using hs::bindings::take;
 using hs::bindings::view;
 
@@ -20,22 +21,12 @@ namespace {
 
 py::array_t<double> divide_by_toeplitz(const Array& coefficients, const Array& values) {
     const auto c = view(coefficients), v = view(values);
-    std::vector<double> out;
-    {
-        const py::gil_scoped_release release;
-        out = hs::divide_by_toeplitz(c, v, poll);
-    }
-    return take(std::move(out));
+    return take(released([&] { return hs::divide_by_toeplitz(c, v, poll); }));
 }
 
 py::array_t<double> optimal_toeplitz(std::size_t steps, const Array& kept) {
     const auto weights = view(kept);
-    std::vector<double> out;
-    {
-        const py::gil_scoped_release release;
-        out = hs::optimal_toeplitz(steps, weights, poll);
-    }
-    return take(std::move(out));
+    return take(released([&] { return hs::optimal_toeplitz(steps, weights, poll); }));
 }
 
 }  // namespace

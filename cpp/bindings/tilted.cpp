@@ -16,7 +16,9 @@ namespace py = pybind11;
 namespace hs = hockeystick;
 using hs::bindings::Array;
 using hs::bindings::poll;
+using hs::bindings::released;
 using hs::bindings::strategy_of;
+using hs::bindings::table;
 using hs::bindings::take;
 using hs::bindings::view;
 
@@ -41,30 +43,17 @@ std::unique_ptr<hs::TiltedSampler> make(const Array& columns, std::size_t steps,
                                                swapped ? hs::Direction::add : hs::Direction::remove);
 }
 
-py::array_t<double> table(std::vector<double>&& values, std::size_t rows, std::size_t columns) {
-    return take(std::move(values))
-        .reshape({static_cast<py::ssize_t>(rows), static_cast<py::ssize_t>(columns)});
-}
-
 py::array_t<double> samples(const hs::TiltedSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
                             std::size_t blocks) {
-    std::vector<double> values;
-    {
-        const py::gil_scoped_release release;
-        values = sampler.samples(seed, first_block, blocks, poll);
-    }
-    return table(std::move(values), blocks * sampler.block_size(), 2 + sampler.components().size());
+    return table(released([&] { return sampler.samples(seed, first_block, blocks, poll); }),
+                 blocks * sampler.block_size(), 2 + sampler.components().size());
 }
 
 py::array_t<double> values(const hs::TiltedSampler& sampler, std::uint64_t seed, const Array& epsilons,
                            double log_scale, std::uint64_t first_block, std::size_t blocks) {
-    std::vector<double> result;
     const auto points = view(epsilons);
-    {
-        const py::gil_scoped_release release;
-        result = sampler.values(seed, points, log_scale, first_block, blocks, poll);
-    }
-    return table(std::move(result), points.size(), blocks * sampler.block_size());
+    return table(released([&] { return sampler.values(seed, points, log_scale, first_block, blocks, poll); }),
+                 points.size(), blocks * sampler.block_size());
 }
 
 hs::TiltedSampler::Draws drawn(const hs::TiltedSampler& sampler, std::uint64_t seed, std::uint64_t block) {

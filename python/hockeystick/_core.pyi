@@ -210,9 +210,6 @@ def check_attribution(offsets: NDArray[int64], users: NDArray[int32], num_users:
 def group_edges(
     examples: NDArray[int64], users: NDArray[int32], num_examples: int, num_users: int
 ) -> tuple[NDArray[int64], NDArray[int32]]: ...
-def by_user(
-    offsets: NDArray[int64], users: NDArray[int32], num_users: int
-) -> tuple[NDArray[int64], NDArray[int32]]: ...
 def bound_contributions(
     offsets: NDArray[int64],
     users: NDArray[int32],
@@ -225,8 +222,6 @@ def bound_contributions(
 def neighbourhood_sizes(
     offsets: NDArray[int64], users: NDArray[int32], num_users: int, limit: int
 ) -> NDArray[int64]: ...
-def chacha20(key: bytes, counter: int, nonce0: int = 0, nonce1: int = 0, nonce2: int = 0) -> bytes:
-    """One block of 64 bytes (RFC 8439, Section 2.3)."""
 
 class CorrelatedNoise(metaclass=_Type):
     def __init__(
@@ -278,9 +273,7 @@ class BatchSampler(metaclass=_Type):
     def multi_attribution(
         key: bytes,
         steps: int,
-        offsets: NDArray[int64],
-        users: NDArray[int32],
-        num_users: int,
+        graph: tuple[NDArray[int64], NDArray[int32], int],
         separation: int,
         probability: float,
         by_participation: bool,
@@ -326,10 +319,6 @@ class LossSampler(metaclass=_Type):
     @property
     def block_size(self) -> int:
         """Samples per block; a function of the description alone."""
-
-    @property
-    def operations(self) -> float:
-        """Multiplications and additions that the sliding products take per sample and iteration."""
 
     def losses(self, seed: int, first_block: int, blocks: int) -> _Array:
         """The losses of these blocks, one after the other."""
@@ -458,12 +447,12 @@ def charge(
     budget: float,
     after: _Array,
     active: NDArray[uint8],
-    clip: float,
-    divisor: float,
-    factor: float,
-    square: bool,
+    cost: tuple[float, float, float, bool],
 ) -> int:
-    """Where spent + factor (min(value, clip) / divisor)^2, rounded up, is within the budget: active. Their number."""
+    """Where spent + factor (min(value, clip) / divisor)^2, rounded up, is within the budget: active. Their number.
+
+    cost: clip, divisor, factor, and whether there is a square.
+    """
 
 def checksum(array: NDArray[Any], first: int = 0) -> int:
     """The sum modulo 2^64 of mixed(first + i, word i) over the 64-bit words of contiguous memory."""

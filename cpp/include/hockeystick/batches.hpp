@@ -90,6 +90,11 @@ private:
     using Batch = std::vector<std::int64_t>;
 
     void start();
+    void start(const PoissonBatches&) noexcept {}
+    void start(const FixedBatches&) noexcept {}
+    void start(const BallsInBinsBatches& law);
+    void start(const MinSepBatches& law);
+    void start(const MultiAttributionBatches& law);
     void recover();
     Batch draw(std::uint64_t step);
     Batch draw(const PoissonBatches& law, KeyedStream& stream, std::uint64_t step) const;

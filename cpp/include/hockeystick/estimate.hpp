@@ -29,8 +29,6 @@ public:
     // Samples per block; a function of the description alone.
     std::size_t block_size() const noexcept { return block_size_; }
     std::size_t steps() const noexcept { return strategy_.steps(); }
-    // Multiplications and additions per iteration that the sliding products take.
-    double operations() const noexcept { return sampling_.operations(); }
 
     // Between batches of blocks `poll` is called, and may throw to stop.
     using Poll = std::function<void()>;

@@ -66,6 +66,10 @@ public:
     void restore(std::size_t step, std::span<const double> history);
 
 private:
+    struct Row;
+    std::vector<Row> plan(std::size_t now, std::size_t count, std::size_t& window, std::size_t& filled) const;
+    template <typename State, typename Use>
+    void make(std::span<const Row> rows, std::size_t now, std::size_t block, State* past, const Use& use);
     template <typename Out, typename State>
     void advance(std::vector<State>& history, std::size_t count, double scale, Out* out, bool add);
     void settle();
@@ -91,8 +95,5 @@ private:
     std::vector<char> ahead_of_others_;
     mutable std::mutex mutex_;  // two threads that ask for rows get different ones
 };
-
-// The standard normals Z[step, start .. start + out.size()) as they are.
-void keyed_normals(const ChaChaKey& key, std::uint32_t step, std::uint64_t start, std::span<double> out);
 
 }  // namespace hockeystick

@@ -33,28 +33,25 @@ std::vector<Extended> binomial_weights(std::size_t examples, double p) {
     return weights;
 }
 
-struct ChainForm final : Mixture::Form {
-    ChainForm(ParticipationChain given, std::vector<double> norms, std::optional<CutMultiplicities> truncated)
-        : chain(std::move(given)), half_norms(std::move(norms)), truncation(truncated) {
-        // See kernels::Chain.
-        allows_short_form = chain.separation >= 8 && !chain.stay.is_zero() &&
-                            power(chain.stay, chain.separation).exponent >= -60 &&
-                            std::all_of(chain.options.begin(), chain.options.end(), [](const auto& option) {
-                                return option.weight.exponent >= -100 && option.weight.exponent < 30;
-                            });
+struct ChainParameters {
+    // See kernels::Chain.
+    bool allows_short_form() const {
+        return chain.separation >= 8 && !chain.stay.is_zero() &&
+               power(chain.stay, chain.separation).exponent >= -60 &&
+               std::all_of(chain.options.begin(), chain.options.end(), [](const auto& option) {
+                   return option.weight.exponent >= -100 && option.weight.exponent < 30;
+               });
     }
-    std::unique_ptr<Mixture::Evaluation::State> start() const override;
 
     ParticipationChain chain;
     std::vector<double> half_norms;
     std::optional<CutMultiplicities> truncation;
-    bool allows_short_form;
 };
 
 class ChainState final : public Mixture::Evaluation::State {
 public:
-    explicit ChainState(const ChainForm& form)
-        : form_(form), free_(1), ring_(form.chain.separation), past_(form.allows_short_form ? 1 : 0) {
+    explicit ChainState(const ChainParameters& form)
+        : form_(form), free_(1), ring_(form.chain.separation), past_(1) {
         const ParticipationChain& chain = form.chain;
         for (std::size_t i = 0; i < chain.separation; ++i) ring_.set(i, chain.start[i]);
         chain_ = {chain.separation,
@@ -67,7 +64,7 @@ public:
                   ring_.exponent[0],
                   factor(chain.outside),
                   0,
-                  form.allows_short_form ? past_[0] : nullptr,
+                  form.allows_short_form() ? past_[0] : nullptr,
                   false};
     }
 
@@ -85,32 +82,22 @@ public:
     void finish(double* out) override { kernels::table().finish(chain_, out); }
 
 private:
-    const ChainForm& form_;
+    const ChainParameters& form_;
     std::size_t done_ = 0;
     ExtendedRows free_, ring_;
     Rows past_;
     kernels::Chain chain_{};
 };
 
-std::unique_ptr<Mixture::Evaluation::State> ChainForm::start() const {
-    return std::make_unique<ChainState>(*this);
-}
-
-struct BlockedForm final : Mixture::Form {
-    BlockedForm(ParticipationChain given, std::vector<double> norms)
-        : chain(std::move(given)), half_norms(std::move(norms)) {
-        for (std::size_t k = 0; k < chain.separation; ++k) powers.push_back(factor(power(chain.stay, k)));
-    }
-    std::unique_ptr<Mixture::Evaluation::State> start() const override;
-
+struct BlockedParameters {
     ParticipationChain chain;
     std::vector<double> half_norms;
-    std::vector<kernels::Factor> powers;
+    std::vector<kernels::Factor> powers;  // of `stay`, below the separation
 };
 
 class BlockedState final : public Mixture::Evaluation::State {
 public:
-    explicit BlockedState(const BlockedForm& form)
+    explicit BlockedState(const BlockedParameters& form)
         : form_(form),
           free_(1),
           front_(1),
@@ -144,23 +131,13 @@ public:
     void finish(double* out) override { kernels::table().finish_blocked(chain_, out); }
 
 private:
-    const BlockedForm& form_;
+    const BlockedParameters& form_;
     std::size_t done_ = 0;
     ExtendedRows free_, front_, past_, suffix_, now_;
     kernels::BlockedChain chain_{};
 };
 
-std::unique_ptr<Mixture::Evaluation::State> BlockedForm::start() const {
-    return std::make_unique<BlockedState>(*this);
-}
-
-struct BinsForm final : Mixture::Form {
-    BinsForm(std::size_t count, double times, std::vector<double> norms)
-        : bins(count), multiplicity(times), half_norms(std::move(norms)) {
-        for (double& norm : half_norms) norm *= multiplicity * multiplicity;
-    }
-    std::unique_ptr<Mixture::Evaluation::State> start() const override;
-
+struct BinsParameters {
     std::size_t bins;
     double multiplicity;
     std::vector<double> half_norms;  // by bin; with more bins than iterations, of those that are used
@@ -168,13 +145,14 @@ struct BinsForm final : Mixture::Form {
 
 class BinsState final : public Mixture::Evaluation::State {
 public:
-    explicit BinsState(const BinsForm& form) : form_(form), sums_(form.half_norms.size()) {}
+    explicit BinsState(const BinsParameters& form) : form_(form), sums_(form.half_norms.size()) {}
 
     void add(const double* products, std::size_t count, const double*) override {
+        const double multiplicity = form_.multiplicity;
         for (std::size_t i = 0; i < count; ++i, ++done_) {
             double* sum = sums_[done_ % form_.bins % sums_.count()];
             for (std::size_t s = 0; s < group_size; ++s) {
-                sum[s] += form_.multiplicity * products[i * group_size + s];
+                sum[s] += multiplicity * products[i * group_size + s];
             }
         }
     }
@@ -186,14 +164,10 @@ public:
     }
 
 private:
-    const BinsForm& form_;
+    const BinsParameters& form_;
     std::size_t done_ = 0;
     Rows sums_;
 };
-
-std::unique_ptr<Mixture::Evaluation::State> BinsForm::start() const {
-    return std::make_unique<BinsState>(*this);
-}
 
 }  // namespace
 
@@ -229,16 +203,21 @@ ParticipationChain::ParticipationChain(const MultiAttribution& scheme, std::size
     }
 }
 
-std::unique_ptr<Mixture::Form> chain_form(ParticipationChain chain, std::vector<double> half_norms,
-                                          std::optional<CutMultiplicities> truncation) {
-    return std::make_unique<ChainForm>(std::move(chain), std::move(half_norms), truncation);
+Mixture::Form chain_form(ParticipationChain chain, std::vector<double> half_norms,
+                         std::optional<CutMultiplicities> truncation) {
+    return form_of<ChainState>(ChainParameters{std::move(chain), std::move(half_norms), truncation});
 }
-std::unique_ptr<Mixture::Form> blocked_form(ParticipationChain chain, std::vector<double> half_norms) {
-    return std::make_unique<BlockedForm>(std::move(chain), std::move(half_norms));
+
+Mixture::Form blocked_form(ParticipationChain chain, std::vector<double> half_norms) {
+    std::vector<kernels::Factor> powers;
+    for (std::size_t k = 0; k < chain.separation; ++k) powers.push_back(factor(power(chain.stay, k)));
+    return form_of<BlockedState>(
+        BlockedParameters{std::move(chain), std::move(half_norms), std::move(powers)});
 }
-std::unique_ptr<Mixture::Form> bins_form(std::size_t bins, double multiplicity,
-                                         std::vector<double> half_norms) {
-    return std::make_unique<BinsForm>(bins, multiplicity, std::move(half_norms));
+
+Mixture::Form bins_form(std::size_t bins, double multiplicity, std::vector<double> half_norms) {
+    for (double& norm : half_norms) norm *= multiplicity * multiplicity;
+    return form_of<BinsState>(BinsParameters{bins, multiplicity, std::move(half_norms)});
 }
 
 }  // namespace hockeystick

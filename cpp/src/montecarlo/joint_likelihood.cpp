@@ -16,9 +16,9 @@ namespace {
 
 using kernels::Factor;
 
-struct JointForm final : Mixture::Form {
-    JointForm(const Strategy& strategy, const IndependentBMinSep& scheme, double noise_multiplier,
-              std::vector<double> norms)
+struct JointParameters {
+    JointParameters(const Strategy& strategy, const IndependentBMinSep& scheme, double noise_multiplier,
+                    std::vector<double> norms)
         : half_norms(std::move(norms)), states(scheme, strategy.steps()) {
         const std::size_t steps = strategy.steps();
         lags = std::min(strategy.bands(), steps) - 1;
@@ -33,12 +33,6 @@ struct JointForm final : Mixture::Form {
                 plain_couplings.push_back(portable_exp(exponent));
             }
         }
-    }
-    std::unique_ptr<Mixture::Evaluation::State> start() const override;
-    double families() const override {
-        double sum = 0;
-        for (const std::size_t size : states.sizes) sum += static_cast<double>(size);
-        return sum;
     }
     // Where in the couplings e^{-<c_i, c_{i - d}>}, d = 1, ..., lags, are. All rows are alike where no column
     // that meets another is cut off.
@@ -56,7 +50,7 @@ struct JointForm final : Mixture::Form {
 
 class JointState final : public Mixture::Evaluation::State {
 public:
-    explicit JointState(const JointForm& form)
+    explicit JointState(const JointParameters& form)
         : form_(form),
           weights_(form.states.count),
           ratios_(form.states.examples),
@@ -161,7 +155,7 @@ private:
         is_short_ = false;
     }
 
-    const JointForm& form_;
+    const JointParameters& form_;
     std::size_t done_ = 0;
     ExtendedRows weights_, ratios_;  // of the states; e^{j u - j^2 |c|^2/2}
     Rows scale_, slot_scale_, relative_;
@@ -173,26 +167,13 @@ private:
     kernels::JointChain chain_{};
 };
 
-std::unique_ptr<Mixture::Evaluation::State> JointForm::start() const {
-    return std::make_unique<JointState>(*this);
-}
-
 // A product of powers.
-struct PowersForm final : Mixture::Form {
-    std::unique_ptr<Mixture::Evaluation::State> start() const override;
-    double families() const override {
-        double sum = 0;
-        for (const auto& [part, times] : parts) sum += part->families();
-        return sum;
-    }
-
-    std::vector<std::pair<std::unique_ptr<Mixture::Form>, double>> parts;
-};
+using Powers = std::vector<std::pair<Mixture::Form, double>>;
 
 class PowersState final : public Mixture::Evaluation::State {
 public:
-    explicit PowersState(const PowersForm& form) {
-        for (const auto& [part, times] : form.parts) parts_.emplace_back(part->start(), times);
+    explicit PowersState(const Powers& powers) {
+        for (const auto& [part, times] : powers) parts_.emplace_back(part.start(), times);
     }
     void add(const double* products, std::size_t count, const double* survival) override {
         for (auto& [part, times] : parts_) part->add(products, count, survival);
@@ -210,23 +191,14 @@ private:
     std::vector<std::pair<std::unique_ptr<Mixture::Evaluation::State>, double>> parts_;
 };
 
-std::unique_ptr<Mixture::Evaluation::State> PowersForm::start() const {
-    return std::make_unique<PowersState>(*this);
-}
-
-struct SharedForm final : Mixture::Form {
-    SharedForm(SharedExample given, std::vector<double> norms)
-        : shared(std::move(given)), half_norms(std::move(norms)) {}
-    std::unique_ptr<Mixture::Evaluation::State> start() const override;
-    double families() const override { return 256; }  // speed: about what a posterior takes
-
+struct SharedParameters {
     SharedExample shared;
     std::vector<double> half_norms;
 };
 
 class SharedState final : public Mixture::Evaluation::State {
 public:
-    explicit SharedState(const SharedForm& form) : form_(form), products_(form.half_norms.size()) {}
+    explicit SharedState(const SharedParameters& form) : form_(form), products_(form.half_norms.size()) {}
 
     void add(const double* products, std::size_t count, const double*) override {
         std::copy_n(products, count * group_size, products_[done_]);
@@ -241,41 +213,44 @@ public:
     }
 
 private:
-    const SharedForm& form_;
+    const SharedParameters& form_;
     std::size_t done_ = 0;
     Rows products_;
 };
 
-std::unique_ptr<Mixture::Evaluation::State> SharedForm::start() const {
-    return std::make_unique<SharedState>(*this);
-}
-
 }  // namespace
 
-std::unique_ptr<Mixture::Form> joint_form(const Strategy& strategy, const IndependentBMinSep& scheme,
-                                          double noise_multiplier, std::vector<double> half_norms,
-                                          bool lower) {
+Mixture::Form joint_form(const Strategy& strategy, const IndependentBMinSep& scheme, double noise_multiplier,
+                         std::vector<double> half_norms, bool lower) {
     if (strategy.bands() > scheme.base.separation) {
         throw std::invalid_argument("several examples per user need bands <= separation");
     }
     const std::size_t together = JointStates::affordable(scheme, strategy.steps());
     if (together == scheme.examples) {
-        return std::make_unique<JointForm>(strategy, scheme, noise_multiplier, std::move(half_norms));
+        JointParameters joint(strategy, scheme, noise_multiplier, std::move(half_norms));
+        double families = 0;
+        for (const std::size_t size : joint.states.sizes) families += static_cast<double>(size);
+        return form_of<JointState>(std::move(joint), families);
     }
     if (lower) {
-        return std::make_unique<SharedForm>(
-            SharedExample{strategy, scheme.base, noise_multiplier, scheme.examples}, std::move(half_norms));
+        constexpr double families = 256;  // speed: about what a posterior takes
+        return form_of<SharedState>(
+            SharedParameters{{strategy, scheme.base, noise_multiplier, scheme.examples},
+                             std::move(half_norms)},
+            families);
     }
-    auto powers = std::make_unique<PowersForm>();
+    Powers powers;
+    double families = 0;
     const auto part = [&](std::size_t examples, std::size_t times) {
         if (examples == 0) return;
         const IndependentBMinSep some{scheme.base, examples};
-        powers->parts.emplace_back(joint_form(strategy, some, noise_multiplier, half_norms, false),
-                                   static_cast<double>(times));
+        powers.emplace_back(joint_form(strategy, some, noise_multiplier, half_norms, false),
+                            static_cast<double>(times));
+        families += powers.back().first.families;
     };
     part(together, scheme.examples / together);
     part(scheme.examples % together, 1);
-    return powers;
+    return form_of<PowersState>(std::move(powers), families);
 }
 
 }  // namespace hockeystick

@@ -26,7 +26,7 @@ struct Option {
     double multiplicity;
 };
 
-// The weights f of the participation chain, iteration by iteration; see likelihood.cpp. All arrays
+// The weights f of the participation chain, iteration by iteration; see chain_likelihood.cpp. All arrays
 // hold rows of 16.
 struct Chain {
     std::size_t separation;  // iterations from one participation to the next possible one
@@ -65,7 +65,8 @@ struct Counts {
     double places;  // the largest batch
 };
 
-// The chain of a user whose blocked examples keep being sampled; see likelihood.cpp.
+// The chain of a user whose blocked examples keep being sampled; docs/montecarlo/estimates.md, "Schemes and
+// their recursions".
 struct BlockedChain {
     std::size_t window;    // separation - 1 >= 1
     Factor stay;           // Q
@@ -129,7 +130,7 @@ struct Table {
     void (*correlate_columns)(const double* rows, const double* columns, std::size_t bands, std::size_t count,
                               double* out);
 
-    // Circular correlation with a filter given by its spectrum (see Convolution in likelihood.cpp):
+    // Circular correlation with a filter given by its spectrum (SlidingProducts):
     // `size` rows in, `size` rows of work, which hold the result. size is a power of two >= 16.
     void (*convolve)(const double* rows, std::size_t size, const double* twiddles, const double* spectrum,
                      double* work);

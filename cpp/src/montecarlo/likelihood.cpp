@@ -38,24 +38,22 @@ struct Making {
     double theta, multiplicity;
     std::vector<double> half_norms;
 
-    std::unique_ptr<Mixture::Form> operator()(const BMinSep& s) {
+    Mixture::Form operator()(const BMinSep& s) {
         return chain_form({s, strategy.steps(), theta, multiplicity}, half_norms);
     }
-    std::unique_ptr<Mixture::Form> operator()(const TruncatedBMinSep& s) {
+    Mixture::Form operator()(const TruncatedBMinSep& s) {
         const bool present = numerator == Numerator::present;
         const CutMultiplicities truncation{present ? multiplicity : 0,
                                            present ? 2 * multiplicity : -multiplicity};
         return chain_form({s.base, strategy.steps(), theta, truncation.whole}, half_norms, truncation);
     }
-    std::unique_ptr<Mixture::Form> operator()(const MultiAttribution& s) {
+    Mixture::Form operator()(const MultiAttribution& s) {
         ParticipationChain chain(s, strategy.steps(), theta, multiplicity);
         if (s.exact && chain.separation > 1) return blocked_form(std::move(chain), half_norms);
         return chain_form(std::move(chain), half_norms);
     }
-    std::unique_ptr<Mixture::Form> operator()(const BallsInBins& s) {
-        return bins_form(s.bins, multiplicity, half_norms);
-    }
-    std::unique_ptr<Mixture::Form> operator()(const IndependentBMinSep& s) {
+    Mixture::Form operator()(const BallsInBins& s) { return bins_form(s.bins, multiplicity, half_norms); }
+    Mixture::Form operator()(const IndependentBMinSep& s) {
         if (theta != 1 || multiplicity != 1) {
             throw std::invalid_argument("several examples per user cannot be tilted");
         }
@@ -131,9 +129,10 @@ Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_mu
                  bool lower, const Tilt& tilt) {
     check(scheme, strategy.steps());
     const double multiplicity = 1 + tilt.shift;
-    form_ = std::visit(Making{strategy, noise_multiplier, numerator, lower, tilt.theta, multiplicity,
-                              half_norms(strategy, scheme, noise_multiplier, lower)},
-                       scheme);
+    form_ = std::make_unique<const Form>(
+        std::visit(Making{strategy, noise_multiplier, numerator, lower, tilt.theta, multiplicity,
+                          half_norms(strategy, scheme, noise_multiplier, lower)},
+                   scheme));
     check_range(strategy, noise_multiplier, std::abs(multiplicity) * most_participations(scheme));
 }
 
@@ -148,11 +147,12 @@ Mixture::Mixture(const Strategy& strategy, const BMinSep& scheme, double noise_m
         const Extended product = Extended(scheme.probability) * Extended(weight);
         if (!product.is_zero()) chain.options.push_back({factor(product), envelope.sign * multiplicity});
     }
-    form_ = chain_form(std::move(chain), half_norms(strategy, scheme, noise_multiplier, false));
+    form_ = std::make_unique<const Form>(
+        chain_form(std::move(chain), half_norms(strategy, scheme, noise_multiplier, false)));
     check_range(strategy, noise_multiplier, 2);
 }
 
-double Mixture::families() const noexcept { return form_->families(); }
+double Mixture::families() const noexcept { return form_->families; }
 
 Mixture::~Mixture() = default;
 Mixture::Mixture(Mixture&&) noexcept = default;

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "hockeystick/likelihood.hpp"
@@ -19,10 +21,16 @@ struct Mixture::Evaluation::State {
     virtual void finish(double* out) = 0;
 };
 struct Mixture::Form {
-    virtual ~Form() = default;
-    virtual std::unique_ptr<Evaluation::State> start() const = 0;
-    virtual double families() const { return 0; }
+    std::function<std::unique_ptr<Evaluation::State>()> start;
+    double families = 0;
 };
+
+// The form whose states are made from these parameters.
+template <class State, class Parameters>
+Mixture::Form form_of(Parameters parameters, double families = 0) {
+    const auto shared = std::make_shared<const Parameters>(std::move(parameters));
+    return {[shared] { return std::make_unique<State>(*shared); }, families};
+}
 
 constexpr double zero_exponent = static_cast<double>(Extended::none);  // of a zero; see lanes.hpp
 
@@ -56,15 +64,13 @@ struct CutMultiplicities {
     double whole, cut;
 };
 
-std::unique_ptr<Mixture::Form> chain_form(ParticipationChain chain, std::vector<double> half_norms,
-                                          std::optional<CutMultiplicities> truncation = {});
+Mixture::Form chain_form(ParticipationChain chain, std::vector<double> half_norms,
+                         std::optional<CutMultiplicities> truncation = {});
 // The exact law of multi-attribution.
-std::unique_ptr<Mixture::Form> blocked_form(ParticipationChain chain, std::vector<double> half_norms);
-std::unique_ptr<Mixture::Form> bins_form(std::size_t bins, double multiplicity,
-                                         std::vector<double> half_norms);
+Mixture::Form blocked_form(ParticipationChain chain, std::vector<double> half_norms);
+Mixture::Form bins_form(std::size_t bins, double multiplicity, std::vector<double> half_norms);
 // Several examples with independent chains, exactly or as a bound; see joint_examples.
-std::unique_ptr<Mixture::Form> joint_form(const Strategy& strategy, const IndependentBMinSep& scheme,
-                                          double noise_multiplier, std::vector<double> half_norms,
-                                          bool lower);
+Mixture::Form joint_form(const Strategy& strategy, const IndependentBMinSep& scheme, double noise_multiplier,
+                         std::vector<double> half_norms, bool lower);
 
 }  // namespace hockeystick

@@ -1,3 +1,5 @@
+// Which iterations examples take part in, and the public counts of the truncated scheme
+// (docs/montecarlo/estimates.md, "What is drawn").
 #include "hockeystick/schemes.hpp"
 
 #include <algorithm>
@@ -23,16 +25,19 @@ void require(bool condition, const char* message) {
 
 void check_probability(double p) { require(p >= 0 && p <= 1, "the sampling probability must be in [0, 1]"); }
 
-double log_failure(const Scheme& scheme) {
+// The chain that each example follows, for the schemes whose examples do.
+const BMinSep* chain_of(const Scheme& scheme) noexcept {
     return std::visit(
-        Overloaded{[](const BMinSep& s) { return portable_log1p(-s.probability); },
-                   [](const BallsInBins&) { return 0.0; },
-                   [](const MultiAttribution& s) {
-                       return static_cast<double>(s.examples) * portable_log1p(-s.probability);
-                   },
-                   [](const TruncatedBMinSep& s) { return portable_log1p(-s.base.probability); },
-                   [](const IndependentBMinSep& s) { return portable_log1p(-s.base.probability); }},
+        Overloaded{[](const BMinSep& s) { return &s; }, [](const TruncatedBMinSep& s) { return &s.base; },
+                   [](const IndependentBMinSep& s) { return &s.base; },
+                   [](const auto&) { return static_cast<const BMinSep*>(nullptr); }},
         scheme);
+}
+
+double log_failure(const Scheme& scheme) {
+    if (const BMinSep* chain = chain_of(scheme)) return portable_log1p(-chain->probability);
+    const auto* s = std::get_if<MultiAttribution>(&scheme);
+    return s == nullptr ? 0 : static_cast<double>(s->examples) * portable_log1p(-s->probability);
 }
 
 // The first iteration in which a warm-started example is available.
@@ -49,41 +54,29 @@ double stationary_availability(const BMinSep& scheme) noexcept {
 }
 
 std::size_t separation(const Scheme& scheme) noexcept {
-    return std::visit(
-        Overloaded{[](const BMinSep& s) { return s.separation; }, [](const BallsInBins& s) { return s.bins; },
-                   [](const MultiAttribution& s) { return s.separation; },
-                   [](const TruncatedBMinSep& s) { return s.base.separation; },
-                   [](const IndependentBMinSep& s) { return s.base.separation; }},
-        scheme);
+    if (const BMinSep* chain = chain_of(scheme)) return chain->separation;
+    const auto* multi = std::get_if<MultiAttribution>(&scheme);
+    return multi != nullptr ? multi->separation : std::get_if<BallsInBins>(&scheme)->bins;
 }
 
 void check(const Scheme& scheme, std::size_t steps) {
     require(steps >= 1 && steps <= std::size_t{1} << 31, "steps must be in [1, 2^31]");
     require(separation(scheme) >= 1, "the minimum separation and the number of bins must be >= 1");
-    std::visit(
-        Overloaded{[](const BMinSep& s) { check_probability(s.probability); }, [](const BallsInBins&) {},
-                   [](const MultiAttribution& s) {
-                       check_probability(s.probability);
-                       require(s.examples >= 1, "a user must have at least one example");
-                   },
-                   [](const TruncatedBMinSep& s) {
-                       check_probability(s.base.probability);
-                       require(s.dataset_size >= 1 && s.dataset_size <= std::uint64_t{1} << 53,
-                               "the dataset size must be in [1, 2^53]");
-                       require(s.max_batch >= 1, "the largest batch must be >= 1");
-                   },
-                   [](const IndependentBMinSep& s) {
-                       check_probability(s.base.probability);
-                       require(s.examples >= 1, "a user must have at least one example");
-                   }},
-        scheme);
+    if (const BMinSep* chain = chain_of(scheme)) check_probability(chain->probability);
+    if (const auto* s = std::get_if<MultiAttribution>(&scheme)) {
+        check_probability(s->probability);
+        require(s->examples >= 1, "a user must have at least one example");
+    } else if (const auto* t = std::get_if<TruncatedBMinSep>(&scheme)) {
+        require(t->dataset_size >= 1 && t->dataset_size <= std::uint64_t{1} << 53,
+                "the dataset size must be in [1, 2^53]");
+        require(t->max_batch >= 1, "the largest batch must be >= 1");
+    } else if (const auto* i = std::get_if<IndependentBMinSep>(&scheme)) {
+        require(i->examples >= 1, "a user must have at least one example");
+    }
 }
 
 Participations::Participations(const Scheme& scheme, std::size_t steps, Stream stream)
     : scheme_(scheme), steps_(steps), stream_(stream), waiting_(log_failure(scheme)) {
-    std::size_t first = 0;
-    if (const auto* s = std::get_if<BMinSep>(&scheme_)) first = first_available(*s, stream_);
-    if (const auto* s = std::get_if<TruncatedBMinSep>(&scheme_)) first = first_available(s->base, stream_);
     if (const auto* s = std::get_if<BallsInBins>(&scheme_)) {
         next_ = {static_cast<std::size_t>(stream_.below(s->bins)), 1};
         return;
@@ -112,7 +105,8 @@ Participations::Participations(const Scheme& scheme, std::size_t steps, Stream s
         soonest();
         return;
     }
-    sample(first);
+    const BMinSep* const chain = chain_of(scheme_);
+    sample(chain != nullptr ? first_available(*chain, stream_) : 0);
 }
 
 void Participations::soonest() {

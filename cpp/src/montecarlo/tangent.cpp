@@ -1,4 +1,5 @@
-// The tangent of ln sum_{x != 0} p_x N(Cx)/N(0): the recursion over participations forwards and backwards.
+// The tangent of ln sum_{x != 0} p_x N(Cx)/N(0): the recursion over participations forwards and backwards
+// (docs/montecarlo/tilted.md, section 9).
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -93,6 +94,25 @@ LikelihoodTangent blocked_tangent(const ChainOptions& options, const Factors& f)
     return result;
 }
 
+LikelihoodTangent bins_tangent(std::size_t bins, std::span<const double> products,
+                               std::span<const double> norms) {
+    std::vector<double> exponents(norms.size());
+    for (std::size_t j = 0; j < norms.size(); ++j) exponents[j] = -norms[j];
+    for (std::size_t i = 0; i < products.size(); ++i) exponents[i % bins] += products[i];
+    std::vector<Extended> weights;
+    Extended rest;
+    for (const double exponent : exponents) {
+        weights.push_back(Extended::exponential(exponent));
+        rest = rest + weights.back();
+    }
+    LikelihoodTangent result{rest.log() - portable_log(static_cast<double>(bins)),
+                             std::vector<double>(products.size(), 0.0)};
+    for (std::size_t i = 0; i < products.size() && !rest.is_zero(); ++i) {
+        result.means[i] = weights[i % bins].over(rest);
+    }
+    return result;
+}
+
 }  // namespace
 
 Posterior posterior(const BMinSep& scheme, std::span<const double> products, std::span<const double> norms) {
@@ -144,21 +164,7 @@ LikelihoodTangent tangent(const Strategy& strategy, const Scheme& scheme, double
         products[i] = sum;
     }
     if (const auto* places = std::get_if<BallsInBins>(&scheme)) {
-        std::vector<double> exponents(norms.size());
-        for (std::size_t j = 0; j < norms.size(); ++j) exponents[j] = -norms[j];
-        for (std::size_t i = 0; i < n; ++i) exponents[i % places->bins] += products[i];
-        std::vector<Extended> weights;
-        Extended rest;
-        for (const double exponent : exponents) {
-            weights.push_back(Extended::exponential(exponent));
-            rest = rest + weights.back();
-        }
-        LikelihoodTangent result{rest.log() - portable_log(static_cast<double>(places->bins)),
-                                 std::vector<double>(n, 0.0)};
-        for (std::size_t i = 0; i < n && !rest.is_zero(); ++i) {
-            result.means[i] = weights[i % places->bins].over(rest);
-        }
-        return result;
+        return bins_tangent(places->bins, products, norms);
     }
     if (!is_chain(scheme) && !std::holds_alternative<MultiAttribution>(scheme)) {
         throw std::invalid_argument("several examples per user have no half space");

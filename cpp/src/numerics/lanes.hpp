@@ -2,8 +2,8 @@
 // Monte Carlo kernels need on them. Every operation acts on each element alone and rounds once, so
 // the results are the same for every width.
 //
-// Included by kernels.cpp only, which is compiled once per instruction set: everything here has
-// internal linkage, and nothing here may call code that other files share.
+// Included by files that are compiled once per instruction set only: everything here has internal linkage,
+// and nothing here may call code that other files share.
 #pragma once
 
 #include <cstddef>
@@ -14,6 +14,14 @@
 #endif
 
 #include "numerics/polynomials.hpp"
+
+// The name of this version, and of its table of functions.
+#define HOCKEYSTICK_PASTE_(a, b) a##_##b
+#define HOCKEYSTICK_PASTE(a, b) HOCKEYSTICK_PASTE_(a, b)
+#define HOCKEYSTICK_STRING_(a) #a
+#define HOCKEYSTICK_STRING(a) HOCKEYSTICK_STRING_(a)
+#define HOCKEYSTICK_VERSION(table) HOCKEYSTICK_PASTE(table, HOCKEYSTICK_LANES)
+#define HOCKEYSTICK_VERSION_NAME HOCKEYSTICK_STRING(HOCKEYSTICK_LANES)
 
 namespace {
 
@@ -237,21 +245,25 @@ LANES_INLINE V minus_two_log(U k) {
     return exponent * splat(-2 * polynomial::ln2) + s * polynomial_at(polynomial::four_atanh, z);
 }
 
-// Two independent standard normals from 128 random bits (Box and Muller 1958). |z| <= 9.5; the law of each
-// is that of exact arithmetic on uniforms of 62 to 64 bits, up to a few roundings.
-LANES_INLINE void normal_pair(U radius_bits, U angle_bits, V& z0, V& z1) {
-    const V radius = square_root(minus_two_log(radius_bits));
-    // Direction: an angle in (-pi/4, pi/4), (k + 1/2) 2^-62 - 1/2 quarter turns for the upper 62 bits k, then
-    // one of four quarter turns by the others.
-    const U middle = (angle_bits & splat_bits(~std::uint64_t{3})) ^ splat_bits(0x8000000000000002);
-    const V turn = from_signed(middle) * splat(0x1p-66);
+// Two independent standard normals from a radius and a direction (Box and Muller 1958): an angle of `turn`
+// turns in (-1/8, 1/8), then one of four quarter turns by the last two bits of `quarter`.
+LANES_INLINE void on_circle(V radius, V turn, U quarter, V& z0, V& z1) {
     const V square = turn * turn;
     const V sine = turn * polynomial_at(polynomial::sine, square) * radius;
     V cosine = polynomial_at(polynomial::cosine, square) * radius;
-    cosine = reinterpret_cast<V>(reinterpret_cast<U>(cosine) ^ (angle_bits << 63));
-    const I swap = reinterpret_cast<I>(angle_bits & splat_bits(2)) != 0;
+    cosine = reinterpret_cast<V>(reinterpret_cast<U>(cosine) ^ (quarter << 63));
+    const I swap = reinterpret_cast<I>(quarter & splat_bits(2)) != 0;
     z0 = select(swap, sine, cosine);
     z1 = select(swap, cosine, sine);
+}
+
+// Two independent standard normals from 128 random bits. |z| <= 9.5; the law of each is that of exact
+// arithmetic on uniforms of 62 to 64 bits, up to a few roundings.
+LANES_INLINE void normal_pair(U radius_bits, U angle_bits, V& z0, V& z1) {
+    // (k + 1/2) 2^-62 - 1/2 quarter turns for the upper 62 bits k.
+    const U middle = (angle_bits & splat_bits(~std::uint64_t{3})) ^ splat_bits(0x8000000000000002);
+    on_circle(square_root(minus_two_log(radius_bits)), from_signed(middle) * splat(0x1p-66), angle_bits, z0,
+              z1);
 }
 
 }  // namespace

@@ -1,3 +1,4 @@
+// Counter-based random numbers, the laws drawn from them, and functions that are the same on every machine.
 #include "hockeystick/random.hpp"
 
 #include <algorithm>
@@ -5,6 +6,7 @@
 #include <cmath>
 #include <limits>
 
+#include "numerics/philox.hpp"
 #include "numerics/polynomials.hpp"
 
 namespace hockeystick {
@@ -20,6 +22,29 @@ double horner(const double (&coefficients)[size], double x) noexcept {
     return sum;
 }
 
+// `count` counters side by side, word by word.
+template <std::size_t count>
+void philox_rounds(std::uint32_t (&c)[4][count], std::array<std::uint32_t, 2> key) noexcept {
+    for (int round = 0; round < 10; ++round) {
+        for (std::size_t j = 0; j < count; ++j) {
+            const std::uint64_t a = philox_factors[0] * c[0][j];
+            const std::uint64_t b = philox_factors[1] * c[2][j];
+            c[0][j] = static_cast<std::uint32_t>(b >> 32) ^ c[1][j] ^ key[0];
+            c[1][j] = static_cast<std::uint32_t>(b);
+            c[2][j] = static_cast<std::uint32_t>(a >> 32) ^ c[3][j] ^ key[1];
+            c[3][j] = static_cast<std::uint32_t>(a);
+        }
+        key[0] += philox_steps[0];
+        key[1] += philox_steps[1];
+    }
+}
+
+// ln m! - ((m + 1/2) ln m - m + ln(2 pi)/2), for large m.
+double stirling_series(double m) noexcept {
+    const double square = m * m;
+    return (1.0 / 12 - (1.0 / 360 - (1.0 / 1260 - 1.0 / 1680 / square) / square) / square) / m;
+}
+
 // ln k! - (k + 1/2) ln(k + 1) + (k + 1) - ln(2 pi)/2, relative to Stirling's formula for k + 1.
 double stirling_tail(double k) noexcept {
     static constexpr double table[] = {0.08106146679532726, 0.0413406959554093,  0.02767792568499834,
@@ -27,8 +52,7 @@ double stirling_tail(double k) noexcept {
                                        0.01189670994589177, 0.01041126526197209, 0.009255462182712733,
                                        0.008330563433362871};
     if (k < 10) return table[static_cast<int>(k)];
-    const double square = (k + 1) * (k + 1);
-    return (1.0 / 12 - (1.0 / 360 - (1.0 / 1260 - 1.0 / 1680 / square) / square) / square) / (k + 1);
+    return stirling_series(k + 1);
 }
 
 // Sequential search from 0; p <= 1/2, n p < 10.
@@ -46,6 +70,23 @@ std::uint64_t binomial_inversion(Stream& stream, std::uint64_t n, double p) noex
             if (done > 1000) break;  // u was in the last 1e-300, or lost in rounding: draw again
         }
     }
+}
+
+// The probabilities of Binom(n, p) relative to that of the mode, outwards until what is left does not count;
+// first: what the first of them is of.
+std::vector<double> binomial_terms(std::uint64_t n, double odds, std::uint64_t mode, std::uint64_t& first) {
+    const auto trials = static_cast<double>(n);
+    std::vector<double> below, above{1.0};
+    for (auto k = static_cast<double>(mode); k > 0 && (below.empty() || below.back() > 1e-25); --k) {
+        below.push_back((below.empty() ? 1.0 : below.back()) * k / ((trials - k + 1) * odds));
+    }
+    for (auto k = static_cast<double>(mode); k < trials && above.back() > 1e-25; ++k) {
+        above.push_back(above.back() * odds * (trials - k) / (k + 1));
+    }
+    first = mode - below.size();
+    std::vector<double> terms(below.rbegin(), below.rend());
+    terms.insert(terms.end(), above.begin(), above.end());
+    return terms;
 }
 
 // Algorithm BTRS; p <= 1/2, n p >= 10.
@@ -81,15 +122,9 @@ std::uint64_t binomial_rejection(Stream& stream, std::uint64_t n, double p) noex
 
 std::array<std::uint32_t, 4> philox(std::array<std::uint32_t, 4> counter,
                                     std::array<std::uint32_t, 2> key) noexcept {
-    for (int round = 0; round < 10; ++round) {
-        const std::uint64_t a = std::uint64_t{0xD2511F53} * counter[0];
-        const std::uint64_t b = std::uint64_t{0xCD9E8D57} * counter[2];
-        counter = {static_cast<std::uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<std::uint32_t>(b),
-                   static_cast<std::uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<std::uint32_t>(a)};
-        key[0] += 0x9E3779B9;
-        key[1] += 0xBB67AE85;
-    }
-    return counter;
+    std::uint32_t c[4][1] = {{counter[0]}, {counter[1]}, {counter[2]}, {counter[3]}};
+    philox_rounds(c, key);
+    return {c[0][0], c[1][0], c[2][0], c[3][0]};
 }
 
 Stream::Stream(const BlockStream& block, std::size_t lane, Purpose purpose) noexcept : key_(block.key()) {
@@ -108,19 +143,7 @@ void Stream::refill() noexcept {
         c[0][j] = counter_[0] + j;  // a multiple of batch before: no carry
         for (std::size_t word = 1; word < 4; ++word) c[word][j] = counter_[word];
     }
-    auto key = key_;
-    for (int round = 0; round < 10; ++round) {
-        for (std::size_t j = 0; j < batch; ++j) {
-            const std::uint64_t a = std::uint64_t{0xD2511F53} * c[0][j];
-            const std::uint64_t b = std::uint64_t{0xCD9E8D57} * c[2][j];
-            c[0][j] = static_cast<std::uint32_t>(b >> 32) ^ c[1][j] ^ key[0];
-            c[1][j] = static_cast<std::uint32_t>(b);
-            c[2][j] = static_cast<std::uint32_t>(a >> 32) ^ c[3][j] ^ key[1];
-            c[3][j] = static_cast<std::uint32_t>(a);
-        }
-        key[0] += 0x9E3779B9;
-        key[1] += 0xBB67AE85;
-    }
+    philox_rounds(c, key_);
     for (std::size_t j = 0; j < batch; ++j) {
         values_[2 * j] = std::uint64_t{c[1][j]} << 32 | c[0][j];
         values_[2 * j + 1] = std::uint64_t{c[3][j]} << 32 | c[2][j];
@@ -168,18 +191,8 @@ BinomialTable::BinomialTable(std::uint64_t base, double p) {
     if (!(mean >= 10 && mean <= 65536 && p <= 0.5)) return;
     base_ = base;
     odds_ = p / (1 - p);
-    // Relative to the probability of the mode, outwards until what is left does not count.
     const auto mode = static_cast<std::uint64_t>(mean);
-    std::vector<double> below, above{1.0};
-    for (auto k = static_cast<double>(mode); k > 0 && (below.empty() || below.back() > 1e-25); --k) {
-        below.push_back((below.empty() ? 1.0 : below.back()) * k / ((trials - k + 1) * odds_));
-    }
-    for (auto k = static_cast<double>(mode); k < trials && above.back() > 1e-25; ++k) {
-        above.push_back(above.back() * odds_ * (trials - k) / (k + 1));
-    }
-    std::vector<double> terms(below.rbegin(), below.rend());
-    terms.insert(terms.end(), above.begin(), above.end());
-    first_ = mode - below.size();
+    const std::vector<double> terms = binomial_terms(base, odds_, mode, first_);
     // Sums from both ends, so that the small ones keep their relative error.
     std::vector<double> left(terms.size()), right(terms.size() + 1, 0.0);
     double sum = 0;
@@ -224,8 +237,7 @@ double binomial_probability(std::uint64_t n, double p, std::uint64_t k) noexcept
             return portable_log(factorial) -
                    (0.91893853320467274 + (m + 0.5) * portable_log(m) - m);  // ln(2 pi)/2
         }
-        const double square = m * m;
-        return (1.0 / 12 - (1.0 / 360 - (1.0 / 1260 - 1.0 / 1680 / square) / square) / square) / m;
+        return stirling_series(m);
     };
     const double excess = successes - trials * p;
     const double divergence = successes * portable_log1p(excess / (trials * p)) +

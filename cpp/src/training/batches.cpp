@@ -1,3 +1,4 @@
+// The batches of a training run, step by step (docs/sampling/batches.md).
 #include "hockeystick/batches.hpp"
 
 #include <algorithm>
@@ -9,6 +10,7 @@
 namespace hockeystick {
 namespace {
 
+// What numbers of 32 bits hold, and what fits into memory.
 constexpr std::uint64_t most_listed = std::uint64_t{1} << 32;
 constexpr std::uint64_t most_groups = std::uint64_t{1} << 27;
 constexpr std::uint64_t most_steps = std::uint64_t{1} << 31;
@@ -91,63 +93,67 @@ BatchSampler::BatchSampler(const BatchLaw& law, std::uint64_t population, std::u
 void BatchSampler::start() {
     step_ = 0;
     before_cut_.clear();
-    KeyedStream fresh(key_, 0, purpose_start);
-    if (const auto* bins = std::get_if<BallsInBinsBatches>(&law_)) {
-        // Places that never have their turn are not kept.
-        const std::uint64_t count = std::min(bins->bins, steps_);
+    std::visit([&](const auto& law) { start(law); }, law_);
+}
+
+void BatchSampler::start(const BallsInBinsBatches& law) {
+    // Places that never have their turn are not kept.
+    const std::uint64_t count = std::min(law.bins, steps_);
+    groups_ = grouped(count, [&](const auto& emit) {
+        KeyedStream stream(key_, 0, purpose_start);
+        for (std::uint64_t e = 0; e < population_; ++e) {
+            const std::uint64_t place = stream.below(law.bins);
+            if (place < count) emit(place, e);
+        }
+    });
+}
+
+void BatchSampler::start(const MinSepBatches& law) {
+    const std::uint64_t window = law.separation - 1;
+    recent_.clear();
+    recent_sizes_.clear();
+    // Barred examples are (b - 1) p / (1 + (b - 1) p) of all: where they are more than half, drawing from
+    // all would mostly draw barred ones.
+    listed_ = static_cast<double>(window) * law.probability > 1.0;
+    barred_.assign(listed_ ? 0 : (population_ + 63) / 64, 0);
+    available_.clear();
+    groups_ = Groups{};
+    std::uint64_t next = 0;  // examples below it are listed, or barred
+    const auto list_up_to = [&](std::uint64_t end) {
+        for (; next < end; ++next) available_.push_back(static_cast<std::uint32_t>(next));
+    };
+    if (law.warm_start && window > 0) {
+        // Algorithm 2: barred with probability w p / (1 + w p), w = b - 1, for 1, ..., w steps alike.
+        const Coins barred = Coins::stationary(law.probability, window, population_);
+        const auto toss = [&](const auto& found) {  // the same each time
+            KeyedStream stream(key_, 0, purpose_start);
+            barred.toss(stream, population_, [&](std::uint64_t e) { found(e, 1 + stream.below(window)); });
+        };
+        const std::uint64_t count = std::min(law.separation, steps_);
         groups_ = grouped(count, [&](const auto& emit) {
-            KeyedStream stream = fresh;
-            for (std::uint64_t e = 0; e < population_; ++e) {
-                const std::uint64_t place = stream.below(bins->bins);
-                if (place < count) emit(place, e);
+            toss([&](std::uint64_t e, std::uint64_t until) {
+                if (until < count) emit(until, e);
+            });
+        });
+        toss([&](std::uint64_t e, std::uint64_t) {
+            if (listed_) {
+                list_up_to(e);
+                next = e + 1;
+            } else {
+                barred_[e / 64] |= std::uint64_t{1} << e % 64;
             }
         });
-    } else if (const auto* law = std::get_if<MinSepBatches>(&law_)) {
-        const std::uint64_t window = law->separation - 1;
-        recent_.clear();
-        recent_sizes_.clear();
-        // Barred examples are (b - 1) p / (1 + (b - 1) p) of all: where they are more than half, drawing from
-        // all would mostly draw barred ones.
-        listed_ = static_cast<double>(window) * law->probability > 1.0;
-        barred_.assign(listed_ ? 0 : (population_ + 63) / 64, 0);
-        available_.clear();
-        groups_ = Groups{};
-        const bool history = law->warm_start && window > 0;
-        if (history) {
-            // Algorithm 2: barred with probability w p / (1 + w p), w = b - 1, for 1, ..., w steps alike.
-            const Coins barred = Coins::stationary(law->probability, window, population_);
-            const std::uint64_t count = std::min(law->separation, steps_);
-            groups_ = grouped(count, [&](const auto& emit) {
-                KeyedStream stream = fresh;
-                barred.toss(stream, population_, [&](std::uint64_t e) {
-                    const std::uint64_t until = 1 + stream.below(window);
-                    if (until < count) emit(until, e);
-                });
-            });
-            KeyedStream stream = fresh;
-            std::uint64_t next = 0;
-            barred.toss(stream, population_, [&](std::uint64_t e) {
-                stream.below(window);
-                if (listed_) {
-                    for (; next < e; ++next) available_.push_back(static_cast<std::uint32_t>(next));
-                    next = e + 1;
-                } else {
-                    barred_[e / 64] |= std::uint64_t{1} << e % 64;
-                }
-            });
-            for (; listed_ && next < population_; ++next) {
-                available_.push_back(static_cast<std::uint32_t>(next));
-            }
-        } else if (listed_) {
-            available_.resize(population_);
-            for (std::uint64_t e = 0; e < population_; ++e) available_[e] = static_cast<std::uint32_t>(e);
-        }
-    } else if (const auto* multi = std::get_if<MultiAttributionBatches>(&law_)) {
-        free_from_.assign(multi->graph.num_users, 0);
-        for (std::uint64_t i = 0; i < multi->ahead; ++i) {
-            KeyedStream stream(key_, static_cast<std::uint32_t>(i), purpose_ahead);
-            static_cast<void>(draw(*multi, stream, i));
-        }
+    } else if (listed_) {
+        available_.reserve(population_);
+    }
+    if (listed_) list_up_to(population_);
+}
+
+void BatchSampler::start(const MultiAttributionBatches& law) {
+    free_from_.assign(law.graph.num_users, 0);
+    for (std::uint64_t i = 0; i < law.ahead; ++i) {
+        KeyedStream stream(key_, static_cast<std::uint32_t>(i), purpose_ahead);
+        static_cast<void>(draw(law, stream, i));
     }
 }
 

@@ -1,44 +1,27 @@
+// Correlated noise, row by row in blocks of coordinates (docs/matrix/noise.md).
 #include "hockeystick/noise.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <optional>
 #include <stdexcept>
 
 #include "hockeystick/parallel.hpp"
-#include "montecarlo/kernels.hpp"
+#include "numerics/instruction_set.hpp"
 #include "training/noise_kernels.hpp"
 
 namespace hockeystick {
 
 namespace kernels {
 
-extern const NoiseTable noise_table_baseline;
-#ifdef HOCKEYSTICK_HAS_AVX2
-extern const NoiseTable noise_table_avx2;
-#endif
-#ifdef HOCKEYSTICK_HAS_AVX512
-extern const NoiseTable noise_table_avx512;
-#endif
+extern const NoiseTable noise_table_baseline, noise_table_avx2, noise_table_avx512;
 
 const NoiseTable* find_noise_table(const char* name) {
-    if (std::strcmp(name, "baseline") == 0) return &noise_table_baseline;
-#ifdef HOCKEYSTICK_HAS_AVX2
-    if (std::strcmp(name, "avx2") == 0 && __builtin_cpu_supports("avx2")) return &noise_table_avx2;
-#endif
-#ifdef HOCKEYSTICK_HAS_AVX512
-    if (std::strcmp(name, "avx512") == 0 && __builtin_cpu_supports("avx512f") &&
-        __builtin_cpu_supports("avx512dq")) {
-        return &noise_table_avx512;
-    }
-#endif
-    return nullptr;
+    return find_version<NoiseTable>(name, {HOCKEYSTICK_BUILT(noise_table)});
 }
 
 const NoiseTable& noise_table() {
-    // As wide as what dispatch.cpp chose: built with it, so it is there.
-    static const NoiseTable& chosen = *find_noise_table(table().name);
+    static const NoiseTable& chosen = *find_noise_table(instruction_set());
     return chosen;
 }
 
@@ -49,18 +32,18 @@ namespace {
 using kernels::noise_tile;
 
 // Coordinates that are worked on together: a row of them is one page of doubles, and the rows of 32 bands
-// fit the second-level cache.
+// fit the second-level cache: speed.
 constexpr std::size_t block_tiles = 4, block_size = block_tiles * noise_tile;
-// Rows one page apart would compete for the same few lines of the first-level cache.
+// Speed: rows one page apart would compete for the same few lines of the first-level cache.
 constexpr std::size_t slot_size = block_size + 32;
-// Steps prepared at a time.
+// Speed: steps prepared at a time.
 constexpr std::size_t most_rows = 16;
 
 void check(bool valid, const char* message) {
     if (!valid) throw std::invalid_argument(message);
 }
 
-// Where a single row would need more kept rows than this, the next few rows are prepared together.
+// Speed: where a single row would need more kept rows than this, the next few rows are prepared together.
 constexpr std::size_t many_slots = 8, most_ahead = 4;
 
 struct Taps {
@@ -84,15 +67,6 @@ Taps taps_of(const BandedMatrix& matrix, double sign, std::size_t i, std::size_t
     return taps;
 }
 
-// One row: whether it is in a window of prepared rows; what prepares the window, if it is the first of it;
-// its place there; and what is left to do.
-struct Row {
-    bool prepared = false;
-    std::vector<Taps> window;
-    std::size_t place = 0;
-    Taps rest;
-};
-
 void combine(const kernels::NoiseTaps& taps, const double* history, std::size_t count, double* row) {
     kernels::noise_table().combine_double(taps, history, count, row);
 }
@@ -102,6 +76,15 @@ void combine(const kernels::NoiseTaps& taps, const float* history, std::size_t c
 }
 
 }  // namespace
+
+// One row: whether it is in a window of prepared rows; what prepares the window, if it is the first of it;
+// its place there; and what is left to do.
+struct CorrelatedNoise::Row {
+    bool prepared = false;
+    std::vector<Taps> window;
+    std::size_t place = 0;
+    Taps rest;
+};
 
 CorrelatedNoise::CorrelatedNoise(const BandedMatrix& matrix, Form form, const ChaChaKey& key,
                                  std::uint64_t start, std::uint64_t stop, bool single)
@@ -167,35 +150,79 @@ void CorrelatedNoise::settle() {
                history_);
 }
 
+// What rows `now`, ..., now + count - 1 take. `window` and `filled` become those after them.
+std::vector<CorrelatedNoise::Row> CorrelatedNoise::plan(std::size_t now, std::size_t count,
+                                                        std::size_t& window, std::size_t& filled) const {
+    const bool solve = form_ == Form::solve;
+    std::vector<Row> rows(count);
+    for (std::size_t i = now; i < now + count; ++i) {
+        Row& row = rows[i - now];
+        const bool started = filled > 0 && i < window + filled;
+        // Rows of one call find the kept rows in the cache anyway.
+        row.prepared = started || (ahead_ > 0 && count == 1);
+        if (row.prepared && !started) {
+            window = i;
+            filled = std::min(ahead_, steps() - i);
+            for (std::size_t s = 0; s < filled; ++s) {
+                row.window.push_back(taps_of(matrix_, 1.0, i + s, std::min(i + s, slots_), s + 1, slots_));
+            }
+        }
+        row.place = i - window;
+        const std::size_t oldest = row.prepared ? row.place : std::min(i, slots_);
+        row.rest = taps_of(matrix_, solve ? 1.0 : -1.0, i, oldest, 1, slots_);
+        (solve ? row.rest.divisor : row.rest.gain) = matrix_.at(i, 0);
+    }
+    return rows;
+}
+
+// Rows now, now + 1, ... of one block, each handed to use(number, row).
+template <typename State, typename Use>
+void CorrelatedNoise::make(std::span<const Row> rows, std::size_t now, std::size_t block, State* past,
+                           const Use& use) {
+    alignas(64) double row[block_size];
+    alignas(64) double normals[block_size];
+    const bool solve = form_ == Form::solve;
+    const std::size_t length = block_width(block);
+    const auto draw = [&](std::size_t step, double* target) {
+        kernels::noise_table().normals(key_.data(), static_cast<std::uint32_t>(step),
+                                       first_tile_ + block * block_tiles, length / noise_tile, target);
+    };
+    for (std::size_t r = 0; r < rows.size(); ++r) {
+        if (rows[r].prepared) {
+            // The same operations in the same order as without a window, so the same bits.
+            double* const prepared = pending_.data() + block * ahead_ * slot_size;
+            for (std::size_t s = 0; s < rows[r].window.size(); ++s) {
+                draw(now + r + s, prepared + s * slot_size);
+                combine(rows[r].window[s].view(), past, length, prepared + s * slot_size);
+            }
+            std::copy_n(prepared + rows[r].place * slot_size, length, row);
+        } else {
+            draw(now + r, row);
+        }
+        // What is kept, in the precision in which it is kept: z_i, or the row itself.
+        if (!solve) {
+            for (std::size_t x = 0; x < length; ++x) row[x] = normals[x] = static_cast<State>(row[x]);
+        }
+        combine(rows[r].rest.view(), past, length, row);
+        if (solve) {
+            for (std::size_t x = 0; x < length; ++x) row[x] = static_cast<State>(row[x]);
+        }
+        if (slots_ > 0) {
+            // Last: the slot still held the oldest row.
+            State* const slot = past + (now + r) % slots_ * slot_size;
+            const double* const kept = solve ? row : normals;
+            for (std::size_t x = 0; x < length; ++x) slot[x] = static_cast<State>(kept[x]);
+        }
+        use(r, row);
+    }
+}
+
 template <typename Out, typename State>
 void CorrelatedNoise::advance(std::vector<State>& history, std::size_t count, double scale, Out* out,
                               bool add) {
     const std::size_t now = step_ - underway_, size = width();
-    const bool solve = form_ == Form::solve;
     std::size_t window = window_, filled = filled_;
-    std::vector<Row> rows(count);
-    for (std::size_t r = 0; r < count; ++r) {
-        const std::size_t i = now + r, oldest = std::min(i, slots_);
-        const double diagonal = matrix_.at(i, 0);
-        const bool started = filled > 0 && i < window + filled;
-        // Rows of one call find the kept rows in the cache anyway.
-        rows[r].prepared = started || (ahead_ > 0 && count == 1);
-        if (rows[r].prepared) {
-            if (!started) {
-                window = i;
-                filled = std::min(ahead_, steps() - i);
-                for (std::size_t s = 0; s < filled; ++s) {
-                    rows[r].window.push_back(
-                        taps_of(matrix_, 1.0, i + s, std::min(i + s, slots_), s + 1, slots_));
-                }
-            }
-            rows[r].place = i - window;
-            rows[r].rest = taps_of(matrix_, 1.0, i, i - window, 1, slots_);
-        } else {
-            rows[r].rest = taps_of(matrix_, solve ? 1.0 : -1.0, i, oldest, 1, slots_);
-        }
-        (solve ? rows[r].rest.divisor : rows[r].rest.gain) = diagonal;
-    }
+    const std::vector<Row> rows = plan(now, count, window, filled);
     if (underway_ == 0) {
         ahead_of_others_.assign(blocks_, 0);
         underway_ = count;
@@ -203,54 +230,20 @@ void CorrelatedNoise::advance(std::vector<State>& history, std::size_t count, do
     }
     parallel_for(blocks_, [&](std::size_t block) {
         if (ahead_of_others_[block] != 0) return;
-        alignas(64) double row[block_size];
-        alignas(64) double normals[block_size];
-        State* const past = history.data() + block * slots_ * slot_size;
-        const std::size_t length = block_width(block);
-        const std::uint64_t tile = first_tile_ + block * block_tiles, first = tile * noise_tile;
+        const std::uint64_t first = (first_tile_ + block * block_tiles) * noise_tile;
         const auto left = static_cast<std::size_t>(std::max(first, start_) - first);
-        const auto right = static_cast<std::size_t>(std::min(first + length, stop_) - first);
-        for (std::size_t r = 0; r < count; ++r) {
-            const auto draw = [&](std::size_t step, double* target) {
-                kernels::noise_table().normals(key_.data(), static_cast<std::uint32_t>(step), tile,
-                                               length / noise_tile, target);
-            };
-            State* const slot = slots_ > 0 ? past + (now + r) % slots_ * slot_size : nullptr;
-            if (rows[r].prepared) {
-                // The same operations in the same order as without a window, so the same bits.
-                double* const prepared = pending_.data() + block * ahead_ * slot_size;
-                for (std::size_t s = 0; s < rows[r].window.size(); ++s) {
-                    draw(now + r + s, prepared + s * slot_size);
-                    combine(rows[r].window[s].view(), past, length, prepared + s * slot_size);
-                }
-                std::copy_n(prepared + rows[r].place * slot_size, length, row);
-            } else {
-                draw(now + r, row);
-            }
-            if (!solve) {
-                for (std::size_t x = 0; x < length; ++x) row[x] = normals[x] = static_cast<State>(row[x]);
-            }
-            combine(rows[r].rest.view(), past, length, row);
-            // Last: the slot still held the oldest row.
-            if (solve) {
-                for (std::size_t x = 0; x < length; ++x) row[x] = static_cast<State>(row[x]);
-            }
-            if (slot != nullptr) {
-                const double* const kept = solve ? row : normals;
-                for (std::size_t x = 0; x < length; ++x) slot[x] = static_cast<State>(kept[x]);
-            }
-            if (out == nullptr) continue;
+        const auto right = static_cast<std::size_t>(std::min(first + block_width(block), stop_) - first);
+        const auto write = [&](std::size_t r, const double* row) {
+            if (out == nullptr) return;
             Out* const target = out + r * size + (first + left - start_);
-            if (add) {
-                for (std::size_t x = left; x < right; ++x) {
-                    target[x - left] =
-                        static_cast<Out>(static_cast<double>(target[x - left]) + scale * row[x]);
-                }
-            } else {
-                for (std::size_t x = left; x < right; ++x)
-                    target[x - left] = static_cast<Out>(scale * row[x]);
+            for (std::size_t x = left; add && x < right; ++x) {
+                target[x - left] = static_cast<Out>(static_cast<double>(target[x - left]) + scale * row[x]);
             }
-        }
+            for (std::size_t x = left; !add && x < right; ++x) {
+                target[x - left] = static_cast<Out>(scale * row[x]);
+            }
+        };
+        make(std::span(rows), now, block, history.data() + block * slots_ * slot_size, write);
         ahead_of_others_[block] = 1;
     });
     underway_ = 0;
@@ -306,19 +299,5 @@ void CorrelatedNoise::restore(std::size_t step, std::span<const double> saved) {
 
 template void CorrelatedNoise::next(std::size_t, double, std::span<double>, bool);
 template void CorrelatedNoise::next(std::size_t, double, std::span<float>, bool);
-
-void keyed_normals(const ChaChaKey& key, std::uint32_t step, std::uint64_t start, std::span<double> out) {
-    if (out.empty()) return;
-    const std::uint64_t first_tile = start / noise_tile, stop = start + out.size();
-    const auto tiles = static_cast<std::size_t>((stop + noise_tile - 1) / noise_tile - first_tile);
-    parallel_for((tiles + block_tiles - 1) / block_tiles, [&](std::size_t block) {
-        alignas(64) double row[block_size];
-        const std::uint64_t tile = first_tile + block * block_tiles, first = tile * noise_tile;
-        const std::size_t count = std::min(block_tiles, tiles - block * block_tiles);
-        kernels::noise_table().normals(key.data(), step, tile, count, row);
-        const std::uint64_t left = std::max(first, start), right = std::min(first + count * noise_tile, stop);
-        std::copy(row + (left - first), row + (right - first), out.data() + (left - start));
-    });
-}
 
 }  // namespace hockeystick

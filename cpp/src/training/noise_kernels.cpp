@@ -1,13 +1,10 @@
+// Compiled once per instruction set (cmake/Lanes.cmake), with HOCKEYSTICK_LANES as the name of the version.
 #include "training/noise_kernels.hpp"
 
 #include <cstdint>
 
+#include "numerics/chacha_rounds.hpp"
 #include "numerics/lanes.hpp"
-
-#define HOCKEYSTICK_NOISE_PASTE_(a, b) a##b
-#define HOCKEYSTICK_NOISE_PASTE(a, b) HOCKEYSTICK_NOISE_PASTE_(a, b)
-#define HOCKEYSTICK_NOISE_STRING_(a) #a
-#define HOCKEYSTICK_NOISE_STRING(a) HOCKEYSTICK_NOISE_STRING_(a)
 
 namespace {
 
@@ -25,22 +22,6 @@ LANES_INLINE W splat_word(std::uint32_t x) {
     W v;
     for (std::size_t i = 0; i < vector_blocks; ++i) v[i] = x;
     return v;
-}
-
-template <int n>
-LANES_INLINE W rotated(W x) {
-    return x << n | x >> (32 - n);
-}
-
-LANES_INLINE void quarter_round(W& a, W& b, W& c, W& d) {
-    a += b;
-    d = rotated<16>(d ^ a);
-    c += d;
-    b = rotated<12>(b ^ c);
-    a += b;
-    d = rotated<8>(d ^ a);
-    c += d;
-    b = rotated<7>(b ^ c);
 }
 
 LANES_INLINE void store_unaligned(double* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
@@ -61,33 +42,16 @@ LANES_INLINE V to_double(U word) {  // word < 2^32
     return reinterpret_cast<V>(word | splat_bits(0x4330000000000000)) - splat(0x1p52);
 }
 
-// Two independent standard normals from 128 random bits in four words (Box and Muller 1958). These bits are
-// pinned, because runs resume: normal_pair of lanes.hpp, which rounds differently, must not replace it.
-// |z| <= 9.5; the law of each is that of exact arithmetic on uniforms of 62 to 64 bits, up to a few
-// roundings.
+// Two independent standard normals from 128 random bits in four words. These bits are pinned, because runs
+// resume: normal_pair of lanes.hpp, which rounds differently, must not replace it. |z| <= 9.5; the law of
+// each is that of exact arithmetic on uniforms of 62 to 64 bits, up to a few roundings.
 LANES_INLINE void pinned_normal_pair(U w0, U w1, U w2, U w3, V& z0, V& z1) {
-    // Radius from u = (w1, w0).
     const V u = (to_double(w1) + (to_double(w0) + splat(0.5)) * splat(0x1p-32)) * splat(0x1p-32);
-    const V mantissa = without_exponent(u);
-    const I large = mantissa > splat(0x1.6a09e667f3bcdp0);
-    const V fraction = select(large, mantissa * splat(0.5), mantissa);
-    const V k = exponent_of(u) + select(large, splat(1), splat(0));
-    const V s = (fraction - splat(1)) / (fraction + splat(1)), z = s * s;
-    const V log = k * splat(polynomial::ln2_high) +
-                  (splat(2) * s + (splat(2) * s * z * polynomial_at(polynomial::logarithm, z) +
-                                   k * splat(polynomial::ln2_low)));
-    const V radius = square_root(splat(-2) * log);
-    // Direction: an angle in (-pi/4, pi/4) from 62 bits, then one of four quarter turns.
+    const V radius = square_root(splat(-2) * logarithm({without_exponent(u), exponent_of(u)}));
     const V turn =
         ((to_double(w3) + (to_double(w2 >> 2) + splat(0.5)) * splat(0x1p-30)) * splat(0x1p-32) - splat(0.5)) *
         splat(0.25);
-    const V square = turn * turn;
-    const V sine = turn * polynomial_at(polynomial::sine, square) * radius;
-    V cosine = polynomial_at(polynomial::cosine, square) * radius;
-    cosine = reinterpret_cast<V>(reinterpret_cast<U>(cosine) ^ (w2 << 63));
-    const I swap = reinterpret_cast<I>(w2 & splat_bits(2)) != 0;
-    z0 = select(swap, sine, cosine);
-    z1 = select(swap, cosine, sine);
+    on_circle(radius, turn, w2, z0, z1);
 }
 
 // Normal 32 g + 16 c + q of a tile is number c of the pair that words 4 g .. 4 g + 3 of the tile's
@@ -99,8 +63,7 @@ void normals(const std::uint32_t* key, std::uint32_t step, std::uint64_t first_t
         const std::uint64_t first_block = (first_tile + tile) * tile_blocks;
         for (std::size_t q = 0; q < tile_blocks; q += vector_blocks) {
             W start[16], x[16];
-            const std::uint32_t constants[4] = {0x61707865, 0x3320646e, 0x79622d32, 0x6b206574};
-            for (std::size_t i = 0; i < 4; ++i) start[i] = splat_word(constants[i]);
+            for (std::size_t i = 0; i < 4; ++i) start[i] = splat_word(chacha_constants[i]);
             for (std::size_t i = 0; i < 8; ++i) start[4 + i] = splat_word(key[i]);
             W counter = splat_word(static_cast<std::uint32_t>(first_block + q));
             for (std::size_t i = 0; i < vector_blocks; ++i) {
@@ -111,16 +74,7 @@ void normals(const std::uint32_t* key, std::uint32_t step, std::uint64_t first_t
             start[14] = splat_word(step);
             start[15] = splat_word(0);
             for (std::size_t i = 0; i < 16; ++i) x[i] = start[i];
-            for (int round = 0; round < 10; ++round) {
-                quarter_round(x[0], x[4], x[8], x[12]);
-                quarter_round(x[1], x[5], x[9], x[13]);
-                quarter_round(x[2], x[6], x[10], x[14]);
-                quarter_round(x[3], x[7], x[11], x[15]);
-                quarter_round(x[0], x[5], x[10], x[15]);
-                quarter_round(x[1], x[6], x[11], x[12]);
-                quarter_round(x[2], x[7], x[8], x[13]);
-                quarter_round(x[3], x[4], x[9], x[14]);
-            }
+            chacha_rounds(x);
             for (std::size_t g = 0; g < 4; ++g) {
                 U words[4];
                 for (std::size_t i = 0; i < 4; ++i)
@@ -160,9 +114,9 @@ void combine(const NoiseTaps& taps, const T* history, std::size_t count, double*
 
 namespace hockeystick::kernels {
 
-extern const NoiseTable HOCKEYSTICK_NOISE_PASTE(noise_table_, HOCKEYSTICK_LANES);
-const NoiseTable HOCKEYSTICK_NOISE_PASTE(noise_table_, HOCKEYSTICK_LANES) = {
-    HOCKEYSTICK_NOISE_STRING(HOCKEYSTICK_LANES),
+extern const NoiseTable HOCKEYSTICK_VERSION(noise_table);
+const NoiseTable HOCKEYSTICK_VERSION(noise_table) = {
+    HOCKEYSTICK_VERSION_NAME,
     normals,
     combine<double>,
     combine<float>,

@@ -1,6 +1,7 @@
 // The vector loops: against plain loops, and bit by bit the same for every instruction set.
 #include "montecarlo/joint_states.hpp"
 #include "montecarlo/kernels.hpp"
+#include "montecarlo/mixture_forms.hpp"
 
 #include <algorithm>
 #include <cmath>
@@ -144,7 +145,7 @@ std::vector<Rows> everything(const kernels::Table& table) {
         Rows mantissa(states.count), exponent(states.count), ratio_m(3), ratio_e(3), scale(1), slot_scale(5),
             relative(5), out(1);
         for (std::size_t i = 0; i < states.count; ++i) {
-            const kernels::Factor& start = states.start[i];
+            const kernels::Factor start = factor(states.start[i]);
             const double plain =
                 std::ldexp(start.mantissa, static_cast<int>(std::max(start.exponent, -2000.0)));
             std::fill_n(mantissa[i], group, is_short ? plain : start.mantissa);

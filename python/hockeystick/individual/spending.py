@@ -101,7 +101,7 @@ class IndividualLedger(Kept):
         array = values_of("norms", values, self.num_examples if chosen is None else chosen.size)
 
         def charge(before: Any, after: Any, active: Any) -> int:
-            return _core.charge(array, before, self._limit, after, active, *how)
+            return _core.charge(array, before, self._limit, after, active, how)
 
         mask: Mask = self._state.step(chosen, charge).view(np.bool_)
         return mask

@@ -179,9 +179,7 @@ def _multi_attribution(law: Law, size: int, key: bytes, graph: _Graph) -> _core.
     return _core.BatchSampler.multi_attribution(
         key,
         law.steps,
-        graph.offsets,
-        graph.users,
-        graph.num_users,
+        (graph.offsets, graph.users, graph.num_users),
         values["min_sep"],
         values["sampling_probability"],
         law.conjectured,

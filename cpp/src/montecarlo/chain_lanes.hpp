@@ -1,0 +1,418 @@
+// The recursion over one chain of participations for 16 outputs (docs/montecarlo/estimates.md, "The kernel").
+//
+// Included by kernels.cpp only; see numerics/lanes.hpp.
+#pragma once
+
+#include "montecarlo/kernels.hpp"
+#include "numerics/lanes.hpp"
+
+namespace {
+
+using hockeystick::kernels::BlockedChain;
+using hockeystick::kernels::Chain;
+using hockeystick::kernels::Factor;
+using hockeystick::kernels::group;
+using hockeystick::kernels::Option;
+using hockeystick::kernels::Truncation;
+
+LANES_INLINE Scaled constant(const Factor& factor) {
+    return {splat(factor.mantissa), splat(factor.exponent)};
+}
+
+// As a double, where it is one.
+LANES_INLINE double plain(const Factor& factor) {
+    return __builtin_ldexp(factor.mantissa, static_cast<int>(factor.exponent));
+}
+
+LANES_INLINE double larger(double a, double b) { return a > b ? a : b; }
+
+LANES_INLINE Scaled load_scaled(const double* mantissa, const double* exponent) {
+    return {load(mantissa), load(exponent)};
+}
+
+LANES_INLINE void store_scaled(double* mantissa, double* exponent, const Scaled& value) {
+    store(mantissa, value.mantissa);
+    store(exponent, value.exponent);
+}
+
+// sum_j weight_j e^{m_j u - m_j^2 |c|^2/2}
+LANES_INLINE Scaled likelihood(const Option* options, std::size_t count, V product, double half_norm) {
+    Scaled sum = zero();
+    for (std::size_t j = 0; j < count; ++j) {
+        const double m = options[j].multiplicity;
+        const Scaled term =
+            constant(options[j].weight) * exponential(splat(m) * product - splat(m * m * half_norm));
+        sum = j == 0 ? term : sum + term;
+    }
+    return sum;
+}
+
+// What a participation multiplies the weight by, in the long form (hit) and the short one (factor).
+template <std::size_t fixed_count>  // 0: any number of options
+struct Plain {
+    explicit Plain(const Chain& chain) : options(chain.options), count(chain.option_count) {
+        for (std::size_t j = 0; j < fixed_count; ++j) {
+            const double weight = plain(options[j].weight), m = options[j].multiplicity;
+            for (std::size_t k = 0; k < terms; ++k) coefficients[k] = weight * polynomial::power_of_two[k];
+            linear = m * polynomial::log2_e;
+            quadratic = m * m * polynomial::log2_e;
+        }
+        for (std::size_t j = 0; j < count; ++j) {
+            largest = larger(largest, __builtin_fabs(options[j].multiplicity));
+        }
+    }
+
+    LANES_INLINE Scaled hit(std::size_t, V product, double half_norm) const {
+        return likelihood(options, fixed_count == 0 ? count : fixed_count, product, half_norm);
+    }
+
+    LANES_INLINE V factor(std::size_t, V product, double half_norm) const {
+        if constexpr (fixed_count == 1) {
+            return exponential2(coefficients, product * splat(linear) - splat(half_norm * quadratic));
+        } else {
+            V sum = splat(0);
+            for (std::size_t j = 0; j < count; ++j) {
+                const double m = options[j].multiplicity;
+                sum += splat(plain(options[j].weight)) *
+                       exponential2(polynomial::power_of_two,
+                                    product * splat(m * polynomial::log2_e) -
+                                        splat(half_norm) * splat(m * m * polynomial::log2_e));
+            }
+            return sum;
+        }
+    }
+
+    static constexpr std::size_t terms = sizeof polynomial::power_of_two / sizeof(double);
+    const Option* options;
+    std::size_t count;
+    double coefficients[terms] = {}, linear = 0, quadratic = 0;
+    double largest = 0;  // multiplicity
+};
+
+struct Truncated {
+    Truncated(const Chain& chain, const Truncation& rounds)
+        : weight(chain.options[0].weight),
+          plain_weight(plain(weight)),
+          truncation(rounds),
+          largest(larger(__builtin_fabs(rounds.whole), __builtin_fabs(rounds.truncated))) {}
+
+    LANES_INLINE Scaled hit(std::size_t at, V product, double half_norm) const {
+        const V kept = load(truncation.survival + at);
+        const I cut = kept < splat(1);
+        const V m = select(cut, splat(truncation.truncated), splat(truncation.whole));
+        Scaled survives = exponential(m * product - m * m * splat(half_norm));
+        survives.mantissa *= kept;
+        const Scaled dropped = {splat(1) - kept, select(cut, splat(0), splat(nothing))};
+        return constant(weight) * (survives + dropped);
+    }
+
+    LANES_INLINE V factor(std::size_t at, V product, double half_norm) const {
+        const V kept = load(truncation.survival + at);
+        const V m = select(kept < splat(1), splat(truncation.truncated), splat(truncation.whole));
+        const V scaled = m * splat(polynomial::log2_e);
+        const V ratio =
+            exponential2(polynomial::power_of_two, scaled * product - scaled * m * splat(half_norm));
+        return splat(plain_weight) * (kept * ratio + (splat(1) - kept));
+    }
+
+    Factor weight;
+    double plain_weight;
+    Truncation truncation;
+    double largest;
+};
+
+// Two vectors at a time: while one waits for its last result the other computes.
+constexpr std::size_t abreast = 2;
+
+// `count` iterations in the long form, of which the first reads row 0 of products and half_norms and number
+// `first` of the truncation.
+template <typename Hits>
+LANES_INLINE void advance_long(Chain& chain, const Hits& hits, const double* products,
+                               const double* half_norms, std::size_t first, std::size_t count) {
+    const bool may_stay = chain.stay.mantissa > 0;
+    const Scaled stay = constant(chain.stay);
+    std::size_t slot = chain.slot;
+    for (std::size_t column = 0; column < group; column += abreast * width) {
+        Scaled available[abreast];
+        for (std::size_t v = 0; v < abreast; ++v) {
+            const std::size_t at = column + v * width;
+            available[v] = load_scaled(chain.free_mantissa + at, chain.free_exponent + at);
+        }
+        slot = chain.slot;
+        for (std::size_t row = first; row < first + count; ++row) {
+            for (std::size_t v = 0; v < abreast; ++v) {
+                const std::size_t at = column + v * width;
+                double* mantissa = chain.ring_mantissa + slot * group + at;
+                double* exponent = chain.ring_exponent + slot * group + at;
+                const Scaled arriving = load_scaled(mantissa, exponent);
+                // Whoever may stay out stays available with some weight, from the first iteration on.
+                available[v] =
+                    may_stay ? normalised_nonzero(stay * available[v] + arriving) : normalised(arriving);
+                if (chain.option_count == 0) {
+                    store_scaled(mantissa, exponent, zero());
+                    continue;
+                }
+                const V product = load(products + row * group + at);
+                store_scaled(mantissa, exponent,
+                             hits.hit(row * group + at, product, half_norms[row]) * available[v]);
+            }
+            if (++slot == chain.separation) slot = 0;
+        }
+        for (std::size_t v = 0; v < abreast; ++v) {
+            const std::size_t at = column + v * width;
+            store_scaled(chain.free_mantissa + at, chain.free_exponent + at, available[v]);
+        }
+    }
+    chain.slot = slot;
+}
+
+// The short form. Within a lap, `separation` iterations from slot 0 on, all weights are doubles relative to
+// one power of two per sample, chosen so that the weight of "available" is in [1, 2) in the first of them.
+//
+// Nothing overflows or underflows: a_{i+1} >= stay a_i, so that the a of a lap are at least 2^-60. What takes
+// part gets a factor between 2^-400 and 2^330 (short_range, and the options' weights): h_i >= 2^-460, and h_i
+// <= 2^330 a_i
+// <= 2^390 times the last a of the lap, to which the next lap is relative. There, for up to 2^31 arrivals,
+// a_i <= 2^421, hence h_i <= 2^751, and relative to the lap after it h_i >= 2^-881.
+constexpr double short_range = 300;
+
+// Whether all factors of these iterations are within the range. nan is: it stays nan.
+template <typename Hits>
+LANES_INLINE bool within_range(const Hits& hits, const double* products, const double* half_norms,
+                               std::size_t count) {
+    double half_norm = 0;
+    for (std::size_t row = 0; row < count; ++row) half_norm = larger(half_norm, half_norms[row]);
+    V largest[group / width];
+    for (auto& x : largest) x = splat(0);
+    for (std::size_t row = 0; row < count; ++row) {
+        for (std::size_t part = 0; part < group / width; ++part) {
+            const U bits = reinterpret_cast<U>(load(products + row * group + part * width));
+            largest[part] = max(reinterpret_cast<V>(bits & splat_bits(0x7FFFFFFFFFFFFFFF)), largest[part]);
+        }
+    }
+    const double m = hits.largest;
+    for (const V& x : largest) {
+        for (std::size_t i = 0; i < width; ++i) {
+            if (!(polynomial::log2_e * m * (x[i] + m * half_norm) <= short_range)) return false;
+        }
+    }
+    return true;
+}
+
+// At slot 0, from the long form to the short one; false where a weight would not fit.
+bool shorten(Chain& chain) {
+    for (const bool convert : {false, true}) {
+        for (std::size_t at = 0; at < group; at += width) {
+            // Before the first iteration nothing is available, and its exponent says nothing.
+            const Scaled free = load_scaled(chain.free_mantissa + at, chain.free_exponent + at);
+            const V exponent = max(free.exponent, load(chain.ring_exponent + at));
+            for (std::size_t slot = 0; slot < chain.separation; ++slot) {
+                double* mantissa = chain.ring_mantissa + slot * group + at;
+                const Scaled value = load_scaled(mantissa, chain.ring_exponent + slot * group + at);
+                const V shift = value.exponent - exponent;
+                if (convert) {
+                    store(mantissa, value.mantissa * power_of_two(shift));
+                    continue;
+                }
+                for (std::size_t i = 0; i < width; ++i) {
+                    if (value.mantissa[i] != 0 && !(shift[i] > -460 && shift[i] < 380)) return false;
+                }
+            }
+            if (!convert) continue;
+            store(chain.free_mantissa + at, free.mantissa * power_of_two(free.exponent - exponent));
+            store(chain.free_exponent + at, exponent);
+            store(chain.past_exponent + at, exponent);
+        }
+    }
+    chain.is_short = true;
+    return true;
+}
+
+// The exponents of a row of the ring.
+LANES_INLINE const double* exponents(const Chain& chain, std::size_t slot) {
+    if (!chain.is_short) return chain.ring_exponent + slot * group;
+    return slot < chain.slot ? chain.free_exponent : chain.past_exponent;
+}
+
+void lengthen(Chain& chain) {
+    for (std::size_t at = 0; at < group; at += width) {
+        for (std::size_t slot = 0; slot < chain.separation; ++slot) {
+            double* mantissa = chain.ring_mantissa + slot * group + at;
+            store_scaled(mantissa, chain.ring_exponent + slot * group + at,
+                         normalised(load_scaled(mantissa, exponents(chain, slot) + at)));
+        }
+        double* mantissa = chain.free_mantissa + at;
+        store_scaled(mantissa, chain.free_exponent + at,
+                     normalised(load_scaled(mantissa, chain.free_exponent + at)));
+    }
+    chain.is_short = false;
+}
+
+// `count` iterations of one lap.
+template <typename Hits>
+LANES_INLINE void advance_short(Chain& chain, const Hits& hits, const double* products,
+                                const double* half_norms, std::size_t first, std::size_t count) {
+    const double stay = plain(chain.stay);
+    for (std::size_t column = 0; column < group; column += abreast * width) {
+        V available[abreast], scale[abreast];
+        for (std::size_t v = 0; v < abreast; ++v) {
+            const std::size_t at = column + v * width;
+            available[v] = load(chain.free_mantissa + at);
+            V exponent = load(chain.free_exponent + at);
+            const V past = load(chain.past_exponent + at);
+            if (chain.slot == 0) {
+                // A new lap: free and ring have the same exponent up to here.
+                const V next = splat(stay) * available[v] + load(chain.ring_mantissa + at);
+                const V shift = exponent_of(next);
+                exponent += shift;
+                available[v] *= power_of_two(-shift);
+                store(chain.free_exponent + at, exponent);
+            }
+            scale[v] = power_of_two(past - exponent);
+        }
+        double* ring = chain.ring_mantissa + chain.slot * group + column;
+        for (std::size_t row = first; row < first + count; ++row, ring += group) {
+            for (std::size_t v = 0; v < abreast; ++v) {
+                const std::size_t at = row * group + column + v * width;
+                available[v] = splat(stay) * available[v] + scale[v] * load(ring + v * width);
+                store(ring + v * width, hits.factor(at, load(products + at), half_norms[row]) * available[v]);
+            }
+        }
+        for (std::size_t v = 0; v < abreast; ++v) {
+            store(chain.free_mantissa + column + v * width, available[v]);
+        }
+    }
+    chain.slot += count;
+    if (chain.slot < chain.separation) return;
+    chain.slot = 0;
+    for (std::size_t at = 0; at < group; ++at) chain.past_exponent[at] = chain.free_exponent[at];
+}
+
+template <typename Hits>
+LANES_INLINE void advance_with(Chain& chain, const Hits& hits, const double* products,
+                               const double* half_norms, std::size_t count) {
+    if (chain.past_exponent == nullptr || chain.option_count == 0) {
+        advance_long(chain, hits, products, half_norms, 0, count);
+        return;
+    }
+    // Up to the end of the lap at a time.
+    for (std::size_t done = 0, rows = 0; done < count; done += rows) {
+        rows = chain.separation - chain.slot;
+        if (rows > count - done) rows = count - done;
+        const bool small = within_range(hits, products + done * group, half_norms + done, rows);
+        if (small && (chain.is_short || (chain.slot == 0 && shorten(chain)))) {
+            advance_short(chain, hits, products, half_norms, done, rows);
+        } else {
+            if (chain.is_short) lengthen(chain);
+            advance_long(chain, hits, products, half_norms, done, rows);
+        }
+    }
+}
+
+void advance(Chain& chain, const double* products, const double* half_norms, std::size_t count) {
+    if (chain.option_count == 1) {
+        advance_with(chain, Plain<1>(chain), products, half_norms, count);
+    } else {
+        advance_with(chain, Plain<0>(chain), products, half_norms, count);
+    }
+}
+
+void advance_truncated(Chain& chain, const Truncation& truncation, const double* products,
+                       const double* half_norms, std::size_t count) {
+    advance_with(chain, Truncated(chain, truncation), products, half_norms, count);
+}
+
+void finish(const Chain& chain, double* out) {
+    for (std::size_t at = 0; at < group; at += width) {
+        Scaled sum = constant(chain.outside);
+        if (chain.stay.mantissa > 0) {
+            sum =
+                sum + constant(chain.stay) * load_scaled(chain.free_mantissa + at, chain.free_exponent + at);
+        }
+        for (std::size_t slot = 0; slot < chain.separation; ++slot) {
+            sum = normalised(
+                sum + load_scaled(chain.ring_mantissa + slot * group + at, exponents(chain, slot) + at));
+        }
+        store(out + at, logarithm(normalised(sum)));
+    }
+}
+
+void advance_blocked(BlockedChain& chain, const double* products, const double* half_norms,
+                     std::size_t count) {
+    const Scaled stay = constant(chain.stay), leave = constant(chain.leave);
+    const bool may_stay = chain.stay.mantissa > 0, may_leave = chain.leave.mantissa > 0;
+    const Scaled release = constant(chain.powers[chain.window]);
+    for (std::size_t row = 0; row < count; ++row) {
+        const std::size_t offset = chain.offset;
+        const Scaled decay = constant(chain.powers[offset]);
+        for (std::size_t column = 0; column < group; column += width) {
+            const std::size_t at = offset * group + column;
+            // Before this iteration: available, or blocked since a sample in the last `window` iterations.
+            Scaled available = load_scaled(chain.free_mantissa + column, chain.free_exponent + column);
+            const Scaled front = load_scaled(chain.front_mantissa + column, chain.front_exponent + column);
+            const Scaled suffix = load_scaled(chain.suffix_mantissa + at, chain.suffix_exponent + at);
+            const Scaled blocked = offset == 0 ? suffix : (may_stay ? front + decay * suffix : front);
+            // Sampled in this iteration.
+            const V product = load(products + row * group + column);
+            Scaled sampled = zero();
+            if (may_leave) {
+                sampled =
+                    likelihood(chain.options, chain.option_count, product, half_norms[row]) * available +
+                    leave * blocked;
+            }
+            sampled = normalised(sampled);
+            // Available next: not sampled now, or the last sample just left the window.
+            const Scaled leaving = load_scaled(chain.past_mantissa + at, chain.past_exponent + at);
+            Scaled next = may_stay ? stay * available : zero();
+            if (may_stay) next = next + release * leaving;
+            store_scaled(chain.free_mantissa + column, chain.free_exponent + column, normalised(next));
+            store_scaled(chain.now_mantissa + at, chain.now_exponent + at, sampled);
+            store_scaled(chain.front_mantissa + column, chain.front_exponent + column,
+                         normalised(offset == 0 || !may_stay ? sampled : stay * front + sampled));
+        }
+        if (++chain.offset < chain.window) continue;
+        // The chunk is complete: it becomes the past, with its suffix sums.
+        chain.offset = 0;
+        for (std::size_t column = 0; column < group; column += width) {
+            Scaled sum = zero();
+            for (std::size_t a = chain.window; a-- > 0;) {
+                const std::size_t at = a * group + column;
+                const Scaled value = load_scaled(chain.now_mantissa + at, chain.now_exponent + at);
+                store_scaled(chain.past_mantissa + at, chain.past_exponent + at, value);
+                const std::size_t age = chain.window - 1 - a;
+                if (age == 0) {
+                    sum = value;
+                } else if (may_stay) {
+                    sum = normalised(sum + constant(chain.powers[age]) * value);
+                }
+                store_scaled(chain.suffix_mantissa + at, chain.suffix_exponent + at, sum);
+            }
+        }
+    }
+}
+
+void finish_blocked(const BlockedChain& chain, double* out) {
+    const bool may_stay = chain.stay.mantissa > 0;
+    for (std::size_t column = 0; column < group; column += width) {
+        const std::size_t at = chain.offset * group + column;
+        const Scaled available = load_scaled(chain.free_mantissa + column, chain.free_exponent + column);
+        const Scaled front = load_scaled(chain.front_mantissa + column, chain.front_exponent + column);
+        const Scaled suffix = load_scaled(chain.suffix_mantissa + at, chain.suffix_exponent + at);
+        const Scaled blocked = chain.offset == 0 ? suffix
+                               : may_stay        ? front + constant(chain.powers[chain.offset]) * suffix
+                                                 : front;
+        store(out + column, logarithm(normalised(available + blocked)));
+    }
+}
+
+void log_sum_exp(const double* rows, const double* half_norms, std::size_t count, double extra, double* out) {
+    for (std::size_t column = 0; column < group; column += width) {
+        Scaled sum = extra > 0 ? normalised({splat(extra), splat(0)}) : zero();
+        for (std::size_t j = 0; j < count; ++j) {
+            sum = normalised(sum + exponential(load(rows + j * group + column) - splat(half_norms[j])));
+        }
+        store(out + column, logarithm(sum));
+    }
+}
+
+}  // namespace

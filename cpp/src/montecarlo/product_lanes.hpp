@@ -1,0 +1,343 @@
+// Sliding products of 16 samples: sums, and Fourier transforms of blocks (docs/montecarlo/estimates.md, "The
+// kernel").
+//
+// Included by kernels.cpp only; see numerics/lanes.hpp.
+#pragma once
+
+#include "montecarlo/kernels.hpp"
+#include "numerics/lanes.hpp"
+
+namespace {
+
+using hockeystick::kernels::group;
+
+constexpr std::size_t strip = 8;  // outputs computed together, so that each row is loaded once
+
+void correlate(const double* rows, const double* filter, std::size_t bands, std::size_t count, double* out) {
+    std::size_t i = 0;
+    if (bands >= strip) {
+        for (; i + strip <= count; i += strip) {
+            for (std::size_t column = 0; column < group; column += width) {
+                const double* x = rows + i * group + column;
+                V sum[strip];
+                for (auto& s : sum) s = splat(0);
+                // Row r of the strip meets coefficient r - j of output j: the first and last rows miss some.
+#pragma GCC unroll 8
+                for (std::size_t r = 0; r < strip - 1; ++r) {
+                    const V value = load(x + r * group);
+#pragma GCC unroll 8
+                    for (std::size_t j = 0; j <= r; ++j) sum[j] += splat(filter[r - j]) * value;
+                }
+                for (std::size_t r = strip - 1; r < bands; ++r) {
+                    const V value = load(x + r * group);
+#pragma GCC unroll 8
+                    for (std::size_t j = 0; j < strip; ++j) sum[j] += splat(filter[r - j]) * value;
+                }
+                x += bands * group;
+#pragma GCC unroll 8
+                for (std::size_t r = 0; r < strip - 1; ++r) {
+                    const V value = load(x + r * group);
+#pragma GCC unroll 8
+                    for (std::size_t j = r + 1; j < strip; ++j) {
+                        sum[j] += splat(filter[bands + r - j]) * value;
+                    }
+                }
+                for (std::size_t j = 0; j < strip; ++j) store(out + (i + j) * group + column, sum[j]);
+            }
+        }
+    }
+    for (; i < count; ++i) {
+        for (std::size_t column = 0; column < group; column += width) {
+            V sum = splat(0);
+            for (std::size_t k = 0; k < bands; ++k) {
+                sum += splat(filter[k]) * load(rows + (i + k) * group + column);
+            }
+            store(out + i * group + column, sum);
+        }
+    }
+}
+
+void correlate_columns(const double* rows, const double* columns, std::size_t bands, std::size_t count,
+                       double* out) {
+    for (std::size_t i = 0; i < count; ++i) {
+        const double* filter = columns + i * bands;
+        V sum[group / width];
+        for (auto& s : sum) s = splat(0);
+        for (std::size_t k = 0; k < bands; ++k) {
+            for (std::size_t part = 0; part < group / width; ++part) {
+                sum[part] += splat(filter[k]) * load(rows + (i + k) * group + part * width);
+            }
+        }
+        for (std::size_t part = 0; part < group / width; ++part) {
+            store(out + i * group + part * width, sum[part]);
+        }
+    }
+}
+
+// By Fourier transform. The complex transform of sample s + i (sample s + 8), s < 8: a real filter keeps the
+// two apart. Forward by decimation in frequency, back by decimation in time, so that nothing is ever
+// reordered; depth first, so that all but the first levels stay in the nearest cache.
+
+struct Complex {
+    V re, im;
+};
+
+constexpr std::size_t half_group = group / 2;
+
+LANES_INLINE Complex load_complex(const double* p) { return {load(p), load(p + half_group)}; }
+LANES_INLINE void store_complex(double* p, const Complex& z) {
+    store(p, z.re);
+    store(p + half_group, z.im);
+}
+LANES_INLINE Complex operator+(const Complex& a, const Complex& b) { return {a.re + b.re, a.im + b.im}; }
+LANES_INLINE Complex operator-(const Complex& a, const Complex& b) { return {a.re - b.re, a.im - b.im}; }
+LANES_INLINE Complex times_i(const Complex& a) { return {-a.im, a.re}; }
+LANES_INLINE Complex times(const Complex& a, const double* w) {
+    return {a.re * splat(w[0]) - a.im * splat(w[1]), a.re * splat(w[1]) + a.im * splat(w[0])};
+}
+LANES_INLINE Complex times_conjugate(const Complex& a, const double* w) {
+    return {a.re * splat(w[0]) + a.im * splat(w[1]), a.im * splat(w[0]) - a.re * splat(w[1])};
+}
+
+LANES_INLINE void butterfly(Complex& a, Complex& b, Complex& c, Complex& d) {  // the sign of i: minus
+    const Complex even = a + c, odd = a - c, sum = b + d, turned = times_i(b - d);
+    a = even + sum;
+    b = odd - turned;
+    c = even - sum;
+    d = odd + turned;
+}
+
+LANES_INLINE void butterfly_back(Complex& a, Complex& b, Complex& c, Complex& d) {
+    butterfly(a, b, c, d);
+    const Complex turned = b;
+    b = d;
+    d = turned;
+}
+
+void forward_pass(const double* in, double* out, std::size_t size, const double* twiddles) {
+    const std::size_t quarter = size / 4 * group;
+    for (std::size_t k = 0; k < quarter; k += group, twiddles += 6) {
+        for (std::size_t column = 0; column < half_group; column += width) {
+            const double* x = in + k + column;
+            Complex a = load_complex(x), b = load_complex(x + quarter), c = load_complex(x + 2 * quarter),
+                    d = load_complex(x + 3 * quarter);
+            butterfly(a, b, c, d);
+            double* y = out + k + column;
+            store_complex(y, a);
+            store_complex(y + quarter, times(b, twiddles));
+            store_complex(y + 2 * quarter, times(c, twiddles + 2));
+            store_complex(y + 3 * quarter, times(d, twiddles + 4));
+        }
+    }
+}
+
+void backward_pass(double* x, std::size_t size, const double* twiddles) {
+    const std::size_t quarter = size / 4 * group;
+    for (std::size_t k = 0; k < quarter; k += group, twiddles += 6) {
+        for (std::size_t column = 0; column < half_group; column += width) {
+            double* y = x + k + column;
+            Complex a = load_complex(y), b = times_conjugate(load_complex(y + quarter), twiddles),
+                    c = times_conjugate(load_complex(y + 2 * quarter), twiddles + 2),
+                    d = times_conjugate(load_complex(y + 3 * quarter), twiddles + 4);
+            butterfly_back(a, b, c, d);
+            store_complex(y, a);
+            store_complex(y + quarter, b);
+            store_complex(y + 2 * quarter, c);
+            store_complex(y + 3 * quarter, d);
+        }
+    }
+}
+
+// One butterfly of the level whose rows are a quarter apart, column b of x, and of the level below it.
+template <bool back>
+LANES_INLINE void outer_level(Complex (&x)[4][4], std::size_t b, const double* w) {
+    if constexpr (back) {
+        for (std::size_t a = 1; a < 4; ++a) x[a][b] = times_conjugate(x[a][b], w + 2 * (a - 1));
+        butterfly_back(x[0][b], x[1][b], x[2][b], x[3][b]);
+    } else {
+        butterfly(x[0][b], x[1][b], x[2][b], x[3][b]);
+        for (std::size_t a = 1; a < 4; ++a) x[a][b] = times(x[a][b], w + 2 * (a - 1));
+    }
+}
+template <bool back>
+LANES_INLINE void inner_level(Complex (&x)[4], const double* w) {
+    if constexpr (back) {
+        for (std::size_t b = 1; b < 4; ++b) x[b] = times_conjugate(x[b], w + 2 * (b - 1));
+        butterfly_back(x[0], x[1], x[2], x[3]);
+    } else {
+        butterfly(x[0], x[1], x[2], x[3]);
+        for (std::size_t b = 1; b < 4; ++b) x[b] = times(x[b], w + 2 * (b - 1));
+    }
+}
+
+// Two levels at once, a sixteenth of the rows apart: half of the traffic with the slower caches.
+template <bool back>
+void double_pass(const double* in, double* out, std::size_t size, const double* twiddles) {
+    const std::size_t sixteenth = size / 16 * group;
+    const double* const inner = twiddles + size / 4 * 6;
+    for (std::size_t k = 0; k < size / 16; ++k) {
+        for (std::size_t column = 0; column < half_group; column += width) {
+            Complex x[4][4];  // [a][b]: row k + (4 a + b) size/16
+            const double* const from = in + k * group + column;
+#pragma GCC unroll 4
+            for (std::size_t b = 0; b < 4; ++b) {
+#pragma GCC unroll 4
+                for (std::size_t a = 0; a < 4; ++a) {
+                    const std::size_t row = back ? 4 * b + a : 4 * a + b;
+                    x[back ? b : a][back ? a : b] = load_complex(from + row * sixteenth);
+                }
+                if constexpr (back) {
+                    inner_level<true>(x[b], inner + 6 * k);
+                } else {
+                    outer_level<false>(x, b, twiddles + 6 * (k + b * (size / 16)));
+                }
+            }
+            double* const to = out + k * group + column;
+#pragma GCC unroll 4
+            for (std::size_t b = 0; b < 4; ++b) {
+                if constexpr (back) {
+                    outer_level<true>(x, b, twiddles + 6 * (k + b * (size / 16)));
+                } else {
+                    inner_level<false>(x[b], inner + 6 * k);
+                }
+#pragma GCC unroll 4
+                for (std::size_t a = 0; a < 4; ++a) {
+                    const std::size_t row = back ? 4 * a + b : 4 * b + a;
+                    store_complex(to + row * sixteenth, x[back ? a : b][back ? b : a]);
+                }
+            }
+        }
+    }
+}
+
+// Forward, times the spectrum, back: for 2, 4 or 8 rows all at once.
+void convolve_leaf(double* x, std::size_t size, const double* spectrum) {
+    for (std::size_t column = 0; column < half_group; column += width) {
+        double* y = x + column;
+        Complex a = load_complex(y), b = load_complex(y + group);
+        if (size == 2) {
+            const Complex sum = times(a + b, spectrum), difference = times(a - b, spectrum + 2);
+            store_complex(y, sum + difference);
+            store_complex(y + group, sum - difference);
+            continue;
+        }
+        Complex c = load_complex(y + 2 * group), d = load_complex(y + 3 * group);
+        butterfly(a, b, c, d);
+        a = times(a, spectrum);
+        b = times(b, spectrum + 2);
+        c = times(c, spectrum + 4);
+        d = times(d, spectrum + 6);
+        butterfly_back(a, b, c, d);
+        store_complex(y, a);
+        store_complex(y + group, b);
+        store_complex(y + 2 * group, c);
+        store_complex(y + 3 * group, d);
+    }
+}
+
+// Times e^{-i pi/4}, and times e^{i pi/4}.
+LANES_INLINE Complex eighth(const Complex& a) {
+    return {(a.re + a.im) * splat(0x1.6a09e667f3bcdp-1), (a.im - a.re) * splat(0x1.6a09e667f3bcdp-1)};
+}
+LANES_INLINE Complex eighth_back(const Complex& a) {
+    return {(a.re - a.im) * splat(0x1.6a09e667f3bcdp-1), (a.re + a.im) * splat(0x1.6a09e667f3bcdp-1)};
+}
+
+// A level of four, whose factors are eighths of a turn, and one of two.
+void convolve_eight(double* x, const double* spectrum) {
+    for (std::size_t column = 0; column < half_group; column += width) {
+        double* y = x + column;
+        Complex even[4], odd[4];
+#pragma GCC unroll 4
+        for (std::size_t j = 0; j < 4; ++j) {
+            even[j] = load_complex(y + 2 * j * group);
+            odd[j] = load_complex(y + (2 * j + 1) * group);
+        }
+        butterfly(even[0], even[1], even[2], even[3]);
+        butterfly(odd[0], odd[1], odd[2], odd[3]);
+        odd[1] = eighth(odd[1]);
+        odd[2] = {odd[2].im, -odd[2].re};
+        odd[3] = eighth({odd[3].im, -odd[3].re});
+#pragma GCC unroll 4
+        for (std::size_t j = 0; j < 4; ++j) {
+            const Complex sum = times(even[j] + odd[j], spectrum + 4 * j);
+            const Complex difference = times(even[j] - odd[j], spectrum + 4 * j + 2);
+            even[j] = sum + difference;
+            odd[j] = sum - difference;
+        }
+        odd[1] = eighth_back(odd[1]);
+        odd[2] = times_i(odd[2]);
+        odd[3] = eighth_back(times_i(odd[3]));
+        butterfly_back(even[0], even[1], even[2], even[3]);
+        butterfly_back(odd[0], odd[1], odd[2], odd[3]);
+#pragma GCC unroll 4
+        for (std::size_t j = 0; j < 4; ++j) {
+            store_complex(y + 2 * j * group, even[j]);
+            store_complex(y + (2 * j + 1) * group, odd[j]);
+        }
+    }
+}
+
+// `in` and x may be the same. The twiddle factors of a level of `size` rows take 6 size/4 numbers; those
+// of the next level follow.
+void convolve_level(const double* in, double* x, std::size_t size, const double* twiddles,
+                    const double* spectrum) {
+    if (size <= 4) {
+        convolve_leaf(x, size, spectrum);
+        return;
+    }
+    if (size == 8) {
+        convolve_eight(x, spectrum);
+        return;
+    }
+    const bool two_levels = size >= 64 && size <= 256;
+    const std::size_t parts = two_levels ? 16 : 4, part = size / parts;
+    const double* const next = twiddles + (two_levels ? size / 4 * 6 + size / 16 * 6 : size / 4 * 6);
+    if (two_levels) {
+        double_pass<false>(in, x, size, twiddles);
+    } else {
+        forward_pass(in, x, size, twiddles);
+    }
+    for (std::size_t j = 0; j < parts; ++j) {
+        double* const rows = x + j * part * group;
+        convolve_level(rows, rows, part, next, spectrum + 2 * j * part);
+    }
+    if (two_levels) {
+        double_pass<true>(x, x, size, twiddles);
+    } else {
+        backward_pass(x, size, twiddles);
+    }
+}
+
+void convolve(const double* rows, std::size_t size, const double* twiddles, const double* spectrum,
+              double* work) {
+    convolve_level(rows, work, size, twiddles, spectrum);
+}
+
+void transform(std::size_t size, const double* twiddles, double* work) {
+    if (size == 2 || size == 4) {
+        for (std::size_t column = 0; column < half_group; column += width) {
+            double* y = work + column;
+            Complex a = load_complex(y), b = load_complex(y + group);
+            if (size == 2) {
+                store_complex(y, a + b);
+                store_complex(y + group, a - b);
+                continue;
+            }
+            Complex c = load_complex(y + 2 * group), d = load_complex(y + 3 * group);
+            butterfly(a, b, c, d);
+            store_complex(y, a);
+            store_complex(y + group, b);
+            store_complex(y + 2 * group, c);
+            store_complex(y + 3 * group, d);
+        }
+        return;
+    }
+    const std::size_t quarter = size / 4;
+    forward_pass(work, work, size, twiddles);
+    for (std::size_t j = 0; j < 4; ++j) {
+        transform(quarter, twiddles + 6 * quarter, work + j * quarter * group);
+    }
+}
+
+}  // namespace
