@@ -43,14 +43,14 @@ def directions(process: Process, adjacency: str) -> Directions:
     gaussians: list[tuple[float, int]] = []
     pairs: list[tuple[Pairs, int]] = []
     for step, count in process:
-        step = step.simplified()
-        if step.is_free():
+        simple = step.simplified()
+        if simple is None:
             continue
-        mu = step.unsampled_mu(shift_of(adjacency)) if step.is_unsampled() else None
+        mu = simple.unsampled_mu(shift_of(adjacency)) if simple.is_unsampled() else None
         if mu is not None:
             gaussians.append((mu, count))
         else:
-            pairs.append((step.pairs(adjacency), count))
+            pairs.append((simple.pairs(adjacency), count))
     if gaussians:
         pairs.insert(0, (both(gaussian(root_sum_of_squares(gaussians))), 1))
     if not pairs:

@@ -81,9 +81,9 @@ class Mixture(Step):
         parts = [replace(scheme, mechanism=part) for part in self.mechanisms]  # type: ignore[type-var]
         return Mixture(tuple(parts), self.weights)
 
-    def is_free(self) -> bool:
+    def simplified(self) -> Step | None:
         chosen = zip(self.mechanisms, self.weights, strict=True)
-        return all(part.simplified().is_free() for part, weight in chosen if weight > 0.0)
+        return self if any(part.simplified() for part, weight in chosen if weight > 0.0) else None
 
     def pairs(self, adjacency: str) -> Pairs:
         """A mixture of those of its parts, one of which may release nothing."""
@@ -92,7 +92,7 @@ class Mixture(Step):
         weights = list(self.weights)
         # Rounding must not leave a gap, which the core would put at loss +inf.
         weights[weights.index(max(weights))] += max(0.0, 1.0 - math.fsum(weights))
-        return mixture([nothing if part.is_free() else part.pairs(adjacency) for part in parts], weights)
+        return mixture([part.pairs(adjacency) if part else nothing for part in parts], weights)
 
 
 @dataclass(frozen=True)
@@ -136,8 +136,8 @@ class MixtureOfGaussians(Step):
         """The largest sensitivity that occurs."""
         return max(s for s, p in zip(self.sensitivities, self.probabilities, strict=True) if p > 0.0)
 
-    def is_free(self) -> bool:
-        return self.largest == 0.0
+    def simplified(self) -> Step | None:
+        return self if self.largest > 0.0 else None
 
     def pairs(self, adjacency: str) -> Pairs:
         """Ganesh 2025, Lemma 2.4."""

@@ -58,11 +58,16 @@ class _Sampled(Step):
         choice = self.mechanism.sampled_by(self)
         return [self] if choice is self else choice.alternatives()
 
-    def simplified(self) -> Step:
-        return self.mechanism.sampled_by(self)
+    def simplified(self) -> Step | None:
+        choice = self.mechanism.sampled_by(self)
+        if choice is not self:
+            return choice.simplified()
+        inner = self.mechanism.simplified()
+        return None if inner is None else inner if self._sees_all() else self
 
-    def is_free(self) -> bool:
-        return self.mechanism.is_free()
+    def _sees_all(self) -> bool:
+        """Whether the batch is the dataset."""
+        return False
 
     def unsampled_mu(self, shift: float) -> float | None:
         return self.mechanism.unsampled_mu(shift)
@@ -88,12 +93,11 @@ class PoissonSampled(_Sampled):
     def _batch_law_of(self, steps: int) -> Law:
         return Law("poisson", steps, {"sampling_probability": self.sampling_probability})
 
-    def simplified(self) -> Step:
-        choice = super().simplified()
-        return self.mechanism.simplified() if choice is self and self.sampling_probability == 1.0 else choice
+    def simplified(self) -> Step | None:
+        return None if self.sampling_probability == 0.0 else super().simplified()
 
-    def is_free(self) -> bool:
-        return self.sampling_probability == 0.0 or super().is_free()
+    def _sees_all(self) -> bool:
+        return self.sampling_probability == 1.0
 
     def pairs(self, adjacency: str) -> Pairs:
         """Every base pair is symmetric, so the reversed one is itself (Zhu, Dong, Wang 2022, Theorem 11)."""
@@ -178,10 +182,8 @@ class WithoutReplacement(_FixedSize):
     def _batch_law_of(self, steps: int) -> Law:
         return Law("without_replacement", steps, {"batch_size": self.batch_size}, self.dataset_size)
 
-    def simplified(self) -> Step:
-        choice = super().simplified()
-        whole = self.batch_size == self.dataset_size and not self.is_published
-        return self.mechanism if choice is self and whole else choice
+    def _sees_all(self) -> bool:
+        return self.batch_size == self.dataset_size and not self.is_published
 
     def pairs(self, adjacency: str) -> Pairs:
         """Balle, Barthe, Gaboardi 2018, Theorem 9: advanced joint convexity with gamma = m/n."""

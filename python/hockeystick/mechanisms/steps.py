@@ -138,16 +138,15 @@ class Step(Composable):
         """``scheme``, whose mechanism this is: a sampled choice is a choice between sampled mechanisms."""
         return scheme
 
-    def simplified(self) -> Step:
-        """The same release without a scheme that always sees the record, that cuts nothing, or that wraps a choice."""
+    def simplified(self) -> Step | None:
+        """The same release without a scheme that always sees the record, that cuts nothing, or that wraps a choice.
+
+        None if the output does not depend on the record at all.
+        """
         return self
 
-    def is_free(self) -> bool:
-        """Whether the output of the step, which is `simplified`, does not depend on the record at all."""
-        return False
-
     def pairs(self, adjacency: str) -> Pairs:
-        """The dominating pairs of the step, which is `simplified` and not free."""
+        """The dominating pairs of the step, which is `simplified`."""
         raise NotImplementedError
 
     def unsampled_mu(self, shift: float) -> float | None:

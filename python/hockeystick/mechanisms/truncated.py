@@ -85,11 +85,10 @@ class TruncatedPoissonSampled(Step):
             self.sampling_probability * law.not_full + law.full_low * law.sampled_if_full
         )
 
-    def simplified(self) -> Step:
+    def simplified(self) -> Step | None:
+        if self.sampling_probability == 0.0:
+            return None
         return self if self.cut_probability > 0.0 else self.uncut().simplified()
-
-    def is_free(self) -> bool:
-        return self.sampling_probability == 0.0
 
     def pairs(self, adjacency: str) -> Pairs:
         """Dominating pairs; sampling probability and noise are positive.
