@@ -74,6 +74,10 @@ class Mixture(Step):
     def is_unsampled(self) -> bool:
         return all(mechanism.is_unsampled() for mechanism in self.mechanisms)
 
+    def check_adjacency(self, adjacency: str) -> None:
+        for part in self.mechanisms:
+            part.check_adjacency(adjacency)
+
     def alternatives(self) -> list[Step]:
         return [leaf for part in self.mechanisms for leaf in part.alternatives()]
 

@@ -148,7 +148,7 @@ class _FixedSize(_Sampled):
     def check_adjacency(self, adjacency: str) -> None:
         if adjacency != "replace_one":
             raise ParameterError(
-                f"adjacency = {adjacency!r}: must be 'replace_one' for {self!r}; a batch of fixed "
+                f"adjacency = {adjacency!r}: must be 'replace_one' for {self.alternatives()[0]!r}; a batch of fixed "
                 "size is drawn from a dataset of fixed size, so no record can be added or removed"
             )
 
@@ -187,7 +187,6 @@ class WithoutReplacement(_FixedSize):
 
     def pairs(self, adjacency: str) -> Pairs:
         """Balle, Barthe, Gaboardi 2018, Theorem 9: advanced joint convexity with gamma = m/n."""
-        self.check_adjacency(adjacency)
         gamma = self.batch_size / self.dataset_size
         return self._published_pair([0.0, 1.0], [1.0 - gamma, gamma]) or both(
             _core.sampled_pair(base_pair(self._inner, 2), gamma, "replace_one")
@@ -216,7 +215,6 @@ class WithReplacement(_FixedSize):
 
     def pairs(self, adjacency: str) -> Pairs:
         """Balle, Barthe, Gaboardi 2018, Theorem 10: a group of l records with a binomial weight."""
-        self.check_adjacency(adjacency)
         m, n = self.batch_size, self.dataset_size
         gamma = -math.expm1(m * math.log1p(-1.0 / n)) if n > 1 else 1.0
         groups, weights = occurrences(m, n)
