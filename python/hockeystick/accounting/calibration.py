@@ -523,16 +523,3 @@ def calibrate_batch_size(
         adjacency=adjacency,
         memory_limit=memory_limit,
     )
-
-
-__all__ = [
-    "CalibratedFloat",
-    "CalibratedInt",
-    "Certificate",
-    "UnreachableError",
-    "calibrate",
-    "calibrate_batch_size",
-    "calibrate_noise_multiplier",
-    "calibrate_sampling_probability",
-    "calibrate_steps",
-]

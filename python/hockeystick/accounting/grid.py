@@ -204,6 +204,3 @@ def _compositions(inputs: dict[str, NDArray[Any]]) -> Iterator[tuple[Any, list[i
             order[start:end].tolist(),
             (points[start:end] + 0.0).tolist(),  # -0.0 is 0.0
         )
-
-
-__all__ = ["Grid", "grid_delta", "grid_epsilon"]

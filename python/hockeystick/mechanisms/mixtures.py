@@ -12,7 +12,7 @@ from .._base.validation import ParameterError, ParameterTypeError, real
 from . import atoms
 from .continuous import Gaussian
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, revealing, sampled
-from .steps import Step, set_fields
+from .steps import Step, Words, set_fields
 
 _ROUNDING = 1e-12
 """How far the sum of the weights may be from 1."""
@@ -121,7 +121,6 @@ class MixtureOfGaussians(Step):
     noise_multiplier: float
     sensitivities: tuple[float, ...]
     probabilities: tuple[float, ...]
-    noise_convention = Gaussian.noise_convention
 
     def __post_init__(self) -> None:
         given = _sequence("sensitivities", self.sensitivities, "numbers >= 0")
@@ -166,8 +165,6 @@ class MixtureOfGaussians(Step):
     def unsampled_mu(self, shift: float) -> float | None:
         return shift * self.largest / self.noise_multiplier if self.noise_multiplier > 0.0 else None
 
-    def sampler(self) -> str | None:
-        return f"a random sensitivity, one of {len(self.sensitivities)}, that is not released"
-
-    def reference(self, adjacency: str) -> str | None:
-        return "Ganesh 2025, Lemma 2.4 (mixtures of Gaussians)"
+    def words(self, adjacency: str) -> Words:
+        chosen = f"a random sensitivity, one of {len(self.sensitivities)}, that is not released"
+        return Words(Gaussian.noise_convention, chosen, "Ganesh 2025, Lemma 2.4 (mixtures of Gaussians)")

@@ -10,7 +10,7 @@ from .._base.validation import boolean, integer, real
 from . import atoms
 from .atoms import Atoms
 from .core_pairs import Pairs, discrete
-from .steps import Mechanism, Step, set_fields
+from .steps import Mechanism, Step, Words, set_fields
 
 
 @dataclass(frozen=True)
@@ -56,8 +56,9 @@ class RandomizedResponse(Mechanism):
 class _Declared(Mechanism):
     """A guarantee of which nothing else is known."""
 
-    def reference(self, adjacency: str) -> str | None:
-        return "Kairouz, Oh and Viswanath 2015, Theorem 3.3 (worst case of a declared guarantee)"
+    def words(self, adjacency: str) -> Words:
+        theorem = "Kairouz, Oh and Viswanath 2015, Theorem 3.3 (worst case of a declared guarantee)"
+        return Words(self.noise_convention, reference=theorem)
 
 
 @dataclass(frozen=True)
