@@ -6,7 +6,9 @@ import math
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.mechanisms.descriptions import Step
+from hockeystick import _core
+from hockeystick.mechanisms.descriptions import Mechanism, Step, set_fields
+from hockeystick.mechanisms.serialise import from_dict, to_dict
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,3 +97,50 @@ def test_dp_sgd_refuses_what_it_cannot_prove() -> None:
     for both_or_none in ({}, {"epochs": 1, "steps": 10}):
         with pytest.raises(hs.ParameterTypeError, match="exactly one"):
             hs.dp_sgd(1.0, 100, 10, **both_or_none)  # type: ignore[arg-type]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tripled(Mechanism):
+    """A mechanism that no file of the package knows: three Gaussians in one."""
+
+    noise_multiplier: float
+    noise_convention = "noise multiplier of each of three"
+
+    def __post_init__(self) -> None:
+        set_fields(self, noise_multiplier=float(self.noise_multiplier))
+
+    def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
+        return _core.gaussian_pair(math.sqrt(3.0) * shift / self.noise_multiplier)
+
+
+@pytest.mark.parametrize("adjacency", hs.ADJACENCIES)
+def test_a_mechanism_needs_no_more_than_its_own_class(adjacency: str) -> None:
+    one, known = Tripled(2.0), hs.Gaussian(2.0 / math.sqrt(3.0))
+    if adjacency != "replace_one":  # sampled, a Gaussian has a tighter pair than any mechanism
+        for new, old in (
+            (hs.PoissonSampled(one, 0.1), hs.PoissonSampled(known, 0.1)),
+            (
+                hs.Mixture([one, hs.Laplace(3.0)], [0.5, 0.5]),
+                hs.Mixture([known, hs.Laplace(3.0)], [0.5, 0.5]),
+            ),
+        ):
+            bounds = hs.account(new * 3, adjacency).delta_bounds(0.5)
+            assert bounds == pytest.approx(hs.account(old * 3, adjacency).delta_bounds(0.5), rel=1e-9)
+    plain = hs.account(one * 4, adjacency)
+    assert plain.delta_bounds(0.5) == pytest.approx(
+        hs.account(known * 4, adjacency).delta_bounds(0.5), rel=1e-9
+    )
+    assert "noise multiplier of each of three" in plain.report(delta=1e-5).statement()
+    assert from_dict(to_dict(hs.PoissonSampled(one, 0.1) * 3)) == hs.PoissonSampled(one, 0.1) * 3
+
+
+def test_nothing_else_takes_the_name_of_a_mechanism() -> None:
+    class Gaussian(hs.Gaussian):
+        pass
+
+    with pytest.raises(TypeError, match="cannot store a Gaussian"):
+        to_dict(Gaussian(1.0))
+    assert type(from_dict(to_dict(hs.Gaussian(1.0)))) is hs.Gaussian
+    for base in ("Step", "Mechanism", "Composable"):
+        with pytest.raises(ValueError, match="unknown description"):
+            from_dict({"type": base})

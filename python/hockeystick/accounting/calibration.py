@@ -107,7 +107,21 @@ class Certificate:
         return named
 
 
-class CalibratedFloat(float):
+class _Certified:
+    """A number that carries its proof; what it is a kind of comes second among the bases."""
+
+    certificate: Certificate
+
+    def __new__(cls, certificate: Certificate) -> Self:
+        number = super().__new__(cls, certificate.value)  # type: ignore[call-arg]
+        number.certificate = certificate
+        return number
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.certificate,)
+
+
+class CalibratedFloat(_Certified, float):
     """A float that carries its proof.
 
     Callers want a number to hand to an optimizer, a loop or a JSON file, so the result is one; what
@@ -115,29 +129,9 @@ class CalibratedFloat(float):
     value only.
     """
 
-    certificate: Certificate
 
-    def __new__(cls, certificate: Certificate) -> Self:
-        number = super().__new__(cls, certificate.value)
-        number.certificate = certificate
-        return number
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.certificate,)
-
-
-class CalibratedInt(int):
+class CalibratedInt(_Certified, int):
     """An int that carries its proof; see CalibratedFloat."""
-
-    certificate: Certificate
-
-    def __new__(cls, certificate: Certificate) -> Self:
-        number = super().__new__(cls, certificate.value)
-        number.certificate = certificate
-        return number
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (self.certificate,)
 
 
 class _Budget:
@@ -529,16 +523,3 @@ def calibrate_batch_size(
         adjacency=adjacency,
         memory_limit=memory_limit,
     )
-
-
-__all__ = [
-    "CalibratedFloat",
-    "CalibratedInt",
-    "Certificate",
-    "UnreachableError",
-    "calibrate",
-    "calibrate_batch_size",
-    "calibrate_noise_multiplier",
-    "calibrate_sampling_probability",
-    "calibrate_steps",
-]

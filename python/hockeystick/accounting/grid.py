@@ -17,7 +17,7 @@ True
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, TypeAlias
 
@@ -149,7 +149,7 @@ def _grid(
     asked: list[tuple[Directions, Array]] = []
     cells: list[int] = []
     for composition, members, points in _compositions(inputs):
-        profile = account(composition, **asdict(settings))
+        profile = account(composition, **vars(settings))
         open_points = []
         for cell, point in zip(members, points, strict=True):
             known = profile._known(quantity, point)
@@ -204,6 +204,3 @@ def _compositions(inputs: dict[str, NDArray[Any]]) -> Iterator[tuple[Any, list[i
             order[start:end].tolist(),
             (points[start:end] + 0.0).tolist(),  # -0.0 is 0.0
         )
-
-
-__all__ = ["Grid", "grid_delta", "grid_epsilon"]

@@ -6,7 +6,7 @@ import functools
 import math
 import os
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -86,7 +86,7 @@ class PrivacyProfile:
 
     def _other(self, process: Composable, **changed: Any) -> PrivacyProfile:
         """Another process, asked in the same way but for what has ``changed``."""
-        return account(process, **{**asdict(self._settings), **changed})
+        return account(process, **{**vars(self._settings), **changed})
 
     @property
     def description(self) -> Composable:
@@ -359,8 +359,8 @@ class PrivacyProfile:
             steps=process.steps,
             adjacency=self.adjacency,
             unit=unit(process, self.adjacency),
-            samplers=samplers(process),
-            noise=noise_conventions(process),
+            samplers=samplers(process, self.adjacency),
+            noise=noise_conventions(process, self.adjacency),
             references=references(process, self.adjacency),
             accuracy=self.accuracy,
             version=_core.__version__,
@@ -461,7 +461,7 @@ class PrivacyProfile:
         answers = dict(self._answers)  # of one moment: other threads may ask meanwhile
         header = {
             "description": to_dict(self._description),
-            **asdict(self._settings),
+            **vars(self._settings),
             "answers": [
                 {
                     "kind": kind,

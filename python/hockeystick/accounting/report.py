@@ -134,7 +134,7 @@ def unit(process: Composable, adjacency: str) -> str:
     """What is hidden: whose presence or content, and among how many, where the guarantee depends on it."""
     if adjacency not in ("add", "remove", "add_or_remove"):
         return UNITS[adjacency]
-    found = {step.compared_size for step in process.as_process().alternatives()}
+    found = {step.words(adjacency).compared_size for step in process.as_process().alternatives()}
     sizes = sorted(size for size in found if size is not None)
     if not sizes:
         return UNITS[adjacency]
@@ -146,12 +146,12 @@ def unit(process: Composable, adjacency: str) -> str:
     )
 
 
-def samplers(process: Process) -> tuple[str, ...]:
+def samplers(process: Process, adjacency: str) -> tuple[str, ...]:
     """One phrase for every sampling scheme in the composition."""
     phrases = []
     for step, count in process:
-        parts = step.alternatives()
-        drawn = [(phrase, part.caveat) for part in parts if (phrase := part.sampler())]
+        parts = [part.words(adjacency) for part in step.alternatives()]
+        drawn = [(part.sampler, part.caveat) for part in parts if part.sampler]
         if len(parts) == 1:
             phrases += [f"{phrase} ({count} steps){caveat}" for phrase, caveat in drawn]
             continue
@@ -161,13 +161,13 @@ def samplers(process: Process) -> tuple[str, ...]:
     return tuple(phrases)
 
 
-def noise_conventions(process: Process) -> tuple[str, ...]:
+def noise_conventions(process: Process, adjacency: str) -> tuple[str, ...]:
     """One phrase for every kind of mechanism in the composition."""
-    return tuple(dict.fromkeys(part.noise_convention for part in process.alternatives()))
+    return tuple(dict.fromkeys(part.words(adjacency).noise for part in process.alternatives()))
 
 
 def references(process: Process, adjacency: str) -> tuple[str, ...]:
     """The theorems the guarantee rests on."""
     found = ["Zhu, Dong and Wang 2022, Theorem 10 (composition of dominating pairs)"]
-    found += [text for part in process.alternatives() if (text := part.reference(adjacency)) is not None]
+    found += [text for part in process.alternatives() if (text := part.words(adjacency).reference)]
     return tuple(dict.fromkeys(found)) if process.items else ()

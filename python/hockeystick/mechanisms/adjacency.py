@@ -27,7 +27,7 @@ def check(process: Process, adjacency: str) -> str:
     Raises ParameterError otherwise; cheap, so that errors come before any work.
     """
     choice("adjacency", adjacency, ADJACENCIES)
-    for step in process.alternatives():
+    for step, _ in process:
         step.check_adjacency(adjacency)
     return adjacency
 
@@ -39,18 +39,18 @@ def directions(process: Process, adjacency: str) -> Directions:
     Unsampled Gaussians merge into one pair N(mu, 1) against N(0, 1) with mu^2 = sum of count *
     (shift / sigma)^2, which is exact (Dong, Roth, Su 2022, Corollary 3.3).
     """
-    choice("adjacency", adjacency, ADJACENCIES)
+    check(process, adjacency)
     gaussians: list[tuple[float, int]] = []
     pairs: list[tuple[Pairs, int]] = []
     for step, count in process:
-        step = step.simplified()
-        if step.is_free():
+        simple = step.simplified()
+        if simple is None:
             continue
-        mu = step.unsampled_mu(shift_of(adjacency)) if step.is_unsampled() else None
+        mu = simple.unsampled_mu(shift_of(adjacency)) if simple.is_unsampled() else None
         if mu is not None:
             gaussians.append((mu, count))
         else:
-            pairs.append((step.pairs(adjacency), count))
+            pairs.append((simple.pairs(adjacency), count))
     if gaussians:
         pairs.insert(0, (both(gaussian(root_sum_of_squares(gaussians))), 1))
     if not pairs:

@@ -37,12 +37,15 @@ class DPSGD(Composable):
     steps: int = field(init=False)
 
     def __post_init__(self) -> None:
-        noise_multiplier = real("noise_multiplier", self.noise_multiplier, 0.0)
-        dataset_size = integer("dataset_size", self.dataset_size, 1)
-        batch_size = integer("batch_size", self.batch_size, 1)
-        accumulation = integer("gradient_accumulation", self.gradient_accumulation, 1)
-        world_size = integer("world_size", self.world_size, 1)
-        drop_last = boolean("drop_last", self.drop_last)
+        set_fields(
+            self,
+            noise_multiplier=real("noise_multiplier", self.noise_multiplier, 0.0),
+            dataset_size=integer("dataset_size", self.dataset_size, 1),
+            batch_size=integer("batch_size", self.batch_size, 1),
+            gradient_accumulation=integer("gradient_accumulation", self.gradient_accumulation, 1),
+            world_size=integer("world_size", self.world_size, 1),
+            drop_last=boolean("drop_last", self.drop_last),
+        )
         if self.sampler == "shuffle":
             raise ParameterError(
                 "sampler = 'shuffle': must be 'poisson'; batches cut from a shuffled dataset are "
@@ -50,36 +53,29 @@ class DPSGD(Composable):
                 "batch with a Poisson sampler, or account for the run without sampling"
             )
         choice("sampler", self.sampler, ("poisson",))
-        logical_batch = batch_size * accumulation * world_size
-        if logical_batch > dataset_size:
+        if self.logical_batch > self.dataset_size:
             raise ParameterError(
-                f"batch_size * gradient_accumulation * world_size = {logical_batch}: must be at "
-                f"most dataset_size = {dataset_size}"
+                f"batch_size * gradient_accumulation * world_size = {self.logical_batch}: must be at "
+                f"most dataset_size = {self.dataset_size}"
             )
         if self.max_batch_size is not None:
             set_fields(self, max_batch_size=integer("max_batch_size", self.max_batch_size, 1))
         if (self.epochs is None) == (self.requested_steps is None):
             raise ParameterTypeError("epochs, steps: exactly one of the two must be given")
         if self.epochs is not None:
-            epochs = real("epochs", self.epochs, 0.0)
-            whole, rest = divmod(dataset_size, logical_batch)
-            per_epoch = whole + (rest > 0 and not drop_last)
-            steps = integer("steps", math.ceil(epochs * per_epoch))
-            set_fields(self, epochs=epochs)
+            set_fields(self, epochs=real("epochs", self.epochs, 0.0))
+            whole, rest = divmod(self.dataset_size, self.logical_batch)
+            per_epoch = whole + (rest > 0 and not self.drop_last)
+            steps = integer("steps", math.ceil(self.epochs * per_epoch))
         else:
             steps = integer("steps", self.requested_steps)
             set_fields(self, requested_steps=steps)
-        set_fields(
-            self,
-            noise_multiplier=noise_multiplier,
-            dataset_size=dataset_size,
-            batch_size=batch_size,
-            gradient_accumulation=accumulation,
-            world_size=world_size,
-            drop_last=drop_last,
-            sampling_probability=logical_batch / dataset_size,
-            steps=steps,
-        )
+        set_fields(self, sampling_probability=self.logical_batch / self.dataset_size, steps=steps)
+
+    @property
+    def logical_batch(self) -> int:
+        """The expected batch of one noisy update, all workers and passes together."""
+        return self.batch_size * self.gradient_accumulation * self.world_size
 
     def as_process(self) -> Process:
         """Return the composition of ``steps`` Poisson-sampled, perhaps truncated, Gaussian mechanisms."""
@@ -94,12 +90,11 @@ class DPSGD(Composable):
         return replace(super()._batch_law(), dataset_size=self.dataset_size)
 
     def __str__(self) -> str:
-        logical = self.batch_size * self.gradient_accumulation * self.world_size
         given = f"{self.epochs:g} epochs" if self.epochs is not None else f"{self.steps} steps"
         cut = "" if self.max_batch_size is None else f" truncated to {self.max_batch_size} records"
         return (
             f"DP-SGD: noise multiplier {self.noise_multiplier:g}, Poisson sampling{cut}, "
-            f"{self.dataset_size} records, {given}; derived: expected batch size {logical} "
+            f"{self.dataset_size} records, {given}; derived: expected batch size {self.logical_batch} "
             f"(= {self.batch_size} per worker and pass x {self.gradient_accumulation} accumulated "
             f"x {self.world_size} workers), sampling probability {self.sampling_probability:.9g}, "
             f"{self.steps} noisy updates"

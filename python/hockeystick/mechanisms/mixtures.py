@@ -12,7 +12,7 @@ from .._base.validation import ParameterError, ParameterTypeError, real
 from . import atoms
 from .continuous import Gaussian
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, revealing, sampled
-from .steps import Step, set_fields
+from .steps import Step, Words, set_fields
 
 _ROUNDING = 1e-12
 """How far the sum of the weights may be from 1."""
@@ -74,6 +74,10 @@ class Mixture(Step):
     def is_unsampled(self) -> bool:
         return all(mechanism.is_unsampled() for mechanism in self.mechanisms)
 
+    def check_adjacency(self, adjacency: str) -> None:
+        for part in self.mechanisms:
+            part.check_adjacency(adjacency)
+
     def alternatives(self) -> list[Step]:
         return [leaf for part in self.mechanisms for leaf in part.alternatives()]
 
@@ -81,9 +85,9 @@ class Mixture(Step):
         parts = [replace(scheme, mechanism=part) for part in self.mechanisms]  # type: ignore[type-var]
         return Mixture(tuple(parts), self.weights)
 
-    def is_free(self) -> bool:
+    def simplified(self) -> Step | None:
         chosen = zip(self.mechanisms, self.weights, strict=True)
-        return all(part.simplified().is_free() for part, weight in chosen if weight > 0.0)
+        return self if any(part.simplified() for part, weight in chosen if weight > 0.0) else None
 
     def pairs(self, adjacency: str) -> Pairs:
         """A mixture of those of its parts, one of which may release nothing."""
@@ -92,7 +96,7 @@ class Mixture(Step):
         weights = list(self.weights)
         # Rounding must not leave a gap, which the core would put at loss +inf.
         weights[weights.index(max(weights))] += max(0.0, 1.0 - math.fsum(weights))
-        return mixture([nothing if part.is_free() else part.pairs(adjacency) for part in parts], weights)
+        return mixture([part.pairs(adjacency) if part else nothing for part in parts], weights)
 
 
 @dataclass(frozen=True)
@@ -117,7 +121,6 @@ class MixtureOfGaussians(Step):
     noise_multiplier: float
     sensitivities: tuple[float, ...]
     probabilities: tuple[float, ...]
-    noise_convention = Gaussian.noise_convention
 
     def __post_init__(self) -> None:
         given = _sequence("sensitivities", self.sensitivities, "numbers >= 0")
@@ -136,8 +139,8 @@ class MixtureOfGaussians(Step):
         """The largest sensitivity that occurs."""
         return max(s for s, p in zip(self.sensitivities, self.probabilities, strict=True) if p > 0.0)
 
-    def is_free(self) -> bool:
-        return self.largest == 0.0
+    def simplified(self) -> Step | None:
+        return self if self.largest > 0.0 else None
 
     def pairs(self, adjacency: str) -> Pairs:
         """Ganesh 2025, Lemma 2.4."""
@@ -162,8 +165,6 @@ class MixtureOfGaussians(Step):
     def unsampled_mu(self, shift: float) -> float | None:
         return shift * self.largest / self.noise_multiplier if self.noise_multiplier > 0.0 else None
 
-    def sampler(self) -> str | None:
-        return f"a random sensitivity, one of {len(self.sensitivities)}, that is not released"
-
-    def reference(self, adjacency: str) -> str | None:
-        return "Ganesh 2025, Lemma 2.4 (mixtures of Gaussians)"
+    def words(self, adjacency: str) -> Words:
+        chosen = f"a random sensitivity, one of {len(self.sensitivities)}, that is not released"
+        return Words(Gaussian.noise_convention, chosen, "Ganesh 2025, Lemma 2.4 (mixtures of Gaussians)")

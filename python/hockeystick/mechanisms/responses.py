@@ -10,7 +10,7 @@ from .._base.validation import boolean, integer, real
 from . import atoms
 from .atoms import Atoms
 from .core_pairs import Pairs, discrete
-from .steps import Mechanism, set_fields
+from .steps import Mechanism, Step, Words, set_fields
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class RandomizedResponse(Mechanism):
             uniform_null=boolean("uniform_null", self.uniform_null),
         )
 
-    def is_free(self) -> bool:
-        return self.epsilon == 0.0
+    def simplified(self) -> Step | None:
+        return self if self.epsilon > 0.0 else None
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """The response itself; of a group, what is left of its guarantee."""
@@ -56,8 +56,9 @@ class RandomizedResponse(Mechanism):
 class _Declared(Mechanism):
     """A guarantee of which nothing else is known."""
 
-    def reference(self, adjacency: str) -> str | None:
-        return "Kairouz, Oh and Viswanath 2015, Theorem 3.3 (worst case of a declared guarantee)"
+    def words(self, adjacency: str) -> Words:
+        theorem = "Kairouz, Oh and Viswanath 2015, Theorem 3.3 (worst case of a declared guarantee)"
+        return Words(self.noise_convention, reference=theorem)
 
 
 @dataclass(frozen=True)
@@ -75,8 +76,8 @@ class PureDP(_Declared):
     def __post_init__(self) -> None:
         set_fields(self, epsilon=real("epsilon", self.epsilon, 0.0))
 
-    def is_free(self) -> bool:
-        return self.epsilon == 0.0
+    def simplified(self) -> Step | None:
+        return self if self.epsilon > 0.0 else None
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """Binary randomized response."""
@@ -103,8 +104,8 @@ class ApproximateDP(_Declared):
             delta=real("delta", self.delta, 0.0, 1.0),
         )
 
-    def is_free(self) -> bool:
-        return self.epsilon == self.delta == 0.0
+    def simplified(self) -> Step | None:
+        return self if self.epsilon > 0.0 or self.delta > 0.0 else None
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """The data themselves with probability delta, otherwise binary randomized response."""

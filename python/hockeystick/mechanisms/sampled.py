@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,9 +17,13 @@ from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, ch
 from ..sampling.laws import Law
 from .continuous import Gaussian
 from .core_pairs import Pairs, both, location_pair, sampled
-from .steps import Mechanism, Step, base_pair, set_fields
+from .steps import Mechanism, Step, Words, base_pair, set_fields
 
 PAIRS = ("sound", "koskela2020")
+
+_NO_GUARANTEE = (
+    " accounted with the pair of Koskela et al. 2020, which is NOT a guarantee for batches of fixed size"
+)
 
 _GROUPS = 256
 """Most group sizes that sampling with replacement keeps apart."""
@@ -50,19 +55,20 @@ class _Sampled(Step):
         assert isinstance(self.mechanism, Mechanism)
         return self.mechanism
 
-    @property
-    def noise_convention(self) -> str:  # type: ignore[override]
-        return self.mechanism.noise_convention
-
     def alternatives(self) -> list[Step]:
         choice = self.mechanism.sampled_by(self)
         return [self] if choice is self else choice.alternatives()
 
-    def simplified(self) -> Step:
-        return self.mechanism.sampled_by(self)
+    def simplified(self) -> Step | None:
+        choice = self.mechanism.sampled_by(self)
+        if choice is not self:
+            return choice.simplified()
+        inner = self.mechanism.simplified()
+        return None if inner is None else inner if self._sees_all() else self
 
-    def is_free(self) -> bool:
-        return self.mechanism.is_free()
+    def _sees_all(self) -> bool:
+        """Whether the batch is the dataset."""
+        return False
 
     def unsampled_mu(self, shift: float) -> float | None:
         return self.mechanism.unsampled_mu(shift)
@@ -88,12 +94,11 @@ class PoissonSampled(_Sampled):
     def _batch_law_of(self, steps: int) -> Law:
         return Law("poisson", steps, {"sampling_probability": self.sampling_probability})
 
-    def simplified(self) -> Step:
-        choice = super().simplified()
-        return self.mechanism.simplified() if choice is self and self.sampling_probability == 1.0 else choice
+    def simplified(self) -> Step | None:
+        return None if self.sampling_probability == 0.0 else super().simplified()
 
-    def is_free(self) -> bool:
-        return self.sampling_probability == 0.0 or super().is_free()
+    def _sees_all(self) -> bool:
+        return self.sampling_probability == 1.0
 
     def pairs(self, adjacency: str) -> Pairs:
         """Every base pair is symmetric, so the reversed one is itself (Zhu, Dong, Wang 2022, Theorem 11)."""
@@ -108,13 +113,12 @@ class PoissonSampled(_Sampled):
     def if_seen(self) -> Step:
         return self.mechanism
 
-    def sampler(self) -> str | None:
-        return f"independent Poisson sampling with probability {self.sampling_probability:g}"
-
-    def reference(self, adjacency: str) -> str | None:
+    def words(self, adjacency: str) -> Words:
+        sampler = f"independent Poisson sampling with probability {self.sampling_probability:g}"
+        reference = "Zhu, Dong and Wang 2022, Theorem 11 (Poisson sampling)"
         if adjacency == "replace_one":
-            return "docs/mechanisms/replacement.md, section 5 (Poisson sampling, one record replaced)"
-        return "Zhu, Dong and Wang 2022, Theorem 11 (Poisson sampling)"
+            reference = "docs/mechanisms/replacement.md, section 5 (Poisson sampling, one record replaced)"
+        return Words(self.mechanism.noise_convention, sampler, reference)
 
 
 @dataclass(frozen=True)
@@ -124,6 +128,9 @@ class _FixedSize(_Sampled):
     batch_size: int
     dataset_size: int
     pair: str = "sound"
+    kind: ClassVar[str]
+    theorem: ClassVar[int]
+    """Of Balle, Barthe and Gaboardi 2018."""
 
     def _check(self, largest_batch: int) -> None:
         super().__post_init__()
@@ -144,7 +151,7 @@ class _FixedSize(_Sampled):
     def check_adjacency(self, adjacency: str) -> None:
         if adjacency != "replace_one":
             raise ParameterError(
-                f"adjacency = {adjacency!r}: must be 'replace_one' for {self!r}; a batch of fixed "
+                f"adjacency = {adjacency!r}: must be 'replace_one' for {self.alternatives()[0]!r}; a batch of fixed "
                 "size is drawn from a dataset of fixed size, so no record can be added or removed"
             )
 
@@ -155,11 +162,17 @@ class _FixedSize(_Sampled):
             return None
         return both(location_pair("gaussian", sigma, shifts, weights))
 
-    @property
-    def caveat(self) -> str:  # type: ignore[override]
-        if not self.is_published:
-            return ""
-        return " accounted with the pair of Koskela et al. 2020, which is NOT a guarantee for batches of fixed size"
+    def _batch_law_of(self, steps: int) -> Law:
+        return Law(self.kind, steps, {"batch_size": self.batch_size}, self.dataset_size)
+
+    def words(self, adjacency: str) -> Words:
+        how = self.kind.replace("_", " ")
+        return Words(
+            self.mechanism.noise_convention,
+            f"batches of {self.batch_size} of {self.dataset_size} records drawn {how}",
+            f"Balle, Barthe and Gaboardi 2018, Theorem {self.theorem} (sampling {how})",
+            _NO_GUARANTEE if self.is_published else "",
+        )
 
 
 @dataclass(frozen=True)
@@ -172,30 +185,21 @@ class WithoutReplacement(_FixedSize):
     which they are not, so it is NOT a guarantee. See docs/mechanisms/replacement.md.
     """
 
+    kind = "without_replacement"
+    theorem = 9
+
     def __post_init__(self) -> None:
         self._check(integer("dataset_size", self.dataset_size, 1))
 
-    def _batch_law_of(self, steps: int) -> Law:
-        return Law("without_replacement", steps, {"batch_size": self.batch_size}, self.dataset_size)
-
-    def simplified(self) -> Step:
-        choice = super().simplified()
-        whole = self.batch_size == self.dataset_size and not self.is_published
-        return self.mechanism if choice is self and whole else choice
+    def _sees_all(self) -> bool:
+        return self.batch_size == self.dataset_size and not self.is_published
 
     def pairs(self, adjacency: str) -> Pairs:
         """Balle, Barthe, Gaboardi 2018, Theorem 9: advanced joint convexity with gamma = m/n."""
-        self.check_adjacency(adjacency)
         gamma = self.batch_size / self.dataset_size
         return self._published_pair([0.0, 1.0], [1.0 - gamma, gamma]) or both(
             _core.sampled_pair(base_pair(self._inner, 2), gamma, "replace_one")
         )
-
-    def sampler(self) -> str | None:
-        return f"batches of {self.batch_size} of {self.dataset_size} records drawn without replacement"
-
-    def reference(self, adjacency: str) -> str | None:
-        return "Balle, Barthe and Gaboardi 2018, Theorem 9 (sampling without replacement)"
 
 
 @dataclass(frozen=True)
@@ -206,15 +210,14 @@ class WithReplacement(_FixedSize):
     ``pair`` as in WithoutReplacement ("koskela2020": Section 6.3, NOT a guarantee).
     """
 
+    kind = "with_replacement"
+    theorem = 10
+
     def __post_init__(self) -> None:
         self._check(MAX_COUNT)
 
-    def _batch_law_of(self, steps: int) -> Law:
-        return Law("with_replacement", steps, {"batch_size": self.batch_size}, self.dataset_size)
-
     def pairs(self, adjacency: str) -> Pairs:
         """Balle, Barthe, Gaboardi 2018, Theorem 10: a group of l records with a binomial weight."""
-        self.check_adjacency(adjacency)
         m, n = self.batch_size, self.dataset_size
         gamma = -math.expm1(m * math.log1p(-1.0 / n)) if n > 1 else 1.0
         groups, weights = occurrences(m, n)
@@ -227,12 +230,6 @@ class WithReplacement(_FixedSize):
 
     def unsampled_mu(self, shift: float) -> float | None:
         return super().unsampled_mu(shift * self.batch_size)
-
-    def sampler(self) -> str | None:
-        return f"batches of {self.batch_size} of {self.dataset_size} records drawn with replacement"
-
-    def reference(self, adjacency: str) -> str | None:
-        return "Balle, Barthe and Gaboardi 2018, Theorem 10 (sampling with replacement)"
 
 
 def occurrences(batch_size: int, dataset_size: int) -> tuple[list[int], Array]:

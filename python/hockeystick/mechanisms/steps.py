@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from .. import _core
 from .._base.randomness import Seed
@@ -102,6 +102,20 @@ KINDS: dict[str, type[Composable]] = {}
 """What `from_dict` makes of each name."""
 
 
+class Words(NamedTuple):
+    """What a report says of a step: what its noise is measured in, how it is sampled, the theorem its pair rests on.
+
+    ``caveat`` is added to the sampling where the pair is no guarantee. ``compared_size``: records of the larger of two
+    datasets that differ by one, where the guarantee depends on it.
+    """
+
+    noise: str
+    sampler: str | None = None
+    reference: str | None = None
+    caveat: str = ""
+    compared_size: int | None = None
+
+
 class Step(Composable):
     """One release: a mechanism, or a mechanism run on a sampled batch.
 
@@ -111,9 +125,7 @@ class Step(Composable):
 
     stored = True
     noise_convention: ClassVar[str] = ""
-    """What its noise or its guarantee is measured in, for reports."""
-    caveat: ClassVar[str] = ""
-    """What a report adds to `sampler` where the step's pair is no guarantee."""
+    """What its noise or its guarantee is measured in."""
 
     def as_process(self) -> Process:
         """Return the composition that consists of this single step."""
@@ -139,16 +151,15 @@ class Step(Composable):
         """``scheme``, whose mechanism this is: a sampled choice is a choice between sampled mechanisms."""
         return scheme
 
-    def simplified(self) -> Step:
-        """The same release without a scheme that always sees the record, that cuts nothing, or that wraps a choice."""
+    def simplified(self) -> Step | None:
+        """The same release without a scheme that always sees the record, that cuts nothing, or that wraps a choice.
+
+        None if the output does not depend on the record at all.
+        """
         return self
 
-    def is_free(self) -> bool:
-        """Whether the output of the step, which is `simplified`, does not depend on the record at all."""
-        return False
-
     def pairs(self, adjacency: str) -> Pairs:
-        """The dominating pairs of the step, which is `simplified` and not free."""
+        """The dominating pairs of the step, which is `simplified`."""
         raise NotImplementedError
 
     def unsampled_mu(self, shift: float) -> float | None:
@@ -185,18 +196,9 @@ class Step(Composable):
 
     # What a report says.
 
-    def sampler(self) -> str | None:
-        """A phrase for how batches are drawn."""
-        return None
-
-    def reference(self, adjacency: str) -> str | None:
-        """The theorem that its pair rests on."""
-        return None
-
-    @property
-    def compared_size(self) -> int | None:
-        """Records of the larger of two datasets that differ by one, where the guarantee depends on it."""
-        return None
+    def words(self, adjacency: str) -> Words:
+        """What a report says of it, when it is no choice."""
+        return Words(self.noise_convention)
 
 
 class Mechanism(Step):

@@ -13,9 +13,12 @@ from . import atoms
 from .continuous import Gaussian
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, sampled
 from .sampled import PoissonSampled
-from .steps import Step, set_fields
+from .steps import Step, Words, set_fields
 
 TRUNCATED_PAIRS = ("tight", "ganesh2025")
+
+_THEOREMS = {"zero_out": "3.3", "replace_one": "3.4"}
+"""Where a tighter pair than that of the paper is known; of other adjacencies it is Theorem 3.1."""
 
 _LEAST = 1e-300
 """Sampling probabilities below this count as this."""
@@ -51,7 +54,6 @@ class TruncatedPoissonSampled(Step):
     sampling_probability: float
     max_batch_size: int
     pair: str = "tight"
-    noise_convention = Gaussian.noise_convention
 
     def __post_init__(self) -> None:
         set_fields(
@@ -85,11 +87,10 @@ class TruncatedPoissonSampled(Step):
             self.sampling_probability * law.not_full + law.full_low * law.sampled_if_full
         )
 
-    def simplified(self) -> Step:
+    def simplified(self) -> Step | None:
+        if self.sampling_probability == 0.0:
+            return None
         return self if self.cut_probability > 0.0 else self.uncut().simplified()
-
-    def is_free(self) -> bool:
-        return self.sampling_probability == 0.0
 
     def pairs(self, adjacency: str) -> Pairs:
         """Dominating pairs; sampling probability and noise are positive.
@@ -136,21 +137,20 @@ class TruncatedPoissonSampled(Step):
     def published(self) -> Step:
         return replace(self, pair="ganesh2025")
 
-    def sampler(self) -> str | None:
-        return (
+    def words(self, adjacency: str) -> Words:
+        sampler = (
             f"independent Poisson sampling with probability {self.sampling_probability:g} from "
             f"{self.dataset_size} records, batches cut to {self.max_batch_size} records chosen at random"
         )
-
-    def reference(self, adjacency: str) -> str | None:
-        if self.pair == "tight" and adjacency in ("zero_out", "replace_one"):
-            return "docs/mechanisms/truncated.md, section 3 (truncated Poisson sampling)"
-        number = {"zero_out": "3.3", "replace_one": "3.4"}.get(adjacency, "3.1")
-        return f"Ganesh 2025, Theorem {number} (truncated Poisson sampling)"
-
-    @property
-    def compared_size(self) -> int | None:
-        return self.dataset_size
+        reference = f"Ganesh 2025, Theorem {_THEOREMS.get(adjacency, '3.1')}"
+        if self.pair == "tight" and adjacency in _THEOREMS:
+            reference = "docs/mechanisms/truncated.md, section 3"
+        return Words(
+            Gaussian.noise_convention,
+            sampler,
+            f"{reference} (truncated Poisson sampling)",
+            compared_size=self.dataset_size,
+        )
 
 
 @dataclass(frozen=True)

@@ -51,32 +51,12 @@ def plot_grid(grid: Grid, path: str | os.PathLike[str] | None = None) -> Any:
     each of them and not along the other. Infinite values stay blank.
     """
     figure = new_figure(7.0, 5.0)
-    from matplotlib.colors import LogNorm
-    from matplotlib.ticker import LogLocator, MaxNLocator
-
     axes = [axis for axis, length in enumerate(grid.shape) if length > 1]
     if len(axes) != 2:
         raise ParameterError(f"grid of shape {grid.shape}: a heat map needs two axes that vary")
     (y_name, y), (x_name, x) = (_along(grid, axis, other) for axis, other in (axes, axes[::-1]))
-    shown = np.ma.masked_invalid(grid.upper.squeeze())
-    positive = shown[shown > 0.0].compressed()
-    logarithmic = positive.size > 0 and positive.max() > 20.0 * positive.min()
-    if logarithmic:
-        shown = np.ma.masked_less_equal(shown, 0.0)
-
     plot = figure.subplots()
-    mesh = plot.pcolormesh(
-        x, y, shown, shading="nearest", cmap="viridis", norm=LogNorm() if logarithmic else None
-    )
-    figure.colorbar(mesh, label=f"{grid.quantity}, certified upper bound")
-    if shown.count():
-        low, high = float(shown.min()), float(shown.max())
-        locator = LogLocator(subs=(1.0, 2.0, 5.0)) if logarithmic else MaxNLocator(8)
-        levels = [level for level in locator.tick_values(low, high) if low < level < high]
-        if levels:
-            # Every level would crowd a picture of many decades.
-            lines = plot.contour(x, y, shown, levels=levels[:: len(levels) // 16 + 1], colors="white")
-            plot.clabel(lines, fmt="%g")
+    _heat_map(plot, x, y, grid)
     for values, set_scale in ((x, plot.set_xscale), (y, plot.set_yscale)):
         if _geometric(values):
             set_scale("log")
@@ -91,6 +71,29 @@ def plot_grid(grid: Grid, path: str | os.PathLike[str] | None = None) -> Any:
     if path is not None:
         figure.savefig(path)
     return figure
+
+
+def _heat_map(plot: Any, x: NDArray[Any], y: NDArray[Any], grid: Grid) -> None:
+    """Draw the upper bounds and their contour lines, in logarithms where they span decades."""
+    from matplotlib.colors import LogNorm
+    from matplotlib.ticker import LogLocator, MaxNLocator
+
+    shown = np.ma.masked_invalid(grid.upper.squeeze())
+    positive = shown[shown > 0.0].compressed()
+    logarithmic = positive.size > 0 and positive.max() > 20.0 * positive.min()
+    if logarithmic:
+        shown = np.ma.masked_less_equal(shown, 0.0)
+    norm = LogNorm() if logarithmic else None
+    mesh = plot.pcolormesh(x, y, shown, shading="nearest", cmap="viridis", norm=norm)
+    plot.figure.colorbar(mesh, label=f"{grid.quantity}, certified upper bound")
+    if shown.count():
+        low, high = float(shown.min()), float(shown.max())
+        locator = LogLocator(subs=(1.0, 2.0, 5.0)) if logarithmic else MaxNLocator(8)
+        levels = [level for level in locator.tick_values(low, high) if low < level < high]
+        if levels:
+            # Every level would crowd a picture of many decades.
+            lines = plot.contour(x, y, shown, levels=levels[:: len(levels) // 16 + 1], colors="white")
+            plot.clabel(lines, fmt="%g")
 
 
 def plot_truncation(
