@@ -30,7 +30,6 @@ from .._base.executors import checked
 from .._base.payoffs import Composed
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
 from ..accounting.profile import account
-from ..matrix.schemes import BMinSep, RMinSep, Scheme, TruncatedBMinSep
 from ..mechanisms.descriptions import (
     ApproximateDP,
     Composable,
@@ -331,10 +330,7 @@ def directions(mechanism: Sampled, adjacency: str) -> tuple[str, ...]:
 
     Where an example changes which others are kept, or users are protected, the analysis is that of "zero_out" only.
     """
-    scheme = getattr(mechanism, "scheme", None)
-    special = isinstance(scheme, TruncatedBMinSep) or (
-        isinstance(scheme, Scheme) and scheme.examples_of_users() is not None
-    )
+    special = getattr(getattr(mechanism, "scheme", None), "only_zero_out", False)
     adjacency = choice("adjacency", adjacency, ADJACENCIES[:1] if special else ADJACENCIES)
     return (adjacency,) if adjacency in ("add", "remove") else ("remove", "add")
 
@@ -457,13 +453,7 @@ class _Direction:
     def is_exact(self) -> bool:
         """Whether losses are those of the mechanism, and not only bounds that make delta larger."""
         scheme = getattr(self.mechanism, "scheme", None)
-        if isinstance(scheme, BMinSep):
-            return scheme.is_exact
-        if not isinstance(scheme, RMinSep):
-            return True
-        # Participations whose columns do not meet, or only one of them.
-        bands: int = self.mechanism.strategy.bands  # type: ignore[attr-defined]
-        return scheme.min_sep >= min(scheme.steps, bands)
+        return scheme is None or scheme.losses_are_exact(self.mechanism.strategy.bands)  # type: ignore[attr-defined]
 
     @functools.cached_property
     def half_space(self) -> HalfSpace | None:
@@ -477,7 +467,7 @@ class _Direction:
         """Whether importance sampling is possible."""
         if self.direction == "add" and self.reduced is None:
             return self.half_space is not None
-        if self._others is not None and isinstance(getattr(self.mechanism, "scheme", None), TruncatedBMinSep):
+        if self._others is not None and getattr(getattr(self.mechanism, "scheme", None), "truncates", False):
             return False
         return bool(orders(self.tilted_mechanism))
 
