@@ -2,6 +2,7 @@
 
 import copy
 import json
+import math
 import os
 import pickle
 import re
@@ -12,7 +13,7 @@ import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import hockeystick as hs
@@ -1128,6 +1129,55 @@ def test_what_add_or_remove_does_not_hide():
     )
     assert any("number of examples" in caveat for caveat in plan.start(DIMENSION).report().caveats())
     assert plan.sampling.sampling_probability == 0.1
+
+
+# --- A scheme of one's own --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EveryOther(Scheme):
+    """Balls in two bins: all that the package needs to know of it is here."""
+
+    _law_kind = "balls_in_bins"
+    bins = 2
+
+    def largest_bands(self):
+        return self.steps
+
+    def no_participation_log_probability(self):
+        return -math.inf
+
+    def expected_batch_size(self, dataset_size, graph=None):
+        return dataset_size / 2
+
+    def unamplified(self):
+        return 2, 1
+
+    def cyclic_rate(self):
+        return 0.5
+
+    def _core(self):
+        return hs._core.balls_in_bins(2)
+
+
+def test_a_new_scheme_is_one_class(tmp_path):
+    """It is accounted, calibrated, drawn, stored and reported as the same one of the package, which is asked nothing else."""
+    own, known = EveryOther(8), hs.BallsInBins(8, 2)
+    strategy = hs.BandedToeplitz.square_root(8, 2)
+    losses = [hs.BandMF(strategy, scheme, 2.0).sample_losses(5, seed=1) for scheme in (own, known)]
+    np.testing.assert_array_equal(*losses)
+    batches = [list(scheme.batches(SIZE, seed=1)) for scheme in (own, known)]
+    assert all(np.array_equal(one, two) for one, two in zip(*batches, strict=True))
+    assert Scheme.from_dict(own.to_dict()) == own
+    plans = [quick(scheme, strategy, noise_multiplier=6.0) for scheme in (own, known)]
+    assert plans[0].guarantee.evidence["verifications"] == plans[1].guarantee.evidence["verifications"]
+    calibrated = [quick(scheme, strategy, fallback="cyclic") for scheme in (own, known)]
+    assert calibrated[0].noise_multiplier == calibrated[1].noise_multiplier
+    plans[0].save(tmp_path / "plan")
+    assert hs.TrainingPlan.load(tmp_path / "plan") == plans[0]
+    with plans[0].start(DIMENSION, seed=SEED) as run:
+        train(run, np.zeros(DIMENSION))
+        assert "EveryOther(steps=8)" in run.report().to_html(plots=False)
 
 
 # --- Command line -------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ matrix, x the participations of one example under the sampling scheme: P; Q is t
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -22,6 +22,9 @@ from .schemes import Scheme
 from .strategies import Strategy
 
 DIRECTIONS = ("remove", "add")
+
+Components: TypeAlias = tuple[tuple[float, int, float, float], ...]
+"""Of a proposal of importance sampling: weight, order, theta and shift of each."""
 
 
 @dataclass(frozen=True)
@@ -52,7 +55,7 @@ class BandMF(Composable):
     _samplers: dict[str, _core.LossSampler] = field(
         default_factory=dict, init=False, repr=False, compare=False, hash=False
     )
-    _proposals: dict[tuple[tuple[float, int, float, float], ...], _core.TiltedSampler] = field(
+    _proposals: dict[Components, _core.TiltedSampler] = field(
         default_factory=dict, init=False, repr=False, compare=False, hash=False
     )
 
@@ -169,22 +172,28 @@ class BandMF(Composable):
             self._samplers[direction] = sampler
         return self._samplers[direction]
 
-    def _tilted(
-        self, components: tuple[tuple[float, int, float, float], ...], cached: bool = True
-    ) -> _core.TiltedSampler:
+    def _tilted(self, components: Components, cached: bool = True) -> _core.TiltedSampler:
         """Return the importance sampler with these components (weight, order, theta, shift)."""
-        found = self._proposals.get(components)  # at once: another thread may clear them
+        return self._tilted_given(self._proposals, components, cached)
+
+    def _tilted_given(
+        self, known: dict[Components, _core.TiltedSampler], components: Components, cached: bool, *counts: Any
+    ) -> _core.TiltedSampler:
+        """The same, from those that are ``known``; ``counts``: the largest public count, and whether P and Q change places."""
+        found = known.get(components)  # at once: another thread may clear them
         if found is not None:
             return found
         columns, steps, scheme = self._described()
         try:
-            sampler = _core.TiltedSampler(columns, steps, scheme, self.noise_multiplier, np.array(components))
+            sampler = _core.TiltedSampler(
+                columns, steps, scheme, self.noise_multiplier, np.array(components), *counts
+            )
         except ValueError as error:
             raise ParameterError(f"{self!r}: {error}") from None
         if cached:
             # The tables are large, and the last one is what is asked for again.
-            self._proposals.clear()
-            self._proposals[components] = sampler
+            known.clear()
+            known[components] = sampler
         return sampler
 
     def _rows(self, name: str, values: Any, low: float) -> NDArray[np.float64]:

@@ -68,21 +68,6 @@ def _log_failure(probability: float) -> float:
     return math.log1p(-probability) if probability < 1.0 else -math.inf
 
 
-def _b_min_sep_none(steps: int, min_sep: int, probability: float, warm_start: bool) -> float:
-    fail = _log_failure(probability)
-    if not warm_start:
-        return fail * steps
-    # Available first in iteration 1 (weight 1), or in one of the next b - 1 (weight p each).
-    later = range(1, min(min_sep, steps))
-    total = math.fsum(
-        [math.exp(fail * steps)]
-        + [probability * math.exp(fail * (steps - i)) for i in later]
-        + [probability * max(0, min_sep - steps)]
-    )
-    total /= 1.0 + (min_sep - 1) * probability
-    return math.log(total) if total > 0.0 else -math.inf
-
-
 @dataclass(frozen=True)
 class Poisson(Scheme):
     """Each example is in each batch independently with ``sampling_probability``.
@@ -110,7 +95,21 @@ class Poisson(Scheme):
 
 
 @dataclass(frozen=True)
-class CyclicPoisson(Scheme):
+class _Separated(Scheme):
+    """Schemes under which two participations of an example are at least ``min_sep`` iterations apart."""
+
+    min_sep: int
+    sampling_probability: float
+
+    def largest_bands(self) -> int:
+        return self.min_sep
+
+    def unamplified(self) -> tuple[int, int]:
+        return self.min_sep, self.examples_of_users() or 1
+
+
+@dataclass(frozen=True)
+class CyclicPoisson(_Separated):
     """The examples are split into ``min_sep`` fixed groups, and iteration i samples group i mod ``min_sep``.
 
     An example is taken with ``sampling_probability`` when it is its group's turn (Choquette-Choo et al. 2024):
@@ -120,8 +119,6 @@ class CyclicPoisson(Scheme):
     of the columns j min_sep, ..., (j + 1) min_sep - 1, which dominates every group.
     """
 
-    min_sep: int
-    sampling_probability: float
     group: int | None = None
 
     _law_kind = "cyclic_poisson"
@@ -146,9 +143,6 @@ class CyclicPoisson(Scheme):
     def turns(self) -> int:
         """How many iterations sample the example's group; without a group, the largest number."""
         return max(0, -(((self.group or 0) - self.steps) // self.min_sep))
-
-    def largest_bands(self) -> int:
-        return self.min_sep
 
     def no_participation_log_probability(self) -> float:
         turns = self.turns
@@ -250,11 +244,9 @@ class BallsInBins(Scheme):
 
 
 @dataclass(frozen=True)
-class _MinSep(Scheme):
+class _MinSep(_Separated):
     """What `BMinSep` and `RMinSep` share: how batches are drawn. They differ in the strategies they are for."""
 
-    min_sep: int
-    sampling_probability: float
     warm_start: bool = True
 
     _law_kind = "b_min_sep"
@@ -265,12 +257,18 @@ class _MinSep(Scheme):
         return self.sampling_probability / (1.0 + (self.min_sep - 1) * self.sampling_probability)
 
     def no_participation_log_probability(self) -> float:
-        return _rounded_down(
-            _b_min_sep_none(self.steps, self.min_sep, self.sampling_probability, self.warm_start)
+        steps, b, p = self.steps, self.min_sep, self.sampling_probability
+        fail = _log_failure(p)
+        if not self.warm_start:
+            return _rounded_down(fail * steps)
+        # Available first in iteration 1 (weight 1), or in one of the next b - 1 (weight p each).
+        total = math.fsum(
+            [math.exp(fail * steps)]
+            + [p * math.exp(fail * (steps - i)) for i in range(1, min(b, steps))]
+            + [p * max(0, b - steps)]
         )
-
-    def unamplified(self) -> tuple[int, int]:
-        return self.min_sep, self.examples_of_users() or 1
+        total /= 1.0 + (b - 1) * p
+        return _rounded_down(math.log(total)) if total > 0.0 else -math.inf
 
     def cyclic_rate(self) -> float | None:
         return self.participation_rate if self.examples_of_users() is None else None
@@ -337,9 +335,6 @@ class BMinSep(_MinSep):
         k = self.examples_per_user
         return k == 1 or self.min_sep == 1 or _core.joint_examples(self._core(), self.steps) == k
 
-    def largest_bands(self) -> int:
-        return self.min_sep
-
     def examples_of_users(self) -> int | None:
         return self.examples_per_user if self.examples_per_user > 1 else None
 
@@ -388,7 +383,7 @@ class RMinSep(_MinSep):
 
 
 @dataclass(frozen=True)
-class MultiAttributionBMinSep(Scheme):
+class MultiAttributionBMinSep(_Separated):
     """Algorithm 3 of the b-min-sep paper, for users of at most ``examples_per_user`` examples in *closed* neighbourhoods.
 
     Every example is sampled in every iteration with ``sampling_probability``; it is left out if one that shares a
@@ -406,15 +401,10 @@ class MultiAttributionBMinSep(Scheme):
     divergence of `worst_cases`.
     """
 
-    min_sep: int
-    sampling_probability: float
     examples_per_user: int
     law: str = "dominating"
 
     _law_kind = "multi_attribution"
-
-    def largest_bands(self) -> int:
-        return self.min_sep
 
     def no_participation_log_probability(self) -> float:
         return _rounded_down(_log_failure(self.sampling_probability) * self.examples_per_user * self.steps)
@@ -425,9 +415,6 @@ class MultiAttributionBMinSep(Scheme):
     def worst_cases(self) -> tuple[Scheme, ...]:
         """Return the schemes of each number of examples up to this one."""
         return tuple(replace(self, examples_per_user=k) for k in range(1, self.examples_per_user + 1))
-
-    def unamplified(self) -> tuple[int, int]:
-        return self.min_sep, self.examples_per_user
 
     def half_space_width(self, bands: int) -> int | None:
         return bands + (min(self.min_sep, self.steps) if self.law == "exact" else 1)
@@ -501,7 +488,7 @@ class MultiAttributionBMinSep(Scheme):
 
 
 @dataclass(frozen=True)
-class TruncatedBMinSep(Scheme):
+class TruncatedBMinSep(_Separated):
     """b-min-sep sampling with batches cut down to ``max_batch_size`` (Appendix D of the b-min-sep paper).
 
     Of more than ``max_batch_size`` sampled examples a uniformly random choice is kept; those that are not are barred
@@ -511,17 +498,12 @@ class TruncatedBMinSep(Scheme):
     and then counts twice in P and, with the opposite sign, once in Q.
     """
 
-    min_sep: int
-    sampling_probability: float
     dataset_size: int
     max_batch_size: int
     warm_start: bool = True
 
     _law_kind = "b_min_sep"
     truncates = True
-
-    def largest_bands(self) -> int:
-        return self.min_sep
 
     def no_participation_log_probability(self) -> float:
         return -math.inf

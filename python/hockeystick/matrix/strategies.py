@@ -468,7 +468,7 @@ class InverseBanded(_Matrix):
         array = _noise_rows(noise, self.steps)
         flat = array.reshape(self.steps, -1)
         result = np.zeros_like(flat)
-        columns = self._array[None, :] if self._array.ndim == 1 else self._array
+        columns = self.banded_inverse()
         for offset in range(columns.shape[1]):
             kept = self.steps - offset
             result[offset:] += columns[:, offset][: kept if len(columns) > 1 else 1, None] * flat[:kept]

@@ -130,6 +130,7 @@ class Strategy(ABC):
         dynamic program over row-wise maxima (Choquette-Choo et al. 2023, Section 4), the lower one what
         the pattern it finds attains.
 
+        >>> from hockeystick import Identity
         >>> Identity(10).sensitivity(min_sep=5, max_participations=None)**2 <= 2 * (1 + 1e-12)
         True
         """

@@ -22,7 +22,6 @@ import numpy as np
 from .. import _core
 from .._base.arrays import Array
 from .._base.gdp import log_delta
-from .._base.validation import ParameterError
 from ..matrix.bandmf import BandMF
 from ..matrix.schemes import TruncatedBMinSep
 from ..matrix.strategies import Strategy
@@ -172,23 +171,9 @@ class GivenCounts:
 
     def _tilted(self, components: Entries, cached: bool = True) -> _core.TiltedSampler:
         """The sampler with these components (weight, order, theta, shift)."""
-        found = self._known.get(components)  # at once: another thread may clear them
-        if found is not None:
-            return found
-        mechanism = self.mechanism
-        columns, steps, core = mechanism._described()
-        assert isinstance(mechanism.scheme, TruncatedBMinSep)
-        most = largest_count(mechanism.scheme)
-        try:
-            sampler = _core.TiltedSampler(
-                columns, steps, core, mechanism.noise_multiplier, np.array(components), most, self.swapped
-            )
-        except ValueError as error:
-            raise ParameterError(f"{mechanism!r}: {error}") from None
-        if cached:
-            self._known.clear()
-            self._known[components] = sampler
-        return sampler
+        assert isinstance(self.mechanism.scheme, TruncatedBMinSep)
+        most = largest_count(self.mechanism.scheme)
+        return self.mechanism._tilted_given(self._known, components, cached, most, self.swapped)
 
 
 @dataclass(frozen=True)

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .. import _core
 from .._base.bounds import finite, round_down, round_up
-from .._base.validation import ParameterError, real
+from .._base.validation import ParameterError
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.profile import account
 from ..accounting.report import CAVEAT, unit
@@ -45,25 +45,13 @@ class Guarantee:
     evidence: dict[str, Any] = field(default_factory=dict, compare=False)
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(NamedTuple):
     """What is asked for: a budget, or a noise multiplier to account for, or both."""
 
     delta: float
     epsilon: float | None
     noise_multiplier: float | None
     adjacency: str
-
-    def __post_init__(self) -> None:
-        delta = real("delta", self.delta, 0.0, 1.0, open_low=True, open_high=True)
-        object.__setattr__(self, "delta", delta)
-        if self.epsilon is None and self.noise_multiplier is None:
-            raise ParameterError("epsilon, noise_multiplier: give at least one of them")
-        if self.epsilon is not None:
-            object.__setattr__(self, "epsilon", real("epsilon", self.epsilon, 0.0))
-        if self.noise_multiplier is not None:
-            sigma = real("noise_multiplier", self.noise_multiplier, 0.0, open_low=True)
-            object.__setattr__(self, "noise_multiplier", sigma)
 
 
 def guarantee(
@@ -76,8 +64,7 @@ def guarantee(
 
 
 def _certified(make: Callable[[float], Mechanism], request: Request) -> tuple[Mechanism, Guarantee]:
-    epsilon, delta, adjacency = request.epsilon, request.delta, request.adjacency
-    sigma = request.noise_multiplier
+    delta, epsilon, sigma, adjacency = request
     evidence: dict[str, Any] = {}
     if sigma is None:
         assert epsilon is not None

@@ -32,7 +32,7 @@ from .._base import storage
 from .._base.arrays import Array
 from .._base.bounds import finite
 from .._base.randomness import Seed
-from .._base.validation import ParameterError, ParameterTypeError, integer
+from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.profile import account
 from ..matrix.bandmf import BandMF
 from ..matrix.scheme import no_users, same_size
@@ -299,6 +299,13 @@ def plan_training(
     `MultiAttributionBMinSep`) and the ``graph`` that `AttributionGraph.bound` left.
     """
     size = integer("dataset_size", dataset_size, 1)
+    delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
+    if epsilon is None and noise_multiplier is None:
+        raise ParameterError("epsilon, noise_multiplier: give at least one of them")
+    if epsilon is not None:
+        epsilon = real("epsilon", epsilon, 0.0)
+    if noise_multiplier is not None:
+        noise_multiplier = real("noise_multiplier", noise_multiplier, 0.0, open_low=True)
     request = Request(delta, epsilon, noise_multiplier, adjacency)
     known, make = _graph(graph), _made(sampling, strategy, size)
     example = make(1.0)

@@ -285,15 +285,7 @@ class TrainingRun(Exclusive):
         secret = resolve_seed(seed)
         if secret == plan.guarantee.evidence.get("seed"):
             raise ParameterError("seed: is that of the calibration, which reports show; choose another one")
-        noise = CorrelatedNoise(
-            plan.strategy,
-            dimension,
-            plan.noise_multiplier,
-            clipping_norm=clipping_norm,
-            seed=secret,
-            state_dtype=state_dtype,
-        )
-        batches = _batches(plan, secret)
+        noise, batches = _noise(plan, secret, dimension, clipping_norm, state_dtype), _batches(plan, secret)
         durable = boolean("durable", durable)
         content = {
             "plan": plan.fingerprint,
@@ -319,13 +311,8 @@ class TrainingRun(Exclusive):
             )
         with storage.refusing(directory / "secret"):
             seed = seed_from_dict(content["seed"])
-            noise = CorrelatedNoise(
-                plan.strategy,
-                content["dimension"],
-                plan.noise_multiplier,
-                clipping_norm=content["clipping_norm"],
-                seed=seed,
-                state_dtype=content["state_dtype"],
+            noise = _noise(
+                plan, seed, *(content[name] for name in ("dimension", "clipping_norm", "state_dtype"))
             )
             batches = _batches(plan, seed)
             from_system = boolean("from_system", content["from_system"])
@@ -367,6 +354,19 @@ def _position(step: int | None, state: Mapping[str, Any] | None, released: int) 
     if at > released:
         raise DeviationError(f"step = {at}: only {released} steps were released; none may be left out")
     return at
+
+
+def _noise(
+    plan: TrainingPlan, seed: int | bytes, dimension: int, clipping_norm: float, state_dtype: DTypeLike
+) -> CorrelatedNoise:
+    return CorrelatedNoise(
+        plan.strategy,
+        dimension,
+        plan.noise_multiplier,
+        clipping_norm=clipping_norm,
+        seed=seed,
+        state_dtype=state_dtype,
+    )
 
 
 def _batches(plan: TrainingPlan, seed: int | bytes) -> BatchSampler:
