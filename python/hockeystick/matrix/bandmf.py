@@ -57,7 +57,7 @@ class BandMF(Composable):
     _samplers: dict[str, _core.LossSampler] = field(
         default_factory=dict, init=False, repr=False, compare=False, hash=False
     )
-    _proposals: dict[tuple[tuple[float, int, float, float], ...], _core.TiltedSampler] = field(
+    _proposals: dict[tuple[object, ...], _core.TiltedSampler] = field(
         default_factory=dict, init=False, repr=False, compare=False, hash=False
     )
 
@@ -196,21 +196,29 @@ class BandMF(Composable):
         return self._samplers[direction]
 
     def _tilted(
-        self, components: tuple[tuple[float, int, float, float], ...], cached: bool = True
+        self,
+        components: tuple[tuple[float, int, float, float], ...],
+        cached: bool = True,
+        counts: tuple[int, bool] = (0, False),
     ) -> _core.TiltedSampler:
-        """Return the importance sampler with these components (weight, order, theta, shift)."""
-        found = self._proposals.get(components)  # at once: another thread may clear them
+        """Return the importance sampler with these components (weight, order, theta, shift).
+
+        ``counts``, for `TruncatedBMinSep`: the largest public count, and whether P and Q change places.
+        """
+        key = (components, counts)
+        found = self._proposals.get(key)  # at once: another thread may clear them
         if found is not None:
             return found
         columns, steps, scheme = self._described()
         try:
-            sampler = _core.TiltedSampler(columns, steps, scheme, self.noise_multiplier, np.array(components))
+            sigma, parts = self.noise_multiplier, np.array(components)
+            sampler = _core.TiltedSampler(columns, steps, scheme, sigma, parts, *counts)
         except ValueError as error:
             raise ParameterError(f"{self!r}: {error}") from None
         if cached:
             # The tables are large, and the last one is what is asked for again.
             self._proposals.clear()
-            self._proposals[components] = sampler
+            self._proposals[key] = sampler
         return sampler
 
     def _turns(self, group: int) -> list[NDArray[np.float64]]:

@@ -80,6 +80,10 @@ class Scheme:
         """Return the least distance of two participations, and how far the input of one step may move."""
         return self.largest_bands(), self.examples_of_users() or 1
 
+    def tangent_states(self) -> int:
+        """Return how many states of the past ln P/Q and its gradient need in every step; 0: there is no recursion for it."""
+        return 1
+
     def rate_of_turns(self) -> float | None:
         """Return how often an example takes part, where cyclic Poisson sampling may take the scheme's place."""
         return None
@@ -367,6 +371,9 @@ class BMinSep(_MinSep):
     def has_exact_losses(self, bands: int) -> bool:
         return self.is_exact
 
+    def tangent_states(self) -> int:
+        return 1 if self.examples_per_user == 1 or self.min_sep == 1 else 0
+
     def examples_of_users(self) -> int | None:
         return self.examples_per_user if self.examples_per_user > 1 else None
 
@@ -471,6 +478,9 @@ class MultiAttributionBMinSep(Scheme):
     def examples_of_users(self) -> int | None:
         return self.examples_per_user
 
+    def tangent_states(self) -> int:
+        return min(self.min_sep, self.steps) if self.law == "exact" else 1
+
     def worst_cases(self) -> tuple[Scheme, ...]:
         """Return the schemes of each number of examples up to this one."""
         return tuple(replace(self, examples_per_user=k) for k in range(1, self.examples_per_user + 1))
@@ -569,6 +579,9 @@ class TruncatedBMinSep(Scheme):
 
     def only_zero_out(self) -> bool:
         return True
+
+    def tangent_states(self) -> int:
+        return 0
 
     def unamplified(self) -> tuple[int, int]:
         # Corollary D.2: where the batch is cut, 2 on one side and -1 on the other.

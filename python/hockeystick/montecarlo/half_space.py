@@ -24,7 +24,6 @@ from .. import _core
 from .._base.arrays import Array, dot
 from .._base.payoffs import HockeyStick
 from .._base.validation import ParameterError
-from ..matrix.schemes import BMinSep, MultiAttributionBMinSep, TruncatedBMinSep
 from .bounded import BoundedValues, spread
 from .pilots import Look, Prospects, rounded_weights, worthwhile
 
@@ -121,15 +120,11 @@ def _round_off(steps: int) -> float:
 
 
 def _is_possible(mechanism: Any) -> bool:
-    scheme: Any = getattr(mechanism, "scheme", None)
-    if not hasattr(mechanism, "_described") or isinstance(scheme, TruncatedBMinSep):
-        return False
-    if isinstance(scheme, BMinSep) and scheme.examples_per_user > 1 and scheme.min_sep > 1:
+    if not hasattr(mechanism, "_described"):
         return False
     columns, steps, _ = mechanism._described()
-    exact = isinstance(scheme, MultiAttributionBMinSep) and scheme.law == "exact"
-    work = columns.shape[1] + (min(scheme.min_sep, steps) if exact else 1)
-    return bool(steps <= _MOST_STEPS and steps * work <= _MOST_WORK)
+    states = mechanism.scheme.tangent_states()
+    return bool(states and steps <= _MOST_STEPS and steps * (columns.shape[1] + states) <= _MOST_WORK)
 
 
 def _log_room(mechanism: Any, epsilon: float) -> float | None:

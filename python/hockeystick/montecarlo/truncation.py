@@ -14,7 +14,7 @@ has the proofs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -22,7 +22,6 @@ import numpy as np
 from .. import _core
 from .._base.arrays import Array
 from .._base.gdp import log_delta
-from .._base.validation import ParameterError
 from ..matrix.bandmf import BandMF
 from ..matrix.schemes import TruncatedBMinSep
 from ..matrix.strategies import Strategy
@@ -152,15 +151,9 @@ class GivenCounts:
 
     mechanism: BandMF
     swapped: bool
-    _known: dict[Entries, _core.TiltedSampler] = field(
-        default_factory=dict, init=False, repr=False, compare=False, hash=False
-    )
 
     law_error = 4e-12
     """More than the relative error of the probability of one round's count."""
-
-    def __reduce__(self) -> tuple[type[GivenCounts], tuple[BandMF, bool]]:
-        return GivenCounts, (self.mechanism, self.swapped)
 
     @property
     def strategy(self) -> Strategy:
@@ -172,23 +165,10 @@ class GivenCounts:
 
     def _tilted(self, components: Entries, cached: bool = True) -> _core.TiltedSampler:
         """The sampler with these components (weight, order, theta, shift)."""
-        found = self._known.get(components)  # at once: another thread may clear them
-        if found is not None:
-            return found
-        mechanism = self.mechanism
-        columns, steps, core = mechanism._described()
-        assert isinstance(mechanism.scheme, TruncatedBMinSep)
-        most = largest_count(mechanism.scheme)
-        try:
-            sampler = _core.TiltedSampler(
-                columns, steps, core, mechanism.noise_multiplier, np.array(components), most, self.swapped
-            )
-        except ValueError as error:
-            raise ParameterError(f"{mechanism!r}: {error}") from None
-        if cached:
-            self._known.clear()
-            self._known[components] = sampler
-        return sampler
+        assert isinstance(self.mechanism.scheme, TruncatedBMinSep)
+        return self.mechanism._tilted(
+            components, cached, (largest_count(self.mechanism.scheme), self.swapped)
+        )
 
 
 @dataclass(frozen=True)
