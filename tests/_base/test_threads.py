@@ -408,6 +408,7 @@ CACHES = {
     "sampling.attribution.AttributionGraph",
     "matrix.bandmf.BandMF",
     "accounting.profile.PrivacyProfile",
+    "montecarlo.truncation.GivenCounts",
 }
 # Classes of the core that change, and who locks them. The others have const methods only.
 CORE = {"BatchSampler": hs.BatchSampler, "CorrelatedNoise": hs.CorrelatedNoise}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -24,6 +24,9 @@ from .schemes import CyclicPoisson, Poisson, Scheme, TruncatedBMinSep
 from .strategies import Strategy
 
 DIRECTIONS = ("remove", "add")
+
+Components: TypeAlias = tuple[tuple[float, int, float, float], ...]
+"""Of a proposal of importance sampling: weight, order, theta and shift of each."""
 
 _NORM_ERROR = 1e-12
 """More than the relative round-off of a column's norm."""
@@ -57,7 +60,7 @@ class BandMF(Composable):
     _samplers: dict[str, _core.LossSampler] = field(
         default_factory=dict, init=False, repr=False, compare=False, hash=False
     )
-    _proposals: dict[tuple[object, ...], _core.TiltedSampler] = field(
+    _proposals: dict[Components, _core.TiltedSampler] = field(
         default_factory=dict, init=False, repr=False, compare=False, hash=False
     )
 
@@ -195,30 +198,28 @@ class BandMF(Composable):
             self._samplers[direction] = sampler
         return self._samplers[direction]
 
-    def _tilted(
-        self,
-        components: tuple[tuple[float, int, float, float], ...],
-        cached: bool = True,
-        counts: tuple[int, bool] = (0, False),
-    ) -> _core.TiltedSampler:
-        """Return the importance sampler with these components (weight, order, theta, shift).
+    def _tilted(self, components: Components, cached: bool = True) -> _core.TiltedSampler:
+        """Return the importance sampler with these components (weight, order, theta, shift)."""
+        return self._tilted_given(self._proposals, components, cached)
 
-        ``counts``, for `TruncatedBMinSep`: the largest public count, and whether P and Q change places.
-        """
-        key = (components, counts)
-        found = self._proposals.get(key)  # at once: another thread may clear them
+    def _tilted_given(
+        self, known: dict[Components, _core.TiltedSampler], components: Components, cached: bool, *counts: Any
+    ) -> _core.TiltedSampler:
+        """The same, from those that are ``known``; ``counts``: the largest public count, and whether P and Q change places."""
+        found = known.get(components)  # at once: another thread may clear them
         if found is not None:
             return found
         columns, steps, scheme = self._described()
         try:
-            sigma, parts = self.noise_multiplier, np.array(components)
-            sampler = _core.TiltedSampler(columns, steps, scheme, sigma, parts, *counts)
+            sampler = _core.TiltedSampler(
+                columns, steps, scheme, self.noise_multiplier, np.array(components), *counts
+            )
         except ValueError as error:
             raise ParameterError(f"{self!r}: {error}") from None
         if cached:
             # The tables are large, and the last one is what is asked for again.
-            self._proposals.clear()
-            self._proposals[key] = sampler
+            known.clear()
+            known[components] = sampler
         return sampler
 
     def _turns(self, group: int) -> list[NDArray[np.float64]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
 from .. import _core
 from .._base.randomness import Seed
@@ -48,6 +49,9 @@ class Scheme:
 
     steps: int
 
+    truncates: ClassVar[bool] = False
+    """Whether batches are cut: then what protects an example are the others sampled, whose numbers are public."""
+
     def largest_bands(self) -> int:
         """Return how many bands a strategy may have at most: participations must not overlap."""
         raise NotImplementedError
@@ -68,25 +72,36 @@ class Scheme:
         """Return how many examples a user may have, where users are what is protected; None: single examples are."""
         return None
 
-    def only_zero_out(self) -> bool:
-        """Return whether the analysis is under zero-out alone: the example changes what happens to others, or users are protected."""
-        return self.examples_of_users() is not None
-
-    def has_exact_losses(self, bands: int) -> bool:
-        """Return whether losses for a strategy with so many bands are exact, not only bounds that make delta larger."""
+    def losses_are_exact(self, bands: int) -> bool:
+        """Return whether losses under a strategy of so many bands are exact, and not only bounds that make delta larger."""
         return True
 
     def unamplified(self) -> tuple[int, int]:
         """Return the least distance of two participations, and how far the input of one step may move."""
         return self.largest_bands(), self.examples_of_users() or 1
 
-    def tangent_states(self) -> int:
-        """Return how many states of the past ln P/Q and its gradient need in every step; 0: there is no recursion for it."""
-        return 1
-
-    def rate_of_turns(self) -> float | None:
-        """Return how often an example takes part, where cyclic Poisson sampling may take the scheme's place."""
+    def cyclic_rate(self) -> float | None:
+        """Return the participation rate with which cyclic Poisson sampling may stand in for it; None if it may not."""
         return None
+
+    def half_space_width(self, bands: int) -> int | None:
+        """Return how many numbers per step the search for a half space takes; None where there is no such search."""
+        return bands + 1
+
+    @property
+    def only_zero_out(self) -> bool:
+        """Whether "zero_out" is the only adjacency: users are protected, or an example changes which others are kept."""
+        return self.truncates or self.examples_of_users() is not None
+
+    def unit(self) -> str | None:
+        """Return what neighbouring datasets differ in, in words, where users are protected; None: in an example."""
+        examples = self.examples_of_users()
+        if examples is None:
+            return None
+        return (
+            f"all examples of one user, at most {examples}, are replaced by null records that contribute nothing; "
+            "which example belongs to whom is public"
+        )
 
     def batches(
         self,
@@ -261,7 +276,7 @@ class BallsInBins(Scheme):
     def unamplified(self) -> tuple[int, int]:
         return self.bins, 1
 
-    def rate_of_turns(self) -> float | None:
+    def cyclic_rate(self) -> float | None:
         return 1.0 / self.bins
 
     def no_participation_log_probability(self) -> float:
@@ -298,7 +313,7 @@ class _MinSep(Scheme):
         """p_0 = 1 / (1/p + b - 1): the stationary probability to be in a batch."""
         return self.sampling_probability / (1.0 + (self.min_sep - 1) * self.sampling_probability)
 
-    def rate_of_turns(self) -> float | None:
+    def cyclic_rate(self) -> float | None:
         return self.participation_rate if self.examples_of_users() is None else None
 
     def no_participation_log_probability(self) -> float:
@@ -368,14 +383,14 @@ class BMinSep(_MinSep):
     def largest_bands(self) -> int:
         return self.min_sep
 
-    def has_exact_losses(self, bands: int) -> bool:
-        return self.is_exact
-
-    def tangent_states(self) -> int:
-        return 1 if self.examples_per_user == 1 or self.min_sep == 1 else 0
-
     def examples_of_users(self) -> int | None:
         return self.examples_per_user if self.examples_per_user > 1 else None
+
+    def losses_are_exact(self, bands: int) -> bool:
+        return self.is_exact
+
+    def half_space_width(self, bands: int) -> int | None:
+        return None if self.examples_per_user > 1 and self.min_sep > 1 else bands + 1
 
     def no_participation_log_probability(self) -> float:
         return super().no_participation_log_probability() * self.examples_per_user
@@ -427,12 +442,12 @@ class RMinSep(_MinSep):
     def largest_bands(self) -> int:
         return self.steps
 
-    def has_exact_losses(self, bands: int) -> bool:
-        # Participations whose columns do not meet, or only one of them.
-        return self.min_sep >= min(self.steps, bands)
-
     def unamplified(self) -> tuple[int, int]:
         return self.min_sep, 1
+
+    def losses_are_exact(self, bands: int) -> bool:
+        # Participations whose columns do not meet, or only one of them.
+        return self.min_sep >= min(self.steps, bands)
 
 
 @dataclass(frozen=True)
@@ -478,8 +493,11 @@ class MultiAttributionBMinSep(Scheme):
     def examples_of_users(self) -> int | None:
         return self.examples_per_user
 
-    def tangent_states(self) -> int:
-        return min(self.min_sep, self.steps) if self.law == "exact" else 1
+    def half_space_width(self, bands: int) -> int | None:
+        return bands + (min(self.min_sep, self.steps) if self.law == "exact" else 1)
+
+    def unit(self) -> str:
+        return f"{super().unit()}, examples that share a user having exactly the same users"
 
     def worst_cases(self) -> tuple[Scheme, ...]:
         """Return the schemes of each number of examples up to this one."""
@@ -574,18 +592,17 @@ class TruncatedBMinSep(Scheme):
             warm_start=boolean("warm_start", self.warm_start),
         )
 
+    truncates = True
+
     def largest_bands(self) -> int:
         return self.min_sep
-
-    def only_zero_out(self) -> bool:
-        return True
-
-    def tangent_states(self) -> int:
-        return 0
 
     def unamplified(self) -> tuple[int, int]:
         # Corollary D.2: where the batch is cut, 2 on one side and -1 on the other.
         return self.min_sep, 3
+
+    def half_space_width(self, bands: int) -> int | None:
+        return None
 
     def no_participation_log_probability(self) -> float:
         return -math.inf

@@ -16,7 +16,7 @@ from .._base.validation import ParameterError, choice, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.report import CAVEAT, UNITS
 from ..matrix.bandmf import BandMF
-from ..matrix.schemes import CyclicPoisson, MultiAttributionBMinSep, Scheme, TruncatedBMinSep
+from ..matrix.schemes import CyclicPoisson, Scheme
 from ..matrix.strategies import Strategy
 from ..mechanisms.descriptions import Composable, Gaussian, Process
 from .confidence import VerificationPlan, plan_verification
@@ -83,18 +83,7 @@ class CalibratedBandMF:
     @property
     def unit(self) -> str:
         """What neighbouring datasets differ in, in words: whom the guarantee protects."""
-        examples = self.mechanism.scheme.examples_of_users()
-        if examples is None:
-            return UNITS[self.adjacency]
-        owners = (
-            ", examples that share a user having exactly the same users"
-            if isinstance(self.mechanism.scheme, MultiAttributionBMinSep)
-            else ""
-        )
-        return (
-            f"all examples of one user, at most {examples}, are replaced by null records that contribute nothing; "
-            f"which example belongs to whom is public{owners}"
-        )
+        return self.mechanism.scheme.unit() or UNITS[self.adjacency]
 
     def statement(self) -> str:
         """A paragraph that says what is guaranteed, for whom, and how it was computed."""
@@ -292,7 +281,7 @@ def _plan(
 ) -> Plan:
     """The verifier that was asked for, or the one that takes fewer samples."""
     possible = method != "plain" and can_tilt(mechanism) and threshold is None
-    if options.others is not None and isinstance(mechanism.scheme, TruncatedBMinSep):
+    if options.others is not None and mechanism.scheme.truncates:
         possible = False
     if method == "tilted" and not possible:
         raise ParameterError(
@@ -319,7 +308,7 @@ def verification_plan(delta: float, threshold: float | None, samples: int | None
 
 def _cyclic_probability(strategy: Strategy, scheme: Scheme) -> float | None:
     """The probability per turn of cyclic Poisson sampling with the same expected batch size, if there is one."""
-    rate = scheme.rate_of_turns()
+    rate = scheme.cyclic_rate()
     probability = math.inf if rate is None else strategy.bands * rate
     return probability if probability <= 1.0 else None
 

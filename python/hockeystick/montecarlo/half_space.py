@@ -123,8 +123,8 @@ def _is_possible(mechanism: Any) -> bool:
     if not hasattr(mechanism, "_described"):
         return False
     columns, steps, _ = mechanism._described()
-    states = mechanism.scheme.tangent_states()
-    return bool(states and steps <= _MOST_STEPS and steps * (columns.shape[1] + states) <= _MOST_WORK)
+    width = mechanism.scheme.half_space_width(columns.shape[1])
+    return width is not None and steps <= _MOST_STEPS and steps * width <= _MOST_WORK
 
 
 def _log_room(mechanism: Any, epsilon: float) -> float | None:

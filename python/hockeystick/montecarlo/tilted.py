@@ -29,7 +29,7 @@ from .. import _core
 from .._base.arrays import Array
 from .._base.payoffs import Composed, HockeyStick, Part, Payoff
 from .._base.validation import ParameterError, integer, real
-from ..matrix.schemes import TruncatedBMinSep
+from ..matrix.bandmf import Components
 from .bounded import BoundedValues, spread
 from .pilots import Look, Prospects, rounded_weights, worthwhile
 
@@ -101,8 +101,7 @@ def log_moment(mechanism: Any, order: int) -> float:
     """
     order = integer("order", order, 2)
     columns, steps, scheme = mechanism._described()
-    truncated = isinstance(mechanism.scheme, TruncatedBMinSep)
-    if truncated or not _core.has_moment_law(columns, steps, scheme, order):
+    if mechanism.scheme.truncates or not _core.has_moment_law(columns, steps, scheme, order):
         raise ParameterError(f"order = {order}: there is no table of this order for {mechanism.scheme!r}")
     return float(mechanism._tilted(((1.0, order, 1.0, 0.0),)).log_normaliser(0))
 
@@ -225,7 +224,7 @@ class _Law:
     """Draws the empirical laws of Y/B of blocks, anywhere: it pickles."""
 
     mechanism: Any
-    entries: tuple[tuple[float, int, float, float], ...]
+    entries: Components
     points: tuple[float, float]
     curve: Any
     log_scale: float
@@ -320,7 +319,7 @@ def bounding_parts(mechanism: Any, components: Sequence[Component]) -> list[Part
     ]
 
 
-def entries(components: Sequence[Component]) -> tuple[tuple[float, int, float, float], ...]:
+def entries(components: Sequence[Component]) -> Components:
     """What the core takes."""
     return tuple((c.weight, c.order, c.theta, c.shift) for c in components)
 

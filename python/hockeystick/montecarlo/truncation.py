@@ -14,15 +14,15 @@ has the proofs.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
 from .. import _core
 from .._base.arrays import Array
 from .._base.gdp import log_delta
-from ..matrix.bandmf import BandMF
+from ..matrix.bandmf import BandMF, Components
 from ..matrix.schemes import TruncatedBMinSep
 from ..matrix.strategies import Strategy
 from .public_counts import (
@@ -36,8 +36,6 @@ from .public_counts import (
     untruncated,
 )
 from .tilted import log_moment, orders
-
-Entries: TypeAlias = tuple[tuple[float, int, float, float], ...]
 
 _MOST_CUTS = 4
 """Numbers of truncated rounds that are bounded one by one."""
@@ -151,9 +149,15 @@ class GivenCounts:
 
     mechanism: BandMF
     swapped: bool
+    _known: dict[Components, _core.TiltedSampler] = field(
+        default_factory=dict, init=False, repr=False, compare=False, hash=False
+    )
 
     law_error = 4e-12
     """More than the relative error of the probability of one round's count."""
+
+    def __reduce__(self) -> tuple[type[GivenCounts], tuple[BandMF, bool]]:
+        return GivenCounts, (self.mechanism, self.swapped)
 
     @property
     def strategy(self) -> Strategy:
@@ -163,12 +167,11 @@ class GivenCounts:
     def _described(self) -> tuple[Array, int, _core.Scheme]:
         return self.mechanism._described()
 
-    def _tilted(self, components: Entries, cached: bool = True) -> _core.TiltedSampler:
+    def _tilted(self, components: Components, cached: bool = True) -> _core.TiltedSampler:
         """The sampler with these components (weight, order, theta, shift)."""
         assert isinstance(self.mechanism.scheme, TruncatedBMinSep)
-        return self.mechanism._tilted(
-            components, cached, (largest_count(self.mechanism.scheme), self.swapped)
-        )
+        most = largest_count(self.mechanism.scheme)
+        return self.mechanism._tilted_given(self._known, components, cached, most, self.swapped)
 
 
 @dataclass(frozen=True)
