@@ -18,8 +18,9 @@ from .._base.bounds import Bounds, round_up
 from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, integer, real
 
 _LEAST_FAILURE = 2.0**-50
+"""The least failure probability of which half is still told from 0 in 1 - q (*proof*)."""
 _SLACK = 1e-12
-"""More than the relative round-off of `kl` and of a product with it."""
+"""More than the relative round-off of `kl` and of a product with it (*proof*)."""
 
 
 def kl(q: float, p: float) -> float:

@@ -38,10 +38,11 @@ from .public_counts import (
 from .tilted import log_moment, orders
 
 _MOST_CUTS = 4
-"""Numbers of truncated rounds that are bounded one by one."""
+"""Numbers of truncated rounds that are bounded one by one (*speed*)."""
 _MILLION = 2e-5
-"""ln(1/q) over a million samples."""
+"""ln(1/q) over a million samples (*speed*)."""
 _MOST_MET = (2, 4, 8, 16, 64, 256)
+"""Numbers of truncated rounds that Theorem 7 is tried with; any is sound (*speed*)."""
 
 
 @dataclass(frozen=True)
