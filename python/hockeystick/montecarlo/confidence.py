@@ -18,8 +18,9 @@ from .._base.bounds import Bounds, round_up
 from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, integer, real
 
 _LEAST_FAILURE = 2.0**-50
+"""The least failure probability of which half is still told from 0 in 1 - q (*proof*)."""
 _SLACK = 1e-12
-"""More than the relative round-off of `kl` and of a product with it."""
+"""More than the relative round-off of `kl` and of a product with it (*proof*)."""
 
 
 def kl(q: float, p: float) -> float:
@@ -81,26 +82,30 @@ def mean_interval(mean: float, samples: int, confidence: float, bound: float = 1
         return Bounds(0.0, 0.0)
     share = min(mean / bound, 1.0)
     needed = math.log(2.0 / (1.0 - confidence)) / samples * (1.0 + _SLACK)
-    above = _crossing(lambda p: kl(share, p) < needed, share, 1.0)
-    below = _crossing(lambda p: kl(share, p) < needed, share, 0.0)
+    above, below = (first_proven(lambda p: kl(share, p) >= needed, share, end) for end in (1.0, 0.0))
     return Bounds(below * bound * (1.0 - _SLACK), min(bound, above * bound * (1.0 + _SLACK)))
 
 
-def _crossing(inside: Callable[[float], bool], start: float, end: float) -> float:
-    """The first double on the way from ``start`` to ``end`` that is not inside; ``end`` if all are."""
-    if start == end or inside(end):
-        return end
+def first_proven(
+    proven: Callable[[float], bool], start: float, end: float, tolerance: float = 0.0, finest: float = 0.0
+) -> float:
+    """The first mean on the way from ``start`` to ``end`` found to be proven wrong; ``end`` if there is none.
+
+    The evidence grows on the way, so that halving finds it; whatever is found is proven. It is found to within a
+    relative ``tolerance``, and not below ``finest``.
+    """
     while True:
         middle = 0.5 * (start + end)
         # Near zero halving alone would take a thousand steps.
         if 0.0 < 4.0 * min(start, end) < max(start, end):
             middle = math.sqrt(start) * math.sqrt(end)
-        if middle in (start, end):
+        close = abs(end - start) <= tolerance * min(start, end)
+        if close or max(start, end) < finest or middle in (start, end):
             return end
-        if inside(middle):
-            start = middle
-        else:
+        if proven(middle):
             end = middle
+        else:
+            start = middle
 
 
 def accepts(estimate: float, threshold: float) -> bool:

@@ -25,7 +25,8 @@ from ..mechanisms.descriptions import (
     RandomizedResponse,
 )
 
-_CURVE_ACCURACY, _CURVE_ERROR, _CURVE_END, _MOST_NODES = 1e-4, 3e-3, 1e-13, 1000
+_ACCURACY, _ERROR, _END, _MOST_NODES = 1e-4, 3e-3, 1e-13, 1000
+"""How near to the curve its bounds are to come, and where it is left (*speed*)."""
 _SAME_UNDER_ZERO_OUT = (
     Gaussian,
     Laplace,
@@ -36,7 +37,9 @@ _SAME_UNDER_ZERO_OUT = (
     ApproximateDP,
     PoissonSampled,
 )
+"""Mechanisms whose pair under zero-out is that of one record more or less (*proof*: of others both directions are taken)."""
 _ROUND_OFF = 1e-12
+"""More than the relative round-off of an interpolation (*proof*)."""
 
 
 @functools.lru_cache(maxsize=16)
@@ -57,9 +60,9 @@ class Curve:
             isinstance(step, _SAME_UNDER_ZERO_OUT) for step, _ in process
         )
         # Otherwise the pair under zero-out is one of its own, and the worse of its directions is used for both.
-        profile = account(process, direction if one_sided else adjacency, accuracy=_CURVE_ACCURACY)
+        profile = account(process, direction if one_sided else adjacency, accuracy=_ACCURACY)
         floor = profile.delta(math.inf)
-        wide = profile.epsilon(max(_CURVE_END, min(1.0, 2.0 * floor)))
+        wide = profile.epsilon(max(_END, min(1.0, 2.0 * floor)))
         if not wide < math.inf:
             raise ParameterTypeError(f"composed_with = {process!r}: its epsilon is infinite")
         wide = max(wide, 1e-6)
@@ -75,7 +78,7 @@ class Curve:
             here = found[middle] = profile.delta_bounds(middle)
             share = math.expm1(middle - left) / math.expm1(right - left)
             chord = found[left].upper + share * (found[right].upper - found[left].upper)
-            if chord > here.upper * (1.0 + _CURVE_ERROR) + _CURVE_END:
+            if chord > here.upper * (1.0 + _ERROR) + _END:
                 cells += [(left, middle), (middle, right)]
         self._x = np.array(sorted(found))
         low = np.array([found[x].lower if one_sided else 0.0 for x in self._x.tolist()])

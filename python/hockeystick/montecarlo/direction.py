@@ -15,7 +15,7 @@ from .._base.arrays import Array
 from .._base.bounds import Bounds
 from .._base.payoffs import Composed
 from .._base.validation import ParameterError, ParameterTypeError, choice
-from ..matrix.schemes import Scheme, TruncatedBMinSep
+from ..matrix.schemes import Scheme
 from .bounded import BoundedValues
 from .confidence import mean_interval
 from .curve import Curve, curve_of
@@ -65,13 +65,19 @@ class Sampled(Protocol):
     def _blocks(self, direction: str) -> Blocks: ...
 
 
+def scheme_of(mechanism: object) -> Scheme | None:
+    """The sampling scheme, if the mechanism has one of ours."""
+    scheme = getattr(mechanism, "scheme", None)
+    return scheme if isinstance(scheme, Scheme) else None
+
+
 def directions(mechanism: Sampled, adjacency: str) -> tuple[str, ...]:
     """The directions that ``adjacency`` asks about.
 
     Where an example changes which others are kept, or users are protected, the analysis is that of "zero_out" only.
     """
-    scheme = getattr(mechanism, "scheme", None)
-    special = isinstance(scheme, Scheme) and scheme.only_zero_out
+    scheme = scheme_of(mechanism)
+    special = scheme is not None and scheme.only_zero_out
     adjacency = choice("adjacency", adjacency, ADJACENCIES[:1] if special else ADJACENCIES)
     return (adjacency,) if adjacency in ("add", "remove") else ("remove", "add")
 
@@ -107,6 +113,7 @@ class Direction(Samples[Tally]):
                 f"mechanism = {mechanism!r}: must be a BandMF mechanism, not {type(mechanism).__name__}"
             )
         self.mechanism, self.direction, self.epsilon, self.case = mechanism, direction, epsilon, case
+        self.scheme = scheme_of(mechanism)
         self.label = f"{direction}-{case}" if case else direction
         """What its files are named after."""
         others, adjacency = options.others, options.adjacency
@@ -132,10 +139,6 @@ class Direction(Samples[Tally]):
             "block_size": self.block_size,
         }
 
-    @property
-    def _scheme(self) -> Scheme | None:
-        return getattr(self.mechanism, "scheme", None)
-
     @functools.cached_property
     def tilting(self) -> Tilting:
         """What importance sampling draws from: something else for a truncated scheme."""
@@ -146,7 +149,7 @@ class Direction(Samples[Tally]):
     @functools.cached_property
     def is_exact(self) -> bool:
         """Whether losses are those of the mechanism, and not only bounds that make delta larger."""
-        return self._scheme is None or self._scheme.losses_are_exact(self.mechanism.strategy.bands)  # type: ignore[attr-defined]
+        return self.scheme is None or self.scheme.losses_are_exact(self.mechanism.strategy.bands)  # type: ignore[attr-defined]
 
     @functools.cached_property
     def half_space(self) -> HalfSpace | None:
@@ -158,7 +161,7 @@ class Direction(Samples[Tally]):
     @functools.cached_property
     def can_tilt(self) -> bool:
         """Whether importance sampling is possible."""
-        truncated = isinstance(self._scheme, TruncatedBMinSep)
+        truncated = self.scheme is not None and self.scheme.truncates
         if self.direction == "add" and not truncated:
             return self.half_space is not None
         return not (truncated and self._curve is not None) and bool(orders(self.tilting.mechanism))

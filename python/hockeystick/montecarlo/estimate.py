@@ -25,7 +25,7 @@ from .tally import Tally
 METHODS = ("auto", "plain", "tilted")
 
 MOST_SAMPLES = 10**13
-"""Most samples of one estimate: at a million a second a quarter of a year. Longer runs are made of `sample_blocks`."""
+"""Most samples of one estimate: at a million a second a quarter of a year. Longer runs are made of `sample_blocks` (*speed*)."""
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ import numpy as np
 from .._base.arrays import Array
 from .._base.bounds import Bounds
 from .._base.validation import ParameterError, choice, integer, real
-from .confidence import kl
+from .confidence import first_proven, kl
 from .empirical import Empirical
 
 METHODS = ("betting", "bernstein", "kl")
@@ -40,16 +40,16 @@ Bets: TypeAlias = "tuple[tuple[float, float], ...]"
 much of the capital does so. Shares lie in (0, 1], weights are positive and sum to at most 1."""
 
 PLANNED = 0.75
-"""How much of the capital stakes what a pilot recommends; the rest is spread over the default bets."""
+"""How much of the capital stakes what a pilot recommends; the rest is spread over the default bets (*speed*)."""
 
 SHARES = np.concatenate([-np.expm1(-np.arange(40, 3, -1) / 4.0), np.exp(-np.arange(6, 12 * 30) / 12.0)])
-"""What a plan chooses from: dense near 1, where large values are rare, and near 0."""
+"""What a plan chooses from: dense near 1, where large values are rare, and near 0 (*speed*)."""
 
 _SLACK = 1e-12
-"""More than the relative round-off of any sum of logarithms or of `kl` here."""
+"""More than the relative round-off of any sum of logarithms or of `kl` here (*proof*)."""
 
 _SPREAD_RELATIVE, _SPREAD_ABSOLUTE = 2.0**-36, 2.0**-72
-"""More than what spreading changes of a mean, with all roundings here: bounds are moved outwards by it."""
+"""More than what spreading changes of a mean, with all roundings here: bounds are moved outwards by it (*proof*, docs/montecarlo/means.md)."""
 
 
 def default_bets(samples: int, failure_probability: float) -> Bets:
@@ -94,7 +94,7 @@ def plan_bets(pilot: Empirical, samples: int, failure_probability: float, side: 
 
     end = 1.0 - 1e-12 if below else 2.0**-70
     start = min(max(_mean(pilot), 2.0**-69), 1.0 - 2e-12)
-    bound = _first(lambda m: float(gains(m).max()) >= needed, start, end, 1e-4)
+    bound = first_proven(lambda m: float(gains(m).max()) >= needed, start, end, 1e-4, _SPREAD_ABSOLUTE)
     return insured(float(SHARES[gains(bound).argmax()]), samples, failure)
 
 
@@ -104,36 +104,31 @@ def evidence_below(seen: Empirical, mean: float, method: str = "betting", bets: 
     ``bets`` (for "betting") must have been fixed before any of the values was seen, and so must the method
     and the number of values. None: `default_bets` for a failure probability of 1e-6.
     """
-    choice("method", method, METHODS)
-    mean = real("mean", mean, 0.0, 1.0)
-    mean = mean * (1.0 - _SPREAD_RELATIVE) - _SPREAD_ABSOLUTE
-    count = seen.count
-    if not count or not mean > 0.0:
-        return 0.0
-    if method == "betting":
-        points, weights = seen.atoms()
-        return _capital((1.0 - points) / (1.0 - mean), (mean - points) / (1.0 - mean), weights, count, bets)
-    found = math.nextafter(seen.mean, 1.0)
-    if not found < mean:
-        return 0.0
-    return count * kl(found, mean) * (1.0 - _SLACK) if method == "kl" else _bernstein(seen, mean - found)
+    return _evidence(seen, mean, method, bets, 1.0)
 
 
 def evidence_above(seen: Empirical, mean: float, method: str = "betting", bets: Bets | None = None) -> float:
     """A lower bound on the evidence against "the expectation is at most ``mean``"; see `evidence_below`."""
+    return _evidence(seen, mean, method, bets, -1.0)
+
+
+def _evidence(seen: Empirical, mean: float, method: str, bets: Bets | None, sign: float) -> float:
+    """``sign`` 1: against an expectation of at least ``mean``; -1: of at most that."""
     choice("method", method, METHODS)
     mean = real("mean", mean, 0.0, 1.0)
-    mean = mean * (1.0 + _SPREAD_RELATIVE) + _SPREAD_ABSOLUTE
-    count = seen.count
-    if not count or not mean < 1.0:
+    mean = mean * (1.0 - sign * _SPREAD_RELATIVE) - sign * _SPREAD_ABSOLUTE
+    count, below = seen.count, sign > 0.0
+    if not count or not (mean if below else 1.0 - mean) > 0.0:
         return 0.0
     if method == "betting":
         points, weights = seen.atoms()
-        return _capital(points / mean, (points - mean) / mean, weights, count, bets)
-    found = math.nextafter(seen.mean, 0.0)
-    if not mean < found:
+        room, ends = (1.0 - mean, 1.0 - points) if below else (mean, points)
+        return _capital(ends / room, sign * (mean - points) / room, weights, count, bets)
+    found = math.nextafter(seen.mean, 1.0 if below else 0.0)
+    gap = sign * (mean - found)
+    if not gap > 0.0:
         return 0.0
-    return count * kl(found, mean) * (1.0 - _SLACK) if method == "kl" else _bernstein(seen, found - mean)
+    return count * kl(found, mean) * (1.0 - _SLACK) if method == "kl" else _bernstein(seen, gap)
 
 
 def _capital(ratio: Array, excess: Array, weights: Array, count: int, bets: Bets | None) -> float:
@@ -186,16 +181,14 @@ def upper_bound(
 
     Number of values, method and bets must be fixed beforehand.
     """
-    needed, bets = _needed(seen, failure_probability, bets)
-    return _first(lambda m: evidence_below(seen, m, method, bets) >= needed, _mean(seen), 1.0)
+    return _bound(evidence_below, 1.0, seen, failure_probability, method, bets)
 
 
 def lower_bound(
     seen: Empirical, failure_probability: float, method: str = "betting", bets: Bets | None = None
 ) -> float:
     """What the expectation falls below with probability at most ``failure_probability``; see `upper_bound`."""
-    needed, bets = _needed(seen, failure_probability, bets)
-    return _first(lambda m: evidence_above(seen, m, method, bets) >= needed, _mean(seen), 0.0)
+    return _bound(evidence_above, 0.0, seen, failure_probability, method, bets)
 
 
 def mean_bounds(
@@ -212,33 +205,26 @@ def mean_bounds(
     return Bounds(lower_bound(seen, half, method, above), upper_bound(seen, half, method, below))
 
 
-def _needed(seen: Empirical, failure: float, bets: Bets | None) -> tuple[float, Bets]:
+def _bound(
+    evidence: Callable[[Empirical, float, str, Bets], float],
+    end: float,
+    seen: Empirical,
+    failure: float,
+    method: str,
+    bets: Bets | None,
+) -> float:
+    """The first mean on the way to ``end`` against which there is enough evidence."""
     failure = real("failure_probability", failure, 0.0, 1.0, open_low=True)
-    if bets is None:
-        bets = default_bets(max(1, seen.count), failure)
-    return math.log(1.0 / failure) * (1.0 + _SLACK), bets
+    stakes = default_bets(max(1, seen.count), failure) if bets is None else bets
+    needed = math.log(1.0 / failure) * (1.0 + _SLACK)
+    # Below the grid's resolution nothing is proven.
+    return first_proven(
+        lambda m: evidence(seen, m, method, stakes) >= needed, _mean(seen), end, _SLACK, _SPREAD_ABSOLUTE
+    )
 
 
 def _mean(seen: Empirical) -> float:
     return seen.mean if seen.count else 0.5
-
-
-def _first(proven: Callable[[float], bool], start: float, end: float, tolerance: float = _SLACK) -> float:
-    """The first mean on the way from ``start`` to ``end`` found to be proven wrong; ``end`` if there is none.
-
-    The evidence grows on the way, so that halving finds it; whatever is found is proven.
-    """
-    while True:
-        middle = 0.5 * (start + end)
-        # Near zero halving alone would take a thousand steps; below the grid's resolution nothing is proven.
-        if 0.0 < 4.0 * min(start, end) < max(start, end):
-            middle = math.sqrt(start) * math.sqrt(end)
-        if abs(end - start) <= tolerance * min(start, end) or max(start, end) < _SPREAD_ABSOLUTE:
-            return end
-        if proven(middle):
-            end = middle
-        else:
-            start = middle
 
 
 __all__ = [

@@ -25,17 +25,18 @@ from .._base.arrays import Array, dot
 from .._base.payoffs import HockeyStick
 from .._base.validation import ParameterError
 from .bounded import BoundedValues, spread
-from .pilots import Look, Prospects, rounded_weights, worthwhile
+from .pilots import Pilot, Prospects, rounded_weights, worthwhile
 
-_TANGENTS = 60
-_MOST_STEPS, _MOST_WORK = 2**22, 2**26
+_TANGENTS, _MOST_STEPS, _MOST_WORK = 60, 2**22, 2**26
+"""How long the search for a half space may take (*speed*)."""
 _BEYOND = (0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0)
-"""How far beyond the threshold shifted laws are tried."""
+"""How far beyond the threshold shifted laws are tried (*speed*)."""
 _FARTHEST = 1e6
-"""No half space is taken farther from 0, and no law shifted more."""
+"""No half space is taken farther from 0, and no law shifted more (*speed*: a nearer one contains it)."""
 _PILOT = (4096, 8192)
+"""Samples of each of a pilot's rounds (*speed*)."""
 _LEAST = 5e-324
-"""More than the probability of an output 40 standard deviations off."""
+"""More than the probability of an output 40 standard deviations off (*proof*, section 9)."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,8 +124,7 @@ def _is_possible(mechanism: Any) -> bool:
     if not hasattr(mechanism, "_described"):
         return False
     columns, steps, _ = mechanism._described()
-    scheme: Any = getattr(mechanism, "scheme", None)
-    width = columns.shape[1] + 1 if scheme is None else scheme.half_space_width(columns.shape[1])
+    width = mechanism.scheme.half_space_width(columns.shape[1])
     return width is not None and steps <= _MOST_STEPS and steps * width <= _MOST_WORK
 
 
@@ -178,7 +178,7 @@ def tune_half_space(
     far = max(0.0, -found.threshold)
     shifts = sorted({0.0, 0.5 * far, *(min(_FARTHEST, round(far + more, 6)) for more in _BEYOND)})
     weights: Array = np.full(len(shifts), 1.0 / len(shifts))
-    look: Look | None = None
+    look: Pilot | None = None
     for index, count in enumerate(pilot):
         last = index + 1 == len(pilot)
         weights = rounded_weights(weights)
@@ -190,7 +190,7 @@ def tune_half_space(
             # Nearer to where something may be found, or the best that is known.
             weights, look = np.full(len(shifts), 1.0 / len(shifts)), None
             continue
-        look = Look(payoff, losses, log_weights, densities + log_weights[:, np.newaxis], len(rows))
+        look = Pilot(payoff, losses, log_weights, densities + log_weights[:, np.newaxis], len(rows))
         # B/delta for weight 1, where both are relative to the half space's probability.
         price = min(gap * math.exp(min(600.0, cap - look.log_mean)), 4.0 * look.second_moment(weights))
         weights = look.best_weights(price)

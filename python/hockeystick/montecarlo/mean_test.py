@@ -29,7 +29,7 @@ from .empirical import Empirical
 from .evidence import METHODS, PLANNED, SHARES, Bets, checked_bets, default_bets, evidence_below, insured
 
 _CAUTION = 3.0
-"""Standard deviations, of the pilot's and of the test's result, by which the plan expects bad luck."""
+"""Standard deviations, of the pilot's and of the test's result, by which the plan expects bad luck (*speed*)."""
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Prospects:
         return here < math.sqrt(2.0 * spread * rate) + plain * rate
 
 
-class Look:
+class Pilot:
     """Samples of a mixture R_0, their values Y, and what they say about other mixtures of the same components.
 
     Of ``samples``, those that have a ``payoff`` at their losses; ``log_weights`` are ln of P/R_0 (of Q/R_0 in direction
@@ -85,7 +85,7 @@ class Look:
         self.plain_second = float(self._y @ np.exp(log_values[used])) * scale
         """E of the squared payoff under P (Q), over delta^2."""
 
-    def only(self, chosen: Sequence[int]) -> Look:
+    def only(self, chosen: Sequence[int]) -> Pilot:
         """The same samples, and some of the components."""
         part = copy.copy(self)
         part._ratios = self._ratios[:, list(chosen)]

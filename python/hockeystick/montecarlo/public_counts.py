@@ -14,13 +14,13 @@ import numpy as np
 from .._base.binomial import tail
 from ..matrix.schemes import BMinSep, TruncatedBMinSep
 
-_GROUPS = 16
-_MOST_PARTICIPATIONS, _MOST_STEPS = 256, 2**17
+_GROUPS, _MOST_PARTICIPATIONS, _MOST_STEPS = 16, 256, 2**17
+"""Different probabilities of rounds, and the size of a table; what is beyond is bounded (*speed*)."""
 ROUND_UP = 1.0 + 1e-9
-"""More than all relative round-off here."""
+"""More than all relative round-off here (*proof*)."""
 
 LARGE_COUNT_RISK = 1e-30
-"""An upper bound on the probability of a count above `largest_count`."""
+"""An upper bound on the probability of a count above `largest_count`, which is added to delta (*proof*, docs/montecarlo/tilted.md, section 8)."""
 
 
 def untruncated(scheme: TruncatedBMinSep) -> BMinSep:

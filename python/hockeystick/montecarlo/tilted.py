@@ -29,24 +29,26 @@ from .. import _core
 from .._base.arrays import Array
 from .._base.payoffs import Composed, HockeyStick, Part, Payoff
 from .._base.validation import ParameterError, integer, real
+from ..matrix.bandmf import Components
 from .bounded import BoundedValues, spread
-from .pilots import Look, Prospects, rounded_weights, worthwhile
+from .pilots import Pilot, Prospects, rounded_weights, worthwhile
 
 PLAIN = (0, 1.0, 0.0)
 """P itself, as a component (order, theta, shift)."""
 
+# Where a pilot begins, and with how many samples per round (*speed*).
 _THETAS = (1.0, 2.0, 4.0, 8.0, 16.0)
 _SHIFTS = (0.0, 0.4, 0.8, 1.2, 1.6, 2.2)
 _ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _PILOT = (2048, 4096, 8192)
 _NEAR = 20
-"""Most components that a round adds near others."""
+"""Most components that a round adds near others (*speed*, as all choices of a pilot)."""
 _CLIMB = 16
-"""Rounds that come closer to epsilon before the pilot gives up on reaching it."""
+"""Rounds that come closer to epsilon before the pilot gives up on reaching it (*speed*)."""
 _DEFENCE = math.log(32.0)
-"""About what P as a component bounds ln P/R by."""
+"""About what P as a component bounds ln P/R by (*speed*)."""
 _BOUND_ERROR = 1e-11
-"""More than the absolute round-off of ln B, for any table."""
+"""More than the absolute round-off of ln B, for any table (*proof*, section 6)."""
 
 Kind: TypeAlias = tuple[int, float, float]
 
@@ -187,7 +189,7 @@ def _look(
     payoff: Payoff,
     epsilon: float,
     pilot: tuple[int, int],
-) -> tuple[Look, bool]:
+) -> tuple[Pilot, bool]:
     """What the samples of a ``pilot`` (seed, number) say, and whether they reach epsilon."""
     seed, count = pilot
     components = tuple((float(w), *kind) for w, kind in zip(rounded_weights(weights), kinds, strict=True))
@@ -200,7 +202,7 @@ def _look(
     if not reached:
         # Too few losses above epsilon: look at the largest ones first, and come closer in the next round.
         payoff = HockeyStick(min(epsilon, float(np.sort(loss)[-min(64, len(loss))])))
-    return Look(payoff, loss, loss - ratio, densities - ratio[:, None], blocks * core.block_size), reached
+    return Pilot(payoff, loss, loss - ratio, densities - ratio[:, None], blocks * core.block_size), reached
 
 
 def _next_round(
@@ -223,7 +225,7 @@ class _Law:
     """Draws the empirical laws of Y/B of blocks, anywhere: it pickles."""
 
     mechanism: Any
-    entries: tuple[tuple[float, int, float, float], ...]
+    entries: Components
     points: tuple[float, float]
     curve: Any
     log_scale: float
@@ -281,7 +283,7 @@ class TiltedValues(BoundedValues):
 
 
 def _proposal(
-    mechanism: Any, payoff: Payoff, kinds: Sequence[Kind], weights: Array, look: Look, reached: bool
+    mechanism: Any, payoff: Payoff, kinds: Sequence[Kind], weights: Array, look: Pilot, reached: bool
 ) -> Proposal:
     """The mixture with these weights, and what a look that has ``reached`` epsilon says about it."""
     weights = rounded_weights(weights)
@@ -318,7 +320,7 @@ def bounding_parts(mechanism: Any, components: Sequence[Component]) -> list[Part
     ]
 
 
-def entries(components: Sequence[Component]) -> tuple[tuple[float, int, float, float], ...]:
+def entries(components: Sequence[Component]) -> Components:
     """What the core takes."""
     return tuple((c.weight, c.order, c.theta, c.shift) for c in components)
 

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from .. import _core
 from .._base.arrays import Array
 from .._base.gdp import log_delta
-from ..matrix.bandmf import BandMF
+from ..matrix.bandmf import BandMF, Components
 from ..matrix.schemes import TruncatedBMinSep
 from ..matrix.strategies import Strategy
 from .public_counts import (
@@ -37,13 +37,12 @@ from .public_counts import (
 )
 from .tilted import log_moment, orders
 
-Entries: TypeAlias = tuple[tuple[float, int, float, float], ...]
-
 _MOST_CUTS = 4
-"""Numbers of truncated rounds that are bounded one by one."""
+"""Numbers of truncated rounds that are bounded one by one (*speed*)."""
 _MILLION = 2e-5
-"""ln(1/q) over a million samples."""
+"""ln(1/q) over a million samples (*speed*)."""
 _MOST_MET = (2, 4, 8, 16, 64, 256)
+"""Numbers of truncated rounds that Theorem 7 is tried with; any is sound (*speed*)."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +150,7 @@ class GivenCounts:
 
     mechanism: BandMF
     swapped: bool
-    _known: dict[Entries, _core.TiltedSampler] = field(
+    _known: dict[Components, _core.TiltedSampler] = field(
         default_factory=dict, init=False, repr=False, compare=False, hash=False
     )
 
@@ -169,7 +168,7 @@ class GivenCounts:
     def _described(self) -> tuple[Array, int, _core.Scheme]:
         return self.mechanism._described()
 
-    def _tilted(self, components: Entries, cached: bool = True) -> _core.TiltedSampler:
+    def _tilted(self, components: Components, cached: bool = True) -> _core.TiltedSampler:
         """The sampler with these components (weight, order, theta, shift)."""
         assert isinstance(self.mechanism.scheme, TruncatedBMinSep)
         most = largest_count(self.mechanism.scheme)
