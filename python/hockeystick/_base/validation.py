@@ -53,18 +53,23 @@ def real(
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
     try:
-        number = float(value)
+        number = _double(value, towards)
     except OverflowError:
         raise ParameterError(f"{name} = {value!r}: {expected}") from None
-    if towards is not None and math.isfinite(number):
-        # NumPy would compare its integers as doubles.
-        number = _moved(number, int(value) if isinstance(value, numbers.Integral) else value, towards)
     above = low < number if open_low else low <= number
     below = number < high if open_high else number <= high
     # nan compares false.
     if not (above and below):
         raise ParameterError(f"{name} = {number!r}: {expected}")
     return number
+
+
+def _double(value: Any, towards: float | None) -> float:
+    number = float(value)
+    if towards is None or not math.isfinite(number):
+        return number
+    # NumPy would compare its integers as doubles.
+    return _moved(number, int(value) if isinstance(value, numbers.Integral) else value, towards)
 
 
 def _moved(number: float, exact: Any, towards: float) -> float:
