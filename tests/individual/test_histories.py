@@ -253,3 +253,17 @@ def test_killed_training_resumes(tmp_path: Path) -> None:
     assert (resumed._state.rows(0.01, everybody) == whole._state.rows(0.01, everybody)).all()
     resumed.close()
     assert sorted(os.listdir(tmp_path)) == ["accountant", "model.npy"]
+
+
+def test_any_number_of_sampling_probabilities(tmp_path: Path) -> None:
+    """Each has counts of its own, which the header describes: it was too short for 40."""
+    accountant = hs.IndividualAccountant(3, noise_multiplier=2.0, sampling_probability=0.1, fine=4, coarse=1)
+    for q in np.linspace(0.001, 0.1, 40):
+        accountant.step([0.1, 0.0, 2.0], sampling_probability=float(q))
+    accountant.save(tmp_path / "saved")
+    again = hs.IndividualAccountant.load(tmp_path / "saved")
+    merged = hs.IndividualAccountant.merge([accountant, again], path=tmp_path / "live")
+    epsilon = accountant.epsilon(1e-5)
+    assert np.array_equal(again.epsilon(1e-5), epsilon)
+    assert np.array_equal(merged.epsilon(1e-5), np.tile(epsilon, 2))
+    merged.close()

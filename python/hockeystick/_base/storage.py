@@ -78,13 +78,15 @@ def write(
         for entry, array in zip(layout, arrays.values(), strict=True):
             end = _aligned(offset + math.prod(array.shape) * array.dtype.itemsize)
             _reserve(file, offset, end - offset)
-            out = _mapped(file, array.dtype, array.shape, offset, "r+")
             if isinstance(array, Made):
+                out = _mapped(file, array.dtype, array.shape, offset, "r+")
                 array.make(out)
+                if durable and isinstance(out, np.memmap):
+                    out.flush()
             else:
-                out[...] = array
-            if durable and isinstance(out, np.memmap):
-                out.flush()
+                out = np.ascontiguousarray(array)
+                file.seek(offset)
+                file.write(out.reshape(-1).view(np.uint8).data)
             entry.update(offset=offset, checksum=_core.checksum(out))
             offset = end
         checksums = {entry["name"]: entry["checksum"] for entry in layout}
