@@ -52,7 +52,7 @@ PYTHON_ROOMS = _in_order(
 PYTHON_ROOMS["cli"] |= {"plots"}
 
 CPP_ROOMS = _in_order("numerics", "pairs", "lattice", "inversion", ("profile", "individual"))
-CPP_ROOMS |= {"montecarlo": frozenset({"numerics"}), "training": frozenset({"numerics", "montecarlo"})}
+CPP_ROOMS |= dict.fromkeys(("montecarlo", "training"), frozenset({"numerics"}))
 
 
 @dataclass(frozen=True)

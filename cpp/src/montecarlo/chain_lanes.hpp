@@ -10,6 +10,7 @@ namespace {
 
 using hockeystick::kernels::BlockedChain;
 using hockeystick::kernels::Chain;
+using hockeystick::kernels::ExtendedView;
 using hockeystick::kernels::Factor;
 using hockeystick::kernels::group;
 using hockeystick::kernels::Option;
@@ -26,13 +27,13 @@ LANES_INLINE double plain(const Factor& factor) {
 
 LANES_INLINE double larger(double a, double b) { return a > b ? a : b; }
 
-LANES_INLINE Scaled load_scaled(const double* mantissa, const double* exponent) {
-    return {load(mantissa), load(exponent)};
+LANES_INLINE Scaled load_scaled(const ExtendedView& rows, std::size_t at) {
+    return {load(rows.mantissa + at), load(rows.exponent + at)};
 }
 
-LANES_INLINE void store_scaled(double* mantissa, double* exponent, const Scaled& value) {
-    store(mantissa, value.mantissa);
-    store(exponent, value.exponent);
+LANES_INLINE void store_scaled(const ExtendedView& rows, std::size_t at, const Scaled& value) {
+    store(rows.mantissa + at, value.mantissa);
+    store(rows.exponent + at, value.exponent);
 }
 
 // sum_j weight_j e^{m_j u - m_j^2 |c|^2/2}
@@ -122,7 +123,7 @@ struct Truncated {
 };
 
 // Two vectors at a time: while one waits for its last result the other computes.
-constexpr std::size_t abreast = 2;
+constexpr std::size_t abreast = 2;  // speed
 
 // `count` iterations in the long form, of which the first reads row 0 of products and half_norms and number
 // `first` of the truncation.
@@ -136,31 +137,30 @@ LANES_INLINE void advance_long(Chain& chain, const Hits& hits, const double* pro
         Scaled available[abreast];
         for (std::size_t v = 0; v < abreast; ++v) {
             const std::size_t at = column + v * width;
-            available[v] = load_scaled(chain.free_mantissa + at, chain.free_exponent + at);
+            available[v] = load_scaled(chain.free, at);
         }
         slot = chain.slot;
         for (std::size_t row = first; row < first + count; ++row) {
             for (std::size_t v = 0; v < abreast; ++v) {
                 const std::size_t at = column + v * width;
-                double* mantissa = chain.ring_mantissa + slot * group + at;
-                double* exponent = chain.ring_exponent + slot * group + at;
-                const Scaled arriving = load_scaled(mantissa, exponent);
+                const std::size_t place = slot * group + at;
+                const Scaled arriving = load_scaled(chain.ring, place);
                 // Whoever may stay out stays available with some weight, from the first iteration on.
                 available[v] =
                     may_stay ? normalised_nonzero(stay * available[v] + arriving) : normalised(arriving);
                 if (chain.option_count == 0) {
-                    store_scaled(mantissa, exponent, zero());
+                    store_scaled(chain.ring, place, zero());
                     continue;
                 }
                 const V product = load(products + row * group + at);
-                store_scaled(mantissa, exponent,
+                store_scaled(chain.ring, place,
                              hits.hit(row * group + at, product, half_norms[row]) * available[v]);
             }
             if (++slot == chain.separation) slot = 0;
         }
         for (std::size_t v = 0; v < abreast; ++v) {
             const std::size_t at = column + v * width;
-            store_scaled(chain.free_mantissa + at, chain.free_exponent + at, available[v]);
+            store_scaled(chain.free, at, available[v]);
         }
     }
     chain.slot = slot;
@@ -174,7 +174,7 @@ LANES_INLINE void advance_long(Chain& chain, const Hits& hits, const double* pro
 // <= 2^330 a_i
 // <= 2^390 times the last a of the lap, to which the next lap is relative. There, for up to 2^31 arrivals,
 // a_i <= 2^421, hence h_i <= 2^751, and relative to the lap after it h_i >= 2^-881.
-constexpr double short_range = 300;
+constexpr double short_range = 300;  // proof
 
 // Whether all factors of these iterations are within the range. nan is: it stays nan.
 template <typename Hits>
@@ -204,14 +204,14 @@ bool shorten(Chain& chain) {
     for (const bool convert : {false, true}) {
         for (std::size_t at = 0; at < group; at += width) {
             // Before the first iteration nothing is available, and its exponent says nothing.
-            const Scaled free = load_scaled(chain.free_mantissa + at, chain.free_exponent + at);
-            const V exponent = max(free.exponent, load(chain.ring_exponent + at));
+            const Scaled free = load_scaled(chain.free, at);
+            const V exponent = max(free.exponent, load(chain.ring.exponent + at));
             for (std::size_t slot = 0; slot < chain.separation; ++slot) {
-                double* mantissa = chain.ring_mantissa + slot * group + at;
-                const Scaled value = load_scaled(mantissa, chain.ring_exponent + slot * group + at);
+                const std::size_t place = slot * group + at;
+                const Scaled value = load_scaled(chain.ring, place);
                 const V shift = value.exponent - exponent;
                 if (convert) {
-                    store(mantissa, value.mantissa * power_of_two(shift));
+                    store(chain.ring.mantissa + place, value.mantissa * power_of_two(shift));
                     continue;
                 }
                 for (std::size_t i = 0; i < width; ++i) {
@@ -219,8 +219,8 @@ bool shorten(Chain& chain) {
                 }
             }
             if (!convert) continue;
-            store(chain.free_mantissa + at, free.mantissa * power_of_two(free.exponent - exponent));
-            store(chain.free_exponent + at, exponent);
+            store(chain.free.mantissa + at, free.mantissa * power_of_two(free.exponent - exponent));
+            store(chain.free.exponent + at, exponent);
             store(chain.past_exponent + at, exponent);
         }
     }
@@ -228,22 +228,20 @@ bool shorten(Chain& chain) {
     return true;
 }
 
-// The exponents of a row of the ring.
-LANES_INLINE const double* exponents(const Chain& chain, std::size_t slot) {
-    if (!chain.is_short) return chain.ring_exponent + slot * group;
-    return slot < chain.slot ? chain.free_exponent : chain.past_exponent;
+// A row of the ring, in either form.
+LANES_INLINE Scaled load_ring(const Chain& chain, std::size_t slot, std::size_t at) {
+    const double* const exponent = !chain.is_short     ? chain.ring.exponent + slot * group
+                                   : slot < chain.slot ? chain.free.exponent
+                                                       : chain.past_exponent;
+    return {load(chain.ring.mantissa + slot * group + at), load(exponent + at)};
 }
 
 void lengthen(Chain& chain) {
     for (std::size_t at = 0; at < group; at += width) {
         for (std::size_t slot = 0; slot < chain.separation; ++slot) {
-            double* mantissa = chain.ring_mantissa + slot * group + at;
-            store_scaled(mantissa, chain.ring_exponent + slot * group + at,
-                         normalised(load_scaled(mantissa, exponents(chain, slot) + at)));
+            store_scaled(chain.ring, slot * group + at, normalised(load_ring(chain, slot, at)));
         }
-        double* mantissa = chain.free_mantissa + at;
-        store_scaled(mantissa, chain.free_exponent + at,
-                     normalised(load_scaled(mantissa, chain.free_exponent + at)));
+        store_scaled(chain.free, at, normalised(load_scaled(chain.free, at)));
     }
     chain.is_short = false;
 }
@@ -257,20 +255,20 @@ LANES_INLINE void advance_short(Chain& chain, const Hits& hits, const double* pr
         V available[abreast], scale[abreast];
         for (std::size_t v = 0; v < abreast; ++v) {
             const std::size_t at = column + v * width;
-            available[v] = load(chain.free_mantissa + at);
-            V exponent = load(chain.free_exponent + at);
+            available[v] = load(chain.free.mantissa + at);
+            V exponent = load(chain.free.exponent + at);
             const V past = load(chain.past_exponent + at);
             if (chain.slot == 0) {
                 // A new lap: free and ring have the same exponent up to here.
-                const V next = splat(stay) * available[v] + load(chain.ring_mantissa + at);
+                const V next = splat(stay) * available[v] + load(chain.ring.mantissa + at);
                 const V shift = exponent_of(next);
                 exponent += shift;
                 available[v] *= power_of_two(-shift);
-                store(chain.free_exponent + at, exponent);
+                store(chain.free.exponent + at, exponent);
             }
             scale[v] = power_of_two(past - exponent);
         }
-        double* ring = chain.ring_mantissa + chain.slot * group + column;
+        double* ring = chain.ring.mantissa + chain.slot * group + column;
         for (std::size_t row = first; row < first + count; ++row, ring += group) {
             for (std::size_t v = 0; v < abreast; ++v) {
                 const std::size_t at = row * group + column + v * width;
@@ -279,13 +277,13 @@ LANES_INLINE void advance_short(Chain& chain, const Hits& hits, const double* pr
             }
         }
         for (std::size_t v = 0; v < abreast; ++v) {
-            store(chain.free_mantissa + column + v * width, available[v]);
+            store(chain.free.mantissa + column + v * width, available[v]);
         }
     }
     chain.slot += count;
     if (chain.slot < chain.separation) return;
     chain.slot = 0;
-    for (std::size_t at = 0; at < group; ++at) chain.past_exponent[at] = chain.free_exponent[at];
+    for (std::size_t at = 0; at < group; ++at) chain.past_exponent[at] = chain.free.exponent[at];
 }
 
 template <typename Hits>
@@ -326,12 +324,10 @@ void finish(const Chain& chain, double* out) {
     for (std::size_t at = 0; at < group; at += width) {
         Scaled sum = constant(chain.outside);
         if (chain.stay.mantissa > 0) {
-            sum =
-                sum + constant(chain.stay) * load_scaled(chain.free_mantissa + at, chain.free_exponent + at);
+            sum = sum + constant(chain.stay) * load_scaled(chain.free, at);
         }
         for (std::size_t slot = 0; slot < chain.separation; ++slot) {
-            sum = normalised(
-                sum + load_scaled(chain.ring_mantissa + slot * group + at, exponents(chain, slot) + at));
+            sum = normalised(sum + load_ring(chain, slot, at));
         }
         store(out + at, logarithm(normalised(sum)));
     }
@@ -348,9 +344,9 @@ void advance_blocked(BlockedChain& chain, const double* products, const double* 
         for (std::size_t column = 0; column < group; column += width) {
             const std::size_t at = offset * group + column;
             // Before this iteration: available, or blocked since a sample in the last `window` iterations.
-            Scaled available = load_scaled(chain.free_mantissa + column, chain.free_exponent + column);
-            const Scaled front = load_scaled(chain.front_mantissa + column, chain.front_exponent + column);
-            const Scaled suffix = load_scaled(chain.suffix_mantissa + at, chain.suffix_exponent + at);
+            Scaled available = load_scaled(chain.free, column);
+            const Scaled front = load_scaled(chain.front, column);
+            const Scaled suffix = load_scaled(chain.suffix, at);
             const Scaled blocked = offset == 0 ? suffix : (may_stay ? front + decay * suffix : front);
             // Sampled in this iteration.
             const V product = load(products + row * group + column);
@@ -362,12 +358,12 @@ void advance_blocked(BlockedChain& chain, const double* products, const double* 
             }
             sampled = normalised(sampled);
             // Available next: not sampled now, or the last sample just left the window.
-            const Scaled leaving = load_scaled(chain.past_mantissa + at, chain.past_exponent + at);
+            const Scaled leaving = load_scaled(chain.past, at);
             Scaled next = may_stay ? stay * available : zero();
             if (may_stay) next = next + release * leaving;
-            store_scaled(chain.free_mantissa + column, chain.free_exponent + column, normalised(next));
-            store_scaled(chain.now_mantissa + at, chain.now_exponent + at, sampled);
-            store_scaled(chain.front_mantissa + column, chain.front_exponent + column,
+            store_scaled(chain.free, column, normalised(next));
+            store_scaled(chain.now, at, sampled);
+            store_scaled(chain.front, column,
                          normalised(offset == 0 || !may_stay ? sampled : stay * front + sampled));
         }
         if (++chain.offset < chain.window) continue;
@@ -377,15 +373,15 @@ void advance_blocked(BlockedChain& chain, const double* products, const double* 
             Scaled sum = zero();
             for (std::size_t a = chain.window; a-- > 0;) {
                 const std::size_t at = a * group + column;
-                const Scaled value = load_scaled(chain.now_mantissa + at, chain.now_exponent + at);
-                store_scaled(chain.past_mantissa + at, chain.past_exponent + at, value);
+                const Scaled value = load_scaled(chain.now, at);
+                store_scaled(chain.past, at, value);
                 const std::size_t age = chain.window - 1 - a;
                 if (age == 0) {
                     sum = value;
                 } else if (may_stay) {
                     sum = normalised(sum + constant(chain.powers[age]) * value);
                 }
-                store_scaled(chain.suffix_mantissa + at, chain.suffix_exponent + at, sum);
+                store_scaled(chain.suffix, at, sum);
             }
         }
     }
@@ -395,9 +391,9 @@ void finish_blocked(const BlockedChain& chain, double* out) {
     const bool may_stay = chain.stay.mantissa > 0;
     for (std::size_t column = 0; column < group; column += width) {
         const std::size_t at = chain.offset * group + column;
-        const Scaled available = load_scaled(chain.free_mantissa + column, chain.free_exponent + column);
-        const Scaled front = load_scaled(chain.front_mantissa + column, chain.front_exponent + column);
-        const Scaled suffix = load_scaled(chain.suffix_mantissa + at, chain.suffix_exponent + at);
+        const Scaled available = load_scaled(chain.free, column);
+        const Scaled front = load_scaled(chain.front, column);
+        const Scaled suffix = load_scaled(chain.suffix, at);
         const Scaled blocked = chain.offset == 0 ? suffix
                                : may_stay        ? front + constant(chain.powers[chain.offset]) * suffix
                                                  : front;

@@ -84,7 +84,7 @@ public:
     }
 
 private:
-    static constexpr double infinite = 1e6;  // a hazard: e^-1e6 is no probability
+    static constexpr double infinite = 1e6;  // proof: a hazard: e^-1e6 is no probability
 
     std::size_t steps_, order_;
     std::vector<Extended> counts_;

@@ -18,7 +18,7 @@ void advance_joint(const JointChain& chain, const double* products, double half_
         const auto multiplicity = static_cast<double>(j);
         for (std::size_t column = 0; column < group; column += width) {
             const std::size_t at = (j - 1) * group + column;
-            store_scaled(chain.ratio_mantissa + at, chain.ratio_exponent + at,
+            store_scaled(chain.ratio, at,
                          exponential(splat(multiplicity) * load(products + column) -
                                      splat(multiplicity * multiplicity * half_norm)));
         }
@@ -37,25 +37,23 @@ void advance_joint(const JointChain& chain, const double* products, double half_
             for (std::size_t column = 0; column < group; column += width) {
                 // Whoever was barred in the slot is available now.
                 std::size_t at = entry[0] * group + column;
-                Scaled total = load_scaled(chain.mantissa + at, chain.exponent + at);
+                Scaled total = load_scaled(chain.weights, at);
                 for (std::size_t j = 1; j <= rest; ++j) {
                     at = entry[j] * group + column;
-                    total = total + load_scaled(chain.mantissa + at, chain.exponent + at);
+                    total = total + load_scaled(chain.weights, at);
                 }
                 total = normalised(total);
                 at = entry[0] * group + column;
-                store_scaled(chain.mantissa + at, chain.exponent + at, constant(chances[0]) * total);
+                store_scaled(chain.weights, at, constant(chances[0]) * total);
                 Factor factor{1.0, 0.0};
                 for (std::size_t j = 1; j <= rest; ++j) {
                     factor.mantissa *= met.mantissa;
                     factor.exponent += met.exponent;
                     const std::size_t ratio = (j - 1) * group + column;
                     at = entry[j] * group + column;
-                    store_scaled(
-                        chain.mantissa + at, chain.exponent + at,
-                        (constant(chances[j]) * constant(factor)) *
-                            (load_scaled(chain.ratio_mantissa + ratio, chain.ratio_exponent + ratio) *
-                             total));
+                    store_scaled(chain.weights, at,
+                                 (constant(chances[j]) * constant(factor)) *
+                                     (load_scaled(chain.ratio, ratio) * total));
                 }
             }
             entry += rest + 1;
@@ -90,7 +88,7 @@ bool advance_joint_short(const JointChain& chain, const double* products, double
         }
         for (std::size_t j = 1; j <= chain.examples; ++j) {
             const double m = static_cast<double>(j) * polynomial::log2_e;
-            store(chain.ratio_mantissa + (j - 1) * group + column,
+            store(chain.ratio.mantissa + (j - 1) * group + column,
                   exponential2(polynomial::power_of_two, load(products + column) * splat(m) -
                                                              splat(m * static_cast<double>(j) * half_norm)));
         }
@@ -106,25 +104,25 @@ bool advance_joint_short(const JointChain& chain, const double* products, double
                     met *= coupling[*entry];
                     if (lag[*entry] < lag[latest]) latest = *entry;
                 }
-                V total = load(chain.mantissa + entry[0] * group + column);
+                V total = load(chain.weights.mantissa + entry[0] * group + column);
                 for (std::size_t j = 1; j < rest; ++j) {
-                    total += load(chain.mantissa + entry[j] * group + column);
+                    total += load(chain.weights.mantissa + entry[j] * group + column);
                 }
                 total += load(chain.relative + latest * group + column) *
-                         load(chain.mantissa + entry[rest] * group + column);
+                         load(chain.weights.mantissa + entry[rest] * group + column);
                 if (barred == 0) {
                     const V shift = exponent_of(total);
                     unit = power_of_two(-shift);
                     store(chain.scale + column, old + shift);
                 }
                 total *= unit;
-                store(chain.mantissa + entry[0] * group + column, splat(chances[0]) * total);
+                store(chain.weights.mantissa + entry[0] * group + column, splat(chances[0]) * total);
                 double factor = 1;
                 for (std::size_t j = 1; j <= rest; ++j) {
                     factor *= met;
-                    store(chain.mantissa + entry[j] * group + column,
+                    store(chain.weights.mantissa + entry[j] * group + column,
                           splat(chances[j] * factor) *
-                              (load(chain.ratio_mantissa + (j - 1) * group + column) * total));
+                              (load(chain.ratio.mantissa + (j - 1) * group + column) * total));
                 }
                 entry += rest + 1;
             }
@@ -139,7 +137,7 @@ void finish_joint(const JointChain& chain, std::size_t count, double* out) {
         Scaled sum = zero();
         for (std::size_t row = 0; row < count; ++row) {
             const std::size_t at = row * group + column;
-            sum = normalised(sum + load_scaled(chain.mantissa + at, chain.exponent + at));
+            sum = normalised(sum + load_scaled(chain.weights, at));
         }
         store(out + column, logarithm(sum));
     }

@@ -52,7 +52,6 @@ class JointState final : public Mixture::Evaluation::State {
 public:
     explicit JointState(const JointParameters& form)
         : form_(form),
-          weights_(form.states.count),
           ratios_(form.states.examples),
           scale_(1),
           slot_scale_(form.states.slots),
@@ -62,20 +61,23 @@ public:
           plain_coupling_(form.states.slots, 1.0),
           lag_(form.states.slots, std::numeric_limits<std::uint32_t>::max()) {
         const JointStates& states = form.states;
+        if (is_short_) {
+            weights_.mantissa = Rows(states.count);
+        } else {
+            weights_ = ExtendedRows(states.count);
+        }
         for (std::size_t i = 0; i < states.count; ++i) {
-            weights_.set(i, states.start[i]);
-            // What is no double is negligible; see joint_lanes.hpp.
+            // In the short form, what is no double is negligible; see joint_lanes.hpp.
             if (is_short_) std::fill_n(weights_.mantissa[i], group_size, states.start[i].value());
+            if (!is_short_) weights_.set(i, states.start[i]);
         }
         chain_ = {states.examples,
                   states.stride,
                   states.families.data(),
                   states.sizes.data(),
                   states.coefficients.data(),
-                  weights_.mantissa[0],
-                  weights_.exponent[0],
-                  ratios_.mantissa[0],
-                  ratios_.exponent[0],
+                  weights_.view(),
+                  ratios_.view(),
                   scale_[0],
                   slot_scale_[0],
                   relative_[0],
@@ -123,7 +125,8 @@ private:
     // From the short form to the long one, which it keeps.
     void lengthen() {
         const JointStates& states = form_.states;
-        Rows& exponents = weights_.exponent;
+        Rows& exponents = weights_.exponent = Rows(states.count);
+        chain_.weights = weights_.view();
         for (std::size_t i = 0; i < states.count; ++i) std::copy_n(scale_[0], group_size, exponents[i]);
         // Where all are barred: the last rows of the families.
         const std::uint32_t* entry = states.families.data();

@@ -20,6 +20,12 @@ struct Factor {
     double mantissa, exponent;
 };
 
+// Rows of numbers mantissa * 2^exponent, one for each sample.
+struct ExtendedView {
+    double* mantissa;
+    double* exponent;
+};
+
 // One way to participate: with probability `weight`, `multiplicity` times the column.
 struct Option {
     Factor weight;
@@ -33,14 +39,12 @@ struct Chain {
     Factor stay;             // Pr[no participation | available]; mantissa 0 if impossible
     const Option* options;   // the others
     std::size_t option_count;
-    double* free_mantissa;  // the weight of "available", one row
-    double* free_exponent;
-    double* ring_mantissa;  // `separation` rows: what becomes available, by iteration mod separation
-    double* ring_exponent;
-    Factor outside;    // weight of the histories that never become available
-    std::size_t slot;  // the next iteration mod separation
+    ExtendedView free;  // the weight of "available", one row
+    ExtendedView ring;  // `separation` rows: what becomes available, by iteration mod separation
+    Factor outside;     // weight of the histories that never become available
+    std::size_t slot;   // the next iteration mod separation
     // One row; nullptr forbids the short form of the state: weights as plain doubles, with one exponent per
-    // sample for the rows before `slot` and for `free` (free_exponent), one for the rows from `slot` on.
+    // sample for the rows before `slot` and for `free` (its exponents), one for the rows from `slot` on.
     // Allowed if separation >= 8, stay^separation >= 2^-60 and all options' weights are in [2^-100, 2^30].
     double* past_exponent = nullptr;
     bool is_short = false;  // which form the state has
@@ -74,17 +78,12 @@ struct BlockedChain {
     const Factor* powers;  // Q^0, ..., Q^window
     const Option* options;
     std::size_t option_count;
-    double* free_mantissa;
-    double* free_exponent;
-    double* front_mantissa;  // sum over the current chunk, one row
-    double* front_exponent;
-    double* past_mantissa;  // window rows: A of the chunk before
-    double* past_exponent;
-    double* suffix_mantissa;  // window rows: its suffix sums
-    double* suffix_exponent;
-    double* now_mantissa;  // window rows: A of the current chunk
-    double* now_exponent;
-    std::size_t offset;  // the next iteration within the chunk
+    ExtendedView free;
+    ExtendedView front;   // sum over the current chunk, one row
+    ExtendedView past;    // window rows: A of the chunk before
+    ExtendedView suffix;  // window rows: its suffix sums
+    ExtendedView now;     // window rows: A of the current chunk
+    std::size_t offset;   // the next iteration within the chunk
 };
 
 // Several examples of independent chains, by the states of JointStates (joint_states.hpp), a row for each.
@@ -93,10 +92,8 @@ struct JointChain {
     const std::uint32_t* families;
     const std::size_t* sizes;
     const Factor* coefficients;
-    double* mantissa;
-    double* exponent;
-    double* ratio_mantissa;  // `examples` rows, for what a family has in common
-    double* ratio_exponent;
+    ExtendedView weights;
+    ExtendedView ratio;  // `examples` rows, for what a family has in common
     // The short form: mantissas are plain doubles, in units of 2^scale; those of states in which all examples
     // are barred in units of 2^slot_scale of the slot where one of them took part last, as nothing happens to
     // them later.

@@ -42,6 +42,7 @@ struct ExtendedRows {
     ExtendedRows() = default;
     explicit ExtendedRows(std::size_t count) : mantissa(count), exponent(count, zero_exponent) {}
     void set(std::size_t row, const Extended& value);
+    kernels::ExtendedView view() noexcept { return {mantissa[0], exponent[0]}; }
 
     Rows mantissa, exponent;
 };

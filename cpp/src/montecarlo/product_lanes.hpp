@@ -11,7 +11,7 @@ namespace {
 
 using hockeystick::kernels::group;
 
-constexpr std::size_t strip = 8;  // outputs computed together, so that each row is loaded once
+constexpr std::size_t strip = 8;  // speed: outputs computed together, so that each row is loaded once
 
 void correlate(const double* rows, const double* filter, std::size_t bands, std::size_t count, double* out) {
     std::size_t i = 0;

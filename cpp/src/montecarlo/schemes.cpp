@@ -274,7 +274,7 @@ Envelope envelope(const TruncatedBMinSep& scheme, std::uint64_t most_others, dou
     // P_r: with z = LR_1 and LR_2 = e^{-2h} z^2, never >= 1 - s and twice >= s for the second of the two, and
     // never + (once - 1) z + twice e^{-2h} z^2 >= 0 for the first: (1 - once)^2 <= 4 never twice e^{-2h}. The
     // sum of the three is least for never = twice e^{-2h}, if that is allowed.
-    constexpr double up = 1 + 1e-12;
+    constexpr double up = 1 + 1e-12;  // proof: more than rounding takes away
     const auto places = static_cast<double>(scheme.max_batch);
     const auto others = static_cast<double>(std::max(most_others, scheme.max_batch));
     const double kept = std::min(1.0, places / (places + 1) * up);

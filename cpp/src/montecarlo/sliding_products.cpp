@@ -38,7 +38,7 @@ std::pair<double, double> unit_root(std::size_t k, std::size_t n) {
     }
 }
 
-constexpr std::size_t shortest_transform = 16, longest_block = 4096;
+constexpr std::size_t shortest_transform = 16, longest_block = 4096;  // speed
 
 // Outputs of a transform of n rows, and its multiplications and additions per sample.
 std::size_t transform_outputs(std::size_t n, std::size_t bands) { return (n - bands + 1) / 2 * 2; }

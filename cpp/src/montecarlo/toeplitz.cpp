@@ -14,6 +14,7 @@ namespace {
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Only speed rests on the constants of the search: any coefficients are a strategy.
+// Any strategy is sound, so all of these are for speed and quality.
 constexpr std::size_t remembered = 30;  // pairs of the approximate Hessian
 constexpr std::size_t most_steps = 1000;
 constexpr double flat = 1e-10;            // largest projected slope at a minimum

@@ -178,7 +178,7 @@ std::vector<std::int64_t> neighbourhood_sizes(const AttributionView& graph, std:
     const AttributionView owned{users.offsets, users.users, graph.num_examples()};
     limit = std::min(limit, graph.num_examples());  // so that limit + 1 does not overflow
     std::vector<std::int64_t> sizes(graph.num_examples(), 0);
-    constexpr std::size_t block_size = 4096;
+    constexpr std::size_t block_size = 4096;  // speed
     const std::size_t blocks = (graph.num_examples() + block_size - 1) / block_size;
     parallel_for(blocks, [&](std::size_t block) {
         std::vector<std::int32_t> found;

@@ -9,7 +9,7 @@ namespace hockeystick {
 namespace {
 
 // A number in [0, 1) with 384 bits behind the binary point; limb 0 is the most significant.
-constexpr std::size_t limbs = 12;
+constexpr std::size_t limbs = 12;  // proof: see tails()
 constexpr std::size_t fraction_bits = 32 * limbs;
 using Fixed = std::array<std::uint32_t, limbs>;
 
