@@ -158,10 +158,11 @@ public:
         const auto log_inverse_delta = [&](std::size_t, double) { return -std::log(delta); };
         const auto solve = [&](const Contour& contour, std::size_t, double chernoff) -> Bracket {
             double start = std::max(0.0, chernoff);
-            const Inverted at = newton({&contour, 1}, std::log(delta), start, 1e-9);
+            const Inverted at =
+                newton([&](double e) { return invert(contour, e); }, std::log(delta), start, 1e-9);
             if (!(at.value > 0)) return {0, infinity};
             if (invert(contour, 0).upper() <= delta) return {0, 0};
-            return bracket({&contour, 1}, at, start, delta);
+            return bracket([&](double e) { return invert(contour, e); }, at, start, delta);
         };
         const auto read = [&](const Table& table, std::size_t, double chernoff, bool upper) {
             const auto at = [&](double e) { return table.at(e).value; };
@@ -659,7 +660,7 @@ private:
             }
             line.beyond[index] = -half * end * end;
         } else {
-            const Mgf::Row row = kind.mgf->row(line.s, line.step, line.size, end, transform_tolerance);
+            const Mgf::Row row = kind.mgf->row(line.s, line.step, line.size, transform_tolerance);
             if (row.value.empty()) {
                 error = infinity;
                 return;
