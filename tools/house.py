@@ -116,7 +116,7 @@ def python_imports() -> Iterator[Import]:
 
 def header_homes() -> dict[str, str]:
     """The room of every installed header: that of the source of its name, or of those that have none."""
-    alone = {"answer": "inversion", "proposal": "montecarlo", "ieee": "numerics"}
+    alone = {"answer": "inversion", "pairs": "pairs", "proposal": "montecarlo", "ieee": "numerics"}
     return {path.stem: path.parent.name for path in CORE.rglob("*.cpp")} | alone
 
 

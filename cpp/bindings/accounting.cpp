@@ -10,7 +10,6 @@
 
 #include "hockeystick/pairs.hpp"
 #include "hockeystick/profile.hpp"
-#include "hockeystick/zero_out.hpp"
 #include "lattice/compose.hpp"
 #include "lattice/coupling.hpp"
 #include "lattice/discretise.hpp"

@@ -68,9 +68,9 @@ public:
             name, py::cpp_function(py::method_adaptor<T>(std::forward<Getter>(getter)), Standard()));
         return *this;
     }
-    template <class D>
-    Class& def_readonly(const char* name, const D T::* member) {
-        Base::def_readonly(name, member);  // only copies
+    template <class D, class Of>
+    Class& def_readonly(const char* name, D Of::* member) {
+        Base::def_readonly(name, static_cast<const D T::*>(member));  // only copies
         return *this;
     }
 };

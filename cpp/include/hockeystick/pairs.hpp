@@ -95,6 +95,15 @@ PairPtr location_mixture(Noise noise, double scale, std::vector<double> p_shifts
                          std::vector<double> p_weights, std::vector<double> q_shifts,
                          std::vector<double> q_weights);
 
+// One record of a fixed-size Gaussian sum replaced by zero, the pair behind truncated batches: the worst case
+// over all |v| <= mu, |w - v| <= mu of
+//     P = (1-q) N(0, 1) + q N(w, 1)   against   Q = (1-q) N(0, 1) + q N(v, 1):
+// with probability q another record, -v, is swapped for the record w - v, or for nothing.
+//     e^eps >= 1:  (1-q) N(0) + q N(2 mu)  against  (1-q) N(0) + q N(mu);
+//     e^eps <  1:  N(0)                    against  (1-q) N(0) + q N(mu).
+// Their maximum is convex in e^eps, hence a profile (docs/mechanisms/truncated.md). Mode add is the pair (Q,
+// P); replace_one is refused. q in (0, 1].
+PairPtr zero_out(double mu, double q, Sampling mode);
 // The pair `upper` in the place of a mechanism between the two: upper bounds are its own, lower bounds those
 // of `lower`, through sampling, mixing and composition.
 PairPtr bracket(PairPtr lower, PairPtr upper);

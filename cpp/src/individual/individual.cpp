@@ -164,7 +164,7 @@ public:
             if (invert(contour, 0).upper() <= delta) return {0, 0};
             return bracket([&](double e) { return invert(contour, e); }, at, start, delta);
         };
-        const auto read = [&](const Table& table, std::size_t, double chernoff, bool upper) {
+        const auto read = [&](const TailTable& table, std::size_t, double chernoff, bool upper) {
             const auto at = [&](double e) { return table.at(e).value; };
             const double start = std::isfinite(chernoff) ? chernoff : 1e3;
             return upper ? upper_epsilon(at, delta, start) : lower_epsilon(at, delta, start);
@@ -196,7 +196,7 @@ public:
             const Inverted at = invert(contour, epsilons[row]);
             return {std::max(0.0, at.lower() - 5e-324), std::min(1.0, at.upper() + 5e-324)};
         };
-        const auto read = [&](const Table& table, std::size_t row, double, bool) {
+        const auto read = [&](const TailTable& table, std::size_t row, double, bool) {
             return table.at(epsilons[row]).value;
         };
         const auto fall_back = [](double log_delta) {

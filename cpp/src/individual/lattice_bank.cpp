@@ -189,7 +189,7 @@ std::vector<std::complex<double>> LatticeBank::product(std::span<const Counted> 
     return product;
 }
 
-std::optional<Table> LatticeBank::compose(std::span<const Counted> history, bool& too_short) const {
+std::optional<TailTable> LatticeBank::compose(std::span<const Counted> history, bool& too_short) const {
     too_short = false;
     const double s = shape_.tilt, h = shape_.step, n = static_cast<double>(shape_.size);
     const bool upper = shape_.bound == Bound::upper;
@@ -261,7 +261,7 @@ std::optional<Table> LatticeBank::compose(std::span<const Counted> history, bool
     std::rotate(out.mass.begin(),
                 out.mass.begin() + static_cast<std::ptrdiff_t>(wrap(out.first, shape_.size)), out.mass.end());
     out.relative_error = std::expm1(scale_error + 8 * u * n + 1e-12);
-    return Table(std::move(out));
+    return TailTable(std::move(out));
 }
 
 double LatticeBank::reach(const Pair& pair, double middle, double width, double log_mass) {

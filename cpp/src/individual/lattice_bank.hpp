@@ -14,7 +14,7 @@
 #include "hockeystick/pairs.hpp"
 #include "inversion/transform.hpp"
 #include "lattice/lattice.hpp"
-#include "lattice/table.hpp"
+#include "lattice/tail_table.hpp"
 
 namespace hockeystick {
 
@@ -48,7 +48,7 @@ public:
     double added_variance(std::span<const Counted> history) const;
     // The history's profile, above or below the true one; empty where some kind does not fit the lattice, or
     // the history the window: `too_short`.
-    std::optional<Table> compose(std::span<const Counted> history, bool& too_short) const;
+    std::optional<TailTable> compose(std::span<const Counted> history, bool& too_short) const;
     // About where P(L > x) falls to e^log_mass, from a middle and a width of the loss.
     static double reach(const Pair& pair, double middle, double width, double log_mass);
 

@@ -2,19 +2,21 @@
 
 #include <algorithm>
 #include <cmath>
-#include <complex>
-#include <limits>
 #include <stdexcept>
 
 #include "hockeystick/parallel.hpp"
-#include "numerics/fft.hpp"
-#include "numerics/special.hpp"
+#include "numerics/constants.hpp"
+#include "numerics/sums.hpp"
 
 namespace hockeystick {
 namespace {
 
-constexpr double u = unit_roundoff;
-constexpr std::size_t block_size = 4096;
+constexpr std::size_t block_size = 4096;  // speed
+// proof: factors and products below these count as zero, with all of their bound as the error
+// ("Composition").
+constexpr double smallest_factor = 1e-100, negligible_product = 1e-60;
+// proof: more than the rounding of a product of masses at infinity, of a logarithm of moments.
+constexpr double rounding_of_mass = 1e-12, rounding_of_moment = 1e-9;
 
 std::size_t wrap(std::int64_t index, std::size_t size) {
     const auto n = static_cast<std::int64_t>(size);
@@ -41,7 +43,7 @@ std::complex<double> power(std::complex<double> z, std::uint64_t k) {
 double power_bound(double z, std::uint64_t k) {
     double result = 1;
     for (; k > 0; k >>= 1) {
-        if (z < 1e-100) return result * 1e-100;
+        if (z < smallest_factor) return result * smallest_factor;
         if (k & 1) result *= z;
         z *= z;
     }
@@ -51,55 +53,140 @@ double power_bound(double z, std::uint64_t k) {
 // ln of Pr[sum > bound] (direction +1) or Pr[sum < bound] (-1) under the tilted masses, by Chernoff.
 double log_outside(const std::vector<LatticeStep>& steps, double bound, double theta, int direction) {
     double log_moment = 0;
-    for (const auto& [lattice, count] : steps) {
-        // The largest term is taken out, as e^{theta x} may overflow or vanish.
-        const auto term = [&, &l = lattice](std::size_t i) {
-            return std::log(l.mass[i]) + direction * theta * l.step * static_cast<double>(l.index[i]);
-        };
-        double largest = -std::numeric_limits<double>::infinity(), sum = 0;
-        for (std::size_t i = 0; i < lattice.mass.size(); ++i) largest = std::max(largest, term(i));
-        for (std::size_t i = 0; i < lattice.mass.size(); ++i) sum += std::exp(term(i) - largest);
-        log_moment += static_cast<double>(count) * (std::log(sum) + largest);
+    for (const LatticeStep& step : steps) {
+        const Lattice& l = step.lattice;
+        log_moment +=
+            static_cast<double>(step.count) * log_sum_exp(l.mass.size(), [&](std::size_t i) {
+                return std::log(l.mass[i]) + direction * theta * l.step * static_cast<double>(l.index[i]);
+            });
     }
     const double log_probability = log_moment - direction * theta * bound;
-    return std::min(0.0, log_probability + 1e-9 * (1 + std::abs(log_moment)));
+    return std::min(0.0, log_probability + rounding_of_moment * (1 + std::abs(log_moment)));
 }
 
+// A product of powers of transforms, and what the errors of its factors may add up to.
+class Product {
+public:
+    explicit Product(std::size_t size)
+        : size_(size),
+          value_(size / 2 + 1, 1.0),
+          magnitude_(value_.size(), 1.0),
+          relative_(value_.size(), 0.0) {}
+
+    void multiply(const std::vector<std::complex<double>>& spectrum, double error, std::uint64_t count) {
+        const double k = static_cast<double>(count);
+        parallel_for((value_.size() + block_size - 1) / block_size, [&](std::size_t b) {
+            const std::size_t end = std::min(value_.size(), (b + 1) * block_size);
+            for (std::size_t j = b * block_size; j < end; ++j) {
+                const std::complex<double> z = spectrum[j];
+                const double largest = std::sqrt(std::norm(z)) * (1 + 4 * u) + error;
+                magnitude_[j] = std::max(smallest_factor, magnitude_[j] * power_bound(largest, count));
+                // Too small to matter: call it 0, with all of its magnitude as the error.
+                const bool negligible = magnitude_[j] < negligible_product;
+                value_[j] = negligible ? 0.0 : value_[j] * power(z, count);
+                relative_[j] += negligible ? 1.0 : k * error / largest;
+            }
+        });
+    }
+
+    std::span<const std::complex<double>> value() const { return value_; }
+    // Bounds the error of each mass. |product of computed factors - true product| <= magnitude * relative,
+    // and the magnitudes round too.
+    double round_off(double moves) const {
+        double spectral_error = 0, l1 = 0;
+        for (std::size_t j = 0; j < value_.size(); ++j) {
+            const double weight = (j == 0 || (size_ % 2 == 0 && j + 1 == value_.size())) ? 1 : 2;
+            spectral_error += weight * magnitude_[j] * relative_[j];
+            l1 += weight * std::abs(value_[j]);
+        }
+        const double n = static_cast<double>(size_);
+        return (spectral_error * (1 + 4 * u * (moves + n)) + fft_error_bound(size_) * l1) / n;
+    }
+
+private:
+    std::size_t size_;
+    std::vector<std::complex<double>> value_;
+    // A bound on |value| with every factor at its largest, and on its error relative to that.
+    std::vector<double> magnitude_, relative_;
+};
+
 }  // namespace
+
+void StepSums::add(const LatticeTerms& step, std::uint64_t count) {
+    const double k = static_cast<double>(count);
+    log_finite_ += k * std::log1p(-step.infinity_mass);
+    log_full_ += k * std::log1p(step.beyond);
+    sums_.log_scale += k * step.log_scale;
+    sums_.offset += k * step.offset;
+    sums_.deficit += k * step.deficit;
+    sums_.tilted_deficit += k * step.tilted_deficit;
+    sums_.residue.mean += k * step.residue.mean;
+    sums_.residue.mean_error += k * step.residue.mean_error;
+    sums_.residue.squared_range += k * step.residue.squared_range;
+    sums_.residue.outside += k * step.residue.outside;
+    sums_.relative_error += k * u * (4 + std::abs(step.log_scale));
+}
+
+Composed StepSums::composed(Bound bound, double step, double tilt) const {
+    Composed out = sums_;
+    out.bound = bound;
+    out.step = step;
+    out.tilt = tilt;
+    // Some step beyond its lattice: the full moment less the one inside, (1 + b)^k - 1.
+    out.beyond = std::expm1(log_full_);
+    const double outwards = bound == Bound::upper ? 1 + rounding_of_mass : 1 - rounding_of_mass;
+    out.infinity_mass = std::clamp(-std::expm1(log_finite_) * outwards, 0.0, 1.0);
+    return out;
+}
+
+double transform(const Lattice& lattice, const RealFft& fft, std::span<double> folded,
+                 std::span<std::complex<double>> spectrum) {
+    std::fill(folded.begin(), folded.end(), 0.0);
+    double squares = 0, total = 0;
+    for (std::size_t i = 0; i < lattice.mass.size(); ++i) {
+        folded[wrap(lattice.index[i], fft.size())] += lattice.mass[i];
+        total += lattice.mass[i];
+    }
+    for (const double m : folded) squares += m * m;
+    fft.forward(folded.data(), spectrum.data());
+    return fft_error_bound(fft.size()) *
+               std::min(total, std::sqrt(static_cast<double>(fft.size()) * squares)) +
+           4 * u * total;
+}
+
+void read_masses(const RealFft& fft, std::span<const std::complex<double>> product, std::int64_t first,
+                 Composed& out) {
+    const double n = static_cast<double>(fft.size());
+    out.first = first;
+    out.mass.resize(fft.size());
+    fft.inverse(product.data(), out.mass.data());
+    for (double& m : out.mass) m = std::max(0.0, m / n);
+    // Lattice point i sits in slot i mod n; put the window's first point in front.
+    std::rotate(out.mass.begin(), out.mass.begin() + static_cast<std::ptrdiff_t>(wrap(first, fft.size())),
+                out.mass.end());
+    // Scale, suffix sums of n terms, and the exponentials of a final answer.
+    out.relative_error = std::expm1(out.relative_error + 8 * u * n + rounding_of_mass);
+}
 
 Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std::size_t size,
                  double theta_left, double theta_right) {
     if (steps.empty()) throw std::invalid_argument("compose: at least one lattice is needed");
     const Lattice& front = steps.front().lattice;
-    Composed out;
-    out.bound = front.bound;
-    out.step = front.step;
-    out.tilt = front.tilt;
-    out.first = first;
-    double log_finite = 0, moves = 0, scale_error = 0;
+    StepSums sums;
+    double moves = 0, lowest = 0, highest = 0;
     for (const auto& [lattice, count] : steps) {
-        if (lattice.bound != out.bound)
+        if (lattice.bound != front.bound)
             throw std::invalid_argument("compose: lattices with different bounds do not compose");
-        if (lattice.step != out.step || lattice.tilt != out.tilt)
+        if (lattice.step != front.step || lattice.tilt != front.tilt)
             throw std::invalid_argument("compose: lattices must share step and tilt");
+        sums.add(lattice, count);
         const double k = static_cast<double>(count);
-        log_finite += k * std::log1p(-lattice.infinity_mass);
-        out.log_scale += k * lattice.log_scale;
-        out.offset += k * lattice.offset;
-        out.beyond += k * std::log1p(lattice.beyond);
-        out.deficit += k * lattice.deficit;
-        out.tilted_deficit += k * lattice.tilted_deficit;
-        out.residue.mean += k * lattice.residue.mean;
-        out.residue.mean_error += k * lattice.residue.mean_error;
-        out.residue.squared_range += k * lattice.residue.squared_range;
-        out.residue.outside += k * lattice.residue.outside;
         moves += k;
-        scale_error += k * u * (4 + std::abs(lattice.log_scale));
+        lowest += k * static_cast<double>(lattice.index.front());
+        highest += k * static_cast<double>(lattice.index.back());
     }
-    // Some step beyond its lattice: the full moment less the one inside, (1 + b)^k - 1.
-    out.beyond = std::expm1(out.beyond);
-    const bool upper = out.bound == Bound::upper;
-    out.infinity_mass = std::clamp(-std::expm1(log_finite) * (upper ? 1 + 1e-12 : 1 - 1e-12), 0.0, 1.0);
+    Composed out = sums.composed(front.bound, front.step, front.tilt);
+    out.first = first;
     out.mass.assign(size, 0.0);
     if (!std::isfinite(out.log_scale)) {
         // Some step has no finite loss at all.
@@ -109,65 +196,18 @@ Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std:
     }
 
     const RealFft fft(size);
-    const std::size_t half = size / 2 + 1;
-    const std::size_t blocks = (half + block_size - 1) / block_size;
-    std::vector<std::complex<double>> product(half, 1.0), spectrum(half);
-    // A bound on |product| with every factor at its largest, and on its error relative to that.
-    std::vector<double> magnitude(half, 1.0), relative(half, 0.0);
+    Product product(size);
+    std::vector<std::complex<double>> spectrum(fft.spectrum_size());
     for (const auto& [lattice, count] : steps) {
-        std::fill(out.mass.begin(), out.mass.end(), 0.0);
-        double squares = 0, total = 0;
-        for (std::size_t i = 0; i < lattice.mass.size(); ++i) {
-            out.mass[wrap(lattice.index[i], size)] += lattice.mass[i];
-            total += lattice.mass[i];
-        }
-        for (double m : out.mass) squares += m * m;
-        fft.forward(out.mass.data(), spectrum.data());
-        const double error =
-            fft_error_bound(size) * std::min(total, std::sqrt(static_cast<double>(size) * squares)) +
-            4 * u * total;
-        const double k = static_cast<double>(count);
-        parallel_for(blocks, [&, power_count = count](std::size_t b) {
-            const std::size_t end = std::min(half, (b + 1) * block_size);
-            for (std::size_t j = b * block_size; j < end; ++j) {
-                const std::complex<double> z = spectrum[j];
-                const double largest = std::sqrt(std::norm(z)) * (1 + 4 * u) + error;
-                magnitude[j] = std::max(1e-100, magnitude[j] * power_bound(largest, power_count));
-                // Too small to matter: call it 0, with all of its magnitude as the error.
-                const bool negligible = magnitude[j] < 1e-60;
-                product[j] = negligible ? 0.0 : product[j] * power(z, power_count);
-                relative[j] += negligible ? 1.0 : k * error / largest;
-            }
-        });
+        const double error = transform(lattice, fft, out.mass, spectrum);
+        product.multiply(spectrum, error, count);
     }
-    // |product of computed factors - true product| <= magnitude * relative, and the magnitudes round too.
-    double spectral_error = 0, l1 = 0;
-    for (std::size_t j = 0; j < half; ++j) {
-        const double weight = (j == 0 || (size % 2 == 0 && j + 1 == half)) ? 1 : 2;
-        spectral_error += weight * magnitude[j] * relative[j];
-        l1 += weight * std::abs(product[j]);
-    }
-    const double n = static_cast<double>(size);
-    out.round_off = (spectral_error * (1 + 4 * u * (moves + n)) + fft_error_bound(size) * l1) / n;
-    fft.inverse(product.data(), out.mass.data());
-    for (double& m : out.mass) m = std::max(0.0, m / n);
-    // Lattice point i sits in slot i mod n; put the window's first point in front.
-    std::rotate(out.mass.begin(), out.mass.begin() + static_cast<std::ptrdiff_t>(wrap(first, size)),
-                out.mass.end());
+    out.round_off = product.round_off(moves);
+    read_masses(fft, product.value(), first, out);
 
-    double lowest = 0, highest = 0;
-    for (const auto& [lattice, count] : steps) {
-        lowest += static_cast<double>(count) * static_cast<double>(lattice.index.front());
-        highest += static_cast<double>(count) * static_cast<double>(lattice.index.back());
-    }
-    const double left = static_cast<double>(first) * out.step;
-    const double right = (static_cast<double>(first) + n - 1) * out.step;
-    const double last = static_cast<double>(first) + n - 1;
-    out.outside_left =
-        lowest >= static_cast<double>(first) ? 0.0 : std::exp(log_outside(steps, left, theta_left, -1));
-    out.outside_right = highest <= last ? 0.0 : std::exp(log_outside(steps, right, theta_right, +1));
-    // Scale, suffix sums of n terms, and the exponentials of a final answer.
-    out.relative_error = std::expm1(scale_error + 8 * u * n + 1e-12);
+    const double left = static_cast<double>(first), last = left + static_cast<double>(size) - 1;
+    if (lowest < left) out.outside_left = std::exp(log_outside(steps, left * out.step, theta_left, -1));
+    if (highest > last) out.outside_right = std::exp(log_outside(steps, last * out.step, theta_right, +1));
     return out;
 }
 

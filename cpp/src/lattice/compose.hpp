@@ -1,10 +1,13 @@
-// k-fold composition of lattice losses in one frequency domain.
+// k-fold composition of lattice losses in one frequency domain (docs/accounting/bounds.md, "Composition").
 #pragma once
 
+#include <complex>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "lattice/lattice.hpp"
+#include "numerics/fft.hpp"
 
 namespace hockeystick {
 
@@ -34,5 +37,28 @@ struct Composed {
 // theta_left/right >= 0: further tilts used by Chernoff's bound for the mass outside the window.
 Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std::size_t size,
                  double theta_left, double theta_right);
+
+// The three parts of a composition, for those who keep transforms and multiply them on their own.
+
+// What the steps add up to, whatever the window: all of a composed lattice but its masses, their round-off
+// and what lies outside the window.
+class StepSums {
+public:
+    void add(const LatticeTerms& step, std::uint64_t count);
+    Composed composed(Bound bound, double step, double tilt) const;
+
+private:
+    Composed sums_;
+    double log_finite_ = 0, log_full_ = 0;
+};
+
+// The transform of a lattice's masses, folded onto the transform's points; returns a bound on its error at
+// every frequency. `folded` has room for size() numbers, `spectrum` for spectrum_size().
+double transform(const Lattice& lattice, const RealFft& fft, std::span<double> folded,
+                 std::span<std::complex<double>> spectrum);
+
+// The masses of the window that starts at `first`, from the product of the steps' transforms.
+void read_masses(const RealFft& fft, std::span<const std::complex<double>> product, std::int64_t first,
+                 Composed& out);
 
 }  // namespace hockeystick

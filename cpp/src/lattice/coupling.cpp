@@ -2,23 +2,24 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 
 #include "hockeystick/arithmetic.hpp"
 #include "lattice/cumulants.hpp"
 #include "lattice/discretise.hpp"
+#include "numerics/constants.hpp"
 #include "numerics/fft.hpp"
-#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
 
-constexpr double u = unit_roundoff;
-constexpr double most_points = 1 << 22;
+// speed: the largest transform, and the largest lattice of a single step. proof: indices below 1e15 are
+// exact.
+constexpr double most_points = 1 << 22, largest_index = 1e15;
 
-Composed compose_rounded(const std::vector<std::pair<PairPtr, std::uint64_t>>& composition, double step,
-                         double failure) {
+using Steps = std::vector<std::pair<PairPtr, std::uint64_t>>;
+
+double checked_total(const Steps& composition, double step, double failure) {
     if (composition.empty()) throw std::invalid_argument("Coupling: at least one mechanism is needed");
     if (!(step > 0) || !std::isfinite(step)) throw std::invalid_argument("Coupling: step must be positive");
     if (!(failure > 0 && failure < 1)) throw std::invalid_argument("Coupling: failure must lie in (0, 1)");
@@ -29,53 +30,83 @@ Composed compose_rounded(const std::vector<std::pair<PairPtr, std::uint64_t>>& c
             throw std::invalid_argument("Coupling: counts must lie in [1, 2^53]");
         total += static_cast<double>(count);
     }
-    const double log_failure = std::log(failure), depth = std::log(total) - log_failure + 30;
-    std::vector<SketchedStep> steps;
-    for (const auto& [pair, count] : composition)
-        steps.push_back({trimmed(sketch(*pair, depth, depth), 0, 0.25 * failure / total, 0), count});
-    // Round-off is relative to e^{K(tilt) - tilt eps}: the smallest tilt at which it stays below `failure`
-    // serves the widest range of eps. On a coarse lattice a large one would only overflow.
+    return total;
+}
+
+// Round-off is relative to e^{K(tilt) - tilt eps}: the smallest tilt at which it stays below the failure
+// serves the widest range of eps. On a coarse lattice a large one would only overflow.
+double choose_tilt(const std::vector<SketchedStep>& steps, double step, double total, double log_failure) {
     const Saddle saddle = saddle_for_delta(steps, log_failure);
     double tilt = std::min(saddle.tilt, 30 / step);
     const auto log_round_off = [&](double s) {
         return std::log(1e-13 * total) + cumulants(steps, s).value - s * std::max(0.0, saddle.epsilon);
     };
     for (int i = 0; i < 40 && log_round_off(0.5 * tilt) < log_failure - 5; ++i) tilt *= 0.5;
+    return tilt;
+}
+
+// Numbers of lattice points, as integers.
+struct Range {
+    double first = 0, last = 0;
+    void check(const char* message) const {
+        if (!(last - first < most_points) || !(std::max(-first, last) < largest_index))
+            throw std::invalid_argument(message);
+    }
+};
+
+// Where sums lie that a step of e^log_mass may not leave out, within the range of all sums.
+struct SumWindow {
+    Range range;
+    double theta_left, theta_right;
+};
+SumWindow window(const std::vector<SketchedStep>& steps, double step, double tilt, double log_mass,
+                 Range all) {
+    const TailPoint left = tail_point(steps, tilt, log_mass, -1),
+                    right = tail_point(steps, tilt, log_mass, +1);
+    const auto theta = [](const TailPoint& point) { return std::isfinite(point.theta) ? point.theta : 0.0; };
+    const Range bulk{std::max(all.first, std::floor(left.loss / step) - 1),
+                     std::min(all.last, std::ceil(right.loss / step) + 1)};
+    // Where the whole range of sums is hardly longer than the window, nothing need lie outside. (A nan
+    // takes it all, too.)
+    const bool shorter =
+        bulk.last > bulk.first && all.last - all.first > std::max(1024.0, 1.5 * (bulk.last - bulk.first));
+    return {shorter ? bulk : all, theta(left), theta(right)};
+}
+
+Composed compose_rounded(const Steps& composition, double step, double failure) {
+    const double total = checked_total(composition, step, failure);
+    const double log_failure = std::log(failure), depth = std::log(total) - log_failure + 30;
+    std::vector<SketchedStep> steps;
+    for (const auto& [pair, count] : composition)
+        steps.push_back({trimmed(sketch(*pair, depth, depth), 0, 0.25 * failure / total, 0), count});
+    const double tilt = choose_tilt(steps, step, total, log_failure);
     // What lies outside the window counts with the same unit: at eps = 0, if that asks for no miracle.
     const double log_mass = std::clamp(log_failure - cumulants(steps, tilt).value, -600.0, 0.0) - 10;
 
     std::vector<LatticeStep> lattices;
-    double bottom = 0, top = 0;
+    Range sums;
     for (std::size_t i = 0; i < steps.size(); ++i) {
         const Sketch& s = steps[i].sketch;
-        const double first = s.empty() ? 0 : std::floor(s.left.front() / step);
-        const double last = s.empty() ? 1 : std::max(first + 1, std::ceil(s.right.back() / step));
-        if (!(last - first < most_points) || !(std::max(-first, last) < 1e15))
-            throw std::invalid_argument("Coupling: step is too small for the range of the losses");
+        Range range{0, 1};
+        if (!s.empty()) {
+            range.first = std::floor(s.left.front() / step);
+            range.last = std::max(range.first + 1, std::ceil(s.right.back() / step));
+        }
+        range.check("Coupling: step is too small for the range of the losses");
+        auto points =
+            all_points(static_cast<std::int64_t>(range.first), static_cast<std::int64_t>(range.last));
         lattices.push_back(
-            {discretise(*composition[i].first,
-                        all_points(static_cast<std::int64_t>(first), static_cast<std::int64_t>(last)), step,
-                        tilt, Bound::mean_preserving),
+            {discretise(*composition[i].first, std::move(points), step, tilt, Bound::mean_preserving),
              steps[i].count});
-        bottom += static_cast<double>(steps[i].count) * first;
-        top += static_cast<double>(steps[i].count) * last;
+        sums.first += static_cast<double>(steps[i].count) * range.first;
+        sums.last += static_cast<double>(steps[i].count) * range.last;
     }
-    const TailPoint left = tail_point(steps, tilt, log_mass, -1),
-                    right = tail_point(steps, tilt, log_mass, +1);
-    const auto theta = [](const TailPoint& point) { return std::isfinite(point.theta) ? point.theta : 0.0; };
-    const double lowest = std::max(bottom, std::floor(left.loss / step) - 1);
-    const double highest = std::min(top, std::ceil(right.loss / step) + 1);
-    // Where the whole range of sums is hardly longer than the window, nothing need lie outside. (A nan
-    // takes it all, too.)
-    if (highest > lowest && top - bottom > std::max(1024.0, 1.5 * (highest - lowest))) {
-        bottom = lowest;
-        top = highest;
-    }
-    if (!(top - bottom < most_points) || !(std::max(-bottom, top) < 1e15))
-        throw std::invalid_argument("Coupling: step is too small for the range of the composed loss");
-    return compose(lattices, static_cast<std::int64_t>(bottom),
-                   good_size(static_cast<std::size_t>(std::max(16.0, top - bottom + 1))), theta(left),
-                   theta(right));
+    const SumWindow chosen = window(steps, step, tilt, log_mass, sums);
+    chosen.range.check("Coupling: step is too small for the range of the composed loss");
+    const double points = chosen.range.last - chosen.range.first + 1;
+    return compose(lattices, static_cast<std::int64_t>(chosen.range.first),
+                   good_size(static_cast<std::size_t>(std::max(16.0, points))), chosen.theta_left,
+                   chosen.theta_right);
 }
 
 }  // namespace

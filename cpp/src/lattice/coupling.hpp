@@ -1,4 +1,5 @@
-// Two-sided bounds from mean-preserving rounding: Hoeffding's inequality couples the sums.
+// Two-sided bounds from mean-preserving rounding: Hoeffding's inequality couples the sums
+// (docs/accounting/bounds.md, "Mean-preserving rounding").
 #pragma once
 
 #include <cstdint>
@@ -6,7 +7,7 @@
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
-#include "lattice/table.hpp"
+#include "lattice/tail_table.hpp"
 
 namespace hockeystick {
 
@@ -38,7 +39,7 @@ private:
 
     Residue residue_;
     double failure_, radius_, infinity_mass_;
-    Table table_;
+    TailTable table_;
 };
 
 }  // namespace hockeystick

@@ -3,106 +3,23 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <numbers>
 
 #include "hockeystick/parallel.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
-struct Side {
-    double log_p, value, slope, exponent;
-};
-
-struct Node {
-    double x;
-    Side above, below;
-};
-
-// ln P(L > x) and ln P(L <= x) at many losses.
-std::vector<Node> evaluate(const Pair& pair, const std::vector<double>& x) {
-    std::vector<Node> nodes;
-    nodes.reserve(x.size());
-    for (const double at : x) {
-        if (nodes.size() % 1024 == 0) interruption_point();
-        const Tangent above = pair.above(at), below = pair.below(at);
-        const double p = above.value + above.slope, c = below.slope - below.value;
-        const double log_p = p > 0 ? std::min(std::log(p) + above.exponent, 0.0) : -infinity;
-        // Seen from below P drowns where e^x is large; where little is above, take the rest of it.
-        const double log_c = log_p < -0.7 || at > 0 ? std::log1p(-std::exp(log_p))
-                             : c > 0                ? std::log(c) + below.exponent
-                                                    : -infinity;
-        nodes.push_back({at,
-                         {log_p, above.value, above.slope, above.exponent},
-                         {log_c, below.value, below.slope, below.exponent}});
-    }
-    return nodes;
-}
-
-bool is_right(const Node& a, const Node& b) { return a.above.log_p < b.below.log_p; }
-
-// ln P(a < L <= b), from whichever tail is the smaller one.
-double log_bin_mass(const Node& a, const Node& b) {
-    const bool right = is_right(a, b);
-    const double outer = right ? a.above.log_p : b.below.log_p;
-    const double inner = right ? b.above.log_p : a.below.log_p;
-    if (!(outer > inner)) return -infinity;
-    return outer + std::log1p(-std::exp(inner - outer));
-}
-
-// The loss at which one atom carries the P- and the Q-mass of the bin (a, b]. It leaves K(0) and
-// K(-1) exact, so that the error of K does not add up to a drift over 1e9 steps.
-double representative(const Node& a, const Node& b, double log_mass) {
-    const double width = b.x - a.x, shrink = -std::expm1(-width);
-    double excess;  // 1 - e^{a.x - loss}
-    if (is_right(a, b) || a.x > 0)
-        excess = a.above.value * std::exp(a.above.exponent - log_mass) -
-                 (b.above.value + b.above.slope * shrink) * std::exp(b.above.exponent - log_mass);
-    else
-        excess = a.below.value * std::exp(a.below.exponent - log_mass) +
-                 (b.below.slope * shrink - b.below.value) * std::exp(b.below.exponent - log_mass);
-    if (!(excess > 0)) return a.x;
-    return excess < shrink ? std::min(b.x, a.x - std::log1p(-excess)) : b.x;
-}
-
-// The mean loss in a bin that is wide beside 1, where e^{-L} would find little but its left end: Simpson's
-// rule for the distribution function.
-constexpr double wide = 1;
-double middle_of(const Pair& pair, const Node& a, const Node& b, double log_mass) {
-    const Node middle = evaluate(pair, {0.5 * (a.x + b.x)}).front();
-    const double share = std::min(1.0, std::exp(log_bin_mass(a, middle) - log_mass));
-    return b.x - (b.x - a.x) * (4 * share + 1) / 6;
-}
-
-// Losses from 1e-24 to 1e16 on both sides of 0: the scale of a pair is not known beforehand.
-std::vector<double> first_grid() {
-    std::vector<double> x;
-    for (int i = 0; i <= 184; ++i) x.push_back(1e-24 * std::expm1(0.5 * i));
-    std::vector<double> all;
-    for (std::size_t i = x.size(); i-- > 1;) all.push_back(-x[i]);
-    all.insert(all.end(), x.begin(), x.end());
-    return all;
-}
-
 // Finds s > 0 with increasing(s) = 0 by doubling and bisecting ln s. A coarse root is enough.
 double solve_increasing(double start, const std::function<double(double)>& increasing) {
-    double low = start, high = start;
-    double factor = 4;
-    if (increasing(start) > 0) {
-        for (int i = 0; i < 40 && increasing(low) > 0; ++i) {
-            high = low;
-            low /= factor;
-            factor = std::min(factor * 2, 1e3);
-        }
-    } else {
-        for (int i = 0; i < 40 && !(increasing(high) > 0); ++i) {
-            low = high;
-            high *= factor;
-            factor = std::min(factor * 2, 1e3);
-        }
+    double low = start, high = start, factor = 4;
+    const bool down = increasing(start) > 0;
+    double &moving = down ? low : high, &behind = down ? high : low;
+    for (int i = 0; i < 40 && (increasing(moving) > 0) == down; ++i) {
+        behind = moving;
+        moving = down ? moving / factor : moving * factor;
+        factor = std::min(factor * 2, 1e3);
     }
     while (high / low > 1.01) {
         const double middle = std::sqrt(low) * std::sqrt(high);
@@ -127,74 +44,6 @@ double scale_guess(const std::vector<SketchedStep>& steps) {
 }
 
 }  // namespace
-
-Sketch sketch(const Pair& pair, double depth_left, double depth_right) {
-    static const std::vector<double> start = first_grid();
-    std::vector<Node> nodes = evaluate(pair, start);
-    // A bin is fine enough when it holds little mass, or its tail falls by less than half.
-    const auto too_coarse = [&](const Node& a, const Node& b) {
-        const double log_mass = log_bin_mass(a, b);
-        const bool right = is_right(a, b);
-        if (log_mass < -(right ? depth_right : depth_left)) return false;
-        if (b.x - a.x < 1e-7 * std::max(std::abs(a.x), std::abs(b.x))) return false;
-        const double fall = right ? a.above.log_p - b.above.log_p : b.below.log_p - a.below.log_p;
-        // Nor does e^{-L} say where in a wide bin the loss lies.
-        return log_mass > std::log(b.x - a.x > wide ? 0.004 : 0.02) || fall > 0.7;
-    };
-    for (int round = 0; round < 40; ++round) {
-        std::vector<double> middles;
-        for (std::size_t i = 0; i + 1 < nodes.size(); ++i)
-            if (too_coarse(nodes[i], nodes[i + 1])) middles.push_back(0.5 * (nodes[i].x + nodes[i + 1].x));
-        if (middles.empty()) break;
-        const std::vector<Node> fresh = evaluate(pair, middles);
-        std::vector<Node> merged(nodes.size() + fresh.size());
-        std::merge(nodes.begin(), nodes.end(), fresh.begin(), fresh.end(), merged.begin(),
-                   [](const Node& a, const Node& b) { return a.x < b.x; });
-        nodes = std::move(merged);
-    }
-    Sketch out;
-    for (std::size_t i = 0; i + 1 < nodes.size(); ++i) {
-        const double log_mass = log_bin_mass(nodes[i], nodes[i + 1]);
-        const bool right = is_right(nodes[i], nodes[i + 1]);
-        if (log_mass < -(right ? depth_right : depth_left)) {
-            out.truncated |= right && log_mass > -infinity;
-            continue;
-        }
-        out.loss.push_back(nodes[i + 1].x - nodes[i].x > wide
-                               ? middle_of(pair, nodes[i], nodes[i + 1], log_mass)
-                               : representative(nodes[i], nodes[i + 1], log_mass));
-        out.left.push_back(nodes[i].x);
-        out.right.push_back(nodes[i + 1].x);
-        out.log_mass.push_back(log_mass);
-    }
-    return out;
-}
-
-Sketch trimmed(const Sketch& sketch, double tilt, double tail, double infinity_mass) {
-    if (sketch.empty()) return sketch;
-    const double log_total = cumulants(sketch, tilt).value;
-    const auto weight = [&](std::size_t i) {
-        return std::exp(sketch.log_mass[i] + tilt * sketch.loss[i] - log_total);
-    };
-    std::size_t first = 0, last = sketch.loss.size() - 1;
-    // The upper bound moves what lies left of the first point up to it: weigh it there.
-    for (double below = 0; first < last; ++first) {
-        below += std::exp(sketch.log_mass[first]);
-        if (!(std::log(below) + tilt * sketch.right[first] - log_total <= std::log(tail))) break;
-    }
-    double sum = weight(last), mass = std::exp(sketch.log_mass[last]);
-    while (last > first && (sum <= tail || mass <= infinity_mass)) {
-        --last;
-        sum += weight(last);
-        mass += std::exp(sketch.log_mass[last]);
-    }
-    const auto cut = [&](const std::vector<double>& values) {
-        return std::vector<double>(values.begin() + static_cast<std::ptrdiff_t>(first),
-                                   values.begin() + static_cast<std::ptrdiff_t>(last) + 1);
-    };
-    return {cut(sketch.left), cut(sketch.right), cut(sketch.loss), cut(sketch.log_mass),
-            last + 1 < sketch.loss.size()};
-}
 
 Cumulants cumulants(const Sketch& sketch, double tilt) {
     if (sketch.empty()) return {0, 0, 0};

@@ -1,27 +1,13 @@
-// Estimates that steer the engine: where mass lies, cumulants, saddle points, tails.
-// Nothing here enters a guarantee. A bad estimate makes an interval wide, never wrong.
+// Estimates that steer the engine: cumulants, saddle points, tails of a composition of sketches. Nothing here
+// enters a guarantee (docs/accounting/bounds.md, "What is not certified").
 #pragma once
 
 #include <cstdint>
 #include <vector>
 
-#include "hockeystick/pairs.hpp"
+#include "lattice/sketch.hpp"
 
 namespace hockeystick {
-
-// The finite loss of one pair as a few hundred atoms, refined where the mass is.
-struct Sketch {
-    std::vector<double> left, right, loss, log_mass;  // the bin's ends, its atom, ln P-mass
-    bool truncated = false;                           // the right tail goes on beyond the last atom
-    bool empty() const noexcept { return loss.empty(); }
-};
-
-// Keeps atoms of P-mass above e^-depth_right in the right tail and e^-depth_left in the left one.
-Sketch sketch(const Pair& pair, double depth_left, double depth_right);
-
-// Without the ends that hold at most `tail` of the tilted mass, or, on the right, at most
-// `infinity_mass` of the P-mass.
-Sketch trimmed(const Sketch& sketch, double tilt, double tail, double infinity_mass);
 
 struct Cumulants {
     double value, first, second;  // K, K', K''

@@ -21,14 +21,10 @@ struct Residue {
     double outside = 0;               // bounds P(a finite loss outside the window)
 };
 
-// Mass at lattice point index[i] is mass[i] * exp(log_scale - tilt * index[i] * step); masses sum to 1.
-struct Lattice {
-    Bound bound = Bound::upper;
-    double step = 0, tilt = 0;
-    double offset = 0;                // the losses that are meant lie this much above the points
-    std::vector<std::int64_t> index;  // strictly increasing
-    std::vector<double> mass;
-    double log_scale = 0;
+// What a composition needs to know of a step beside its masses (see StepSums in compose.hpp).
+struct LatticeTerms {
+    double offset = 0;         // the losses that are meant lie this much above the points
+    double log_scale = 0;      // see Lattice
     double infinity_mass = 0;  // P-mass at +inf
     // Where a lower bound is read off, the profile may through rounding exceed the true one, as if P had
     // this much more mass at +inf, or this much more tilted mass at a finite loss: either way of counting
@@ -36,6 +32,14 @@ struct Lattice {
     double deficit = 0, tilted_deficit = 0;
     double beyond = 0;  // upper: bounds E[e^{tilt L - log_scale}; L finite, past the last point]
     Residue residue;    // mean_preserving
+};
+
+// Mass at lattice point index[i] is mass[i] * exp(log_scale - tilt * index[i] * step); masses sum to 1.
+struct Lattice : LatticeTerms {
+    Bound bound = Bound::upper;
+    double step = 0, tilt = 0;
+    std::vector<std::int64_t> index;  // strictly increasing
+    std::vector<double> mass;
 };
 
 }  // namespace hockeystick

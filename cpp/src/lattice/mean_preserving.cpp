@@ -1,3 +1,6 @@
+// Rounding to the nearest lattice point, with the mean that it takes away (Gopi, Lee & Wutschitz 2021;
+// docs/accounting/bounds.md, "Mean-preserving rounding").
+//
 // Bin i is (a, b] = x_i + (-h/2, h/2]. Its P-mass m is a difference of tails; the mean in it follows from
 // the profile, which knows one moment of the bin more. Seen from above,
 //     D = E[1 - e^{a-L}; bin] = f(a) - f(b) - (1 - e^{-h}) e^b Q(L > b),
@@ -8,21 +11,19 @@
 //     V h / (e^h - 1) <= E[b - L; bin] <= m ln(1 + V/m).
 // The two ends differ by at most m h^2/8. All derivatives by D, V and m, where 0 <= D <= m (1 - e^{-h}) and
 // 0 <= V <= m (e^h - 1), are at most e^h and h e^h, which carries rounding over.
-#include "lattice/mean_preserving.hpp"
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 #include <utility>
 
 #include "hockeystick/parallel.hpp"
-#include "numerics/special.hpp"
+#include "lattice/discretise.hpp"
+#include "lattice/tails.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
-
-constexpr double u = unit_roundoff;
 
 // P-mass of a bin and its first moment about the bin's middle; every field carries e^exponent.
 struct Bin {
@@ -91,17 +92,7 @@ struct Bins {
 };
 
 Bins make_bins(const Pair& pair, const std::vector<double>& edge) {
-    const std::size_t n = edge.size() - 1;
-    // The first edge with less P-mass above it than e^x Q-mass below.
-    std::size_t split = 0;
-    for (std::size_t high = n; split < high;) {
-        const std::size_t middle = (split + high) / 2;
-        const Tangent above = pair.above(edge[middle]), below = pair.below(edge[middle]);
-        if ((above.value + above.slope) * std::exp(above.exponent) > below.slope * std::exp(below.exponent))
-            split = middle + 1;
-        else
-            high = middle;
-    }
+    const std::size_t n = edge.size() - 1, split = split_point(pair, edge);
     // The slope carries e^x of the true or of the misplaced loss.
     const auto view = [&](double x, bool above) {
         Tangent tangent = above ? pair.above(x) : pair.below(x);
@@ -109,7 +100,7 @@ Bins make_bins(const Pair& pair, const std::vector<double>& edge) {
         return tangent;
     };
     std::vector<Tangent> t(n + 1);
-    constexpr std::size_t block = 1024;
+    constexpr std::size_t block = 1024;  // speed
     parallel_for(n / block + 1, [&](std::size_t b) {
         for (std::size_t i = b * block; i < std::min(n + 1, (b + 1) * block); ++i)
             t[i] = view(edge[i], i >= split);
@@ -156,7 +147,7 @@ Lattice round_to_nearest(const Pair& pair, std::vector<std::int64_t> points, dou
     out.step = step;
     out.tilt = tilt;
     out.infinity_mass = pair.infinity_mass();
-    out.deficit = std::numeric_limits<double>::infinity();  // counted as tilted mass alone
+    out.deficit = infinity;  // counted as tilted mass alone
     // Points and edges are rounded too.
     const double reach = std::max(std::abs(edge[0]), std::abs(edge[n]));
     const double moved = misplaced + 4 * u * reach;
@@ -169,7 +160,7 @@ Lattice round_to_nearest(const Pair& pair, std::vector<std::int64_t> points, dou
                                      std::max(0.0, p_above(right)) * std::exp(right.exponent)) +
                           1e-320);
 
-    double shift = -std::numeric_limits<double>::infinity();
+    double shift = -infinity;
     for (std::size_t i = 0; i < n; ++i)
         if (bins[i].mass > 0)
             shift = std::max(shift, std::log(bins[i].mass) + bins[i].exponent +
@@ -211,7 +202,7 @@ Lattice round_to_nearest(const Pair& pair, std::vector<std::int64_t> points, dou
     if (!(total > 0) || !std::isfinite(total)) {
         // No law is left inside the window: everything may lie outside it.
         std::fill(out.mass.begin(), out.mass.end(), 0.0);
-        out.log_scale = -std::numeric_limits<double>::infinity();
+        out.log_scale = -infinity;
         out.residue.outside = 1;
         return out;
     }

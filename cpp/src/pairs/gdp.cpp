@@ -2,17 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "hockeystick/pairs.hpp"
 #include "hockeystick/parallel.hpp"
-#include "numerics/special.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr std::size_t examples_per_task = 256;
+constexpr std::size_t examples_per_task = 256;  // speed
 
 double epsilon_of(double mu, double delta) {
     if (!(mu > 0) || delta >= 1) return 0;
@@ -23,8 +21,7 @@ double epsilon_of(double mu, double delta) {
     const auto at = [&](double epsilon) {
         const Tangent t = pair->above(epsilon);
         const double log_delta = std::log(std::max(0.0, t.value) + t.error) + t.exponent;
-        return std::pair{log_delta + 8 * unit_roundoff * (2 + std::abs(t.exponent)),
-                         t.slope / std::max(t.value, 1e-300)};
+        return std::pair{log_delta + 8 * u * (2 + std::abs(t.exponent)), t.slope / std::max(t.value, 1e-300)};
     };
     if (at(0).first <= target) return 0;
     // From the far side: there Newton's method for the concave ln delta stays above the root.

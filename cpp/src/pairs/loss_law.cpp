@@ -2,17 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 #include <numeric>
 
-#include "numerics/special.hpp"
+#include "numerics/constants.hpp"
+#include "numerics/sums.hpp"
 
 namespace hockeystick {
 namespace {
-
-constexpr double u = unit_roundoff;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // ln(1 - q + q e^x)
 double log_mean(double q, double x) {
@@ -31,10 +28,7 @@ std::vector<LossPiece::Term> blend(double q, const LossPiece& piece) {
 }
 
 double log_sum(const std::vector<LossPiece::Term>& terms, double t) {
-    double largest = -infinity, sum = 0;
-    for (const auto& term : terms) largest = std::max(largest, term.log_weight + term.rate * t);
-    for (const auto& term : terms) sum += std::exp(term.log_weight + term.rate * t - largest);
-    return largest + std::log(sum);
+    return log_sum_exp(terms.size(), [&](std::size_t i) { return terms[i].log_weight + terms[i].rate * t; });
 }
 
 // Where the loss of a piece changes its sign; an end if it does not.
@@ -158,9 +152,47 @@ double LossLaw::drop_rare(double mass) {
     return sum;
 }
 
+namespace {
+
+// speed: no comb is finer than its range over this.
+constexpr double most_points = 1e6;
+// proof: how far from the comb, beside its size, rounding may have put a loss; what it is moved by is added
+// to its error (docs/accounting/bounds.md, "Exact inversion of losses with atoms").
+constexpr double close = 64 * u;
+
+// The step of sorted losses, which are multiples of `spacing` if that is not 0; +inf for a single loss,
+// nothing where multiples are out of reach.
+std::optional<double> step_of(const std::vector<LossAtom>& atoms, double spacing) {
+    const double first = atoms.front().loss;
+    double step = infinity;
+    if (!(spacing > 0)) {
+        for (std::size_t j = 1; j < atoms.size(); ++j)
+            if (atoms[j].loss > atoms[j - 1].loss) step = std::min(step, atoms[j].loss - atoms[j - 1].loss);
+        return step;
+    }
+    // Exact multiples; but perhaps of a larger step.
+    if (!((atoms.back().loss - first) / spacing < 1e12)) return {};
+    long long divisor = 0;
+    for (const LossAtom& atom : atoms)
+        divisor = std::gcd(divisor, std::llround((atom.loss - first) / spacing));
+    return divisor > 0 ? static_cast<double>(divisor) * spacing : step;
+}
+
+// Whether losses of this step lie on offset + k h, up to rounding.
+bool fits(const std::vector<LossAtom>& atoms, double step, double offset, double h) {
+    const double first = atoms.front().loss, last = atoms.back().loss;
+    const double size = std::max(std::abs(first), std::abs(last));
+    if (!((last - first) / h < most_points)) return false;
+    if (std::isfinite(step) && std::abs(step - std::rint(step / h) * h) > 4 * close * step) return false;
+    return std::all_of(atoms.begin(), atoms.end(), [&](const LossAtom& atom) {
+        const double distance = atom.loss - offset;
+        return !(std::abs(distance - std::rint(distance / h) * h) > close * size);
+    });
+}
+
+}  // namespace
+
 std::optional<Comb> onto_lattice(std::vector<LossLaw>& laws, const std::vector<double>& spacings) {
-    constexpr double most = 1e6;  // no comb is finer, beside its range
-    constexpr double close = 64 * u;
     std::vector<double> steps;
     Comb comb{infinity, {}};
     for (std::size_t i = 0; i < laws.size(); ++i) {
@@ -168,55 +200,31 @@ std::optional<Comb> onto_lattice(std::vector<LossLaw>& laws, const std::vector<d
         if (!laws[i].pieces.empty() || atoms.empty()) return {};
         std::sort(atoms.begin(), atoms.end(),
                   [](const LossAtom& a, const LossAtom& b) { return a.loss < b.loss; });
-        const double first = atoms.front().loss, range = atoms.back().loss - first;
-        double step = infinity;
-        if (spacings[i] > 0) {
-            // Exact multiples; but perhaps of a larger step.
-            if (!(range / spacings[i] < 1e12)) return {};
-            long long divisor = 0;
-            for (const LossAtom& atom : atoms)
-                divisor = std::gcd(divisor, std::llround((atom.loss - first) / spacings[i]));
-            if (divisor > 0) step = static_cast<double>(divisor) * spacings[i];
-            comb.offset.push_back(std::rint(first / spacings[i]) * spacings[i]);
-        } else {
-            for (std::size_t j = 1; j < atoms.size(); ++j)
-                if (atoms[j].loss > atoms[j - 1].loss)
-                    step = std::min(step, atoms[j].loss - atoms[j - 1].loss);
-            comb.offset.push_back(first);
-        }
-        steps.push_back(step);
-        comb.spacing = std::min(comb.spacing, step);
+        const auto step = step_of(atoms, spacings[i]);
+        if (!step) return {};
+        const double first = atoms.front().loss;
+        comb.offset.push_back(spacings[i] > 0 ? std::rint(first / spacings[i]) * spacings[i] : first);
+        steps.push_back(*step);
+        comb.spacing = std::min(comb.spacing, *step);
     }
     if (!std::isfinite(comb.spacing)) comb.spacing = 1;  // nothing but offsets
-    const auto fits = [&](double h) {
-        for (std::size_t i = 0; i < laws.size(); ++i) {
-            const auto& atoms = laws[i].atoms;
-            const double range = atoms.back().loss - atoms.front().loss;
-            const double size = std::max(std::abs(atoms.front().loss), std::abs(atoms.back().loss));
-            if (!(range / h < most)) return false;
-            if (std::isfinite(steps[i]) &&
-                std::abs(steps[i] - std::rint(steps[i] / h) * h) > 4 * close * steps[i])
-                return false;
-            for (const LossAtom& atom : atoms) {
-                const double distance = atom.loss - comb.offset[i];
-                if (std::abs(distance - std::rint(distance / h) * h) > close * size) return false;
-            }
-        }
+    const auto all_fit = [&](double h) {
+        for (std::size_t i = 0; i < laws.size(); ++i)
+            if (!fits(laws[i].atoms, steps[i], comb.offset[i], h)) return false;
         return true;
     };
     const double largest = comb.spacing;
-    for (int part = 1;; ++part) {
-        if (part > 60) return {};
-        comb.spacing = largest / part;
-        if (fits(comb.spacing)) break;
-    }
+    constexpr int most_parts = 60;  // speed
+    int part = 1;
+    while (part <= most_parts && !all_fit(comb.spacing = largest / part)) ++part;
+    if (part > most_parts) return {};
     for (std::size_t i = 0; i < laws.size(); ++i)
         for (LossAtom& atom : laws[i].atoms) {
-            const double loss =
-                comb.offset[i] + std::rint((atom.loss - comb.offset[i]) / comb.spacing) * comb.spacing;
+            const double offset = comb.offset[i];
+            const double loss = offset + std::rint((atom.loss - offset) / comb.spacing) * comb.spacing;
             atom.loss_slack += std::abs(loss - atom.loss) / u * (1 + 8 * u);
             // The point itself is rounded.
-            if (comb.offset[i] != 0) atom.loss_slack += std::abs(comb.offset[i]) + std::abs(loss);
+            if (offset != 0) atom.loss_slack += std::abs(offset) + std::abs(loss);
             atom.loss = loss;
         }
     return comb;

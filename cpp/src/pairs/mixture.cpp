@@ -2,16 +2,11 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
-#include "numerics/special.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
-namespace {
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
-}  // namespace
 
 MixtureRatio::MixtureRatio(const std::vector<double>& shifts, const std::vector<double>& weights) {
     // Weights that sum to 1 up to rounding are made to.

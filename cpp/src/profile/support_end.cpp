@@ -2,18 +2,20 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
-#include "numerics/special.hpp"
+#include "lattice/tail_table.hpp"
+#include "numerics/constants.hpp"
+#include "profile/answers.hpp"
 
 namespace hockeystick {
 namespace {
 
-constexpr double u = unit_roundoff;
-constexpr double infinity = std::numeric_limits<double>::infinity();
+// proof ("The end of the support"): nearer to M, relatively, roundings of the losses, multiplied by the tilt,
+// exceed what a transform counts.
+constexpr double nearest = 1e-11;
 
-// Tails are those at a loss within `misplaced` of the one asked for: to be sure of a direction, ask this much
-// further.
+// proof: tails are those at a loss within `misplaced` of the one asked for: to be sure of a direction, ask
+// this much further.
 constexpr double misplacements = 4;
 
 // P(x < L < inf) rounded up (direction +1) or down (-1), as a logarithm.
@@ -46,6 +48,7 @@ SupportEnd::SupportEnd(const Composition& composition) {
         steps_ += k;
         sum += k * largest;
         size += k * std::abs(largest);
+        log_finite_ += k * std::log1p(-pair->infinity_mass());
     }
     // Counts, products and partial sums round once each; losses that are a multiple of something are trusted
     // to a few units.
@@ -124,6 +127,68 @@ std::pair<double, double> SupportEnd::finite_delta(double epsilon) const {
     }
     best.first = std::min(best.first, best.second);
     return best;
+}
+
+bool SupportEnd::rules(double epsilon) const {
+    return std::isfinite(upper_sum_) && upper_sum_ - epsilon < nearest * std::abs(upper_sum_);
+}
+
+// Pairs of very many parts state theirs up to a little round-off.
+Answer SupportEnd::infinity_mass() const {
+    const double mass = 0.0 - std::expm1(log_finite_),
+                 slack = 1e-12 + 4 * u * static_cast<double>(kinds_.size()),
+                 // Masses below the normal doubles are rounded by a unit of theirs in each step.
+        unit = mass > 0 && mass < 1e-290 ? 5e-324 * steps_ : 0.0;
+    Answer answer = exact(std::max(0.0, mass * (1 - slack) - unit));
+    answer.upper = std::min(1.0, mass * (1 + slack) + unit);
+    return answer;
+}
+
+Answer SupportEnd::delta(double epsilon) const {
+    Answer answer = infinity_mass();
+    const auto [lower, upper] = finite_delta(epsilon);
+    answer.lower = std::max(answer.lower + lower * (1 - 4 * u), trivial_delta(epsilon));
+    answer.upper = std::max(answer.lower, std::min(1.0, (answer.upper + upper) * (1 + 4 * u)));
+    return answer;
+}
+
+std::optional<Answer> SupportEnd::epsilon(double delta_wanted) const {
+    const double most = upper_sum_;
+    if (!std::isfinite(most) || !(most > 0) || !(infinity_mass().upper <= delta_wanted)) return {};
+    Answer answer = exact(0);
+    answer.upper =
+        std::min(most, upper_epsilon([&](double e) { return delta(e).upper; }, delta_wanted, most));
+    answer.lower = std::min(
+        answer.upper, lower_epsilon([&](double e) { return delta(e).lower; }, delta_wanted, answer.upper));
+    return answer;
+}
+
+// With probability at least p every loss is within a hair of its largest value, and their sum then at least
+// x: delta(eps) >= p (1 - e^{eps - x}).
+std::optional<Answer> SupportEnd::epsilon_at_end(double delta_wanted) const {
+    if (!(std::isfinite(upper_sum_) && upper_sum_ > 0 && infinity_mass().upper <= delta_wanted)) return {};
+    double log_p = 0, x = 0, rounding = 0;
+    for (const auto& [pair, k, largest] : kinds_) {
+        if (largest == 0) {
+            if (pair->infinity_mass() > 0) return {};
+            continue;  // E_P[e^{-L}] <= 1, so that every loss is 0
+        }
+        const double near = largest - 1e-10 * std::abs(largest);
+        const Tangent t = pair->above(near);
+        const double tail = (t.value + t.slope) * (1 - 2 * t.relative) - t.error;
+        if (!(tail > 0)) return {};
+        const double log_of_tail = std::log(tail) + t.exponent;
+        log_p += k * log_of_tail;
+        x += k * (near - t.misplaced);
+        rounding += k * (std::abs(log_of_tail) + std::abs(t.exponent) + 1 + std::abs(near));
+    }
+    rounding *= (32 + 4 * static_cast<double>(kinds_.size())) * u;
+    const double share = std::exp(std::log(delta_wanted) - log_p + rounding);
+    if (!(share < 1)) return {};
+    Answer answer = exact(x + std::log1p(-share) * (1 + 8 * u) - rounding);
+    if (!(answer.lower >= (1 - 1e-6) * upper_sum_)) return {};
+    answer.upper = upper_sum_;
+    return answer;
 }
 
 }  // namespace hockeystick

@@ -13,7 +13,6 @@
 
 #include "check.hpp"
 #include "hockeystick/profile.hpp"
-#include "hockeystick/zero_out.hpp"
 #include "inversion/inversion.hpp"
 #include "inversion/laplace_steps.hpp"
 #include "inversion/loss_transform.hpp"

@@ -11,7 +11,6 @@
 
 #include "check.hpp"
 #include "hockeystick/profile.hpp"
-#include "hockeystick/zero_out.hpp"
 
 namespace hs = hockeystick;
 

@@ -1,5 +1,5 @@
 // The zero-out pair against a search over all that it is to dominate.
-#include "hockeystick/zero_out.hpp"
+#include "hockeystick/pairs.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,15 +1,8 @@
-#include "hockeystick/zero_out.hpp"
-
-#include <algorithm>
-#include <cmath>
-#include <stdexcept>
-
-#include "numerics/special.hpp"
+// One record of a fixed-size Gaussian sum replaced by zero: docs/mechanisms/truncated.md, section 3.
+#include "pairs/tangents.hpp"
 
 namespace hockeystick {
 namespace {
-
-constexpr double u = unit_roundoff;
 
 class ZeroOutPair final : public Pair {
 public:
@@ -36,7 +29,6 @@ public:
             if (q_ < 1) out.push_back(gaussian_term(std::log1p(-q_), 0));
             return out;
         };
-        const double infinity = std::numeric_limits<double>::infinity();
         LossLaw law;
         law.pieces = {{1.5 * mu_, infinity, true, terms(2 * mu_), terms(mu_)},
                       {0.5 * mu_, infinity, true, {gaussian_term(0, 0)}, terms(mu_)}};
@@ -123,10 +115,9 @@ private:
 }  // namespace
 
 PairPtr zero_out(double mu, double q, Sampling mode) {
-    if (!(std::isfinite(mu) && mu > 0))
-        throw std::invalid_argument("zero_out: mu must be finite and positive");
-    if (!(q > 0 && q <= 1)) throw std::invalid_argument("zero_out: q must lie in (0, 1]");
-    if (mode == Sampling::replace_one) throw std::invalid_argument("zero_out: mode must be remove or add");
+    require(std::isfinite(mu) && mu > 0, "zero_out: mu must be finite and positive");
+    require(q > 0 && q <= 1, "zero_out: q must lie in (0, 1]");
+    require(mode != Sampling::replace_one, "zero_out: mode must be remove or add");
     return std::make_shared<ZeroOutPair>(mu, q, mode == Sampling::add);
 }
 

@@ -1,4 +1,5 @@
-// delta of a composed lattice at any eps in constant time, and the eps at which a bound crosses delta.
+// delta of a composed lattice at any eps in constant time, and the eps at which a bound crosses delta
+// (docs/accounting/bounds.md, "Composition").
 #pragma once
 
 #include <cstddef>
@@ -15,9 +16,9 @@ struct Delta {
 };
 
 // A composed lattice with suffix sums.
-class Table {
+class TailTable {
 public:
-    explicit Table(Composed composed);
+    explicit TailTable(Composed composed);
 
     // Bounds H_{e^eps} of the sum of the lattice losses, in the direction of its lattices or in a given one.
     Delta at(double epsilon) const { return at(epsilon, c_.bound == Bound::upper); }

@@ -1,21 +1,31 @@
-#include "lattice/table.hpp"
+#include "lattice/tail_table.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
 
-#include "numerics/special.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
 
-constexpr double u = unit_roundoff;
-constexpr double infinity = std::numeric_limits<double>::infinity();
+// speed: where a search for eps ends, relatively; what it finds is on the safe side.
+constexpr double close = 1e-14;
+
+// speed: e^700 is nearly the largest double. Past `most_known` nothing is known but the trivial bounds.
+constexpr double largest_exponent = 700, most_known = 690;
+
+// Halves [low, high], where `holds` at low and not at high.
+void halve(double& low, double& high, const std::function<bool(double)>& holds) {
+    for (double middle = 0.5 * (low + high); middle > low && middle < high && high - low > close * high;
+         middle = 0.5 * (low + high))
+        (holds(middle) ? low : high) = middle;
+}
 
 }  // namespace
 
-Table::Table(Composed composed) : c_(std::move(composed)) {
+TailTable::TailTable(Composed composed) : c_(std::move(composed)) {
     // With r = e^{-tilt step} and s = e^{-step}, at point j:
     //   mass_[j]    = sum_{i>=j} m_i r^{i-j},
     //   benefit_[j] = sum_{i>=j} m_i r^{i-j} (1 - s^{i-j}); every term is positive.
@@ -35,12 +45,12 @@ Table::Table(Composed composed) : c_(std::move(composed)) {
     outside_weight_ = c_.tilt > 0 ? std::exp(-c_.tilt * std::log1p(1 / c_.tilt)) / (1 + c_.tilt) : 1.0;
 }
 
-Delta Table::at(double loss, bool upper) const {
+Delta TailTable::at(double loss, bool upper) const {
     Delta out;
     // As the lattice sees it; the difference is rounded in the bound's direction.
     const double moved_by = c_.offset == 0 ? 0 : 4 * u * (std::abs(loss) + std::abs(c_.offset));
     const double epsilon = loss - c_.offset + (upper ? -moved_by : moved_by);
-    const double unit = std::exp(std::min(c_.log_scale - c_.tilt * epsilon, 700.0));
+    const double unit = std::exp(std::min(c_.log_scale - c_.tilt * epsilon, largest_exponent));
     double outside = c_.outside_right;
     // Mass left of the window counts only where eps lies there; but it may be folded anywhere.
     if (!upper || epsilon < static_cast<double>(c_.first) * c_.step) outside += c_.outside_left;
@@ -52,7 +62,7 @@ Delta Table::at(double loss, bool upper) const {
     const double largest = std::max(std::abs(epsilon), reach());
     const double relative = c_.relative_error + 8 * u * (std::abs(c_.log_scale) + c_.tilt * largest);
     // Far left of the window the unit overflows and nothing is known but the trivial bounds.
-    const bool known = c_.log_scale - c_.tilt * epsilon < 690;
+    const bool known = c_.log_scale - c_.tilt * epsilon < most_known;
     const double value = known ? visible(epsilon) : upper ? 1.0 : 0.0;
     out.value = upper ? (value + errors) * (1 + relative) + c_.infinity_mass
                       : value * (1 - relative) - errors * (1 + relative) -
@@ -68,15 +78,15 @@ Delta Table::at(double loss, bool upper) const {
     return out;
 }
 
-double Table::end() const {
+double TailTable::end() const {
     return (static_cast<double>(c_.first) + static_cast<double>(c_.mass.size())) * c_.step;
 }
 
-double Table::reach() const {
+double TailTable::reach() const {
     return std::max(std::abs(end()), std::abs(static_cast<double>(c_.first) * c_.step));
 }
 
-double Table::visible(double epsilon) const {
+double TailTable::visible(double epsilon) const {
     const auto n = static_cast<double>(c_.mass.size()), first = static_cast<double>(c_.first);
     double j = std::max(std::ceil(epsilon / c_.step) - first, 0.0);
     if (!(j < n)) return 0;
@@ -87,7 +97,7 @@ double Table::visible(double epsilon) const {
     const auto i = static_cast<std::size_t>(j);
     const double x = (first + j) * c_.step;
     const double sum = std::exp(epsilon - x) * benefit_[i] - std::expm1(epsilon - x) * c_.mass[i];
-    return sum > 0 ? std::exp(std::min(std::log(sum) + c_.log_scale - c_.tilt * x, 700.0)) : 0.0;
+    return sum > 0 ? std::exp(std::min(std::log(sum) + c_.log_scale - c_.tilt * x, largest_exponent)) : 0.0;
 }
 
 double upper_epsilon(const std::function<double(double)>& upper, double delta, double start) {
@@ -98,9 +108,7 @@ double upper_epsilon(const std::function<double(double)>& upper, double delta, d
         low = high;
         high *= 2;
     }
-    for (double middle = 0.5 * (low + high); middle > low && middle < high && high - low > 1e-14 * high;
-         middle = 0.5 * (low + high))
-        (upper(middle) <= delta ? high : low) = middle;
+    halve(low, high, [&](double epsilon) { return !(upper(epsilon) <= delta); });
     return high;
 }
 
@@ -112,9 +120,7 @@ double lower_epsilon(const std::function<double(double)>& lower, double delta, d
         if (lower(low) > delta) break;
         high = low;
     }
-    for (double middle = 0.5 * (low + high); middle > low && middle < high && high - low > 1e-14 * high;
-         middle = 0.5 * (low + high))
-        (lower(middle) > delta ? low : high) = middle;
+    halve(low, high, [&](double epsilon) { return lower(epsilon) > delta; });
     return low;
 }
 

@@ -1,0 +1,213 @@
+#include "lattice/sketch.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "hockeystick/parallel.hpp"
+#include "lattice/cumulants.hpp"
+#include "numerics/constants.hpp"
+
+namespace hockeystick {
+namespace {
+
+// The pair seen at x, with ln P(L > x) and ln P(L <= x).
+struct Node {
+    double x, log_above, log_below;
+    Tangent above, below;
+};
+
+std::vector<Node> evaluate(const Pair& pair, const std::vector<double>& x) {
+    std::vector<Node> nodes;
+    nodes.reserve(x.size());
+    for (const double at : x) {
+        if (nodes.size() % 1024 == 0) interruption_point();
+        const Tangent above = pair.above(at), below = pair.below(at);
+        const double p = above.value + above.slope, c = below.slope - below.value;
+        const double log_p = p > 0 ? std::min(std::log(p) + above.exponent, 0.0) : -infinity;
+        // Seen from below P drowns where e^x is large; where little is above, take the rest of it.
+        const double log_c = log_p < -0.7 || at > 0 ? std::log1p(-std::exp(log_p))
+                             : c > 0                ? std::log(c) + below.exponent
+                                                    : -infinity;
+        nodes.push_back({at, log_p, log_c, above, below});
+    }
+    return nodes;
+}
+
+bool is_right(const Node& a, const Node& b) { return a.log_above < b.log_below; }
+
+// ln P(a < L <= b), from whichever tail is the smaller one.
+double log_bin_mass(const Node& a, const Node& b) {
+    const bool right = is_right(a, b);
+    const double outer = right ? a.log_above : b.log_below;
+    const double inner = right ? b.log_above : a.log_below;
+    if (!(outer > inner)) return -infinity;
+    return outer + std::log1p(-std::exp(inner - outer));
+}
+
+// The loss at which one atom carries the P- and the Q-mass of the bin (a, b]. It leaves K(0) and
+// K(-1) exact, so that the error of K does not add up to a drift over 1e9 steps.
+double representative(const Node& a, const Node& b, double log_mass) {
+    const double width = b.x - a.x, shrink = -std::expm1(-width);
+    double excess;  // 1 - e^{a.x - loss}
+    if (is_right(a, b) || a.x > 0)
+        excess = a.above.value * std::exp(a.above.exponent - log_mass) -
+                 (b.above.value + b.above.slope * shrink) * std::exp(b.above.exponent - log_mass);
+    else
+        excess = a.below.value * std::exp(a.below.exponent - log_mass) +
+                 (b.below.slope * shrink - b.below.value) * std::exp(b.below.exponent - log_mass);
+    if (!(excess > 0)) return a.x;
+    return excess < shrink ? std::min(b.x, a.x - std::log1p(-excess)) : b.x;
+}
+
+// The mean loss in a bin that is wide beside 1, where e^{-L} would find little but its left end: Simpson's
+// rule for the distribution function.
+constexpr double wide = 1;  // speed
+double middle_of(const Pair& pair, const Node& a, const Node& b, double log_mass) {
+    const Node middle = evaluate(pair, {0.5 * (a.x + b.x)}).front();
+    const double share = std::min(1.0, std::exp(log_bin_mass(a, middle) - log_mass));
+    return b.x - (b.x - a.x) * (4 * share + 1) / 6;
+}
+
+// Losses from 1e-24 to 1e16 on both sides of 0: the scale of a pair is not known beforehand.
+std::vector<double> first_grid() {
+    std::vector<double> x;
+    for (int i = 0; i <= 184; ++i) x.push_back(1e-24 * std::expm1(0.5 * i));
+    std::vector<double> all;
+    for (std::size_t i = x.size(); i-- > 1;) all.push_back(-x[i]);
+    all.insert(all.end(), x.begin(), x.end());
+    return all;
+}
+
+// A bin is fine enough when it holds little mass, or its tail falls by less than half.
+bool too_coarse(const Node& a, const Node& b) {
+    if (b.x - a.x < 1e-7 * std::max(std::abs(a.x), std::abs(b.x))) return false;
+    const double fall = is_right(a, b) ? a.log_above - b.log_above : b.log_below - a.log_below;
+    // Nor does e^{-L} say where in a wide bin the loss lies.
+    return log_bin_mass(a, b) > std::log(b.x - a.x > wide ? 0.004 : 0.02) || fall > 0.7;
+}
+
+// Halves the bins that are neither fine enough nor negligible, again and again.
+template <class Negligible>
+std::vector<Node> refined(const Pair& pair, std::vector<Node> nodes, const Negligible& negligible) {
+    for (int round = 0; round < 40; ++round) {
+        std::vector<double> middles;
+        for (std::size_t i = 0; i + 1 < nodes.size(); ++i)
+            if (!negligible(nodes[i], nodes[i + 1]) && too_coarse(nodes[i], nodes[i + 1]))
+                middles.push_back(0.5 * (nodes[i].x + nodes[i + 1].x));
+        if (middles.empty()) break;
+        const std::vector<Node> fresh = evaluate(pair, middles);
+        std::vector<Node> merged(nodes.size() + fresh.size());
+        std::merge(nodes.begin(), nodes.end(), fresh.begin(), fresh.end(), merged.begin(),
+                   [](const Node& a, const Node& b) { return a.x < b.x; });
+        nodes = std::move(merged);
+    }
+    return nodes;
+}
+
+// speed: how much the sparse points may add to the spread of the dense ones.
+constexpr double sparse_share = 0.5;
+
+}  // namespace
+
+Sketch sketch(const Pair& pair, double depth_left, double depth_right) {
+    static const std::vector<double> start = first_grid();
+    // Whether a bin holds so little that it is left out.
+    const auto negligible = [&](const Node& a, const Node& b) {
+        return log_bin_mass(a, b) < -(is_right(a, b) ? depth_right : depth_left);
+    };
+    const std::vector<Node> nodes = refined(pair, evaluate(pair, start), negligible);
+    Sketch out;
+    for (std::size_t i = 0; i + 1 < nodes.size(); ++i) {
+        const Node &a = nodes[i], &b = nodes[i + 1];
+        const double log_mass = log_bin_mass(a, b);
+        if (negligible(a, b)) {
+            out.truncated |= is_right(a, b) && log_mass > -infinity;
+            continue;
+        }
+        out.loss.push_back(b.x - a.x > wide ? middle_of(pair, a, b, log_mass)
+                                            : representative(a, b, log_mass));
+        out.left.push_back(a.x);
+        out.right.push_back(b.x);
+        out.log_mass.push_back(log_mass);
+    }
+    return out;
+}
+
+std::vector<double> tilted_masses(const Sketch& sketch, double tilt) {
+    const double log_total = cumulants(sketch, tilt).value;
+    std::vector<double> masses;
+    for (std::size_t i = 0; i < sketch.loss.size(); ++i)
+        masses.push_back(std::exp(sketch.log_mass[i] + tilt * sketch.loss[i] - log_total));
+    return masses;
+}
+
+Sketch trimmed(const Sketch& sketch, double tilt, double tail, double infinity_mass) {
+    if (sketch.empty()) return sketch;
+    const double log_total = cumulants(sketch, tilt).value;
+    const std::vector<double> weight = tilted_masses(sketch, tilt);
+    std::size_t first = 0, last = sketch.loss.size() - 1;
+    // The upper bound moves what lies left of the first point up to it: weigh it there.
+    for (double below = 0; first < last; ++first) {
+        below += std::exp(sketch.log_mass[first]);
+        if (!(std::log(below) + tilt * sketch.right[first] - log_total <= std::log(tail))) break;
+    }
+    double sum = weight[last], mass = std::exp(sketch.log_mass[last]);
+    while (last > first && (sum <= tail || mass <= infinity_mass)) {
+        --last;
+        sum += weight[last];
+        mass += std::exp(sketch.log_mass[last]);
+    }
+    const auto cut = [&](const std::vector<double>& values) {
+        return std::vector<double>(values.begin() + static_cast<std::ptrdiff_t>(first),
+                                   values.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+    };
+    return {cut(sketch.left), cut(sketch.right), cut(sketch.loss), cut(sketch.log_mass),
+            last + 1 < sketch.loss.size()};
+}
+
+std::vector<std::int64_t> all_points(std::int64_t first, std::int64_t last) {
+    std::vector<std::int64_t> points;
+    for (std::int64_t i = first; i <= last; ++i) points.push_back(i);
+    return points;
+}
+
+std::vector<std::int64_t> choose_points(const Sketch& sketch, double step, double tilt) {
+    if (sketch.empty()) return {0, 1};
+    const std::size_t n = sketch.loss.size();
+    // Points every s steps in a bin of tilted mass w and width d spread the loss by about w (s step)^2
+    // and cost d / s points. The fewest points for a given spread have s^3 in proportion to d / w.
+    const std::vector<double> weight = tilted_masses(sketch, tilt);
+    std::vector<double> stride(n);
+    for (std::size_t i = 0; i < n; ++i)
+        stride[i] = std::cbrt((sketch.right[i] - sketch.left[i]) / std::max(weight[i], 1e-30));
+    const auto spread = [&](double factor) {
+        double sum = 0;
+        for (std::size_t i = 0; i < n; ++i) {
+            const double s = factor * stride[i];
+            if (s > 1) sum += weight[i] * (s * s - 1);
+        }
+        return sum;
+    };
+    double low = 0, high = 1 / *std::max_element(stride.begin(), stride.end());
+    while (spread(2 * high) < sparse_share) high *= 2;
+    for (int i = 0; i < 8; ++i) {
+        const double middle = 0.5 * (low + high);
+        (spread(middle) < sparse_share ? low : high) = middle;
+    }
+    std::vector<std::int64_t> points;
+    auto at = static_cast<std::int64_t>(std::floor(sketch.left.front() / step));
+    for (std::size_t i = 0; i < n; ++i) {
+        const auto end = static_cast<std::int64_t>(std::ceil(sketch.right[i] / step));
+        const double by_shape = (sketch.right[i] - sketch.left[i]) / (4 * step);
+        const double by_tilt = 0.25 / ((1 + tilt) * step);
+        const auto every = static_cast<std::int64_t>(
+            std::clamp(std::min({low * stride[i], by_shape, by_tilt}), 1.0, 65536.0));
+        for (; at < end; at += std::min(every, end - at)) points.push_back(at);
+    }
+    points.push_back(at);
+    if (points.size() == 1) points.push_back(at + 1);
+    return points;
+}
+
+}  // namespace hockeystick

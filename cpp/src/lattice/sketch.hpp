@@ -1,0 +1,35 @@
+// An estimate of where a pair's loss lies, and the lattice points that suit it. Nothing here enters a
+// guarantee (docs/accounting/bounds.md, "What is not certified").
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "hockeystick/pairs.hpp"
+
+namespace hockeystick {
+
+// The finite loss of one pair as a few hundred atoms, refined where the mass is.
+struct Sketch {
+    std::vector<double> left, right, loss, log_mass;  // the bin's ends, its atom, ln P-mass
+    bool truncated = false;                           // the right tail goes on beyond the last atom
+    bool empty() const noexcept { return loss.empty(); }
+};
+
+// Keeps atoms of P-mass above e^-depth_right in the right tail and e^-depth_left in the left one.
+Sketch sketch(const Pair& pair, double depth_left, double depth_right);
+
+// The masses under the tilted law, which sum to 1.
+std::vector<double> tilted_masses(const Sketch& sketch, double tilt);
+
+// Without the ends that hold at most `tail` of the tilted mass, or, on the right, at most
+// `infinity_mass` of the P-mass.
+Sketch trimmed(const Sketch& sketch, double tilt, double tail, double infinity_mass);
+
+// Lattice points over the range of the sketch: dense where the tilted loss has mass, sparse elsewhere.
+std::vector<std::int64_t> choose_points(const Sketch& sketch, double step, double tilt);
+
+// Every point from first to last.
+std::vector<std::int64_t> all_points(std::int64_t first, std::int64_t last);
+
+}  // namespace hockeystick

@@ -1,0 +1,295 @@
+// Noise about a random shift on both sides, whose loss increases with the output and is inverted numerically:
+// an inexact inversion costs tightness only (docs/accounting/bounds.md, "One step on a lattice").
+
+#include <utility>
+
+#include "pairs/tangents.hpp"
+
+namespace hockeystick {
+namespace {
+
+class LocationMixturePair final : public Pair {
+public:
+    LocationMixturePair(Noise noise, double scale, std::vector<double> p_shifts,
+                        std::vector<double> p_weights, std::vector<double> q_shifts,
+                        std::vector<double> q_weights)
+        : noise_(noise), p_(make(p_shifts, p_weights, scale)), q_(make(q_shifts, q_weights, scale)) {
+        high_ = *std::max_element(p_.shift.begin(), p_.shift.end());
+        low_ = *std::min_element(q_.shift.begin(), q_.shift.end());
+        mirrored_ = mirrored();
+        if (noise_ == Noise::laplace) {
+            // The loss is constant outside [low, high].
+            max_ = log_mean_exp(p_, 1) - log_mean_exp(q_, 1);
+            min_ = log_mean_exp(p_, -1) - log_mean_exp(q_, -1);
+        } else {
+            // It levels off where both sides end at the same shift, which is 0.
+            if (*std::min_element(p_.shift.begin(), p_.shift.end()) == low_) min_ = end_ratio(low_);
+            if (*std::max_element(q_.shift.begin(), q_.shift.end()) == high_) max_ = end_ratio(high_);
+        }
+    }
+
+    Tangent above(double at) const override {
+        // Where the loss levels off, rounding decides on which side of its end it is seen: the profile is at
+        // most what is left of the loss.
+        const double unsure = 16 * u * (1 + std::abs(max_));
+        if (at >= max_)
+            return {0, 0, 0, at < max_ + unsure ? unsure : 0.0, 0, at < max_ + unsure ? unsure : 0.0};
+        if (at < min_) return nothing_below(at);
+        Tangent out = tangent(at, +1);
+        if (at > max_ - unsure) {
+            if (!(out.exponent > -700)) return {0, 0, 0, 2 * unsure, 0, 2 * unsure};
+            out.error += 2 * unsure * std::exp(-out.exponent);
+        }
+        return out;
+    }
+    Tangent below(double at) const override {
+        if (at < min_) return {0, 0, 0, 0, 0, 0};
+        if (at >= max_) return everything_below(at);
+        return tangent(at, -1);
+    }
+    // Rounded up: the weights are kept as logarithms.
+    double max_loss() const override {
+        double largest = 0;
+        for (const Side* side : {&p_, &q_})
+            for (const double log_weight : side->log_weight)
+                largest = std::max(largest, std::abs(log_weight));
+        return max_ + u * (16 + 2 * largest) * std::abs(max_);
+    }
+    std::vector<GaussianMixtures> gaussian_mixtures() const override {
+        if (noise_ != Noise::gaussian) return {};
+        return {{1, p_.shift, weights(p_), q_.shift, weights(q_)}};
+    }
+    // Laplace: between two shifts every density is a sum of e^t and e^-t; beyond the outermost the loss is
+    // constant.
+    std::optional<LossLaw> loss_law() const override {
+        if (noise_ == Noise::gaussian) {
+            const auto terms = [](const Side& side) {
+                std::vector<LossPiece::Term> out;
+                for (std::size_t i = 0; i < side.shift.size(); ++i)
+                    out.push_back(gaussian_term(side.log_weight[i], side.shift[i]));
+                return out;
+            };
+            LossLaw law;
+            law.pieces = {{-infinity, infinity, true, terms(p_), terms(q_)}};
+            return law;
+        }
+        std::vector<double> ends = p_.shift;
+        ends.insert(ends.end(), q_.shift.begin(), q_.shift.end());
+        std::sort(ends.begin(), ends.end());
+        ends.erase(std::unique(ends.begin(), ends.end()), ends.end());
+        const auto terms = [](const Side& side, double low) {
+            std::vector<LossPiece::Term> out;
+            for (std::size_t i = 0; i < side.shift.size(); ++i)
+                out.push_back(side.shift[i] <= low
+                                  ? LossPiece::Term{side.log_weight[i] + side.shift[i] - std::log(2), -1}
+                                  : LossPiece::Term{side.log_weight[i] - side.shift[i] - std::log(2), 1});
+            return out;
+        };
+        const auto log_tail = [](const Side& side, double t) {
+            double sum = 0;
+            for (std::size_t i = 0; i < side.shift.size(); ++i)
+                sum += std::exp(side.log_weight[i] - std::abs(t - side.shift[i]));
+            return std::log(0.5 * sum);
+        };
+        LossLaw law;
+        for (const double end : {ends.front(), ends.back()}) {
+            const double at = loss(end).value, log_p = log_tail(p_, end);
+            law.atoms.push_back({at, log_p, 16 + 16 * std::abs(end), 32 + 8 * std::abs(log_p)});
+        }
+        for (std::size_t i = 0; i + 1 < ends.size(); ++i)
+            law.pieces.push_back({ends[i], ends[i + 1], false, terms(p_, ends[i]), terms(q_, ends[i])});
+        return law;
+    }
+
+private:
+    // Shifts and log weights in units of the noise scale.
+    struct Side {
+        std::vector<double> shift, log_weight;
+    };
+    static Side make(const std::vector<double>& shifts, const std::vector<double>& weights, double scale) {
+        Side side;
+        for (std::size_t i = 0; i < shifts.size(); ++i) {
+            if (weights[i] <= 0) continue;
+            side.shift.push_back(shifts[i] / scale);
+            side.log_weight.push_back(std::log(weights[i]));
+        }
+        return side;
+    }
+
+    static std::vector<double> weights(const Side& side) {
+        std::vector<double> out;
+        for (double log_weight : side.log_weight) out.push_back(std::exp(log_weight));
+        return out;
+    }
+
+    // ln of the ratio of the weights at one shift, from the weights elsewhere: near 0 nothing is lost.
+    double end_ratio(double shift) const {
+        const auto log_rest = [shift](const Side& side) {
+            double here = 0, elsewhere = 0;
+            for (std::size_t i = 0; i < side.shift.size(); ++i)
+                (side.shift[i] == shift ? here : elsewhere) += std::exp(side.log_weight[i]);
+            return std::log1p(elsewhere / here);
+        };
+        return log_rest(q_) - log_rest(p_);
+    }
+
+    // ln of the mean of e^{+-shift}: near 0 nothing is lost, as the weights sum to 1 and all shifts of a side
+    // have the same sign.
+    static double log_mean_exp(const Side& side, double sign) {
+        double excess = 0, largest = 0;
+        for (std::size_t i = 0; i < side.shift.size(); ++i) {
+            excess += std::exp(side.log_weight[i]) * std::expm1(sign * side.shift[i]);
+            largest = std::max(largest, sign * side.shift[i]);
+        }
+        if (excess > -0.5 && std::isfinite(excess)) return std::log1p(excess);
+        double sum = 0;
+        for (std::size_t i = 0; i < side.shift.size(); ++i)
+            sum += std::exp(side.log_weight[i] + sign * side.shift[i] - largest);
+        return largest + std::log(sum);
+    }
+
+    // (1-q) N(0) + q N(s) against (1-q) N(0) + q N(-s): e^{s t} solves a quadratic equation, and
+    //     s t = x/2 + arsinh(sinh(x/2) (1-q)/q e^{s^2/2}).
+    bool mirrored() const {
+        return noise_ == Noise::gaussian && p_.shift.size() == 2 && q_.shift.size() == 2 &&
+               p_.shift[0] == 0 && q_.shift[0] == 0 && p_.shift[1] == -q_.shift[1] &&
+               p_.log_weight == q_.log_weight && p_.shift[1] > 0;
+    }
+    double mirrored_root(double x) const {
+        const double s = p_.shift[1], half = 0.5 * std::abs(x);
+        const double log_odds = p_.log_weight[0] - p_.log_weight[1] + 0.5 * s * s;
+        const double log_twice = log_odds + half + std::log(-std::expm1(-2 * half));
+        const double turn = log_twice > 40 ? log_twice : std::asinh(0.5 * std::exp(log_twice));
+        return std::copysign((half + turn) / s, x);
+    }
+
+    // ln of a side's density and its slope, up to what cancels between P and Q: for Gaussian noise t^2/2.
+    struct Value {
+        double value, slope;
+    };
+    Value log_density(const Side& side, double t) const {
+        const bool plain = noise_ == Noise::gaussian;
+        const auto exponent = [&](std::size_t i) {
+            const double shift = side.shift[i];
+            return side.log_weight[i] + (plain ? shift * (t - 0.5 * shift) : -std::abs(t - shift));
+        };
+        double largest = -infinity;
+        for (std::size_t i = 0; i < side.shift.size(); ++i) largest = std::max(largest, exponent(i));
+        double sum = 0, slope = 0;
+        for (std::size_t i = 0; i < side.shift.size(); ++i) {
+            const double term = std::exp(exponent(i) - largest);
+            sum += term;
+            slope += term * (plain ? side.shift[i] : t < side.shift[i] ? 1 : -1);
+        }
+        return {largest + std::log(sum), slope / sum};
+    }
+    Value loss(double t) const {
+        const Value p = log_density(p_, t), q = log_density(q_, t);
+        return {p.value - q.value, p.slope - q.slope};
+    }
+
+    // Ends between which the loss passes x: beyond them all of Laplace noise's losses are the same.
+    std::pair<double, double> enclose(double x) const {
+        double a = low_, b = high_;
+        if (noise_ == Noise::laplace) return {a, b};
+        double step = 1 + (b - a);
+        while (loss(a).value > x && step < 1e18) a -= step, step *= 2;
+        step = 1 + (b - a);
+        while (loss(b).value < x && step < 1e18) b += step, step *= 2;
+        return {a, b};
+    }
+    // The loss increases with t: Newton's method in a bracket that halves at least every third step.
+    double invert(double x) const {
+        if (mirrored_) return x == 0 ? 0 : mirrored_root(x);
+        auto [a, b] = enclose(x);
+        double t = 0.5 * (a + b), before = infinity;
+        for (int i = 0; i < 200 && b - a > 2 * u * (std::abs(a) + std::abs(b)); ++i) {
+            const Value at = loss(t);
+            const double f = at.value - x;
+            if (std::abs(f) <= 2 * u * (1 + std::abs(x))) return t;
+            (f < 0 ? a : b) = t;
+            t -= f / at.slope;
+            const bool slow = i % 3 == 2 && b - a > 0.5 * before;
+            if (i % 3 == 2) before = b - a;
+            if (slow || !(t > a && t < b)) t = 0.5 * (a + b);
+        }
+        return 0.5 * (a + b);
+    }
+
+    // ln Pr[side*(T - shift) > side*t] split into a mantissa and an exponent.
+    void tail(double z, double& mantissa, double& exponent) const {
+        if (noise_ == Noise::gaussian) {
+            exponent = z >= 0 ? -0.5 * z * z : 0;
+            mantissa = z >= 0 ? scaled_normal_tail(z) : 1 - std::exp(-0.5 * z * z) * scaled_normal_tail(-z);
+        } else {
+            exponent = z >= 0 ? -z : 0;
+            mantissa = z >= 0 ? 0.5 : 1 - 0.5 * std::exp(z);
+        }
+    }
+    // Sum of a side's tails times e^offset; the largest exponent is taken out.
+    double side_tail(const Side& side, double t, int direction, double offset, double& exponent) const {
+        std::vector<double> mantissas(side.shift.size()), exponents(side.shift.size());
+        double largest = -infinity;
+        for (std::size_t i = 0; i < side.shift.size(); ++i) {
+            tail(direction * (t - side.shift[i]), mantissas[i], exponents[i]);
+            exponents[i] += side.log_weight[i] + offset;
+            largest = std::max(largest, exponents[i]);
+        }
+        double sum = 0;
+        for (std::size_t i = 0; i < mantissas.size(); ++i)
+            sum += mantissas[i] * std::exp(exponents[i] - largest);
+        exponent = largest;
+        return sum;
+    }
+
+    Tangent tangent(double x, int direction) const {
+        const double t = invert(x);
+        double p_exponent, q_exponent;
+        double p = side_tail(p_, t, direction, 0, p_exponent);
+        double q = side_tail(q_, t, direction, x, q_exponent);
+        const double exponent = std::max(p_exponent, q_exponent);
+        p *= std::exp(p_exponent - exponent);
+        q *= std::exp(q_exponent - exponent);
+        const double reach = std::max(std::abs(t - high_), std::abs(t - low_));
+        const double relative =
+            u * (64 + 4 * reach * reach + 4 * std::abs(x) + 4 * static_cast<double>(p_.shift.size()));
+        const double value = direction > 0 ? p - q : q - p;
+        const double misplaced = 2 * std::abs(loss(t).value - x) + 8 * u * (1 + std::abs(x));
+        // The loss is a difference of terms of up to reach^2.
+        const double moved = misplaced + 8 * u * reach * (1 + reach);
+        return {value,    q,    exponent, relative * std::max(p, q) + std::min(1.0, misplaced) * q,
+                relative, moved};
+    }
+
+    Noise noise_;
+    Side p_, q_;
+    double low_ = 0, high_ = 0, min_ = -infinity, max_ = infinity;
+    bool mirrored_ = false;
+};
+
+}  // namespace
+
+PairPtr location_mixture(Noise noise, double scale, std::vector<double> p_shifts,
+                         std::vector<double> p_weights, std::vector<double> q_shifts,
+                         std::vector<double> q_weights) {
+    require(std::isfinite(scale) && scale > 0, "location_mixture: scale must be finite and positive");
+    const auto check = [](const std::vector<double>& shifts, const std::vector<double>& weights,
+                          double sign) {
+        require(!shifts.empty() && shifts.size() == weights.size(),
+                "location_mixture: one weight for each shift is needed");
+        double total = 0;
+        for (std::size_t i = 0; i < shifts.size(); ++i) {
+            require(std::isfinite(shifts[i]) && sign * shifts[i] >= 0,
+                    "location_mixture: P-shifts must be >= 0 and Q-shifts <= 0");
+            require(weights[i] >= 0, "location_mixture: weights must not be negative");
+            total += weights[i];
+        }
+        require(std::abs(total - 1) < 1e-9, "location_mixture: weights must sum to 1");
+    };
+    check(p_shifts, p_weights, +1);
+    check(q_shifts, q_weights, -1);
+    return std::make_shared<LocationMixturePair>(noise, scale, std::move(p_shifts), std::move(p_weights),
+                                                 std::move(q_shifts), std::move(q_weights));
+}
+
+}  // namespace hockeystick

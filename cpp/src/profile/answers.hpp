@@ -1,0 +1,45 @@
+// How answers to one question are made and put together.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+
+#include "hockeystick/answer.hpp"
+#include "numerics/special.hpp"
+
+namespace hockeystick {
+
+inline Answer exact(double value) {
+    Answer answer;
+    answer.lower = answer.upper = value;
+    answer.engine = "closed form";
+    return answer;
+}
+
+inline bool close(const Answer& answer, double accuracy) {
+    return answer.upper - answer.lower <= accuracy * answer.upper;
+}
+
+// Both bounds hold, and so does the better one on either side.
+inline Answer both(const Answer& a, const Answer& b) {
+    const double gap_a = a.upper - a.lower, gap_b = b.upper - b.lower;
+    const bool first = !a.engine.empty() && (gap_a < gap_b || !std::isfinite(b.upper));
+    Answer answer = first ? a : b;
+    answer.lower = std::max(a.lower, b.lower);
+    answer.upper = std::min(a.upper, b.upper);
+    return answer;
+}
+
+inline std::uint64_t total_steps(const Composition& composition) {
+    std::uint64_t total = 0;
+    for (const auto& [pair, count] : composition) total += count;
+    return total;
+}
+
+// Whatever else is known, delta(eps) is at least this: 1 - e^eps, rounded down.
+inline double trivial_delta(double epsilon) {
+    return std::max(0.0, -std::expm1(epsilon) * (1 - 4 * unit_roundoff));
+}
+
+}  // namespace hockeystick

@@ -1,0 +1,237 @@
+// One direction of a profile: which engine answers it.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <utility>
+#include <vector>
+
+#include "hockeystick/profile.hpp"
+#include "inversion/inversion.hpp"
+#include "numerics/constants.hpp"
+#include "profile/answers.hpp"
+#include "profile/closed_form.hpp"
+#include "profile/lattice_engine.hpp"
+#include "profile/support_end.hpp"
+
+namespace hockeystick {
+
+class Profile::Direction {
+public:
+    Direction(Composition composition, double accuracy, std::size_t memory_limit, Engine engine)
+        : end_(composition),
+          max_loss_(end_.sum()),
+          closed_(ClosedForm::of(composition, engine)),
+          inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy) : nullptr),
+          lattices_(composition, end_.log_finite(), memory_limit) {
+        if (Composition less = lower_composition(composition); !less.empty())
+            lower_ = std::make_unique<Direction>(std::move(less), accuracy, memory_limit, engine);
+    }
+
+    // Empty only if `lattice` forbids what the answer needs; so below. Pairs that are more than their
+    // mechanism answer for the upper bound alone.
+    std::optional<Answer> epsilon_bounds(double delta, double accuracy, bool lattice) const {
+        std::optional<Answer> answer = epsilon_of_pairs(delta, accuracy, lattice);
+        if (answer && lower_) return with_lower(*answer, lower_->epsilon_bounds(delta, accuracy, lattice));
+        return answer;
+    }
+
+    std::optional<Answer> delta_bounds(double epsilon, double accuracy, bool lattice) const {
+        std::optional<Answer> answer = delta_of_pairs(epsilon, accuracy, lattice);
+        if (answer && std::isnan(answer->upper - answer->lower)) {
+            // Squares of an epsilon this large overflow. delta falls.
+            Answer nothing = exact(0);
+            nothing.upper = 1;
+            answer = epsilon > 2 ? delta_bounds(std::sqrt(epsilon), accuracy, lattice) : nothing;
+            if (answer) answer->lower = 0;
+            return answer;
+        }
+        if (answer) answer->upper = std::max(answer->upper, least_delta(epsilon));
+        if (answer && lower_) return with_lower(*answer, lower_->delta_bounds(epsilon, accuracy, lattice));
+        return answer;
+    }
+
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, double accuracy) const {
+        auto curve = curve_of_pairs(epsilons, accuracy);
+        for (std::size_t i = 0; i < curve.size(); ++i)
+            if (curve[i]) curve[i]->upper = std::max(curve[i]->upper, least_delta(epsilons[i]));
+        if (!lower_) return curve;
+        const auto less = lower_->delta_curve(epsilons, accuracy);
+        for (std::size_t i = 0; i < curve.size(); ++i)
+            if (curve[i]) curve[i] = with_lower(*curve[i], less[i]);
+        return curve;
+    }
+
+    // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
+    std::optional<bool> epsilon_at_most(double delta, double ceiling, bool lattice) const {
+        if (delta >= 1 || ceiling == infinity) return true;
+        if (!(ceiling > 0) || delta <= end_.infinity_mass().upper || delta == 0 || closed_) return false;
+        // Finite losses never add up to more.
+        if (ceiling >= max_loss_) return true;
+        const std::lock_guard lock(mutex_);
+        if (inversion_ && inversion_->surely_below(ceiling, delta)) return true;
+        if (const auto& inverted = inverted_epsilon(delta)) return inverted->upper <= ceiling;
+        if (!lattice) return {};
+        return lattices_.epsilon_at_most(delta, ceiling);
+    }
+
+    std::optional<bool> delta_at_most(double epsilon, double ceiling, bool lattice) const {
+        if (ceiling >= 1) return true;
+        if (!(ceiling > 0) || !std::isfinite(epsilon) || closed_) return false;
+        if (end_.rules(epsilon)) return end_.delta(epsilon).upper <= ceiling;
+        // Finite losses never add up to more.
+        if (epsilon >= max_loss_ && end_.infinity_mass().upper <= ceiling) return true;
+        const std::lock_guard lock(mutex_);
+        if (inversion_ && inversion_->surely_below(epsilon, ceiling)) return true;
+        if (const auto& inverted = inverted_delta(epsilon)) return inverted->upper <= ceiling;
+        if (!lattice) return {};
+        return lattices_.delta_at_most(epsilon, ceiling);
+    }
+
+private:
+    // speed: losses this small underflow in every transform.
+    static constexpr double smallest_loss = 1e-290;
+    // proof: more than the rounding of the largest losses and of their sum ("The end of the support").
+    static constexpr double rounding_of_max_loss = 1e-12;
+
+    // Of the pairs below the mechanisms; empty where every pair is its mechanism.
+    static Composition lower_composition(const Composition& composition) {
+        Composition less;
+        bool any = false;
+        for (const auto& [pair, count] : composition) {
+            const PairPtr part = pair->lower();
+            any = any || part;
+            less.emplace_back(part ? part : pair, count);
+        }
+        return any ? less : Composition{};
+    }
+
+    static std::optional<Answer> with_lower(Answer answer, const std::optional<Answer>& less) {
+        if (!less) return {};
+        answer.lower = std::min(answer.upper, less->lower);
+        return answer;
+    }
+
+    // Below the largest loss delta is positive, however little of it a double holds.
+    double least_delta(double epsilon) const { return epsilon < max_loss_ ? 5e-324 : 0.0; }
+    // The inversion's answer to one question: it is wanted again when a ceiling is not kept, or a lattice
+    // turns out to be needed.
+    struct Inverted {
+        double question = std::numeric_limits<double>::quiet_NaN();
+        std::optional<Answer> answer;
+    };
+    const std::optional<Answer>& inverted_epsilon(double delta) const {
+        if (inversion_ && inverted_epsilon_.question != delta)
+            inverted_epsilon_ = {delta, inversion_->epsilon_bounds(delta)};
+        return inverted_epsilon_.answer;
+    }
+
+    const std::optional<Answer>& inverted_delta(double epsilon) const {
+        if (inversion_ && inverted_delta_.question != epsilon)
+            inverted_delta_ = {epsilon, inversion_->delta_bounds(epsilon)};
+        return inverted_delta_.answer;
+    }
+
+    Answer capped(Answer answer) const {
+        answer.upper = std::min(answer.upper, std::max(0.0, max_loss_));
+        answer.lower = std::min(answer.lower, answer.upper);
+        return answer;
+    }
+
+    std::optional<Answer> epsilon_of_pairs(double delta, double accuracy, bool lattice) const {
+        const Answer infinite = end_.infinity_mass();
+        if (delta >= 1) return exact(0);
+        if (delta < infinite.lower) return exact(infinity);
+        if (delta == 0) {
+            Answer answer = exact(std::max(0.0, max_loss_));
+            answer.lower *= 1 - rounding_of_max_loss;
+            return answer;
+        }
+        if (closed_) return closed_->epsilon(delta, max_loss_);
+        if (const auto corner = end_.epsilon_at_end(delta)) return corner;
+        const std::lock_guard lock(mutex_);
+        Answer best;
+        best.upper = infinity;
+        if (const auto& inverted = inverted_epsilon(delta)) {
+            best = capped(*inverted);
+            if (close(*inverted, accuracy)) return best;
+        }
+        if (const auto ending = end_.epsilon(delta)) {
+            best = both(best, *ending);
+            if (close(best, accuracy)) return best;
+        }
+        if (!lattice) return {};
+        if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
+        const double most = infinite.upper > 0 ? infinity : std::max(0.0, max_loss_);
+        return both(best, lattices_.epsilon(delta, accuracy, most));
+    }
+
+    // What is known without a transform or a lattice, and whether nothing else is needed.
+    std::pair<Answer, bool> near_end(double epsilon, double accuracy) const {
+        if (epsilon == infinity || epsilon >= max_loss_) return {end_.infinity_mass(), true};
+        if (epsilon == -infinity) return {exact(1), true};
+        if (closed_) return {closed_->delta(epsilon), true};
+        const Answer ending = end_.delta(epsilon);
+        return {ending,
+                close(ending, accuracy) || max_loss_ - epsilon < smallest_loss || end_.rules(epsilon)};
+    }
+
+    std::optional<Answer> delta_of_pairs(double epsilon, double accuracy, bool lattice) const {
+        auto [best, enough] = near_end(epsilon, accuracy);
+        if (enough) return best;
+        const std::lock_guard lock(mutex_);
+        if (const auto& inverted = inverted_delta(epsilon)) {
+            best = both(*inverted, best);
+            if (close(*inverted, accuracy)) return best;
+        }
+        if (inversion_) {
+            best.upper = std::min(best.upper, inversion_->chernoff_delta(epsilon));
+            best.lower = std::min(best.lower, best.upper);
+            // Less than any double: nothing more can be known.
+            if (best.upper <= 5e-324) {
+                best.engine = "inversion";
+                return best;
+            }
+        }
+        if (!lattice) return {};
+        return both(best, lattices_.delta(epsilon, accuracy));
+    }
+
+    // As delta_of_pairs where the inversion answers closely, or nothing need be computed; empty elsewhere.
+    std::vector<std::optional<Answer>> curve_of_pairs(std::span<const double> epsilons,
+                                                      double accuracy) const {
+        std::vector<std::optional<Answer>> curve(epsilons.size());
+        std::vector<double> inside;
+        std::vector<std::size_t> place;
+        for (std::size_t i = 0; i < epsilons.size(); ++i) {
+            if (const auto [known, enough] = near_end(epsilons[i], accuracy); enough) {
+                curve[i] = known;
+            } else {
+                inside.push_back(epsilons[i]);
+                place.push_back(i);
+            }
+        }
+        if (inside.empty() || !inversion_) return curve;
+        const std::lock_guard lock(mutex_);
+        const auto inverted = inversion_->delta_curve(inside);
+        for (std::size_t i = 0; i < inside.size(); ++i)
+            if (inverted[i] && close(*inverted[i], accuracy)) curve[place[i]] = inverted[i];
+        return curve;
+    }
+
+    SupportEnd end_;
+    double max_loss_;
+    std::optional<ClosedForm> closed_;
+    std::unique_ptr<Direction> lower_;  // of the pairs below the mechanisms, where they are others
+    mutable std::mutex mutex_;          // guards what follows, which caches
+    std::unique_ptr<Inversion> inversion_;
+    mutable LatticeEngine lattices_;
+    mutable Inverted inverted_epsilon_, inverted_delta_;
+};
+
+}  // namespace hockeystick

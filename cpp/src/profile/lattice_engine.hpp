@@ -1,0 +1,65 @@
+// Bounds from lattices: discretised from both sides, composed, read off, and refined until they are as close
+// as wanted (docs/accounting/bounds.md, "One step on a lattice" and "Composition").
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include "lattice/tail_table.hpp"
+#include "profile/lattice_plan.hpp"
+
+namespace hockeystick {
+
+// What it has sketched and composed serves later questions, so that it must not answer several threads at
+// once.
+class LatticeEngine {
+public:
+    // Lattices take at most so much memory, in bytes: finer ones are not used.
+    // log_finite: ln of the probability that no loss is infinite.
+    LatticeEngine(Composition composition, double log_finite, std::size_t memory_limit);
+    static std::size_t most_memory(std::size_t memory_limit);
+
+    // most: the upper bound where no lattice finds one.
+    Answer epsilon(double delta, double accuracy, double most);
+    Answer delta(double epsilon, double accuracy);
+    // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
+    bool epsilon_at_most(double delta, double ceiling);
+    bool delta_at_most(double epsilon, double ceiling);
+
+private:
+    struct Tables {
+        LatticeKey key;
+        std::size_t size;
+        std::size_t most;  // of that and the numbers of points of single steps
+        TailTable upper;
+        std::optional<TailTable> lower;  // left out where only an upper bound was asked for
+    };
+    using TablesPtr = std::shared_ptr<const Tables>;
+    struct Depth {
+        const Steps* steps;
+        Saddle saddle;
+    };
+
+    const Steps& steps_for(int depth);
+    Depth deep_saddle(const std::function<Saddle(const Steps&)>& find);
+    Depth saddle_at_delta(double delta);
+    Depth saddle_at_epsilon(double epsilon);
+
+    TablesPtr tables_for(const Depth& at, const Fineness& fineness, bool with_lower = true);
+    TablesPtr make_tables(const LatticePlan& plan, bool with_lower) const;
+    Answer refine(const Depth& at, double tolerance, double accuracy,
+                  const std::function<void(const Tables&, Answer&)>& evaluate);
+
+    Composition composition_;
+    std::size_t size_limit_;
+    double log_total_, log_finite_;
+    std::map<int, Steps> sketches_;
+    std::deque<TablesPtr> cache_;
+};
+
+}  // namespace hockeystick

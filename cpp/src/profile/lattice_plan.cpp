@@ -1,0 +1,176 @@
+#include "profile/lattice_plan.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <utility>
+
+#include "lattice/sketch.hpp"
+#include "numerics/constants.hpp"
+#include "numerics/fft.hpp"
+#include "pairs/mixture.hpp"
+#include "profile/answers.hpp"
+
+namespace hockeystick {
+namespace {
+
+// How much discretisation widens eps, by the step: a loss spread by variance v at tilt s moves eps by
+// (1+s) v/2, and the two bounds differ by at most v = step^2/4 per step, less where the loss lies within
+// a step of a lattice point. Nor does any loss move by more than a step.
+class Widening {
+public:
+    Widening(const Steps& steps, double tilt) : steps_(steps), tilt_(tilt) {
+        for (const auto& step : steps) {
+            auto& w = weights_.emplace_back(tilted_masses(step.sketch, tilt));
+            for (double& weight : w) weight *= static_cast<double>(step.count);
+        }
+    }
+    double at(double step) const {
+        double sum = 0;
+        for (std::size_t a = 0; a < steps_.size(); ++a)
+            for (std::size_t i = 0; i < weights_[a].size(); ++i) {
+                const double x = std::abs(steps_[a].sketch.loss[i]);
+                const double variance = x < step ? x * (step - x) : 0.25 * step * step;
+                sum += weights_[a][i] * std::min(0.5 * (1 + tilt_) * variance, std::min(x, step));
+            }
+        return sum;
+    }
+    // The step, at most `high`, for a tolerance.
+    double step_for(double tolerance, double high) const {
+        double low = high * 1e-9;
+        if (at(high) <= tolerance) return high;
+        while (high / low > 1.02) {
+            const double middle = std::sqrt(low * high);
+            (at(middle) > tolerance ? high : low) = middle;
+        }
+        return low;
+    }
+
+private:
+    const Steps& steps_;
+    double tilt_;
+    std::vector<std::vector<double>> weights_;
+};
+
+// On a lattice of coarse atoms a larger tilt would only overflow.
+double largest_tilt(const Composition& composition) {
+    double largest = infinity;
+    for (const auto& [pair, count] : composition)
+        if (pair->spacing() > 0) largest = std::min(largest, 30 / pair->spacing());
+    return largest;
+}
+
+// The saddle's own tilt makes round-off smallest, but fattens the right tail and so the window: take the
+// smallest tilt that round-off allows. A coarse grid of tilts and steps lets neighbouring queries share their
+// work, whatever their order. With it, as a logarithm, how large delta is beside e^{K - s eps}, the unit of
+// the error terms.
+std::pair<double, double> choose_tilt(const Steps& steps, const Saddle& saddle, double largest,
+                                      double log_round_off, bool steep) {
+    const auto log_share_at = [&](double s) {
+        return std::clamp(saddle.log_delta - (cumulants(steps, s).value - s * saddle.epsilon), -700.0, 0.0);
+    };
+    double tilt = std::exp2(std::round(8 * std::log2(std::min(saddle.tilt, largest))) / 8);
+    double log_share = log_share_at(tilt);
+    for (int i = 0; i < 60 && !steep; ++i) {
+        const double smaller = log_share_at(tilt * std::exp2(-0.5));
+        if (log_round_off - smaller > std::log(1e-2)) break;
+        tilt *= std::exp2(-0.5);
+        log_share = smaller;
+    }
+    return {tilt, log_share};
+}
+
+// A step of which every atom of the composition is a multiple, if there is one; otherwise the wanted step,
+// reduced to divide the first anchor.
+double aligned(double step, const Composition& composition, double span, double size_limit) {
+    double smallest = infinity, first = 0;
+    for (const auto& [pair, count] : composition) {
+        smallest = std::min(smallest, pair->spacing());
+        if (first == 0) first = pair->anchor();
+    }
+    const bool all =
+        smallest > 0 && std::all_of(composition.begin(), composition.end(), [&](const auto& kind) {
+            const double ratio = kind.first->spacing() / smallest;
+            return !(std::abs(ratio - std::round(ratio)) > 1e-12 * ratio);
+        });
+    if (all && span / smallest < 0.9 * size_limit) return smallest;
+    if (first > 0 && span / first < size_limit && first / step < 1e9)
+        return first / std::max(1.0, std::ceil(first / step));
+    return rounded_down(step);
+}
+
+std::pair<TailPoint, TailPoint> ends(const Steps& steps, double tilt, double log_mass) {
+    TailPoint left = tail_point(steps, tilt, log_mass, -1), right = tail_point(steps, tilt, log_mass, +1);
+    // No sum leaves the range of the lattices, whatever Chernoff's bound says.
+    double lowest = 0, highest = 0;
+    for (const auto& step : steps) {
+        if (step.sketch.empty()) continue;
+        lowest += static_cast<double>(step.count) * step.sketch.left.front();
+        highest += static_cast<double>(step.count) * step.sketch.right.back();
+    }
+    if (!(left.loss > lowest && left.loss < highest))
+        left = {lowest, std::isfinite(left.theta) ? left.theta : 0};
+    if (!(right.loss < highest && right.loss > left.loss))
+        right = {highest, std::isfinite(right.theta) ? right.theta : 0};
+    return {left, right};
+}
+
+}  // namespace
+
+LatticePlan plan_lattice(const Composition& composition, const Steps& steps, const Saddle& saddle,
+                         const Fineness& fineness) {
+    const double total = static_cast<double>(total_steps(composition)),
+                 size_limit = static_cast<double>(fineness.size_limit);
+    const double relative = std::clamp(saddle.tilt * fineness.tolerance, 1e-12, 1e-2);
+    const auto [tilt, log_share] = choose_tilt(steps, saddle, largest_tilt(composition),
+                                               std::log(1e-13 * total / relative), fineness.steep);
+    const double log_mass = std::log(1e-3 * relative) + log_share - 2;
+    const double each = 1 / total, tail = std::exp(std::max(log_mass, -600.0)) * each;
+    const double infinity_mass = 1e-3 * relative * std::exp(std::max(saddle.log_delta, -740.0)) * each;
+    Steps kept;
+    for (const auto& step : steps)
+        kept.push_back({trimmed(step.sketch, tilt, tail, infinity_mass), step.count});
+    const auto [left, right] = ends(kept, tilt, log_mass);
+    double span = std::max(right.loss - left.loss, 1e-290);
+    // A single loss may reach further than the window, and takes memory too.
+    for (const auto& step : kept)
+        if (!step.sketch.empty())
+            span = std::max(span, 0.5 * (step.sketch.right.back() - step.sketch.left.front()));
+    const Widening widening(kept, saddle.tilt);
+    double step = widening.step_for(0.45 * fineness.tolerance, std::min(span / 24, 0.5 / saddle.tilt));
+    step = std::exp2(std::floor(8 * std::log2(step)) / 8) * fineness.shrink;
+    step = aligned(std::max(step, span / (0.9 * size_limit)), composition, span, size_limit);
+    const double apart = widening.at(step);
+    return {{&steps, tilt, step, log_mass, infinity_mass}, std::move(kept), left, right, span, apart};
+}
+
+LatticeWindow window_of(const LatticePlan& plan, std::size_t size_limit) {
+    const double tilt = plan.key.tilt, step = plan.key.step, apart = plan.apart;
+    TailPoint left = plan.left, right = plan.right;
+    // Where memory keeps the step wide, the bounds lie so far from the truth that the error terms grow,
+    // or the window must.
+    if (apart * tilt > 0.1 || apart > 0.01 * plan.span) {
+        auto [further_left, further_right] = ends(plan.kept, tilt, plan.key.log_mass - 1.5 * tilt * apart);
+        further_left.loss -= apart;
+        further_right.loss += apart;
+        if (further_right.loss - further_left.loss < 1.5 * static_cast<double>(size_limit) * step) {
+            left = further_left;
+            right = further_right;
+        }
+    }
+    std::vector<std::vector<std::int64_t>> points;
+    double bottom = std::floor(left.loss / step) - 1, top = std::ceil(right.loss / step) + 1;
+    double lowest = 0, highest = 0;
+    for (const auto& [sketch, count] : plan.kept) {
+        points.push_back(choose_points(sketch, step, tilt));
+        lowest += static_cast<double>(count) * static_cast<double>(points.back().front());
+        highest += static_cast<double>(count) * static_cast<double>(points.back().back());
+    }
+    // Where all sums end hardly beyond the window, nothing need lie outside.
+    const double little = std::max(512.0, 0.1 * (top - bottom));
+    if (bottom - lowest < little) bottom = lowest;
+    if (highest - top < little) top = highest;
+    return {std::move(points), static_cast<std::int64_t>(bottom),
+            good_size(static_cast<std::size_t>(std::max(16.0, top - bottom + 1))), left.theta, right.theta};
+}
+
+}  // namespace hockeystick
