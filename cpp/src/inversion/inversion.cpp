@@ -12,9 +12,10 @@ namespace {
 
 using Budget = DirectInversion::Budget;
 
-// Speed: what the first attempt may take where layers may do better, in nodes times frequencies, and what it
-// must leave out less than.
-constexpr double few_products = 1e5, near_exact = 1e-10;
+// Speed: what the first attempt may take where layers may do better, in nodes times frequencies, what an
+// attempt after them may take, and what the first must leave out less than.
+constexpr double few_products = 1e5, some_products = 2e6;
+constexpr double near_exact = 1e-10;
 // Speed: the shares of delta that the largest losses may take which are left out at last, and how often delta
 // is guessed anew.
 constexpr double largest_shares[] = {1e-9, 1e-6};
@@ -76,7 +77,13 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
         true,
         [&](const DirectInversion& direct, Budget budget) { return direct.delta_bounds(epsilon, budget); },
         // delta is wanted to ten digits.
-        [&] { return direct_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon); },
+        [&] {
+            auto best = direct_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon);
+            if (relative_gap(best) >= near_exact)
+                keep(best, direct_->delta_bounds(epsilon,
+                                                 {std::min(narrow_gap_, relative_gap(best)), some_products}));
+            return best;
+        },
         [&](const std::optional<Answer>& best) {
             return best ? best->upper : std::exp(direct_->log_delta(epsilon));
         });
