@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <variant>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
@@ -19,6 +20,9 @@ namespace hockeystick {
 // How the upper bound was found: nothing was spent; the lines of 16, up to 96 or 512 frequencies; losses
 // rounded to a lattice; Chernoff's bound, where nothing is better.
 enum class Path : std::uint8_t { nothing, short_line, medium_line, long_line, lattice, chernoff };
+
+// The examples' counts of each kind: row-major, as many to a row as there are kinds.
+using IndividualCounts = std::variant<std::span<const std::uint16_t>, std::span<const std::uint32_t>>;
 
 // floor: for each example, a value below which its upper bound need not be improved (empty: none). lower:
 // whether lower bounds are wanted where they cost extra; else they may be 0.
@@ -37,22 +41,17 @@ struct IndividualAnswers {
 class IndividualProfiles {
 public:
     // Throws std::invalid_argument unless each pair is a mixture of Gaussians.
-    explicit IndividualProfiles(std::vector<PairPtr> pairs);
+    explicit IndividualProfiles(const std::vector<PairPtr>& pairs);
     ~IndividualProfiles();
 
     std::size_t kinds() const noexcept;
     // For each pair an upper bound of K(s) = ln E_P[e^{sL}], s > 0: s times the Renyi divergence of order 1 +
     // s.
     std::vector<double> log_moments(double s) const;
-    // counts: row-major, kinds() to a row. Bounds on the eps at `delta`, in [0, 1].
-    IndividualAnswers epsilon(std::span<const std::uint16_t> counts, double delta,
-                              const IndividualWish& wish = {});
-    IndividualAnswers epsilon(std::span<const std::uint32_t> counts, double delta,
-                              const IndividualWish& wish = {});
+    // Bounds on the eps at `delta`, in [0, 1].
+    IndividualAnswers epsilon(const IndividualCounts& counts, double delta, const IndividualWish& wish = {});
     // Bounds on delta at each example's own eps >= 0.
-    IndividualAnswers delta(std::span<const std::uint16_t> counts, std::span<const double> epsilons,
-                            const IndividualWish& wish = {});
-    IndividualAnswers delta(std::span<const std::uint32_t> counts, std::span<const double> epsilons,
+    IndividualAnswers delta(const IndividualCounts& counts, std::span<const double> epsilons,
                             const IndividualWish& wish = {});
 
 private:

@@ -16,9 +16,9 @@ namespace {
 constexpr double u = unit_roundoff;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 
-// Tilted mass that may be moved to the ends of a step's lattice: e^-this.
+// Speed: tilted mass that may be moved to the ends of a step's lattice: e^-this.
 constexpr double depth = 38;
-// A step's lattice may be longer than the window, but not by much.
+// Speed: a step's lattice may be longer than the window, but not by much.
 constexpr double most_windows = 32;
 
 // The pair as if its loss were smaller by `offset`: Q' = e^offset Q, so that e^x Q' is e^{x + offset} Q.
@@ -67,11 +67,6 @@ double log_tail(const Pair& pair, double x) {
     return std::log(t.value + t.slope) + t.exponent;
 }
 
-std::size_t wrap(std::int64_t index, std::size_t size) {
-    const auto n = static_cast<std::int64_t>(size);
-    return static_cast<std::size_t>(((index % n) + n) % n);
-}
-
 }  // namespace
 
 // Larger tilts for Chernoff's bound, less the lattice's own.
@@ -83,11 +78,37 @@ double LatticeBank::further(std::size_t i) const {
 void LatticeBank::make(std::size_t kind, const Pair& pair, double offset, const Cumulant& at) {
     Entry& entry = entries_[kind];
     entry.made = true;
-    const double s = shape_.tilt, h = shape_.step;
-    const bool upper = shape_.bound == Bound::upper;
-    entry.failed = !std::isfinite(at.value) || !std::isfinite(at.first) || !std::isfinite(at.second);
-    if (entry.failed) return;
+    entry.failed = true;
+    if (!std::isfinite(at.value) || !std::isfinite(at.first) || !std::isfinite(at.second)) return;
     const ShiftedPair shifted(pair, offset);
+    const std::optional<Lattice> lattice = discretised(shifted, offset, at);
+    if (!lattice || !std::isfinite(lattice->log_scale) || !(lattice->infinity_mass < 1) ||
+        !std::isfinite(lattice->beyond))
+        return;
+    entry.failed = false;
+    entry.terms = *lattice;
+    entry.terms.offset += offset;
+    add_moments(*lattice, at, entry);
+
+    const RealFft fft(shape_.size);
+    const std::size_t half = fft.spectrum_size();
+    std::vector<double> folded(shape_.size);
+    std::vector<std::complex<double>> spectrum(half);
+    entry.error = transform(*lattice, fft, folded, spectrum);
+    entry.spectrum.resize(2 * half);
+    for (std::size_t j = 0; j < half; ++j) {
+        // A logarithm of nothing would be infinite: what is that small is negligible, and below the error.
+        std::complex<double> z = spectrum[j];
+        if (!shape_.few) z = std::abs(z) > 1e-30 ? std::log(z) : -70;
+        entry.spectrum[j] = z.real();
+        entry.spectrum[half + j] = z.imag();
+    }
+}
+
+// On all lattice points between the ends of what counts; empty where those are too many.
+std::optional<Lattice> LatticeBank::discretised(const Pair& shifted, double offset,
+                                                const Cumulant& at) const {
+    const double s = shape_.tilt, h = shape_.step;
     const double log_moment = at.value - s * offset,
                  log_rare = std::log(shape_.tail_mass) - (shape_.few ? 4 : 14);
     const double middle = at.first - offset, width = std::max(std::sqrt(std::max(at.second, 0.0)), h);
@@ -101,63 +122,37 @@ void LatticeBank::make(std::size_t kind, const Pair& pair, double offset, const 
             return !(std::log(t.slope - t.value) + t.exponent + s * x > log_moment - depth);
         });
     const double first = std::floor(low / h), last = std::max(std::ceil(high / h), first + 1);
-    entry.failed = !(last - first < most_windows * static_cast<double>(shape_.size)) ||
-                   !(std::abs(first) + std::abs(last) < 1e15);
-    if (entry.failed) return;
-    const Lattice lattice =
-        discretise(shifted, all_points(static_cast<std::int64_t>(first), static_cast<std::int64_t>(last)), h,
-                   s, shape_.bound, upper ? std::exp(log_rare) : 0);
-    entry.failed =
-        !std::isfinite(lattice.log_scale) || !(lattice.infinity_mass < 1) || !std::isfinite(lattice.beyond);
-    if (entry.failed) return;
-    entry.offset = offset;
-    entry.log_scale = lattice.log_scale;
-    entry.beyond = lattice.beyond;
-    entry.infinity_mass = lattice.infinity_mass;
-    entry.deficit = lattice.deficit;
-    entry.tilted_deficit = lattice.tilted_deficit;
+    if (!(last - first < most_windows * static_cast<double>(shape_.size)) ||
+        !(std::abs(first) + std::abs(last) < 1e15))
+        return {};
+    return discretise(shifted, all_points(static_cast<std::int64_t>(first), static_cast<std::int64_t>(last)),
+                      h, s, shape_.bound, shape_.bound == Bound::upper ? std::exp(log_rare) : 0);
+}
 
-    const std::size_t n = shape_.size, half = n / 2 + 1;
-    std::vector<double> folded(n, 0.0);
-    double total = 0, squares = 0, mean = 0, second = 0, moments[further_tilts] = {};
-    const double largest = static_cast<double>(lattice.index.back());
+void LatticeBank::add_moments(const Lattice& lattice, const Cumulant& at, Entry& entry) const {
+    const double h = shape_.step, largest = static_cast<double>(lattice.index.back());
+    double mean = 0, second = 0, moments[further_tilts] = {};
     for (std::size_t i = 0; i < lattice.mass.size(); ++i) {
         const double m = lattice.mass[i], x = static_cast<double>(lattice.index[i]);
-        folded[wrap(lattice.index[i], n)] += m;
-        total += m;
         mean += m * x;
         second += m * x * x;
         if (m > 0)
             for (std::size_t k = 0; k < further_tilts; ++k)
                 moments[k] += m * std::exp(further(k) * h * (x - largest));
     }
-    for (const double m : folded) squares += m * m;
     for (std::size_t k = 0; k < further_tilts; ++k)
         entry.log_moment[k] = std::log(moments[k]) + further(k) * h * largest;
     entry.added_variance = std::max(0.0, (second - mean * mean) * h * h - at.second);
-    const RealFft fft(n);
-    std::vector<std::complex<double>> spectrum(half);
-    fft.forward(folded.data(), spectrum.data());
-    entry.error =
-        fft_error_bound(n) * std::min(total, std::sqrt(static_cast<double>(n) * squares)) + 4 * u * total;
-    entry.spectrum.resize(2 * half);
-    for (std::size_t j = 0; j < half; ++j) {
-        // A logarithm of nothing would be infinite: what is that small is negligible, and below the error.
-        std::complex<double> z = spectrum[j];
-        if (!shape_.few) z = std::abs(z) > 1e-30 ? std::log(z) : -70;
-        entry.spectrum[j] = z.real();
-        entry.spectrum[half + j] = z.imag();
-    }
 }
 
-double LatticeBank::added_variance(std::span<const Counted> history) const {
+double LatticeBank::added_variance(const History& history) const {
     double sum = 0;
     for (const auto& [kind, count] : history)
         sum += entries_[kind].failed ? infinity : static_cast<double>(count) * entries_[kind].added_variance;
     return sum;
 }
 
-std::vector<std::complex<double>> LatticeBank::product(std::span<const Counted> history) const {
+std::vector<std::complex<double>> LatticeBank::product(const History& history) const {
     const std::size_t half = shape_.size / 2 + 1;
     std::vector<double> out(2 * half, 0.0);
     double* const re = out.data();
@@ -189,40 +184,15 @@ std::vector<std::complex<double>> LatticeBank::product(std::span<const Counted> 
     return product;
 }
 
-std::optional<TailTable> LatticeBank::compose(std::span<const Counted> history, bool& too_short) const {
-    too_short = false;
+// Places the window: it ends where hardly any tilted mass is left; what lies beyond is folded into it. False
+// where that is too much.
+bool LatticeBank::place(const double (&log_moment)[further_tilts], Composed& out, bool& too_short) const {
     const double s = shape_.tilt, h = shape_.step, n = static_cast<double>(shape_.size);
-    const bool upper = shape_.bound == Bound::upper;
-    Composed out;
-    out.bound = shape_.bound;
-    out.step = h;
-    out.tilt = s;
-    double log_finite = 0, log_beyond = 0, steps = 0, spectral = 0, scale_error = 0, terms = 0;
-    double log_moment[further_tilts] = {};
-    for (const auto& [kind, count] : history) {
-        const Entry& entry = entries_[kind];
-        if (entry.failed) return {};
-        const double k = static_cast<double>(count);
-        out.log_scale += k * entry.log_scale;
-        out.offset += k * entry.offset;
-        out.deficit += k * entry.deficit;
-        out.tilted_deficit += k * entry.tilted_deficit;
-        log_finite += k * std::log1p(-entry.infinity_mass);
-        log_beyond += k * std::log1p(entry.beyond);
-        for (std::size_t i = 0; i < further_tilts; ++i) log_moment[i] += k * entry.log_moment[i];
-        spectral += k * entry.error;
-        scale_error += k * u * (4 + std::abs(entry.log_scale));
-        steps += k;
-        terms += 1;
-    }
-    out.beyond = std::expm1(log_beyond) * (1 + 1e-12);
-    out.infinity_mass = std::clamp(-std::expm1(log_finite) * (upper ? 1 + 1e-12 : 1 - 1e-12), 0.0, 1.0);
-    // The window ends where hardly any tilted mass is left; what lies beyond is folded into it.
     double top = infinity;
     for (std::size_t i = 0; i < further_tilts; ++i)
         if (further(i) > 0) top = std::min(top, (log_moment[i] + 32) / further(i));
     const double last = shape_.from_below ? n - 1 : std::ceil(top / h);
-    if (!(std::abs(last) + n < 1e15)) return {};
+    if (!(std::abs(last) + n < 1e15)) return false;
     out.first = static_cast<std::int64_t>(last - n) + 1;
     const double bottom = static_cast<double>(out.first) * h, end = last * h;
     // Chernoff's bound on the tilted mass beyond, and on P's; on the left, by E_P[1] = 1.
@@ -236,31 +206,43 @@ std::optional<TailTable> LatticeBank::compose(std::span<const Counted> history, 
     }
     // Folded to the window's beginning, it would count e^{s end} times.
     too_short = log_beyond_end + (shape_.from_below ? s * end : 0) > std::log(shape_.tail_mass) + 2;
-    if (too_short) return {};
     const double log_left = s * bottom - out.log_scale;
     if (!shape_.from_below)
         out.outside_left = std::exp(std::min(0.0, log_left + 1e-9 * (1 + std::abs(out.log_scale))));
     // An upper bound only misses P's mass beyond: wherever that is folded to, it adds.
-    if (upper)
+    if (shape_.bound == Bound::upper)
         out.infinity_mass = std::min(1.0, out.infinity_mass + std::exp(log_beyond_end) * (1 + 1e-9));
     else
         out.outside_right = std::exp(log_right);
+    return !too_short;
+}
 
+std::optional<TailTable> LatticeBank::compose(const History& history, bool& too_short) const {
+    too_short = false;
+    StepSums sums;
+    double steps = 0, spectral = 0, log_moment[further_tilts] = {};
+    for (const auto& [kind, count] : history) {
+        const Entry& entry = entries_[kind];
+        if (entry.failed) return {};
+        const double k = static_cast<double>(count);
+        sums.add(entry.terms, count);
+        for (std::size_t i = 0; i < further_tilts; ++i) log_moment[i] += k * entry.log_moment[i];
+        spectral += k * entry.error;
+        steps += k;
+    }
+    Composed out = sums.composed(shape_.bound, shape_.step, shape_.tilt);
+    out.beyond *= 1 + 1e-12;
+    if (!place(log_moment, out, too_short)) return {};
     // A spectrum's modulus is at most 1, so factors' errors add up. A factor's product rounds by 4 units; in
     // logarithms its phase, at most pi, by a few units times the number of terms.
+    const double terms = static_cast<double>(history.size());
     const double rounding = shape_.few ? 8 * u * steps : 16 * u * (terms + 8) * (steps + 1);
     const double error = std::expm1(1.01 * (spectral + rounding));
     if (!(error < 0.1)) return {};
-    const std::vector<std::complex<double>> spectrum = product(history);
     const RealFft fft(shape_.size);
-    out.mass.resize(shape_.size);
-    fft.inverse(spectrum.data(), out.mass.data());
+    read_masses(fft, product(history), out.first, out);
     // Left out below e^-60: far below the error.
     out.round_off = (1 + error) * (error + 1.01 * fft_error_bound(shape_.size)) + 1e-25;
-    for (double& m : out.mass) m = std::max(0.0, m / n);
-    std::rotate(out.mass.begin(),
-                out.mass.begin() + static_cast<std::ptrdiff_t>(wrap(out.first, shape_.size)), out.mass.end());
-    out.relative_error = std::expm1(scale_error + 8 * u * n + 1e-12);
     return TailTable(std::move(out));
 }
 

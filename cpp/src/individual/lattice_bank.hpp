@@ -8,10 +8,10 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
+#include "individual/counts.hpp"
 #include "inversion/transform.hpp"
 #include "lattice/lattice.hpp"
 #include "lattice/tail_table.hpp"
@@ -40,15 +40,11 @@ public:
     // lattice point. at: K and its derivatives at the tilt.
     void make(std::size_t kind, const Pair& pair, double offset, const Cumulant& at);
 
-    struct Counted {
-        std::size_t kind;
-        std::uint64_t count;
-    };
     // About how much rounding to the lattice adds to the variance of the tilted loss.
-    double added_variance(std::span<const Counted> history) const;
+    double added_variance(const History& history) const;
     // The history's profile, above or below the true one; empty where some kind does not fit the lattice, or
     // the history the window: `too_short`.
-    std::optional<TailTable> compose(std::span<const Counted> history, bool& too_short) const;
+    std::optional<TailTable> compose(const History& history, bool& too_short) const;
     // About where P(L > x) falls to e^log_mass, from a middle and a width of the loss.
     static double reach(const Pair& pair, double middle, double width, double log_mass);
 
@@ -58,14 +54,17 @@ private:
     static constexpr std::size_t further_tilts = 6;
     struct Entry {
         bool made = false, failed = false;
-        double offset = 0, log_scale = 0, beyond = 0, infinity_mass = 0, deficit = 0, tilted_deficit = 0;
+        LatticeTerms terms;
         double error = 0, added_variance = 0;
         double log_moment[further_tilts] = {};  // of the tilted masses, at further tilts
         // The masses' transform at the frequencies 0, ..., size/2, or its logarithm: first all real parts.
         std::vector<double> spectrum;
     };
     double further(std::size_t i) const;
-    std::vector<std::complex<double>> product(std::span<const Counted> history) const;
+    std::optional<Lattice> discretised(const Pair& shifted, double offset, const Cumulant& at) const;
+    void add_moments(const Lattice& lattice, const Cumulant& at, Entry& entry) const;
+    bool place(const double (&log_moment)[further_tilts], Composed& out, bool& too_short) const;
+    std::vector<std::complex<double>> product(const History& history) const;
 
     Shape shape_;
     std::vector<Entry> entries_;

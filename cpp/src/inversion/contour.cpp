@@ -214,9 +214,9 @@ Inverted invert(std::span<const Contour> contours, double epsilon) {
     return out;
 }
 
-Inverted newton(std::span<const Contour> contours, double target, double& epsilon, double still) {
+Inverted newton(const InvertedAt& inverted, double target, double& epsilon, double still) {
     double low = 0, high = infinity;
-    Inverted at = invert(contours, epsilon);
+    Inverted at = inverted(epsilon);
     for (int i = 0; i < 60; ++i) {
         const double excess = at.value > 0 ? std::log(at.value) + at.log_scale - target : -infinity;
         (excess > 0 ? low : high) = epsilon;
@@ -227,28 +227,40 @@ Inverted newton(std::span<const Contour> contours, double target, double& epsilo
         if (excess < 0 && epsilon == 0) break;
         const bool close = std::abs(next - epsilon) <= still * next;
         epsilon = next;
-        at = invert(contours, epsilon);
+        at = inverted(epsilon);
         if (close) break;
     }
     return at;
 }
 
-Bracket bracket(std::span<const Contour> contours, const Inverted& at, double epsilon, double delta,
-                double least, double most) {
+Bracket bracket(const InvertedAt& inverted, const Inverted& at, double epsilon, double delta, double least,
+                double most) {
     Bracket out{0, infinity};
     const double smallest = 4 * u * epsilon + 1e-300, aside = most - least;
     double margin = 1.5 * (at.upper() + aside - at.scaled(at.value)) / at.scaled(at.slope) + smallest;
     int tries = 0;
-    while (!(invert(contours, epsilon + margin).upper() + most + 5e-324 <= delta)) {
+    while (!(inverted(epsilon + margin).upper() + most + 5e-324 <= delta)) {
         margin *= 2;
         if (++tries > 60 || !std::isfinite(margin)) return out;
     }
     out.upper = epsilon + margin;
     margin = 1.5 * (at.scaled(at.value) - at.lower()) / at.scaled(at.slope) + smallest;
-    while (epsilon - margin > 0 && !(invert(contours, epsilon - margin).lower() + least - 5e-324 > delta))
+    while (epsilon - margin > 0 && !(inverted(epsilon - margin).lower() + least - 5e-324 > delta))
         margin *= 2;
     out.lower = std::max(0.0, epsilon - margin);
     return out;
+}
+
+Answer describe(const Inverted& at, double step, std::size_t size) {
+    Answer answer;
+    answer.engine = "inversion";
+    answer.step = step;
+    answer.size = size;
+    answer.wrap_around = at.scaled(at.aliasing);
+    answer.truncation = 2 * at.scaled(at.tail);
+    answer.discretisation = 2 * at.scaled(at.quadrature);
+    answer.round_off = 2 * at.scaled(at.round_off);
+    return answer;
 }
 
 }  // namespace hockeystick

@@ -73,17 +73,23 @@ Inverted invert(const Contour& contour, double epsilon);
 // The sum of several transforms, each on a line of its own, relative to the largest.
 Inverted invert(std::span<const Contour> contours, double epsilon);
 
+// delta and its slope at any eps, as a contour, several of them or another engine has them.
+using InvertedAt = std::function<Inverted(double epsilon)>;
+
 // Moves epsilon to where ln delta is `target`: Newton, as ln delta is nearly straight, in a bracket. Stops
 // where a step moves it by less than `still`, relatively.
-Inverted newton(std::span<const Contour> contours, double target, double& epsilon, double still = 1e-14);
+Inverted newton(const InvertedAt& inverted, double target, double& epsilon, double still = 1e-14);
 
 // Certified bounds of eps(delta) around the point that Newton's method found; upper is infinite where none
 // was. What the transform leaves out of delta lies between `least` and `most`.
 struct Bracket {
     double lower, upper;
 };
-Bracket bracket(std::span<const Contour> contours, const Inverted& at, double epsilon, double delta,
+Bracket bracket(const InvertedAt& inverted, const Inverted& at, double epsilon, double delta,
                 double least = 0, double most = 0);
+
+// The terms of an answer, in units of delta; its bounds are not set. step: in Im z, of so many frequencies.
+Answer describe(const Inverted& at, double step, std::size_t size);
 
 // sup over x >= 0 of e^{-s x} (1 - e^{-x}): delta(eps) <= chernoff(s) e^{K(s) - s eps}.
 double log_chernoff(double s);

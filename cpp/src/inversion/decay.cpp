@@ -38,34 +38,25 @@ void Decay::add_part(const MixturePart& part, double s, double log_mgf) {
         points.push_back(tilted_point(part, s, first + i * width));
         peak = std::max(peak, points.back().log_g + points.back().log_kept);
     }
-    std::vector<double> edges, heights;
-    const auto flush = [&] {
-        rectangles_.add(edges, heights);
-        edges.clear();
-        heights.clear();
-    };
     const double constant = std::log(part.weight) - log_mgf - 0.5 * std::log(2 * std::numbers::pi);
     for (std::size_t i = 0; i + 1 < points.size(); ++i) {
         const TiltedPoint &a = points[i], &b = points[i + 1];
         const double rise = b.loss - a.loss;
         if (std::max(a.log_g + a.log_kept, b.log_g + b.log_kept) < peak - depth ||
             !(rise > 1e-5 * std::abs(a.loss))) {
-            flush();
+            rectangles_.close();
             continue;
         }
         // ln g is a difference of numbers that may be much larger.
         const double rounding =
             1e-15 * (1 + std::abs(s)) * (a.t * a.t + b.t * b.t + std::abs(a.loss) + std::abs(b.loss));
         const double height = std::exp(log_least(a, b, s) + constant - rounding) / (b.p_mean - a.q_mean);
-        if (!(height >= 0)) {
-            flush();
-            continue;
-        }
-        if (edges.empty()) edges.push_back(a.loss);
-        edges.push_back(b.loss);
-        heights.push_back(height);
+        if (height >= 0)
+            rectangles_.extend(a.loss, b.loss, height);
+        else
+            rectangles_.close();
     }
-    flush();
+    rectangles_.close();
 }
 
 double Decay::log_bound(double tau) const {

@@ -23,6 +23,8 @@ constexpr double pi = std::numbers::pi;
 constexpr double tolerance = 1e-13;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
+// The share of the saddle that is tried where the transform hardly decays there.
+constexpr double smaller_tilt = 0.85;
 constexpr std::size_t most_frequencies = 4096, few_frequencies = 400, most_beside_atom = 512;
 
 // What LaplaceSteps is told of delta beside e^{K(s) - s eps}: the logarithm, by the saddle's estimate.
@@ -154,8 +156,7 @@ Layers DirectInversion::layers(double tolerance) const {
 
 Cumulant DirectInversion::cumulant(double s) const {
     interruption_point();
-    Cumulant k{0.5 * variance_ * s * (s + 1), variance_ * (s + 0.5), variance_, 0};
-    k.upper = k.value * (1 + 4 * u);
+    Cumulant k = gaussian_steps(variance_, s);
     for (const auto& kind : kinds_) {
         const Cumulant m = kind.transform->at(s);
         k.value += kind.count * m.value;
@@ -311,37 +312,22 @@ std::optional<Contour> DirectInversion::contour_at(double epsilon, std::optional
 // carry much of the tilted mass, and the transform then hardly decays: a smaller tilt may do.
 std::optional<Contour> DirectInversion::make_contour(const SaddlePoint& saddle, double epsilon,
                                                      double log_delta, Budget budget) const {
-    std::optional<Plan> best;
-    for (double share : {1.0, 0.85, 0.7, 0.5}) {
-        if (share < 1 && budget.quick) break;
-        const SaddlePoint point = share == 1 ? saddle : saddle_at(share * saddle.s);
-        auto plan = make_plan(point, epsilon, log_delta, budget.quick);
-        const auto error = [](const Plan& p) {
-            return (p.contour.tail + lost_to_rounding) / p.contour.share;
-        };
+    const auto error = [](const Plan& plan) {
+        return (plan.contour.tail + lost_to_rounding) / plan.contour.share;
+    };
+    std::optional<Plan> best = make_plan(saddle, epsilon, log_delta, budget.quick);
+    if (!budget.quick && !(best && best->contour.tail <= tolerance * best->contour.share)) {
+        auto plan = make_plan(saddle_at(smaller_tilt * saddle.s), epsilon, log_delta, false);
         if (plan && (!best || error(*plan) < error(*best))) best = std::move(plan);
-        if (best && best->contour.tail <= tolerance * best->contour.share) break;
     }
     if (!best || !(best->contour.tail + lost_to_rounding < budget.worst * best->contour.share) ||
-        products(*best) > budget.products)
+        products(*best) > budget.products || !fill(best->contour, best->size))
         return {};
-    Contour& contour = best->contour;
-    const std::size_t size = best->size;
-    const double enough = tolerance * contour.share;
-    // Rows good to 0.8 of the way mostly do, as powers of M are small further out.
-    const double end = contour.step * static_cast<double>(size);
-    if (contour.tail <= enough && (!(log_atom_ > -infinity) || size <= most_beside_atom) &&
-        fill(contour, size, 0.8 * end)) {
-        double error = 0;
-        for (double e : contour.error) error += e;
-        if (error < 1000 * enough) return contour;
-    }
-    if (!fill(contour, size, end)) return {};
-    return contour;
+    return std::move(best->contour);
 }
 
 // The values along the contour; false where they cannot be had.
-bool DirectInversion::fill(Contour& contour, std::size_t size, double reach) const {
+bool DirectInversion::fill(Contour& contour, std::size_t size) const {
     const double s = contour.s;
     // ln of the modulus, of an upper bound of it, and the angle of e^{K(z)}.
     std::vector<double> modulus(size), upper(size), angle(size);
@@ -360,7 +346,7 @@ bool DirectInversion::fill(Contour& contour, std::size_t size, double reach) con
         const std::size_t count = std::min(chunk, kinds_.size() - begin);
         parallel_for(count, [&](std::size_t i) {
             const Kind& kind = kinds_[begin + i];
-            rows[i] = kind.transform->row(s, contour.step, size, reach, 0.3 * tolerance * kind.share);
+            rows[i] = kind.transform->row(s, contour.step, size, 0.3 * tolerance * kind.share);
         });
         for (std::size_t i = 0; i < count; ++i) {
             if (rows[i].value.empty()) return false;
@@ -398,14 +384,8 @@ std::optional<Answer> DirectInversion::on_contour(const Contour& contour, double
 }
 
 Answer DirectInversion::describe(const Contour& contour, const Inverted& at) const {
-    Answer answer;
-    answer.engine = "inversion";
-    answer.step = contour.step;
-    answer.size = contour.integrand.size();
-    answer.wrap_around = at.scaled(at.aliasing);
-    answer.truncation = 2 * at.scaled(at.tail) + dropped_;
-    answer.discretisation = 2 * at.scaled(at.quadrature);
-    answer.round_off = 2 * at.scaled(at.round_off);
+    Answer answer = hockeystick::describe(at, contour.step, contour.integrand.size());
+    answer.truncation += dropped_;
     return answer;
 }
 
@@ -456,9 +436,10 @@ std::optional<Answer> DirectInversion::epsilon_bounds(double delta, Budget budge
     if (laplace_ && laplace_->needed_at(saddle->s))
         return laplace_->epsilon_bounds(delta, epsilon, saddle->s, share_of(*saddle));
     auto contour = make_contour(*saddle, epsilon, target, budget);
+    const InvertedAt inverted = [&](double e) { return invert(*contour, e); };
     Inverted at{};
     for (int round = 0; contour; ++round) {
-        at = newton({&*contour, 1}, target, epsilon);
+        at = newton(inverted, target, epsilon);
         if (!(at.value > 0)) return {};
         // Where the tilted loss has two humps, the estimate of delta is poor, and so the line chosen.
         if (at.value > 0.2 * contour->share || round == 2) break;
@@ -466,8 +447,7 @@ std::optional<Answer> DirectInversion::epsilon_bounds(double delta, Budget budge
     }
     if (!contour) return {};
     Answer answer = describe(*contour, at);
-    const auto [lower, upper] =
-        bracket({&*contour, 1}, at, epsilon, delta, infinite(-1), infinite(+1) + dropped_);
+    const auto [lower, upper] = bracket(inverted, at, epsilon, delta, infinite(-1), infinite(+1) + dropped_);
     if (!(upper < infinity)) return {};
     answer.lower = lower;
     answer.upper = upper;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "inversion/direct_inversion.hpp"
@@ -11,13 +12,15 @@ namespace {
 
 using Budget = DirectInversion::Budget;
 
-// All of these are for speed. What the first attempt may take where layers may do better, in nodes times
-// frequencies, what the attempt after them may take, and what the first must leave out less than.
+// Speed: what the first attempt may take where layers may do better, in nodes times frequencies, what an
+// attempt after them may take, and what the first must leave out less than.
 constexpr double few_products = 1e5, some_products = 2e6;
 constexpr double near_exact = 1e-10;
-// The shares of delta that the largest losses may take which are left out at last.
-constexpr double shares[] = {1e-12, 1e-9, 1e-6, 1e-4};
+// Speed: the shares of delta that the largest losses may take which are left out at last, and how often delta
+// is guessed anew.
+constexpr double largest_shares[] = {1e-9, 1e-6};
 constexpr int most_rounds = 12;
+constexpr double infinity = std::numeric_limits<double>::infinity();
 
 void keep(std::optional<Answer>& best, const std::optional<Answer>& answer) {
     if (relative_gap(answer) < relative_gap(best)) best = answer;
@@ -37,63 +40,53 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double 
     return inversion->direct_->answers() ? std::move(inversion) : nullptr;
 }
 
-// dropped: the mass that was left out last, so that nothing is asked twice.
-template <class Ask>
-std::optional<Answer> Inversion::without_largest(double delta, double& dropped, Ask ask) const {
+template <class AskDirect, class AskLayers, class AboutDelta>
+std::optional<Answer> Inversion::narrowest(bool fits, AskDirect ask_direct, AskLayers ask_layers,
+                                           AboutDelta delta) const {
+    const bool layers = direct_->has_layers();
     std::optional<Answer> best;
-    for (const double share : shares) {
-        if (relative_gap(best) < narrow_gap_ || !(delta * share > 0)) break;
-        const DirectInversion cut(composition_, delta * share);
-        if (cut.dropped() != std::exchange(dropped, cut.dropped())) keep(best, ask(cut));
+    if (fits) best = ask_direct(*direct_, layers ? Budget{near_exact, few_products, true} : Budget{});
+    if (!direct_->can_cut() || relative_gap(best) < narrow_gap_) return best;
+    if (layers) keep(best, ask_layers());
+    if (relative_gap(best) < narrow_gap_) return best;
+    // What is cut must be little beside a delta that may not be known yet.
+    double dropped = fits && !layers ? direct_->dropped() : -1, about = delta(best), previous = infinity;
+    for (int round = 0; round < most_rounds && about < 0.1 * previous; ++round) {
+        for (const double share : largest_shares) {
+            const DirectInversion cut(composition_, share * about);
+            if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;
+            keep(best, ask_direct(cut, Budget{}));
+            if (relative_gap(best) < narrow_gap_) return best;
+        }
+        previous = std::exchange(about, delta(best));
     }
     return best;
 }
 
 std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
-    const bool layers = direct_->has_layers();
-    std::optional<Answer> best;
-    // It leaves out what is not worth its nodes, unless delta is that small.
-    const bool whole = direct_->dropped() <= 1e-9 * delta;
-    if (whole)
-        best = direct_->epsilon_bounds(delta, layers ? Budget{near_exact, few_products, true} : Budget{});
-    if (!direct_->can_cut() || relative_gap(best) < narrow_gap_) return best;
-    if (layers) {
-        keep(best, direct_->layers(layer_tolerance_).epsilon_bounds(delta));
-        if (relative_gap(best) < narrow_gap_) return best;
-        if (whole) keep(best, direct_->epsilon_bounds(delta, {}));
-        if (relative_gap(best) < narrow_gap_) return best;
-    }
-    double dropped = direct_->dropped();
-    keep(best, without_largest(delta, dropped,
-                               [&](const DirectInversion& cut) { return cut.epsilon_bounds(delta, {}); }));
-    return best;
+    return narrowest(
+        // It leaves out what is not worth its nodes, unless delta is that small.
+        direct_->dropped() <= largest_shares[0] * delta,
+        [&](const DirectInversion& direct, Budget budget) { return direct.epsilon_bounds(delta, budget); },
+        [&] { return direct_->layers(layer_tolerance_).epsilon_bounds(delta); },
+        [&](const std::optional<Answer>&) { return delta; });
 }
 
 std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
-    const bool layers = direct_->has_layers();
-    std::optional<Answer> best =
-        direct_->delta_bounds(epsilon, layers ? Budget{near_exact, few_products, true} : Budget{});
-    if (!direct_->can_cut() || relative_gap(best) < narrow_gap_) return best;
-    if (layers) {
+    return narrowest(
+        true,
+        [&](const DirectInversion& direct, Budget budget) { return direct.delta_bounds(epsilon, budget); },
         // delta is wanted to ten digits.
-        keep(best, direct_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon));
-        if (relative_gap(best) >= near_exact)
-            keep(best,
-                 direct_->delta_bounds(epsilon, {std::min(narrow_gap_, relative_gap(best)), some_products}));
-        if (relative_gap(best) < narrow_gap_) return best;
-        keep(best, direct_->delta_bounds(epsilon, {}));
-    }
-    // What is cut must be little beside a delta that is not known yet.
-    double delta = best ? best->upper : std::exp(direct_->log_delta(epsilon)), dropped = direct_->dropped();
-    for (int round = 0; round < most_rounds && relative_gap(best) >= narrow_gap_ && delta > 0; ++round) {
-        const auto found = without_largest(
-            delta, dropped, [&](const DirectInversion& cut) { return cut.delta_bounds(epsilon, {}); });
-        if (!found) break;
-        keep(best, found);
-        if (found->upper > 0.1 * delta) break;
-        delta = found->upper;
-    }
-    return best;
+        [&] {
+            auto best = direct_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon);
+            if (relative_gap(best) >= near_exact)
+                keep(best, direct_->delta_bounds(epsilon,
+                                                 {std::min(narrow_gap_, relative_gap(best)), some_products}));
+            return best;
+        },
+        [&](const std::optional<Answer>& best) {
+            return best ? best->upper : std::exp(direct_->log_delta(epsilon));
+        });
 }
 
 std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons) const {

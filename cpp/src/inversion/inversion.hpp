@@ -41,9 +41,11 @@ public:
 
 private:
     Inversion(const Composition& composition, double accuracy);
-    // The narrowest answer without P's largest losses, of about this mass or more; none that is wider.
-    template <class Ask>
-    std::optional<Answer> without_largest(double mass, double& dropped, Ask ask) const;
+    // The narrowest of three attempts: the whole transform if it `fits`, layers, and the transform without
+    // P's largest losses, for about this delta.
+    template <class AskDirect, class AskLayers, class AboutDelta>
+    std::optional<Answer> narrowest(bool fits, AskDirect ask_direct, AskLayers ask_layers,
+                                    AboutDelta delta) const;
     Composition composition_;
     std::unique_ptr<DirectInversion> direct_;
     double narrow_gap_;       // good enough not to look for better

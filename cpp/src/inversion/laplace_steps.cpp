@@ -18,7 +18,8 @@ constexpr double u = unit_roundoff;
 constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 
-constexpr double wanted = 1e-13;  // of delta, for each source of error
+constexpr double wanted = 1e-13;  // Speed: of delta, for each source of error.
+constexpr int most_panels = 200;  // Speed: of a ray.
 constexpr int order = 20;
 constexpr double rho = 3;  // of the ellipses that bound the rules' errors
 const double wide = 0.5 * (rho + 1 / rho), tall = 0.5 * (rho - 1 / rho);
@@ -148,32 +149,28 @@ std::optional<LaplaceSteps::Line> LaplaceSteps::make_line(double s, double epsil
     return line;
 }
 
-LaplaceSteps::Part LaplaceSteps::along(const Line& line, double epsilon) {
-    Part part;
+Inverted LaplaceSteps::along(const Line& line, double epsilon) {
+    Inverted out{};
     double sum = 0;
     for (std::size_t i = 0; i < line.z.size(); ++i) {
         const double tau = line.z[i].imag();
         const Complex f = line.value[i] * std::polar(1.0, -tau * epsilon);
-        part.value += f.real();
-        part.slope += (f * line.z[i]).real();
+        out.value += f.real();
+        out.slope += (f * line.z[i]).real();
         sum += std::abs(f) * (1 + tau * std::abs(epsilon));
-        part.rounding += line.error[i];
+        out.round_off += line.error[i];
     }
-    part.rounding += u * (static_cast<double>(line.z.size()) + 16) * sum;
+    out.round_off += u * (static_cast<double>(line.z.size()) + 16) * sum;
     for (const Panel& panel : line.panels)
-        part.rules += std::exp(panel.log_rest +
-                               std::max(panel.below + panel.b * epsilon, panel.above - panel.b * epsilon));
-    part.rules *= 1.01;
-    return part;
+        out.quadrature += 1.01 * std::exp(panel.log_rest + std::max(panel.below + panel.b * epsilon,
+                                                                    panel.above - panel.b * epsilon));
+    return out;
 }
 
 // |1 +- 1/(2w)| <= exp(+-Re 1/(2w) + 1/(8 |w|^2)), and |Re 1/(2w)| <= turn.
-double LaplaceSteps::log_bound(const Line& line, double epsilon, double first, int direction, double real,
-                               double w, double turn) const {
-    const double gap = a_ * (steps_ - 2 * first) - epsilon;
-    double largest = log_binomial(steps_, first).value - a_ * first + real * gap +
-                     std::abs(steps_ - 2 * first) * turn + steps_ / (8 * w * w) -
-                     (line.log_scale - line.s * epsilon);
+double LaplaceSteps::log_bound(const Ray& ray, double real, double w, double turn) const {
+    const auto& [line, epsilon, first, direction, gap, constant, slack] = ray;
+    double largest = constant + real * gap + std::abs(steps_ - 2 * first) * turn + steps_ / (8 * w * w);
     // Relative to the first term, in logarithms where terms grow.
     const double growth = -direction * a_ * (2 * real + 1) + 2 * turn;
     double sum = 1, term = 1;
@@ -197,135 +194,121 @@ double LaplaceSteps::log_bound(const Line& line, double epsilon, double first, i
     return largest + std::log(sum) + 1e-6 + 1e-12 * std::abs(largest);
 }
 
-std::optional<LaplaceSteps::Part> LaplaceSteps::ray(const Line& line, double epsilon, double first,
-                                                    int direction) const {
+double LaplaceSteps::panel(const Ray& ray, double begin, double half, double& error) const {
+    const double top = ray.line.top;
+    for (; half > 1e-4 * top; half *= 0.7) {
+        const double centre = begin + ray.direction * half;
+        const double near_end = centre - ray.direction * wide * half;
+        const double w = std::hypot(centre + 0.5, top) - wide * half;
+        const double z0 = std::hypot(centre, top) - wide * half,
+                     z1 = std::hypot(centre + 1, top) - wide * half;
+        const double most = std::abs(centre + 0.5) + wide * half;
+        const double log_error = log_bound(ray, near_end, w, std::min(0.5 / w, 0.5 * most / (w * w))) +
+                                 std::log(factor * half / pi / (z0 * z1));
+        if (log_error < ray.line.log_tolerance - 4) {
+            error += std::exp(log_error);
+            return half;
+        }
+    }
+    return 0;
+}
+
+void LaplaceSteps::add_panel(const Ray& ray, double begin, double half, Inverted& sum) const {
     static const GaussLegendre<order> rule;
-    Part part;
-    const double gap = a_ * (steps_ - 2 * first) - epsilon;
+    const auto& [line, epsilon, first, direction, gap, constant, constant_slack] = ray;
+    for (std::size_t k = 0; k < order; ++k) {
+        const Complex z(begin + direction * half * (1 + rule.node[k]), line.top), w = z + 0.5;
+        const Complex plus = log1p(0.5 / w), minus = log1p(-0.5 / w);
+        const Complex exponent = constant + z * gap + (steps_ - first) * plus + first * minus;
+        Complex term = std::exp(exponent), all = term;
+        Complex ratio = std::exp(2.0 * a_ * w) * (z + 1.0) / z;
+        if (direction > 0) ratio = 1.0 / ratio;
+        const double ratio_size = std::abs(ratio);
+        double size = std::abs(term), terms = 1, weighted = 0, last = size;
+        for (double j = first; direction < 0 ? j > 0 : j < steps_; j += direction) {
+            const double share = direction < 0 ? j / (steps_ - j + 1) : (steps_ - j) / (j + 1);
+            term *= ratio * share;
+            last *= ratio_size * share;
+            all += term;
+            size += last;
+            terms += 1;
+            weighted += last * terms;
+            const double next = ratio_size * share;
+            if (next < 0.9 && last * next < 1e-18 * size * (1 - next)) break;
+        }
+        const Complex weight = half * rule.weight[k] / pi / (z * (z + 1.0));
+        const Complex f = all * weight * static_cast<double>(direction);
+        sum.value += f.imag();
+        sum.slope += (f * z).imag();
+        const double slack = constant_slack + 2 * std::abs(z * gap) +
+                             6 * ((steps_ - first) * std::abs(plus) + first * std::abs(minus)) + 3 * terms +
+                             300;
+        sum.round_off += u * std::abs(weight) * (slack * size + (12 + 4 * a_ * std::abs(w)) * weighted);
+    }
+}
+
+// False where no panels will do.
+bool LaplaceSteps::add_ray(const Line& line, double epsilon, double first, int direction,
+                           Inverted& sum) const {
     const LogBinomial binomial = log_binomial(steps_, first);
-    const double constant = binomial.value - a_ * first - (line.log_scale - line.s * epsilon);
-    const double constant_slack =
-        binomial.slack + 4 * a_ * first + 8 * std::abs(line.log_scale) + 4 * std::abs(line.s * epsilon) + 64;
+    const double log_unit = line.log_scale - line.s * epsilon;
+    const Ray ray{
+        line,
+        epsilon,
+        first,
+        direction,
+        a_ * (steps_ - 2 * first) - epsilon,
+        binomial.value - a_ * first - log_unit,
+        binomial.slack + 4 * a_ * first + 8 * std::abs(line.log_scale) + 4 * std::abs(line.s * epsilon) + 64};
     double from = 0, half = 0.25 * line.top;
-    for (int count = 0;; ++count) {
+    for (int count = 0; count <= most_panels; ++count) {
         interruption_point();
         const double begin = line.s + direction * from;
         // Beyond this point, |z (z+1)| is at least the square of the distance to the nearer pole.
         const double distance = direction > 0 ? begin : -1 - begin;
         if (distance > 0) {
             const double w = std::hypot(begin + 0.5, line.top);
-            const double bound = log_bound(line, epsilon, first, direction, begin, w, 0.5 / w) - std::log(pi);
-            const double length = std::min(1 / distance, 1 / (std::abs(gap) * distance * distance));
+            const double bound = log_bound(ray, begin, w, 0.5 / w) - std::log(pi);
+            const double length = std::min(1 / distance, 1 / (std::abs(ray.gap) * distance * distance));
             if (bound + std::log(length) < line.log_tolerance - 2) {
-                part.tail += std::exp(bound) * length;
-                return part;
+                sum.tail += std::exp(bound) * length;
+                return true;
             }
         }
-        if (count > 200) return {};
-        const double nearest = std::hypot(distance > 0 ? distance : 0.0, line.top);
-        half = std::min(2 * half, 0.3 * nearest);
-        for (;; half *= 0.7) {
-            if (!(half > 1e-4 * line.top)) return {};
-            const double centre = begin + direction * half;
-            const double near_end = centre - direction * wide * half;
-            const double w = std::hypot(centre + 0.5, line.top) - wide * half;
-            const double z0 = std::hypot(centre, line.top) - wide * half,
-                         z1 = std::hypot(centre + 1, line.top) - wide * half;
-            const double most = std::abs(centre + 0.5) + wide * half;
-            const double log_error = log_bound(line, epsilon, first, direction, near_end, w,
-                                               std::min(0.5 / w, 0.5 * most / (w * w))) +
-                                     std::log(factor * half / pi / (z0 * z1));
-            if (log_error < line.log_tolerance - 4) {
-                part.rules += std::exp(log_error);
-                break;
-            }
-        }
-        for (std::size_t k = 0; k < order; ++k) {
-            const Complex z(begin + direction * half * (1 + rule.node[k]), line.top), w = z + 0.5;
-            const Complex plus = log1p(0.5 / w), minus = log1p(-0.5 / w);
-            const Complex exponent = constant + z * gap + (steps_ - first) * plus + first * minus;
-            Complex term = std::exp(exponent), sum = term;
-            Complex ratio = std::exp(2.0 * a_ * w) * (z + 1.0) / z;
-            if (direction > 0) ratio = 1.0 / ratio;
-            const double ratio_size = std::abs(ratio);
-            double size = std::abs(term), terms = 1, weighted = 0, last = size;
-            for (double j = first; direction < 0 ? j > 0 : j < steps_; j += direction) {
-                const double share = direction < 0 ? j / (steps_ - j + 1) : (steps_ - j) / (j + 1);
-                term *= ratio * share;
-                last *= ratio_size * share;
-                sum += term;
-                size += last;
-                terms += 1;
-                weighted += last * terms;
-                const double next = ratio_size * share;
-                if (next < 0.9 && last * next < 1e-18 * size * (1 - next)) break;
-            }
-            const Complex weight = half * rule.weight[k] / pi / (z * (z + 1.0));
-            const Complex f = sum * weight * static_cast<double>(direction);
-            part.value += f.imag();
-            part.slope += (f * z).imag();
-            const double slack = constant_slack + 2 * std::abs(z * gap) +
-                                 6 * ((steps_ - first) * std::abs(plus) + first * std::abs(minus)) +
-                                 3 * terms + 300;
-            part.rounding += u * std::abs(weight) * (slack * size + (12 + 4 * a_ * std::abs(w)) * weighted);
-        }
+        const double nearest = std::hypot(std::max(distance, 0.0), line.top);
+        half = panel(ray, begin, std::min(2 * half, 0.3 * nearest), sum.quadrature);
+        if (!(half > 0)) return false;
+        add_panel(ray, begin, half, sum);
         from += 2 * half;
     }
+    return false;
 }
 
-std::optional<LaplaceSteps::Part> LaplaceSteps::all(const Line& line, double epsilon) const {
-    Part part = along(line, epsilon);
+Inverted LaplaceSteps::all(const Line& line, double epsilon) const {
+    Inverted out = along(line, epsilon);
+    out.log_scale = line.log_scale - line.s * epsilon;
     // The last term above eps, as its point rounds.
     double last = std::clamp(std::ceil(0.5 * (steps_ - epsilon / a_)) - 1, -1.0, steps_);
     while (last >= 0 && !(a_ * (steps_ - 2 * last) - epsilon > 0)) --last;
     while (last < steps_ && a_ * (steps_ - 2 * (last + 1)) - epsilon > 0) ++last;
-    for (const int direction : {-1, 1}) {
-        const double first = direction < 0 ? last : last + 1;
-        if (first < 0 || first > steps_) continue;
-        const auto found = ray(line, epsilon, first, direction);
-        if (!found) return {};
-        part.value += found->value;
-        part.slope += found->slope;
-        part.rules += found->rules;
-        part.tail += found->tail;
-        part.rounding += found->rounding;
-    }
+    const bool good = (last < 0 || add_ray(line, epsilon, last, -1, out)) &&
+                      (last >= steps_ || add_ray(line, epsilon, last + 1, 1, out));
     // A point that is off by x moves delta by at most x P(L > eps) <= x e^{K(s) - s eps}.
-    part.rounding +=
-        u * (8 * (a_ * steps_ + std::abs(epsilon)) + 64 * std::abs(part.value) +
-             16 * std::abs(part.value) * (std::abs(line.log_scale) + line.s * std::abs(epsilon)));
-    return part;
-}
-
-double LaplaceSteps::lower(const Line& line, const Part& part, double epsilon) {
-    const double half = std::exp(0.5 * (line.log_scale - line.s * epsilon));
-    return std::max(0.0, (part.value - part.error()) * half * half - 5e-324);
-}
-double LaplaceSteps::upper(const Line& line, const Part& part, double epsilon) {
-    const double half = std::exp(0.5 * (line.log_scale - line.s * epsilon));
-    return std::min(1.0, (part.value + part.error()) * half * half + 5e-324);
-}
-
-Answer LaplaceSteps::describe(const Line& line, const Part& part, double epsilon) {
-    const double scale = std::exp(line.log_scale - line.s * epsilon);
-    Answer answer;
-    answer.engine = "inversion";
-    answer.discretisation = 2 * part.rules * scale;
-    answer.truncation = 2 * part.tail * scale;
-    answer.round_off = 2 * part.rounding * scale;
-    answer.size = line.z.size();
-    return answer;
+    out.round_off += u * (8 * (a_ * steps_ + std::abs(epsilon)) + 64 * std::abs(out.value) +
+                          16 * std::abs(out.value) * (std::abs(line.log_scale) + line.s * std::abs(epsilon)));
+    if (!good) out.round_off = infinity;
+    if (!(out.slope > 0)) out.slope = line.s * std::abs(out.value);
+    return out;
 }
 
 std::optional<Answer> LaplaceSteps::delta_bounds(double epsilon, double s, double log_share) const {
     const auto line = make_line(s, epsilon, log_share);
     if (!line) return {};
-    const auto part = all(*line, epsilon);
-    if (!part) return {};
-    Answer answer = describe(*line, *part, epsilon);
-    answer.lower = lower(*line, *part, epsilon);
-    answer.upper = upper(*line, *part, epsilon);
-    if (!(answer.lower <= answer.upper)) return {};
+    const Inverted at = all(*line, epsilon);
+    Answer answer = describe(at, 0, line->z.size());
+    answer.lower = std::max(0.0, at.lower() - 5e-324);
+    answer.upper = std::min(1.0, at.upper() + 5e-324);
+    if (!(at.upper() < infinity) || !(answer.lower <= answer.upper)) return {};
     return answer;
 }
 
@@ -333,41 +316,15 @@ std::optional<Answer> LaplaceSteps::epsilon_bounds(double delta, double guess, d
                                                    double log_share) const {
     const auto line = make_line(s, guess, log_share);
     if (!line) return {};
-    // Newton's method in ln delta, within a bracket.
-    double epsilon = guess, low = 0, high = a_ * steps_;
-    std::optional<Part> part;
-    for (int round = 0; round < 40; ++round) {
-        part = all(*line, epsilon);
-        if (!part) return {};
-        const double log_value =
-            part->value > 0 ? std::log(part->value) + line->log_scale - line->s * epsilon : -infinity;
-        const double excess_log = log_value - std::log(delta);
-        (excess_log > 0 ? low : high) = epsilon;
-        double next = epsilon + excess_log * part->value / part->slope;
-        if (!(next > low && next < high)) next = 0.5 * (low + high);
-        const bool still = std::abs(next - epsilon) <= 1e-13 * std::abs(next) ||
-                           std::abs(excess_log) * part->value < 0.05 * part->error();
-        if (still) break;
-        epsilon = next;
-    }
-    const double scale = part->value / std::max(part->slope, 1e-300);
-    Answer answer = describe(*line, *part, epsilon);
-    const auto margin_for = [&](int direction) -> std::optional<double> {
-        double margin = 2 * part->error() / part->value * scale + 8 * u * epsilon;
-        for (int tries = 0; tries < 40; ++tries, margin *= 2) {
-            const double at = epsilon + direction * margin;
-            if (at <= 0) return 0.0;
-            const auto there = all(*line, at);
-            if (!there) return {};
-            if (direction > 0 ? upper(*line, *there, at) <= delta : lower(*line, *there, at) > delta)
-                return at;
-        }
-        return {};
-    };
-    const auto above = margin_for(+1), below = margin_for(-1);
-    if (!above || !below) return {};
-    answer.upper = *above;
-    answer.lower = *below;
+    const InvertedAt inverted = [&](double e) { return all(*line, e); };
+    double epsilon = guess;
+    const Inverted at = newton(inverted, std::log(delta), epsilon, 1e-13);
+    if (!(at.value > 0) || !(at.upper() < infinity)) return {};
+    const auto [lower, upper] = bracket(inverted, at, epsilon, delta);
+    if (!(upper < infinity)) return {};
+    Answer answer = describe(at, 0, line->z.size());
+    answer.lower = lower;
+    answer.upper = upper;
     return answer;
 }
 

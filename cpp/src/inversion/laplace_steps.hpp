@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "hockeystick/answer.hpp"
+#include "inversion/contour.hpp"
 
 namespace hockeystick {
 
@@ -43,11 +44,6 @@ private:
         std::vector<double> error;
         std::vector<Panel> panels;
     };
-    // Of delta e^{s eps - K(s)}: its value, its slope against eps, and the errors.
-    struct Part {
-        double value = 0, slope = 0, rules = 0, tail = 0, rounding = 0;
-        double error() const { return rules + tail + rounding; }
-    };
     struct Excess {
         Complex value;
         double size;
@@ -55,16 +51,23 @@ private:
     Excess excess(Complex z) const;  // M(z) - 1, and the size of the terms that make it up
     double log_mgf(double s) const;
     std::optional<Line> make_line(double s, double epsilon, double log_share) const;
-    static Part along(const Line& line, double epsilon);
-    // The terms from `first` on: downwards and to the left, or upwards and to the right.
-    std::optional<Part> ray(const Line& line, double epsilon, double first, int direction) const;
+    static Inverted along(const Line& line, double epsilon);
+    // The terms from `first` on: downwards and to the left (direction -1), or upwards and to the right.
+    struct Ray {
+        const Line& line;
+        double epsilon, first;
+        int direction;
+        double gap;              // the first term's loss less epsilon
+        double constant, slack;  // of the first term's exponent, and its error in units of round-off
+    };
     // ln of a bound on the sum of these terms' moduli where Re z is on the near side of `real`, and |w| >= w.
-    double log_bound(const Line& line, double epsilon, double first, int direction, double real, double w,
-                     double turn) const;
-    std::optional<Part> all(const Line& line, double epsilon) const;
-    static double lower(const Line& line, const Part& part, double epsilon);
-    static double upper(const Line& line, const Part& part, double epsilon);
-    static Answer describe(const Line& line, const Part& part, double epsilon);
+    double log_bound(const Ray& ray, double real, double w, double turn) const;
+    bool add_ray(const Line& line, double epsilon, double first, int direction, Inverted& sum) const;
+    // The half length of a panel from `begin` on, at most `half`, and its rule's error; 0 where none will do.
+    double panel(const Ray& ray, double begin, double half, double& error) const;
+    void add_panel(const Ray& ray, double begin, double half, Inverted& sum) const;
+    // Of delta e^{s eps - K(s)}; its error is infinite where that fails.
+    Inverted all(const Line& line, double epsilon) const;
 
     double a_, steps_;
 };

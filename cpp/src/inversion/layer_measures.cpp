@@ -88,7 +88,7 @@ bool LayerMeasures::make_nodes(std::size_t index) {
     nodes.between.resize(cuts_.loss.size());
     const double wanted = 1e-3 / steps_, reach = depth_for(wanted / 16);
     double h = 0;
-    for (const Strip& strip : Strip::simple(probe(part, windows.width), 0, wanted))
+    for (const AnalyticityStrip& strip : AnalyticityStrip::simple(probe(part, windows.width), 0, wanted))
         h = std::max(h, strip.step(0, wanted));
     h = rounded_down(h);
     // The line's nodes lie above these.
@@ -248,7 +248,7 @@ LayerMeasures::Sums LayerMeasures::sums(Which which, double s) {
         }
         if (!(m.aliasing > 0) || !m.mixture.q.plain()) {
             double log_aliasing = infinity;
-            for (const Strip& strip : Strip::simple(m.mixture, s, 1e-3 / steps_))
+            for (const AnalyticityStrip& strip : AnalyticityStrip::simple(m.mixture, s, 1e-3 / steps_))
                 log_aliasing = std::min(log_aliasing, strip.log_aliasing(nodes.h, 0));
             m.aliasing = std::exp(log_aliasing);
         }

@@ -22,12 +22,8 @@ constexpr int most_rounds = 5;         // of planning and solving
 constexpr double few_steps = 8;        // so few powers of a measure do not make it fall
 constexpr double most_products = 3e7;  // nodes times frequencies: some ten milliseconds
 constexpr double too_far = 3;          // of bounds that lie so many nats above their values nothing is learnt
-// Narrow windows serve larger tilts, and need more nodes and frequencies. Where an estimate of delta is far
-// too large, its share is, too; and a wide interval is better than none.
-struct Attempt {
-    double sharpness, share;  // of the windows; of the tolerance
-};
-constexpr Attempt attempts[] = {{1, 1}, {0.35, 1}, {0.6, 1e-3}, {2.5, 1}, {0.35, 1e3}};
+// Of the windows: narrow ones serve larger tilts, and need more nodes and frequencies; wide ones fewer.
+constexpr double sharpnesses[] = {1, 0.35, 2.5};
 constexpr double wide = 1e-3;  // beside its upper end, an interval that calls for another attempt
 
 double log_add(double a, double b) {
@@ -53,8 +49,7 @@ LayerMeasures::Which Layers::below(Which which, std::size_t kind) const {
 }
 
 Cumulant Layers::cumulant(Which which, double s) {
-    Cumulant k{0.5 * variance_ * s * (s + 1), variance_ * (s + 0.5), variance_, 0};
-    k.upper = k.value * (1 + 4 * u);
+    Cumulant k = gaussian_steps(variance_, s);
     double y = 0, y1 = 0, y2 = 0, y_upper = 0;
     for (std::size_t kind = 0; kind < measures_.counts().size(); ++kind) {
         const double n = measures_.counts()[kind];
@@ -164,8 +159,8 @@ std::optional<Contour> Layers::contour(Which which, const Tilt& tilt, double eps
 }
 
 // A^T and, of a layer, (A+B)^T in its place, at every frequency; false where a row is of no use.
-bool Layers::add_rows(std::vector<Powers>& sums, const FallingSum& a, const FallingSum* b, double count,
-                      double step, double negligible) {
+bool Layers::add_rows(std::vector<DifferenceOfPowers>& sums, const FallingSum& a, const FallingSum* b,
+                      double count, double step, double negligible) {
     const std::size_t size = sums.size();
     const FallingSum::Row a_row = a.row(step, size, negligible / count);
     const bool some = b && !b->empty();
@@ -184,8 +179,8 @@ bool Layers::add_rows(std::vector<Powers>& sums, const FallingSum& a, const Fall
         const Complex m = a_row.value[j], log_m(std::log(std::abs(m)), std::arg(m));
         const double units = 12 + 4 * (std::abs(log_m.real()) + std::abs(log_m.imag()) + std::abs(a.shift));
         const double most =
-            sums[j].below(count, std::abs(m), log_m, a.shift, units, a_row.error[j], some ? least : 0.0);
-        if (some) sums[j].beyond(count, most, m, unit * b_row.value[j], unit * b_row.error[j], moved);
+            sums[j].add_below(count, std::abs(m), log_m, a.shift, units, a_row.error[j], some ? least : 0.0);
+        if (some) sums[j].add_between(count, most, m, unit * b_row.value[j], unit * b_row.error[j], moved);
     }
     return true;
 }
@@ -199,7 +194,7 @@ bool Layers::fill(Contour& contour, std::size_t size, const std::vector<FallingS
     for (const std::vector<FallingSum>* all : {&below, &between})
         for (const FallingSum& each : *all) products += static_cast<double>(each.re.size() * size);
     if (products > most_products) return false;
-    std::vector<Powers> sums;
+    std::vector<DifferenceOfPowers> sums;
     for (std::size_t j = 0; j < size; ++j)
         sums.emplace_back(Complex(contour.s, contour.step * static_cast<double>(j)), variance_,
                           static_cast<double>(counts.size()));
@@ -211,7 +206,8 @@ bool Layers::fill(Contour& contour, std::size_t size, const std::vector<FallingS
     contour.error.resize(size);
     for (std::size_t j = 0; j < size; ++j) {
         if (!bottom && !(sums[j].log_ratio > 0)) return false;
-        const Powers::Value at = bottom ? sums[j].all(contour.scale) : sums[j].difference(contour.scale);
+        const DifferenceOfPowers::Value at =
+            bottom ? sums[j].all(contour.scale) : sums[j].difference(contour.scale);
         const Complex pole = contour.pole(j);
         contour.integrand[j] = at.value * pole;
         contour.error[j] = at.error * std::abs(pole);
@@ -222,74 +218,63 @@ bool Layers::fill(Contour& contour, std::size_t size, const std::vector<FallingS
     return true;
 }
 
+void Layers::Visit::add(Which which, const Tilt& best) {
+    found.push_back({which, best});
+    log_delta = log_add(log_delta, best.log_delta);
+    log_slope = log_add(log_slope, best.log_delta + std::log(best.saddle.s));
+}
+
+bool Layers::light(const Tilt& best, double log_limit) {
+    if (!(best.log_least < log_limit)) return false;
+    light_.push_back({best.saddle.s, best.log_bound});
+    return true;
+}
+
+// Whether that deals with all below cut k: it hardly counts, has a contour of its own, or is estimated.
+bool Layers::visit_bottom(std::size_t k, Visit& visit) {
+    const Which all_below{k, true};
+    const double log_share = std::log(tolerance_), cut = measures_.cuts().loss[k];
+    if (!(cut < visit.epsilon || k == 0)) return false;
+    const Tilt bottom = tilt(all_below, visit.epsilon, visit.log_delta + log_share);
+    if (light(bottom, visit.log_delta + log_share)) return true;
+    if (!bottom.found || !(measures_.steps() > few_steps)) return false;
+    if (!visit.make) {
+        if (!(cut < visit.epsilon / 3 && bottom.log_delta < visit.log_delta)) return false;
+        visit.add(all_below, bottom);
+        return true;
+    }
+    const double all = log_add(visit.log_delta, bottom.log_delta);
+    auto plain = contour(all_below, bottom, visit.epsilon, all + log_share - 1, most_at_bottom);
+    if (!plain) return false;
+    contours_.push_back(std::move(*plain));
+    visit.log_delta = all;
+    return true;
+}
+
 std::optional<Layers::Estimate> Layers::visit(double epsilon, bool make) {
-    struct Found {
-        Which which;
-        Tilt tilt;
-    };
-    std::vector<Found> found;
-    Estimate out{-infinity, 0};
-    double log_slope = -infinity;
-    const auto add = [&](Which which, const Tilt& best) {
-        found.push_back({which, best});
-        out.log_delta = log_add(out.log_delta, best.log_delta);
-        log_slope = log_add(log_slope, best.log_delta + std::log(best.saddle.s));
-    };
     contours_.clear();
     light_.clear();
+    Visit visit{epsilon, make, {}};
     const double log_share = std::log(tolerance_);
-    const auto light = [&](const Tilt& best) { light_.push_back({best.saddle.s, best.log_bound}); };
-    const std::vector<double>& cuts = measures_.cuts().loss;
-    bool complete = false;
-    for (std::size_t k = cuts.size(); k-- > 0;) {
-        if (cuts[k] < epsilon || k == 0) {
-            const Tilt bottom = tilt({k, true}, epsilon, out.log_delta + log_share);
-            if (bottom.log_least < out.log_delta + log_share) {
-                light(bottom);
-                complete = true;
-                break;
-            }
-            if (bottom.found && measures_.steps() > few_steps) {
-                if (make) {
-                    const double all = log_add(out.log_delta, bottom.log_delta);
-                    if (auto plain =
-                            contour({k, true}, bottom, epsilon, all + log_share - 1, most_at_bottom)) {
-                        contours_.push_back(std::move(*plain));
-                        out.log_delta = all;
-                        complete = true;
-                        break;
-                    }
-                } else if (cuts[k] < epsilon / 3 && bottom.log_delta < out.log_delta) {
-                    add({k, true}, bottom);
-                    complete = true;
-                    break;
-                }
-            }
-        }
-        if (k == 0) break;
-        const Tilt layer = tilt({k, false}, epsilon, out.log_delta + log_share);
-        if (layer.log_least < out.log_delta + log_share) {
-            light(layer);
-        } else if (layer.found) {
-            add({k, false}, layer);
-        } else {
-            return {};
+    for (std::size_t k = measures_.cuts().loss.size() - 1; !visit_bottom(k, visit); --k) {
+        if (k == 0) return {};
+        const Tilt layer = tilt({k, false}, epsilon, visit.log_delta + log_share);
+        if (light(layer, visit.log_delta + log_share)) continue;
+        if (!layer.found) return {};
+        visit.add({k, false}, layer);
+    }
+    if (!(visit.log_delta > -infinity)) return {};
+    if (make) {
+        const double log_wanted =
+            visit.log_delta + log_share - std::log(1.0 + static_cast<double>(visit.found.size()));
+        for (const auto& [which, best] : visit.found) {
+            if (light(best, log_wanted)) continue;
+            auto each = contour(which, best, epsilon, log_wanted, most_frequencies);
+            if (!each) return {};
+            contours_.push_back(std::move(*each));
         }
     }
-    if (!complete || !(out.log_delta > -infinity)) return {};
-    out.slope = std::exp(log_slope - out.log_delta);
-    if (!make) return out;
-    const double log_wanted = out.log_delta + log_share - std::log(1.0 + static_cast<double>(found.size()));
-    for (const auto& [which, best] : found) {
-        if (best.log_least < log_wanted) {
-            light(best);
-            continue;
-        }
-        auto each = contour(which, best, epsilon, log_wanted, most_frequencies);
-        if (!each) return {};
-        contours_.push_back(std::move(*each));
-    }
-    return out;
+    return Estimate{visit.log_delta, std::exp(visit.log_slope - visit.log_delta)};
 }
 
 double Layers::rest(double epsilon) const {
@@ -300,17 +285,16 @@ double Layers::rest(double epsilon) const {
     return sum + measures_.dropped();
 }
 
-Answer Layers::describe(const Inverted& at) const {
-    Answer answer;
-    answer.engine = "inversion";
+// Of the contours at one point, what they leave out included.
+Answer Layers::describe(const Inverted& at, double left_out) const {
+    double step = 0;
+    std::size_t size = 0;
     for (const Contour& contour : contours_) {
-        answer.step = std::max(answer.step, contour.step);
-        answer.size += contour.integrand.size();
+        step = std::max(step, contour.step);
+        size += contour.integrand.size();
     }
-    answer.wrap_around = at.scaled(at.aliasing);
-    answer.truncation = 2 * at.scaled(at.tail);
-    answer.discretisation = 2 * at.scaled(at.quadrature);
-    answer.round_off = 2 * at.scaled(at.round_off);
+    Answer answer = hockeystick::describe(at, step, size);
+    answer.truncation += left_out;
     return answer;
 }
 
@@ -326,16 +310,13 @@ std::optional<Answer> Layers::epsilon_bounds(double delta) {
 template <class Try>
 std::optional<Answer> Layers::best_of(const Try& attempt) {
     std::optional<Answer> best;
-    const double tolerance = tolerance_;
-    for (const auto& [sharpness, share] : attempts) {
+    for (const double sharpness : sharpnesses) {
         sharpness_ = sharpness;
-        tolerance_ = std::min(share * tolerance, std::max(tolerance, 1e-6));
         const auto answer = attempt();
         if (!answer) continue;
         if (!best || answer->upper - answer->lower < best->upper - best->lower) best = answer;
         if (best->upper - best->lower <= wide * best->upper) break;
     }
-    tolerance_ = tolerance;
     return best;
 }
 
@@ -356,50 +337,60 @@ std::optional<Answer> Layers::delta_at(double epsilon) {
     if (!prepare(std::max(log_one, -650.0) + std::log(tolerance_), epsilon)) return {};
     if (!visit(epsilon, true) || contours_.empty()) return {};
     const Inverted at = invert(contours_, epsilon);
-    Answer answer = describe(at);
     const double left_out = rest(epsilon);
-    answer.truncation += left_out;
+    Answer answer = describe(at, left_out);
     answer.lower = std::max(0.0, at.lower() - 5e-324);
     answer.upper = std::min(1.0, at.upper() + left_out + 5e-324);
     if (!(answer.lower <= answer.upper)) return {};
     return answer;
 }
 
-std::optional<Answer> Layers::epsilon_at(double delta) {
-    const double target = std::log(delta);
-    // About where one step alone has this delta.
+// About the epsilon at which one step alone has this delta.
+double Layers::of_one_step(double log_delta) const {
     const std::vector<double>& counts = measures_.counts();
     double epsilon = 0;
     for (const LayerPart& part : measures_.parts()) {
         const MixtureRatio& p = part.mixture.p;
         for (std::size_t i = 0; i < p.shifts().size(); ++i) {
-            const double mass = target - std::log(counts[part.kind] * p.weights()[i]);
+            const double mass = log_delta - std::log(counts[part.kind] * p.weights()[i]);
             const double t = p.shifts()[i] + std::sqrt(2 * std::max(-mass, 0.1));
             epsilon = std::max(epsilon, loss_at(part.mixture, t));
         }
     }
-    if (!(epsilon > 0) || !prepare(target + std::log(tolerance_), epsilon)) return {};
-    for (int round = 0; round < most_rounds; ++round) {
-        for (int i = 0; i < 12 && round == 0; ++i) {
-            const auto estimate = visit(epsilon, false);
-            if (!estimate || !(estimate->slope > 0)) return {};
-            const double off = estimate->log_delta - target;
-            if (std::abs(off) < 0.2) break;
-            epsilon = std::clamp(epsilon + off / estimate->slope, epsilon / 3, epsilon * 3);
-        }
+    return epsilon;
+}
+
+// Moves epsilon to where the estimate of ln delta is near the target.
+bool Layers::approach(double target, double& epsilon) {
+    for (int i = 0; i < 12; ++i) {
+        const auto estimate = visit(epsilon, false);
+        if (!estimate || !(estimate->slope > 0)) return false;
+        const double off = estimate->log_delta - target;
+        if (std::abs(off) < 0.2) break;
+        epsilon = std::clamp(epsilon + off / estimate->slope, epsilon / 3, epsilon * 3);
+    }
+    return true;
+}
+
+std::optional<Answer> Layers::epsilon_at(double delta) {
+    const double target = std::log(delta);
+    double epsilon = of_one_step(target);
+    if (!(epsilon > 0) || !prepare(target + std::log(tolerance_), epsilon) || !approach(target, epsilon))
+        return {};
+    const InvertedAt inverted = [&](double e) { return invert(contours_, e); };
+    for (int round = 1; round <= most_rounds; ++round) {
         const auto estimate = visit(epsilon, true);
         if (!estimate || contours_.empty()) return {};
         const double planned = epsilon;
-        const Inverted at = newton(contours_, target, epsilon);
+        const Inverted at = newton(inverted, target, epsilon);
         if (!(at.value > 0)) return {};
         // The estimates may be off, and so the lines chosen, and what was taken to be little.
         const double left_out = rest(epsilon);
-        if (round + 1 < most_rounds &&
-            (std::abs(epsilon - planned) * estimate->slope > 3 || left_out > 100 * tolerance_ * delta))
-            continue;
-        Answer answer = describe(at);
-        answer.truncation += left_out;
-        const auto [lower, upper] = bracket(contours_, at, epsilon, delta, 0, left_out);
+        const bool off =
+            std::abs(epsilon - planned) * estimate->slope > 3 || left_out > 100 * tolerance_ * delta;
+        if (off && round < most_rounds) continue;
+        Answer answer = describe(at, left_out);
+        const auto [lower, upper] = bracket(inverted, at, epsilon, delta, 0, left_out);
         if (!(upper < infinity)) return {};
         answer.lower = lower;
         answer.upper = upper;

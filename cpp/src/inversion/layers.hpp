@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -17,7 +18,7 @@
 
 namespace hockeystick {
 
-struct Powers;
+struct DifferenceOfPowers;
 
 class Layers {
 public:
@@ -64,8 +65,8 @@ private:
     std::optional<Ceiling> ceiling(Which which, double s, double wanted);
     bool fill(Contour& contour, std::size_t size, const std::vector<FallingSum>& below,
               const std::vector<FallingSum>& between, double negligible) const;
-    static bool add_rows(std::vector<Powers>& sums, const FallingSum& a, const FallingSum* b, double count,
-                         double step, double negligible);
+    static bool add_rows(std::vector<DifferenceOfPowers>& sums, const FallingSum& a, const FallingSum* b,
+                         double count, double step, double negligible);
     // The narrowest answer of a few window widths.
     template <class Try>
     std::optional<Answer> best_of(const Try& attempt);
@@ -75,10 +76,26 @@ private:
     struct Estimate {
         double log_delta, slope;
     };
+    // What was found about the layers from the last one down.
+    struct Visit {
+        struct Found {
+            Which which;
+            Tilt tilt;
+        };
+        double epsilon;
+        bool make;
+        std::vector<Found> found;
+        double log_delta = -std::numeric_limits<double>::infinity(), log_slope = log_delta;
+        void add(Which which, const Tilt& best);
+    };
+    bool light(const Tilt& best, double log_limit);
+    bool visit_bottom(std::size_t k, Visit& visit);
     // Which layers count at epsilon, and whether the bottom is among them; makes the contours if asked to.
     std::optional<Estimate> visit(double epsilon, bool make);
+    double of_one_step(double log_delta) const;
+    bool approach(double target, double& epsilon);
     double rest(double epsilon) const;
-    Answer describe(const Inverted& at) const;
+    Answer describe(const Inverted& at, double left_out) const;
 
     LayerMeasures measures_;
     double sharpness_ = 1;  // of the windows

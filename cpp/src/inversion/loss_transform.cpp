@@ -118,63 +118,55 @@ public:
 private:
     static constexpr double slack = 1e-7;  // rounding is far below this
 
-    void add(const LossPiece& piece, double s, double log_mgf) {
-        constexpr int cells = 256;
-        constexpr double depth = 12;
+    static constexpr int cells = 256;    // speed
+    static constexpr double depth = 12;  // speed: what lies e^-depth below the largest density is left out
+
+    struct Point {
+        double t, log_g, loss, p_mean, q_mean;
+    };
+    static std::vector<Point> points(const LossPiece& piece, double s) {
         const Rates range = range_of(piece, s, 5);
         const double width = (range.high - range.low) / cells;
-        struct Point {
-            double t, log_g, loss, p_mean, q_mean;
-        };
-        std::vector<Point> points;
-        double highest = -infinity;
+        std::vector<Point> out;
         for (int i = 0; i <= cells; ++i) {
             const double t = i < cells ? range.low + i * width : range.high;
             const Density p = density(piece.p, t), q = density(piece.q, t);
             const double bell = piece.gaussian ? 0.5 * t * t : 0;
-            points.push_back({t, (1 + s) * p.log_value - s * q.log_value - bell, p.log_value - q.log_value,
-                              p.mean, q.mean});
-            highest = std::max(highest, points.back().log_g);
+            out.push_back({t, (1 + s) * p.log_value - s * q.log_value - bell, p.log_value - q.log_value,
+                           p.mean, q.mean});
         }
-        std::vector<double> edges, heights;
-        const auto flush = [&] {
-            if (!edges.empty() && edges.front() > edges.back()) {
-                std::reverse(edges.begin(), edges.end());
-                std::reverse(heights.begin(), heights.end());
-            }
-            rectangles_.add(edges, heights);
-            edges.clear();
-            heights.clear();
-        };
-        for (std::size_t i = 0; i + 1 < points.size(); ++i) {
-            const Point &a = points[i], &b = points[i + 1];
-            const double speed =
-                std::max(std::abs(b.p_mean - a.q_mean), std::abs(a.p_mean - b.q_mean)) * (1 + 1e-12);
-            const double rise = std::abs(b.loss - a.loss);
-            const bool one_way = edges.size() < 2 || (edges[1] > edges[0]) == (b.loss > a.loss);
-            if (!one_way) flush();
-            if (std::max(a.log_g, b.log_g) < highest - depth || !(rise > 1e-5 * std::abs(a.loss))) {
-                flush();
-                continue;
-            }
-            // The slope of ln g lies between `down` and `up`.
-            const double left = piece.gaussian ? a.t : 0, right = piece.gaussian ? b.t : 0, h = b.t - a.t;
-            const double down = (1 + s) * a.p_mean - s * b.q_mean - right;
-            const double up = (1 + s) * b.p_mean - s * a.q_mean - left;
-            const double rounding =
-                1e-14 * (1 + s) * (a.t * a.t + b.t * b.t + std::abs(a.loss) + std::abs(b.loss) + 10);
-            const double log_least =
-                std::max(a.log_g + std::min(0.0, down) * h, b.log_g - std::max(0.0, up) * h);
-            const double height = std::exp(log_least - rounding - log_mgf) / speed;
-            if (!(height >= 0) || !std::isfinite(height)) {
-                flush();
-                continue;
-            }
-            if (edges.empty()) edges.push_back(a.loss);
-            edges.push_back(b.loss);
-            heights.push_back(height);
+        return out;
+    }
+
+    // Below the density of the tilted loss between two points.
+    static double least_density(const Point& a, const Point& b, bool gaussian, double s, double log_mgf) {
+        const double speed =
+            std::max(std::abs(b.p_mean - a.q_mean), std::abs(a.p_mean - b.q_mean)) * (1 + 1e-12);
+        // The slope of ln g lies between `down` and `up`.
+        const double left = gaussian ? a.t : 0, right = gaussian ? b.t : 0, h = b.t - a.t;
+        const double down = (1 + s) * a.p_mean - s * b.q_mean - right;
+        const double up = (1 + s) * b.p_mean - s * a.q_mean - left;
+        const double rounding =
+            1e-14 * (1 + s) * (a.t * a.t + b.t * b.t + std::abs(a.loss) + std::abs(b.loss) + 10);
+        const double log_least = std::max(a.log_g + std::min(0.0, down) * h, b.log_g - std::max(0.0, up) * h);
+        return std::exp(log_least - rounding - log_mgf) / speed;
+    }
+
+    void add(const LossPiece& piece, double s, double log_mgf) {
+        const std::vector<Point> all = points(piece, s);
+        double highest = -infinity;
+        for (const Point& point : all) highest = std::max(highest, point.log_g);
+        for (std::size_t i = 0; i + 1 < all.size(); ++i) {
+            const Point &a = all[i], &b = all[i + 1];
+            const bool counts = std::max(a.log_g, b.log_g) >= highest - depth &&
+                                std::abs(b.loss - a.loss) > 1e-5 * std::abs(a.loss);
+            const double height = counts ? least_density(a, b, piece.gaussian, s, log_mgf) : infinity;
+            if (height >= 0 && std::isfinite(height))
+                rectangles_.extend(a.loss, b.loss, height);
+            else
+                rectangles_.close();
         }
-        flush();
+        rectangles_.close();
     }
 
     Rectangles rectangles_;
@@ -184,22 +176,16 @@ private:
 class LatticeDecay final : public DecayBound {
 public:
     LatticeDecay(const LossLaw& law, double s, double log_mgf, double spacing) : spacing_(spacing) {
-        std::vector<double> edges, heights;
+        double next = 0;
         for (const LossAtom& atom : law.atoms) {
             const double log_mass = atom.log_p + s * atom.loss - log_mgf;
             const double mass = std::exp(log_mass - 1e-12 * (1 + std::abs(log_mass)));
             const double index = std::rint((atom.loss - law.atoms.front().loss) / spacing);
-            if (!(mass > 1e-12) || (!edges.empty() && index != edges.back())) {
-                rectangles_.add(edges, heights);
-                edges.clear();
-                heights.clear();
-            }
-            if (!(mass > 1e-12)) continue;
-            if (edges.empty()) edges.push_back(index);
-            edges.push_back(index + 1);
-            heights.push_back(mass);
+            if (!(mass > 1e-12) || index != next) rectangles_.close();
+            if (mass > 1e-12) rectangles_.extend(index, index + 1, mass);
+            next = index + 1;
         }
-        rectangles_.add(edges, heights);
+        rectangles_.close();
     }
     double log_bound(double tau) const override {
         const double angle = std::min(tau * spacing_, pi) * (1 - 1e-9);
@@ -449,11 +435,10 @@ Cumulant LossTransform::at(double s) const {
             (shift + std::log1p(excess + error)) * (1 + 4 * u) + 4e-300};
 }
 
-LossTransform::Row LossTransform::row(double s, double step, std::size_t size, double reach,
-                                      double tolerance) const {
+LossTransform::Row LossTransform::row(double s, double step, std::size_t size, double tolerance) const {
     Row row;
     const double end = step * static_cast<double>(size), modulus = std::hypot(s, end);
-    const Nodes nodes = make_nodes({s}, std::min(reach, end), tolerance, most_panels);
+    const Nodes nodes = make_nodes({s}, end, tolerance, most_panels);
     const double n = static_cast<double>(nodes.loss.size());
     if (nodes.failed) return {};
     row.shift = peak(nodes, s);

@@ -26,7 +26,7 @@ public:
     double zero_mass() const override;
     bool can_decay() const override { return !law_.pieces.empty(); }
     Cumulant at(double s) const override;
-    Row row(double s, double step, std::size_t size, double reach, double tolerance) const override;
+    Row row(double s, double step, std::size_t size, double tolerance) const override;
     std::unique_ptr<DecayBound> decay(double s, double log_mgf) const override;
 
 private:

@@ -20,9 +20,9 @@ constexpr double pi = std::numbers::pi;
 constexpr double most_nodes = 1 << 15;
 constexpr double most_products = 1e8;  // nodes times frequencies: about a tenth of a second
 
-double best_step(const std::vector<Strip>& strips, double tau, double tolerance) {
+double best_step(const std::vector<AnalyticityStrip>& strips, double tau, double tolerance) {
     double best = 0;
-    for (const Strip& strip : strips) best = std::max(best, strip.step(tau, tolerance));
+    for (const AnalyticityStrip& strip : strips) best = std::max(best, strip.step(tau, tolerance));
     return best;
 }
 
@@ -143,7 +143,7 @@ const std::vector<Mgf::Nodes>& Mgf::nodes_up_to(int k) const {
     for (const MixturePart& part : parts_) {
         interruption_point();
         const double high = std::ldexp(1.0, k), modulus = std::max(1.0, high);
-        const double h = std::min(best_step(Strip::simple(part, high, tolerance_), 0, tolerance_),
+        const double h = std::min(best_step(AnalyticityStrip::simple(part, high, tolerance_), 0, tolerance_),
                                   gaussian_step(part, modulus, tolerance_));
         nodes.push_back(make_nodes(part, rounded_down(h), 0, high, far(modulus, tolerance_)));
     }
@@ -187,7 +187,7 @@ Cumulant Mgf::at(double s) const {
         slope += (q_cut - p_cut) * unit;
         value += s * slope - p_cut * unit;
         double aliasing = infinity;
-        for (const Strip& strip : Strip::simple(part, s, tolerance_))
+        for (const AnalyticityStrip& strip : AnalyticityStrip::simple(part, s, tolerance_))
             aliasing = std::min(aliasing, std::exp(strip.log_aliasing(nodes.h, 0)));
         // Steers the contour and bounds what is far out; the sum at full precision is in row().
         const double n = static_cast<double>(nodes.loss.size());
@@ -205,28 +205,23 @@ Cumulant Mgf::at(double s) const {
             (shift + std::log1p(excess + error)) * (1 + 4 * u)};
 }
 
-Mgf::Row Mgf::row(double s, double step, std::size_t size, double reach, double tolerance) const {
+Mgf::Row Mgf::row(double s, double step, std::size_t size, double tolerance) const {
     Row row;
     row.value.assign(size, 0.0);
     row.error.assign(size, 0.0);
-    const double modulus = std::hypot(s, step * static_cast<double>(size));
+    const double end = step * static_cast<double>(size), modulus = std::hypot(s, end);
     std::vector<std::complex<double>> value(size);
     std::vector<Nodes> all;
-    std::vector<std::vector<Strip>> widths;
+    std::vector<std::vector<AnalyticityStrip>> widths;
     for (const MixturePart& part : parts_) {
-        const double end = step * static_cast<double>(size);
-        const auto step_for = [&](const std::vector<Strip>& strips) {
-            return std::min(best_step(strips, reach, tolerance),
-                            best_step(strips, end, std::min(1e9 * tolerance, 1e-4)));
-        };
-        widths.push_back(Strip::simple(part, s, tolerance));
-        double h = step_for(widths.back());
+        widths.push_back(AnalyticityStrip::simple(part, s, tolerance));
+        double h = best_step(widths.back(), end, tolerance);
         // Dearer strips pay where they save many products.
         if (parts_.size() == 1 && (h < 0.01 || 20 / h * static_cast<double>(size) > 5e5)) {
-            const std::vector<Strip> detailed =
-                Strip::detailed(part, s, at(s).value, std::min(reach, 0.9 * end), end, tolerance);
-            if (step_for(detailed) > h) widths.back() = detailed;
-            h = step_for(widths.back());
+            const std::vector<AnalyticityStrip> detailed =
+                AnalyticityStrip::detailed(part, s, at(s).value, end, tolerance);
+            if (best_step(detailed, end, tolerance) > h) widths.back() = detailed;
+            h = best_step(widths.back(), end, tolerance);
         }
         h = rounded_down(std::min(h, gaussian_step(part, modulus, tolerance)));
         all.push_back(make_nodes(part, h, s, s, far(modulus, tolerance)));
@@ -253,7 +248,7 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double reach, double 
                             gaussian_aliasing(part, nodes.h, modulus) + tolerance * 1e-2;
         const auto aliasing = [&](double tau) {
             double least = infinity;
-            for (const Strip& strip : widths[part_index])
+            for (const AnalyticityStrip& strip : widths[part_index])
                 least = std::min(least, strip.log_aliasing(nodes.h, tau));
             return std::exp(least);
         };

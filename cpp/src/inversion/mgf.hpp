@@ -29,7 +29,7 @@ public:
 
     Cumulant at(double s) const override;
     // `tolerance` is that of the rule's aliasing.
-    Row row(double s, double step, std::size_t size, double reach, double tolerance) const override;
+    Row row(double s, double step, std::size_t size, double tolerance) const override;
     std::unique_ptr<DecayBound> decay(double s, double log_mgf) const override;
     double rare_shift() const override;
     bool has_layers() const override;

@@ -46,6 +46,23 @@ void Rectangles::add(const std::vector<double>& edges, const std::vector<double>
     }
 }
 
+void Rectangles::extend(double from, double to, double height) {
+    if (edges_.size() > 1 && (edges_[1] > edges_[0]) != (to > from)) close();
+    if (edges_.empty()) edges_.push_back(from);
+    edges_.push_back(to);
+    heights_.push_back(height);
+}
+
+void Rectangles::close() {
+    if (!edges_.empty() && edges_.front() > edges_.back()) {
+        std::reverse(edges_.begin(), edges_.end());
+        std::reverse(heights_.begin(), heights_.end());
+    }
+    add(edges_, heights_);
+    edges_.clear();
+    heights_.clear();
+}
+
 double Rectangles::deficit(double tau) const {
     double deficit = 0;
     for (const auto& r : rectangles_) deficit += r.mass * sinc_deficit(0.5 * tau * r.length);

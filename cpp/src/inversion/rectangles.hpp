@@ -11,6 +11,10 @@ class Rectangles {
 public:
     // A step function: heights[i] between edges[i] and edges[i + 1]. Each rectangle is as wide as it can be.
     void add(const std::vector<double>& edges, const std::vector<double>& heights);
+    // The same step by step: each begins where the last one ended, or after close(). They go one way, up or
+    // down.
+    void extend(double from, double to, double height);
+    void close();
     // sum of a_i (1 - S(tau |I_i|/2)), S(x) >= sup over x' >= x of |sinc x'|: by so much the transform at
     // every frequency from tau on is less than the mass.
     double deficit(double tau) const;
@@ -23,6 +27,7 @@ private:
         double length, mass;
     };
     std::vector<Rectangle> rectangles_;
+    std::vector<double> edges_, heights_;  // of the step function that is not closed yet
 };
 
 }  // namespace hockeystick

@@ -8,12 +8,19 @@
 #include <numbers>
 #include <optional>
 
+#include "numerics/special.hpp"
+
 namespace hockeystick {
 
 // K and its derivatives at a real tilt, and an upper bound of K.
 struct Cumulant {
     double value, first, second, upper;
 };
+// Of plain Gaussian steps with this variance of the loss.
+inline Cumulant gaussian_steps(double variance, double s) {
+    const double value = 0.5 * variance * s * (s + 1);
+    return {value, variance * (s + 0.5), variance, value * (1 + 4 * unit_roundoff)};
+}
 using CumulantOf = std::function<Cumulant(double s)>;
 
 // A tilt, the epsilon whose saddle it is, and the saddle's estimate of ln delta there.

@@ -48,8 +48,8 @@ Turn turn(double a, double mean, double extreme, double spread) {
 
 }  // namespace
 
-std::vector<Strip> Strip::simple(const MixturePart& part, double s, double tolerance) {
-    std::vector<Strip> out;
+std::vector<AnalyticityStrip> AnalyticityStrip::simple(const MixturePart& part, double s, double tolerance) {
+    std::vector<AnalyticityStrip> out;
     for (double a : widths(part, s, tolerance)) {
         double growth = 0.5 * a * a * part.growth();
         const double half_angle = 0.5 * a * (part.q.high() - part.q.low());
@@ -59,9 +59,10 @@ std::vector<Strip> Strip::simple(const MixturePart& part, double s, double toler
     return out;
 }
 
-std::vector<Strip> Strip::detailed(const MixturePart& part, double s, double log_mgf, double middle,
-                                   double end, double tolerance) {
-    std::vector<Strip> out;
+std::vector<AnalyticityStrip> AnalyticityStrip::detailed(const MixturePart& part, double s, double log_mgf,
+                                                         double end, double tolerance) {
+    std::vector<AnalyticityStrip> out;
+    const double middle = 0.9 * end;
     std::vector<double> candidates = widths(part, s, tolerance);
     // Where a mixture turns fast only far out, narrow strips are best.
     for (double share : {0.5, 0.25, 0.12, 0.06}) candidates.push_back(share * candidates[5]);
@@ -113,7 +114,7 @@ std::vector<Strip> Strip::detailed(const MixturePart& part, double s, double log
     return out;
 }
 
-double Strip::log_growth(double tau) const {
+double AnalyticityStrip::log_growth(double tau) const {
     // A convex function lies below its chords; beyond the last knot only `simple`'s straight line goes on.
     std::size_t i = 0;
     while (i + 2 < knots_.size() && tau > knots_[i + 1].tau) ++i;
@@ -121,11 +122,11 @@ double Strip::log_growth(double tau) const {
     return l.log_growth + (r.log_growth - l.log_growth) * (tau - l.tau) / (r.tau - l.tau);
 }
 
-double Strip::log_aliasing(double h, double tau) const {
+double AnalyticityStrip::log_aliasing(double h, double tau) const {
     return std::log(4.0) + log_growth(tau) - 2 * pi * a_ / h;
 }
 
-double Strip::step(double tau, double tolerance) const {
+double AnalyticityStrip::step(double tau, double tolerance) const {
     return 2 * pi * a_ / (std::log(4 / tolerance) + log_growth(tau));
 }
 

@@ -49,9 +49,8 @@ public:
         std::vector<std::complex<double>> value;
         std::vector<double> error;
     };
-    // The error aims at `tolerance` up to the frequency `reach`, and beyond it may grow to 1e9 times as much,
-    // where powers of M are small anyway. Empty where too many nodes were needed.
-    virtual Row row(double s, double step, std::size_t size, double reach, double tolerance) const = 0;
+    // The error aims at `tolerance`. Empty where too many nodes were needed.
+    virtual Row row(double s, double step, std::size_t size, double tolerance) const = 0;
 
     // For all high frequencies at once. log_mgf: an upper bound on ln M(s).
     virtual std::unique_ptr<DecayBound> decay(double s, double log_mgf) const = 0;

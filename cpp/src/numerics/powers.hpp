@@ -13,7 +13,7 @@
 
 namespace hockeystick {
 
-struct Powers {
+struct DifferenceOfPowers {
     using Complex = std::complex<double>;
     double modulus = 0, angle = 0;  // ln of prod A^k
     double common = 0;              // relative errors of F
@@ -21,16 +21,16 @@ struct Powers {
     double y_size = 0;
     double log_below = 0, log_ratio = 0;  // sum of k ln a, of k ln(1 + b/a)
     double below_error = 0;               // sum of k ln(1 + alpha/a)
-    double beyond_error = 0;              // largest beta/b
+    double between_error = 0;             // largest beta/b
 
     struct Value {
         Complex value;
         double error;
     };
 
-    Powers() = default;
+    DifferenceOfPowers() = default;
     // Gaussian steps, K = variance z (z+1)/2, beside so many kinds of others.
-    Powers(Complex z, double variance, double kinds) {
+    DifferenceOfPowers(Complex z, double variance, double kinds) {
         const Complex k = 0.5 * variance * z * (z + 1.0);
         modulus = log_below = k.real();
         angle = k.imag();
@@ -39,7 +39,8 @@ struct Powers {
 
     // A^n, A = e^shift |A| e^{i angle}: the logarithm is off by `units` of round-off, |A| by `error`. Returns
     // a, at least |A|, the error and `least`.
-    double below(double n, double size, Complex log, double shift, double units, double error, double least) {
+    double add_below(double n, double size, Complex log, double shift, double units, double error,
+                     double least) {
         modulus += n * (log.real() + shift);
         angle += n * log.imag();
         common += n * unit_roundoff * units;
@@ -49,7 +50,7 @@ struct Powers {
         return a;
     }
     // (1 + B/A)^n, in the unit of A, for which B's exponent was moved.
-    void beyond(double n, double a, Complex m, Complex b, double error, double moved) {
+    void add_between(double n, double a, Complex m, Complex b, double error, double moved) {
         const Complex r = b / m, log = log1p(r);
         const double size = std::abs(b),
                      near_zero = std::abs(1.0 + r) < 0.7 ? 4 * unit_roundoff * (std::abs(m) + size) : 0.0,
@@ -58,7 +59,7 @@ struct Powers {
         y += n * log;
         y_size += n * std::abs(log);
         log_ratio += n * std::log1p(most / a);
-        beyond_error = std::max(beyond_error, beta / most);
+        between_error = std::max(between_error, beta / most);
     }
 
     // prod A^k alone, in units of e^scale.
@@ -83,9 +84,9 @@ struct Powers {
             (near ? std::abs(value) : all + none) *
                 (std::expm1(common) +
                  u * (16 + 4 * (std::abs(modulus) + std::abs(scale) + std::abs(angle) + std::abs(y))));
-        // With a share `beyond_error` more of B, as ln(1 + cx) <= c ln(1 + x) for c >= 1. Nothing to share is
-        // no number.
-        const double more = std::expm1(beyond_error * log_ratio) / -std::expm1(-log_ratio);
+        // With a share `between_error` more of B, as ln(1 + cx) <= c ln(1 + x) for c >= 1. Nothing to share
+        // is no number.
+        const double more = std::expm1(between_error * log_ratio) / -std::expm1(-log_ratio);
         const double spread =
             std::exp(log_below + log_expm1(log_ratio) - scale) * std::expm1(below_error + std::log1p(more));
         return {value, 1.01 * (spread + rounding)};

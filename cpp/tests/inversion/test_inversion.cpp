@@ -27,7 +27,7 @@ void row_of_a_gaussian(double mu, double s, double step, std::size_t size) {
     const hs::Cumulant real = mgf.at(s);
     CHECK(k <= real.upper && real.upper <= k + 1e-5 + 1e-9 * k);
     CHECK(std::abs(real.first - mu * mu * (s + 0.5)) <= 1e-5 * mu * mu * (s + 1));
-    const hs::Mgf::Row row = mgf.row(s, step, size, step * static_cast<double>(size), 1e-14);
+    const hs::Mgf::Row row = mgf.row(s, step, size, 1e-14);
     CHECK(row.value.size() == size);
     for (std::size_t j = 0; j < row.value.size(); ++j) {
         const Complex z(s, step * static_cast<double>(j));
@@ -46,7 +46,7 @@ void row_of_a_gaussian(double mu, double s, double step, std::size_t size) {
 void row_of_a_mixture(double sigma, double q, hs::Sampling mode, double s, double step, std::size_t size) {
     const auto mixtures = sampled(sigma, q, mode)->gaussian_mixtures();
     const hs::Mgf mgf(mixtures, 1e-6);
-    const hs::Mgf::Row row = mgf.row(s, step, size, step * static_cast<double>(size), 1e-14);
+    const hs::Mgf::Row row = mgf.row(s, step, size, 1e-14);
     CHECK(row.value.size() == size);
     const double top = mgf.at(s).upper;
     const hs::Decay decay(mgf, s, top);

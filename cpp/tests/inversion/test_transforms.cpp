@@ -43,7 +43,7 @@ Complex by_profile(const hs::Pair& pair, Complex z, double low, double high, dou
 // Values and their errors, the decay beyond each frequency, and the real cumulant, against `truth`.
 void transform(const hs::Transform& m, double s, double step, std::size_t size, double slack,
                const std::function<Complex(Complex)>& truth) {
-    const hs::Transform::Row row = m.row(s, step, size, step * static_cast<double>(size), 1e-14);
+    const hs::Transform::Row row = m.row(s, step, size, 1e-14);
     CHECK(row.value.size() == size);
     const hs::Cumulant real = m.at(s);
     const double exact = std::log(truth(s).real());

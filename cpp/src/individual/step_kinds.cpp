@@ -1,0 +1,90 @@
+#include "individual/step_kinds.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+#include <utility>
+
+#include "numerics/special.hpp"
+
+namespace hockeystick {
+namespace {
+
+constexpr double u = unit_roundoff;
+constexpr double infinity = std::numeric_limits<double>::infinity();
+
+// Speed: how far a tilt may move the noise, in its standard deviations.
+constexpr double most_shift = 1e4;
+
+// A sampled pair's loss where the record leaves no trace: ln(1-q), or -ln(1-q) for "add".
+double loss_without(const Pair& pair) {
+    const auto mixtures = pair.gaussian_mixtures();
+    if (mixtures.size() != 1) return 0;
+    const auto weight_at_0 = [](const std::vector<double>& shift, const std::vector<double>& weight) {
+        return shift.size() == 2 && shift.front() == 0 ? std::log(weight.front()) : 0.0;
+    };
+    const GaussianMixtures& m = mixtures.front();
+    return weight_at_0(m.p_shift, m.p_weight) - weight_at_0(m.q_shift, m.q_weight);
+}
+
+}  // namespace
+
+double shared_tilt(int index) { return std::pow(1.1, index); }
+
+bool StepKinds::Kind::too_large(double s) const { return mgf && s * shift > most_shift; }
+
+double StepKinds::Kind::upper(double s) const {
+    if (too_large(s)) return infinity;
+    return mgf ? mgf->at(s).upper * (1 + 4 * u) : 0.5 * mu * mu * s * (s + 1) * (1 + 8 * u);
+}
+
+Cumulant StepKinds::Kind::moment(double s) const {
+    if (too_large(s)) return {infinity, infinity, infinity, infinity};
+    return mgf ? mgf->at(s) : gaussian_steps(mu * mu, s);
+}
+
+StepKinds::StepKinds(const std::vector<PairPtr>& pairs) : mutex_(pairs.size()) {
+    for (const auto& pair : pairs) {
+        double mu = 0;
+        std::optional<Mgf> mgf;
+        if (pair) {
+            mu = plain_gaussian_mu(*pair);
+            const auto mixtures = pair->gaussian_mixtures();
+            if (mixtures.empty()) throw std::invalid_argument("pairs must be mixtures of Gaussians, or null");
+            if (mu == 0) mgf.emplace(mixtures, 1e-14);
+        }
+        double shift = mu;
+        if (mgf)
+            for (const auto& part : mgf->parts()) shift = std::max(shift, part.p.high() - part.q.low());
+        variance_.push_back(mgf ? mgf->at(0).second : mu * mu);
+        max_loss_.push_back(pair ? std::max(0.0, pair->max_loss()) : 0.0);
+        kinds_.push_back({pair, shift, mu, pair ? loss_without(*pair) : 0.0, std::move(mgf)});
+    }
+    for (int i = lowest_tilt; i <= highest_tilt; ++i)
+        for (auto& value : columns_.emplace_back(size())) value = std::numeric_limits<double>::quiet_NaN();
+}
+
+double StepKinds::deviation(std::size_t kind) const { return std::sqrt(variance_[kind]); }
+
+double StepKinds::shift(const History& history) const {
+    double shift = std::sqrt(variance(history));
+    for (const Counted& each : history) shift = std::max(shift, 0.125 * kinds_[each.kind].shift);
+    return shift;
+}
+
+double StepKinds::log_moment(const History& history, int tilt) {
+    std::vector<std::atomic<double>>& column = columns_[static_cast<std::size_t>(tilt - lowest_tilt)];
+    const auto upper = [&](std::size_t kind) {
+        double value = column[kind].load(std::memory_order_relaxed);
+        if (std::isnan(value)) {
+            const std::lock_guard lock(mutex_[kind]);
+            value = kinds_[kind].upper(shared_tilt(tilt));
+            column[kind].store(value, std::memory_order_relaxed);
+        }
+        return value;
+    };
+    return sum_over(history, size(), upper) * (1 + 1e-12);
+}
+
+}  // namespace hockeystick
