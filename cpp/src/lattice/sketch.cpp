@@ -1,3 +1,4 @@
+// Every number in this file is speed: any value is sound.
 #include "lattice/sketch.hpp"
 
 #include <algorithm>
@@ -62,7 +63,7 @@ double representative(const Node& a, const Node& b, double log_mass) {
 
 // The mean loss in a bin that is wide beside 1, where e^{-L} would find little but its left end: Simpson's
 // rule for the distribution function.
-constexpr double wide = 1;  // speed
+constexpr double wide = 1;
 double middle_of(const Pair& pair, const Node& a, const Node& b, double log_mass) {
     const Node middle = evaluate(pair, {0.5 * (a.x + b.x)}).front();
     const double share = std::min(1.0, std::exp(log_bin_mass(a, middle) - log_mass));
@@ -105,7 +106,7 @@ std::vector<Node> refined(const Pair& pair, std::vector<Node> nodes, const Negli
     return nodes;
 }
 
-// speed: how much the sparse points may add to the spread of the dense ones.
+// How much the sparse points may add to the spread of the dense ones.
 constexpr double sparse_share = 0.5;
 
 }  // namespace
