@@ -13,9 +13,10 @@
 namespace hockeystick {
 namespace {
 
-// speed: the largest transform, and the largest lattice of a single step. proof: indices below 1e15 are
-// exact.
-constexpr double most_points = 1 << 22, largest_index = 1e15;
+// proof: more than what few roundings make of a radius, of a loss, of the mass at infinity.
+constexpr double slack = 1e-12, slack_of_loss = 1e-14, slack_of_mass = 4e-12;
+constexpr double most_points = 1 << 22;  // speed: of a transform, and of the lattice of a single step
+constexpr double largest_index = 1e15;   // proof: up to here indices are exact
 
 using Steps = std::vector<std::pair<PairPtr, std::uint64_t>>;
 
@@ -123,7 +124,7 @@ Coupling::Coupling(Composed composed, double failure)
     // Hoeffding: a sum of independent residues with mean 0 exceeds t with probability at most
     // e^{-2 t^2 / sum of squared ranges}.
     radius_ =
-        (std::sqrt(0.5 * residue_.squared_range * -std::log(failure)) + residue_.mean_error) * (1 + 1e-12);
+        (std::sqrt(0.5 * residue_.squared_range * -std::log(failure)) + residue_.mean_error) * (1 + slack);
 }
 
 Coupling::Coupling(const std::vector<std::pair<PairPtr, std::uint64_t>>& composition, double step,
@@ -132,13 +133,13 @@ Coupling::Coupling(const std::vector<std::pair<PairPtr, std::uint64_t>>& composi
 
 // How much eps and the points of the table may move by rounding.
 double Coupling::rounded(double epsilon) const {
-    return 1e-14 * (std::abs(epsilon) + std::abs(residue_.mean)) + 8 * u * table_.reach();
+    return slack_of_loss * (std::abs(epsilon) + std::abs(residue_.mean)) + 8 * u * table_.reach();
 }
 
 double Coupling::upper(double epsilon) const {
     const double at = epsilon - residue_.mean - radius_ - rounded(epsilon);
     // The composed mass at infinity is rounded down.
-    const double beside = residue_.outside + failure_ + 4e-12 * infinity_mass_;
+    const double beside = residue_.outside + failure_ + slack_of_mass * infinity_mass_;
     const double value = (table_.at(at, true).value + beside) * (1 + 8 * u);
     return std::isnan(value) ? 1 : std::min(1.0, value);
 }

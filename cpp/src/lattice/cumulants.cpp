@@ -1,3 +1,4 @@
+// Every number in this file is speed: any value is sound.
 #include "lattice/cumulants.hpp"
 
 #include <algorithm>

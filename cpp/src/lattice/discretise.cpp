@@ -116,10 +116,12 @@ void move_down(Tails& t) {
     }
 }
 
-// proof: more than the rounding of a tail; a positive mass that no rounding takes away.
-constexpr double slack = 1e-12, least_mass = 1e-320;
-// speed: e^this is less than any double.
-constexpr double log_nothing = -750;
+// proof: more than the rounding of a tail, and of a difference of two; a positive mass that no rounding takes
+// away.
+constexpr double slack = 1e-12, slack_of_difference = 1e-11, least_mass = 1e-320;
+// speed: e^this is less than any double; how many nodes there are beyond the last point, and where they end.
+constexpr double log_nothing = -750, farthest_node = 1e16;
+constexpr std::size_t most_nodes = 400;
 
 // Bounds E[e^{tilt L - shift}; last < L < inf] and moves what lies beyond reach to +inf.
 struct UpperTail {
@@ -133,9 +135,9 @@ UpperTail upper_tail_measure(const Pair& pair, double last, double tilt, double 
     if (mass <= infinity_mass) return {0, std::max(mass, least_mass)};
     std::vector<double> x;
     double reach = 1e-3 * std::max(std::abs(last), 1e-22);
-    for (double at = last; x.size() < 400; at += reach, reach *= 1.1) {
+    for (double at = last; x.size() < most_nodes; at += reach, reach *= 1.1) {
         x.push_back(at);
-        if (at > 1e16 || at >= pair.max_loss()) break;
+        if (at > farthest_node || at >= pair.max_loss()) break;
     }
     std::vector<Tangent> tangents;
     for (const double at : x) tangents.push_back(pair.above(at));
@@ -158,7 +160,7 @@ UpperTail upper_tail_measure(const Pair& pair, double last, double tilt, double 
         // The mass between two nodes, all at the upper one.
         const double scale = std::min(log_p + tilt * x[i + 1] - shift, 700.0);
         const double fall = -std::expm1(std::min(0.0, log_tail(i + 1) - log_p));
-        out.tilted += std::exp(scale) * (fall + 1e-11 + 8 * u * std::abs(log_p));
+        out.tilted += std::exp(scale) * (fall + slack_of_difference + 8 * u * std::abs(log_p));
     }
     return out;
 }

@@ -21,7 +21,7 @@ struct Residue {
     double outside = 0;               // bounds P(a finite loss outside the window)
 };
 
-// What a composition needs to know of a step beside its masses (see StepSums in compose.hpp).
+// What adds up over the steps of a composition, but for their masses (see StepSums in compose.hpp).
 struct LatticeTerms {
     double offset = 0;         // the losses that are meant lie this much above the points
     double log_scale = 0;      // see Lattice

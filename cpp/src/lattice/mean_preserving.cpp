@@ -25,6 +25,9 @@
 namespace hockeystick {
 namespace {
 
+// proof: more than the rounding of a tail and of a mean; masses that no rounding takes away.
+constexpr double slack_of_tail = 1e-12, slack_of_mean = 1e-9, least_outside = 1e-320, least_error = 1e-300;
+
 // P-mass of a bin and its first moment about the bin's middle; every field carries e^exponent.
 struct Bin {
     double mass, mass_error, moment, moment_error, exponent;
@@ -156,9 +159,9 @@ Lattice round_to_nearest(const Pair& pair, std::vector<std::int64_t> points, dou
     // An edge may lie a little further inside than it should.
     const Tangent left = pair.below(edge[0] + 2 * moved), right = pair.above(edge[n] - 2 * moved);
     out.residue.outside =
-        std::min(1.0, (1 + 1e-12) * (p_below(left) * std::exp(left.exponent) +
-                                     std::max(0.0, p_above(right)) * std::exp(right.exponent)) +
-                          1e-320);
+        std::min(1.0, (1 + slack_of_tail) * (p_below(left) * std::exp(left.exponent) +
+                                             std::max(0.0, p_above(right)) * std::exp(right.exponent)) +
+                          least_outside);
 
     double shift = -infinity;
     for (std::size_t i = 0; i < n; ++i)
@@ -167,7 +170,8 @@ Lattice round_to_nearest(const Pair& pair, std::vector<std::int64_t> points, dou
                                         tilt * static_cast<double>(points[i]) * step);
     if (!std::isfinite(shift)) shift = 0;
     out.mass.resize(n);
-    double total = 0, excess = 0, mass = 0, mass_error = 1e-300, moment = 0, moments = 0, moment_error = 0;
+    double total = 0, excess = 0, mass = 0, mass_error = least_error, moment = 0, moments = 0,
+           moment_error = 0;
     for (std::size_t i = 0; i < n; ++i) {
         const Bin& bin = bins[i];
         const double at = tilt * static_cast<double>(points[i]) * step;
@@ -193,9 +197,9 @@ Lattice round_to_nearest(const Pair& pair, std::vector<std::int64_t> points, dou
                               std::abs(mean) * (mass_error + 2 * u * static_cast<double>(n) * mass)) /
                                  least +
                              4 * moved * std::exp(step);
-        if (error * (1 + 1e-9) < range) {
+        if (error * (1 + slack_of_mean) < range) {
             out.residue.mean = mean;
-            out.residue.mean_error = error * (1 + 1e-9);
+            out.residue.mean_error = error * (1 + slack_of_mean);
         }
     }
     out.index = std::move(points);

@@ -1,3 +1,4 @@
+// Every number in this file is speed: any value is sound.
 #include "lattice/sketch.hpp"
 
 #include <algorithm>
@@ -62,7 +63,7 @@ double representative(const Node& a, const Node& b, double log_mass) {
 
 // The mean loss in a bin that is wide beside 1, where e^{-L} would find little but its left end: Simpson's
 // rule for the distribution function.
-constexpr double wide = 1;  // speed
+constexpr double wide = 1;
 double middle_of(const Pair& pair, const Node& a, const Node& b, double log_mass) {
     const Node middle = evaluate(pair, {0.5 * (a.x + b.x)}).front();
     const double share = std::min(1.0, std::exp(log_bin_mass(a, middle) - log_mass));
@@ -80,11 +81,11 @@ std::vector<double> first_grid() {
 }
 
 // A bin is fine enough when it holds little mass, or its tail falls by less than half.
-bool too_coarse(const Node& a, const Node& b) {
+bool too_coarse(const Node& a, const Node& b, double log_mass) {
     if (b.x - a.x < 1e-7 * std::max(std::abs(a.x), std::abs(b.x))) return false;
     const double fall = is_right(a, b) ? a.log_above - b.log_above : b.log_below - a.log_below;
     // Nor does e^{-L} say where in a wide bin the loss lies.
-    return log_bin_mass(a, b) > std::log(b.x - a.x > wide ? 0.004 : 0.02) || fall > 0.7;
+    return log_mass > std::log(b.x - a.x > wide ? 0.004 : 0.02) || fall > 0.7;
 }
 
 // Halves the bins that are neither fine enough nor negligible, again and again.
@@ -92,9 +93,12 @@ template <class Negligible>
 std::vector<Node> refined(const Pair& pair, std::vector<Node> nodes, const Negligible& negligible) {
     for (int round = 0; round < 40; ++round) {
         std::vector<double> middles;
-        for (std::size_t i = 0; i + 1 < nodes.size(); ++i)
-            if (!negligible(nodes[i], nodes[i + 1]) && too_coarse(nodes[i], nodes[i + 1]))
-                middles.push_back(0.5 * (nodes[i].x + nodes[i + 1].x));
+        for (std::size_t i = 0; i + 1 < nodes.size(); ++i) {
+            const Node &a = nodes[i], &b = nodes[i + 1];
+            const double log_mass = log_bin_mass(a, b);
+            if (!negligible(a, b, log_mass) && too_coarse(a, b, log_mass))
+                middles.push_back(0.5 * (a.x + b.x));
+        }
         if (middles.empty()) break;
         const std::vector<Node> fresh = evaluate(pair, middles);
         std::vector<Node> merged(nodes.size() + fresh.size());
@@ -105,7 +109,7 @@ std::vector<Node> refined(const Pair& pair, std::vector<Node> nodes, const Negli
     return nodes;
 }
 
-// speed: how much the sparse points may add to the spread of the dense ones.
+// How much the sparse points may add to the spread of the dense ones.
 constexpr double sparse_share = 0.5;
 
 }  // namespace
@@ -113,15 +117,15 @@ constexpr double sparse_share = 0.5;
 Sketch sketch(const Pair& pair, double depth_left, double depth_right) {
     static const std::vector<double> start = first_grid();
     // Whether a bin holds so little that it is left out.
-    const auto negligible = [&](const Node& a, const Node& b) {
-        return log_bin_mass(a, b) < -(is_right(a, b) ? depth_right : depth_left);
+    const auto negligible = [&](const Node& a, const Node& b, double log_mass) {
+        return log_mass < -(is_right(a, b) ? depth_right : depth_left);
     };
     const std::vector<Node> nodes = refined(pair, evaluate(pair, start), negligible);
     Sketch out;
     for (std::size_t i = 0; i + 1 < nodes.size(); ++i) {
         const Node &a = nodes[i], &b = nodes[i + 1];
         const double log_mass = log_bin_mass(a, b);
-        if (negligible(a, b)) {
+        if (negligible(a, b, log_mass)) {
             out.truncated |= is_right(a, b) && log_mass > -infinity;
             continue;
         }
@@ -145,17 +149,19 @@ std::vector<double> tilted_masses(const Sketch& sketch, double tilt) {
 Sketch trimmed(const Sketch& sketch, double tilt, double tail, double infinity_mass) {
     if (sketch.empty()) return sketch;
     const double log_total = cumulants(sketch, tilt).value;
-    const std::vector<double> weight = tilted_masses(sketch, tilt);
+    const auto weight = [&](std::size_t i) {
+        return std::exp(sketch.log_mass[i] + tilt * sketch.loss[i] - log_total);
+    };
     std::size_t first = 0, last = sketch.loss.size() - 1;
     // The upper bound moves what lies left of the first point up to it: weigh it there.
     for (double below = 0; first < last; ++first) {
         below += std::exp(sketch.log_mass[first]);
         if (!(std::log(below) + tilt * sketch.right[first] - log_total <= std::log(tail))) break;
     }
-    double sum = weight[last], mass = std::exp(sketch.log_mass[last]);
+    double sum = weight(last), mass = std::exp(sketch.log_mass[last]);
     while (last > first && (sum <= tail || mass <= infinity_mass)) {
         --last;
-        sum += weight[last];
+        sum += weight(last);
         mass += std::exp(sketch.log_mass[last]);
     }
     const auto cut = [&](const std::vector<double>& values) {

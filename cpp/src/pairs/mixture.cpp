@@ -98,12 +98,6 @@ MixtureNodes mixture_nodes(const MixturePart& part, double h, double first, std:
     return nodes;
 }
 
-double rounded_down(double h) {
-    int exponent;
-    const double mantissa = std::frexp(h, &exponent);
-    return std::ldexp(std::floor(mantissa * 65536) / 65536, exponent);
-}
-
 Centres centres(const MixturePart& part, double s) {
     if (part.p.plain() && s > 0 && !part.q.plain()) {
         // ln g is concave with second derivative <= -1: the mode is the one centre.

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
+#include "numerics/rounding.hpp"
 #include "pairs/window.hpp"
 
 namespace hockeystick {
@@ -51,8 +52,6 @@ struct MixtureNodes {
 };
 // At first, first + h, ...
 MixtureNodes mixture_nodes(const MixturePart& part, double h, double first, std::size_t size);
-// A step with few bits, so that every node k h is exact.
-double rounded_down(double h);
 
 // For t > high the slope of ln g is at most high - t, for t < low at least low - t.
 struct Centres {

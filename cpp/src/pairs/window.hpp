@@ -16,7 +16,6 @@ namespace hockeystick {
 class Window {
 public:
     static constexpr std::int64_t unbounded = std::numeric_limits<std::int64_t>::max();
-    static constexpr double ripple = 1e-33;
 
     Window() = default;  // everything
     Window(double width, std::int64_t first, std::int64_t last) : width_(width), first_(first), last_(last) {}

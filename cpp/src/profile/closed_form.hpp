@@ -24,11 +24,11 @@ public:
         double squares = 0;
         for (const auto& [pair, count] : composition) {
             const double mu = plain_gaussian_mu(*pair);
-            if (!(mu > 1e-140)) return {};  // its square may underflow
+            if (!(mu > smallest_mu)) return {};
             squares += static_cast<double>(count) * mu * mu;
         }
         const double mu = std::sqrt(squares);
-        if (!(mu > 1e-150 && mu < 1e150)) return {};
+        if (!(mu < largest_mu)) return {};
         const double rounding = (4 + static_cast<double>(composition.size())) * u;
         return ClosedForm(gaussian(mu * (1 - rounding)), gaussian(mu * (1 + rounding)));
     }
@@ -55,6 +55,11 @@ public:
 private:
     ClosedForm(PairPtr lower, PairPtr upper) : lower_(std::move(lower)), upper_(std::move(upper)) {}
 
+    // proof: squares of mu neither lose digits to underflow nor overflow.
+    static constexpr double smallest_mu = 1e-140, largest_mu = 1e150;
+    // proof: pairs of very many parts state their mass at infinity up to this.
+    static constexpr double rounding_of_mass = 1e-12;
+
     struct Value {
         double value, error;
     };
@@ -64,7 +69,7 @@ private:
         const Tangent t = pair.above(epsilon);
         const double scale = std::exp(t.exponent);
         const double error = (t.error + 4 * u * std::abs(t.value) * (1 + std::abs(t.exponent))) * scale +
-                             1e-12 * pair.infinity_mass();
+                             rounding_of_mass * pair.infinity_mass();
         const double value = t.value * scale + pair.infinity_mass();
         return {
             std::clamp(upper ? value + error + 5e-324 : value - error - 5e-324, trivial_delta(epsilon), 1.0),

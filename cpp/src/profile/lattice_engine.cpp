@@ -16,7 +16,7 @@ namespace {
 constexpr std::size_t bytes_per_point = 128;
 // speed: the largest transform, whatever memory there is; one that costs little.
 constexpr std::size_t largest_transform = std::size_t{1} << 22, small_transform = std::size_t{1} << 15;
-// speed: lattices that are kept for further questions.
+// speed: lattices that are kept for further questions; as are all numbers in the functions below.
 constexpr std::size_t most_kept = 16;
 
 std::size_t most_points(std::size_t memory_limit) {

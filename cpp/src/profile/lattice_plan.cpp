@@ -1,3 +1,4 @@
+// Every number in this file is speed: any value is sound.
 #include "profile/lattice_plan.hpp"
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 #include "lattice/sketch.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/fft.hpp"
-#include "pairs/mixture.hpp"
+#include "numerics/rounding.hpp"
 #include "profile/answers.hpp"
 
 namespace hockeystick {

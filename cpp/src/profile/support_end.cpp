@@ -10,6 +10,12 @@
 namespace hockeystick {
 namespace {
 
+// proof: pairs of very many parts state their mass at infinity up to this; less than this is rounded by whole
+// units of the subnormal numbers.
+constexpr double rounding_of_mass = 1e-12, fully_precise = 1e-290;
+// speed: how near to its largest value a loss must be to count as that, and how near their sum must come to
+// M.
+constexpr double hair_of_corner = 1e-10, close_to_sum = 1e-6;
 // proof ("The end of the support"): nearer to M, relatively, roundings of the losses, multiplied by the tilt,
 // exceed what a transform counts.
 constexpr double nearest = 1e-11;
@@ -134,12 +140,11 @@ bool SupportEnd::rules(double epsilon) const {
     return std::isfinite(upper_sum_) && upper_sum_ - epsilon < nearest * std::abs(upper_sum_);
 }
 
-// Pairs of very many parts state theirs up to a little round-off.
 Answer SupportEnd::infinity_mass() const {
     const double mass = 0.0 - std::expm1(log_finite_),
-                 slack = 1e-12 + 4 * u * static_cast<double>(kinds_.size()),
+                 slack = rounding_of_mass + 4 * u * static_cast<double>(kinds_.size()),
                  // Masses below the normal doubles are rounded by a unit of theirs in each step.
-        unit = mass > 0 && mass < 1e-290 ? 5e-324 * steps_ : 0.0;
+        unit = mass > 0 && mass < fully_precise ? 5e-324 * steps_ : 0.0;
     Answer answer = exact(std::max(0.0, mass * (1 - slack) - unit));
     answer.upper = std::min(1.0, mass * (1 + slack) + unit);
     return answer;
@@ -174,7 +179,7 @@ std::optional<Answer> SupportEnd::epsilon_at_end(double delta_wanted) const {
             if (pair->infinity_mass() > 0) return {};
             continue;  // E_P[e^{-L}] <= 1, so that every loss is 0
         }
-        const double near = largest - 1e-10 * std::abs(largest);
+        const double near = largest - hair_of_corner * std::abs(largest);
         const Tangent t = pair->above(near);
         const double tail = (t.value + t.slope) * (1 - 2 * t.relative) - t.error;
         if (!(tail > 0)) return {};
@@ -187,7 +192,7 @@ std::optional<Answer> SupportEnd::epsilon_at_end(double delta_wanted) const {
     const double share = std::exp(std::log(delta_wanted) - log_p + rounding);
     if (!(share < 1)) return {};
     Answer answer = exact(x + std::log1p(-share) * (1 + 8 * u) - rounding);
-    if (!(answer.lower >= (1 - 1e-6) * upper_sum_)) return {};
+    if (!(answer.lower >= (1 - close_to_sum) * upper_sum_)) return {};
     answer.upper = upper_sum_;
     return answer;
 }
