@@ -65,6 +65,19 @@ FOUND = [
         "add_or_remove",
         -6.558339312102533,
     ),
+    # Next to the end of the support, what one step gains was divided by a denormal.
+    (
+        hs.PoissonSampled(hs.PureDP(0.009129134176706884), 0.99) * 5
+        + hs.PoissonSampled(hs.Gaussian(9.328137982196582), 0.0514510641752184),
+        "add_or_remove",
+        -0.08172168539556786,
+    ),
+    # P's mass of an outcome underflows, and Q's is nearly 1.
+    (
+        hs.PoissonSampled(hs.RandomizedResponse(714.4439492857133, 2), 0.008570302858184687) * 3,
+        "remove",
+        -6.307233957667875,
+    ),
     # Less than any double, and positive.
     (
         hs.PoissonSampled(hs.DiscreteGaussian(1.0, 2), 3.286861289368209e-117),
@@ -87,6 +100,39 @@ def test_found_before(process: hs.Composable, adjacency: str, epsilon: float, en
 
 
 @pytest.mark.parametrize("engine", checks.ENGINES)
+def test_masses_that_underflow_are_not_lost(engine: str) -> None:
+    rng = random.Random(13)
+    known_cases = 0
+    with flint.ctx.workprec(5000):
+        for _ in range(20):
+            epsilon, steps = rng.uniform(600.0, 1600.0), rng.choice((1, 2, 3))
+            base = rng.choice(
+                (
+                    hs.RandomizedResponse(epsilon, rng.choice((2, 3))),
+                    hs.PureDP(epsilon),
+                    hs.ApproximateDP(epsilon, 1e-3),
+                    hs.DiscreteLaplace(1.0 / epsilon),
+                )
+            )
+            other = hs.RandomizedResponse(1.0, 2)
+            process: hs.Composable = rng.choice(
+                (
+                    hs.PoissonSampled(base, rng.uniform(1e-3, 1.0)) * steps,
+                    hs.Mixture([base, other], [0.25, 0.75]) * steps,
+                    base * steps,
+                    base + hs.PoissonSampled(base, 0.25),
+                )
+            )
+            adjacency = rng.choice(("remove", "add", "replace_one"))
+            profile = hs.account(process, adjacency, engine=engine)
+            for at in (-6.3, 0.0, 0.5, 5.0, epsilon - 1.0, epsilon + 1.0, 2.0 * epsilon - 3.0):
+                with contextlib.suppress(Infeasible):
+                    assert _contains(profile.delta_bounds(at), truth(process, adjacency).delta(at))
+                    known_cases += 1
+    assert known_cases > 60
+
+
+@pytest.mark.parametrize("engine", checks.ENGINES)
 def test_a_positive_delta_is_never_reported_as_zero(engine: str) -> None:
     rng = random.Random(11)
     bases = (
@@ -97,7 +143,7 @@ def test_a_positive_delta_is_never_reported_as_zero(engine: str) -> None:
         hs.DiscreteGaussian(1.0, 2),
     )
     with flint.ctx.workprec(2500):
-        for _ in range(40):
+        for _ in range(15):
             base, q, steps = rng.choice(bases), 10.0 ** rng.uniform(-300.0, -10.0), rng.choice((1, 2, 3, 40))
             adjacency = rng.choice(("remove", "add", "replace_one"))
             process = hs.PoissonSampled(base, q) * steps

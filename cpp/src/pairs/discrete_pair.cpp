@@ -21,9 +21,9 @@ public:
                  double p_infinity, double spacing, double q_infinity)
         : losses_(std::move(losses)), p_infinity_(p_infinity), spacing_(spacing) {
         const std::size_t n = losses_.size();
-        masses_ = p;
         consistent_ = true;
         for (std::size_t i = 0; i < n; ++i) {
+            atoms_.push_back(atom(losses_[i], p[i], q[i], spacing > 0));
             // Masses that underflowed have lost digits.
             if (!(std::min(p[i], q[i]) > fully_precise)) continue;
             const double log_p = std::log(p[i]), off = log_p - std::log(q[i]) - losses_[i];
@@ -87,13 +87,8 @@ public:
     std::optional<LossLaw> loss_law() const override {
         if (!consistent_) return {};
         LossLaw law;
-        for (std::size_t i = 0; i < losses_.size(); ++i) {
-            if (!(masses_[i] > 0)) continue;
-            const double log_p = std::log(masses_[i]);
-            // Multiples of the spacing are exact by definition.
-            law.atoms.push_back({losses_[i], log_p, spacing_ > 0 ? 0 : 2 * std::abs(losses_[i]),
-                                 16 + std::abs(log_p) + (masses_[i] < 1e-300 ? 1e-308 / masses_[i] / u : 0)});
-        }
+        for (const LossAtom& atom : atoms_)
+            if (atom.log_p > -infinity) law.atoms.push_back(atom);
         law.missing_p = p_infinity_;
         law.missing_q = q_below_[0];
         law.missing_size = law.missing_p + law.missing_q + (rest_is_rounded_ ? 1 : 0);
@@ -104,6 +99,14 @@ private:
     std::size_t index(double x) const {
         return static_cast<std::size_t>(std::upper_bound(losses_.begin(), losses_.end(), x) -
                                         losses_.begin());
+    }
+    // A mass of P's that underflowed, to 0 or to few digits, is restored from Q's: p = q e^loss.
+    static LossAtom atom(double loss, double p, double q, bool exact_loss) {
+        const bool restored = !(p > fully_precise) && q > p;
+        const double mass = restored ? q : p, log_p = std::log(mass) + (restored ? loss : 0);
+        const double lost = mass < 1e-300 ? 1e-308 / mass / u : 0;
+        return {loss, log_p, exact_loss ? 0 : 2 * std::abs(loss),
+                16 + std::abs(log_p) + lost + (restored ? 2 * std::abs(loss) : 0)};
     }
     // ln of a running sum. A mass that underflowed is restored from its partner: q = p e^-loss.
     static double log_sum(const CompensatedSum& sum, double previous, double mass, double partner,
@@ -123,7 +126,8 @@ private:
     }
 
     bool consistent_, rest_is_rounded_;
-    std::vector<double> losses_, masses_, p_above_, p_below_, q_below_, log_q_above_, log_p_below_;
+    std::vector<LossAtom> atoms_;
+    std::vector<double> losses_, p_above_, p_below_, q_below_, log_q_above_, log_p_below_;
     double p_infinity_, spacing_, max_loss_ = -infinity;
 };
 
