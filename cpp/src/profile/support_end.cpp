@@ -13,6 +13,8 @@ namespace {
 // proof: pairs of very many parts state their mass at infinity up to this; less than this is rounded by whole
 // units of the subnormal numbers.
 constexpr double rounding_of_mass = 1e-12, fully_precise = 1e-290;
+// proof: less than this would overflow what it divides; what is left out only makes the lower bound lower.
+constexpr double least_divisor = 1e-280;
 // speed: how near to its largest value a loss must be to count as that, and how near their sum must come to
 // M.
 constexpr double hair_of_corner = 1e-10, close_to_sum = 1e-6;
@@ -99,8 +101,7 @@ std::pair<double, double> SupportEnd::with_hair(double wide, double narrow, doub
             std::clamp(finite_profile(*pair, bottom, +1) - p_low * inside * (1 - 8 * u), 0.0, other * loss);
         others += k * other / p_high;
         once += k * counts / p_high;
-        // A share of less than this would overflow what it divides; without it the bound is lower.
-        if (least > 0 && p_low > 1e-280) {
+        if (least > 0 && p_low > least_divisor) {
             const double top = (m - least) + 4 * u * (std::abs(m) + least);
             const double extra = finite_profile(*pair, top, -1) -
                                  p_high * -std::expm1(-least) * (1 + 8 * u * (1 + std::abs(high)));
