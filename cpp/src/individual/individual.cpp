@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <iterator>
-#include <limits>
 #include <mutex>
 #include <set>
 #include <utility>
@@ -15,11 +14,10 @@
 #include "individual/shared_lattices.hpp"
 #include "individual/shared_lines.hpp"
 #include "individual/step_kinds.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Speed: gaps that are small enough not to try the next line, and not to try lattices after them.
 constexpr double narrow = 1e-4, lattice_narrow = 2e-3;
@@ -56,6 +54,16 @@ Start best_tilt(StepKinds& kinds, const History& history, const Question& questi
     return {best, value + 1e-12 * std::abs(value), sampled && steps <= LatticeBank::few_steps};
 }
 
+bool gap_within(const Asked& asked, std::size_t row, double share) {
+    const IndividualAnswers& answers = asked.answers;
+    return answers.upper[row] - answers.lower[row] <= share * answers.upper[row];
+}
+
+bool is_open(const Asked& asked, const IndividualWish& wish, std::size_t row) {
+    const bool wanted = wish.floor.empty() || asked.answers.upper[row] > wish.floor[row];
+    return wanted && !gap_within(asked, row, narrow);
+}
+
 }  // namespace
 
 class IndividualProfiles::Impl {
@@ -71,9 +79,10 @@ public:
 
 private:
     // Tries the lines of a tier; what is open afterwards stays in `open`.
-    template <class Open>
-    void try_lines(Asked& asked, std::size_t tier, const std::vector<char>& used, Open is_open,
+    void try_lines(Asked& asked, const IndividualWish& wish, std::size_t tier, const std::vector<char>& used,
                    std::vector<std::uint32_t>& open);
+    void narrow_answers(Asked& asked, const IndividualWish& wish, std::vector<std::uint32_t> open,
+                        const std::vector<std::uint32_t>& few);
 
     SharedLines lines;
     SharedLattices lattices;
@@ -89,9 +98,8 @@ IndividualAnswers IndividualProfiles::Impl::limits(const CountTable& table, doub
     return out;
 }
 
-template <class Open>
-void IndividualProfiles::Impl::try_lines(Asked& asked, std::size_t tier, const std::vector<char>& used,
-                                         Open is_open, std::vector<std::uint32_t>& open) {
+void IndividualProfiles::Impl::try_lines(Asked& asked, const IndividualWish& wish, std::size_t tier,
+                                         const std::vector<char>& used, std::vector<std::uint32_t>& open) {
     const auto key = [&](std::size_t row) {
         const Start& start = asked.starts[row];
         return SharedLines::key(start.tilt, asked.question.log_inverse_delta(start.score), tier);
@@ -114,12 +122,26 @@ void IndividualProfiles::Impl::try_lines(Asked& asked, std::size_t tier, const s
         }
         // Aliases make the result too large; without a bound on them, nothing is known below.
         if (aliases && found.lower <= upper[row]) lower[row] = std::max(lower[row], found.lower);
-        still_open[i] = is_open(row);
+        still_open[i] = is_open(asked, wish, row);
     });
     std::size_t left = 0;
     for (std::size_t i = 0; i < open.size(); ++i)
         if (still_open[i]) open[left++] = open[i];
     open.resize(left);
+}
+
+// By lines, then by lattices; few: those of few steps, for which lines are no use.
+void IndividualProfiles::Impl::narrow_answers(Asked& asked, const IndividualWish& wish,
+                                              std::vector<std::uint32_t> open,
+                                              const std::vector<std::uint32_t>& few) {
+    const std::vector<char> used = asked.table.used();
+    for (std::size_t tier = 0; tier < std::size(tiers) && !open.empty(); ++tier)
+        try_lines(asked, wish, tier, used, open);
+    std::erase_if(open, [&](std::size_t row) { return gap_within(asked, row, lattice_narrow); });
+    if (!asked.question.shares_lattices()) open.clear();
+    for (const auto* some : {&few, &std::as_const(open)})
+        for (const bool above : {true, false})
+            if (above || wish.lower) lattices.narrow(asked, *some, above, some == &few);
 }
 
 IndividualAnswers IndividualProfiles::Impl::answer(const CountTable& table, const IndividualWish& wish,
@@ -138,10 +160,6 @@ IndividualAnswers IndividualProfiles::Impl::answer(const CountTable& table, cons
         const std::size_t row = distinct.rows[i];
         asked.starts[row] = best_tilt(kinds, table.history(row), question, row);
     });
-    const auto is_open = [&](std::size_t row) {
-        return (wish.floor.empty() || upper[row] > wish.floor[row]) &&
-               !(upper[row] - lower[row] <= narrow * upper[row]);
-    };
     // Few steps: their transform hardly decays, unless they are Gaussian.
     std::vector<std::uint32_t> open, few;
     for (const auto row : distinct.rows) {
@@ -149,18 +167,9 @@ IndividualAnswers IndividualProfiles::Impl::answer(const CountTable& table, cons
         if (start.tilt == Start::nowhere) continue;
         upper[row] = question.chernoff(start.score);
         path[row] = Path::chernoff;
-        if (is_open(row)) (start.few ? few : open).push_back(row);
+        if (is_open(asked, wish, row)) (start.few ? few : open).push_back(row);
     }
-    const std::vector<char> used = table.used();
-    for (std::size_t tier = 0; tier < std::size(tiers) && !open.empty(); ++tier)
-        try_lines(asked, tier, used, is_open, open);
-    std::erase_if(open,
-                  [&](std::size_t row) { return upper[row] - lower[row] <= lattice_narrow * upper[row]; });
-    for (const bool above : {true, false})
-        if (above || wish.lower) lattices.narrow(asked, few, above, true);
-    if (question.shares_lattices())
-        for (const bool above : {true, false})
-            if (above || wish.lower) lattices.narrow(asked, open, above, false);
+    narrow_answers(asked, wish, std::move(open), few);
     for (std::size_t row = 0; row < rows; ++row) {
         const std::size_t same = distinct.first[row];
         lower[row] = lower[same];
@@ -189,7 +198,7 @@ IndividualAnswers IndividualProfiles::epsilon(const IndividualCounts& counts, do
     const CountTable table(counts, kinds());
     if (delta >= 1) return impl_->limits(table, 0);
     if (!(delta > 0)) return impl_->limits(table, infinity);
-    IndividualAnswers out = impl_->answer(table, wish, EpsilonQuestion(delta));
+    IndividualAnswers out = impl_->answer(table, wish, *epsilon_at(delta));
     // Nor is eps above the sum of the largest losses.
     in_tasks(table.rows(), [&](std::size_t row) {
         const double most = impl_->kinds.max_loss(table.history(row));
@@ -201,7 +210,7 @@ IndividualAnswers IndividualProfiles::epsilon(const IndividualCounts& counts, do
 IndividualAnswers IndividualProfiles::delta(const IndividualCounts& counts, std::span<const double> epsilons,
                                             const IndividualWish& wish) {
     const std::lock_guard lock(impl_->calls);
-    return impl_->answer(CountTable(counts, kinds()), wish, DeltaQuestion(epsilons));
+    return impl_->answer(CountTable(counts, kinds()), wish, *delta_at(epsilons));
 }
 
 }  // namespace hockeystick

@@ -2,19 +2,15 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "hockeystick/parallel.hpp"
 #include "lattice/discretise.hpp"
+#include "numerics/constants.hpp"
 #include "numerics/fft.hpp"
-#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
-
-constexpr double u = unit_roundoff;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Speed: tilted mass that may be moved to the ends of a step's lattice: e^-this.
 constexpr double depth = 38;

@@ -10,6 +10,7 @@
 
 #include "hockeystick/arithmetic.hpp"
 #include "hockeystick/parallel.hpp"
+#include "numerics/constants.hpp"
 
 #if defined(__x86_64__) && (defined(__GNUC__) || defined(__clang__))
 #define HOCKEYSTICK_VECTOR_KERNELS
@@ -18,7 +19,6 @@
 namespace hockeystick {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr std::size_t examples_per_task = 1 << 15;
 constexpr std::size_t lanes = 256;  // examples that one pass of the kernel holds in the first-level cache
 

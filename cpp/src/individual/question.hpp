@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <limits>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -31,34 +32,9 @@ public:
     virtual bool shares_lattices() const = 0;
 };
 
-class EpsilonQuestion final : public Question {
-public:
-    explicit EpsilonQuestion(double delta) : delta_(delta) {}
-    double score(double k, double s, std::size_t row) const override;
-    double chernoff(double score) const override;
-    double log_inverse_delta(double score) const override;
-    Bracket solve(const Contour& contour, std::size_t row, double chernoff) const override;
-    double read(const TailTable& table, std::size_t row, double chernoff, bool upper) const override;
-    bool shares_lattices() const override { return true; }
-
-private:
-    double delta_;
-};
-
-class DeltaQuestion final : public Question {
-public:
-    explicit DeltaQuestion(std::span<const double> epsilons) : epsilons_(epsilons) {}
-    double score(double k, double s, std::size_t row) const override;
-    double chernoff(double score) const override;
-    double log_inverse_delta(double score) const override;
-    double point(std::size_t row) const override { return epsilons_[row]; }
-    Bracket solve(const Contour& contour, std::size_t row, double chernoff) const override;
-    double read(const TailTable& table, std::size_t row, double chernoff, bool upper) const override;
-    bool shares_lattices() const override { return false; }
-
-private:
-    std::span<const double> epsilons_;
-};
+std::unique_ptr<Question> epsilon_at(double delta);
+// Each row's own epsilon; they must outlive the question.
+std::unique_ptr<Question> delta_at(std::span<const double> epsilons);
 
 // The best of the shared tilts, and its score.
 struct Start {

@@ -3,19 +3,16 @@
 #include <algorithm>
 #include <cmath>
 #include <complex>
-#include <limits>
 #include <numbers>
 
 #include "inversion/decay.hpp"
 #include "numerics/complex.hpp"
-#include "numerics/special.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
 
 using Complex = std::complex<double>;
-constexpr double u = unit_roundoff;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 
 // Speed: errors of one step's transform that are not round-off; 1e9 steps still leave 1e-11.

@@ -6,13 +6,10 @@
 #include <stdexcept>
 #include <utility>
 
-#include "numerics/special.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
-
-constexpr double u = unit_roundoff;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Speed: how far a tilt may move the noise, in its standard deviations.
 constexpr double most_shift = 1e4;

@@ -4,14 +4,13 @@
 #include <numbers>
 
 #include "numerics/complex.hpp"
+#include "numerics/constants.hpp"
 #include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
 
 using Complex = std::complex<double>;
-constexpr double u = unit_roundoff;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 
 // The sum along the contour at eps, and its derivative.

@@ -9,14 +9,12 @@
 #include "hockeystick/parallel.hpp"
 #include "inversion/loss_transform.hpp"
 #include "numerics/complex.hpp"
-#include "numerics/special.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
 
 using Complex = std::complex<double>;
-constexpr double u = unit_roundoff;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 
 // All of these are for speed. Each source of error aims at this share of delta.

@@ -5,13 +5,12 @@
 #include <cmath>
 
 #include "hockeystick/parallel.hpp"
-#include "numerics/special.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
 
 using Complex = std::complex<double>;
-constexpr double u = unit_roundoff;
 
 }  // namespace
 

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <utility>
 
 #include "inversion/direct_inversion.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
@@ -20,7 +20,6 @@ constexpr double near_exact = 1e-10;
 // is guessed anew.
 constexpr double largest_shares[] = {1e-9, 1e-6};
 constexpr int most_rounds = 12;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 void keep(std::optional<Answer>& best, const std::optional<Answer>& answer) {
     if (relative_gap(answer) < relative_gap(best)) best = answer;

@@ -3,19 +3,16 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "hockeystick/parallel.hpp"
+#include "numerics/constants.hpp"
 #include "numerics/gauss_legendre.hpp"
-#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
 
 using Complex = std::complex<double>;
-constexpr double u = unit_roundoff;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 
 constexpr double wanted = 1e-13;  // Speed: of delta, for each source of error.

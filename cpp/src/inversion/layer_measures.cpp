@@ -2,21 +2,18 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 #include <utility>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/line.hpp"
 #include "inversion/strip.hpp"
-#include "numerics/special.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
 
 using Complex = std::complex<double>;
-constexpr double u = unit_roundoff;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 
 // Speed: more nodes end the attempt.

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 
 #include "inversion/mgf.hpp"
 #include "numerics/complex.hpp"
+#include "numerics/constants.hpp"
 #include "numerics/powers.hpp"
 #include "numerics/special.hpp"
 
@@ -13,8 +13,6 @@ namespace hockeystick {
 namespace {
 
 using Complex = std::complex<double>;
-constexpr double u = unit_roundoff;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // All of these are for speed.
 constexpr std::size_t most_frequencies = 4096, most_at_bottom = 300, least_frequencies = 20;

@@ -3,17 +3,14 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
+#include "numerics/constants.hpp"
 #include "numerics/gauss_legendre.hpp"
-#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
 
-constexpr double u = unit_roundoff;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 constexpr double most_panels = 1 << 10, most_panels_of_searches = 1 << 7;
 // What is rarer is not worth its nodes, but for a delta as small.

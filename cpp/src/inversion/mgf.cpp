@@ -2,20 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <numbers>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/decay.hpp"
 #include "inversion/loss_sum.hpp"
 #include "inversion/strip.hpp"
-#include "numerics/special.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
 
-constexpr double u = unit_roundoff;
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 constexpr double most_nodes = 1 << 15;
 constexpr double most_products = 1e8;  // nodes times frequencies: about a tenth of a second

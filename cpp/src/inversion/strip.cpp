@@ -1,16 +1,15 @@
 #include "inversion/strip.hpp"
+#include "numerics/constants.hpp"
 
 #include <algorithm>
 #include <cmath>
 #include <initializer_list>
-#include <limits>
 #include <numbers>
 #include <utility>
 
 namespace hockeystick {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double pi = std::numbers::pi;
 
 // The widest strip in which neither mixture vanishes.

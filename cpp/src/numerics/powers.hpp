@@ -9,6 +9,7 @@
 #include <complex>
 
 #include "numerics/complex.hpp"
+#include "numerics/constants.hpp"
 #include "numerics/special.hpp"
 
 namespace hockeystick {
@@ -73,7 +74,6 @@ struct DifferenceOfPowers {
 
     // F, in units of e^scale. What is not finite in it must end the attempt.
     Value difference(double scale) const {
-        constexpr double u = unit_roundoff;
         const double low = modulus - scale, none = std::exp(low), all = std::exp(low + y.real());
         const bool near = std::abs(y) < 1;
         const Complex value = near ? std::polar(none, angle) * expm1(y)
