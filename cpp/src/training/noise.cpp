@@ -236,11 +236,16 @@ void CorrelatedNoise::advance(std::vector<State>& history, std::size_t count, do
         const auto write = [&](std::size_t r, const double* row) {
             if (out == nullptr) return;
             Out* const target = out + r * size + (first + left - start_);
-            for (std::size_t x = left; add && x < right; ++x) {
-                target[x - left] = static_cast<Out>(static_cast<double>(target[x - left]) + scale * row[x]);
-            }
-            for (std::size_t x = left; !add && x < right; ++x) {
-                target[x - left] = static_cast<Out>(scale * row[x]);
+            const double factor = scale;  // which no store to the target changes
+            if (add) {
+                for (std::size_t x = left; x < right; ++x) {
+                    target[x - left] =
+                        static_cast<Out>(static_cast<double>(target[x - left]) + factor * row[x]);
+                }
+            } else {
+                for (std::size_t x = left; x < right; ++x) {
+                    target[x - left] = static_cast<Out>(factor * row[x]);
+                }
             }
         };
         make(std::span(rows), now, block, history.data() + block * slots_ * slot_size, write);
