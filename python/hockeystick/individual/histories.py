@@ -193,8 +193,9 @@ class LiveHistories(Histories):
         try:
             self._pending: list[tuple[Path, float, int]] = []
             content = self._map(verify=True)
-            self._name: str = content["histories"]
+            self._about = {name: content[name] for name in ("settings", "durable", "columns", "histories")}
             self.settings: dict[str, Any] = content["settings"]
+            self._name: str = content["histories"]
             self.durable = boolean("durable", content["durable"])
             self._find_pending()
         except BaseException:
@@ -211,7 +212,7 @@ class LiveHistories(Histories):
         parts: Sequence[Histories],
     ) -> LiveHistories:
         """A new directory at ``path`` with the examples of all ``parts``, which have made the same steps."""
-        how = {
+        about = {
             "settings": dict(settings),
             "durable": boolean("durable", durable),
             "columns": parts[0].columns,
@@ -220,7 +221,7 @@ class LiveHistories(Histories):
         content, arrays = cls.snapshot(parts)
         with new_directory(path, RESUME) as directory:
             StoreLock.create(directory, content["steps"])
-            storage.write(directory / "state", kind, {**how, **content}, arrays)
+            storage.write(directory / "state", kind, {**about, **content}, arrays)
         return cls(path, kind)
 
     @property
@@ -268,14 +269,8 @@ class LiveHistories(Histories):
 
     def fold(self) -> None:
         """Put all steps into the snapshot. Needs the disk space of a second one meanwhile."""
-        how = {
-            "settings": self.settings,
-            "durable": self.durable,
-            "columns": self.columns,
-            "histories": self._name,
-        }
         content, arrays = self.snapshot([self])
-        storage.write(self._path / "state", self._kind, {**how, **content}, arrays)
+        storage.write(self._path / "state", self._kind, {**self._about, **content}, arrays)
         self._interrupted = True
         done, self._pending = self._pending, []
         self._map(verify=False)
