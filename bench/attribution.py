@@ -111,7 +111,7 @@ def main() -> None:
     batch = len(copies.examples) / 1000.0
     sweep, seconds = timed(
         "sweep of k_e, bounding once for each",
-        lambda: hs.sweep_neighbourhood(graph, k, 16, expected_batch=batch, duplicates=True),
+        lambda: hs.sampling.sweep_neighbourhood(graph, k, 16, expected_batch=batch, duplicates=True),
     )
     total += seconds
     print(f"  {'all of it':<58} {total:8.2f} s, peak {peak_gigabytes():.2f} GB")

@@ -58,7 +58,7 @@ def numpy_mask(size: int, p: float) -> Iterator[np.ndarray]:
 
 def compare(size: int, b: int, rate: float, peers: bool, repeats: int) -> None:
     steps = 7200
-    p = hs.b_min_sep_probability(rate, b)
+    p = hs.matrix.b_min_sep_probability(rate, b)
     header = f"{size} examples, b = {b}, expected batch {rate * size:.1f}"
     print(f"\n{header:<44} {'ms/step':>10} {'start, s':>9} {'mean size':>10}")
     runs: list[tuple[Any, Any]] = [
@@ -97,8 +97,8 @@ def owned(repeats: int) -> None:
     # Algorithms 3 and 4 are for closed neighbourhoods: couples who share two examples.
     count = bounded.num_examples // 2
     couples = hs.AttributionGraph.from_lists([[e // 2 * 2, e // 2 * 2 + 1] for e in range(2 * count)])
-    p = hs.sampling_probability_for(couples, 500.0, 32)
-    scheme = hs.MultiAttributionBMinSep(7200, 32, p, 2)
+    p = hs.sampling.sampling_probability_for(couples, 500.0, 32)
+    scheme = hs.matrix.MultiAttributionBMinSep(7200, 32, p, 2)
     for name, make in (("Algorithm 3", scheme.batches), ("Algorithm 4", scheme.conjectured_batches)):
         measure(f"hockeystick, {name}", lambda make=make: make(graph=couples, seed=1), 200, repeats)
 
@@ -115,7 +115,7 @@ def main() -> None:
     size, b, steps = 14_745_600, 256, 7200
     rate = 1793 / size
     compare(size, b, rate, not arguments.skip_peers, arguments.repeats)
-    scheme = hs.BMinSep(steps, b, hs.b_min_sep_probability(rate, b))
+    scheme = hs.BMinSep(steps, b, hs.matrix.b_min_sep_probability(rate, b))
     sampler = scheme.batches(size, seed=1)
     start = time.perf_counter()
     sampler.seek(steps)

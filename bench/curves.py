@@ -20,7 +20,7 @@ from bench.workloads import WORKLOADS, Workload
 POINTS = 1000
 
 
-def process(work: Workload) -> hs.Process:
+def process(work: Workload) -> hs.mechanisms.Process:
     return sum(hs.PoissonSampled(hs.Gaussian(sigma), q) * count for sigma, q, count in work.steps)
 
 

@@ -18,12 +18,14 @@ import hockeystick as hs
 SAMPLES = 400_000
 
 
-def estimate(executor: Executor | None) -> hs.DeltaEstimate:
+def estimate(executor: Executor | None) -> hs.montecarlo.DeltaEstimate:
     mechanism = hs.BandMF(hs.BandedToeplitz.square_root(1024, 32), hs.BMinSep(1024, 32, 0.01), 1.0)
     return hs.estimate_delta(mechanism, 2.0, SAMPLES, seed=1, adjacency="remove", executor=executor)
 
 
-def measure(name: str, executor: Executor | None, expected: hs.DeltaEstimate | None) -> hs.DeltaEstimate:
+def measure(
+    name: str, executor: Executor | None, expected: hs.montecarlo.DeltaEstimate | None
+) -> hs.montecarlo.DeltaEstimate:
     found, best = estimate(executor), float("inf")  # the first starts the workers
     for _ in range(3):
         began = time.perf_counter()

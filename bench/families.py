@@ -24,7 +24,7 @@ DELTA = 1e-6
 REFERENCES = Path(__file__).parent.parent / "tests" / "references" / "families.json"
 
 # name: description, adjacency, dp_accounting's event
-WORKLOADS: dict[str, tuple[Callable[[], hs.Process], str, Callable[..., object] | None]] = {
+WORKLOADS: dict[str, tuple[Callable[[], hs.mechanisms.Process], str, Callable[..., object] | None]] = {
     "W7: Laplace, scale 20, T=500": (
         lambda: hs.Laplace(20.0) * 500,
         "add_or_remove",
@@ -91,7 +91,7 @@ def least_time(call: Callable[[], object], repeats: int) -> float:
     return best
 
 
-def epsilon(build: Callable[[], hs.Process], adjacency: str, **options: str) -> float:
+def epsilon(build: Callable[[], hs.mechanisms.Process], adjacency: str, **options: str) -> float:
     return hs.account(build(), adjacency=adjacency, **options).epsilon(DELTA)
 
 
@@ -124,9 +124,9 @@ def references() -> None:
     print(f"largest relative error of delta {float(worst):.1e}\n")
 
 
-def process(steps: list[dict]) -> hs.Process:
+def process(steps: list[dict]) -> hs.mechanisms.Process:
     """The process that an entry of the references describes."""
-    total = hs.Process()
+    total = hs.mechanisms.Process()
     for step in steps:
         mechanism = {
             "laplace": lambda s: hs.Laplace(float(s["scale"])),

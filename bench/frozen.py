@@ -180,8 +180,8 @@ def monte_carlo() -> Iterator[Request]:
         "balls": hs.BallsInBins(48, 12),
         "cold": hs.BMinSep(48, 4, 0.05, warm_start=False),
         "warm": hs.BMinSep(48, 4, 0.05),
-        "r": hs.RMinSep(48, 4, 0.05),
-        "truncated": hs.TruncatedBMinSep(48, 4, 0.05, dataset_size=1000, max_batch_size=60),
+        "r": hs.matrix.RMinSep(48, 4, 0.05),
+        "truncated": hs.matrix.TruncatedBMinSep(48, 4, 0.05, dataset_size=1000, max_batch_size=60),
     }
     for name, scheme in schemes.items():
         matrix = hs.Identity(48) if name == "poisson" else strategy
@@ -206,7 +206,10 @@ def monte_carlo() -> Iterator[Request]:
         return [found.noise_multiplier, found.statement()]
 
     yield "calibrate_bandmf", calibrated
-    yield "mean_bounds", lambda: hs.mean_bounds(hs.Empirical.of(np.linspace(0, 1, 1001) ** 8), 1e-6)
+    yield (
+        "mean_bounds",
+        lambda: hs.montecarlo.mean_bounds(hs.montecarlo.Empirical.of(np.linspace(0, 1, 1001) ** 8), 1e-6),
+    )
 
 
 def drawn() -> Iterator[Request]:
@@ -217,7 +220,7 @@ def drawn() -> Iterator[Request]:
         "cyclic": hs.CyclicPoisson(steps, 4, 0.2),
         "balls": hs.BallsInBins(steps, 12),
         "b-min-sep": hs.BMinSep(steps, 4, 0.05),
-        "truncated": hs.TruncatedBMinSep(steps, 4, 0.05, dataset_size=1000, max_batch_size=40),
+        "truncated": hs.matrix.TruncatedBMinSep(steps, 4, 0.05, dataset_size=1000, max_batch_size=40),
     }
     for name, scheme in schemes.items():
         yield (

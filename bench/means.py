@@ -41,9 +41,9 @@ def widths(samples: int = 100_000, failure: float = 1e-6) -> None:
         seen = Empirical.of(draw(np.random.default_rng(1), samples))
         row = []
         for method in METHODS:
-            lower, upper = hs.mean_bounds(seen, failure, method)
+            lower, upper = hs.montecarlo.mean_bounds(seen, failure, method)
             row.append((upper - lower) / mean)
-        lower, upper = hs.mean_bounds(seen, failure, pilot=pilot)
+        lower, upper = hs.montecarlo.mean_bounds(seen, failure, pilot=pilot)
         row.append((upper - lower) / mean)
         # What holds in the limit only: 4.89 standard errors on each side.
         row.append(2.0 * 4.892 * math.sqrt(seen.variance / samples) / mean)
@@ -60,7 +60,7 @@ def sizes(failure: float = 1e-10) -> None:
             for method in METHODS:
                 try:
                     row.append(
-                        f"{hs.plan_test(ratio * mean, failure, pilot=pilot, method=method).samples:12}"
+                        f"{hs.montecarlo.plan_test(ratio * mean, failure, pilot=pilot, method=method).samples:12}"
                     )
                 except hs.ParameterError:
                     row.append(f"{'-':>12}")
@@ -93,7 +93,7 @@ def speed() -> None:
     seen = Empirical.of(values)
     for method in METHODS:
         began = time.perf_counter()
-        hs.mean_bounds(seen, 1e-9, method)
+        hs.montecarlo.mean_bounds(seen, 1e-9, method)
         print(f"two-sided bounds of a law, {method}: {(time.perf_counter() - began) * 1e3:.0f} ms")
 
 

@@ -53,9 +53,9 @@ def jax_privacy(mechanism: hs.BandMF, repeats: int = 3) -> float:
     if isinstance(scheme, hs.BallsInBins):
         peer = batch_selection.BallsInBinsSampling(scheme.steps, scheme.bins)
     else:
-        assert isinstance(scheme, (hs.BMinSep, hs.TruncatedBMinSep))
+        assert isinstance(scheme, (hs.BMinSep, hs.matrix.TruncatedBMinSep))
         limit = None
-        if isinstance(scheme, hs.TruncatedBMinSep):
+        if isinstance(scheme, hs.matrix.TruncatedBMinSep):
             limit = scheme.max_batch_size
             options["dataset_size"] = scheme.dataset_size
         peer = batch_selection.BMinSepSampling(
@@ -98,17 +98,17 @@ def numpy_baseline(mechanism: hs.BandMF, repeats: int = 3) -> float | None:
 
 def cases() -> list[tuple[str, hs.BandMF, bool]]:
     large = hs.BandedToeplitz.square_root(7200, 256)
-    p = hs.b_min_sep_probability(RATE, 256)
+    p = hs.matrix.b_min_sep_probability(RATE, 256)
     table: list[tuple[str, hs.BandMF, bool]] = [
         ("b-min-sep", hs.BandMF(large, hs.BMinSep(7200, 256, p), 0.47), True),
         (
             f"truncated at {MAX_BATCH}",
-            hs.BandMF(large, hs.TruncatedBMinSep(7200, 256, p, DATASET, MAX_BATCH), 0.47),
+            hs.BandMF(large, hs.matrix.TruncatedBMinSep(7200, 256, p, DATASET, MAX_BATCH), 0.47),
             True,
         ),
         (
             "truncated at 1793",  # in half of the rounds
-            hs.BandMF(large, hs.TruncatedBMinSep(7200, 256, p, DATASET, 1793), 0.47),
+            hs.BandMF(large, hs.matrix.TruncatedBMinSep(7200, 256, p, DATASET, 1793), 0.47),
             True,
         ),
     ]
@@ -119,7 +119,7 @@ def cases() -> list[tuple[str, hs.BandMF, bool]]:
     # The released jax_privacy takes one sample at a time here.
     table.append(("balls-in-bins, 512", hs.BandMF(strategy, hs.BallsInBins(1024, 512), 1.0), False))
     for law in ("dominating", "exact"):
-        users = hs.MultiAttributionBMinSep(1024, 32, 0.02, 2, law)
+        users = hs.matrix.MultiAttributionBMinSep(1024, 32, 0.02, 2, law)
         table.append((f"two examples, {law}", hs.BandMF(strategy, users, 1.0), False))
     return table
 

@@ -77,8 +77,8 @@ def draw(rng: random.Random) -> dict[str, Any]:
     return {"steps": steps, "direction": direction, "deltas": deltas}
 
 
-def describe(steps: list[dict[str, Any]]) -> hs.Process:
-    process = hs.Process()
+def describe(steps: list[dict[str, Any]]) -> hs.mechanisms.Process:
+    process = hs.mechanisms.Process()
     for step in steps:
         mechanism: Any
         if "laplace" in step:

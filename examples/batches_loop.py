@@ -42,9 +42,9 @@ def main() -> None:
     parser.add_argument("--jax", action="store_true")
     parser.add_argument("--seed", type=int, help="for tests: whoever knows it can undo the noise")
     arguments = parser.parse_args()
-    p = hs.b_min_sep_probability(EXPECTED / N, min_sep=BANDS)
+    p = hs.matrix.b_min_sep_probability(EXPECTED / N, min_sep=BANDS)
     strategy = hs.BandedToeplitz.square_root(STEPS, BANDS)
-    scheme = hs.TruncatedBMinSep(STEPS, BANDS, p, dataset_size=N, max_batch_size=LARGEST)
+    scheme = hs.matrix.TruncatedBMinSep(STEPS, BANDS, p, dataset_size=N, max_batch_size=LARGEST)
     mechanism = hs.BandMF(strategy, scheme, noise_multiplier=2.0)
 
     sampler = mechanism.batches(seed=arguments.seed, pad=True)

@@ -177,7 +177,7 @@ def part_two(train: Data, test: Data, settings: argparse.Namespace) -> None:
         train.size, noise_multiplier=noise, sampling_probability=q, clipping_norm=clip
     )
     budget = 1.05 * half.epsilon(DELTA)
-    filt = hs.IndividualRDPFilter(train.size, epsilon=budget, delta=DELTA)
+    filt = hs.individual.IndividualRDPFilter(train.size, epsilon=budget, delta=DELTA)
     weights = np.zeros((train.x.shape[1], CLASSES))
     before = None
     for step in range(steps):
@@ -204,24 +204,26 @@ def part_two(train: Data, test: Data, settings: argparse.Namespace) -> None:
         "individual epsilon by loss distribution (if norms had been fixed in advance) and by the RDP bound (adaptive):"
     )
     groups = train.y
-    for summary, rdp in zip(hs.summarise(exact, groups), hs.summarise(by_rdp, groups), strict=True):
+    for summary, rdp in zip(
+        hs.individual.summarise(exact, groups), hs.individual.summarise(by_rdp, groups), strict=True
+    ):
         c = int(summary.group)
         print(
             f"  class {c}: median {summary.median:.3f}, largest {summary.maximum:.3f}; RDP median {rdp.median:.3f}, "
             f"largest {rdp.maximum:.3f}; test accuracy half-way {before[1, c]:.3f}, at the end {after[1, c]:.3f}"
         )
     if settings.out:
-        hs.plot_individual(exact, groups, settings.out / "sgd_epsilons.png", label=FIXED)
-        hs.plot_active(filt.active_counts(), settings.out / "sgd_active.png")
+        hs.plots.plot_individual(exact, groups, settings.out / "sgd_epsilons.png", label=FIXED)
+        hs.plots.plot_active(filt.active_counts(), settings.out / "sgd_active.png")
 
 
 def pictures(out: Path, name: str, train: Data, run: Run, training: np.ndarray, testing: np.ndarray) -> None:
     from matplotlib.figure import Figure
 
     out.mkdir(parents=True, exist_ok=True)
-    hs.plot_individual(run.epsilon[0], train.y, out / f"{name}_epsilons_start.png", label=FIXED)
-    hs.plot_individual(run.epsilon[1], train.y, out / f"{name}_epsilons_end.png", label=FIXED)
-    hs.plot_active(run.active, out / f"{name}_active.png")
+    hs.plots.plot_individual(run.epsilon[0], train.y, out / f"{name}_epsilons_start.png", label=FIXED)
+    hs.plots.plot_individual(run.epsilon[1], train.y, out / f"{name}_epsilons_end.png", label=FIXED)
+    hs.plots.plot_active(run.active, out / f"{name}_active.png")
     figure = Figure(figsize=(9.0, 3.6), layout="constrained")
     for axes, values, title in zip(
         figure.subplots(1, 2), (training, testing), ("training", "test"), strict=True

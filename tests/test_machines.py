@@ -45,8 +45,8 @@ inverse = np.where(np.arange(4) == 0, 2.0, -0.3) * np.ones((12, 1))
 for offset in range(1, 4):
     inverse[12 - offset:, offset] = 0.0
 strategies = {
-    "toeplitz": small, "banded": hs.Banded(columns), "dense": hs.LowerTriangular(hs.Banded(columns).matrix()),
-    "inverse": hs.InverseBanded([1.0, -0.5, -0.1], 40), "inverse columns": hs.InverseBanded(inverse),
+    "toeplitz": small, "banded": hs.matrix.Banded(columns), "dense": hs.matrix.LowerTriangular(hs.matrix.Banded(columns).matrix()),
+    "inverse": hs.matrix.InverseBanded([1.0, -0.5, -0.1], 40), "inverse columns": hs.matrix.InverseBanded(inverse),
 }
 for name, strategy in strategies.items():
     found[name] = [exact(strategy._columns()), exact(strategy._stored()), exact(strategy.column_norms()),
@@ -163,7 +163,7 @@ def test_lanes_that_were_asked_for_are_used() -> None:
 
 def test_fingerprints_are_of_the_numbers_that_were_given() -> None:
     inverse = np.array([2.0, -0.5, -0.25])
-    assert np.array_equal(hs.InverseBanded(inverse, 9)._stored(), inverse)
-    assert np.array_equal(hs.Banded([[1.0, 0.5], [2.0, 0.0]])._stored(), [[1.0, 0.5], [2.0, 0.0]])
+    assert np.array_equal(hs.matrix.InverseBanded(inverse, 9)._stored(), inverse)
+    assert np.array_equal(hs.matrix.Banded([[1.0, 0.5], [2.0, 0.0]])._stored(), [[1.0, 0.5], [2.0, 0.0]])
     found = hs.BandedToeplitz.optimized(64, 8)
     assert tuple(found._stored()[0].tolist()) == found.coefficients

@@ -46,7 +46,7 @@ def test_questions_do_not_change_answers() -> None:
 
 def test_nothing_costs_nothing() -> None:
     step = hs.PoissonSampled(hs.Gaussian(1.0), 0.01)
-    for nothing in (step * 0, hs.PoissonSampled(hs.Gaussian(1.0), 0.0) * 10**9, hs.Process()):
+    for nothing in (step * 0, hs.PoissonSampled(hs.Gaussian(1.0), 0.0) * 10**9, hs.mechanisms.Process()):
         profile = hs.account(nothing)
         assert profile.epsilon_bounds(0.0) == (0.0, 0.0)
         assert profile.delta_bounds(0.0) == (0.0, 0.0)

@@ -24,11 +24,11 @@ STEPS, BANDS, EPSILON, DELTA = 7200, 256, 10.0, 1.301e-8
 EXAMPLES, BATCH, MAX_BATCH = 14_745_600, 1793, 2048
 NOISE = (0.40, 0.42, 0.44, 0.47, 0.50, 0.56, 0.60)
 SCHEME = hs.BMinSep.of_rate(STEPS, BANDS, BATCH / EXAMPLES)
-TRUNCATED = hs.TruncatedBMinSep(STEPS, BANDS, SCHEME.sampling_probability, EXAMPLES, MAX_BATCH)
-OFTEN = hs.TruncatedBMinSep(STEPS, BANDS, SCHEME.sampling_probability, EXAMPLES, BATCH)
+TRUNCATED = hs.matrix.TruncatedBMinSep(STEPS, BANDS, SCHEME.sampling_probability, EXAMPLES, MAX_BATCH)
+OFTEN = hs.matrix.TruncatedBMinSep(STEPS, BANDS, SCHEME.sampling_probability, EXAMPLES, BATCH)
 
 
-def strategies() -> dict[str, hs.Strategy]:
+def strategies() -> dict[str, hs.matrix.Strategy]:
     """Columns of norm 1, so that noise multipliers are those of the paper."""
     root = hs.BandedToeplitz.square_root(STEPS, BANDS)
     scaled = tuple((np.array(root.coefficients) / root.sensitivity()).tolist())
@@ -61,7 +61,7 @@ def table(samples: int = 200_000) -> None:
             )
 
 
-def calibrate(scheme: hs.BMinSep | hs.TruncatedBMinSep = SCHEME) -> None:
+def calibrate(scheme: hs.BMinSep | hs.matrix.TruncatedBMinSep = SCHEME) -> None:
     for name, strategy in strategies().items():
         start = now()
         found = hs.calibrate_bandmf(

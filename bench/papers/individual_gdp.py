@@ -28,7 +28,7 @@ def rdp_epsilon(steps: int, delta: float) -> float:
     return gaussian_rdp_epsilon(math.sqrt(steps) / SIGMA, delta)[0]
 
 
-def allowed(filt: hs.GDPFilter | hs.RDPFilter) -> int:
+def allowed(filt: hs.individual.GDPFilter | hs.individual.RDPFilter) -> int:
     """Steps that a filter lets through, each of them mu = 1/sigma."""
     count = 0
     while filt.step(1 / SIGMA):
@@ -43,15 +43,17 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="folder for the figures")
     arguments = parser.parse_args()
 
-    whole = min(hs.rdp_epsilon(order, order * STEPS / (2 * SIGMA**2), DELTA) for order in range(2, 500))
+    whole = min(
+        hs.accounting.rdp_epsilon(order, order * STEPS / (2 * SIGMA**2), DELTA) for order in range(2, 500)
+    )
     real = rdp_epsilon(STEPS, DELTA)
     print(
         f"{STEPS} steps by RDP: epsilon {whole:.5f} (integer orders), {real:.5f} (any order); the paper rounds to .8"
     )
     print(f"{STEPS} steps by GDP: epsilon {gdp_epsilon(STEPS, DELTA):.5f}")
     for epsilon in (whole, 0.8):
-        rdp = allowed(hs.RDPFilter(epsilon=epsilon, delta=DELTA))
-        gdp = allowed(hs.GDPFilter(epsilon=epsilon, delta=DELTA))
+        rdp = allowed(hs.individual.RDPFilter(epsilon=epsilon, delta=DELTA))
+        gdp = allowed(hs.individual.GDPFilter(epsilon=epsilon, delta=DELTA))
         print(f"budget epsilon = {epsilon:.5f}: the RDP filter allows {rdp} steps, the GDP filter {gdp}")
 
     print("\nFigure 3: epsilon after 420 steps\n   delta      RDP      GDP")
@@ -68,9 +70,9 @@ def main() -> None:
     epsilons = np.linspace(0.1, 2.0, 39)
     figure5 = []
     for epsilon in epsilons.tolist():
-        rdp_filter = hs.RDPFilter(epsilon=epsilon, delta=DELTA)
+        rdp_filter = hs.individual.RDPFilter(epsilon=epsilon, delta=DELTA)
         rho = rdp_filter.rho / (0.5 * rdp_filter.order / SIGMA**2)
-        figure5.append([math.floor(rho), math.floor((hs.gdp_budget(epsilon, DELTA) * SIGMA) ** 2)])
+        figure5.append([math.floor(rho), math.floor((hs.individual.gdp_budget(epsilon, DELTA) * SIGMA) ** 2)])
     for epsilon, (rdp_value, gdp_value) in list(zip(epsilons, figure5, strict=True))[::4]:
         print(f"{epsilon:8.2f} {rdp_value:8d} {gdp_value:8d}")
     if arguments.out:

@@ -31,7 +31,9 @@ def old_noise(step: hs.TruncatedPoissonSampled, steps: int, epsilon: float, delt
     low, high = 0.3, 50.0
 
     def fits(sigma: float) -> bool:
-        return hs.UnionBound(replace(step, noise_multiplier=sigma), steps).epsilon(delta) <= epsilon
+        return (
+            hs.accounting.UnionBound(replace(step, noise_multiplier=sigma), steps).epsilon(delta) <= epsilon
+        )
 
     if not fits(high):
         return math.inf
@@ -98,7 +100,7 @@ def figure(path: str) -> None:
         }
         print(f"least B with at most {factor - 1:.1%} more noise than without truncation: {least}")
     title = f"n = {N:,}, p = {P}, {STEPS} steps, epsilon = {EPSILON}, delta = {DELTA}"
-    hs.plot_truncation(sizes, curves, wasted, title, path)
+    hs.plots.plot_truncation(sizes, curves, wasted, title, path)
     print(f"wrote {path}")
 
 

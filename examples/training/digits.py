@@ -51,7 +51,7 @@ def clipped_gradient_sum(weights: np.ndarray, x: np.ndarray, y: np.ndarray) -> n
     return x.T @ (residual * np.minimum(1.0, CLIP / np.maximum(norms, 1e-12))[:, None])
 
 
-def train(plan: hs.TrainingPlan, rate: float, seed: int) -> tuple[float, hs.TrainingReport]:
+def train(plan: hs.training.TrainingPlan, rate: float, seed: int) -> tuple[float, hs.training.TrainingReport]:
     """Test accuracy of one run, and its report."""
     x, y, x_test, y_test = split(seed, plan.dataset_size)
     weights = np.zeros((x.shape[1], CLASSES))
@@ -67,7 +67,7 @@ def train(plan: hs.TrainingPlan, rate: float, seed: int) -> tuple[float, hs.Trai
     return float(np.mean((x_test @ weights).argmax(axis=1) == y_test)), report
 
 
-def plans(settings: argparse.Namespace, epsilon: float) -> dict[str, hs.TrainingPlan]:
+def plans(settings: argparse.Namespace, epsilon: float) -> dict[str, hs.training.TrainingPlan]:
     """One plan per method; all have the same number of steps, expected batch size and guarantee."""
     size, epoch, steps = settings.size, settings.epoch, settings.steps
     budget = {"epsilon": epsilon, "delta": 1.0 / (2.0 * size), "calibration_seed": settings.seed}

@@ -55,8 +55,8 @@ def reading_of_ledger(kind: Any, open_it: Callable[[Path], Any]) -> Callable[[Pa
 def ledgers(size: int) -> Iterator[tuple[str, Store]]:
     kinds = {
         "gdp filter": (hs.IndividualGDPFilter, {"mu": 0.5}),
-        "rdp filter": (hs.IndividualRDPFilter, {"order": 4.0, "rho": 1.0}),
-        "odometer": (hs.IndividualGDPOdometer, {"increment": 0.3}),
+        "rdp filter": (hs.individual.IndividualRDPFilter, {"order": 4.0, "rho": 1.0}),
+        "odometer": (hs.individual.IndividualGDPOdometer, {"increment": 0.3}),
     }
     for name, (kind, settings) in kinds.items():
         for by_index in (False, True) if name == "gdp filter" else (True,):
@@ -100,7 +100,7 @@ def reading_of_histories(open_it: Callable[[Path], Any]) -> Callable[[Path], Any
 def histories(size: int) -> Iterator[tuple[str, Store]]:
     kinds: dict[str, tuple[Any, dict[str, Any]]] = {
         "accountant": (hs.IndividualAccountant, ACCOUNTANT),
-        "approximate filter": (hs.ApproximateIndividualFilter, FILTER),
+        "approximate filter": (hs.individual.ApproximateIndividualFilter, FILTER),
     }
     for name, (kind, settings) in kinds.items():
         for fold in (False, True):
@@ -165,9 +165,15 @@ def of_training() -> Iterator[tuple[str, Store]]:
         sampler.next()
         sampler.save(path)
 
-    yield "batches", Store(save_batches, lambda path: hs.BatchSampler.load(path, scheme).state_dict())
+    yield (
+        "batches",
+        Store(save_batches, lambda path: hs.sampling.BatchSampler.load(path, scheme).state_dict()),
+    )
     yield "noise", Store(save_noise, lambda path: repr(hs.CorrelatedNoise.load(path, strategy).state()))
-    yield "plan", Store(lambda path, _: plan.save(path), lambda path: hs.TrainingPlan.load(path).fingerprint)
+    yield (
+        "plan",
+        Store(lambda path, _: plan.save(path), lambda path: hs.training.TrainingPlan.load(path).fingerprint),
+    )
 
 
 def of_results() -> Iterator[tuple[str, Store]]:

@@ -20,9 +20,9 @@ from hockeystick._base import storage
 SETTINGS = {"noise_multiplier": 2.0, "sampling_probability": 0.1}
 STORES: dict[str, Callable[..., Any]] = {
     "filter": lambda n, **how: hs.IndividualGDPFilter(n, mu=1.0, **how),
-    "odometer": lambda n, **how: hs.IndividualGDPOdometer(n, increment=0.3, **how),
+    "odometer": lambda n, **how: hs.individual.IndividualGDPOdometer(n, increment=0.3, **how),
     "accountant": lambda n, **how: hs.IndividualAccountant(n, **SETTINGS, **how),
-    "approximate filter": lambda n, **how: hs.ApproximateIndividualFilter(
+    "approximate filter": lambda n, **how: hs.individual.ApproximateIndividualFilter(
         n, epsilon=1.0, delta=1e-5, **SETTINGS, **how
     ),
 }

@@ -29,12 +29,12 @@ def mechanism(steps: int = 64, separation: int = 4) -> hs.BandMF:
     )
 
 
-def estimate(**settings: Any) -> hs.DeltaEstimate:
+def estimate(**settings: Any) -> hs.montecarlo.DeltaEstimate:
     return hs.estimate_delta(mechanism(), 1.0, 200_000, seed=5, **settings)
 
 
 @pytest.fixture(scope="module")
-def here() -> hs.DeltaEstimate:
+def here() -> hs.montecarlo.DeltaEstimate:
     return estimate()
 
 
@@ -219,7 +219,7 @@ class DrawLaw:
         values = np.concatenate(
             [np.random.default_rng(block).random(50) for block in range(first, first + count)]
         )
-        law = hs.Empirical.of(values[self.lost :])
+        law = hs.montecarlo.Empirical.of(values[self.lost :])
         return np.array([law.masses], dtype=np.uint64), 0
 
 
@@ -232,7 +232,7 @@ def test_laws_add_up(tmp_path: Path) -> None:
     assert found == EmpiricalTally.load(path)
     parts = [run(DrawLaw(), key, 1, first, last, kind=EmpiricalTally) for first, last in [(30, 100), (0, 30)]]
     assert parts[0].merged(parts[1]) == found
-    assert found.law() == hs.Empirical.of(
+    assert found.law() == hs.montecarlo.Empirical.of(
         np.concatenate([np.random.default_rng(block).random(50) for block in range(100)])
     )
     with pytest.raises(ArithmeticError, match="values are missing"):
@@ -243,7 +243,7 @@ def test_laws_add_up(tmp_path: Path) -> None:
         Tally.load(path)
 
 
-def test_threads_and_processes_are_bit_identical(here: hs.DeltaEstimate, tmp_path: Path) -> None:
+def test_threads_and_processes_are_bit_identical(here: hs.montecarlo.DeltaEstimate, tmp_path: Path) -> None:
     with ThreadPoolExecutor(3) as pool:
         assert estimate(executor=pool) == here
     with ProcessPoolExecutor(2, multiprocessing.get_context("spawn")) as pool:
@@ -251,9 +251,9 @@ def test_threads_and_processes_are_bit_identical(here: hs.DeltaEstimate, tmp_pat
         other = hs.Gaussian(2.0) * 3
         assert estimate(executor=pool, composed_with=other) == estimate(composed_with=other)
         # Half here, half there.
-        one = hs.sample_blocks(mechanism(), 1.0, "remove", 5, 0, 20, executor=pool)
-        two = hs.sample_blocks(mechanism(), 1.0, "remove", 5, 20, 40)
-        whole = hs.sample_blocks(mechanism(), 1.0, "remove", 5, 0, 40)
+        one = hs.montecarlo.sample_blocks(mechanism(), 1.0, "remove", 5, 0, 20, executor=pool)
+        two = hs.montecarlo.sample_blocks(mechanism(), 1.0, "remove", 5, 20, 40)
+        whole = hs.montecarlo.sample_blocks(mechanism(), 1.0, "remove", 5, 0, 40)
         assert one.merged(two) == whole
         # A worker dies: an error, not a smaller delta. Another pool goes on from the checkpoint.
         lost: list[Future[Any]] = []
@@ -306,7 +306,7 @@ def test_dask_worker_killed(tmp_path: Path) -> None:
     distributed = pytest.importorskip("distributed")
     large = mechanism(2048, 64)
 
-    def go(**settings: Any) -> hs.DeltaEstimate:
+    def go(**settings: Any) -> hs.montecarlo.DeltaEstimate:
         return hs.estimate_delta(large, 2.0, 60_000, seed=8, **settings)
 
     with (
@@ -356,7 +356,7 @@ def several(executor: Executor | None) -> list[str]:
     columns = np.random.default_rng(0).random((700, 4)) + 0.1
     for i in range(700):
         columns[i, 700 - i :] = 0.0
-    large = hs.BandMF(hs.Banded(columns), hs.BMinSep(700, 4, 0.001), 1.0)
+    large = hs.BandMF(hs.matrix.Banded(columns), hs.BMinSep(700, 4, 0.001), 1.0)
     both = {"method": "tilted", "executor": executor}
     return [
         repr(estimate(method="plain", executor=executor)),

@@ -41,8 +41,8 @@ KINDS = [pytest.param(kind, marks=WIDE) if kind == "longdouble" else kind for ki
 def test_norms_are_never_charged_less(kind: str) -> None:
     norms = ARRAYS[kind](2000)
     filt = hs.IndividualGDPFilter(norms.size, mu=1e100)
-    odometer = hs.IndividualGDPOdometer(norms.size, increment=1.0)
-    renyi = hs.IndividualRDPFilter(norms.size, order=2.0, rho=1e100)
+    odometer = hs.individual.IndividualGDPOdometer(norms.size, increment=1.0)
+    renyi = hs.individual.IndividualRDPFilter(norms.size, order=2.0, rho=1e100)
     for kept in (filt, odometer, renyi):
         kept.step(norms)
         for norm, spent in zip(norms, kept.spent.tolist(), strict=True):
@@ -80,13 +80,13 @@ def fraction(value: Any) -> Fraction:
 def test_costs_of_a_data_set_are_never_less() -> None:
     for mu in SCALARS:
         true = fraction(mu)
-        filt, odometer = hs.GDPFilter(mu=1e100), hs.GDPOdometer(increment=1.0)
+        filt, odometer = hs.individual.GDPFilter(mu=1e100), hs.individual.GDPOdometer(increment=1.0)
         filt.step(mu)
         odometer.step(mu)
         assert Fraction(float(filt._ledger.spent[0])) >= true**2
         assert Fraction(float(odometer._ledger.spent[0])) >= true**2
         for how, cost in (({"mu": mu}, true**2), ({"rho": mu}, true)):
-            renyi = hs.RDPFilter(order=2.0, rho=1e100)
+            renyi = hs.individual.RDPFilter(order=2.0, rho=1e100)
             renyi.step(**how)
             assert Fraction(float(renyi._ledger.spent[0])) >= cost
 
@@ -95,7 +95,7 @@ def test_norms_of_columns_are_never_less() -> None:
     """Each column of norm c is a Gaussian of noise multiplier sigma / c at most, exactly."""
     for norm in SCALARS:
         sigma = 3.0
-        process = hs.cyclic_poisson([norm], 1, 0.5, sigma)
+        process = hs.mechanisms.cyclic_poisson([norm], 1, 0.5, sigma)
         ((step, count),) = process.items
         assert count == 1
         assert Fraction(step.mechanism.noise_multiplier) * fraction(norm) <= Fraction(sigma)
@@ -116,7 +116,7 @@ def test_noise_and_clipping_that_are_no_doubles() -> None:
 def test_budgets_are_never_more() -> None:
     for budget in THIRDS:
         assert Fraction(hs.IndividualGDPFilter(1, mu=budget).mu) <= budget
-        assert Fraction(hs.IndividualRDPFilter(1, order=2.0, rho=budget).rho) <= budget
+        assert Fraction(hs.individual.IndividualRDPFilter(1, order=2.0, rho=budget).rho) <= budget
 
 
 @pytest.mark.parametrize("towards", [-math.inf, math.inf])

@@ -136,8 +136,8 @@ def test_noise_goes_on_with_the_same_bits(inverse: bool, threads: int, bell: Cal
     # (1 - x)^{1/2}, cut off.
     k = np.arange(1.0, 48.0)
     coefficients = np.concatenate([[1.0], np.cumprod((k - 1.5) / k)])
-    strategy: hs.Strategy = (
-        hs.InverseBanded(coefficients, steps) if inverse else hs.BandedToeplitz.square_root(steps, 48)
+    strategy: hs.matrix.Strategy = (
+        hs.matrix.InverseBanded(coefficients, steps) if inverse else hs.BandedToeplitz.square_root(steps, 48)
     )
     noise, whole = (hs.CorrelatedNoise(strategy, width, 1.0, seed=1) for _ in range(2))
     rang = 0

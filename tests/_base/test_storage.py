@@ -89,8 +89,10 @@ def test_loaded_profile_answers_new_questions(saved: Path) -> None:
     assert hs.PrivacyProfile.load(saved).delta_bounds(0.123) == fresh.delta_bounds(0.123)
 
 
-@pytest.mark.parametrize("process", [EVERYTHING, FIXED, hs.Process()], ids=["all", "fixed", "empty"])
-def test_accountant_round_trip(tmp_path: Path, process: hs.Process) -> None:
+@pytest.mark.parametrize(
+    "process", [EVERYTHING, FIXED, hs.mechanisms.Process()], ids=["all", "fixed", "empty"]
+)
+def test_accountant_round_trip(tmp_path: Path, process: hs.mechanisms.Process) -> None:
     path = tmp_path / "ledger.hs"
     accountant = hs.Accountant(adjacency="replace_one", accuracy=0.01)
     accountant.step(process, steps=2)

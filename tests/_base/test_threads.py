@@ -131,8 +131,8 @@ def individual_accountant(examples: int, **path: Any) -> hs.IndividualAccountant
     )
 
 
-def approximate_filter(_: Path) -> hs.ApproximateIndividualFilter:
-    return hs.ApproximateIndividualFilter(
+def approximate_filter(_: Path) -> hs.individual.ApproximateIndividualFilter:
+    return hs.individual.ApproximateIndividualFilter(
         1, epsilon=1.0, delta=1e-5, noise_multiplier=2.0, sampling_probability=1.0
     )
 
@@ -159,7 +159,7 @@ def noise(_: Path) -> hs.CorrelatedNoise:
     return hs.CorrelatedNoise(STRATEGY, 8, 1.0, seed=SEED)
 
 
-def sampler(_: Path = Path()) -> hs.BatchSampler:
+def sampler(_: Path = Path()) -> hs.sampling.BatchSampler:
     return SCHEME.batches(300, SEED)
 
 
@@ -202,45 +202,45 @@ PLAN = hs.plan_training(
 )
 
 
-def training_run(path: Path) -> hs.TrainingRun:
+def training_run(path: Path) -> hs.training.TrainingRun:
     return PLAN.start(5, seed=SEED, path=path / "run")
 
 
-def train(run: hs.TrainingRun, _: int) -> list[tuple[int, bytes]]:
+def train(run: hs.training.TrainingRun, _: int) -> list[tuple[int, bytes]]:
     """Take part in the run as long as there are steps; another thread's open step is waited for."""
     done = []
     while run.step < PLAN.steps:
         try:
             step = run.next()
-        except hs.DeviationError:
+        except hs.training.DeviationError:
             continue
         assert step.indices.dtype == np.int64
         done.append((step.number, step.add_noise(np.zeros(5)).tobytes()))
     return done
 
 
-def trained(run: hs.TrainingRun, results: list[Any]) -> None:
+def trained(run: hs.training.TrainingRun, results: list[Any]) -> None:
     assert run.released == PLAN.steps
     run.close()
     with PLAN.start(5, seed=SEED) as alone:
         assert sorted(step for result in results for step in result) == train(alone, 0)
 
 
-def training_step(_: Path) -> hs.TrainingStep:
+def training_step(_: Path) -> hs.training.TrainingStep:
     step = PLAN.start(5, seed=SEED).next()
     assert step.indices.size >= 0
     return step
 
 
-def add_noise(step: hs.TrainingStep, _: int) -> int:
+def add_noise(step: hs.training.TrainingStep, _: int) -> int:
     try:
         step.add_noise(np.zeros(5))
-    except hs.DeviationError:
+    except hs.training.DeviationError:
         return 0
     return 1
 
 
-def noisy_once(step: hs.TrainingStep, results: list[Any]) -> None:
+def noisy_once(step: hs.training.TrainingStep, results: list[Any]) -> None:
     assert sum(results) == 1
     assert step._run.released == 1
 
@@ -250,18 +250,18 @@ def noisy_once(step: hs.TrainingStep, results: list[Any]) -> None:
 BLOCKS = 300
 
 
-def add_blocks(tally: hs.Tally, thread: int) -> None:
+def add_blocks(tally: hs.montecarlo.Tally, thread: int) -> None:
     for block in range(thread, BLOCKS, THREADS):
         tally.add(block, 1, np.full((1, 1), block + 0.5), np.full((1, 1), 2.0 * block))
 
 
-def summed(tally: hs.Tally, _: list[Any]) -> None:
+def summed(tally: hs.montecarlo.Tally, _: list[Any]) -> None:
     assert tally.ranges == [(0, BLOCKS)]
     assert tally.sum() == sum(block + 0.5 for block in range(BLOCKS))
     assert tally.sum_of_squares() == sum(2.0 * block for block in range(BLOCKS))
 
 
-def add_laws(tally: hs.EmpiricalTally, thread: int) -> None:
+def add_laws(tally: hs.montecarlo.EmpiricalTally, thread: int) -> None:
     from hockeystick.montecarlo import empirical
 
     masses = np.zeros((1, empirical.POINTS), np.int64)
@@ -270,7 +270,7 @@ def add_laws(tally: hs.EmpiricalTally, thread: int) -> None:
         tally.add(block, 1, masses, 0)
 
 
-def lawful(tally: hs.EmpiricalTally, _: list[Any]) -> None:
+def lawful(tally: hs.montecarlo.EmpiricalTally, _: list[Any]) -> None:
     from hockeystick.montecarlo import empirical
 
     assert tally.ranges == [(0, BLOCKS)]
@@ -312,13 +312,15 @@ def ledger_cases() -> dict[str, Case]:
                 granted(fits),
             ),
             f"IndividualRDPFilter, {place}": case(
-                lambda folder, share=share, path=path: hs.IndividualRDPFilter(
+                lambda folder, share=share, path=path: hs.individual.IndividualRDPFilter(
                     3, order=2.0, rho=budget * share, **path(folder)
                 ),
                 granted(fits),
             ),
             f"IndividualGDPOdometer, {place}": case(
-                lambda folder, path=path: hs.IndividualGDPOdometer(3, increment=0.5, **path(folder)),
+                lambda folder, path=path: hs.individual.IndividualGDPOdometer(
+                    3, increment=0.5, **path(folder)
+                ),
                 all_charged(steps),
             ),
             f"IndividualAccountant, {place}": Case(
@@ -339,17 +341,17 @@ CASES: dict[str, Case] = {
     ),
     **ledger_cases(),
     "GDPFilter": Case(
-        lambda _: hs.GDPFilter(mu=float(np.nextafter(np.sqrt(1000 * MU * MU), 9.0))),
+        lambda _: hs.individual.GDPFilter(mu=float(np.nextafter(np.sqrt(1000 * MU * MU), 9.0))),
         lambda f, _: repeat(lambda: f.step(MU), 400),
         granted(1000),
     ),
     "RDPFilter": Case(
-        lambda _: hs.RDPFilter(order=2.0, rho=1000 * MU * MU),
+        lambda _: hs.individual.RDPFilter(order=2.0, rho=1000 * MU * MU),
         lambda f, _: repeat(lambda: f.step(MU), 400),
         granted(1000),
     ),
     "GDPOdometer": Case(
-        lambda _: hs.GDPOdometer(increment=0.5),
+        lambda _: hs.individual.GDPOdometer(increment=0.5),
         lambda o, _: repeat(lambda: o.step(MU), 400),
         lambda o, _: all_charged(400)(o._ledger, _),
     ),
@@ -360,8 +362,8 @@ CASES: dict[str, Case] = {
     "BatchSampler": Case(sampler, each_of, drawn_once(sampler, lambda batch: batch.tolist()), False),
     "TrainingRun": Case(training_run, train, trained, False),
     "TrainingStep": Case(training_step, add_noise, noisy_once, False),
-    "Tally": Case(lambda _: hs.Tally({"of": "blocks"}, 1), add_blocks, summed),
-    "EmpiricalTally": Case(lambda _: hs.EmpiricalTally({"block_size": 1}, 1), add_laws, lawful),
+    "Tally": Case(lambda _: hs.montecarlo.Tally({"of": "blocks"}, 1), add_blocks, summed),
+    "EmpiricalTally": Case(lambda _: hs.montecarlo.EmpiricalTally({"block_size": 1}, 1), add_laws, lawful),
     "interop.opacus.HockeystickAccountant": Case(
         lambda _: opacus.HockeystickAccountant(),
         lambda a, _: repeat(lambda: a.step(noise_multiplier=1.0, sample_rate=0.01), 500),
@@ -411,7 +413,7 @@ CACHES = {
     "montecarlo.truncation.GivenCounts",
 }
 # Classes of the core that change, and who locks them. The others have const methods only.
-CORE = {"BatchSampler": hs.BatchSampler, "CorrelatedNoise": hs.CorrelatedNoise}
+CORE = {"BatchSampler": hs.sampling.BatchSampler, "CorrelatedNoise": hs.CorrelatedNoise}
 
 
 def kinds(base: type = Exclusive) -> Iterator[type]:
@@ -627,7 +629,7 @@ def refused(call: Callable[[], Any], error: type[Exception]) -> bool:
 @may_fork
 @pytest.mark.parametrize("name", CASES)
 def test_forked_children_are_refused(name: str, tmp_path: Path) -> None:
-    error = hs.DeviationError if name.startswith("Training") else hs.ForkedError
+    error = hs.training.DeviationError if name.startswith("Training") else hs.ForkedError
     with made(name, tmp_path) as thing:
         calls = list(public(thing))
         assert len(calls) > 3 or name == "interop.torch._Pass"
@@ -642,7 +644,7 @@ def test_forked_children_are_refused(name: str, tmp_path: Path) -> None:
 @may_fork
 def test_forked_children_cannot_merge_either(tmp_path: Path) -> None:
     one, other = hs.Accountant(), hs.Accountant()
-    tally = hs.Tally({}, 1)
+    tally = hs.montecarlo.Tally({}, 1)
     filt = hs.IndividualGDPFilter(3, mu=1.0)
     recorded = individual_accountant(2)
 
@@ -650,7 +652,7 @@ def test_forked_children_cannot_merge_either(tmp_path: Path) -> None:
         calls = (
             lambda: one.merge(other),
             lambda: hs.Accountant().merge(other),
-            lambda: tally.merged(hs.Tally({}, 1)),
+            lambda: tally.merged(hs.montecarlo.Tally({}, 1)),
             lambda: hs.IndividualGDPFilter.merge([filt]),
             lambda: hs.IndividualAccountant.merge([recorded]),
             lambda: pickle.dumps(filt),
@@ -718,7 +720,7 @@ def test_merging_both_ways_does_not_block() -> None:
             (one.merge(other) if thread % 2 else other.merge(one))
 
     in_threads(work)
-    tallies = [hs.Tally({}, 1), hs.Tally({}, 1)]
+    tallies = [hs.montecarlo.Tally({}, 1), hs.montecarlo.Tally({}, 1)]
     shards = [hs.IndividualGDPFilter(3, mu=1.0), hs.IndividualGDPFilter(2, mu=1.0)]
 
     def merge(thread: int) -> None:

@@ -221,7 +221,9 @@ def powers(pair: oracle.Discrete, unit: float, count: int) -> compose.Composed:
     ids=str,
 )
 @pytest.mark.parametrize("count", [1, 20])
-def test_discrete_mechanisms(mechanism: hs.Process, pair: oracle.Discrete, unit: float, count: int) -> None:
+def test_discrete_mechanisms(
+    mechanism: hs.mechanisms.Process, pair: oracle.Discrete, unit: float, count: int
+) -> None:
     truth = powers(pair, unit, count)
     account = hs.account(mechanism * count)
     for epsilon in (0.0, 0.37, 1.9, 3.0):
@@ -346,7 +348,7 @@ def test_add_or_remove_is_the_worse_of_both() -> None:
     [sampled(1.0, 0.01) * 1000, hs.Laplace(5.0) * 20, hs.PureDP(0.5) * 9, MIXED, sampled(0.3, 0.001)],
     ids=str,
 )
-def test_epsilon_and_delta_are_inverse(process: hs.Process) -> None:
+def test_epsilon_and_delta_are_inverse(process: hs.mechanisms.Process) -> None:
     account = hs.account(process)
     for delta in (0.3, 1e-3, 3e-4):
         bounds = account.epsilon_bounds(delta=delta)
@@ -356,7 +358,7 @@ def test_epsilon_and_delta_are_inverse(process: hs.Process) -> None:
 
 
 @pytest.mark.parametrize("process", [sampled(1.0, 0.05) * 100, hs.Laplace(5.0) * 20, MIXED], ids=str)
-def test_bounds_are_monotone_within_their_gap(process: hs.Process) -> None:
+def test_bounds_are_monotone_within_their_gap(process: hs.mechanisms.Process) -> None:
     account = hs.account(process)
     deltas = [account.delta_bounds(epsilon=e) for e in np.linspace(-1.0, 3.0, 17)]
     assert all(a.upper >= b.lower for a, b in pairwise(deltas))

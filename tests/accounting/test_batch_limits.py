@@ -21,7 +21,9 @@ def step(most: int, sigma: float = 1.0) -> hs.TruncatedPoissonSampled:
 def test_the_smallest_batch_size(adjacency: str) -> None:
     poisson = hs.account(hs.PoissonSampled(hs.Gaussian(1.0), P) * STEPS, adjacency).epsilon(DELTA)
     target = poisson * 1.05
-    size = hs.calibrate_max_batch_size(lambda b: step(b) * STEPS, target, DELTA, adjacency=adjacency)
+    size = hs.accounting.calibrate_max_batch_size(
+        lambda b: step(b) * STEPS, target, DELTA, adjacency=adjacency
+    )
     assert size.certificate.tight
     assert size.certificate.exceeding == size - 1
     assert hs.account(step(size) * STEPS, adjacency).epsilon(DELTA) <= target
@@ -31,13 +33,13 @@ def test_the_smallest_batch_size(adjacency: str) -> None:
 
 def test_no_batch_size_is_enough_without_enough_noise() -> None:
     with pytest.raises(hs.UnreachableError, match="max_batch_size"):
-        hs.calibrate_max_batch_size(lambda b: step(b) * STEPS, 0.1, DELTA)
+        hs.accounting.calibrate_max_batch_size(lambda b: step(b) * STEPS, 0.1, DELTA)
     with pytest.raises(hs.ParameterTypeError, match="limits"):
-        hs.calibrate_max_batch_size(lambda b: hs.Gaussian(1.0) * STEPS, 1.0, DELTA)
+        hs.accounting.calibrate_max_batch_size(lambda b: hs.Gaussian(1.0) * STEPS, 1.0, DELTA)
     with pytest.raises(hs.ParameterTypeError, match="make"):
-        hs.calibrate_max_batch_size(3, 1.0, DELTA)
+        hs.accounting.calibrate_max_batch_size(3, 1.0, DELTA)
     # With limits of its own it may be used for anything.
-    both = hs.calibrate_max_batch_size(
+    both = hs.accounting.calibrate_max_batch_size(
         lambda b: step(b) * STEPS + hs.TruncatedPoissonSampled(2.0, 100, 0.1, b),
         4.0,
         DELTA,
@@ -48,7 +50,7 @@ def test_no_batch_size_is_enough_without_enough_noise() -> None:
 
 def test_a_plan_keeps_the_budget_and_no_neighbour_is_better() -> None:
     budget, epsilon = 450 * STEPS + 17, 2.0
-    plan = hs.plan_truncated_batches(N, STEPS, budget, epsilon, DELTA)
+    plan = hs.accounting.plan_truncated_batches(N, STEPS, budget, epsilon, DELTA)
     assert plan.step.max_batch_size == 450
     assert plan.step.max_batch_size * plan.steps <= budget
     assert hs.account(plan.process).epsilon(DELTA) <= epsilon * (1.0 + 1e-3)
@@ -68,18 +70,18 @@ def test_a_plan_keeps_the_budget_and_no_neighbour_is_better() -> None:
 
 def test_plans_that_cannot_be() -> None:
     with pytest.raises(hs.UnreachableError):
-        hs.plan_truncated_batches(100, 1, 100, 1.0, 0.0)
+        hs.accounting.plan_truncated_batches(100, 1, 100, 1.0, 0.0)
     with pytest.raises(hs.ParameterError, match="compute_budget"):
-        hs.plan_truncated_batches(100, 10, 9, 1.0, 1e-6)
+        hs.accounting.plan_truncated_batches(100, 10, 9, 1.0, 1e-6)
     # More compute than records: every record in every batch, at most.
-    plan = hs.plan_truncated_batches(50, 100, 10_000, 3.0, 1e-5, tolerance=0.01)
+    plan = hs.accounting.plan_truncated_batches(50, 100, 10_000, 3.0, 1e-5, tolerance=0.01)
     assert plan.step.max_batch_size == 50
 
 
 @pytest.mark.parametrize("adjacency", ["add_or_remove", "zero_out", "replace_one"])
 def test_the_older_bound_is_one_and_is_never_better(adjacency: str) -> None:
     for most in (430, 560):
-        bound = hs.UnionBound(step(most), STEPS, adjacency)
+        bound = hs.accounting.UnionBound(step(most), STEPS, adjacency)
         profile = hs.account(step(most) * STEPS, adjacency)
         for epsilon in (0.0, 2.0):
             assert profile.delta_bounds(epsilon).lower <= bound.delta(epsilon)
@@ -90,10 +92,10 @@ def test_the_older_bound_is_one_and_is_never_better(adjacency: str) -> None:
         if found < math.inf:
             assert bound.delta(found) <= DELTA
             assert bound.delta(found * (1.0 - 1e-6)) > DELTA
-    assert hs.UnionBound(step(430), STEPS).epsilon(DELTA) == math.inf
-    assert hs.UnionBound(step(20_000), STEPS).eta == 0.0
+    assert hs.accounting.UnionBound(step(430), STEPS).epsilon(DELTA) == math.inf
+    assert hs.accounting.UnionBound(step(20_000), STEPS).eta == 0.0
     with pytest.raises(hs.ParameterTypeError, match="step"):
-        hs.UnionBound(hs.Gaussian(1.0), 3)
+        hs.accounting.UnionBound(hs.Gaussian(1.0), 3)
 
 
 def test_dp_sgd_with_a_maximum() -> None:
@@ -124,7 +126,7 @@ def test_command_line(capsys: pytest.CaptureFixture[str]) -> None:
     search = ["calibrate", "--epsilon", "4", "--delta", "1e-6", *RUN, "--sampling-probability", str(P)]
     assert main([*search, "--find", "max-batch-size", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["value"] == hs.calibrate_max_batch_size(lambda b: step(b) * STEPS, 4.0, DELTA)
+    assert found["value"] == hs.accounting.calibrate_max_batch_size(lambda b: step(b) * STEPS, 4.0, DELTA)
     assert found["exceeding"] == found["value"] - 1
 
 
@@ -144,6 +146,6 @@ def test_command_line_mistakes(options: list[str], message: str, capsys: pytest.
 def test_picture(tmp_path: Path) -> None:
     path = tmp_path / "noise.png"
     curves = {"old": [math.inf, 2.0, 1.1], "new": [1.5, 1.2, 1.05], "none": [1.0, 1.0, 1.0]}
-    figure = hs.plot_truncation([100, 110, 120], curves, [0.1, 0.2, 0.3], "title", path)
+    figure = hs.plots.plot_truncation([100, 110, 120], curves, [0.1, 0.2, 0.3], "title", path)
     assert path.stat().st_size > 0
     assert len(figure.axes) == 2

@@ -36,7 +36,9 @@ def gaussian_mu(epsilon: float, delta: float) -> float:
         return float(low)
 
 
-def assert_certified(found: hs.CalibratedFloat | hs.CalibratedInt, make: Callable[[Any], Any]) -> None:
+def assert_certified(
+    found: hs.accounting.CalibratedFloat | hs.accounting.CalibratedInt, make: Callable[[Any], Any]
+) -> None:
     """Both statements of the certificate hold when asked again."""
     proof = found.certificate
     assert type(proof.value) is (int if isinstance(found, int) else float)
@@ -68,7 +70,7 @@ def assert_certified(found: hs.CalibratedFloat | hs.CalibratedInt, make: Callabl
     [(1.0, 1e-6), (0.0, 1e-6), (1e-6, 1e-6), (1e-6, 1e-300), (100.0, 1e-5), (100.0, 1e-300), (5.0, 0.9)],
 )
 def test_gaussian_against_the_closed_form(epsilon: float, delta: float, steps: int) -> None:
-    def make(sigma: float) -> hs.Process:
+    def make(sigma: float) -> hs.mechanisms.Process:
         return hs.Gaussian(sigma) * steps
 
     truth = math.sqrt(steps) / gaussian_mu(epsilon, delta)
@@ -99,7 +101,7 @@ def test_gaussian_at_random(epsilon: float, delta: float, steps: int) -> None:
 
 
 def test_w9() -> None:
-    def make(sigma: float) -> hs.Process:
+    def make(sigma: float) -> hs.mechanisms.Process:
         return sampled(sigma, 0.005) * 10_000
 
     found = hs.calibrate_noise_multiplier(make, epsilon=1.0, delta=1e-6)
@@ -119,13 +121,13 @@ def test_every_unknown_inverts_the_same_answer(
 ) -> None:
     tolerance = 1e-4
 
-    def noise(value: float) -> hs.Process:
+    def noise(value: float) -> hs.mechanisms.Process:
         return sampled(value, q) * steps
 
-    def rate(value: float) -> hs.Process:
+    def rate(value: float) -> hs.mechanisms.Process:
         return sampled(sigma, value) * steps
 
-    def count(value: int) -> hs.Process:
+    def count(value: int) -> hs.mechanisms.Process:
         return sampled(sigma, q) * value
 
     found = hs.calibrate_noise_multiplier(noise, epsilon, delta, tolerance=tolerance)
@@ -142,7 +144,7 @@ def test_every_unknown_inverts_the_same_answer(
 
 
 def test_batch_size() -> None:
-    def make(batch_size: int) -> hs.DPSGD:
+    def make(batch_size: int) -> hs.mechanisms.DPSGD:
         return hs.dp_sgd(1.0, 60_000, batch_size, epochs=10, gradient_accumulation=2, world_size=3)
 
     found = hs.calibrate_batch_size(make, epsilon=1.0, delta=1e-5)
@@ -152,7 +154,7 @@ def test_batch_size() -> None:
     assert limit == 10_000
     assert limit.certificate.at_limit
 
-    def fixed_size(batch_size: int) -> hs.Process:
+    def fixed_size(batch_size: int) -> hs.mechanisms.Process:
         return hs.WithoutReplacement(hs.Gaussian(3.0), batch_size, 1000) * 20
 
     found = hs.calibrate_batch_size(fixed_size, 1.0, 1e-5, adjacency="replace_one", limits=(1, 1000))
@@ -178,7 +180,7 @@ def test_the_rest_of_a_budget(spent: int) -> None:
 
 
 def test_one_scale_for_several_mechanisms() -> None:
-    def make(scale: float) -> hs.Process:
+    def make(scale: float) -> hs.mechanisms.Process:
         return hs.Gaussian(2 * scale) * 10 + hs.Laplace(5 * scale) * 3 + hs.RandomizedResponse(0.1)
 
     found = hs.calibrate(
@@ -203,13 +205,13 @@ def test_pure_dp_at_delta_zero() -> None:
 
 
 def test_integers_that_help_privacy() -> None:
-    def make(scale: int) -> hs.Process:
+    def make(scale: int) -> hs.mechanisms.Process:
         return hs.DiscreteLaplace(scale) * 5
 
     found = hs.calibrate(make, 1.0, 1e-6, increasing=False, limits=(1, 10**6), integer=True)
     assert found == 5
     assert found.certificate.exceeding == 4
-    assert isinstance(found, hs.CalibratedInt)
+    assert isinstance(found, hs.accounting.CalibratedInt)
 
 
 def test_a_jump_is_found() -> None:
@@ -229,7 +231,7 @@ def test_at_the_limits() -> None:
     assert endless.certificate.tight
     assert endless.certificate.exceeding is None
     assert hs.calibrate_steps(lambda n: hs.Gaussian(1.0) * n, 1.0, 1e-6) == 0
-    assert hs.calibrate_noise_multiplier(lambda s: hs.Process(), 0.0, 0.0) == 0.01
+    assert hs.calibrate_noise_multiplier(lambda s: hs.mechanisms.Process(), 0.0, 0.0) == 0.01
     rare = hs.calibrate_sampling_probability(lambda q: sampled(0.01, q), 1e-3, 1e-8, tolerance=1e-3)
     assert rare == pytest.approx(1e-8, rel=2e-3)
 
@@ -266,7 +268,7 @@ def test_the_wrong_direction_is_noticed() -> None:
 
 def test_wide_bounds_stay_sound_and_say_so() -> None:
     # So many steps that their bounds cannot tell one part in a million.
-    def make(sigma: float) -> hs.Process:
+    def make(sigma: float) -> hs.mechanisms.Process:
         return sampled(sigma, 0.01) * 10**5
 
     found = hs.calibrate_noise_multiplier(make, 1.0, 1e-6, tolerance=1e-9)

@@ -30,7 +30,7 @@ PROCESSES = [
 
 @pytest.mark.parametrize("adjacency", ["remove", "add_or_remove", "replace_one"])
 @pytest.mark.parametrize("process", PROCESSES, ids=str)
-def test_a_curve_is_as_good_as_single_questions(process: hs.Process, adjacency: str) -> None:
+def test_a_curve_is_as_good_as_single_questions(process: hs.mechanisms.Process, adjacency: str) -> None:
     epsilon = np.concatenate([[-math.inf, math.inf, 1e3, -1.5], np.linspace(0.0, 5.0, 21), [0.25, 0.25]])
     lower, upper = hs.account(process, adjacency).delta_curve(epsilon)
     profile = hs.account(process, adjacency)

@@ -153,7 +153,9 @@ class Case:
         kinds: list[Callable[[], Any]] = [
             lambda: hs.BandedToeplitz.optimized(self.whole(), self.whole()),
             lambda: hs.BandedToeplitz.square_root(self.random.choice([1, 7, 1000]), self.whole()),
-            lambda: hs.IndividualRDPFilter(num_examples=10, epsilon=self.positive(), delta=self.share()),
+            lambda: hs.individual.IndividualRDPFilter(
+                num_examples=10, epsilon=self.positive(), delta=self.share()
+            ),
             lambda: hs.IndividualGDPFilter(num_examples=10, epsilon=self.positive(), delta=self.share()),
             lambda: hs.dp_sgd(self.positive(), self.whole(), self.whole(), self.whole()),
         ]

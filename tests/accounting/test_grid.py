@@ -29,21 +29,23 @@ def _threads(request: pytest.FixtureRequest) -> Iterator[None]:
     _core.set_threads(0)
 
 
-def profiles(grid: hs.Grid, **settings: Any) -> Iterator[tuple[tuple[int, ...], hs.PrivacyProfile, float]]:
+def profiles(
+    grid: hs.accounting.Grid, **settings: Any
+) -> Iterator[tuple[tuple[int, ...], hs.PrivacyProfile, float]]:
     noise, probability, steps, points = grid.inputs.values()
     for index in np.ndindex(grid.shape):
         step = hs.PoissonSampled(hs.Gaussian(noise[index]), probability[index])
         yield index, hs.account(step * steps[index], **settings), points[index]
 
 
-def assert_same(grid: hs.Grid, **settings: Any) -> None:
+def assert_same(grid: hs.accounting.Grid, **settings: Any) -> None:
     for index, profile, point in profiles(grid, **settings):
         alone = profile.epsilon_bounds(point) if grid.quantity == "epsilon" else profile.delta_bounds(point)
         assert (grid.lower[index], grid.upper[index]) == alone, (index, profile)
 
 
 @pytest.mark.usefixtures("_threads")
-@pytest.mark.parametrize("adjacency", hs.ADJACENCIES)
+@pytest.mark.parametrize("adjacency", hs.mechanisms.ADJACENCIES)
 def test_epsilon_is_account_s_bit_for_bit(adjacency: str) -> None:
     noise, q = np.array([0.6, 1.0, 4.0])[:, None, None], np.array([1e-3, 0.02, 1.0])[:, None]
     grid = hs.grid_epsilon(noise, q, 800, [1e-5, 1e-3], adjacency)
@@ -303,7 +305,7 @@ def test_plot_names_what_varies_and_what_does_not() -> None:
     q = np.geomspace(1e-3, 1e-1, 6)
     # The number of steps depends on q, so the second axis is q's.
     grid = hs.grid_epsilon(np.linspace(0.0, 2.0, 5)[:, None], q, np.round(10 / q).astype(int), 1e-5)
-    plot = hs.plot_grid(grid).axes[0]
+    plot = hs.plots.plot_grid(grid).axes[0]
     assert (plot.get_xlabel(), plot.get_ylabel()) == ("sampling probability", "noise multiplier")
     assert (plot.get_xscale(), plot.get_yscale()) == ("log", "linear")
     assert "delta 1e-05" in plot.get_title()
@@ -313,10 +315,10 @@ def test_plot_names_what_varies_and_what_does_not() -> None:
 @pytest.mark.parametrize("noise", [0.0, 1e6])
 def test_plot_of_what_has_no_contours(noise: float) -> None:
     pytest.importorskip("matplotlib")
-    hs.plot_grid(hs.grid_epsilon(noise, [[0.5], [0.6]], [1, 2, 3], 1e-5)).canvas.draw()
+    hs.plots.plot_grid(hs.grid_epsilon(noise, [[0.5], [0.6]], [1, 2, 3], 1e-5)).canvas.draw()
 
 
 def test_plot_needs_an_argument_for_each_axis() -> None:
     pytest.importorskip("matplotlib")
     with pytest.raises(hs.ParameterError, match="no argument varies along it"):
-        hs.plot_grid(hs.grid_epsilon([[1.0, 2.0], [3.0, 4.0]], 0.5, 3, 1e-5))
+        hs.plots.plot_grid(hs.grid_epsilon([[1.0, 2.0], [3.0, 4.0]], 0.5, 3, 1e-5))

@@ -18,7 +18,7 @@ TRUNCATED = [entry for entry in ALL if entry["steps"][0]["kind"] == "truncated"]
 ENTRIES = [entry for entry in ALL if entry not in TRUNCATED]
 
 
-def step(description: dict[str, Any]) -> hs.Process:
+def step(description: dict[str, Any]) -> hs.mechanisms.Process:
     kind = description["kind"]
     mechanism: Any
     if kind == "laplace":
@@ -40,7 +40,7 @@ def step(description: dict[str, Any]) -> hs.Process:
 
 
 def profile(entry: dict[str, Any], **options: Any) -> hs.PrivacyProfile:
-    process = hs.Process()
+    process = hs.mechanisms.Process()
     for description in entry["steps"]:
         process = process + step(description)
     return hs.account(process, adjacency=entry["adjacency"], **options)

@@ -92,5 +92,5 @@ def test_dp_sgd_echoes_in_the_statement() -> None:
 
 
 def test_nothing_released() -> None:
-    text = hs.account(hs.Process()).report(delta=0.0).statement()
+    text = hs.account(hs.mechanisms.Process()).report(delta=0.0).statement()
     assert "(0, 0.0)-differential privacy" in text

@@ -59,7 +59,7 @@ LAPLACE = [
 
 @pytest.mark.parametrize("engine", ["auto", "fft"])
 @pytest.mark.parametrize(("composition", "scales"), LAPLACE)
-def test_laplace_sums(composition: hs.Process, scales: list[float], engine: str) -> None:
+def test_laplace_sums(composition: hs.mechanisms.Process, scales: list[float], engine: str) -> None:
     """Enclosed, to the accuracy asked for wherever the distance to the end is more than round-off."""
     profile = hs.account(composition, engine=engine)
     end = sum(1 / s for s in scales)
@@ -107,7 +107,7 @@ def test_sampled_sums_end_where_they_should(step: hs.Step, adjacency: str) -> No
         hs.DiscreteLaplace(1.0) * 3,
     ],
 )
-def test_curves_fall(composition: hs.Process) -> None:
+def test_curves_fall(composition: hs.mechanisms.Process) -> None:
     """Both bounds of a curve, however close its points."""
     profile = hs.account(composition)
     end = min(profile.epsilon_bounds(0.0).upper, 5.0)

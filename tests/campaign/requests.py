@@ -19,7 +19,7 @@ class Request:
     """What to account for, and a precision in bits at which its truth is known well."""
 
     family: str
-    process: hs.Process
+    process: hs.mechanisms.Process
     adjacency: str
     bits: int
 
@@ -35,7 +35,7 @@ def request(rng: random.Random) -> Request:
     return Request(family, process, adjacency, bits_for(*_smallness(process)))
 
 
-def _smallness(process: hs.Process) -> list[float]:
+def _smallness(process: hs.mechanisms.Process) -> list[float]:
     """Numbers whose sum with 1 must not lose them."""
     found = []
     for step, _ in process:

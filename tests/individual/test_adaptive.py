@@ -109,7 +109,7 @@ def test_filters_under_attack() -> None:
     only_last = np.append(np.full(STEPS, math.inf), fixed[-1])
     assert best_attack(only_last, *losses) <= DELTA * 1.01
 
-    rdp = hs.IndividualRDPFilter(1, epsilon=gdp.epsilon(DELTA)[0] * 1.2, delta=DELTA)
+    rdp = hs.individual.IndividualRDPFilter(1, epsilon=gdp.epsilon(DELTA)[0] * 1.2, delta=DELTA)
     readings = readings_of(lambda: rdp.step([MU]), lambda: float(rdp.epsilon(DELTA)[0]), STEPS)
     assert rdp.active_counts().sum() == STEPS
     assert best_attack(readings, *losses) <= DELTA
@@ -119,10 +119,10 @@ def test_filters_under_attack() -> None:
 def test_odometers_under_attack(increment: float) -> None:
     """The level that is read depends on the outputs, and its epsilon is exceeded; the odometer's own is not."""
     losses = gaussian_losses(MU)
-    odometer = hs.GDPOdometer(increment=increment)
+    odometer = hs.individual.GDPOdometer(increment=increment)
     own = readings_of(lambda: odometer.step(MU), lambda: odometer.epsilon(DELTA), STEPS)
     assert best_attack(own, *losses) <= DELTA
-    levels = hs.GDPOdometer(increment=increment)
+    levels = hs.individual.GDPOdometer(increment=increment)
     read = readings_of(
         lambda: levels.step(MU),
         lambda: float(_core.gaussian_epsilons(np.array([levels.mu]), DELTA)[0]),
@@ -202,7 +202,7 @@ def test_one_order_is_the_known_conversion() -> None:
     ):
         moments = Moments(np.array([order - 1.0]), np.array([1.0]))
         (found,) = spent_epsilons(np.array([[(order - 1.0) * rho]]), moments, float(delta))
-        expected = hs.rdp_epsilon(float(order), float(rho), float(delta))
+        expected = hs.accounting.rdp_epsilon(float(order), float(rho), float(delta))
         assert found == pytest.approx(expected, rel=1e-9, abs=1e-9)
 
 

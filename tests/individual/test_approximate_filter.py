@@ -19,8 +19,8 @@ N = 12
 TABLES: dict[Any, Any] = {}
 
 
-def make(n: int = N, **where: object) -> hs.ApproximateIndividualFilter:
-    return hs.ApproximateIndividualFilter(n, **SETTINGS, **where)  # type: ignore[arg-type]
+def make(n: int = N, **where: object) -> hs.individual.ApproximateIndividualFilter:
+    return hs.individual.ApproximateIndividualFilter(n, **SETTINGS, **where)  # type: ignore[arg-type]
 
 
 def norms(step: int) -> np.ndarray:
@@ -28,11 +28,11 @@ def norms(step: int) -> np.ndarray:
     return np.linspace(0.0, 3.0, N) * np.random.default_rng([step, 7]).choice([0.0, 0.4, 1.0], N)
 
 
-def run(filt: hs.ApproximateIndividualFilter, steps: range, offset: int = 0) -> list[list[bool]]:
+def run(filt: hs.individual.ApproximateIndividualFilter, steps: range, offset: int = 0) -> list[list[bool]]:
     return [filt.step(norms(step)[offset : offset + filt.num_examples]).tolist() for step in steps]
 
 
-def state(filt: hs.ApproximateIndividualFilter) -> tuple[object, ...]:
+def state(filt: hs.individual.ApproximateIndividualFilter) -> tuple[object, ...]:
     book = filt._state
     last = filt.last_step
     return (
@@ -60,13 +60,13 @@ def whole() -> list[tuple[object, ...]]:
 def folds(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fold every few steps, so that tests see it; and make the tables of the one grid only once."""
     monkeypatch.setattr(histories.LiveHistories, "FOLD", 4)
-    start = hs.ApproximateIndividualFilter._start
+    start = hs.individual.ApproximateIndividualFilter._start
 
-    def shared(filt: hs.ApproximateIndividualFilter, *arguments: Any) -> None:
+    def shared(filt: hs.individual.ApproximateIndividualFilter, *arguments: Any) -> None:
         start(filt, *arguments)
         filt._tables = TABLES
 
-    monkeypatch.setattr(hs.ApproximateIndividualFilter, "_start", shared)
+    monkeypatch.setattr(hs.individual.ApproximateIndividualFilter, "_start", shared)
 
 
 def test_histories_stay_within_the_budget() -> None:
@@ -108,16 +108,16 @@ def test_resumed_runs_decide_the_same(whole: list[object], durable: bool, tmp_pa
         assert run(disk, steps) == run(memory, steps)
         done = steps.stop
         with pytest.raises(hs.StorageError, match="another process"):
-            hs.ApproximateIndividualFilter.open(tmp_path / "filter")
+            hs.individual.ApproximateIndividualFilter.open(tmp_path / "filter")
         disk.close()
-        disk = hs.ApproximateIndividualFilter.open(tmp_path / "filter")
+        disk = hs.individual.ApproximateIndividualFilter.open(tmp_path / "filter")
         assert state(disk) == whole[done]
         assert repr(disk) == repr(memory)
         memory.save(tmp_path / "copy")
-        memory = hs.ApproximateIndividualFilter.load(tmp_path / "copy")
+        memory = hs.individual.ApproximateIndividualFilter.load(tmp_path / "copy")
         assert state(memory) == whole[done]
         disk.save(tmp_path / "copy")
-        assert state(hs.ApproximateIndividualFilter.load(tmp_path / "copy")) == whole[done]
+        assert state(hs.individual.ApproximateIndividualFilter.load(tmp_path / "copy")) == whole[done]
     assert (
         disk.accountant.nonadaptive_epsilon(1e-5).tobytes()
         == memory.accountant.nonadaptive_epsilon(1e-5).tobytes()
@@ -131,19 +131,19 @@ def test_shards_are_the_whole(whole: list[object], on_disk: bool, tmp_path: Path
     run(parts[0], range(21))
     run(parts[1], range(21), offset=7)
     where = {"path": tmp_path / "whole"} if on_disk else {}
-    merged = hs.ApproximateIndividualFilter.merge(parts, **where)  # type: ignore[arg-type]
+    merged = hs.individual.ApproximateIndividualFilter.merge(parts, **where)  # type: ignore[arg-type]
     parts[1].close()
     assert state(merged) == whole[21]
     run(merged, range(21, 30))
     assert state(merged) == whole[30]
     if on_disk:
         merged.close()
-        merged = hs.ApproximateIndividualFilter.open(tmp_path / "whole")
+        merged = hs.individual.ApproximateIndividualFilter.open(tmp_path / "whole")
         assert state(merged) == whole[30]
     merged.close()
-    other = hs.ApproximateIndividualFilter(1, **{**SETTINGS, "epsilon": 2.0})
+    other = hs.individual.ApproximateIndividualFilter(1, **{**SETTINGS, "epsilon": 2.0})
     with pytest.raises(hs.ParameterError, match="settings differ"):
-        hs.ApproximateIndividualFilter.merge([make(1), other])
+        hs.individual.ApproximateIndividualFilter.merge([make(1), other])
 
 
 class Killed(BaseException):
@@ -187,12 +187,12 @@ def test_killed_anywhere_within_a_step(
                 killed = True
         disk.close()
         for _ in range(2):
-            disk = hs.ApproximateIndividualFilter.open(path)
+            disk = hs.individual.ApproximateIndividualFilter.open(path)
             assert 14 <= disk.steps <= 19
             assert state(disk) == whole[disk.steps]
             assert not list(path.glob(".*"))
             disk.close()
-        disk = hs.ApproximateIndividualFilter.open(path)
+        disk = hs.individual.ApproximateIndividualFilter.open(path)
         run(disk, range(disk.steps, 21))
         assert state(disk) == whole[21]
         disk.close()
@@ -220,7 +220,7 @@ def test_an_exception_within_a_step_asks_to_open_again(
     with pytest.raises(hs.StorageError, match="open them again"):
         run(disk, range(10, 11))
     disk.close()
-    disk = hs.ApproximateIndividualFilter.open(tmp_path / "filter")
+    disk = hs.individual.ApproximateIndividualFilter.open(tmp_path / "filter")
     assert state(disk) == whole[10]
     disk.close()
 
@@ -239,7 +239,7 @@ def test_refusals(whole: list[object], tmp_path: Path) -> None:
         lambda: run(disk, range(6, 7)),
         lambda: disk.save(tmp_path / "copy"),
         lambda: disk.accountant.nonadaptive_epsilon(1e-5),
-        lambda: hs.ApproximateIndividualFilter.merge([disk]),
+        lambda: hs.individual.ApproximateIndividualFilter.merge([disk]),
     ):
         with pytest.raises(hs.StorageError, match="is closed"):
             attempt()
@@ -248,7 +248,7 @@ def test_refusals(whole: list[object], tmp_path: Path) -> None:
     plain = hs.IndividualAccountant(N, noise_multiplier=1.5, sampling_probability=0.05)
     plain.save(tmp_path / "plain")
     with pytest.raises(hs.StorageError, match="not a 'approximate individual filter'"):
-        hs.ApproximateIndividualFilter.load(tmp_path / "plain")
+        hs.individual.ApproximateIndividualFilter.load(tmp_path / "plain")
     memory = make(2)
     memory.step([1.0, 0.0])
     with pytest.raises(hs.ParameterError, match="only its own step"):
@@ -270,9 +270,9 @@ def test_damage_is_found(tmp_path: Path) -> None:
             if place < len(good) and good[place // 4096 * 4096 :].strip(b"\0"):
                 entry.write_bytes(good[:place] + bytes([good[place] ^ 1]) + good[place + 1 :])
                 with pytest.raises(hs.StorageError, match="cannot load"):
-                    hs.ApproximateIndividualFilter.open(path)
+                    hs.individual.ApproximateIndividualFilter.open(path)
         entry.write_bytes(good)
-    hs.ApproximateIndividualFilter.open(path).close()
+    hs.individual.ApproximateIndividualFilter.open(path).close()
 
 
 TRAINING = """
@@ -286,9 +286,9 @@ histories.LiveHistories.FOLD = 5
 folder, steps, n = Path(sys.argv[1]), int(sys.argv[2]), 200
 path = folder / "filter"
 if path.exists():
-    filt = hs.ApproximateIndividualFilter.open(path)
+    filt = hs.individual.ApproximateIndividualFilter.open(path)
 else:
-    filt = hs.ApproximateIndividualFilter(
+    filt = hs.individual.ApproximateIndividualFilter(
         n, epsilon=1.0, delta=1e-5, noise_multiplier=1.5, sampling_probability=0.05, path=path)
 model = folder / "model.npy"
 theta = np.load(model) if model.exists() else np.zeros(2)
@@ -329,7 +329,7 @@ def test_killed_training_resumes(tmp_path: Path) -> None:
     subprocess.run([*command, str(tmp_path / "b"), steps], check=True, timeout=120)
     results = []
     for name in "ab":
-        filt = hs.ApproximateIndividualFilter.open(tmp_path / name / "filter")
+        filt = hs.individual.ApproximateIndividualFilter.open(tmp_path / name / "filter")
         results.append((state(filt), np.load(tmp_path / name / "model.npy").tobytes()))
         filt.close()
     assert results[0] == results[1]

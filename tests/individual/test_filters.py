@@ -27,7 +27,7 @@ def gaussian_delta(mu: mpmath.mpf, epsilon: mpmath.mpf | float) -> mpmath.mpf:
     return mpmath.ncdf(-e / mu + mu / 2) - mpmath.exp(e) * mpmath.ncdf(-e / mu - mu / 2)
 
 
-def steps_of(filt: hs.GDPFilter | hs.RDPFilter, mu: float) -> int:
+def steps_of(filt: hs.individual.GDPFilter | hs.individual.RDPFilter, mu: float) -> int:
     count = 0
     while filt.step(mu):
         count += 1
@@ -39,19 +39,21 @@ def steps_of(filt: hs.GDPFilter | hs.RDPFilter, mu: float) -> int:
 
 def test_495_steps_instead_of_420() -> None:
     """sigma = 100, delta = 1e-5: 420 steps cost .81563 by RDP of integer orders, for which GDP allows 495."""
-    epsilon = min(hs.rdp_epsilon(order, order * 420 / (2 * 100**2), 1e-5) for order in range(2, 200))
+    epsilon = min(
+        hs.accounting.rdp_epsilon(order, order * 420 / (2 * 100**2), 1e-5) for order in range(2, 200)
+    )
     assert round(epsilon, 5) == 0.81563
     assert round(gaussian_rdp_epsilon(math.sqrt(420) / 100, 1e-5)[0], 4) == 0.8156  # the best real order
-    assert steps_of(hs.RDPFilter(epsilon=epsilon, delta=1e-5), 1 / 100) == 420
-    assert steps_of(hs.GDPFilter(epsilon=epsilon, delta=1e-5), 1 / 100) == 495
-    assert steps_of(hs.RDPFilter(epsilon=0.8, delta=1e-5), 1 / 100) == 405
-    assert steps_of(hs.GDPFilter(epsilon=0.8, delta=1e-5), 1 / 100) == 478
+    assert steps_of(hs.individual.RDPFilter(epsilon=epsilon, delta=1e-5), 1 / 100) == 420
+    assert steps_of(hs.individual.GDPFilter(epsilon=epsilon, delta=1e-5), 1 / 100) == 495
+    assert steps_of(hs.individual.RDPFilter(epsilon=0.8, delta=1e-5), 1 / 100) == 405
+    assert steps_of(hs.individual.GDPFilter(epsilon=0.8, delta=1e-5), 1 / 100) == 478
 
 
 def test_budget_is_the_largest_mu() -> None:
     with mpmath.workdps(40):
         for epsilon, delta in [(0.8, 1e-5), (1e-3, 1e-9), (8.0, 1e-6), (100.0, 1e-12), (0.1, 0.3)]:
-            mu = mpmath.mpf(hs.gdp_budget(epsilon, delta))
+            mu = mpmath.mpf(hs.individual.gdp_budget(epsilon, delta))
 
             assert gaussian_delta(mu, epsilon) <= mpmath.mpf(delta)
             assert gaussian_delta(mu * (1 + mpmath.mpf("1e-7")), epsilon) > mpmath.mpf(delta)
@@ -62,7 +64,7 @@ def test_budget_is_the_largest_mu() -> None:
 )
 def test_rdp_conversion(order: float, rho: float, delta: float) -> None:
     """epsilon is where Canonne et al.'s delta equals delta, rounded up; the budget is its inverse."""
-    epsilon = hs.rdp_epsilon(order, rho, delta)
+    epsilon = hs.accounting.rdp_epsilon(order, rho, delta)
     with mpmath.workdps(40):
         a, e = mpmath.mpf(order), mpmath.mpf(epsilon)
         value = mpmath.exp((a - 1) * (rho - e)) / a * (1 - 1 / a) ** (a - 1)
@@ -130,7 +132,7 @@ def test_dropped_examples_pay_nothing_and_may_return() -> None:
 def test_exact_costs_are_not_rounded() -> None:
     """A hundred steps of mu = 1 use mu = 10 up to the last bit; so do 420 of 1/8."""
     for budget, mu, allowed in [(10.0, 1.0, 100), (0.125 * math.sqrt(420) * (1 + 1e-15), 0.125, 420)]:
-        assert steps_of(hs.GDPFilter(mu=budget), mu) == allowed
+        assert steps_of(hs.individual.GDPFilter(mu=budget), mu) == allowed
     filt = hs.IndividualGDPFilter(1, mu=2.0)
     for _ in range(16):
         assert filt.step([7.5], noise_multiplier=2.0, clipping_norm=5.0).all()
@@ -273,7 +275,7 @@ def test_refusals() -> None:
         with pytest.raises(hs.ParameterTypeError, match="budget"):
             hs.IndividualGDPFilter(3, **arguments)
     with pytest.raises(hs.ParameterError, match="mu = -1"):
-        hs.GDPFilter(mu=-1.0)
+        hs.individual.GDPFilter(mu=-1.0)
     filt = hs.IndividualGDPFilter(3, mu=1.0)
     with pytest.raises(hs.ParameterTypeError, match="give both"):
         filt.step([0, 0, 0], noise_multiplier=1.0)
@@ -323,7 +325,7 @@ def test_last_step_uses_the_budget_up(
 @given(increment=st.floats(1e-3, 10.0), norms=st.lists(st.floats(0.0, 3.0), max_size=30))
 def test_odometer_reads_the_next_level(increment: float, norms: list[float]) -> None:
     """The reading is a level, at least the root of the sum, and the level below is not enough."""
-    odometer = hs.IndividualGDPOdometer(1, increment=increment)
+    odometer = hs.individual.IndividualGDPOdometer(1, increment=increment)
     total = Fraction(0)
     for norm in norms:
         odometer.step([norm])
@@ -336,7 +338,7 @@ def test_odometer_reads_the_next_level(increment: float, norms: list[float]) -> 
 
 
 def test_odometer_of_a_data_set() -> None:
-    odometer = hs.GDPOdometer(increment=0.1)
+    odometer = hs.individual.GDPOdometer(increment=0.1)
     for _ in range(420):
         odometer.step(1 / 100)
     assert odometer.level == 5
@@ -379,7 +381,7 @@ def test_individual_epsilons_stay_within_the_budget() -> None:
 
 def test_rdp_filter_with_sampling() -> None:
     """The charge is the sampled Gaussian's Renyi divergence, from above; a run within (epsilon, delta)."""
-    filt = hs.IndividualRDPFilter(3, epsilon=2.0, delta=1e-5)
+    filt = hs.individual.IndividualRDPFilter(3, epsilon=2.0, delta=1e-5)
     steps = 0
     while filt.step([0.0, 0.3, 1.0], noise_multiplier=1.5, clipping_norm=1.0, sampling_probability=0.01)[2]:
         steps += 1
@@ -401,7 +403,7 @@ def test_rdp_filter_with_sampling() -> None:
 
 def test_rdp_and_gdp_filters_agree_on_the_sum() -> None:
     """For plain Gaussian noise rho = order mu^2 / 2, so the filters differ by their budgets only."""
-    rho = hs.IndividualRDPFilter(1, order=8.0, rho=4.0)
+    rho = hs.individual.IndividualRDPFilter(1, order=8.0, rho=4.0)
     gdp = hs.IndividualGDPFilter(1, mu=1.0)
     for value in np.random.default_rng(3).random(200) * 0.2:
         assert rho.step([value]).tolist() == gdp.step([value]).tolist()

@@ -150,8 +150,10 @@ def test_few_steps(sigma: float, q: float, delta: float, resolution: float) -> N
             assert profile.delta_bounds(factor * exact_lower[row]).lower <= found[row]
 
 
-def _process(history: Steps) -> hs.Process:
-    return hs.Process([(hs.PoissonSampled(hs.Gaussian(1 / mu), q), count) for mu, q, count in history])
+def _process(history: Steps) -> hs.mechanisms.Process:
+    return hs.mechanisms.Process(
+        [(hs.PoissonSampled(hs.Gaussian(1 / mu), q), count) for mu, q, count in history]
+    )
 
 
 @pytest.mark.parametrize(
@@ -411,27 +413,27 @@ def test_shards_and_files(tmp_path: Path) -> None:
 
 
 def test_summaries() -> None:
-    found = hs.summarise([3.0, 1.0, math.inf, 2.0, 5.0], [1, 1, 0, 1, 0])
+    found = hs.individual.summarise([3.0, 1.0, math.inf, 2.0, 5.0], [1, 1, 0, 1, 0])
     assert [(s.group, s.count, s.median, s.maximum) for s in found] == [
         ("0", 2, 5.0, math.inf),
         ("1", 3, 2.0, 3.0),
     ]
     with pytest.raises(hs.ParameterError, match="groups"):
-        hs.summarise([1.0], [1, 2])
+        hs.individual.summarise([1.0], [1, 2])
 
 
 def test_pictures(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
     values = np.array([0.1, 0.2, math.inf, 0.4])
-    figure = hs.plot_individual(values, ["a", "a", "b", "b"], tmp_path / "epsilons.png")
+    figure = hs.plots.plot_individual(values, ["a", "a", "b", "b"], tmp_path / "epsilons.png")
     assert "1 infinite" in figure.axes[0].get_title()
     assert "sensitive" in figure.axes[0].get_title()
     assert [text.get_text() for text in figure.axes[0].get_legend().get_texts()] == ["a", "b"]
-    figure = hs.plot_active([5, 4, 4], tmp_path / "active.png")
+    figure = hs.plots.plot_active([5, 4, 4], tmp_path / "active.png")
     assert figure.axes[0].lines[0].get_ydata().tolist() == [5, 4, 4]
     assert (tmp_path / "epsilons.png").stat().st_size > 0 < (tmp_path / "active.png").stat().st_size
-    hs.plot_individual([math.inf])
+    hs.plots.plot_individual([math.inf])
     with pytest.raises(hs.ParameterError, match="groups"):
-        hs.plot_individual([1.0], ["a", "b"])
+        hs.plots.plot_individual([1.0], ["a", "b"])
     with pytest.raises(hs.ParameterError, match="counts"):
-        hs.plot_active([[1]])
+        hs.plots.plot_active([[1]])

@@ -14,7 +14,7 @@ import pytest
 from hockeystick._base import storage
 from hockeystick.individual import ledger
 
-Filter = hs.IndividualGDPFilter | hs.IndividualRDPFilter | hs.IndividualGDPOdometer
+Filter = hs.IndividualGDPFilter | hs.individual.IndividualRDPFilter | hs.individual.IndividualGDPOdometer
 
 
 def run(filt: Filter, steps: range, offset: int = 0) -> None:
@@ -33,8 +33,8 @@ def run(filt: Filter, steps: range, offset: int = 0) -> None:
 
 MAKE = [
     lambda n, **path: hs.IndividualGDPFilter(n, mu=1.0, **path),
-    lambda n, **path: hs.IndividualRDPFilter(n, order=4.0, rho=2.0, **path),
-    lambda n, **path: hs.IndividualGDPOdometer(n, increment=0.3, **path),
+    lambda n, **path: hs.individual.IndividualRDPFilter(n, order=4.0, rho=2.0, **path),
+    lambda n, **path: hs.individual.IndividualGDPOdometer(n, increment=0.3, **path),
 ]
 
 
@@ -288,7 +288,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
         hs.IndividualGDPFilter.load(path)
     path.write_bytes(good)
     with pytest.raises(hs.StorageError, match="not a 'individual RDP filter'"):
-        hs.IndividualRDPFilter.load(path)
+        hs.individual.IndividualRDPFilter.load(path)
     with pytest.raises(FileNotFoundError):
         hs.IndividualGDPFilter.load(tmp_path / "none")
     header = json.loads(good[:4096])

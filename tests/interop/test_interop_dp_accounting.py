@@ -364,7 +364,7 @@ def test_refusals_name_the_event_and_the_reason(
     with pytest.raises(dpa.UnsupportedEventError, match="caused by subevent"):
         accountant.compose(nested)
     assert isinstance(accountant.ledger, ev.NoOpDpEvent)
-    assert accountant.process == hs.Process()
+    assert accountant.process == hs.mechanisms.Process()
     with pytest.raises(dpa.UnsupportedEventError) as refusal:
         from_event(nested, relation)
     assert reason in str(refusal.value)
@@ -384,7 +384,7 @@ def test_refusals_name_the_event_and_the_reason(
         hs.WithoutReplacement(hs.Gaussian(1.0), 5, 10, pair="koskela2020"),
     ],
 )
-def test_what_no_event_describes_is_refused(step: hs.Process) -> None:
+def test_what_no_event_describes_is_refused(step: hs.mechanisms.Process) -> None:
     with pytest.raises(hs.ParameterError, match=type(step).__name__):
         to_event(hs.Gaussian(1.0) + step)
 
@@ -419,7 +419,7 @@ def test_processes_survive_the_round_trip(step: hs.Gaussian) -> None:
 
 def test_nothing_survives_the_round_trip() -> None:
     free = hs.PureDP(0.0) * 3 + hs.ApproximateDP(0.0, 0.0) + hs.PoissonSampled(hs.Gaussian(1.0), 0.0)
-    for nothing in (hs.Process(), free):
+    for nothing in (hs.mechanisms.Process(), free):
         assert to_event(nothing) == ev.NoOpDpEvent()
 
 

@@ -12,7 +12,7 @@ STRATEGIES = {
     "square-root": hs.BandedToeplitz.square_root(10, 4),
     "one band": hs.Identity(10),
     "n < 2b": hs.BandedToeplitz.square_root(10, 7),
-    "not Toeplitz": hs.Banded(
+    "not Toeplitz": hs.matrix.Banded(
         [[1.0 + 0.1 * j, *(0.7 - 0.05 * j if j < 10 - k else 0.0 for k in (1, 2))] for j in range(10)]
     ),
 }
@@ -62,7 +62,7 @@ def test_baseline_draws_the_law(law: str) -> None:
     [
         (hs.BMinSep(200, 16, 0.05), baseline.MinSep(200, 16, 0.05, True)),
         (hs.BMinSep(200, 16, 0.05, False), baseline.MinSep(200, 16, 0.05)),
-        (hs.MultiAttributionBMinSep(200, 16, 0.02, 3), baseline.MinSep(200, 16, 0.02, False, 3)),
+        (hs.matrix.MultiAttributionBMinSep(200, 16, 0.02, 3), baseline.MinSep(200, 16, 0.02, False, 3)),
         (hs.BallsInBins(200, 40), baseline.Phases(200, 40)),
         (hs.CyclicPoisson(200, 16, 0.3), baseline.Phases(200, 16, 0.3, 0)),
     ],

@@ -26,7 +26,7 @@ def banded(steps, bands, seed=3):
     matrix = np.zeros((steps, steps))
     for offset in range(bands):
         matrix[range(offset, steps), range(steps - offset)] = rng.uniform(0.1, 1.0, steps - offset)
-    return hs.LowerTriangular(matrix)
+    return hs.matrix.LowerTriangular(matrix)
 
 
 def toeplitz(steps, bands):
@@ -87,7 +87,7 @@ def test_multi_attribution_against_enumeration(steps, min_sep, bands, p):
         ("exact", enumeration.isolated_user),
     ):
         for sigma in (2.0, 0.1):
-            scheme = hs.MultiAttributionBMinSep(steps, min_sep, p, 2, law=law)
+            scheme = hs.matrix.MultiAttributionBMinSep(steps, min_sep, p, 2, law=law)
             mechanism = hs.BandMF(strategy, scheme, sigma)
             y, want = ratio_and_samples(mechanism, enumerate_law(steps, min_sep, p, 2))
             assert close(mechanism.privacy_loss(y), want)
@@ -118,7 +118,7 @@ def test_truncated_against_enumeration(steps, min_sep, bands, warm):
     rng = np.random.default_rng(8)
     for p in (0.0, 0.35, 1.0):
         for sigma in (1.0, 0.15):
-            scheme = hs.TruncatedBMinSep(steps, min_sep, p, 50, 10, warm_start=warm)
+            scheme = hs.matrix.TruncatedBMinSep(steps, min_sep, p, 50, 10, warm_start=warm)
             mechanism = hs.BandMF(toeplitz(steps, bands), scheme, sigma)
             base, matrix = enumeration.min_sep(steps, min_sep, p, warm), mechanism.strategy.matrix()
             for limit in (5, 21):  # truncation never, and in about half of the rounds
@@ -135,9 +135,13 @@ def test_truncated_against_enumeration(steps, min_sep, bands, warm):
 @pytest.mark.parametrize("warm", [False, True])
 def test_overlapping_columns_are_bounded_in_both_directions(warm):
     steps, min_sep, p = 9, 2, 0.4
-    for strategy in (toeplitz(steps, 4), banded(steps, 4), hs.LowerTriangular(banded(steps, 9).matrix())):
+    for strategy in (
+        toeplitz(steps, 4),
+        banded(steps, 4),
+        hs.matrix.LowerTriangular(banded(steps, 9).matrix()),
+    ):
         for sigma in (1.5, 0.3):
-            mechanism = hs.BandMF(strategy, hs.RMinSep(steps, min_sep, p, warm), sigma)
+            mechanism = hs.BandMF(strategy, hs.matrix.RMinSep(steps, min_sep, p, warm), sigma)
             law = enumeration.min_sep(steps, min_sep, p, warm)
             y, exact = ratio_and_samples(mechanism, law)
             bound = enumeration.upper_log_ratio(law, strategy.matrix(), sigma, y)
@@ -153,7 +157,7 @@ def test_overlapping_columns_are_bounded_in_both_directions(warm):
 
 def test_one_participation_needs_no_bound():
     steps = 8
-    mechanism = hs.BandMF(toeplitz(steps, 4), hs.RMinSep(steps, steps, 0.3), 0.8)
+    mechanism = hs.BandMF(toeplitz(steps, 4), hs.matrix.RMinSep(steps, steps, 0.3), 0.8)
     y, exact = ratio_and_samples(mechanism, enumeration.min_sep(steps, steps, 0.3, True))
     assert close(mechanism.privacy_loss(y), exact)
     assert close(mechanism._blocks("add").evaluate(y, []), -exact)
@@ -163,14 +167,14 @@ SCHEMES = {
     "warm": hs.BMinSep(40, 6, 0.1),
     "cold": hs.BMinSep(40, 6, 0.1, warm_start=False),
     "bins": hs.BallsInBins(40, 13),
-    "multi": hs.MultiAttributionBMinSep(40, 6, 0.05, 3),
-    "multi, exact": hs.MultiAttributionBMinSep(40, 6, 0.05, 3, law="exact"),
+    "multi": hs.matrix.MultiAttributionBMinSep(40, 6, 0.05, 3),
+    "multi, exact": hs.matrix.MultiAttributionBMinSep(40, 6, 0.05, 3, law="exact"),
     "independent": hs.BMinSep(40, 6, 0.05, examples_per_user=3),
     "cyclic": hs.CyclicPoisson(40, 6, 0.3),
-    "overlap": hs.RMinSep(40, 3, 0.05),
-    "truncated": hs.TruncatedBMinSep(40, 6, 0.1, 300, 32),
+    "overlap": hs.matrix.RMinSep(40, 3, 0.05),
+    "truncated": hs.matrix.TruncatedBMinSep(40, 6, 0.1, 300, 32),
     "far": hs.BMinSep(40, 9, 0.05),
-    "truncated, counts by table": hs.TruncatedBMinSep(40, 9, 0.01, 20_000, 184),
+    "truncated, counts by table": hs.matrix.TruncatedBMinSep(40, 9, 0.01, 20_000, 184),
 }
 
 
@@ -283,7 +287,7 @@ def test_theorem_6_1_with_one_example_is_the_cold_start():
     y = np.random.default_rng(2).normal(size=(50, 40))
     strategy = toeplitz(40, 4)
     cold = hs.BandMF(strategy, hs.BMinSep(40, 6, 0.1, warm_start=False), 0.6).privacy_loss(y)
-    one = hs.BandMF(strategy, hs.MultiAttributionBMinSep(40, 6, 0.1, 1), 0.6)
+    one = hs.BandMF(strategy, hs.matrix.MultiAttributionBMinSep(40, 6, 0.1, 1), 0.6)
     assert close(one.privacy_loss(y), cold)
 
 
@@ -291,7 +295,7 @@ def test_the_exact_law_is_tighter():
     strategy = hs.BandedToeplitz.square_root(300, 16)
     delta = {}
     for law in ("dominating", "exact"):
-        scheme = hs.MultiAttributionBMinSep(300, 16, 0.05, 2, law=law)
+        scheme = hs.matrix.MultiAttributionBMinSep(300, 16, 0.05, 2, law=law)
         losses = hs.BandMF(strategy, scheme, 1.5).sample_losses(4000, 1)
         delta[law] = np.maximum(0.0, -np.expm1(2.0 - losses)).mean()
     assert delta["exact"] < 0.5 * delta["dominating"]
@@ -343,11 +347,11 @@ def fingerprint():
         for scheme in (
             hs.BMinSep(300, 90, 0.01),
             hs.BallsInBins(300, 100),
-            hs.MultiAttributionBMinSep(300, 90, 0.01, 3),
-            hs.MultiAttributionBMinSep(300, 90, 0.01, 3, law="exact"),
+            hs.matrix.MultiAttributionBMinSep(300, 90, 0.01, 3),
+            hs.matrix.MultiAttributionBMinSep(300, 90, 0.01, 3, law="exact"),
             hs.BMinSep(300, 90, 0.01, examples_per_user=2),
-            hs.TruncatedBMinSep(300, 90, 0.01, 1000, 9),
-            hs.TruncatedBMinSep(300, 90, 0.001, 100_000, 95, warm_start=False),
+            hs.matrix.TruncatedBMinSep(300, 90, 0.01, 1000, 9),
+            hs.matrix.TruncatedBMinSep(300, 90, 0.001, 100_000, 95, warm_start=False),
         ):
             mechanism = hs.BandMF(hs.BandedToeplitz.square_root(300, bands), scheme, 0.5)
             for direction in ("remove", "add"):
@@ -388,12 +392,12 @@ def test_extreme_parameters_stay_finite():
                 for scheme in (
                     hs.BMinSep(steps, bands, p),
                     hs.BMinSep(steps, 10 * steps, p),
-                    hs.MultiAttributionBMinSep(steps, bands, p, 5, law="exact"),
-                    hs.MultiAttributionBMinSep(steps, bands, p, 5),
+                    hs.matrix.MultiAttributionBMinSep(steps, bands, p, 5, law="exact"),
+                    hs.matrix.MultiAttributionBMinSep(steps, bands, p, 5),
                     hs.BMinSep(steps, bands, p, examples_per_user=2),
                     hs.BMinSep(steps, bands, p, examples_per_user=17 if steps < 10 else 4),
-                    hs.TruncatedBMinSep(steps, bands, p, 10**6, 10),
-                    hs.TruncatedBMinSep(steps, 2**50, p, 10**15, 10),
+                    hs.matrix.TruncatedBMinSep(steps, bands, p, 10**6, 10),
+                    hs.matrix.TruncatedBMinSep(steps, 2**50, p, 10**15, 10),
                 )[: 2 if sigma > 1.0 else None]:
                     mechanism = hs.BandMF(strategy, scheme, sigma)
                     for direction in ("remove", "add"):
@@ -428,8 +432,8 @@ def test_invalid_mechanisms():
         hs.BMinSep(10, 2, 0.1),
         hs.Poisson(10, 0.1),
         hs.CyclicPoisson(10, 2, 0.1),
-        hs.MultiAttributionBMinSep(10, 2, 0.1, 2),
-        hs.TruncatedBMinSep(10, 2, 0.1, 100, 20),
+        hs.matrix.MultiAttributionBMinSep(10, 2, 0.1, 2),
+        hs.matrix.TruncatedBMinSep(10, 2, 0.1, 100, 20),
     ):
         with pytest.raises(hs.ParameterError, match=r"strategy.bands = 3: .* \[1, [12]\]"):
             hs.BandMF(strategy, narrow, 1.0)
@@ -455,7 +459,7 @@ def test_invalid_questions():
         mechanism.privacy_loss([[0.0] * 10, [0.0, 0.0, math.nan] + [0.0] * 7])
     with pytest.raises(hs.ParameterError, match="public_counts"):
         mechanism.privacy_loss(np.zeros((2, 10)), np.zeros((2, 10)))
-    truncated = hs.BandMF(toeplitz(10, 3), hs.TruncatedBMinSep(10, 3, 0.1, 100, 20), 1.0)
+    truncated = hs.BandMF(toeplitz(10, 3), hs.matrix.TruncatedBMinSep(10, 3, 0.1, 100, 20), 1.0)
     with pytest.raises(hs.ParameterError, match="public_counts"):
         truncated.privacy_loss(np.zeros((2, 10)))
     with pytest.raises(hs.ParameterError, match="public_counts"):

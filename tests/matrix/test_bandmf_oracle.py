@@ -16,17 +16,17 @@ from tests.enumeration import Array, Law
 STEPS = 10
 
 
-def uneven(bands: int, steps: int = STEPS) -> hs.Banded:
+def uneven(bands: int, steps: int = STEPS) -> hs.matrix.Banded:
     """A banded matrix with no structure: every column is different."""
     columns = np.random.default_rng(bands).uniform(0.1, 1.0, (steps, bands))
     for offset in range(1, bands):
         columns[steps - offset :, offset] = 0.0
-    return hs.Banded(columns)
+    return hs.matrix.Banded(columns)
 
 
-def dense(steps: int = STEPS) -> hs.LowerTriangular:
+def dense(steps: int = STEPS) -> hs.matrix.LowerTriangular:
     rng = np.random.default_rng(4)
-    return hs.LowerTriangular(np.tril(rng.uniform(0.1, 0.6, (steps, steps))) + 0.5 * np.eye(steps))
+    return hs.matrix.LowerTriangular(np.tril(rng.uniform(0.1, 0.6, (steps, steps))) + 0.5 * np.eye(steps))
 
 
 TOEPLITZ = {bands: hs.BandedToeplitz.square_root(STEPS, bands) for bands in (1, 3, 4, 7)}
@@ -45,27 +45,27 @@ SCHEMES: dict[str, tuple[Scheme, Law, int]] = {
     "cold, p = 1": (hs.BMinSep(STEPS, 4, 1.0, False), enumeration.min_sep(STEPS, 4, 1.0), 4),
     "b = 1": (hs.BMinSep(STEPS, 1, 0.3), enumeration.poisson(STEPS, 0.3), 1),
     "users": (
-        hs.MultiAttributionBMinSep(STEPS, 4, 0.2, 3),
+        hs.matrix.MultiAttributionBMinSep(STEPS, 4, 0.2, 3),
         enumeration.multi_attribution(STEPS, 4, 0.2, 3),
         4,
     ),
     "users, one example": (
-        hs.MultiAttributionBMinSep(STEPS, 4, 0.2, 1),
+        hs.matrix.MultiAttributionBMinSep(STEPS, 4, 0.2, 1),
         enumeration.min_sep(STEPS, 4, 0.2),
         4,
     ),
     "users, exact": (
-        hs.MultiAttributionBMinSep(STEPS, 4, 0.2, 2, "exact"),
+        hs.matrix.MultiAttributionBMinSep(STEPS, 4, 0.2, 2, "exact"),
         enumeration.isolated_user(STEPS, 4, 0.2, 2),
         4,
     ),
     "users, exact, n < 2b": (
-        hs.MultiAttributionBMinSep(STEPS, 7, 0.2, 2, "exact"),
+        hs.matrix.MultiAttributionBMinSep(STEPS, 7, 0.2, 2, "exact"),
         enumeration.isolated_user(STEPS, 7, 0.2, 2),
         7,
     ),
 }
-STRATEGIES: dict[str, hs.Strategy] = {
+STRATEGIES: dict[str, hs.matrix.Strategy] = {
     **{f"toeplitz {bands}": strategy for bands, strategy in TOEPLITZ.items()},
     **{f"uneven {bands}": uneven(bands) for bands in (1, 3, 4, 7)},
     "dense": dense(),
@@ -115,7 +115,7 @@ def test_every_group_of_cyclic_poisson(strategy: str, group: int) -> None:
 def test_truncated_loss_given_the_public_counts(strategy: str, warm_start: bool) -> None:
     matrix, p = STRATEGIES[strategy].matrix(), 0.3
     mechanism = hs.BandMF(
-        STRATEGIES[strategy], hs.TruncatedBMinSep(STEPS, 7, p, 30, 4, warm_start), noise_multiplier=0.7
+        STRATEGIES[strategy], hs.matrix.TruncatedBMinSep(STEPS, 7, p, 30, 4, warm_start), noise_multiplier=0.7
     )
     base = enumeration.min_sep(STEPS, 7, p, warm_start)
     rng = np.random.default_rng(2)
@@ -133,7 +133,7 @@ def test_truncated_loss_given_the_public_counts(strategy: str, warm_start: bool)
 def test_r_min_sep_is_lemma_b1_and_bounds_the_loss(strategy: str, min_sep: int, warm_start: bool) -> None:
     matrix, sigma = STRATEGIES[strategy].matrix(), 0.8
     law = enumeration.min_sep(STEPS, min_sep, 0.3, warm_start)
-    mechanism = hs.BandMF(STRATEGIES[strategy], hs.RMinSep(STEPS, min_sep, 0.3, warm_start), sigma)
+    mechanism = hs.BandMF(STRATEGIES[strategy], hs.matrix.RMinSep(STEPS, min_sep, 0.3, warm_start), sigma)
     outputs = np.concatenate(
         [
             enumeration.outputs(law, matrix, sigma, 100, np.random.default_rng(3)),
@@ -159,8 +159,8 @@ def test_the_ratio_integrates_to_one(name: str) -> None:
         "cold": hs.BMinSep(3, 2, 0.3, False),
         "warm": hs.BMinSep(3, 2, 0.3),
         "bins": hs.BallsInBins(3, 2),
-        "users": hs.MultiAttributionBMinSep(3, 2, 0.3, 2),
-        "users, exact": hs.MultiAttributionBMinSep(3, 2, 0.3, 2, "exact"),
+        "users": hs.matrix.MultiAttributionBMinSep(3, 2, 0.3, 2),
+        "users, exact": hs.matrix.MultiAttributionBMinSep(3, 2, 0.3, 2, "exact"),
     }[name]
     nodes, weights = hermegauss(36)
     weights = weights / weights.sum()
@@ -205,7 +205,9 @@ def others(
 def test_truncated_samples_follow_the_law(direction: str, warm_start: bool) -> None:
     min_sep, p, size, most, sigma, samples = 4, 0.2, 12, 2, 1.2, 1500
     strategy = TOEPLITZ[4]
-    mechanism = hs.BandMF(strategy, hs.TruncatedBMinSep(STEPS, min_sep, p, size, most, warm_start), sigma)
+    mechanism = hs.BandMF(
+        strategy, hs.matrix.TruncatedBMinSep(STEPS, min_sep, p, size, most, warm_start), sigma
+    )
     found = mechanism.sample_losses(samples, seed=8, direction=direction)
     base = enumeration.min_sep(STEPS, min_sep, p, warm_start)
     rng = np.random.default_rng(9)

@@ -293,12 +293,12 @@ def test_batches(tmp_path):
         assert np.array_equal(sampler.next(), plain.next())
     sampler.save(tmp_path / "batches")
     with pytest.raises(hs.ParameterError, match="graph = None"):
-        hs.BatchSampler.load(tmp_path / "batches", scheme)
-    again = hs.BatchSampler.load(tmp_path / "batches", scheme, graph=graph)
+        hs.sampling.BatchSampler.load(tmp_path / "batches", scheme)
+    again = hs.sampling.BatchSampler.load(tmp_path / "batches", scheme, graph=graph)
     assert [batch.tolist() for batch in again] == [batch.tolist() for batch in plain]
     assert again.to_dict()["most_examples_per_user"] == 2
     with pytest.raises(hs.ParameterError, match="another one"):
-        hs.BatchSampler.load(tmp_path / "batches", hs.BMinSep(30, 4, 0.1), graph=graph)
+        hs.sampling.BatchSampler.load(tmp_path / "batches", hs.BMinSep(30, 4, 0.1), graph=graph)
     with pytest.raises(hs.ParameterTypeError, match="graph: must be given"):
         scheme.batches(50)
     with pytest.raises(hs.ParameterTypeError, match="graph: must not be given"):

@@ -36,10 +36,10 @@ def strategies():
         hs.BandedToeplitz.square_root(STEPS, 8),
         hs.BandedToeplitz.square_root(STEPS, STEPS),
         hs.BandedToeplitz.optimized(STEPS, 4),
-        hs.Banded(varied_columns(STEPS, 6)),
-        hs.InverseBanded([1.0, -0.5, -0.125], STEPS),
-        hs.InverseBanded(inverse),
-        hs.LowerTriangular(hs.Banded(varied_columns(STEPS, STEPS)).matrix()),
+        hs.matrix.Banded(varied_columns(STEPS, 6)),
+        hs.matrix.InverseBanded([1.0, -0.5, -0.125], STEPS),
+        hs.matrix.InverseBanded(inverse),
+        hs.matrix.LowerTriangular(hs.matrix.Banded(varied_columns(STEPS, STEPS)).matrix()),
     ]
 
 
@@ -73,7 +73,7 @@ def test_rows_agree_with_a_dense_solve(strategy):
 
 @STATES
 @pytest.mark.parametrize(
-    "strategy", [hs.BandedToeplitz.square_root(STEPS, 8), hs.Banded(varied_columns(STEPS, 6))]
+    "strategy", [hs.BandedToeplitz.square_root(STEPS, 8), hs.matrix.Banded(varied_columns(STEPS, 6))]
 )
 def test_every_row_solves_its_equation_as_promised(strategy, state_dtype):
     """In exact arithmetic: |sum_k C w - z| <= (bands + 3) 2^-53 sum of magnitudes (+ 2^-24 C_ii |w_i|)."""
@@ -175,7 +175,9 @@ def test_normals_are_standard_normal_and_independent():
     assert np.abs(between - np.eye(10)).max() < 6 / np.sqrt(2**17)
 
 
-@pytest.mark.parametrize("strategy", [hs.BandedToeplitz.optimized(12, 4), hs.InverseBanded([1.0, -0.5], 12)])
+@pytest.mark.parametrize(
+    "strategy", [hs.BandedToeplitz.optimized(12, 4), hs.matrix.InverseBanded([1.0, -0.5], 12)]
+)
 def test_rows_have_the_covariance_and_the_prefix_errors_of_the_strategy(strategy):
     dimension, sigma = 200_000, 0.6
     rows = make(strategy, dimension, noise_multiplier=1.2, clipping_norm=0.5).rows(12)
@@ -338,7 +340,7 @@ def test_foreign_states_are_refused(tmp_path, monkeypatch):
         make(strategy, 51),
         make(strategy, 50, coordinates=(0, 49)),
         make(strategy, 50, state_dtype="float32"),
-        make(hs.InverseBanded([1.0, -0.5, -0.1], 9), 50),
+        make(hs.matrix.InverseBanded([1.0, -0.5, -0.1], 9), 50),
     ):
         with pytest.raises(hs.ParameterError, match="belongs to another"):
             stranger.restore(state)

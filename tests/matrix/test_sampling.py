@@ -48,15 +48,15 @@ LAWS = {
     "bins": (hs.BallsInBins(7, 3), enumeration.balls_in_bins(7, 3)),
     "half an epoch": (hs.BallsInBins(3, 6), enumeration.balls_in_bins(3, 6)),
     "multi": (
-        hs.MultiAttributionBMinSep(6, 3, 0.3, 3),
+        hs.matrix.MultiAttributionBMinSep(6, 3, 0.3, 3),
         enumeration.multi_attribution(6, 3, 0.3, 3),
     ),
     "multi, exact": (
-        hs.MultiAttributionBMinSep(6, 3, 0.3, 2, law="exact"),
+        hs.matrix.MultiAttributionBMinSep(6, 3, 0.3, 2, law="exact"),
         enumeration.isolated_user(6, 3, 0.3, 2),
     ),
     "multi, certain": (
-        hs.MultiAttributionBMinSep(5, 2, 1.0, 3),
+        hs.matrix.MultiAttributionBMinSep(5, 2, 1.0, 3),
         enumeration.multi_attribution(5, 2, 1.0, 3),
     ),
 }
@@ -96,12 +96,12 @@ def joint_law(scheme, direction):
     [
         # Truncation is common, and rare: below one candidate in two samples the counts are drawn given which
         # rounds may be truncated.
-        hs.TruncatedBMinSep(4, 2, 0.5, dataset_size=4, max_batch_size=1),
-        hs.TruncatedBMinSep(4, 2, 0.25, dataset_size=5, max_batch_size=3),
-        hs.TruncatedBMinSep(4, 3, 0.25, dataset_size=5, max_batch_size=3, warm_start=False),
-        hs.TruncatedBMinSep(3, 1, 0.3, dataset_size=4, max_batch_size=3),
-        hs.TruncatedBMinSep(3, 2, 0.3, dataset_size=3, max_batch_size=9),
-        hs.TruncatedBMinSep(3, 6, 0.3, dataset_size=4, max_batch_size=1),
+        hs.matrix.TruncatedBMinSep(4, 2, 0.5, dataset_size=4, max_batch_size=1),
+        hs.matrix.TruncatedBMinSep(4, 2, 0.25, dataset_size=5, max_batch_size=3),
+        hs.matrix.TruncatedBMinSep(4, 3, 0.25, dataset_size=5, max_batch_size=3, warm_start=False),
+        hs.matrix.TruncatedBMinSep(3, 1, 0.3, dataset_size=4, max_batch_size=3),
+        hs.matrix.TruncatedBMinSep(3, 2, 0.3, dataset_size=3, max_batch_size=9),
+        hs.matrix.TruncatedBMinSep(3, 6, 0.3, dataset_size=4, max_batch_size=1),
     ],
 )
 def test_truncated_participations_and_counts(scheme, direction):
@@ -112,7 +112,7 @@ def test_truncated_participations_and_counts(scheme, direction):
 @pytest.mark.parametrize("limit", [1852, 2160])
 def test_counts_of_a_large_dataset(limit):
     # Mean and variance of stationary counts, from tables; every count is needed, or few are.
-    scheme = hs.TruncatedBMinSep(50, 5, 0.02, dataset_size=100_001, max_batch_size=limit)
+    scheme = hs.matrix.TruncatedBMinSep(50, 5, 0.02, dataset_size=100_001, max_batch_size=limit)
     _, counts = drawn(scheme, blocks=1)
     rate = 100_000 * sampling.BMinSep(50, 5, 0.02).participation_rate
     mean, n = counts.mean(axis=0), len(counts)
@@ -127,12 +127,12 @@ def test_counts_of_a_large_dataset(limit):
 def test_probability_from_rate():
     for b, p in ((1, 0.3), (8, 0.05), (256, 1e-4), (32, 1.0)):
         scheme = hs.BMinSep(100, b, p)
-        assert hs.b_min_sep_probability(scheme.participation_rate, b) == pytest.approx(p, rel=1e-13)
-    assert hs.b_min_sep_probability(0.0, 5) == 0.0
+        assert hs.matrix.b_min_sep_probability(scheme.participation_rate, b) == pytest.approx(p, rel=1e-13)
+    assert hs.matrix.b_min_sep_probability(0.0, 5) == 0.0
     for b in (3, 7, 10, 49, 1000):
-        assert hs.b_min_sep_probability(1 / b, b) == pytest.approx(1.0, rel=1e-12)
+        assert hs.matrix.b_min_sep_probability(1 / b, b) == pytest.approx(1.0, rel=1e-12)
     with pytest.raises(hs.ParameterError, match=r"participation_rate = 0.26.*\[0, 1/4\]"):
-        hs.b_min_sep_probability(0.26, 4)
+        hs.matrix.b_min_sep_probability(0.26, 4)
 
 
 @pytest.mark.parametrize("name", LAWS)
@@ -149,7 +149,7 @@ def test_no_participation_of_the_others():
     assert hs.CyclicPoisson(10, 4, 0.1, group=3).turns == 2
     assert hs.CyclicPoisson(3, 5, 0.1, group=4).no_participation_log_probability() == 0.0
     # Q is a mixture as well, and ln P/Q has no lower bound.
-    truncated = hs.TruncatedBMinSep(5, 2, 0.1, dataset_size=10, max_batch_size=3)
+    truncated = hs.matrix.TruncatedBMinSep(5, 2, 0.1, dataset_size=10, max_batch_size=3)
     assert truncated.no_participation_log_probability() == -math.inf
 
 
@@ -162,11 +162,11 @@ def test_no_participation_of_the_others():
         (lambda: hs.BMinSep(5, 2, math.nan), r"sampling_probability = nan"),
         (lambda: hs.BallsInBins(5, 0), r"bins = 0"),
         (lambda: hs.CyclicPoisson(5, 2, 0.1, group=2), r"group = 2: .*\[0, 1\]"),
-        (lambda: hs.MultiAttributionBMinSep(5, 2, 0.1, 0), r"examples_per_user = 0"),
-        (lambda: hs.MultiAttributionBMinSep(5, 2, 0.1, 2, law="best"), r"law = 'best'.*'exact'"),
-        (lambda: hs.TruncatedBMinSep(5, 2, 0.1, 0, 3), r"dataset_size = 0"),
-        (lambda: hs.TruncatedBMinSep(5, 2, 0.1, 9, 0), r"max_batch_size = 0"),
-        (lambda: hs.RMinSep(5, 2, -0.1), r"sampling_probability = -0.1"),
+        (lambda: hs.matrix.MultiAttributionBMinSep(5, 2, 0.1, 0), r"examples_per_user = 0"),
+        (lambda: hs.matrix.MultiAttributionBMinSep(5, 2, 0.1, 2, law="best"), r"law = 'best'.*'exact'"),
+        (lambda: hs.matrix.TruncatedBMinSep(5, 2, 0.1, 0, 3), r"dataset_size = 0"),
+        (lambda: hs.matrix.TruncatedBMinSep(5, 2, 0.1, 9, 0), r"max_batch_size = 0"),
+        (lambda: hs.matrix.RMinSep(5, 2, -0.1), r"sampling_probability = -0.1"),
     ],
 )
 def test_invalid_values(make, message):
@@ -194,9 +194,9 @@ def test_frozen_and_hashable():
 
 
 def test_worst_cases():
-    exact = hs.MultiAttributionBMinSep(10, 2, 0.5, 3, law="exact")
+    exact = hs.matrix.MultiAttributionBMinSep(10, 2, 0.5, 3, law="exact")
     assert [case.examples_per_user for case in exact.worst_cases()] == [1, 2, 3]
-    other = hs.MultiAttributionBMinSep(10, 2, 0.5, 3)
+    other = hs.matrix.MultiAttributionBMinSep(10, 2, 0.5, 3)
     assert other.worst_cases()[-1] == other
     assert [case.examples_per_user for case in other.worst_cases()] == [1, 2, 3]
     assert hs.BMinSep(10, 2, 0.5, examples_per_user=3).worst_cases() == (

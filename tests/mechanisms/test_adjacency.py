@@ -151,7 +151,7 @@ def test_many_occurrences_are_lumped_upwards(m: int, n: int) -> None:
     assert np.dot(groups, weights) == pytest.approx(m / n, rel=0.1)
 
 
-def directions(process: hs.Process, name: str) -> list[list[tuple[object, int]]]:
+def directions(process: hs.mechanisms.Process, name: str) -> list[list[tuple[object, int]]]:
     return adjacency.directions(process, name)  # type: ignore[return-value]
 
 

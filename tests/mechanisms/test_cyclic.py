@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 
-def group(norms: np.ndarray, b: int, j: int, p: float, sigma: float) -> hs.Process:
+def group(norms: np.ndarray, b: int, j: int, p: float, sigma: float) -> hs.mechanisms.Process:
     """What subset j alone goes through; noise rounded down."""
 
     def down(norm: float) -> float:
@@ -25,7 +25,7 @@ def group(norms: np.ndarray, b: int, j: int, p: float, sigma: float) -> hs.Proce
         )
 
     steps = [hs.PoissonSampled(hs.Gaussian(down(norm)), p) for norm in norms[j::b].tolist() if norm > 0.0]
-    return hs.Process([(step, 1) for step in steps])
+    return hs.mechanisms.Process([(step, 1) for step in steps])
 
 
 @settings(max_examples=8, deadline=None)
@@ -41,9 +41,9 @@ def test_dominates_every_subset(
 ) -> None:
     values = np.round(np.array(norms), 1)
     truncated = {} if most is None else {"subset_size": 8, "max_batch_size": most}
-    whole = hs.account(hs.cyclic_poisson(values, b, p, 2.0, **truncated), direction, accuracy=0.01)
+    whole = hs.account(hs.mechanisms.cyclic_poisson(values, b, p, 2.0, **truncated), direction, accuracy=0.01)
     for j in range(b):
-        alone = hs.cyclic_poisson(values[j::b], 1, p, 2.0, **truncated)
+        alone = hs.mechanisms.cyclic_poisson(values[j::b], 1, p, 2.0, **truncated)
         if most is None:
             assert alone == group(values, b, j, p, 2.0)
         part = hs.account(alone, direction, accuracy=0.01)
@@ -57,14 +57,16 @@ def test_toeplitz_norms_are_exact() -> None:
     n, b = 11, 3
     matrix = sum(c * np.eye(n, k=-lag) for lag, c in enumerate(coefficients))
     norms = np.linalg.norm(matrix, axis=0)
-    assert hs.cyclic_poisson(norms, b, 0.2, 1.3) == group(norms, b, 0, 0.2, 1.3)
-    assert hs.cyclic_poisson(norms, b, 0.2, 1.3).steps == math.ceil(n / b)
+    assert hs.mechanisms.cyclic_poisson(norms, b, 0.2, 1.3) == group(norms, b, 0, 0.2, 1.3)
+    assert hs.mechanisms.cyclic_poisson(norms, b, 0.2, 1.3).steps == math.ceil(n / b)
 
 
 def test_ones_are_dp_sgd_on_the_subset() -> None:
-    process = hs.cyclic_poisson(np.ones(1000), 4, 0.02, 0.9)
+    process = hs.mechanisms.cyclic_poisson(np.ones(1000), 4, 0.02, 0.9)
     assert process == hs.PoissonSampled(hs.Gaussian(0.9), 0.02) * 250
-    truncated = hs.cyclic_poisson(np.ones(1000), 4, 0.02, 0.9, subset_size=5000, max_batch_size=120)
+    truncated = hs.mechanisms.cyclic_poisson(
+        np.ones(1000), 4, 0.02, 0.9, subset_size=5000, max_batch_size=120
+    )
     assert truncated == hs.TruncatedPoissonSampled(0.9, 5000, 0.02, 120) * 250
 
 
@@ -111,7 +113,9 @@ def test_never_below_the_banded_mechanism(adjacency: str, most: int | None) -> N
         return density(means, weights, sigma, grid)
 
     truncated = {} if most is None else {"subset_size": 2, "max_batch_size": most}
-    profile = hs.account(hs.cyclic_poisson(np.linalg.norm(c, axis=0), b, p, sigma, **truncated), adjacency)
+    profile = hs.account(
+        hs.mechanisms.cyclic_poisson(np.linalg.norm(c, axis=0), b, p, sigma, **truncated), adjacency
+    )
     for mine in range(b):
         for companion in (-1.0, 1.0):
             changed = {
@@ -129,8 +133,8 @@ def test_never_below_the_banded_mechanism(adjacency: str, most: int | None) -> N
 
 def test_many_norms_are_merged_upwards() -> None:
     norms = np.linspace(1.0, 2.0, 1000)
-    fine = hs.account(hs.cyclic_poisson(norms, 1, 0.01, 3.0, max_norms=1000)).epsilon_bounds(1e-6)
-    coarse = hs.cyclic_poisson(norms, 1, 0.01, 3.0, max_norms=16)
+    fine = hs.account(hs.mechanisms.cyclic_poisson(norms, 1, 0.01, 3.0, max_norms=1000)).epsilon_bounds(1e-6)
+    coarse = hs.mechanisms.cyclic_poisson(norms, 1, 0.01, 3.0, max_norms=16)
     assert len(coarse) <= 16
     assert coarse.steps == 1000
     bounds = hs.account(coarse).epsilon_bounds(1e-6)
@@ -138,11 +142,14 @@ def test_many_norms_are_merged_upwards() -> None:
 
 
 def test_limits() -> None:
-    assert hs.account(hs.cyclic_poisson([], 3, 0.1, 1.0)).epsilon(1e-5) == 0.0
-    assert hs.account(hs.cyclic_poisson([0.0, 0.0], 1, 0.1, 1.0)).epsilon(1e-5) == 0.0
-    assert hs.account(hs.cyclic_poisson([1.0, 1.0], 1, 0.0, 1.0)).epsilon(1e-5) == 0.0
-    assert hs.account(hs.cyclic_poisson([1.0], 1, 0.5, 0.0)).epsilon(1e-5) == math.inf
-    assert hs.cyclic_poisson([2.0], 5, 1.0, 1.0) == hs.PoissonSampled(hs.Gaussian(0.5), 1.0).as_process()
+    assert hs.account(hs.mechanisms.cyclic_poisson([], 3, 0.1, 1.0)).epsilon(1e-5) == 0.0
+    assert hs.account(hs.mechanisms.cyclic_poisson([0.0, 0.0], 1, 0.1, 1.0)).epsilon(1e-5) == 0.0
+    assert hs.account(hs.mechanisms.cyclic_poisson([1.0, 1.0], 1, 0.0, 1.0)).epsilon(1e-5) == 0.0
+    assert hs.account(hs.mechanisms.cyclic_poisson([1.0], 1, 0.5, 0.0)).epsilon(1e-5) == math.inf
+    assert (
+        hs.mechanisms.cyclic_poisson([2.0], 5, 1.0, 1.0)
+        == hs.PoissonSampled(hs.Gaussian(0.5), 1.0).as_process()
+    )
 
 
 @pytest.mark.parametrize(
@@ -161,4 +168,4 @@ def test_what_is_refused(
     arguments: tuple[object, ...], options: dict[str, int], error: type[Exception], name: str
 ) -> None:
     with pytest.raises(error, match=name):
-        hs.cyclic_poisson(*arguments, **options)
+        hs.mechanisms.cyclic_poisson(*arguments, **options)

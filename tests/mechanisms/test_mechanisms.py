@@ -29,12 +29,12 @@ LEDGERS = st.lists(st.tuples(st.sampled_from(STEPS), st.integers(0, 10**9)), max
 
 @given(LEDGERS, st.randoms())
 def test_order_is_irrelevant_and_equal_steps_merge(ledger, random) -> None:  # type: ignore[no-untyped-def]
-    process = hs.Process(ledger)
+    process = hs.mechanisms.Process(ledger)
     shuffled = list(ledger)
     random.shuffle(shuffled)
-    assert hs.Process(shuffled) == process
-    assert hash(hs.Process(shuffled)) == hash(process)
-    assert sum(step * count for step, count in shuffled) + hs.Process() == process
+    assert hs.mechanisms.Process(shuffled) == process
+    assert hash(hs.mechanisms.Process(shuffled)) == hash(process)
+    assert sum(step * count for step, count in shuffled) + hs.mechanisms.Process() == process
     assert process.steps == sum(count for _, count in ledger)
     assert len({step for step, _ in process}) == len(process)
     assert all(count > 0 for _, count in process)
@@ -42,7 +42,7 @@ def test_order_is_irrelevant_and_equal_steps_merge(ledger, random) -> None:  # t
 
 @given(LEDGERS, st.integers(0, 1000))
 def test_repetition_is_repeated_addition(ledger, times) -> None:  # type: ignore[no-untyped-def]
-    process = hs.Process(ledger)
+    process = hs.mechanisms.Process(ledger)
     assert process * times + process == process * (times + 1) == (times + 1) * process
 
 
@@ -85,7 +85,7 @@ def test_dp_sgd_never_undercounts(dataset_size, batch_size, epochs) -> None:  # 
 
 def test_dp_sgd_composes() -> None:
     run = hs.dp_sgd(1.0, 100, 10, steps=7)
-    assert run * 2 + hs.Laplace(3.0) == hs.Process([*(run.as_process() * 2), (hs.Laplace(3.0), 1)])
+    assert run * 2 + hs.Laplace(3.0) == hs.mechanisms.Process([*(run.as_process() * 2), (hs.Laplace(3.0), 1)])
     assert np.int64(2) * run == run + run
 
 
@@ -113,7 +113,7 @@ class Tripled(Mechanism):
         return _core.gaussian_pair(math.sqrt(3.0) * shift / self.noise_multiplier)
 
 
-@pytest.mark.parametrize("adjacency", hs.ADJACENCIES)
+@pytest.mark.parametrize("adjacency", hs.mechanisms.ADJACENCIES)
 def test_a_mechanism_needs_no_more_than_its_own_class(adjacency: str) -> None:
     one, known = Tripled(2.0), hs.Gaussian(2.0 / math.sqrt(3.0))
     if adjacency != "replace_one":  # sampled, a Gaussian has a tighter pair than any mechanism

@@ -48,7 +48,7 @@ def test_one_use_is_the_weighted_profile(
 
 
 @pytest.mark.parametrize("engine", ["auto", "fft"])
-@pytest.mark.parametrize("direction", hs.ADJACENCIES)
+@pytest.mark.parametrize("direction", hs.mechanisms.ADJACENCIES)
 def test_composition_expands_into_the_binomial_of_choices(direction: str, engine: str) -> None:
     """T uses are a binomial mixture of compositions, each of which is accounted for alone."""
     first, second, share, uses = hs.PoissonSampled(hs.Gaussian(0.9), 0.3), hs.Gaussian(3.0), 0.3, 4
@@ -165,7 +165,7 @@ def test_no_vectors_do_worse(u: list[float], v: list[float], angles: list[float]
     assert truth * (1.0 - 1e-3) - 1e-9 <= hs.account(step, "replace_one").delta(epsilon)
 
 
-@pytest.mark.parametrize("adjacency", hs.ADJACENCIES)
+@pytest.mark.parametrize("adjacency", hs.mechanisms.ADJACENCIES)
 def test_no_noise(adjacency: str) -> None:
     step = hs.MixtureOfGaussians(0.0, [0.0, 1.0], [0.9, 0.1])
     poisson = hs.PoissonSampled(hs.Gaussian(0.0), 0.1)

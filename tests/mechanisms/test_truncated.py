@@ -193,7 +193,7 @@ def test_two_steps_compose(adjacency: str) -> None:
                 assert worst.twice(epsilon) * (1.0 - 1e-4) <= profile.delta(epsilon)
 
 
-@pytest.mark.parametrize("adjacency", hs.ADJACENCIES)
+@pytest.mark.parametrize("adjacency", hs.mechanisms.ADJACENCIES)
 def test_without_truncation_it_is_poisson_sampling(adjacency: str) -> None:
     poisson = hs.account(hs.PoissonSampled(hs.Gaussian(0.9), 0.2) * 7, adjacency)
     for most in (50, 10**9):

@@ -15,7 +15,7 @@ STEPS = 24
 STRATEGY = hs.BandedToeplitz.optimized(STEPS, 4)
 
 
-def poisson(sigma: float, q: float, steps: int = STEPS) -> hs.Process:
+def poisson(sigma: float, q: float, steps: int = STEPS) -> hs.mechanisms.Process:
     return hs.PoissonSampled(hs.Gaussian(sigma), q) * steps
 
 
@@ -54,7 +54,7 @@ def test_cyclic_poisson_needs_no_samples() -> None:
 def test_cyclic_poisson_covers_every_group(group: int | None) -> None:
     columns = np.random.default_rng(1).uniform(0.2, 1.0, (10, 3))
     columns[9, 1:] = columns[8, 2] = 0.0
-    strategy = hs.Banded(columns)
+    strategy = hs.matrix.Banded(columns)
     found = calibrate_bandmf(strategy, hs.CyclicPoisson(10, 4, 0.5, group), 2.0, 1e-3)
     norms = strategy.column_norms()
     for member in range(4) if group is None else [group]:
@@ -64,20 +64,20 @@ def test_cyclic_poisson_covers_every_group(group: int | None) -> None:
         assert hs.account(sum(steps)).delta_bounds(2.0).lower <= 1e-3  # type: ignore[arg-type]
 
 
-SCHEMES: list[tuple[Scheme, hs.Strategy]] = [
+SCHEMES: list[tuple[Scheme, hs.matrix.Strategy]] = [
     (hs.BMinSep(STEPS, 4, 0.1), STRATEGY),
     (hs.BMinSep(STEPS, 6, 0.1, warm_start=False), STRATEGY),
     (hs.BallsInBins(STEPS, 8), STRATEGY),
-    (hs.MultiAttributionBMinSep(STEPS, 4, 0.05, 2), STRATEGY),
-    (hs.MultiAttributionBMinSep(STEPS, 4, 0.05, 2, "exact"), STRATEGY),
-    (hs.TruncatedBMinSep(STEPS, 4, 0.3, 20, 3), STRATEGY),
-    (hs.RMinSep(STEPS, 3, 0.1), hs.BandedToeplitz.square_root(STEPS, 8)),
-    (hs.RMinSep(STEPS, 6, 0.1, warm_start=False), hs.InverseBanded([1.0, -0.5, -0.1], STEPS)),
+    (hs.matrix.MultiAttributionBMinSep(STEPS, 4, 0.05, 2), STRATEGY),
+    (hs.matrix.MultiAttributionBMinSep(STEPS, 4, 0.05, 2, "exact"), STRATEGY),
+    (hs.matrix.TruncatedBMinSep(STEPS, 4, 0.3, 20, 3), STRATEGY),
+    (hs.matrix.RMinSep(STEPS, 3, 0.1), hs.BandedToeplitz.square_root(STEPS, 8)),
+    (hs.matrix.RMinSep(STEPS, 6, 0.1, warm_start=False), hs.matrix.InverseBanded([1.0, -0.5, -0.1], STEPS)),
 ]
 
 
 @pytest.mark.parametrize(("scheme", "strategy"), SCHEMES)
-def test_every_scheme_and_its_fallback(scheme: Scheme, strategy: hs.Strategy) -> None:
+def test_every_scheme_and_its_fallback(scheme: Scheme, strategy: hs.matrix.Strategy) -> None:
     found = calibrate_bandmf(strategy, scheme, 3.0, 0.05, seed=4, fallback="unamplified")
     assert not found.fell_back
     assert found.mechanism.scheme == scheme
@@ -96,7 +96,7 @@ def test_every_scheme_and_its_fallback(scheme: Scheme, strategy: hs.Strategy) ->
 
 def test_truncation_is_covered_by_three_times_the_sensitivity() -> None:
     # Nearly every batch is cut: where it is, P moves by 2 and Q by -1.
-    scheme = hs.TruncatedBMinSep(STEPS, 4, 0.9, 50, 40)
+    scheme = hs.matrix.TruncatedBMinSep(STEPS, 4, 0.9, 50, 40)
     found = calibrate_bandmf(STRATEGY, scheme, 1.0, 0.02, seed=1, candidates=[1e-2])
     assert found.fell_back
     estimate = hs.estimate_delta(found.mechanism, 1.0, 50_000, seed=2)
@@ -195,8 +195,11 @@ def test_statement_and_json_hold_what_a_reader_needs() -> None:
         ({"threshold": 0.05}, "must be below"),
         ({"scheme": hs.BMinSep(STEPS, 3, 0.1)}, "bands"),
         ({"scheme": hs.BMinSep(7, 4, 0.1)}, "steps"),
-        ({"scheme": hs.TruncatedBMinSep(STEPS, 4, 0.1, 10, 5), "adjacency": "add_or_remove"}, "zero_out"),
-        ({"scheme": hs.TruncatedBMinSep(STEPS, 4, 0.1, 10, 5), "fallback": "cyclic"}, "fallback"),
+        (
+            {"scheme": hs.matrix.TruncatedBMinSep(STEPS, 4, 0.1, 10, 5), "adjacency": "add_or_remove"},
+            "zero_out",
+        ),
+        ({"scheme": hs.matrix.TruncatedBMinSep(STEPS, 4, 0.1, 10, 5), "fallback": "cyclic"}, "fallback"),
         ({"scheme": hs.BMinSep.of_rate(STEPS, 4, 1 / 4), "strategy": hs.Identity(STEPS), "seed": -1}, "seed"),
     ],
 )

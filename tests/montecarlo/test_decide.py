@@ -65,9 +65,9 @@ class Beta(Samples[EmpiricalTally]):
         draw = Draw(seed, self.b, self.surprise, self.pilots)
         return run(draw, key, 1, first, last, options, stop, EmpiricalTally)
 
-    def plan(self, tested: float, failure: float = 1e-9, method: str = "auto") -> hs.MeanTest:
+    def plan(self, tested: float, failure: float = 1e-9, method: str = "auto") -> hs.montecarlo.MeanTest:
         pilot = self.tally(10**9 if not self.pilots else 0, 0, 128).law()
-        return hs.plan_test(tested, failure, pilot=pilot, method=method)
+        return hs.montecarlo.plan_test(tested, failure, pilot=pilot, method=method)
 
 
 def test_violations_are_rarely_accepted() -> None:
@@ -94,7 +94,7 @@ def test_what_is_good_is_accepted(method: str) -> None:
         # Most need not wait for the end.
         assert np.mean([seen.count / planned for _, seen in verdicts]) < 0.9
     # Nothing to prove, nothing drawn.
-    assert decide(hs.MeanTest(method, 1.0, 0.1, 10, ((0.5, 1.0),)), values, 1) == (
+    assert decide(hs.montecarlo.MeanTest(method, 1.0, 0.1, 10, ((0.5, 1.0),)), values, 1) == (
         True,
         Empirical.of([]),
     )

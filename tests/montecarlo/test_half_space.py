@@ -46,7 +46,7 @@ def small_cases() -> list[tuple[str, hs.BandMF, enumeration.Law]]:
         ("exact", enumeration.isolated_user),
     ):
         for steps, b in ((5, 2), (5, 3), (3, 4)):
-            scheme = hs.MultiAttributionBMinSep(steps, b, 0.2, 2, kind)
+            scheme = hs.matrix.MultiAttributionBMinSep(steps, b, 0.2, 2, kind)
             found.append(
                 (
                     f"multi-{kind}-{steps}-{b}",
@@ -284,10 +284,10 @@ def sampled_cases() -> list[tuple[hs.BandMF, float]]:
         ]
     for kind in ("dominating", "exact"):
         for k in (1, 3):
-            scheme = hs.MultiAttributionBMinSep(20, 3, 0.05, k, kind)
+            scheme = hs.matrix.MultiAttributionBMinSep(20, 3, 0.05, k, kind)
             found.append((hs.BandMF(strategy(20, 3), scheme, 1.0 * k), 0.5))
     for steps, sigma in ((6, 1.0), (30, 2.0)):
-        found.append((hs.BandMF(strategy(steps, 5), hs.RMinSep(steps, 3, 0.1), sigma), 0.3))
+        found.append((hs.BandMF(strategy(steps, 5), hs.matrix.RMinSep(steps, 3, 0.1), sigma), 0.3))
         found.append((hs.BandMF(strategy(steps, 3), hs.CyclicPoisson(steps, 3, 0.2), sigma), 0.3))
     return found
 
@@ -330,7 +330,7 @@ def test_agrees_with_plain_sampling() -> None:
 def test_same_whatever_the_threads_and_after_an_interruption(tmp_path: Path) -> None:
     mechanism = hs.BandMF(strategy(32, 8), hs.BMinSep(32, 8, 0.05), 0.7)
 
-    def go(**settings: object) -> hs.DeltaEstimate:
+    def go(**settings: object) -> hs.montecarlo.DeltaEstimate:
         return estimate_delta(mechanism, 0.9, 30_000, 7, "tilted", adjacency="add", **settings)  # type: ignore[arg-type]
 
     whole = go()
@@ -447,7 +447,7 @@ def test_errors() -> None:
         _core.HalfSpaceSampler(
             columns, steps, scheme, 0.7, 2.0 * found.direction, -1.0, np.array([[1.0, 0.0]])
         )
-    truncated = hs.BandMF(strategy(12, 3), hs.TruncatedBMinSep(12, 3, 0.1, 100, 5), 0.7)
+    truncated = hs.BandMF(strategy(12, 3), hs.matrix.TruncatedBMinSep(12, 3, 0.1, 100, 5), 0.7)
     assert half_space(truncated, 0.8, 1e-9) is None
 
 
@@ -462,7 +462,9 @@ def test_more_noise_than_half_spaces_reach() -> None:
 def test_bounded_losses_bound_from_above_only() -> None:
     # Two participations whose columns overlap: delta by integration over three outputs.
     matrix, sigma, epsilon = np.array([[1.0, 0.0, 0.0], [0.9, 1.0, 0.0], [0.8, 0.9, 1.0]]), 1.0, 0.2
-    mechanism = hs.BandMF(hs.LowerTriangular(matrix), hs.RMinSep(3, 1, 0.4, warm_start=False), sigma)
+    mechanism = hs.BandMF(
+        hs.matrix.LowerTriangular(matrix), hs.matrix.RMinSep(3, 1, 0.4, warm_start=False), sigma
+    )
     law = enumeration.min_sep(3, 1, 0.4)
     axis = np.linspace(-6.0, 9.0, 61)
     outputs = np.stack(np.meshgrid(axis, axis, axis, indexing="ij"), axis=-1).reshape(-1, 3)
@@ -479,5 +481,5 @@ def test_bounded_losses_bound_from_above_only() -> None:
         assert any(entry.method == method for entry in found.directions)
     # Where columns do not meet, or not twice, losses are exact.
     for steps, bands, min_sep in [(6, 2, 2), (3, 3, 3)]:
-        apart = hs.BandMF(strategy(steps, bands), hs.RMinSep(steps, min_sep, 0.4), sigma)
+        apart = hs.BandMF(strategy(steps, bands), hs.matrix.RMinSep(steps, min_sep, 0.4), sigma)
         assert estimate_delta(apart, epsilon, 10_000, 3).lower > 0.0

@@ -197,7 +197,7 @@ def test_bounds_are_where_the_evidence_says(
     method: str, values: list[float], failure: float, scale: float
 ) -> None:
     seen = Empirical.of(scale * np.array(values))
-    lower, upper = hs.mean_bounds(seen, failure, method)
+    lower, upper = hs.montecarlo.mean_bounds(seen, failure, method)
     mean = seen.mean if values else 0.5
     assert 0.0 <= lower <= mean <= upper <= 1.0
     needed = math.log(2.0 / failure)
@@ -216,14 +216,14 @@ def test_widths() -> None:
     seen = Empirical.of(rng.beta(1.0, 99.0, 100_000))
     widths = {}
     for method in METHODS:
-        lower, upper = hs.mean_bounds(seen, 1e-6, method)
+        lower, upper = hs.montecarlo.mean_bounds(seen, 1e-6, method)
         assert lower < 0.01 < upper
         widths[method] = (upper - lower) / 0.01
     assert widths["betting"] < 0.05 < widths["bernstein"] < 0.12
     assert widths["kl"] > 0.3
     # And where there is nothing to see, bets lose little.
     seen = Empirical.of((rng.random(100_000) < 0.01) * 1.0)
-    by_kl, by_bets = (hs.mean_bounds(seen, 1e-6, method) for method in ("kl", "betting"))
+    by_kl, by_bets = (hs.montecarlo.mean_bounds(seen, 1e-6, method) for method in ("kl", "betting"))
     assert by_bets.upper - by_bets.lower < 1.25 * (by_kl.upper - by_kl.lower)
 
 
@@ -251,7 +251,7 @@ def test_values_out_of_range_are_errors() -> None:
             Empirical.of([0.5, bad])
     nothing = Empirical.of([])
     for method in METHODS:
-        assert hs.mean_bounds(nothing, 0.1, method) == (0.0, 1.0)
+        assert hs.montecarlo.mean_bounds(nothing, 0.1, method) == (0.0, 1.0)
         assert evidence_below(nothing, 0.5, method) == 0.0
     for masses in [(0,) * 641, (1,) + (0,) * 641, (-UNIT, 2 * UNIT) + (0,) * 640]:
         with pytest.raises(hs.ParameterError, match="masses"):
@@ -448,10 +448,13 @@ def test_planned_bets_are_as_sound_and_narrower() -> None:
             wrong["above"] += evidence_above(seen, mean, "betting", bets["above"]) >= math.log(20.0)
         assert max(wrong.values()) <= 72
     seen = Empirical.of(rng.beta(1.0, 99.0, 50_000))
-    planned, default = hs.mean_bounds(seen, 1e-6, pilot=pilot), hs.mean_bounds(seen, 1e-6)
+    planned, default = (
+        hs.montecarlo.mean_bounds(seen, 1e-6, pilot=pilot),
+        hs.montecarlo.mean_bounds(seen, 1e-6),
+    )
     assert default.lower < planned.lower < 0.01 < planned.upper < default.upper
     assert planned.upper - planned.lower < 0.95 * (default.upper - default.lower)
     # A pilot of nothing, or of nothing but zeros or ones, says little and does no harm.
     for poor in ([], [0.0], [1.0], [0.0, 1.0]):
-        lower, upper = hs.mean_bounds(seen, 1e-6, pilot=Empirical.of(poor))
+        lower, upper = hs.montecarlo.mean_bounds(seen, 1e-6, pilot=Empirical.of(poor))
         assert 0.8 * default.lower < lower < 0.01 < upper < 1.2 * default.upper

@@ -100,7 +100,7 @@ def test_scale_of_the_add_direction_is_used() -> None:
 @pytest.mark.parametrize(
     "other", [hs.Gaussian(2.0) * 3, hs.Laplace(2.0), hs.Gaussian(1e4), hs.ApproximateDP(0.5, 1e-3)]
 )
-def test_composition_with_an_analytic_mechanism(other: hs.Process) -> None:
+def test_composition_with_an_analytic_mechanism(other: hs.mechanisms.Process) -> None:
     found = estimate_delta(dp_sgd(), 0.5, 50_000, seed=2, composed_with=other, confidence=0.999)
     whole = hs.PoissonSampled(hs.Gaussian(1.0), 0.2) * 10 + other
     for entry in found.directions:
@@ -335,7 +335,7 @@ def test_seed_from_the_system_is_recorded() -> None:
 def test_estimates_lie_in_their_intervals_where_all_values_are_the_largest() -> None:
     # Every output has the largest loss of direction "add"; sums of rounded values exceed what they may be.
     for mechanism, epsilon in [
-        (hs.BandMF(hs.Identity(64), hs.MultiAttributionBMinSep(64, 100, 0.0, 2), 30.0), 0.0),
+        (hs.BandMF(hs.Identity(64), hs.matrix.MultiAttributionBMinSep(64, 100, 0.0, 2), 30.0), 0.0),
         (hs.BandMF(hs.BandedToeplitz([1.0, 2.0], 17), hs.BMinSep(17, 100, 0.5, False), 0.01), 1.0),
     ]:
         for seed in range(4):

@@ -24,14 +24,14 @@ from tests import enumeration
 MIXTURE = ((0.4, 2, 1.0, 0.0), (0.25, 0, 3.0, 0.4), (0.25, 0, 1.0, 1.2), (0.1, 0, 1.0, 0.0))
 
 
-def strategy(steps: int, bands: int, toeplitz: bool = True) -> hs.Strategy:
+def strategy(steps: int, bands: int, toeplitz: bool = True) -> hs.matrix.Strategy:
     coefficients = 1.0 / (1.0 + 0.6 * np.arange(bands))
     if toeplitz:
         return hs.BandedToeplitz(tuple(coefficients.tolist()), steps)
     columns = np.array([coefficients * (1.0 + 0.2 * math.cos(i)) for i in range(steps)])
     for i in range(steps):
         columns[i, steps - i :] = 0.0
-    return hs.Banded(columns)
+    return hs.matrix.Banded(columns)
 
 
 def small_cases() -> list[tuple[str, hs.BandMF, enumeration.Law]]:
@@ -51,7 +51,7 @@ def small_cases() -> list[tuple[str, hs.BandMF, enumeration.Law]]:
         for sigma, toeplitz in ((0.7, True), (1.5, False)):
             mechanism = hs.BandMF(strategy(steps, bands, toeplitz), scheme, sigma)
             found.append((f"min-sep-{steps}-{b}-{bands}-{p}-{warm}-{sigma}", mechanism, law))
-    scheme = hs.MultiAttributionBMinSep(5, 2, 0.2, 2)
+    scheme = hs.matrix.MultiAttributionBMinSep(5, 2, 0.2, 2)
     law = enumeration.multi_attribution(5, 2, 0.2, 2)
     found.append(("multi", hs.BandMF(strategy(5, 2), scheme, 1.5), law))
     bins = hs.BallsInBins(7, 3)
@@ -152,7 +152,7 @@ def sampled_cases() -> list[tuple[hs.BandMF, float]]:
             found.append((hs.BandMF(strategy(20, 6), hs.BallsInBins(20, bins), 1.5), epsilon))
     for law in (1, 3):
         for epsilon in (0.3, 1.0):
-            scheme = hs.MultiAttributionBMinSep(20, 3, 0.05, law)
+            scheme = hs.matrix.MultiAttributionBMinSep(20, 3, 0.05, law)
             found.append((hs.BandMF(strategy(20, 3), scheme, 1.0 * law), epsilon))
     return found
 
@@ -273,7 +273,7 @@ def test_composed_values_are_bounded_with_any_proposal() -> None:
         (1.0, 300.0, hs.Laplace(0.01)),
     ]:
         mechanism = hs.BandMF(strategy(30, 4), hs.BMinSep(30, 4, 0.2), sigma)
-        curve = Curve(hs.Process() + others, "remove", "remove")
+        curve = Curve(hs.mechanisms.Process() + others, "remove", "remove")
         error = loss_error(mechanism)
         parts = (
             Component(0.001, 2),
@@ -354,7 +354,7 @@ def test_bound_holds_with_any_proposal() -> None:
 def test_same_whatever_the_threads_and_after_an_interruption(tmp_path: Path) -> None:
     mechanism = hs.BandMF(strategy(64, 4), hs.BMinSep(64, 4, 0.05), 0.8)
 
-    def go(**settings: object) -> hs.DeltaEstimate:
+    def go(**settings: object) -> hs.montecarlo.DeltaEstimate:
         return estimate_delta(mechanism, 3.0, 30_000, 7, "tilted", adjacency="remove", **settings)  # type: ignore[arg-type]
 
     whole = go()
@@ -383,17 +383,17 @@ def test_auto_chooses() -> None:
     assert estimate_delta(rare, 6.0, 100, 1, adjacency="remove").method == "plain"
     # The other direction has samplers of its own (test_half_space.py); what has no table is sampled plainly.
     assert estimate_delta(rare, 0.1, 4096, 1).directions[0].method == "tilted"
-    exact = hs.BandMF(strategy(20, 3), hs.MultiAttributionBMinSep(20, 3, 0.1, 2, "exact"), 1.0)
+    exact = hs.BandMF(strategy(20, 3), hs.matrix.MultiAttributionBMinSep(20, 3, 0.1, 2, "exact"), 1.0)
     assert estimate_delta(exact, 1.0, 4096, 1).directions[0].method == "plain"
     assert tilted.orders(exact) == ()
 
 
 def test_errors() -> None:
-    bounded = hs.BandMF(strategy(20, 5), hs.RMinSep(20, 3, 0.1), 1.0)
+    bounded = hs.BandMF(strategy(20, 5), hs.matrix.RMinSep(20, 3, 0.1), 1.0)
     with pytest.raises(hs.ParameterError, match="method = 'tilted'"):
         estimate_delta(bounded, 1.0, 1000, 1, "tilted", adjacency="remove")
     good = hs.BandMF(strategy(20, 3), hs.BMinSep(20, 3, 0.1), 1.0)
-    truncated = hs.BandMF(strategy(20, 3), hs.TruncatedBMinSep(20, 3, 0.1, 1000, 10), 1.0)
+    truncated = hs.BandMF(strategy(20, 3), hs.matrix.TruncatedBMinSep(20, 3, 0.1, 1000, 10), 1.0)
     with pytest.raises(hs.ParameterError, match="method = 'tilted'"):
         estimate_delta(truncated, 1.0, 1000, 1, "tilted", composed_with=hs.Gaussian(1.0))
     with pytest.raises(hs.ParameterError, match="method = 'tilted'"):

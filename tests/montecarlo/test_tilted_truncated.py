@@ -287,7 +287,7 @@ def test_counts_beyond_the_limit_have_value_zero() -> None:
 def test_estimates_with_intervals_and_whatever_the_threads(tmp_path: Path) -> None:
     mechanism = hs.BandMF(strategy(40, 4), TruncatedBMinSep(40, 4, 0.02, 1000, 18), 1.2)
 
-    def go(seed: int, samples: int, method: str, **settings: object) -> hs.DeltaEstimate:
+    def go(seed: int, samples: int, method: str, **settings: object) -> hs.montecarlo.DeltaEstimate:
         return hs.estimate_delta(mechanism, 1.0, samples, seed, method, confidence=0.999, **settings)  # type: ignore[arg-type]
 
     whole, plain = go(3, 30_000, "tilted"), go(4, 200_000, "plain")

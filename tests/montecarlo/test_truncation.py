@@ -156,7 +156,7 @@ def test_theorem_7_by_enumeration_and_integration(
 ) -> None:
     # Two rounds: every r, every pattern, densities integrated; nothing may exceed what is claimed.
     scheme = TruncatedBMinSep(2, b, p, size, largest, warm)
-    strategy: hs.Strategy = hs.Identity(2) if b == 1 else hs.BandedToeplitz((1.0, 0.6), 2)
+    strategy: hs.matrix.Strategy = hs.Identity(2) if b == 1 else hs.BandedToeplitz((1.0, 0.6), 2)
     mechanism = hs.BandMF(strategy, scheme, sigma)
     matrix = strategy.matrix()
     base = enumeration.min_sep(2, b, p, warm)

@@ -135,12 +135,12 @@ def test_methods() -> None:
     assert not isinstance(cheap.plan, TiltedPlan)
     with pytest.raises(hs.ParameterError, match="threshold"):
         hs.calibrate_bandmf(STRATEGY, SCHEME, 1.0, 1e-7, method="tilted", threshold=1e-8)
-    truncated = hs.TruncatedBMinSep(SCHEME.steps, SCHEME.min_sep, 0.001, 1000, 100)
+    truncated = hs.matrix.TruncatedBMinSep(SCHEME.steps, SCHEME.min_sep, 0.001, 1000, 100)
     with pytest.raises(hs.ParameterError, match="composed_with"):
         hs.calibrate_bandmf(STRATEGY, truncated, 1.0, 1e-7, method="tilted", composed_with=hs.Gaussian(1.0))
     with pytest.raises(hs.ParameterError, match="method"):
         hs.calibrate_bandmf(STRATEGY, SCHEME, 1.0, 1e-7, method="guess")
-    bounded = hs.RMinSep(40, 2, 0.02)
+    bounded = hs.matrix.RMinSep(40, 2, 0.02)
     with pytest.raises(hs.ParameterError, match="table"):
         hs.calibrate_bandmf(STRATEGY, bounded, 1.0, 1e-7, method="tilted")
     assert math.isfinite(TiltedPlan.of(1e-300, 5).tested_delta)

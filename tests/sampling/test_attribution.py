@@ -190,32 +190,36 @@ def test_expected_batch_size_is_that_of_algorithm_3(min_sep, p):
             }
             mean[step] += weight * sum(not users[e] & before for e in np.flatnonzero(sampled[step]))
     for step in range(steps):
-        assert hs.expected_batch_size(graph, p, min_sep, step + 1) == pytest.approx(
+        assert hs.sampling.expected_batch_size(graph, p, min_sep, step + 1) == pytest.approx(
             mean[step], rel=1e-12, abs=1e-300
         )
     if steps >= min_sep:
-        assert hs.expected_batch_size(graph, p, min_sep) == pytest.approx(mean[-1], rel=1e-12, abs=1e-300)
+        assert hs.sampling.expected_batch_size(graph, p, min_sep) == pytest.approx(
+            mean[-1], rel=1e-12, abs=1e-300
+        )
 
 
 def test_sampling_probability_hits_the_target_and_is_the_smallest():
     rng = np.random.default_rng(1)
     graph = AttributionGraph.from_edges(np.arange(3000) % 1000, rng.integers(0, 300, 3000)).bound(4).graph
     for min_sep in (1, 2, 16, 400):
-        peak = max(hs.expected_batch_size(graph, p, min_sep) for p in np.geomspace(1e-7, 1.0, 4000))
+        peak = max(hs.sampling.expected_batch_size(graph, p, min_sep) for p in np.geomspace(1e-7, 1.0, 4000))
         for share in (1e-6, 0.1, 0.5, 0.999):
-            p = hs.sampling_probability_for(graph, share * peak, min_sep)
-            assert hs.expected_batch_size(graph, p, min_sep) == pytest.approx(share * peak, rel=1e-12)
+            p = hs.sampling.sampling_probability_for(graph, share * peak, min_sep)
+            assert hs.sampling.expected_batch_size(graph, p, min_sep) == pytest.approx(
+                share * peak, rel=1e-12
+            )
             below = np.linspace(0.0, p * (1 - 1e-9), 500)
-            assert all(hs.expected_batch_size(graph, q, min_sep) < share * peak for q in below)
+            assert all(hs.sampling.expected_batch_size(graph, q, min_sep) < share * peak for q in below)
         with pytest.raises(hs.ParameterError, match="the largest expected batch size"):
-            hs.sampling_probability_for(graph, 1.02 * peak, min_sep)
+            hs.sampling.sampling_probability_for(graph, 1.02 * peak, min_sep)
 
 
 def test_sweep():
     # Small groups, and one example that everybody shares: the paper's example (Appendix C).
     shared = list(range(50))
     graph = AttributionGraph.from_lists([[u] for u in range(50)] + [shared])
-    sweep = hs.sweep_neighbourhood(graph, 2, 8, expected_batch=1.2)
+    sweep = hs.sampling.sweep_neighbourhood(graph, 2, 8, expected_batch=1.2)
     whole, kept = sweep.rows[0], sweep.best
     assert (whole.max_neighbourhood, whole.largest_neighbourhood, whole.examples) == (None, 51, 51)
     assert (kept.largest_neighbourhood, kept.examples) == (1, 50)
@@ -225,12 +229,12 @@ def test_sweep():
     assert (ruled + 1) * 8 * sweep.sampling_probability >= 1.0
     assert "k_e" in str(sweep)
     # Out of reach without a limit: shown, with what comes closest.
-    beyond = hs.sweep_neighbourhood(graph, 2, 8, expected_batch=1.5)
+    beyond = hs.sampling.sweep_neighbourhood(graph, 2, 8, expected_batch=1.5)
     assert beyond.rows[0].target_probability is None
     assert 1.25 < beyond.rows[0].expected_batch_size < 1.5
     assert beyond.best.target_probability is not None
     json.dumps(sweep.to_dict(), allow_nan=False)
-    fixed = hs.sweep_neighbourhood(graph, 2, 8, sampling_probability=1e-4, limits=[None, 3])
+    fixed = hs.sampling.sweep_neighbourhood(graph, 2, 8, sampling_probability=1e-4, limits=[None, 3])
     assert fixed.best.max_neighbourhood is None  # rarely sampled, so it blocks little
     assert fixed.rows[1].target_probability is None
     assert fixed.target is None
@@ -266,13 +270,13 @@ def test_refusals():
         (lambda: AttributionGraph.from_edges([0, -1], [1, 2]), r"examples\[1\] = -1"),
         (lambda: AttributionGraph.from_edges([0], [1, 2]), "one per pair"),
         (lambda: AttributionGraph.from_edges([0], [2], num_users=2), "users"),
-        (lambda: hs.expected_batch_size(graph, 1.5, 2), "sampling_probability = 1.5"),
-        (lambda: hs.expected_batch_size(graph, 0.5, 0), "min_sep = 0"),
-        (lambda: hs.expected_batch_size(graph, 0.5, 2, 0), "step = 0"),
-        (lambda: hs.sampling_probability_for(graph, 0.0, 2), "expected_batch = 0.0"),
-        (lambda: hs.sweep_neighbourhood(graph, 1, 2), "expected_batch"),
+        (lambda: hs.sampling.expected_batch_size(graph, 1.5, 2), "sampling_probability = 1.5"),
+        (lambda: hs.sampling.expected_batch_size(graph, 0.5, 0), "min_sep = 0"),
+        (lambda: hs.sampling.expected_batch_size(graph, 0.5, 2, 0), "step = 0"),
+        (lambda: hs.sampling.sampling_probability_for(graph, 0.0, 2), "expected_batch = 0.0"),
+        (lambda: hs.sampling.sweep_neighbourhood(graph, 1, 2), "expected_batch"),
         (
-            lambda: hs.sweep_neighbourhood(graph, 1, 2, expected_batch=1, max_neighbourhood=3),
+            lambda: hs.sampling.sweep_neighbourhood(graph, 1, 2, expected_batch=1, max_neighbourhood=3),
             "max_neighbourhood",
         ),
     ]:
@@ -327,9 +331,9 @@ def test_empty():
     graph = AttributionGraph.from_lists([])
     bounded = graph.bound(2)
     assert (len(bounded.examples), bounded.size_bound()) == (0, 0)
-    assert hs.expected_batch_size(graph, 0.5, 3) == 0.0
+    assert hs.sampling.expected_batch_size(graph, 0.5, 3) == 0.0
     with pytest.raises(hs.ParameterError, match="must be at most 0"):
-        hs.sampling_probability_for(graph, 1.0, 3)
+        hs.sampling.sampling_probability_for(graph, 1.0, 3)
     assert "0 -> 0" in bounded.report()
 
 

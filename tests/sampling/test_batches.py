@@ -21,7 +21,7 @@ GAUSSIAN = hs.Gaussian(1.0)
 GRAPH = hs.AttributionGraph.from_lists(
     [[e // 3, 100 + e // 3] for e in range(N)]
 )  # couples who share three examples
-MULTI = hs.MultiAttributionBMinSep(STEPS, 4, 0.05, 3)
+MULTI = hs.matrix.MultiAttributionBMinSep(STEPS, 4, 0.05, 3)
 
 DESCRIPTIONS: dict[str, Any] = {
     "poisson": hs.Poisson(STEPS, 0.1),
@@ -35,18 +35,20 @@ DESCRIPTIONS: dict[str, Any] = {
     "cold": hs.BMinSep(STEPS, 4, 0.1, False),
     "warm": hs.BMinSep(STEPS, 4, 0.1),
     "listed": hs.BMinSep(STEPS, 4, 0.8),
-    "r-min-sep": hs.RMinSep(STEPS, 4, 0.8, False),
-    "truncated b-min-sep": hs.TruncatedBMinSep(STEPS, 4, 0.2, N, 5),
+    "r-min-sep": hs.matrix.RMinSep(STEPS, 4, 0.8, False),
+    "truncated b-min-sep": hs.matrix.TruncatedBMinSep(STEPS, 4, 0.2, N, 5),
     "bandmf": hs.BandMF(hs.BandedToeplitz.square_root(STEPS, 4), hs.BMinSep(STEPS, 4, 0.2), 1.0),
     "multi-attribution": MULTI,
 }
 
 
-def sampler(name: str, seed: Any = 7, shard: tuple[int, int] = (0, 1), **options: Any) -> hs.BatchSampler:
+def sampler(
+    name: str, seed: Any = 7, shard: tuple[int, int] = (0, 1), **options: Any
+) -> hs.sampling.BatchSampler:
     if name == "multi-attribution":
         options.setdefault("graph", GRAPH)
     made = DESCRIPTIONS[name].batches(N, seed, shard, **options)
-    assert isinstance(made, hs.BatchSampler)
+    assert isinstance(made, hs.sampling.BatchSampler)
     return made
 
 
@@ -95,8 +97,8 @@ def test_resume_anywhere(name: str, tmp_path: Path) -> None:
         graph = GRAPH if name == "multi-attribution" else None
         for other in (
             resumed,
-            hs.BatchSampler.load(path, graph=graph),
-            hs.BatchSampler.load(path, DESCRIPTIONS[name], graph=graph),
+            hs.sampling.BatchSampler.load(path, graph=graph),
+            hs.sampling.BatchSampler.load(path, DESCRIPTIONS[name], graph=graph),
         ):
             assert other.step == step
             assert equal(other, whole[step:])
@@ -127,7 +129,7 @@ def test_padding(name: str, world: int) -> None:
     for rank in range(world):
         padded = sampler(name, shard=(rank, world), pad=True)
         for plain, batch in zip(sampler(name, shard=(rank, world)), padded, strict=True):
-            assert isinstance(batch, hs.PaddedBatch)
+            assert isinstance(batch, hs.sampling.PaddedBatch)
             assert batch.indices.shape == batch.mask.shape == (-(-5 // world),)
             assert np.array_equal(batch.indices[batch.mask], plain)
             assert (batch.indices[~batch.mask] == N).all()
@@ -219,28 +221,28 @@ def test_files(tmp_path: Path) -> None:
     path = tmp_path / "batches"
     sampler("warm", None).save(path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert "operating system" in hs.BatchSampler.load(path).report()
+    assert "operating system" in hs.sampling.BatchSampler.load(path).report()
     with pytest.raises(hs.ParameterError, match="another one"):
-        hs.BatchSampler.load(path, hs.BMinSep(STEPS, 4, 0.2))
+        hs.sampling.BatchSampler.load(path, hs.BMinSep(STEPS, 4, 0.2))
     with pytest.raises(hs.ParameterTypeError, match="scheme"):
-        hs.BatchSampler.load(path, 3)
-    rank = hs.BatchSampler.load(path, shard=(1, 2))
-    assert equal(rank, [batch[1::2] for batch in hs.BatchSampler.load(path)])
+        hs.sampling.BatchSampler.load(path, 3)
+    rank = hs.sampling.BatchSampler.load(path, shard=(1, 2))
+    assert equal(rank, [batch[1::2] for batch in hs.sampling.BatchSampler.load(path)])
     damaged = bytearray(path.read_bytes())
     damaged[len(damaged) // 2] ^= 1
     path.write_bytes(damaged)
     with pytest.raises(hs.StorageError):
-        hs.BatchSampler.load(path)
+        hs.sampling.BatchSampler.load(path)
     noise = hs.CorrelatedNoise(hs.Identity(3), 4, 1.0, seed=1)
     noise.save(path)
     with pytest.raises(hs.StorageError, match="noise"):
-        hs.BatchSampler.load(path)
+        hs.sampling.BatchSampler.load(path)
     MULTI.batches(seed=7, graph=GRAPH, run_ahead=3).save(path)
     with pytest.raises(hs.ParameterError, match="graph"):
-        hs.BatchSampler.load(path)
+        hs.sampling.BatchSampler.load(path)
     with pytest.raises(hs.ParameterError, match="another seed"):
-        hs.BatchSampler.load(path, MULTI, graph=GRAPH.select(np.arange(N)[::-1]))
-    assert hs.BatchSampler.load(path, MULTI, graph=GRAPH).step == 0
+        hs.sampling.BatchSampler.load(path, MULTI, graph=GRAPH.select(np.arange(N)[::-1]))
+    assert hs.sampling.BatchSampler.load(path, MULTI, graph=GRAPH).step == 0
 
 
 @pytest.mark.parametrize(
@@ -261,7 +263,7 @@ def test_files(tmp_path: Path) -> None:
         (lambda: hs.BallsInBins(3, 3).batches(2**32 + 1), "dataset_size"),
         (lambda: hs.BMinSep(3, 3, 0.1).batches(2**32 + 1), "dataset_size"),
         (lambda: hs.BallsInBins(2**30, 2**30).batches(2), "2\\^27"),
-        (lambda: hs.TruncatedBMinSep(3, 3, 0.1, 10, 2).batches(11), "must be 10"),
+        (lambda: hs.matrix.TruncatedBMinSep(3, 3, 0.1, 10, 2).batches(11), "must be 10"),
         (lambda: (hs.TruncatedPoissonSampled(1.0, 10, 0.1, 2) * 3).batches(9), "must be 10"),
         (lambda: (hs.WithoutReplacement(GAUSSIAN, 2, 10) * 3).batches(9), "must be 10"),
         (lambda: hs.dp_sgd(1.0, 10, 2, steps=3).batches(11), "must be 10"),
@@ -273,8 +275,11 @@ def test_files(tmp_path: Path) -> None:
         (lambda: MULTI.batches(graph=3), "graph"),
         (lambda: MULTI.batches(N + 1, graph=GRAPH), "must be 60"),
         (lambda: MULTI.batches(graph=GRAPH, run_ahead=-1), "run_ahead"),
-        (lambda: hs.MultiAttributionBMinSep(3, 4, 0.1, 2).batches(graph=GRAPH), "examples_per_user"),
-        (lambda: hs.MultiAttributionBMinSep(3, 4, 0.1, 3, "exact").conjectured_batches(graph=GRAPH), "law"),
+        (lambda: hs.matrix.MultiAttributionBMinSep(3, 4, 0.1, 2).batches(graph=GRAPH), "examples_per_user"),
+        (
+            lambda: hs.matrix.MultiAttributionBMinSep(3, 4, 0.1, 3, "exact").conjectured_batches(graph=GRAPH),
+            "law",
+        ),
         (lambda: sampler("warm").seek(STEPS + 1), "step"),
     ],
 )
@@ -302,7 +307,7 @@ def test_reports_keep_the_secret(name: str) -> None:
 def test_the_conjecture_is_called_one(tmp_path: Path) -> None:
     drawn = MULTI.conjectured_batches(seed=7, graph=GRAPH)
     drawn.save(tmp_path / "batches")
-    for one in (drawn, hs.BatchSampler.load(tmp_path / "batches", MULTI, graph=GRAPH)):
+    for one in (drawn, hs.sampling.BatchSampler.load(tmp_path / "batches", MULTI, graph=GRAPH)):
         assert one.conjectured
         assert one.to_dict()["guarantee"] == CONJECTURE
         assert "NOT A GUARANTEE" in one.report()
@@ -312,7 +317,7 @@ def test_the_conjecture_is_called_one(tmp_path: Path) -> None:
 
 def test_examples_of_no_user_are_named() -> None:
     graph = hs.AttributionGraph.from_lists([["ann"], [], ["bob"]])
-    drawn = hs.MultiAttributionBMinSep(3, 2, 0.5, 1).batches(graph=graph)
+    drawn = hs.matrix.MultiAttributionBMinSep(3, 2, 0.5, 1).batches(graph=graph)
     assert "1 examples belong to no user" in drawn.report()
 
 
@@ -344,7 +349,7 @@ def test_any_parameters(
         "cyclic": hs.CyclicPoisson(steps, period, p),
         "bins": hs.BallsInBins(steps, period),
         "min_sep": hs.BMinSep(steps, period, p, warm),
-        "truncated": hs.TruncatedBMinSep(steps, period, p, size, most, warm),
+        "truncated": hs.matrix.TruncatedBMinSep(steps, period, p, size, most, warm),
     }
     scheme = schemes[kind]
     batches = list(scheme.batches(size, seed))

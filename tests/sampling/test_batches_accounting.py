@@ -25,14 +25,14 @@ SIGMA = 0.8
 STRATEGY = hs.BandedToeplitz.square_root(STEPS, BANDS)
 
 
-def participations(sampler: hs.BatchSampler, owners: NDArray[np.int64] | None = None) -> Array:
+def participations(sampler: hs.sampling.BatchSampler, owners: NDArray[np.int64] | None = None) -> Array:
     """How many of its examples each owner has in each batch, shape (steps, owners)."""
     owners = np.arange(sampler.dataset_size) if owners is None else owners
     count = int(owners.max()) + 1
     return np.array([np.bincount(owners[batch], minlength=count) for batch in sampler], dtype=np.float64)
 
 
-def outputs(x: Array, strategy: hs.Strategy = STRATEGY, sigma: float = SIGMA, seed: int = 11) -> Array:
+def outputs(x: Array, strategy: hs.matrix.Strategy = STRATEGY, sigma: float = SIGMA, seed: int = 11) -> Array:
     """C (sums of gradients + rows of sigma C^-1 Z), shape (trials, steps): what the accountant looks at."""
     noise = hs.CorrelatedNoise(strategy, x.shape[1], sigma, seed=seed, dtype="float64")
     return (strategy.matrix() @ (x + np.array(list(noise)))).T
@@ -96,14 +96,14 @@ def test_cyclic_poisson() -> None:
 def test_multi_attribution(ahead: int) -> None:
     """Users with three examples each and nobody else around: the exact law without running ahead, safer with it."""
     k, n = 3, TRIALS // 2
-    scheme = hs.MultiAttributionBMinSep(STEPS, 5, 0.06, k, "exact")
+    scheme = hs.matrix.MultiAttributionBMinSep(STEPS, 5, 0.06, k, "exact")
     owners = np.repeat(np.arange(n), k)
     graph = hs.AttributionGraph.from_edges(np.arange(n * k), owners, n * k, n)
     x = participations(scheme.batches(graph=graph, seed=3, run_ahead=ahead), owners)
     mechanism = hs.BandMF(STRATEGY, scheme, SIGMA)
     if ahead == 0:
         assert agree(mechanism, x) < 1.0
-    dominating = hs.BandMF(STRATEGY, hs.MultiAttributionBMinSep(STEPS, 5, 0.06, k), SIGMA)
+    dominating = hs.BandMF(STRATEGY, hs.matrix.MultiAttributionBMinSep(STEPS, 5, 0.06, k), SIGMA)
     for mine in (mechanism, dominating):
         losses = mine.privacy_loss(outputs(x))
         reference = mine.sample_losses(REFERENCE, 1)
@@ -127,7 +127,7 @@ def test_independent_examples_of_users(k: int, warm: bool) -> None:
 
 def test_algorithm_4_of_one_user_has_the_law_of_the_conjecture() -> None:
     k, n = 3, TRIALS // 2
-    scheme = hs.MultiAttributionBMinSep(STEPS, 5, 0.06, k)
+    scheme = hs.matrix.MultiAttributionBMinSep(STEPS, 5, 0.06, k)
     owners = np.repeat(np.arange(n), k)
     graph = hs.AttributionGraph.from_edges(np.arange(n * k), owners, n * k, n)
     x = participations(scheme.conjectured_batches(graph=graph, seed=3), owners)
@@ -154,7 +154,7 @@ def test_truncated_min_sep(warm: bool) -> None:
     """Corollary D.2: 2 where example 0 is in a truncated batch, as it then displaces another."""
     steps, runs, most = 12, 6000, 3
     strategy = hs.BandedToeplitz.square_root(steps, 3)
-    scheme = hs.TruncatedBMinSep(steps, 3, 0.3, dataset_size=10, max_batch_size=most, warm_start=warm)
+    scheme = hs.matrix.TruncatedBMinSep(steps, 3, 0.3, dataset_size=10, max_batch_size=most, warm_start=warm)
     mechanism = hs.BandMF(strategy, scheme, SIGMA)
     p, q = np.zeros((steps, runs)), np.zeros((steps, runs))
     others = np.zeros((steps, runs))

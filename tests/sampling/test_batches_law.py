@@ -24,9 +24,9 @@ RUNS = 6000
 USERS = [{0, 1}, {0, 1}, {2}]
 GRAPH = hs.AttributionGraph.from_lists([sorted(users) for users in USERS])
 
-MULTI = hs.MultiAttributionBMinSep(3, 2, 0.4, examples_per_user=2)
+MULTI = hs.matrix.MultiAttributionBMinSep(3, 2, 0.4, examples_per_user=2)
 GAUSSIAN = hs.Gaussian(1.0)
-CASES: dict[str, tuple[Callable[[int], hs.BatchSampler], laws.Law]] = {
+CASES: dict[str, tuple[Callable[[int], hs.sampling.BatchSampler], laws.Law]] = {
     "poisson": (hs.Poisson(3, 0.3).batches, laws.poisson(2, 3, 0.3)),
     "poisson, ten examples": (hs.Poisson(1, 0.4).batches, laws.poisson(10, 1, 0.4)),
     "poisson, likely": (hs.Poisson(2, 0.9).batches, laws.poisson(3, 2, 0.9)),
@@ -61,13 +61,13 @@ CASES: dict[str, tuple[Callable[[int], hs.BatchSampler], laws.Law]] = {
     "cold, listed": (hs.BMinSep(5, 3, 0.8, False).batches, laws.min_sep(2, 5, 3, 0.8, False)),
     "warm, long separation": (hs.BMinSep(3, 6, 0.15).batches, laws.min_sep(2, 3, 6, 0.15, True)),
     "warm, certain": (hs.BMinSep(4, 3, 1.0).batches, laws.balls_in_bins(3, 4, 3)),
-    "r-min-sep": (hs.RMinSep(3, 2, 0.4).batches, laws.min_sep(3, 3, 2, 0.4, True)),
+    "r-min-sep": (hs.matrix.RMinSep(3, 2, 0.4).batches, laws.min_sep(3, 3, 2, 0.4, True)),
     "truncated, cold": (
-        hs.TruncatedBMinSep(3, 2, 0.6, 3, 1, False).batches,
+        hs.matrix.TruncatedBMinSep(3, 2, 0.6, 3, 1, False).batches,
         laws.min_sep(3, 3, 2, 0.6, False, most=1),
     ),
     "truncated, warm": (
-        hs.TruncatedBMinSep(2, 3, 0.4, 4, 2).batches,
+        hs.matrix.TruncatedBMinSep(2, 3, 0.4, 4, 2).batches,
         laws.min_sep(4, 2, 3, 0.4, True, most=2),
     ),
     "multi-attribution": (
@@ -89,7 +89,7 @@ def size_of(law: laws.Law) -> int:
     return 1 + max(max(batch, default=0) for run in law for batch in run)
 
 
-def runs(make: Callable[..., hs.BatchSampler], size: int, count: int = RUNS) -> list[laws.Run]:
+def runs(make: Callable[..., hs.sampling.BatchSampler], size: int, count: int = RUNS) -> list[laws.Run]:
     return [tuple(tuple(batch.tolist()) for batch in make(size, seed=seed)) for seed in range(count)]
 
 
@@ -198,7 +198,7 @@ def test_warm_start_is_stationary(b: int, p: float) -> None:
 def test_separation_is_never_violated(b: int, p: float, warm: bool) -> None:
     n, steps = 2000, 200
     last = np.full(n, -b)
-    sampler = hs.TruncatedBMinSep(steps, b, p, n, 150, warm).batches(seed=3)
+    sampler = hs.matrix.TruncatedBMinSep(steps, b, p, n, 150, warm).batches(seed=3)
     for i, batch in enumerate(sampler):
         assert len(batch) <= 150
         sampled = sampler._core.sampled()
@@ -218,7 +218,7 @@ def couples(examples: int, most: int) -> hs.AttributionGraph:
 @pytest.mark.parametrize("b", [2, 9])
 def test_separation_by_user(b: int, conjectured: bool) -> None:
     graph = couples(800, 4)
-    scheme = hs.MultiAttributionBMinSep(400, b, 0.02, int(graph.user_degrees().max()))
+    scheme = hs.matrix.MultiAttributionBMinSep(400, b, 0.02, int(graph.user_degrees().max()))
     make = scheme.conjectured_batches if conjectured else scheme.batches
     last = np.full(graph.num_users, -b)
     seen = 0
@@ -239,9 +239,9 @@ def test_the_couplings_behind_the_accounting() -> None:
     """
     graph = couples(60, 4)
     most = int(graph.user_degrees().max())
-    scheme = hs.MultiAttributionBMinSep(300, 3, 0.05, most)
+    scheme = hs.matrix.MultiAttributionBMinSep(300, 3, 0.05, most)
 
-    def taken(sampler: hs.BatchSampler) -> Any:
+    def taken(sampler: hs.sampling.BatchSampler) -> Any:
         present = np.zeros((300, 60), dtype=bool)
         for i, batch in enumerate(sampler):
             present[i, batch] = True
@@ -269,9 +269,9 @@ def test_the_couplings_behind_the_accounting() -> None:
 
 def test_expected_batch_of_multi_attribution() -> None:
     graph = couples(800, 4)
-    scheme = hs.MultiAttributionBMinSep(3000, 5, 0.02, int(graph.user_degrees().max()))
+    scheme = hs.matrix.MultiAttributionBMinSep(3000, 5, 0.02, int(graph.user_degrees().max()))
     sizes = [len(batch) for batch in scheme.batches(graph=graph, seed=8, run_ahead=4)]
-    expected = hs.expected_batch_size(graph, 0.02, 5)
+    expected = hs.sampling.expected_batch_size(graph, 0.02, 5)
     # Batches within b steps depend on each other.
     assert abs(np.mean(sizes) - expected) < 6.0 * np.std(sizes) * np.sqrt(5 / len(sizes))
 

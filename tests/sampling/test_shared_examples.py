@@ -78,7 +78,7 @@ def true_delta(p: float, m: int) -> float:
     return best
 
 
-def accounted(scheme: hs.BMinSep | hs.MultiAttributionBMinSep, samples: int = 2**17) -> float:
+def accounted(scheme: hs.BMinSep | hs.matrix.MultiAttributionBMinSep, samples: int = 2**17) -> float:
     mechanism = hs.BandMF(hs.Identity(2), scheme, 1.0)
     return hs.estimate_delta(mechanism, EPSILON, samples, seed=1, confidence=1.0 - 1e-9).upper
 
@@ -90,8 +90,8 @@ def test_theorem_6_1_is_violated_where_neighbourhoods_are_open(
     p: float, m: int, claimed: float, true: float
 ) -> None:
     graph = open_graph(m)
-    law = hs.MultiAttributionBMinSep(2, 2, p, 2)
-    exact = hs.MultiAttributionBMinSep(2, 2, p, 2, "exact")
+    law = hs.matrix.MultiAttributionBMinSep(2, 2, p, 2)
+    exact = hs.matrix.MultiAttributionBMinSep(2, 2, p, 2, "exact")
     # What the theorem claims; the exact law is below it, draw by draw.
     assert accounted(law, 2**20) < 1.25 * claimed
     assert true_delta(p, m) >= true
@@ -124,15 +124,15 @@ def test_independent_examples_are_not_violated(p: float, m: int) -> None:
 
 def test_fewer_examples_are_not_safer() -> None:
     """Whoever has more examples is barred more often: what Theorem 6.1 says of exactly k does not hold for at most k."""
-    strategy = hs.LowerTriangular([[1e-3, 0.0], [0.0, 1.0]])
+    strategy = hs.matrix.LowerTriangular([[1e-3, 0.0], [0.0, 1.0]])
     for law in ("dominating", "exact"):
         deltas = []
         for k in (1, 2):
-            mechanism = hs.BandMF(strategy, hs.MultiAttributionBMinSep(2, 2, 0.9, k, law), 0.5)
+            mechanism = hs.BandMF(strategy, hs.matrix.MultiAttributionBMinSep(2, 2, 0.9, k, law), 0.5)
             losses = mechanism.sample_losses(2**17, 3)
             deltas.append(float(np.mean(-np.expm1(np.minimum(1.0 - losses, 0.0)))))
         assert deltas[0] > 2.0 * deltas[1]
-        both = hs.BandMF(strategy, hs.MultiAttributionBMinSep(2, 2, 0.9, 2, law), 0.5)
+        both = hs.BandMF(strategy, hs.matrix.MultiAttributionBMinSep(2, 2, 0.9, 2, law), 0.5)
         found = hs.estimate_delta(both, 1.0, 2**16, seed=1)
         assert found.upper >= 0.98 * deltas[0]
         assert found.lower <= 1.02 * deltas[0]

@@ -83,19 +83,23 @@ def every_kind():
             **given,
         ),
         "cyclic": hs.plan_training(
-            hs.CyclicPoisson(8, 2, 0.2), SIZE, strategy=hs.Banded(columns(8, 2)), **given
+            hs.CyclicPoisson(8, 2, 0.2), SIZE, strategy=hs.matrix.Banded(columns(8, 2)), **given
         ),
         "balls": quick(
             hs.BallsInBins(8, 4),
-            hs.LowerTriangular(hs.Banded(columns(8, 3)).matrix()),
+            hs.matrix.LowerTriangular(hs.matrix.Banded(columns(8, 3)).matrix()),
             noise_multiplier=3.0,
         ),
         "b-min-sep": quick(hs.BMinSep(8, 2, 0.2), toeplitz, noise_multiplier=1.5),
-        "r-min-sep": quick(hs.RMinSep(8, 3, 0.2), hs.InverseBanded([1.0, -0.4], 8), noise_multiplier=9.0),
-        "truncated b-min-sep": quick(
-            hs.TruncatedBMinSep(8, 2, 0.1, SIZE, 14), toeplitz, noise_multiplier=4.0
+        "r-min-sep": quick(
+            hs.matrix.RMinSep(8, 3, 0.2), hs.matrix.InverseBanded([1.0, -0.4], 8), noise_multiplier=9.0
         ),
-        "users": quick(hs.MultiAttributionBMinSep(8, 2, 0.1, 2), toeplitz, pairs, noise_multiplier=4.0),
+        "truncated b-min-sep": quick(
+            hs.matrix.TruncatedBMinSep(8, 2, 0.1, SIZE, 14), toeplitz, noise_multiplier=4.0
+        ),
+        "users": quick(
+            hs.matrix.MultiAttributionBMinSep(8, 2, 0.1, 2), toeplitz, pairs, noise_multiplier=4.0
+        ),
         "users who share": quick(
             hs.BMinSep(8, 2, 0.1, examples_per_user=2), toeplitz, chained(SIZE), noise_multiplier=5.0
         ),
@@ -151,8 +155,8 @@ def test_certified_plans_are_what_account_says():
         ),
         (
             hs.CyclicPoisson(30, 3, 0.3),
-            hs.Banded(columns(30, 3)),
-            hs.BandMF(hs.Banded(columns(30, 3)), hs.CyclicPoisson(30, 3, 0.3), sigma),
+            hs.matrix.Banded(columns(30, 3)),
+            hs.BandMF(hs.matrix.Banded(columns(30, 3)), hs.CyclicPoisson(30, 3, 0.3), sigma),
             "zero_out",
         ),
     ]
@@ -262,7 +266,7 @@ def test_plans_refuse_what_was_not_analysed():
             **given,
         )
     with pytest.raises(hs.ParameterError, match="dataset_size = 120: must be 100"):
-        hs.plan_training(hs.TruncatedBMinSep(8, 2, 0.1, 100, 14), SIZE, epsilon=1.0, **given)
+        hs.plan_training(hs.matrix.TruncatedBMinSep(8, 2, 0.1, 100, 14), SIZE, epsilon=1.0, **given)
     with pytest.raises(hs.ParameterError, match="dataset_size = 120: must be 100"):
         hs.plan_training(lambda s: hs.dp_sgd(s, 100, 10, steps=8), SIZE, **given)
     with pytest.raises(hs.ParameterError, match="group = 1"):
@@ -293,7 +297,7 @@ def test_plans_refuse_what_was_not_analysed():
 
 
 def test_plans_for_users_need_their_graph():
-    scheme = hs.MultiAttributionBMinSep(8, 2, 0.1, 2)
+    scheme = hs.matrix.MultiAttributionBMinSep(8, 2, 0.1, 2)
     with pytest.raises(hs.ParameterError, match="graph = None"):
         quick(scheme)
     with pytest.raises(hs.ParameterError, match="a user has 3 examples, more than the 2"):
@@ -325,7 +329,7 @@ def test_plans_for_users_need_their_graph():
     )
     assert plan.guarantee.unit in plan.guarantee.statement
     assert "one record" not in plan.guarantee.statement
-    assert plan.expected_batch_size == hs.expected_batch_size(bounded.graph, 0.1, 2)
+    assert plan.expected_batch_size == hs.sampling.expected_batch_size(bounded.graph, 0.1, 2)
 
 
 # --- Files --------------------------------------------------------------------------------------------
@@ -335,7 +339,7 @@ def test_plans_survive_files(kinds, tmp_path):
     for name, plan in kinds.items():
         path = tmp_path / name
         plan.save(path)
-        loaded = hs.TrainingPlan.load(path, graph=plan.graph)
+        loaded = hs.training.TrainingPlan.load(path, graph=plan.graph)
         assert loaded == plan
         assert loaded.mechanism == plan.mechanism
         assert loaded.guarantee == plan.guarantee
@@ -347,13 +351,17 @@ def test_plans_survive_files(kinds, tmp_path):
 def test_strategies_survive_files_exactly():
     inverse = -0.3 * columns(9, 2)
     inverse[:, 0] = 1.0 / 3.0
-    for strategy in (hs.InverseBanded(inverse), hs.BandedToeplitz((1 / 3, 1e-300, 0.1), 9), hs.Identity(9)):
+    for strategy in (
+        hs.matrix.InverseBanded(inverse),
+        hs.BandedToeplitz((1 / 3, 1e-300, 0.1), 9),
+        hs.Identity(9),
+    ):
         plain, arrays = strategy.to_parts()
-        assert hs.Strategy.from_parts(json.loads(json.dumps(plain)), arrays) == strategy
+        assert hs.matrix.Strategy.from_parts(json.loads(json.dumps(plain)), arrays) == strategy
     with pytest.raises(ValueError, match="unknown strategy"):
-        hs.Strategy.from_parts({"type": "Other", "steps": 3}, {})
+        hs.matrix.Strategy.from_parts({"type": "Other", "steps": 3}, {})
     with pytest.raises(ValueError, match="3 steps, not 4"):
-        hs.Strategy.from_parts({"type": "Banded", "steps": 4}, {"strategy": columns(3, 2)})
+        hs.matrix.Strategy.from_parts({"type": "Banded", "steps": 4}, {"strategy": columns(3, 2)})
     with pytest.raises(ValueError, match="unknown scheme"):
         Scheme.from_dict({"type": "Other", "steps": 3})
 
@@ -376,18 +384,18 @@ def test_loading_refuses_damage_and_other_graphs(kinds, tmp_path):
     whole = path.read_bytes()
     path.write_bytes(whole[:200] + bytes([whole[200] ^ 1]) + whole[201:])
     with pytest.raises(hs.StorageError):
-        hs.TrainingPlan.load(path)
+        hs.training.TrainingPlan.load(path)
     hs.Accountant().save(path)
     with pytest.raises(hs.StorageError, match="not a 'training plan'"):
-        hs.TrainingPlan.load(path)
+        hs.training.TrainingPlan.load(path)
     kinds["users"].save(path)
     with pytest.raises(hs.ParameterError, match="the one that the plan was made with"):
-        hs.TrainingPlan.load(path)
+        hs.training.TrainingPlan.load(path)
     with pytest.raises(hs.ParameterError, match="the one that the plan was made with"):
-        hs.TrainingPlan.load(path, graph=graph_of(SIZE, 1))
+        hs.training.TrainingPlan.load(path, graph=graph_of(SIZE, 1))
     PLAN.save(path)
     with pytest.raises(hs.ParameterError, match="must be none"):
-        hs.TrainingPlan.load(path, graph=graph_of(SIZE, 2))
+        hs.training.TrainingPlan.load(path, graph=graph_of(SIZE, 2))
 
 
 # --- Steps --------------------------------------------------------------------------------------------
@@ -435,7 +443,7 @@ CLOSED_LOOP = {
     "poisson": (hs.Poisson(6, 0.4), hs.Identity(6)),
     "cyclic": (hs.CyclicPoisson(6, 2, 0.6), hs.BandedToeplitz.square_root(6, 2)),
     "balls": (hs.BallsInBins(6, 3), hs.BandedToeplitz.square_root(6, 3)),
-    "b-min-sep": (hs.BMinSep(6, 3, 0.5), hs.Banded(columns(6, 2))),
+    "b-min-sep": (hs.BMinSep(6, 3, 0.5), hs.matrix.Banded(columns(6, 2))),
     "cold b-min-sep": (hs.BMinSep(6, 2, 0.3, warm_start=False), hs.BandedToeplitz.square_root(6, 2)),
 }
 
@@ -478,9 +486,9 @@ def test_noise_is_added_once():
     run, step = open_step()
     total = step.add_noise(gradient_sum(step))
     before = total.copy()
-    with pytest.raises(hs.DeviationError, match="had its noise already"):
+    with pytest.raises(hs.training.DeviationError, match="had its noise already"):
         step.add_noise(total)
-    with pytest.raises(hs.DeviationError, match="had its noise already"):
+    with pytest.raises(hs.training.DeviationError, match="had its noise already"):
         step.add_noise(gradient_sum(step))
     np.testing.assert_array_equal(total, before)
     assert run.released == run.step == 1
@@ -502,7 +510,7 @@ def test_threads_get_one_noise_between_them(monkeypatch):
         barrier.wait()
         try:
             step.add_noise(total)
-        except hs.DeviationError:
+        except hs.training.DeviationError:
             return 0
         return 1
 
@@ -514,9 +522,9 @@ def test_threads_get_one_noise_between_them(monkeypatch):
 
 def test_no_step_goes_without_noise():
     run, _ = open_step()
-    with pytest.raises(hs.DeviationError, match="has not had its noise"):
+    with pytest.raises(hs.training.DeviationError, match="has not had its noise"):
         next(run)
-    with pytest.raises(hs.DeviationError, match="is open"):
+    with pytest.raises(hs.training.DeviationError, match="is open"):
         run.state()
     assert run.released == 0
 
@@ -526,13 +534,13 @@ def test_no_more_steps_than_planned():
     train(run, np.zeros(DIMENSION))
     assert run.released == PLAN.steps
     assert list(run) == []
-    with pytest.raises(hs.DeviationError, match="the plan has 12 steps, and all are made"):
+    with pytest.raises(hs.training.DeviationError, match="the plan has 12 steps, and all are made"):
         run.next()
 
 
 def test_own_batches_are_refused():
     run, step = open_step()
-    with pytest.raises(hs.DeviationError, match="never looked at"):
+    with pytest.raises(hs.training.DeviationError, match="never looked at"):
         step.add_noise(np.zeros(DIMENSION))
     with pytest.raises(ValueError, match="read-only"):
         step.indices[:] = 0
@@ -544,9 +552,9 @@ def test_sums_of_more_or_unclipped_gradients_are_refused():
     most = 0.5 * len(step.indices)
     total = np.zeros(DIMENSION, np.float32)
     total[:2] = most * np.array([0.6, 0.8]) * 1.01
-    with pytest.raises(hs.DeviationError, match="not clipped, or not of this batch"):
+    with pytest.raises(hs.training.DeviationError, match="not clipped, or not of this batch"):
         step.add_noise(total)
-    with pytest.raises(hs.DeviationError, match="not clipped"):
+    with pytest.raises(hs.training.DeviationError, match="not clipped"):
         step.add_noise(np.full(DIMENSION, 1e38, np.float32))
     assert run.released == 0
     assert run._noise.step == 0
@@ -558,7 +566,7 @@ def test_an_empty_batch_has_a_zero_sum():
     plan = cyclic_plan(probability=0.0, noise_multiplier=1.0)
     _, step = open_step(plan.start(DIMENSION, seed=1))
     assert len(step.indices) == 0
-    with pytest.raises(hs.DeviationError, match="norm"):
+    with pytest.raises(hs.training.DeviationError, match="norm"):
         step.add_noise(np.full(DIMENSION, 1e-30))
     assert np.abs(step.add_noise(np.zeros(DIMENSION))).max() > 0.0
 
@@ -599,7 +607,7 @@ def test_padding(kinds):
 
 def test_data_of_another_size_are_refused():
     _, step = open_step()
-    with pytest.raises(hs.DeviationError, match=r"data\[1\]: has 119 examples, but 120 are planned"):
+    with pytest.raises(hs.training.DeviationError, match=r"data\[1\]: has 119 examples, but 120 are planned"):
         step.take(DATA, DATA[1:])
     rows, again = step.take(DATA, np.arange(SIZE))
     np.testing.assert_array_equal(rows, DATA[step.indices])
@@ -610,7 +618,7 @@ def test_steps_of_other_runs_are_refused():
     run, step = open_step()
     other, _ = open_step()
     _ = step.indices
-    with pytest.raises(hs.DeviationError, match="not the run's open step"):
+    with pytest.raises(hs.training.DeviationError, match="not the run's open step"):
         other._release(step, np.zeros(DIMENSION))
     assert run.released == other.released == 0
 
@@ -618,12 +626,12 @@ def test_steps_of_other_runs_are_refused():
 def test_drawing_past_the_run_is_noticed():
     run = PLAN.start(DIMENSION, seed=SEED)
     run._batches.next()
-    with pytest.raises(hs.DeviationError, match="somebody else drew"):
+    with pytest.raises(hs.training.DeviationError, match="somebody else drew"):
         next(run)
     run, step = open_step()
     run._noise.next()
     total = gradient_sum(step)
-    with pytest.raises(hs.DeviationError, match="noise is drawn already"):
+    with pytest.raises(hs.training.DeviationError, match="noise is drawn already"):
         step.add_noise(total)
     assert run.released == 0
 
@@ -634,9 +642,9 @@ def test_runs_cannot_be_copied_and_close():
         with pytest.raises(TypeError, match="cannot be copied"):
             attempt(run)
     run.close()
-    with pytest.raises(hs.DeviationError, match="closed"):
+    with pytest.raises(hs.training.DeviationError, match="closed"):
         step.add_noise(gradient_sum(step))
-    with pytest.raises(hs.DeviationError, match="closed"):
+    with pytest.raises(hs.training.DeviationError, match="closed"):
         run.next()
 
 
@@ -651,7 +659,7 @@ def test_forked_runs_release_nothing(tmp_path):
             code = 1
             try:
                 step.add_noise(total)
-            except hs.DeviationError:
+            except hs.training.DeviationError:
                 code = 0
             finally:
                 os._exit(code)
@@ -726,11 +734,11 @@ def test_released_steps_are_repeated_bit_by_bit_or_not_at_all(tmp_path):
         step = next(run)
         total = gradient_sum(step, saved + 1e-9)
         before = total.copy()
-        with pytest.raises(hs.DeviationError, match="released before, with another gradient sum"):
+        with pytest.raises(hs.training.DeviationError, match="released before, with another gradient sum"):
             step.add_noise(total)
         np.testing.assert_array_equal(total, before)
         # In another precision it is another release, too.
-        with pytest.raises(hs.DeviationError, match="released before"):
+        with pytest.raises(hs.training.DeviationError, match="released before"):
             step.add_noise(gradient_sum(step, saved).astype(np.float32))
     # After the last release nobody asks for the model.
     with PLAN.resume(tmp_path / "run") as run:
@@ -750,11 +758,11 @@ def test_resuming_elsewhere_is_refused(tmp_path):
         cyclic_plan(delta=1e-5),
     ]
     for other in others:
-        with pytest.raises(hs.DeviationError, match="run of another plan"):
+        with pytest.raises(hs.training.DeviationError, match="run of another plan"):
             other.resume(tmp_path / "run")
     with pytest.raises(hs.ParameterError, match="exists already"):
         PLAN.start(DIMENSION, path=tmp_path / "run")
-    with pytest.raises(hs.DeviationError, match="only 3 steps were released"):
+    with pytest.raises(hs.training.DeviationError, match="only 3 steps were released"):
         PLAN.resume(tmp_path / "run", step=4)
     with pytest.raises(hs.ParameterError, match="the state is at 3"):
         PLAN.resume(tmp_path / "run", step=2, state=state)
@@ -865,7 +873,7 @@ def test_whatever_happens_a_step_has_one_release(tmp_path, seed, monkeypatch):
                     patch.setattr(*target, lambda *_: (_ for _ in ()).throw(Killed))
                 try:
                     step.add_noise(total)
-                except hs.DeviationError:
+                except hs.training.DeviationError:
                     refused += 1
                     assert total.tobytes() == clean.tobytes()
                     assert run.released == before
@@ -926,7 +934,7 @@ import numpy as np
 import hockeystick as hs
 
 folder = Path(sys.argv[1])
-plan = hs.TrainingPlan.load(folder / "plan")
+plan = hs.training.TrainingPlan.load(folder / "plan")
 data = np.random.default_rng(8).uniform(-0.4, 0.4, (plan.dataset_size, 5))
 model = folder / "model.npy"
 theta = np.load(model) if model.exists() else np.zeros(6)
@@ -990,10 +998,10 @@ def test_first_steps_are_the_leading_block():
     for strategy in (
         hs.Identity(9),
         hs.BandedToeplitz.square_root(9, 4),
-        hs.Banded(columns(9, 3)),
-        hs.LowerTriangular(hs.Banded(columns(9, 3)).matrix()),
-        hs.InverseBanded([1.0, -0.4], 9),
-        hs.InverseBanded(inverse),
+        hs.matrix.Banded(columns(9, 3)),
+        hs.matrix.LowerTriangular(hs.matrix.Banded(columns(9, 3)).matrix()),
+        hs.matrix.InverseBanded([1.0, -0.4], 9),
+        hs.matrix.InverseBanded(inverse),
     ):
         for steps in (1, 2, 5, 9):
             np.testing.assert_allclose(
@@ -1060,7 +1068,7 @@ def test_reports_say_what_was_released(kinds, tmp_path):
         assert ("padding" in hidden) == ("truncated" in name)
         assert ("Users" in hidden) == name.startswith("users")
     json_path, _ = full.write(tmp_path / "new" / "folder")
-    assert hs.read_report(json_path) == full.to_dict()
+    assert hs.training.read_report(json_path) == full.to_dict()
 
 
 def test_batches_are_not_in_reports():
@@ -1116,7 +1124,7 @@ def test_reading_reports_refuses_others(tmp_path):
     ):
         path.write_text(text, encoding="utf-8")
         with pytest.raises(hs.ParameterError, match=message):
-            hs.read_report(path)
+            hs.training.read_report(path)
 
 
 def test_what_add_or_remove_does_not_hide():
@@ -1174,7 +1182,7 @@ def test_a_new_scheme_is_one_class(tmp_path):
     calibrated = [quick(scheme, strategy, fallback="cyclic") for scheme in (own, known)]
     assert calibrated[0].noise_multiplier == calibrated[1].noise_multiplier
     plans[0].save(tmp_path / "plan")
-    assert hs.TrainingPlan.load(tmp_path / "plan") == plans[0]
+    assert hs.training.TrainingPlan.load(tmp_path / "plan") == plans[0]
     with plans[0].start(DIMENSION, seed=SEED) as run:
         train(run, np.zeros(DIMENSION))
         assert "EveryOther(steps=8)" in run.report().to_html(plots=False)
@@ -1189,7 +1197,7 @@ def test_command_line(tmp_path, capsys):
     batches = ["--scheme", "cyclic-poisson", "--bands", "3", "--batch-size", "12"]
     assert main([*command, *batches, "--out", str(out)]) == 0
     printed = capsys.readouterr().out
-    plan = hs.TrainingPlan.load(out)
+    plan = hs.training.TrainingPlan.load(out)
     assert f"noise_multiplier = {plan.noise_multiplier!r}" in printed
     assert plan.guarantee.statement in printed
     assert plan.mechanism.scheme == hs.CyclicPoisson(12, 3, 0.1 * 3)
@@ -1200,7 +1208,7 @@ def test_command_line(tmp_path, capsys):
     assert "exists already" in capsys.readouterr().err
     more = [*command, "--scheme", "poisson", "--batch-size", "12", "--noise-multiplier", "2"]
     assert main([*more, "--out", str(tmp_path / "more"), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == hs.TrainingPlan.load(tmp_path / "more").to_dict()
+    assert json.loads(capsys.readouterr().out) == hs.training.TrainingPlan.load(tmp_path / "more").to_dict()
     assert main([*more[:-1], "0.1", "--out", str(tmp_path / "less")]) == 2
     assert "noise_multiplier = 0.1" in capsys.readouterr().err
     assert not (tmp_path / "less").exists()
@@ -1230,7 +1238,7 @@ def test_example(tmp_path):
     assert all(float(accuracy) > 0.6 for _, _, accuracy in rows)  # guessing gives 0.1
     budgets = set()
     for path in sorted(tmp_path.glob("*/report.json")):
-        report = hs.read_report(path)
+        report = hs.training.read_report(path)
         assert report["steps"]["complete"]
         budgets.add((report["guarantee"]["epsilon"], report["guarantee"]["delta"]))
     assert len(list(tmp_path.glob("*/report.html"))) == 4

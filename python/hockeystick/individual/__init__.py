@@ -1,1 +1,13 @@
 """Filters, odometers and accountants for each example, in memory or on disk."""
+
+from .._base.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "accountant": "ApproximateIndividualFilter IndividualAccountant IndividualBounds",
+        "filters": "GDPFilter IndividualGDPFilter IndividualRDPFilter RDPFilter gdp_budget",
+        "odometers": "GDPOdometer IndividualGDPOdometer",
+        "summary": "GroupSummary summarise",
+    },
+)

@@ -1,1 +1,19 @@
 """Descriptions of what is released: frozen and cheap, composed with * and +; and their dominating pairs."""
+
+from .._base.lazy import attach
+
+__getattr__, __dir__, __all__ = attach(
+    __name__,
+    {
+        "adjacency": "ADJACENCIES",
+        "continuous": "Gaussian Laplace",
+        "cyclic": "cyclic_poisson",
+        "discrete": "DiscreteGaussian DiscreteLaplace",
+        "dpsgd": "DPSGD dp_sgd",
+        "mixtures": "Mixture MixtureOfGaussians",
+        "responses": "ApproximateDP PureDP RandomizedResponse",
+        "sampled": "PoissonSampled WithReplacement WithoutReplacement",
+        "steps": "Process",
+        "truncated": "TruncatedPoissonSampled",
+    },
+)

@@ -1,0 +1,64 @@
+"""Faces of the package and its rooms: names that are imported when they are first asked for."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+_shown: dict[str, set[str]] = {}  # by module, what faces show of it
+_guarded: set[str] = set()
+
+Face = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
+
+
+def attach(
+    face: str,
+    modules: Mapping[str, str],
+    *,
+    rooms: Sequence[str] = (),
+    own: Sequence[str] = (),
+    moved: Mapping[str, str] | None = None,
+) -> Face:
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package.
+
+    ``modules`` maps modules below the package to the names it shows of them, ``rooms`` are the subpackages that
+    it shows, ``own`` what it defines itself, and ``moved`` maps names that it used to show to the room that shows
+    them now: these still work, with a warning. What is shown runs in IEEE arithmetic: see `arithmetic`.
+    """
+    home = {name: f"{face}.{module}" for module, names in modules.items() for name in names.split()}
+    for name, module in home.items():
+        _shown.setdefault(module, set()).add(name)
+    public = sorted([*home, *rooms, *own])
+
+    def __getattr__(name: str) -> Any:
+        if name in home:
+            importlib.import_module(home[name])
+            _guard()
+            value = getattr(sys.modules[home[name]], name)
+            setattr(sys.modules[face], name, value)
+            return value
+        if name in rooms:
+            return importlib.import_module(f"{face}.{name}")
+        if moved is not None and name in moved:
+            from .deprecation import warn_deprecated
+
+            room = f"{face}.{moved[name]}"
+            warn_deprecated(f"{face}.{name} has moved to {room}.{name}; the old name works until version 0.3")
+            return getattr(importlib.import_module(room), name)
+        raise AttributeError(f"module {face!r} has no attribute {name!r}")
+
+    return __getattr__, lambda: public, public
+
+
+def _guard() -> None:
+    """IEEE arithmetic for what faces show of the modules loaded so far: answers lead from one to another."""
+    from .arithmetic import protect
+
+    for module in [module for module in _shown if module in sys.modules and module not in _guarded]:
+        if getattr(sys.modules[module].__spec__, "_initializing", False):
+            continue  # by another thread, or by a circle of imports: its time comes
+        loaded = vars(sys.modules[module])
+        protect([(name, loaded[name]) for name in _shown[module]])
+        _guarded.add(module)

@@ -1,0 +1,12 @@
+from .accountant import ApproximateIndividualFilter as ApproximateIndividualFilter
+from .accountant import IndividualAccountant as IndividualAccountant
+from .accountant import IndividualBounds as IndividualBounds
+from .filters import GDPFilter as GDPFilter
+from .filters import IndividualGDPFilter as IndividualGDPFilter
+from .filters import IndividualRDPFilter as IndividualRDPFilter
+from .filters import RDPFilter as RDPFilter
+from .filters import gdp_budget as gdp_budget
+from .odometers import GDPOdometer as GDPOdometer
+from .odometers import IndividualGDPOdometer as IndividualGDPOdometer
+from .summary import GroupSummary as GroupSummary
+from .summary import summarise as summarise

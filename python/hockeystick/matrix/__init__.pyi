@@ -1,0 +1,16 @@
+from .bandmf import BandMF as BandMF
+from .noise import CorrelatedNoise as CorrelatedNoise
+from .schemes import BallsInBins as BallsInBins
+from .schemes import BMinSep as BMinSep
+from .schemes import CyclicPoisson as CyclicPoisson
+from .schemes import MultiAttributionBMinSep as MultiAttributionBMinSep
+from .schemes import Poisson as Poisson
+from .schemes import RMinSep as RMinSep
+from .schemes import TruncatedBMinSep as TruncatedBMinSep
+from .schemes import b_min_sep_probability as b_min_sep_probability
+from .strategies import Banded as Banded
+from .strategies import BandedToeplitz as BandedToeplitz
+from .strategies import Identity as Identity
+from .strategies import InverseBanded as InverseBanded
+from .strategies import LowerTriangular as LowerTriangular
+from .strategy import Strategy as Strategy

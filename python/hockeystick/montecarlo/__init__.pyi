@@ -1,0 +1,16 @@
+from .bandmf_calibration import CalibratedBandMF as CalibratedBandMF
+from .bandmf_calibration import calibrate_bandmf as calibrate_bandmf
+from .confidence import VerificationPlan as VerificationPlan
+from .confidence import mean_interval as mean_interval
+from .confidence import plan_verification as plan_verification
+from .empirical import Empirical as Empirical
+from .estimate import DeltaEstimate as DeltaEstimate
+from .estimate import estimate_delta as estimate_delta
+from .estimate import estimate_from_tally as estimate_from_tally
+from .estimate import sample_blocks as sample_blocks
+from .evidence import mean_bounds as mean_bounds
+from .mean_test import MeanTest as MeanTest
+from .mean_test import divide_target as divide_target
+from .mean_test import plan_test as plan_test
+from .tally import EmpiricalTally as EmpiricalTally
+from .tally import Tally as Tally

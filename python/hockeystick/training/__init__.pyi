@@ -1,0 +1,10 @@
+from .guarantee import Guarantee as Guarantee
+from .pictures import plot_prefix_noise as plot_prefix_noise
+from .pictures import plot_proof as plot_proof
+from .plan import TrainingPlan as TrainingPlan
+from .plan import plan_training as plan_training
+from .report import TrainingReport as TrainingReport
+from .report import read_report as read_report
+from .run import DeviationError as DeviationError
+from .run import TrainingRun as TrainingRun
+from .run import TrainingStep as TrainingStep
