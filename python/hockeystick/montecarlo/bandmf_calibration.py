@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
@@ -325,14 +324,15 @@ def _budgeted(mechanism: BandMF, kind: str, epsilon: float, delta: float, option
             )
         scheme = CyclicPoisson(scheme.steps, strategy.bands, probability)
 
-    min_sep, multiplicity = scheme.unamplified()
-    unamplified = kind == "unamplified"
-    sensitivity = strategy.sensitivity(min_sep, None) * multiplicity if unamplified else math.nan
+    sensitivity: float | None = None
+    if kind == "unamplified":
+        min_sep, multiplicity = scheme.unamplified()
+        sensitivity = strategy.sensitivity(min_sep, None) * multiplicity
 
     def process(sigma: float) -> Process:
-        return (
-            Gaussian(sigma / sensitivity) * 1 if unamplified else BandMF(strategy, scheme, sigma).as_process()
-        )
+        if sensitivity is None:
+            return BandMF(strategy, scheme, sigma).as_process()
+        return Gaussian(sigma / sensitivity) * 1
 
     noise = calibrate_noise_multiplier(
         lambda sigma: process(sigma) + (options.others or Process()),
