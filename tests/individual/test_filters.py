@@ -151,7 +151,7 @@ def test_a_billion_tiny_steps(share: float) -> None:
     active = np.empty(1, np.uint8)
 
     def step() -> None:
-        _core.charge(np.array([mu]), spent, 4.0, spent, active, math.inf, 1.0, 1.0, True)
+        _core.charge(np.array([mu]), spent, 4.0, spent, active, (math.inf, 1.0, 1.0, True))
 
     while left:
         before = float(spent[0])
@@ -180,7 +180,9 @@ def test_a_million_steps_really_made() -> None:
     filt = hs.IndividualGDPFilter(1, mu=10.0)
     values = np.array([mu])
     for _ in range(n):
-        _core.charge(values, filt._spent, 100.0, filt._spent, np.empty(1, np.uint8), math.inf, 1.0, 1.0, True)
+        _core.charge(
+            values, filt._spent, 100.0, filt._spent, np.empty(1, np.uint8), (math.inf, 1.0, 1.0, True)
+        )
     exact = n * square(mu)
     assert Fraction(plain) != exact
     assert exact <= Fraction(float(filt.spent[0])) <= exact * (1 + Fraction(1, 10**9))
@@ -199,7 +201,7 @@ def test_kernel_rounds_up_and_by_one_unit_only(
     """Every vector width and the remainder of the loop, against rational numbers."""
     array = np.array(values)
     after, active = np.zeros(array.size), np.empty(array.size, np.uint8)
-    _core.charge(array, np.zeros(array.size), math.inf, after, active, clip, divisor, factor, True)
+    _core.charge(array, np.zeros(array.size), math.inf, after, active, (clip, divisor, factor, True))
     for value, cost in zip(values, after.tolist(), strict=True):
         value = min(value, clip)
         if value > 2.0**460:

@@ -42,7 +42,7 @@ def algorithm_3(
     for run in range(RUNS):
         key = run.to_bytes(32, "little")
         sampler = _core.BatchSampler.multi_attribution(
-            key, 2, graph.offsets, graph.users, graph.num_users, 2, p, by_participation, 0
+            key, 2, (graph.offsets, graph.users, graph.num_users), 2, p, by_participation, 0
         )
         yield [sampler.next(), sampler.next()]
 
