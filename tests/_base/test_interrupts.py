@@ -72,7 +72,9 @@ hs.grid_epsilon(np.linspace(0.3, 9, 4000), 0.2, 7, 1e-5, accuracy=1e-9, engine="
 }
 
 PROGRAM = """
-import sys, time
+import signal, sys, time
+# Whoever starts tests in the background may have them ignore it.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 import numpy as np
 import hockeystick as hs
 
