@@ -7,6 +7,7 @@ __getattr__, __dir__, __all__ = attach(
     {
         "bandmf": "BandMF",
         "noise": "CorrelatedNoise",
+        "scheme": "Scheme",
         "schemes": (
             "BMinSep BallsInBins CyclicPoisson MultiAttributionBMinSep Poisson RMinSep TruncatedBMinSep "
             "b_min_sep_probability"

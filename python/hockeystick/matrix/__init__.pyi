@@ -1,5 +1,6 @@
 from .bandmf import BandMF as BandMF
 from .noise import CorrelatedNoise as CorrelatedNoise
+from .scheme import Scheme as Scheme
 from .schemes import BallsInBins as BallsInBins
 from .schemes import BMinSep as BMinSep
 from .schemes import CyclicPoisson as CyclicPoisson

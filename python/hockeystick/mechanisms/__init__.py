@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = attach(
         "mixtures": "Mixture MixtureOfGaussians",
         "responses": "ApproximateDP PureDP RandomizedResponse",
         "sampled": "PoissonSampled WithReplacement WithoutReplacement",
-        "steps": "Process",
+        "steps": "Composable Mechanism Process Step",
         "truncated": "TruncatedPoissonSampled",
     },
 )

@@ -14,5 +14,8 @@ from .responses import RandomizedResponse as RandomizedResponse
 from .sampled import PoissonSampled as PoissonSampled
 from .sampled import WithoutReplacement as WithoutReplacement
 from .sampled import WithReplacement as WithReplacement
+from .steps import Composable as Composable
+from .steps import Mechanism as Mechanism
 from .steps import Process as Process
+from .steps import Step as Step
 from .truncated import TruncatedPoissonSampled as TruncatedPoissonSampled
