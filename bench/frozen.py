@@ -166,7 +166,7 @@ def compositions() -> Iterator[Request]:
             profile = hs.account(process, adjacency=adjacency, engine=engine, accuracy=accuracy)
             first = profile.epsilon_bounds(10 ** -draw.uniform(2, 15))
             middle = first.upper if math.isfinite(first.upper) else 1.0
-            return [*first, *profile.delta_bounds(middle * draw.uniform(0.5, 1.2))]
+            return [*first, *profile.delta_bounds(float(f"{middle:.1g}") * draw.uniform(0.5, 1.2))]
 
         yield f"composition {number}", ask
 

@@ -21,8 +21,8 @@ constexpr double pi = std::numbers::pi;
 constexpr double tolerance = 1e-13;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
-// The share of the saddle that is tried where the transform hardly decays there.
-constexpr double smaller_tilt = 0.85;
+// The shares of the saddle that are tried where the transform hardly decays there.
+constexpr double smaller_tilts[] = {0.85, 0.7, 0.5};
 constexpr std::size_t most_frequencies = 4096, few_frequencies = 400, most_beside_atom = 512;
 
 // What LaplaceSteps is told of delta beside e^{K(s) - s eps}: the logarithm, by the saddle's estimate.
@@ -314,8 +314,9 @@ std::optional<Contour> DirectInversion::make_contour(const SaddlePoint& saddle, 
         return (plan.contour.tail + lost_to_rounding) / plan.contour.share;
     };
     std::optional<Plan> best = make_plan(saddle, epsilon, log_delta, budget.quick);
-    if (!budget.quick && !(best && best->contour.tail <= tolerance * best->contour.share)) {
-        auto plan = make_plan(saddle_at(smaller_tilt * saddle.s), epsilon, log_delta, false);
+    for (const double share : smaller_tilts) {
+        if (budget.quick || (best && best->contour.tail <= tolerance * best->contour.share)) break;
+        auto plan = make_plan(saddle_at(share * saddle.s), epsilon, log_delta, false);
         if (plan && (!best || error(*plan) < error(*best))) best = std::move(plan);
     }
     if (!best || !(best->contour.tail + lost_to_rounding < budget.worst * best->contour.share) ||
