@@ -56,7 +56,7 @@ def _guard() -> None:
     """IEEE arithmetic for what faces show of the modules loaded so far: answers lead from one to another."""
     from .arithmetic import protect
 
-    for module in [module for module in _shown if module in sys.modules and module not in _guarded]:
+    for module in [module for module in list(_shown) if module in sys.modules and module not in _guarded]:
         if getattr(sys.modules[module].__spec__, "_initializing", False):
             continue  # by another thread, or by a circle of imports: its time comes
         loaded = vars(sys.modules[module])
