@@ -14,8 +14,8 @@ function(hockeystick_flags target)
   target_compile_options(${target} PRIVATE
     -Wall -Wextra -Wpedantic -Wconversion -Wshadow
     -ffp-contract=off
-    # GCC's -Wconversion leaves changes of sign out, and both compilers are asked for the same.
-    $<$<CXX_COMPILER_ID:Clang,AppleClang>:-Wno-sign-conversion>
+    # GCC's warnings leave changes of sign and elided braces out, and both compilers are asked for the same.
+    $<$<CXX_COMPILER_ID:Clang,AppleClang>:-Wno-sign-conversion;-Wno-missing-braces>
     $<$<CONFIG:Release>:-O3>
     $<$<BOOL:${HOCKEYSTICK_WERROR}>:-Werror>)
   if(HOCKEYSTICK_SANITIZE)

@@ -18,7 +18,7 @@ using Complex = std::complex<double>;
 constexpr double pi = std::numbers::pi;
 
 // All of these are for speed. Each source of error aims at this share of delta.
-constexpr double tolerance = 1e-13;
+constexpr double wanted_share = 1e-13;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
 // The shares of the saddle that are tried where the transform hardly decays there.
@@ -238,7 +238,7 @@ double DirectInversion::lattice_tail(const Decays& decays, double step, std::siz
 std::optional<DirectInversion::Plan> DirectInversion::make_plan(const SaddlePoint& saddle, double epsilon,
                                                                 double log_delta, bool quick) const {
     const double log_share = std::min(0.0, log_delta - (saddle.k.value - saddle.s * epsilon)),
-                 wanted = log_share + std::log(tolerance);
+                 wanted = log_share + std::log(wanted_share);
     auto line = line_through(saddle, epsilon, log_delta, wanted, [&](double s) { return cumulant(s); });
     if (!line) return {};
     Plan plan{std::move(*line), 0};
@@ -264,7 +264,7 @@ std::optional<DirectInversion::Plan> DirectInversion::make_plan(const SaddlePoin
 bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_t most, bool quick) const {
     Contour& contour = plan.contour;
     const Decays decays = decays_at(saddle.s);
-    const double log_atom = log_atom_ - saddle.k.upper, enough = contour.share * tolerance;
+    const double log_atom = log_atom_ - saddle.k.upper, enough = contour.share * wanted_share;
     const auto first = static_cast<std::size_t>(
         std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, 1.0 * most_frequencies));
     const auto cut = [&](double wanted, std::size_t limit, bool steep) {
@@ -278,7 +278,7 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
     bool good = false;
     if (log_atom_ > -infinity) {
         for (const std::size_t limit : {most_beside_atom, 2 * most_beside_atom})
-            for (const double share : {tolerance, 1e-11, 1e-9, 1e-7, 1e-5})
+            for (const double share : {wanted_share, 1e-11, 1e-9, 1e-7, 1e-5})
                 good = good || cut(contour.share * share, std::min(most, limit), false);
         if (!good && log_atom > std::log(enough)) return false;
     }
@@ -315,7 +315,7 @@ std::optional<Contour> DirectInversion::make_contour(const SaddlePoint& saddle, 
     };
     std::optional<Plan> best = make_plan(saddle, epsilon, log_delta, budget.quick);
     for (const double share : smaller_tilts) {
-        if (budget.quick || (best && best->contour.tail <= tolerance * best->contour.share)) break;
+        if (budget.quick || (best && best->contour.tail <= wanted_share * best->contour.share)) break;
         auto plan = make_plan(saddle_at(share * saddle.s), epsilon, log_delta, false);
         if (plan && (!best || error(*plan) < error(*best))) best = std::move(plan);
     }
@@ -345,7 +345,7 @@ bool DirectInversion::fill(Contour& contour, std::size_t size) const {
         const std::size_t count = std::min(chunk, kinds_.size() - begin);
         parallel_for(count, [&](std::size_t i) {
             const Kind& kind = kinds_[begin + i];
-            rows[i] = kind.transform->row(s, contour.step, size, 0.3 * tolerance * kind.share);
+            rows[i] = kind.transform->row(s, contour.step, size, 0.3 * wanted_share * kind.share);
         });
         for (std::size_t i = 0; i < count; ++i) {
             if (rows[i].value.empty()) return false;
