@@ -13,7 +13,7 @@ from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 
 import numpy as np
-from scipy.special import log_ndtr
+import scipy  # its parts are loaded when they are used
 
 _CONTEXT = Context(prec=60, Emin=-(10**12), Emax=10**12)
 _EXACT = Decimal("1e-40")  # bounds every relative error of the decimal part
@@ -192,7 +192,7 @@ def _zubkov_serov(trials: int, p: Decimal, k: int) -> Tail:
         return root if rate > p else -root
 
     def phi(value: float, error: float) -> Decimal:
-        return Decimal(float(log_ndtr(value))).exp() * Decimal(1.0 + error)
+        return Decimal(float(scipy.special.log_ndtr(value))).exp() * Decimal(1.0 + error)
 
     # Pr[X >= k] = 1 - Pr[X <= k-1]
     slack = 1e-11  # what sqrt and log_ndtr may be off by, for every tail above 1e-320

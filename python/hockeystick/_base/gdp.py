@@ -7,8 +7,7 @@ import math
 from collections.abc import Callable
 from itertools import pairwise
 
-from scipy.optimize import brentq
-from scipy.special import erfcx, log_ndtr, ndtri_exp
+import scipy  # its parts are loaded when they are used
 
 _MAX_EVALUATIONS = 256
 _TOLERANCE = 1e-3
@@ -18,7 +17,7 @@ _MARGIN = 1e-9
 
 def _mills(x: float) -> float:
     """(1 - Phi(x)) / phi(x)."""
-    return math.sqrt(0.5 * math.pi) * float(erfcx(x / math.sqrt(2.0)))
+    return math.sqrt(0.5 * math.pi) * float(scipy.special.erfcx(x / math.sqrt(2.0)))
 
 
 def log_delta(mu: float, epsilon: float) -> float:
@@ -28,8 +27,8 @@ def log_delta(mu: float, epsilon: float) -> float:
     """
     a = 0.5 * mu - epsilon / mu
     if a > 0.0:  # e^epsilon phi(a - mu) = phi(a), and both terms are far from underflow
-        head = float(log_ndtr(a))
-        return head + math.log1p(-math.exp(epsilon + float(log_ndtr(a - mu)) - head))
+        head = float(scipy.special.log_ndtr(a))
+        return head + math.log1p(-math.exp(epsilon + float(scipy.special.log_ndtr(a - mu)) - head))
     difference = _mills(-a) - _mills(mu - a)
     if difference <= 0.0:
         return -math.inf
@@ -51,7 +50,7 @@ def mu_at(epsilon: float, delta: float) -> float:
     if log_delta(low, epsilon) >= target:
         return low
     # On a log scale: mu may be far below 1.
-    root = brentq(
+    root = scipy.optimize.brentq(
         lambda x: max(log_delta(math.exp(x), epsilon), -1e300) - target,
         math.log(low),
         math.log(high),
@@ -64,7 +63,7 @@ def mu_at(epsilon: float, delta: float) -> float:
 def mu_of_pure_dp(epsilon: float) -> float:
     """The smallest mu such that every epsilon-DP mechanism is mu-GDP: 2 Phi^-1(e^eps / (1 + e^eps))."""
     # Phi^-1 of the small side, in logs: ln(1 / (1 + e^eps)).
-    return -2.0 * float(ndtri_exp(-math.log1p(math.exp(-epsilon)) - epsilon)) * (1.0 + _MARGIN)
+    return -2.0 * float(scipy.special.ndtri_exp(-math.log1p(math.exp(-epsilon)) - epsilon)) * (1.0 + _MARGIN)
 
 
 def smallest_mu(delta: Callable[[float], float], end: float, slack: float) -> float:

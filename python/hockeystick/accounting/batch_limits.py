@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from scipy.special import ndtri
+import scipy  # its parts are loaded when they are used
 
 from .._base.validation import ParameterTypeError, integer, real
 from ..mechanisms.descriptions import Composable, Gaussian, PoissonSampled, composition
@@ -51,7 +51,7 @@ def calibrate_max_batch_size(
         limits = (low, step.dataset_size)
         deviation = math.sqrt(mean * (1.0 - step.sampling_probability))
         # Where the union bound over a thousand steps would spend the whole delta.
-        reach = -float(ndtri(min(0.5, max(1e-300, 1e-3 * real("delta", delta, 0.0, 1.0)))))
+        reach = -float(scipy.special.ndtri(min(0.5, max(1e-300, 1e-3 * real("delta", delta, 0.0, 1.0)))))
         start = min(step.dataset_size, low + math.ceil(reach * deviation))
     return calibrate(
         make,

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
 
-from scipy.special import ndtri
+import scipy  # its parts are loaded when they are used
 
 from .._base import gdp
 from .._base.bounds import Bounds, finite, round_up
@@ -205,7 +205,9 @@ class _Budget:
             return math.nan
         if epsilon == 0.0:  # delta = 2 Phi(mu / 2) - 1
             half = 0.5 * delta
-            return math.log(2.0 * float(ndtri(0.5 + half)) if half > 1e-6 else _ROOT_2PI * delta)
+            return math.log(
+                2.0 * float(scipy.special.ndtri(0.5 + half)) if half > 1e-6 else _ROOT_2PI * delta
+            )
         mu = gdp.mu_at(epsilon, delta)
         return math.log(mu) if 1.1e-12 < mu < math.inf else math.nan
 

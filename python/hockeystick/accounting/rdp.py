@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from scipy.optimize import minimize_scalar
+import scipy  # its parts are loaded when they are used
 
 from .._base.validation import ParameterError, real
 
@@ -64,7 +64,7 @@ def gaussian_rdp_epsilon(mu: float, delta: float) -> tuple[float, float]:
 
     # Without the logarithms of the order, the best one is 1 + sqrt(2 ln(1/delta)) / mu.
     middle = math.log(math.sqrt(-2.0 * math.log(delta)) / mu)
-    best = minimize_scalar(epsilon, bounds=(middle - 5.0, middle + 5.0), method="bounded")
+    best = scipy.optimize.minimize_scalar(epsilon, bounds=(middle - 5.0, middle + 5.0), method="bounded")
     order = 1.0 + math.exp(float(best.x))
     return max(0.0, epsilon(float(best.x))), order
 
@@ -79,7 +79,7 @@ def best_order(epsilon: float, delta: float) -> float:
         return -(epsilon - conversion(order, delta)) / order
 
     middle = math.log(-math.log(delta) / epsilon)
-    best = minimize_scalar(allowed, bounds=(middle - 5.0, middle + 5.0), method="bounded")
+    best = scipy.optimize.minimize_scalar(allowed, bounds=(middle - 5.0, middle + 5.0), method="bounded")
     return 1.0 + math.exp(float(best.x))
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-from scipy.special import expit
+import scipy  # its parts are loaded when they are used
 
 from .._base.arrays import Array
 
@@ -74,8 +74,8 @@ def randomized_response(epsilon: float, num_categories: int = 2, delta: float = 
     this is the worst case of (epsilon, delta)-DP (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
     """
     others = math.log(num_categories - 1)
-    truth = (1.0 - delta) * float(expit(epsilon - others))
-    lie = (1.0 - delta) * float(expit(others - epsilon)) / (num_categories - 1)
+    truth = (1.0 - delta) * float(scipy.special.expit(epsilon - others))
+    lie = (1.0 - delta) * float(scipy.special.expit(others - epsilon)) / (num_categories - 1)
     if num_categories == 2:
         losses, p = np.array([-epsilon, epsilon]), np.array([lie, truth])
     else:
@@ -92,7 +92,7 @@ def response_against_uniform(epsilon: float, num_categories: int) -> tuple[Atoms
     """
     k = num_categories
     others = math.log(k - 1)
-    truth, lies = float(expit(epsilon - others)), float(expit(others - epsilon))
+    truth, lies = float(scipy.special.expit(epsilon - others)), float(scipy.special.expit(others - epsilon))
     high = -math.log1p((k - 1) / k * math.expm1(-epsilon))
     low = -math.log1p(math.expm1(epsilon) / k) if epsilon < 1.0 else high - epsilon
     response, uniform = np.array([lies, truth]), np.array([(k - 1) / k, 1.0 / k])
