@@ -160,6 +160,21 @@ def test_a_positive_delta_is_never_reported_as_zero(engine: str) -> None:
                 assert profile.delta_curve([at])[1][0] > 0.0
 
 
+def test_mu_of_tiny_losses_is_no_less_than_the_truth() -> None:
+    """2 Phi^-1(e^eps / (1 + e^eps)) for a pure step, sqrt(steps) times as much for many: never rounded to 0."""
+    with mp.workdps(400):
+        for epsilon in (1e-300, 2.3e-297, 1e-100, 1e-16, 1e-12, 3e-9, 1e-6, 9.99e-4, 1.001e-3, 0.1, 3.0):
+            single = 2 * mp.sqrt(2) * mp.erfinv(mp.tanh(mp.mpf(epsilon) / 2))
+            for steps in (1, 5, 10**6):
+                bound = hs.account(hs.PureDP(epsilon) * steps).gdp_mu()
+                assert single <= bound <= single * mp.sqrt(steps) * (1 + mp.mpf("1e-6"))
+    rare = hs.PoissonSampled(hs.RandomizedResponse(1.2412337054693483, 5), 2.3167674762335458e-297) * 5
+    mu = hs.account(rare, "zero_out").gdp_mu()
+    # delta(0) of a Gaussian is 2 Phi(mu/2) - 1 < mu / sqrt(2 pi).
+    assert mu / math.sqrt(2.0 * math.pi) >= hs.account(rare, "zero_out").delta_bounds(0.0).lower
+    assert mu > 0.0
+
+
 def test_tradeoff_is_rounded_down() -> None:
     with flint.ctx.workprec(200):
         for delta in (2.915357260604765e-07, 1e-3, 0.3, 1e-16):

@@ -60,8 +60,17 @@ def mu_at(epsilon: float, delta: float) -> float:
     return math.exp(float(root)) * (1.0 + _MARGIN)
 
 
+_SMALL = 1e-3
+"""*Proof*: below it the series of Phi^-1 is at most its first term times 1 + 2 h^2; above it rounding is within the margin."""
+
+
 def mu_of_pure_dp(epsilon: float) -> float:
-    """The smallest mu such that every epsilon-DP mechanism is mu-GDP: 2 Phi^-1(e^eps / (1 + e^eps))."""
+    """The smallest mu such that every epsilon-DP mechanism is mu-GDP: 2 Phi^-1(e^eps / (1 + e^eps)), rounded up."""
+    if epsilon < _SMALL:
+        # With h = tanh(eps/2) / 2 <= eps/4, Phi^-1(1/2 + h) = sqrt(2 pi) h (1 + pi h^2 / 3 + ...): the distance
+        # to 1/2 is all that counts, and the logarithm below would round it away.
+        h = 0.25 * epsilon
+        return 2.0 * math.sqrt(2.0 * math.pi) * h * (1.0 + 2.0 * h * h) * (1.0 + _MARGIN) + 5e-324
     # Phi^-1 of the small side, in logs: ln(1 / (1 + e^eps)).
     return -2.0 * float(scipy.special.ndtri_exp(-math.log1p(math.exp(-epsilon)) - epsilon)) * (1.0 + _MARGIN)
 
