@@ -253,7 +253,7 @@ def drawn() -> Iterator[Request]:
         )
         for row in norms:
             accountant.step(row)
-        return [accountant.epsilon(delta=1e-6), accountant.delta(0.5)]
+        return [accountant.epsilon(delta=1e-6), accountant.nonadaptive_delta(0.5)]
 
     def attributed() -> Any:
         generator = np.random.default_rng(3)

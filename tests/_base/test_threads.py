@@ -458,7 +458,6 @@ def test_all_classes_with_state_are_here(tmp_path: Path) -> None:
     for name in CASES:
         with made(name, tmp_path / name) as thing:
             found.add(name_of(type(thing)))
-    load_everything()
     assert {name_of(kind) for kind in kinds()} == ABSTRACT | found
 
 
@@ -515,7 +514,6 @@ def changes_itself(node: ast.ClassDef) -> bool:
 
 def test_what_changes_has_a_lock() -> None:
     """Read from the source: a class that changes itself after it was made is exclusive, or belongs to one that is."""
-    load_everything()
     locked = {name_of(kind) for kind in kinds()}
     changing = set()
     package = Path(hs.__file__).parent

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <limits>
 #include <numbers>
 #include <optional>
 
+#include "numerics/constants.hpp"
 #include "numerics/special.hpp"
 
 namespace hockeystick {
@@ -49,7 +49,6 @@ struct Judgement {
 // enough. Any s > 0 gives the same delta: all here is for speed.
 template <class Judge>
 bool search_tilt(double start, double least, Judge judge) {
-    constexpr double infinity = std::numeric_limits<double>::infinity();
     double low = -infinity, high = infinity, x = std::log(start);
     for (int i = 0, overflows = 0; i < 100 && overflows < 8; ++i) {
         const Judgement found = judge(std::exp(x));

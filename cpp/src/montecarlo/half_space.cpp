@@ -3,18 +3,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 #include <utility>
 
 #include "montecarlo/output_window.hpp"
 #include "montecarlo/sample_blocks.hpp"
+#include "numerics/constants.hpp"
 #include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // 1 - e^x, x <= 0, without cancellation (Kahan).
 double one_minus_exp(double x) noexcept {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <utility>
@@ -12,11 +11,10 @@
 #include "montecarlo/group_counts.hpp"
 #include "montecarlo/output_window.hpp"
 #include "montecarlo/sample_blocks.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // ln sum_k e^{x_k}
 double log_sum(const double* x, std::size_t count) {

@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 #include <utility>
 
 #include "hockeystick/random.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
-
-constexpr double infinity = std::numeric_limits<double>::infinity();
 
 // Only speed rests on the constants of the search: any coefficients are a strategy.
 // Any strategy is sound, so all of these are for speed and quality.

@@ -1,4 +1,4 @@
-// The two constants that nearly every bound is written with, for source files to include.
+// The two constants that nearly every bound is written with, for private files to include.
 #pragma once
 
 #include <limits>

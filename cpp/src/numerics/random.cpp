@@ -6,13 +6,13 @@
 #include <cmath>
 #include <limits>
 
+#include "numerics/constants.hpp"
 #include "numerics/philox.hpp"
 #include "numerics/polynomials.hpp"
 
 namespace hockeystick {
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
 constexpr double quiet_nan = std::numeric_limits<double>::quiet_NaN();
 
 template <std::size_t size>
