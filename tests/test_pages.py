@@ -1,0 +1,52 @@
+"""The pages of docs/ and the README do what they show: their Python runs, block after block, and prints the text beneath."""
+
+import contextlib
+import doctest
+import io
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hockeystick.cli.commands import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = [ROOT / "README.md", ROOT / "docs" / "start.md", ROOT / "docs" / "sharp-edges.md"] + [
+    page for folder in ("how-to", "tutorials") for page in sorted((ROOT / "docs" / folder).glob("*.md"))
+]
+BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LOOSELY = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_a_page_does_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    text, names, printed = page.read_text(encoding="utf-8"), dict[str, Any](__name__="__page__"), ""
+    if needed := re.search(r"<!-- needs: (\w+) -->", text):
+        module = pytest.importorskip(needed[1])
+        if "stand_ins" in str(module.__file__):
+            pytest.skip(f"needs the real {needed[1]}")
+    for language, block in BLOCK.findall(text):
+        if language == "python":
+            with contextlib.redirect_stdout(io.StringIO()) as out:
+                exec(compile(block, str(page), "exec"), names)  # noqa: S102
+            printed = out.getvalue()
+        elif language == "text":
+            assert doctest.OutputChecker().check_output(block, printed, LOOSELY), f"{block}\n!=\n{printed}"
+            printed = ""
+
+
+def commands() -> list[str]:
+    """Every command line of the pages, once."""
+    found = [match for page in PAGES for match in BLOCK.findall(page.read_text(encoding="utf-8"))]
+    lines = [line for language, block in found if language == "sh" for line in block.splitlines()]
+    return sorted({line for line in lines if line.startswith("hockeystick ")})
+
+
+@pytest.mark.parametrize("line", commands())
+def test_commands_run(line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        assert main(shlex.split(line, comments=True)[1:]) == 0
+    assert out.getvalue()
