@@ -79,6 +79,7 @@ __getattr__, __dir__, __all__ = _attach(
         "mechanisms.responses": "ApproximateDP PureDP RandomizedResponse",
         "mechanisms.sampled": "PoissonSampled WithReplacement WithoutReplacement",
         "mechanisms.truncated": "TruncatedPoissonSampled",
+        "mechanisms.users": "UserLevel",
         "montecarlo.bandmf_calibration": "calibrate_bandmf",
         "montecarlo.estimate": "estimate_delta",
         "plots.profiles": "plot_profile",

@@ -51,6 +51,7 @@ from .mechanisms.sampled import PoissonSampled as PoissonSampled
 from .mechanisms.sampled import WithoutReplacement as WithoutReplacement
 from .mechanisms.sampled import WithReplacement as WithReplacement
 from .mechanisms.truncated import TruncatedPoissonSampled as TruncatedPoissonSampled
+from .mechanisms.users import UserLevel as UserLevel
 from .montecarlo.bandmf_calibration import calibrate_bandmf as calibrate_bandmf
 from .montecarlo.estimate import estimate_delta as estimate_delta
 from .plots.profiles import plot_profile as plot_profile

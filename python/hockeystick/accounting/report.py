@@ -132,15 +132,17 @@ class Report:
 
 def unit(process: Composable, adjacency: str) -> str:
     """What is hidden: whose presence or content, and among how many, where the guarantee depends on it."""
-    if adjacency not in ("add", "remove", "add_or_remove"):
-        return UNITS[adjacency]
-    found = {step.words(adjacency).compared_size for step in process.as_process().alternatives()}
-    sizes = sorted(size for size in found if size is not None)
-    if not sizes:
-        return UNITS[adjacency]
+    words = [step.words(adjacency) for step in process.as_process().alternatives()]
+    hidden, owned = UNITS[adjacency], max((each.examples_per_user for each in words), default=1)
+    if owned > 1:
+        user = f"one user with at most {owned} records"
+        hidden = hidden.replace("one record", user).replace("by another", "by those of another user")
+    sizes = sorted({each.compared_size for each in words if each.compared_size is not None})
+    if not sizes or adjacency not in ("add", "remove", "add_or_remove"):
+        return hidden
     records = " and ".join(str(size) for size in sizes)
     return (
-        f"{UNITS[adjacency]}, the larger one of the two datasets having exactly {records} records: the "
+        f"{hidden}, the larger one of the two datasets having exactly {records} records: the "
         "guarantee of truncated batches depends on this number, and whatever else is released about "
         "the data must be accounted for in the same sense"
     )

@@ -15,5 +15,6 @@ __getattr__, __dir__, __all__ = attach(
         "sampled": "PoissonSampled WithReplacement WithoutReplacement",
         "steps": "Composable Mechanism Process Step",
         "truncated": "TruncatedPoissonSampled",
+        "users": "UserLevel",
     },
 )

@@ -19,3 +19,4 @@ from .steps import Mechanism as Mechanism
 from .steps import Process as Process
 from .steps import Step as Step
 from .truncated import TruncatedPoissonSampled as TruncatedPoissonSampled
+from .users import UserLevel as UserLevel

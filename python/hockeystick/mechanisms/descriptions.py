@@ -8,6 +8,7 @@ from .responses import ApproximateDP, PureDP, RandomizedResponse
 from .sampled import PoissonSampled, WithoutReplacement, WithReplacement
 from .steps import Composable, Mechanism, Process, Step, composition, set_fields, shift_of
 from .truncated import TruncatedPoissonSampled
+from .users import UserLevel
 
 __all__ = [
     "DPSGD",
@@ -26,6 +27,7 @@ __all__ = [
     "RandomizedResponse",
     "Step",
     "TruncatedPoissonSampled",
+    "UserLevel",
     "WithReplacement",
     "WithoutReplacement",
     "composition",

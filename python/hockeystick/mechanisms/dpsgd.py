@@ -11,6 +11,7 @@ from .continuous import Gaussian
 from .sampled import PoissonSampled
 from .steps import Composable, Process, Step, set_fields
 from .truncated import TruncatedPoissonSampled
+from .users import UserLevel
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class DPSGD(Composable):
     drop_last: bool = False
     sampler: str = "poisson"
     max_batch_size: int | None = None
+    examples_per_user: int = 1
     sampling_probability: float = field(init=False)
     steps: int = field(init=False)
 
@@ -45,6 +47,7 @@ class DPSGD(Composable):
             gradient_accumulation=integer("gradient_accumulation", self.gradient_accumulation, 1),
             world_size=integer("world_size", self.world_size, 1),
             drop_last=boolean("drop_last", self.drop_last),
+            examples_per_user=integer("examples_per_user", self.examples_per_user, 1),
         )
         if self.sampler == "shuffle":
             raise ParameterError(
@@ -60,6 +63,11 @@ class DPSGD(Composable):
             )
         if self.max_batch_size is not None:
             set_fields(self, max_batch_size=integer("max_batch_size", self.max_batch_size, 1))
+            if self.examples_per_user > 1:
+                raise ParameterError(
+                    f"max_batch_size = {self.max_batch_size}: must be None where examples_per_user > 1; no pair is "
+                    "proven for users whose examples may push each other out of a batch"
+                )
         if (self.epochs is None) == (self.requested_steps is None):
             raise ParameterTypeError("epochs, steps: exactly one of the two must be given")
         if self.epochs is not None:
@@ -84,6 +92,8 @@ class DPSGD(Composable):
             step = TruncatedPoissonSampled(
                 self.noise_multiplier, self.dataset_size, self.sampling_probability, self.max_batch_size
             )
+        elif self.examples_per_user > 1:
+            step = UserLevel(step, self.examples_per_user)
         return Process([(step, self.steps)])
 
     def _batch_law(self) -> Law:
@@ -92,9 +102,10 @@ class DPSGD(Composable):
     def __str__(self) -> str:
         given = f"{self.epochs:g} epochs" if self.epochs is not None else f"{self.steps} steps"
         cut = "" if self.max_batch_size is None else f" truncated to {self.max_batch_size} records"
+        users = "" if self.examples_per_user == 1 else f", at most {self.examples_per_user} of each user"
         return (
             f"DP-SGD: noise multiplier {self.noise_multiplier:g}, Poisson sampling{cut}, "
-            f"{self.dataset_size} records, {given}; derived: expected batch size {self.logical_batch} "
+            f"{self.dataset_size} records{users}, {given}; derived: expected batch size {self.logical_batch} "
             f"(= {self.batch_size} per worker and pass x {self.gradient_accumulation} accumulated "
             f"x {self.world_size} workers), sampling probability {self.sampling_probability:.9g}, "
             f"{self.steps} noisy updates"
@@ -113,6 +124,7 @@ def dp_sgd(
     drop_last: bool = False,
     sampler: str = "poisson",
     max_batch_size: int | None = None,
+    examples_per_user: int = 1,
 ) -> DPSGD:
     """Describe a DP-SGD run and derive its sampling probability and number of noisy updates.
 
@@ -123,6 +135,7 @@ def dp_sgd(
     ``noise_multiplier`` is sigma / clipping norm, on the *sum* of the clipped gradients over all
     workers and accumulated passes. ``sampler="shuffle"`` is refused. ``max_batch_size`` caps the batch
     of one noisy update, all workers and passes together, as in `TruncatedPoissonSampled`.
+    ``examples_per_user`` > 1 protects users with at most that many examples each, as `UserLevel` does.
 
     >>> run = dp_sgd(noise_multiplier=1.0, dataset_size=60_000, batch_size=256, epochs=60)
     >>> run.sampling_probability, run.steps
@@ -141,4 +154,5 @@ def dp_sgd(
         drop_last=drop_last,
         sampler=sampler,
         max_batch_size=max_batch_size,
+        examples_per_user=examples_per_user,
     )

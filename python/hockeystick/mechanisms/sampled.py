@@ -240,16 +240,21 @@ def occurrences(batch_size: int, dataset_size: int) -> tuple[list[int], Array]:
     m, and if more than 256 sizes remain, neighbours are counted as the largest of them; both make
     the result an upper bound, in bounded time and memory.
     """
-    m, n = batch_size, dataset_size
-    mean = m / n
+    if dataset_size == 1:
+        return [batch_size], np.ones(1)
+    return binomial_sizes(batch_size, batch_size / dataset_size, -math.log(dataset_size - 1.0))
+
+
+def binomial_sizes(trials: int, mean: float, log_odds: float) -> tuple[list[int], Array]:
+    """`occurrences` for any binomial law with this mean and these odds of a single trial."""
     # Bernstein: the chance to exceed mean + x is below exp(-x^2 / (2 mean + 2x/3)) = 1e-313.
-    high = min(m, math.ceil(mean + 241.0 + math.sqrt(241.0**2 + 1445.0 * mean)))
+    high = min(trials, math.ceil(mean + 241.0 + math.sqrt(241.0**2 + 1445.0 * mean)))
     low = max(1, math.floor(mean - math.sqrt(1445.0 * mean)))
-    if n == 1 or m == 1 or high - low > _MOST_SIZES:
-        return [m], np.ones(1)
+    if trials == 1 or high - low > _MOST_SIZES:
+        return [trials], np.ones(1)
     sizes = np.arange(low, high + 1, dtype=np.float64)
     # Relative to the first size, then normalised: no binomial coefficient is ever formed.
-    ratios = np.log((m - sizes[:-1]) / (sizes[:-1] + 1.0)) - math.log(n - 1.0)
+    ratios = np.log((trials - sizes[:-1]) / (sizes[:-1] + 1.0)) + log_odds
     log_weights = np.concatenate(([0.0], np.cumsum(ratios)))
     weights = np.exp(log_weights - log_weights.max())
     weights /= math.fsum(weights)
@@ -262,8 +267,8 @@ def occurrences(batch_size: int, dataset_size: int) -> tuple[list[int], Array]:
         weights = np.add.reduceat(weights, starts)
         sizes = sizes[np.minimum(starts + chunk, len(sizes)) - 1]
     groups = [int(size) for size in sizes]
-    if groups[-1] < m:
-        groups.append(m)
+    if groups[-1] < trials:
+        groups.append(trials)
         weights = np.append(weights, _RARE)
     # Rounding must not leave a gap, which the core would put at loss +inf.
     weights[int(np.argmax(weights))] += 1.0 - math.fsum(weights)

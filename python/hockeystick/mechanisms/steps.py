@@ -106,7 +106,7 @@ class Words(NamedTuple):
     """What a report says of a step: what its noise is measured in, how it is sampled, the theorem its pair rests on.
 
     ``caveat`` is added to the sampling where the pair is no guarantee. ``compared_size``: records of the larger of two
-    datasets that differ by one, where the guarantee depends on it.
+    datasets that differ by one, where the guarantee depends on it. ``examples_per_user``: what one user may own.
     """
 
     noise: str
@@ -114,6 +114,7 @@ class Words(NamedTuple):
     reference: str | None = None
     caveat: str = ""
     compared_size: int | None = None
+    examples_per_user: int = 1
 
 
 class Step(Composable):

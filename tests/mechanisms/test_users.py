@@ -1,0 +1,153 @@
+"""Users with several examples: the mixture against all vectors, the definition and a peer."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import hockeystick as hs
+import numpy as np
+import pytest
+from hockeystick._base.arrays import Array
+from hockeystick.mechanisms.users import sensitivities
+from scipy.stats import binom, norm
+
+EPSILONS = (-1.0, 0.0, 0.2, 0.7, 2.0)
+
+
+def hockey_stick(p: Array, q: Array, epsilon: float) -> float:
+    return float(np.maximum(p - math.exp(epsilon) * q, 0.0).sum())
+
+
+@pytest.mark.parametrize("adjacency", ["remove", "add", "replace_one"])
+def test_one_step_is_the_aligned_user(adjacency: str) -> None:
+    k, q, sigma = 4, 0.2, 1.3
+    grid = np.linspace(-14.0, 18.0, 400_001)
+    weights = binom.pmf(np.arange(k + 1), k, q)
+    width = grid[1] - grid[0]
+    p = sum(w * norm.pdf(grid, s, sigma) for s, w in enumerate(weights)) * width
+    other = norm.pdf(grid, 0, sigma) * width
+    if adjacency == "replace_one":
+        other = p[::-1] if abs(grid[0] + grid[-1]) < 1e-9 else np.interp(-grid, grid, p, left=0.0, right=0.0)
+    if adjacency == "add":
+        p, other = other, p
+    profile = hs.account(hs.UserLevel(hs.PoissonSampled(hs.Gaussian(sigma), q), k), adjacency, accuracy=1e-7)
+    for epsilon in EPSILONS:
+        bounds, truth = profile.delta_bounds(epsilon), hockey_stick(p, other, epsilon)
+        assert bounds.lower <= truth * (1.0 + 1e-6) + 1e-10
+        assert truth <= bounds.upper * (1.0 + 1e-6) + 1e-10
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_no_vectors_in_the_plane_do_worse(replaced: bool) -> None:
+    """Random clipped vectors of each example, fewer examples included; the plane is summed up cell by cell."""
+    k, q, sigma, rng = 3, 0.3, 1.0, np.random.default_rng(5)
+    axis = np.linspace(-9.0, 9.0, 181)
+    x, y = np.meshgrid(axis, axis)
+    profile = hs.account(
+        hs.UserLevel(hs.PoissonSampled(hs.Gaussian(sigma), q), k),
+        "replace_one" if replaced else "add_or_remove",
+    )
+
+    def law(vectors: Array) -> Array:
+        total = np.zeros_like(x)
+        for coins in itertools.product([0, 1], repeat=k):
+            mean = np.array(coins) @ vectors
+            weight = q ** sum(coins) * (1.0 - q) ** (k - sum(coins))
+            total += weight * np.exp(-0.5 * ((x - mean[0]) ** 2 + (y - mean[1]) ** 2) / sigma**2)
+        return total / total.sum()
+
+    worst = 0.0
+    for trial in range(30):
+        angles = rng.normal(0.0, 0.2 if trial % 2 else 3.0, (2, k))
+        lengths = rng.random((2, k)) ** 0.2 * (rng.random((2, k)) < 0.9)
+        vectors = [
+            np.stack([np.cos(a), np.sin(a)], axis=1) * r[:, None]
+            for a, r in zip(angles, lengths, strict=True)
+        ]
+        p, other = law(vectors[0]), law(-vectors[1] if replaced else np.zeros((k, 2)))
+        for epsilon in EPSILONS:
+            bound = profile.delta(epsilon)
+            truth = max(hockey_stick(p, other, epsilon), hockey_stick(other, p, epsilon))
+            assert truth <= bound + 1e-9
+            worst = max(worst, truth / bound)
+    assert worst > 0.5  # the attack comes near
+
+
+@pytest.mark.parametrize("adjacency", ["remove", "add", "replace_one"])
+def test_declared_guarantees_against_finite_mechanisms(adjacency: str) -> None:
+    """Outputs M(S) on a few outcomes, neighbours within e^epsilon of each other; all events are tried."""
+    k, q, epsilon, rng = 2, 0.35, 0.6, np.random.default_rng(8)
+    profile = hs.account(hs.UserLevel(hs.PoissonSampled(hs.PureDP(epsilon), q), k), adjacency)
+    worst = 0.0
+    for _ in range(300):
+        # Weights e^{<= epsilon/2} change by at most e^epsilon in all, with the normalisation.
+        base = rng.dirichlet(np.ones(4))
+        tilts = rng.choice([-0.25, 0.25], (2, k, 4)) * epsilon
+
+        def law(tilt: Array, base: Array = base) -> Array:
+            total = np.zeros(4)
+            for coins in itertools.product([0, 1], repeat=k):
+                weights = base * np.exp(np.array(coins) @ tilt)
+                total += q ** sum(coins) * (1 - q) ** (k - sum(coins)) * weights / weights.sum()
+            return total
+
+        p, other = law(tilts[0]), law(tilts[1]) if adjacency == "replace_one" else law(0.0 * tilts[0])
+        if adjacency == "add":
+            p, other = other, p
+        for level in EPSILONS:
+            truth, bound = hockey_stick(p, other, level), profile.delta(level)
+            assert truth <= bound + 1e-12
+            worst = max(worst, truth / bound if bound > 1e-6 else 0.0)
+    assert worst > 0.3
+
+
+def test_the_issue_number_and_the_peer() -> None:
+    accounting = pytest.importorskip("dp_accounting")
+    run = hs.dp_sgd(2.0, 60_000, 600, steps=1000, examples_per_user=4)
+    bounds = hs.account(run, accuracy=1e-6).epsilon_bounds(1e-5)
+    assert bounds.lower <= 2.893385 <= bounds.upper + 1e-5
+    event = accounting.dp_event.MixtureOfGaussiansDpEvent(
+        2.0, list(range(5)), list(binom.pmf(range(5), 4, 0.01))
+    )
+    peer = accounting.pld.PLDAccountant(value_discretization_interval=1e-3)
+    assert bounds.lower <= peer.compose(event, 1000).get_epsilon(1e-5) <= bounds.upper * 1.001
+    report = hs.account(run).report(delta=1e-5)
+    assert report.unit == "one user with at most 4 records is added or removed"
+
+
+@pytest.mark.parametrize(
+    ("k", "q"), [(1, 0.2), (4, 1e-300), (7, 1.0), (9, 1.0 - 1e-15), (3000, 0.3), (100_000, 1e-5)]
+)
+def test_weights_are_rounded_upwards(k: int, q: float) -> None:
+    law = sensitivities(k, q)
+    assert abs(math.fsum(law.values()) - 1.0) < 1e-15
+    assert min(law.values()) > 0.0
+    assert max(law) <= k
+    assert len(law) <= 258
+    sizes = np.array(sorted(law))
+    above = np.cumsum([law[s] for s in sizes[::-1].tolist()])[::-1]
+    truth = binom.sf(sizes - 1, k, q)
+    assert (above >= truth * (1.0 - 1e-13) - 1e-308).all()
+
+
+def test_groups_of_unsampled_mechanisms_are_their_own() -> None:
+    for adjacency in ("add_or_remove", "replace_one"):
+        for alone, group in [(hs.Gaussian(2.0), hs.Gaussian(0.5)), (hs.Laplace(4.0), hs.Laplace(1.0))]:
+            assert hs.account(hs.UserLevel(alone, 4), adjacency).epsilon_bounds(1e-6) == hs.account(
+                group, adjacency
+            ).epsilon_bounds(1e-6)
+    assert hs.account(hs.UserLevel(hs.PureDP(0.5), 3)).epsilon(0.0) == pytest.approx(1.5)
+    step = hs.PoissonSampled(hs.Gaussian(1.0), 0.1)
+    assert hs.account(hs.UserLevel(step, 1) * 9).epsilon_bounds(1e-6) == hs.account(step * 9).epsilon_bounds(
+        1e-6
+    )
+
+
+def test_what_is_refused() -> None:
+    with pytest.raises(hs.ParameterTypeError, match="unsampled mechanism"):
+        hs.UserLevel(hs.WithoutReplacement(hs.Gaussian(1.0), 3, 10), 2)
+    with pytest.raises(hs.ParameterError, match="max_batch_size"):
+        hs.dp_sgd(1.0, 100, 10, steps=3, max_batch_size=20, examples_per_user=2)
+    with pytest.raises(hs.ParameterError, match="examples_per_user"):
+        hs.UserLevel(hs.Gaussian(1.0), 0)
