@@ -137,7 +137,7 @@ print(sorted({name for name in sys.modules if name.startswith(("hockeystick.", "
     )
     assert (
         found.stdout.splitlines()[-1]
-        == "['hockeystick._core', 'hockeystick.cli', 'hockeystick.cli.commands']"
+        == "['hockeystick._core', 'hockeystick.cli', 'hockeystick.cli.commands', 'hockeystick.cli.numbers']"
     )
 
 

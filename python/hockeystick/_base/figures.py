@@ -2,13 +2,57 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
+from .validation import ParameterError
 
-def new_figure(width: float, height: float) -> Any:
-    """A bare Figure, which leaves the caller's pyplot state and backend alone."""
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
+"""Told apart by colour-blind readers and in grey (Okabe and Ito 2008); lines differ in style besides."""
+
+
+def new_figure(width: float, height: float, path: str | os.PathLike[str] | None = None) -> Any:
+    """A figure that notebooks display, which leaves the caller's pyplot state and backend alone.
+
+    Raises what `check_path` raises for the ``path`` that it will be saved to.
+    """
+    check_path(path)
+    return _imported()(figsize=(width, height), layout="constrained")
+
+
+def save(figure: Any, path: str | os.PathLike[str] | None) -> Any:
+    """Write the figure to ``path``, if there is one; return it."""
+    if path is not None:
+        figure.savefig(path)
+    return figure
+
+
+def check_path(path: str | os.PathLike[str] | None) -> None:
+    """Raise, before anything is computed for it, if a picture cannot be written to ``path`` (None: it is not to be).
+
+    ParameterError for an unknown format, FileNotFoundError for a folder that is not there, ImportError naming the extra
+    if matplotlib is missing.
+    """
+    if path is None:
+        return
+    formats = _imported()().canvas.get_supported_filetypes()
+    name = os.fspath(path)
+    ending = os.path.splitext(name)[1].removeprefix(".").lower()
+    if ending and ending not in formats:
+        raise ParameterError(f"{name}: the ending must be one of {', '.join(sorted(formats))}")
+    folder = os.path.dirname(name) or "."
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"{name}: there is no folder {folder}")
+    if os.path.isdir(name):
+        raise ParameterError(f"{name}: must be a file, and is a folder")
+
+
+def _imported() -> Any:
+    """The class of figures; what is missing is said with the extra that brings it."""
     try:
-        from matplotlib.figure import Figure
+        import matplotlib.figure  # noqa: F401
+
+        from .notebook_figure import NotebookFigure
     except ImportError as error:
         raise ImportError("plots need matplotlib: install it with `pip install hockeystick[plot]`") from error
-    return Figure(figsize=(width, height), layout="constrained")
+    return NotebookFigure

@@ -122,6 +122,15 @@ def read(
         return content, arrays
 
 
+def kind_of(path: AnyPath) -> str | None:
+    """The kind of a file that `write` wrote; None for other files. Raises StorageError if its header is damaged."""
+    with refusing(path), open(path, "rb") as file:
+        text = file.read(_BLOCK)
+        if text.startswith(b"PK"):
+            return str(read_archive(file)[0]["kind"])
+        return str(_read_header(file, text)["kind"]) if text.startswith(b'{"header": ') else None
+
+
 def _header(kind: str, content: Mapping[str, Any], layout: list[dict[str, Any]], size: int) -> bytes:
     header = {
         "header": size,

@@ -8,6 +8,10 @@ from .._base.progress import shown
 from ..montecarlo.bandmf_calibration import calibrate_bandmf
 from . import matrix
 
+EXAMPLES = (
+    "hockeystick bandmf --steps 1024 --bands 32 --dataset-size 50000 --batch-size 100 --epsilon 4 --delta 1e-3",
+)
+
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Of this command."""

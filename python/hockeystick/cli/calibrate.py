@@ -23,7 +23,12 @@ from ..accounting.calibration import (
 from ..accounting.report import unit
 from ..mechanisms.descriptions import Composable
 from . import dpsgd
+from .numbers import real
 
+EXAMPLES = (
+    "hockeystick calibrate --epsilon 2 --delta 1e-5 --dataset-size 60000 --batch-size 256 --epochs 60",
+    "hockeystick calibrate --find steps --noise-multiplier 1.1 --sampling-probability 1/100 --epsilon 2 --delta 1e-5",
+)
 _FINDERS: dict[str, Callable[..., CalibratedFloat | CalibratedInt]] = {
     "noise-multiplier": calibrate_noise_multiplier,
     "steps": calibrate_steps,
@@ -40,14 +45,14 @@ _REAL = ("noise-multiplier", "sampling-probability")
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Of this command."""
-    command.add_argument("--epsilon", type=float, required=True)
-    command.add_argument("--delta", type=float, required=True)
+    command.add_argument("--epsilon", type=real, required=True)
+    command.add_argument("--delta", type=real, required=True)
     command.add_argument(
         "--find", default=_REAL[0], help="what to leave out and find: " + ", ".join(_FINDERS)
     )
     command.add_argument(
         "--tolerance",
-        type=float,
+        type=real,
         default=DEFAULT_TOLERANCE,
         help="relative step that would exceed the budget",
     )
@@ -87,5 +92,5 @@ def _calibrated(options: argparse.Namespace) -> CalibratedFloat | CalibratedInt:
 
     how: dict[str, Any] = {"tolerance": options.tolerance} if find in _REAL else {}
     return _FINDERS[find](
-        make, epsilon=options.epsilon, delta=options.delta, adjacency=options.adjacency, **how
+        make, epsilon=options.epsilon, delta=options.delta, adjacency=dpsgd.adjacency(options), **how
     )

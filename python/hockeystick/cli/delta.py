@@ -5,11 +5,14 @@ from __future__ import annotations
 import argparse
 
 from . import dpsgd
+from .numbers import real
+
+EXAMPLES = ("hockeystick delta --noise-multiplier 1.0 --sampling-probability 0.01 --steps 1000 --epsilon 2",)
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Of this command."""
-    command.add_argument("--epsilon", type=float, required=True)
+    command.add_argument("--epsilon", type=real, required=True)
     dpsgd.add_options(command)
 
 

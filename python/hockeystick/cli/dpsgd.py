@@ -6,15 +6,17 @@ import argparse
 from typing import Any
 
 from .._base.bounds import Bounds, round_down, round_up
-from .._base.validation import ParameterError
+from .._base.validation import ParameterError, choice
 from ..accounting.profile import DEFAULT_ACCURACY, PrivacyProfile, account
 from ..accounting.report import Answer, Report
 from ..mechanisms.adjacency import ADJACENCIES
 from ..mechanisms.descriptions import Composable, Gaussian, PoissonSampled
-from ..mechanisms.dpsgd import dp_sgd
+from ..mechanisms.dpsgd import DPSGD, dp_sgd
 from ..mechanisms.truncated import TruncatedPoissonSampled
+from .numbers import real, whole
+from .samplers import SAMPLERS, Sampler
 
-_OF_DATA = ("dataset_size", "batch_size", "gradient_accumulation", "world_size", "drop_last", "sampler")
+_OF_DATA = ("dataset_size", "batch_size", "gradient_accumulation", "world_size", "drop_last")
 
 
 def add_options(command: argparse.ArgumentParser, *, calibrates: bool = False) -> None:
@@ -22,32 +24,50 @@ def add_options(command: argparse.ArgumentParser, *, calibrates: bool = False) -
     run = command.add_argument_group("the run")
     run.add_argument(
         "--noise-multiplier",
-        type=float,
+        type=real,
         required=not calibrates,
         help="standard deviation / clipping norm, on the sum of the gradients",
     )
-    run.add_argument("--sampling-probability", type=float, help="of each record, per step")
-    run.add_argument("--dataset-size", type=int)
-    run.add_argument("--batch-size", type=int, help="expected, per worker and forward pass")
+    run.add_argument("--sampling-probability", type=real, help="of each record, per step")
+    run.add_argument("--dataset-size", type=whole)
+    run.add_argument("--batch-size", type=whole, help="expected, per worker and forward pass")
     run.add_argument(
-        "--max-batch-size", type=int, help="larger batches of one noisy update lose records at random"
+        "--max-batch-size", type=whole, help="larger batches of one noisy update lose records at random"
     )
-    run.add_argument("--gradient-accumulation", type=int, help="passes per noisy update")
-    run.add_argument("--world-size", type=int, help="number of workers")
+    run.add_argument("--gradient-accumulation", type=whole, help="passes per noisy update")
+    run.add_argument("--world-size", type=whole, help="number of workers")
     run.add_argument("--drop-last", action="store_true", help="epochs end at the last full batch")
-    run.add_argument("--sampler", help='"poisson" (default); others are refused')
-    run.add_argument("--steps", type=int, help="noisy updates")
-    run.add_argument("--epochs", type=float)
+    run.add_argument(
+        "--sampler",
+        default="poisson",
+        help=f"how batches are drawn: {', '.join(SAMPLERS)} (default: poisson)",
+    )
+    run.add_argument("--steps", type=whole, help="noisy updates")
+    run.add_argument("--epochs", type=real)
     answer = command.add_argument_group("the answer")
-    answer.add_argument("--adjacency", default="add_or_remove", help=", ".join(ADJACENCIES))
+    answer.add_argument("--adjacency", help=f"{', '.join(ADJACENCIES)} (default: what fits the sampler)")
     if not calibrates:
-        answer.add_argument("--accuracy", type=float, default=DEFAULT_ACCURACY)
+        answer.add_argument("--accuracy", type=real, default=DEFAULT_ACCURACY)
     answer.add_argument("--json", action="store_true", help="print JSON")
 
 
 def profile(options: argparse.Namespace) -> PrivacyProfile:
     """The privacy profile of the run."""
-    return account(description(options), options.adjacency, options.accuracy)
+    return account(description(options), adjacency(options), options.accuracy)
+
+
+def adjacency(options: argparse.Namespace) -> str:
+    """What was asked for, or what fits the sampler."""
+    return options.adjacency or _sampler(options).adjacency
+
+
+def _sampler(options: argparse.Namespace) -> Sampler:
+    if options.sampler == "shuffle":
+        raise ParameterError(
+            "--sampler shuffle: batches cut from a shuffled dataset are no Poisson samples, and nothing close to "
+            "their epsilon is proven for it; draw each batch with a Poisson sampler"
+        )
+    return SAMPLERS[choice("--sampler", options.sampler, tuple(SAMPLERS))]
 
 
 def description(options: argparse.Namespace) -> Composable:
@@ -55,6 +75,8 @@ def description(options: argparse.Namespace) -> Composable:
     given = {name: getattr(options, name) for name in _OF_DATA}
     of_data = {name: value for name, value in given.items() if value is not None and value is not False}
     rate, most = options.sampling_probability, options.max_batch_size
+    if options.sampler != "poisson":
+        return _otherwise_sampled(options, of_data)
     if most is not None:
         if rate is not None and of_data.keys() == {"dataset_size"}:
             return _truncated(options)
@@ -71,6 +93,17 @@ def description(options: argparse.Namespace) -> Composable:
     return (noise if rate is None else PoissonSampled(noise, rate)) * steps
 
 
+def _otherwise_sampled(options: argparse.Namespace, of_data: dict[str, Any]) -> Composable:
+    """A run whose batches are no Poisson samples."""
+    sampler = _sampler(options)
+    for name in ("sampling_probability", "max_batch_size"):
+        if getattr(options, name) is not None:
+            raise ParameterError(
+                f"--{name.replace('_', '-')}: --sampler {options.sampler} takes --dataset-size and --batch-size"
+            )
+    return sampler.describe(_of_data(options, of_data))
+
+
 def _truncated(options: argparse.Namespace) -> Composable:
     """Truncated batches, described by the sampling probability."""
     if options.epochs is not None or options.steps is None:
@@ -81,7 +114,7 @@ def _truncated(options: argparse.Namespace) -> Composable:
     return step * int(options.steps)
 
 
-def _of_data(options: argparse.Namespace, of_data: dict[str, Any]) -> Composable:
+def _of_data(options: argparse.Namespace, of_data: dict[str, Any]) -> DPSGD:
     """A run described by the sizes of its data and batches."""
     if options.sampling_probability is not None:
         raise ParameterError("--sampling-probability: give it or --dataset-size with --batch-size, not both")

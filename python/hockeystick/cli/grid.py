@@ -11,12 +11,19 @@ from typing import Any
 import numpy as np
 
 from .._base.bounds import finite
+from .._base.figures import check_path
 from .._base.progress import shown
 from .._base.validation import ParameterError
 from ..accounting.grid import MAX_CELLS, Grid, grid_delta, grid_epsilon
 from ..accounting.profile import DEFAULT_ACCURACY
 from ..mechanisms.adjacency import ADJACENCIES
 from ..plots.profiles import plot_grid
+from . import numbers
+
+EXAMPLES = (
+    "hockeystick grid --noise-multiplier 0.5:5:50 --sampling-probability 1e-3:1e-1:log50 --steps 1e4 --delta 1e-5 --plot plan.png",
+    "hockeystick grid --noise-multiplier 1,2 --sampling-probability 256/60000 --steps 1e3,1e4 --epsilon 1 --json",
+)
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -32,13 +39,14 @@ def add_options(command: argparse.ArgumentParser) -> None:
     point.add_argument("--delta", help="asks for epsilon")
     point.add_argument("--epsilon", help="asks for delta")
     command.add_argument("--adjacency", default="add_or_remove", help=", ".join(ADJACENCIES))
-    command.add_argument("--accuracy", type=float, default=DEFAULT_ACCURACY)
+    command.add_argument("--accuracy", type=numbers.real, default=DEFAULT_ACCURACY)
     command.add_argument("--json", action="store_true", help="print JSON instead of CSV")
     command.add_argument("--plot", metavar="FILE", help="write a heat map over the two options that vary")
 
 
 def run(options: argparse.Namespace) -> None:
     """Answer and print."""
+    check_path(options.plot)
     grid = _answered(options)
     if options.json:
         table = {
@@ -85,7 +93,7 @@ def _values(option: str, text: str, whole: bool) -> list[Any]:
     >>> _values("--steps", "10:1000:log3", whole=True), _values("--delta", "1e-5,1e-6", whole=False)
     ([10, 100, 1000], [1e-05, 1e-06])
     """
-    number = int if whole else float
+    number = numbers.whole if whole else numbers.real
     try:
         if ":" not in text:
             return [number(value) for value in text.split(",")]
@@ -96,7 +104,7 @@ def _values(option: str, text: str, whole: bool) -> list[Any]:
             raise ValueError
         if logarithmic and not min(start, stop) > 0.0:
             raise ValueError
-    except (ValueError, OverflowError):
+    except (ValueError, OverflowError, argparse.ArgumentTypeError):
         kind = "integer" if whole else "number"
         raise ParameterError(
             f"{option} {text}: must be a {kind}, a list 1,2,5 or a range first:last:count or "

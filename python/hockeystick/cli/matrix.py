@@ -12,6 +12,7 @@ from ..matrix.schemes import BallsInBins, BMinSep, CyclicPoisson, Poisson, Schem
 from ..matrix.strategies import BandedToeplitz
 from ..montecarlo.bandmf_calibration import FALLBACKS
 from ..montecarlo.direction import ADJACENCIES
+from .numbers import real, whole
 
 _STRATEGIES = {"optimized": BandedToeplitz.optimized, "square-root": BandedToeplitz.square_root}
 
@@ -41,33 +42,33 @@ _SCHEMES = {
 
 def add_options(command: argparse.ArgumentParser) -> None:
     """Of both commands."""
-    command.add_argument("--epsilon", type=float, required=True)
-    command.add_argument("--delta", type=float, required=True)
-    command.add_argument("--steps", type=int, required=True, help="noisy updates")
+    command.add_argument("--epsilon", type=real, required=True)
+    command.add_argument("--delta", type=real, required=True)
+    command.add_argument("--steps", type=whole, required=True, help="noisy updates")
     strategy = command.add_argument_group("the strategy matrix")
-    strategy.add_argument("--bands", type=int, default=1)
+    strategy.add_argument("--bands", type=whole, default=1)
     strategy.add_argument("--strategy", default="optimized", help=", ".join(_STRATEGIES))
     scheme = command.add_argument_group("how batches are drawn")
     scheme.add_argument("--scheme", default="b-min-sep", help=", ".join(_SCHEMES))
-    scheme.add_argument("--min-sep", type=int, help="steps between participations (default: --bands)")
+    scheme.add_argument("--min-sep", type=whole, help="steps between participations (default: --bands)")
     scheme.add_argument("--cold-start", action="store_true", help="b-min-sep: everyone is available at first")
     scheme.add_argument(
         "--examples-per-user",
-        type=int,
+        type=whole,
         default=1,
         help="b-min-sep: protect users who own so many records at most, shared in any way (a plan needs to know who "
         "owns what: plan_training)",
     )
-    scheme.add_argument("--sampling-probability", type=float, help="of an available record, per step")
-    scheme.add_argument("--dataset-size", type=int)
-    scheme.add_argument("--batch-size", type=int, help="expected, instead of --sampling-probability")
+    scheme.add_argument("--sampling-probability", type=real, help="of an available record, per step")
+    scheme.add_argument("--dataset-size", type=whole)
+    scheme.add_argument("--batch-size", type=whole, help="expected, instead of --sampling-probability")
     run = command.add_argument_group("the run")
     run.add_argument("--adjacency", default=ADJACENCIES[0], help=", ".join(ADJACENCIES))
     run.add_argument(
-        "--samples", type=int, help="per candidate and direction (default: what delta / 2 takes)"
+        "--samples", type=whole, help="per candidate and direction (default: what delta / 2 takes)"
     )
     run.add_argument("--fallback", default=FALLBACKS[0], help=", ".join(FALLBACKS))
-    run.add_argument("--seed", type=int, help="choose it beforehand (default: from the operating system)")
+    run.add_argument("--seed", type=whole, help="choose it beforehand (default: from the operating system)")
     run.add_argument("--checkpoint", metavar="DIRECTORY", help="where to keep what is done, and to resume")
     run.add_argument("--json", action="store_true", help="print JSON")
 

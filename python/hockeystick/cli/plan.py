@@ -10,6 +10,11 @@ from .._base.progress import shown
 from .._base.validation import ParameterError
 from ..training.plan import plan_training
 from . import matrix
+from .numbers import real
+
+EXAMPLES = (
+    "hockeystick plan --scheme poisson --steps 1000 --dataset-size 60000 --batch-size 256 --epsilon 2 --delta 1e-5 --out plan.hockeystick",
+)
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -19,7 +24,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "batches and noise. DP-SGD: --scheme poisson."
     )
     matrix.add_options(command)
-    command.add_argument("--noise-multiplier", type=float, help="checked against the budget instead of found")
+    command.add_argument("--noise-multiplier", type=real, help="checked against the budget instead of found")
     command.add_argument(
         "--out", metavar="FILE", required=True, help="where to write the plan; must not exist"
     )

@@ -8,11 +8,17 @@ import sys
 from typing import Any
 
 from .._base.bounds import finite, round_down, round_up
+from .._base.figures import check_path
 from .._base.progress import shown
 from ..plots.profiles import plot_profile
 from . import dpsgd
 
 _DELTAS = tuple(10.0**-exponent for exponent in range(1, 13))
+
+EXAMPLES = (
+    "hockeystick profile --noise-multiplier 1.0 --sampling-probability 0.01 --steps 1000",
+    "hockeystick profile --noise-multiplier 1.0 --sampling-probability 0.01 --steps 1000 --plot profile.png",
+)
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -23,6 +29,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> None:
     """Answer and print."""
+    check_path(options.plot)
     profile, rows = dpsgd.profile(options), []
     with shown("epsilon") as show:
         for done, delta in enumerate(_DELTAS):

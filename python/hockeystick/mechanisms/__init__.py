@@ -13,6 +13,7 @@ __getattr__, __dir__, __all__ = attach(
         "mixtures": "Mixture MixtureOfGaussians",
         "responses": "ApproximateDP PureDP RandomizedResponse",
         "sampled": "PoissonSampled WithReplacement WithoutReplacement",
+        "serialise": "from_dict to_dict",
         "steps": "Composable Mechanism Process Step",
         "truncated": "TruncatedPoissonSampled",
         "users": "UserLevel",

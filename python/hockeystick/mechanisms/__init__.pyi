@@ -14,6 +14,8 @@ from .responses import RandomizedResponse as RandomizedResponse
 from .sampled import PoissonSampled as PoissonSampled
 from .sampled import WithoutReplacement as WithoutReplacement
 from .sampled import WithReplacement as WithReplacement
+from .serialise import from_dict as from_dict
+from .serialise import to_dict as to_dict
 from .steps import Composable as Composable
 from .steps import Mechanism as Mechanism
 from .steps import Process as Process

@@ -1,0 +1,96 @@
+"""``hockeystick account``: epsilon or delta of what a file describes: a ledger, a plan, or any composition as JSON."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import Any
+
+from .._base import storage
+from .._base.validation import ParameterError
+from ..accounting.accountant import Accountant
+from ..accounting.profile import DEFAULT_ACCURACY, account
+from ..mechanisms.adjacency import ADJACENCIES
+from ..mechanisms.descriptions import Composable, Process
+from ..mechanisms.serialise import from_dict
+from ..training.plan import TrainingPlan
+from . import dpsgd
+from .numbers import real
+
+EXAMPLES = (
+    "hockeystick account ledger.hockeystick --delta 1e-6        # what Accountant.save wrote",
+    "hockeystick account plan.hockeystick                       # what a training plan promises",
+    'echo \'[{"type": "Laplace", "scale": 20, "count": 500}]\' | hockeystick account - --delta 1e-6',
+)
+
+
+def add_options(command: argparse.ArgumentParser) -> None:
+    """Of this command."""
+    command.description = (
+        "The file holds a ledger (Accountant.save), a training plan (TrainingPlan.save), or JSON: a description as "
+        "hockeystick.mechanisms.to_dict gives it, or a list of them, each with a count. Without --delta and --epsilon a plan "
+        "states its own guarantee."
+    )
+    command.add_argument("file", metavar="FILE", help="- reads JSON from the standard input")
+    command.add_argument("--delta", type=real, help="asks for epsilon")
+    command.add_argument("--epsilon", type=real, help="asks for delta")
+    command.add_argument(
+        "--adjacency", help=f"{', '.join(ADJACENCIES)} (default: the file's, or add_or_remove)"
+    )
+    command.add_argument("--accuracy", type=real, default=DEFAULT_ACCURACY)
+    command.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(options: argparse.Namespace) -> None:
+    """Read, answer and print."""
+    kind = None if options.file == "-" else storage.kind_of(options.file)
+    adjacency = "add_or_remove"
+    described: Composable
+    if kind == "accountant":
+        ledger = Accountant.load(options.file)
+        described, adjacency = ledger.process, ledger.adjacency
+    elif kind == "training plan":
+        plan = TrainingPlan.load(options.file)
+        described, adjacency = plan.mechanism, plan.adjacency
+        if options.delta is None and options.epsilon is None:
+            print(json.dumps(plan.to_dict(), indent=2) if options.json else plan.guarantee.statement)
+            return
+    elif kind is not None:
+        raise ParameterError(f"{options.file}: holds a {kind}, which is neither a ledger nor a plan")
+    else:
+        described = _described(options.file)
+    if options.delta is None and options.epsilon is None:
+        raise ParameterError("--delta, --epsilon: give at least one of them")
+    profile = account(described, options.adjacency or adjacency, options.accuracy)
+    dpsgd.print_report(profile.report(options.delta, options.epsilon), options.json)
+
+
+def _described(path: str) -> Composable:
+    """The composition of a file of JSON."""
+    try:
+        if path == "-":
+            text = sys.stdin.read()
+        else:
+            with open(path, encoding="utf-8") as file:
+                text = file.read()
+        return _composition(json.loads(text))
+    except (ValueError, TypeError, KeyError) as error:
+        raise ParameterError(f"{path}: {error}") from error
+
+
+def _composition(plain: Any) -> Composable:
+    """A description, or a list of them.
+
+    >>> _composition([{"type": "Laplace", "scale": 20.0, "count": 3}, {"type": "PureDP", "epsilon": 0.1}])
+    Process(items=((Laplace(scale=20.0), 3), (PureDP(epsilon=0.1), 1)))
+    """
+    if not isinstance(plain, list):
+        return from_dict(plain)
+    total = Process()
+    for entry in plain:
+        if not isinstance(entry, dict):
+            raise TypeError(f"not a description: {entry!r}")
+        fields = {name: value for name, value in entry.items() if name != "count"}
+        total = total + from_dict(fields) * entry.get("count", 1)
+    return total
