@@ -49,7 +49,7 @@ py::tuple tangent(const Array& columns, std::size_t steps, const hs::Scheme& sch
 py::array_t<double> samples(const hs::HalfSpaceSampler& sampler, std::uint64_t seed,
                             std::uint64_t first_block, std::size_t blocks) {
     return table(released([&] { return sampler.samples(seed, first_block, blocks, poll); }),
-                 blocks * sampler.block_size(), 3 + sampler.shifts());
+                 blocks * sampler.block_size(), sampler.width());
 }
 
 py::array_t<double> values(const hs::HalfSpaceSampler& sampler, std::uint64_t seed, const Array& epsilons,

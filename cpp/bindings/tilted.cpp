@@ -46,7 +46,7 @@ std::unique_ptr<hs::TiltedSampler> make(const Array& columns, std::size_t steps,
 py::array_t<double> samples(const hs::TiltedSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
                             std::size_t blocks) {
     return table(released([&] { return sampler.samples(seed, first_block, blocks, poll); }),
-                 blocks * sampler.block_size(), 2 + sampler.components().size());
+                 blocks * sampler.block_size(), sampler.width());
 }
 
 py::array_t<double> values(const hs::TiltedSampler& sampler, std::uint64_t seed, const Array& epsilons,
@@ -114,18 +114,4 @@ void register_tilted(hs::bindings::Module& m) {
         },
         py::arg("columns"), py::arg("steps"), py::arg("scheme"), py::arg("noise_multiplier"),
         py::arg("most"));
-    m.def(
-        "log_moment_given_cuts",
-        [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, double noise_multiplier,
-           const Array& iterations, const Array& survivals) {
-            const auto at = view(iterations), kept = view(survivals);
-            std::vector<hs::Cut> cuts;
-            for (std::size_t k = 0; k < std::min(at.size(), kept.size()); ++k) {
-                cuts.push_back({static_cast<std::size_t>(at[k]), kept[k]});
-            }
-            const auto strategy = strategy_of(columns, steps);
-            return hs::moment_law(strategy, scheme, noise_multiplier, 2, cuts)->log_normaliser();
-        },
-        py::arg("columns"), py::arg("steps"), py::arg("scheme"), py::arg("noise_multiplier"),
-        py::arg("iterations"), py::arg("survivals"));
 }

@@ -422,16 +422,6 @@ def log_moments_of_cuts(
 ) -> _Array:
     """ln of bounds on E_R[(P_r/R)^2] over all counts r with at most 0, 1, ..., ``most`` truncated rounds."""
 
-def log_moment_given_cuts(
-    columns: ArrayLike,
-    steps: int,
-    scheme: Scheme,
-    noise_multiplier: float,
-    iterations: ArrayLike,
-    survivals: ArrayLike,
-) -> float:
-    """ln E_R[(P_r/R)^2] where these rounds, in order, are truncated, with these probabilities to survive."""
-
 def has_moment_law(columns: ArrayLike, steps: int, scheme: Scheme, order: int) -> bool:
     """Whether `TiltedSampler` has S of this order."""
 

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -16,10 +15,9 @@
 #include "hockeystick/random.hpp"
 #include "hockeystick/schemes.hpp"
 #include "hockeystick/strategy.hpp"
+#include "hockeystick/weighted_sampler.hpp"
 
 namespace hockeystick {
-
-struct SampleBlocks;  // how they are computed
 
 // ln sum_{x != 0} p_x N(Cx)/N(0) at `outputs`, and its gradient C `means`/sigma: means = E_w[x], w
 // proportional to the terms of the sum.
@@ -39,9 +37,10 @@ double normal_below(Stream& stream, double threshold);
 // ln Pr[N(0,1) <= threshold], absolute error at most 8 units of 2^-53 times (1 + threshold^2).
 double log_normal_below(double threshold);
 
-// Samples of the direction H(Q||P), in blocks: a block depends on the seed and its number only. R is the
-// mixture over k of N(-shift_k direction, 1) given the half space {<direction, y> <= threshold}.
-class HalfSpaceSampler {
+// Samples of the direction H(Q||P). R is the mixture over k of N(-shift_k direction, 1) given the half space
+// {<direction, y> <= threshold}. Rows: <direction, y>, ln P/Q, ln of (Q/R over the half space's probability),
+// and ln of each shift's density over that of Q given the half space.
+class HalfSpaceSampler final : public WeightedSampler {
 public:
     struct Shift {
         double weight, shift;  // both >= 0
@@ -53,17 +52,9 @@ public:
     HalfSpaceSampler(Strategy strategy, Scheme scheme, double noise_multiplier, std::vector<double> direction,
                      double threshold, std::vector<Shift> shifts);
 
-    std::size_t block_size() const noexcept { return block_size_; }
     // ln of the half space's probability under Q.
     double log_probability() const noexcept { return log_probability_; }
-    std::size_t shifts() const noexcept { return shifts_.size(); }
 
-    using Poll = std::function<void()>;
-
-    // Row by row: <direction, y>, ln P/Q, ln of (Q/R over the half space's probability), and ln of each
-    // shift's density over that of Q given the half space.
-    std::vector<double> samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
-                                const Poll& poll = {}) const;
     // (Q/R) (1 - e^{epsilon} max(P/Q, e^floor))_+ over e^log_scale, for each epsilon: [epsilon][sample];
     // floor: a lower bound of ln P/Q. What is not a number counts as 1.
     std::vector<double> values(std::uint64_t seed, std::span<const double> epsilons, double floor,
@@ -73,12 +64,13 @@ public:
     std::vector<double> outputs(std::uint64_t seed, std::uint64_t block) const;
 
 private:
+    void evaluate(const BlockStream& stream, std::size_t lane, double* rows) const override {
+        evaluate(stream, lane, rows, nullptr);
+    }
     void evaluate(const BlockStream& stream, std::size_t lane, double* rows, double* record) const;
     void check_scheme() const;
     void check_shifts();
     void log_densities(double* rows) const;
-    double sample_work() const noexcept;
-    SampleBlocks sample_blocks(std::size_t blocks, const Poll& poll) const;
 
     Strategy strategy_;
     Scheme scheme_;
@@ -88,7 +80,6 @@ private:
     std::vector<double> log_probabilities_;  // of the half space, under each shifted law
     SlidingProducts products_;
     Mixture mixture_;
-    std::size_t block_size_;
 };
 
 // e^log_weight (1 - e^{epsilon + max(log_ratio, floor)})_+ e^-log_scale; not a number: 1. Above 1 where the

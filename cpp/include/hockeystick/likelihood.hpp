@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -37,6 +38,9 @@ private:
     std::unique_ptr<double, Free> data_;
     std::size_t count_ = 0;
 };
+
+// Throws std::invalid_argument unless it is positive and finite.
+void check_noise_multiplier(double noise_multiplier);
 
 // How u_i is computed: a sum, or Fourier transforms of blocks that overlap; the latter is faster for many
 // bands, and its error is relative to the norm of a whole block.
@@ -109,34 +113,29 @@ public:
     // The sum of the weights of an envelope: no law, but as well over N(0, sigma^2).
     Mixture(const Strategy& strategy, const BMinSep& scheme, double noise_multiplier,
             const Envelope& envelope);
-    ~Mixture();
-    Mixture(Mixture&&) noexcept;
-
-    // Several examples per user: what an iteration takes, in about an iteration of a single example's chain.
-    double families() const noexcept;
 
     // The state of one group of outputs.
     class Evaluation {
     public:
-        explicit Evaluation(const Mixture& mixture);
-        ~Evaluation();
-        Evaluation(Evaluation&&) noexcept;
+        virtual ~Evaluation() = default;
         // The next `count` products; survival: the same rows of survival probabilities where the scheme is
         // truncated (1: no truncation), else nullptr.
-        void add(const double* products, std::size_t count, const double* survival);
-        // ln of the sum over all x of Pr[x] times the likelihood ratio.
-        void finish(double* out);
-
-        struct State;
-
-    private:
-        std::unique_ptr<State> state_;
+        virtual void add(const double* products, std::size_t count, const double* survival) = 0;
+        // ln of the sum over all x of Pr[x] times the likelihood ratio, one row, aligned as Rows are.
+        virtual void finish(double* out) = 0;
+    };
+    // The recursion of one kind of scheme.
+    struct Form {
+        std::function<std::unique_ptr<Evaluation>()> start;
+        double families = 0;
     };
 
-    struct Form;  // the recursion of one kind of scheme
+    std::unique_ptr<Evaluation> start() const { return form_.start(); }
+    // Several examples per user: what an iteration takes, in about an iteration of a single example's chain.
+    double families() const noexcept { return form_.families; }
 
 private:
-    std::unique_ptr<const Form> form_;
+    Form form_;
 };
 
 // How many examples of a user the likelihood is exact for; the value for more is a bound, as for long

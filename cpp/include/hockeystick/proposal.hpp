@@ -10,8 +10,6 @@
 
 #include <cstddef>
 #include <memory>
-#include <optional>
-#include <span>
 #include <vector>
 
 #include "hockeystick/likelihood.hpp"
@@ -27,12 +25,6 @@ struct Hit {
     double multiplicity;
 };
 
-// A round of the truncated scheme in which the example survives with this probability.
-struct Cut {
-    std::size_t iteration;
-    double survival;
-};
-
 // A law of the mean's coefficients; immutable, used by many threads.
 class MeanLaw {
 public:
@@ -46,11 +38,10 @@ public:
 // Whether moment_law() has this order for the scheme, within `entries` table entries.
 bool has_moment_law(const Strategy& strategy, const Scheme& scheme, int order, double entries = 0x1p26);
 
-// S_a. Throws std::invalid_argument where has_moment_law() is false. `cuts`: the truncated rounds, in
-// order, for the truncated scheme given the public counts; P is then P_r, and the law is that of
-// P_r^a R^{1-a}, R = N(0, sigma^2).
+// S_a; for the truncated scheme that of its rounds without truncation. Throws std::invalid_argument where
+// has_moment_law() is false.
 std::unique_ptr<MeanLaw> moment_law(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-                                    int order, std::span<const Cut> cuts = {});
+                                    int order);
 
 // The same for U, the sum of an envelope, in the place of P and a = 2: U^2/(M R), M = E_R[(U/R)^2]. Hits lack
 // its sign.
@@ -65,7 +56,6 @@ std::vector<double> log_moments_of_cuts(const Strategy& strategy, const Truncate
 
 // T. For balls-in-bins theta does not change anything. Throws std::invalid_argument for the exact law of
 // multi-attribution.
-std::unique_ptr<MeanLaw> tilted_law(const Scheme& scheme, std::size_t steps, const Tilt& tilt,
-                                    std::span<const Cut> cuts = {});
+std::unique_ptr<MeanLaw> tilted_law(const Scheme& scheme, std::size_t steps, const Tilt& tilt);
 
 }  // namespace hockeystick

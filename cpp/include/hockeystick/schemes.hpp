@@ -51,6 +51,9 @@ struct TruncatedBMinSep {
 
 using Scheme = std::variant<BMinSep, BallsInBins, MultiAttribution, TruncatedBMinSep, IndependentBMinSep>;
 
+// The chain that each example follows; nullptr for the schemes without one.
+const BMinSep* chain_of(const Scheme& scheme) noexcept;
+
 // The iterations from one participation to the next possible one; the number of bins.
 std::size_t separation(const Scheme& scheme) noexcept;
 

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <vector>
@@ -19,10 +18,9 @@
 #include "hockeystick/random.hpp"
 #include "hockeystick/schemes.hpp"
 #include "hockeystick/strategy.hpp"
+#include "hockeystick/weighted_sampler.hpp"
 
 namespace hockeystick {
-
-struct SampleBlocks;  // how they are computed
 
 // One component of R. order >= 2: S_order; 0: T of this tilt (theta 1, shift 0 is P).
 struct Component {
@@ -31,7 +29,7 @@ struct Component {
     Tilt tilt;
 };
 
-// Samples of the direction H(P||Q), in blocks: a block depends on the seed and its number only.
+// Samples of the direction H(P||Q). Rows: L, ln R/Q, and ln of each component's density over Q.
 //
 // The truncated scheme: given the public counts r, which are drawn first, P_r and Q_r take the places of P
 // and Q in L, Y and the components T. Order 2 is U^2/(M R), U >= P_r the envelope (the same for all r, so
@@ -39,7 +37,7 @@ struct Component {
 //     Y <= M (P_r/R - e^epsilon q_0)_+ / (pi (U/R)^2) <= M e^-epsilon / (4 q_0 pi).
 // Direction add: the same with Q_r and P_r swapped, for this scheme only. Where more than most_others others
 // are sampled in some round, L is -infinity: Y = 0.
-class TiltedSampler {
+class TiltedSampler final : public WeightedSampler {
 public:
     // Throws std::invalid_argument for parameters out of range, for schemes without an exact density or
     // table, and unless the weights are >= 0 and add up to 1 (they are scaled to do so exactly) and S_a or P
@@ -48,7 +46,6 @@ public:
                   std::vector<Component> components, std::uint64_t most_others = std::uint64_t{1} << 62,
                   Direction direction = Direction::remove);
 
-    std::size_t block_size() const noexcept { return block_size_; }
     const std::vector<Component>& components() const noexcept { return components_; }
     // ln M_a of component k (truncated: ln of M/q_0, with which P_r/R <= M/(q_0 pi) e^-L), or for T its ln
     // sum_x p_x theta^|x|.
@@ -56,11 +53,6 @@ public:
     // ln B, without allowance for rounding.
     double log_bound(double epsilon) const;
 
-    using Poll = std::function<void()>;
-
-    // Row by row: L, ln R/Q, and ln of each component's density over Q; 2 + components numbers per sample.
-    std::vector<double> samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
-                                const Poll& poll = {}) const;
     // Y/B, B = e^log_scale, for each epsilon: [epsilon][sample]. What is not a number counts as 1.
     std::vector<double> values(std::uint64_t seed, std::span<const double> epsilons, double log_scale,
                                std::uint64_t first, std::size_t blocks, const Poll& poll = {}) const;
@@ -80,8 +72,7 @@ private:
     void check_scheme() const;
     void check_components();
     void weigh(const Rows& densities, std::size_t s, double below, double bound, double* rows) const;
-    double sample_work() const noexcept;
-    SampleBlocks sample_blocks(std::size_t blocks, const Poll& poll) const;
+    void evaluate(const BlockStream& stream, std::size_t lane, double* rows) const override;
 
     Strategy strategy_;
     Scheme scheme_;
@@ -91,7 +82,6 @@ private:
     std::vector<double> log_normalisers_;
     std::vector<Mixture> mixtures_;   // of P, then of each T other than P
     std::vector<std::size_t> slots_;  // which mixture component k reads; 0: P's
-    std::size_t block_size_;
     bool swapped_ = false;
     std::shared_ptr<const Truncation> truncation_;  // nullptr for all other schemes
 };

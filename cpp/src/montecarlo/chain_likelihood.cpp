@@ -17,20 +17,12 @@
 namespace hockeystick {
 namespace {
 
-// Pr[Binom(examples, p) = j], j = 0, ..., examples.
-std::vector<Extended> binomial_weights(std::size_t examples, double p) {
-    std::vector<Extended> weights(examples + 1);
-    if (p == 1) {
-        weights[examples] = Extended(1.0);
-        return weights;
+std::vector<kernels::Option> options(const ParticipationChain& chain, double multiplicity) {
+    std::vector<kernels::Option> out;
+    for (const Choice& choice : chain.choices) {
+        out.push_back({factor(choice.weight), choice.multiplicity * multiplicity});
     }
-    const Extended odds(p / (1 - p));
-    weights[0] = power(Extended(1 - p), examples);
-    for (std::size_t j = 1; j <= examples; ++j) {
-        const double ways = static_cast<double>(examples - j + 1) / static_cast<double>(j);
-        weights[j] = weights[j - 1] * odds * Extended(ways);
-    }
-    return weights;
+    return out;
 }
 
 struct ChainParameters {
@@ -38,17 +30,18 @@ struct ChainParameters {
     bool allows_short_form() const {
         return chain.separation >= 8 && !chain.stay.is_zero() &&
                power(chain.stay, chain.separation).exponent >= -60 &&
-               std::all_of(chain.options.begin(), chain.options.end(), [](const auto& option) {
+               std::all_of(options.begin(), options.end(), [](const auto& option) {
                    return option.weight.exponent >= -100 && option.weight.exponent < 30;
                });
     }
 
     ParticipationChain chain;
+    std::vector<kernels::Option> options;
     std::vector<double> half_norms;
     std::optional<CutMultiplicities> truncation;
 };
 
-class ChainState final : public Mixture::Evaluation::State {
+class ChainState final : public Mixture::Evaluation {
 public:
     explicit ChainState(const ChainParameters& form)
         : form_(form), free_(1), ring_(form.chain.separation), past_(1) {
@@ -56,8 +49,8 @@ public:
         for (std::size_t i = 0; i < chain.separation; ++i) ring_.set(i, chain.start[i]);
         chain_ = {chain.separation,
                   factor(chain.stay),
-                  chain.options.data(),
-                  chain.options.size(),
+                  form.options.data(),
+                  form.options.size(),
                   free_.view(),
                   ring_.view(),
                   factor(chain.outside),
@@ -68,7 +61,7 @@ public:
 
     void add(const double* products, std::size_t count, const double* survival) override {
         const double* const half_norms = form_.half_norms.data() + done_;
-        if (form_.truncation && survival != nullptr && !form_.chain.options.empty()) {
+        if (form_.truncation && survival != nullptr && !form_.options.empty()) {
             kernels::table().advance_truncated(chain_,
                                                {survival, form_.truncation->whole, form_.truncation->cut},
                                                products, half_norms, count);
@@ -89,11 +82,12 @@ private:
 
 struct BlockedParameters {
     ParticipationChain chain;
+    std::vector<kernels::Option> options;
     std::vector<double> half_norms;
     std::vector<kernels::Factor> powers;  // of `stay`, below the separation
 };
 
-class BlockedState final : public Mixture::Evaluation::State {
+class BlockedState final : public Mixture::Evaluation {
 public:
     explicit BlockedState(const BlockedParameters& form)
         : form_(form),
@@ -107,8 +101,8 @@ public:
                   factor(form.chain.stay),
                   factor(form.chain.leave),
                   form.powers.data(),
-                  form.chain.options.data(),
-                  form.chain.options.size(),
+                  form.options.data(),
+                  form.options.size(),
                   free_.view(),
                   front_.view(),
                   past_.view(),
@@ -136,7 +130,7 @@ struct BinsParameters {
     std::vector<double> half_norms;  // by bin; with more bins than iterations, of those that are used
 };
 
-class BinsState final : public Mixture::Evaluation::State {
+class BinsState final : public Mixture::Evaluation {
 public:
     explicit BinsState(const BinsParameters& form) : form_(form), sums_(form.half_norms.size()) {}
 
@@ -169,43 +163,18 @@ void ExtendedRows::set(std::size_t row, const Extended& value) {
     std::fill_n(exponent[row], group_size, static_cast<double>(value.exponent));
 }
 
-ParticipationChain::ParticipationChain(const BMinSep& scheme, std::size_t steps, double theta,
-                                       double multiplicity)
-    : separation(std::min(scheme.separation, steps)), stay(1 - scheme.probability) {
-    const double available = scheme.warm_start ? stationary_availability(scheme) : 1;
-    const double later = scheme.warm_start ? scheme.probability * available : 0;
-    start.assign(separation, Extended(later));
-    start[0] = Extended(available);
-    outside = Extended(later * static_cast<double>(scheme.separation - separation));
-    const Extended weight = Extended(scheme.probability) * Extended(theta);
-    if (!weight.is_zero()) options.push_back({factor(weight), multiplicity});
-}
-
-ParticipationChain::ParticipationChain(const MultiAttribution& scheme, std::size_t steps, double theta,
-                                       double multiplicity)
-    : separation(std::min(scheme.separation, steps)), start(separation) {
-    const auto weights = binomial_weights(scheme.examples, scheme.probability);
-    stay = weights[0];
-    start[0] = Extended(1.0);
-    Extended raised(1.0);
-    for (std::size_t j = 1; j <= scheme.examples; ++j) {
-        leave = leave + weights[j];
-        raised = raised * Extended(theta);
-        const Extended weight = weights[j] * raised;
-        if (!weight.is_zero()) options.push_back({factor(weight), static_cast<double>(j) * multiplicity});
-    }
-}
-
-Mixture::Form chain_form(ParticipationChain chain, std::vector<double> half_norms,
+Mixture::Form chain_form(const ParticipationChain& chain, double multiplicity, std::vector<double> half_norms,
                          std::optional<CutMultiplicities> truncation) {
-    return form_of<ChainState>(ChainParameters{std::move(chain), std::move(half_norms), truncation});
+    return form_of<ChainState>(
+        ChainParameters{chain, options(chain, multiplicity), std::move(half_norms), truncation});
 }
 
-Mixture::Form blocked_form(ParticipationChain chain, std::vector<double> half_norms) {
+Mixture::Form blocked_form(const ParticipationChain& chain, double multiplicity,
+                           std::vector<double> half_norms) {
     std::vector<kernels::Factor> powers;
     for (std::size_t k = 0; k < chain.separation; ++k) powers.push_back(factor(power(chain.stay, k)));
     return form_of<BlockedState>(
-        BlockedParameters{std::move(chain), std::move(half_norms), std::move(powers)});
+        BlockedParameters{chain, options(chain, multiplicity), std::move(half_norms), std::move(powers)});
 }
 
 Mixture::Form bins_form(std::size_t bins, double multiplicity, std::vector<double> half_norms) {

@@ -18,26 +18,26 @@ class CutMoments {
 public:
     CutMoments(const Strategy& strategy, const TruncatedBMinSep& scheme, double noise_multiplier,
                std::size_t most)
-        : options_(scheme, strategy.steps(), {}, 1.0),
+        : chain_(scheme, strategy.steps()),
           couplings_(strategy, noise_multiplier),
           layers_(most + 1),
-          row_size_(options_.separation * classes * layers_),
-          ring_((options_.separation + 1) * row_size_, Extended(1.0)),
-          start_(layers_, std::vector<Extended>(options_.separation * options_.separation)),
-          stay_(options_.stay) {
+          row_size_(chain_.separation * classes * layers_),
+          ring_((chain_.separation + 1) * row_size_, Extended(1.0)),
+          start_(layers_, std::vector<Extended>(chain_.separation * chain_.separation)),
+          stay_(chain_.stay),
+          take_(chain_.leave) {
         // The survival of a truncated round is at most max_batch / (max_batch + 1).
         const auto places = static_cast<double>(scheme.max_batch);
         const double survival = std::min(1.0, places / (places + 1) * (1 + 1e-15)),
                      p = scheme.base.probability;
-        take_ = Extended(p);
         kept_ = Extended(p * survival);
         lost_ = Extended(p * (1 - survival));
-        const std::size_t b = options_.separation;
-        for (std::size_t e = options_.steps + b; e-- > 0;) {
+        const std::size_t b = chain_.separation;
+        for (std::size_t e = chain_.steps + b; e-- > 0;) {
             interruption_point();
             std::fill_n(ring_.begin() + static_cast<std::ptrdiff_t>(e % (b + 1) * row_size_), row_size_,
                         Extended(1.0));
-            if (e < options_.steps) both_available(e);
+            if (e < chain_.steps) both_available(e);
             one_available(e);
             for (std::size_t d = 0; e < b && d <= e; ++d) {
                 for (std::size_t k = 0; k < layers_; ++k) start_[k][e * b + d] = cell(e, d, whole, k);
@@ -46,15 +46,15 @@ public:
     }
 
     double log_moment(std::size_t k) const {
-        const std::size_t b = options_.separation;
-        Extended total(options_.outside * options_.outside);
+        const std::size_t b = chain_.separation;
+        Extended total = chain_.outside * chain_.outside;
         for (std::size_t f = 0; f < b; ++f) {
             for (std::size_t g = f; g < b; ++g) {
-                const double weight = (f == g ? 1 : 2) * options_.start[f] * options_.start[g];
-                if (weight > 0) total = total + Extended(weight) * start_[k][g * b + (g - f)];
+                const Extended ways(f == g ? 1.0 : 2.0);
+                total = total + ways * chain_.start[f] * chain_.start[g] * start_[k][g * b + (g - f)];
             }
             // One copy alone has nobody to meet.
-            total = total + Extended(2 * options_.start[f] * options_.outside);
+            total = total + Extended(2.0) * chain_.start[f] * chain_.outside;
         }
         return total.log();
     }
@@ -64,11 +64,11 @@ private:
     static constexpr double multiplicities[] = {1, 2, 0};
 
     Extended& cell(std::size_t e, std::size_t d, std::size_t c, std::size_t k) {
-        return ring_[(e % (options_.separation + 1)) * row_size_ + (d * classes + c) * layers_ + k];
+        return ring_[(e % (chain_.separation + 1)) * row_size_ + (d * classes + c) * layers_ + k];
     }
 
     void both_available(std::size_t e) {
-        const std::size_t b = options_.separation;
+        const std::size_t b = chain_.separation;
         const Extended once = couplings_.between(e, e, 1), four = couplings_.between(e, e, 4);
         const Extended pairs = kept_ * kept_ * four + Extended(2.0) * kept_ * lost_ + lost_ * lost_;
         for (std::size_t k = 0; k < layers_; ++k) {
@@ -86,9 +86,9 @@ private:
     }
 
     void one_available(std::size_t e) {
-        const std::size_t n = options_.steps, b = options_.separation;
+        const std::size_t n = chain_.steps, b = chain_.separation;
         std::vector<Extended> coupled[5];  // by the product of multiplicities; with b = 1 nobody ever waits
-        for (const std::size_t factor : {1, 2, 4}) {
+        for (const std::size_t factor : {1U, 2U, 4U}) {
             if (e >= b && e - b < n) couplings_.row(e - b, b, static_cast<double>(factor), coupled[factor]);
         }
         for (std::size_t d = 1; d < b && d <= e; ++d) {
@@ -115,7 +115,7 @@ private:
         }
     }
 
-    ChainOptions options_;
+    ParticipationChain chain_;
     Couplings couplings_;
     std::size_t layers_, row_size_;
     std::vector<Extended> ring_;

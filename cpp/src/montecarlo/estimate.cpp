@@ -12,16 +12,6 @@
 #include "montecarlo/sample_blocks.hpp"
 
 namespace hockeystick {
-namespace {
-
-double checked(double noise_multiplier) {
-    if (!(noise_multiplier > 0 && std::isfinite(noise_multiplier))) {
-        throw std::invalid_argument("noise_multiplier must be positive and finite");
-    }
-    return noise_multiplier;
-}
-
-}  // namespace
 
 double survival_probability(const TruncatedBMinSep& scheme, double others) noexcept {
     const auto places = static_cast<double>(scheme.max_batch);
@@ -165,7 +155,7 @@ private:
 LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multiplier, Direction direction)
     : strategy_(std::move(strategy)),
       scheme_((check(scheme, strategy_.steps()), std::move(scheme))),
-      noise_multiplier_(checked(noise_multiplier)),
+      noise_multiplier_(noise_multiplier),
       direction_(direction),
       sampling_(strategy_, noise_multiplier, Products::transform),
       direct_(strategy_, noise_multiplier, Products::direct),
@@ -200,24 +190,23 @@ double LossSampler::work() const noexcept {
 class LossSampler::Ratio {
 public:
     Ratio(const LossSampler& sampler, bool quiet)
-        : above_(sampler.mixture_), sign_(sampler.direction_ == Direction::remove ? 1 : -1) {
-        if (sampler.denominator_ && !quiet) below_.emplace(*sampler.denominator_);  // otherwise Q is R
+        : above_(sampler.mixture_.start()), sign_(sampler.direction_ == Direction::remove ? 1 : -1) {
+        if (sampler.denominator_ && !quiet) below_ = sampler.denominator_->start();  // otherwise Q is R
     }
 
     void add(const Rows& products, std::size_t count, const double* survival) {
-        above_.add(products[0], count, survival);
+        above_->add(products[0], count, survival);
         if (below_) below_->add(products[0], count, survival);
     }
     void finish(double* losses) {
-        double ratio[group_size] = {};
-        above_.finish(losses);
-        if (below_) below_->finish(ratio);
-        for (std::size_t s = 0; s < group_size; ++s) losses[s] = sign_ * (losses[s] - ratio[s]);
+        Rows above(1), below(1);
+        above_->finish(above[0]);
+        if (below_) below_->finish(below[0]);
+        for (std::size_t s = 0; s < group_size; ++s) losses[s] = sign_ * (above[0][s] - below[0][s]);
     }
 
 private:
-    Mixture::Evaluation above_;
-    std::optional<Mixture::Evaluation> below_;
+    std::unique_ptr<Mixture::Evaluation> above_, below_;
     double sign_;
 };
 

@@ -74,9 +74,6 @@ HalfSpaceSampler::HalfSpaceSampler(Strategy strategy, Scheme scheme, double nois
       shifts_(std::move(shifts)),
       products_(strategy_, noise_multiplier, Products::transform),
       mixture_(strategy_, scheme_, noise_multiplier, Numerator::present, true) {
-    if (!(noise_multiplier > 0 && std::isfinite(noise_multiplier))) {
-        throw std::invalid_argument("noise_multiplier must be positive and finite");
-    }
     check_scheme();
     double square = 0;
     for (const double x : direction_) square += x * x;
@@ -86,7 +83,9 @@ HalfSpaceSampler::HalfSpaceSampler(Strategy strategy, Scheme scheme, double nois
     if (!(std::abs(threshold) <= 1e6)) throw std::invalid_argument("threshold must be in [-1e6, 1e6]");
     check_shifts();
     for (const Shift& s : shifts_) log_probabilities_.push_back(log_normal_below(threshold_ + s.shift));
-    block_size_ = samples_per_block(sample_work());
+    const double sample_work =
+        static_cast<double>(strategy_.steps()) * (1.7 + products_.operations() / 64);  // speed
+    set_size(3 + shifts_.size(), sample_work, true);
 }
 
 void HalfSpaceSampler::check_scheme() const {
@@ -102,24 +101,16 @@ void HalfSpaceSampler::check_scheme() const {
     }
 }
 
-// The weights then add up to 1 exactly.
 void HalfSpaceSampler::check_shifts() {
-    double total = 0;
     for (const Shift& s : shifts_) {
-        if (!(s.weight >= 0 && s.weight <= 1 && s.shift >= 0 && s.shift <= 1e6)) {
+        if (!(s.weight <= 1 && s.shift >= 0 && s.shift <= 1e6)) {
             throw std::invalid_argument("weights must be in [0, 1], shifts in [0, 1e6]");
         }
-        total += s.weight;
     }
-    if (shifts_.empty() || shifts_[0].shift != 0 || !(shifts_[0].weight > 0) ||
-        !(std::abs(total - 1) < 1e-9)) {
-        throw std::invalid_argument("the weights must add up to 1, the first be positive and without shift");
+    if (shifts_.empty() || shifts_[0].shift != 0 || !(shifts_[0].weight > 0) || !normalise_weights(shifts_)) {
+        throw std::invalid_argument(
+            "the weights must be in [0, 1] and add up to 1, the first be positive and without shift");
     }
-    for (Shift& s : shifts_) s.weight /= total;
-}
-
-double HalfSpaceSampler::sample_work() const noexcept {
-    return static_cast<double>(strategy_.steps()) * (1.7 + products_.operations() / 64);
 }
 
 // 16 samples: 3 + shifts rows of 16.
@@ -147,7 +138,7 @@ void HalfSpaceSampler::evaluate(const BlockStream& stream, std::size_t lane, dou
     for (std::size_t s = 0; s < group_size; ++s) along[s] = rows[s] - along[s];
 
     Rows outputs(products_.rows()), products(products_.rows());
-    Mixture::Evaluation evaluation(mixture_);
+    const auto evaluation = mixture_.start();
     OutputWindow window(products_, steps, {stream, lane, Purpose::proposal_noise}, outputs);
     window.run(
         [&](std::size_t row, std::size_t from, std::size_t live) {
@@ -158,10 +149,10 @@ void HalfSpaceSampler::evaluate(const BlockStream& stream, std::size_t lane, dou
         },
         [&](std::size_t done, std::size_t count) {
             products_.compute(outputs, done, products);
-            evaluation.add(products[0], count, nullptr);
+            evaluation->add(products[0], count, nullptr);
             if (record != nullptr) outputs.by_sample(count, record + lane * steps + done, steps);
         });
-    evaluation.finish(rows + group_size);
+    evaluation->finish(rows + group_size);
     for (std::size_t s = 0; s < group_size; ++s) log_densities(rows + s);
 }
 
@@ -181,38 +172,23 @@ void HalfSpaceSampler::log_densities(double* rows) const {
     rows[2 * group_size] = -(largest + portable_log(sum));
 }
 
-std::vector<double> HalfSpaceSampler::samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
-                                              const Poll& poll) const {
-    return sample_blocks(blocks, poll).samples([&](std::size_t block, std::size_t lane, double* rows) {
-        evaluate({seed, first + block, true}, lane, rows, nullptr);
-    });
-}
-
 std::vector<double> HalfSpaceSampler::values(std::uint64_t seed, std::span<const double> epsilons,
                                              double floor, double log_scale, std::uint64_t first,
                                              std::size_t blocks, const Poll& poll) const {
-    return sample_blocks(blocks, poll)
-        .values(
-            epsilons,
-            [&](std::size_t block, std::size_t lane, double* rows) {
-                evaluate({seed, first + block, true}, lane, rows, nullptr);
-            },
-            [&](double epsilon, const Rows& rows, std::size_t s) {
-                return half_space_value(epsilon, floor, rows[1][s], rows[2][s] + log_probability_, log_scale);
-            });
+    return values_of({seed, first, blocks, poll}, epsilons,
+                     [&](double epsilon, const Rows& rows, std::size_t s) {
+                         const double log_weight = rows[2][s] + log_probability_;
+                         return half_space_value(epsilon, floor, rows[1][s], log_weight, log_scale);
+                     });
 }
 
 std::vector<double> HalfSpaceSampler::outputs(std::uint64_t seed, std::uint64_t block) const {
-    std::vector<double> out(block_size_ * strategy_.steps());
-    Rows rows(3 + shifts_.size());
-    for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
+    std::vector<double> out(block_size() * strategy_.steps());
+    Rows rows(width());
+    for (std::size_t lane = 0; lane < block_size(); lane += group_size) {
         evaluate({seed, block, true}, lane, rows[0], out.data());
     }
     return out;
-}
-
-SampleBlocks HalfSpaceSampler::sample_blocks(std::size_t blocks, const Poll& poll) const {
-    return {blocks, block_size_, 3 + shifts_.size(), static_cast<double>(block_size_) * sample_work(), poll};
 }
 
 }  // namespace hockeystick

@@ -16,7 +16,7 @@ public:
         const double p = probability;
         const auto norms = strategy.squared_norms();
         const bool same = std::all_of(norms.begin(), norms.end(), [&](double x) { return x == norms[0]; });
-        const auto successes = powers(p, order_), failures = powers(1 - p, order_);
+        const auto successes = powers(Extended(p), order_), failures = powers(Extended(1 - p), order_);
         for (std::size_t i = 0; i < (same ? 1 : steps_); ++i) {
             const double square = norms[i] / noise_multiplier / noise_multiplier;
             Extended sum, ways(1.0);

@@ -48,7 +48,7 @@ struct JointParameters {
     std::vector<double> plain_couplings;
 };
 
-class JointState final : public Mixture::Evaluation::State {
+class JointState final : public Mixture::Evaluation {
 public:
     explicit JointState(const JointParameters& form)
         : form_(form),
@@ -173,7 +173,7 @@ private:
 // A product of powers.
 using Powers = std::vector<std::pair<Mixture::Form, double>>;
 
-class PowersState final : public Mixture::Evaluation::State {
+class PowersState final : public Mixture::Evaluation {
 public:
     explicit PowersState(const Powers& powers) {
         for (const auto& [part, times] : powers) parts_.emplace_back(part.start(), times);
@@ -191,7 +191,7 @@ public:
     }
 
 private:
-    std::vector<std::pair<std::unique_ptr<Mixture::Evaluation::State>, double>> parts_;
+    std::vector<std::pair<std::unique_ptr<Mixture::Evaluation>, double>> parts_;
 };
 
 struct SharedParameters {
@@ -199,7 +199,7 @@ struct SharedParameters {
     std::vector<double> half_norms;
 };
 
-class SharedState final : public Mixture::Evaluation::State {
+class SharedState final : public Mixture::Evaluation {
 public:
     explicit SharedState(const SharedParameters& form) : form_(form), products_(form.half_norms.size()) {}
 

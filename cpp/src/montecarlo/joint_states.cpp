@@ -4,8 +4,8 @@
 #include <cmath>
 #include <functional>
 
-#include "montecarlo/chain_options.hpp"
 #include "montecarlo/mixture_forms.hpp"
+#include "montecarlo/participation_chain.hpp"
 
 namespace hockeystick {
 namespace {
@@ -63,7 +63,7 @@ std::size_t JointStates::affordable(const IndependentBMinSep& scheme, std::size_
 }
 
 JointStates::JointStates(const IndependentBMinSep& scheme, std::size_t steps) {
-    const ChainOptions chain(Scheme(scheme.base), steps, {}, 1.0);
+    const ParticipationChain chain(scheme.base, steps);
     examples = scheme.examples;
     separation = chain.separation;
     slots = slots_of(scheme.base, steps);
@@ -109,22 +109,21 @@ void JointStates::list_families() {
 
 // Before iteration 0 nobody is barred by a participation that left a trace: an example is available in 0, or
 // first in one of the iterations 1, ..., separation - 1, its slot, or never.
-void JointStates::weigh_start(const std::vector<double>& available, double never) {
+void JointStates::weigh_start(const std::vector<Extended>& available, const Extended& never) {
     start.resize(count);
     const auto all = static_cast<std::uint32_t>(slots);
     for (std::size_t length = 0; length <= examples; ++length) {
         multisets(length, all, all, [&](const auto& members) {
-            Extended weight = power(Extended(available[0]), examples - length) *
+            Extended weight = power(available[0], examples - length) *
                               Extended(choose(static_cast<double>(examples), length));
             std::size_t run = 0;
             for (std::size_t i = 0; i < length; ++i) {
                 const std::size_t slot = members[i];
                 // Iteration 0 is now: its slot is free.
-                const double here = slot == separation ? never : slot == 0 ? 0.0 : available[slot];
+                const Extended here = slot == separation ? never : slot == 0 ? Extended() : available[slot];
                 run = i > 0 && members[i - 1] == slot ? run + 1 : 1;
                 // Which of the examples is where: length!/(product of the numbers alike)!.
-                weight =
-                    weight * Extended(here) * Extended(static_cast<double>(i + 1) / static_cast<double>(run));
+                weight = weight * here * Extended(static_cast<double>(i + 1) / static_cast<double>(run));
             }
             start[index(members)] = weight;
         });

@@ -46,7 +46,7 @@ struct JointStates {
 
 private:
     void list_families();
-    void weigh_start(const std::vector<double>& available, double never);
+    void weigh_start(const std::vector<Extended>& available, const Extended& never);
     std::size_t index(const std::vector<std::uint32_t>& sorted) const;
 };
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "hockeystick/proposal.hpp"
-#include "montecarlo/chain_options.hpp"
+#include "montecarlo/participation_chain.hpp"
 
 namespace hockeystick {
 
@@ -80,7 +80,8 @@ std::size_t last_above(std::size_t most, const Extended& level, const Value& val
 }
 
 // The laws by their copies and schemes; each in a file of its name.
-std::unique_ptr<MeanLaw> pair_law(const Strategy& strategy, ChainOptions options, double noise_multiplier);
+std::unique_ptr<MeanLaw> pair_law(const Strategy& strategy, ParticipationChain chain,
+                                  double noise_multiplier);
 std::unique_ptr<MeanLaw> triple_law(const Strategy& strategy, const Scheme& scheme, double noise_multiplier);
 std::unique_ptr<MeanLaw> independent_law(const Strategy& strategy, double probability,
                                          double noise_multiplier, int order);

@@ -39,18 +39,18 @@ struct Making {
     std::vector<double> half_norms;
 
     Mixture::Form operator()(const BMinSep& s) {
-        return chain_form({s, strategy.steps(), theta, multiplicity}, half_norms);
+        return chain_form({s, strategy.steps(), theta}, multiplicity, half_norms);
     }
     Mixture::Form operator()(const TruncatedBMinSep& s) {
         const bool present = numerator == Numerator::present;
         const CutMultiplicities truncation{present ? multiplicity : 0,
                                            present ? 2 * multiplicity : -multiplicity};
-        return chain_form({s.base, strategy.steps(), theta, truncation.whole}, half_norms, truncation);
+        return chain_form({s, strategy.steps(), theta}, truncation.whole, half_norms, truncation);
     }
     Mixture::Form operator()(const MultiAttribution& s) {
-        ParticipationChain chain(s, strategy.steps(), theta, multiplicity);
-        if (s.exact && chain.separation > 1) return blocked_form(std::move(chain), half_norms);
-        return chain_form(std::move(chain), half_norms);
+        const ParticipationChain chain(s, strategy.steps(), theta);
+        if (s.exact && chain.separation > 1) return blocked_form(chain, multiplicity, half_norms);
+        return chain_form(chain, multiplicity, half_norms);
     }
     Mixture::Form operator()(const BallsInBins& s) { return bins_form(s.bins, multiplicity, half_norms); }
     Mixture::Form operator()(const IndependentBMinSep& s) {
@@ -71,6 +71,12 @@ double most_participations(const Scheme& scheme) {
 }
 
 }  // namespace
+
+void check_noise_multiplier(double noise_multiplier) {
+    if (!(noise_multiplier > 0 && std::isfinite(noise_multiplier))) {
+        throw std::invalid_argument("noise_multiplier must be positive and finite");
+    }
+}
 
 void Rows::Free::operator()(double* p) const noexcept { std::free(p); }
 
@@ -129,46 +135,18 @@ Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_mu
                  bool lower, const Tilt& tilt) {
     check(scheme, strategy.steps());
     const double multiplicity = 1 + tilt.shift;
-    form_ = std::make_unique<const Form>(
-        std::visit(Making{strategy, noise_multiplier, numerator, lower, tilt.theta, multiplicity,
-                          half_norms(strategy, scheme, noise_multiplier, lower)},
-                   scheme));
+    form_ = std::visit(Making{strategy, noise_multiplier, numerator, lower, tilt.theta, multiplicity,
+                              half_norms(strategy, scheme, noise_multiplier, lower)},
+                       scheme);
     check_range(strategy, noise_multiplier, std::abs(multiplicity) * most_participations(scheme));
 }
 
 Mixture::Mixture(const Strategy& strategy, const BMinSep& scheme, double noise_multiplier,
                  const Envelope& envelope) {
     check(scheme, strategy.steps());
-    ParticipationChain chain(scheme, strategy.steps(), 1, 1);
-    chain.options.clear();
-    const std::pair<double, double> choices[] = {
-        {envelope.never, 0}, {envelope.once, 1}, {envelope.twice, 2}};
-    for (const auto& [weight, multiplicity] : choices) {
-        const Extended product = Extended(scheme.probability) * Extended(weight);
-        if (!product.is_zero()) chain.options.push_back({factor(product), envelope.sign * multiplicity});
-    }
-    form_ = std::make_unique<const Form>(
-        chain_form(std::move(chain), half_norms(strategy, scheme, noise_multiplier, false)));
+    form_ = chain_form({scheme, strategy.steps(), envelope}, envelope.sign,
+                       half_norms(strategy, scheme, noise_multiplier, false));
     check_range(strategy, noise_multiplier, 2);
-}
-
-double Mixture::families() const noexcept { return form_->families; }
-
-Mixture::~Mixture() = default;
-Mixture::Mixture(Mixture&&) noexcept = default;
-
-Mixture::Evaluation::Evaluation(const Mixture& mixture) : state_(mixture.form_->start()) {}
-Mixture::Evaluation::~Evaluation() = default;
-Mixture::Evaluation::Evaluation(Evaluation&&) noexcept = default;
-
-void Mixture::Evaluation::add(const double* products, std::size_t count, const double* survival) {
-    state_->add(products, count, survival);
-}
-
-void Mixture::Evaluation::finish(double* out) {
-    alignas(64) double row[group_size];
-    state_->finish(row);
-    std::copy_n(row, group_size, out);
 }
 
 }  // namespace hockeystick

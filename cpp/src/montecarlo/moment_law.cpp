@@ -43,7 +43,7 @@ bool has_moment_law(const Strategy& strategy, const Scheme& scheme, int order, d
 }
 
 std::unique_ptr<MeanLaw> moment_law(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-                                    int order, std::span<const Cut> cuts) {
+                                    int order) {
     check(scheme, strategy.steps());
     if (!has_moment_law(strategy, scheme, order)) {
         throw std::invalid_argument("no table of this order for this strategy and sampling scheme");
@@ -55,7 +55,7 @@ std::unique_ptr<MeanLaw> moment_law(const Strategy& strategy, const Scheme& sche
         return independent_law(strategy, base->probability, noise_multiplier, order);
     }
     if (order == 3) return triple_law(strategy, scheme, noise_multiplier);
-    return pair_law(strategy, ChainOptions(scheme, strategy.steps(), cuts, 1.0), noise_multiplier);
+    return pair_law(strategy, ParticipationChain(scheme, strategy.steps()), noise_multiplier);
 }
 
 std::unique_ptr<MeanLaw> envelope_law(const Strategy& strategy, const BMinSep& scheme,
@@ -64,7 +64,7 @@ std::unique_ptr<MeanLaw> envelope_law(const Strategy& strategy, const BMinSep& s
     if (strategy.bands() > scheme.separation) {
         throw std::invalid_argument("truncated sampling needs bands <= separation");
     }
-    return pair_law(strategy, ChainOptions(scheme, strategy.steps(), envelope), noise_multiplier);
+    return pair_law(strategy, ParticipationChain(scheme, strategy.steps(), envelope), noise_multiplier);
 }
 
 }  // namespace hockeystick

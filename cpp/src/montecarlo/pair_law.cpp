@@ -21,53 +21,53 @@ namespace {
 // where i >= n. Rows e < b: barred since before the first iteration (warm start), without a column of C.
 class PairLaw final : public MeanLaw {
 public:
-    PairLaw(const Strategy& strategy, ChainOptions options, double noise_multiplier)
+    PairLaw(const Strategy& strategy, ParticipationChain chain, double noise_multiplier)
         : strategy_(strategy),
-          options_(std::move(options)),
+          chain_(std::move(chain)),
           couplings_(strategy_, noise_multiplier),
-          most_(options_.most()),
-          powers_(powers(options_.stay, 2 * options_.steps)) {
-        const std::size_t n = options_.steps, b = options_.separation;
-        cells_.assign((n + b) * b * most_, Extended(1.0));
-        const Extended stay(options_.stay);
-        if (options_.is_envelope) alone_ = weights_to_come(options_);
-        std::vector<std::vector<Extended>> rows(most_ * most_);
+          classes_(std::max<std::size_t>(chain_.choices.size(), 1)),
+          powers_(powers(chain_.stay, 2 * chain_.steps)) {
+        const std::size_t n = chain_.steps, b = chain_.separation;
+        const Extended &stay = chain_.stay, two(2.0);
+        cells_.assign((n + b) * b * classes_, Extended(1.0));
+        if (chain_.is_envelope) alone_ = weights_to_come(chain_);
+        std::vector<std::vector<Extended>> rows(classes_ * classes_);
         for (std::size_t e = n + b - 1; e-- > 0;) {
             interruption_point();
             if (e < n) {
-                const auto choices = options_.at(e);
+                const auto& choices = chain_.choices;
                 Extended value = stay * stay * cell(e + 1, 0, 0);
                 for (std::size_t o = 0; o < choices.size(); ++o) {
-                    value = value + Extended(2 * options_.stay * choices[o].weight) * cell(e + b, b - 1, o);
+                    value = value + two * stay * choices[o].weight * cell(e + b, b - 1, o);
                     for (const Choice& other : choices) {
                         value = value +
-                                Extended(choices[o].weight * other.weight) *
+                                choices[o].weight * other.weight *
                                     couplings_.between(e, e, choices[o].multiplicity * other.multiplicity) *
                                     cell(e + b, 0, 0);
                     }
                 }
-                for (std::size_t o = 0; o < most_; ++o) cell(e, 0, o) = value;
+                for (std::size_t o = 0; o < classes_; ++o) cell(e, 0, o) = value;
             }
             fill_row(e, rows);
         }
         // Warm start: one copy is available first in f, the other in g >= f.
         for (std::size_t f = 0; f < b; ++f) {
-            for (std::size_t g = f; g < b && options_.start[f] > 0; ++g) {
-                const double weight = (f == g ? 1 : 2) * options_.start[f] * options_.start[g];
-                total_ = total_ + Extended(weight) * (f == g ? cell(f, 0, 0) : cell(g, g - f, 0));
+            for (std::size_t g = f; g < b; ++g) {
+                const Extended ways(f == g ? 1.0 : 2.0);
+                total_ = total_ + ways * chain_.start[f] * chain_.start[g] * cell(g, g - f, 0);
             }
             // Past the last iteration the other does not show.
-            total_ = total_ + Extended(2 * options_.start[f] * options_.outside) * alone(f);
+            total_ = total_ + two * chain_.start[f] * chain_.outside * alone(f);
             starts_.push_back(total_);
         }
-        total_ = total_ + Extended(options_.outside * options_.outside);
+        total_ = total_ + chain_.outside * chain_.outside;
     }
 
     double log_normaliser() const override { return total_.log(); }
 
     void draw(Stream& stream, std::vector<Hit>& hits) const override {
         hits.clear();
-        for (State state = start(stream); state.next < options_.steps;) {
+        for (State state = start(stream); state.next < chain_.steps;) {
             if (state.next == state.other) {
                 both_available(stream, state, hits);
             } else {
@@ -84,43 +84,41 @@ private:
     };
 
     State start(Stream& stream) const {
-        const std::size_t b = options_.separation;
+        const std::size_t b = chain_.separation, n = chain_.steps;
         const auto found =
             std::lower_bound(starts_.begin(), starts_.end(), Extended(stream.uniform()) * total_);
-        if (found == starts_.end()) return {options_.steps, options_.steps, 0};
+        if (found == starts_.end()) return {n, n, 0};
         const auto f = static_cast<std::size_t>(found - starts_.begin());
         // With one iteration the other copy is there or never.
-        if (!(options_.outside > 0 || (b > 1 && options_.start[1] > 0))) return {f, f, 0};
+        if (chain_.outside.is_zero() && (b == 1 || chain_.start[1].is_zero())) return {f, f, 0};
         const std::size_t later = pick(
             stream.uniform(),
             [&](std::size_t j) {
-                if (j == b - f) return Extended(2 * options_.outside) * this->alone(f);
-                const Extended weight((j == 0 ? 1 : 2) * options_.start[f + j]);
-                return weight * (j == 0 ? cell(f, 0, 0) : cell(f + j, j, 0));
+                if (j == b - f) return Extended(2.0) * chain_.outside * this->alone(f);
+                return Extended(j == 0 ? 1.0 : 2.0) * chain_.start[f + j] * cell(f + j, j, 0);
             },
             b - f + 1);
-        return {f, later == b - f ? options_.steps + b : f + later, 0};
+        return {f, later == b - f ? n + b : f + later, 0};
     }
 
     Extended& cell(std::size_t e, std::size_t d, std::size_t o) {
-        return cells_[(e * options_.separation + d) * most_ + o];
+        return cells_[(e * chain_.separation + d) * classes_ + o];
     }
     const Extended& cell(std::size_t e, std::size_t d, std::size_t o) const {
-        return cells_[(e * options_.separation + d) * most_ + o];
+        return cells_[(e * chain_.separation + d) * classes_ + o];
     }
     // One copy that nobody meets any more: 1, unless the weights are those of an envelope.
     Extended alone(std::size_t i) const { return alone_.empty() ? Extended(1.0) : alone_[i]; }
 
     double multiplicity(std::size_t e, std::size_t o) const {
-        if (e < options_.separation) return 0;  // barred since before the first iteration
-        const auto choices = options_.at(e - options_.separation);
-        return o < choices.size() ? choices[o].multiplicity : 0;
+        if (e < chain_.separation) return 0;  // barred since before the first iteration
+        return o < chain_.choices.size() ? chain_.choices[o].multiplicity : 0;
     }
 
     void fill_row(std::size_t e, std::vector<std::vector<Extended>>& rows) {
-        const std::size_t n = options_.steps, b = options_.separation;
-        const Extended stay(options_.stay);
-        const std::size_t classes = e < b ? 1 : options_.at(e - b).size();
+        const std::size_t n = chain_.steps, b = chain_.separation;
+        const auto& choices = chain_.choices;
+        const std::size_t classes = e < b ? 1 : choices.size();
         const std::size_t reach = std::min(b, strategy_.bands());
         for (std::size_t o = 0; o < classes; ++o) {
             const double own = multiplicity(e, o);
@@ -129,10 +127,9 @@ private:
             for (std::size_t d = 1; d < b && d <= e; ++d) {
                 const std::size_t i = e - d;
                 if (i >= n) continue;
-                Extended value = stay * cell(e, d - 1, o);
-                const auto choices = options_.at(i);
+                Extended value = chain_.stay * cell(e, d - 1, o);
                 for (std::size_t k = 0; k < choices.size(); ++k) {
-                    Extended term = Extended(choices[k].weight) * cell(i + b, b - d, k);
+                    Extended term = choices[k].weight * cell(i + b, b - d, k);
                     const double factor = own * choices[k].multiplicity;
                     if (factor != 0 && b - d < reach) {
                         std::size_t which = 0;
@@ -153,22 +150,22 @@ private:
 
     // Both are available: they stay out for a while, then one or both take part.
     void both_available(Stream& stream, State& state, std::vector<Hit>& hits) const {
-        const std::size_t b = options_.separation, i = state.next, most = options_.steps - i;
+        const std::size_t b = chain_.separation, i = state.next, most = chain_.steps - i;
         const std::size_t idle =
             last_above(most, Extended(stream.uniform()) * cell(i, 0, 0),
                        [&](std::size_t j) { return powers_[2 * j] * cell(i + j, 0, 0); });
         const std::size_t at = state.next = i + idle;
         if (idle == most) return;
-        const auto choices = options_.at(at);
+        const auto& choices = chain_.choices;
         const std::size_t count = choices.size();
         const std::size_t k = pick(
             stream.uniform(),
             [&](std::size_t j) {
                 if (j < count) {
-                    return Extended(2 * options_.stay * choices[j].weight) * cell(at + b, b - 1, j);
+                    return Extended(2.0) * chain_.stay * choices[j].weight * cell(at + b, b - 1, j);
                 }
                 const Choice &first = choices[(j - count) / count], &second = choices[(j - count) % count];
-                return Extended(first.weight * second.weight) *
+                return first.weight * second.weight *
                        couplings_.between(at, at, first.multiplicity * second.multiplicity) *
                        cell(at + b, 0, 0);
             },
@@ -185,7 +182,7 @@ private:
 
     // One is available: it stays out until the other is, or takes part before.
     void one_available(Stream& stream, State& state, std::vector<Hit>& hits) const {
-        const std::size_t n = options_.steps, b = options_.separation, i = state.next, e = state.other;
+        const std::size_t n = chain_.steps, b = chain_.separation, i = state.next, e = state.other;
         // The other one never shows again: this one is alone.
         const bool single = e >= n + b;
         const std::size_t most = single ? n - i : std::min(e, n) - i;
@@ -195,14 +192,14 @@ private:
         const std::size_t idle = last_above(most, Extended(stream.uniform()) * value(0), value);
         const std::size_t at = state.next = i + idle;
         if (idle == most) return;
-        const auto choices = options_.at(at);
+        const auto& choices = chain_.choices;
         const double own = single ? 0 : multiplicity(e, state.choice);
         const std::size_t k = pick(
             stream.uniform(),
             [&](std::size_t j) {
-                const Extended weight(choices[j].weight);
-                if (single) return weight;
-                return weight * couplings_.between(e < b ? at : e - b, at, own * choices[j].multiplicity) *
+                if (single) return choices[j].weight;
+                return choices[j].weight *
+                       couplings_.between(e < b ? at : e - b, at, own * choices[j].multiplicity) *
                        cell(at + b, at + b - e, j);
             },
             choices.size());
@@ -219,17 +216,18 @@ private:
     }
 
     Strategy strategy_;
-    ChainOptions options_;
+    ParticipationChain chain_;
     Couplings couplings_;
-    std::size_t most_;  // choices of a round, at most
+    std::size_t classes_;  // of how the copy that waits took part
     std::vector<Extended> powers_, cells_, starts_, alone_;
     Extended total_;
 };
 
 }  // namespace
 
-std::unique_ptr<MeanLaw> pair_law(const Strategy& strategy, ChainOptions options, double noise_multiplier) {
-    return std::make_unique<PairLaw>(strategy, std::move(options), noise_multiplier);
+std::unique_ptr<MeanLaw> pair_law(const Strategy& strategy, ParticipationChain chain,
+                                  double noise_multiplier) {
+    return std::make_unique<PairLaw>(strategy, std::move(chain), noise_multiplier);
 }
 
 }  // namespace hockeystick

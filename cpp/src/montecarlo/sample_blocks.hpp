@@ -5,10 +5,9 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <cstddef>
 #include <functional>
-#include <span>
-#include <vector>
 
 #include "hockeystick/likelihood.hpp"
 #include "hockeystick/parallel.hpp"
@@ -37,51 +36,18 @@ inline void in_batches(std::size_t blocks, double block_work, const std::functio
     if (poll) poll();
 }
 
-// The samples of some blocks, each `width` numbers. evaluate(block, lane, rows) fills the rows of a group of
-// samples: number k of sample s is rows[k][s].
-struct SampleBlocks {
-    std::size_t blocks, block_size, width;
-    double block_work;
-    const std::function<void()>& poll;
-
-    // visit(first sample of the group, its rows), for all groups.
-    template <class Evaluate, class Visit>
-    void each_group(const Evaluate& evaluate, const Visit& visit) const {
-        in_batches(blocks, block_work, poll, [&](std::size_t block) {
-            Rows rows(width);
-            for (std::size_t lane = 0; lane < block_size; lane += group_size) {
-                evaluate(block, lane, rows[0]);
-                visit(block * block_size + lane, rows);
-            }
-        });
+// Makes weights in [0, 1] that add up to 1, but for rounding, do so exactly; false where they do not.
+template <class Parts>
+bool normalise_weights(Parts& parts) {
+    double total = 0;
+    for (const auto& part : parts) {
+        if (!(part.weight >= 0 && part.weight <= 1)) return false;
+        total += part.weight;
     }
-
-    // All numbers, sample by sample.
-    template <class Evaluate>
-    std::vector<double> samples(const Evaluate& evaluate) const {
-        std::vector<double> out(blocks * block_size * width);
-        each_group(evaluate, [&](std::size_t first, const Rows& rows) {
-            rows.by_sample(width, out.data() + first * width, width);
-        });
-        return out;
-    }
-
-    // value(epsilon, rows, s) for each epsilon: [epsilon][sample].
-    template <class Evaluate, class Value>
-    std::vector<double> values(std::span<const double> epsilons, const Evaluate& evaluate,
-                               const Value& value) const {
-        const std::size_t count = blocks * block_size;
-        std::vector<double> out(epsilons.size() * count);
-        each_group(evaluate, [&](std::size_t first, const Rows& rows) {
-            for (std::size_t e = 0; e < epsilons.size(); ++e) {
-                for (std::size_t s = 0; s < group_size; ++s) {
-                    out[e * count + first + s] = value(epsilons[e], rows, s);
-                }
-            }
-        });
-        return out;
-    }
-};
+    if (!(std::abs(total - 1) < 1e-9)) return false;
+    for (auto& part : parts) part.weight /= total;
+    return true;
+}
 
 // Which of the weights, which add up to 1, a uniform number falls on. The last positive one takes what
 // rounding leaves.

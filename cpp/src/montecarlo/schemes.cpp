@@ -11,28 +11,11 @@
 namespace hockeystick {
 namespace {
 
-template <typename... Visitors>
-struct Overloaded : Visitors... {
-    using Visitors::operator()...;
-};
-// Compilers that do not deduce the arguments of aggregates need it spelled out.
-template <typename... Visitors>
-Overloaded(Visitors...) -> Overloaded<Visitors...>;
-
 void require(bool condition, const char* message) {
     if (!condition) throw std::invalid_argument(message);
 }
 
 void check_probability(double p) { require(p >= 0 && p <= 1, "the sampling probability must be in [0, 1]"); }
-
-// The chain that each example follows, for the schemes whose examples do.
-const BMinSep* chain_of(const Scheme& scheme) noexcept {
-    return std::visit(
-        Overloaded{[](const BMinSep& s) { return &s; }, [](const TruncatedBMinSep& s) { return &s.base; },
-                   [](const IndependentBMinSep& s) { return &s.base; },
-                   [](const auto&) { return static_cast<const BMinSep*>(nullptr); }},
-        scheme);
-}
 
 double log_failure(const Scheme& scheme) {
     if (const BMinSep* chain = chain_of(scheme)) return portable_log1p(-chain->probability);
@@ -48,6 +31,12 @@ std::size_t first_available(const BMinSep& scheme, Stream& stream) {
 }
 
 }  // namespace
+
+const BMinSep* chain_of(const Scheme& scheme) noexcept {
+    if (const auto* s = std::get_if<TruncatedBMinSep>(&scheme)) return &s->base;
+    if (const auto* s = std::get_if<IndependentBMinSep>(&scheme)) return &s->base;
+    return std::get_if<BMinSep>(&scheme);
+}
 
 double stationary_availability(const BMinSep& scheme) noexcept {
     return 1 / (1 + static_cast<double>(scheme.separation - 1) * scheme.probability);

@@ -66,6 +66,7 @@ double total_operations(std::size_t n, std::size_t bands, std::size_t steps) {
 
 SlidingProducts::SlidingProducts(const Strategy& strategy, double noise_multiplier, Products method)
     : steps_(strategy.steps()), bands_(strategy.bands()), toeplitz_(strategy.is_toeplitz()) {
+    check_noise_multiplier(noise_multiplier);
     for (std::size_t i = 0; i < (toeplitz_ ? 1 : steps_); ++i) {
         const auto column = strategy.column(i);
         for (const double x : column) columns_.push_back(x / noise_multiplier);

@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "hockeystick/half_space.hpp"
-#include "montecarlo/chain_options.hpp"
+#include "montecarlo/participation_chain.hpp"
 #include "montecarlo/posterior.hpp"
 #include "numerics/extended.hpp"
 
@@ -21,16 +21,15 @@ struct Factors {
     Extended stay;
 };
 
-Factors factors(const ChainOptions& options, std::span<const double> products,
+Factors factors(const ParticipationChain& chain, std::span<const double> products,
                 std::span<const double> norms) {
     Factors result;
-    result.stay = Extended(options.stay);
-    for (std::size_t i = 0; i < options.steps; ++i) {
+    result.stay = chain.stay;
+    for (std::size_t i = 0; i < chain.steps; ++i) {
         Extended take, mean;
-        for (const Choice& choice : options.at(i)) {
+        for (const Choice& choice : chain.choices) {
             const double m = choice.multiplicity;
-            const Extended weight =
-                Extended(choice.weight) * Extended::exponential(m * products[i] - m * m * norms[i]);
+            const Extended weight = choice.weight * Extended::exponential(m * products[i] - m * m * norms[i]);
             take = take + weight;
             mean = mean + weight * Extended(m);
         }
@@ -42,8 +41,8 @@ Factors factors(const ChainOptions& options, std::span<const double> products,
 
 // all[i]: the weight of everything from iteration i on if the example is available in i; some[i]: of what is
 // not x = 0. before[i]: the weight of everything before i after which it is available in i.
-LikelihoodTangent chain_tangent(const ChainOptions& options, const Factors& f) {
-    const std::size_t n = options.steps, b = options.separation;
+LikelihoodTangent chain_tangent(const ParticipationChain& chain, const Factors& f) {
+    const std::size_t n = chain.steps, b = chain.separation;
     std::vector<Extended> all(n + b, Extended(1.0)), some(n + 1), before(n);
     for (std::size_t i = n; i-- > 0;) {
         const Extended after = f.take[i] * all[i + b];
@@ -51,10 +50,10 @@ LikelihoodTangent chain_tangent(const ChainOptions& options, const Factors& f) {
         some[i] = f.stay * some[i + 1] + after;
     }
     Extended rest;
-    for (std::size_t i = 0; i < b; ++i) rest = rest + Extended(options.start[i]) * some[i];
+    for (std::size_t i = 0; i < b; ++i) rest = rest + chain.start[i] * some[i];
     LikelihoodTangent result{rest.log(), std::vector<double>(n, 0.0)};
     for (std::size_t i = 0; i < n; ++i) {
-        before[i] = i < b ? Extended(options.start[i]) : f.take[i - b] * before[i - b];
+        before[i] = i < b ? chain.start[i] : f.take[i - b] * before[i - b];
         if (i > 0) before[i] = before[i] + f.stay * before[i - 1];
         if (!rest.is_zero()) result.means[i] = (before[i] * f.mean[i] * all[i + b]).over(rest);
     }
@@ -64,17 +63,14 @@ LikelihoodTangent chain_tangent(const ChainOptions& options, const Factors& f) {
 // The exact law of multi-attribution: samples go on while the examples are barred, and each bars anew. With Q
 // = stay, after[i] the weight of everything later than i if i had a sample, of which the next comes 1, 2, ...
 // iterations later or, after b - 1 without one, from an available example.
-LikelihoodTangent blocked_tangent(const ChainOptions& options, const Factors& f) {
-    const std::size_t n = options.steps, b = options.separation;
-    const auto stays = powers(options.stay, b);
-    double sampled = 0;
-    for (const Choice& choice : options.at(0)) sampled += choice.weight;
-    const Extended leave(sampled);
+LikelihoodTangent blocked_tangent(const ParticipationChain& chain, const Factors& f) {
+    const std::size_t n = chain.steps, b = chain.separation;
+    const auto stays = powers(chain.stay, b);
     std::vector<Extended> all(n + 1, Extended(1.0)), some(n + 1), after(n), before(n + 1), barred(n);
     for (std::size_t i = n; i-- > 0;) {
         const std::size_t most = std::min(b - 1, n - 1 - i);
         Extended sum = stays[most] * (i + b <= n ? all[i + b] : Extended(1.0));
-        for (std::size_t d = 1; d <= most; ++d) sum = sum + stays[d - 1] * leave * after[i + d];
+        for (std::size_t d = 1; d <= most; ++d) sum = sum + stays[d - 1] * chain.leave * after[i + d];
         after[i] = sum;
         all[i] = f.stay * all[i + 1] + f.take[i] * sum;
         some[i] = f.stay * some[i + 1] + f.take[i] * sum;
@@ -86,7 +82,7 @@ LikelihoodTangent blocked_tangent(const ChainOptions& options, const Factors& f)
     for (std::size_t i = 0; i < n; ++i) {
         Extended sum;
         for (std::size_t d = 1; d <= std::min(b - 1, i); ++d) sum = sum + stays[d - 1] * barred[i - d];
-        barred[i] = before[i] * f.take[i] + leave * sum;
+        barred[i] = before[i] * f.take[i] + chain.leave * sum;
         before[i + 1] = f.stay * before[i];
         if (i + 1 >= b) before[i + 1] = before[i + 1] + stays[b - 1] * barred[i + 1 - b];
         if (!rest.is_zero()) result.means[i] = (before[i] * f.mean[i] * after[i]).over(rest);
@@ -117,12 +113,11 @@ LikelihoodTangent bins_tangent(std::size_t bins, std::span<const double> product
 
 Posterior posterior(const BMinSep& scheme, std::span<const double> products, std::span<const double> norms) {
     const std::size_t n = products.size();
-    const ChainOptions options(Scheme(scheme), n, {}, 1.0);
-    LikelihoodTangent some = chain_tangent(options, factors(options, products, norms));
-    const auto stays = powers(options.stay, n);
-    Extended none(options.outside);
-    for (std::size_t i = 0; i < options.separation; ++i)
-        none = none + Extended(options.start[i]) * stays[n - i];
+    const ParticipationChain chain(scheme, n);
+    LikelihoodTangent some = chain_tangent(chain, factors(chain, products, norms));
+    const auto stays = powers(chain.stay, n);
+    Extended none = chain.outside;
+    for (std::size_t i = 0; i < chain.separation; ++i) none = none + chain.start[i] * stays[n - i];
     if (some.log_rest == -std::numeric_limits<double>::infinity()) return {none.log(), std::move(some.means)};
     const Extended rest = Extended::exponential(some.log_rest), all = none + rest;
     const double share = rest.over(all);
@@ -151,9 +146,7 @@ LikelihoodTangent tangent(const Strategy& strategy, const Scheme& scheme, double
     if (std::holds_alternative<TruncatedBMinSep>(scheme)) {
         throw std::invalid_argument("the truncated scheme has no half space");
     }
-    if (!(noise_multiplier > 0 && std::isfinite(noise_multiplier))) {
-        throw std::invalid_argument("noise_multiplier must be positive and finite");
-    }
+    check_noise_multiplier(noise_multiplier);
     if (outputs.size() != n) throw std::invalid_argument("there must be one output per step");
     const auto norms = half_norms(strategy, scheme, noise_multiplier, true);
     std::vector<double> products(n);
@@ -169,14 +162,9 @@ LikelihoodTangent tangent(const Strategy& strategy, const Scheme& scheme, double
     if (!is_chain(scheme) && !std::holds_alternative<MultiAttribution>(scheme)) {
         throw std::invalid_argument("several examples per user have no half space");
     }
-    Scheme open = scheme;
-    const auto* multi = std::get_if<MultiAttribution>(&scheme);
-    const bool blocked = multi != nullptr && multi->exact && multi->separation > 1;
-    // The choices of an available user's examples are those of the other law.
-    if (blocked) std::get<MultiAttribution>(open).exact = false;
-    const ChainOptions options(open, n, {}, 1.0);
-    const Factors f = factors(options, products, norms);
-    return blocked ? blocked_tangent(options, f) : chain_tangent(options, f);
+    const ParticipationChain chain(scheme, n);
+    const Factors f = factors(chain, products, norms);
+    return is_chain(scheme) ? chain_tangent(chain, f) : blocked_tangent(chain, f);
 }
 
 }  // namespace hockeystick

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <optional>
 #include <stdexcept>
 #include <utility>
 
@@ -99,9 +98,6 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
       components_(std::move(components)),
       products_(strategy_, noise_multiplier, Products::transform),
       swapped_(direction == Direction::add) {
-    if (!(noise_multiplier > 0 && std::isfinite(noise_multiplier))) {
-        throw std::invalid_argument("noise_multiplier must be positive and finite");
-    }
     if (components_.empty()) throw std::invalid_argument("a proposal needs at least one component");
     check_scheme();
     check_components();
@@ -128,7 +124,11 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
             mixtures_.emplace_back(strategy_, scheme_, noise_multiplier, numerator, false, c.tilt);
         }
     }
-    block_size_ = samples_per_block(sample_work());
+    // Public counts cost as much as the noise and its products; two more mixtures.
+    const double recursions = static_cast<double>(mixtures_.size()) / 3 + (truncation_ ? 5 : 0);  // speed
+    const double sample_work =
+        static_cast<double>(strategy_.steps()) * (1 + products_.operations() / 64 + recursions);
+    set_size(2 + components_.size(), sample_work, swapped_);
 }
 
 void TiltedSampler::check_scheme() const {
@@ -148,31 +148,19 @@ void TiltedSampler::check_scheme() const {
     }
 }
 
-// The weights then add up to 1 exactly.
 void TiltedSampler::check_components() {
-    double total = 0;
     bool bounded = false;
     for (const Component& c : components_) {
-        if (!(c.weight >= 0 && c.weight <= 1)) {
-            throw std::invalid_argument("the weight of a component must be in [0, 1]");
-        }
         if (c.order == 0 &&
             !(c.tilt.theta > 0 && std::isfinite(c.tilt.theta) && c.tilt.shift > -1 && c.tilt.shift <= 100)) {
             throw std::invalid_argument("theta must be positive and finite, shift in (-1, 100]");
         }
-        total += c.weight;
         bounded = bounded || (c.weight > 0 && (c.order >= 2 || is_identity(c)));
     }
-    if (!(std::abs(total - 1) < 1e-9) || !bounded) {
-        throw std::invalid_argument("the weights must add up to 1, with a positive one for S or P");
+    if (!normalise_weights(components_) || !bounded) {
+        throw std::invalid_argument(
+            "the weights must be in [0, 1] and add up to 1, with a positive one for S or P");
     }
-    for (Component& c : components_) c.weight /= total;
-}
-
-double TiltedSampler::sample_work() const noexcept {
-    // Public counts cost as much as the noise and its products; two more mixtures.
-    const double recursions = static_cast<double>(mixtures_.size()) / 3 + (truncation_ ? 5 : 0);
-    return static_cast<double>(strategy_.steps()) * (1 + products_.operations() / 64 + recursions);
 }
 
 double TiltedSampler::log_normaliser(std::size_t k) const {
@@ -214,24 +202,24 @@ public:
 
     // L, ln R/Q and the components' densities, 2 + components rows of 16.
     void evaluate(double* rows) const {
-        std::vector<Mixture::Evaluation> above;
-        for (const Mixture& mixture : sampler_.mixtures_) above.emplace_back(mixture);
+        std::vector<std::unique_ptr<Mixture::Evaluation>> above;
+        for (const Mixture& mixture : sampler_.mixtures_) above.push_back(mixture.start());
         const Truncation* const truncation = sampler_.truncation_.get();
-        std::optional<Mixture::Evaluation> other, sum;
+        std::unique_ptr<Mixture::Evaluation> other, sum;
         if (truncation != nullptr) {
-            other.emplace(truncation->other);
-            sum.emplace(truncation->sum);
+            other = truncation->other.start();
+            sum = truncation->sum.start();
         }
         run([&](const double* products, std::size_t done, std::size_t count) {
             const double* survives = truncation != nullptr ? survival_[done] : nullptr;
-            for (auto& evaluation : above) evaluation.add(products, count, survives);
+            for (auto& evaluation : above) evaluation->add(products, count, survives);
             if (truncation == nullptr) return;
             other->add(products, count, survives);
             sum->add(products, count, nullptr);
         });
         // Of the mixtures, of Q_r, and of the envelope: for order 2.
         Rows densities(above.size()), below(1), bound(1);
-        for (std::size_t j = 0; j < above.size(); ++j) above[j].finish(densities[j]);
+        for (std::size_t j = 0; j < above.size(); ++j) above[j]->finish(densities[j]);
         if (truncation != nullptr) {
             other->finish(below[0]);
             sum->finish(bound[0]);
@@ -324,43 +312,30 @@ void TiltedSampler::weigh(const Rows& densities, std::size_t s, double below, do
     rows[group_size] = log_sum(terms.data(), terms.size());
 }
 
-std::vector<double> TiltedSampler::samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
-                                           const Poll& poll) const {
-    return sample_blocks(blocks, poll).samples([&](std::size_t block, std::size_t lane, double* rows) {
-        Group(*this, {seed, first + block, swapped_}, lane, nullptr).evaluate(rows);
-    });
+void TiltedSampler::evaluate(const BlockStream& stream, std::size_t lane, double* rows) const {
+    Group(*this, stream, lane, nullptr).evaluate(rows);
 }
 
 std::vector<double> TiltedSampler::values(std::uint64_t seed, std::span<const double> epsilons,
                                           double log_scale, std::uint64_t first, std::size_t blocks,
                                           const Poll& poll) const {
-    return sample_blocks(blocks, poll)
-        .values(
-            epsilons,
-            [&](std::size_t block, std::size_t lane, double* rows) {
-                Group(*this, {seed, first + block, swapped_}, lane, nullptr).evaluate(rows);
-            },
-            [&](double epsilon, const Rows& rows, std::size_t s) {
-                return tilted_value(epsilon, rows[0][s], rows[1][s], log_scale);
-            });
+    return values_of({seed, first, blocks, poll}, epsilons,
+                     [&](double epsilon, const Rows& rows, std::size_t s) {
+                         return tilted_value(epsilon, rows[0][s], rows[1][s], log_scale);
+                     });
 }
 
 TiltedSampler::Draws TiltedSampler::draws(std::uint64_t seed, std::uint64_t block) const {
     Draws draws;
-    draws.means.assign(block_size_ * strategy_.steps(), 0.0);
-    draws.outputs.assign(block_size_ * strategy_.steps(), 0.0);
-    draws.components.assign(block_size_, 0);
-    if (truncation_) draws.public_counts.assign(block_size_ * strategy_.steps(), 0.0);
-    Rows rows(2 + components_.size());
-    for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
+    draws.means.assign(block_size() * strategy_.steps(), 0.0);
+    draws.outputs = draws.means;
+    draws.components.assign(block_size(), 0);
+    if (truncation_) draws.public_counts = draws.means;
+    Rows rows(width());
+    for (std::size_t lane = 0; lane < block_size(); lane += group_size) {
         Group(*this, {seed, block, swapped_}, lane, &draws).evaluate(rows[0]);
     }
     return draws;
-}
-
-SampleBlocks TiltedSampler::sample_blocks(std::size_t blocks, const Poll& poll) const {
-    return {blocks, block_size_, 2 + components_.size(), static_cast<double>(block_size_) * sample_work(),
-            poll};
 }
 
 }  // namespace hockeystick

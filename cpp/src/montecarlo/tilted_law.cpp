@@ -1,6 +1,7 @@
 // T: the chain of participations with weights p_x theta^|x|, sampled forward by a table of what is to come
 // (docs/montecarlo/tilted.md).
 #include <algorithm>
+#include <stdexcept>
 
 #include "montecarlo/law_tables.hpp"
 
@@ -9,24 +10,28 @@ namespace {
 
 class TiltedChain final : public MeanLaw {
 public:
-    TiltedChain(const Scheme& scheme, std::size_t steps, const Tilt& tilt, std::span<const Cut> cuts)
-        : options_(scheme, steps, cuts, tilt.theta),
+    TiltedChain(const Scheme& scheme, std::size_t steps, const Tilt& tilt)
+        : chain_(scheme, steps, tilt.theta),
           scale_(1 + tilt.shift),
-          powers_(powers(options_.stay, steps)),
-          to_come_(weights_to_come(options_)) {
+          powers_(powers(chain_.stay, steps)),
+          to_come_(weights_to_come(chain_)) {
+        for (const Choice& choice : chain_.choices) {
+            weights_.push_back(choice.weight.value());
+            total_weight_ += weights_.back();
+        }
         Extended sum;
-        for (std::size_t i = 0; i < options_.separation; ++i) {
-            sum = sum + Extended(options_.start[i]) * to_come_[i];
+        for (std::size_t i = 0; i < chain_.separation; ++i) {
+            sum = sum + chain_.start[i] * to_come_[i];
             starts_.push_back(sum);
         }
-        total_ = sum + Extended(options_.outside);
+        total_ = sum + chain_.outside;
     }
 
     double log_normaliser() const override { return total_.log(); }
 
     void draw(Stream& stream, std::vector<Hit>& hits) const override {
         hits.clear();
-        const std::size_t steps = options_.steps;
+        const std::size_t steps = chain_.steps;
         const Extended target = Extended(stream.uniform()) * total_;
         const auto first = std::lower_bound(starts_.begin(), starts_.end(), target);
         auto i = static_cast<std::size_t>(first - starts_.begin());  // separation: never available
@@ -36,21 +41,19 @@ public:
             const std::size_t idle = last_above(steps - i, Extended(stream.uniform()) * to_come_[i], value);
             if (idle == steps - i) return;
             i += idle;
-            const auto choices = options_.at(i);
-            if (choices.empty()) return;
-            double sum = 0;
-            for (const Choice& choice : choices) sum += choice.weight;
-            double u = choices.size() > 1 ? stream.uniform() * sum : 0;
+            if (weights_.empty()) return;
+            double u = weights_.size() > 1 ? stream.uniform() * total_weight_ : 0;
             std::size_t k = 0;
-            while (k + 1 < choices.size() && u > choices[k].weight) u -= choices[k++].weight;
-            if (choices[k].multiplicity != 0) hits.push_back({i, scale_ * choices[k].multiplicity});
-            i += options_.separation;
+            while (k + 1 < weights_.size() && u > weights_[k]) u -= weights_[k++];
+            hits.push_back({i, scale_ * chain_.choices[k].multiplicity});
+            i += chain_.separation;
         }
     }
 
 private:
-    ChainOptions options_;
-    double scale_;
+    ParticipationChain chain_;
+    double scale_, total_weight_ = 0;
+    std::vector<double> weights_;  // of the choices
     std::vector<Extended> powers_, to_come_, starts_;
     Extended total_;
 };
@@ -75,13 +78,13 @@ private:
 
 }  // namespace
 
-std::unique_ptr<MeanLaw> tilted_law(const Scheme& scheme, std::size_t steps, const Tilt& tilt,
-                                    std::span<const Cut> cuts) {
+std::unique_ptr<MeanLaw> tilted_law(const Scheme& scheme, std::size_t steps, const Tilt& tilt) {
     check(scheme, steps);
     if (const auto* bins = std::get_if<BallsInBins>(&scheme)) {
         return std::make_unique<TiltedBins>(*bins, steps, tilt);
     }
-    return std::make_unique<TiltedChain>(scheme, steps, tilt, cuts);
+    if (!is_chain(scheme)) throw std::invalid_argument("no table for this sampling scheme");
+    return std::make_unique<TiltedChain>(scheme, steps, tilt);
 }
 
 }  // namespace hockeystick

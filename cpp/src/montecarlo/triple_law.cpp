@@ -21,12 +21,10 @@ class TripleLaw final : public MeanLaw {
 public:
     TripleLaw(const Strategy& strategy, const Scheme& scheme, double noise_multiplier)
         : strategy_(strategy),
-          options_(scheme, strategy.steps(), {}, 1.0),
+          chain_(scheme, strategy.steps()),
           couplings_(strategy_, noise_multiplier),
-          powers_(powers(options_.stay, 3 * options_.steps)) {
-        const std::size_t n = options_.steps, b = options_.separation;
-        const auto choices = options_.at(0);
-        take_ = choices.empty() ? 0 : choices[0].weight;
+          powers_(powers(chain_.stay, 3 * chain_.steps)) {
+        const std::size_t n = chain_.steps, b = chain_.separation;
         cells_.assign((n + 1) * b * b, Extended(1.0));
         for (std::size_t i = n; i-- > 0;) {
             interruption_point();
@@ -39,12 +37,11 @@ public:
             }
         }
         for (std::size_t x = 0; x < b; ++x) {
-            for (std::size_t y = x; y < b && options_.start[x] > 0; ++y) {
-                for (std::size_t z = y; z < b && options_.start[y] > 0; ++z) {
+            for (std::size_t y = x; y < b && !chain_.start[x].is_zero(); ++y) {
+                for (std::size_t z = y; z < b && !chain_.start[y].is_zero(); ++z) {
                     const double ways = x == y && y == z ? 1 : x == y || y == z ? 3 : 6;
-                    total_ =
-                        total_ + Extended(ways * options_.start[x] * options_.start[y] * options_.start[z]) *
-                                     cell(x, y - x, z - x);
+                    total_ = total_ + Extended(ways) * chain_.start[x] * chain_.start[y] * chain_.start[z] *
+                                          cell(x, y - x, z - x);
                     starts_.push_back(total_);
                     first_.push_back({x, y - x, z - x});
                 }
@@ -60,10 +57,10 @@ public:
             std::lower_bound(starts_.begin(), starts_.end(), Extended(stream.uniform()) * total_);
         const auto index = static_cast<std::size_t>(found - starts_.begin());
         State state = first_[std::min(index, first_.size() - 1)];
-        while (state.i < options_.steps) {
+        while (state.i < chain_.steps) {
             // While nobody takes part, until the next one is available.
             const auto [i, d, f] = state;
-            const std::size_t rest = options_.steps - i, idle = d > 0 ? 1 : f > 0 ? 2 : 3;
+            const std::size_t rest = chain_.steps - i, idle = d > 0 ? 1 : f > 0 ? 2 : 3;
             const std::size_t most = std::min(d > 0 ? d : f > 0 ? f : rest, rest);
             const auto value = [&](std::size_t k) { return powers_[idle * k] * cell(state.after(k)); };
             const std::size_t k = last_above(most, Extended(stream.uniform()) * value(0), value);
@@ -82,7 +79,7 @@ private:
 
     void take_part(Stream& stream, State& state, std::vector<Hit>& hits) const {
         const auto [i, d, f] = state;
-        const std::size_t b = options_.separation;
+        const std::size_t b = chain_.separation;
         const auto moves = Terms(*this, i).moves(d, f);
         const std::size_t took = 1 + pick(stream.uniform(), [&](std::size_t j) { return moves[j + 1]; }, 3);
         hits.push_back({i, static_cast<double>(took)});
@@ -99,8 +96,8 @@ private:
 
     // 1 past the end, wherever that is.
     const Extended& cell(std::size_t i, std::size_t d, std::size_t f) const {
-        const std::size_t b = options_.separation;
-        return cells_[(std::min(i, options_.steps) * b + d) * b + f];
+        const std::size_t b = chain_.separation;
+        return cells_[(std::min(i, chain_.steps) * b + d) * b + f];
     }
 
     const Extended& cell(const State& s) const { return cell(s.i, s.d, s.f); }
@@ -109,7 +106,7 @@ private:
     class Terms {
     public:
         Terms(const TripleLaw& law, std::size_t i) : law_(law), i_(i) {
-            const std::size_t b = law.options_.separation;
+            const std::size_t b = law.chain_.separation;
             waiting_.assign(b, Extended(1.0));
             for (std::size_t d = 1; d < b; ++d) {
                 if (i + d >= b) waiting_[d] = law.couplings_.between(i + d - b, i, 1);
@@ -117,8 +114,8 @@ private:
             both_ = law.couplings_.between(i, i, 1);
         }
         std::array<Extended, 4> moves(std::size_t d, std::size_t f) const {
-            const std::size_t b = law_.options_.separation, i = i_;
-            const Extended q(law_.options_.stay), w(law_.take_);
+            const std::size_t b = law_.chain_.separation, i = i_;
+            const Extended &q = law_.chain_.stay, &w = law_.chain_.leave;
             const auto at = [&](std::size_t j, std::size_t x, std::size_t y) { return law_.cell(j, x, y); };
             if (d > 0) {
                 return {q * at(i + 1, d - 1, f - 1), w * waiting_[d] * waiting_[f] * at(i + d, f - d, b - d),
@@ -142,11 +139,10 @@ private:
     };
 
     Strategy strategy_;
-    ChainOptions options_;
+    ParticipationChain chain_;
     Couplings couplings_;
     std::vector<Extended> powers_, cells_, starts_;
     std::vector<State> first_;
-    double take_ = 0;
     Extended total_;
 };
 

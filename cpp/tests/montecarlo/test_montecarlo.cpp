@@ -32,7 +32,7 @@ void strategies() {
     const Strategy general(5, 3, rows);
     CHECK(!general.is_toeplitz() && general.squared_norms() == norms);
     CHECK(general.overlap_bounds(1).size() == 5);
-    for (const std::size_t separation : {1, 2, 3}) {
+    for (const std::size_t separation : {1U, 2U, 3U}) {
         const auto a = c.overlap_bounds(separation), b = general.overlap_bounds(separation);
         for (std::size_t i = 0; i < 5; ++i) CHECK(std::abs(a[i] - b[i]) < 1e-15);
     }
@@ -86,10 +86,10 @@ void tilted_mixtures() {
     // One step: sum over x in {0, 1} of theta^x Pr[x] e^{(1 + s) u - (1 + s)^2/2}.
     const Strategy identity(1, 1, {1.0});
     const Mixture mixture(identity, BMinSep{1, 0.25, false}, 1.0, Numerator::present, false, {3.0, 0.5});
-    Mixture::Evaluation evaluation(mixture);
+    const auto evaluation = mixture.start();
     Rows u(1, 0.8), out(1);
-    evaluation.add(u[0], 1, nullptr);
-    evaluation.finish(out[0]);
+    evaluation->add(u[0], 1, nullptr);
+    evaluation->finish(out[0]);
     CHECK(std::abs(out[0][5] - std::log(0.75 + 0.75 * std::exp(1.5 * 0.8 - 1.125))) < 1e-15);
 }
 
