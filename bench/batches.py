@@ -4,7 +4,7 @@
     python -m bench.batches --large        # and 10^9 examples (balls in bins takes 4 GB there)
     python -m bench.batches --skip-peers   # without JAX Privacy (extra "bench")
 
-Milliseconds per step are the minimum over several runs of steps, on one thread; "start" is the seconds before the
+Milliseconds per step are the minimum processor time over several runs of steps, on one thread; "start" is the seconds before the
 first batch; "state" is what is kept between steps. Peers draw with NumPy's PCG64, which is no secret generator;
 hockeystick with ChaCha20. The last lines give the time to resume at the end of a run.
 """
@@ -22,15 +22,15 @@ import numpy as np
 
 
 def measure(name: str, make: Any, steps: int, repeats: int) -> float:
-    start = time.perf_counter()
+    start = time.process_time()
     batches: Iterator[Any] = iter(make())
     next(batches)
-    begun = time.perf_counter() - start
+    begun = time.process_time() - start
     seconds, sizes = [], []
     for _ in range(repeats):
-        start = time.perf_counter()
+        start = time.process_time()
         drawn = list(itertools.islice(batches, steps))
-        seconds.append((time.perf_counter() - start) / steps)
+        seconds.append((time.process_time() - start) / steps)
         sizes.extend(map(len, drawn))
     best = min(seconds) * 1e3
     print(f"{name:<44} {best:>10.4f} {begun:>9.3f} {np.mean(sizes):>10.1f}")
@@ -117,9 +117,9 @@ def main() -> None:
     compare(size, b, rate, not arguments.skip_peers, arguments.repeats)
     scheme = hs.BMinSep(steps, b, hs.matrix.b_min_sep_probability(rate, b))
     sampler = scheme.batches(size, seed=1)
-    start = time.perf_counter()
+    start = time.process_time()
     sampler.seek(steps)
-    print(f"resume BMinSep at step {steps}: {time.perf_counter() - start:.2f} s")
+    print(f"resume BMinSep at step {steps}: {time.process_time() - start:.2f} s")
     owned(arguments.repeats)
     if arguments.large:
         compare(10**9, b, 1793e-9, False, arguments.repeats)

@@ -4,15 +4,17 @@
 
 The smallest noise multiplier with epsilon <= 1 at delta = 1e-6 for 10,000 steps with sampling probability
 .005. hockeystick's is certified on both sides to one part in a million; dp_accounting searches to the
-same tolerance with its default discretisation.
+same tolerance with its default discretisation. Median processor time of first calls, one thread each.
 """
 
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
-from statistics import median
+
+from hockeystick import set_threads
+
+from bench.timing import middle
 
 EPSILON, DELTA, Q, STEPS = 1.0, 1e-6, 0.005, 10_000
 
@@ -41,14 +43,9 @@ def dp_accounting() -> float:
 
 
 def measure(name: str, call: Callable[[], float], repeats: int) -> float:
-    call()  # imports and first-use costs
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        sigma = call()
-        seconds.append(time.perf_counter() - start)
-    print(f"{name:<14} sigma = {sigma:.8f}  {1e3 * median(seconds):9.2f} ms", flush=True)
-    return median(seconds)
+    seconds = middle(call, repeats)
+    print(f"{name:<14} sigma = {call():.8f}  {1e3 * seconds:9.2f} ms", flush=True)
+    return seconds
 
 
 def main() -> None:
@@ -57,6 +54,7 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=5)
     repeats = parser.parse_args().repeats
+    set_threads(1)
     ours = measure("hockeystick", hockeystick, 10 * repeats)
     try:
         theirs = measure("dp_accounting", dp_accounting, repeats)

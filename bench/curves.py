@@ -3,18 +3,17 @@
     python -m bench.curves
 
 From the description on: every tool builds its own first. The widest relative gap is that of the certified
-bounds; "points" is how often the median call was faster than asking point by point.
+bounds; ratios are of the median processor time of first calls, one thread each.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from statistics import median
+from functools import partial
 
 import hockeystick as hs
 import numpy as np
 
+from bench.timing import middle
 from bench.workloads import WORKLOADS, Workload
 
 POINTS = 1000
@@ -42,28 +41,18 @@ def dp_accounting_curve(work: Workload, epsilon: np.ndarray) -> np.ndarray:
     return np.asarray(whole.get_delta_for_epsilon(epsilon))
 
 
-def seconds(
-    call: Callable[[Workload, np.ndarray], object], work: Workload, epsilon: np.ndarray, repeats: int
-) -> float:
-    times = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call(work, epsilon)
-        times.append(time.perf_counter() - start)
-    return median(times)
-
-
 def main() -> None:
+    hs.set_threads(1)
     for name in ("W1", "W2", "W3", "W5"):
         work = WORKLOADS[name]
         epsilon = np.linspace(0.0, hs.account(process(work)).epsilon(delta=1e-12), POINTS)
         lower, upper = one_pass(work, epsilon)
-        whole = seconds(one_pass, work, epsilon, 9)
-        single = seconds(point_by_point, work, epsilon, 3)
+        whole = middle(partial(one_pass, work, epsilon), 9)
+        single = middle(partial(point_by_point, work, epsilon), 3)
         print(f"{name}: {POINTS} points in {1e3 * whole:.2f} ms, widest gap {(upper / lower - 1).max():.0e}")
         print(f"  point by point: {1e3 * single:.1f} ms, {single / whole:.0f}x")
         try:
-            theirs = seconds(dp_accounting_curve, work, epsilon, 1)
+            theirs = middle(partial(dp_accounting_curve, work, epsilon), 1)
             print(f"  dp_accounting: {1e3 * theirs:.0f} ms, {theirs / whole:.0f}x", flush=True)
         except ImportError:
             print("  dp_accounting: not installed")

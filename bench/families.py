@@ -3,7 +3,7 @@
     python -m bench.families [--repeats 30]
 
 For each workload at δ = 1e-6: the certified interval and its width, the least time of a call that builds the
-description anew, the same with `engine="fft"`, and dp_accounting at its defaults where it knows the mechanism.
+description anew (processor time of first calls, one thread), the same with `engine="fft"`, and dp_accounting at its defaults where it knows the mechanism.
 Before that, how many references of tests/references/families.json each engine answers, and how exactly.
 """
 
@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -19,6 +18,8 @@ from functools import partial
 from pathlib import Path
 
 import hockeystick as hs
+
+from bench.timing import least
 
 DELTA = 1e-6
 REFERENCES = Path(__file__).parent.parent / "tests" / "references" / "families.json"
@@ -76,19 +77,6 @@ WORKLOADS: dict[str, tuple[Callable[[], hs.mechanisms.Process], str, Callable[..
         None,
     ),
 }
-
-
-def least_time(call: Callable[[], object], repeats: int) -> float:
-    """Seconds of the fastest of several calls, but no more calls than fit into a few seconds."""
-    best, end = float("inf"), time.perf_counter() + 5
-    for _ in range(repeats):
-        start = time.perf_counter()
-        call()
-        now = time.perf_counter()
-        best = min(best, now - start)
-        if now > end:
-            break
-    return best
 
 
 def epsilon(build: Callable[[], hs.mechanisms.Process], adjacency: str, **options: str) -> float:
@@ -156,7 +144,7 @@ def peer(event: Callable[..., object] | None) -> str:
     def call() -> float:
         return PLDAccountant().compose(event(dp_accounting)).get_epsilon(DELTA)
 
-    seconds = least_time(call, 5)
+    seconds = least(call, 5)
     return f"{call():.7f} {1e3 * seconds:9.2f}"
 
 
@@ -166,6 +154,7 @@ def main() -> None:
     )
     parser.add_argument("--repeats", type=int, default=30)
     arguments = parser.parse_args()
+    hs.set_threads(1)
     references()
     print(
         f"{'':<52} {'epsilon':>13} {'width':>8} {'engine':<10} {'ms':>8} {'fft width':>9} {'fft ms':>8}  dp_accounting, ms"
@@ -175,8 +164,8 @@ def main() -> None:
         coarse = hs.account(build(), adjacency=adjacency, engine="fft").report(delta=DELTA).epsilon
         assert answer is not None
         assert coarse is not None
-        quick = least_time(partial(epsilon, build, adjacency), arguments.repeats)
-        slow = least_time(partial(epsilon, build, adjacency, engine="fft"), arguments.repeats)
+        quick = least(partial(epsilon, build, adjacency), arguments.repeats)
+        slow = least(partial(epsilon, build, adjacency, engine="fft"), arguments.repeats)
         print(
             f"{name:<52} {answer.upper:>13.9f} {answer.upper / answer.lower - 1:>8.0e} {answer.engine:<10} "
             f"{1e3 * quick:>8.3f} {coarse.upper / coarse.lower - 1:>9.0e} {1e3 * slow:>8.2f}  {peer(event)}",

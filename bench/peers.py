@@ -1,10 +1,11 @@
-"""hockeystick beside dp_accounting and prv_accountant: epsilon, gap to the truth, time and memory in one run.
+"""hockeystick beside dp_accounting and prv_accountant: epsilon, gap, processor time and memory in one run.
 
     python -m bench.peers                       # W1-W3, W5, W11, W12
     python -m bench.peers W7 W11 --repeats 5
 
-Every measurement is its own process: it builds the description anew for each repetition, and reports the
-median time of a call and its peak memory. hockeystick runs twice: as anybody would call it, and with the
+Every measurement is its own process on one thread: it forgets what it has computed and builds the description
+anew for each repetition, and reports the median processor time of a call, so that a busy machine does not
+matter, and its peak memory. (The peers' transforms take one thread, whatever there are.) hockeystick runs twice: as anybody would call it, and with the
 loosest `accuracy` (halved from 1/8) whose upper bound is no further from the truth than dp_accounting's.
 """
 
@@ -13,17 +14,19 @@ from __future__ import annotations
 import argparse
 import json
 import math
+import os
 import resource
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 
+from bench.timing import times
 from bench.workloads import WORKLOADS, Workload
 
 ROOT = Path(__file__).parent.parent
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"), "1")
 COLUMNS = "{:<5} {:<34} {:>13} {:>10} {:>10} {:>8} {:>8}"
 
 
@@ -93,15 +96,10 @@ def work(tool: str, name: str, repeats: int, setting: float | None, limit: float
         while TOOLS[tool](WORKLOADS[name], accuracy) > limit and accuracy > 1e-9:
             accuracy /= 2
         settings = (accuracy,)
-    seconds = []
-    for _ in range(repeats):
-        start = time.perf_counter()
-        epsilon = TOOLS[tool](WORKLOADS[name], *settings)
-        seconds.append(time.perf_counter() - start)
-        if seconds[-1] > 10:
-            break
+    found: list[float] = []
+    seconds = times(lambda: found.append(TOOLS[tool](WORKLOADS[name], *settings)), repeats, 20.0)
     accuracy = settings[0] if settings else math.nan
-    return {"epsilon": epsilon, "seconds": median(seconds), "mb": megabytes(), "setting": accuracy}
+    return {"epsilon": found[-1], "seconds": median(seconds), "mb": megabytes(), "setting": accuracy}
 
 
 def measure(
@@ -111,7 +109,15 @@ def measure(
     question = json.dumps([tool, name, repeats, setting, limit])
     command = [sys.executable, "-m", "bench.peers", "--worker", question]
     try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            env={**os.environ, **ONE_THREAD},
+            capture_output=True,
+            text=True,
+            timeout=600,
+            check=False,
+        )
     except subprocess.TimeoutExpired:
         return "timeout"
     if done.returncode:
@@ -161,7 +167,7 @@ def main() -> None:
     if arguments.worker:
         print(json.dumps(work(*json.loads(arguments.worker))))
         return
-    print(COLUMNS.format("", "tool", "epsilon", "gap", "ms", "peak MB", "speed", ""))
+    print(COLUMNS.format("", "tool", "epsilon", "gap", "CPU ms", "peak MB", "ratio", ""))
     for name in arguments.workloads or ["W1", "W2", "W3", "W5", "W11", "W12"]:
         compare(name, arguments.repeats)
 

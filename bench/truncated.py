@@ -3,8 +3,8 @@
     python -m bench.truncated                  # n = 100,000, p = 0.01, sigma = 1, T = 1000, delta = 1e-6
     python -m bench.truncated 1100 --repeats 20
 
-Each line is one maximum batch size and adjacency: epsilon of each tool, the least CPU time of a call that
-starts from the description, and how many times faster hockeystick is. opake has one form only, under
+Each line is one maximum batch size and adjacency: epsilon of each tool, the least processor time of a first call
+that starts from the description, and how many times faster hockeystick is. opake has one form only, under
 add/remove. All tools use one thread.
 """
 
@@ -13,13 +13,13 @@ from __future__ import annotations
 import argparse
 import functools
 import importlib.util
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import hockeystick as hs
-from hockeystick._base import binomial
+
+from bench.timing import least
 
 N, P, SIGMA, STEPS, DELTA = 100_000, 0.01, 1.0, 1000, 1e-6
 SIZES = (1050, 1100, 1150, 1200, 1300, 1400)
@@ -28,7 +28,6 @@ ROW = "{:>5}  {:<14} {:>12} {:>9}  {:>12} {:>9} {:>7}  {:>12} {:>9}"
 
 
 def hockeystick(size: int, adjacency: str) -> float:
-    binomial.tail.cache_clear()  # as if it were asked for the first time
     step = hs.TruncatedPoissonSampled(SIGMA, N, P, size)
     return hs.account(step * STEPS, adjacency).epsilon(DELTA)
 
@@ -73,12 +72,7 @@ def load(path: Path) -> Any:
 
 
 def least_time(call: Callable[[], float], repeats: int) -> tuple[float, float]:
-    seconds = []
-    for _ in range(repeats):
-        start = time.process_time()
-        value = call()
-        seconds.append(time.process_time() - start)
-    return value, min(seconds)
+    return call(), least(call, repeats)
 
 
 def peer(call: Callable[[], float], repeats: int) -> tuple[float, float] | None:

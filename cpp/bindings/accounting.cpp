@@ -10,6 +10,7 @@
 
 #include "hockeystick/pairs.hpp"
 #include "hockeystick/profile.hpp"
+#include "inversion/renyi.hpp"
 #include "lattice/compose.hpp"
 #include "lattice/coupling.hpp"
 #include "lattice/discretise.hpp"
@@ -135,6 +136,8 @@ void register_pairs(hs::bindings::Module& m) {
         },
         py::arg("noise"), py::arg("scale"), py::arg("p_shifts"), py::arg("p_weights"), py::arg("q_shifts"),
         py::arg("q_weights"));
+    m.def("renyi_divergence", &hs::renyi_divergence, py::arg("pair"), py::arg("order"),
+          hs::bindings::Released());
 }
 
 void register_profile(hs::bindings::Module& m) {

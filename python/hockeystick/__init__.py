@@ -66,6 +66,7 @@ __getattr__, __dir__, __all__ = _attach(
         ),
         "accounting.grid": "grid_delta grid_epsilon",
         "accounting.profile": "PrivacyProfile account",
+        "accounting.rdp": "rdp_curve",
         "individual.accountant": "IndividualAccountant",
         "individual.filters": "IndividualGDPFilter",
         "matrix.bandmf": "BandMF",

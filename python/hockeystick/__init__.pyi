@@ -27,6 +27,7 @@ from .accounting.grid import grid_delta as grid_delta
 from .accounting.grid import grid_epsilon as grid_epsilon
 from .accounting.profile import PrivacyProfile as PrivacyProfile
 from .accounting.profile import account as account
+from .accounting.rdp import rdp_curve as rdp_curve
 from .individual.accountant import IndividualAccountant as IndividualAccountant
 from .individual.filters import IndividualGDPFilter as IndividualGDPFilter
 from .matrix.bandmf import BandMF as BandMF

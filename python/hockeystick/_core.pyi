@@ -85,6 +85,8 @@ def location_mixture_pair(
     q_shifts: Sequence[float],
     q_weights: Sequence[float],
 ) -> Pair: ...
+def renyi_divergence(pair: Pair, order: float) -> tuple[float, float]:
+    """(lower, upper) of D_order(P || Q), for order in (1, 2^53] or +inf."""
 
 class Answer(metaclass=_Type):
     """A certified interval and the errors it includes, in units of delta."""

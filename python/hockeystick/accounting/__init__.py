@@ -13,7 +13,7 @@ __getattr__, __dir__, __all__ = attach(
         ),
         "grid": "Grid grid_delta grid_epsilon",
         "profile": "PrivacyProfile account",
-        "rdp": "rdp_epsilon",
+        "rdp": "best_rdp_epsilon rdp_curve rdp_epsilon",
         "report": "Answer Report",
     },
 )

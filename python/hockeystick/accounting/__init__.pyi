@@ -17,6 +17,8 @@ from .grid import grid_delta as grid_delta
 from .grid import grid_epsilon as grid_epsilon
 from .profile import PrivacyProfile as PrivacyProfile
 from .profile import account as account
+from .rdp import best_rdp_epsilon as best_rdp_epsilon
+from .rdp import rdp_curve as rdp_curve
 from .rdp import rdp_epsilon as rdp_epsilon
 from .report import Answer as Answer
 from .report import Report as Report

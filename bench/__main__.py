@@ -1,0 +1,137 @@
+"""Every benchmark: what it is for and how long it takes. Runs those that are named, or a short part of all.
+
+    python -m bench                     # the list
+    python -m bench steps families      # runs these
+    python -m bench --quick             # a short part of each: within three minutes on two cores
+    python -m bench steps --quick
+    python -m bench --write             # writes the list into bench/README.md
+
+Each runs as a process of its own, `python -m bench.NAME`, which has its own --help. What a benchmark leaves out
+because a library is missing, it says; one that fails makes this command fail, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import resource
+import subprocess
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+README = ROOT / "bench" / "README.md"
+MARKS = "<!-- list: python -m bench --write -->\n", "<!-- end of list -->\n"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A benchmark, the processor time that it takes about, and the arguments of a short part of it."""
+
+    name: str
+    takes: str
+    quick: str | None = None
+    arguments: str = ""
+
+    def purpose(self) -> str:
+        source = ROOT / "bench" / (self.name.replace(".", "/") + ".py")
+        text = ast.get_docstring(ast.parse(source.read_text(encoding="utf-8")))
+        return (text or "").partition("\n")[0]
+
+
+# {folder}: a temporary one.
+ENTRIES = [
+    Entry("steps", "1 s", ""),
+    Entry("peers", "10 min", "W1 --repeats 1"),
+    Entry("calibration", "20 s", "--repeats 1"),
+    Entry("families", "30 s", "--repeats 1"),
+    Entry("truncated", "3 min", "1100 --repeats 1"),
+    Entry("wide", "1 min"),
+    Entry("curves", "40 s"),
+    Entry("grid", "1 min"),
+    Entry("references", "3 s", ""),
+    Entry("population", "5 min", "run {folder}/answers.json --count 20", "run {folder}/answers.json"),
+    Entry("discretisations", "20 s", None, "--output {folder}/discretisations.png"),
+    Entry("micro", "5 s", "--repeats 1"),
+    Entry("startup", "10 s", "--repeats 1"),
+    Entry("frozen", "10 min", None, "record {folder}/answers.json"),
+    Entry("montecarlo", "5 min"),
+    Entry("tilted", "5 min"),
+    Entry("means", "1 min"),
+    Entry("executors", "2 min"),
+    Entry("individual", "10 min", "ledger --examples 100000"),
+    Entry("batches", "2 min"),
+    Entry("attribution", "1 min", "--examples 20000 --users 10000 --edges 100000"),
+    Entry("noise", "1 min", "--dimension 4096 --bands 1 4 --repeats 2"),
+    Entry("papers.b_min_sep_grid", "hours", None, "--results {folder}/grid.json"),
+    Entry("papers.b_min_sep_production", "10 min", None),
+    Entry("papers.b_min_sep_training", "20 min", None),
+    Entry("papers.individual_gdp", "2 s", ""),
+    Entry("papers.truncated_poisson", "2 min", None, "figure {folder}/truncated.png"),
+]
+
+
+def table() -> str:
+    lines = ["| `python -m bench.…` | purpose | processor time | short part |", "|---|---|---|---|"]
+    for entry in ENTRIES:
+        quick = "" if entry.quick is None else "yes"
+        lines.append(f"| `{entry.name}` | {entry.purpose()} | {entry.takes} | {quick} |")
+    return "\n".join(lines) + "\n"
+
+
+def readme(text: str) -> str:
+    """``text`` with today's list between its marks."""
+    start, end = text.index(MARKS[0]) + len(MARKS[0]), text.index(MARKS[1])
+    return text[:start] + table() + text[end:]
+
+
+def run(entry: Entry, quick: bool) -> bool:
+    """Run one benchmark; whether it succeeded."""
+    arguments = entry.quick if quick else entry.arguments
+    with tempfile.TemporaryDirectory() as folder:
+        command = [
+            sys.executable,
+            "-m",
+            f"bench.{entry.name}",
+            *(arguments or "").format(folder=folder).split(),
+        ]
+        print(f"==== {' '.join(command[1:])}", flush=True)
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        code = subprocess.run(command, cwd=ROOT, check=False).returncode
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(
+        f"==== {entry.name}: {seconds:.1f} s of processor time{'' if code == 0 else ', FAILED'}\n", flush=True
+    )
+    return code == 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", help="benchmarks of the list")
+    parser.add_argument("--quick", action="store_true", help="a short part of each, or of those named")
+    parser.add_argument("--write", action="store_true", help="write the list into bench/README.md")
+    options = parser.parse_args()
+    known = {entry.name: entry for entry in ENTRIES}
+    if unknown := [name for name in options.names if name not in known]:
+        parser.error(f"names: no such benchmark: {', '.join(unknown)}; known: {', '.join(known)}")
+    if options.write:
+        README.write_text(readme(README.read_text(encoding="utf-8")), encoding="utf-8")
+    elif not options.names and not options.quick:
+        for entry in ENTRIES:
+            print(f"{entry.name:<28} {entry.takes:>7}  {entry.purpose()}")
+    else:
+        chosen = [known[name] for name in options.names] or ENTRIES
+        failed = [
+            e.name for e in chosen if not (options.quick and e.quick is None) and not run(e, options.quick)
+        ]
+        if failed:
+            sys.exit(f"failed: {', '.join(failed)}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,167 @@
+"""Rényi divergences against binomial sums, closed forms and quadrature in mpmath, which share no code with the core."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import hockeystick as hs
+import numpy as np
+import pytest
+from hockeystick.accounting import best_rdp_epsilon, rdp_curve, rdp_epsilon
+from mpmath import mp, mpf
+
+
+def assert_encloses(
+    process: hs.mechanisms.Composable, order: float, truth: mpf, adjacency: str, gap: float = 1e-9
+) -> None:
+    (lower,), (upper,) = rdp_curve(process, [order], adjacency)
+    assert lower <= truth <= upper, (process, order)
+    assert upper - lower <= gap * abs(truth) + 1e-300, (process, order, float(truth))
+
+
+def binomial_sum(sigma: float, q: float, order: int) -> mpf:
+    """Mironov, Talwar, Zhang 2019, Section 3.3: "remove", integer orders."""
+    with mp.workdps(60):
+        s, p = mpf(sigma), mpf(q)
+        terms = [
+            mp.binomial(order, k) * (1 - p) ** (order - k) * p**k * mp.exp(mpf(k * k - k) / (2 * s * s))
+            for k in range(order + 1)
+        ]
+        return mp.log(mp.fsum(terms)) / (order - 1)
+
+
+def by_quadrature(density: Callable[[mpf], tuple[mpf, mpf]], order: float, ends: list[mpf]) -> mpf:
+    """ln of the integral of p^order q^(1-order), over order - 1."""
+    alpha = mpf(order)
+
+    def integrand(t: mpf) -> mpf:
+        p, q = density(t)
+        return p**alpha * q ** (1 - alpha)
+
+    return mp.log(mp.quad(integrand, ends)) / (alpha - 1)
+
+
+def test_sampled_gaussian_at_integer_orders() -> None:
+    rng = random.Random(1)
+    cases = [(1.0, 0.01, 256), (0.3, 0.5, 100), (0.05, 0.01, 16), (5.0, 1e-9, 300), (100.0, 1 - 1e-9, 50)]
+    cases += [
+        (10 ** rng.uniform(-0.6, 2), 10 ** rng.uniform(-8, 0), rng.randrange(2, 200)) for _ in range(60)
+    ]
+    for sigma, q, order in cases:
+        # The core's shift is 1/sigma, rounded.
+        truth = binomial_sum(1 / mpf(1 / sigma), q, order)
+        assert_encloses(hs.PoissonSampled(hs.Gaussian(sigma), q), order, truth, "remove")
+
+
+def test_far_orders_without_quadrature() -> None:
+    for sigma, q, order in [(0.05, 0.01, 64), (0.03, 1e-6, 400), (0.05, 0.3, 2000)]:
+        truth = binomial_sum(1 / mpf(1 / sigma), q, order)
+        assert_encloses(hs.PoissonSampled(hs.Gaussian(sigma), q), order, truth, "remove", gap=1e-2)
+
+
+@pytest.mark.parametrize("direction", ["remove", "add"])
+def test_sampled_gaussian_at_real_orders(direction: str) -> None:
+    for sigma, q, order in [
+        (1.0, 0.01, 1.001),
+        (1.0, 0.01, 3.7),
+        (0.6, 0.3, 20.5),
+        (4.0, 1e-4, 1.5),
+        (2.0, 0.5, 60.25),
+    ]:
+        s = 1 / mpf(1 / sigma)
+
+        def density(t: mpf, s: mpf = s, q: float = q) -> tuple[mpf, mpf]:
+            none = mp.npdf(t, 0, s)
+            some = (1 - mpf(q)) * none + mpf(q) * mp.npdf(t, 1, s)
+            return (some, none) if direction == "remove" else (none, some)
+
+        with mp.workdps(40):
+            ends = [-40 * s - order, -8 * s, mpf(0), mpf(1), mpf(order), order + 8 * s, 2 * order + 40 * s]
+            truth = by_quadrature(density, order, ends)
+        assert_encloses(hs.PoissonSampled(hs.Gaussian(sigma), q), order, truth, direction)
+
+
+@pytest.mark.parametrize("order", [1.0001, 1.5, 2.0, 7.3, 64.0, 3000.0])
+def test_closed_forms(order: float) -> None:
+    a = mpf(order)
+    with mp.workdps(40):
+        e = mpf(1) / mpf(0.7)
+        laplace = mp.log(a / (2 * a - 1) * mp.exp((a - 1) * e) + (a - 1) / (2 * a - 1) * mp.exp(-a * e)) / (
+            a - 1
+        )
+        p = mp.exp(mpf(0.4)) / (1 + mp.exp(mpf(0.4)))
+        response = mp.log(p**a * (1 - p) ** (1 - a) + (1 - p) ** a * p ** (1 - a)) / (a - 1)
+        mixture = mp.log((3 * mp.exp(a * (a - 1) / 8) + mp.exp(a * (a - 1) / 2)) / 4) / (a - 1)
+    assert_encloses(hs.Gaussian(3.0) * 7, order, 7 * a / 18, "add_or_remove")
+    assert_encloses(hs.Laplace(0.7), order, laplace, "add_or_remove")
+    assert_encloses(hs.RandomizedResponse(0.4), order, response, "replace_one")
+    assert_encloses(hs.Mixture([hs.Gaussian(2.0), hs.Gaussian(1.0)], [0.75, 0.25]), order, mixture, "remove")
+
+
+@pytest.mark.parametrize("direction", ["remove", "add"])
+def test_sampled_laplace(direction: str) -> None:
+    for scale, q, order in [(1.0, 0.01, 2.5), (0.4, 0.2, 12.0)]:
+        b, p = mpf(scale), mpf(q)
+
+        def density(t: mpf, b: mpf = b, p: mpf = p) -> tuple[mpf, mpf]:
+            none = mp.exp(-abs(t) / b)
+            some = (1 - p) * none + p * mp.exp(-abs(t - 1) / b)
+            first, second = (some, none) if direction == "remove" else (none, some)
+            return first / (2 * b), second / (2 * b)
+
+        with mp.workdps(40):
+            truth = by_quadrature(density, order, [-mp.inf, mpf(0), mpf(1), mp.inf])
+        assert_encloses(hs.PoissonSampled(hs.Laplace(scale), q), order, truth, direction)
+
+
+def test_laws_of_finitely_many_outputs() -> None:
+    """Discrete noise, sampled: sums over its outputs."""
+    b, q, order = mpf(3), mpf(0.1), mpf(4.5)
+    with mp.workdps(40):
+        weights = {k: mp.exp(-abs(k) / b) for k in range(-400, 402)}
+        scale = (mp.exp(1 / b) - 1) / (mp.exp(1 / b) + 1)
+        some = {k: (1 - q) * weights[k] + q * weights.get(k - 1, mpf(0)) for k in weights}
+        truth = mp.log(scale * mp.fsum(some[k] ** order * weights[k] ** (1 - order) for k in weights)) / (
+            order - 1
+        )
+    assert_encloses(hs.PoissonSampled(hs.DiscreteLaplace(3.0), 0.1), float(order), truth, "remove")
+
+
+def test_orders_add_up_grow_and_end_at_the_largest_loss() -> None:
+    step, other = hs.PoissonSampled(hs.Laplace(2.0), 0.1), hs.PoissonSampled(hs.Gaussian(1.0), 0.02)
+    orders = np.array([[1.1, 2.0, 5.0], [30.0, 1e4, np.inf]])
+    whole = rdp_curve(step * 3 + other * 5, orders)[1]
+    parts = 3 * rdp_curve(step, orders)[1] + 5 * rdp_curve(other, orders)[1]
+    assert whole.shape == orders.shape
+    assert np.all(whole <= parts * (1 + 1e-12))
+    lower, upper = rdp_curve(step, orders.ravel())
+    assert np.all(np.diff(upper) >= 0)
+    assert np.all(lower <= upper)
+    assert upper[-1] == pytest.approx(math.log1p(0.1 * math.expm1(0.5)), rel=1e-9)
+    assert rdp_curve(hs.PoissonSampled(hs.Gaussian(1.0), 0.1), np.inf)[1] == np.inf
+    assert rdp_curve(hs.ApproximateDP(0.1, 1e-6), 2.0)[1] == np.inf
+    assert rdp_curve(hs.mechanisms.Process(), 2.0)[1] == 0.0
+
+
+def test_truncated_and_fixed_batches_contain_what_a_random_law_says() -> None:
+    """The best epsilon of all orders is never below the exact one, for every kind of step."""
+    for process, adjacency in [
+        (hs.TruncatedPoissonSampled(1.0, 10_000, 0.01, 120) * 50, "add_or_remove"),
+        (hs.TruncatedPoissonSampled(1.0, 10_000, 0.01, 120) * 50, "zero_out"),
+        (hs.WithoutReplacement(hs.Gaussian(1.5), 20, 1000) * 100, "replace_one"),
+        (hs.DiscreteLaplace(4.0) * 10, "replace_one"),
+        (hs.PoissonSampled(hs.Gaussian(0.3), 0.01) * 10, "add_or_remove"),
+    ]:
+        epsilon, order = best_rdp_epsilon(process, 1e-5, adjacency)
+        assert hs.account(process, adjacency).epsilon_bounds(1e-5).lower <= epsilon < math.inf
+        assert rdp_epsilon(order, float(rdp_curve(process, order, adjacency)[1]), 1e-5) == pytest.approx(
+            epsilon
+        )
+
+
+@pytest.mark.parametrize("orders", [1.0, 0.5, math.nan, 2.0**60, [2.0, -1.0]])
+def test_orders_are_refused_by_name(orders: object) -> None:
+    with pytest.raises(hs.ParameterError, match="orders"):
+        rdp_curve(hs.Gaussian(1.0), orders)  # type: ignore[arg-type]
