@@ -49,6 +49,7 @@ ENTRIES = [
     Entry("families", "30 s", "--repeats 1"),
     Entry("truncated", "3 min", "1100 --repeats 1"),
     Entry("wide", "1 min"),
+    Entry("replacement", "40 s", "--count 20"),
     Entry("curves", "40 s"),
     Entry("grid", "1 min"),
     Entry("references", "3 s", ""),

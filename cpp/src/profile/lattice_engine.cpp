@@ -18,10 +18,20 @@ constexpr std::size_t bytes_per_point = 128;
 constexpr std::size_t largest_transform = std::size_t{1} << 22, small_transform = std::size_t{1} << 15;
 // speed: lattices that are kept for further questions; as are all numbers in the functions below.
 constexpr std::size_t most_kept = 16;
+// speed: the share of delta that the largest losses may take which are moved to infinity, as a logarithm; how
+// coarsely it is kept, in nats; and how often delta is guessed anew.
+const double log_left_out = std::log(1e-10);
+constexpr double coarseness = 4;
+constexpr int most_rounds = 8;
+// speed: an estimate that is off by so many nats of delta is made anew, so often.
+constexpr double poor = 1;
+constexpr int most_corrections = 2;
 
 std::size_t most_points(std::size_t memory_limit) {
     return std::clamp(memory_limit / bytes_per_point, std::size_t{1024}, largest_transform);
 }
+
+double gap_of(const Answer& answer) { return answer.upper - answer.lower; }
 
 // By how much the step is to shrink, from the share of the gap that is wanted.
 double finer(double step, std::size_t size, double ratio) {
@@ -56,22 +66,36 @@ Answer LatticeEngine::epsilon(double delta, double accuracy, double most) {
     const Depth at = saddle_at_delta(delta);
     const double scale =
         at.saddle.epsilon > 0 ? at.saddle.epsilon : std::sqrt(cumulants(*at.steps, at.saddle.tilt).second);
-    return refine(at, accuracy * scale, accuracy, [&](const Tables& tables, Answer& answer) {
+    const Evaluate evaluate = [&](const Tables& tables, Answer& answer) {
         const auto upper = [&](double e) { return tables.upper.at(e).value; };
         const auto lower = [&](double e) { return tables.lower->at(e).value; };
         answer.upper = std::min(upper_epsilon(upper, delta, tables.upper.end()) * (1 + 8 * u), most);
         const double start = std::isfinite(answer.upper) ? answer.upper : tables.lower->end();
         answer.lower = std::min(answer.upper, (1 - 8 * u) * lower_epsilon(lower, delta, start));
         describe(tables.upper, *tables.lower, answer.upper, answer);
+    };
+    // Where delta's estimate is too large the saddle's epsilon is, too: better the one of the epsilon found.
+    return refine(at, accuracy * scale, accuracy, evaluate, [](const Answer& answer, Depth& better) {
+        if (!(better.saddle.tilt * (better.saddle.epsilon - answer.upper) > poor)) return false;
+        const double log_delta = better.saddle.log_delta;
+        better.saddle = saddle_for_epsilon(*better.steps, answer.upper);
+        better.saddle.log_delta = std::min(better.saddle.log_delta, log_delta);
+        return true;
     });
 }
 
 Answer LatticeEngine::delta(double epsilon, double accuracy) {
     const Depth at = saddle_at_epsilon(epsilon);
-    return refine(at, accuracy / at.saddle.tilt, accuracy, [&](const Tables& tables, Answer& answer) {
+    const Evaluate evaluate = [&](const Tables& tables, Answer& answer) {
         answer.upper = tables.upper.at(epsilon).value;
         answer.lower = std::min(tables.lower->at(epsilon).value, answer.upper);
         describe(tables.upper, *tables.lower, epsilon, answer);
+    };
+    return refine(at, accuracy / at.saddle.tilt, accuracy, evaluate, [](const Answer& answer, Depth& better) {
+        const double log_delta = std::log(std::max(answer.upper, 1e-320));
+        if (!(log_delta < better.saddle.log_delta - poor)) return false;
+        better.saddle.log_delta = log_delta;
+        return true;
     });
 }
 
@@ -102,10 +126,27 @@ const Steps& LatticeEngine::steps_for(int depth) {
     return sketches_.emplace(depth, std::move(steps)).first->second;
 }
 
-// The saddle, from sketches so deep that what they leave out does not matter at its tilt.
-LatticeEngine::Depth LatticeEngine::deep_saddle(const std::function<Saddle(const Steps&)>& find) {
+// The same without the largest losses, of which each step has at most this P-mass.
+const Steps& LatticeEngine::steps_for(int depth, double log_mass) {
+    const auto found = trimmed_.find({depth, log_mass});
+    if (found != trimmed_.end()) return found->second;
+    Steps steps = steps_for(depth);
+    for (auto& step : steps) {
+        Sketch less = trimmed(step.sketch, 0, 0, std::exp(log_mass));
+        // What lies beyond the losses that may be left out need not be known.
+        less.truncated = step.sketch.truncated && !less.truncated;
+        step.sketch = std::move(less);
+    }
+    return trimmed_.emplace(std::pair(depth, log_mass), std::move(steps)).first->second;
+}
+
+// The saddle, from sketches so deep that what they leave out does not matter at its tilt, or has no more than
+// this P-mass: rare groups of records have losses so large that any tilt would see nothing else.
+LatticeEngine::Depth LatticeEngine::deep_saddle(double log_mass,
+                                                const std::function<Saddle(const Steps&)>& find) {
+    log_mass = std::max(coarseness * std::floor(log_mass / coarseness), -700.0);
     for (int depth = 64;; depth *= 2) {
-        const Steps& steps = steps_for(depth);
+        const Steps& steps = steps_for(depth, log_mass);
         const Saddle saddle = find(steps);
         const bool deep = std::all_of(steps.begin(), steps.end(), [&](const SketchedStep& step) {
             if (!step.sketch.truncated || step.sketch.empty()) return true;
@@ -113,13 +154,13 @@ LatticeEngine::Depth LatticeEngine::deep_saddle(const std::function<Saddle(const
                                 cumulants(step.sketch, saddle.tilt).value;
             return last + std::log(static_cast<double>(step.count)) < -50;
         });
-        if (deep || depth >= 8192) return {&steps, saddle};
+        if (deep || depth >= 8192) return {&steps, saddle, std::exp(log_mass)};
     }
 }
 
 LatticeEngine::Depth LatticeEngine::saddle_at_delta(double delta) {
     const double log_target = std::log(std::max(delta + std::expm1(log_finite_), delta * 1e-12));
-    return deep_saddle([&](const Steps& sketched) {
+    return deep_saddle(log_target + log_left_out - log_total_, [&](const Steps& sketched) {
         Saddle found = saddle_for_delta(sketched, log_target);
         if (!(found.epsilon > 0)) found = saddle_for_epsilon(sketched, 0);
         // Where the estimate is poor, the delta asked for still sets the scale of the errors.
@@ -128,15 +169,32 @@ LatticeEngine::Depth LatticeEngine::saddle_at_delta(double delta) {
     });
 }
 
+// What may be left out depends on delta, and the estimate of delta on what is left out.
 LatticeEngine::Depth LatticeEngine::saddle_at_epsilon(double epsilon) {
-    return deep_saddle([&](const Steps& sketched) { return saddle_for_epsilon(sketched, epsilon); });
+    double log_delta = 0;
+    for (int round = 0;; ++round) {
+        const Depth at = deep_saddle(log_delta + log_left_out - log_total_, [&](const Steps& sketched) {
+            return saddle_for_epsilon(sketched, epsilon);
+        });
+        if (round == most_rounds || !(at.saddle.log_delta < log_delta - 2)) return at;
+        log_delta = at.saddle.log_delta;
+    }
 }
 
 // ---- Lattices ---------------------------------------------------------------------------------
 
+// After an answer whose gap is to be this share of what it is, if that is finite. Where round-off rules, a
+// finer lattice is no help, but the saddle's own tilt is.
+void LatticeEngine::sharpen(Fineness& fineness, const Tables& tables, const Answer& answer, double share) {
+    if (!fineness.steep && (answer.round_off > answer.discretisation || !(share > 0)))
+        fineness.steep = true;
+    else
+        fineness.shrink *= finer(tables.key.step, tables.size, share > 0 ? 0.6 * share : 0.0625);
+}
+
 // Evaluates on finer lattices until upper and lower are as close as wanted, or memory forbids.
-Answer LatticeEngine::refine(const Depth& at, double tolerance, double accuracy,
-                             const std::function<void(const Tables&, Answer&)>& evaluate) {
+Answer LatticeEngine::refine(Depth at, double tolerance, double accuracy, const Evaluate& evaluate,
+                             const Correct& correct) {
     Fineness fineness{size_limit_, tolerance};
     Answer best;
     TablesPtr tables;
@@ -153,23 +211,19 @@ Answer LatticeEngine::refine(const Depth& at, double tolerance, double accuracy,
         evaluate(*tables, answer);
         const bool better = attempt == 0 || answer.upper - answer.lower < best.upper - best.lower;
         if (better) best = answer;
+        if (attempt < most_corrections && gap_of(best) > accuracy * best.upper && correct(answer, at))
+            continue;
         stalled = better ? 0 : stalled + 1;
         if (stalled > 1 && tables->most > small_transform) break;
-        const double gap = best.upper - best.lower;
-        if (!(gap > accuracy * best.upper) || tables->size >= size_limit_ * 3 / 4) break;
-        // Where round-off rules, a finer lattice is no help, but the saddle's own tilt is.
-        if (!fineness.steep && (answer.round_off > answer.discretisation || !std::isfinite(gap)))
-            fineness.steep = true;
-        else
-            fineness.shrink *= finer(tables->key.step, tables->size,
-                                     std::isfinite(gap) ? 0.6 * accuracy * best.upper / gap : 0.0625);
+        if (!(gap_of(best) > accuracy * best.upper) || tables->size >= size_limit_ * 3 / 4) break;
+        sharpen(fineness, *tables, answer, accuracy * best.upper / gap_of(best));
     }
     return best;
 }
 
 LatticeEngine::TablesPtr LatticeEngine::tables_for(const Depth& at, const Fineness& fineness,
                                                    bool with_lower) {
-    const LatticePlan plan = plan_lattice(composition_, *at.steps, at.saddle, fineness);
+    const LatticePlan plan = plan_lattice(composition_, *at.steps, at.saddle, at.infinity_mass, fineness);
     for (const auto& cached : cache_)
         if (cached->key == plan.key && (cached->lower || !with_lower)) return cached;
     const auto tables = make_tables(plan, with_lower);

@@ -43,22 +43,29 @@ private:
     struct Depth {
         const Steps* steps;
         Saddle saddle;
+        double infinity_mass;  // of one step, what the sketches leave out
     };
 
     const Steps& steps_for(int depth);
-    Depth deep_saddle(const std::function<Saddle(const Steps&)>& find);
+    const Steps& steps_for(int depth, double log_mass);
+    Depth deep_saddle(double log_mass, const std::function<Saddle(const Steps&)>& find);
     Depth saddle_at_delta(double delta);
     Depth saddle_at_epsilon(double epsilon);
 
     TablesPtr tables_for(const Depth& at, const Fineness& fineness, bool with_lower = true);
     TablesPtr make_tables(const LatticePlan& plan, bool with_lower) const;
-    Answer refine(const Depth& at, double tolerance, double accuracy,
-                  const std::function<void(const Tables&, Answer&)>& evaluate);
+    static void sharpen(Fineness& fineness, const Tables& tables, const Answer& answer, double share);
+    using Evaluate = std::function<void(const Tables&, Answer&)>;
+    // Whether the answer shows that the estimates were poor; then they are better now.
+    using Correct = std::function<bool(const Answer&, Depth&)>;
+    Answer refine(Depth at, double tolerance, double accuracy, const Evaluate& evaluate,
+                  const Correct& correct);
 
     Composition composition_;
     std::size_t size_limit_;
     double log_total_, log_finite_;
     std::map<int, Steps> sketches_;
+    std::map<std::pair<int, double>, Steps> trimmed_;
     std::deque<TablesPtr> cache_;
 };
 

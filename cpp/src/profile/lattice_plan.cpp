@@ -60,6 +60,8 @@ double largest_tilt(const Composition& composition) {
     return largest;
 }
 
+double coarse_tilt(double tilt) { return std::exp2(std::round(8 * std::log2(tilt)) / 8); }
+
 // The saddle's own tilt makes round-off smallest, but fattens the right tail and so the window: take the
 // smallest tilt that round-off allows. A coarse grid of tilts and steps lets neighbouring queries share their
 // work, whatever their order. With it, as a logarithm, how large delta is beside e^{K - s eps}, the unit of
@@ -69,7 +71,7 @@ std::pair<double, double> choose_tilt(const Steps& steps, const Saddle& saddle, 
     const auto log_share_at = [&](double s) {
         return std::clamp(saddle.log_delta - (cumulants(steps, s).value - s * saddle.epsilon), -700.0, 0.0);
     };
-    double tilt = std::exp2(std::round(8 * std::log2(std::min(saddle.tilt, largest))) / 8);
+    double tilt = coarse_tilt(std::min(saddle.tilt, largest));
     double log_share = log_share_at(tilt);
     for (int i = 0; i < 60 && !steep; ++i) {
         const double smaller = log_share_at(tilt * std::exp2(-0.5));
@@ -118,7 +120,7 @@ std::pair<TailPoint, TailPoint> ends(const Steps& steps, double tilt, double log
 }  // namespace
 
 LatticePlan plan_lattice(const Composition& composition, const Steps& steps, const Saddle& saddle,
-                         const Fineness& fineness) {
+                         double left_out, const Fineness& fineness) {
     const double total = static_cast<double>(total_steps(composition)),
                  size_limit = static_cast<double>(fineness.size_limit);
     const double relative = std::clamp(saddle.tilt * fineness.tolerance, 1e-12, 1e-2);
@@ -126,7 +128,8 @@ LatticePlan plan_lattice(const Composition& composition, const Steps& steps, con
                                                std::log(1e-13 * total / relative), fineness.steep);
     const double log_mass = std::log(1e-3 * relative) + log_share - 2;
     const double each = 1 / total, tail = std::exp(std::max(log_mass, -600.0)) * each;
-    const double infinity_mass = 1e-3 * relative * std::exp(std::max(saddle.log_delta, -740.0)) * each;
+    const double infinity_mass =
+        std::max(left_out, 1e-3 * relative * std::exp(std::max(saddle.log_delta, -740.0)) * each);
     Steps kept;
     for (const auto& step : steps)
         kept.push_back({trimmed(step.sketch, tilt, tail, infinity_mass), step.count});
@@ -141,7 +144,14 @@ LatticePlan plan_lattice(const Composition& composition, const Steps& steps, con
     step = std::exp2(std::floor(8 * std::log2(step)) / 8) * fineness.shrink;
     step = aligned(std::max(step, span / (0.9 * size_limit)), composition, span, size_limit);
     const double apart = widening.at(step);
-    return {{&steps, tilt, step, log_mass, infinity_mass}, std::move(kept), left, right, span, apart};
+    // Whatever the tilt of the transform, delta is made up of losses that the saddle's tilt finds.
+    const double points_tilt = std::max(tilt, coarse_tilt(saddle.tilt));
+    return {{&steps, tilt, step, log_mass, infinity_mass, points_tilt},
+            std::move(kept),
+            left,
+            right,
+            span,
+            apart};
 }
 
 LatticeWindow window_of(const LatticePlan& plan, std::size_t size_limit) {
@@ -162,7 +172,7 @@ LatticeWindow window_of(const LatticePlan& plan, std::size_t size_limit) {
     double bottom = std::floor(left.loss / step) - 1, top = std::ceil(right.loss / step) + 1;
     double lowest = 0, highest = 0;
     for (const auto& [sketch, count] : plan.kept) {
-        points.push_back(choose_points(sketch, step, tilt));
+        points.push_back(choose_points(sketch, step, plan.key.points_tilt));
         lowest += static_cast<double>(count) * static_cast<double>(points.back().front());
         highest += static_cast<double>(count) * static_cast<double>(points.back().back());
     }

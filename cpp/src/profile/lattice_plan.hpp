@@ -32,6 +32,7 @@ struct LatticeKey {
     double tilt, step;
     double log_mass;       // of the tilted sum, what may lie outside the window
     double infinity_mass;  // a jump with at most this P-mass may as well be infinite
+    double points_tilt;    // the tilt under which points are dense where the loss has mass
     bool operator==(const LatticeKey&) const = default;
 };
 
@@ -42,8 +43,9 @@ struct LatticePlan {
     double span;            // of the window, or of a single loss
     double apart;           // how far the two bounds will lie apart
 };
+// left_out: the P-mass of a step that the sketches are without.
 LatticePlan plan_lattice(const Composition& composition, const Steps& steps, const Saddle& saddle,
-                         const Fineness& fineness);
+                         double left_out, const Fineness& fineness);
 
 // Points for each kind of step, and the window of the composition with its further tilts.
 struct LatticeWindow {

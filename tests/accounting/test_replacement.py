@@ -1,0 +1,76 @@
+"""Batches drawn with replacement: rare groups of a record have losses so large that they once ruled every tilt."""
+
+from __future__ import annotations
+
+import hockeystick as hs
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from scipy.stats import binom
+
+# noise multiplier, batch, records, steps, delta, step of the oracle's lattice; the last one has few hits.
+REQUESTS = [
+    (1.857, 22634, 567368, 1149, 2.1e-9, 4e-4),
+    (10.0195, 10228, 1464150, 234, 3.7e-9, 2e-6),
+    (1.0, 256, 60000, 1000, 1e-5, 2e-4),
+    (2.705, 4913, 501700, 203, 3.1e-7, 2e-4),
+    (4.598, 24, 149200, 2000, 1e-6, 1e-6),
+]
+
+
+def rounded_down(
+    sigma: float, batch: int, records: int, h: float, points: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """P-masses of the sum of all losses, each rounded down to a multiple of h, and the P-mass left out.
+
+    The pair is that of docs/mechanisms/replacement.md, section 4: the tails of its loss in closed form.
+    """
+    gamma = -np.expm1(batch * np.log1p(-1.0 / records))
+    groups = np.arange(1, 13)
+    weights = binom.pmf(groups, batch, 1.0 / records) / gamma
+    losses = h * np.arange(points // 2 + 1)
+    right, left = np.zeros(len(losses)), np.zeros(len(losses))  # P(L > x) and P(L < -x)
+    for mu, weight in zip(2.0 * groups / sigma, weights, strict=True):
+        t = np.log1p(np.expm1(losses) / gamma) / mu
+        right += weight * ((1.0 - gamma) * ndtr(-t - mu / 2) + gamma * ndtr(mu / 2 - t))
+        left += weight * ndtr(-t - mu / 2)
+    masses = np.concatenate([-np.diff(left)[::-1], -np.diff(right)])
+    masses[0] += left[-1]
+    masses[points // 2] += 1.0 - right[0] - left[0]
+    return masses, h * (np.arange(points) - points // 2)
+
+
+def delta_between(request: tuple[float, int, int, int, float, float], epsilon: float) -> tuple[float, float]:
+    """delta(epsilon), between two bounds: every loss lies less than h above what it is rounded to."""
+    sigma, batch, records, steps, _, h = request
+    points = 1 << 18
+    masses, edges = rounded_down(sigma, batch, records, h, points)
+    lost = steps * abs(1.0 - masses.sum())
+    shift = points // 2
+    spectrum = np.fft.rfft(np.roll(masses, -shift)) ** steps
+    total = np.roll(np.fft.irfft(spectrum, points), shift)
+    ends = [
+        float(np.sum(total * -np.expm1(np.minimum(0.0, e - edges)))) for e in (epsilon, epsilon - steps * h)
+    ]
+    return ends[0], ends[1] + lost
+
+
+@pytest.mark.parametrize("request_", REQUESTS)
+def test_against_rounded_losses(request_: tuple[float, int, int, int, float, float]) -> None:
+    sigma, batch, records, steps, delta, _ = request_
+    process = hs.WithReplacement(hs.Gaussian(sigma), batch, records) * steps
+    profile = hs.account(process, adjacency="replace_one")
+    bounds = profile.report(delta=delta).epsilon
+    assert bounds is not None
+    assert 0 < bounds.lower <= bounds.upper
+    assert bounds.upper - bounds.lower <= 2e-3 * bounds.upper
+    noise = 1e-3 * delta + 1e-14 * steps  # what the oracle's own rounding may be
+    low, high = delta_between(request_, bounds.lower)
+    assert high + noise >= delta, "the lower bound is above the truth"
+    low, high = delta_between(request_, bounds.upper)
+    assert low - noise <= delta, "the upper bound is below the truth"
+    deltas = profile.report(epsilon=bounds.upper).delta
+    assert deltas is not None
+    assert low - noise <= deltas.upper
+    assert deltas.lower <= high + noise
+    assert deltas.upper - deltas.lower <= 2e-2 * deltas.upper
