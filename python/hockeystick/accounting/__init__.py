@@ -15,5 +15,6 @@ __getattr__, __dir__, __all__ = attach(
         "profile": "PrivacyProfile account",
         "rdp": "best_rdp_epsilon rdp_curve rdp_epsilon",
         "report": "Answer Report",
+        "risk": "Risk",
     },
 )

@@ -22,3 +22,4 @@ from .rdp import rdp_curve as rdp_curve
 from .rdp import rdp_epsilon as rdp_epsilon
 from .report import Answer as Answer
 from .report import Report as Report
+from .risk import Risk as Risk

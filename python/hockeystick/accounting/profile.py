@@ -23,6 +23,7 @@ from ..mechanisms.descriptions import Composable, Step, composition, shift_of
 from ..mechanisms.serialise import from_dict, to_dict
 from . import rare
 from .report import Answer, Report, noise_conventions, references, samplers, unit
+from .risk import Risk
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, Settings
 from .views import Views, helpful
 
@@ -161,6 +162,17 @@ class PrivacyProfile:
         """Bounds(lower, upper) on the membership advantage."""
         return self._delta(0.0).bounds
 
+    @functools.cached_property
+    def risk(self) -> Risk:
+        """What the guarantee means for who is attacked: true positives, precision, reconstruction; see `Risk`."""
+        return Risk(self)
+
+    def each_direction(self) -> tuple[PrivacyProfile, ...]:
+        """The profiles of adding and of removing a record alone, where they differ; else this one."""
+        if self.adjacency != "add_or_remove" or len(self._directions) < 2:
+            return (self,)
+        return tuple(self._other(self._process, adjacency=one) for one in ("remove", "add"))
+
     def tradeoff(self, alpha: ArrayLike) -> Any:
         """Certified lower bound on the type II error of any test with type I error ``alpha``.
 
@@ -182,7 +194,7 @@ class PrivacyProfile:
             raise ParameterError(f"alpha = {float(points[bad].flat[0])!r}: must be numbers in [0, 1]")
         if not self._process.items or not self._directions:
             return 1.0 - points if points.ndim else 1.0 - float(points)
-        wide = self._wide_epsilon()
+        wide = self.widest_epsilon()
         values = [self._conjugate(point, wide) for point in points.ravel().tolist()]
         return np.array(values).reshape(points.shape) if points.ndim else values[0]
 
@@ -205,7 +217,7 @@ class PrivacyProfile:
             best = max((index for index in nearby if abs(index) <= _FINEST), key=height)
         return max(0.0, height(best) - 2.0**-51)  # three roundings of numbers below 1
 
-    def _wide_epsilon(self) -> float:
+    def widest_epsilon(self) -> float:
         """An epsilon beyond which delta hardly falls any more."""
         floor = self.delta(math.inf)
         wide = self.epsilon(min(1.0, floor + 1e-12)) if floor < 1.0 else 0.0
@@ -271,7 +283,7 @@ class PrivacyProfile:
         The range reaches to the epsilon at delta = 1e-12, or to where delta stops falling.
         """
         points = integer("points", points, 2, 100_000)
-        epsilon = np.linspace(0.0, self._wide_epsilon(), points)
+        epsilon = np.linspace(0.0, self.widest_epsilon(), points)
         return epsilon, *self.delta_curve(epsilon)
 
     def delta_curve(self, epsilon: ArrayLike) -> tuple[Array, Array]:

@@ -1,0 +1,151 @@
+"""Between the points at which a profile was asked: delta is convex in y = e^epsilon, so that chords bound it from above
+and extended chords from below (docs/accounting/risk.md, "Between the points").
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .._base.arrays import Array
+from .._base.bounds import Bounds
+
+Mask: TypeAlias = NDArray[np.bool_]
+Curve = Callable[[Array], "tuple[Array, Array]"]
+"""Certified bounds (lower, upper) on delta at many epsilon: `PrivacyProfile.delta_curve`."""
+Objective = Callable[[Array, Array], Array]
+"""What is to be made small, of epsilon and of delta there: rises with both, and as y moves along a line it is monotone."""
+
+MARGIN = 1e-14
+"""*Proof*: more than the roundings of the few sums, products and exponentials behind a value, relative to its terms."""
+FURTHEST = 700.0
+"""*Speed*: no node lies beyond, so that e^epsilon stays finite."""
+_NEIGHBOURS = 4  # *speed*: chords to so many nodes on one side bound a slope
+_CLOSEST = 1.0 / 16.0  # *speed*: a new node keeps that share of its cell from either end
+_NOISE = 4.0  # *speed*
+_ROUNDS, _NODES = 60, 600  # *speed*: where to stop, with the interval as it is then
+
+
+class Cells(NamedTuple):
+    """Between neighbouring finite nodes: lower bounds at both ends and where the two lines below delta cross."""
+
+    left: Array
+    vertex: Array
+    right: Array
+    at_left: Array
+    at_vertex: Array
+    at_right: Array
+
+
+class Envelope:
+    """Bounds on delta at every epsilon from those at finitely many, to which questions add.
+
+    Nodes are kept in order. The first is epsilon = -inf, where delta = 1; the last is inf.
+    """
+
+    def __init__(self, curve: Curve, epsilons: Array) -> None:
+        self._curve = curve
+        self.epsilon, self.lower, self.upper = np.array([-math.inf]), np.ones(1), np.ones(1)
+        self.ask(np.append(epsilons, math.inf))
+
+    def ask(self, epsilons: Array) -> bool:
+        """Add nodes; False if there was nothing new."""
+        new = np.setdiff1d(epsilons, self.epsilon)
+        if not new.size:
+            return False
+        lower, upper = self._curve(new)
+        place = np.searchsorted(self.epsilon, new)
+        self.epsilon = np.insert(self.epsilon, place, new)
+        # delta falls: what bounds it at one node does so at all that lie to the proper side.
+        self.lower = np.maximum.accumulate(np.insert(self.lower, place, lower)[::-1])[::-1]
+        self.upper = np.minimum.accumulate(np.insert(self.upper, place, upper))
+        return True
+
+    def _slopes(self) -> tuple[Array, Array]:
+        """At each finite node, and at y = 0: most of y |d delta/dy| to its right, least of it to its left."""
+        epsilon, lower, upper = self.epsilon[:-1], self.lower[:-1], self.upper[:-1]
+        most, least = np.ones_like(epsilon), np.zeros_like(epsilon)
+        with np.errstate(over="ignore"):
+            for k in range(1, min(_NEIGHBOURS + 1, len(epsilon))):
+                before, after = slice(0, -k), slice(k, None)
+                width = -np.expm1(epsilon[before] - epsilon[after])  # in units of the right one's y
+                most[after] = np.minimum(most[after], (upper[before] - lower[after]) / width)
+                width = np.expm1(epsilon[after] - epsilon[before])  # in units of the left one's y
+                least[before] = np.maximum(least[before], (lower[before] - upper[after]) / width)
+        return most * (1.0 + MARGIN), least * (1.0 - MARGIN)
+
+    def cells(self) -> Cells:
+        """The lower bounds between nodes."""
+        most, least = self._slopes()
+        left, right = self.epsilon[:-2], self.epsilon[1:-1]
+        at_left, at_right = self.lower[:-2], self.lower[1:-1]
+        with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+            fall = most[:-1] * np.exp(right - left)  # of delta over one y of the right end, at most
+            fall[0] = math.exp(right[0])  # beside y = 0: |d delta / dy| = Q(loss > epsilon) <= 1
+            rise, span = least[1:], -np.expm1(left - right)
+            # Where the lines cross: s = (y - y_left) / y_right.
+            s = np.clip((at_left - at_right - rise * span) / (fall - rise), 0.0, span)
+            s = np.where(np.isfinite(s), s, span)
+            vertex = left + np.log1p(s * np.exp(right - left))
+            vertex[0] = right[0] + np.log(s[0])
+            vertex = np.clip(np.where(np.isfinite(vertex), vertex, right), left, right)
+            # Both at that very double, rounded down; the lesser, as it may lie to either side of the crossing.
+            beyond = np.exp(vertex - right)
+            beyond[1:] *= -np.expm1(left[1:] - vertex[1:])
+            descent = np.where(beyond > 0.0, fall * beyond, 0.0)
+        from_left = at_left * (1.0 - MARGIN) - descent * (1.0 + MARGIN)
+        from_right = at_right + rise * -np.expm1(vertex - right) * (1.0 - MARGIN)
+        return Cells(left, vertex, right, at_left, np.minimum(from_left, from_right), at_right)
+
+    def least(self, objective: Objective, tolerance: float, top: float = math.inf) -> Bounds:
+        """Bounds on the infimum of ``objective`` over epsilon < ``top``, refined until they are ``tolerance`` apart.
+
+        Relatively, or as close as the bounds on delta allow.
+        """
+        for _ in range(_ROUNDS):
+            inside = self.epsilon < top
+            finite = inside & (self.epsilon < math.inf)
+            values = objective(self.epsilon[finite], self.upper[finite])
+            best = float(np.min(values)) * (1.0 + MARGIN)
+            enough = best * (1.0 - tolerance)
+            cells = Cells(*(part[self.epsilon[:-2] < top] for part in self.cells()))
+            low = objective(cells.left, cells.at_left)
+            low = np.minimum(low, objective(cells.vertex, cells.at_vertex))
+            ends = np.where(cells.right < top, cells.right, cells.vertex)
+            low = np.minimum(
+                low, objective(ends, np.where(cells.right < top, cells.at_right, cells.at_vertex))
+            )
+            # In a cell both epsilon and delta are at least this.
+            low = np.maximum(low, objective(cells.left, cells.at_right))
+            last = self.epsilon[finite][-1:]
+            tail = float(objective(last, self.lower[-1:])[0]) if top == math.inf else math.inf
+            bottom = max(0.0, min(float(np.min(low)), tail)) * (1.0 - MARGIN)
+            if bottom >= enough or len(self.epsilon) > _NODES:
+                break
+            new = self._inside(cells, (low < enough) & self._worthwhile(cells, best))
+            if tail < enough:
+                new = np.append(new, min(FURTHEST, float(last[0]) + max(1.0, 0.5 * float(last[0]))))
+            if not self.ask(new):
+                break
+        return Bounds(min(bottom, best), best)
+
+    def _worthwhile(self, cells: Cells, best: float) -> Mask:
+        """Whether more nodes may narrow a cell: not where delta falls by hardly more than is unknown at its ends."""
+        before, after = slice(0, len(cells.left)), slice(1, len(cells.left) + 1)
+        unknown = (self.upper - self.lower)[before] + (self.upper - self.lower)[after]
+        # Where that is more than the minimum, neither counts: then y alone decides, and nodes help.
+        worth: Mask = (self.upper[before] - self.lower[after] > _NOISE * unknown) | (unknown > best)
+        return worth
+
+    @staticmethod
+    def _inside(cells: Cells, chosen: Mask) -> Array:
+        """One new node in each chosen cell: beside the vertex, off the ends."""
+        left, right = cells.left[chosen], cells.right[chosen]
+        left = np.where(np.isneginf(left), right - 4.0, left)
+        gap = _CLOSEST * (right - left)
+        new: Array = np.clip(cells.vertex[chosen], left + gap, right - gap)
+        return new

@@ -1,0 +1,163 @@
+"""What a guarantee means to somebody who is attacked: the best that any attack can do, certified on both sides.
+
+Proofs: docs/accounting/risk.md.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from .._base.arrays import Array
+from .._base.bounds import Bounds
+from .._base.validation import real
+from .envelope import MARGIN, Envelope
+
+if TYPE_CHECKING:
+    from .profile import PrivacyProfile
+
+TOLERANCE = 1e-7
+"""*Speed*: how close, relatively, the two bounds are brought where delta is known as well as that."""
+_FIRST = 33  # *speed*: nodes at first
+
+
+class Risk:
+    """Bounds on what attacks achieve against one profile; ``profile.risk`` makes it.
+
+    An attack knows everything but whether one record was in the data (under "replace_one" and "zero_out": which of two it
+    was). The upper end holds for every attack, whatever it computes and knows; the lower end is reached, by the best test between
+    the dominating pair. Under "add_or_remove" it is the worse of an attack that detects presence and one that detects
+    absence; under "replace_one" and "zero_out" with two directions, of one whose trade-off curve is the convex hull of both.
+
+    >>> import hockeystick as hs
+    >>> risk = hs.account(hs.Gaussian(noise_multiplier=1.0)).risk
+    >>> lower, upper = risk.advantage()  # 2 Phi(1/2) - 1
+    >>> lower <= 0.3829249225480262 <= upper <= lower * (1 + 1e-6)
+    True
+    >>> lower, upper = risk.tpr(fpr=0.01)  # Phi(Phi^-1(0.01) + 1)
+    >>> lower <= 0.09236224807369394 <= upper <= lower * (1 + 1e-6)
+    True
+    """
+
+    def __init__(self, profile: PrivacyProfile, tolerance: float = TOLERANCE) -> None:
+        self._profile = profile
+        self._tolerance = tolerance
+        self._found: list[Envelope] = []
+
+    @property
+    def _envelopes(self) -> list[Envelope]:
+        if not self._found:
+            for profile in self._profile.each_direction():
+                wide = profile.widest_epsilon()
+                self._found.append(Envelope(profile.delta_curve, np.linspace(-wide, wide, _FIRST)))
+        return self._found
+
+    def advantage(self) -> Bounds:
+        """Most of TPR - FPR, over all thresholds: the total variation distance, delta(0)."""
+        return self._profile.advantage_bounds()
+
+    def tpr(self, fpr: float) -> Bounds:
+        """Most true positives of an attack with false positive rate ``fpr`` in [0, 1].
+
+        TPR = min over real epsilon of e^epsilon fpr + delta(epsilon) (Dong, Roth and Su 2022, Proposition 6).
+        """
+        alpha = real("fpr", fpr, 0.0, 1.0)
+        if alpha == 1.0:
+            return Bounds(1.0, 1.0)
+        if alpha == 0.0:
+            return self._profile.delta_bounds(math.inf)
+
+        def rate(epsilon: Array, delta: Array) -> Array:
+            return alpha * np.exp(epsilon) + delta
+
+        found = [envelope.least(rate, self._tolerance) for envelope in self._envelopes]
+        return _worst([*found, Bounds(alpha, alpha)])
+
+    def reconstruction(self, baseline: float) -> Bounds:
+        """Most probability that an attack reconstructs a record, where one without the release does with ``baseline``.
+
+        1 - f(baseline), f the trade-off curve (Hayes, Mahloujifar and Balle 2023, Theorem 2; Kaissis et al. 2023): the
+        success of any attack with any notion of success, ``baseline`` being the best that can be had by guessing from what is
+        known beforehand.
+        """
+        return self.tpr(real("baseline", baseline, 0.0, 1.0))
+
+    def precision(self, fpr: float, prior: float) -> Bounds:
+        """Most of TP / (TP + FP) of an attack with this ``fpr`` in (0, 1], where ``prior`` in [0, 1] of its targets are members."""
+        alpha = real("fpr", fpr, 0.0, 1.0, open_low=True)
+        share = real("prior", prior, 0.0, 1.0)
+        lower, upper = (
+            share * rate / (share * rate + (1.0 - share) * alpha) if share > 0.0 else 0.0
+            for rate in self.tpr(alpha)
+        )
+        return Bounds(lower * (1.0 - MARGIN), min(1.0, upper * (1.0 + MARGIN)))
+
+    def recall(self, odds: float) -> Bounds:
+        """Most members that an attack may name and be right ``odds`` times as often as wrong, one half being members.
+
+        Equally: the largest probability that what is released raises somebody's odds on membership by a factor ``odds`` > 1,
+        whatever the prior ones. It is the TPR at which TPR = odds * FPR, min over e^epsilon < odds of
+        delta(epsilon) / (1 - e^epsilon / odds).
+        """
+        top = math.log(real("odds", odds, 1.0, open_low=True))
+        # The logarithm is rounded, and the least ratio may lie next to it: more odds for the lower end, less for the upper.
+        most, least = (self._recall(top * (1.0 + off)) for off in (-4e-16, 4e-16))
+        return Bounds(min(least.lower, most.upper), most.upper)
+
+    def _recall(self, top: float) -> Bounds:
+        def rate(epsilon: Array, delta: Array) -> Array:
+            with np.errstate(divide="ignore", invalid="ignore"):
+                ratio = delta / np.abs(np.expm1(epsilon - top))
+            return np.where(np.isnan(ratio), 0.0, ratio)
+
+        found = []
+        for envelope in self._envelopes:
+            envelope.ask(np.array([top]))
+            found.append(envelope.least(rate, self._tolerance, top))
+        return _worst(found)
+
+    def bayes_risk(self, prior: float = 0.5) -> Bounds:
+        """Least probability that a guess at membership is wrong, ``prior`` being the share of members.
+
+        prior (1 - delta(epsilon)) at e^epsilon = (1 - prior) / prior; the lower bound is the guarantee. prior = 1/2 is the game
+        of balanced membership: (1 - advantage) / 2.
+        """
+        share = real("prior", prior, 0.0, 1.0)
+        if share in (0.0, 1.0):
+            return Bounds(0.0, 0.0)
+        # delta at the doubles around the logarithm encloses that at the logarithm.
+        at = math.log1p(-share) - math.log(share)
+        off = 1e-15 * (1.0 + abs(at) - math.log(share))
+        most = self._profile.delta(at - off)
+        least = self._profile.delta_bounds(at + off).lower
+        lower = max(0.0, share * (1.0 - most) * (1.0 - MARGIN) - 2.0**-52)
+        upper = min(share, 1.0 - share, share * (1.0 - least) * (1.0 + MARGIN) + 2.0**-52)
+        return Bounds(lower, upper)
+
+    def table(self, fprs: Sequence[float] = (1e-3, 1e-2, 1e-1)) -> list[tuple[str, Bounds]]:
+        """What this guarantee means, in words, with its numbers."""
+        rows = [("membership advantage, TPR - FPR", self.advantage())]
+        rows += [(f"members found at a false positive rate of {fpr:g}", self.tpr(fpr)) for fpr in fprs]
+        rows += [
+            ("precision at a false positive rate of 0.01, 1 of 2 a member", self.precision(0.01, 0.5)),
+            ("precision at a false positive rate of 0.01, 1 of 100 a member", self.precision(0.01, 0.01)),
+            ("members named by an attack that is right 9 times of 10, 1 of 2 a member", self.recall(9.0)),
+            ("right guesses, 1 of 2 a member", _complement(self.bayes_risk(0.5))),
+            ("reconstruction of what is guessed with probability 1e-4", self.reconstruction(1e-4)),
+        ]
+        return rows
+
+
+def _complement(risk: Bounds) -> Bounds:
+    return Bounds(1.0 - risk.upper, min(1.0, (1.0 - risk.lower) * (1.0 + MARGIN)))
+
+
+def _worst(found: Sequence[Bounds]) -> Bounds:
+    lower, upper = (max(ends) for ends in zip(*found, strict=True))
+    return Bounds(min(lower, 1.0), min(upper, 1.0))
+
+
+__all__ = ["Risk"]
