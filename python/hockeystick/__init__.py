@@ -77,6 +77,7 @@ __getattr__, __dir__, __all__ = _attach(
         "mechanisms.discrete": "DiscreteGaussian DiscreteLaplace",
         "mechanisms.dpsgd": "dp_sgd",
         "mechanisms.mixtures": "Mixture MixtureOfGaussians",
+        "mechanisms.renyi": "RenyiCurve ZCDP",
         "mechanisms.responses": "ApproximateDP PureDP RandomizedResponse",
         "mechanisms.sampled": "PoissonSampled WithReplacement WithoutReplacement",
         "mechanisms.truncated": "TruncatedPoissonSampled",

@@ -45,6 +45,8 @@ from .mechanisms.discrete import DiscreteLaplace as DiscreteLaplace
 from .mechanisms.dpsgd import dp_sgd as dp_sgd
 from .mechanisms.mixtures import Mixture as Mixture
 from .mechanisms.mixtures import MixtureOfGaussians as MixtureOfGaussians
+from .mechanisms.renyi import ZCDP as ZCDP
+from .mechanisms.renyi import RenyiCurve as RenyiCurve
 from .mechanisms.responses import ApproximateDP as ApproximateDP
 from .mechanisms.responses import PureDP as PureDP
 from .mechanisms.responses import RandomizedResponse as RandomizedResponse

@@ -300,13 +300,25 @@ def test_what_releases_nothing_costs_nothing(event: Any) -> None:
     assert accountant.get_delta(0.0) == 0.0
 
 
+def test_zcdp_composes_with_everything() -> None:
+    """Alone as tight as its own accountant, which refuses nothing of this ledger either, and looser in all."""
+    for event in (
+        ev.ZCDpEvent(0.1, 0.02),
+        ev.ComposedDpEvent([ev.ZCDpEvent(0.05), DP_SGD, ev.ZCDpEvent(0.05), GAUSSIAN]),
+    ):
+        theirs = dpa.rdp.RdpAccountant().compose(event).get_epsilon(1e-6)
+        ours = HockeystickAccountant().compose(event)
+        assert 0.5 * theirs <= ours.get_epsilon(1e-6) <= 1.001 * theirs
+        assert to_event(from_event(event, ADD_OR_REMOVE)) is not None
+    assert from_event(ev.ZCDpEvent(0.1, 0.02), ZERO_OUT) == hs.ZCDP(0.1, 0.02) * 1
+
+
 # Refusals
 
 
 @pytest.mark.parametrize(
     ("event", "relation", "offender", "reason"),
     [
-        (ev.ZCDpEvent(0.1), ADD_OR_REMOVE, ev.ZCDpEvent, "zCDP bounds Renyi divergences only"),
         (ev.RepeatAndSelectDpEvent(GAUSSIAN, 2.0, 1.0), ZERO_OUT, ev.RepeatAndSelectDpEvent, "Renyi"),
         (ev.UnsupportedDpEvent(), ADD_OR_REMOVE, ev.UnsupportedDpEvent, "without a description"),
         (RESPONSE, ADD_OR_REMOVE, ev.RandomizedResponseDpEvent, "REPLACE_ONE` or `REPLACE_SPECIAL"),

@@ -19,7 +19,7 @@ from .._base.bounds import Bounds
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.adjacency import Directions
-from ..mechanisms.descriptions import Composable, Step, composition, shift_of
+from ..mechanisms.descriptions import Composable, Group, Step, composition, shift_of
 from ..mechanisms.serialise import from_dict, to_dict
 from . import rare
 from .report import Answer, Report, noise_conventions, references, samplers, unit
@@ -276,6 +276,17 @@ class PrivacyProfile:
             for pair, _ in direction
         )
         return gdp.mu_of_pure_dp(loss) if loss < math.inf else math.inf
+
+    def group(self, size: int) -> PrivacyProfile:
+        """The profile where any ``size`` records change instead of one, by what this curve implies alone.
+
+        docs/mechanisms/users.md, section 4. `UserLevel` is tighter where Poisson sampling draws a user's examples.
+
+        >>> from hockeystick import Gaussian
+        >>> 4.0 < account(Gaussian(2.0)).group(2).epsilon(delta=1e-5) < 4.4  # as Gaussian(1.0)
+        True
+        """
+        return self._other(Group(self._process, size))
 
     def curve(self, points: int = 33) -> tuple[Array, Array, Array]:
         """delta(epsilon) at ``points`` values of epsilon >= 0: arrays (epsilon, lower, upper).

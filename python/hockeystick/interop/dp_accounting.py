@@ -19,6 +19,7 @@ from ..accounting.profile import PrivacyProfile
 from ..accounting.report import Report
 from ..mechanisms.adjacency import check, root_sum_of_squares
 from ..mechanisms.descriptions import (
+    ZCDP,
     ApproximateDP,
     Composable,
     DiscreteLaplace,
@@ -235,8 +236,6 @@ def _only(event: Any, relation: NeighboringRelation, *allowed: NeighboringRelati
 
 _REASONS = {
     "UnsupportedDpEvent": "Unsupported event: it stands for a mechanism without a description.",
-    "ZCDpEvent": "Unsupported event: zCDP bounds Renyi divergences only, it gives no privacy loss "
-    "distribution to compose; describe the mechanism behind it (often a GaussianDpEvent).",
     "RepeatAndSelectDpEvent": "Unsupported event: selecting among a random number of runs is analysed "
     "in Renyi divergences only; use dp_accounting.rdp.RdpAccountant.",
 }
@@ -301,6 +300,7 @@ _SINGLE: dict[Any, Callable[[Any, NeighboringRelation], Step | None]] = {
     dp_event.NonPrivateDpEvent: lambda *_: _NON_PRIVATE,
     dp_event.GaussianDpEvent: lambda event, _: Gaussian(event.noise_multiplier),
     dp_event.LaplaceDpEvent: _laplace,
+    dp_event.ZCDpEvent: lambda event, _: ZCDP(event.rho, event.xi) if event.rho or event.xi else None,
     dp_event.DiscreteLaplaceDpEvent: _discrete_laplace,
     dp_event.RandomizedResponseDpEvent: _randomized_response,
     dp_event.SingleEpochTreeAggregationDpEvent: _tree,
@@ -405,6 +405,8 @@ def _step_event(step: Step) -> Any:
         return dp_event.TruncatedSubsampledGaussianDpEvent(
             step.dataset_size, step.sampling_probability, step.max_batch_size, step.noise_multiplier
         )
+    if isinstance(step, ZCDP):
+        return dp_event.ZCDpEvent(step.rho, step.xi)
     if isinstance(step, MixtureOfGaussians):
         return dp_event.MixtureOfGaussiansDpEvent(
             step.noise_multiplier, list(step.sensitivities), list(step.probabilities)

@@ -6,8 +6,11 @@ from .discrete import DiscreteGaussian as DiscreteGaussian
 from .discrete import DiscreteLaplace as DiscreteLaplace
 from .dpsgd import DPSGD as DPSGD
 from .dpsgd import dp_sgd as dp_sgd
+from .groups import Group as Group
 from .mixtures import Mixture as Mixture
 from .mixtures import MixtureOfGaussians as MixtureOfGaussians
+from .renyi import ZCDP as ZCDP
+from .renyi import RenyiCurve as RenyiCurve
 from .responses import ApproximateDP as ApproximateDP
 from .responses import PureDP as PureDP
 from .responses import RandomizedResponse as RandomizedResponse

@@ -13,6 +13,7 @@ from typing import TypeAlias
 from .. import _core
 from .._base.validation import choice
 from .core_pairs import Pairs, both, gaussian
+from .renyi import Renyi, renyi_curve
 from .steps import Process, shift_of
 
 ADJACENCIES = ("add", "remove", "add_or_remove", "replace_one", "zero_out")
@@ -37,14 +38,19 @@ def directions(process: Process, adjacency: str) -> Directions:
 
     One list of (pair, count) per direction; an empty result means that nothing is released.
     Unsampled Gaussians merge into one pair N(mu, 1) against N(0, 1) with mu^2 = sum of count *
-    (shift / sigma)^2, which is exact (Dong, Roth, Su 2022, Corollary 3.3).
+    (shift / sigma)^2, which is exact (Dong, Roth, Su 2022, Corollary 3.3), and declared Renyi divergences
+    into one pair of their sum (docs/mechanisms/renyi.md, section 2).
     """
     check(process, adjacency)
     gaussians: list[tuple[float, int]] = []
     pairs: list[tuple[Pairs, int]] = []
+    divergences: list[tuple[Renyi, int]] = []
     for step, count in process:
         simple = step.simplified()
         if simple is None:
+            continue
+        if isinstance(simple, Renyi):
+            divergences.append((simple, count))
             continue
         mu = simple.unsampled_mu(shift_of(adjacency)) if simple.is_unsampled() else None
         if mu is not None:
@@ -53,6 +59,8 @@ def directions(process: Process, adjacency: str) -> Directions:
             pairs.append((simple.pairs(adjacency), count))
     if gaussians:
         pairs.insert(0, (both(gaussian(root_sum_of_squares(gaussians))), 1))
+    if divergences:
+        pairs.append((both(renyi_curve(divergences).pair()), 1))
     if not pairs:
         return []
     remove = [(pair.remove, count) for pair, count in pairs]

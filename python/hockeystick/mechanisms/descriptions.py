@@ -3,7 +3,9 @@
 from .continuous import Gaussian, Laplace
 from .discrete import DiscreteGaussian, DiscreteLaplace
 from .dpsgd import DPSGD
+from .groups import Group
 from .mixtures import Mixture, MixtureOfGaussians
+from .renyi import ZCDP, RenyiCurve
 from .responses import ApproximateDP, PureDP, RandomizedResponse
 from .sampled import PoissonSampled, WithoutReplacement, WithReplacement
 from .steps import Composable, Mechanism, Process, Step, composition, set_fields, shift_of
@@ -12,11 +14,13 @@ from .users import UserLevel
 
 __all__ = [
     "DPSGD",
+    "ZCDP",
     "ApproximateDP",
     "Composable",
     "DiscreteGaussian",
     "DiscreteLaplace",
     "Gaussian",
+    "Group",
     "Laplace",
     "Mechanism",
     "Mixture",
@@ -25,6 +29,7 @@ __all__ = [
     "Process",
     "PureDP",
     "RandomizedResponse",
+    "RenyiCurve",
     "Step",
     "TruncatedPoissonSampled",
     "UserLevel",

@@ -1,0 +1,42 @@
+"""The certified curve of a whole composition, for what is known of it through its curve alone."""
+
+from __future__ import annotations
+
+import functools
+import math
+
+import numpy as np
+
+from .. import _core
+from .adjacency import directions
+from .curves import FURTHEST, Curve
+from .steps import Process
+
+_DEEPEST = 1e-60
+"""speed: where the curve falls below this it is no longer followed."""
+_NODES = {True: 600, False: 96}
+"""speed: how many points are asked for, where one contour serves many of them and where each takes a lattice."""
+_FAST = ("exact", "closed form", "inversion")
+
+
+@functools.lru_cache(maxsize=16)
+def curve_of(process: Process, adjacency: str) -> Curve:
+    """Points of delta(epsilon), each an upper bound, which are close together where delta falls fast.
+
+    ``adjacency`` has both directions, so that the curve is symmetric.
+    """
+    profile = _core.Profile(directions(process, adjacency), 1e-4)
+    floor = profile.delta_bounds(math.inf).upper
+    end = profile.epsilon_bounds(min(1.0, max(_DEEPEST, floor * 1.0001))).upper
+    end = min(FURTHEST, end)
+    if end == 0.0:
+        return Curve.of_symmetric(np.zeros(1), np.array([profile.delta_bounds(0.0).upper]))
+    coarse = np.linspace(0.0, end, 33)
+    fall = np.log(np.maximum(profile.delta_curve(coarse)[1], _DEEPEST))
+    # Equal steps of a half of ln delta and a half of epsilon.
+    travelled = (fall[0] - fall) / max(fall[0] - fall[-1], 1e-9) + coarse / end
+    count = _NODES[profile.delta_bounds(0.5 * end).engine in _FAST]
+    nodes = np.interp(np.linspace(0.0, travelled[-1], count), travelled, coarse)
+    # The end may be one of the support, where the curve has a corner.
+    nodes = np.unique(np.append(nodes, [end, end * (1.0 + 1e-9)]))
+    return Curve.of_symmetric(nodes, np.clip(profile.delta_curve(nodes)[1], 0.0, 1.0))

@@ -1,0 +1,119 @@
+"""Curves, the pairs made of them, and groups: against enumeration of finite mechanisms and Gaussian closed forms."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import hockeystick as hs
+import numpy as np
+import pytest
+from hockeystick._base.arrays import Array
+from hockeystick.mechanisms.curves import Curve
+from hockeystick.mechanisms.groups import Group, group_curve
+from scipy.stats import norm
+
+EPSILONS = (-0.5, 0.0, 0.1, 0.5, 1.0, 2.0, 4.0)
+
+
+def worst(p: Array, q: Array, epsilon: float) -> float:
+    """max over all events, and both directions."""
+    events = np.array(list(itertools.product([0.0, 1.0], repeat=len(p))))
+    x = math.exp(epsilon)
+    return float(max((events @ (p - x * q)).max(), (events @ (q - x * p)).max()))
+
+
+def curve_between(pairs: list[tuple[Array, Array]], nodes: Array) -> Curve:
+    return Curve.of_symmetric(nodes, np.array([max(worst(p, q, e) for p, q in pairs) for e in nodes]))
+
+
+def test_a_curve_and_its_pair_bound_the_mechanism_and_touch_it() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(60):
+        p, q = rng.dirichlet(np.ones(4) * 0.5), rng.dirichlet(np.ones(4) * 0.5)
+        if rng.random() < 0.3:
+            p[0] = 0.0
+            p /= p.sum()
+        nodes = np.sort(rng.random(rng.integers(1, 40))) * 4.0
+        curve = curve_between([(p, q)], nodes)
+        profile = hs._core.Profile([[(curve.pair(), 1)]])
+        for epsilon in (*EPSILONS, *nodes[:3]):
+            truth, bound = worst(p, q, epsilon), float(curve(np.array(epsilon)))
+            assert truth <= bound
+            assert truth <= profile.delta_bounds(epsilon).upper
+            assert profile.delta_bounds(epsilon).upper <= bound * (1.0 + 1e-8) + 1e-12
+        for node in nodes:  # no smaller is known there, but for the margin, if it is a corner of the hull
+            assert float(curve(np.array(node))) <= worst(p, q, node) * (1.0 + 1e-8) + 1e-9
+
+
+def test_power_and_what_it_needs_are_tangents() -> None:
+    rng = np.random.default_rng(4)
+    for _ in range(40):
+        p, q = rng.dirichlet(np.ones(5)), rng.dirichlet(np.ones(5))
+        curve = curve_between([(p, q)], np.linspace(0.0, 5.0, 30))
+        for event in itertools.product([0.0, 1.0], repeat=5):
+            a, b = float(np.dot(event, p)), float(np.dot(event, q))
+            assert a <= curve.power(np.array(b)) + 1e-15
+            assert b >= curve.needed(np.array(a)) - 1e-15
+
+
+def test_groups_of_finite_mechanisms() -> None:
+    """Chains of distributions: the first against the last, from no more than the curve of neighbours."""
+    rng, closest = np.random.default_rng(5), 0.0
+    for size in (2, 3, 5):
+        for trial in range(40):
+            logits = rng.normal(size=4) + np.cumsum(
+                rng.normal(size=(size + 1, 4)) * 0.3
+                if trial % 2
+                else np.tile(rng.normal(size=4), (size + 1, 1)) * 0.3,
+                axis=0,
+            )
+            chain = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
+            curve = curve_between(list(itertools.pairwise(chain)), np.linspace(0.0, 3.0, 200))
+            group = group_curve(curve, size)
+            for epsilon in EPSILONS:
+                truth, bound = worst(chain[0], chain[-1], epsilon), float(group(np.array(epsilon)))
+                assert truth <= bound * (1.0 + 1e-12)
+                closest = max(closest, truth / bound if epsilon > 0.0 and bound > 1e-4 else 0.0)
+    assert closest > 0.8
+
+
+@pytest.mark.parametrize(("sigma", "size"), [(8.0, 4), (2.0, 2), (2.0, 10), (20.0, 64), (100.0, 1000)])
+def test_gaussian_groups_are_gaussian(sigma: float, size: int) -> None:
+    profile = hs.account(hs.Gaussian(sigma)).group(size)
+    mu = size / sigma
+    for epsilon in (0.0, mu * mu / 2.0, mu * mu / 2.0 + 4.0 * mu):
+        truth = norm.cdf(mu / 2 - epsilon / mu) - math.exp(epsilon + norm.logcdf(-mu / 2 - epsilon / mu))
+        assert truth <= profile.delta(epsilon) <= truth * 1.03
+    exact = hs.account(hs.Gaussian(sigma / size)).epsilon(1e-6)
+    assert exact <= profile.epsilon(1e-6) <= exact * 1.003
+
+
+def test_other_groups() -> None:
+    pure = hs.account(hs.PureDP(0.5)).group(3)
+    assert 1.5 <= pure.epsilon(0.0) <= 1.5 + 1e-6
+    coins = np.linspace(
+        0.0, 1.0, 100_001
+    )  # the worst chain of coins: each as far from the last as 0.5-DP allows
+    moved = coins
+    for _ in range(3):
+        moved = np.minimum(math.exp(0.5) * moved, 1.0 - math.exp(-0.5) * (1.0 - moved))
+    for epsilon in (0.0, 1.0, 1.4):
+        truth = float((moved - math.exp(epsilon) * coins).max())
+        assert truth <= pure.delta(epsilon) <= truth * 1.001 + 1e-6
+    step = hs.PoissonSampled(hs.Gaussian(2.0), 0.01)
+    sampled = hs.account(hs.UserLevel(step, 4) * 1000).epsilon(
+        1e-5
+    )  # knows the steps: no worse than the curve
+    assert sampled <= hs.account(step * 1000).group(4).epsilon(1e-5) <= 1.01 * sampled
+    assert hs.account(step * 1000).group(1).epsilon(1e-5) <= 1.001 * hs.account(step * 1000).epsilon(1e-5)
+    report = hs.account(step * 10).group(2).report(delta=1e-5)
+    assert report.unit == "one user with at most 2 records is added or removed"
+    assert hs.account(Group(hs.Gaussian(0.0), 2)).epsilon(0.5) == math.inf
+    assert hs.account(Group(hs.Gaussian(1.0) * 0, 2)).epsilon(0.0) == 0.0
+    leaky = hs.account(hs.ApproximateDP(0.0, 1e-3)).group(5)
+    assert 5e-3 <= leaky.delta(1.0) <= 5.1e-3
+    with pytest.raises(hs.ParameterError, match="size"):
+        hs.account(hs.Gaussian(1.0)).group(0)
+    restored = hs.mechanisms.serialise.from_dict(hs.mechanisms.serialise.to_dict(Group(step * 10, 2)))
+    assert restored == Group(step * 10, 2)
