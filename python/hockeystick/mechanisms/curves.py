@@ -60,7 +60,7 @@ class Curve:
         below = self.delta[at] + self._slopes[at] * (
             self._x[at] - np.exp(np.minimum(epsilon, self.epsilon[last]))
         )
-        return np.where(right > last, self.delta[last], np.minimum(1.0, below * (1.0 + 1e-14)))
+        return np.asarray(np.where(right > last, self.delta[last], np.minimum(1.0, below * (1.0 + 1e-14))))
 
     @cached_property
     def _corners(self) -> tuple[Array, Array]:

@@ -113,7 +113,7 @@ class RenyiCurve(Renyi):
     def moments(self, orders: Array) -> Array:
         known = np.array([1.0, *self.orders])
         values = np.array([0.0, *((a - 1.0) * e for a, e in zip(self.orders, self.epsilons, strict=True))])
-        return np.interp(orders, known, values, right=math.inf)
+        return np.asarray(np.interp(orders, known, values, right=math.inf))
 
     @property
     def relative_entropy(self) -> float:
@@ -155,4 +155,4 @@ def _delta(epsilon: Array, orders: Array, moments: Array) -> Array:
     exponent = log_rest - fall + best
     # The terms are rounded relatively.
     exponent += 1e-15 * (np.abs(moments) + fall + np.abs(best) + 10.0)
-    return np.exp(np.minimum(0.0, exponent.min(axis=1)))
+    return np.asarray(np.exp(np.minimum(0.0, exponent.min(axis=1))))
