@@ -1,14 +1,19 @@
 """The Opacus accountant; against stand-ins, or against Opacus where it is installed."""
 
+import contextlib
 import copy
 import json
+import math
 import pickle
 from types import SimpleNamespace
 from typing import Any
 
 import hockeystick as hs
+import numpy as np
 import opacus
 import pytest
+import scipy.stats
+import torch
 from hockeystick.interop.opacus import (
     HockeystickAccountant,
     PrivacyEngine,
@@ -202,3 +207,112 @@ def test_engine_finds_noise_for_the_steps_that_will_be_run(monkeypatch: pytest.M
     assert hs.account(both).epsilon(1e-5) <= 2.0
     with pytest.raises(hs.ParameterError, match="accountant = 'rdp'"):
         PrivacyEngine(accountant="rdp").make_private_with_epsilon(data_loader=loader, **options)
+
+
+def steps_on(hook: Any, sizes: Any, expected: float = 60.0, **more: Any) -> int:
+    """How many batches of these sizes the hook lets pass."""
+    for done, size in enumerate(sizes):
+        parameters = [SimpleNamespace(), SimpleNamespace(grad_sample=[np.zeros((size, 2))])]
+        try:
+            hook(optimizer(params=parameters, expected_batch_size=expected, **more))
+        except hs.ParameterError as error:
+            assert "poisson_sampling=True" in str(error)  # noqa: PT017
+            return done
+    return -1
+
+
+def test_batches_of_one_size_stop_a_loop() -> None:
+    accountant = HockeystickAccountant()
+    assert steps_on(accountant.get_optimizer_hook_fn(0.1), [60] * 50) == len(accountant) == 10
+    # A remainder at the end of each of a few epochs hides nothing.
+    epoch = [60] * 20 + [37]
+    assert steps_on(HockeystickAccountant().get_optimizer_hook_fn(0.05), epoch * 3) == 10
+    # All records in every batch, or less than a record expected: nothing is known.
+    assert steps_on(HockeystickAccountant().get_optimizer_hook_fn(1.0), [60] * 500) == -1
+    assert steps_on(HockeystickAccountant().get_optimizer_hook_fn(0.001), [0] * 500, 0.1) == -1
+    # Parts of batches have one size.
+    assert (
+        steps_on(HockeystickAccountant().get_optimizer_hook_fn(0.1), [16] * 50, _is_last_step_skipped=True)
+        == -1
+    )
+
+
+@pytest.mark.parametrize(
+    ("records", "rate"), [(2, 0.5), (100, 0.01), (600, 0.1), (60_000, 0.004), (50, 0.97)]
+)
+def test_poisson_samples_stop_none(records: int, rate: float) -> None:
+    sizes = np.random.default_rng(1).binomial(records, rate, 5000).tolist()
+    hook = HockeystickAccountant().get_optimizer_hook_fn(rate)
+    assert steps_on(hook, sizes, int(records * rate)) == -1
+
+
+def test_no_size_is_likelier_than_the_bound() -> None:
+    for records in (1, 2, 3, 10, 1000):
+        for rate in (0.01, 0.1, 0.5, 0.9):
+            likeliest = scipy.stats.binom.pmf(np.arange(records + 1), records, rate).max()
+            assert likeliest <= 1.0 / math.sqrt(2.0 * math.e * records * rate * (1.0 - rate))
+
+
+def private(engine: Any) -> Any:
+    """(model, optimizer, private loader, the loader that was passed in) of a small run."""
+    records = torch.utils.data.TensorDataset(torch.randn(400, 8), torch.randint(0, 2, (400,)))
+    model = torch.nn.Linear(8, 2)
+    loader = torch.utils.data.DataLoader(records, batch_size=40)
+    made = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        data_loader=loader,
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    return (*made, loader)
+
+
+def train(model: Any, optimizer: Any, loader: Any, steps: int = 10**9) -> None:
+    for _, (x, y) in zip(range(steps), loader, strict=False):
+        optimizer.zero_grad()
+        torch.nn.functional.cross_entropy(model(x), y).backward()
+        optimizer.step()
+
+
+@pytest.mark.parametrize("before", [0, 3])
+def test_the_engine_steps_on_its_own_loader_only(before: int) -> None:
+    engine = PrivacyEngine()
+    model, private_optimizer, loader, passed_in = private(engine)
+    check_loader(loader)
+    train(model, private_optimizer, loader, before)
+    # A batch may have been drawn and left, when the loop was.
+    train(model, private_optimizer, loader)
+    assert len(engine.accountant) == before + 10
+    train(model, private_optimizer, loader)
+    with pytest.raises(hs.ParameterError, match="came from another one"):
+        train(model, private_optimizer, passed_in)
+    assert len(engine.accountant) <= before + 21
+
+
+def test_the_engine_does_not_step_on_the_loader_that_was_passed_in() -> None:
+    engine = PrivacyEngine()
+    model, private_optimizer, _, passed_in = private(engine)
+    with pytest.raises(hs.ParameterError, match="0 steps on 0 batches of the private loader"):
+        train(model, private_optimizer, passed_in)
+    assert engine.accountant.history == []
+
+
+def test_weights_of_a_sampler_are_not_dropped_silently(monkeypatch: pytest.MonkeyPatch) -> None:
+    class WeightedRandomSampler:
+        pass
+
+    monkeypatch.setattr(opacus.PrivacyEngine, "make_private", lambda *_, **__: pytest.skip("warned"))
+    loader = SimpleNamespace(sampler=WeightedRandomSampler())
+    with pytest.warns(UserWarning, match="WeightedRandomSampler"), contextlib.suppress(pytest.skip.Exception):
+        PrivacyEngine().make_private(data_loader=loader)
+
+
+def test_names_that_users_of_opacus_expect() -> None:
+    accountant = HockeystickAccountant()
+    accountant.step(noise_multiplier=1.0, sample_rate=0.01)
+    assert repr(accountant) == "HockeystickAccountant(adjacency='add_or_remove', history=[(1.0, 0.01, 1)])"
+    ledger = hs.Accountant()
+    ledger.step(accountant.process)
+    assert ledger.get_epsilon(1e-5) == ledger.epsilon(1e-5) == accountant.get_epsilon(1e-5)
+    assert ledger.get_delta(0.1) == ledger.delta(0.1) == accountant.get_delta(0.1)

@@ -130,6 +130,41 @@ def test_accumulated_gradients_stop_the_step() -> None:
     assert engine.accountant.history == []
 
 
+def test_shuffled_batches_stop_opacus_own_engine() -> None:
+    engine = opacus.PrivacyEngine(accountant="hockeystick")
+    made = engine.make_private(noise_multiplier=1.0, poisson_sampling=False, **parts())
+    with pytest.raises(hs.ParameterError, match="the last 11 batches all had it"):
+        train(*made, epochs=3)
+    assert len(engine.accountant) == 10
+
+
+def test_the_loader_that_was_passed_in_stops_both_engines() -> None:
+    for engine, steps in ((PrivacyEngine(), 0), (opacus.PrivacyEngine(accountant="hockeystick"), 10)):
+        options = parts()
+        model, optimizer, _ = engine.make_private(noise_multiplier=1.0, **options)
+        with pytest.raises(hs.ParameterError, match="train on the loader that make_private returned"):
+            train(model, optimizer, options["data_loader"], epochs=3)
+        assert len(engine.accountant) == steps
+
+
+def test_workers_may_draw_ahead() -> None:
+    engine = PrivacyEngine()
+    options = parts()
+    records = options["data_loader"].dataset
+    options["data_loader"] = DataLoader(records, batch_size=BATCH, num_workers=1)
+    train(*engine.make_private(noise_multiplier=1.0, **options), epochs=2)
+    assert len(engine.accountant) == 20
+
+
+def test_a_weighted_sampler_is_named() -> None:
+    options = parts()
+    records = options["data_loader"].dataset
+    weighted = torch.utils.data.WeightedRandomSampler([1.0] * RECORDS, RECORDS)
+    options["data_loader"] = DataLoader(records, batch_size=BATCH, sampler=weighted)
+    with pytest.warns(UserWarning, match="WeightedRandomSampler"):
+        PrivacyEngine().make_private(noise_multiplier=1.0, **options)
+
+
 def test_adaptive_clipping_stops_the_step() -> None:
     engine = PrivacyEngine()
     made = engine.make_private(

@@ -104,6 +104,14 @@ class Accountant(Exclusive):
         """Bounds(lower, upper) on epsilon at ``delta`` so far."""
         return self.profile().epsilon_bounds(delta)
 
+    def get_epsilon(self, delta: float) -> float:
+        """`epsilon`, by the name that Opacus and dp_accounting have for it."""
+        return self.epsilon(delta)
+
+    def get_delta(self, epsilon: float) -> float:
+        """`delta`, by the name that dp_accounting has for it."""
+        return self.delta(epsilon)
+
     def delta(self, epsilon: float) -> float:
         """Certified delta at ``epsilon`` so far; see `PrivacyProfile.delta`."""
         return self.profile().delta(epsilon)

@@ -7,6 +7,7 @@ a sampler that the accountant does not account for.
 from __future__ import annotations
 
 import math
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +18,7 @@ from ..accounting.profile import DEFAULT_ACCURACY
 from ..accounting.report import Report
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
 from .answers import Answers
+from .loaders import EqualSizes, watch
 
 try:
     import opacus
@@ -98,6 +100,9 @@ class HockeystickAccountant(Answers, IAccountant):
         """Everything known about the guarantee; its ``statement()`` can be pasted into a paper."""
         return self._current().report(delta)
 
+    def __repr__(self) -> str:
+        return f"HockeystickAccountant(adjacency={self.adjacency!r}, history={self.history!r})"
+
     def __len__(self) -> int:
         """Number of optimizer steps so far (Opacus's own accountants return the length of ``history``)."""
         return sum(steps for _, _, steps in _checked_history(self.history))
@@ -111,9 +116,11 @@ class HockeystickAccountant(Answers, IAccountant):
         """The function that Opacus's optimizer calls before it updates the weights.
 
         It raises, and the weights stay as they are, where Opacus would report an epsilon that does not
-        hold: for batches summed over several backward passes, and for adaptive clipping.
+        hold: for batches summed over several backward passes, for adaptive clipping, and for batches that are all of
+        one size, which are no Poisson samples (``poisson_sampling=False``, or another loader than ``make_private`` returned).
         """
         rate = real("sample_rate", _plain(sample_rate), 0.0, 1.0)
+        sizes = EqualSizes(rate)
 
         def hook(optimizer: Any) -> None:
             if hasattr(optimizer, "unclipped_num_std"):
@@ -129,6 +136,7 @@ class HockeystickAccountant(Answers, IAccountant):
                     "no Poisson sample (a record can be in several of them): draw one larger batch and "
                     "split it with Opacus's BatchMemoryManager"
                 )
+            sizes.see(optimizer)
             self.step(noise_multiplier=optimizer.noise_multiplier, sample_rate=rate)
 
         return hook
@@ -203,14 +211,26 @@ class PrivacyEngine(opacus.PrivacyEngine):
         super().__init__(accountant=accountant, secure_mode=secure_mode)
 
     def make_private(self, *, poisson_sampling: bool = True, **options: Any) -> Any:
-        """As ``opacus.PrivacyEngine.make_private``; ``poisson_sampling`` must be True."""
+        """As ``opacus.PrivacyEngine.make_private``; ``poisson_sampling`` must be True.
+
+        The optimizer steps only on batches of the loader that is returned: ParameterError, and the weights stay as
+        they are, where a step follows a batch of another one. Warns where a weighted sampler is replaced by a uniform one.
+        """
         if not poisson_sampling:
             raise ParameterError(
                 "poisson_sampling = False: must be True; epsilon is computed for Poisson samples, and "
                 "batches cut from a shuffled dataset have a larger one"
             )
+        before = type(getattr(options.get("data_loader"), "sampler", None)).__name__
+        if before.startswith("Weighted"):
+            warnings.warn(
+                f"data_loader.sampler is a {before}: Opacus draws every record with the same probability instead, "
+                "1 / len(data_loader), and that is what is accounted for",
+                stacklevel=2,
+            )
         made = super().make_private(poisson_sampling=True, **options)
         check_loader(made[-1])
+        watch(made[-1].batch_sampler, made[1])
         return made
 
     def make_private_with_epsilon(
