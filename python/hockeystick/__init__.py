@@ -52,53 +52,5 @@ def get_include() -> str:
 
 
 __getattr__, __dir__, __all__ = _attach(
-    __name__,
-    {
-        "_core": "__version__ build_config max_threads set_threads",
-        "_base.bounds": "Bounds",
-        "_base.exclusive": "ForkedError",
-        "_base.files": "StorageError",
-        "_base.validation": "ParameterError ParameterTypeError",
-        "accounting.accountant": "Accountant",
-        "accounting.calibration": (
-            "UnreachableError calibrate calibrate_batch_size calibrate_noise_multiplier "
-            "calibrate_sampling_probability calibrate_steps"
-        ),
-        "accounting.grid": "grid_delta grid_epsilon",
-        "accounting.profile": "PrivacyProfile account",
-        "accounting.rdp": "rdp_curve",
-        "individual.accountant": "IndividualAccountant",
-        "individual.filters": "IndividualGDPFilter",
-        "matrix.bandmf": "BandMF",
-        "matrix.noise": "CorrelatedNoise",
-        "matrix.schemes": "BMinSep BallsInBins CyclicPoisson Poisson",
-        "matrix.strategies": "BandedToeplitz Identity",
-        "mechanisms.continuous": "Gaussian Laplace",
-        "mechanisms.discrete": "DiscreteGaussian DiscreteLaplace",
-        "mechanisms.dpsgd": "dp_sgd",
-        "mechanisms.mixtures": "Mixture MixtureOfGaussians",
-        "mechanisms.renyi": "RenyiCurve ZCDP",
-        "mechanisms.responses": "ApproximateDP PureDP RandomizedResponse",
-        "mechanisms.sampled": "PoissonSampled WithReplacement WithoutReplacement",
-        "mechanisms.truncated": "TruncatedPoissonSampled",
-        "mechanisms.users": "UserLevel",
-        "montecarlo.bandmf_calibration": "calibrate_bandmf",
-        "montecarlo.estimate": "estimate_delta",
-        "plots.profiles": "plot_profile",
-        "sampling.attribution": "AttributionGraph",
-        "training.plan": "plan_training",
-    },
-    rooms=(
-        "accounting",
-        "individual",
-        "interop",
-        "matrix",
-        "mechanisms",
-        "montecarlo",
-        "plots",
-        "sampling",
-        "training",
-    ),
-    own=("get_include",),
-    moved={name: room for room, names in _MOVED.items() for name in names.split()},
+    __name__, __file__, moved={name: room for room, names in _MOVED.items() for name in names.split()}
 )

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick._base import storage
+from hockeystick._base.files import StoreLock
 from hockeystick.montecarlo.tally import Tally
 
 ACCOUNTANT = {"noise_multiplier": 2.0, "sampling_probability": 0.1, "fine": 5, "coarse": 2}
@@ -423,8 +423,8 @@ def of_version_1(path: Path) -> bytes:
 
 
 def test_a_lost_lock_is_refused(tmp_path: Path) -> None:
-    storage.StoreLock.create(tmp_path, 7)
-    lock = storage.StoreLock(tmp_path)
+    StoreLock.create(tmp_path, 7)
+    lock = StoreLock(tmp_path)
     lock.check(7)
     lock.note(8)
     with pytest.raises(hs.StorageError, match="there were 8, and 7 are left"):
@@ -432,4 +432,4 @@ def test_a_lost_lock_is_refused(tmp_path: Path) -> None:
     lock.close()
     shutil.move(tmp_path / "lock", tmp_path / "elsewhere")
     with pytest.raises(hs.StorageError, match="'lock' is missing"):
-        storage.StoreLock(tmp_path)
+        StoreLock(tmp_path)

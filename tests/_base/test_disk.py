@@ -16,6 +16,7 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick._base import storage
+from hockeystick._base.files import replacing
 
 SETTINGS = {"noise_multiplier": 2.0, "sampling_probability": 0.1}
 STORES: dict[str, Callable[..., Any]] = {
@@ -135,7 +136,7 @@ def test_what_killed_saves_leave_is_removed(what: str, tmp_path: Path) -> None:
     others = [".store.backup", ".store.12345678", ".store2.12345678.part", ".store.123456789.part"]
     for other in others:
         (tmp_path / other).write_bytes(b"of somebody else")
-    with storage.replacing(tmp_path / "store.at-work") as _, storage.replacing(tmp_path / "other"):
+    with replacing(tmp_path / "store.at-work") as _, replacing(tmp_path / "other"):
         pass
     (tmp_path / "other").unlink()
     (tmp_path / "store.at-work").unlink()
@@ -148,7 +149,7 @@ def test_what_killed_saves_leave_is_removed(what: str, tmp_path: Path) -> None:
 
 def test_writers_of_one_name_do_not_remove_each_others_files(tmp_path: Path) -> None:
     path = tmp_path / "file"
-    with storage.replacing(path) as first, storage.replacing(path) as second:
+    with replacing(path) as first, replacing(path) as second:
         first.write(b"first")
         second.write(b"second")
     assert path.read_bytes() == b"first"  # the last to end

@@ -3,7 +3,7 @@
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.matrix.schemes import Scheme
+from hockeystick.matrix.scheme import Scheme
 
 from bench.baselines import bandmf as baseline
 from tests import enumeration

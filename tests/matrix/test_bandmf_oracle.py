@@ -6,7 +6,7 @@ import math
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.matrix.schemes import Scheme
+from hockeystick.matrix.scheme import Scheme
 from numpy.polynomial.hermite_e import hermegauss
 from scipy.stats import ks_2samp
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hockeystick import _core
 from hockeystick.cli.commands import main
-from hockeystick.matrix.schemes import Scheme
+from hockeystick.matrix.scheme import Scheme
 from scipy import stats
 
 from tests import enumeration

@@ -6,14 +6,8 @@ import math
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.matrix.strategies import (
-    Banded,
-    BandedToeplitz,
-    Identity,
-    InverseBanded,
-    LowerTriangular,
-    Strategy,
-)
+from hockeystick.matrix.strategies import Banded, BandedToeplitz, Identity, InverseBanded, LowerTriangular
+from hockeystick.matrix.strategy import Strategy
 
 
 def random_banded(steps: int, bands: int, seed: int) -> Banded:

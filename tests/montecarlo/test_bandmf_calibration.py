@@ -8,7 +8,7 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick.cli.commands import main
-from hockeystick.matrix.schemes import Scheme
+from hockeystick.matrix.scheme import Scheme
 from hockeystick.montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf
 
 STEPS = 24

@@ -20,7 +20,7 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick.cli.commands import main
-from hockeystick.matrix.schemes import Scheme
+from hockeystick.matrix.scheme import Scheme
 from hockeystick.training import run as training_run
 from scipy import stats
 

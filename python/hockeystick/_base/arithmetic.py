@@ -70,6 +70,3 @@ def _protect_class(kind: type) -> None:
             setattr(kind, name, property(standard(member.fget), member.fset, member.fdel, member.__doc__))
         elif isinstance(member, functools.cached_property):
             member.func = standard(member.func)
-
-
-__all__: list[str] = []

@@ -129,6 +129,3 @@ def holding(*objects: Exclusive) -> Iterator[None]:
         for _, guard in sorted(guards.items()):
             stack.enter_context(guard.lock)
         yield
-
-
-__all__ = ["Exclusive", "ForkedError"]

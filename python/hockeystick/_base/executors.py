@@ -199,6 +199,3 @@ def _check_version(version: str) -> None:
         raise RuntimeError(
             f"a worker runs hockeystick {version}, this process {_core.__version__}: their blocks may differ"
         )
-
-
-__all__: list[str] = []

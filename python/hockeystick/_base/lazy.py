@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 _shown: dict[str, set[str]] = {}  # by module, what faces show of it
@@ -13,21 +13,24 @@ _guarded: set[str] = set()
 Face = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
 
 
-def attach(
-    face: str,
-    modules: Mapping[str, str],
-    *,
-    rooms: Sequence[str] = (),
-    own: Sequence[str] = (),
-    moved: Mapping[str, str] | None = None,
-) -> Face:
-    """``__getattr__``, ``__dir__`` and ``__all__`` of a package.
+def attach(face: str, file: str, *, moved: Mapping[str, str] | None = None) -> Face:
+    """``__getattr__``, ``__dir__`` and ``__all__`` of a package, whose ``__init__.py`` is ``file``.
 
-    ``modules`` maps modules below the package to the names it shows of them, ``rooms`` are the subpackages that
-    it shows, ``own`` what it defines itself, and ``moved`` maps names that it used to show to the room that shows
-    them now: these still work, with a warning. What is shown runs in IEEE arithmetic: see `arithmetic`.
+    The stub beside it says what the package shows: one line ``from .module import name as name`` for each name, ``from . import room
+    as room`` for each subpackage, and ``def name`` for what it defines itself. ``moved`` maps names that it used to show to the room
+    that shows them now: these still work, with a warning. What is shown runs in IEEE arithmetic: see `arithmetic`.
     """
-    home = {name: f"{face}.{module}" for module, names in modules.items() for name in names.split()}
+    home: dict[str, str] = {}
+    rooms: list[str] = []
+    own: list[str] = []
+    with open(f"{file.rpartition('.')[0]}.pyi", encoding="utf-8") as stub:
+        for words in map(str.split, stub):
+            if words[:3] == ["from", ".", "import"]:
+                rooms.append(words[3])
+            elif words[:1] == ["from"]:
+                home[words[3]] = face + words[1]
+            elif words[:1] == ["def"]:
+                own.append(words[1].partition("(")[0])
     for name, module in home.items():
         _shown.setdefault(module, set()).add(name)
     public = sorted([*home, *rooms, *own])

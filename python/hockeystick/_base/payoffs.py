@@ -101,6 +101,3 @@ class Composed:
             return False
         y = np.exp(log_y - log_y.max())
         return bool(y.sum() ** 2 >= 32.0 * np.square(y).sum())
-
-
-__all__: list[str] = []

@@ -120,6 +120,3 @@ def duration(seconds: float) -> str:
     if days:
         return f"{days} d {hours - 24 * days} h"
     return f"{hours} h {int(seconds % 3600.0 // 60.0)} min"
-
-
-__all__ = ["Bar", "Patience", "bar", "duration", "shown"]

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .archives import read_archive
-from .files import AnyPath, StorageError, StoreLock, new_directory, part, refusing, replacing
+from .files import AnyPath, StorageError, refusing, replacing
 from .validation import integer
 
 FORMAT = "hockeystick-state"
@@ -216,18 +216,3 @@ _CHECKSUMS: dict[Any, Callable[[Array], int]] = {1: _crc, 2: _core.checksum, VER
 
 def _aligned(offset: int) -> int:
     return -(-offset // _BLOCK) * _BLOCK
-
-
-__all__ = [
-    "Array",
-    "Made",
-    "StorageError",
-    "StoreLock",
-    "new_directory",
-    "part",
-    "read",
-    "refusing",
-    "replacing",
-    "whole",
-    "write",
-]

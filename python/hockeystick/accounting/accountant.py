@@ -8,6 +8,7 @@ from typing import Any
 from .._base import storage
 from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive, holding, unlocked
+from .._base.files import refusing
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.descriptions import Composable, Process, composition
@@ -138,7 +139,7 @@ class Accountant(Exclusive):
     def load(cls, path: str | os.PathLike[str]) -> Accountant:
         """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
         header, _ = storage.read(path, _KIND)
-        with storage.refusing(path):
+        with refusing(path):
             accountant = cls(header["adjacency"], header["accuracy"], header["memory_limit"])
             accountant.step(from_dict(header["process"]))
         return accountant

@@ -16,6 +16,7 @@ from .. import _core
 from .._base import gdp, storage
 from .._base.arrays import Array
 from .._base.bounds import Bounds
+from .._base.files import refusing
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.adjacency import Directions
@@ -509,7 +510,7 @@ class PrivacyProfile:
     def load(cls, path: str | os.PathLike[str]) -> PrivacyProfile:
         """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
         header, arrays = storage.read(path, _KIND)
-        with storage.refusing(path):
+        with refusing(path):
             profile = cls(
                 from_dict(header["description"]),
                 header["adjacency"],
@@ -558,6 +559,3 @@ def _largest_loss(direction: list[tuple[_core.Pair, int]]) -> float:
     if any(pair.infinity_mass > 0.0 for pair, _ in direction):
         return math.inf
     return max(0.0, math.fsum(count * pair.max_loss for pair, count in direction))
-
-
-__all__ = ["DEFAULT_ACCURACY", "DEFAULT_MEMORY_LIMIT", "PrivacyProfile", "account"]

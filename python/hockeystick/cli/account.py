@@ -10,7 +10,8 @@ from typing import Any
 from .._base import storage
 from .._base.validation import ParameterError
 from ..accounting.accountant import Accountant
-from ..accounting.profile import DEFAULT_ACCURACY, account
+from ..accounting.profile import account
+from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.adjacency import ADJACENCIES
 from ..mechanisms.descriptions import Composable, Process
 from ..mechanisms.serialise import from_dict

@@ -61,7 +61,7 @@ def parser(asked: Collection[str] = tuple(COMMANDS)) -> argparse.ArgumentParser:
 
 def _refusals() -> tuple[type[Exception], ...]:
     """What is the caller's fault, or the disk's. Imported once there is an error: ``--version`` needs no NumPy."""
-    from .._base.storage import StorageError
+    from .._base.files import StorageError
     from .._base.validation import ParameterError, ParameterTypeError
 
     return ParameterError, ParameterTypeError, StorageError, ImportError, OSError

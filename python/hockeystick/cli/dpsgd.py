@@ -7,8 +7,9 @@ from typing import Any
 
 from .._base.bounds import Bounds, round_down, round_up
 from .._base.validation import ParameterError, choice
-from ..accounting.profile import DEFAULT_ACCURACY, PrivacyProfile, account
+from ..accounting.profile import PrivacyProfile, account
 from ..accounting.report import Answer, Report
+from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.adjacency import ADJACENCIES
 from ..mechanisms.descriptions import Composable, Gaussian, PoissonSampled
 from ..mechanisms.dpsgd import DPSGD, dp_sgd

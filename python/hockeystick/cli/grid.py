@@ -15,7 +15,7 @@ from .._base.figures import check_path
 from .._base.progress import shown
 from .._base.validation import ParameterError
 from ..accounting.grid import MAX_CELLS, Grid, grid_delta, grid_epsilon
-from ..accounting.profile import DEFAULT_ACCURACY
+from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.adjacency import ADJACENCIES
 from ..plots.profiles import plot_grid
 from . import numbers

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from .._base.validation import ParameterError, choice
-from ..matrix.schemes import BallsInBins, BMinSep, CyclicPoisson, Poisson, Scheme
+from ..matrix.scheme import Scheme
+from ..matrix.schemes import BallsInBins, BMinSep, CyclicPoisson, Poisson
 from ..matrix.strategies import BandedToeplitz
 from ..montecarlo.bandmf_calibration import FALLBACKS
 from ..montecarlo.direction import ADJACENCIES

@@ -2,12 +2,4 @@
 
 from .._base.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "accountant": "ApproximateIndividualFilter IndividualAccountant IndividualBounds",
-        "filters": "GDPFilter IndividualGDPFilter IndividualRDPFilter RDPFilter gdp_budget",
-        "odometers": "GDPOdometer IndividualGDPOdometer",
-        "summary": "GroupSummary summarise",
-    },
-)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -524,6 +524,3 @@ class ApproximateIndividualFilter(Recorded):
 
     def _settings(self) -> dict[str, Any]:
         return {"epsilon": self._epsilon, "delta": self._delta, **self._accountant._settings()}
-
-
-__all__ = ["ApproximateIndividualFilter", "IndividualAccountant", "IndividualBounds"]

@@ -432,6 +432,3 @@ class RDPFilter(_WholeFilter):
             return self._decide(self._ledger.step([real("mu", mu, 0.0, allow_inf=True, towards=math.inf)]))
         cost = real("rho", rho, 0.0, allow_inf=True, towards=math.inf)
         return self._decide(self._ledger._charge(_COST_ITSELF, [cost], None))
-
-
-__all__ = ["GDPFilter", "IndividualGDPFilter", "IndividualRDPFilter", "RDPFilter", "gdp_budget"]

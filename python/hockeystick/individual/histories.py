@@ -24,7 +24,8 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .._base import storage
-from .._base.storage import Made, StorageError, StoreLock, new_directory, part, refusing
+from .._base.files import StorageError, StoreLock, new_directory, part, refusing
+from .._base.storage import Made
 from .._base.validation import ParameterError, boolean, integer, real
 from .kept import MAX_EXAMPLES, RESUME, Kept
 

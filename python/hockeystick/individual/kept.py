@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from .._base import storage
 from .._base.exclusive import Exclusive, holding
-from .._base.storage import refusing
+from .._base.files import refusing
 from .._base.validation import ParameterError, ParameterTypeError
 
 if TYPE_CHECKING:

@@ -27,7 +27,8 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .._base import storage
-from .._base.storage import Array, Made, StorageError, StoreLock, new_directory, part, refusing, replacing
+from .._base.files import StorageError, StoreLock, new_directory, part, refusing, replacing
+from .._base.storage import Array, Made
 from .._base.validation import boolean, integer
 from .kept import RESUME
 

@@ -135,6 +135,3 @@ class GDPOdometer(WholeDataSet):
     def epsilon(self, delta: float) -> float:
         """The epsilon at ``delta`` of what has been spent so far: certified for adaptive steps; see `IndividualGDPOdometer.epsilon`."""
         return float(self._ledger.epsilon(delta)[0])
-
-
-__all__ = ["GDPOdometer", "IndividualGDPOdometer"]

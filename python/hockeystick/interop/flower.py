@@ -10,8 +10,9 @@ from typing import Any
 
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.accountant import Accountant
-from ..accounting.profile import DEFAULT_ACCURACY, account
+from ..accounting.profile import account
 from ..accounting.report import Report
+from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process, Step, WithoutReplacement
 from .answers import Answers
 

@@ -14,8 +14,8 @@ from typing import Any
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.accountant import Accountant
 from ..accounting.calibration import calibrate_noise_multiplier
-from ..accounting.profile import DEFAULT_ACCURACY
 from ..accounting.report import Report
+from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
 from .answers import Answers
 from .loaders import EqualSizes, watch

@@ -163,6 +163,3 @@ def _cut(batch: Any) -> Any:
     raise ParameterTypeError(
         f"empty = None: cannot tell what a batch of no examples is from a {type(batch).__name__}; give it"
     )
-
-
-__all__ = ["BatchLoader"]

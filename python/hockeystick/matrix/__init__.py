@@ -2,17 +2,4 @@
 
 from .._base.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "bandmf": "BandMF",
-        "noise": "CorrelatedNoise",
-        "scheme": "Scheme",
-        "schemes": (
-            "BMinSep BallsInBins CyclicPoisson MultiAttributionBMinSep Poisson RMinSep TruncatedBMinSep "
-            "b_min_sep_probability"
-        ),
-        "strategies": "Banded BandedToeplitz Identity InverseBanded LowerTriangular",
-        "strategy": "Strategy",
-    },
-)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -18,8 +18,8 @@ from .._base.validation import ParameterError, ParameterTypeError, choice, integ
 from ..mechanisms.descriptions import Composable, Process, set_fields
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import Law
-from .schemes import Scheme
-from .strategies import Strategy
+from .scheme import Scheme
+from .strategy import Strategy
 
 DIRECTIONS = ("remove", "add")
 

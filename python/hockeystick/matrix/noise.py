@@ -26,9 +26,10 @@ from numpy.typing import DTypeLike, NDArray
 from .. import _core
 from .._base import storage
 from .._base.exclusive import Exclusive
+from .._base.files import refusing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer, real
-from .strategies import Strategy
+from .strategy import Strategy
 
 MAX_DIMENSION = 2**53
 
@@ -257,7 +258,7 @@ class CorrelatedNoise(Exclusive):
         if not isinstance(strategy, Strategy):
             raise ParameterTypeError(f"strategy = {strategy!r}: must be a Strategy")
         content, arrays = storage.read(path, _KIND)
-        with storage.refusing(path):
+        with refusing(path):
             noise = cls(
                 strategy,
                 content["dimension"],
@@ -322,6 +323,3 @@ def _range(coordinates: Any, dimension: int) -> tuple[int, int]:
         raise ParameterTypeError(f"coordinates = {coordinates!r}: must be (start, stop)")
     start = integer("coordinates[0]", coordinates[0], 0, dimension - 1)
     return start, integer("coordinates[1]", coordinates[1], start + 1, dimension)
-
-
-__all__ = ["CorrelatedNoise"]

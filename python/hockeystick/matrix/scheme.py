@@ -16,7 +16,7 @@ from ..mechanisms.descriptions import Process, set_fields
 from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import MAX_STEPS, Law
-from .strategies import Strategy
+from .strategy import Strategy
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -245,6 +245,3 @@ def no_users(graph: AttributionGraph | None) -> None:
         raise ParameterError(
             "graph: only BMinSep with examples_per_user > 1 and MultiAttributionBMinSep protect users"
         )
-
-
-__all__ = ["Scheme", "no_users", "same_size"]

@@ -28,7 +28,7 @@ from ..sampling.batches import BatchSampler
 from ..sampling.laws import MAX_STEPS, Law
 from ..sampling.sweep import expected_batch_size
 from .scheme import Scheme
-from .strategies import Strategy
+from .strategy import Strategy
 
 _NORM_ERROR = 1e-12
 """*Proof*: more than the relative round-off of a column's norm, so a norm times 1 + this is no less than the true one."""
@@ -527,16 +527,3 @@ class TruncatedBMinSep(_Separated):
             self.dataset_size,
             self.max_batch_size,
         )
-
-
-__all__ = [
-    "BMinSep",
-    "BallsInBins",
-    "CyclicPoisson",
-    "MultiAttributionBMinSep",
-    "Poisson",
-    "RMinSep",
-    "Scheme",
-    "TruncatedBMinSep",
-    "b_min_sep_probability",
-]

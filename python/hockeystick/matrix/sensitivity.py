@@ -153,6 +153,3 @@ def _gram(columns: Array, steps: int, block: Any, offset: int) -> Array:
         overlap = columns.shape[1] - shift
         values = np.einsum("ij,ij->i", columns[left, shift:], columns[right, :overlap])
     return np.where(inside, values, 0.0)
-
-
-__all__ = ["bounds", "column_norms", "kept"]

@@ -488,6 +488,3 @@ class InverseBanded(_Matrix):
         # Columns that ended before row i contribute their total.
         errors[bands:] += np.cumsum(sums[:, -1])[: steps - bands]
         return np.asarray(errors * _noise_multiplier(noise_multiplier) ** 2)
-
-
-__all__ = ["Banded", "BandedToeplitz", "Identity", "InverseBanded", "LowerTriangular", "Strategy"]

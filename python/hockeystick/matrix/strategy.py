@@ -146,6 +146,3 @@ class Strategy(ABC):
 def check_dense(steps: int) -> None:
     if steps > MAX_DENSE:
         raise ParameterError(f"steps = {steps}: must be at most {MAX_DENSE} for a dense matrix")
-
-
-__all__ = ["Strategy", "check_dense"]

@@ -15,8 +15,9 @@ from .._base.validation import ParameterError, choice, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.report import CAVEAT, UNITS
 from ..matrix.bandmf import BandMF
-from ..matrix.schemes import CyclicPoisson, Scheme
-from ..matrix.strategies import Strategy
+from ..matrix.scheme import Scheme
+from ..matrix.schemes import CyclicPoisson
+from ..matrix.strategy import Strategy
 from ..mechanisms.descriptions import Composable, Gaussian, Process
 from .confidence import VerificationPlan, plan_verification
 from .direction import ADJACENCIES, directions
@@ -352,6 +353,3 @@ def short_name(strategy: Strategy) -> str:
 
 def _digest(strategy: Strategy) -> str:
     return digest(strategy._stored())[:12]
-
-
-__all__ = ["CalibratedBandMF", "Fallback", "calibrate_bandmf"]

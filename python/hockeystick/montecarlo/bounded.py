@@ -92,6 +92,3 @@ def _scaled(log_scale: float, share: float, up: bool) -> float:
     if up:
         return 1.0 if size > -error else max(math.exp(size + error), 5e-324)
     return math.exp(min(0.0, size - error))
-
-
-__all__: list[str] = []

@@ -273,6 +273,3 @@ def _golden(function: Callable[[float], float], low: float, high: float) -> floa
             right = low + ratio * (high - low)
             at_right = function(right)
     return left if at_left <= at_right else right
-
-
-__all__ = ["VerificationPlan", "accepts", "kl", "mean_interval", "plan_verification"]

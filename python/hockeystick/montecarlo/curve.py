@@ -114,6 +114,3 @@ class Curve:
     def around(self, points: Sequence[float] | Array, losses: Array) -> Array:
         """An upper bound at points[0] - L and a lower one at points[1] - L, for each loss L: two rows."""
         return np.array([self.between(points[0] - losses)[1], self.between(points[1] - losses)[0]])
-
-
-__all__ = ["Curve", "curve_of"]

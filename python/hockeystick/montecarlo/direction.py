@@ -15,7 +15,7 @@ from .._base.arrays import Array
 from .._base.bounds import Bounds
 from .._base.payoffs import Composed
 from .._base.validation import ParameterError, ParameterTypeError, choice
-from ..matrix.schemes import Scheme
+from ..matrix.scheme import Scheme
 from .bounded import BoundedValues
 from .confidence import mean_interval
 from .curve import Curve, curve_of
@@ -272,6 +272,3 @@ def loss_error(mechanism: object) -> float:
     most = max(2, getattr(scheme, "examples_per_user", 1))
     exponents = math.fsum(np.square(strategy.column_norms() * most / mechanism.noise_multiplier).tolist())  # type: ignore[attr-defined]
     return _LOSS_ERROR + _EXPONENT_ERROR * exponents
-
-
-__all__ = ["ADJACENCIES", "Direction", "Sampled", "cases", "directions"]

@@ -129,6 +129,3 @@ def check(refused: int) -> None:
         raise ArithmeticError(
             f"{refused} values are not numbers between 0 and their bound: nothing follows from them"
         )
-
-
-__all__ = ["Empirical"]

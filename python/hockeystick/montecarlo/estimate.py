@@ -246,6 +246,3 @@ def estimate_from_tally(
 def _direction(mechanism: Sampled, direction: str, epsilon: float, options: RunOptions) -> Direction:
     direction = choice("direction", direction, ("remove", "add"))
     return Direction(mechanism, direction, real("epsilon", epsilon, 0.0), options)
-
-
-__all__ = ["DeltaEstimate", "DirectionEstimate", "estimate_delta", "estimate_from_tally", "sample_blocks"]

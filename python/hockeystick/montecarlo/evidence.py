@@ -225,14 +225,3 @@ def _bound(
 
 def _mean(seen: Empirical) -> float:
     return seen.mean if seen.count else 0.5
-
-
-__all__ = [
-    "default_bets",
-    "evidence_above",
-    "evidence_below",
-    "lower_bound",
-    "mean_bounds",
-    "plan_bets",
-    "upper_bound",
-]

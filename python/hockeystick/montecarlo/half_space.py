@@ -278,6 +278,3 @@ class HalfSpaceValues(BoundedValues):
         """Draws the laws of Y/B."""
         found, shifts = self.proposal.half_space, self.proposal.shifts
         return _Law(self.mechanism, found, shifts, self._points, self.log_scale)
-
-
-__all__: list[str] = []

@@ -256,6 +256,3 @@ _PLANNERS: dict[str, Callable[[_Law, float, float], tuple[float, Bets]]] = {
     "bernstein": _bernstein_samples,
     "kl": _kl_samples,
 }
-
-
-__all__ = ["MeanTest", "divide_target", "plan_test", "scaled_threshold"]

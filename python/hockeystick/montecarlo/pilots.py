@@ -165,6 +165,3 @@ def rounded_weights(weights: Array, units: int = 1024) -> Array:
     parts[0] = max(parts[0], 1.0)
     parts[int(np.argmax(parts))] += units - parts.sum()
     return np.asarray(parts / units)
-
-
-__all__: list[str] = []

@@ -176,6 +176,3 @@ def is_hopeful(mechanism: Sampled, epsilon: float, plan: TiltedPlan, seed: int, 
         if look.test(plan, plan.samples) is None:
             return False
     return True
-
-
-__all__ = ["is_hopeful", "propose"]

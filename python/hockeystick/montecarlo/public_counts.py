@@ -116,13 +116,3 @@ def largest_count(scheme: TruncatedBMinSep) -> int:
         chance = scheme.steps * tail(others, min(1.0, rho * ROUND_UP), middle + 1).high
         low, high = (low, middle) if chance <= LARGE_COUNT_RISK else (middle, high)
     return max(high, 1)
-
-
-__all__ = [
-    "cut_probability",
-    "largest_count",
-    "meeting_cuts",
-    "participation_counts",
-    "participation_probabilities",
-    "untruncated",
-]

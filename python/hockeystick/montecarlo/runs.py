@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
 from .._base import storage
 from .._base.bounds import Bounds
 from .._base.executors import SECONDS, Draw, checked, elsewhere, here
+from .._base.files import refusing
 from .._base.progress import Patience
 from .._base.validation import MAX_COUNT, ParameterError, integer
 from ..mechanisms.descriptions import Composable, Process, composition
@@ -206,7 +207,7 @@ def resolve_seed(seed: int | None, directory: AnyPath | None) -> int:
         path = Path(directory) / "seed"
     if path is not None and path.exists():
         content, _ = storage.read(path, "seed")
-        with storage.refusing(path):
+        with refusing(path):
             recorded = int(content["seed"])
     if seed is None:
         seed = secrets.randbelow(MAX_SEED) if recorded is None else recorded
@@ -222,6 +223,3 @@ def derived(seed: int, *label: object) -> int:
     """A seed for one part of a procedure, as good as independent of those of the other parts."""
     text = repr((integer("seed", seed, 0, MAX_SEED), *label)).encode()
     return int.from_bytes(hashlib.sha256(text).digest()[:8], "big") >> 1
-
-
-__all__ = ["RunOptions", "Samples", "derived", "resolve_seed", "run"]

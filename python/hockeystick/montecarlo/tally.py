@@ -19,6 +19,7 @@ import numpy as np
 from .._base import storage
 from .._base.arrays import Array
 from .._base.exclusive import Exclusive, holding, unlocked
+from .._base.files import refusing
 from .._base.validation import ParameterError, ParameterTypeError
 from . import empirical
 
@@ -107,7 +108,7 @@ class Totals(Exclusive):
     def load(cls, path: str | os.PathLike[str]) -> Self:
         """Read what `save` wrote; StorageError says why a file is refused."""
         content, _ = storage.read(path, cls.kind)
-        with storage.refusing(path):
+        with refusing(path):
             ranges = [(int(first), int(last)) for first, last in content["ranges"]]
             totals = [int(value, 16) for value in content["totals"]]
             rows = int(content["rows"])
@@ -209,6 +210,3 @@ def digest(*parts: object) -> str:
         data = part.tobytes() if isinstance(part, np.ndarray) else repr(part).encode()
         found.update(f"{len(data)} ".encode() + data)
     return found.hexdigest()
-
-
-__all__ = ["EmpiricalTally", "Tally", "Totals"]

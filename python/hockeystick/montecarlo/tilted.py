@@ -323,6 +323,3 @@ def bounding_parts(mechanism: Any, components: Sequence[Component]) -> list[Part
 def entries(components: Sequence[Component]) -> Components:
     """What the core takes."""
     return tuple((c.weight, c.order, c.theta, c.shift) for c in components)
-
-
-__all__ = ["Component", "Proposal", "log_moment", "tune_proposal"]

@@ -24,7 +24,7 @@ from .._base.arrays import Array
 from .._base.gdp import log_delta
 from ..matrix.bandmf import BandMF, Components
 from ..matrix.schemes import TruncatedBMinSep
-from ..matrix.strategies import Strategy
+from ..matrix.strategy import Strategy
 from .public_counts import (
     LARGE_COUNT_RISK,
     ROUND_UP,
@@ -225,6 +225,3 @@ def can_tilt(mechanism: BandMF) -> bool:
 def is_rare(mechanism: BandMF, delta: float) -> bool:
     """Whether truncation adds less than half of ``delta``, if there is any."""
     return not isinstance(mechanism.scheme, TruncatedBMinSep) or meeting_cuts(mechanism.scheme) < 0.5 * delta
-
-
-__all__ = ["GivenCounts", "Reduction", "Tilting", "can_tilt", "is_rare", "reduction", "tilting"]

@@ -276,6 +276,3 @@ def decide(
         if test.accepts(seen) if look == looks[-1] else test.accepts_early(seen):
             return True, seen
     return False, seen
-
-
-__all__ = ["TiltedPlan", "Verification", "choose", "verify"]

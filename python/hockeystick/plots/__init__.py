@@ -2,10 +2,4 @@
 
 from .._base.lazy import attach
 
-__getattr__, __dir__, __all__ = attach(
-    __name__,
-    {
-        "individual": "plot_active plot_individual",
-        "profiles": "plot_grid plot_profile plot_truncation",
-    },
-)
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

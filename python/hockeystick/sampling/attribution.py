@@ -408,6 +408,3 @@ def _indices_of(name: str, values: Any, count: int | None) -> tuple[Integers, ND
         raise ParameterTypeError(f"{name}: must be indices below num_examples = {count}, not names")
     labels, ids = np.unique(array, return_inverse=True)
     return ids.reshape(-1).astype(np.int64), labels
-
-
-__all__ = ["AttributionGraph", "BoundedAttribution", "OpenNeighbourhood"]

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 
 from .._base import storage
 from .._base.exclusive import Exclusive
+from .._base.files import refusing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer
 from .attribution import AttributionGraph
@@ -250,7 +251,7 @@ class BatchSampler(Exclusive):
         ParameterError for another scheme or graph.
         """
         content, _ = storage.read(path, _KIND)
-        with storage.refusing(path):
+        with refusing(path):
             law = Law.from_dict(content["law"])
             seed, state = seed_from_dict(content["seed"]), content["state"]
             size, pad = content["dataset_size"], content["pad"]
@@ -324,6 +325,3 @@ def _digest_graph(graph: AttributionGraph) -> str:
     digest.update(graph.offsets.astype("<i8").tobytes())
     digest.update(graph.users.astype("<i4").tobytes())
     return digest.hexdigest()
-
-
-__all__ = ["BatchSampler", "PaddedBatch"]

@@ -251,6 +251,3 @@ def _incidence(graph: AttributionGraph) -> Any:
 
     ones = np.ones(graph.num_edges, dtype=np.int32)
     return csr_array((ones, graph.users, graph.offsets), shape=(graph.num_examples, graph.num_users))
-
-
-__all__ = ["MAX_IDS", "MAX_WORK", "ORDERS", "BoundedAttribution", "Integers", "bounded"]

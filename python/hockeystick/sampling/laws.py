@@ -208,6 +208,3 @@ _KINDS = {
         _multi_attribution, ("min_sep", "sampling_probability", "examples_per_user", "run_ahead")
     ),
 }
-
-
-__all__ = ["MAX_STEPS", "Law", "law_of"]

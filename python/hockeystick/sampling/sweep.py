@@ -211,12 +211,3 @@ def _reaching(graph: AttributionGraph, expected_batch: float | None, min_sep: in
         return None if expected_batch is None else sampling_probability_for(graph, expected_batch, min_sep)
     except ParameterError:
         return None
-
-
-__all__ = [
-    "NeighbourhoodSweep",
-    "SweepRow",
-    "expected_batch_size",
-    "sampling_probability_for",
-    "sweep_neighbourhood",
-]

@@ -172,6 +172,3 @@ def _accepted(
         seed=seed,
         version=_core.__version__,
     )
-
-
-__all__ = ["Guarantee", "Mechanism", "Request", "guarantee"]

@@ -87,6 +87,3 @@ def plot_proof(plan: TrainingPlan, path: str | os.PathLike[str] | None = None) -
     if path is not None:
         figure.savefig(path)
     return figure
-
-
-__all__ = ["plot_prefix_noise", "plot_proof"]

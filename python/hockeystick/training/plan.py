@@ -31,13 +31,14 @@ from numpy.typing import DTypeLike
 from .._base import storage
 from .._base.arrays import Array
 from .._base.bounds import finite
+from .._base.files import refusing
 from .._base.randomness import Seed
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.profile import account
 from ..matrix.bandmf import BandMF
-from ..matrix.scheme import no_users, same_size
-from ..matrix.schemes import Scheme
-from ..matrix.strategies import BandedToeplitz, Identity, Strategy
+from ..matrix.scheme import Scheme, no_users, same_size
+from ..matrix.strategies import BandedToeplitz, Identity
+from ..matrix.strategy import Strategy
 from ..mechanisms.descriptions import (
     Composable,
     Gaussian,
@@ -52,8 +53,9 @@ from ..mechanisms.serialise import from_dict, to_dict
 from ..mechanisms.truncated import TruncatedPoissonSampled
 from ..montecarlo.runs import Progress
 from ..montecarlo.tally import digest
-from ..sampling.attribution import AttributionGraph, BoundedAttribution
+from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
+from ..sampling.bounding import BoundedAttribution
 from ..sampling.laws import Law, law_of
 from .guarantee import Guarantee, Mechanism, Request, guarantee
 
@@ -204,7 +206,7 @@ class TrainingPlan:
         A plan for users needs the ``graph`` it was made with. Raises StorageError for damaged files.
         """
         content, arrays = storage.read(path, _KIND)
-        with storage.refusing(path):
+        with refusing(path):
             mechanism = _from_parts(content["mechanism"], arrays)
             guarantee = Guarantee(**content["guarantee"])
             size, attribution = content["dataset_size"], content["attribution"]
@@ -446,6 +448,3 @@ def _graph(graph: Any) -> AttributionGraph | None:
 
 def _digest(graph: AttributionGraph | None) -> str | None:
     return None if graph is None else digest(graph.offsets, graph.users, graph.num_users)
-
-
-__all__ = ["TrainingPlan", "plan_training"]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from .. import _core
-from .._base.storage import replacing
+from .._base.files import replacing
 from .._base.validation import ParameterError, integer
 
 if TYPE_CHECKING:
@@ -286,6 +286,3 @@ def _svg(figure: Any) -> str:
         figure.savefig(buffer, format="svg", metadata={"Date": None})
     text = buffer.getvalue()
     return text[text.index("<svg") :]
-
-
-__all__ = ["TrainingReport", "read_report"]

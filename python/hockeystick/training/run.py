@@ -22,8 +22,8 @@ from numpy.typing import DTypeLike, NDArray
 
 from .._base import storage
 from .._base.exclusive import Exclusive, Guard
+from .._base.files import StorageError, StoreLock, new_directory, part, refusing, replacing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
-from .._base.storage import StorageError, StoreLock
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer
 from ..matrix.noise import CorrelatedNoise
 from ..sampling.batches import BatchSampler, PaddedBatch
@@ -304,12 +304,12 @@ class TrainingRun(Exclusive):
         cls, plan: TrainingPlan, path: _Path, step: int | None, state: Mapping[str, Any] | None
     ) -> TrainingRun:
         directory = Path(path)
-        content, _ = storage.read(storage.part(directory, "secret"), _KIND)
+        content, _ = storage.read(part(directory, "secret"), _KIND)
         if content.get("plan") != plan.fingerprint:
             raise DeviationError(
                 f"path = {os.fspath(path)!r}: is a run of another plan ({content.get('plan')}, not {plan.fingerprint})"
             )
-        with storage.refusing(directory / "secret"):
+        with refusing(directory / "secret"):
             seed = seed_from_dict(content["seed"])
             noise = _noise(
                 plan, seed, *(content[name] for name in ("dimension", "clipping_norm", "state_dtype"))
@@ -395,7 +395,7 @@ class _Ledger:
         if directory is not None:
             self._lock = StoreLock(directory)
             try:
-                path = storage.part(directory, "ledger")
+                path = part(directory, "ledger")
                 self._file = open(path, "r+b", buffering=0)  # noqa: SIM115 (held open as long as the run)
                 self._load(path)
                 self._lock.check(self.steps)
@@ -406,10 +406,10 @@ class _Ledger:
     @classmethod
     def create(cls, directory: Path, plan: TrainingPlan, content: Mapping[str, Any]) -> _Ledger:
         """Make the run's directory."""
-        with storage.new_directory(directory, "resume() continues a run") as making:
+        with new_directory(directory, "resume() continues a run") as making:
             plan.save(making / "plan")
             storage.write(making / "secret", _KIND, content, {})
-            with storage.replacing(making / "ledger"):
+            with replacing(making / "ledger"):
                 pass
             StoreLock.create(making, 0)
         return cls(directory, bool(content["durable"]))
@@ -425,7 +425,7 @@ class _Ledger:
     def _load(self, path: Path) -> None:
         data = self._file.read()
         whole = len(data) // _RECORD.size * _RECORD.size
-        with storage.refusing(path):
+        with refusing(path):
             for step, start in enumerate(range(0, whole, _RECORD.size)):
                 record = data[start : start + _RECORD.size]
                 number, found, checksum, _ = _RECORD.unpack(record)
@@ -466,6 +466,3 @@ class _Ledger:
             self._file.close()
         if self._lock is not None:
             self._lock.close()
-
-
-__all__ = ["DeviationError", "TrainingRun", "TrainingStep"]
