@@ -16,7 +16,8 @@ namespace hockeystick::bindings {
 inline Engine engine_kind(const std::string& engine) {
     if (engine == "auto") return Engine::automatic;
     if (engine == "fft") return Engine::fft;
-    throw pybind11::value_error("engine must be 'auto' or 'fft', not '" + engine + "'");
+    if (engine == "prv") return Engine::prv;
+    throw pybind11::value_error("engine must be 'auto', 'fft' or 'prv', not '" + engine + "'");
 }
 
 // Directions as Python lists them, in a form that pybind11 can fill; pairs are immutable all the same.

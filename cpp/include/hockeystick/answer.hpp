@@ -18,7 +18,7 @@ using Composition = std::vector<std::pair<PairPtr, std::uint64_t>>;
 // upper bound, where the distance comes from.
 struct Answer {
     double lower = 0, upper = 0;
-    std::string engine;         // "closed form", "inversion" or "fft"
+    std::string engine;         // "closed form", "inversion", "fft" or "prv"
     std::size_t direction = 0;  // which direction attains the upper bound
     double discretisation = 0, truncation = 0, wrap_around = 0, round_off = 0;
     double step = 0;       // lattice step; for the inversion that of the frequency

@@ -12,8 +12,9 @@
 namespace hockeystick {
 
 // automatic: a closed form where there is one, else the inversion; the FFT where that cannot answer as
-// accurately as asked. fft: always the FFT, but for a single step.
-enum class Engine { automatic, fft };
+// accurately as asked. fft: always the FFT, but for a single step. prv: mean-preserving rounding with its
+// coupling bound, for comparison.
+enum class Engine { automatic, fft, prv };
 
 // The worst over several directions ("remove" and "add") of a heterogeneous composition.
 class Profile {

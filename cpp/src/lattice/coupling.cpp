@@ -15,8 +15,7 @@ namespace {
 
 // proof: more than what few roundings make of a radius, of a loss, of the mass at infinity.
 constexpr double slack = 1e-12, slack_of_loss = 1e-14, slack_of_mass = 4e-12;
-constexpr double most_points = 1 << 22;  // speed: of a transform, and of the lattice of a single step
-constexpr double largest_index = 1e15;   // proof: up to here indices are exact
+constexpr double largest_index = 1e15;  // proof: up to here indices are exact
 
 using Steps = std::vector<std::pair<PairPtr, std::uint64_t>>;
 
@@ -49,7 +48,7 @@ double choose_tilt(const std::vector<SketchedStep>& steps, double step, double t
 // Numbers of lattice points, as integers.
 struct Range {
     double first = 0, last = 0;
-    void check(const char* message) const {
+    void check(double most_points, const char* message) const {
         if (!(last - first < most_points) || !(std::max(-first, last) < largest_index))
             throw std::invalid_argument(message);
     }
@@ -74,7 +73,7 @@ SumWindow window(const std::vector<SketchedStep>& steps, double step, double til
     return {shorter ? bulk : all, theta(left), theta(right)};
 }
 
-Composed compose_rounded(const Steps& composition, double step, double failure) {
+Composed compose_rounded(const Steps& composition, double step, double failure, std::size_t most_points) {
     const double total = checked_total(composition, step, failure);
     const double log_failure = std::log(failure), depth = std::log(total) - log_failure + 30;
     std::vector<SketchedStep> steps;
@@ -84,7 +83,10 @@ Composed compose_rounded(const Steps& composition, double step, double failure) 
     // What lies outside the window counts with the same unit: at eps = 0, if that asks for no miracle.
     const double log_mass = std::clamp(log_failure - cumulants(steps, tilt).value, -600.0, 0.0) - 10;
 
-    std::vector<LatticeStep> lattices;
+    // All lattices together are to be no larger than a few of the composed one.
+    const double most = static_cast<double>(most_points),
+                 most_of_step = std::max(1024.0, 4 * most / static_cast<double>(3 + steps.size()));
+    std::vector<Range> ranges;
     Range sums;
     for (std::size_t i = 0; i < steps.size(); ++i) {
         const Sketch& s = steps[i].sketch;
@@ -93,17 +95,20 @@ Composed compose_rounded(const Steps& composition, double step, double failure) 
             range.first = std::floor(s.left.front() / step);
             range.last = std::max(range.first + 1, std::ceil(s.right.back() / step));
         }
-        range.check("Coupling: step is too small for the range of the losses");
-        auto points =
-            all_points(static_cast<std::int64_t>(range.first), static_cast<std::int64_t>(range.last));
-        lattices.push_back(
-            {discretise(*composition[i].first, std::move(points), step, tilt, Bound::mean_preserving),
-             steps[i].count});
+        range.check(most_of_step, "Coupling: step is too small for the range of the losses");
+        ranges.push_back(range);
         sums.first += static_cast<double>(steps[i].count) * range.first;
         sums.last += static_cast<double>(steps[i].count) * range.last;
     }
     const SumWindow chosen = window(steps, step, tilt, log_mass, sums);
-    chosen.range.check("Coupling: step is too small for the range of the composed loss");
+    chosen.range.check(most, "Coupling: step is too small for the range of the composed loss");
+    std::vector<LatticeStep> lattices;
+    for (std::size_t i = 0; i < steps.size(); ++i)
+        lattices.push_back({discretise(*composition[i].first,
+                                       all_points(static_cast<std::int64_t>(ranges[i].first),
+                                                  static_cast<std::int64_t>(ranges[i].last)),
+                                       step, tilt, Bound::mean_preserving),
+                            steps[i].count});
     const double points = chosen.range.last - chosen.range.first + 1;
     return compose(lattices, static_cast<std::int64_t>(chosen.range.first),
                    good_size(static_cast<std::size_t>(std::max(16.0, points))), chosen.theta_left,
@@ -128,8 +133,8 @@ Coupling::Coupling(Composed composed, double failure)
 }
 
 Coupling::Coupling(const std::vector<std::pair<PairPtr, std::uint64_t>>& composition, double step,
-                   double failure)
-    : Coupling(compose_rounded(composition, step, failure), failure) {}
+                   double failure, std::size_t most_points)
+    : Coupling(compose_rounded(composition, step, failure, most_points), failure) {}
 
 // How much eps and the points of the table may move by rounding.
 double Coupling::rounded(double epsilon) const {

@@ -19,6 +19,7 @@ public:
     // enclose what rounding of mu may have moved. Empty where there is no closed form.
     static std::optional<ClosedForm> of(const Composition& composition, Engine engine) {
         const auto& [first, first_count] = composition.front();
+        if (engine == Engine::prv) return {};
         if (composition.size() == 1 && first_count == 1) return ClosedForm(first, first);
         if (engine != Engine::automatic) return {};
         double squares = 0;

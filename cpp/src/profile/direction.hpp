@@ -16,6 +16,7 @@
 #include "numerics/constants.hpp"
 #include "profile/answers.hpp"
 #include "profile/closed_form.hpp"
+#include "profile/coupling_engine.hpp"
 #include "profile/lattice_engine.hpp"
 #include "profile/support_end.hpp"
 
@@ -29,6 +30,7 @@ public:
           closed_(ClosedForm::of(composition, engine)),
           inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy) : nullptr),
           lattices_(composition, end_.log_finite(), memory_limit) {
+        if (engine == Engine::prv) coupling_.emplace(composition, memory_limit);
         if (Composition less = lower_composition(composition); !less.empty())
             lower_ = std::make_unique<Direction>(std::move(less), accuracy, memory_limit, engine);
     }
@@ -70,7 +72,8 @@ public:
     // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
     std::optional<bool> epsilon_at_most(double delta, double ceiling, bool lattice) const {
         if (delta >= 1 || ceiling == infinity) return true;
-        if (!(ceiling > 0) || delta <= end_.infinity_mass().upper || delta == 0 || closed_) return false;
+        if (!(ceiling > 0) || delta <= end_.infinity_mass().upper || delta == 0 || closed_ || coupling_)
+            return false;
         // Finite losses never add up to more.
         if (ceiling >= max_loss_) return true;
         const std::lock_guard lock(mutex_);
@@ -82,7 +85,7 @@ public:
 
     std::optional<bool> delta_at_most(double epsilon, double ceiling, bool lattice) const {
         if (ceiling >= 1) return true;
-        if (!(ceiling > 0) || !std::isfinite(epsilon) || closed_) return false;
+        if (!(ceiling > 0) || !std::isfinite(epsilon) || closed_ || coupling_) return false;
         if (end_.rules(epsilon)) return end_.delta(epsilon).upper <= ceiling;
         // Finite losses never add up to more.
         if (epsilon >= max_loss_ && end_.infinity_mass().upper <= ceiling) return true;
@@ -153,6 +156,11 @@ private:
             return answer;
         }
         if (closed_) return closed_->epsilon(delta, max_loss_);
+        const double most = infinite.upper > 0 ? infinity : std::max(0.0, max_loss_);
+        if (coupling_) {
+            if (!lattice) return {};
+            return coupling_->epsilon(delta, accuracy, infinite.upper, most);
+        }
         if (const auto corner = end_.epsilon_at_end(delta)) return corner;
         const std::lock_guard lock(mutex_);
         Answer best;
@@ -167,7 +175,6 @@ private:
         }
         if (!lattice) return {};
         if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
-        const double most = infinite.upper > 0 ? infinity : std::max(0.0, max_loss_);
         return both(best, lattices_.epsilon(delta, accuracy, most));
     }
 
@@ -176,6 +183,7 @@ private:
         if (epsilon == infinity || epsilon >= max_loss_) return {end_.infinity_mass(), true};
         if (epsilon == -infinity) return {exact(1), true};
         if (closed_) return {closed_->delta(epsilon), true};
+        if (coupling_) return {Answer(), false};
         const Answer ending = end_.delta(epsilon);
         return {ending,
                 close(ending, accuracy) || max_loss_ - epsilon < smallest_loss || end_.rules(epsilon)};
@@ -184,6 +192,10 @@ private:
     std::optional<Answer> delta_of_pairs(double epsilon, double accuracy, bool lattice) const {
         auto [best, enough] = near_end(epsilon, accuracy);
         if (enough) return best;
+        if (coupling_) {
+            if (!lattice) return {};
+            return coupling_->delta(epsilon, accuracy);
+        }
         const std::lock_guard lock(mutex_);
         if (const auto& inverted = inverted_delta(epsilon)) {
             best = both(*inverted, best);
@@ -227,8 +239,9 @@ private:
     SupportEnd end_;
     double max_loss_;
     std::optional<ClosedForm> closed_;
-    std::unique_ptr<Direction> lower_;  // of the pairs below the mechanisms, where they are others
-    mutable std::mutex mutex_;          // guards what follows, which caches
+    std::optional<CouplingEngine> coupling_;  // if it is to answer, alone
+    std::unique_ptr<Direction> lower_;        // of the pairs below the mechanisms, where they are others
+    mutable std::mutex mutex_;                // guards what follows, which caches
     std::unique_ptr<Inversion> inversion_;
     mutable LatticeEngine lattices_;
     mutable Inverted inverted_epsilon_, inverted_delta_;

@@ -50,7 +50,8 @@ def account(
     "replace_one", "zero_out". ``accuracy`` is the relative gap upper/lower - 1 aimed at (1e-9 to
     1), ``memory_limit`` a cap in bytes (at least 2^20): where it binds, the interval widens.
     ``engine`` "auto" takes a closed form or exact inversion of the Laplace transform where they
-    certify that accuracy, and composition by FFT elsewhere; "fft" always composes, to compare.
+    certify that accuracy, and composition by FFT elsewhere; "fft" always composes, and "prv" does so after
+    mean-preserving rounding (Gopi, Lee, Wutschitz 2021), to compare: their bounds hold as well, and are wider.
     Raises ParameterError or ParameterTypeError before any work.
 
     >>> from hockeystick import Gaussian
@@ -120,7 +121,7 @@ class PrivacyProfile:
 
     @functools.cached_property
     def _views(self) -> Views | None:
-        if self._settings.engine == "fft" or not helpful(self._process):
+        if self._settings.engine != "auto" or not helpful(self._process):
             return None
         return Views(self._process, self._settings, self._profile)
 

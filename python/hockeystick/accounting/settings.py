@@ -12,7 +12,7 @@ from ..mechanisms.descriptions import Process
 DEFAULT_ACCURACY = 1e-3
 DEFAULT_MEMORY_LIMIT = 2**30
 
-ENGINES = ("auto", "fft")
+ENGINES = ("auto", "fft", "prv")
 
 
 @dataclass(frozen=True)
