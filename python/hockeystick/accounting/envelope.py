@@ -126,14 +126,14 @@ class Envelope:
             bottom = max(0.0, min(float(np.min(low)), tail)) * (1.0 - MARGIN)
             if bottom >= enough or len(self.epsilon) > _NODES:
                 break
-            new = self._inside(cells, (low < enough) & self._worthwhile(cells, best))
+            new = self.inside(cells, (low < enough) & self.worthwhile(cells, best))
             if tail < enough:
                 new = np.append(new, min(FURTHEST, float(last[0]) + max(1.0, 0.5 * float(last[0]))))
             if not self.ask(new):
                 break
         return Bounds(min(bottom, best), best)
 
-    def _worthwhile(self, cells: Cells, best: float) -> Mask:
+    def worthwhile(self, cells: Cells, best: float) -> Mask:
         """Whether more nodes may narrow a cell: not where delta falls by hardly more than is unknown at its ends."""
         before, after = slice(0, len(cells.left)), slice(1, len(cells.left) + 1)
         unknown = (self.upper - self.lower)[before] + (self.upper - self.lower)[after]
@@ -142,7 +142,7 @@ class Envelope:
         return worth
 
     @staticmethod
-    def _inside(cells: Cells, chosen: Mask) -> Array:
+    def inside(cells: Cells, chosen: Mask) -> Array:
         """One new node in each chosen cell: beside the vertex, off the ends."""
         left, right = cells.left[chosen], cells.right[chosen]
         left = np.where(np.isneginf(left), right - 4.0, left)

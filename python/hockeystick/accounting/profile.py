@@ -23,6 +23,7 @@ from ..mechanisms.adjacency import Directions
 from ..mechanisms.descriptions import Composable, Group, Step, composition, shift_of
 from ..mechanisms.serialise import from_dict, to_dict
 from . import rare
+from .gaussian_summary import DEFAULT_FLOOR, GaussianSummary, summarise
 from .report import Answer, Report, noise_conventions, references, samplers, unit
 from .risk import Risk
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, Settings
@@ -168,6 +169,27 @@ class PrivacyProfile:
     def risk(self) -> Risk:
         """What the guarantee means for who is attacked: true positives, precision, reconstruction; see `Risk`."""
         return Risk(self)
+
+    def gdp(self, delta: float = DEFAULT_FLOOR) -> GaussianSummary:
+        """The whole profile in one number: the smallest certified mu with delta(epsilon) <= delta_mu(epsilon) + ``delta`` for all real epsilon.
+
+        Bounds on it from both sides, and on the regret: how far the trade-off curve is above that of mu-GDP. ``delta`` in
+        [0, 1) is a floor far below any delta of interest; without one, sampling gains nothing (see `gdp_mu`).
+
+        >>> from hockeystick import Gaussian
+        >>> found = account(Gaussian(noise_multiplier=2.0) * 4).gdp()
+        >>> bool(found.mu_bounds.lower <= 1.0 <= found.mu + 1e-9), found.regret.upper < 1e-5
+        (True, True)
+        """
+        floor = real("delta", delta, 0.0, 1.0, open_high=True)
+        if not self._directions:
+            return GaussianSummary(0.0, floor, Bounds(0.0, 0.0), Bounds(0.0, 0.0))
+        return summarise(self, floor, self._mu_step_by_step() * (1.0 + 1e-12))
+
+    def reversed(self) -> PrivacyProfile:
+        """The profile of "add" for "remove" and the other way round; itself for all else."""
+        other = {"add": "remove", "remove": "add"}.get(self.adjacency)
+        return self._other(self._process, adjacency=other) if other else self
 
     def each_direction(self) -> tuple[PrivacyProfile, ...]:
         """The profiles of adding and of removing a record alone, where they differ; else this one."""

@@ -1,0 +1,110 @@
+"""mu and regret against closed forms and dense mpmath evaluations; the Gaussian profile is computed here, from its formula."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import hockeystick as hs
+import pytest
+from mpmath import mp
+
+FLOOR = 1e-10
+
+
+def gaussian_delta(mu: float, epsilon: mp.mpf) -> mp.mpf:
+    if mu == 0:
+        return mp.mpf(0)
+    return mp.ncdf(mu / mp.mpf(2) - epsilon / mu) - mp.exp(epsilon) * mp.ncdf(-mu / mp.mpf(2) - epsilon / mu)
+
+
+def finite_delta(present: list[float], absent: list[float], epsilon: mp.mpf) -> mp.mpf:
+    return sum(
+        (max(mp.mpf(0), p - mp.exp(epsilon) * q) for p, q in zip(present, absent, strict=True)), mp.mpf(0)
+    )
+
+
+@pytest.mark.parametrize("sigma", [0.02, 0.5, 1.0, 30.0, 1e5])
+@pytest.mark.parametrize("adjacency", ["add_or_remove", "remove", "replace_one"])
+def test_a_gaussian_is_its_own_summary(sigma: float, adjacency: str) -> None:
+    truth = (2 if adjacency == "replace_one" else 1) / sigma
+    found = hs.account(hs.Gaussian(sigma), adjacency).gdp(FLOOR)
+    # d delta / d mu is at most phi(0), so that the floor is worth 2.51 times itself.
+    assert truth - 2.51 * FLOOR <= found.mu <= truth * (1 + 1e-8)
+    assert found.mu_bounds.lower <= found.mu == found.mu_bounds.upper
+    assert found.mu <= found.mu_bounds.lower * (1 + 1e-6) + 3 * FLOOR
+    assert 0.0 <= found.regret.lower <= 1e-11
+    assert found.regret.upper <= 1e-5
+    assert found.delta == FLOOR
+
+
+@pytest.mark.parametrize(("epsilon", "steps"), [(0.01, 1), (1.0, 1), (1.0, 4), (4.0, 2)])
+@pytest.mark.parametrize("floor", [0.0, 1e-4])
+def test_randomised_response(epsilon: float, steps: int, floor: float) -> None:
+    """Piecewise linear delta against a convex one: the worst epsilon are its kinks, and 0 by symmetry."""
+    keep = math.exp(epsilon) / (1 + math.exp(epsilon))
+    present = [
+        keep ** sum(bits) * (1 - keep) ** (steps - sum(bits)) for bits in product((0, 1), repeat=steps)
+    ]
+    found = hs.account(hs.RandomizedResponse(epsilon, 2) * steps).gdp(floor)
+    grid = [mp.mpf(epsilon * steps) * i / 400 for i in range(401)]
+    deltas = [finite_delta(present, present[::-1], at) for at in grid]
+    for at, delta in zip(grid, deltas, strict=True):
+        assert delta <= gaussian_delta(found.mu, at) + floor + 1e-15
+    less = found.mu * (1 - 1e-5) - 1e-12
+    assert any(
+        delta > gaussian_delta(less, at) + floor - 1e-12 for at, delta in zip(grid, deltas, strict=True)
+    )
+    distance = max(
+        (gaussian_delta(found.mu, at) - delta) / (1 + mp.exp(at))
+        for at, delta in zip(grid, deltas, strict=True)
+    )
+    assert distance <= found.regret.upper
+    assert found.regret.lower <= distance + 2e-4 * found.mu  # between the points of this grid
+    assert found.regret.upper <= found.regret.lower + 1e-5
+    if steps == 1 and floor == 0.0:
+        assert found.mu == pytest.approx(float(-2 * mp.sqrt(2) * mp.erfinv(1 - 2 * mp.mpf(keep))), rel=1e-6)
+
+
+def test_the_class_of_mistakes_of_a_mu_fitted_in_the_bulk() -> None:
+    """sigma = 1, q = .01, T = 1000: GDP(.4394) has delta 3.7e-6 where the truth is 1.0e-5."""
+    profile = hs.account(hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 1000)
+    truth = profile.delta_bounds(1.8282).lower
+    assert gaussian_delta(0.4394, mp.mpf(1.8282)) + FLOOR < 0.4 * truth
+    found = profile.gdp(FLOOR)
+    assert found.mu <= found.mu_bounds.lower * (1 + 1e-6)
+    assert found.regret.upper <= found.regret.lower + 1e-5
+    assert found.mu < profile.gdp_mu() / 50
+    ahead, behind = 0, 0
+    for i in range(400):
+        at = 8.0 * i / 400
+        lower, upper = profile.delta_bounds(at)
+        assert lower <= gaussian_delta(found.mu, mp.mpf(at)) + FLOOR
+        ahead += gaussian_delta(found.mu * (1 - 1e-4), mp.mpf(at)) + FLOOR < upper
+        behind += (gaussian_delta(found.mu, mp.mpf(at)) - lower) / (1 + math.exp(at)) > found.regret.upper
+    assert ahead > 0
+    assert behind == 0
+
+
+@pytest.mark.parametrize("adjacency", ["remove", "add"])
+def test_one_direction_counts_negative_epsilon(adjacency: str) -> None:
+    profile = hs.account(hs.PoissonSampled(hs.Gaussian(0.8), 0.05) * 20, adjacency)
+    found = profile.gdp(1e-6)
+    assert found.mu <= hs.account(profile.description).gdp(1e-6).mu * (1 + 1e-6)
+    for i in range(-150, 151):
+        at = i / 25
+        gauss = gaussian_delta(found.mu, mp.mpf(at))
+        assert profile.delta_bounds(at).lower <= gauss + 1e-6 + 1e-14
+        distance = (gauss - profile.delta_bounds(at).upper) / (1 + math.exp(at))
+        assert distance <= found.regret.upper + 1e-14
+
+
+def test_limits() -> None:
+    nothing = hs.account(hs.Gaussian(1.0) * 0).gdp()
+    assert (nothing.mu, nothing.regret) == (0.0, (0.0, 0.0))
+    outright = hs.account(hs.ApproximateDP(1.0, 1e-3)).gdp()
+    assert outright.mu == math.inf == outright.mu_bounds.lower
+    assert hs.account(hs.ApproximateDP(1.0, 1e-3)).gdp(1e-2).mu < 1.3
+    assert hs.account(hs.Gaussian(1.0)).gdp(0.5).mu == 0.0
+    with pytest.raises(hs.ParameterError, match="delta = 1"):
+        hs.account(hs.Gaussian(1.0)).gdp(1.0)
