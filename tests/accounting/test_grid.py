@@ -308,7 +308,7 @@ def test_plot_names_what_varies_and_what_does_not() -> None:
     plot = hs.plots.plot_grid(grid).axes[0]
     assert (plot.get_xlabel(), plot.get_ylabel()) == ("sampling probability", "noise multiplier")
     assert (plot.get_xscale(), plot.get_yscale()) == ("log", "linear")
-    assert "delta 1e-05" in plot.get_title()
+    assert "delta = 1e-05" in plot.get_title()
     assert "steps" not in plot.get_title()
 
 

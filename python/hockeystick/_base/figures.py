@@ -7,9 +7,6 @@ from typing import Any
 
 from .validation import ParameterError
 
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Told apart by colour-blind readers and in grey (Okabe and Ito 2008); lines differ in style besides."""
-
 
 def new_figure(width: float, height: float, path: str | os.PathLike[str] | None = None) -> Any:
     """A figure that notebooks display, which leaves the caller's pyplot state and backend alone.

@@ -23,6 +23,7 @@ import scipy  # its parts are loaded when they are used
 
 from .._base import gdp
 from .._base.bounds import Bounds, finite, round_up
+from .._base.html import Shown
 from .._base.search import COARSEST, Axis, Search, Verdict
 from .._base.validation import ParameterError, ParameterTypeError, boolean, real
 from .._base.validation import integer as integer_
@@ -60,7 +61,7 @@ class UnreachableError(ParameterError):
 
 
 @dataclass(frozen=True)
-class Certificate:
+class Certificate(Shown):
     """What was proven about a calibrated value.
 
     ``value`` keeps within the budget: ``description``, which is make(value), satisfies
@@ -111,6 +112,9 @@ class _Certified:
     """A number that carries its proof; what it is a kind of comes second among the bases."""
 
     certificate: Certificate
+
+    def _repr_html_(self) -> str:
+        return self.certificate._repr_html_()
 
     def __new__(cls, certificate: Certificate) -> Self:
         number = super().__new__(cls, certificate.value)  # type: ignore[call-arg]

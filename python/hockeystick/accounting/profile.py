@@ -15,8 +15,9 @@ from numpy.typing import ArrayLike
 from .. import _core
 from .._base import gdp, storage
 from .._base.arrays import Array
-from .._base.bounds import Bounds
+from .._base.bounds import Bounds, round_down, round_up
 from .._base.files import refusing
+from .._base.html import Shown
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.adjacency import Directions
@@ -64,7 +65,10 @@ def account(
     return PrivacyProfile(process, adjacency, accuracy, memory_limit, engine)
 
 
-class PrivacyProfile:
+_SHOWN = (1e-3, 1e-5, 1e-7)  # what a notebook is told about
+
+
+class PrivacyProfile(Shown):
     """The function delta(epsilon) of a composition, with certified bounds on both sides.
 
     Upper bounds hold for the mechanism; lower bounds hold for the pair of distributions that
@@ -106,6 +110,17 @@ class PrivacyProfile:
     def accuracy(self) -> float:
         """The relative gap between upper and lower bound that was asked for."""
         return self._settings.accuracy
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        answers = [(delta, self.epsilon_bounds(delta)) for delta in _SHOWN]
+        return [
+            ("released", self._description),
+            ("adjacency", self.adjacency),
+            *(
+                (f"epsilon at delta = {delta:g}", f"[{round_down(lower, 8)}, {round_up(upper, 8)}]")
+                for delta, (lower, upper) in answers
+            ),
+        ]
 
     def __repr__(self) -> str:
         return (

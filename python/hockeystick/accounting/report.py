@@ -9,6 +9,7 @@ from typing import Any
 
 from .. import _core
 from .._base.bounds import Bounds, finite, round_down, round_up
+from .._base.html import Shown
 from ..mechanisms.descriptions import Composable, Process
 
 UNITS = {
@@ -55,7 +56,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Shown):
     """Everything about one guarantee; made by `PrivacyProfile.report`.
 
     ``epsilon`` holds the answer to "which epsilon at this delta", ``delta`` the answer to "which
@@ -79,6 +80,29 @@ class Report:
     delta: Answer | None
     advantage: Bounds
     caveat: str = CAVEAT
+
+    def __str__(self) -> str:
+        return self.statement()
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        bounds = [
+            (f"{name} at {at} = {point!r}", f"[{round_down(answer.lower, 8)}, {round_up(answer.upper, 8)}]")
+            for name, answer, at, point in (
+                ("epsilon", self.epsilon, "delta", self.at_delta),
+                ("delta", self.delta, "epsilon", self.at_epsilon),
+            )
+            if answer is not None
+        ]
+        advantage = ("membership advantage", f"at most {round_up(self.advantage.upper)}")
+        return [
+            ("released", self.details),
+            *bounds,
+            advantage,
+            ("adjacency", f"{self.adjacency}: {self.unit}"),
+        ]
+
+    def _sentence(self) -> str:
+        return self.statement()
 
     def statement(self) -> str:
         """A paragraph that says what is guaranteed, for whom, and how it was computed."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from .. import _core
 from .._base.arrays import Array
+from .._base.html import Shown
 from .._base.randomness import Seed
 from .._base.validation import MAX_COUNT, ParameterError, boolean, choice, integer, real
 from ..mechanisms.descriptions import Process, set_fields
@@ -38,7 +39,7 @@ _CHECKS: dict[str, Callable[[Any], Any]] = {
 
 
 @dataclass(frozen=True)
-class Scheme:
+class Scheme(Shown):
     """A sampling scheme over ``steps`` iterations; the subclasses are frozen and hashable dataclasses.
 
     What a scheme can do is a method here: a new one is a subclass, and nothing else asks which it is.

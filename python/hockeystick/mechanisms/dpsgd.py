@@ -99,6 +99,9 @@ class DPSGD(Composable):
     def _batch_law(self) -> Law:
         return replace(super()._batch_law(), dataset_size=self.dataset_size)
 
+    def _sentence(self) -> str:
+        return str(self)
+
     def __str__(self) -> str:
         given = f"{self.epochs:g} epochs" if self.epochs is not None else f"{self.steps} steps"
         cut = "" if self.max_batch_size is None else f" truncated to {self.max_batch_size} records"

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from .. import _core
+from .._base.html import Shown
 from .._base.randomness import Seed
 from .._base.validation import ParameterError, ParameterTypeError, integer
 from ..sampling.batches import BatchSampler
@@ -24,7 +25,7 @@ from ..sampling.laws import MAX_STEPS, Law
 from .core_pairs import Pairs, both
 
 
-class Composable:
+class Composable(Shown):
     """Anything that can be composed: ``a * steps``, ``steps * a``, ``a + b`` and ``sum([a, b])``.
 
     Adaptive composition is covered: each step may be chosen after seeing the earlier outputs, as
@@ -314,6 +315,9 @@ class Process(Composable):
     def alternatives(self) -> list[Step]:
         """The steps that its steps may turn out to be, none of them a choice any more."""
         return [part for step, _ in self.items for part in step.alternatives()]
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        return [(str(step), f"× {count}") for step, count in self]
 
     def __str__(self) -> str:
         return " + ".join(f"{step!r} * {count}" for step, count in self.items) or "nothing"

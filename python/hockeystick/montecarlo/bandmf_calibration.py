@@ -11,6 +11,7 @@ from typing import Any
 
 from .. import _core
 from .._base.bounds import finite, round_up
+from .._base.html import Shown
 from .._base.validation import ParameterError, choice, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.report import CAVEAT, UNITS
@@ -49,7 +50,7 @@ class Fallback:
 
 
 @dataclass(frozen=True)
-class CalibratedBandMF:
+class CalibratedBandMF(Shown):
     """A BandMF mechanism that keeps within a budget, and why; made by `calibrate_bandmf`.
 
     ``mechanism`` is what to run, with batches from ``mechanism.scheme`` (the fallback's if
@@ -85,6 +86,19 @@ class CalibratedBandMF:
     def unit(self) -> str:
         """What neighbouring datasets differ in, in words: whom the guarantee protects."""
         return self.mechanism.scheme.unit() or UNITS[self.adjacency]
+
+    def __str__(self) -> str:
+        return self.statement()
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        names = ("noise_multiplier", "mean_squared_error", "epsilon", "delta", "adjacency", "unit", "seed")
+        return [
+            *((name, getattr(self, name)) for name in names),
+            ("draw batches from", self.mechanism.scheme),
+        ]
+
+    def _sentence(self) -> str:
+        return self.statement()
 
     def statement(self) -> str:
         """A paragraph that says what is guaranteed, for whom, and how it was computed."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from .._base.bounds import round_down, round_up
+from .._base.html import Shown
 from .._base.validation import ParameterError, choice, integer, real
 from ..mechanisms.descriptions import Composable
 from .confidence import checked_confidence
@@ -45,7 +46,7 @@ class DirectionEstimate:
 
 
 @dataclass(frozen=True)
-class DeltaEstimate:
+class DeltaEstimate(Shown):
     """An estimate of delta at ``epsilon``, not a guarantee; made by `estimate_delta`.
 
     ``lower`` <= delta <= ``upper`` with probability at least ``confidence`` over the samples. The numbers are
@@ -62,6 +63,12 @@ class DeltaEstimate:
     adjacency: str
     method: str
     directions: tuple[DirectionEstimate, ...]
+
+    def __str__(self) -> str:
+        return self.statement()
+
+    def _sentence(self) -> str:
+        return self.statement()
 
     def statement(self) -> str:
         """One sentence that says what was found, and that it is an estimate."""

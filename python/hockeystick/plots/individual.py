@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._base.figures import new_figure
+from .._base.figures import new_figure, save
 from .._base.validation import ParameterError
 
 
@@ -29,7 +29,7 @@ def plot_individual(
     labels = np.full(array.shape, "") if groups is None else np.asarray(groups)
     if array.ndim != 1 or labels.shape != array.shape:
         raise ParameterError(f"groups: must have the shape of values, {array.shape}, not {labels.shape}")
-    figure = new_figure(6.0, 4.0)
+    figure = new_figure(6.0, 4.0, path)
     axes = figure.subplots()
     finite = np.isfinite(array)
     if finite.any():
@@ -43,9 +43,7 @@ def plot_individual(
     axes.set_ylabel("examples")
     missing = int(array.size - finite.sum())
     axes.set_title("sensitive: not to be released" + (f"; {missing} infinite values" if missing else ""))
-    if path is not None:
-        figure.savefig(path)
-    return figure
+    return save(figure, path)
 
 
 def plot_active(counts: ArrayLike, path: str | os.PathLike[str] | None = None) -> Any:
@@ -53,12 +51,10 @@ def plot_active(counts: ArrayLike, path: str | os.PathLike[str] | None = None) -
     array = np.asarray(counts)
     if array.ndim != 1:
         raise ParameterError(f"counts: must be one-dimensional, not of shape {array.shape}")
-    figure = new_figure(6.0, 4.0)
+    figure = new_figure(6.0, 4.0, path)
     axes = figure.subplots()
     axes.plot(np.arange(1, array.size + 1), array)
     axes.set_xlabel("step")
     axes.set_ylabel("active examples")
     axes.set_ylim(bottom=0)
-    if path is not None:
-        figure.savefig(path)
-    return figure
+    return save(figure, path)

@@ -2,46 +2,57 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import os
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from .._base.figures import new_figure
+from .._base.figures import new_figure, save
 from .._base.validation import ParameterError
 from ..accounting.grid import Grid
 from ..accounting.profile import PrivacyProfile
 
 
 def plot_profile(profile: PrivacyProfile, path: str | os.PathLike[str] | None = None) -> Any:
-    """Draw delta(epsilon), both bounds, beside the trade-off curve; return the figure.
+    """Draw delta(epsilon), both bounds, beside the largest true positive rate of any attack; return the figure.
 
-    Saves to ``path`` if given, in the format of its ending. Raises ImportError naming the extra
-    if matplotlib is missing.
+    Saves to ``path`` if given, in the format of its ending; raises before any work if that cannot be. Raises
+    ImportError naming the extra if matplotlib is missing.
     """
-    figure = new_figure(9.0, 4.0)
+    figure = new_figure(9.0, 4.2, path)
     left, right = figure.subplots(1, 2)
     epsilon, lower, upper = profile.curve(49)
-    shown = upper > 0.0
-    left.plot(epsilon[shown], upper[shown], label="certified upper bound")
-    drawn = lower > 0.0
-    left.plot(epsilon[drawn], lower[drawn], linestyle="--", label="lower bound")
+    for values, style, label in ((upper, "-", "certified upper bound"), (lower, "--", "lower bound")):
+        shown = values > 0.0
+        left.plot(epsilon[shown], values[shown], style, label=label)
     left.set_yscale("log")
     left.set_xlabel("epsilon")
     left.set_ylabel("delta")
-    left.legend()
-    alpha = np.linspace(0.0, 1.0, 51)
-    right.plot(alpha, profile.tradeoff(alpha), label="no attack is below")
-    right.plot(alpha, 1.0 - alpha, linestyle=":", color="gray", label="guessing")
+    # Attacks matter where false positives are rare.
+    alpha = np.concatenate([np.geomspace(1e-6, 0.1, 51), np.linspace(0.1, 1.0, 46)[1:]])
+    right.plot(alpha, 1.0 - profile.tradeoff(alpha), label="no attack is above")
+    right.plot(alpha, alpha, ":", color="gray", label="guessing")
+    right.set_xscale("log")
+    right.set_yscale("log")
     right.set_xlabel("false positive rate")
-    right.set_ylabel("false negative rate")
-    right.legend()
-    figure.suptitle(f'adjacency "{profile.adjacency}"')
-    if path is not None:
-        figure.savefig(path)
-    return figure
+    right.set_ylabel("true positive rate")
+    for plot in (left, right):
+        plot.grid(visible=True, alpha=0.3)
+        plot.legend()
+    figure.suptitle(_title(str(profile.description)) + f"\nadjacency: {profile.adjacency}", fontsize="medium")
+    return save(figure, path)
+
+
+def _title(text: str) -> str:
+    """In lines that a picture has room for; the middle of a long one is left out."""
+    if len(text) > 320:
+        text = f"{text[:200]} ... {text[-110:]}"
+    return textwrap.fill(text, 110, break_long_words=False)
 
 
 def plot_grid(grid: Grid, path: str | os.PathLike[str] | None = None) -> Any:
@@ -50,7 +61,7 @@ def plot_grid(grid: Grid, path: str | os.PathLike[str] | None = None) -> Any:
     The grid must have two axes of more than one configuration, and an argument that varies along
     each of them and not along the other. Infinite values stay blank.
     """
-    figure = new_figure(7.0, 5.0)
+    figure = new_figure(7.0, 5.0, path)
     axes = [axis for axis, length in enumerate(grid.shape) if length > 1]
     if len(axes) != 2:
         raise ParameterError(f"grid of shape {grid.shape}: a heat map needs two axes that vary")
@@ -63,37 +74,58 @@ def plot_grid(grid: Grid, path: str | os.PathLike[str] | None = None) -> Any:
     plot.set_xlabel(x_name.replace("_", " "))
     plot.set_ylabel(y_name.replace("_", " "))
     fixed = [
-        f"{name.replace('_', ' ')} {values.flat[0]:g}"
+        f"{name.replace('_', ' ')} = {values.flat[0]:g}"
         for name, values in grid.inputs.items()
         if (values == values.flat[0]).all()
     ]
-    plot.set_title(", ".join([*fixed, f'adjacency "{grid.adjacency}"']), fontsize="medium")
-    if path is not None:
-        figure.savefig(path)
-    return figure
+    plot.set_title(_title(", ".join([*fixed, f"adjacency {grid.adjacency}"])), fontsize="medium")
+    return save(figure, path)
+
+
+_DECADES = 20  # of a heat map; what is smaller than these beneath the largest value has one colour
 
 
 def _heat_map(plot: Any, x: NDArray[Any], y: NDArray[Any], grid: Grid) -> None:
     """Draw the upper bounds and their contour lines, in logarithms where they span decades."""
     from matplotlib.colors import LogNorm
-    from matplotlib.ticker import LogLocator, MaxNLocator
+    from matplotlib.ticker import MaxNLocator
 
     shown = np.ma.masked_invalid(grid.upper.squeeze())
     positive = shown[shown > 0.0].compressed()
     logarithmic = positive.size > 0 and positive.max() > 20.0 * positive.min()
     if logarithmic:
         shown = np.ma.masked_less_equal(shown, 0.0)
-    norm = LogNorm() if logarithmic else None
+    low, high = (float(shown.min()), float(shown.max())) if shown.count() else (0.0, 0.0)
+    cut = logarithmic and low < high * 10.0**-_DECADES
+    if cut:
+        low = high * 10.0**-_DECADES
+    norm = LogNorm(low, high) if logarithmic else None
     mesh = plot.pcolormesh(x, y, shown, shading="nearest", cmap="viridis", norm=norm)
-    plot.figure.colorbar(mesh, label=f"{grid.quantity}, certified upper bound")
-    if shown.count():
-        low, high = float(shown.min()), float(shown.max())
-        locator = LogLocator(subs=(1.0, 2.0, 5.0)) if logarithmic else MaxNLocator(8)
-        levels = [level for level in locator.tick_values(low, high) if low < level < high]
-        if levels:
-            # Every level would crowd a picture of many decades.
-            lines = plot.contour(x, y, shown, levels=levels[:: len(levels) // 16 + 1], colors="white")
-            plot.clabel(lines, fmt="%g")
+    plot.figure.colorbar(
+        mesh, label=f"{grid.quantity}, certified upper bound", extend="min" if cut else "neither"
+    )
+    levels = _round_numbers(low, high) if logarithmic else MaxNLocator(8).tick_values(low, high)
+    levels = [level for level in levels if low < level < high]
+    if levels:
+        # Every level would crowd a picture of many decades.
+        levels = levels[:: len(levels) // 8 + 1]
+        lines = plot.contour(x, y, shown, levels=levels, colors="white", linewidths=0.8)
+        for text in plot.clabel(lines, fmt="%g", fontsize="small"):
+            # Read on light and dark cells alike.
+            text.set(
+                color="black", bbox={"facecolor": "white", "edgecolor": "none", "pad": 1.0, "alpha": 0.8}
+            )
+
+
+def _round_numbers(low: float, high: float) -> list[float]:
+    """1, 2 and 5 times powers of ten over the range; of many decades the powers alone.
+
+    >>> _round_numbers(0.3, 4.0)
+    [0.1, 0.2, 0.5, 1.0, 2.0, 5.0]
+    """
+    decades = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    digits = (1, 2, 5) if len(decades) <= 4 else (1,)
+    return [float(f"{digit}e{decade}") for decade in decades for digit in digits]
 
 
 def plot_truncation(
@@ -109,13 +141,14 @@ def plot_truncation(
     (infinite values stay blank), ``wasted`` is the share of each batch that is padding. Saves to
     ``path`` if given.
     """
-    figure = new_figure(7.0, 5.0)
+    figure = new_figure(7.0, 5.0, path)
     plot = figure.subplots()
-    sizes = np.asarray(max_batch_sizes)
+    sizes, markers = np.asarray(max_batch_sizes), itertools.cycle("os^Dv")
     for name, values in noise_multipliers.items():
         shown = np.ma.masked_invalid(np.asarray(values, dtype=float))
         flat = shown.count() > 1 and float(np.ptp(shown.compressed())) == 0.0
-        plot.plot(sizes, shown, ":" if flat else "o-", markersize=3, label=name)
+        # Markers tell the curves apart in print.
+        plot.plot(sizes, shown, ":" if flat else f"{next(markers)}-", markersize=4, label=name)
     plot.set_xlabel("maximum batch size")
     plot.set_ylabel("noise multiplier")
     plot.grid(visible=True, alpha=0.3)
@@ -125,9 +158,7 @@ def plot_truncation(
     figure.legend(loc="outside lower center", ncols=2)
     if title:
         plot.set_title(title, fontsize="medium")
-    if path is not None:
-        figure.savefig(path)
-    return figure
+    return save(figure, path)
 
 
 def _along(grid: Grid, axis: int, other: int) -> tuple[str, NDArray[Any]]:

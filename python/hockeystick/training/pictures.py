@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._base.figures import new_figure
+from .._base.figures import new_figure, save
 from ..accounting.profile import account
 from ..matrix.strategies import Identity
 
@@ -21,7 +21,7 @@ def plot_prefix_noise(plan: TrainingPlan, path: str | os.PathLike[str] | None = 
     Beside it, independent noise with the same noise multiplier and strategy's largest diagonal entry: what correlation cancels.
     Saves to ``path`` if given.
     """
-    figure = new_figure(6.5, 3.6)
+    figure = new_figure(6.5, 3.6, path)
     axes = figure.subplots()
     steps = np.arange(1, plan.steps + 1)
     shown = np.unique(np.geomspace(1, plan.steps, 400).astype(int)) - 1
@@ -41,9 +41,7 @@ def plot_prefix_noise(plan: TrainingPlan, path: str | os.PathLike[str] | None = 
     axes.set_ylabel("standard deviation / clipping norm")
     axes.set_ylim(bottom=0.0)
     axes.legend()
-    if path is not None:
-        figure.savefig(path)
-    return figure
+    return save(figure, path)
 
 
 def plot_proof(plan: TrainingPlan, path: str | os.PathLike[str] | None = None) -> Any:
@@ -52,7 +50,7 @@ def plot_proof(plan: TrainingPlan, path: str | os.PathLike[str] | None = None) -
     A certified plan: the bounds on delta(epsilon), and the guarantee as a point. A verified one: the verifier's mean for each
     candidate and the threshold. Saves to ``path`` if given.
     """
-    figure = new_figure(6.5, 3.6)
+    figure = new_figure(6.5, 3.6, path)
     axes = figure.subplots()
     if plan.guarantee.kind == "certified":
         profile = account(plan.mechanism.as_process(), plan.adjacency)
@@ -84,6 +82,4 @@ def plot_proof(plan: TrainingPlan, path: str | os.PathLike[str] | None = None) -
         axes.set_xlabel("noise multiplier")
         axes.set_ylabel(f"mean of the verifier's samples at epsilon = {plan.epsilon:g}")
     axes.legend()
-    if path is not None:
-        figure.savefig(path)
-    return figure
+    return save(figure, path)

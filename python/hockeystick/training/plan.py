@@ -32,6 +32,7 @@ from .._base import storage
 from .._base.arrays import Array
 from .._base.bounds import finite
 from .._base.files import refusing
+from .._base.html import Shown
 from .._base.randomness import Seed
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.profile import account
@@ -70,7 +71,7 @@ _SAMPLED = (PoissonSampled, TruncatedPoissonSampled, WithoutReplacement, WithRep
 
 
 @dataclass(frozen=True, eq=False)
-class TrainingPlan:
+class TrainingPlan(Shown):
     """Everything the guarantee of a training run depends on; made by `plan_training`.
 
     ``mechanism`` is a `BandMF` (strategy, scheme and noise multiplier) or a `Process` of one sampled Gaussian: what was accounted,
@@ -91,6 +92,16 @@ class TrainingPlan:
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        names = ("epsilon", "delta", "adjacency", "steps", "noise_multiplier", "sampling", "dataset_size")
+        shown = [
+            (name, getattr(self, name)) for name in (*names, "expected_batch_size", "mean_squared_error")
+        ]
+        return [*shown, ("guarantee", self.guarantee.kind)]
+
+    def _sentence(self) -> str:
+        return self.guarantee.statement
 
     @property
     def epsilon(self) -> float:

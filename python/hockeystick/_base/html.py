@@ -1,0 +1,36 @@
+"""How notebooks show answers and descriptions: a small table, and a sentence beneath it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import fields, is_dataclass
+from html import escape
+from typing import Any
+
+
+class Shown:
+    """The base of what a notebook shows as a table: one row for each public field, unless ``_shown`` says otherwise."""
+
+    def _shown(self) -> Iterable[tuple[str, Any]]:
+        """Names and values."""
+        described: Any = self
+        known = fields(described) if is_dataclass(described) else ()
+        return [(entry.name, getattr(self, entry.name)) for entry in known if entry.repr]
+
+    def _sentence(self) -> str:
+        """A sentence beneath the table; none by default."""
+        return ""
+
+    def _repr_html_(self) -> str:
+        return table(type(self).__name__, self._shown(), self._sentence())
+
+
+def table(title: str, rows: Iterable[tuple[str, Any]], note: str = "") -> str:
+    """An HTML table of two columns with a title.
+
+    >>> table("Laplace", [("scale", 20.0)])
+    '<table><caption><b>Laplace</b></caption><tr><th>scale</th><td>20.0</td></tr></table>'
+    """
+    body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows)
+    beneath = f"<p>{escape(note)}</p>" if note else ""
+    return f"<table><caption><b>{escape(title)}</b></caption>{body}</table>{beneath}"
