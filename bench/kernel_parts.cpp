@@ -101,13 +101,13 @@ int main() {
         });
         const double sliding =
             blocks([&](std::size_t first, std::size_t) { products.compute(in, first, out); });
-        double row[hs::group_size];
+        alignas(64) double row[hs::group_size];
         const double recursion = seconds([&] {
-            hs::Mixture::Evaluation evaluation(mixture);
+            const auto evaluation = mixture.start();
             for (std::size_t done = 0; done < n; done += block) {
-                evaluation.add(out[0], std::min(block, n - done), nullptr);
+                evaluation->add(out[0], std::min(block, n - done), nullptr);
             }
-            evaluation.finish(row);
+            evaluation->finish(row);
         });
         const double each = static_cast<double>(n * hs::group_size);
         const double rate = products.operations() * each / sliding;

@@ -6,8 +6,8 @@
 The workload is W1's step (Poisson-sampled Gaussian, sigma=1, q=.01), composed 1000 times. Median processor time
 of first calls, one thread on both sides.
 
-A curve, or a lattice, on *every* point is slower here than in NumPy, and no engine asks for it: each value of
-the core comes with a stated error, and the engine takes the points that `choose_points` leaves, a tenth of them ("sparse").
+A curve on *every* point is slower here than in NumPy, and no engine asks for it: each value of the core comes with a
+stated error, and the engine takes a tenth of the points.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import hockeystick as hs
 import numpy as np
 from hockeystick import _core
 
-from bench.baselines import accountant, compose, discretise, pairs
+from bench.baselines import accountant, discretise, pairs
 from bench.timing import middle
 
 SIGMA, Q, COUNT, DELTA = 1.0, 0.01, 1000, 1e-5
@@ -40,41 +40,9 @@ def main() -> None:
     core = _core.sampled_pair(_core.gaussian_pair(1 / SIGMA), Q, "remove")
     first, last = discretise.window(base, step)
     x = np.arange(first, last + 1) * step
-    lattice = discretise.upper(base, step, first, last)
-    tilt = compose.saddle([(lattice, COUNT)], DELTA)
-    composed = compose.compose([(lattice, COUNT)], tilt)
-    size, start = composed.masses.size, round(composed.losses[0] / step)
-    points = range(first, last + 1)
-    sparse = _core.choose_points(core, step, tilt)  # what the engine would take
-    tilted = _core.discretise(core, points, step, tilt, "upper")
-
     # name, points, the core's call, the baseline's call.
     rows: list[tuple[str, int, Callable[[], Any], Callable[[], Any]]] = [
         ("hockey-stick curve", x.size, lambda: core.above(x), lambda: base.above(x)),
-        (
-            "discretise, upper",
-            x.size,
-            lambda: _core.discretise(core, points, step, tilt, "upper"),
-            lambda: discretise.upper(base, step, first, last),
-        ),
-        (
-            "discretise, lower",
-            x.size,
-            lambda: _core.discretise(core, points, step, tilt, "lower"),
-            lambda: discretise.lower(base, step, first, last),
-        ),
-        (
-            "discretise, upper, sparse",
-            len(sparse),
-            lambda: _core.discretise(core, sparse, step, tilt, "upper"),
-            lambda: discretise.upper(base, step, first, last),
-        ),
-        (
-            "composition",
-            size,
-            lambda: _core.compose([(tilted, COUNT)], start, size),
-            lambda: compose.compose([(lattice, COUNT)], tilt),
-        ),
     ]
     # From the description to both bounds, each to a relative 1e-4: the same method, then the one that is used.
     process = hs.PoissonSampled(hs.Gaussian(SIGMA), Q) * COUNT

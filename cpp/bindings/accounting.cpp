@@ -1,4 +1,4 @@
-// Dominating pairs, discretisation, composition and certified profiles.
+// Dominating pairs, certified profiles and grids of many, the coupling bound.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
 
@@ -8,22 +8,17 @@
 #include <utility>
 #include <vector>
 
+#include "hockeystick/grid.hpp"
 #include "hockeystick/pairs.hpp"
 #include "hockeystick/profile.hpp"
 #include "inversion/renyi.hpp"
-#include "lattice/compose.hpp"
 #include "lattice/coupling.hpp"
-#include "lattice/discretise.hpp"
 #include "module.hpp"
 #include "numpy.hpp"
-#include "profiles.hpp"
 
 namespace py = pybind11;
 namespace hs = hockeystick;
-using hs::bindings::Array;
-using hs::bindings::Directions;
-using hs::bindings::take;
-using hs::bindings::view;
+using namespace hockeystick::bindings;
 
 namespace {
 
@@ -50,23 +45,24 @@ std::vector<double> to_vector(const Array& array) {
 }
 
 hs::Sampling sampling(const std::string& mode) {
-    if (mode == "remove") return hs::Sampling::remove;
-    if (mode == "add") return hs::Sampling::add;
-    if (mode == "replace_one") return hs::Sampling::replace_one;
-    throw py::value_error("mode must be 'remove', 'add' or 'replace_one', not '" + mode + "'");
+    using enum hs::Sampling;
+    return named<hs::Sampling>("mode", mode,
+                               {{"remove", remove}, {"add", add}, {"replace_one", replace_one}});
 }
 
-hs::Noise noise_kind(const std::string& noise) {
-    if (noise == "gaussian") return hs::Noise::gaussian;
-    if (noise == "laplace") return hs::Noise::laplace;
-    throw py::value_error("noise must be 'gaussian' or 'laplace', not '" + noise + "'");
+hs::Engine engine_kind(const std::string& engine) {
+    return named<hs::Engine>(
+        "engine", engine,
+        {{"auto", hs::Engine::automatic}, {"fft", hs::Engine::fft}, {"prv", hs::Engine::prv}});
 }
 
-hs::Bound bound_kind(const std::string& bound) {
-    if (bound == "upper") return hs::Bound::upper;
-    if (bound == "lower") return hs::Bound::lower;
-    if (bound == "mean_preserving") return hs::Bound::mean_preserving;
-    throw py::value_error("bound must be 'upper', 'lower' or 'mean_preserving', not '" + bound + "'");
+// Directions as Python lists them, in a form that pybind11 can fill; pairs are immutable all the same.
+using Directions = std::vector<std::vector<std::pair<std::shared_ptr<hs::Pair>, std::uint64_t>>>;
+
+std::vector<hs::Composition> compositions(const Directions& directions) {
+    std::vector<hs::Composition> out;
+    for (const auto& direction : directions) out.emplace_back(direction.begin(), direction.end());
+    return out;
 }
 
 py::dict terms(const hs::Answer& answer) {
@@ -81,9 +77,8 @@ py::dict terms(const hs::Answer& answer) {
 // pybind11 holds a shared_ptr to non-const; pairs are immutable all the same.
 std::shared_ptr<hs::Pair> own(const hs::PairPtr& pair) { return std::const_pointer_cast<hs::Pair>(pair); }
 
-void register_pairs(hs::bindings::Module& m) {
-    hs::bindings::Class<hs::Pair, std::shared_ptr<hs::Pair>>(m, "Pair",
-                                                             "A dominating pair (P, Q) in one direction.")
+void register_pairs(Module& m) {
+    Class<hs::Pair, std::shared_ptr<hs::Pair>>(m, "Pair", "A dominating pair (P, Q) in one direction.")
         .def(
             "above", [](const hs::Pair& p, const Array& x) { return tangents(p, x, true); }, py::arg("x"))
         .def(
@@ -131,17 +126,17 @@ void register_pairs(hs::bindings::Module& m) {
         [](const std::string& noise, double scale, const std::vector<double>& p_shifts,
            const std::vector<double>& p_weights, const std::vector<double>& q_shifts,
            const std::vector<double>& q_weights) {
-            return own(
-                hs::location_mixture(noise_kind(noise), scale, p_shifts, p_weights, q_shifts, q_weights));
+            const auto kind = named<hs::Noise>(
+                "noise", noise, {{"gaussian", hs::Noise::gaussian}, {"laplace", hs::Noise::laplace}});
+            return own(hs::location_mixture(kind, scale, p_shifts, p_weights, q_shifts, q_weights));
         },
         py::arg("noise"), py::arg("scale"), py::arg("p_shifts"), py::arg("p_weights"), py::arg("q_shifts"),
         py::arg("q_weights"));
-    m.def("renyi_divergence", &hs::renyi_divergence, py::arg("pair"), py::arg("order"),
-          hs::bindings::Released());
+    m.def("renyi_divergence", &hs::renyi_divergence, py::arg("pair"), py::arg("order"), Released());
 }
 
-void register_profile(hs::bindings::Module& m) {
-    hs::bindings::Class<hs::Answer>(m, "Answer", "A certified interval and the errors it includes.")
+void register_profile(Module& m) {
+    Class<hs::Answer>(m, "Answer", "A certified interval and the errors it includes.")
         .def_readonly("lower", &hs::Answer::lower)
         .def_readonly("upper", &hs::Answer::upper)
         .def_readonly("engine", &hs::Answer::engine)
@@ -150,17 +145,15 @@ void register_profile(hs::bindings::Module& m) {
         .def_readonly("size", &hs::Answer::size)
         .def_property_readonly("terms", &terms);
 
-    hs::bindings::Class<hs::Profile>(m, "Profile",
-                                     "The worst over directions of a heterogeneous composition.")
+    Class<hs::Profile>(m, "Profile", "The worst over directions of a heterogeneous composition.")
         .def(py::init([](const Directions& directions, double accuracy, std::size_t memory_limit,
                          const std::string& engine) {
-                 return hs::Profile(hs::bindings::compositions(directions), accuracy, memory_limit,
-                                    hs::bindings::engine_kind(engine));
+                 return hs::Profile(compositions(directions), accuracy, memory_limit, engine_kind(engine));
              }),
              py::arg("directions"), py::arg("accuracy") = 1e-3,
              py::arg("memory_limit") = std::size_t{1} << 30, py::arg("engine") = "auto")
-        .def("epsilon_bounds", &hs::Profile::epsilon_bounds, py::arg("delta"), hs::bindings::Released())
-        .def("delta_bounds", &hs::Profile::delta_bounds, py::arg("epsilon"), hs::bindings::Released())
+        .def("epsilon_bounds", &hs::Profile::epsilon_bounds, py::arg("delta"), Released())
+        .def("delta_bounds", &hs::Profile::delta_bounds, py::arg("epsilon"), Released())
         .def(
             "delta_curve",
             [](const hs::Profile& profile, const Array& epsilon) {
@@ -177,69 +170,49 @@ void register_profile(hs::bindings::Module& m) {
             py::arg("epsilon"));
 }
 
-void register_lattices(hs::bindings::Module& m) {
-    hs::bindings::Class<hs::Residue>(m, "Residue",
-                                     "The true loss less the mean-preserving one, inside the window.")
-        .def_readonly("mean", &hs::Residue::mean)
-        .def_readonly("mean_error", &hs::Residue::mean_error)
-        .def_readonly("squared_range", &hs::Residue::squared_range)
-        .def_readonly("outside", &hs::Residue::outside);
-
-    hs::bindings::Class<hs::Lattice>(m, "Lattice", "A discretised privacy loss: masses at index * step.")
-        .def_property_readonly("index",
-                               [](const hs::Lattice& l) { return take(std::vector<std::int64_t>(l.index)); })
-        .def_property_readonly("mass", [](const hs::Lattice& l) { return take(std::vector<double>(l.mass)); })
-        .def_readonly("step", &hs::Lattice::step)
-        .def_readonly("tilt", &hs::Lattice::tilt)
-        .def_readonly("log_scale", &hs::Lattice::log_scale)
-        .def_readonly("infinity_mass", &hs::Lattice::infinity_mass)
-        .def_readonly("beyond", &hs::Lattice::beyond)
-        .def_readonly("residue", &hs::Lattice::residue);
-    m.def(
-        "discretise",
-        [](const hs::Pair& pair, std::vector<std::int64_t> points, double step, double tilt,
-           const std::string& bound) {
-            const hs::Bound kind = bound_kind(bound);
-            py::gil_scoped_release release;
-            return hs::discretise(pair, std::move(points), step, tilt, kind);
-        },
-        py::arg("pair"), py::arg("points"), py::arg("step"), py::arg("tilt") = 0.0,
-        py::arg("bound") = "upper");
-
-    m.def(
-        "choose_points",
-        [](const hs::Pair& pair, double step, double tilt, double tail) {
-            py::gil_scoped_release release;
-            return hs::choose_points(hs::trimmed(hs::sketch(pair, 100, 200), tilt, tail, 0), step, tilt);
-        },
-        py::arg("pair"), py::arg("step"), py::arg("tilt") = 0.0, py::arg("tail") = 1e-12);
-
-    hs::bindings::Class<hs::Composed>(m, "Composed",
-                                      "Tilted masses of a composed loss at (first + i) * step.")
-        .def_property_readonly("mass",
-                               [](const hs::Composed& c) { return take(std::vector<double>(c.mass)); })
-        .def_readonly("first", &hs::Composed::first)
-        .def_readonly("step", &hs::Composed::step)
-        .def_readonly("tilt", &hs::Composed::tilt)
-        .def_readonly("log_scale", &hs::Composed::log_scale)
-        .def_readonly("infinity_mass", &hs::Composed::infinity_mass)
-        .def_readonly("round_off", &hs::Composed::round_off);
-    m.def(
-        "compose",
-        [](const std::vector<std::pair<hs::Lattice, std::uint64_t>>& in, std::int64_t first,
-           std::size_t size) {
-            std::vector<hs::LatticeStep> steps;
-            for (const auto& [lattice, count] : in) steps.push_back({lattice, count});
-            py::gil_scoped_release release;
-            return hs::compose(steps, first, size, 0, 0);
-        },
-        py::arg("lattices"), py::arg("first"), py::arg("size"));
+py::tuple grid(const std::string& quantity, const std::vector<std::pair<Directions, Array>>& in,
+               double accuracy, std::size_t memory_limit, const std::string& engine,
+               const py::object& progress) {
+    using enum hs::Quantity;
+    const auto wanted = named<hs::Quantity>("quantity", quantity, {{"epsilon", epsilon}, {"delta", delta}});
+    const hs::Engine kind = engine_kind(engine);
+    std::vector<hs::Inquiry> inquiries;
+    inquiries.reserve(in.size());
+    std::size_t total = 0;
+    for (const auto& [directions, array] : in) {
+        const auto points = view(array);
+        inquiries.push_back({compositions(directions), {points.begin(), points.end()}});
+        total += points.size();
+    }
+    const auto poll = [&](std::size_t done) {
+        const py::gil_scoped_acquire gil;
+        if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+        if (!progress.is_none()) progress(done, total);
+    };
+    std::vector<hs::Answer> answers;
+    {
+        const py::gil_scoped_release release;
+        answers = hs::answer_all(inquiries, wanted, accuracy, memory_limit, kind, poll);
+    }
+    std::vector<double> lower, upper;
+    py::list engines;
+    for (const auto& answer : answers) {
+        lower.push_back(answer.lower);
+        upper.push_back(answer.upper);
+        engines.append(answer.engine);
+    }
+    return py::make_tuple(take(std::move(lower)), take(std::move(upper)), engines);
 }
 
-void register_coupling(hs::bindings::Module& m) {
+void register_grid(Module& m) {
+    m.def("grid", &grid, py::arg("quantity"), py::arg("inquiries"), py::arg("accuracy") = 1e-3,
+          py::arg("memory_limit") = std::size_t{1} << 30, py::arg("engine") = "auto",
+          py::arg("progress") = py::none());
+}
+
+void register_coupling(Module& m) {
     const auto ends = [](const hs::Interval& bounds) { return std::make_pair(bounds.lower, bounds.upper); };
-    hs::bindings::Class<hs::Coupling>(m, "Coupling",
-                                      "Bounds from mean-preserving rounding (Gopi et al. 2021).")
+    Class<hs::Coupling>(m, "Coupling", "Bounds from mean-preserving rounding (Gopi et al. 2021).")
         .def(py::init([](const std::vector<std::pair<std::shared_ptr<hs::Pair>, std::uint64_t>>& in,
                          double step,
                          double failure) { return hs::Coupling({in.begin(), in.end()}, step, failure); }),
@@ -248,18 +221,18 @@ void register_coupling(hs::bindings::Module& m) {
         .def(
             "epsilon_bounds",
             [ends](const hs::Coupling& c, double delta) { return ends(c.epsilon_bounds(delta)); },
-            py::arg("delta"), hs::bindings::Released())
+            py::arg("delta"), Released())
         .def(
             "delta_bounds",
             [ends](const hs::Coupling& c, double epsilon) { return ends(c.delta_bounds(epsilon)); },
-            py::arg("epsilon"), hs::bindings::Released());
+            py::arg("epsilon"), Released());
 }
 
 }  // namespace
 
-void register_accounting(hs::bindings::Module& m) {
+void register_accounting(Module& m) {
     register_pairs(m);
     register_profile(m);
-    register_lattices(m);
+    register_grid(m);
     register_coupling(m);
 }

@@ -20,25 +20,9 @@
 
 namespace py = pybind11;
 namespace hs = hockeystick;
-using hs::bindings::Array;
-using hs::bindings::released;
-using hs::bindings::take;
-using hs::bindings::view;
+using namespace hockeystick::bindings;
 
 namespace {
-
-// Arrays that are written to, or too large to copy: exactly this type, contiguous, no conversion.
-template <class T>
-using Exact = py::array_t<T, py::array::c_style>;
-
-template <class T>
-std::span<T> writable(Exact<T>& array) {
-    return {array.mutable_data(), static_cast<std::size_t>(array.size())};
-}
-template <class T>
-std::span<const T> readable(const Exact<T>& array) {
-    return {array.data(), static_cast<std::size_t>(array.size())};
-}
 
 void same_size(std::size_t a, std::size_t b) {
     if (a != b)
@@ -50,9 +34,9 @@ using Cost = std::tuple<double, double, double, bool>;
 
 std::size_t charge(const Exact<double>& values, const Exact<double>& spent, double budget,
                    Exact<double>& after, Exact<std::uint8_t>& active, const Cost& cost) {
-    const auto v = readable(values), s = readable(spent);
-    const auto a = writable(after);
-    const auto flags = writable(active);
+    const auto v = view(values), s = view(spent);
+    const auto a = mutable_view(after);
+    const auto flags = mutable_view(active);
     same_size(v.size(), s.size());
     same_size(v.size(), a.size());
     same_size(v.size(), flags.size());
@@ -70,8 +54,8 @@ std::uint64_t checksum(const py::array& array, std::uint64_t first) {
 }
 
 std::uint64_t checksum_at(const Exact<std::int64_t>& places, const Exact<double>& values) {
-    const auto p = readable(places);
-    const auto v = readable(values);
+    const auto p = view(places);
+    const auto v = view(values);
     same_size(p.size(), v.size());
     py::gil_scoped_release release;
     return hs::checksum_at(p, v);
@@ -79,10 +63,10 @@ std::uint64_t checksum_at(const Exact<std::int64_t>& places, const Exact<double>
 
 Exact<std::uint16_t> find_cells(const Exact<double>& values, const Exact<double>& edges, double clip,
                                 double divisor) {
-    const auto v = readable(values), e = readable(edges);
+    const auto v = view(values), e = view(edges);
     if (e.empty() || e.size() > 65534) throw py::value_error("edges: 1 to 65534 of them");
     Exact<std::uint16_t> cells(static_cast<py::ssize_t>(v.size()));
-    const auto out = writable(cells);
+    const auto out = mutable_view(cells);
     {
         py::gil_scoped_release release;
         hs::find_cells({clip, divisor, 1, true}, v, e, out);
@@ -92,8 +76,8 @@ Exact<std::uint16_t> find_cells(const Exact<double>& values, const Exact<double>
 
 template <class Count>
 void count_cells(const Exact<std::uint16_t>& cells, Count times, Exact<Count>& counts) {
-    const auto c = readable(cells);
-    const auto out = writable(counts);
+    const auto c = view(cells);
+    const auto out = mutable_view(counts);
     const std::size_t columns = c.empty() ? 0 : out.size() / c.size();
     same_size(c.size() * columns, out.size());
     for (const std::uint16_t cell : c)
@@ -112,13 +96,13 @@ py::tuple answers(hs::IndividualAnswers&& found) {
 hs::IndividualWish wish_for(const std::optional<Exact<double>>& floor, bool lower, std::size_t rows) {
     if (!floor) return {{}, lower};
     same_size(rows, static_cast<std::size_t>(floor->size()));
-    return {readable(*floor), lower};
+    return {view(*floor), lower};
 }
 
 template <class Count>
 py::tuple epsilon(hs::IndividualProfiles& profiles, const Exact<Count>& counts, double delta,
                   const std::optional<Exact<double>>& floor, bool lower) {
-    const auto c = readable(counts);
+    const auto c = view(counts);
     if (profiles.kinds() == 0 || c.size() % profiles.kinds() != 0)
         throw py::value_error("counts: one column for each pair");
     const auto wish = wish_for(floor, lower, c.size() / profiles.kinds());
@@ -129,8 +113,8 @@ py::tuple epsilon(hs::IndividualProfiles& profiles, const Exact<Count>& counts, 
 template <class Count>
 py::tuple delta(hs::IndividualProfiles& profiles, const Exact<Count>& counts, const Exact<double>& epsilons,
                 const std::optional<Exact<double>>& floor, bool lower) {
-    const auto c = readable(counts);
-    const auto e = readable(epsilons);
+    const auto c = view(counts);
+    const auto e = view(epsilons);
     same_size(c.size(), e.size() * profiles.kinds());
     const auto wish = wish_for(floor, lower, e.size());
     auto found = released([&] { return profiles.delta(c, e, wish); });
@@ -139,11 +123,11 @@ py::tuple delta(hs::IndividualProfiles& profiles, const Exact<Count>& counts, co
 
 }  // namespace
 
-void register_individual(hs::bindings::Module& m) {
+void register_individual(Module& m) {
     m.def(
         "first_invalid",
         [](const Exact<double>& values) {
-            const auto v = readable(values);
+            const auto v = view(values);
             py::gil_scoped_release release;
             return hs::first_invalid(v);
         },
@@ -151,9 +135,9 @@ void register_individual(hs::bindings::Module& m) {
     m.def(
         "gaussian_epsilons",
         [](const Exact<double>& mu, double delta) {
-            const auto in = readable(mu);
+            const auto in = view(mu);
             Exact<double> epsilon(static_cast<py::ssize_t>(in.size()));
-            const auto out = writable(epsilon);
+            const auto out = mutable_view(epsilon);
             {
                 py::gil_scoped_release release;
                 hs::gaussian_epsilons(in, delta, out);
@@ -171,8 +155,8 @@ void register_individual(hs::bindings::Module& m) {
           py::arg("counts").noconvert());
     m.def("count_cells", &count_cells<std::uint32_t>, py::arg("cells").noconvert(), py::arg("times"),
           py::arg("counts").noconvert());
-    hs::bindings::Class<hs::IndividualProfiles>(m, "IndividualProfiles",
-                                                "Many compositions of the same few pairs, in one direction.")
+    Class<hs::IndividualProfiles>(m, "IndividualProfiles",
+                                  "Many compositions of the same few pairs, in one direction.")
         .def(py::init([](const std::vector<std::shared_ptr<hs::Pair>>& pairs) {
                  return std::make_unique<hs::IndividualProfiles>(
                      std::vector<hs::PairPtr>(pairs.begin(), pairs.end()));

@@ -1,32 +1,74 @@
-// The extension module hockeystick._core. Each topic registers itself from a file of its own.
+// The extension module hockeystick._core: how it was built and what it runs on, and its rooms.
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
+#include <optional>
+
+#include "hockeystick/parallel.hpp"
 #include "module.hpp"
 
-void register_build(hockeystick::bindings::Module& module);
-void register_accounting(hockeystick::bindings::Module& module);
-void register_grid(hockeystick::bindings::Module& module);
-void register_attribution(hockeystick::bindings::Module& module);
-void register_noise(hockeystick::bindings::Module& module);
-void register_strategies(hockeystick::bindings::Module& module);
-void register_batches(hockeystick::bindings::Module& module);
-void register_montecarlo(hockeystick::bindings::Module& module);
-void register_tilted(hockeystick::bindings::Module& module);
-void register_half_space(hockeystick::bindings::Module& module);
-void register_individual(hockeystick::bindings::Module& module);
+namespace py = pybind11;
+namespace hs = hockeystick;
+using hockeystick::bindings::Module;
+
+// Each in a file of its name.
+void register_accounting(Module& module);
+void register_montecarlo(Module& module);
+void register_training(Module& module);
+void register_individual(Module& module);
+
+namespace {
+
+py::dict build_config() {
+    py::dict config;
+    config["version"] = HOCKEYSTICK_VERSION;
+    config["compiler"] = HOCKEYSTICK_COMPILER;
+    config["build_type"] = HOCKEYSTICK_BUILD_TYPE;
+    config["fft"] = HOCKEYSTICK_FFT;
+    config["openmp"] = hs::has_openmp();
+    config["instruction_set"] = hs::instruction_set();
+    return config;
+}
+
+// Ctrl-C and other signals: Python's handlers run on its main thread only, and here is one chance in 50 ms.
+void check_signals() {
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
+void register_build(Module& module) {
+    // Asked for once here, so that a wrong name in the environment is an error of the import.
+    hs::instruction_set();
+    hs::set_interruption_hook(&check_signals);
+    module.attr("__version__") = HOCKEYSTICK_VERSION;
+    module.def("build_config", &build_config, "How this module was built.");
+    // Not in standard arithmetic themselves: they tell and set what the caller's thread has.
+    py::module_& plain = module;
+    plain.def(
+        "begin_standard_arithmetic",
+        []() -> std::optional<hs::ArithmeticMode> {
+            const hs::ArithmeticMode before = hs::arithmetic_mode();
+            if (hs::is_standard(before)) return {};
+            hs::set_arithmetic_mode(hs::standard_arithmetic());
+            return before;
+        },
+        "Set IEEE arithmetic for this thread; the mode before, or None if it was that already.");
+    plain.def("arithmetic_mode", &hs::arithmetic_mode, "This thread's mode, as the processor stores it.");
+    plain.def("set_arithmetic_mode", &hs::set_arithmetic_mode, py::arg("mode"),
+              "Set this thread's mode to one that `arithmetic_mode` returned.");
+    module.def("max_threads", &hs::max_threads, "Number of threads the core uses at most.");
+    module.def("set_threads", &hs::set_threads, py::arg("threads"),
+               "Limit the number of threads; 0 restores the default. Results do not depend on it.");
+}
+
+}  // namespace
 
 PYBIND11_MODULE(_core, plain) {
-    hockeystick::bindings::Module module(plain);
+    Module module(plain);
     module.doc() = "Compiled core of hockeystick.";
     register_build(module);
     register_accounting(module);
-    register_grid(module);
-    register_attribution(module);
-    register_noise(module);
-    register_strategies(module);
-    register_batches(module);
     register_montecarlo(module);
-    register_tilted(module);
-    register_half_space(module);
+    register_training(module);
     register_individual(module);
 }

@@ -4,6 +4,8 @@
 
 #include <pybind11/pybind11.h>
 
+#include <initializer_list>
+#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -16,6 +18,18 @@ namespace py = pybind11;
 using Standard = py::call_guard<StandardArithmetic>;
 // Without the GIL as well: for functions that touch nothing of Python's.
 using Released = py::call_guard<StandardArithmetic, py::gil_scoped_release>;
+
+// The one of these that Python calls by this name.
+template <class Kind>
+Kind named(const char* what, const std::string& name,
+           std::initializer_list<std::pair<const char*, Kind>> kinds) {
+    std::string known;
+    for (const auto& [each, kind] : kinds) {
+        if (name == each) return kind;
+        known += (known.empty() ? "'" : ", '") + std::string(each) + "'";
+    }
+    throw py::value_error(std::string(what) + " must be one of " + known + ", not '" + name + "'");
+}
 
 namespace detail {
 template <class T>

@@ -1,37 +1,54 @@
-// Monte Carlo samples of the privacy loss of matrix mechanisms.
+// Strategies, and Monte Carlo samples of the privacy loss of matrix mechanisms: plain, importance sampling,
+// half spaces.
 #include <pybind11/pybind11.h>
 
+#include <memory>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "hockeystick/estimate.hpp"
+#include "hockeystick/half_space.hpp"
+#include "hockeystick/tilted.hpp"
+#include "hockeystick/toeplitz.hpp"
 #include "module.hpp"
 #include "montecarlo/empirical.hpp"
 #include "numpy.hpp"
-#include "sampling.hpp"
 
 namespace py = pybind11;
 namespace hs = hockeystick;
-using hs::bindings::Array;
-using hs::bindings::poll;
-using hs::bindings::released;
-using hs::bindings::strategy_of;
-using hs::bindings::table;
-using hs::bindings::take;
-using hs::bindings::view;
+using namespace hockeystick::bindings;
 
 namespace {
 
-hs::Direction direction_kind(const std::string& direction) {
-    if (direction == "remove") return hs::Direction::remove;
-    if (direction == "add") return hs::Direction::add;
-    throw py::value_error("direction must be 'remove' or 'add', not '" + direction + "'");
+// Ctrl-C stops between batches of blocks.
+void poll() {
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-hs::LossSampler make(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
-                     double noise_multiplier, const std::string& direction) {
-    return {strategy_of(columns, steps), scheme, noise_multiplier, direction_kind(direction)};
+hs::Strategy strategy_of(const Array& columns, std::size_t steps) {
+    if (columns.ndim() != 2) throw py::value_error("columns must have two dimensions");
+    const auto values = view(columns);
+    return {steps, static_cast<std::size_t>(columns.shape(1)), {values.begin(), values.end()}};
+}
+
+py::array_t<double> divide_by_toeplitz(const Array& coefficients, const Array& values) {
+    const auto c = view(coefficients), v = view(values);
+    return take(released([&] { return hs::divide_by_toeplitz(c, v, poll); }));
+}
+
+py::array_t<double> optimal_toeplitz(std::size_t steps, const Array& kept) {
+    const auto weights = view(kept);
+    return take(released([&] { return hs::optimal_toeplitz(steps, weights, poll); }));
+}
+
+hs::LossSampler make_losses(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
+                            double noise_multiplier, const std::string& direction) {
+    return {strategy_of(columns, steps), scheme, noise_multiplier,
+            named<hs::Direction>("direction", direction,
+                                 {{"remove", hs::Direction::remove}, {"add", hs::Direction::add}})};
 }
 
 py::array_t<double> losses(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
@@ -52,14 +69,19 @@ py::tuple delta_sums(const hs::LossSampler& sampler, std::uint64_t seed, const A
                           table(std::move(sums.squares), points.size(), blocks));
 }
 
-py::tuple draws(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
-                std::size_t blocks) {
+py::object counts_or_none(std::vector<double>&& counts, std::size_t rows, std::size_t steps) {
+    if (counts.empty()) return py::none();
+    return table(std::move(counts), rows, steps);
+}
+
+// The participations, the outputs, and the public counts or None.
+py::tuple loss_draws(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
+                     std::size_t blocks) {
     auto drawn = released([&] { return sampler.draws(seed, first_block, blocks); });
     const std::size_t rows = blocks * sampler.block_size();
-    py::object counts = py::none();
-    if (!drawn.public_counts.empty()) counts = table(std::move(drawn.public_counts), rows, sampler.steps());
     return py::make_tuple(table(std::move(drawn.participations), rows, sampler.steps()),
-                          table(std::move(drawn.outputs), rows, sampler.steps()), counts);
+                          table(std::move(drawn.outputs), rows, sampler.steps()),
+                          counts_or_none(std::move(drawn.public_counts), rows, sampler.steps()));
 }
 
 py::array_t<double> evaluate(const hs::LossSampler& sampler, const Array& outputs,
@@ -81,10 +103,96 @@ py::array_t<double> empirical_points() {
     return take(std::move(points));
 }
 
-}  // namespace
+std::unique_ptr<hs::TiltedSampler> make_tilted(const Array& columns, std::size_t steps,
+                                               const hs::Scheme& scheme, double noise_multiplier,
+                                               const Array& components, std::uint64_t most_others,
+                                               bool swapped) {
+    // Rows (weight, order, theta, shift).
+    if (components.ndim() != 2 || components.shape(1) != 4) {
+        throw py::value_error("components must be rows of four numbers");
+    }
+    const auto entries = view(components);
+    auto strategy = strategy_of(columns, steps);
+    std::vector<hs::Component> parts;
+    for (std::size_t k = 0; k < entries.size(); k += 4) {
+        parts.push_back({entries[k], static_cast<int>(entries[k + 1]), {entries[k + 2], entries[k + 3]}});
+    }
+    const py::gil_scoped_release release;
+    return std::make_unique<hs::TiltedSampler>(std::move(strategy), scheme, noise_multiplier,
+                                               std::move(parts), most_others,
+                                               swapped ? hs::Direction::add : hs::Direction::remove);
+}
 
-void register_montecarlo(hs::bindings::Module& m) {
-    hs::bindings::Class<hs::Scheme>(m, "Scheme");
+template <class WeightedSampler>
+py::array_t<double> rows(const WeightedSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
+                         std::size_t blocks) {
+    return table(released([&] { return sampler.samples(seed, first_block, blocks, poll); }),
+                 blocks * sampler.block_size(), sampler.width());
+}
+
+py::array_t<double> tilted_values(const hs::TiltedSampler& sampler, std::uint64_t seed, const Array& epsilons,
+                                  double log_scale, std::uint64_t first_block, std::size_t blocks) {
+    const auto points = view(epsilons);
+    return table(released([&] { return sampler.values(seed, points, log_scale, first_block, blocks, poll); }),
+                 points.size(), blocks * sampler.block_size());
+}
+
+// The coefficients of the mean, the outputs, the components, and the public counts or None.
+py::tuple tilted_draws(const hs::TiltedSampler& sampler, std::size_t steps, std::uint64_t seed,
+                       std::uint64_t block) {
+    auto drawn = released([&] { return sampler.draws(seed, block); });
+    return py::make_tuple(table(std::move(drawn.means), sampler.block_size(), steps),
+                          table(std::move(drawn.outputs), sampler.block_size(), steps),
+                          take(std::move(drawn.components)),
+                          counts_or_none(std::move(drawn.public_counts), sampler.block_size(), steps));
+}
+
+std::unique_ptr<hs::HalfSpaceSampler> make_half_space(const Array& columns, std::size_t steps,
+                                                      const hs::Scheme& scheme, double noise_multiplier,
+                                                      const Array& direction, double threshold,
+                                                      const Array& shifts) {
+    // Rows (weight, shift).
+    if (shifts.ndim() != 2 || shifts.shape(1) != 2) throw py::value_error("shifts must be pairs of numbers");
+    const auto entries = view(shifts), unit = view(direction);
+    auto strategy = strategy_of(columns, steps);
+    std::vector<hs::HalfSpaceSampler::Shift> parts;
+    for (std::size_t k = 0; k < entries.size(); k += 2) parts.push_back({entries[k], entries[k + 1]});
+    std::vector<double> normal(unit.begin(), unit.end());
+    const py::gil_scoped_release release;
+    return std::make_unique<hs::HalfSpaceSampler>(std::move(strategy), scheme, noise_multiplier,
+                                                  std::move(normal), threshold, std::move(parts));
+}
+
+py::tuple tangent(const Array& columns, std::size_t steps, const hs::Scheme& scheme, double noise_multiplier,
+                  const Array& outputs) {
+    const auto at = view(outputs);
+    const auto strategy = strategy_of(columns, steps);
+    auto found = released([&] { return hs::tangent(strategy, scheme, noise_multiplier, at); });
+    return py::make_tuple(found.log_rest, take(std::move(found.means)));
+}
+
+py::array_t<double> half_space_values(const hs::HalfSpaceSampler& sampler, std::uint64_t seed,
+                                      const Array& epsilons, double floor, double log_scale,
+                                      std::uint64_t first_block, std::size_t blocks) {
+    const auto points = view(epsilons);
+    return table(
+        released([&] { return sampler.values(seed, points, floor, log_scale, first_block, blocks, poll); }),
+        points.size(), blocks * sampler.block_size());
+}
+
+py::array_t<double> outputs(const hs::HalfSpaceSampler& sampler, std::uint64_t seed, std::uint64_t block) {
+    auto found = released([&] { return sampler.outputs(seed, block); });
+    const std::size_t steps = found.size() / sampler.block_size();
+    return table(std::move(found), sampler.block_size(), steps);
+}
+
+void register_strategies(Module& m) {
+    m.def("divide_by_toeplitz", &divide_by_toeplitz, py::arg("coefficients"), py::arg("values"));
+    m.def("optimal_toeplitz", &optimal_toeplitz, py::arg("steps"), py::arg("kept"));
+}
+
+void register_samplers(Module& m) {
+    Class<hs::Scheme>(m, "Scheme");
     m.def(
         "b_min_sep",
         [](std::size_t separation, double probability, bool warm_start) {
@@ -120,13 +228,75 @@ void register_montecarlo(hs::bindings::Module& m) {
     m.def("empirical_points", &empirical_points);
     m.def("spread_values", &spread_values, py::arg("values"));
 
-    hs::bindings::Class<hs::LossSampler>(m, "LossSampler")
-        .def(py::init(&make), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
+    Class<hs::LossSampler>(m, "LossSampler")
+        .def(py::init(&make_losses), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
              py::arg("noise_multiplier"), py::arg("direction"))
         .def_property_readonly("block_size", &hs::LossSampler::block_size)
         .def("losses", &losses, py::arg("seed"), py::arg("first_block"), py::arg("blocks"))
         .def("delta_sums", &delta_sums, py::arg("seed"), py::arg("epsilons"), py::arg("first_block"),
              py::arg("blocks"))
-        .def("draws", &draws, py::arg("seed"), py::arg("first_block"), py::arg("blocks"))
+        .def("draws", &loss_draws, py::arg("seed"), py::arg("first_block"), py::arg("blocks"))
         .def("evaluate", &evaluate, py::arg("outputs"), py::arg("public_counts"));
+}
+
+void register_tilted(Module& m) {
+    Class<hs::TiltedSampler>(m, "TiltedSampler")
+        .def(py::init(&make_tilted), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
+             py::arg("noise_multiplier"), py::arg("components"),
+             py::arg("most_others") = std::uint64_t{1} << 62, py::arg("swapped") = false)
+        .def_property_readonly("block_size", &hs::TiltedSampler::block_size)
+        .def(
+            "log_normaliser",
+            [](const hs::TiltedSampler& sampler, std::size_t component) {
+                if (component >= sampler.components().size()) throw py::index_error("component");
+                return sampler.log_normaliser(component);
+            },
+            py::arg("component"))
+        .def("log_bound", &hs::TiltedSampler::log_bound, py::arg("epsilon"))
+        .def("samples", &rows<hs::TiltedSampler>, py::arg("seed"), py::arg("first_block"), py::arg("blocks"))
+        .def("values", &tilted_values, py::arg("seed"), py::arg("epsilons"), py::arg("log_scale"),
+             py::arg("first_block"), py::arg("blocks"))
+        .def("draws", &tilted_draws, py::arg("steps"), py::arg("seed"), py::arg("block"));
+    m.def(
+        "has_moment_law",
+        [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, int order) {
+            return hs::has_moment_law(strategy_of(columns, steps), scheme, order);
+        },
+        py::arg("columns"), py::arg("steps"), py::arg("scheme"), py::arg("order"));
+    m.def(
+        "log_moments_of_cuts",
+        [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, double noise_multiplier,
+           std::size_t most) {
+            const auto* truncated = std::get_if<hs::TruncatedBMinSep>(&scheme);
+            if (truncated == nullptr) throw py::value_error("scheme must be truncated");
+            const auto strategy = strategy_of(columns, steps);
+            return take(hs::log_moments_of_cuts(strategy, *truncated, noise_multiplier, most));
+        },
+        py::arg("columns"), py::arg("steps"), py::arg("scheme"), py::arg("noise_multiplier"),
+        py::arg("most"));
+}
+
+void register_half_space(Module& m) {
+    Class<hs::HalfSpaceSampler>(m, "HalfSpaceSampler")
+        .def(py::init(&make_half_space), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
+             py::arg("noise_multiplier"), py::arg("direction"), py::arg("threshold"), py::arg("shifts"))
+        .def_property_readonly("block_size", &hs::HalfSpaceSampler::block_size)
+        .def_property_readonly("log_probability", &hs::HalfSpaceSampler::log_probability)
+        .def("samples", &rows<hs::HalfSpaceSampler>, py::arg("seed"), py::arg("first_block"),
+             py::arg("blocks"))
+        .def("values", &half_space_values, py::arg("seed"), py::arg("epsilons"), py::arg("floor"),
+             py::arg("log_scale"), py::arg("first_block"), py::arg("blocks"))
+        .def("outputs", &outputs, py::arg("seed"), py::arg("block"));
+    m.def("tangent", &tangent, py::arg("columns"), py::arg("steps"), py::arg("scheme"),
+          py::arg("noise_multiplier"), py::arg("outputs"));
+    m.def("log_normal_below", &hs::log_normal_below, py::arg("threshold"));
+}
+
+}  // namespace
+
+void register_montecarlo(Module& m) {
+    register_strategies(m);
+    register_samplers(m);
+    register_tilted(m);
+    register_half_space(m);
 }

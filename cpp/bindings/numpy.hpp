@@ -17,29 +17,29 @@ namespace py = pybind11;
 // Anything NumPy can turn into contiguous doubles; a contiguous double array is taken as it is.
 using Array = py::array_t<double, py::array::c_style | py::array::forcecast>;
 
+// Exactly this type, contiguous, no conversion: written to, or too large to copy.
+template <class T>
+using Exact = py::array_t<T, py::array::c_style>;
+
 // All elements in C order. The span lives as long as the array, with or without the GIL.
-inline std::span<const double> view(const Array& array) {
+template <class T, int flags>
+std::span<const T> view(const py::array_t<T, flags>& array) {
     return {array.data(), static_cast<std::size_t>(array.size())};
 }
-
-inline std::span<double> mutable_view(Array& array) {
+template <class T, int flags>
+std::span<T> mutable_view(py::array_t<T, flags>& array) {
     return {array.mutable_data(), static_cast<std::size_t>(array.size())};
-}
-
-// An uninitialised array of the same shape, to be filled through mutable_view.
-inline Array like(const Array& array) {
-    return Array(std::vector<py::ssize_t>(array.shape(), array.shape() + array.ndim()));
 }
 
 // A one-dimensional array that owns the vector's memory: nothing is copied.
 template <typename T>
-py::array_t<T> take(std::vector<T>&& values) {
+py::array_t<T, py::array::c_style> take(std::vector<T>&& values) {
     auto owner = std::make_unique<std::vector<T>>(std::move(values));
     T* data = owner->data();
     const auto size = static_cast<py::ssize_t>(owner->size());
     py::capsule base(owner.get(), [](void* p) { delete static_cast<std::vector<T>*>(p); });
     owner.release();  // the capsule owns it now
-    return py::array_t<T>(size, data, base);
+    return py::array_t<T, py::array::c_style>(size, data, base);
 }
 
 // The same, row by row.

@@ -132,69 +132,6 @@ def grid(
 ) -> tuple[_Array, _Array, list[str]]:
     """(lower, upper, engine) of the epsilon, or delta, of each (directions, points) at each of its points."""
 
-class Residue(metaclass=_Type):
-    """The true loss less the mean-preserving one, given that the loss lies in the window."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    @property
-    def mean(self) -> float: ...
-    @property
-    def mean_error(self) -> float: ...
-    @property
-    def squared_range(self) -> float:
-        """Of the interval that holds it, squared."""
-
-    @property
-    def outside(self) -> float:
-        """Bounds P(a finite loss outside the window)."""
-
-class Lattice(metaclass=_Type):
-    """A discretised privacy loss: tilted masses at index * step."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    @property
-    def index(self) -> NDArray[int64]: ...
-    @property
-    def mass(self) -> _Array: ...
-    @property
-    def step(self) -> float: ...
-    @property
-    def tilt(self) -> float: ...
-    @property
-    def log_scale(self) -> float: ...
-    @property
-    def infinity_mass(self) -> float: ...
-    @property
-    def beyond(self) -> float: ...
-    @property
-    def residue(self) -> Residue: ...
-
-def discretise(
-    pair: Pair, points: Sequence[int], step: float, tilt: float = 0.0, bound: str = "upper"
-) -> Lattice: ...
-def choose_points(pair: Pair, step: float, tilt: float = 0.0, tail: float = 1e-12) -> list[int]: ...
-
-class Composed(metaclass=_Type):
-    """Tilted masses of a composed loss at (first + i) * step."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
-    @property
-    def mass(self) -> _Array: ...
-    @property
-    def first(self) -> int: ...
-    @property
-    def step(self) -> float: ...
-    @property
-    def tilt(self) -> float: ...
-    @property
-    def log_scale(self) -> float: ...
-    @property
-    def infinity_mass(self) -> float: ...
-    @property
-    def round_off(self) -> float: ...
-
-def compose(lattices: Sequence[tuple[Lattice, int]], first: int, size: int) -> Composed: ...
-
 class Coupling(metaclass=_Type):
     """delta~(eps + radius) - failure <= delta(eps) <= delta~(eps - radius) + failure, delta~ being that of the
     losses rounded to multiples of `step` with their means kept (Gopi, Lee & Wutschitz 2021)."""
@@ -367,11 +304,10 @@ class TiltedSampler(metaclass=_Type):
     ) -> _Array:
         """Weighted values over e^log_scale, shape (epsilons, samples)."""
 
-    def draws(self, steps: int, seed: int, block: int) -> tuple[_Array, _Array, NDArray[int32]]:
-        """Coefficients of the mean, outputs / noise multiplier, and components, of the same samples."""
-
-    def public_counts(self, steps: int, seed: int, block: int) -> _Array:
-        """The public counts of the same samples; truncated scheme only."""
+    def draws(
+        self, steps: int, seed: int, block: int
+    ) -> tuple[_Array, _Array, NDArray[int32], _Array | None]:
+        """Coefficients of the mean, outputs / noise multiplier, components, and public counts or None."""
 
 class HalfSpaceSampler(metaclass=_Type):
     """Samples of direction "add" from a half space, weighted, in blocks of ``block_size``."""

@@ -19,22 +19,6 @@ def test_a_jump_past_the_lattice_counts_with_the_full_moment() -> None:
     assert truth * (1 - 1e-12) <= answer.upper
 
 
-@pytest.mark.parametrize("step_fraction", [0.05, 0.26, 0.37])
-def test_an_atom_beside_the_lattice_keeps_the_lower_bound_below(step_fraction: float) -> None:
-    epsilon = 0.05
-    pair = _core.laplace_pair(epsilon)
-    step = step_fraction * epsilon
-    last = math.ceil(epsilon / step) + 1
-    lattice = _core.discretise(pair, list(range(-last, last + 1)), step, 0.0, "lower")
-    for i in range(-100, 101):
-        x = epsilon * i / 100
-        mine = sum(
-            mass * math.exp(lattice.log_scale) * max(0.0, 1 - math.exp(x - index * step))
-            for index, mass in zip(lattice.index, lattice.mass, strict=True)
-        )
-        assert mine <= -math.expm1((x - epsilon) / 2) + 1e-14
-
-
 def test_atoms_with_underflowing_masses() -> None:
     bounds = hs.account(hs.RandomizedResponse(1000.0)).epsilon_bounds(delta=1e-6)
     truth = 1000.0 + math.log1p(-1e-6)

@@ -3,6 +3,7 @@
 #include "lattice/coupling.hpp"
 
 #include <cmath>
+#include <numbers>
 #include <random>
 
 #include "check.hpp"
@@ -67,6 +68,27 @@ void keeps_the_mean(const hs::Pair& pair, std::int64_t first, std::int64_t last,
               l.residue.mean_error + 1e-13 * (1 + std::abs(truth)));
         CHECK(l.residue.mean_error <= step * step / 8 + 1e-9);
         CHECK(l.residue.squared_range >= step * step && l.residue.squared_range <= step * step * (1 + 1e-6));
+    }
+}
+
+// E_P[L] of a Poisson-sampled Gaussian by the trapezoidal rule, which is exact to rounding here.
+double sampled_mean(double sigma, double q, bool remove) {
+    double sum = 0;
+    constexpr double h = 1.0 / 64;
+    for (double t = -14; t <= 14 + 1 / sigma; t += h) {
+        const double bell = std::exp(-0.5 * t * t) * h / std::sqrt(2 * std::numbers::pi);
+        const double ratio = 1 - q + q * std::exp((t - 0.5 / sigma) / sigma);
+        sum += bell * (remove ? ratio : -1) * std::log(ratio);
+    }
+    return sum;
+}
+
+void keeps_the_sampled_mean(double sigma, bool remove) {
+    const auto pair =
+        hs::sampled(hs::gaussian(1 / sigma), 0.05, remove ? hs::Sampling::remove : hs::Sampling::add);
+    for (const double step : {0.5, 0.01, 0.002}) {
+        const auto points = static_cast<std::int64_t>(std::ceil(20 / step));  // beyond, P has less than 1e-30
+        keeps_the_mean(*pair, -points, points, step, sampled_mean(sigma, 0.05, remove));
     }
 }
 
@@ -145,6 +167,9 @@ int main() {
     const double e = 0.7;  // Laplace: E[L] = e - 1 + e^-e
     keeps_the_mean(*hs::laplace(e), -8, 8, 0.1, e - 1 + std::exp(-e));
     keeps_the_mean(*hs::laplace(e), -20, 20, 0.037, e - 1 + std::exp(-e));
+
+    for (const double sigma : {0.7, 2.0})
+        for (const bool remove : {true, false}) keeps_the_sampled_mean(sigma, remove);
 
     std::mt19937_64 random(7);
     for (int repeat = 0; repeat < 60; ++repeat) {

@@ -68,9 +68,22 @@ void rounds_down(const hs::PairPtr& pair, double step, double tilt) {
     }
 }
 
+// An atom that lies beside the lattice keeps the lower bound below the closed form.
+void beside_an_atom(double share) {
+    const double epsilon = 0.05, step = share * epsilon;
+    const auto last = static_cast<std::int64_t>(std::ceil(epsilon / step)) + 1;
+    const hs::Lattice lower =
+        hs::discretise(*hs::laplace(epsilon), hs::all_points(-last, last), step, 0, hs::Bound::lower);
+    for (int i = -100; i <= 100; ++i) {
+        const double x = epsilon * i / 100;
+        CHECK(profile(lower, x) <= -std::expm1(0.5 * (x - epsilon)) + 1e-14);
+    }
+}
+
 }  // namespace
 
 int main() {
+    for (const double share : {0.05, 0.26, 0.37}) beside_an_atom(share);
     for (const double tilt : {0.0, 1e-4, 0.02}) {
         rounds_down(hs::gaussian(30), 3, tilt);
         rounds_down(hs::gaussian(200), 128, tilt);
