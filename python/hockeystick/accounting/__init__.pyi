@@ -13,6 +13,7 @@ from .calibration import calibrate_noise_multiplier as calibrate_noise_multiplie
 from .calibration import calibrate_sampling_probability as calibrate_sampling_probability
 from .calibration import calibrate_steps as calibrate_steps
 from .gaussian_summary import GaussianSummary as GaussianSummary
+from .goals import RiskTarget as RiskTarget
 from .grid import Grid as Grid
 from .grid import grid_delta as grid_delta
 from .grid import grid_epsilon as grid_epsilon

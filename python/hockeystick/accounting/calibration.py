@@ -15,31 +15,27 @@ True
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, overload
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 
-import scipy  # its parts are loaded when they are used
-
-from .._base import gdp
-from .._base.bounds import Bounds, finite, round_up
+from .._base.bounds import Bounds, finite, round_down, round_up
 from .._base.html import Shown
-from .._base.search import COARSEST, Axis, Search, Verdict
+from .._base.search import COARSEST, Axis, Search
 from .._base.validation import ParameterError, ParameterTypeError, boolean, real
 from .._base.validation import integer as integer_
-from ..mechanisms.descriptions import Composable, composition
+from ..mechanisms.descriptions import Composable
 from ..mechanisms.dpsgd import DPSGD
-from .profile import PrivacyProfile, account
+from .budgets import Budget, budget
+from .goals import RiskTarget, aim
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
+    from typing_extensions import Self, Unpack
 
 DEFAULT_TOLERANCE = 1e-6
 
 _Number: TypeAlias = "float | int"
-_TINY, _NEARLY_ONE = 1e-300, 1.0 - 1e-12
-_ROOT_2PI = math.sqrt(2.0 * math.pi)
 
 
 class UnreachableError(ParameterError):
@@ -73,6 +69,9 @@ class Certificate(Shown):
     the questions asked of the accountant; ``accuracy`` is the one to pass to `account` to see
     ``epsilon_bounds`` again. (Its upper end may then lie above ``epsilon`` by that accuracy, since the
     proof may rest on delta at ``epsilon``; the smaller of the two holds.)
+
+    If a risk was limited, ``risk`` says which and how far, and ``risk_bounds`` bounds it at ``value`` (of "precision": the TPR; of
+    "bayes_risk" and "advantage": delta at ``epsilon``). ``epsilon`` and ``delta`` are then a point of the curve that says about as much.
     """
 
     parameter: str
@@ -88,6 +87,8 @@ class Certificate(Shown):
     tolerance: float
     accuracy: float
     evaluations: int
+    risk: Mapping[str, float] | None = None
+    risk_bounds: Bounds | None = None
 
     @property
     def gap(self) -> float:
@@ -102,6 +103,7 @@ class Certificate(Shown):
             **self.__dict__,
             "description": str(self.description),
             "epsilon_bounds": self.epsilon_bounds._asdict(),
+            "risk_bounds": None if self.risk_bounds is None else self.risk_bounds._asdict(),
             "gap": self.gap,
         }
         named: dict[str, Any] = finite(plain)
@@ -138,101 +140,11 @@ class CalibratedInt(_Certified, int):
     """An int that carries its proof; see CalibratedFloat."""
 
 
-class _Budget:
-    """The target, and the question put to each candidate: does it fit, does it exceed, how far off?
-
-    The distance is measured in ln mu, where N(mu, 1) against N(0, 1) has the same delta at the same
-    epsilon: a straight line against ln noise, ln steps or ln q for Gaussians, and nearly so for
-    every long composition, which is why few evaluations suffice. At delta = 0, where no Gaussian
-    fits, it is measured in ln epsilon.
-    """
-
-    def __init__(
-        self,
-        make: Callable[[Any], Composable],
-        epsilon: float,
-        delta: float,
-        adjacency: str,
-        memory_limit: int,
-    ) -> None:
-        self.make = make
-        self.epsilon = epsilon
-        self.delta = delta
-        self.adjacency = adjacency
-        self.memory_limit = memory_limit
-        self.evaluations = 0
-        self.accuracies: dict[float, float] = {}
-        self.target = self._log_mu(epsilon, delta)
-        self.steepness = self._steepness()
-
-    def profile(self, value: float, accuracy: float) -> PrivacyProfile:
-        """The profile of make(value)."""
-        description = self.make(value)
-        composition(description, f"make({value!r})")
-        return account(description, self.adjacency, accuracy, self.memory_limit)
-
-    def epsilon_bounds(self, profile: PrivacyProfile) -> Bounds:
-        """Epsilon at the target delta."""
-        self.evaluations += 1
-        return profile.epsilon_bounds(self.delta)
-
-    def delta_bounds(self, profile: PrivacyProfile) -> Bounds:
-        """Delta at the target epsilon."""
-        self.evaluations += 1
-        return profile.delta_bounds(self.epsilon)
-
-    def look(self, value: float, accuracy: float) -> Verdict:
-        """What the search learns from one candidate.
-
-        delta at the target epsilon costs less than epsilon at the target delta, and either one
-        proves the point. The second is asked for only where the first says nothing useful.
-        """
-        profile = self.profile(value, accuracy)
-        self.accuracies[value] = accuracy
-        fits = exceeds = False
-        if self.delta > 0.0:
-            lower, upper = self.delta_bounds(profile)
-            # Comparisons with nan are false: then nothing is proven.
-            fits, exceeds = upper <= self.delta, lower > self.delta
-            if _TINY < upper < _NEARLY_ONE and (fits or lower > 0.0):
-                height = self._log_mu(self.epsilon, upper) - self.target
-                return Verdict(fits, exceeds, height, _width(lower, upper) / self.steepness)
-        lower, upper = self.epsilon_bounds(profile)
-        fits, exceeds = fits or upper <= self.epsilon, exceeds or lower > self.epsilon
-        return Verdict(fits, exceeds, self._log_mu(upper, self.delta) - self.target, _width(lower, upper))
-
-    def _log_mu(self, epsilon: float, delta: float) -> float:
-        """ln mu of the Gaussian with this guarantee, nan if that says nothing."""
-        if self.delta == 0.0:
-            return math.log(epsilon) if 0.0 < epsilon < math.inf else math.nan
-        if not (0.0 < delta < 1.0 and epsilon < math.inf):
-            return math.nan
-        if epsilon == 0.0:  # delta = 2 Phi(mu / 2) - 1
-            half = 0.5 * delta
-            return math.log(
-                2.0 * float(scipy.special.ndtri(0.5 + half)) if half > 1e-6 else _ROOT_2PI * delta
-            )
-        mu = gdp.mu_at(epsilon, delta)
-        return math.log(mu) if 1.1e-12 < mu < math.inf else math.nan
-
-    def _steepness(self) -> float:
-        """d ln delta / d ln mu at the target: how well delta must be known to see a change of mu."""
-        if self.delta == 0.0 or math.isnan(self.target):
-            return 1.0
-        mu = math.exp(self.target)
-        a = 0.5 * mu - self.epsilon / mu
-        return math.exp(self.target - 0.5 * a * a - math.log(_ROOT_2PI * self.delta))
-
-
-def _width(lower: float, upper: float) -> float:
-    return math.log(upper / lower) if 0.0 < lower < upper < math.inf else 0.0
-
-
 @overload
 def calibrate(
     make: Callable[[float], Composable],
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
     *,
     increasing: bool,
     limits: tuple[float, float],
@@ -242,14 +154,15 @@ def calibrate(
     adjacency: str = "add_or_remove",
     tolerance: float = DEFAULT_TOLERANCE,
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    **risk: Unpack[RiskTarget],
 ) -> CalibratedFloat: ...
 
 
 @overload
 def calibrate(
     make: Callable[[int], Composable],
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
     *,
     increasing: bool,
     limits: tuple[int, int],
@@ -259,13 +172,14 @@ def calibrate(
     adjacency: str = "add_or_remove",
     tolerance: float = DEFAULT_TOLERANCE,
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    **risk: Unpack[RiskTarget],
 ) -> CalibratedInt: ...
 
 
 def calibrate(
     make: Callable[[Any], Composable],
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
     *,
     increasing: bool,
     limits: tuple[float, float],
@@ -275,6 +189,7 @@ def calibrate(
     adjacency: str = "add_or_remove",
     tolerance: float = DEFAULT_TOLERANCE,
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    **risk: Unpack[RiskTarget],
 ) -> CalibratedFloat | CalibratedInt:
     """Return the value of one parameter that spends a budget of (``epsilon``, ``delta``), certified.
 
@@ -289,7 +204,8 @@ def calibrate(
     statement, the first one still holds, and ``certificate.gap`` says what was shown. That epsilon
     is monotone only steers the search; where it is not, the value is on one of the boundaries.
 
-    ``epsilon`` >= 0, ``delta`` in [0, 1]. ``start`` is a first guess, moved into the limits;
+    ``epsilon`` >= 0, ``delta`` in [0, 1]. In their place a limit on what attacks achieve may be given, see `RiskTarget`: ``advantage=0.1``, or
+    ``tpr=0.05, fpr=0.01``; the guarantee then is that no attack achieves more, and that one achieves more one tolerance further. ``start`` is a first guess, moved into the limits;
     ``parameter`` the name used in messages. Raises UnreachableError (a ParameterError, hence a
     ValueError), which says what is reachable, if no allowed value keeps within the budget.
 
@@ -305,39 +221,43 @@ def calibrate(
     """
     if not isinstance(parameter, str):
         raise ParameterTypeError(f"parameter = {parameter!r}: must be a string")
-    epsilon = real("epsilon", epsilon, 0.0)
-    delta = real("delta", delta, 0.0, 1.0)
+    wanted = aim(epsilon, delta, cast("dict[str, float]", risk))
     tolerance = real("tolerance", tolerance, 1e-12, 0.1)
     axis = _axis(limits, boolean("increasing", increasing), boolean("integer", integer))
-    budget = _Budget(_function(make), epsilon, delta, adjacency, memory_limit)
+    asked = budget(_function(make), wanted, adjacency, memory_limit)
     if start is None:
         # Noise at which a single Gaussian would spend the budget; among rising parameters, 1.
-        start = axis.value(0.0 if axis.rising or math.isnan(budget.target) else budget.target)
+        start = axis.value(0.0 if axis.rising or math.isnan(asked.target) else asked.target)
     else:
         start = integer_("start", start) if axis.integer else real("start", start, 0.0, open_low=True)
         start = min(max(start, axis.low), axis.high)
 
-    found = Search(budget.look, axis, tolerance, budget.steepness).run(start)
+    found = Search(asked.look, axis, tolerance, asked.steepness).run(start)
     if found is None:
-        raise _unreachable(budget, axis, start, parameter)
-    accuracy = min(budget.accuracies[found.value], DEFAULT_ACCURACY)
-    profile = budget.profile(found.value, accuracy)
-    lower, upper = budget.epsilon_bounds(profile)
+        raise _unreachable(asked, axis, start, parameter)
+    accuracy = min(asked.accuracies[found.value], DEFAULT_ACCURACY)
+    profile = asked.profile(found.value, accuracy)
+    risk_bounds = asked.risk_bounds(profile)
+    if wanted.goal is not None:  # a point of the curve that says about as much
+        asked.delta = profile.delta(asked.epsilon)
+    lower, upper = asked.epsilon_bounds(profile)
     certificate = Certificate(
         parameter=parameter,
         value=found.value,
-        epsilon=epsilon,
-        delta=delta,
+        epsilon=asked.epsilon,
+        delta=asked.delta,
         adjacency=adjacency,
         description=profile.description,
         # That the value fits may have been proven by delta, which proves it for epsilon.
-        epsilon_bounds=Bounds(min(lower, epsilon), min(upper, epsilon)),
+        epsilon_bounds=Bounds(min(lower, asked.epsilon), min(upper, asked.epsilon)),
         exceeding=found.exceeding,
         tight=found.tight,
         at_limit=found.value == axis.riskiest,
         tolerance=tolerance,
         accuracy=accuracy,
-        evaluations=budget.evaluations,
+        evaluations=asked.evaluations,
+        risk=wanted.risk or None,
+        risk_bounds=risk_bounds,
     )
     return CalibratedInt(certificate) if axis.integer else CalibratedFloat(certificate)
 
@@ -359,9 +279,11 @@ def _axis(limits: object, increasing: bool, whole: bool) -> Axis:
     return Axis(low, real("limits[1]", limits[1], low), increasing, False)
 
 
-def _unreachable(budget: _Budget, axis: Axis, start: float, parameter: str) -> ParameterError:
+def _unreachable(budget: Budget, axis: Axis, start: float, parameter: str) -> ParameterError:
     """The error for a budget that not even the safest value keeps."""
     # At the end of the range the bounds may be wide, so the values before it have a say.
+    if budget.aim.goal is not None:
+        return _out_of_reach(budget, axis, parameter)
     near = sorted(budget.accuracies, key=axis.position)[:3]
     profiles = {value: budget.profile(value, COARSEST) for value in (axis.safest, *near, start)}
     epsilons = {value: budget.epsilon_bounds(profile) for value, profile in profiles.items()}
@@ -386,15 +308,30 @@ def _unreachable(budget: _Budget, axis: Axis, start: float, parameter: str) -> P
     )
 
 
+def _out_of_reach(budget: Budget, axis: Axis, parameter: str) -> ParameterError:
+    """The error for a risk that not even the safest value keeps below its limit."""
+    profile = budget.profile(axis.safest, COARSEST)
+    found = budget.risk_bounds(profile)
+    assert found is not None
+    return UnreachableError(
+        f"{budget.aim}: no {parameter} in [{axis.low:g}, {axis.high:g}] keeps below it; an attack reaches {round_down(found.lower)} "
+        f"at {parameter} = {axis.safest!r}",
+        axis.safest,
+        Bounds(0.0, math.inf),
+        profile.delta_bounds(budget.epsilon),
+    )
+
+
 def calibrate_noise_multiplier(
     make: Callable[[float], Composable],
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
     *,
     adjacency: str = "add_or_remove",
     tolerance: float = DEFAULT_TOLERANCE,
     limits: tuple[float, float] = (0.01, 1e15),
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    **risk: Unpack[RiskTarget],
 ) -> CalibratedFloat:
     """Return the smallest noise multiplier that keeps make(noise_multiplier) within the budget.
 
@@ -419,17 +356,19 @@ def calibrate_noise_multiplier(
         adjacency=adjacency,
         tolerance=tolerance,
         memory_limit=memory_limit,
+        **risk,
     )
 
 
 def calibrate_steps(
     make: Callable[[int], Composable],
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
     *,
     adjacency: str = "add_or_remove",
     limits: tuple[int, int] = (0, 10**9),
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    **risk: Unpack[RiskTarget],
 ) -> CalibratedInt:
     """Return the largest number of steps that keeps make(steps) within the budget.
 
@@ -455,18 +394,20 @@ def calibrate_steps(
         parameter="steps",
         adjacency=adjacency,
         memory_limit=memory_limit,
+        **risk,
     )
 
 
 def calibrate_sampling_probability(
     make: Callable[[float], Composable],
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
     *,
     adjacency: str = "add_or_remove",
     tolerance: float = DEFAULT_TOLERANCE,
     limits: tuple[float, float] = (1e-12, 1.0),
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    **risk: Unpack[RiskTarget],
 ) -> CalibratedFloat:
     """Return the largest probability that keeps make(sampling_probability) within the budget.
 
@@ -488,17 +429,19 @@ def calibrate_sampling_probability(
         adjacency=adjacency,
         tolerance=tolerance,
         memory_limit=memory_limit,
+        **risk,
     )
 
 
 def calibrate_batch_size(
     make: Callable[[int], Composable],
-    epsilon: float,
-    delta: float,
+    epsilon: float | None = None,
+    delta: float | None = None,
     *,
     adjacency: str = "add_or_remove",
     limits: tuple[int, int] | None = None,
     memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    **risk: Unpack[RiskTarget],
 ) -> CalibratedInt:
     """Return the largest batch size that keeps make(batch_size) within the budget.
 
@@ -528,4 +471,5 @@ def calibrate_batch_size(
         parameter="batch_size",
         adjacency=adjacency,
         memory_limit=memory_limit,
+        **risk,
     )

@@ -1,0 +1,88 @@
+"""Calibration to what attacks achieve: closed forms of the Gaussian mechanism, and both sides of every answer."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import hockeystick as hs
+import pytest
+from mpmath import mp
+
+
+def quantile(p: float) -> mp.mpf:
+    with mp.workdps(30):
+        return mp.sqrt(2) * mp.erfinv(2 * mp.mpf(p) - 1)
+
+
+TARGETS: list[tuple[dict[str, float], mp.mpf]] = [
+    ({"advantage": 0.1}, 2 * quantile(0.55)),
+    ({"advantage": 1e-7}, mp.mpf(1e-7) * mp.sqrt(2 * mp.pi)),
+    ({"tpr": 0.05, "fpr": 0.01}, quantile(0.05) - quantile(0.01)),
+    ({"tpr": 0.9, "fpr": 1e-6}, quantile(0.9) - quantile(1e-6)),
+    ({"reconstruction": 1e-3, "baseline": 1e-5}, quantile(1e-3) - quantile(1e-5)),
+    ({"precision": 0.6, "fpr": 0.01, "prior": 0.5}, quantile(0.015) - quantile(0.01)),
+    ({"recall": 0.01, "odds": 9.0}, quantile(0.01) - quantile(0.01 / 9)),
+    ({"bayes_risk": 0.4, "prior": 0.5}, 2 * quantile(0.6)),
+]
+
+
+@pytest.mark.parametrize(("target", "mu"), TARGETS)
+def test_the_noise_of_a_gaussian(target: Any, mu: mp.mpf) -> None:
+    sigma = hs.calibrate_noise_multiplier(hs.Gaussian, **target)
+    assert 1 / mu * (1 - mp.mpf(10) ** -10) <= sigma <= 1 / mu * (1 + mp.mpf("2e-6"))
+    proof = sigma.certificate
+    assert proof.tight
+    assert proof.risk == target
+    assert proof.exceeding is not None
+    assert proof.exceeding >= sigma * (1 - 1.001e-6)
+    assert proof.epsilon_bounds.upper <= proof.epsilon
+    assert hs.account(proof.description, accuracy=1e-7).delta(proof.epsilon) <= proof.delta * (1 + 1e-7)
+    assert set(target) <= set(proof.to_dict()["risk"])
+
+
+@pytest.mark.parametrize("adjacency", ["add_or_remove", "remove", "replace_one"])
+def test_dp_sgd_both_sides(adjacency: str) -> None:
+    def make(sigma: float) -> hs.mechanisms.Process:
+        return hs.PoissonSampled(hs.Gaussian(sigma), 0.01) * 1000
+
+    sigma = hs.calibrate_noise_multiplier(make, tpr=0.02, fpr=0.01, adjacency=adjacency, tolerance=1e-5)
+    assert sigma.certificate.tight
+    assert hs.account(make(sigma), adjacency).risk.tpr(0.01).upper <= 0.02 * (1 + 1e-7)
+    assert hs.account(make(sigma * (1 - 1.1e-5)), adjacency).risk.tpr(0.01).lower > 0.02
+    bounds = sigma.certificate.risk_bounds
+    assert bounds is not None
+    assert bounds.lower <= bounds.upper <= 0.02
+
+
+def test_steps_and_sampling() -> None:
+    steps = hs.calibrate_steps(lambda n: hs.Gaussian(20.0) * n, tpr=0.1, fpr=0.01)
+    allowed = float((quantile(0.1) - quantile(0.01)) ** 2) * 400
+    assert (steps, steps.certificate.tight) == (math.floor(allowed), True)
+    q = hs.calibrate_sampling_probability(
+        lambda q: hs.PoissonSampled(hs.Gaussian(1.0), q), tpr=0.02, fpr=0.01, adjacency="remove"
+    )
+    # One step: TPR = (1 - q) FPR + q Phi(Phi^-1(FPR) + 1).
+    assert q == pytest.approx(0.01 / float(mp.ncdf(quantile(0.01) + 1) - 0.01), rel=2e-6)
+
+
+def test_what_is_refused() -> None:
+    def calibrate(*budget: float, **target: Any) -> float:
+        return hs.calibrate_noise_multiplier(hs.Gaussian, *budget, **target)
+
+    with pytest.raises(hs.ParameterTypeError, match="tpr with fpr"):
+        calibrate(tpr=0.1)
+    with pytest.raises(hs.ParameterTypeError, match="must be one of"):
+        calibrate(tpr=0.1, fpr=0.01, advantage=0.1)
+    with pytest.raises(hs.ParameterTypeError, match="leave them out"):
+        calibrate(1.0, 1e-5, advantage=0.1)
+    with pytest.raises(hs.ParameterTypeError, match="delta = None"):
+        calibrate(1.0)
+    with pytest.raises(hs.ParameterError, match=r"tpr = 0\.01: must be above 0\.01"):
+        calibrate(tpr=0.01, fpr=0.01)
+    with pytest.raises(hs.ParameterError, match="precision"):
+        calibrate(precision=0.9999, fpr=0.5, prior=0.5)
+    with pytest.raises(hs.UnreachableError, match="an attack reaches"):
+        hs.calibrate_noise_multiplier(lambda s: hs.Gaussian(s) + hs.Gaussian(1.0), tpr=0.02, fpr=0.01)
+    with pytest.raises(hs.UnreachableError):
+        hs.calibrate_noise_multiplier(lambda s: hs.Gaussian(s) + hs.Gaussian(1.0), advantage=0.1)
