@@ -37,6 +37,13 @@ def test_a_page_does_what_it_shows(page: Path, tmp_path: Path, monkeypatch: pyte
             printed = ""
 
 
+def test_the_tutorial_of_opacus_is_its_example() -> None:
+    """CI has no Opacus; tests/interop_heavy runs the example."""
+    page = (ROOT / "docs" / "tutorials" / "opacus.md").read_text(encoding="utf-8")
+    script = (ROOT / "examples" / "interop" / "opacus_digits.py").read_text(encoding="utf-8")
+    assert f"```python\n{script}```" in page
+
+
 def commands() -> list[str]:
     """Every command line of the pages, once."""
     found = [match for page in PAGES for match in BLOCK.findall(page.read_text(encoding="utf-8"))]

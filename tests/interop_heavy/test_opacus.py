@@ -1,5 +1,6 @@
 """Training with the real Opacus."""
 
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -128,6 +129,15 @@ def test_accumulated_gradients_stop_the_step() -> None:
         optimizer.step()
     assert all(torch.equal(p, w) for p, w in zip(model.parameters(), weights, strict=True))
     assert engine.accountant.history == []
+
+
+def test_the_example_keeps_its_budget() -> None:
+    pytest.importorskip("sklearn")
+    script = Path(__file__).parents[2] / "examples" / "interop" / "opacus_digits.py"
+    names = runpy.run_path(str(script))
+    assert names["accuracy"] > 0.8
+    assert len(names["engine"].accountant) == 200
+    assert 3.0 * (1.0 - 1e-5) <= names["engine"].get_epsilon(1e-4) <= 3.0
 
 
 def test_shuffled_batches_stop_opacus_own_engine() -> None:
