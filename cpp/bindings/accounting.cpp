@@ -93,12 +93,13 @@ void register_pairs(Module& m) {
     m.def(
         "discrete_pair",
         [](const Array& losses, const Array& p, const Array& q, double p_infinity, double spacing,
-           std::optional<double> q_infinity) {
+           std::optional<double> q_infinity, double loss_error, bool total_is_rounded) {
             return own(hs::discrete(to_vector(losses), to_vector(p), to_vector(q), p_infinity, spacing,
-                                    q_infinity.value_or(-1.0)));
+                                    q_infinity.value_or(-1.0), {loss_error, total_is_rounded}));
         },
         py::arg("losses"), py::arg("p"), py::arg("q"), py::arg("p_infinity") = 0.0, py::kw_only(),
-        py::arg("spacing") = 0.0, py::arg("q_infinity") = py::none());
+        py::arg("spacing") = 0.0, py::arg("q_infinity") = py::none(), py::arg("loss_error") = 2.0,
+        py::arg("total_is_rounded") = false);
     m.def(
         "sampled_pair",
         [](const std::shared_ptr<hs::Pair>& pair, double q, const std::string& mode) {

@@ -194,7 +194,7 @@ def test_what_is_refused(mechanisms: object, weights: object, error: type[Except
 
 def test_what_else_is_refused() -> None:
     with pytest.raises(hs.ParameterTypeError, match="mechanism"):
-        hs.PoissonSampled(hs.Mixture([hs.PoissonSampled(hs.Gaussian(1.0), 0.1)], [1.0]), 0.5)
+        hs.PoissonSampled(hs.Mixture([hs.WithoutReplacement(hs.Gaussian(1.0), 2, 10)], [1.0]), 0.5)
     fixed = hs.Mixture([hs.WithoutReplacement(hs.Gaussian(1.0), 2, 10), hs.Gaussian(1.0)], [0.5, 0.5])
     with pytest.raises(hs.ParameterError, match="replace_one"):
         hs.account(fixed)

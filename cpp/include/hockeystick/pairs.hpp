@@ -83,8 +83,15 @@ PairPtr laplace(double epsilon);
 // Atoms with strictly increasing finite losses, their P- and Q-masses, and a P-mass at +inf.
 // Q-mass where P has none is q_infinity, or, if that is negative, what q lacks to 1: over many steps the
 // rounding of that difference shows.
+// How exact these are: the relative error of each loss in units of round-off (none if spacing > 0), and
+// whether the Q-masses with q_infinity are 1 only up to 64 units.
+struct MassesGiven {
+    double loss_error = 2;
+    bool total_is_rounded = false;
+};
 PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<double> q,
-                 double p_infinity = 0.0, double spacing = 0.0, double q_infinity = -1.0);
+                 double p_infinity = 0.0, double spacing = 0.0, double q_infinity = -1.0,
+                 MassesGiven given = {});
 PairPtr sampled(PairPtr base, double sampling_probability, Sampling mode);
 // The choice is part of the output. Weights sum to at most 1; the rest, if more than the rounding of
 // the weights (1e-14), is P-mass at +inf.

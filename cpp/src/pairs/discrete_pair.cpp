@@ -18,12 +18,15 @@ constexpr double rounding_of_one = 1e-13;
 class DiscretePair final : public Pair {
 public:
     DiscretePair(std::vector<double> losses, const std::vector<double>& p, const std::vector<double>& q,
-                 double p_infinity, double spacing, double q_infinity)
-        : losses_(std::move(losses)), p_infinity_(p_infinity), spacing_(spacing) {
+                 double p_infinity, double spacing, double q_infinity, MassesGiven given)
+        : losses_(std::move(losses)),
+          p_infinity_(p_infinity),
+          spacing_(spacing),
+          loss_error_(spacing > 0 ? 0 : given.loss_error) {
         const std::size_t n = losses_.size();
         consistent_ = true;
         for (std::size_t i = 0; i < n; ++i) {
-            atoms_.push_back(atom(losses_[i], p[i], q[i], spacing > 0));
+            atoms_.push_back(atom(losses_[i], p[i], q[i], loss_error_));
             // Masses that underflowed have lost digits.
             if (!(std::min(p[i], q[i]) > fully_precise)) continue;
             const double log_p = std::log(p[i]), off = log_p - std::log(q[i]) - losses_[i];
@@ -46,11 +49,11 @@ public:
             consistent_ = false;
         // An atom without mass is no loss; one whose P-mass alone is 0 has lost it to underflow.
         for (std::size_t i = 0; i < n; ++i)
-            if (p[i] > 0 || q[i] > 0) max_loss_ = losses_[i];
+            if (p[i] > 0 || q[i] > 0) max_loss_ = losses_[i] + loss_error_ * u * std::abs(losses_[i]);
         // Q-mass where P has none sits at -inf. Rounding alone must not create such an atom.
         const double rest = 1 - q_up.value();
         q_down.add(q_infinity >= 0 ? q_infinity : rest < rounding_of_one ? 0 : rest);
-        rest_is_rounded_ = q_infinity < 0 && q_down.value() > 0;
+        rest_is_rounded_ = given.total_is_rounded || (q_infinity < 0 && q_down.value() > 0);
         q_below_[0] = q_down.value();
         for (std::size_t i = 0; i < n; ++i) {
             p_down.add(p[i]);
@@ -66,7 +69,7 @@ public:
         const double p = p_above_[i], slope = std::exp(at + log_q_above_[i]);
         const double relative = rounding(at, log_q_above_[i]);
         // An atom a rounding to the left may be one to the right, and the profile so far off.
-        const double unsure = 8 * u * std::abs(at), before = std::exp(at + log_q_above_[index(at - unsure)]);
+        const double unsure = misplaced(at), before = std::exp(at + log_q_above_[index(at - unsure)]);
         // The logarithm of a mass rounds relatively, too.
         const double error = rounding(0, std::log(p)) * p + slope * relative + unsure * before;
         return {p - slope, slope, 0, error, relative, unsure};
@@ -74,11 +77,12 @@ public:
     Tangent below(double at) const override {
         const std::size_t i = index(at);
         const double q = q_below_[i], scaled = std::exp(log_p_below_[i] - at);
-        const double unsure = 8 * u * std::abs(at), before = q_below_[index(at + unsure)];
+        const double unsure = misplaced(at), before = q_below_[index(at + unsure)];
         // Q-mass where P has none may be what the sum leaves of 1.
         const double missing = rest_is_rounded_ ? 64 * u : 0.0;
         const double relative = rounding(at, log_p_below_[i]) + (q > 0 ? missing / q : 0.0);
-        return {q - scaled, q, at, std::max(q, scaled) * relative + unsure * before, relative, unsure};
+        const double error = std::max(q, scaled) * relative + (q > 0 ? 0 : missing) + unsure * before;
+        return {q - scaled, q, at, error, relative, unsure};
     }
     double max_loss() const override { return max_loss_; }
     double infinity_mass() const override { return p_infinity_; }
@@ -96,16 +100,18 @@ public:
     }
 
 private:
+    // Losses closer than this cannot be told apart.
+    double misplaced(double x) const { return std::max(8.0, loss_error_ + 4) * u * std::abs(x); }
     std::size_t index(double x) const {
         return static_cast<std::size_t>(std::upper_bound(losses_.begin(), losses_.end(), x) -
                                         losses_.begin());
     }
     // A mass of P's that underflowed, to 0 or to few digits, is restored from Q's: p = q e^loss.
-    static LossAtom atom(double loss, double p, double q, bool exact_loss) {
+    static LossAtom atom(double loss, double p, double q, double loss_error) {
         const bool restored = !(p > fully_precise) && q > p;
         const double mass = restored ? q : p, log_p = std::log(mass) + (restored ? loss : 0);
         const double lost = mass < 1e-300 ? 1e-308 / mass / u : 0;
-        return {loss, log_p, exact_loss ? 0 : 2 * std::abs(loss),
+        return {loss, log_p, loss_error * std::abs(loss),
                 16 + std::abs(log_p) + lost + (restored ? 2 * std::abs(loss) : 0)};
     }
     // ln of a running sum. A mass that underflowed is restored from its partner: q = p e^-loss.
@@ -128,16 +134,17 @@ private:
     bool consistent_, rest_is_rounded_;
     std::vector<LossAtom> atoms_;
     std::vector<double> losses_, p_above_, p_below_, q_below_, log_q_above_, log_p_below_;
-    double p_infinity_, spacing_, max_loss_ = -infinity;
+    double p_infinity_, spacing_, loss_error_, max_loss_ = -infinity;
 };
 
 }  // namespace
 
 PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<double> q, double p_infinity,
-                 double spacing, double q_infinity) {
+                 double spacing, double q_infinity, MassesGiven given) {
     require(losses.size() == p.size() && p.size() == q.size(),
             "discrete: losses, p and q must have equal lengths");
     require(p_infinity >= 0 && p_infinity <= 1, "discrete: p_infinity must lie in [0, 1]");
+    require(given.loss_error >= 0 && given.loss_error <= 64, "discrete: loss_error must lie in [0, 64]");
     require(std::isfinite(spacing) && spacing >= 0, "discrete: spacing must be finite and not negative");
     CompensatedSum p_total, q_total;
     p_total.add(p_infinity);
@@ -153,7 +160,7 @@ PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<
     require(q_total.value() < 1 + 1e-9, "discrete: the Q-masses must sum to at most 1");
     require(!(q_infinity >= 0) || std::abs(q_total.value() + q_infinity - 1) < 1e-9,
             "discrete: the Q-masses and q_infinity must sum to 1");
-    return std::make_shared<DiscretePair>(std::move(losses), p, q, p_infinity, spacing, q_infinity);
+    return std::make_shared<DiscretePair>(std::move(losses), p, q, p_infinity, spacing, q_infinity, given);
 }
 
 }  // namespace hockeystick

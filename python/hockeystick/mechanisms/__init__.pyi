@@ -1,12 +1,15 @@
 from .adjacency import ADJACENCIES as ADJACENCIES
 from .continuous import Gaussian as Gaussian
 from .continuous import Laplace as Laplace
+from .curve import DeclaredProfile as DeclaredProfile
 from .cyclic import cyclic_poisson as cyclic_poisson
 from .discrete import DiscreteGaussian as DiscreteGaussian
 from .discrete import DiscreteLaplace as DiscreteLaplace
 from .dpsgd import DPSGD as DPSGD
 from .dpsgd import dp_sgd as dp_sgd
+from .finite import FinitePair as FinitePair
 from .groups import Group as Group
+from .losses import PrivacyLoss as PrivacyLoss
 from .mixtures import Mixture as Mixture
 from .mixtures import MixtureOfGaussians as MixtureOfGaussians
 from .renyi import ZCDP as ZCDP

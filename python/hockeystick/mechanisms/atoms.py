@@ -37,7 +37,8 @@ class Atoms:
 
     ``p_infinity`` is P's mass at loss +inf. If ``spacing`` > 0, every loss is an integer multiple
     of it. ``q_infinity`` is the mass Q has where P has none; None stands for what ``q`` lacks to 1, which is known
-    to a rounding of 1 only.
+    to a rounding of 1 only. ``loss_error`` bounds the relative error of each loss in units of 2^-53 (0 for multiples of
+    ``spacing``), ``total_is_rounded`` says that Q's masses sum to 1 only up to 64 such units.
     """
 
     losses: Array
@@ -46,6 +47,8 @@ class Atoms:
     p_infinity: float = 0.0
     spacing: float = 0.0
     q_infinity: float | None = None
+    loss_error: float = 2.0
+    total_is_rounded: bool = False
 
 
 @dataclass(frozen=True, eq=False)

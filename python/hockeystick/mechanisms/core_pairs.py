@@ -57,12 +57,14 @@ def discrete(pair: Atoms) -> _core.Pair:
         p_infinity=pair.p_infinity,
         spacing=pair.spacing,
         q_infinity=pair.q_infinity,
+        loss_error=pair.loss_error,
+        total_is_rounded=pair.total_is_rounded,
     )
 
 
-def sampled(base: _core.Pair, q: float) -> Pairs:
-    """Poisson sampling under "remove" and "add" of a symmetric base pair."""
-    return Pairs(_core.sampled_pair(base, q, "remove"), _core.sampled_pair(base, q, "add"))
+def sampled(base: Pairs, q: float) -> Pairs:
+    """Poisson sampling under "remove" and "add" (Zhu, Dong, Wang 2022, Theorem 11)."""
+    return Pairs(_core.sampled_pair(base.remove, q, "remove"), _core.sampled_pair(base.add, q, "add"))
 
 
 def mixture(pairs: list[Pairs], weights: list[float]) -> Pairs:

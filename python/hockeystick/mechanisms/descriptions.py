@@ -1,9 +1,12 @@
 """All descriptions by name, for the rooms that use many of them; each is in a file of its own kind."""
 
 from .continuous import Gaussian, Laplace
+from .curve import DeclaredProfile
 from .discrete import DiscreteGaussian, DiscreteLaplace
 from .dpsgd import DPSGD
+from .finite import FinitePair
 from .groups import Group
+from .losses import PrivacyLoss
 from .mixtures import Mixture, MixtureOfGaussians
 from .renyi import ZCDP, RenyiCurve
 from .responses import ApproximateDP, PureDP, RandomizedResponse
@@ -17,8 +20,10 @@ __all__ = [
     "ZCDP",
     "ApproximateDP",
     "Composable",
+    "DeclaredProfile",
     "DiscreteGaussian",
     "DiscreteLaplace",
+    "FinitePair",
     "Gaussian",
     "Group",
     "Laplace",
@@ -26,6 +31,7 @@ __all__ = [
     "Mixture",
     "MixtureOfGaussians",
     "PoissonSampled",
+    "PrivacyLoss",
     "Process",
     "PureDP",
     "RandomizedResponse",

@@ -74,6 +74,9 @@ class Mixture(Step):
     def is_unsampled(self) -> bool:
         return all(mechanism.is_unsampled() for mechanism in self.mechanisms)
 
+    def may_be_sampled(self, scheme: Step) -> bool:
+        return all(mechanism.may_be_sampled(scheme) for mechanism in self.mechanisms)
+
     def check_adjacency(self, adjacency: str) -> None:
         for part in self.mechanisms:
             part.check_adjacency(adjacency)
@@ -139,6 +142,15 @@ class MixtureOfGaussians(Step):
         """The largest sensitivity that occurs."""
         return max(s for s, p in zip(self.sensitivities, self.probabilities, strict=True) if p > 0.0)
 
+    def may_be_sampled(self, scheme: Step) -> bool:
+        return scheme.independent
+
+    def sampled_by(self, scheme: Step) -> Step:
+        """Whether a record is in the batch is one more chance that it contributes nothing (docs/mechanisms/pairs.md, "Sampling again")."""
+        q = scheme.participation
+        seen = [q * p if p == 0.0 else max(q * p, 5e-324) for p in self.probabilities]
+        return MixtureOfGaussians(self.noise_multiplier, (0.0, *self.sensitivities), (1.0 - q, *seen))
+
     def simplified(self) -> Step | None:
         return self if self.largest > 0.0 else None
 
@@ -160,7 +172,7 @@ class MixtureOfGaussians(Step):
         if sigma > 0.0:
             least = min(s for s in law if s > 0.0) / sigma
             revealed = revealing(_core.gaussian_pair(min(HUGE, least)), least)
-        return sampled(revealed, counts)
+        return sampled(both(revealed), counts)
 
     def unsampled_mu(self, shift: float) -> float | None:
         return shift * self.largest / self.noise_multiplier if self.noise_multiplier > 0.0 else None

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import ClassVar
 
 import numpy as np
@@ -43,10 +44,11 @@ class _Sampled(Step):
 
     def __post_init__(self) -> None:
         given: object = self.mechanism
-        if not isinstance(given, Step) or not given.is_unsampled():
+        if not isinstance(given, Step) or not given.may_be_sampled(self):
+            besides = "; Poisson sampling may also be nested" if self.independent else ""
             raise ParameterTypeError(
                 f"mechanism = {given!r}: must be an unsampled mechanism "
-                f"(Gaussian, Laplace, ... or a mixture of them), not {type(given).__name__}"
+                f"(Gaussian, Laplace, ... or a mixture of them{besides}), not {type(given).__name__}"
             )
 
     @property
@@ -70,6 +72,9 @@ class _Sampled(Step):
         """Whether the batch is the dataset."""
         return False
 
+    def check_adjacency(self, adjacency: str) -> None:
+        self.mechanism.check_adjacency(adjacency)
+
     def unsampled_mu(self, shift: float) -> float | None:
         return self.mechanism.unsampled_mu(shift)
 
@@ -79,10 +84,17 @@ class PoissonSampled(_Sampled):
     """The mechanism on a batch that contains each record independently with ``sampling_probability``.
 
     Not what shuffling or a fixed batch size does. 0 contributes nothing, 1 is the unsampled
-    mechanism.
+    mechanism. A Poisson sample of a Poisson sample is one with the product of the probabilities, rounded up, under every
+    adjacency (docs/mechanisms/pairs.md, "Sampling again"):
+
+    >>> from hockeystick import Gaussian, account
+    >>> nested = PoissonSampled(PoissonSampled(Gaussian(1.0), 0.5), 0.25)
+    >>> account(nested).delta(1.0) == account(PoissonSampled(Gaussian(1.0), 0.125)).delta(1.0)
+    True
     """
 
     sampling_probability: float
+    independent = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,7 +104,14 @@ class PoissonSampled(_Sampled):
         )
 
     def _batch_law_of(self, steps: int) -> Law:
-        return Law("poisson", steps, {"sampling_probability": self.sampling_probability})
+        return Law("poisson", steps, {"sampling_probability": self.participation})
+
+    def may_be_sampled(self, scheme: Step) -> bool:
+        return scheme.independent
+
+    def sampled_by(self, scheme: Step) -> Step:
+        """A record is in both samples with the product of the probabilities."""
+        return PoissonSampled(self.mechanism, scheme.participation)
 
     def simplified(self) -> Step | None:
         return None if self.sampling_probability == 0.0 else super().simplified()
@@ -101,17 +120,20 @@ class PoissonSampled(_Sampled):
         return self.sampling_probability == 1.0
 
     def pairs(self, adjacency: str) -> Pairs:
-        """Every base pair is symmetric, so the reversed one is itself (Zhu, Dong, Wang 2022, Theorem 11)."""
+        """Zhu, Dong, Wang 2022, Theorem 11."""
         if adjacency == "replace_one":
             return both(self._inner.poisson_replaced(self.sampling_probability))
-        return sampled(base_pair(self._inner, 1), self.sampling_probability)
+        return sampled(self._inner.pairs("add_or_remove"), self.sampling_probability)
 
     @property
     def participation(self) -> float:
-        return self.sampling_probability
+        """Of all samples around the mechanism, rounded up."""
+        q, inner = self.sampling_probability, self.mechanism.participation
+        product = q * inner
+        return math.nextafter(product, 1.0) if Fraction(product) < Fraction(q) * Fraction(inner) else product
 
     def if_seen(self) -> Step:
-        return self.mechanism
+        return self.mechanism.if_seen()
 
     def words(self, adjacency: str) -> Words:
         sampler = f"independent Poisson sampling with probability {self.sampling_probability:g}"
@@ -149,6 +171,7 @@ class _FixedSize(_Sampled):
         return self.pair == "koskela2020"
 
     def check_adjacency(self, adjacency: str) -> None:
+        super().check_adjacency(adjacency)
         if adjacency != "replace_one":
             raise ParameterError(
                 f"adjacency = {adjacency!r}: must be 'replace_one' for {self.alternatives()[0]!r}; a batch of fixed "
@@ -212,6 +235,7 @@ class WithReplacement(_FixedSize):
 
     kind = "with_replacement"
     theorem = 10
+    repeats = True
 
     def __post_init__(self) -> None:
         self._check(MAX_COUNT)

@@ -133,9 +133,18 @@ class Step(Composable):
         """Return the composition that consists of this single step."""
         return Process([(self, 1)])
 
+    independent: ClassVar[bool] = False
+    """Whether each record is in its batch by a coin of its own."""
+    repeats: ClassVar[bool] = False
+    """Whether its batch may hold several records of what is protected, or one several times."""
+
     def is_unsampled(self) -> bool:
-        """Whether it is computed from all records, so that a sampling scheme may wrap around it."""
+        """Whether it is computed from all records."""
         return False
+
+    def may_be_sampled(self, scheme: Step) -> bool:
+        """Whether ``scheme`` may wrap around it."""
+        return self.is_unsampled()
 
     def _batch_law_of(self, steps: int) -> Law | None:
         return None

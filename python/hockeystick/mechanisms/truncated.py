@@ -189,7 +189,7 @@ def truncation(dataset_size: int, sampling_probability: float, max_batch_size: i
 def _untruncated(mu: float, p: float, adjacency: str) -> Pairs:
     """The batch is not full: Poisson sampling."""
     if adjacency != "replace_one" or mu == math.inf:
-        return _replaced(mu, p) if adjacency == "replace_one" else sampled(gaussian(mu), p)
+        return _replaced(mu, p) if adjacency == "replace_one" else sampled(both(gaussian(mu)), p)
     if p == 1.0:
         return both(gaussian(2.0 * mu))
     weights = {0.0: 1.0 - p, 1.0: p}
@@ -206,7 +206,7 @@ def _full(mu: float, q: float, adjacency: str, pair: str) -> Pairs:
         if mu >= HUGE:
             return _replaced(mu, q)
         return Pairs(_core.zero_out_pair(mu, q, "remove"), _core.zero_out_pair(mu, q, "add"))
-    return sampled(gaussian(2.0 * mu), q)
+    return sampled(both(gaussian(2.0 * mu)), q)
 
 
 def _either(mu: float, p: float, adjacency: str, pair: str) -> Pairs:
@@ -230,4 +230,4 @@ def _published(mu: float, q: float, adjacency: str) -> Pairs:
         return location_mixture(1.0 / mu, doubled, doubled)
     if adjacency == "zero_out":
         return location_mixture(1.0 / mu, doubled, {0.0: 1.0 - q, 1.0: q})
-    return sampled(gaussian(2.0 * mu), q)
+    return sampled(both(gaussian(2.0 * mu)), q)

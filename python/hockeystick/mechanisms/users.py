@@ -39,16 +39,22 @@ class UserLevel(Step):
 
     mechanism: Step
     examples_per_user: int
+    repeats = True
 
     def __post_init__(self) -> None:
         inner = self.mechanism
-        if not isinstance(inner.mechanism if isinstance(inner, PoissonSampled) else inner, Mechanism):
+        alone = inner.mechanism if isinstance(inner, PoissonSampled) else inner
+        if not (isinstance(alone, Mechanism) and alone.may_be_sampled(self)):
             raise ParameterTypeError(
-                f"mechanism = {inner!r}: must be an unsampled mechanism (Gaussian, Laplace, ...) or PoissonSampled of one"
+                f"mechanism = {inner!r}: must be an unsampled mechanism (Gaussian, Laplace, ...; not a pair that says nothing "
+                "of groups) or PoissonSampled of one"
             )
         set_fields(
             self, examples_per_user=integer("examples_per_user", self.examples_per_user, 1, MOST_EXAMPLES)
         )
+
+    def check_adjacency(self, adjacency: str) -> None:
+        self.mechanism.check_adjacency(adjacency)
 
     def _batch_law_of(self, steps: int) -> Law | None:
         return self.mechanism._batch_law_of(steps)
@@ -79,7 +85,7 @@ class UserLevel(Step):
         base = _core.mixture_pair([pair for pair, _ in groups], weights) if len(groups) > 1 else groups[0][0]
         if adjacency == "replace_one":
             return both(_core.sampled_pair(base, seen, "replace_one"))
-        return sampled(base, seen)
+        return sampled(both(base), seen)
 
     def unsampled_mu(self, shift: float) -> float | None:
         return self.mechanism.unsampled_mu(shift * self.examples_per_user)
