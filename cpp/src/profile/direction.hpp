@@ -178,24 +178,24 @@ private:
         return both(best, lattices_.epsilon(delta, accuracy, most));
     }
 
-    // What is known without a transform or a lattice, and whether nothing else is needed.
-    std::pair<Answer, bool> near_end(double epsilon, double accuracy) const {
-        if (epsilon == infinity || epsilon >= max_loss_) return {end_.infinity_mass(), true};
-        if (epsilon == -infinity) return {exact(1), true};
-        if (closed_) return {closed_->delta(epsilon), true};
-        if (coupling_) return {Answer(), false};
-        const Answer ending = end_.delta(epsilon);
-        return {ending,
-                close(ending, accuracy) || max_loss_ - epsilon < smallest_loss || end_.rules(epsilon)};
+    // What takes next to no work, where nothing else is needed.
+    std::optional<Answer> at_once(double epsilon) const {
+        if (epsilon == infinity || epsilon >= max_loss_) return end_.infinity_mass();
+        if (epsilon == -infinity) return exact(1);
+        if (closed_) return closed_->delta(epsilon);
+        if (!coupling_ && (max_loss_ - epsilon < smallest_loss || end_.rules(epsilon)))
+            return end_.delta(epsilon);
+        return {};
     }
 
     std::optional<Answer> delta_of_pairs(double epsilon, double accuracy, bool lattice) const {
-        auto [best, enough] = near_end(epsilon, accuracy);
-        if (enough) return best;
+        if (auto known = at_once(epsilon)) return known;
         if (coupling_) {
             if (!lattice) return {};
             return coupling_->delta(epsilon, accuracy);
         }
+        Answer best = end_.delta(epsilon);
+        if (close(best, accuracy)) return best;
         const std::lock_guard lock(mutex_);
         if (const auto& inverted = inverted_delta(epsilon)) {
             best = both(*inverted, best);
@@ -221,9 +221,8 @@ private:
         std::vector<double> inside;
         std::vector<std::size_t> place;
         for (std::size_t i = 0; i < epsilons.size(); ++i) {
-            if (const auto [known, enough] = near_end(epsilons[i], accuracy); enough) {
-                curve[i] = known;
-            } else {
+            curve[i] = at_once(epsilons[i]);
+            if (!curve[i]) {
                 inside.push_back(epsilons[i]);
                 place.push_back(i);
             }
