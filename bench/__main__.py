@@ -66,11 +66,13 @@ ENTRIES = [
     Entry("batches", "2 min"),
     Entry("attribution", "1 min", "--examples 20000 --users 10000 --edges 100000"),
     Entry("noise", "1 min", "--dimension 4096 --bands 1 4 --repeats 2"),
+    Entry("papers.fourier_accountant", "2 min", "--quick --out {folder}", "--out {folder}"),
+    Entry("papers.prv_accountant", "1 min", "--quick --out {folder}", "--out {folder}"),
+    Entry("papers.individual_gdp", "1 min", "--quick --out {folder}", "--out {folder}"),
+    Entry("papers.truncated_poisson", "1 min", "--quick --out {folder}", "--out {folder}"),
     Entry("papers.b_min_sep_grid", "hours", None, "--results {folder}/grid.json"),
     Entry("papers.b_min_sep_production", "10 min", None),
     Entry("papers.b_min_sep_training", "20 min", None),
-    Entry("papers.individual_gdp", "2 s", ""),
-    Entry("papers.truncated_poisson", "2 min", None, "figure {folder}/truncated.png"),
 ]
 
 

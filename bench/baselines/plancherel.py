@@ -64,19 +64,30 @@ class Plancherel:
         return truncation + left.min(1) + right.min(1) + round_off
 
     def epsilon(self, counts: Floats, delta: float, epsilons: Floats) -> Floats:
-        """Upper bound for each row, by bisection over the prepared ``epsilons`` (increasing)."""
+        """Upper bound for each row, among the prepared ``epsilons`` (increasing).
+
+        By bisection, but where two values are known next by the line through their logarithms: a third of the products.
+        """
         modulus, angle = counts @ self.log_modulus, counts @ self.angle
         spectrum = np.exp(modulus) * (np.cos(angle) + 1j * np.sin(angle))
         error = self.error(counts)
-        low, high = np.full(len(counts), -1), np.full(len(counts), epsilons.size - 1)
-        while (high - low > 1).any():
-            middle = (low + high) // 2
-            weights = np.array([self._weight(float(epsilons[max(m, 0)])) for m in middle])
-            value = np.einsum("ij,ij->i", spectrum.real, weights.real) - np.einsum(
-                "ij,ij->i", spectrum.imag, weights.imag
+        found = np.full(len(counts), epsilons.size - 1)
+        for row in range(len(counts)):
+            real, imaginary = (
+                np.ascontiguousarray(spectrum[row].real),
+                np.ascontiguousarray(spectrum[row].imag),
             )
-            fits = value + error <= delta
-            open_rows = high - low > 1
-            high = np.where(open_rows & fits, middle, high)
-            low = np.where(open_rows & ~fits, middle, low)
-        return epsilons[high]
+            target, known = np.log(max(delta - error[row], 1e-300)), {}
+            low, high, steps = -1, epsilons.size - 1, 0
+            while high - low > 1:
+                middle = (low + high) // 2
+                if steps % 3 and low in known and high in known and known[low] > known[high]:
+                    share = (known[low] - target) / (known[low] - known[high])
+                    middle = min(max(low + round(share * (high - low)), low + 1), high - 1)
+                weight = self._weight(float(epsilons[middle]))
+                value = real @ weight.real - imaginary @ weight.imag
+                known[middle] = float(np.log(max(value, 1e-300)))
+                low, high = (low, middle) if value + error[row] <= delta else (middle, high)
+                steps += 1
+            found[row] = high
+        return epsilons[found]

@@ -1,22 +1,25 @@
-"""Ganesh 2025, "Tighter Privacy Analysis for Truncated Poisson Sampling": its message, and its conjectures.
+"""Ganesh 2025, "Tighter Privacy Analysis for Truncated Poisson Sampling": its message, its pairs, its conjectures.
 
-    python -m bench.papers.truncated_poisson figure out.png   # sigma against B, new and old analysis
-    python -m bench.papers.truncated_poisson conjecture       # Section 3.2, evaluated numerically
-    python -m bench.papers.truncated_poisson gap              # what releasing "the batch is full" may cost
+    python -m bench.papers.truncated_poisson             # two minutes of processor time
+    python -m bench.papers.truncated_poisson --quick
 
-The last two are numerical evidence, no guarantees; what is proven is in docs/mechanisms/truncated.md.
+Noise against the maximum batch size by the union bound, the published pairs and the tight ones; epsilon by either
+pair; Section 3.2's conjecture evaluated numerically; what releasing "the batch is full" may cost. The last two are
+numerical evidence, no guarantees; what is proven is in docs/mechanisms/truncated.md.
 """
 
 from __future__ import annotations
 
-import argparse
 import itertools
 import math
 from dataclasses import replace
+from typing import Any
 
 import hockeystick as hs
 import numpy as np
 from numpy.typing import NDArray
+
+from bench.papers.results import Results, panels, parsed, save, write
 
 Array = NDArray[np.float64]
 
@@ -43,65 +46,91 @@ def old_noise(step: hs.TruncatedPoissonSampled, steps: int, epsilon: float, delt
     return high
 
 
-def noise_curves(
-    sizes: list[int], n: int, p: float, steps: int, epsilon: float, delta: float
-) -> dict[str, Array]:
-    """sigma at each maximum batch size by each analysis."""
-    poisson = hs.calibrate_noise_multiplier(
-        lambda s: hs.PoissonSampled(hs.Gaussian(s), p) * steps, epsilon, delta, tolerance=1e-4
+def noise(step: hs.TruncatedPoissonSampled, start: float, adjacency: str) -> float:
+    """sigma for EPSILON at DELTA, to 1e-4."""
+    found = hs.calibrate(
+        lambda s: replace(step, noise_multiplier=s) * STEPS,
+        EPSILON,
+        DELTA,
+        increasing=False,
+        limits=(0.05, 1e6),
+        start=start,
+        adjacency=adjacency,
+        tolerance=1e-4,
     )
-    curves: dict[str, list[float]] = {
-        "union bound, delta + e^epsilon eta": [],
-        "Ganesh 2025, add or remove": [],
-        "zero out (docs/mechanisms/truncated.md)": [],
-    }
-    for size in sizes:
-        step = hs.TruncatedPoissonSampled(1.0, n, p, size)
-        curves["union bound, delta + e^epsilon eta"].append(old_noise(step, steps, epsilon, delta))
-        for name, adjacency in (
-            ("Ganesh 2025, add or remove", "add_or_remove"),
-            ("zero out (docs/mechanisms/truncated.md)", "zero_out"),
-        ):
-            sigma = hs.calibrate(
-                lambda s: replace(step, noise_multiplier=s) * steps,  # noqa: B023
-                epsilon,
-                delta,
-                increasing=False,
-                limits=(0.05, 1e6),
-                start=float(poisson),
-                adjacency=adjacency,
-                tolerance=1e-4,
-            )
-            curves[name].append(float(sigma))
-    found = {name: np.array(values) for name, values in curves.items()}
-    return {**found, "no truncation": np.full(len(sizes), float(poisson))}
+    return float(found)
 
 
-def figure(path: str) -> None:
+def figure(options: Any, results: Results) -> None:
     sizes = [1010, 1020, 1030, 1040, 1050, 1060, 1070, 1080, 1100, 1120, 1140, 1160, 1180, 1200, 1220, 1250]
-    curves = noise_curves(sizes, N, P, STEPS, EPSILON, DELTA)
-    wasted = [1.0 - hs.TruncatedPoissonSampled(1.0, N, P, size).expected_batch_size / size for size in sizes]
-    print(f"n = {N}, p = {P}, T = {STEPS}, epsilon = {EPSILON}, delta = {DELTA}")
-    print(f"{'B':>5} {'wasted':>7}  " + "  ".join(f"{name:>34}" for name in curves))
-    for i, size in enumerate(sizes):
-        print(f"{size:>5} {wasted[i]:>7.3f}  " + "  ".join(f"{curve[i]:>34.4f}" for curve in curves.values()))
+    sizes = sizes[4::5] if options.quick else sizes
+    plain = hs.calibrate_noise_multiplier(
+        lambda s: hs.PoissonSampled(hs.Gaussian(s), P) * STEPS, EPSILON, DELTA, tolerance=1e-4
+    )
+    rows = []
+    for size in sizes:
+        step = hs.TruncatedPoissonSampled(1.0, N, P, size)
+        wasted = 1.0 - step.expected_batch_size / size
+
+        def all_noise(step: hs.TruncatedPoissonSampled = step) -> list[float]:
+            published = replace(step, pair="ganesh2025")
+            return [
+                old_noise(step, STEPS, EPSILON, DELTA),
+                noise(step, float(plain), "add_or_remove"),
+                noise(published, float(plain), "zero_out"),
+                noise(step, float(plain), "zero_out"),
+            ]
+
+        rows.append((size, round(wasted, 4), *results.get(f"noise,{size}", all_noise)))
+    header = ("B", "padding", "union bound", "add/remove", "zero-out, published", "zero-out, tight")
+    write(options.out / "truncated_poisson_noise.csv", header, rows)
+    table = np.array(rows).T
     for factor in (1.001, 1.01, 1.05):
         least = {
-            name: next(
-                (
-                    size
-                    for size, sigma in zip(sizes, curve, strict=True)
-                    if sigma <= factor * curves["no truncation"][0]
-                ),
-                None,
-            )
-            for name, curve in curves.items()
-            if name != "no truncation"
+            name: next((int(b) for b, s in zip(table[0], curve, strict=True) if s <= factor * plain), None)
+            for name, curve in zip(header[2:], table[2:], strict=True)
         }
-        print(f"least B with at most {factor - 1:.1%} more noise than without truncation: {least}")
-    title = f"n = {N:,}, p = {P}, {STEPS} steps, epsilon = {EPSILON}, delta = {DELTA}"
-    hs.plots.plot_truncation(sizes, curves, wasted, title, path)
-    print(f"wrote {path}")
+        print(
+            f"least B with at most {factor - 1:.1%} more noise than without truncation ({plain:.4f}): {least}"
+        )
+    figure, (left, right) = panels(2)
+    for curve, name in zip(table[2:], header[2:], strict=True):
+        left.plot(table[0], np.where(np.isfinite(curve), curve, np.nan), ".-", label=name)
+    left.axhline(float(plain), color="k", lw=1, label="without truncation")
+    left.set(xlabel="B", ylabel=f"σ for ε = {EPSILON:g}, δ = {DELTA:g}", ylim=(0.95, 2.2), title="Noise")
+    left.legend(fontsize=7)
+    epsilons(options, right)
+    save(figure, options.out / "truncated_poisson.png")
+
+
+def epsilons(options: Any, axes: Any) -> None:
+    """epsilon at sigma = 1, by the published pairs and the tight ones."""
+    rows = []
+    for size in (
+        (1050, 1100, 1200) if options.quick else (1040, 1050, 1060, 1080, 1100, 1120, 1140, 1160, 1180, 1200)
+    ):
+        step = hs.TruncatedPoissonSampled(1.0, N, P, size)
+        published = replace(step, pair="ganesh2025")
+        found = [
+            hs.account(pair * STEPS, adjacency).epsilon(DELTA)
+            for adjacency in ("zero_out", "replace_one")
+            for pair in (published, step)
+        ]
+        rows.append((size, hs.account(step * STEPS).epsilon(DELTA), *found))
+    header = ("B", "add/remove", "zero-out, published", "tight", "replace-one, published", "tight")
+    write(options.out / "truncated_poisson_epsilon.csv", header, rows)
+    table = np.array(rows).T
+    for k, (name, style) in enumerate(
+        [
+            ("zero-out, published", "C2--"),
+            ("zero-out, tight", "C2-"),
+            ("replace-one, published", "C4--"),
+            ("replace-one, tight", "C4-"),
+        ]
+    ):
+        axes.plot(table[0], table[2 + k], style, label=name)
+    axes.set(xlabel="B", ylabel=f"ε at δ = {DELTA:g}, σ = 1", title="Pairs")
+    axes.legend(fontsize=7)
 
 
 # ---- conjecture -----------------------------------------------------------------------------------
@@ -190,17 +219,10 @@ def gap() -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("what", choices=["figure", "conjecture", "gap"])
-    parser.add_argument("path", nargs="?", default="truncated_poisson.png")
-    options = parser.parse_args()
-    if options.what == "figure":
-        figure(options.path)
-    elif options.what == "conjecture":
+    options = parsed(__doc__)
+    figure(options, Results(options.resume))
+    if not options.quick:
         conjecture()
-    else:
         gap()
 
 
