@@ -5,12 +5,15 @@
     python -m bench.individual epsilon --examples 1000000
     python -m bench.individual exact --examples 1000
     python -m bench.individual short --examples 50000
+    python -m bench.individual rare
 
 ledger: one update of every example, against NumPy copying arrays of the same length with as many threads.
 epsilon: delta = 1e-6 after 8,350 steps (50 epochs, batches of 300 of 50,000, sigma = 2, C = 5), both directions
 together; the paper's FFT and Plancherel (NumPy, direction "remove" alone) on some of the same examples.
 exact: random histories of those steps, against the engine's bounds on the composition with the norms as they are.
 short: histories of 1, 3 and 10 steps, all norms different, beside the engine's own answers for some of them.
+rare: sigma = 1, delta = 1e-6, 1000 steps in which hardly any draw is expected: how much larger than the full engine's the
+fast and the refined epsilons are, for eight of 8 and of 64 different histories of ten norms each.
 """
 
 from __future__ import annotations
@@ -209,15 +212,38 @@ def short(examples: int, few: int = 20) -> None:
         )
 
 
+def rare() -> None:
+    for examples in (8, 64):
+        for q in (1e-5, 1e-4):
+            rng = np.random.default_rng(6)
+            accountant = hs.IndividualAccountant(examples, noise_multiplier=1.0, sampling_probability=q)
+            base = rng.uniform(0.1, 1.2, examples)
+            for _ in range(10):
+                accountant.step(base * rng.uniform(0.7, 1.2, examples), steps=100)
+            start = time.process_time()
+            fast = accountant.nonadaptive_epsilon(1e-6, refine=0)
+            between = time.process_time()
+            refined = accountant.nonadaptive_epsilon(1e-6)
+            end = time.process_time()
+            some = np.arange(0, examples, examples // 8)
+            engine = np.array([accountant.profile(row).epsilon_bounds(1e-6).lower for row in some.tolist()])
+            fast, refined = fast[some], refined[some]
+            print(
+                f"{examples} examples, q={q:g}: fast {np.median(fast / engine):.3g} times too large (at most "
+                f"{np.max(fast / engine):.3g}), {between - start:.2f} s; refined {np.median(refined / engine):.4g} "
+                f"({np.max(refined / engine):.4g}), {end - between:.2f} s, of processor time"
+            )
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", choices=[[], "ledger", "epsilon", "exact", "short"])
+    parser.add_argument("parts", nargs="*", choices=[[], "ledger", "epsilon", "exact", "short", "rare"])
     parser.add_argument("--examples", type=int, default=0)
     parser.add_argument("--few", type=int, default=200, help="examples for the paper's method")
     arguments = parser.parse_args()
-    parts = arguments.parts or ["ledger", "epsilon", "exact", "short"]
+    parts = arguments.parts or ["ledger", "epsilon", "exact", "short", "rare"]
     if "ledger" in parts:
         ledger(arguments.examples or 10_000_000)
     if "epsilon" in parts:
@@ -226,6 +252,8 @@ def main() -> None:
         exact(arguments.examples or 1000)
     if "short" in parts:
         short(arguments.examples or 50_000)
+    if "rare" in parts:
+        rare()
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ from .._base.exclusive import Guard
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
 from ..accounting.profile import PrivacyProfile
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
-from . import adaptive
+from . import adaptive, envelopes
 from .cells import cell_edges, sampled_pairs
 from .histories import MAX_STEPS, Decision, Histories, Recorded
 from .spending import Floats, LastStep, Mask, noise_deviation, values_of
@@ -42,6 +42,7 @@ _RANGES = {
     "clipping_norm": (1e-100, 1e100, -math.inf),
 }
 _SETTINGS = (*_RANGES, "adjacency", "resolution", "fine", "coarse")
+_SLOW = 4  # from this `Path` of the core on: a lattice, or Chernoff's bound
 _ROWS = 2**16  # speed: how many examples are answered at a time
 _MOMENTS = adaptive.Moments(np.exp2(np.arange(-4, 17) / 2.0), np.full(21, 1.0 / 21))
 """The orders 1.25 to 257 of `IndividualAccountant.epsilon`, fixed in advance; which ones they are is a matter of tightness only."""
@@ -211,26 +212,52 @@ class IndividualAccountant(Recorded):
             self._moments = {key: np.ascontiguousarray(least.T * (1.0 + 1e-14))}
         return self._moments[key]
 
-    def nonadaptive_epsilon(self, delta: float, *, refine: int = 0) -> Floats:
+    def nonadaptive_epsilon(self, delta: float, *, accuracy: float = 0.01, refine: int = 8) -> Floats:
         """The epsilon of each example at ``delta`` in [0, 1] for norms FIXED IN ADVANCE: upper bounds, shape (num_examples,).
 
         A bound only if neither the norms nor the number of steps depend on the outputs. Includes every numerical error; the rounding to the grid is part of it. At the default grid it costs
         at most 0.7 % in each norm above 7 % of the clipping norm, and so less than 2 % in epsilon (up to 3.3 % where
-        a single draw decides and sigma is below 1: take a smaller ``resolution``). Where not even
-        one draw of the example is expected in thousands of steps, the fast bounds may be some percent wider:
-        ``refine`` asks the full engine (milliseconds to seconds each) about up to so many examples, the widest
-        first. Sensitive: see the module's text.
+        a single draw decides and sigma is below 1: take a smaller ``resolution``). Where hardly any draw of an example is
+        expected the fast bounds may be many times too large. Those that are not known to within the share ``accuracy`` ask the full
+        engine, at most ``refine`` times (0: not at all), each some 0.02 to 1 s (`python -m bench.individual rare`): up to ``refine``
+        different histories are then within ``accuracy``, rounding to the grid aside; of more, neighbours share a bound, that of a
+        history which dominates them. Sensitive: see the module's text.
         """
         delta = real("delta", delta, 0.0, 1.0)
-        most = integer("refine", refine, 0)
-        bounds = self._epsilons(delta, upper_edges=True, lower=most > 0)
-        upper = bounds.upper
-        if most:
-            wide = np.flatnonzero(upper > 1.001 * bounds.lower)
-            gap = upper[wide] - bounds.lower[wide]
-            for row in wide[np.argsort(-gap, kind="stable")][:most].tolist():
-                upper[row] = min(upper[row], self.profile(row).epsilon(delta))
+        accuracy, most = real("accuracy", accuracy, 1e-9, 1.0), integer("refine", refine, 0)
+        slow = np.zeros(self._n, np.bool_)
+        upper = self._epsilons(delta, upper_edges=True, slow=slow).upper
+        if most and slow.any():
+            rows = np.flatnonzero(slow)
+            for members in envelopes.groups(self._scores(rows), most):
+                some = rows[members]
+                upper[some] = np.minimum(upper[some], self._shared_epsilon(some, delta, accuracy))
         return upper
+
+    def _scores(self, rows: NDArray[np.int64]) -> Floats:
+        """By which histories are neighbours: a Rényi divergence, of whatever order."""
+        weights = self._log_moments()[:, 12]
+        return np.concatenate([counts.astype(np.float64) @ weights for _, counts in self._blocks(rows)])
+
+    def _shared_epsilon(self, rows: NDArray[np.int64], delta: float, accuracy: float) -> float:
+        """An upper bound on the epsilon of all these examples; inf where the first one's is close already."""
+        known = self._epsilons(delta, True, rows[:1], lower=True)
+        if known.upper[0] <= (1.0 + accuracy) * known.lower[0]:
+            return math.inf
+        probabilities = self._state.probabilities
+        blocks = [
+            counts.reshape(len(counts), len(probabilities), -1)
+            for start in range(0, rows.size, 4096)
+            for _, counts in self._blocks(rows[start : start + 4096])
+        ]
+        least = envelopes.envelope(np.stack([envelopes.envelope(block) for block in blocks]))
+        history = [
+            (q, cell, int(counts[cell]))
+            for q, counts in zip(probabilities, least, strict=True)
+            for cell in np.flatnonzero(counts).tolist()
+        ]
+        profile = PrivacyProfile(self._process_of(history), self._adjacency, min(0.1 * accuracy, 1e-3))
+        return profile.epsilon(delta)
 
     def nonadaptive_epsilon_bounds(self, delta: float) -> IndividualBounds:
         """Bounds on `nonadaptive_epsilon`: the upper one for mu rounded up to the grid, the lower one down."""
@@ -284,9 +311,12 @@ class IndividualAccountant(Recorded):
 
     def history(self, example: int) -> Process:
         """What was recorded for one example, on the grid: a composition for `account`, as if it had been fixed in advance."""
-        row = integer("example", example, 0, self._n - 1)
+        return self._process_of(self._steps_of(integer("example", example, 0, self._n - 1)))
+
+    def _process_of(self, history: Iterable[tuple[float, int, int]]) -> Process:
+        """A composition, from (sampling probability, cell, count)."""
         items = []
-        for q, cell, count in self._steps_of(row):
+        for q, cell, count in history:
             # Rounded towards more privacy loss.
             noise = math.nextafter(1.0 / float(self._edges[cell]), 0.0)
             items.append((PoissonSampled(Gaussian(noise), q), count))
@@ -323,14 +353,19 @@ class IndividualAccountant(Recorded):
             yield part, np.ascontiguousarray(blocks[0] if len(blocks) == 1 else np.hstack(blocks), dtype)
 
     def _epsilons(
-        self, delta: float, upper_edges: bool, rows: NDArray[np.int64] | None = None, lower: bool = False
+        self,
+        delta: float,
+        upper_edges: bool,
+        rows: NDArray[np.int64] | None = None,
+        lower: bool = False,
+        slow: Mask | None = None,
     ) -> IndividualBounds:
-        """The worst of all directions; the lower bounds may be 0 unless they are asked for."""
+        """The worst of all directions; the lower bounds may be 0 unless they are asked for. ``slow`` is set where no line served."""
 
         def ask(profiles: Any, counts: Any, _: slice, **wish: Any) -> Any:
             return profiles.epsilon(counts, delta, **wish)
 
-        return self._worst(rows, upper_edges, lower, ask)
+        return self._worst(rows, upper_edges, lower, ask, slow)
 
     def _deltas(self, epsilon: Floats, rows: NDArray[np.int64] | None = None) -> Floats:
         def ask(profiles: Any, counts: Any, part: slice, **wish: Any) -> Any:
@@ -339,7 +374,12 @@ class IndividualAccountant(Recorded):
         return self._worst(rows, True, False, ask).upper
 
     def _worst(
-        self, rows: NDArray[np.int64] | None, upper_edges: bool, lower: bool, ask: Any
+        self,
+        rows: NDArray[np.int64] | None,
+        upper_edges: bool,
+        lower: bool,
+        ask: Any,
+        slow: Mask | None = None,
     ) -> IndividualBounds:
         size = self._n if rows is None else rows.size
         out = IndividualBounds(np.zeros(size), np.zeros(size))
@@ -348,7 +388,9 @@ class IndividualAccountant(Recorded):
                 profiles = self._profiles(direction, upper_edges)
                 # Where only upper bounds are wanted, this direction's matters above the last one's only.
                 floor = None if lower else out.upper[part].copy()
-                low, high, _ = ask(profiles, counts, part, floor=floor, lower=lower)
+                low, high, path = ask(profiles, counts, part, floor=floor, lower=lower)
+                if slow is not None:
+                    slow[part] |= path >= _SLOW
                 np.maximum(out.lower[part], low, out=out.lower[part])
                 np.maximum(out.upper[part], high, out=out.upper[part])
         return out
