@@ -44,6 +44,15 @@ def test_the_tutorial_of_opacus_is_its_example() -> None:
     assert f"```python\n{script}```" in page
 
 
+def test_who_cites_names_this_version() -> None:
+    project = re.search(
+        r"project\(hockeystick VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text(encoding="utf-8")
+    )
+    assert project is not None
+    assert f"\nversion: {project[1]}\n" in (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\n## {project[1]}" in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
 def commands() -> list[str]:
     """Every command line of the pages, once."""
     found = [match for page in PAGES for match in BLOCK.findall(page.read_text(encoding="utf-8"))]

@@ -21,10 +21,13 @@ BESIDE = {
     "README.md": "index.md",
     "bench/README.md": "benchmarks.md",
     "CONTRIBUTING.md": "CONTRIBUTING.md",
+    "SECURITY.md": "SECURITY.md",
     "CHANGELOG.md": "CHANGELOG.md",
     "THIRD_PARTY.md": "THIRD_PARTY.md",
 }
 """Pages outside docs/, with their names on the site."""
+_CODE = re.compile(r"(^```.*?^```$|^ {4}[^\n]*$|`[^`]+`|<!--.*?-->|\]\([^)\s]*\))", re.MULTILINE | re.DOTALL)
+_PATH = re.compile(r"(?<![\w/\[])`?docs/([\w/-]+\.md)`?(?![\w\]])")
 TITLES = {"montecarlo": "Monte Carlo"}
 
 
@@ -65,18 +68,30 @@ def on_files(files: Any, config: Any) -> Any:
 
 
 def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Links between docs/ and what is beside it, and from every path of a page to the page."""
+    """Links between docs/ and what is beside it, and from every path of a page to the page; formulas with raised letters."""
     here = os.path.dirname(page.file.src_uri)
     if page.file.src_uri == "index.md":
         markdown = re.sub(r"\]\((?:docs/)?", "](", markdown).replace("](bench/README.md)", "](benchmarks.md)")
-    inside = re.split(r"(^```.*?^```$)", markdown, flags=re.MULTILINE | re.DOTALL)
-    for place in range(0, len(inside), 2):
-        inside[place] = re.sub(
-            r"(?<![\w/\[(])`?docs/([\w/-]+\.md)`?(?![\w)])",
-            lambda found: _link(found[0], found[1], here),
-            inside[place],
-        )
+    inside = _CODE.split(markdown)
+    for place, text in enumerate(inside):
+        if place % 2 == 0 or _PATH.fullmatch(text):
+            linked = _PATH.sub(lambda found: _link(found[0], found[1], here), text)
+            inside[place] = linked if place % 2 else _formulas(linked)
     return "".join(inside)
+
+
+def _formulas(text: str) -> str:
+    """e^{−x}, 2^53 and k_u as a book prints them.
+
+    >>> _formulas("H_{e^ε} <= 10^-6, x_i")
+    'H<sub>e<sup>ε</sup></sub> <= 10<sup>-6</sup>, x<sub>i</sub>'
+    """
+    text = re.sub(r"(?<=[\w)\]|])\^([−-]?\d+|[^\W\d_])(?![\w{])", r"<sup>\1</sup>", text)
+    text = re.sub(r"(?<![A-Za-z0-9_])([^\W\d_])_([^\W_])(?![\w{])", r"\1<sub>\2</sub>", text)
+    for _ in range(3):  # they are nested
+        text = re.sub(r"\^\{([^{}]+)\}", r"<sup>\1</sup>", text)
+        text = re.sub(r"_\{([^{}]+)\}", r"<sub>\1</sub>", text)
+    return text
 
 
 def _link(text: str, target: str, here: str) -> str:
