@@ -27,9 +27,11 @@ from ..mechanisms.descriptions import (
     Laplace,
     Mechanism,
     PoissonSampled,
+    PrivateSelection,
     Process,
     PureDP,
     RandomizedResponse,
+    Repetitions,
     Step,
     WithoutReplacement,
     WithReplacement,
@@ -207,6 +209,11 @@ def _steps(event: Any, relation: NeighboringRelation, count: Any) -> Iterator[tu
     elif isinstance(event, dp_event.SelfComposedDpEvent):
         times = _checked(event, lambda: integer("count", event.count))
         yield from _steps(event.event, relation, times * count)
+    elif isinstance(event, dp_event.RepeatAndSelectDpEvent):
+        base = Process(_steps(event.event, relation, 1))
+        runs = _checked(event, lambda: _repetitions(event))
+        if base.items:
+            yield PrivateSelection(base, runs), count
     elif isinstance(event, _SAMPLED):
         sampled = _checked(event, lambda: _sampled(event, relation))
         if sampled is not None:
@@ -236,9 +243,13 @@ def _only(event: Any, relation: NeighboringRelation, *allowed: NeighboringRelati
 
 _REASONS = {
     "UnsupportedDpEvent": "Unsupported event: it stands for a mechanism without a description.",
-    "RepeatAndSelectDpEvent": "Unsupported event: selecting among a random number of runs is analysed "
-    "in Renyi divergences only; use dp_accounting.rdp.RdpAccountant.",
 }
+
+
+def _repetitions(event: Any) -> Repetitions:
+    if math.isinf(event.shape):
+        return Repetitions.poisson(event.mean)
+    return Repetitions.negative_binomial(event.mean, event.shape)
 
 
 def _laplace(event: Any, _: NeighboringRelation) -> Mechanism:
@@ -405,6 +416,10 @@ def _step_event(step: Step) -> Any:
         return dp_event.TruncatedSubsampledGaussianDpEvent(
             step.dataset_size, step.sampling_probability, step.max_batch_size, step.noise_multiplier
         )
+    if isinstance(step, PrivateSelection) and step.repetitions.law != "fixed":
+        runs = step.repetitions
+        shape = math.inf if runs.law == "poisson" else runs.shape
+        return dp_event.RepeatAndSelectDpEvent(to_event(step.base), runs.mean, shape)
     if isinstance(step, ZCDP):
         return dp_event.ZCDpEvent(step.rho, step.xi)
     if isinstance(step, MixtureOfGaussians):

@@ -7,6 +7,7 @@ from .discrete import DiscreteGaussian as DiscreteGaussian
 from .discrete import DiscreteLaplace as DiscreteLaplace
 from .dpsgd import DPSGD as DPSGD
 from .dpsgd import dp_sgd as dp_sgd
+from .exponential import ExponentialMechanism as ExponentialMechanism
 from .finite import FinitePair as FinitePair
 from .groups import Group as Group
 from .losses import PrivacyLoss as PrivacyLoss
@@ -14,12 +15,14 @@ from .mixtures import Mixture as Mixture
 from .mixtures import MixtureOfGaussians as MixtureOfGaussians
 from .renyi import ZCDP as ZCDP
 from .renyi import RenyiCurve as RenyiCurve
+from .repetitions import Repetitions as Repetitions
 from .responses import ApproximateDP as ApproximateDP
 from .responses import PureDP as PureDP
 from .responses import RandomizedResponse as RandomizedResponse
 from .sampled import PoissonSampled as PoissonSampled
 from .sampled import WithoutReplacement as WithoutReplacement
 from .sampled import WithReplacement as WithReplacement
+from .selection import PrivateSelection as PrivateSelection
 from .serialise import from_dict as from_dict
 from .serialise import to_dict as to_dict
 from .steps import Composable as Composable

@@ -68,6 +68,11 @@ class Curve:
         alpha = self._slopes[1:][::-1]
         return alpha, self.delta[1:][::-1] + alpha * self._x[1:][::-1]
 
+    def least(self, other: Curve) -> Curve:
+        """The curve below both."""
+        epsilon = np.concatenate([self.epsilon, other.epsilon])
+        return Curve(epsilon, np.minimum(self(epsilon), other(epsilon)))
+
     def tangent(self, alpha: Array) -> tuple[Array, Array]:
         """(delta, epsilon) with power(a) <= delta + e^epsilon a for every a, the least of them at ``alpha``."""
         at = len(self.epsilon) - 1 - np.searchsorted(self._corners[0], alpha)

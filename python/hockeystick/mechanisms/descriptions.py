@@ -4,13 +4,16 @@ from .continuous import Gaussian, Laplace
 from .curve import DeclaredProfile
 from .discrete import DiscreteGaussian, DiscreteLaplace
 from .dpsgd import DPSGD
+from .exponential import ExponentialMechanism
 from .finite import FinitePair
 from .groups import Group
 from .losses import PrivacyLoss
 from .mixtures import Mixture, MixtureOfGaussians
 from .renyi import ZCDP, RenyiCurve
+from .repetitions import Repetitions
 from .responses import ApproximateDP, PureDP, RandomizedResponse
 from .sampled import PoissonSampled, WithoutReplacement, WithReplacement
+from .selection import PrivateSelection
 from .steps import Composable, Mechanism, Process, Step, composition, set_fields, shift_of
 from .truncated import TruncatedPoissonSampled
 from .users import UserLevel
@@ -23,6 +26,7 @@ __all__ = [
     "DeclaredProfile",
     "DiscreteGaussian",
     "DiscreteLaplace",
+    "ExponentialMechanism",
     "FinitePair",
     "Gaussian",
     "Group",
@@ -32,10 +36,12 @@ __all__ = [
     "MixtureOfGaussians",
     "PoissonSampled",
     "PrivacyLoss",
+    "PrivateSelection",
     "Process",
     "PureDP",
     "RandomizedResponse",
     "RenyiCurve",
+    "Repetitions",
     "Step",
     "TruncatedPoissonSampled",
     "UserLevel",

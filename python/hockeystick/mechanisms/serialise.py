@@ -34,7 +34,7 @@ def to_dict(description: Composable) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(entry) for entry in value]
-    return to_dict(value) if isinstance(value, Composable) else value
+    return to_dict(value) if type(value).__name__ in KINDS else value
 
 
 def _rebuilt(value: Any) -> Any:

@@ -1,0 +1,172 @@
+"""The best of several runs, as in the tuning of hyperparameters (docs/accounting/selection.md proves the bound)."""
+
+from __future__ import annotations
+
+import functools
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from .._base.arrays import Array
+from .._base.validation import ParameterTypeError
+from .adjacency import check
+from .core_pairs import Pairs, both
+from .curves import Curve
+from .repetitions import Repetitions
+from .steps import Composable, Step, Words, composition, set_fields
+from .whole import curve_of
+
+_RANKS = 40_000
+"""speed: into how many bins the ranks of outcomes are cut; each bin is bounded from both ends."""
+_LOGITS = 45.0
+"""speed: the ranks are followed to 1 - e^-45 and e^-45; what lies beyond is in the last bins."""
+_RATIOS = 600
+"""speed: at how many ratios y = dQ/dP the envelope is evaluated."""
+_FARTHEST_RATIO = 50.0
+"""speed: ranks that gain more than this in ln dP/dQ are charged their whole mass."""
+_CAPS = 0.6 ** np.arange(24)
+"""speed: caps of the weights, of which the best one counts, in units of the largest weight."""
+_SPREADS = 250
+"""speed: how many losses are tried as the one beyond which outcomes are charged alone."""
+_NODES = 500
+"""speed: points of the curve."""
+
+
+@dataclass(frozen=True)
+class PrivateSelection(Step):
+    """The best of K runs of a release by a score, and nothing else of them; K is drawn from ``repetitions``.
+
+    Each run is ``base`` with fresh randomness, on the same data. Its output has a rank in an order that does not depend on the data (a score
+    that the run itself releases, ties broken at random); only the output of the highest rank is seen, not K, not the others.
+    A random choice of hyperparameters is part of a run: where runs of different kinds are chosen among at random, ``base`` is
+    their `Mixture`. Accounted from the certified curve of ``base`` alone (docs/accounting/selection.md), at every epsilon no more than
+    Papernot and Steinke 2022 or Koskela, Redberg and Wang 2024 give from it. A step like any other; both directions are the worse one.
+
+    >>> from hockeystick import Gaussian, account
+    >>> tuned = PrivateSelection(Gaussian(4.0), Repetitions.geometric(mean=20))
+    >>> account(Gaussian(4.0)).epsilon(1e-6) < account(tuned).epsilon(1e-6) < 3 * account(Gaussian(4.0)).epsilon(1e-6)
+    True
+    """
+
+    base: Composable
+    repetitions: Repetitions
+
+    def __post_init__(self) -> None:
+        set_fields(self, base=composition(self.base, "base"))
+        if not isinstance(self.repetitions, Repetitions):
+            raise ParameterTypeError(f"repetitions = {self.repetitions!r}: must be Repetitions")
+
+    def check_adjacency(self, adjacency: str) -> None:
+        check(self.base.as_process(), adjacency)
+
+    def simplified(self) -> Step | None:
+        return self if any(step.simplified() for step, _ in self.base.as_process()) else None
+
+    def pairs(self, adjacency: str) -> Pairs:
+        """The pair of the selection's curve."""
+        whole = "add_or_remove" if adjacency in ("add", "remove") else adjacency
+        return both(_curve(self, whole).pair())
+
+    def words(self, adjacency: str) -> Words:
+        found = [part.words(adjacency) for part in self.base.as_process().alternatives()]
+        drawn = dict.fromkeys(part.sampler + part.caveat for part in found if part.sampler)
+        law, mean = self.repetitions.law.replace("_", " "), self.repetitions.mean
+        sampler = (
+            f"the best of a number of runs, its law {law} with mean {mean:g}, each with " if drawn else None
+        )
+        return Words(
+            "; ".join(dict.fromkeys(part.noise for part in found)),
+            sampler and sampler + ", ".join(drawn),
+            "docs/accounting/selection.md (private selection)",
+            examples_per_user=max((part.examples_per_user for part in found), default=1),
+        )
+
+
+@functools.lru_cache(maxsize=16)
+def _curve(selection: PrivateSelection, adjacency: str) -> Curve:
+    process, repetitions = selection.base.as_process(), selection.repetitions
+    found = selection_curve(curve_of(process, adjacency), repetitions)
+    if repetitions.law != "fixed":
+        return found
+    # The best of a fixed number of runs is a function of all of them.
+    return found.least(curve_of(process * int(repetitions.mean), adjacency))
+
+
+def selection_curve(curve: Curve, repetitions: Repetitions) -> Curve:
+    """A curve of the best of K runs of anything that has ``curve`` in both directions (docs/accounting/selection.md)."""
+    lines, widths = _lines(curve, repetitions)
+    extra, ratios, envelopes = _envelopes(*lines, widths)
+    # Chords of the envelope: sum over k of weights_k (y_k - y)_+, each an E[(1 - y/y_k)_+] = delta(-ln y_k).
+    slopes = -np.diff(envelopes, axis=1) / np.diff(ratios)
+    weights = np.maximum(0.0, -np.diff(slopes, axis=1, append=0.0)) * ratios[1:]
+    end = float(curve.epsilon[-1] + np.log(ratios[-1]))
+    nodes = end * np.linspace(0.0, 1.0, _NODES) ** 1.5
+    delta = np.concatenate(
+        [_expected(curve, node, ratios, weights, extra) for node in np.array_split(nodes, 20)]
+    )
+    return Curve.of_symmetric(
+        nodes, np.minimum(np.minimum(delta, _spread(curve, nodes, *lines, widths)), 1.0)
+    )
+
+
+def _expected(curve: Curve, nodes: Array, ratios: Array, weights: Array, extra: Array) -> Array:
+    """min over caps of extra + sum of weights_k delta(epsilon - ln y_k)."""
+    known = curve(nodes[:, None] - np.log(ratios[1:]))
+    return np.asarray((known @ weights.T + extra).min(axis=1) * (1.0 + 1e-11))
+
+
+def _spread(curve: Curve, nodes: Array, a: Array, b: Array, widths: Array) -> Array:
+    """min over t of the integral over ranks of (a - e^(epsilon - t) b)_+ and what losses above t add (section 4)."""
+    largest = float(a[0])
+    starts = np.arange(0, len(a), 8)  # speed: broader bins do for it
+    a, b, widths = a[starts], np.minimum.reduceat(b, starts), np.add.reduceat(widths, starts)
+    losses = np.linspace(0.0, float(curve.epsilon[-1]), _SPREADS)
+    shifts = np.linspace(-losses[-1], float(nodes[-1]), 2 * _SPREADS)
+    integrals = np.array([(np.maximum(0.0, a - math.exp(s) * b) * widths).sum() for s in shifts])
+    # The integral falls with the shift: the one of the shift before is more.
+    before = np.searchsorted(shifts, nodes[:, None] - losses, side="right") - 1
+    more = largest * np.exp(nodes[:, None] - losses) * curve(losses)
+    return np.asarray((integrals[np.maximum(before, 0)] + more).min(axis=1) * (1.0 + 1e-10))
+
+
+def _lines(curve: Curve, repetitions: Repetitions) -> tuple[tuple[Array, Array], Array]:
+    """(a, b) for bins of ranks from the highest down, and the bins' widths: weights at most a under P, at least b under Q."""
+    bulk = np.linspace(-15.0, 15.0, _RANKS)  # speed: where the bins are narrow
+    tail = np.linspace(15.0, _LOGITS, _RANKS // 10)[1:]
+    z = np.concatenate([[-np.inf], -tail[::-1], bulk, tail, [np.inf]])
+    with np.errstate(over="ignore"):
+        above, below = 1.0 / (1.0 + np.exp(-z)), 1.0 / (1.0 + np.exp(z))
+    low, high = curve.needed(below), curve.power(above)
+    a = repetitions.derivative(below, above)[:-1]
+    b = repetitions.derivative(low, np.maximum(above, high))[1:]
+    # Powers are rounded by as many units as their exponents are large.
+    large = repetitions.shape if repetitions.law == "negative_binomial" else repetitions.mean
+    rounding = 1e-12 + 1e-14 * abs(large)
+    widths = np.where(above[1:] < 0.5, np.diff(above), -np.diff(below))
+    return (a * (1.0 + rounding), b * (1.0 - rounding)), widths
+
+
+def _envelopes(a: Array, b: Array, widths: Array) -> tuple[Array, Array, Array]:
+    """For each cap: what is charged beside the envelope, the ratios y, and max over bins of (min(a, cap) - b y)_+.
+
+    The envelopes are of shape (caps, ratios); the first ratio is 0. Both a and b fall from bin to bin.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        gain = np.log(a) - np.log(b)
+    kept = len(a) - int(np.argmax(((gain < _FARTHEST_RATIO) & (a > 0.0))[::-1]))
+    charged = float(a[kept:] @ widths[kept:])
+    largest = min(600.0, float(gain[:kept].max())) + 1e-9
+    ratios = np.concatenate([[0.0], np.exp(np.linspace(largest - 45.0, largest, _RATIOS))])
+    # The bins whose weight is above a cap give, capped, no more than the first bin below it.
+    starts = np.searchsorted(-a[:kept], -a[0] * _CAPS)
+    starts = np.unique(starts[starts < kept])[::-1]
+    extra, rows, best = [], [], np.zeros(_RATIOS + 1)
+    for start, stop in zip(starts.tolist(), [kept, *starts.tolist()], strict=False):
+        for part in range(start, stop, 128):  # speed: as many as stay in the cache
+            here = slice(part, min(part + 128, stop))
+            best = np.maximum(best, (a[here, None] - b[here, None] * ratios).max(axis=0))
+        excess = float((a[:start] - a[start]) @ widths[:start])
+        extra.append((charged + excess) * (1.0 + 1e-10) + float(best[-1]))
+        rows.append(best)
+    return np.array(extra)[None, :], ratios, np.array(rows)
