@@ -43,7 +43,6 @@ from .mechanisms.continuous import Laplace as Laplace
 from .mechanisms.discrete import DiscreteGaussian as DiscreteGaussian
 from .mechanisms.discrete import DiscreteLaplace as DiscreteLaplace
 from .mechanisms.dpsgd import dp_sgd as dp_sgd
-from .mechanisms.exponential import ExponentialMechanism as ExponentialMechanism
 from .mechanisms.finite import FinitePair as FinitePair
 from .mechanisms.losses import PrivacyLoss as PrivacyLoss
 from .mechanisms.mixtures import Mixture as Mixture

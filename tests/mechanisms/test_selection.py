@@ -199,8 +199,8 @@ def test_extremes_are_finite_and_ordered(law: Repetitions) -> None:
 def test_the_exponential_mechanism_on_real_scores() -> None:
     rng, closest = np.random.default_rng(2), 0.0
     for epsilon in (0.3, 1.5):
-        profile = hs.account(hs.ExponentialMechanism(epsilon))
-        twice = hs.account(hs.ExponentialMechanism(epsilon) * 2)
+        profile = hs.account(hs.mechanisms.ExponentialMechanism(epsilon))
+        twice = hs.account(hs.mechanisms.ExponentialMechanism(epsilon) * 2)
         for _ in range(300):
             size = int(rng.integers(2, 9))
             scores = rng.normal(size=size) * 2.0
