@@ -94,3 +94,151 @@ def test_dp_sgd_echoes_in_the_statement() -> None:
 def test_nothing_released() -> None:
     text = hs.account(hs.mechanisms.Process()).report(delta=0.0).statement()
     assert "(0, 0.0)-differential privacy" in text
+
+
+BASIC = {
+    "name": "Next words of 2026",
+    "data_curators": ['Example "quoted" Institute'],
+    "description": "A model: trained\nprivately",
+    "intended_use": "keyboards",
+    "data_product_type": "Machine learning model",
+    "data_product_region": "Global",
+    "publication_date": "2026-11-22",
+}
+
+
+def test_what_it_means_is_in_every_form() -> None:
+    profile = hs.account(STEP * 100)
+    report = profile.report(delta=1e-6, risks=True)
+    assert report.gdp == profile.gdp()
+    for text in (report.statement(), report.to_html(), report.to_latex(), report.to_json()):
+        assert round_up(report.gdp.mu) in text or str(report.gdp.mu) in text  # type: ignore[union-attr]
+        assert "reconstruction of what is guessed" in text
+    assert (
+        dict(report.risks)["members found at a false positive rate of 0.01"].upper
+        < 1.001 * profile.risk.tpr(0.01).lower
+    )
+    plain = report.to_dict()
+    assert plain["gdp"]["regret"]["lower"] <= plain["gdp"]["regret"]["upper"]
+    assert plain["risks"]["membership advantage, TPR - FPR"] == profile.advantage_bounds()._asdict()
+    declared = report.declare(tuning="12 runs, accounted for", seed="from the operating system")
+    assert "12 runs, accounted for" in declared.to_html()
+    assert "not declared" in report.to_html()
+    with pytest.raises(hs.ParameterError, match="trust_model"):
+        report.declare(trust_model="nobody")
+
+
+ALLOWED = {
+    "": {"url_slug", "status", "tier", "deployment"},
+    "deployment": {
+        *(
+            "basic",
+            "dp_variant",
+            "privacy_loss",
+            "deployment_model",
+            "accounting",
+            "implementation",
+            "administrative",
+        ),
+    },
+    "deployment.basic": {*BASIC, "data_product_sector"},
+    "deployment.dp_variant": {"variant_name", "data_domain", "unprotected_quantities"},
+    "deployment.privacy_loss": {
+        *("privacy_unit", "privacy_unit_details", "privacy_parameters", "privacy_parameters_details")
+    },
+    "deployment.privacy_loss.privacy_parameters": {"epsilon", "delta", "rho"},
+    "deployment.deployment_model": {
+        *("model_name", "model_name_details", "actors", "release_type", "release_type_details"),
+        *("data_source_type", "data_source_type_details", "access_type", "access_type_details"),
+    },
+    "deployment.accounting": {"post_processing", "composition"},
+    "deployment.implementation": {"preprocessing_and_hyperparameter_tuning", "mechanisms", "justification"},
+    "deployment.administrative": {"sources", "notes", "registry_authors"},
+}
+"""The names that the schema of the registry knows; it takes no others."""
+
+
+def parsed(text: str) -> dict[str, object]:
+    """The YAML that is written here: nested maps, lists of scalars, JSON scalars."""
+    root: dict[str, object] = {}
+    stack: list[tuple[int, object]] = [(-1, root)]
+    for line in text.splitlines():
+        indent = len(line) - len(line.lstrip())
+        while stack[-1][0] >= indent:
+            stack.pop()
+        parent = stack[-1][1]
+        if line.lstrip().startswith("- "):
+            assert isinstance(parent, dict)
+            parent.setdefault("", []).append(json.loads(line.lstrip()[2:]))
+            continue
+        name, _, value = line.strip().partition(":")
+        assert isinstance(parent, dict)
+        parent[name] = json.loads(value) if value else {}
+        if not value:
+            stack.append((indent, parent[name]))
+    return root
+
+
+@pytest.mark.parametrize("asked", [{"delta": 1e-6}, {"epsilon": 2.0}, {"delta": 0.0}])
+def test_an_entry_of_the_registry(asked: dict[str, float]) -> None:
+    process = hs.PureDP(1.0) if asked == {"delta": 0.0} else STEP * 100
+    report = (
+        hs.account(process).report(**asked).declare(trust_model="Federated", release_type="Many releases")
+    )
+    entry = parsed(report.to_registry_yaml(BASIC, ["A. Author"]))
+
+    def check(path: str, found: object) -> None:
+        if not isinstance(found, dict) or "" in found:
+            return
+        assert set(found) <= ALLOWED[path], path
+        for name, value in found.items():
+            check(f"{path}.{name}".lstrip("."), value)
+
+    check("", entry)
+    assert entry["status"] == "Draft"
+    assert entry["tier"] in (1, 2, 3)
+    deployment = entry["deployment"]
+    assert isinstance(deployment, dict)
+    assert deployment["administrative"]["registry_authors"] == {"": ["A. Author"]}
+    assert deployment["basic"]["description"] == BASIC["description"]
+    assert deployment["dp_variant"]["variant_name"] == (
+        "Pure DP" if asked == {"delta": 0.0} else "Approximate DP"
+    )
+    assert deployment["deployment_model"]["model_name"] == "Federated"
+    point = deployment["privacy_loss"]["privacy_parameters"]
+    assert all(isinstance(value, float) for value in point.values())
+    assert hs.account(process).delta_bounds(point["epsilon"]).lower <= point["delta"]
+
+
+def test_entries_that_the_registry_would_refuse() -> None:
+    report = hs.account(STEP * 100).report(delta=1e-6)
+    with pytest.raises(hs.ParameterError, match="basic: must have description"):
+        report.to_registry_yaml({k: v for k, v in BASIC.items() if k != "description"}, ["A"])
+    with pytest.raises(hs.ParameterError, match="data_product_type"):
+        report.to_registry_yaml({**BASIC, "data_product_type": "Song"}, ["A"])
+    with pytest.raises(hs.ParameterError, match="authors"):
+        report.to_registry_yaml(BASIC, [])
+    with pytest.raises(hs.ParameterError, match="must be finite"):
+        hs.account(hs.Gaussian(0.0)).report(delta=1e-6).to_registry_yaml(BASIC, ["A"])
+
+
+@pytest.mark.parametrize(
+    ("described", "asked", "said"),
+    [
+        (hs.dp_sgd(1.0, 1000, 10, epochs=1), {"delta": 1e-3}, "not below 1/1000"),
+        (hs.Gaussian(1.0) * 2, {"delta": 1.0}, "swapped"),
+        (hs.Gaussian(1.0) * 2, {"epsilon": 1e-6}, "swapped"),
+        (hs.TruncatedPoissonSampled(1.0, 1000, 0.1, 90), {"delta": 1e-6}, "below the expected batch of 100"),
+        (hs.Gaussian(1.0) * 1000, {"delta": 1e-6}, "give the sampling probability"),
+        (hs.PoissonSampled(hs.Gaussian(0.004), 0.1), {"delta": 1e-6}, "looks like a standard deviation"),
+        (hs.Gaussian(2000.0), {"delta": 1e-6}, "looks like a standard deviation"),
+    ],
+)
+def test_what_looks_like_a_slip(described: hs.mechanisms.Process, asked: dict[str, float], said: str) -> None:
+    (note,) = hs.account(described).report(**asked).notes
+    assert said in note
+
+
+def test_what_is_plausible_has_no_notes() -> None:
+    for described in (STEP * 10_000, hs.dp_sgd(0.7, 60_000, 256, epochs=60), hs.Laplace(1.0) * 3):
+        assert hs.account(described).report(delta=1e-6, epsilon=1.0).notes == ()

@@ -154,3 +154,18 @@ def test_guarantees_are_rounded_up(capsys: pytest.CaptureFixture[str]) -> None:
     printed = float(out.split("epsilon <= ")[1].split()[0])
     exact = hs.account(hs.PoissonSampled(hs.Gaussian(1.1), 0.01) * 50).epsilon(1e-5)
     assert exact <= printed <= math.nextafter(exact * (1 + 1e-7), math.inf)
+
+
+def test_statements_reports_and_notes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    asked = ["epsilon", *RUN, "--epochs", "2", "--delta", "1e-3"]
+    report = hs.account(hs.dp_sgd(1.1, 6000, 64, epochs=2)).report(delta=1e-3, risks=True)
+    assert main([*asked, "--statement", "--report", str(tmp_path / "r.tex")]) == 0
+    printed = capsys.readouterr()
+    assert printed.out == report.statement() + "\n"
+    assert "Gaussian differentially private" in printed.out
+    assert "note: delta = 0.001 is not below 1/6000" in printed.err
+    assert (tmp_path / "r.tex").read_text(encoding="utf-8") == report.to_latex()
+    run(capsys, "delta", *SAMPLED, "--epsilon", "0.5", "--report", str(tmp_path / "r.json"))
+    assert json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["risks"]
+    assert main([*asked, "--report", "r.doc"]) == 2
+    assert "must end in" in capsys.readouterr().err

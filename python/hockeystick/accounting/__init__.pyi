@@ -12,11 +12,14 @@ from .calibration import calibrate_batch_size as calibrate_batch_size
 from .calibration import calibrate_noise_multiplier as calibrate_noise_multiplier
 from .calibration import calibrate_sampling_probability as calibrate_sampling_probability
 from .calibration import calibrate_steps as calibrate_steps
+from .deployment import Deployment as Deployment
 from .gaussian_summary import GaussianSummary as GaussianSummary
 from .goals import RiskTarget as RiskTarget
 from .grid import Grid as Grid
 from .grid import grid_delta as grid_delta
 from .grid import grid_epsilon as grid_epsilon
+from .noise_scales import noise_multiplier as noise_multiplier
+from .noise_scales import standard_deviation as standard_deviation
 from .profile import PrivacyProfile as PrivacyProfile
 from .profile import account as account
 from .rdp import best_rdp_epsilon as best_rdp_epsilon

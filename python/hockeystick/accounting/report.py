@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from .. import _core
 from .._base.bounds import Bounds, finite, round_down, round_up
-from .._base.html import Shown
+from .._base.html import Shown, table
 from ..mechanisms.descriptions import Composable, Process
+from .deployment import Deployment, registry_entry, to_yaml
+from .gaussian_summary import GaussianSummary
 
 UNITS = {
     "add": "one record is added",
@@ -61,7 +63,8 @@ class Report(Shown):
 
     ``epsilon`` holds the answer to "which epsilon at this delta", ``delta`` the answer to "which
     delta at this epsilon"; the one that was not asked for is None. ``advantage`` bounds the
-    membership advantage, TPR - FPR of any attack.
+    membership advantage, TPR - FPR of any attack. ``gdp`` and ``risks`` say what the guarantee means, where that was asked for;
+    ``notes`` say what looks like a slip of whoever described the release.
     """
 
     composition: str
@@ -79,6 +82,10 @@ class Report(Shown):
     at_epsilon: float | None
     delta: Answer | None
     advantage: Bounds
+    gdp: GaussianSummary | None = None
+    risks: tuple[tuple[str, Bounds], ...] = ()
+    notes: tuple[str, ...] = ()
+    deployment: Deployment = field(default_factory=Deployment)
     caveat: str = CAVEAT
 
     def __str__(self) -> str:
@@ -99,6 +106,7 @@ class Report(Shown):
             *bounds,
             advantage,
             ("adjacency", f"{self.adjacency}: {self.unit}"),
+            *((name, f"at most {round_up(bounds.upper)}") for name, bounds in self.risks),
         ]
 
     def _sentence(self) -> str:
@@ -125,33 +133,101 @@ class Report(Shown):
         sentences.append(
             f"No membership-inference attack has an advantage above {round_up(self.advantage.upper)}."
         )
-        engines = {answer.engine for answer in (self.epsilon, self.delta) if answer is not None}
-        method = f"Computed by hockeystick {self.version} ({', '.join(sorted(engines))})"
-        terms = {
-            name: value
-            for answer in (self.epsilon, self.delta)
-            if answer is not None
-            for name, value in answer.terms.items()
-        }
-        if terms:
-            budget = ", ".join(f"{name} {value:.2g}" for name, value in terms.items())
-            method += f"; error terms included in the upper bound: {budget}"
-        sentences.append(method + ".")
+        if self.gdp is not None:
+            sentences.append(self.gdp.statement())
+        if self.risks:
+            most = "; ".join(f"{name}: {round_up(bounds.upper)}" for name, bounds in self.risks[1:])
+            sentences.append(f"At most, whatever an attacker knows and does: {most}.")
+        sentences.append(self._method())
         if self.references:
             sentences.append("Based on " + "; ".join(self.references) + ".")
         sentences.append(self.caveat)
         return " ".join(sentences)
 
+    def _method(self) -> str:
+        answers = [answer for answer in (self.epsilon, self.delta) if answer is not None]
+        engines = sorted({answer.engine for answer in answers})
+        terms = {name: value for answer in answers for name, value in answer.terms.items()}
+        budget = ", ".join(f"{name} {value:.2g}" for name, value in terms.items())
+        included = f"; error terms included in the upper bound: {budget}" if terms else ""
+        return f"Computed by hockeystick {self.version} ({', '.join(engines)}){included}."
+
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists, numbers and strings; infinities become the string "inf"."""
         plain = asdict(self)
-        plain["advantage"] = {"lower": self.advantage.lower, "upper": self.advantage.upper}
+        plain["advantage"] = self.advantage._asdict()
+        plain["risks"] = {name: bounds._asdict() for name, bounds in self.risks}
+        if self.gdp is not None:
+            plain["gdp"] |= {"mu_bounds": self.gdp.mu_bounds._asdict(), "regret": self.gdp.regret._asdict()}
+        plain["statement"] = self.statement()
         named: dict[str, Any] = finite(plain)
         return named
 
     def to_json(self, indent: int | None = 2) -> str:
         """The report as a JSON object."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+    def to_html(self) -> str:
+        """One page without references to anything outside it."""
+        return (
+            '<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>Privacy report</title></head><body>\n'
+            + table("Privacy report", [*self._shown(), *self._more()], self.statement())
+            + "\n</body></html>\n"
+        )
+
+    def to_latex(self) -> str:
+        """A tabular of two columns and the statement beneath it, for a paper; needs no package."""
+        rows = [
+            f"{_latex(name)} & {_latex(str(value))} \\\\" for name, value in [*self._shown(), *self._more()]
+        ]
+        body = "\n".join(rows)
+        return f"\\begin{{tabular}}{{lp{{0.6\\linewidth}}}}\n{body}\n\\end{{tabular}}\n\n{_latex(self.statement())}\n"
+
+    def declare(self, **facts: str) -> Report:
+        """The same report with what only the curator knows: the fields of `Deployment`.
+
+        >>> import hockeystick as hs
+        >>> report = hs.account(hs.Gaussian(2.0)).report(delta=1e-5).declare(tuning="none: one run")
+        >>> report.deployment.tuning
+        'none: one run'
+        """
+        return replace(self, deployment=replace(self.deployment, **facts))
+
+    def to_registry_yaml(self, basic: Mapping[str, Any], authors: Sequence[str]) -> str:
+        """A draft for the registry of deployments (opendp/deployments-registry-data), in YAML.
+
+        ``basic`` says of the data product: name, data_curators (a list), description, intended_use, data_product_type,
+        data_product_region, publication_date (YYYY-MM-DD), and perhaps data_product_sector; ``authors`` wrote the entry. What else
+        it says comes from the report and from what was declared.
+        """
+        return to_yaml(registry_entry(self.to_dict(), self.deployment, basic, authors))
+
+    def _more(self) -> list[tuple[str, Any]]:
+        """What a page says besides what a notebook shows."""
+        found: list[tuple[str, Any]] = []
+        if self.gdp is not None:
+            regret = f"regret at most {round_up(self.gdp.regret.upper, 3)}"
+            found.append(("mu of Gaussian DP", f"{round_up(self.gdp.mu)} up to {self.gdp.delta!r}, {regret}"))
+        parts = {
+            "sampling": self.samplers,
+            "noise": self.noise,
+            "references": self.references,
+            "notes": self.notes,
+        }
+        found += [(name, "; ".join(texts)) for name, texts in parts.items() if texts]
+        return [*found, *self.deployment.rows(), ("software", f"hockeystick {self.version}")]
+
+
+_LATEX = {
+    **{letter: "\\" + letter for letter in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+}
+
+
+def _latex(text: str) -> str:
+    return "".join(_LATEX.get(letter, letter) for letter in text)
 
 
 def unit(process: Composable, adjacency: str) -> str:

@@ -41,6 +41,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     )
     command.add_argument("--accuracy", type=real, default=DEFAULT_ACCURACY)
     command.add_argument("--json", action="store_true", help="print JSON")
+    dpsgd.add_report_options(command)
 
 
 def run(options: argparse.Namespace) -> None:
@@ -64,7 +65,7 @@ def run(options: argparse.Namespace) -> None:
     if options.delta is None and options.epsilon is None:
         raise ParameterError("--delta, --epsilon: give at least one of them")
     profile = account(described, options.adjacency or adjacency, options.accuracy)
-    dpsgd.print_report(profile.report(options.delta, options.epsilon), options.json)
+    dpsgd.print_report(profile, options, delta=options.delta, epsilon=options.epsilon)
 
 
 def _described(path: str) -> Composable:

@@ -14,8 +14,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
     """Of this command."""
     command.add_argument("--epsilon", type=real, required=True)
     dpsgd.add_options(command)
+    dpsgd.add_report_options(command)
 
 
 def run(options: argparse.Namespace) -> None:
     """Answer and print."""
-    dpsgd.print_report(dpsgd.profile(options).report(epsilon=options.epsilon), options.json)
+    dpsgd.print_report(dpsgd.profile(options), options, epsilon=options.epsilon)

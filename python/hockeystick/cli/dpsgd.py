@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import Any
 
 from .._base.bounds import Bounds, round_down, round_up
 from .._base.validation import ParameterError, choice
 from ..accounting.profile import PrivacyProfile, account
-from ..accounting.report import Answer, Report
+from ..accounting.report import Answer
 from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.adjacency import ADJACENCIES
 from ..mechanisms.descriptions import Composable, Gaussian, PoissonSampled
@@ -125,17 +127,40 @@ def _of_data(options: argparse.Namespace, of_data: dict[str, Any]) -> DPSGD:
     return dp_sgd(options.noise_multiplier, epochs=options.epochs, steps=options.steps, **of_data)
 
 
-def print_report(report: Report, as_json: bool) -> None:
+def add_report_options(command: argparse.ArgumentParser) -> None:
+    """How the answer is given, where one guarantee is asked for."""
+    answer = command.add_argument_group("the report")
+    answer.add_argument(
+        "--statement",
+        action="store_true",
+        help="a paragraph for a paper, and what it means to who is attacked",
+    )
+    answer.add_argument("--report", metavar="FILE", help="write a report, FILE.html, FILE.tex or FILE.json")
+
+
+def print_report(found: PrivacyProfile, options: argparse.Namespace, **point: float | None) -> None:
     """What `epsilon` and `delta` print."""
-    if as_json:
+    ending = None if options.report is None else Path(options.report).suffix
+    if ending not in (None, ".html", ".tex", ".json"):
+        raise ParameterError(f"--report: {options.report!r} must end in .html, .tex or .json")
+    report = found.report(**point, risks=options.statement or ending is not None)
+    if options.json:
         print(report.to_json())
-        return
-    print(report.details)
-    if report.epsilon is not None:
-        print_bounds("epsilon", report.epsilon, f"delta = {report.at_delta!r}")
-    if report.delta is not None:
-        print_bounds("delta", report.delta, f"epsilon = {report.at_epsilon!r}")
-    print(f"adjacency: {report.adjacency} ({report.unit})")
+    elif options.statement:
+        print(report.statement())
+    else:
+        print(report.details)
+        if report.epsilon is not None:
+            print_bounds("epsilon", report.epsilon, f"delta = {report.at_delta!r}")
+        if report.delta is not None:
+            print_bounds("delta", report.delta, f"epsilon = {report.at_epsilon!r}")
+        print(f"adjacency: {report.adjacency} ({report.unit})")
+    if ending is not None:
+        write = {".html": report.to_html, ".tex": report.to_latex, ".json": report.to_json}[ending]
+        Path(options.report).write_text(write(), encoding="utf-8")
+        print(f"wrote {options.report}", file=sys.stderr)
+    for note in report.notes:
+        print(f"note: {note}", file=sys.stderr)
 
 
 def print_bounds(name: str, bounds: Bounds | Answer, at: str) -> None:

@@ -1,0 +1,35 @@
+"""From the noise that a program adds to the noise multiplier, and back."""
+
+from __future__ import annotations
+
+from .._base.validation import real
+
+
+def noise_multiplier(standard_deviation: float, clipping_norm: float, divided_by: float = 1.0) -> float:
+    """Noise multiplier: standard deviation of the noise on the *sum* of the records, divided by their clipping norm.
+
+    ``divided_by`` is what the sum is divided by before the noise is added: 1 for noise on the sum (before batch
+    scaling), the expected batch size for noise on the mean (after it). It must not depend on the batch that was drawn.
+
+    >>> noise_multiplier(0.5, clipping_norm=0.1)  # on the sum
+    5.0
+    >>> noise_multiplier(0.001, clipping_norm=1.0, divided_by=256)  # on the mean
+    0.256
+    """
+    sigma = real("standard_deviation", standard_deviation, 0.0)
+    clip = real("clipping_norm", clipping_norm, 0.0, open_low=True)
+    return sigma * real("divided_by", divided_by, 0.0, open_low=True) / clip
+
+
+def standard_deviation(noise_multiplier: float, clipping_norm: float, divided_by: float = 1.0) -> float:
+    """Standard deviation of the noise to add: the inverse of `noise_multiplier`.
+
+    >>> standard_deviation(0.256, clipping_norm=1.0, divided_by=256)
+    0.001
+    """
+    sigma = real("noise_multiplier", noise_multiplier, 0.0)
+    clip = real("clipping_norm", clipping_norm, 0.0, open_low=True)
+    return sigma * clip / real("divided_by", divided_by, 0.0, open_low=True)
+
+
+__all__ = ["noise_multiplier", "standard_deviation"]

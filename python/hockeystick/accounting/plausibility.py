@@ -1,0 +1,67 @@
+"""What looks like a slip of whoever described a release: never an error, as each of these may be meant.
+
+Every threshold here is *speed*: it decides what is worth a remark and nothing else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from ..mechanisms.descriptions import Composable
+
+_MANY_STEPS = 100
+_LARGE_NOISE, _SMALL_NOISE = 500.0, 0.05
+_LARGE_DELTA = 0.01
+
+
+def notes(described: Composable, epsilon: float | None, delta: float | None) -> tuple[str, ...]:
+    """Remarks on a description and on the epsilon or delta that it is asked at, None where it is not.
+
+    >>> import hockeystick as hs
+    >>> notes(hs.dp_sgd(1.0, 1000, 10, epochs=1), None, 1e-2)[0]
+    'delta = 0.01 is not below 1/1000, one over the number of records: publishing one record outright would satisfy it'
+    """
+    parts = list(described.as_process().alternatives())
+    sizes = [
+        size for part in (described, *parts) if isinstance(size := getattr(part, "dataset_size", None), int)
+    ]
+    found = [*_budget(epsilon, delta, min(sizes, default=None))]
+    for step, count in described.as_process():
+        for part in step.alternatives():
+            found += _step(part, count)
+    return tuple(dict.fromkeys(found))
+
+
+def _budget(epsilon: float | None, delta: float | None, records: int | None) -> Iterator[str]:
+    if delta is not None and records is not None and delta >= 1.0 / records:
+        yield (
+            f"delta = {delta!r} is not below 1/{records}, one over the number of records: publishing one record outright "
+            "would satisfy it"
+        )
+    elif delta is not None and delta >= _LARGE_DELTA:
+        yield f"delta = {delta!r} is large: are epsilon and delta swapped? Publishing each record with that probability satisfies it"
+    if epsilon is not None and 0.0 < epsilon <= 1e-4:
+        yield f"epsilon = {epsilon!r} is small: are epsilon and delta swapped?"
+
+
+def _step(step: Any, count: int) -> Iterator[str]:
+    most, size = getattr(step, "max_batch_size", None), getattr(step, "dataset_size", 0)
+    if most is not None and most < size * step.sampling_probability:
+        yield (
+            f"max_batch_size = {most} is below the expected batch of {size * step.sampling_probability:g} records: nearly every "
+            "batch is cut"
+        )
+    noise = getattr(getattr(step, "mechanism", step), "noise_multiplier", None)
+    if noise is None:
+        return
+    if count >= _MANY_STEPS and step.is_unsampled():
+        yield f"{count} steps use all records each: if batches are drawn at random, give the sampling probability"
+    if noise >= _LARGE_NOISE or 0.0 < noise <= _SMALL_NOISE:
+        yield (
+            f"noise_multiplier = {noise!r} looks like a standard deviation: it is that of the noise on the sum, divided by the "
+            "clipping norm (`accounting.noise_multiplier` converts)"
+        )
+
+
+__all__ = ["notes"]
