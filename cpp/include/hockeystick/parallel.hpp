@@ -4,6 +4,7 @@
 // and add up the slots in block order afterwards.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <functional>
 
@@ -15,6 +16,13 @@ namespace hockeystick {
 // the lowest block is rethrown. Inside another parallel_for it is an ordinary loop. Between blocks, and while
 // it waits for other threads, the calling thread passes an interruption_point().
 void parallel_for(std::size_t blocks, const std::function<void(std::size_t)>& body);
+
+// The same for ranges: body(begin, end) for one after the other of at most `size` of `count` numbers.
+template <class Body>
+void parallel_ranges(std::size_t count, std::size_t size, const Body& body) {
+    parallel_for((count + size - 1) / size,
+                 [&](std::size_t block) { body(block * size, std::min(count, (block + 1) * size)); });
+}
 
 // To be passed every few milliseconds of work, on any thread: ends it by an exception if the hook throws one.
 // Results do not depend on it. What is passed inside parallel_for ends all of its threads.

@@ -56,9 +56,8 @@ private:
 template <class Body>
 void in_tasks(std::size_t count, const Body& body) {
     constexpr std::size_t examples_per_task = 64;  // speed
-    parallel_for((count + examples_per_task - 1) / examples_per_task, [&](std::size_t task) {
-        const std::size_t end = std::min((task + 1) * examples_per_task, count);
-        for (std::size_t i = task * examples_per_task; i < end; ++i) body(i);
+    parallel_ranges(count, examples_per_task, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t i = begin; i < end; ++i) body(i);
     });
 }
 

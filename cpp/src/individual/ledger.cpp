@@ -195,11 +195,9 @@ std::size_t tasks(std::size_t examples) { return (examples + examples_per_task -
 std::size_t first_invalid(std::span<const double> values) {
     const InvalidKernel invalid = invalid_values_kernel();
     std::vector<std::size_t> first(tasks(values.size()));
-    parallel_for(first.size(), [&](std::size_t task) {
-        const std::size_t begin = task * examples_per_task;
-        const std::size_t size = std::min(examples_per_task, values.size() - begin);
-        const std::size_t at = invalid(values.data() + begin, size);
-        first[task] = at < size ? begin + at : values.size();
+    parallel_ranges(values.size(), examples_per_task, [&](std::size_t begin, std::size_t end) {
+        const std::size_t at = begin + invalid(values.data() + begin, end - begin);
+        first[begin / examples_per_task] = at < end ? at : values.size();
     });
     return first.empty() ? 0 : *std::min_element(first.begin(), first.end());
 }
@@ -209,15 +207,11 @@ std::size_t charge(const Charge& how, std::span<const double> values, std::span<
     const Kernel run = charge_kernel();
     const Uninterrupted whole;  // `after` may be what was spent before
     std::vector<std::size_t> counts(tasks(values.size()));
-    parallel_for(counts.size(), [&](std::size_t task) {
-        const std::size_t begin = task * examples_per_task;
-        const std::size_t size = std::min(examples_per_task, values.size() - begin);
-        counts[task] = run(how, values.data() + begin, spent.data() + begin, budget, after.data() + begin,
-                           active.data() + begin, size);
+    parallel_ranges(values.size(), examples_per_task, [&](std::size_t begin, std::size_t end) {
+        counts[begin / examples_per_task] = run(how, values.data() + begin, spent.data() + begin, budget,
+                                                after.data() + begin, active.data() + begin, end - begin);
     });
-    std::size_t total = 0;
-    for (std::size_t count : counts) total += count;
-    return total;
+    return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
 namespace {
@@ -235,9 +229,8 @@ std::uint64_t mixed(std::uint64_t place, std::uint64_t word) {
 template <class Part>
 std::uint64_t sum_of_parts(std::size_t words, const Part& part) {
     std::vector<std::uint64_t> sums(tasks(words));
-    parallel_for(sums.size(), [&](std::size_t task) {
-        const std::size_t begin = task * examples_per_task;
-        sums[task] = part(begin, std::min(begin + examples_per_task, words));
+    parallel_ranges(words, examples_per_task, [&](std::size_t begin, std::size_t end) {
+        sums[begin / examples_per_task] = part(begin, end);
     });
     return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
 }
@@ -303,9 +296,7 @@ template <class Count>
 void count_cells_as(std::span<const std::uint16_t> cells, Count times, std::size_t columns,
                     std::span<Count> counts) {
     const Uninterrupted whole;
-    parallel_for(tasks(cells.size()), [&](std::size_t task) {
-        const std::size_t begin = task * examples_per_task;
-        const std::size_t end = std::min(begin + examples_per_task, cells.size());
+    parallel_ranges(cells.size(), examples_per_task, [&](std::size_t begin, std::size_t end) {
         for (std::size_t i = begin; i < end; ++i)
             if (cells[i] > 0) {
                 Count& count = counts[i * columns + cells[i] - 1];
@@ -320,9 +311,7 @@ void find_cells(const Charge& how, std::span<const double> values, std::span<con
                 std::span<std::uint16_t> cells) {
     const CellGuess guess(edges);
     const double last = edges.back();
-    parallel_for(tasks(values.size()), [&](std::size_t task) {
-        const std::size_t begin = task * examples_per_task;
-        const std::size_t end = std::min(begin + examples_per_task, values.size());
+    parallel_ranges(values.size(), examples_per_task, [&](std::size_t begin, std::size_t end) {
         for (std::size_t i = begin; i < end; ++i) {
             const double x = scaled<false, true>(how, values[i]);
             std::size_t cell = 0;

@@ -75,9 +75,8 @@ public:
 
     void multiply(const std::vector<std::complex<double>>& spectrum, double error, std::uint64_t count) {
         const double k = static_cast<double>(count);
-        parallel_for((value_.size() + block_size - 1) / block_size, [&](std::size_t b) {
-            const std::size_t end = std::min(value_.size(), (b + 1) * block_size);
-            for (std::size_t j = b * block_size; j < end; ++j) {
+        parallel_ranges(value_.size(), block_size, [&](std::size_t begin, std::size_t end) {
+            for (std::size_t j = begin; j < end; ++j) {
                 const std::complex<double> z = spectrum[j];
                 const double largest = std::sqrt(std::norm(z)) * (1 + 4 * u) + error;
                 magnitude_[j] = std::max(smallest_factor, magnitude_[j] * power_bound(largest, count));

@@ -29,9 +29,8 @@ struct Tilted {
 std::vector<Tilted> profile(const Tails& t, std::size_t first, std::size_t last, bool above) {
     constexpr std::size_t block = 1024;  // speed
     std::vector<Tilted> out(last - first + 1);
-    parallel_for((out.size() + block - 1) / block, [&](std::size_t b) {
-        const std::size_t end = std::min(out.size(), (b + 1) * block);
-        for (std::size_t j = b * block; j < end; ++j) {
+    parallel_ranges(out.size(), block, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t j = begin; j < end; ++j) {
             const double x = t.x[first + j];
             const Tangent at = above ? t.pair.above(x) : t.pair.below(x);
             const auto [scale, rounding] = t.scale_at(x, at.exponent);

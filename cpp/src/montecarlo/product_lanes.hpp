@@ -114,59 +114,38 @@ LANES_INLINE void butterfly_back(Complex& a, Complex& b, Complex& c, Complex& d)
     d = turned;
 }
 
-void forward_pass(const double* in, double* out, std::size_t size, const double* twiddles) {
+// One butterfly of a level and its twiddle factors.
+template <bool back>
+LANES_INLINE void level(Complex& a, Complex& b, Complex& c, Complex& d, const double* w) {
+    if constexpr (back) {
+        b = times_conjugate(b, w);
+        c = times_conjugate(c, w + 2);
+        d = times_conjugate(d, w + 4);
+        butterfly_back(a, b, c, d);
+    } else {
+        butterfly(a, b, c, d);
+        b = times(b, w);
+        c = times(c, w + 2);
+        d = times(d, w + 4);
+    }
+}
+
+// One level, a quarter of the rows apart.
+template <bool back>
+void single_pass(const double* in, double* out, std::size_t size, const double* twiddles) {
     const std::size_t quarter = size / 4 * group;
     for (std::size_t k = 0; k < quarter; k += group, twiddles += 6) {
         for (std::size_t column = 0; column < half_group; column += width) {
             const double* x = in + k + column;
             Complex a = load_complex(x), b = load_complex(x + quarter), c = load_complex(x + 2 * quarter),
                     d = load_complex(x + 3 * quarter);
-            butterfly(a, b, c, d);
+            level<back>(a, b, c, d, twiddles);
             double* y = out + k + column;
-            store_complex(y, a);
-            store_complex(y + quarter, times(b, twiddles));
-            store_complex(y + 2 * quarter, times(c, twiddles + 2));
-            store_complex(y + 3 * quarter, times(d, twiddles + 4));
-        }
-    }
-}
-
-void backward_pass(double* x, std::size_t size, const double* twiddles) {
-    const std::size_t quarter = size / 4 * group;
-    for (std::size_t k = 0; k < quarter; k += group, twiddles += 6) {
-        for (std::size_t column = 0; column < half_group; column += width) {
-            double* y = x + k + column;
-            Complex a = load_complex(y), b = times_conjugate(load_complex(y + quarter), twiddles),
-                    c = times_conjugate(load_complex(y + 2 * quarter), twiddles + 2),
-                    d = times_conjugate(load_complex(y + 3 * quarter), twiddles + 4);
-            butterfly_back(a, b, c, d);
             store_complex(y, a);
             store_complex(y + quarter, b);
             store_complex(y + 2 * quarter, c);
             store_complex(y + 3 * quarter, d);
         }
-    }
-}
-
-// One butterfly of the level whose rows are a quarter apart, column b of x, and of the level below it.
-template <bool back>
-LANES_INLINE void outer_level(Complex (&x)[4][4], std::size_t b, const double* w) {
-    if constexpr (back) {
-        for (std::size_t a = 1; a < 4; ++a) x[a][b] = times_conjugate(x[a][b], w + 2 * (a - 1));
-        butterfly_back(x[0][b], x[1][b], x[2][b], x[3][b]);
-    } else {
-        butterfly(x[0][b], x[1][b], x[2][b], x[3][b]);
-        for (std::size_t a = 1; a < 4; ++a) x[a][b] = times(x[a][b], w + 2 * (a - 1));
-    }
-}
-template <bool back>
-LANES_INLINE void inner_level(Complex (&x)[4], const double* w) {
-    if constexpr (back) {
-        for (std::size_t b = 1; b < 4; ++b) x[b] = times_conjugate(x[b], w + 2 * (b - 1));
-        butterfly_back(x[0], x[1], x[2], x[3]);
-    } else {
-        butterfly(x[0], x[1], x[2], x[3]);
-        for (std::size_t b = 1; b < 4; ++b) x[b] = times(x[b], w + 2 * (b - 1));
     }
 }
 
@@ -187,18 +166,18 @@ void double_pass(const double* in, double* out, std::size_t size, const double* 
                     x[back ? b : a][back ? a : b] = load_complex(from + row * sixteenth);
                 }
                 if constexpr (back) {
-                    inner_level<true>(x[b], inner + 6 * k);
+                    level<true>(x[b][0], x[b][1], x[b][2], x[b][3], inner + 6 * k);
                 } else {
-                    outer_level<false>(x, b, twiddles + 6 * (k + b * (size / 16)));
+                    level<false>(x[0][b], x[1][b], x[2][b], x[3][b], twiddles + 6 * (k + b * (size / 16)));
                 }
             }
             double* const to = out + k * group + column;
 #pragma GCC unroll 4
             for (std::size_t b = 0; b < 4; ++b) {
                 if constexpr (back) {
-                    outer_level<true>(x, b, twiddles + 6 * (k + b * (size / 16)));
+                    level<true>(x[0][b], x[1][b], x[2][b], x[3][b], twiddles + 6 * (k + b * (size / 16)));
                 } else {
-                    inner_level<false>(x[b], inner + 6 * k);
+                    level<false>(x[b][0], x[b][1], x[b][2], x[b][3], inner + 6 * k);
                 }
 #pragma GCC unroll 4
                 for (std::size_t a = 0; a < 4; ++a) {
@@ -296,7 +275,7 @@ void convolve_level(const double* in, double* x, std::size_t size, const double*
     if (two_levels) {
         double_pass<false>(in, x, size, twiddles);
     } else {
-        forward_pass(in, x, size, twiddles);
+        single_pass<false>(in, x, size, twiddles);
     }
     for (std::size_t j = 0; j < parts; ++j) {
         double* const rows = x + j * part * group;
@@ -305,7 +284,7 @@ void convolve_level(const double* in, double* x, std::size_t size, const double*
     if (two_levels) {
         double_pass<true>(x, x, size, twiddles);
     } else {
-        backward_pass(x, size, twiddles);
+        single_pass<true>(x, x, size, twiddles);
     }
 }
 
@@ -334,7 +313,7 @@ void transform(std::size_t size, const double* twiddles, double* work) {
         return;
     }
     const std::size_t quarter = size / 4;
-    forward_pass(work, work, size, twiddles);
+    single_pass<false>(work, work, size, twiddles);
     for (std::size_t j = 0; j < 4; ++j) {
         transform(quarter, twiddles + 6 * quarter, work + j * quarter * group);
     }

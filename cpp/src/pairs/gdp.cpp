@@ -42,9 +42,7 @@ double epsilon_of(double mu, double delta) {
 }  // namespace
 
 void gaussian_epsilons(std::span<const double> mu, double delta, std::span<double> epsilon) {
-    parallel_for((mu.size() + examples_per_task - 1) / examples_per_task, [&](std::size_t task) {
-        const std::size_t begin = task * examples_per_task,
-                          end = std::min(begin + examples_per_task, mu.size());
+    parallel_ranges(mu.size(), examples_per_task, [&](std::size_t begin, std::size_t end) {
         for (std::size_t i = begin; i < end; ++i) epsilon[i] = epsilon_of(mu[i], delta);
     });
 }

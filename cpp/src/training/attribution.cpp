@@ -179,11 +179,9 @@ std::vector<std::int64_t> neighbourhood_sizes(const AttributionView& graph, std:
     limit = std::min(limit, graph.num_examples());  // so that limit + 1 does not overflow
     std::vector<std::int64_t> sizes(graph.num_examples(), 0);
     constexpr std::size_t block_size = 4096;  // speed
-    const std::size_t blocks = (graph.num_examples() + block_size - 1) / block_size;
-    parallel_for(blocks, [&](std::size_t block) {
+    parallel_ranges(graph.num_examples(), block_size, [&](std::size_t begin, std::size_t end) {
         std::vector<std::int32_t> found;
-        const std::size_t end = std::min(graph.num_examples(), (block + 1) * block_size);
-        for (std::size_t e = block * block_size; e < end; ++e) {
+        for (std::size_t e = begin; e < end; ++e) {
             found.clear();
             std::size_t size = 0;
             for (const auto user : graph.of(e)) {
