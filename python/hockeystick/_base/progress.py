@@ -22,14 +22,16 @@ class Bar:
         self._label, self._unit = label, unit
         self._start = time.monotonic()
         self._first: tuple[float, int] | None = None
+        self._last = (0, 0)
         self._width = 0
 
     def show(self, done: int, total: int) -> None:
         """Draw how far the work is. A smaller ``done`` or another ``total`` starts a new run."""
         now = time.monotonic()
-        if self._first is None or done < self._first[1]:
-            # What was done before, in an earlier process, says nothing about the rate.
+        if self._first is None or done < self._last[0] or total != self._last[1]:
+            # What was done before, in an earlier process or for another candidate, says nothing about the rate.
             self._first = (now, done)
+        self._last = (done, total)
         if not sys.stderr.isatty() or now - self._start <= 1.0:
             return
         text = bar(self._label, done, total) + self._rate(now, done, total)
