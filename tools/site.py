@@ -41,12 +41,12 @@ def on_config(config: Any) -> Any:
         {"How to": ["how-to/index.md", *(page for page in _pages("how-to") if page != "how-to/index.md")]},
         {"Other libraries": _pages("interop")},
         {"Theory": [{TITLES.get(room, room.capitalize()): _pages(room)} for room in THEORY]},
+        {"Papers": _pages("papers")},
         {"API": [f"reference/{name}.md" for name in ("hockeystick", *_rooms())]},
         {
             "Project": [
                 "comparison.md",
                 *rest,
-                *_pages("papers"),
                 "architecture.md",
                 "cpp.md",
                 *list(BESIDE.values())[1:],

@@ -32,6 +32,19 @@ def test_rate_and_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
     assert sys.stderr.getvalue().endswith(" \r")  # type: ignore[attr-defined]
 
 
+def test_each_phase_has_its_own_rate(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Candidates that begin where the first one began, one after the other, and a phase of another length."""
+    now = [0.0]
+    monkeypatch.setattr(progress.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    bar = Bar("samples", "samples")
+    for total, seconds in ((100, 10.0), (100, 2.0), (300, 5.0)):
+        bar.show(10, total)
+        now[0] += seconds
+        bar.show(60, total)
+        assert sys.stderr.getvalue().split("] ")[-1].startswith(f"60/{total} {50 / seconds:.3g} samples/s")  # type: ignore[attr-defined]
+
+
 def test_nothing_where_nobody_looks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", io.StringIO())
     now = [0.0]
