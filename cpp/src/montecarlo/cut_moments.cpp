@@ -26,7 +26,8 @@ public:
           start_(layers_, std::vector<Extended>(chain_.separation * chain_.separation)),
           stay_(chain_.stay),
           take_(chain_.leave) {
-        // The survival of a truncated round is at most max_batch / (max_batch + 1).
+        // The survival of a truncated round is at most max_batch / (max_batch + 1). Proof: 1e-15 is more than
+        // rounding takes away.
         const auto places = static_cast<double>(scheme.max_batch);
         const double survival = std::min(1.0, places / (places + 1) * (1 + 1e-15)),
                      p = scheme.base.probability;

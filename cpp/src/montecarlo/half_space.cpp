@@ -38,12 +38,13 @@ double half_space_value(double epsilon, double floor, double log_ratio, double l
     const double ratio = log_ratio < floor ? floor : log_ratio;
     if (epsilon + ratio >= 0) return 0;
     const double value = portable_exp(log_weight - log_scale) * one_minus_exp(epsilon + ratio);
-    // The scale is the largest value of all but for rounding; what exceeds it by more shows that it is not.
+    // The scale is the largest value of all but for rounding (1e-9: proof); what exceeds it by more shows
+    // that it is not.
     return value <= 1 || value > 1 + 1e-9 ? value : 1;
 }
 
 double normal_below(Stream& stream, double threshold) {
-    if (threshold > -0.4) {
+    if (threshold > -0.4) {  // speed
         for (;;) {
             const double x = polar_normal(stream);
             if (x <= threshold) return x;

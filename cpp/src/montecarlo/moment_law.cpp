@@ -26,7 +26,7 @@ double pair_entries(const Strategy& strategy, const Scheme& scheme) {
 bool has_moment_law(const Strategy& strategy, const Scheme& scheme, int order, double entries) {
     if (order < 2 || std::holds_alternative<IndependentBMinSep>(scheme)) return false;
     if (const auto* base = std::get_if<BMinSep>(&scheme); base && base->separation == 1) {
-        return strategy.bands() == 1 && order <= 1024 &&
+        return strategy.bands() == 1 && order <= 1024 &&  // speed
                static_cast<double>(strategy.steps()) * order <= entries;
     }
     if (!std::holds_alternative<BallsInBins>(scheme) &&
@@ -37,7 +37,7 @@ bool has_moment_law(const Strategy& strategy, const Scheme& scheme, int order, d
         const auto* base = std::get_if<BMinSep>(&scheme);
         if (base == nullptr || base->separation > strategy.steps()) return false;
         const auto n = static_cast<double>(strategy.steps()), b = static_cast<double>(base->separation);
-        return n * b * b <= entries / 8 && b <= 256;
+        return n * b * b <= entries / 8 && b <= 256;  // speed
     }
     return order == 2 && pair_entries(strategy, scheme) <= entries;
 }

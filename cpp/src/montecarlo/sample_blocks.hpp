@@ -36,7 +36,8 @@ inline void in_batches(std::size_t blocks, double block_work, const std::functio
     if (poll) poll();
 }
 
-// Makes weights in [0, 1] that add up to 1, but for rounding, do so exactly; false where they do not.
+// Makes weights in [0, 1] that add up to 1, but for rounding (1e-9: proof), do so exactly; false where they
+// do not.
 template <class Parts>
 bool normalise_weights(Parts& parts) {
     double total = 0;

@@ -148,9 +148,9 @@ double PublicCounts::candidate_probability(const TruncatedBMinSep& scheme, std::
     const double p = scheme.base.probability;
     if (others < scheme.max_batch || p == 0) return 0;
     if (p == 1 || static_cast<double>(others) * p >= static_cast<double>(scheme.max_batch)) return 1;
-    // More than the error of the computed tail; any T above the true one will do.
+    // Proof: 1e-6 is more than the error of the computed tail; any T above the true one will do.
     const double tail = binomial_tail(others, p, scheme.max_batch) * (1 + 1e-6);
-    // With a candidate in every second sample, most counts are needed anyway.
+    // Speed: with a candidate in every second sample, most counts are needed anyway.
     return tail * static_cast<double>(steps) < 0.5 ? tail : 1;
 }
 
@@ -158,7 +158,7 @@ BinomialTable PublicCounts::table(const TruncatedBMinSep& scheme) {
     const double p = scheme.base.probability;
     if (!(p > 0 && p < 1)) return {};
     // In the long run each of the others is available with this probability, independently of the rest. Five
-    // standard deviations below the mean, hardly ever fewer are.
+    // standard deviations below the mean, hardly ever fewer are: speed.
     const double stationary = stationary_availability(scheme.base);
     const double expected = static_cast<double>(scheme.dataset_size - 1) * stationary;
     const double least = expected - 5 * std::sqrt(expected * (1 - stationary));
@@ -207,7 +207,8 @@ void PublicCounts::start() {
     available_ = others.available;
     barred_ = std::move(others.barred);
     if (candidate_probability_ == 0) return;
-    // Pr[Binom(available, p) > count] > T for all counts up to safe_count_, if so many are available.
+    // Pr[Binom(available, p) > count] > T for all counts up to safe_count_, if so many are available. Speed:
+    // the numbers of standard deviations; proof: twice T is more than the error of the computed tail.
     const double expected = static_cast<double>(scheme_.dataset_size - 1) * stationary;
     const double fewest = std::floor(expected - 10 * std::sqrt(expected));
     if (fewest < 1) return;

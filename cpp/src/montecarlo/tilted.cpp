@@ -39,7 +39,7 @@ struct TiltedSampler::Truncation {
           other(strategy, truncated, noise_multiplier, swapped ? Numerator::present : Numerator::absent),
           sum(strategy, truncated.base, noise_multiplier, weights) {
         // Q_r contains R at least with the probability of no surviving participation if all rounds are
-        // truncated, P_r with that of no participation.
+        // truncated, P_r with that of no participation. Proof: 1e-15 is more than rounding adds.
         const auto places = static_cast<double>(truncated.max_batch);
         const Tilt none{swapped ? 0 : 1 / (places + 1) * (1 - 1e-15), 0};
         log_none = tilted_law(truncated.base, strategy.steps(), none)->log_normaliser();
@@ -85,8 +85,8 @@ double tilted_value(double epsilon, double loss, double log_ratio, double log_sc
     // What is not a number, or infinite on both sides, ends as 1.
     const double stick = 1 - portable_exp(epsilon - loss);
     const double value = portable_exp(loss - log_ratio - log_scale) * stick;
-    // B is the largest value of all; what exceeds it by more than rounding is kept, and refused by who reads
-    // it.
+    // B is the largest value of all; what exceeds it by more than rounding (1e-6: proof) is kept, and refused
+    // by who reads it.
     return value <= 1 || (value > 1 + 1e-6 && value < infinity) ? value : 1;
 }
 
