@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 
 import hockeystick as hs
@@ -115,5 +116,6 @@ def test_other_groups() -> None:
     assert 5e-3 <= leaky.delta(1.0) <= 5.1e-3
     with pytest.raises(hs.ParameterError, match="size"):
         hs.account(hs.Gaussian(1.0)).group(0)
-    restored = hs.mechanisms.serialise.from_dict(hs.mechanisms.serialise.to_dict(Group(step * 10, 2)))
+    plain = json.dumps(hs.mechanisms.serialise.to_dict(Group(step * 10, 2)))
+    restored = hs.mechanisms.serialise.from_dict(json.loads(plain))
     assert restored == Group(step * 10, 2)

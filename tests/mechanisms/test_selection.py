@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import math
 
 import hockeystick as hs
@@ -166,7 +167,7 @@ def test_selection_composes_is_stored_and_has_limits() -> None:
         both = hs.account(tuned + hs.Gaussian(10.0) * 5, adjacency)
         assert hs.account(tuned, adjacency).epsilon(1e-6) < both.epsilon(1e-6) < math.inf
     serialise = hs.mechanisms.serialise
-    assert serialise.from_dict(serialise.to_dict(tuned)) == tuned
+    assert serialise.from_dict(json.loads(json.dumps(serialise.to_dict(tuned)))) == tuned
     assert "private selection" in hs.account(tuned).report(delta=1e-6).statement()
     pure = hs.account(PrivateSelection(hs.PureDP(0.1), Repetitions.fixed(10)))
     assert pure.epsilon(0.0) <= 1.0 + 1e-6

@@ -14,7 +14,7 @@ from .adjacency import check
 from .core_pairs import Pairs, both
 from .curves import Curve
 from .repetitions import Repetitions
-from .steps import Composable, Step, Words, composition, set_fields
+from .steps import KINDS, Composable, Step, Words, composition, set_fields
 from .whole import curve_of
 
 _RANKS = 40_000
@@ -31,6 +31,8 @@ _SPREADS = 250
 """speed: how many losses are tried as the one beyond which outcomes are charged alone."""
 _NODES = 500
 """speed: points of the curve."""
+
+KINDS["Repetitions"] = Repetitions
 
 
 @dataclass(frozen=True)

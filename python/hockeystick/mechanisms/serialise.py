@@ -5,10 +5,11 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
+from .repetitions import Repetitions
 from .steps import KINDS, Composable, Process, Step
 
 
-def to_dict(description: Composable) -> dict[str, Any]:
+def to_dict(description: Composable | Repetitions) -> dict[str, Any]:
     """A description as nested dicts of JSON values; `from_dict` is its inverse.
 
     >>> from hockeystick import Gaussian, PureDP
@@ -34,7 +35,7 @@ def to_dict(description: Composable) -> dict[str, Any]:
 def _plain(value: Any) -> Any:
     if isinstance(value, tuple):
         return [_plain(entry) for entry in value]
-    return to_dict(value) if type(value).__name__ in KINDS else value
+    return to_dict(value) if isinstance(value, (Composable, Repetitions)) else value
 
 
 def _rebuilt(value: Any) -> Any:
@@ -58,4 +59,7 @@ def from_dict(plain: Any) -> Composable:
         return Process(items)
     if name not in KINDS or not is_dataclass(KINDS[name]):
         raise ValueError(f"unknown description {name!r}")
-    return KINDS[name](**{key: _rebuilt(value) for key, value in plain.items() if key != "type"})
+    rebuilt: Composable = KINDS[name](
+        **{key: _rebuilt(value) for key, value in plain.items() if key != "type"}
+    )
+    return rebuilt

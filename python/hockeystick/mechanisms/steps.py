@@ -99,7 +99,7 @@ class Composable(Shown):
     __radd__ = __add__
 
 
-KINDS: dict[str, type[Composable]] = {}
+KINDS: dict[str, type[Any]] = {}
 """What `from_dict` makes of each name."""
 
 

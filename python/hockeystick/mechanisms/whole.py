@@ -25,7 +25,7 @@ def curve_of(process: Process, adjacency: str) -> Curve:
 
     ``adjacency`` has both directions, so that the curve is symmetric.
     """
-    profile = _core.Profile(directions(process, adjacency), 1e-4)
+    profile = _core.Profile(directions(process, adjacency), 3e-4)
     floor = profile.delta_bounds(math.inf).upper
     end = profile.epsilon_bounds(min(1.0, max(_DEEPEST, floor * 1.0001))).upper
     end = min(FURTHEST, end)
@@ -35,7 +35,7 @@ def curve_of(process: Process, adjacency: str) -> Curve:
     fall = np.log(np.maximum(profile.delta_curve(coarse)[1], _DEEPEST))
     # Equal steps of a half of ln delta and a half of epsilon.
     travelled = (fall[0] - fall) / max(fall[0] - fall[-1], 1e-9) + coarse / end
-    count = _NODES[profile.delta_bounds(0.5 * end).engine in _FAST]
+    count = _NODES[all(profile.delta_bounds(end * part).engine in _FAST for part in (0.03, 0.1, 0.25, 0.5))]
     nodes = np.interp(np.linspace(0.0, travelled[-1], count), travelled, coarse)
     # The end may be one of the support, where the curve has a corner.
     nodes = np.unique(np.append(nodes, [end, end * (1.0 + 1e-9)]))

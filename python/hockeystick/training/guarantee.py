@@ -6,7 +6,7 @@ docs/training/training.md says what each of them promises; docs/matrix/bandmf.md
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from .. import _core
@@ -16,7 +16,7 @@ from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.profile import account
 from ..accounting.report import CAVEAT, unit
 from ..matrix.bandmf import BandMF
-from ..mechanisms.descriptions import Process
+from ..mechanisms.descriptions import PrivateSelection, Process, Repetitions
 from ..mechanisms.serialise import to_dict
 from ..montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf, short_name, verification_plan
 from ..montecarlo.direction import directions
@@ -52,29 +52,59 @@ class Request(NamedTuple):
     epsilon: float | None
     noise_multiplier: float | None
     adjacency: str
+    tuning: Repetitions | str | None = None
+
+    def released(self, process: Process) -> Process:
+        """What is accounted: one run, or the best of several."""
+        if not isinstance(self.tuning, Repetitions):
+            return process
+        return PrivateSelection(process, self.tuning).as_process()
+
+    def tuning_statement(self) -> str:
+        """What is known of other runs on the same data."""
+        if isinstance(self.tuning, Repetitions):
+            return (
+                f"Tuning: the best of K runs is what is accounted for, K drawn from {self.tuning}, independently of the data; "
+                "every run follows this plan, and only the best one is released."
+            )
+        if self.tuning == "none":
+            return "Tuning: none, as declared; no other run on the same data chose any setting of this one."
+        return "Tuning: not declared; other runs on the same data, which chose settings of this one, are not covered."
 
 
 def guarantee(
     make: Callable[[float], Mechanism], example: Mechanism, request: Request, **verifier: Any
 ) -> tuple[Mechanism, Guarantee]:
     """The mechanism that answers the request, and what it promises; ``verifier`` goes to `calibrate_bandmf` where it takes samples."""
+    mechanism, promise = _guarantee(make, example, request, verifier)
+    return mechanism, replace(promise, statement=f"{promise.statement} {request.tuning_statement()}")
+
+
+def _guarantee(
+    make: Callable[[float], Mechanism], example: Mechanism, request: Request, verifier: Mapping[str, Any]
+) -> tuple[Mechanism, Guarantee]:
     if isinstance(example, BandMF) and not example.is_analytic:
+        if isinstance(request.tuning, Repetitions):
+            raise ParameterError(
+                f"tuning = {request.tuning!r}: must be None or 'none' where the guarantee is verified by Monte Carlo samples: "
+                "the best of several runs is accounted from a certified curve"
+            )
         return _verified(make, example, request, verifier)
     return _certified(make, request)
 
 
 def _certified(make: Callable[[float], Mechanism], request: Request) -> tuple[Mechanism, Guarantee]:
-    delta, epsilon, sigma, adjacency = request
+    delta, epsilon, sigma, adjacency, tuning = request
     evidence: dict[str, Any] = {}
     if sigma is None:
         assert epsilon is not None
         found = calibrate_noise_multiplier(
-            lambda value: make(value).as_process(), epsilon, delta, adjacency=adjacency
+            lambda value: request.released(make(value).as_process()), epsilon, delta, adjacency=adjacency
         )
         sigma, evidence = float(found), {"certificate": found.certificate.to_dict()}
         bounds, proven = found.certificate.epsilon_bounds, epsilon
     else:
-        bounds = account(make(sigma).as_process(), adjacency).epsilon_bounds(delta)
+        bounds = account(request.released(make(sigma).as_process()), adjacency).epsilon_bounds(delta)
         proven = bounds.upper
         if epsilon is not None and not proven <= epsilon:
             raise ParameterError(
@@ -84,7 +114,9 @@ def _certified(make: Callable[[float], Mechanism], request: Request) -> tuple[Me
     mechanism = make(sigma)
     process = mechanism.as_process()
     what = unit(process, adjacency)
-    evidence |= {"process": to_dict(process), "epsilon_bounds": bounds._asdict()}
+    evidence |= {"process": to_dict(request.released(process)), "epsilon_bounds": bounds._asdict()}
+    if isinstance(tuning, Repetitions):
+        evidence["tuning"] = to_dict(tuning)
     described = f"Batches and noise of {process}"
     if isinstance(mechanism, BandMF):
         described = (

@@ -44,7 +44,9 @@ from ..mechanisms.descriptions import (
     Composable,
     Gaussian,
     PoissonSampled,
+    PrivateSelection,
     Process,
+    Repetitions,
     Step,
     WithoutReplacement,
     WithReplacement,
@@ -273,7 +275,9 @@ class TrainingPlan(Shown):
         if not scheme.is_analytic:
             return None
         process = scheme.composition(self.strategy.first_steps(made), self.noise_multiplier)
-        return min(self.epsilon, account(process, self.adjacency).epsilon(self.delta))
+        tuning = self.guarantee.evidence.get("tuning")
+        released = process if tuning is None else PrivateSelection(process, from_dict(tuning))  # type: ignore[arg-type]
+        return min(self.epsilon, account(released, self.adjacency).epsilon(self.delta))
 
 
 def plan_training(
@@ -286,6 +290,7 @@ def plan_training(
     strategy: Strategy | int | None = None,
     adjacency: str = "zero_out",
     graph: AttributionGraph | BoundedAttribution | None = None,
+    tuning: Repetitions | str | None = None,
     fallback: str = "auto",
     samples: int | None = None,
     calibration_seed: int | None = None,
@@ -307,6 +312,10 @@ def plan_training(
     then needs ``epsilon`` too: it is verified once, and ParameterError is raised if that fails. The fallback may draw batches from another
     scheme than was asked for; the plan is then about that one, with the same expected batch size.
 
+    ``tuning`` `Repetitions`: the best of K runs of this plan is what is released, K drawn from that law, and what the
+    guarantee is for (`PrivateSelection`; certified plans only). "none" declares that no other run on these data chose a setting; by
+    default the statement says that nothing was declared.
+
     ``adjacency`` "zero_out" (default) protects what an example is, not how many there are: ``dataset_size`` is public.
     For users with several examples: `BMinSep` with ``examples_per_user`` (or, where examples that share a user have the same users,
     `MultiAttributionBMinSep`) and the ``graph`` that `AttributionGraph.bound` left.
@@ -319,7 +328,9 @@ def plan_training(
         epsilon = real("epsilon", epsilon, 0.0)
     if noise_multiplier is not None:
         noise_multiplier = real("noise_multiplier", noise_multiplier, 0.0, open_low=True)
-    request = Request(delta, epsilon, noise_multiplier, adjacency)
+    if not (tuning is None or isinstance(tuning, Repetitions) or tuning == "none"):
+        raise ParameterError(f"tuning = {tuning!r}: must be None, 'none' or Repetitions")
+    request = Request(delta, epsilon, noise_multiplier, adjacency, tuning)
     known, make = _graph(graph), _made(sampling, strategy, size)
     example = make(1.0)
     _as_matrix(example).scheme.check_data(size, known)
