@@ -46,6 +46,7 @@ ENTRIES = [
     Entry("steps", "1 s", ""),
     Entry("peers", "10 min", "W1 --repeats 1"),
     Entry("calibration", "20 s", "--repeats 1"),
+    Entry("risk", "2 min", ""),
     Entry("families", "30 s", "--repeats 1"),
     Entry("truncated", "3 min", "1100 --repeats 1"),
     Entry("wide", "1 min"),
