@@ -28,6 +28,7 @@ BESIDE = {
 """Pages outside docs/, with their names on the site."""
 _CODE = re.compile(r"(^```.*?^```$|^ {4}[^\n]*$|`[^`]+`|<!--.*?-->|\]\([^)\s]*\))", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(r"(?<![\w/\[])`?docs/([\w/-]+\.md)`?(?![\w\]])")
+ADAPTERS = ("dp_accounting", "flower", "jax_privacy", "opacus", "torch")
 TITLES = {"montecarlo": "Monte Carlo"}
 
 
@@ -42,7 +43,7 @@ def on_config(config: Any) -> Any:
         {"Other libraries": _pages("interop")},
         {"Theory": [{TITLES.get(room, room.capitalize()): _pages(room)} for room in THEORY]},
         {"Papers": _pages("papers")},
-        {"API": [f"reference/{name}.md" for name in ("hockeystick", *_rooms())]},
+        {"API": [f"reference/{name}.md" for name in ("hockeystick", *_rooms(), "interop")]},
         {
             "Project": [
                 "comparison.md",
@@ -62,7 +63,7 @@ def on_files(files: Any, config: Any) -> Any:
     for name, page in BESIDE.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=text))
-    for name in ("hockeystick", *_rooms()):
+    for name in ("hockeystick", *_rooms(), "interop"):
         files.append(File.generated(config, f"reference/{name}.md", content=_reference(name)))
     return files
 
@@ -113,24 +114,26 @@ def _rooms() -> list[str]:
 
 
 def _reference(name: str) -> str:
-    """The page of a face: what its stub hands on, file by file."""
+    """The page of a face: what its stub hands on, file by file; of `interop`, which has none, its modules."""
+    if name == "interop":
+        return "\n\n".join(["# hockeystick.interop", *(f"::: hockeystick.interop.{one}" for one in ADAPTERS)])
     folder = PACKAGE if name == "hockeystick" else PACKAGE / name
     module = "hockeystick" if name == "hockeystick" else f"hockeystick.{name}"
     stub = (folder / "__init__.pyi").read_text(encoding="utf-8")
     lines = [f"# {module}", ""]
     if name == "hockeystick":
         lines += ["What most programs need. Each name is described on the page of its room.", ""]
-    source = ""
+    source, rest = "", ["", "## Errors, bounds, threads"]
     for found, public in re.findall(r"^from \.([\w.]+) import (\w+) as \w+$", stub, flags=re.MULTILINE):
         if name == "hockeystick":
             room = found.split(".")[0]
-            target = (
-                f"[`{public}`]({room}.md#hockeystick.{found}.{public})" if room in _rooms() else f"`{public}`"
-            )
-            lines.append(f"- {target}")
+            if room in _rooms():
+                lines.append(f"- [`{public}`]({room}.md#hockeystick.{found}.{public})")
+            else:
+                rest += ["", f"::: hockeystick.{found}.{public}"]
             continue
         if found != source:
             source = found
             lines += [f"## {found}.py", ""]
         lines += [f"::: {module}.{found}.{public}", ""]
-    return "\n".join(lines)
+    return "\n".join([*lines, *(rest if name == "hockeystick" else ())])
