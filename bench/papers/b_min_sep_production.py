@@ -8,6 +8,7 @@
     python -m bench.papers.b_min_sep_production frequent-calibrate  # the least noise multiplier there
     python -m bench.papers.b_min_sep_production dp_sgd          # the paper's lower bound, against the exact value
     python -m bench.papers.b_min_sep_production low_epsilon     # b-min-sep against cyclic Poisson
+    python -m bench.papers.b_min_sep_production errors          # of strategies, without amplification
     python -m bench.papers.b_min_sep_production cyclic          # the paper's baseline of 0.627, from the parameters it states
 
 The paper (Dong and Ganesh 2026, Section 7) took 7.5e9 samples and 300 CPU-days for one noise multiplier.
@@ -155,7 +156,18 @@ def cyclic() -> None:
             print(f"cyclic Poisson, {name}, B_max {limit}: noise multiplier {float(found):.4f}", flush=True)
 
 
+def errors() -> None:
+    """sensitivity^2 * mean squared error of the strategies, without amplification."""
+    for steps, bands in ((1024, 2), (1024, 8), (1024, 32), (STEPS, BANDS)):
+        found = [
+            float(c.sensitivity()) ** 2 * c.mean_squared_error()
+            for c in (hs.BandedToeplitz.square_root(steps, bands), hs.BandedToeplitz.optimized(steps, bands))
+        ]
+        print(f"{steps:5} {bands:4}  square root {found[0]:.6g}, optimised {found[1]:.6g}", flush=True)
+
+
 PARTS = {
+    "errors": errors,
     "cyclic": cyclic,
     "dp_sgd": dp_sgd,
     "table": table,

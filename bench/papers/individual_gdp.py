@@ -81,7 +81,7 @@ def figures_3_to_5(options: Any) -> None:
     save(figure, options.out / "individual_gdp_figures3to5.png")
 
 
-def trained(epochs: int) -> hs.IndividualAccountant:
+def trained(epochs: float) -> hs.IndividualAccountant:
     """Softmax regression by DP-SGD; every example's norm in every step is recorded."""
     from sklearn.datasets import load_digits
 
@@ -127,7 +127,7 @@ def individual_rdp(accountant: hs.IndividualAccountant, delta: float) -> np.ndar
 
 def figure_1(options: Any) -> None:
     delta = 1e-6
-    accountant = trained(1 if options.quick else EPOCHS)
+    accountant = trained(0.1 if options.quick else EPOCHS)
     exact = accountant.nonadaptive_epsilon(delta)
     rdp = individual_rdp(accountant, delta)
     row = int(np.argsort(exact)[len(exact) // 2])
