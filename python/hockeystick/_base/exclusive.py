@@ -14,10 +14,9 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
+from .types import Self
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 

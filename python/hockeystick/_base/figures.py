@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from .types import AnyPath
 from .validation import ParameterError
 
 
-def new_figure(width: float, height: float, path: str | os.PathLike[str] | None = None) -> Any:
+def new_figure(width: float, height: float, path: AnyPath | None = None) -> Any:
     """A figure that notebooks display, which leaves the caller's pyplot state and backend alone.
 
     Raises what `check_path` raises for the ``path`` that it will be saved to.
@@ -17,14 +18,14 @@ def new_figure(width: float, height: float, path: str | os.PathLike[str] | None 
     return _imported()(figsize=(width, height), layout="constrained")
 
 
-def save(figure: Any, path: str | os.PathLike[str] | None) -> Any:
+def save(figure: Any, path: AnyPath | None) -> Any:
     """Write the figure to ``path``, if there is one; return it."""
     if path is not None:
         figure.savefig(path)
     return figure
 
 
-def check_path(path: str | os.PathLike[str] | None) -> None:
+def check_path(path: AnyPath | None) -> None:
     """Raise, before anything is computed for it, if a picture cannot be written to ``path`` (None: it is not to be).
 
     ParameterError for an unknown format, FileNotFoundError for a folder that is not there, ImportError naming the extra

@@ -13,8 +13,9 @@ import struct
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, TypeAlias
+from typing import BinaryIO
 
+from .types import AnyPath
 from .validation import ParameterError
 
 _UNFINISHED = ".part"
@@ -22,8 +23,6 @@ _RANDOM = 8  # characters that tempfile puts into a name
 _LOCK = "lock"
 _NOTE = struct.Struct("<QQ")  # steps, and the same with _MARK
 _MARK = 0x6B636974735F7368  # any number but 0: then zeros are no note
-
-AnyPath: TypeAlias = "str | os.PathLike[str]"
 
 
 class StorageError(ValueError):

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .archives import read_archive
-from .files import AnyPath, StorageError, refusing, replacing
+from .files import StorageError, refusing, replacing
+from .types import AnyPath
 from .validation import integer
 
 FORMAT = "hockeystick-state"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 from .._base import storage
 from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive, holding, unlocked
 from .._base.files import refusing
+from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.descriptions import Composable, Process, composition
@@ -125,7 +125,7 @@ class Accountant(Exclusive):
         """Everything known so far; see `PrivacyProfile.report`."""
         return self.profile().report(delta, epsilon)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write the ledger to one file, atomically; `load` resumes from it."""
         header: dict[str, Any] = {
             "process": to_dict(self._process),
@@ -136,7 +136,7 @@ class Accountant(Exclusive):
         storage.write(path, _KIND, header, {})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Accountant:
+    def load(cls, path: AnyPath) -> Accountant:
         """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
         header, _ = storage.read(path, _KIND)
         with refusing(path):

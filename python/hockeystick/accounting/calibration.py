@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
 from .._base.bounds import Bounds, finite, round_down, round_up
 from .._base.html import Shown
 from .._base.search import COARSEST, Axis, Search
+from .._base.types import Self
 from .._base.validation import ParameterError, ParameterTypeError, boolean, real
 from .._base.validation import integer as integer_
 from ..mechanisms.descriptions import Composable

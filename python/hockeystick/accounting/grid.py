@@ -16,16 +16,17 @@ True
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from .._base.arrays import Array
+from .._base.types import Progress
 from .._base.validation import ParameterError, integers, reals
 from ..mechanisms.adjacency import Directions
 from ..mechanisms.descriptions import Gaussian, PoissonSampled
@@ -34,8 +35,6 @@ from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, Settings
 
 MAX_CELLS = 2**24
 """Most configurations of one grid: beyond, a broadcast is more likely a mistake than a wish."""
-
-Progress: TypeAlias = Callable[[int, int], object]
 
 
 @dataclass(frozen=True, eq=False, repr=False)

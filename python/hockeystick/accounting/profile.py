@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import math
-import os
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -18,6 +17,7 @@ from .._base.arrays import Array
 from .._base.bounds import Bounds, round_down, round_up
 from .._base.files import refusing
 from .._base.html import Shown
+from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.adjacency import Directions
@@ -524,7 +524,7 @@ class PrivacyProfile(Shown):
             upper += 5e-324
         return replace(beside, upper=min(1.0, upper))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write the description, a curve and all answers so far to one file, atomically.
 
         `load` gives the same answers back; questions not yet asked are computed anew.
@@ -555,7 +555,7 @@ class PrivacyProfile(Shown):
         storage.write(path, _KIND, header, arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> PrivacyProfile:
+    def load(cls, path: AnyPath) -> PrivacyProfile:
         """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
         header, arrays = storage.read(path, _KIND)
         with refusing(path):

@@ -12,9 +12,8 @@ Individual epsilons depend on the data of the individuals. Do not release them a
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +22,7 @@ from .. import _core
 from .._base import gdp
 from .._base.deprecation import warn_deprecated
 from .._base.exclusive import Guard
+from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
 from ..accounting.profile import PrivacyProfile
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
@@ -30,9 +30,6 @@ from . import adaptive, envelopes
 from .cells import cell_edges, sampled_pairs
 from .histories import MAX_STEPS, Decision, Histories, Recorded
 from .spending import Floats, LastStep, Mask, noise_deviation, values_of
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _DIRECTIONS = {"add_or_remove": ("remove", "add"), "remove": ("remove",), "add": ("add",)}
 # What is no double is rounded towards more privacy loss: min(norm, C) / (sigma C) falls with C and with sigma.
@@ -105,7 +102,7 @@ class IndividualAccountant(Recorded):
         resolution: float = 0.007,
         fine: int = 384,
         coarse: int = 128,
-        path: str | os.PathLike[str] | None = None,
+        path: AnyPath | None = None,
         durable: bool = False,
     ) -> None:
         n = integer("num_examples", num_examples, 0, 2**40)
@@ -446,7 +443,7 @@ class ApproximateIndividualFilter(Recorded):
         sampling_probability: float,
         clipping_norm: float = 1.0,
         adjacency: str = "add_or_remove",
-        path: str | os.PathLike[str] | None = None,
+        path: AnyPath | None = None,
         durable: bool = False,
     ) -> None:
         accountant = IndividualAccountant(

@@ -13,15 +13,15 @@ epsilons are as sensitive as the data set: do not release them.
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import _core
 from .._base.gdp import mu_at
+from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError, real
 from ..accounting.profile import account
 from ..accounting.rdp import best_order, conversion, rdp_budget
@@ -39,10 +39,6 @@ from .spending import (
     squared_down,
     values_of,
 )
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 
 _COST_ITSELF = (math.inf, 1.0, 1.0, False)  # a rule under which the values are costs
 
@@ -109,7 +105,7 @@ class IndividualGDPFilter(IndividualLedger):
         mu: float | None = None,
         epsilon: float | None = None,
         delta: float | None = None,
-        path: str | os.PathLike[str] | None = None,
+        path: AnyPath | None = None,
         durable: bool = False,
     ) -> None:
         self._mu = _gdp_mu(mu, epsilon, delta)
@@ -230,7 +226,7 @@ class IndividualRDPFilter(IndividualLedger):
         rho: float | None = None,
         epsilon: float | None = None,
         delta: float | None = None,
-        path: str | os.PathLike[str] | None = None,
+        path: AnyPath | None = None,
         durable: bool = False,
     ) -> None:
         self._order, self._rho = _rdp(order, rho, epsilon, delta)

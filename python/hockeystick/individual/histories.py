@@ -26,6 +26,7 @@ from .. import _core
 from .._base import storage
 from .._base.files import StorageError, StoreLock, new_directory, part, refusing
 from .._base.storage import Made
+from .._base.types import AnyPath
 from .._base.validation import ParameterError, boolean, integer, real
 from .kept import MAX_EXAMPLES, RESUME, Kept
 
@@ -187,7 +188,7 @@ class LiveHistories(Histories):
     # As many steps take half as much room as the counts of the default grid.
     FOLD = 256
 
-    def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
+    def __init__(self, path: AnyPath, kind: str) -> None:
         self._path, self._kind = Path(path), kind
         self._lock = StoreLock(self._path)
         self._interrupted = False
@@ -206,7 +207,7 @@ class LiveHistories(Histories):
     @classmethod
     def create(
         cls,
-        path: str | os.PathLike[str],
+        path: AnyPath,
         kind: str,
         settings: Mapping[str, Any],
         durable: bool,

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from .._base import storage
 from .._base.exclusive import Exclusive, holding
 from .._base.files import refusing
+from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 RESUME = "open() resumes a ledger"
 MAX_EXAMPLES = 2**40
@@ -39,7 +36,7 @@ class Kept(Exclusive):
         """Number of steps so far."""
         return int(self._state.steps)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write the whole state to one file, atomically; `load` resumes from it.
 
         Save together with the model: a state and a model from the same moment resume exactly.
@@ -48,7 +45,7 @@ class Kept(Exclusive):
         storage.write(path, self._KIND, {**self._settings(), **content}, arrays)
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: AnyPath) -> Self:
         """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
         content, arrays = storage.read(path, cls._KIND)
         with refusing(path):
@@ -57,7 +54,7 @@ class Kept(Exclusive):
         return self
 
     @classmethod
-    def open(cls, path: str | os.PathLike[str]) -> Self:
+    def open(cls, path: AnyPath) -> Self:
         """Resume what was made on disk with ``path=...``; a step that was under way is made or not, never half.
 
         Raises StorageError where the directory holds none, or where another process has it open.
@@ -77,9 +74,7 @@ class Kept(Exclusive):
         self._state.close()
 
     @classmethod
-    def merge(
-        cls, parts: Iterable[Self], *, path: str | os.PathLike[str] | None = None, durable: bool = False
-    ) -> Self:
+    def merge(cls, parts: Iterable[Self], *, path: AnyPath | None = None, durable: bool = False) -> Self:
         """One for the examples of all ``parts``, in their order: shards of one data set.
 
         Each worker kept that of its own examples. All must have the same settings and number of steps.
@@ -101,7 +96,7 @@ class Kept(Exclusive):
             self._keep([shard._state for shard in shards], path, durable)
         return self
 
-    def _keep(self, parts: list[Any], path: str | os.PathLike[str] | None, durable: bool) -> None:
+    def _keep(self, parts: list[Any], path: AnyPath | None, durable: bool) -> None:
         """Put the states of all ``parts`` into memory, or to ``path``."""
         if path is not None:
             self._state = self._LIVE.create(path, self._KIND, self._settings(), durable, parts)

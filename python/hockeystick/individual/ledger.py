@@ -29,6 +29,7 @@ from .. import _core
 from .._base import storage
 from .._base.files import StorageError, StoreLock, new_directory, part, refusing, replacing
 from .._base.storage import Array, Made
+from .._base.types import AnyPath
 from .._base.validation import boolean, integer
 from .kept import RESUME
 
@@ -110,7 +111,7 @@ class LiveLedger(Ledger):
 
     steps = 0  # changes with each step; a ledger in memory counts them
 
-    def __init__(self, path: str | os.PathLike[str], kind: str) -> None:
+    def __init__(self, path: AnyPath, kind: str) -> None:
         self._path = Path(path)
         self.last = None
         self._interrupted = False
@@ -124,7 +125,7 @@ class LiveLedger(Ledger):
     @classmethod
     def create(
         cls,
-        path: str | os.PathLike[str],
+        path: AnyPath,
         kind: str,
         settings: Mapping[str, Any],
         durable: bool,

@@ -6,19 +6,16 @@ A reading depends on the data like what a filter knows (filters.py): do not rele
 from __future__ import annotations
 
 import math
-import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .._base.types import AnyPath, Self
 from .._base.validation import real
 from .adaptive import gaussian_spent
 from .spending import Floats, IndividualLedger, WholeDataSet, squared_down
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 
 class IndividualGDPOdometer(IndividualLedger):
@@ -44,7 +41,7 @@ class IndividualGDPOdometer(IndividualLedger):
         num_examples: int,
         *,
         increment: float,
-        path: str | os.PathLike[str] | None = None,
+        path: AnyPath | None = None,
         durable: bool = False,
     ) -> None:
         self._increment = real("increment", increment, 1e-100, 1e100)

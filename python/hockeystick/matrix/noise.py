@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -28,6 +27,7 @@ from .._base import storage
 from .._base.exclusive import Exclusive
 from .._base.files import refusing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
+from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer, real
 from .strategy import Strategy
 
@@ -223,7 +223,7 @@ class CorrelatedNoise(Exclusive):
             raise ParameterError(f"state['history']: must have shape {expected}, not {history.shape}")
         self._core.restore(step, history)
 
-    def save(self, path: str | os.PathLike[str], *, history: bool = True) -> None:
+    def save(self, path: AnyPath, *, history: bool = True) -> None:
         """Write seed, step and kept rows to a file that only its owner can read (where the system has such a thing).
 
         Without ``history``, or where there is much of it (more than 2^24 numbers: then ParameterError asks for it), `load`
@@ -250,7 +250,7 @@ class CorrelatedNoise(Exclusive):
         storage.write(path, _KIND, content, {} if rows is None else {"history": rows})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str], strategy: Strategy) -> CorrelatedNoise:
+    def load(cls, path: AnyPath, strategy: Strategy) -> CorrelatedNoise:
         """The object that `save` wrote, at its step: its next row is what it would have been.
 
         Raises StorageError for damaged files, ParameterError if ``strategy`` is another one.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -12,15 +12,13 @@ from .. import _core
 from .._base.arrays import Array
 from .._base.html import Shown
 from .._base.randomness import Seed
+from .._base.types import Self
 from .._base.validation import MAX_COUNT, ParameterError, boolean, choice, integer, real
 from ..mechanisms.descriptions import Process, set_fields
 from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import MAX_STEPS, Law
 from .strategy import Strategy
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 LAWS = ("dominating", "exact")
 

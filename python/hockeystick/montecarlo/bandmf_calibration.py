@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Sequence
 from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
@@ -12,6 +11,7 @@ from typing import Any
 from .. import _core
 from .._base.bounds import finite, round_up
 from .._base.html import Shown
+from .._base.types import AnyPath, Progress
 from .._base.validation import ParameterError, choice, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.report import CAVEAT, UNITS
@@ -24,7 +24,7 @@ from .confidence import VerificationPlan, plan_verification
 from .direction import ADJACENCIES, directions
 from .estimate import METHODS
 from .propose import is_hopeful, propose
-from .runs import Progress, RunOptions, derived, resolve_seed
+from .runs import RunOptions, derived, resolve_seed
 from .tally import digest
 from .truncation import can_tilt, is_rare
 from .verify import MOST_SAMPLES, Plan, TiltedPlan, Verification, choose
@@ -190,7 +190,7 @@ def calibrate_bandmf(
     candidates: Sequence[float] | None = None,
     fallback: str = "auto",
     composed_with: Composable | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: AnyPath | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
 ) -> CalibratedBandMF:

@@ -9,18 +9,18 @@ guarantee: the functions here say so in their names. What turns samples into a g
 from __future__ import annotations
 
 import math
-import os
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from typing import Any
 
 from .._base.bounds import round_down, round_up
 from .._base.html import Shown
+from .._base.types import AnyPath, Progress
 from .._base.validation import ParameterError, choice, integer, real
 from ..mechanisms.descriptions import Composable
 from .confidence import checked_confidence
 from .direction import Direction, Sampled, cases
-from .runs import MAX_SEED, Progress, RunOptions, Samples, derived, resolve_seed
+from .runs import MAX_SEED, RunOptions, Samples, derived, resolve_seed
 from .tally import Tally
 
 METHODS = ("auto", "plain", "tilted")
@@ -90,7 +90,7 @@ def estimate_delta(
     adjacency: str = "zero_out",
     confidence: float = 0.99,
     composed_with: Composable | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: AnyPath | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
 ) -> DeltaEstimate:
@@ -210,7 +210,7 @@ def sample_blocks(
     last_block: int,
     *,
     composed_with: Composable | None = None,
-    checkpoint: str | os.PathLike[str] | None = None,
+    checkpoint: AnyPath | None = None,
     progress: Progress | None = None,
     executor: Executor | None = None,
 ) -> Tally:

@@ -18,24 +18,20 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeVar
 
 from .._base import storage
 from .._base.bounds import Bounds
 from .._base.executors import SECONDS, Draw, checked, elsewhere, here
 from .._base.files import refusing
 from .._base.progress import Patience
+from .._base.types import AnyPath, Progress, Self
 from .._base.validation import MAX_COUNT, ParameterError, integer
 from ..mechanisms.descriptions import Composable, Process, composition
 from .tally import Tally, Totals, difference
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 MAX_SEED = 2**63 - 1
 
-AnyPath: TypeAlias = "str | os.PathLike[str]"
-Progress: TypeAlias = Callable[[int, int], object]
 _T = TypeVar("_T", bound=Totals)
 
 

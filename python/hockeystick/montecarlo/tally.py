@@ -9,10 +9,9 @@ blocks, from one machine or many, add up to what one run would have found, bit f
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -20,11 +19,9 @@ from .._base import storage
 from .._base.arrays import Array
 from .._base.exclusive import Exclusive, holding, unlocked
 from .._base.files import refusing
+from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError
 from . import empirical
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 _SCALE = 1074  # every double is a whole multiple of 2^-1074
 
@@ -94,7 +91,7 @@ class Totals(Exclusive):
             totals = [a + b for a, b in zip(self.totals, other.totals, strict=True)]
             return type(self)(self.key, self.rows, _union([*self.ranges, *other.ranges]), totals)
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write the tally to one small file: atomic, versioned, checksummed."""
         content = {
             "key": dict(self.key),
@@ -105,7 +102,7 @@ class Totals(Exclusive):
         storage.write(path, self.kind, content, {})
 
     @classmethod
-    def load(cls, path: str | os.PathLike[str]) -> Self:
+    def load(cls, path: AnyPath) -> Self:
         """Read what `save` wrote; StorageError says why a file is refused."""
         content, _ = storage.read(path, cls.kind)
         with refusing(path):

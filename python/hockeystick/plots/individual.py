@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .._base.figures import new_figure, save
+from .._base.types import AnyPath
 from .._base.validation import ParameterError
 
 
 def plot_individual(
     values: ArrayLike,
     groups: ArrayLike | None = None,
-    path: str | os.PathLike[str] | None = None,
+    path: AnyPath | None = None,
     *,
     label: str = "individual epsilon",
     bins: int = 40,
@@ -46,7 +46,7 @@ def plot_individual(
     return save(figure, path)
 
 
-def plot_active(counts: ArrayLike, path: str | os.PathLike[str] | None = None) -> Any:
+def plot_active(counts: ArrayLike, path: AnyPath | None = None) -> Any:
     """Draw the number of active examples over the steps (a filter's ``active_counts()``); return the figure."""
     array = np.asarray(counts)
     if array.ndim != 1:

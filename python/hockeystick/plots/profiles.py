@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import os
 import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,12 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._base.figures import new_figure, save
+from .._base.types import AnyPath
 from .._base.validation import ParameterError
 from ..accounting.grid import Grid
 from ..accounting.profile import PrivacyProfile
 
 
-def plot_profile(profile: PrivacyProfile, path: str | os.PathLike[str] | None = None) -> Any:
+def plot_profile(profile: PrivacyProfile, path: AnyPath | None = None) -> Any:
     """Draw delta(epsilon), both bounds, beside the largest true positive rate of any attack; return the figure.
 
     Saves to ``path`` if given, in the format of its ending; raises before any work if that cannot be. Raises
@@ -55,7 +55,7 @@ def _title(text: str) -> str:
     return textwrap.fill(text, 110, break_long_words=False)
 
 
-def plot_grid(grid: Grid, path: str | os.PathLike[str] | None = None) -> Any:
+def plot_grid(grid: Grid, path: AnyPath | None = None) -> Any:
     """Draw the certified upper bounds as a heat map with contour lines; return the figure.
 
     The grid must have two axes of more than one configuration, and an argument that varies along
@@ -133,7 +133,7 @@ def plot_truncation(
     noise_multipliers: Mapping[str, Sequence[float] | NDArray[Any]],
     wasted: Sequence[float],
     title: str = "",
-    path: str | os.PathLike[str] | None = None,
+    path: AnyPath | None = None,
 ) -> Any:
     """Draw the noise that each analysis asks for against the maximum batch size; return the figure.
 

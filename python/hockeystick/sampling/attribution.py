@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
+from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, integer, integers
 from .bounding import MAX_IDS, MAX_WORK, BoundedAttribution, Integers, bounded
 
@@ -161,7 +162,7 @@ class AttributionGraph:
 
     @classmethod
     def from_parquet(
-        cls, path: str | os.PathLike[str], users: str = "users", examples: str | None = None
+        cls, path: AnyPath, users: str = "users", examples: str | None = None
     ) -> AttributionGraph:
         """`from_arrow` of the needed columns of a Parquet file (or of an Arrow/Feather file, ending ``.arrow`` or ``.feather``)."""
         name = os.fspath(path)

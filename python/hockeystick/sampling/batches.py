@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -28,6 +27,7 @@ from .._base import storage
 from .._base.exclusive import Exclusive
 from .._base.files import refusing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
+from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer
 from .attribution import AttributionGraph
 from .laws import Law, law_of
@@ -219,7 +219,7 @@ class BatchSampler(Exclusive):
             )
         self.seek(integer("state['step']", state["step"], 0, self.steps))
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write law, seed and step to a file that only its owner can read (where the system has such a thing).
 
         The file holds the seed: keep it as safe as the data. An attribution graph is not in it.
@@ -238,7 +238,7 @@ class BatchSampler(Exclusive):
     @classmethod
     def load(
         cls,
-        path: str | os.PathLike[str],
+        path: AnyPath,
         description: object = None,
         *,
         graph: AttributionGraph | None = None,

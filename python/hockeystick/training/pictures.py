@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .._base.figures import new_figure, save
+from .._base.types import AnyPath
 from ..accounting.profile import account
 from ..matrix.strategies import Identity
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from .plan import TrainingPlan
 
 
-def plot_prefix_noise(plan: TrainingPlan, path: str | os.PathLike[str] | None = None) -> Any:
+def plot_prefix_noise(plan: TrainingPlan, path: AnyPath | None = None) -> Any:
     """Draw the noise in each prefix sum of the gradients, in clipping norms; return the figure.
 
     Beside it, independent noise with the same noise multiplier and strategy's largest diagonal entry: what correlation cancels.
@@ -44,7 +44,7 @@ def plot_prefix_noise(plan: TrainingPlan, path: str | os.PathLike[str] | None = 
     return save(figure, path)
 
 
-def plot_proof(plan: TrainingPlan, path: str | os.PathLike[str] | None = None) -> Any:
+def plot_proof(plan: TrainingPlan, path: AnyPath | None = None) -> Any:
     """Draw what the guarantee rests on; return the figure.
 
     A certified plan: the bounds on delta(epsilon), and the guarantee as a point. A verified one: the verifier's mean for each

@@ -19,7 +19,6 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -34,6 +33,7 @@ from .._base.bounds import finite
 from .._base.files import refusing
 from .._base.html import Shown
 from .._base.randomness import Seed
+from .._base.types import AnyPath, Progress
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.profile import account
 from ..matrix.bandmf import BandMF
@@ -54,7 +54,6 @@ from ..mechanisms.descriptions import (
 )
 from ..mechanisms.serialise import from_dict, to_dict
 from ..mechanisms.truncated import TruncatedPoissonSampled
-from ..montecarlo.runs import Progress
 from ..montecarlo.tally import digest
 from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
@@ -66,7 +65,6 @@ if TYPE_CHECKING:
     from .run import TrainingRun
 
 _KIND = "training plan"
-_Path: TypeAlias = "str | os.PathLike[str]"
 Make: TypeAlias = Callable[[float], Composable]
 
 _SAMPLED = (PoissonSampled, TruncatedPoissonSampled, WithoutReplacement, WithReplacement)
@@ -171,7 +169,7 @@ class TrainingPlan(Shown):
         dimension: int,
         *,
         clipping_norm: float = 1.0,
-        path: _Path | None = None,
+        path: AnyPath | None = None,
         seed: Seed = None,
         state_dtype: DTypeLike = np.float64,
         durable: bool = True,
@@ -190,7 +188,7 @@ class TrainingPlan(Shown):
         return TrainingRun._started(self, dimension, clipping_norm, path, seed, durable, state_dtype)
 
     def resume(
-        self, path: _Path, *, step: int | None = None, state: Mapping[str, Any] | None = None
+        self, path: AnyPath, *, step: int | None = None, state: Mapping[str, Any] | None = None
     ) -> TrainingRun:
         """Continue the run in the directory ``path`` at ``step``: how many updates the model has had (None: go on after the last release).
 
@@ -207,13 +205,13 @@ class TrainingPlan(Shown):
 
     # --- Files and reports --------------------------------------------------------------------------
 
-    def save(self, path: _Path) -> None:
+    def save(self, path: AnyPath) -> None:
         """Write the plan to one file, atomically; `load` reads it. No secret is in it; the graph is not either."""
         content, arrays = self._content()
         storage.write(path, _KIND, content, arrays)
 
     @classmethod
-    def load(cls, path: _Path, graph: AttributionGraph | BoundedAttribution | None = None) -> TrainingPlan:
+    def load(cls, path: AnyPath, graph: AttributionGraph | BoundedAttribution | None = None) -> TrainingPlan:
         """Read what `save` wrote: the same guarantee, without calibrating again.
 
         A plan for users needs the ``graph`` it was made with. Raises StorageError for damaged files.
@@ -294,7 +292,7 @@ def plan_training(
     fallback: str = "auto",
     samples: int | None = None,
     calibration_seed: int | None = None,
-    checkpoint: _Path | None = None,
+    checkpoint: AnyPath | None = None,
     progress: Progress | None = None,
 ) -> TrainingPlan:
     """Plan a training run: find the least noise multiplier that keeps it (``epsilon``, ``delta``)-DP, or account for a given one.

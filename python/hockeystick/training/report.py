@@ -8,10 +8,11 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base.files import replacing
+from .._base.types import AnyPath
 from .._base.validation import ParameterError, integer
 
 if TYPE_CHECKING:
@@ -23,8 +24,6 @@ from ..sampling.laws import law_of
 
 FORMAT = "hockeystick-training-report"
 VERSION = 1
-
-_Path: TypeAlias = "str | os.PathLike[str]"
 
 
 @dataclass(frozen=True)
@@ -152,7 +151,7 @@ class TrainingReport:
         """One page without references to anything outside it; without ``plots`` it needs no matplotlib."""
         return _page(self, _pictures(self) if plots else [])
 
-    def write(self, directory: _Path) -> tuple[Path, Path]:
+    def write(self, directory: AnyPath) -> tuple[Path, Path]:
         """Write ``report.json`` and ``report.html`` into a directory (made if it is missing); return their paths.
 
         Without matplotlib the page has no plots.
@@ -170,7 +169,7 @@ class TrainingReport:
         return paths
 
 
-def read_report(path: _Path) -> dict[str, Any]:
+def read_report(path: AnyPath) -> dict[str, Any]:
     """Read a JSON report back; ParameterError for files that are none, or from a newer library."""
     with open(path, encoding="utf-8") as file:
         try:

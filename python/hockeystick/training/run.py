@@ -24,13 +24,12 @@ from .._base import storage
 from .._base.exclusive import Exclusive, Guard
 from .._base.files import StorageError, StoreLock, new_directory, part, refusing, replacing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
+from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer
 from ..matrix.noise import CorrelatedNoise
 from ..sampling.batches import BatchSampler, PaddedBatch
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from .plan import TrainingPlan
     from .report import TrainingReport
 
@@ -40,7 +39,6 @@ _SLACK = 1e-3
 """How much a sum of clipped gradients may exceed its largest possible norm: rounding of single precision and of the clipping."""
 _CHUNK = 2**20
 
-_Path: TypeAlias = "str | os.PathLike[str]"
 _Indices: TypeAlias = NDArray[np.int64]
 
 
@@ -277,7 +275,7 @@ class TrainingRun(Exclusive):
         plan: TrainingPlan,
         dimension: int,
         clipping_norm: float,
-        path: _Path | None,
+        path: AnyPath | None,
         seed: Seed,
         durable: bool,
         state_dtype: DTypeLike,
@@ -301,7 +299,7 @@ class TrainingRun(Exclusive):
 
     @classmethod
     def _resumed(
-        cls, plan: TrainingPlan, path: _Path, step: int | None, state: Mapping[str, Any] | None
+        cls, plan: TrainingPlan, path: AnyPath, step: int | None, state: Mapping[str, Any] | None
     ) -> TrainingRun:
         directory = Path(path)
         content, _ = storage.read(part(directory, "secret"), _KIND)

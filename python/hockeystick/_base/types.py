@@ -1,0 +1,17 @@
+"""Types by the names that many files use."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+if TYPE_CHECKING:
+    from typing_extensions import Self as Self  # noqa: PLC0414 (other files take it from here)
+else:
+    Self = Any
+
+AnyPath: TypeAlias = str | os.PathLike[str]
+
+Progress: TypeAlias = Callable[[int, int], object]
+"""Called with what is done and with all there is to do."""
