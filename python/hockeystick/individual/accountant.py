@@ -38,7 +38,6 @@ _RANGES = {
     "sampling_probability": (0.0, 1.0, math.inf),
     "clipping_norm": (1e-100, 1e100, -math.inf),
 }
-_SETTINGS = (*_RANGES, "adjacency", "resolution", "fine", "coarse")
 _SLOW = 4  # from this `Path` of the core on: a lattice, or Chernoff's bound
 _ROWS = 2**16  # speed: how many examples are answered at a time
 _MOMENTS = adaptive.Moments(np.exp2(np.arange(-4, 17) / 2.0), np.full(21, 1.0 / 21))
@@ -90,6 +89,7 @@ class IndividualAccountant(Recorded):
     """
 
     _KIND = "individual accountant"
+    _SETTINGS = (*_RANGES, "adjacency", "resolution", "fine", "coarse")
 
     def __init__(
         self,
@@ -106,16 +106,14 @@ class IndividualAccountant(Recorded):
         durable: bool = False,
     ) -> None:
         n = integer("num_examples", num_examples, 0, 2**40)
-        self._noise = _checked("noise_multiplier", noise_multiplier)
-        self._q = _checked("sampling_probability", sampling_probability)
-        self._clip = _checked("clipping_norm", clipping_norm)
+        self._noise_multiplier = _checked("noise_multiplier", noise_multiplier)
+        self._sampling_probability = _checked("sampling_probability", sampling_probability)
+        self._clipping_norm = _checked("clipping_norm", clipping_norm)
         self._adjacency = choice("adjacency", adjacency, list(_DIRECTIONS))
-        self._grid = {
-            "resolution": real("resolution", resolution, 1e-6, 1.0),
-            "fine": integer("fine", fine, 1, 30_000),
-            "coarse": integer("coarse", coarse, 0, 30_000),
-        }
-        self._edges = cell_edges(self._noise, resolution, fine, coarse)
+        self._resolution = real("resolution", resolution, 1e-6, 1.0)
+        self._fine = integer("fine", fine, 1, 30_000)
+        self._coarse = integer("coarse", coarse, 0, 30_000)
+        self._edges = cell_edges(self._noise_multiplier, resolution, fine, coarse)
         self._state = Histories(n, self._edges.size)
         if path is not None:
             self._keep([self._state], path, durable)
@@ -153,13 +151,13 @@ class IndividualAccountant(Recorded):
         ``active``: mask of who could be drawn; others count as norm 0. Raises ParameterError, and records
         nothing, if a norm is negative or nan, or sigma is below the accountant's.
         """
-        noise = _checked("noise_multiplier", noise_multiplier, self._noise)
-        if noise < self._noise:
+        noise = _checked("noise_multiplier", noise_multiplier, self._noise_multiplier)
+        if noise < self._noise_multiplier:
             raise ParameterError(
-                f"noise_multiplier = {noise!r}: must be at least {self._noise!r}, the accountant's"
+                f"noise_multiplier = {noise!r}: must be at least {self._noise_multiplier!r}, the accountant's"
             )
-        clip = _checked("clipping_norm", clipping_norm, self._clip)
-        q = _checked("sampling_probability", sampling_probability, self._q)
+        clip = _checked("clipping_norm", clipping_norm, self._clipping_norm)
+        q = _checked("sampling_probability", sampling_probability, self._sampling_probability)
         times = integer("steps", steps, 0, MAX_STEPS - self.steps)
         array = values_of("norms", norms, self._n)
         if active is not None:
@@ -392,19 +390,6 @@ class IndividualAccountant(Recorded):
                 np.maximum(out.upper[part], high, out=out.upper[part])
         return out
 
-    @classmethod
-    def _restore(cls, settings: Mapping[str, Any]) -> Self:
-        return cls(0, **{name: settings[name] for name in _SETTINGS})
-
-    def _settings(self) -> dict[str, Any]:
-        return {
-            "noise_multiplier": self._noise,
-            "sampling_probability": self._q,
-            "clipping_norm": self._clip,
-            "adjacency": self._adjacency,
-            **self._grid,
-        }
-
 
 class ApproximateIndividualFilter(Recorded):
     """An (epsilon, delta) budget for each example of a DP-SGD run; approximate, NOT a proven filter.
@@ -505,8 +490,13 @@ class ApproximateIndividualFilter(Recorded):
         """Record one step and return who may take part in it; as in `IndividualAccountant.step`."""
         book = self._accountant
         array = values_of("norms", norms, book.num_examples)
-        cells = _core.find_cells(array, book._edges, book._clip, noise_deviation(book._noise, book._clip))
-        free = (cells == 0) | (book._q == 0.0)
+        cells = _core.find_cells(
+            array,
+            book._edges,
+            book._clipping_norm,
+            noise_deviation(book._noise_multiplier, book._clipping_norm),
+        )
+        free = (cells == 0) | (book._sampling_probability == 0.0)
         reserve = self._decision.reserve.copy()
         active: Mask = free | (reserve > 0)
         open_rows = np.flatnonzero(~active)
@@ -515,7 +505,10 @@ class ApproximateIndividualFilter(Recorded):
         reserve[active & ~free] -= 1
         # All of it or nothing: the decision counts when the step does.
         self._state.record(
-            book._q, np.where(active, cells, 0).astype(np.uint16), 1, Decision(active, reserve)
+            book._sampling_probability,
+            np.where(active, cells, 0).astype(np.uint16),
+            1,
+            Decision(active, reserve),
         )
         return np.array(active, np.bool_)
 
@@ -533,7 +526,7 @@ class ApproximateIndividualFilter(Recorded):
         """Find out who of these can take part, and for how many steps."""
         book = self._accountant
         counts = np.zeros((rows.size, book._edges.size), np.uint32)
-        counts += book._state.rows(book._q, rows)
+        counts += book._state.rows(book._sampling_probability, rows)
         counts[np.arange(rows.size), cells[rows].astype(np.int64) - 1] += 1
         for further in self._RESERVES:
             if not rows.size:
@@ -549,7 +542,7 @@ class ApproximateIndividualFilter(Recorded):
         trial = IndividualAccountant(len(counts), **book._settings())
         full = counts.copy()
         full[:, -1] += np.uint32(further)
-        trial._state.counts[book._q] = full
+        trial._state.counts[book._sampling_probability] = full
         trial._tables = self._tables
         upper = trial._epsilons(self._delta, upper_edges=True).upper
         return np.asarray(upper <= self._epsilon, np.bool_)

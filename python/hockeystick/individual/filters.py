@@ -13,15 +13,13 @@ epsilons are as sensitive as the data set: do not release them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import _core
 from .._base.gdp import mu_at
-from .._base.types import AnyPath, Self
+from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, real
 from ..accounting.profile import account
 from ..accounting.rdp import best_order, conversion, rdp_budget
@@ -37,7 +35,6 @@ from .spending import (
     noise_deviation,
     scaling,
     squared_down,
-    values_of,
 )
 
 _COST_ITSELF = (math.inf, 1.0, 1.0, False)  # a rule under which the values are costs
@@ -97,6 +94,7 @@ class IndividualGDPFilter(IndividualLedger):
     """
 
     _KIND = "individual GDP filter"
+    _SETTINGS = ("mu",)
 
     def __init__(
         self,
@@ -110,13 +108,6 @@ class IndividualGDPFilter(IndividualLedger):
     ) -> None:
         self._mu = _gdp_mu(mu, epsilon, delta)
         super().__init__(num_examples, squared_down(self._mu), 1.0, path, durable)
-
-    @classmethod
-    def _restore(cls, settings: Mapping[str, Any]) -> Self:
-        return cls(0, mu=settings["mu"])
-
-    def _settings(self) -> dict[str, Any]:
-        return {"mu": self._mu}
 
     @property
     def mu(self) -> float:
@@ -159,8 +150,7 @@ class IndividualGDPFilter(IndividualLedger):
         scaled: it spends nothing.
         """
         deviation = noise_deviation(noise_multiplier, clipping_norm)
-        chosen = self._indices(indices)
-        array = values_of("norms", norms, self.num_examples if chosen is None else chosen.size)
+        chosen, array = self._given(norms, indices)
         spent = np.asarray(self._spent if chosen is None else self._spent[chosen])
         rest = np.maximum(0.0, np.nextafter(self._limit - spent, 0.0))
         mu = np.nextafter(np.sqrt(rest), 0.0)
@@ -217,6 +207,7 @@ class IndividualRDPFilter(IndividualLedger):
     """
 
     _KIND = "individual RDP filter"
+    _SETTINGS = ("order", "rho")
 
     def __init__(
         self,
@@ -231,13 +222,6 @@ class IndividualRDPFilter(IndividualLedger):
     ) -> None:
         self._order, self._rho = _rdp(order, rho, epsilon, delta)
         super().__init__(num_examples, self._rho, 0.5 * self._order, path, durable)
-
-    @classmethod
-    def _restore(cls, settings: Mapping[str, Any]) -> Self:
-        return cls(0, order=settings["order"], rho=settings["rho"])
-
-    def _settings(self) -> dict[str, Any]:
-        return {"order": self._order, "rho": self._rho}
 
     @property
     def order(self) -> float:
@@ -272,8 +256,7 @@ class IndividualRDPFilter(IndividualLedger):
             return self._charge_gaussian(norms, noise_multiplier, clipping_norm, indices)
         if not math.isfinite(clip):
             raise ParameterTypeError("sampling_probability: needs noise_multiplier and clipping_norm as well")
-        chosen = self._indices(indices)
-        array = values_of("norms", norms, self.num_examples if chosen is None else chosen.size)
+        _, array = self._given(norms, indices)
         noise = real("noise_multiplier", noise_multiplier, 0.0, towards=-math.inf)
         edges, costs = self._table(noise, q)
         cells = _core.find_cells(array, edges, clip, divisor)

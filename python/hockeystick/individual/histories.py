@@ -12,7 +12,6 @@ were, so that none can be lost at the end, and every file names the directory it
 
 from __future__ import annotations
 
-import os
 import secrets
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -28,7 +27,7 @@ from .._base.files import StorageError, StoreLock, new_directory, part, refusing
 from .._base.storage import Made
 from .._base.types import AnyPath
 from .._base.validation import ParameterError, boolean, integer, real
-from .kept import MAX_EXAMPLES, RESUME, Kept
+from .kept import MAX_EXAMPLES, RESUME, Kept, Live
 
 Counts = NDArray[Any]
 
@@ -178,31 +177,19 @@ class Histories:
         """Let go of files, if any."""
 
 
-class LiveHistories(Histories):
-    """Histories in a directory; see the module's text. Only one process may have it open.
-
-    ``settings`` are the values that whoever made it wants to find again. ``durable`` also survives a power
-    failure, at the price of waiting for the disk in each step.
-    """
+class LiveHistories(Live, Histories):
+    """Histories in a directory; see the module's text."""
 
     # As many steps take half as much room as the counts of the default grid.
     FOLD = 256
 
-    def __init__(self, path: AnyPath, kind: str) -> None:
-        self._path, self._kind = Path(path), kind
-        self._lock = StoreLock(self._path)
-        self._interrupted = False
-        try:
-            self._pending: list[tuple[Path, float, int]] = []
-            content = self._map(verify=True)
-            self._about = {name: content[name] for name in ("settings", "durable", "columns", "histories")}
-            self.settings: dict[str, Any] = content["settings"]
-            self._name: str = content["histories"]
-            self.durable = boolean("durable", content["durable"])
-            self._find_pending()
-        except BaseException:
-            self._lock.close()
-            raise
+    def _load(self) -> None:
+        self._pending: list[tuple[Path, float, int]] = []
+        content = self._map(verify=True)
+        self._about = {name: content[name] for name in ("settings", "durable", "columns", "histories")}
+        self.settings, self._name = content["settings"], str(content["histories"])
+        self.durable = boolean("durable", content["durable"])
+        self._find_pending()
 
     @classmethod
     def create(
@@ -247,7 +234,6 @@ class LiveHistories(Histories):
             "cells": cells if q > 0.0 else cells[:0],
             **({} if decision is None else decision.arrays()),
         }
-        # After an exception (Ctrl-C, say) once the file has its name, only opening finds out what is missing.
         self._interrupted = True
         try:
             storage.write(path, _STEP_KIND, content, arrays, durable=self.durable)
@@ -284,20 +270,11 @@ class LiveHistories(Histories):
         self.counts, self._pending = {}, []
         self._lock.close()
 
-    def _check(self) -> None:
-        if self._lock.closed:
-            # There is nothing left to answer with, and another process may have it open by now.
-            raise StorageError(f"{os.fspath(self._path)!r}: is closed; open it again")
-        if self._interrupted:
-            raise StorageError(
-                f"{os.fspath(self._path)!r}: a step was interrupted; close the histories and open them again"
-            )
-
     def _map(self, verify: bool) -> dict[str, Any]:
         path = part(self._path, "state")
         content, arrays = storage.read(path, self._kind, mapped=True, verify=verify)
         with refusing(path):
-            super().__init__(content["num_examples"], integer("columns", content["columns"], 1))
+            Histories.__init__(self, content["num_examples"], integer("columns", content["columns"], 1))
             self._restore(content, arrays)
         return content
 

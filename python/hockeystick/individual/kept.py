@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any, ClassVar
 
 from .._base import storage
 from .._base.exclusive import Exclusive, holding
-from .._base.files import refusing
+from .._base.files import StorageError, StoreLock, refusing
 from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError
 
@@ -15,10 +17,45 @@ RESUME = "open() resumes a ledger"
 MAX_EXAMPLES = 2**40
 
 
+class Live:
+    """A state in a directory, whatever it holds: only one process may have it open. Close it when done.
+
+    A step that an exception (Ctrl-C, say) ends half-way leaves it ``_interrupted``: only opening finds out how far it has come.
+    """
+
+    settings: dict[str, Any]
+    """The values that whoever made it wants to find again."""
+    durable: bool
+    """Whether it survives a power failure, too, at the price of waiting for the disk in each step."""
+
+    def __init__(self, path: AnyPath, kind: str) -> None:
+        self._path, self._kind = Path(path), kind
+        self._interrupted = False
+        self._lock = StoreLock(self._path)
+        try:
+            self._load()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _load(self) -> None:
+        """Read all there is in the directory."""
+        raise NotImplementedError
+
+    def _check(self) -> None:
+        # Without the lock, another process may have it open by now.
+        if self._lock.closed:
+            raise StorageError(f"{os.fspath(self._path)!r}: is closed; open it again")
+        if self._interrupted:
+            raise StorageError(f"{os.fspath(self._path)!r}: a step was interrupted; close and open it again")
+
+
 class Kept(Exclusive):
     """The base of what has a `Ledger` or `Histories`, in memory or on disk. Threads and forks: see `Exclusive`."""
 
     _KIND: ClassVar[str]
+    _SETTINGS: ClassVar[tuple[str, ...]]
+    """The arguments, kept under these names with an underscore, that make another one like it."""
     _ALIKE: ClassVar[str] = "settings"
     _LIVE: ClassVar[Any]
     """The class of its state on disk."""
@@ -115,9 +152,9 @@ class Kept(Exclusive):
 
     def _settings(self) -> dict[str, Any]:
         """What makes another one like it."""
-        raise NotImplementedError
+        return {name: getattr(self, f"_{name}") for name in self._SETTINGS}
 
     @classmethod
     def _restore(cls, settings: Mapping[str, Any]) -> Self:
         """One without examples, with the same settings."""
-        raise NotImplementedError
+        return cls(0, **{name: settings[name] for name in cls._SETTINGS})

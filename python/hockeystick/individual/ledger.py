@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -31,7 +30,7 @@ from .._base.files import StorageError, StoreLock, new_directory, part, refusing
 from .._base.storage import Array, Made
 from .._base.types import AnyPath
 from .._base.validation import boolean, integer
-from .kept import RESUME
+from .kept import RESUME, Live
 
 _STEP_KIND = "step of ledger"
 
@@ -102,25 +101,10 @@ class Ledger:
         """Let go of files, if any."""
 
 
-class LiveLedger(Ledger):
-    """A ledger in a directory; see the module's text. Close it when done.
-
-    Only one process may have it open. ``durable`` also survives a power failure, at the price of waiting
-    for the disk in each step.
-    """
+class LiveLedger(Live, Ledger):
+    """A ledger in a directory; see the module's text."""
 
     steps = 0  # changes with each step; a ledger in memory counts them
-
-    def __init__(self, path: AnyPath, kind: str) -> None:
-        self._path = Path(path)
-        self.last = None
-        self._interrupted = False
-        self._lock = StoreLock(self._path)
-        try:
-            self._load(kind)
-        except BaseException:
-            self._lock.close()
-            raise
 
     @classmethod
     def create(
@@ -196,18 +180,10 @@ class LiveLedger(Ledger):
         self.last = None
         self._lock.close()
 
-    def _check(self) -> None:
-        # Without the lock, another process may have it open by now.
-        if self._lock.closed:
-            raise StorageError(f"{os.fspath(self._path)!r}: is closed; open it again")
-        if self._interrupted:
-            raise StorageError(
-                f"{os.fspath(self._path)!r}: a step was interrupted; close the ledger and open it again"
-            )
-
-    def _load(self, kind: str) -> None:
+    def _load(self) -> None:
+        self.last = None
         state, journal, active = (part(self._path, name) for name in ("state", "journal", "active"))
-        self.settings, arrays = storage.read(state, kind, mapped=True, writable=True, verify=False)
+        self.settings, arrays = storage.read(state, self._kind, mapped=True, writable=True, verify=False)
         with refusing(state):
             self.durable = boolean("durable", self.settings.pop("durable"))
             self._name = self.settings.pop("ledger")

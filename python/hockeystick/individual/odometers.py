@@ -6,13 +6,11 @@ A reading depends on the data like what a filter knows (filters.py): do not rele
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._base.types import AnyPath, Self
+from .._base.types import AnyPath
 from .._base.validation import real
 from .adaptive import gaussian_spent
 from .spending import Floats, IndividualLedger, WholeDataSet, squared_down
@@ -35,6 +33,7 @@ class IndividualGDPOdometer(IndividualLedger):
     """
 
     _KIND = "individual GDP odometer"
+    _SETTINGS = ("increment",)
 
     def __init__(
         self,
@@ -46,13 +45,6 @@ class IndividualGDPOdometer(IndividualLedger):
     ) -> None:
         self._increment = real("increment", increment, 1e-100, 1e100)
         super().__init__(num_examples, math.inf, 1.0, path, durable)
-
-    @classmethod
-    def _restore(cls, settings: Mapping[str, Any]) -> Self:
-        return cls(0, increment=settings["increment"])
-
-    def _settings(self) -> dict[str, Any]:
-        return {"increment": self._increment}
 
     @property
     def increment(self) -> float:

@@ -97,14 +97,18 @@ class IndividualLedger(Kept):
 
     def _charge(self, how: Rule, values: Any, indices: Any) -> Mask:
         """Charge one step: all of it, or nothing if anything is wrong with it."""
-        chosen = self._indices(indices)
-        array = values_of("norms", values, self.num_examples if chosen is None else chosen.size)
+        chosen, array = self._given(values, indices)
 
         def charge(before: Any, after: Any, active: Any) -> int:
             return _core.charge(array, before, self._limit, after, active, how)
 
         mask: Mask = self._state.step(chosen, charge).view(np.bool_)
         return mask
+
+    def _given(self, norms: Any, indices: Any) -> tuple[NDArray[np.int64] | None, Floats]:
+        """The examples that a step is about (None: all), and their norms."""
+        chosen = self._indices(indices)
+        return chosen, values_of("norms", norms, self.num_examples if chosen is None else chosen.size)
 
     def _indices(self, indices: Any) -> NDArray[np.int64] | None:
         if indices is None:

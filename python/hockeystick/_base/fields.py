@@ -1,0 +1,32 @@
+"""Types that say which values a field of a dataclass takes; `check_fields` refuses all others, and names the field."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from dataclasses import fields
+from typing import Annotated, Any, TypeAlias, get_type_hints
+
+from .validation import boolean, integer, real
+
+NonNegative: TypeAlias = Annotated[float, functools.partial(real, low=0.0)]
+Positive: TypeAlias = Annotated[float, functools.partial(real, low=0.0, open_low=True)]
+Probability: TypeAlias = Annotated[float, functools.partial(real, low=0.0, high=1.0)]
+Size: TypeAlias = Annotated[int, functools.partial(integer, low=1)]
+Flag: TypeAlias = Annotated[bool, boolean]
+
+
+def check_fields(instance: Any) -> None:
+    """Put the checked value into each field whose type is ``Annotated`` with a check: check(name, value) returns it, or raises."""
+    for name, check in _checks(type(instance)):
+        object.__setattr__(instance, name, check(name, getattr(instance, name)))
+
+
+@functools.cache
+def _checks(kind: type) -> list[tuple[str, Callable[[str, Any], Any]]]:
+    types = get_type_hints(kind, include_extras=True)
+    return [
+        (entry.name, check)
+        for entry in fields(kind)
+        for check in getattr(types[entry.name], "__metadata__", ())
+    ]
