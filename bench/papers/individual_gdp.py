@@ -15,7 +15,7 @@ from typing import Any
 
 import hockeystick as hs
 import numpy as np
-from hockeystick.accounting.rdp import gaussian_rdp_epsilon
+from hockeystick.accounting.rdp import best_rdp_epsilon
 
 from bench.papers.results import panels, parsed, save, write
 
@@ -28,7 +28,7 @@ def gdp_epsilon(steps: int, delta: float, sigma: float = SIGMA) -> float:
 
 
 def rdp_epsilon(steps: int, delta: float) -> float:
-    return gaussian_rdp_epsilon(math.sqrt(steps) / SIGMA, delta)[0]
+    return best_rdp_epsilon(hs.Gaussian(SIGMA) * steps, delta)[0]
 
 
 def allowed(filt: hs.individual.GDPFilter | hs.individual.RDPFilter) -> int:

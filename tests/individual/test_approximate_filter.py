@@ -217,7 +217,7 @@ def test_an_exception_within_a_step_asks_to_open_again(
         patch.setattr(storage, "write", interrupt)
         with pytest.raises(KeyboardInterrupt):
             run(disk, range(9, 10))
-    with pytest.raises(hs.StorageError, match="open them again"):
+    with pytest.raises(hs.StorageError, match="open it again"):
         run(disk, range(10, 11))
     disk.close()
     disk = hs.individual.ApproximateIndividualFilter.open(tmp_path / "filter")

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.accounting.rdp import best_order, gaussian_rdp_epsilon, rdp_budget
+from hockeystick.accounting.rdp import best_order, best_rdp_epsilon, rdp_budget
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -43,7 +43,7 @@ def test_495_steps_instead_of_420() -> None:
         hs.accounting.rdp_epsilon(order, order * 420 / (2 * 100**2), 1e-5) for order in range(2, 200)
     )
     assert round(epsilon, 5) == 0.81563
-    assert round(gaussian_rdp_epsilon(math.sqrt(420) / 100, 1e-5)[0], 4) == 0.8156  # the best real order
+    assert round(best_rdp_epsilon(hs.Gaussian(100.0) * 420, 1e-5)[0], 4) == 0.8156  # the best real order
     assert steps_of(hs.individual.RDPFilter(epsilon=epsilon, delta=1e-5), 1 / 100) == 420
     assert steps_of(hs.individual.GDPFilter(epsilon=epsilon, delta=1e-5), 1 / 100) == 495
     assert steps_of(hs.individual.RDPFilter(epsilon=0.8, delta=1e-5), 1 / 100) == 405

@@ -146,9 +146,9 @@ def test_an_exception_within_a_step_asks_to_open_again(
         patch.setattr(storage, "write", interrupt)
         with pytest.raises(KeyboardInterrupt):
             disk.step([1.0, 1.0])
-    with pytest.raises(hs.StorageError, match="open them again"):
+    with pytest.raises(hs.StorageError, match="open it again"):
         disk.step([1.0, 1.0])
-    with pytest.raises(hs.StorageError, match="open them again"):
+    with pytest.raises(hs.StorageError, match="open it again"):
         disk.nonadaptive_epsilon(1e-5)
     disk.close()
     disk = hs.IndividualAccountant.open(path)

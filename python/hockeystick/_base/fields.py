@@ -16,9 +16,9 @@ Size: TypeAlias = Annotated[int, functools.partial(integer, low=1)]
 Flag: TypeAlias = Annotated[bool, boolean]
 
 
-def check_fields(instance: Any) -> None:
+def check_fields(instance: object) -> None:
     """Put the checked value into each field whose type is ``Annotated`` with a check: check(name, value) returns it, or raises."""
-    for name, check in _checks(type(instance)):
+    for name, check in _checks(type(instance)):  # type: ignore[arg-type]  # a class is hashable
         object.__setattr__(instance, name, check(name, getattr(instance, name)))
 
 

@@ -12,7 +12,7 @@ import scipy  # its parts are loaded when they are used
 from .._base.validation import ParameterTypeError, integer, real
 from ..mechanisms.descriptions import Composable, Gaussian, PoissonSampled, composition
 from ..mechanisms.truncated import TruncatedPoissonSampled
-from .calibration import CalibratedFloat, CalibratedInt, calibrate, calibrate_noise_multiplier
+from .calibration import CalibratedFloat, CalibratedInt, calibrate, calibrate_noise_multiplier, function
 from .profile import PrivacyProfile, account
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT
 
@@ -41,11 +41,9 @@ def calibrate_max_batch_size(
     >>> size, size.certificate.exceeding
     (1139, 1138)
     """
-    if not callable(make):
-        raise ParameterTypeError(f"make = {make!r}: must be a function that returns a description")
     start: int | None = None
     if limits is None:
-        step = _only_truncated(make(1))
+        step = _only_truncated(function(make)(1))
         mean = step.dataset_size * step.sampling_probability
         low = min(step.dataset_size, max(1, math.ceil(mean)))
         limits = (low, step.dataset_size)

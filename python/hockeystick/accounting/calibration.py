@@ -225,7 +225,7 @@ def calibrate(
     wanted = aim(epsilon, delta, cast("dict[str, float]", risk))
     tolerance = real("tolerance", tolerance, 1e-12, 0.1)
     axis = _axis(limits, boolean("increasing", increasing), boolean("integer", integer))
-    asked = budget(_function(make), wanted, adjacency, memory_limit)
+    asked = budget(function(make), wanted, adjacency, memory_limit)
     if start is None:
         # Noise at which a single Gaussian would spend the budget; among rising parameters, 1.
         start = axis.value(0.0 if axis.rising or math.isnan(asked.target) else asked.target)
@@ -263,11 +263,12 @@ def calibrate(
     return CalibratedInt(certificate) if axis.integer else CalibratedFloat(certificate)
 
 
-def _function(make: Any) -> Callable[[Any], Composable]:
+def function(make: Any) -> Callable[[Any], Composable]:
+    """Return ``make`` if it can be called."""
     if not callable(make):
         raise ParameterTypeError(f"make = {make!r}: must be a function that returns a description")
-    function: Callable[[Any], Composable] = make
-    return function
+    found: Callable[[Any], Composable] = make
+    return found
 
 
 def _axis(limits: object, increasing: bool, whole: bool) -> Axis:
@@ -457,7 +458,7 @@ def calibrate_batch_size(
     (911, 912)
     """
     if limits is None:
-        run = _function(make)(1)
+        run = function(make)(1)
         if not isinstance(run, DPSGD):
             raise ParameterTypeError("limits: must be given, unless make(1) is what dp_sgd returns")
         limits = (1, run.dataset_size // (run.gradient_accumulation * run.world_size))

@@ -18,7 +18,7 @@ from .._base.bounds import Bounds, round_down, round_up
 from .._base.files import refusing
 from .._base.html import Shown
 from .._base.types import AnyPath
-from .._base.validation import ParameterError, ParameterTypeError, integer, real
+from .._base.validation import ParameterTypeError, integer, real, reals
 from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.adjacency import Directions
 from ..mechanisms.descriptions import Composable, Group, Step, composition, shift_of
@@ -226,13 +226,7 @@ class PrivacyProfile(Shown):
         >>> float(account(Gaussian(1.0) * 0).tradeoff(0.25))
         0.75
         """
-        points = np.asarray(alpha)
-        if points.dtype.kind not in "iuf":
-            raise ParameterTypeError(f"alpha = {alpha!r}: must be a number or an array in [0, 1]")
-        points = points.astype(np.float64)
-        bad = ~((points >= 0.0) & (points <= 1.0))
-        if bad.any():
-            raise ParameterError(f"alpha = {float(points[bad].flat[0])!r}: must be numbers in [0, 1]")
+        points = reals("alpha", alpha, 0.0, 1.0)
         if not self._process.items or not self._directions:
             return 1.0 - points if points.ndim else 1.0 - float(points)
         wide = self.widest_epsilon()
@@ -350,12 +344,7 @@ class PrivacyProfile(Shown):
         >>> bool((lower <= upper).all()), bool((upper[1:] < upper[:-1]).all())
         (True, True)
         """
-        points = np.asarray(epsilon)
-        if points.dtype.kind not in "iuf":
-            raise ParameterTypeError(f"epsilon = {epsilon!r}: must be real numbers")
-        points = points.astype(np.float64)
-        if np.isnan(points).any():
-            raise ParameterError("epsilon: must be real numbers or infinities, not nan")
+        points = reals("epsilon", epsilon, allow_inf=True)
         known, place = np.unique(points, return_inverse=True)
         if self._rest is None and self._views is None and self._directions:
             lower, upper = self._profile.delta_curve(known)

@@ -131,31 +131,6 @@ def rdp_budget(order: float, epsilon: float, delta: float) -> float:
     return rho
 
 
-def gaussian_rdp_epsilon(mu: float, delta: float) -> tuple[float, float]:
-    """(epsilon, order): the best that RDP says of a mu-GDP Gaussian mechanism, rho = order mu^2 / 2.
-
-    An upper bound, never as low as the exact curve. mu >= 0, delta in (0, 1).
-
-    >>> epsilon, order = gaussian_rdp_epsilon(mu=420**0.5 / 100, delta=1e-5)
-    >>> round(epsilon, 5)
-    0.81562
-    """
-    mu = real("mu", mu, 0.0)
-    delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
-    if mu == 0.0:
-        return 0.0, math.inf
-
-    def epsilon(log_excess: float) -> float:
-        order = 1.0 + math.exp(log_excess)
-        return 0.5 * order * mu * mu + conversion(order, delta)
-
-    # Without the logarithms of the order, the best one is 1 + sqrt(2 ln(1/delta)) / mu.
-    middle = math.log(math.sqrt(-2.0 * math.log(delta)) / mu)
-    best = scipy.optimize.minimize_scalar(epsilon, bounds=(middle - 5.0, middle + 5.0), method="bounded")
-    order = 1.0 + math.exp(float(best.x))
-    return max(0.0, epsilon(float(best.x))), order
-
-
 def best_order(epsilon: float, delta: float) -> float:
     """The order at which a budget of (epsilon, delta) allows the most Gaussian steps: the largest rho/order."""
     epsilon = real("epsilon", epsilon, 1e-300)  # the order is about ln(1/delta) / epsilon

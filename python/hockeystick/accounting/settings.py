@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
+from typing import Annotated
 
 from .. import _core
+from .._base.fields import check_fields
 from .._base.validation import choice, integer, real
 from ..mechanisms.adjacency import ADJACENCIES, Directions, directions
 from ..mechanisms.descriptions import Process
@@ -19,16 +22,13 @@ ENGINES = ("auto", "fft", "prv")
 class Settings:
     """What `account` takes beside a composition, checked."""
 
-    adjacency: str = "add_or_remove"
-    accuracy: float = DEFAULT_ACCURACY
-    memory_limit: int = DEFAULT_MEMORY_LIMIT
-    engine: str = "auto"
+    adjacency: Annotated[str, partial(choice, options=ADJACENCIES)] = "add_or_remove"
+    accuracy: Annotated[float, partial(real, low=1e-9, high=1.0)] = DEFAULT_ACCURACY
+    memory_limit: Annotated[int, partial(integer, low=2**20)] = DEFAULT_MEMORY_LIMIT
+    engine: Annotated[str, partial(choice, options=ENGINES)] = "auto"
 
     def __post_init__(self) -> None:
-        choice("adjacency", self.adjacency, ADJACENCIES)
-        object.__setattr__(self, "accuracy", real("accuracy", self.accuracy, 1e-9, 1.0))
-        object.__setattr__(self, "memory_limit", integer("memory_limit", self.memory_limit, 2**20))
-        choice("engine", self.engine, ENGINES)
+        check_fields(self)
 
     @property
     def numerical(self) -> tuple[float, int, str]:

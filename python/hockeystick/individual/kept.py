@@ -47,7 +47,9 @@ class Live:
         if self._lock.closed:
             raise StorageError(f"{os.fspath(self._path)!r}: is closed; open it again")
         if self._interrupted:
-            raise StorageError(f"{os.fspath(self._path)!r}: a step was interrupted; close and open it again")
+            raise StorageError(
+                f"{os.fspath(self._path)!r}: a step was interrupted; close it and open it again"
+            )
 
 
 class Kept(Exclusive):

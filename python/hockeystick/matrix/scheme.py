@@ -2,38 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import functools
+from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import numpy as np
 
 from .. import _core
 from .._base.arrays import Array
+from .._base.fields import check_fields
 from .._base.html import Shown
 from .._base.randomness import Seed
 from .._base.types import Self
-from .._base.validation import MAX_COUNT, ParameterError, boolean, choice, integer, real
-from ..mechanisms.descriptions import Process, set_fields
+from .._base.validation import ParameterError, integer
+from ..mechanisms.descriptions import Process
 from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import MAX_STEPS, Law
 from .strategy import Strategy
-
-LAWS = ("dominating", "exact")
-
-_CHECKS: dict[str, Callable[[Any], Any]] = {
-    "steps": lambda value: integer("steps", value, 1, MAX_STEPS),
-    "sampling_probability": lambda value: real("sampling_probability", value, 0.0, 1.0),
-    "min_sep": lambda value: integer("min_sep", value, 1),
-    "bins": lambda value: integer("bins", value, 1),
-    "dataset_size": lambda value: integer("dataset_size", value, 1, MAX_COUNT),
-    "max_batch_size": lambda value: integer("max_batch_size", value, 1),
-    "warm_start": lambda value: boolean("warm_start", value),
-    "examples_per_user": lambda value: integer("examples_per_user", value, 1, 2**16),
-    "law": lambda value: choice("law", value, LAWS),
-}
-"""What a field may hold: fields of one name mean the same in every scheme."""
 
 
 @dataclass(frozen=True)
@@ -43,7 +30,7 @@ class Scheme(Shown):
     What a scheme can do is a method here: a new one is a subclass, and nothing else asks which it is.
     """
 
-    steps: int
+    steps: Annotated[int, functools.partial(integer, low=1, high=MAX_STEPS)]
 
     _law_kind: ClassVar[str]
     """The kind of `Law` that its batches follow, with the fields of the same names."""
@@ -61,10 +48,7 @@ class Scheme(Shown):
             Scheme._kinds[cls.__name__] = cls
 
     def __post_init__(self) -> None:
-        names = {entry.name for entry in fields(self)}
-        set_fields(
-            self, **{name: check(getattr(self, name)) for name, check in _CHECKS.items() if name in names}
-        )
+        check_fields(self)
 
     def first_steps(self, steps: int) -> Self:
         """Return the same scheme for so many steps."""

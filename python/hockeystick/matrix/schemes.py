@@ -11,16 +11,18 @@ docs/montecarlo/estimates.md proves the likelihoods.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
 from .. import _core
 from .._base.arrays import Array, dot
+from .._base.fields import Flag, Probability, Size
 from .._base.randomness import Seed
-from .._base.validation import ParameterError, integer, real
+from .._base.validation import ParameterError, choice, integer, real
 from ..mechanisms.cyclic import cyclic_poisson
 from ..mechanisms.descriptions import Process, set_fields
 from ..sampling.attribution import AttributionGraph
@@ -32,6 +34,10 @@ from .strategy import Strategy
 
 _NORM_ERROR = 1e-12
 """*Proof*: more than the relative round-off of a column's norm, so a norm times 1 + this is no less than the true one."""
+
+LAWS = ("dominating", "exact")
+
+_Examples: TypeAlias = Annotated[int, functools.partial(integer, low=1, high=2**16)]
 
 
 def b_min_sep_probability(participation_rate: float, min_sep: int) -> float:
@@ -75,7 +81,7 @@ class Poisson(Scheme):
     For strategies with one band (C diagonal); for more bands see `BMinSep` and `RMinSep`.
     """
 
-    sampling_probability: float
+    sampling_probability: Probability
 
     _law_kind = "poisson"
     is_analytic = True
@@ -98,8 +104,8 @@ class Poisson(Scheme):
 class _Separated(Scheme):
     """Schemes under which two participations of an example are at least ``min_sep`` iterations apart."""
 
-    min_sep: int
-    sampling_probability: float
+    min_sep: Size
+    sampling_probability: Probability
 
     def largest_bands(self) -> int:
         return self.min_sep
@@ -218,7 +224,7 @@ class BallsInBins(Scheme):
     (Chua et al. 2025; Choquette-Choo et al. 2024). The analysis is exact for any number of bands.
     """
 
-    bins: int
+    bins: Size
 
     _law_kind = "balls_in_bins"
 
@@ -247,7 +253,7 @@ class BallsInBins(Scheme):
 class _MinSep(_Separated):
     """What `BMinSep` and `RMinSep` share: how batches are drawn. They differ in the strategies they are for."""
 
-    warm_start: bool = True
+    warm_start: Flag = True
 
     _law_kind = "b_min_sep"
 
@@ -299,7 +305,7 @@ class BMinSep(_MinSep):
     0.002079...
     """
 
-    examples_per_user: int = 1
+    examples_per_user: _Examples = 1
 
     def to_dict(self) -> dict[str, Any]:
         plain = super().to_dict()
@@ -401,8 +407,8 @@ class MultiAttributionBMinSep(_Separated):
     divergence of `worst_cases`.
     """
 
-    examples_per_user: int
-    law: str = "dominating"
+    examples_per_user: _Examples
+    law: Annotated[str, functools.partial(choice, options=LAWS)] = "dominating"
 
     _law_kind = "multi_attribution"
 
@@ -498,9 +504,9 @@ class TruncatedBMinSep(_Separated):
     and then counts twice in P and, with the opposite sign, once in Q.
     """
 
-    dataset_size: int
-    max_batch_size: int
-    warm_start: bool = True
+    dataset_size: Size
+    max_batch_size: Size
+    warm_start: Flag = True
 
     _law_kind = "b_min_sep"
     truncates = True

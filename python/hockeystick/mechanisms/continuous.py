@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from .. import _core
-from .._base.validation import real
+from .._base.fields import NonNegative, Positive
 from .core_pairs import HUGE, gaussian, location_pair, revealing
-from .steps import Mechanism, set_fields
+from .steps import Mechanism
 
 
 @dataclass(frozen=True)
@@ -23,11 +23,8 @@ class Gaussian(Mechanism):
     Gaussian(noise_multiplier=1.1)
     """
 
-    noise_multiplier: float
+    noise_multiplier: NonNegative
     noise_convention = "noise multiplier = standard deviation / L2 sensitivity of the sum when one record is added or removed"
-
-    def __post_init__(self) -> None:
-        set_fields(self, noise_multiplier=real("noise_multiplier", self.noise_multiplier, 0.0))
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """N(shift, sigma^2) against N(0, sigma^2)."""
@@ -53,11 +50,8 @@ class Laplace(Mechanism):
     sensitivity use PureDP(1/scale).
     """
 
-    scale: float
+    scale: Positive
     noise_convention = "Laplace scale in units of the sensitivity when one record is added or removed"
-
-    def __post_init__(self) -> None:
-        set_fields(self, scale=real("scale", self.scale, 0.0, open_low=True))
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """Laplace noise around shift against around 0."""

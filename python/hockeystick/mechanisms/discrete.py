@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
+from typing import Annotated, TypeAlias
 
 from .. import _core
 from .._base.validation import ParameterError, integer, real
 from . import atoms
 from .atoms import IntegerNoise
 from .core_pairs import HUGE, bracket, discrete, revealing
-from .steps import Mechanism, set_fields
+from .steps import Mechanism
 
 MOST_SCALE, MOST_SENSITIVITY = 1e12, 2**50
 """Of noise on the integers: what carries mass, up to 720 scales beyond twice the sensitivity, is then an exact double."""
+
+_Scale: TypeAlias = Annotated[float, functools.partial(real, low=0.0, high=MOST_SCALE, open_low=True)]
+_Sensitivity: TypeAlias = Annotated[int, functools.partial(integer, low=1, high=MOST_SENSITIVITY)]
 
 
 class _OnIntegers(Mechanism):
@@ -51,16 +56,9 @@ class DiscreteLaplace(_OnIntegers):
     change when one record is added or removed is at most the integer ``sensitivity`` in [1, 2^50].
     """
 
-    scale: float
-    sensitivity: int = 1
+    scale: _Scale
+    sensitivity: _Sensitivity = 1
     noise_convention = "discrete Laplace scale and add/remove sensitivity in units of the query"
-
-    def __post_init__(self) -> None:
-        set_fields(
-            self,
-            scale=real("scale", self.scale, 0.0, MOST_SCALE, open_low=True),
-            sensitivity=integer("sensitivity", self.sensitivity, 1, MOST_SENSITIVITY),
-        )
 
     def noise(self) -> IntegerNoise:
         return IntegerNoise("laplace", self.scale)
@@ -74,16 +72,9 @@ class DiscreteGaussian(_OnIntegers):
     whose change when one record is added or removed is at most the integer ``sensitivity`` in [1, 2^50].
     """
 
-    sigma: float
-    sensitivity: int = 1
+    sigma: _Scale
+    sensitivity: _Sensitivity = 1
     noise_convention = "discrete Gaussian sigma and add/remove sensitivity in units of the query"
-
-    def __post_init__(self) -> None:
-        set_fields(
-            self,
-            sigma=real("sigma", self.sigma, 0.0, MOST_SCALE, open_low=True),
-            sensitivity=integer("sensitivity", self.sensitivity, 1, MOST_SENSITIVITY),
-        )
 
     def noise(self) -> IntegerNoise:
         return IntegerNoise("gaussian", self.sigma)

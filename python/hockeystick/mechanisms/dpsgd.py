@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from .._base.validation import ParameterError, ParameterTypeError, boolean, choice, integer, real
+from .._base.fields import Flag, NonNegative, Size
+from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
 from ..sampling.laws import Law
 from .continuous import Gaussian
 from .sampled import PoissonSampled
@@ -24,31 +25,22 @@ class DPSGD(Composable):
     """
 
     stored = True
-    noise_multiplier: float
-    dataset_size: int
-    batch_size: int
+    noise_multiplier: NonNegative
+    dataset_size: Size
+    batch_size: Size
     epochs: float | None = None
     requested_steps: int | None = None
-    gradient_accumulation: int = 1
-    world_size: int = 1
-    drop_last: bool = False
+    gradient_accumulation: Size = 1
+    world_size: Size = 1
+    drop_last: Flag = False
     sampler: str = "poisson"
     max_batch_size: int | None = None
-    examples_per_user: int = 1
+    examples_per_user: Size = 1
     sampling_probability: float = field(init=False)
     steps: int = field(init=False)
 
     def __post_init__(self) -> None:
-        set_fields(
-            self,
-            noise_multiplier=real("noise_multiplier", self.noise_multiplier, 0.0),
-            dataset_size=integer("dataset_size", self.dataset_size, 1),
-            batch_size=integer("batch_size", self.batch_size, 1),
-            gradient_accumulation=integer("gradient_accumulation", self.gradient_accumulation, 1),
-            world_size=integer("world_size", self.world_size, 1),
-            drop_last=boolean("drop_last", self.drop_last),
-            examples_per_user=integer("examples_per_user", self.examples_per_user, 1),
-        )
+        super().__post_init__()
         if self.sampler == "shuffle":
             raise ParameterError(
                 "sampler = 'shuffle': must be 'poisson'; batches cut from a shuffled dataset are "

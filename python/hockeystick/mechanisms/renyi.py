@@ -12,6 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from .._base.arrays import Array
+from .._base.fields import NonNegative
 from .._base.validation import ParameterError, real
 from .core_pairs import Pairs, both
 from .curves import FURTHEST, Curve
@@ -66,12 +67,9 @@ class ZCDP(Renyi):
     True
     """
 
-    rho: float
-    xi: float = 0.0
+    rho: NonNegative
+    xi: NonNegative = 0.0
     noise_convention = "rho of zero-concentrated differential privacy as declared by the user"
-
-    def __post_init__(self) -> None:
-        set_fields(self, rho=real("rho", self.rho, 0.0), xi=real("xi", self.xi, 0.0))
 
     def simplified(self) -> Step | None:
         return self if self.rho > 0.0 or self.xi > 0.0 else None

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
+from typing import Annotated
 
 from .. import _core
-from .._base.validation import boolean, integer, real
+from .._base.fields import Flag, NonNegative, Probability
+from .._base.validation import integer
 from . import atoms
 from .atoms import Atoms
 from .core_pairs import Pairs, discrete
-from .steps import Mechanism, Step, Words, set_fields
+from .steps import Mechanism, Step, Words
 
 
 @dataclass(frozen=True)
@@ -23,18 +26,10 @@ class RandomizedResponse(Mechanism):
     uniformly at random, and adjacency "zero_out" compares with that instead of with any other value.
     """
 
-    epsilon: float
-    num_categories: int = 2
-    uniform_null: bool = False
+    epsilon: NonNegative
+    num_categories: Annotated[int, functools.partial(integer, low=2)] = 2
+    uniform_null: Flag = False
     noise_convention = "randomized response on one value"
-
-    def __post_init__(self) -> None:
-        set_fields(
-            self,
-            epsilon=real("epsilon", self.epsilon, 0.0),
-            num_categories=integer("num_categories", self.num_categories, 2),
-            uniform_null=boolean("uniform_null", self.uniform_null),
-        )
 
     def simplified(self) -> Step | None:
         return self if self.epsilon > 0.0 else None
@@ -70,11 +65,8 @@ class PureDP(_Declared):
     (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
     """
 
-    epsilon: float
+    epsilon: NonNegative
     noise_convention = "epsilon as declared by the user"
-
-    def __post_init__(self) -> None:
-        set_fields(self, epsilon=real("epsilon", self.epsilon, 0.0))
 
     def simplified(self) -> Step | None:
         return self if self.epsilon > 0.0 else None
@@ -93,16 +85,9 @@ class ApproximateDP(_Declared):
     revealed, otherwise randomized response (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
     """
 
-    epsilon: float
-    delta: float
+    epsilon: NonNegative
+    delta: Probability
     noise_convention = "(epsilon, delta) as declared by the user"
-
-    def __post_init__(self) -> None:
-        set_fields(
-            self,
-            epsilon=real("epsilon", self.epsilon, 0.0),
-            delta=real("delta", self.delta, 0.0, 1.0),
-        )
 
     def simplified(self) -> Step | None:
         return self if self.epsilon > 0.0 or self.delta > 0.0 else None

@@ -14,7 +14,8 @@ import numpy as np
 
 from .. import _core
 from .._base.arrays import Array
-from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, real
+from .._base.fields import Probability
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer
 from ..sampling.laws import Law
 from .continuous import Gaussian
 from .core_pairs import Pairs, both, location_pair, sampled
@@ -50,6 +51,7 @@ class _Sampled(Step):
                 f"mechanism = {given!r}: must be an unsampled mechanism "
                 f"(Gaussian, Laplace, ... or a mixture of them{besides}), not {type(given).__name__}"
             )
+        super().__post_init__()
 
     @property
     def _inner(self) -> Mechanism:
@@ -93,15 +95,8 @@ class PoissonSampled(_Sampled):
     True
     """
 
-    sampling_probability: float
+    sampling_probability: Probability
     independent = True
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        set_fields(
-            self,
-            sampling_probability=real("sampling_probability", self.sampling_probability, 0.0, 1.0),
-        )
 
     def _batch_law_of(self, steps: int) -> Law:
         return Law("poisson", steps, {"sampling_probability": self.participation})

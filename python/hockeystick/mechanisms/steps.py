@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from .. import _core
+from .._base.fields import check_fields
 from .._base.html import Shown
 from .._base.randomness import Seed
 from .._base.validation import ParameterError, ParameterTypeError, integer
@@ -42,6 +43,9 @@ class Composable(Shown):
         super().__init_subclass__()
         if cls.stored and not cls.__name__.startswith("_"):
             KINDS.setdefault(cls.__name__, cls)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
 
     def as_process(self) -> Process:
         """Return the composition this object stands for."""

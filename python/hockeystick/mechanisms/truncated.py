@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from .. import _core
 from .._base import binomial
-from .._base.validation import choice, integer, real
+from .._base.fields import NonNegative, Probability, Size
+from .._base.validation import choice
 from ..sampling.laws import Law
 from . import atoms
 from .continuous import Gaussian
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, sampled
 from .sampled import PoissonSampled
-from .steps import Step, Words, set_fields
+from .steps import Step, Words
 
 TRUNCATED_PAIRS = ("tight", "ganesh2025")
 
@@ -49,21 +52,11 @@ class TruncatedPoissonSampled(Step):
     True
     """
 
-    noise_multiplier: float
-    dataset_size: int
-    sampling_probability: float
-    max_batch_size: int
-    pair: str = "tight"
-
-    def __post_init__(self) -> None:
-        set_fields(
-            self,
-            noise_multiplier=real("noise_multiplier", self.noise_multiplier, 0.0),
-            dataset_size=integer("dataset_size", self.dataset_size, 1),
-            sampling_probability=real("sampling_probability", self.sampling_probability, 0.0, 1.0),
-            max_batch_size=integer("max_batch_size", self.max_batch_size, 1),
-            pair=choice("pair", self.pair, TRUNCATED_PAIRS),
-        )
+    noise_multiplier: NonNegative
+    dataset_size: Size
+    sampling_probability: Probability
+    max_batch_size: Size
+    pair: Annotated[str, functools.partial(choice, options=TRUNCATED_PAIRS)] = "tight"
 
     def _batch_law_of(self, steps: int) -> Law:
         parameters = {"sampling_probability": self.sampling_probability}

@@ -18,15 +18,17 @@ tune them are not those that are averaged. Proofs: docs/montecarlo/tilted.md.
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
 from .. import _core
 from .._base.arrays import Array
+from .._base.fields import Positive, Probability, check_fields
 from .._base.payoffs import Composed, HockeyStick, Part, Payoff
 from .._base.validation import ParameterError, integer, real
 from ..matrix.bandmf import Components
@@ -57,16 +59,13 @@ Kind: TypeAlias = tuple[int, float, float]
 class Component:
     """A part of a proposal: S of this ``order`` (2 or more), or for order 0 T with ``theta`` and ``shift``."""
 
-    weight: float
-    order: int
-    theta: float = 1.0
-    shift: float = 0.0
+    weight: Probability
+    order: Annotated[int, integer]
+    theta: Positive = 1.0
+    shift: Annotated[float, functools.partial(real, low=-1.0, high=100.0, open_low=True)] = 0.0
 
     def __post_init__(self) -> None:
-        real("weight", self.weight, 0.0, 1.0)
-        integer("order", self.order, 0)
-        real("theta", self.theta, 0.0, open_low=True)
-        real("shift", self.shift, -1.0, 100.0, open_low=True)
+        check_fields(self)
 
 
 @dataclass(frozen=True)

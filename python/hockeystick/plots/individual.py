@@ -39,8 +39,7 @@ def plot_individual(
             axes.hist(chosen, edges, histtype="step", linewidth=1.5, label=str(name) or None)
     if groups is not None:
         axes.legend(title="group")
-    axes.set_xlabel(label)
-    axes.set_ylabel("examples")
+    axes.set(xlabel=label, ylabel="examples")
     missing = int(array.size - finite.sum())
     axes.set_title("sensitive: not to be released" + (f"; {missing} infinite values" if missing else ""))
     return save(figure, path)
@@ -54,7 +53,6 @@ def plot_active(counts: ArrayLike, path: AnyPath | None = None) -> Any:
     figure = new_figure(6.0, 4.0, path)
     axes = figure.subplots()
     axes.plot(np.arange(1, array.size + 1), array)
-    axes.set_xlabel("step")
-    axes.set_ylabel("active examples")
+    axes.set(xlabel="step", ylabel="active examples")
     axes.set_ylim(bottom=0)
     return save(figure, path)

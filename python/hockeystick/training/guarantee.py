@@ -197,10 +197,5 @@ def _accepted(
         adjacency=adjacency,
         plan=plan,
         verifications=(verdict,),
-        fallback=None,
-        fell_back=False,
-        process=None,
-        composed_with=None,
         seed=seed,
-        version=_core.__version__,
     )

@@ -37,8 +37,7 @@ def plot_prefix_noise(plan: TrainingPlan, path: AnyPath | None = None) -> Any:
             color="gray",
             label="the same noise, not correlated",
         )
-    axes.set_xlabel("step")
-    axes.set_ylabel("standard deviation / clipping norm")
+    axes.set(xlabel="step", ylabel="standard deviation / clipping norm")
     axes.set_ylim(bottom=0.0)
     axes.legend()
     return save(figure, path)
@@ -63,9 +62,7 @@ def plot_proof(plan: TrainingPlan, path: AnyPath | None = None) -> Any:
             shown = values > 0.0
             axes.plot(epsilons[shown], values[shown], style, label=label)
         axes.plot([plan.epsilon], [plan.delta], "o", color="black", label="the guarantee")
-        axes.set_yscale("log")
-        axes.set_xlabel("epsilon")
-        axes.set_ylabel("delta")
+        axes.set(yscale="log", xlabel="epsilon", ylabel="delta")
     else:
         evidence = plan.guarantee.evidence
         for accepted, marker in ((True, "o"), (False, "x")):
@@ -79,7 +76,8 @@ def plot_proof(plan: TrainingPlan, path: AnyPath | None = None) -> Any:
         axes.axhline(evidence["plan"]["threshold"], color="gray", linestyle="--", label="threshold")
         axes.axvline(plan.noise_multiplier, color="black", linestyle=":", label="released")
         axes.set_ylim(bottom=0.0)
-        axes.set_xlabel("noise multiplier")
-        axes.set_ylabel(f"mean of the verifier's samples at epsilon = {plan.epsilon:g}")
+        axes.set(
+            xlabel="noise multiplier", ylabel=f"mean of the verifier's samples at epsilon = {plan.epsilon:g}"
+        )
     axes.legend()
     return save(figure, path)
