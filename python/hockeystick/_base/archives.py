@@ -22,7 +22,7 @@ from .files import StorageError
 FORMAT, VERSION = "hockeystick", 1
 
 _HEADER, _CHECKSUM = "header.json", "sha256"
-_LIMIT = 2**28
+_LIMIT = 2**28  # *speed*: most bytes that are read
 
 
 def read_archive(file: BinaryIO) -> tuple[dict[str, Any], dict[str, Array]]:

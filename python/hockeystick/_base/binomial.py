@@ -16,13 +16,13 @@ import numpy as np
 import scipy  # its parts are loaded when they are used
 
 _CONTEXT = Context(prec=60, Emin=-(10**12), Emax=10**12)
-_EXACT = Decimal("1e-40")  # bounds every relative error of the decimal part
-_ROUND_OFF = 2.0**-53
-_CHUNK = 2**16
+_EXACT = Decimal("1e-40")  # *proof*: bounds every relative error of the decimal part
+_ROUND_OFF = 2.0**-53  # *proof*: half a unit of the last place
+_CHUNK = 2**16  # *speed*
 _MOST_TERMS = 2**23
-"""A sum of more terms than this (above about n = 1e12 in the middle of the law) is replaced by Zubkov and Serov's bounds."""
+"""*Speed*: a sum of more terms than this (above about n = 1e12 in the middle of the law) is replaced by Zubkov and Serov's bounds."""
 
-_STIRLING_FROM = 100
+_STIRLING_FROM = 100  # *proof*
 # B_{2k} / (2k (2k-1)): the next term of Stirling's series bounds the error, here below 1e-55.
 _STIRLING = [
     Fraction(1, 12),

@@ -32,14 +32,14 @@ Drawn: TypeAlias = "tuple[int, int, tuple[Any, ...]]"
 """The first block, how many, and what was drawn."""
 
 SECONDS = 1.0
-"""About how much work is done at a time."""
+"""*Speed*: about how much work is done at a time."""
 
 # Tasks handed out and not back yet: few until it is known how long they take, and until workers have the
 # description; then enough for as many workers, few enough to cancel.
-_FIRST_IN_FLIGHT, _IN_FLIGHT = 8, 256
-_ATTEMPTS = 3
-_SMALL = 2**14  # bytes of a description that may travel with each task
-_KEPT = 4
+_FIRST_IN_FLIGHT, _IN_FLIGHT = 8, 256  # *speed*
+_ATTEMPTS = 3  # *speed*
+_SMALL = 2**14  # *speed*: bytes of a description that may travel with each task
+_KEPT = 4  # *speed*: descriptions that a worker remembers
 
 _descriptions: dict[str, Draw] = {}
 

@@ -9,10 +9,10 @@ from itertools import pairwise
 
 import scipy  # its parts are loaded when they are used
 
-_MAX_EVALUATIONS = 256
-_TOLERANCE = 1e-3
+_MAX_EVALUATIONS = 256  # *speed*
+_TOLERANCE = 1e-3  # *speed*
 _MARGIN = 1e-9
-"""Relative margin on mu for the rounding of the Gaussian profile and of the root search."""
+"""*Proof*: relative margin on mu for the rounding of the Gaussian profile and of the root search."""
 
 
 def _mills(x: float) -> float:

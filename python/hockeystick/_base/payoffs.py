@@ -21,7 +21,7 @@ Part: TypeAlias = "tuple[float, int]"
 """(ln c, a): P/R <= c e^{-(a-1) L}; a = 1 for P."""
 
 _FINE = 16
-"""Points per cell of a curve."""
+"""*Speed*: points per cell of a curve."""
 
 
 class Payoff(Protocol):

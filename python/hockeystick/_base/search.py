@@ -15,11 +15,11 @@ from itertools import pairwise
 from .progress import Patience
 
 FINEST, COARSEST = 1e-9, 1e-2
-"""Range of the relative accuracies asked for: coarse while far away, fine at the end."""
+"""*Speed*: range of the relative accuracies asked for: coarse while far away, fine at the end."""
 
-_MAX_LOOKS = 60
-_MAX_REFINEMENTS = 2
-_FLATTEST = 0.25  # a plateau must not send an extrapolation to the end of the world
+_MAX_LOOKS = 60  # *speed*
+_MAX_REFINEMENTS = 2  # *speed*
+_FLATTEST = 0.25  # *speed*: a plateau must not send an extrapolation to the end of the world
 
 
 @dataclass(frozen=True)

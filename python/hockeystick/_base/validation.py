@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 MAX_COUNT = 2**53
-"""Largest number of steps, records or categories: every smaller integer is also an exact double."""
+"""*Proof*: largest number of steps, records or categories: every smaller integer is also an exact double."""
 
 
 class ParameterError(ValueError):

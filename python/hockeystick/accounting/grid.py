@@ -34,7 +34,7 @@ from .profile import account
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, Settings
 
 MAX_CELLS = 2**24
-"""Most configurations of one grid: beyond, a broadcast is more likely a mistake than a wish."""
+"""*Speed*: most configurations of one grid: beyond, a broadcast is more likely a mistake than a wish."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)

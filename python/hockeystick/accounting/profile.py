@@ -33,11 +33,11 @@ from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, Settings
 from .views import Views, helpful
 
 FURTHEST = 1e3
-"""Beyond this epsilon an engine that finds nothing is asked here instead."""
+"""*Speed*: beyond this epsilon an engine that finds nothing is asked here instead."""
 _FAST = ("exact", "closed form", "inversion")
 """Engines that answer many points together, or at once."""
-_CACHE_SIZE = 4096
-_FINEST = 2**9  # nodes on either side of 0, of which a trade-off value visits about 45
+_CACHE_SIZE = 4096  # *speed*
+_FINEST = 2**9  # *speed*: nodes on either side of 0, of which a trade-off value visits about 45
 _KIND = "profile"
 
 

@@ -16,7 +16,7 @@ from ..mechanisms.descriptions import Composable, composition
 from .settings import Settings
 
 _MARGIN = 1e-12
-"""Relative margin for the rounding of a few logarithms."""
+"""*Proof*: relative margin for the rounding of a few logarithms."""
 
 LARGEST_ORDER = 2.0**53
 """*proof*: up to here order - 1 is exact (docs/accounting/rdp.md, "The moment")."""

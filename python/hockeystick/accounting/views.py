@@ -22,7 +22,7 @@ from .settings import Settings
 
 Ask = Callable[[_core.Profile], Answer]
 
-_UP, _DOWN = 1.0 + 1e-14, 1.0 - 1e-14  # rounding of what is added or multiplied here
+_UP, _DOWN = 1.0 + 1e-14, 1.0 - 1e-14  # *proof*: rounding of what is added or multiplied here
 
 
 def helpful(process: Process) -> bool:

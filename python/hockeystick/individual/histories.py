@@ -31,8 +31,8 @@ from .kept import MAX_EXAMPLES, RESUME, Kept, Live
 
 Counts = NDArray[Any]
 
-MAX_STEPS = 2**32 - 1
-_ROWS = 2**16
+MAX_STEPS = 2**32 - 1  # *proof*: counters have 32 bits
+_ROWS = 2**16  # *speed*: examples that are copied at a time
 _PREFIX = "step-"
 _STEP_KIND = "step of histories"
 

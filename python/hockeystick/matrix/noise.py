@@ -39,9 +39,9 @@ FLOATING_POINT_CAVEAT = (
 )
 
 _KIND = "noise"
-_MAX_SAVED = 2**24  # numbers in a file
-_MAX_STATE = 2**40  # bytes: no machine's memory, surely a mistake
-_CHUNK = 64  # steps between two looks at Ctrl-C
+_MAX_SAVED = 2**24  # *speed*: numbers in a file
+_MAX_STATE = 2**40  # *speed*: bytes: no machine's memory, surely a mistake
+_CHUNK = 64  # *speed*: steps between two looks at Ctrl-C
 
 
 class CorrelatedNoise(Exclusive):

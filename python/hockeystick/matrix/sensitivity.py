@@ -16,7 +16,7 @@ from .._base.bounds import Bounds
 _MAX_TABLE = 2**26
 """*Speed*: most entries of a dynamic program's table; beyond it the bound is a coarser one."""
 
-_EPSILON = np.finfo(np.float64).eps
+_EPSILON = np.finfo(np.float64).eps  # *proof*: a unit of the last place
 
 
 def bounds(columns: Array, steps: int, bands: int, min_sep: int, count: int) -> Bounds:

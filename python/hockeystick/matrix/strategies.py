@@ -25,10 +25,10 @@ from . import sensitivity
 from .strategy import Strategy, check_dense
 
 MOST_PRODUCTS = 2**27
-"""Most steps * bands of an optimised strategy: a search of some ten seconds."""
+"""*Speed*: most steps * bands of an optimised strategy: a search of some ten seconds."""
 
 MAX_STEPS = 2**24
-"""Most steps of a strategy: some answers take a few arrays of that length."""
+"""*Speed*: most steps of a strategy: some answers take a few arrays of that length."""
 
 
 def _leading(columns: Array, steps: int) -> Array:

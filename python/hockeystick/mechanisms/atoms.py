@@ -19,16 +19,16 @@ import scipy  # its parts are loaded when they are used
 from .._base.arrays import Array
 
 MAX_ATOMS = 2**15
-"""More integers than this are represented by equally spaced anchors (see `_integers`)."""
+"""*Speed*: more integers than this are represented by equally spaced anchors (see `_integers`)."""
 
 CUT = 1e-310
-"""Tails of integer noise lighter than this are moved to loss +inf."""
+"""*Proof*: tails of integer noise lighter than this are moved to loss +inf."""
 
 _WIDE_SHIFT = 40.0
 """Blocks of merged integers are narrow beside Q's tail, too, up to this many scales of a shift (`_below`)."""
 
-_GAUSSIAN_REACH = 38.0  # exp(-38^2/2) = 3e-314
-_LAPLACE_REACH = 720.0  # exp(-720) = 2e-313
+_GAUSSIAN_REACH = 38.0  # *proof*: exp(-38^2/2) = 3e-314
+_LAPLACE_REACH = 720.0  # *proof*: exp(-720) = 2e-313
 
 
 @dataclass(frozen=True, eq=False)

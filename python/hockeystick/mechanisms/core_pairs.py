@@ -10,7 +10,7 @@ from . import atoms
 from .atoms import Atoms, Bracket
 
 HUGE = 1e100
-"""A shift this many times the noise is treated as no noise at all: only epsilon > 1e199 is lost."""
+"""*Speed*: a shift this many times the noise is treated as no noise at all: only epsilon > 1e199 is lost."""
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ from .steps import Process, Step
 from .truncated import TruncatedPoissonSampled
 
 MAX_NORMS = 256
-"""Most different column norms that are kept apart."""
+"""*Speed*: most different column norms that are kept apart."""
 
 
 def cyclic_poisson(

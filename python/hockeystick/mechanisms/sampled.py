@@ -28,13 +28,13 @@ _NO_GUARANTEE = (
 )
 
 _GROUPS = 256
-"""Most group sizes that sampling with replacement keeps apart."""
+"""*Speed*: most group sizes that sampling with replacement keeps apart."""
 
 _MOST_SIZES = 2**20
-"""If more group sizes than this are likely (batch_size > 1e8 dataset_size), all count as the largest."""
+"""*Speed*: if more group sizes than this are likely (batch_size > 1e8 dataset_size), all count as the largest."""
 
 _RARE = 1e-310
-"""Group sizes rarer than this are treated as the largest one."""
+"""*Speed*: group sizes rarer than this are treated as the largest one."""
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ _THEOREMS = {"zero_out": "3.3", "replace_one": "3.4"}
 """Where a tighter pair than that of the paper is known; of other adjacencies it is Theorem 3.1."""
 
 _LEAST = 1e-300
-"""Sampling probabilities below this count as this."""
+"""*Speed*: sampling probabilities below this count as this."""
 
 
 @dataclass(frozen=True)

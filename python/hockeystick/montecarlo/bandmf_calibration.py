@@ -32,7 +32,7 @@ from .verify import MOST_SAMPLES, Plan, TiltedPlan, Verification, choose
 FALLBACKS = ("auto", "cyclic", "unamplified")
 
 _LIMITS = (1e-3, 1e9)
-"""Noise multipliers among which a certified one is looked for."""
+"""*Speed*: noise multipliers among which a certified one is looked for."""
 
 
 @dataclass(frozen=True)

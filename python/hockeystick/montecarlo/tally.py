@@ -23,7 +23,7 @@ from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError
 from . import empirical
 
-_SCALE = 1074  # every double is a whole multiple of 2^-1074
+_SCALE = 1074  # *proof*: every double is a whole multiple of 2^-1074
 
 
 @dataclass

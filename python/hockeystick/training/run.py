@@ -37,7 +37,7 @@ _KIND = "training run"
 _RECORD = struct.Struct("<Q16sII")  # step, hash of the gradient sum, checksum of both, 0
 _SLACK = 1e-3
 """How much a sum of clipped gradients may exceed its largest possible norm: rounding of single precision and of the clipping."""
-_CHUNK = 2**20
+_CHUNK = 2**20  # *speed*: numbers that are squared at a time
 
 _Indices: TypeAlias = NDArray[np.int64]
 
