@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from flint import arb, arb_poly, fmpq
@@ -28,6 +29,24 @@ class Pair:
     def swapped(self) -> Pair:
         """Q against P."""
         return Pair(self.q[::-1], self.p[::-1], self.beyond[::-1], self.lattice)
+
+
+def given(step: Any) -> Pair:
+    """What docs/mechanisms/pairs.md says is accounted: the largest mass is what the others leave of 1."""
+    if hasattr(step, "losses"):
+        p = [*(arb(x) for x in step.probabilities), arb(step.infinity_mass)]
+        q = [x * (-arb(loss)).exp() for x, loss in zip(p, step.losses, strict=False)]
+        return Pair((*p, ZERO), (*q, ZERO, 1 - sum(q, ZERO)))
+    sides = []
+    for values, beside in ((step.p, step.q), (step.q, step.p)):
+        largest = max(range(len(values)), key=lambda i: (values[i], beside[i], -i))
+        others = sum((_exact(x) for i, x in enumerate(values) if i != largest), fmpq(0))
+        sides.append(tuple(arb(1 - others) if i == largest else arb(x) for i, x in enumerate(values)))
+    return Pair(*sides)
+
+
+def _exact(value: float) -> fmpq:
+    return fmpq(*value.as_integer_ratio())
 
 
 NOTHING = Pair((ONE,), (ONE,))

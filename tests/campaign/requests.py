@@ -31,6 +31,8 @@ def request(rng: random.Random) -> Request:
     adjacency = rng.choice(ADJACENCIES)
     if family in ("fixed size",):
         adjacency = "replace_one"
+    if family == "given pairs" and adjacency == "replace_one":
+        adjacency = "zero_out"
     process = FAMILIES[family][1](rng).as_process()
     return Request(family, process, adjacency, bits_for(*_smallness(process)))
 
@@ -50,6 +52,9 @@ def _smallness(process: hs.mechanisms.Process) -> list[float]:
                 getattr(part, "epsilon", 1.0),
                 getattr(part, "delta", 1.0),
                 getattr(part, "sampling_probability", 1.0),
+                *getattr(part, "p", ()),
+                *getattr(part, "q", ()),
+                *(math.exp(-abs(loss)) for loss in getattr(part, "losses", ())),
             ]
             values += [
                 1.0 / max(1.0, getattr(part, name, 1.0)) for name in ("scale", "noise_multiplier", "sigma")
@@ -289,6 +294,30 @@ def _sampled_often(rng: random.Random) -> hs.Composable:
     return process if extra is None else process + extra
 
 
+def _masses(rng: random.Random, n: int) -> list[float]:
+    spread = rng.choice((0.0, 1.0, 5.0, 30.0, 300.0))
+    raw = [math.exp(-rng.expovariate(1.0) * spread) * (rng.random() > 0.1) for _ in range(n)]
+    raw[rng.randrange(n)] += 1.0
+    return [x / math.fsum(raw) for x in raw]
+
+
+def _losses(rng: random.Random, n: int) -> hs.PrivacyLoss:
+    size = log_uniform(rng, 1e-6, 30.0)
+    losses = [size * rng.choice((rng.uniform(-1.0, 1.0), 0.0, 1.0)) for _ in range(n)]
+    p = [w / 1024.0 for w in rng.choices(range(1, 1024 // n), k=n)]
+    q = math.fsum(x * math.exp(-loss) for x, loss in zip(p, losses, strict=True))
+    raised = [loss + max(0.0, math.log(q / 0.95)) for loss in losses]
+    return hs.PrivacyLoss(raised, p, 1.0 - math.fsum(p))
+
+
+def _given(rng: random.Random) -> hs.Composable:
+    n = rng.choice((1, 2, 2, 3, 4, 6))
+    p = _masses(rng, n)
+    q = rng.choice((_masses(rng, n), _masses(rng, n), p[::-1]))
+    step = _losses(rng, n) if rng.random() < 0.3 else hs.FinitePair(p, q)
+    return _sampled(rng, step) * rng.choice((1, 1, 2, 3, steps(rng, 12)))
+
+
 def _limits(rng: random.Random) -> hs.Composable:
     return rng.choice(
         (
@@ -320,5 +349,6 @@ FAMILIES: dict[str, tuple[float, Callable[[random.Random], hs.Composable]]] = {
     "fixed size": (6, _fixed_size),
     "truncated": (2, _truncated),
     "sampled often": (4, _sampled_often),
+    "given pairs": (8, _given),
     "limits": (4, _limits),
 }

@@ -214,6 +214,8 @@ def _part(step: Any, adjacency: str, direction: str) -> Part:
             return Part(
                 pair=_oriented(finite.response_to_uniform(arb(step.epsilon), step.num_categories), direction)
             )
+        case hs.FinitePair() | hs.PrivacyLoss():
+            return Part(pair=_oriented(finite.given(step), direction))
     return _base(step, shift)
 
 
@@ -235,6 +237,8 @@ def _base(step: Any, shift: int, group: int = 1) -> Part:
             return Part(pair=finite.integer_laplace(arb(scale), {reach: ONE}, {0: ONE}))
         case hs.DiscreteGaussian(sigma, sensitivity):
             return Part(pair=_integer_gaussian(sigma, {shift * sensitivity: ONE}, {0: ONE}))
+        case hs.FinitePair() | hs.PrivacyLoss():
+            return Part(pair=finite.given(step))
         case hs.RandomizedResponse(epsilon, categories) if group == 1:
             return Part(pair=finite.response(arb(epsilon), categories))
         case hs.RandomizedResponse(epsilon) | hs.PureDP(epsilon):
