@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from itertools import product
+from pathlib import Path
 
 import hockeystick as hs
 import pytest
@@ -108,3 +109,11 @@ def test_limits() -> None:
     assert hs.account(hs.Gaussian(1.0)).gdp(0.5).mu == 0.0
     with pytest.raises(hs.ParameterError, match="delta = 1"):
         hs.account(hs.Gaussian(1.0)).gdp(1.0)
+
+
+def test_a_picture(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    figure = hs.plots.plot_gdp(hs.account(hs.Laplace(1.0) * 3), path=tmp_path / "gdp.svg")
+    assert (tmp_path / "gdp.svg").stat().st_size > 0
+    curve, gaussian, _ = (line.get_ydata() for line in figure.axes[0].lines)
+    assert (gaussian <= curve + 1e-9).all()
