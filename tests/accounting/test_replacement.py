@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import math
+
 import hockeystick as hs
 import numpy as np
 import pytest
+from hockeystick import _core
+from mpmath import mp
 from scipy.special import ndtr
 from scipy.stats import binom
 
@@ -74,3 +78,26 @@ def test_against_rounded_losses(request_: tuple[float, int, int, int, float, flo
     assert low - noise <= deltas.upper
     assert deltas.lower <= high + noise
     assert deltas.upper - deltas.lower <= 2e-2 * deltas.upper
+
+
+@pytest.mark.parametrize("g", [1e-6, 1e-5, 1e-4])
+def test_many_steps_that_hardly_lose_anything(g: float) -> None:
+    """Round-off of plain powers, 1e5 steps of it, would hide such a delta; the truth is a sum over the hits."""
+    steps, a = 100_000, 0.5
+    less, none = g * math.exp(-a), 1 - g - g * math.exp(-a)
+    pair = _core.discrete_pair([-a, 0.0, a], [less, none, g], [g, none, less], spacing=a)
+    profile = _core.Profile([[(pair, steps)]], engine="fft")
+    with mp.workdps(40):
+        up, down = mp.mpf(g), mp.mpf(g) * mp.exp(-mp.mpf(a))
+        for losses in (4.6, 8.6, 12.6):
+            epsilon, truth = losses * a, mp.mpf(0)
+            for i in range(int(losses), 90):
+                for j in range(min(i, 60)):
+                    if (i - j) * a > epsilon:
+                        ways = mp.ff(steps, i + j) / mp.factorial(i) / mp.factorial(j)
+                        rest = (1 - up - down) ** (steps - i - j)
+                        truth += ways * up**i * down**j * rest * (1 - mp.exp(epsilon - (i - j) * a))
+            bounds = profile.delta_bounds(epsilon)
+            assert bounds.lower <= truth * (1 + 1e-9)
+            assert truth <= bounds.upper * (1 + 1e-9)
+            assert bounds.upper <= bounds.lower * 1.01

@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numbers>
 #include <stdexcept>
+#include <utility>
 
 #include "hockeystick/parallel.hpp"
+#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/sums.hpp"
 
@@ -12,6 +15,11 @@ namespace hockeystick {
 namespace {
 
 constexpr std::size_t block_size = 4096;  // speed
+// speed: where terms are added up one by one: the steps, the points to either side of 0, all products with
+// frequencies, and the mass beyond those points.
+constexpr std::uint64_t few_steps = 100;
+constexpr std::int64_t widest_bulk = 256;
+constexpr double most_products = 1e7, little_outside = 0.02;
 // proof: factors and products below these count as zero, with all of their bound as the error
 // ("Composition").
 constexpr double smallest_factor = 1e-100, negligible_product = 1e-60;
@@ -64,6 +72,59 @@ double log_outside(const std::vector<LatticeStep>& steps, double bound, double t
     return std::min(0.0, log_probability + rounding_of_moment * (1 + std::abs(log_moment)));
 }
 
+// How far from 0 nearly all of the mass lies, in steps; 0 where that is too far.
+std::int64_t bulk_of(const Lattice& lattice, std::size_t size) {
+    for (std::int64_t reach = 1; reach <= widest_bulk; reach *= 2) {
+        if (static_cast<double>(reach) * static_cast<double>(size) > most_products) return 0;
+        double outside = 0;
+        for (std::size_t i = 0; i < lattice.mass.size(); ++i)
+            if (std::abs(lattice.index[i]) > reach) outside += lattice.mass[i];
+        if (outside < little_outside) return reach;
+    }
+    return 0;
+}
+
+// The spectrum less 1, that of the bulk term by term, and its errors: sum m - 1 + sum m (e^{-i theta} - 1).
+void transform_less_one(const Lattice& lattice, std::int64_t reach, const RealFft& fft,
+                        std::span<double> folded, std::vector<std::complex<double>>& spectrum,
+                        std::vector<double>& errors) {
+    const auto n = static_cast<std::int64_t>(fft.size());
+    Lattice rest = lattice;
+    CompensatedSum excess;
+    excess.add(-1);
+    double outside = 0;
+    std::vector<std::pair<std::int64_t, double>> bulk;
+    for (std::size_t i = 0; i < rest.mass.size(); ++i) {
+        excess.add(rest.mass[i]);
+        if (std::abs(rest.index[i]) <= reach) {
+            bulk.emplace_back(rest.index[i], std::exchange(rest.mass[i], 0.0));
+        } else {
+            outside += rest.mass[i];
+        }
+    }
+    const double terms = static_cast<double>(rest.mass.size());
+    const double fixed = transform(rest, fft, folded, spectrum) +
+                         4 * u * (outside * terms + std::abs(excess.value()) + u * terms);
+    errors.resize(spectrum.size());
+    parallel_for((spectrum.size() + block_size - 1) / block_size, [&](std::size_t b) {
+        for (std::size_t j = b * block_size; j < std::min(spectrum.size(), (b + 1) * block_size); ++j) {
+            double re = 0, im = 0, size = 0;
+            for (const auto& [index, m] : bulk) {
+                std::int64_t turn = static_cast<std::int64_t>(j) * index % n;
+                if (2 * turn > n) turn -= n;
+                if (2 * turn < -n) turn += n;
+                const double half = std::numbers::pi * static_cast<double>(turn) / static_cast<double>(n),
+                             sine = std::sin(half);
+                re -= 2 * m * sine * sine;
+                im -= 2 * m * sine * std::cos(half);
+                size += 2 * m * std::abs(sine);
+            }
+            spectrum[j] += std::complex<double>(re, im) - outside + excess.value();
+            errors[j] = fixed + (4 * static_cast<double>(reach) + 32) * u * size;
+        }
+    });
+}
+
 // A product of powers of transforms, and what the errors of its factors may add up to.
 class Product {
 public:
@@ -84,6 +145,27 @@ public:
                 const bool negligible = magnitude_[j] < negligible_product;
                 value_[j] = negligible ? 0.0 : value_[j] * power(z, count);
                 relative_[j] += negligible ? 1.0 : k * error / largest;
+            }
+        });
+    }
+
+    // The same for a spectrum less 1: neither its errors nor the power's grow by more than a share of it.
+    void multiply_near_one(const std::vector<std::complex<double>>& spectrum,
+                           const std::vector<double>& errors, std::uint64_t count) {
+        const double k = static_cast<double>(count);
+        parallel_for((value_.size() + block_size - 1) / block_size, [&](std::size_t b) {
+            const std::size_t end = std::min(value_.size(), (b + 1) * block_size);
+            for (std::size_t j = b * block_size; j < end; ++j) {
+                const std::complex<double> w = spectrum[j], log = log1p(w);
+                const double size = std::abs(w), whole = std::abs(1.0 + w), error = errors[j];
+                const double largest = whole * (1 + 4 * u) + error;
+                magnitude_[j] = std::max(smallest_factor, magnitude_[j] * power_bound(largest, count));
+                const bool negligible = magnitude_[j] < negligible_product;
+                value_[j] =
+                    negligible ? 0.0 : value_[j] * std::polar(std::exp(k * log.real()), k * log.imag());
+                // The logarithm rounds relatively to w, its multiple and their exponential to that.
+                const double rounding = 8 * (size + size * size) / whole + 8 * std::abs(log);
+                relative_[j] += negligible ? 1.0 : k * (error / largest + u * rounding) + 16 * u;
             }
         });
     }
@@ -168,7 +250,7 @@ void read_masses(const RealFft& fft, std::span<const std::complex<double>> produ
 }
 
 Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std::size_t size,
-                 double theta_left, double theta_right) {
+                 double theta_left, double theta_right, bool careful) {
     if (steps.empty()) throw std::invalid_argument("compose: at least one lattice is needed");
     const Lattice& front = steps.front().lattice;
     StepSums sums;
@@ -197,9 +279,16 @@ Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std:
     const RealFft fft(size);
     Product product(size);
     std::vector<std::complex<double>> spectrum(fft.spectrum_size());
+    std::vector<double> errors;
     for (const auto& [lattice, count] : steps) {
-        const double error = transform(lattice, fft, out.mass, spectrum);
-        product.multiply(spectrum, error, count);
+        if (const std::int64_t reach = careful && count >= few_steps ? bulk_of(lattice, size) : 0;
+            reach > 0) {
+            transform_less_one(lattice, reach, fft, out.mass, spectrum, errors);
+            product.multiply_near_one(spectrum, errors, count);
+        } else {
+            const double error = transform(lattice, fft, out.mass, spectrum);
+            product.multiply(spectrum, error, count);
+        }
     }
     out.round_off = product.round_off(moves);
     read_masses(fft, product.value(), first, out);

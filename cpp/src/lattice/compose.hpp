@@ -31,9 +31,10 @@ struct Composed : LatticeTerms {
 };
 
 // Composes on the window of `size` points (a size the transform likes) starting at `first`.
-// theta_left/right >= 0: further tilts used by Chernoff's bound for the mass outside the window.
+// theta_left/right >= 0: further tilts used by Chernoff's bound for the mass outside the window. careful:
+// with less round-off where many steps hardly lose anything, which takes longer.
 Composed compose(const std::vector<LatticeStep>& steps, std::int64_t first, std::size_t size,
-                 double theta_left, double theta_right);
+                 double theta_left, double theta_right, bool careful = false);
 
 // The three parts of a composition, for those who keep transforms and multiply them on their own.
 

@@ -257,8 +257,8 @@ LatticeEngine::TablesPtr LatticeEngine::make_tables(const LatticePlan& plan, boo
     });
     std::optional<TailTable> tables[2];
     parallel_for(bounds, [&](std::size_t job) {
-        tables[job].emplace(
-            compose(lattices[job], window.first, window.size, window.theta_left, window.theta_right));
+        tables[job].emplace(compose(lattices[job], window.first, window.size, window.theta_left,
+                                    window.theta_right, key.careful));
     });
     return std::make_shared<const Tables>(
         Tables{key, window.size, most, std::move(*tables[0]), std::move(tables[1])});

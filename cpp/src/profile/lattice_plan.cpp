@@ -146,7 +146,7 @@ LatticePlan plan_lattice(const Composition& composition, const Steps& steps, con
     const double apart = widening.at(step);
     // Whatever the tilt of the transform, delta is made up of losses that the saddle's tilt finds.
     const double points_tilt = std::max(tilt, coarse_tilt(saddle.tilt));
-    return {{&steps, tilt, step, log_mass, infinity_mass, points_tilt},
+    return {{&steps, tilt, step, log_mass, infinity_mass, points_tilt, fineness.steep},
             std::move(kept),
             left,
             right,

@@ -23,7 +23,7 @@ struct Fineness {
     std::size_t size_limit;  // of the transform
     double tolerance;        // of eps
     double shrink = 1;       // of the step that the estimates say
-    bool steep = false;      // the saddle's own tilt, where round-off rules
+    bool steep = false;      // the saddle's own tilt and careful powers, where round-off rules
 };
 
 // All that lattices are made from.
@@ -33,6 +33,7 @@ struct LatticeKey {
     double log_mass;       // of the tilted sum, what may lie outside the window
     double infinity_mass;  // a jump with at most this P-mass may as well be infinite
     double points_tilt;    // the tilt under which points are dense where the loss has mass
+    bool careful;          // see compose()
     bool operator==(const LatticeKey&) const = default;
 };
 
