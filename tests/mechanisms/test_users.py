@@ -151,3 +151,11 @@ def test_what_is_refused() -> None:
         hs.dp_sgd(1.0, 100, 10, steps=3, max_batch_size=20, examples_per_user=2)
     with pytest.raises(hs.ParameterError, match="examples_per_user"):
         hs.UserLevel(hs.Gaussian(1.0), 0)
+
+
+def test_users_who_are_hardly_ever_sampled() -> None:
+    """Of two steps one sees the user with probability about 8 q: that often the outputs are as far apart as one use."""
+    step, q = hs.UserLevel(hs.PoissonSampled(hs.Gaussian(0.5), 1e-60), 4), 1e-60
+    apart = hs.account(hs.Gaussian(0.5)).delta_bounds(0.0).lower
+    for process in (step * 2, step * 2 + hs.Laplace(1e9)):
+        assert hs.account(process).delta(0.0) >= 8.0 * q * apart * 0.999

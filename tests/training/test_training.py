@@ -201,7 +201,7 @@ def test_verified_plans_are_what_calibrate_bandmf_found():
     plan = quick(hs.BMinSep(8, 2, 0.2), hs.BandedToeplitz.square_root(8, 2))
     found = hs.calibrate_bandmf(hs.BandedToeplitz.square_root(8, 2), hs.BMinSep(8, 2, 0.2), 3.0, 0.05, seed=4)
     assert plan.mechanism == found.mechanism
-    assert plan.guarantee.statement == found.statement()
+    assert plan.guarantee.statement.startswith(found.statement())
     assert plan.guarantee.evidence == found.to_dict()
     assert plan.guarantee.kind == "verified"
     assert found.plan is not None

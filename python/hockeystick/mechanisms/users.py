@@ -94,6 +94,9 @@ class UserLevel(Step):
     def participation(self) -> float:
         return min(1.0, self.mechanism.participation * self.examples_per_user)
 
+    def if_seen(self) -> Step:
+        return replace(self, mechanism=self.mechanism.if_seen())
+
     def words(self, adjacency: str) -> Words:
         inner = self.mechanism.words(adjacency)
         reference = "docs/mechanisms/users.md (users with several examples)"
