@@ -1108,6 +1108,22 @@ def test_pages_stand_alone(kinds):
     assert "<script" not in report.to_html(plots=False)
 
 
+def test_what_the_guarantee_means():
+    """From the curve where that is quick, else from (epsilon, delta) alone, which allows more attacks."""
+    plan = hs.plan_training(hs.Poisson(200, 0.01), dataset_size=1000, epsilon=2.0, delta=1e-5)
+    report = plan.start(DIMENSION).report()
+    risks = dict(report.risks())
+    profile = hs.account(plan.mechanism.as_process(), plan.adjacency)
+    rate = profile.risk.tpr(0.01)
+    found = risks["members found at a false positive rate of 0.01"]
+    assert rate.lower <= found.upper <= rate.upper * 1.002
+    assert report.to_dict()["risks"].keys() == risks.keys()
+    assert "What this means" in report.to_html(plots=False)
+    short = hs.plan_training(hs.Poisson(8, 0.01), dataset_size=1000, epsilon=2.0, delta=1e-5)
+    most = dict(short.start(DIMENSION).report().risks())["members found at a false positive rate of 0.01"]
+    assert most.upper == pytest.approx(math.exp(2.0) * 0.01 + 1e-5, rel=1e-6)
+
+
 def test_pages_without_matplotlib(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)

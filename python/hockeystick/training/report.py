@@ -17,13 +17,18 @@ from .._base.validation import ParameterError, integer
 
 if TYPE_CHECKING:
     from .plan import TrainingPlan
-from .._base.bounds import finite, round_up
+from .._base.bounds import Bounds, finite, round_up
+from ..accounting.profile import account
 from ..accounting.report import CAVEAT
+from ..accounting.risk import Risk
 from ..matrix.noise import FLOATING_POINT_CAVEAT
+from ..mechanisms.responses import ApproximateDP
 from ..sampling.laws import law_of
 
 FORMAT = "hockeystick-training-report"
 VERSION = 1
+_TOLERANCE = 1e-3  # *speed*: bounds hold whatever it is
+_ENOUGH = 100  # *speed*: fewer sampled steps take the inversion seconds for a table
 
 
 @dataclass(frozen=True)
@@ -98,6 +103,20 @@ class TrainingReport:
             )
         return tuple(found)
 
+    def risks(self) -> tuple[tuple[str, Bounds], ...]:
+        """What the guarantee of the whole plan means to who is attacked, as `accounting.Risk` says it.
+
+        From the certified curve; where that takes long (lattices, a handful of steps), or where Monte Carlo samples have verified one point of it, from
+        (epsilon, delta) alone: sound, and looser, as more attacks are possible against some mechanism with that guarantee.
+        """
+        plan = self.plan
+        if plan.guarantee.kind == "certified" and plan.steps >= _ENOUGH:
+            profile = account(plan.mechanism.as_process(), plan.adjacency)
+            answer = profile.report(delta=plan.delta).epsilon
+            if answer is not None and answer.engine in ("exact", "closed form", "inversion"):
+                return tuple(Risk(profile, _TOLERANCE).table())
+        return tuple(account(ApproximateDP(plan.epsilon, plan.delta), "add_or_remove").risk.table())
+
     def statement(self) -> str:
         """What is guaranteed, in words."""
         plan, made = self.plan, self.steps
@@ -137,6 +156,7 @@ class TrainingReport:
             },
             "plan": self.plan.to_dict(),
             "noise": self.noise,
+            "risks": {name: bounds._asdict() for name, bounds in self.risks()},
             "statement": self.statement(),
             "caveats": list(self.caveats()),
         }
@@ -236,6 +256,10 @@ def _page(report: TrainingReport, pictures: list[tuple[str, str]]) -> str:
             1, ("Failure probability", f"{round_up(guarantee.failure_probability)}, included in delta")
         )
     table = "".join(f"<tr><th>{text(name)}</th><td>{text(value)}</td></tr>" for name, value in rows)
+    meaning = "".join(
+        f"<tr><th>{text(name)}</th><td>{text(round_up(bounds.upper))}</td></tr>"
+        for name, bounds in report.risks()
+    )
     figures = "".join(
         f"<figure>{svg}<figcaption>{text(caption)}</figcaption></figure>" for caption, svg in pictures
     )
@@ -256,6 +280,7 @@ def _page(report: TrainingReport, pictures: list[tuple[str, str]]) -> str:
         "<h1>Privacy report of a training run</h1>\n"
         f'<p class="guarantee">(ε, δ) = ({text(round_up(plan.epsilon))}, {text(repr(plan.delta))}), {text(guarantee.kind)}</p>\n'
         f"{early}<p>{text(report.statement())}</p>\n<h2>What was run</h2>\n<table>{table}</table>\n"
+        + f"<h2>What this means</h2>\n<p>At most, whatever an attacker knows and does:</p>\n<table>{meaning}</table>\n"
         + (f"<h2>Plots</h2>\n{figures}\n" if figures else "")
         + f"<h2>What this takes for granted</h2>\n<ul>{caveats}</ul>\n</body></html>\n"
     )
