@@ -233,6 +233,13 @@ def test_limits() -> None:
         nothing.recall(1.0)
 
 
+def test_a_risk_of_nothing_is_not_refined() -> None:
+    risk = hs.account(hs.Laplace(1e12) * 3).risk
+    assert risk.recall(2.0) <= (0.0, 1e-200)
+    risk = hs.account(hs.PoissonSampled(hs.Gaussian(1e6), 1e-12) * 2, "remove").risk
+    assert risk.recall(2.0).upper <= 1e-200
+
+
 def test_a_table_of_what_it_means() -> None:
     rows = dict(hs.account(hs.Gaussian(1.0)).risk.table())
     assert all(0 <= lower <= upper <= 1 for lower, upper in rows.values())

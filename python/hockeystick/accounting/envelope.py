@@ -27,7 +27,8 @@ FURTHEST = 700.0
 _NEIGHBOURS = 4  # *speed*: chords to so many nodes on one side bound a slope
 _CLOSEST = 1.0 / 16.0  # *speed*: a new node keeps that share of its cell from either end
 _NOISE = 4.0  # *speed*
-_ROUNDS, _NODES = 60, 600  # *speed*: where to stop, with the interval as it is then
+_NOTHING = 1e-200  # *speed*: a risk so small needs no lower bound
+_ROUNDS, _NODES = 40, 400  # *speed*: where to stop, with the interval as it is then
 
 
 class Cells(NamedTuple):
@@ -124,7 +125,7 @@ class Envelope:
             last = self.epsilon[finite][-1:]
             tail = float(objective(last, self.lower[-1:])[0]) if top == math.inf else math.inf
             bottom = max(0.0, min(float(np.min(low)), tail)) * (1.0 - MARGIN)
-            if bottom >= enough or len(self.epsilon) > _NODES:
+            if bottom >= enough or best < _NOTHING or len(self.epsilon) > _NODES:
                 break
             new = self.inside(cells, (low < enough) & self.worthwhile(cells, best))
             if tail < enough:
