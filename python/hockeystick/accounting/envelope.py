@@ -100,7 +100,9 @@ class Envelope:
             descent = np.where(beyond > 0.0, fall * beyond, 0.0)
         from_left = at_left * (1.0 - MARGIN) - descent * (1.0 + MARGIN)
         from_right = at_right + rise * -np.expm1(vertex - right) * (1.0 - MARGIN)
-        return Cells(left, vertex, right, at_left, np.minimum(from_left, from_right), at_right)
+        # Where exponentials overflowed, nothing is known between the ends.
+        at_vertex = np.nan_to_num(np.minimum(from_left, from_right), nan=-math.inf)
+        return Cells(left, vertex, right, at_left, at_vertex, at_right)
 
     def least(self, objective: Objective, tolerance: float, top: float = math.inf) -> Bounds:
         """Bounds on the infimum of ``objective`` over epsilon < ``top``, refined until they are ``tolerance`` apart.

@@ -202,9 +202,9 @@ def _regret(envelope: Envelope, curve: Curve) -> Bounds:
     """sup over epsilon >= 0 of (delta_mu - delta) / (1 + e^epsilon)."""
 
     def distance(above: Array, below: Array, epsilon: Array) -> Array:
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             value: Array = np.maximum(0.0, above - below) / (1.0 + np.exp(epsilon))
-        return value
+        return np.where(np.isnan(value), 1.0, value)  # nothing is known there, and no distance is more
 
     for _ in range(_ROUNDS):
         finite = (envelope.epsilon >= 0.0) & (envelope.epsilon < math.inf)
@@ -228,7 +228,7 @@ def _regret(envelope: Envelope, curve: Curve) -> Bounds:
             new = np.append(new, min(FURTHEST, float(nodes[-1]) + 1.0))
         if not envelope.ask(new):
             break
-    return Bounds(best, upper)
+    return Bounds(best, min(upper, 1.0))
 
 
 __all__ = ["DEFAULT_FLOOR", "GaussianSummary", "summarise"]
