@@ -47,6 +47,7 @@ ENTRIES = [
     Entry("peers", "10 min", "W1 --repeats 1"),
     Entry("calibration", "20 s", "--repeats 1"),
     Entry("risk", "2 min", ""),
+    Entry("allocation", "10 s", ""),
     Entry("families", "30 s", "--repeats 1"),
     Entry("truncated", "3 min", "1100 --repeats 1"),
     Entry("wide", "1 min"),

@@ -111,6 +111,12 @@ void register_pairs(Module& m) {
         [](double mu, double q, const std::string& mode) { return own(hs::zero_out(mu, q, sampling(mode))); },
         py::arg("mu"), py::arg("sampling_probability"), py::arg("mode"));
     m.def(
+        "random_allocation_pair",
+        [](double mu, double steps, const std::string& mode) {
+            return own(hs::random_allocation(mu, steps, sampling(mode)));
+        },
+        py::arg("mu"), py::arg("steps"), py::arg("mode"));
+    m.def(
         "mixture_pair",
         [](const std::vector<std::shared_ptr<hs::Pair>>& pairs, const std::vector<double>& weights) {
             return own(hs::mixture({pairs.begin(), pairs.end()}, weights));

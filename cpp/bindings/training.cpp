@@ -122,9 +122,9 @@ Sampler fixed(const py::bytes& key, std::uint64_t population, std::uint64_t step
     return {hs::FixedBatches{size, replacement}, population, steps, std::nullopt, key};
 }
 
-Sampler balls_in_bins(const py::bytes& key, std::uint64_t population, std::uint64_t steps,
-                      std::uint64_t bins) {
-    return {hs::BallsInBinsBatches{bins}, population, steps, std::nullopt, key};
+Sampler balls_in_bins(const py::bytes& key, std::uint64_t population, std::uint64_t steps, std::uint64_t bins,
+                      bool redrawn) {
+    return {hs::BallsInBinsBatches{bins, redrawn}, population, steps, std::nullopt, key};
 }
 
 Sampler min_sep(const py::bytes& key, std::uint64_t population, std::uint64_t steps, Most max_batch,
@@ -174,7 +174,7 @@ void register_batches(Module& m) {
         .def_static("fixed", &fixed, py::arg("key"), py::arg("population"), py::arg("steps"), py::arg("size"),
                     py::arg("replacement"))
         .def_static("balls_in_bins", &balls_in_bins, py::arg("key"), py::arg("population"), py::arg("steps"),
-                    py::arg("bins"))
+                    py::arg("bins"), py::arg("redrawn"))
         .def_static("min_sep", &min_sep, py::arg("key"), py::arg("population"), py::arg("steps"),
                     py::arg("max_batch"), py::arg("separation"), py::arg("probability"),
                     py::arg("warm_start"))

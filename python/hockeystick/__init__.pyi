@@ -38,6 +38,7 @@ from .matrix.schemes import CyclicPoisson as CyclicPoisson
 from .matrix.schemes import Poisson as Poisson
 from .matrix.strategies import BandedToeplitz as BandedToeplitz
 from .matrix.strategies import Identity as Identity
+from .mechanisms.allocation import RandomAllocation as RandomAllocation
 from .mechanisms.continuous import Gaussian as Gaussian
 from .mechanisms.continuous import Laplace as Laplace
 from .mechanisms.discrete import DiscreteGaussian as DiscreteGaussian

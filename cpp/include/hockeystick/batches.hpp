@@ -30,9 +30,11 @@ struct FixedBatches {
     bool replacement;
 };
 
-// Each example in one of `bins` places, independently and uniformly, for good: step i takes place i mod bins.
+// Each example in one of `bins` places, independently and uniformly, for good or redrawn every `bins` steps:
+// step i takes place i mod bins.
 struct BallsInBinsBatches {
     std::uint64_t bins;
+    bool redrawn;
 };
 
 // Poisson sampling of those in none of the last separation - 1 batches; with a warm start, the state before
@@ -93,13 +95,14 @@ private:
     void start(const PoissonBatches&) noexcept {}
     void start(const FixedBatches&) noexcept {}
     void start(const BallsInBinsBatches& law);
+    void place(const BallsInBinsBatches& law, std::uint64_t epoch);
     void start(const MinSepBatches& law);
     void start(const MultiAttributionBatches& law);
     void recover();
     Batch draw(std::uint64_t step);
     Batch draw(const PoissonBatches& law, KeyedStream& stream, std::uint64_t step) const;
     Batch draw(const FixedBatches& law, KeyedStream& stream, std::uint64_t step) const;
-    Batch draw(const BallsInBinsBatches& law, KeyedStream& stream, std::uint64_t step) const;
+    Batch draw(const BallsInBinsBatches& law, KeyedStream& stream, std::uint64_t step);
     Batch draw(const MinSepBatches& law, KeyedStream& stream, std::uint64_t step);
     Batch draw(const MultiAttributionBatches& law, KeyedStream& stream, std::uint64_t step);
     Batch draw_from_all(KeyedStream& stream);
@@ -116,6 +119,7 @@ private:
     bool interrupted_ = false;  // memory ran out in the middle of a step: what is remembered is made anew
     Batch before_cut_;
 
+    std::uint64_t epoch_ = 0;  // balls in bins: of the places in groups_
     Groups groups_;  // balls in bins: by place; warm start: by the step in which they become available
     // Min-sep: who is barred, as a set of bits or, where most examples are, by the list of all others.
     bool listed_ = false;

@@ -35,12 +35,23 @@ struct GaussianMixtures {
     std::vector<double> p_shift, p_weight, q_shift, q_weight;
 };
 
+// One of T steps, drawn uniformly: with V the mean of T independent e^{mu g - mu^2/2}, g standard normal, V
+// is dP/dQ under Q. Direction remove is the pair (P, Q), add the pair (Q, P).
+struct Allocation {
+    double mu, steps;
+    bool add;
+};
+
 class Pair {
 public:
     virtual ~Pair() = default;
 
     virtual Tangent above(double x) const = 0;
     virtual Tangent below(double x) const = 0;
+
+    // Where above() and below() are not known, so that only the inversion answers: a pair that is more than
+    // this one and has them. Null: they are known.
+    virtual std::shared_ptr<const Pair> stand_in() const { return nullptr; }
 
     // Supremum of the finite losses, -inf if there are none: never below it, whatever rounds. P(L = +inf).
     // The step of which every loss is a multiple (0: none).
@@ -53,6 +64,8 @@ public:
     virtual double anchor() const { return spacing(); }
     // The pair as Gaussian mixtures; empty where it is something else.
     virtual std::vector<GaussianMixtures> gaussian_mixtures() const { return {}; }
+    // The pair as a random allocation, if it is one.
+    virtual std::optional<Allocation> allocation() const { return {}; }
     // The law of L as atoms and smooth pieces, where it is known as such.
     virtual std::optional<LossLaw> loss_law() const { return {}; }
     // Where this pair is more than the mechanism (`bracket`): one that is less. Null: it is the mechanism.
@@ -111,6 +124,9 @@ PairPtr location_mixture(Noise noise, double scale, std::vector<double> p_shifts
 // Their maximum is convex in e^eps, hence a profile (docs/mechanisms/truncated.md). Mode add is the pair (Q,
 // P); replace_one is refused. q in (0, 1].
 PairPtr zero_out(double mu, double q, Sampling mode);
+// One of `steps` steps, drawn uniformly, with a record's contribution mu in units of the noise. Modes remove
+// and add (docs/mechanisms/allocation.md).
+PairPtr random_allocation(double mu, double steps, Sampling mode);
 // The pair `upper` in the place of a mechanism between the two: upper bounds are its own, lower bounds those
 // of `lower`, through sampling, mixing and composition.
 PairPtr bracket(PairPtr lower, PairPtr upper);

@@ -198,21 +198,23 @@ DirectInversion::Decays DirectInversion::decays_at(double s) const {
     return decays;
 }
 
-double DirectInversion::log_decay(const Decays& decays, double tau, bool steep) const {
+double DirectInversion::log_decay(const Decays& decays, double tau, Bound bound) const {
     interruption_point();
     double sum = -0.5 * variance_ * tau * tau * (1 - 8 * u);
     for (std::size_t i = 0; i < kinds_.size(); ++i)
-        sum += kinds_[i].count * (steep ? decays[i]->steep_log_bound(tau) : decays[i]->log_bound(tau)) *
-               (1 - 1e-12);
+        sum += kinds_[i].count * (1 - 1e-12) *
+               (bound == Bound::steep     ? decays[i]->steep_log_bound(tau)
+                : bound == Bound::falling ? decays[i]->log_falling(tau)
+                                          : decays[i]->log_bound(tau));
     return sum;
 }
 
 // The frequencies left out. log_atom: ln of what is subtracted from the integrand.
-double DirectInversion::tail(const Decays& decays, double step, std::size_t first, bool steep,
+double DirectInversion::tail(const Decays& decays, double step, std::size_t first, Bound bound,
                              double log_atom) const {
     if (lattice_.spacing > 0) return lattice_tail(decays, step, first);
     return tail_from(step, first, [&](double tau) {
-        const double log_bound = log_decay(decays, tau, steep);
+        const double log_bound = log_decay(decays, tau, bound);
         // |prod M_i - prod a_i| <= prod |M_i|' - prod a_i, |M_i|' a bound that counts a_i in full.
         const double excess = log_atom > -infinity ? log_bound - log_atom : infinity;
         if (excess > 1) return std::exp(log_bound);
@@ -231,7 +233,7 @@ std::size_t DirectInversion::frequencies_in(double step) const {
 double DirectInversion::lattice_tail(const Decays& decays, double step, std::size_t first) const {
     if (first >= frequencies_in(step)) return 0;
     const double tau = step * static_cast<double>(first), sine = std::sin(0.5 * tau * lattice_.spacing);
-    return 1.01 * std::exp(log_decay(decays, tau, false)) / (sine * sine);
+    return 1.01 * std::exp(log_decay(decays, tau, Bound::whole)) / (sine * sine);
 }
 
 // The line, and where to cut it. quick: few frequencies, and no dear bounds.
@@ -268,11 +270,13 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
     const auto first = static_cast<std::size_t>(
         std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, 1.0 * most_frequencies));
     const auto cut = [&](double wanted, std::size_t limit, bool steep) {
-        const CutOff end = cut_off(first, limit, wanted, [&](std::size_t size) {
-            return tail(decays, contour.step, size, steep, log_atom);
-        });
+        const auto tail_at = [&](Bound bound) {
+            return [&, bound](std::size_t size) { return tail(decays, contour.step, size, bound, log_atom); };
+        };
+        // A bound that stops falling does not say where to stop.
+        const CutOff end = cut_off(first, limit, wanted, tail_at(steep ? Bound::steep : Bound::falling));
         plan.size = end.size;
-        contour.tail = end.tail;
+        contour.tail = steep ? end.tail : tail_at(Bound::whole)(end.size);
         return end.tail <= wanted;
     };
     bool good = false;

@@ -78,8 +78,10 @@ private:
     std::optional<SaddlePoint> saddle_of(double log_delta) const;
 
     Decays decays_at(double s) const;
-    double log_decay(const Decays& decays, double tau, bool steep) const;
-    double tail(const Decays& decays, double step, std::size_t first, bool steep, double log_atom) const;
+    // Which bound of the decay: falling leaves out what does not fall, steep is dearer.
+    enum class Bound { whole, falling, steep };
+    double log_decay(const Decays& decays, double tau, Bound bound) const;
+    double tail(const Decays& decays, double step, std::size_t first, Bound bound, double log_atom) const;
     double lattice_tail(const Decays& decays, double step, std::size_t first) const;
     std::size_t frequencies_in(double step) const;
     std::optional<Plan> make_plan(const SaddlePoint& saddle, double epsilon, double log_delta,

@@ -17,6 +17,8 @@ class DecayBound {
 public:
     virtual ~DecayBound() = default;
     virtual double log_bound(double tau) const = 0;
+    // The same without what does not fall any further; it says where to stop, no more.
+    virtual double log_falling(double tau) const { return log_bound(tau); }
     // Dearer, and never more.
     virtual double steep_log_bound(double tau) const { return log_bound(tau); }
 };

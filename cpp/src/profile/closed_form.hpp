@@ -20,7 +20,8 @@ public:
     static std::optional<ClosedForm> of(const Composition& composition, Engine engine) {
         const auto& [first, first_count] = composition.front();
         if (engine == Engine::prv) return {};
-        if (composition.size() == 1 && first_count == 1) return ClosedForm(first, first);
+        if (composition.size() == 1 && first_count == 1 && !first->stand_in())
+            return ClosedForm(first, first);
         if (engine != Engine::automatic) return {};
         double squares = 0;
         for (const auto& [pair, count] : composition) {

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <optional>
 #include <span>
+#include <stdexcept>
 #include <utility>
 #include <vector>
 
@@ -28,8 +29,12 @@ public:
         : end_(composition),
           max_loss_(end_.sum()),
           closed_(ClosedForm::of(composition, engine)),
+          stands_in_(std::any_of(composition.begin(), composition.end(),
+                                 [](const auto& step) { return step.first->stand_in() != nullptr; })),
           inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy) : nullptr),
-          lattices_(composition, end_.log_finite(), memory_limit) {
+          lattices_(on_lattices(composition), end_.log_finite(), memory_limit) {
+        if (stands_in_ && !inversion_)
+            throw std::invalid_argument("Profile: these pairs are answered by inversion alone");
         if (engine == Engine::prv) coupling_.emplace(composition, memory_limit);
         if (Composition less = lower_composition(composition); !less.empty())
             lower_ = std::make_unique<Direction>(std::move(less), accuracy, memory_limit, engine);
@@ -80,7 +85,7 @@ public:
         if (inversion_ && inversion_->surely_below(ceiling, delta)) return true;
         if (const auto& inverted = inverted_epsilon(delta)) return inverted->upper <= ceiling;
         if (!lattice) return {};
-        return lattices_.epsilon_at_most(delta, ceiling);
+        return !stands_in_ && lattices_.epsilon_at_most(delta, ceiling);
     }
 
     std::optional<bool> delta_at_most(double epsilon, double ceiling, bool lattice) const {
@@ -93,7 +98,7 @@ public:
         if (inversion_ && inversion_->surely_below(epsilon, ceiling)) return true;
         if (const auto& inverted = inverted_delta(epsilon)) return inverted->upper <= ceiling;
         if (!lattice) return {};
-        return lattices_.delta_at_most(epsilon, ceiling);
+        return !stands_in_ && lattices_.delta_at_most(epsilon, ceiling);
     }
 
 private:
@@ -118,6 +123,20 @@ private:
         if (!less) return {};
         answer.lower = std::min(answer.upper, less->lower);
         return answer;
+    }
+
+    static Composition on_lattices(Composition composition) {
+        for (auto& [pair, count] : composition)
+            if (PairPtr other = pair->stand_in()) pair = std::move(other);
+        return composition;
+    }
+
+    // Lattices of more than the mechanisms bound from above alone, and only where nothing else is known.
+    template <class Ask>
+    Answer with_lattice(Answer best, Ask ask) const {
+        if (!stands_in_) return both(best, ask());
+        if (!(best.lower > 0)) best.upper = std::min(best.upper, ask().upper);
+        return best;
     }
 
     // Below the largest loss delta is positive, however little of it a double holds.
@@ -175,7 +194,7 @@ private:
         }
         if (!lattice) return {};
         if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
-        return both(best, lattices_.epsilon(delta, accuracy, most));
+        return with_lattice(best, [&] { return lattices_.epsilon(delta, accuracy, most); });
     }
 
     // What takes next to no work, where nothing else is needed.
@@ -211,7 +230,7 @@ private:
             }
         }
         if (!lattice) return {};
-        return both(best, lattices_.delta(epsilon, accuracy));
+        return with_lattice(best, [&] { return lattices_.delta(epsilon, accuracy); });
     }
 
     // As delta_of_pairs where the inversion answers closely, or nothing need be computed; empty elsewhere.
@@ -238,6 +257,7 @@ private:
     SupportEnd end_;
     double max_loss_;
     std::optional<ClosedForm> closed_;
+    bool stands_in_;                          // lattices are of more than the mechanisms
     std::optional<CouplingEngine> coupling_;  // if it is to answer, alone
     std::unique_ptr<Direction> lower_;        // of the pairs below the mechanisms, where they are others
     mutable std::mutex mutex_;                // guards what follows, which caches

@@ -96,16 +96,19 @@ void BatchSampler::start() {
     std::visit([&](const auto& law) { start(law); }, law_);
 }
 
-void BatchSampler::start(const BallsInBinsBatches& law) {
+void BatchSampler::start(const BallsInBinsBatches& law) { place(law, 0); }
+
+void BatchSampler::place(const BallsInBinsBatches& law, std::uint64_t epoch) {
     // Places that never have their turn are not kept.
     const std::uint64_t count = std::min(law.bins, steps_);
     groups_ = grouped(count, [&](const auto& emit) {
-        KeyedStream stream(key_, 0, purpose_start);
+        KeyedStream stream(key_, static_cast<std::uint32_t>(epoch), purpose_start);
         for (std::uint64_t e = 0; e < population_; ++e) {
             const std::uint64_t place = stream.below(law.bins);
             if (place < count) emit(place, e);
         }
     });
+    epoch_ = epoch;
 }
 
 void BatchSampler::start(const MinSepBatches& law) {
@@ -189,13 +192,13 @@ BatchSampler::Batch BatchSampler::draw(const FixedBatches& law, KeyedStream& str
     return batch;
 }
 
-BatchSampler::Batch BatchSampler::draw(const BallsInBinsBatches& law, KeyedStream&,
-                                       std::uint64_t step) const {
-    const std::uint64_t place = step % law.bins;
+BatchSampler::Batch BatchSampler::draw(const BallsInBinsBatches& law, KeyedStream&, std::uint64_t step) {
+    if (law.redrawn && step / law.bins != epoch_) place(law, step / law.bins);
+    const std::uint64_t turn = step % law.bins;
     const auto at = [&](std::uint64_t g) {
         return groups_.members.begin() + static_cast<std::ptrdiff_t>(groups_.offsets[g]);
     };
-    return {at(place), at(place + 1)};
+    return {at(turn), at(turn + 1)};
 }
 
 void BatchSampler::release(std::uint32_t example) {

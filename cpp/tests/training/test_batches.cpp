@@ -137,7 +137,7 @@ const hs::Attribution pairs = hs::group_edges(std::vector<std::int64_t>{0, 0, 1,
 std::vector<hs::BatchLaw> laws(std::uint64_t n) {
     std::vector<hs::BatchLaw> all{hs::PoissonBatches{0.2},          hs::PoissonBatches{0.5, 3},
                                   hs::FixedBatches{2, false},       hs::FixedBatches{7, true},
-                                  hs::BallsInBinsBatches{4},        hs::MinSepBatches{3, 0.2, false},
+                                  hs::BallsInBinsBatches{4, false}, hs::MinSepBatches{3, 0.2, false},
                                   hs::MinSepBatches{3, 0.2, true},  hs::MinSepBatches{4, 0.9, true},
                                   hs::MinSepBatches{4, 0.9, false}, hs::MinSepBatches{1, 0.5, true}};
     if (n == 4) {
@@ -234,8 +234,8 @@ void refusals() {
     CHECK_THROWS(std::invalid_argument, make(hs::PoissonBatches{0.5}, 4, many, {}));
     CHECK_THROWS(std::invalid_argument, make(hs::PoissonBatches{0.5}, 4, 3, 0));
     CHECK_THROWS(std::invalid_argument, make(hs::FixedBatches{5, false}, 4, 3, {}));
-    CHECK_THROWS(std::invalid_argument, make(hs::BallsInBinsBatches{0}, 4, 3, {}));
-    CHECK_THROWS(std::invalid_argument, make(hs::BallsInBinsBatches{3}, many, 3, {}));
+    CHECK_THROWS(std::invalid_argument, make(hs::BallsInBinsBatches{0, false}, 4, 3, {}));
+    CHECK_THROWS(std::invalid_argument, make(hs::BallsInBinsBatches{3, true}, many, 3, {}));
     CHECK_THROWS(std::invalid_argument, make(hs::MinSepBatches{0, 0.1, false}, 4, 3, {}));
     CHECK_THROWS(std::invalid_argument, make(hs::MinSepBatches{2, 0.1, false}, many, 3, {}));
     const hs::AttributionView graph{pairs.offsets, pairs.users, 3};

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import NamedTuple
 
 from ..mechanisms.descriptions import Composable, Gaussian, WithoutReplacement, WithReplacement
@@ -25,6 +26,7 @@ def _fixed(sampled: type[WithoutReplacement | WithReplacement]) -> Callable[[DPS
 
 SAMPLERS = {
     "poisson": Sampler("add_or_remove", lambda run: run),
+    "random-allocation": Sampler("add_or_remove", lambda run: replace(run, sampler="random_allocation")),
     "without-replacement": Sampler("replace_one", _fixed(WithoutReplacement)),
     "with-replacement": Sampler("replace_one", _fixed(WithReplacement)),
 }

@@ -81,11 +81,12 @@ class BandMF(Composable):
 
     @property
     def is_analytic(self) -> bool:
-        """Whether participations meet different rows of the output, each with its own coin."""
-        return self.scheme.is_analytic
+        """Whether `account` answers it: participations meet different rows of the output, each with its own coin; or
+        `BallsInBins` batches, whole epochs and independent noise."""
+        return self.scheme.has_composition(self.strategy)
 
     def as_process(self) -> Process:
-        """Return the composition of sampled Gaussians that dominates it; see `cyclic_poisson`.
+        """Return the composition of sampled Gaussians that dominates it; see `cyclic_poisson`, `RandomAllocation`.
 
         Raises ParameterError where the scheme correlates participations: that needs sampled privacy losses,
         `calibrate_bandmf` or `estimate_delta`.

@@ -96,6 +96,10 @@ class Scheme(Shown):
         """Return the schemes whose largest divergence is the guarantee; usually only the scheme itself."""
         return (self,)
 
+    def has_composition(self, strategy: Strategy) -> bool:
+        """Return whether `composition` has an answer for this strategy."""
+        return self.is_analytic
+
     def composition(self, strategy: Strategy, noise_multiplier: float) -> Process:
         """Return the composition of sampled Gaussians that dominates it; ParameterError where participations are correlated."""
         raise ParameterError(

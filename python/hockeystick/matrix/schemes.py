@@ -23,6 +23,7 @@ from .._base.arrays import Array, dot
 from .._base.fields import Flag, Probability, Size
 from .._base.randomness import Seed
 from .._base.validation import ParameterError, choice, integer, real
+from ..mechanisms.allocation import RandomAllocation
 from ..mechanisms.cyclic import cyclic_poisson
 from ..mechanisms.descriptions import Process, set_fields
 from ..sampling.attribution import AttributionGraph
@@ -244,6 +245,16 @@ class BallsInBins(Scheme):
 
     def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
         return dataset_size / self.bins
+
+    def has_composition(self, strategy: Strategy) -> bool:
+        return strategy.bands == 1 and len(strategy._columns()) == 1 and self.steps % self.bins == 0
+
+    def composition(self, strategy: Strategy, noise_multiplier: float) -> Process:
+        """Independent noise and whole epochs: one random allocation, of the sum of what an example's place releases."""
+        if not self.has_composition(strategy):
+            return super().composition(strategy, noise_multiplier)
+        norm = float(strategy.column_norms()[0]) * math.sqrt(self.steps // self.bins) * (1.0 + _NORM_ERROR)
+        return RandomAllocation(noise_multiplier / norm * (1.0 - _NORM_ERROR), self.bins).as_process()
 
     def _core(self) -> _core.Scheme:
         return _core.balls_in_bins(self.bins)

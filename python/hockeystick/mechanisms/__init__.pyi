@@ -1,4 +1,5 @@
 from .adjacency import ADJACENCIES as ADJACENCIES
+from .allocation import RandomAllocation as RandomAllocation
 from .continuous import Gaussian as Gaussian
 from .continuous import Laplace as Laplace
 from .curve import DeclaredProfile as DeclaredProfile

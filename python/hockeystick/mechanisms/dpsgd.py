@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from .._base.fields import Flag, NonNegative, Size
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
 from ..sampling.laws import Law
+from .allocation import RandomAllocation
 from .continuous import Gaussian
 from .sampled import PoissonSampled
 from .steps import Composable, Process, Step, set_fields
@@ -47,7 +48,7 @@ class DPSGD(Composable):
                 "not Poisson samples, and this accounting would under-report epsilon: draw each "
                 "batch with a Poisson sampler, or account for the run without sampling"
             )
-        choice("sampler", self.sampler, ("poisson",))
+        choice("sampler", self.sampler, ("poisson", "random_allocation"))
         if self.logical_batch > self.dataset_size:
             raise ParameterError(
                 f"batch_size * gradient_accumulation * world_size = {self.logical_batch}: must be at "
@@ -60,13 +61,15 @@ class DPSGD(Composable):
                     f"max_batch_size = {self.max_batch_size}: must be None where examples_per_user > 1; no pair is "
                     "proven for users whose examples may push each other out of a batch"
                 )
+        if self.sampler != "poisson" and (self.max_batch_size is not None or self.examples_per_user > 1):
+            raise ParameterError(
+                f"sampler = {self.sampler!r}: must be 'poisson' with max_batch_size or examples_per_user"
+            )
         if (self.epochs is None) == (self.requested_steps is None):
             raise ParameterTypeError("epochs, steps: exactly one of the two must be given")
         if self.epochs is not None:
             set_fields(self, epochs=real("epochs", self.epochs, 0.0))
-            whole, rest = divmod(self.dataset_size, self.logical_batch)
-            per_epoch = whole + (rest > 0 and not self.drop_last)
-            steps = integer("steps", math.ceil(self.epochs * per_epoch))
+            steps = integer("steps", math.ceil(self.epochs * self.steps_per_epoch))
         else:
             steps = integer("steps", self.requested_steps)
             set_fields(self, requested_steps=steps)
@@ -77,8 +80,20 @@ class DPSGD(Composable):
         """The expected batch of one noisy update, all workers and passes together."""
         return self.batch_size * self.gradient_accumulation * self.world_size
 
+    @property
+    def steps_per_epoch(self) -> int:
+        """How many noisy updates it takes to see as many records as there are, rounded up (down with ``drop_last``)."""
+        whole, rest = divmod(self.dataset_size, self.logical_batch)
+        return whole + (rest > 0 and not self.drop_last)
+
     def as_process(self) -> Process:
-        """Return the composition of ``steps`` Poisson-sampled, perhaps truncated, Gaussian mechanisms."""
+        """Return the composition of ``steps`` Poisson-sampled, perhaps truncated, Gaussian mechanisms.
+
+        Of allocations, whole epochs: what the last one has not released yet is covered.
+        """
+        if self.sampler == "random_allocation":
+            epoch = RandomAllocation(self.noise_multiplier, self.steps_per_epoch)
+            return epoch * -(-self.steps // self.steps_per_epoch)
         step: Step = PoissonSampled(Gaussian(self.noise_multiplier), self.sampling_probability)
         if self.max_batch_size is not None:
             step = TruncatedPoissonSampled(
@@ -89,7 +104,7 @@ class DPSGD(Composable):
         return Process([(step, self.steps)])
 
     def _batch_law(self) -> Law:
-        return replace(super()._batch_law(), dataset_size=self.dataset_size)
+        return replace(super()._batch_law(), steps=self.steps, dataset_size=self.dataset_size)
 
     def _sentence(self) -> str:
         return str(self)
@@ -97,9 +112,10 @@ class DPSGD(Composable):
     def __str__(self) -> str:
         given = f"{self.epochs:g} epochs" if self.epochs is not None else f"{self.steps} steps"
         cut = "" if self.max_batch_size is None else f" truncated to {self.max_batch_size} records"
+        batches = "Poisson sampling" if self.sampler == "poisson" else "random allocation in every epoch"
         users = "" if self.examples_per_user == 1 else f", at most {self.examples_per_user} of each user"
         return (
-            f"DP-SGD: noise multiplier {self.noise_multiplier:g}, Poisson sampling{cut}, "
+            f"DP-SGD: noise multiplier {self.noise_multiplier:g}, {batches}{cut}, "
             f"{self.dataset_size} records{users}, {given}; derived: expected batch size {self.logical_batch} "
             f"(= {self.batch_size} per worker and pass x {self.gradient_accumulation} accumulated "
             f"x {self.world_size} workers), sampling probability {self.sampling_probability:.9g}, "
@@ -128,7 +144,8 @@ def dp_sgd(
     Give either ``steps`` (noisy updates) or ``epochs``: an epoch is ceil(dataset_size / B) updates,
     floor with ``drop_last``; a fractional number of epochs rounds the updates up.
     ``noise_multiplier`` is sigma / clipping norm, on the *sum* of the clipped gradients over all
-    workers and accumulated passes. ``sampler="shuffle"`` is refused. ``max_batch_size`` caps the batch
+    workers and accumulated passes. ``sampler="random_allocation"``: every record in one of the
+    updates of each epoch, chosen uniformly (`RandomAllocation`). ``sampler="shuffle"`` is refused. ``max_batch_size`` caps the batch
     of one noisy update, all workers and passes together, as in `TruncatedPoissonSampled`.
     ``examples_per_user`` > 1 protects users with at most that many examples each, as `UserLevel` does.
 

@@ -181,6 +181,11 @@ class Step(Composable):
         """mu of the step as if it were never sampled, the query moved by ``shift``; None if its noise is not Gaussian."""
         return None
 
+    @property
+    def releases(self) -> int:
+        """How many noisy sums one use releases."""
+        return 1
+
     # What sampling around it means.
 
     @property

@@ -165,7 +165,8 @@ def _fixed(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler
 
 
 def _balls_in_bins(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
-    return _core.BatchSampler.balls_in_bins(key, size, law.steps, law.parameters["bins"])
+    redrawn = law.kind == "random_allocation"
+    return _core.BatchSampler.balls_in_bins(key, size, law.steps, law.parameters["bins"], redrawn)
 
 
 def _min_sep(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
@@ -202,6 +203,7 @@ _KINDS = {
     "without_replacement": _Kind(_fixed, ("batch_size",)),
     "with_replacement": _Kind(_fixed, ("batch_size",)),
     "balls_in_bins": _Kind(_balls_in_bins, ("bins",), "bins"),
+    "random_allocation": _Kind(_balls_in_bins, ("bins",), "bins"),
     "b_min_sep": _Kind(_min_sep, _CHAIN, "min_sep"),
     "independent_attribution": _Kind(_min_sep, (*_CHAIN, "examples_per_user"), "min_sep"),
     "multi_attribution": _Kind(

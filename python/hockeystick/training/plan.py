@@ -40,6 +40,7 @@ from ..matrix.bandmf import BandMF
 from ..matrix.scheme import Scheme, no_users, same_size
 from ..matrix.strategies import BandedToeplitz, Identity
 from ..matrix.strategy import Strategy
+from ..mechanisms.allocation import RandomAllocation
 from ..mechanisms.descriptions import (
     Composable,
     Gaussian,
@@ -67,7 +68,7 @@ if TYPE_CHECKING:
 _KIND = "training plan"
 Make: TypeAlias = Callable[[float], Composable]
 
-_SAMPLED = (PoissonSampled, TruncatedPoissonSampled, WithoutReplacement, WithReplacement)
+_SAMPLED = (PoissonSampled, RandomAllocation, TruncatedPoissonSampled, WithoutReplacement, WithReplacement)
 
 
 @dataclass(frozen=True, eq=False)
@@ -270,9 +271,10 @@ class TrainingPlan(Shown):
         if made == 0:
             return 0.0
         scheme = self._matrix.scheme.first_steps(made)
-        if not scheme.is_analytic:
+        strategy = self.strategy.first_steps(made)
+        if not scheme.has_composition(strategy):
             return None
-        process = scheme.composition(self.strategy.first_steps(made), self.noise_multiplier)
+        process = scheme.composition(strategy, self.noise_multiplier)
         tuning = self.guarantee.evidence.get("tuning")
         released = process if tuning is None else PrivateSelection(process, from_dict(tuning))  # type: ignore[arg-type]
         return min(self.epsilon, account(released, self.adjacency).epsilon(self.delta))
@@ -403,7 +405,8 @@ class _RepeatedStep(Scheme):
         return 1
 
     def composition(self, strategy: Strategy, noise_multiplier: float) -> Process:
-        return self.step * self.steps
+        """Of whole uses: what the last of them has not released yet is covered."""
+        return self._uses()
 
     def check_data(self, dataset_size: int, graph: AttributionGraph | None) -> None:
         no_users(graph)
@@ -417,10 +420,13 @@ class _RepeatedStep(Scheme):
         return float(getattr(self.step, "expected_batch_size", drawn))
 
     def training_batches(self, dataset_size: int, seed: Seed, graph: AttributionGraph | None) -> BatchSampler:
-        return (self.step * self.steps).batches(dataset_size, seed)
+        return self._uses().batches(dataset_size, seed)
+
+    def _uses(self) -> Process:
+        return self.step * -(-self.steps // self.step.releases)
 
     def _batch_law(self) -> Law:
-        return law_of(self.step * self.steps)
+        return law_of(self._uses())
 
 
 def _as_matrix(mechanism: Mechanism) -> BandMF:
@@ -436,6 +442,7 @@ def _as_matrix(mechanism: Mechanism) -> BandMF:
     noise = getattr(step, "mechanism", None)
     if not isinstance(noise, Gaussian):
         raise ParameterError(f"sampling: the noise of {step!r} must be Gaussian")
+    steps *= step.releases
     return BandMF(Identity(steps), _RepeatedStep(steps, step), noise.noise_multiplier)
 
 

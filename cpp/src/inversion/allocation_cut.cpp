@@ -1,0 +1,278 @@
+#include "inversion/allocation_cut.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "hockeystick/parallel.hpp"
+#include "inversion/gamma_kernel.hpp"
+#include "numerics/complex.hpp"
+#include "numerics/constants.hpp"
+#include "numerics/gauss_legendre.hpp"
+
+namespace hockeystick {
+namespace {
+
+using Complex = std::complex<double>;
+constexpr double pi = std::numbers::pi;
+
+// speed: the first node, the panels' width, the order of the rule on each, how often they may be halved, and
+// the error, beside 1/T, from which on they are not.
+constexpr double first_node = -10.5, panel = 1.5;
+constexpr int order = 20, most_halvings = 6;
+constexpr double panel_error = 1e-19;
+// proof: what a normal variable has below the first node, with room for its mean absolute value.
+constexpr double below_first = 1e-24;
+// speed: the farthest cut; how many nodes there are on a line; the share of M that an error may have.
+constexpr double farthest_cut = 37, most_nodes = 2e4, worst_error = 1e-8;
+
+double normal_tail(double z) {
+    return z >= 0 ? scaled_normal_tail(z) * std::exp(-0.5 * z * z)
+                  : 1 - scaled_normal_tail(-z) * std::exp(-0.5 * z * z);
+}
+
+}  // namespace
+
+CutAllocation::CutAllocation(const Allocation& law, double mass) : law_(law) {
+    const auto left_out = [&](double end) {
+        return normal_tail(end - law_.mu) + (law_.steps - 1) * normal_tail(end);
+    };
+    double low = 0, high = farthest_cut + law.mu;
+    for (int i = 0; i < 60; ++i) {
+        const double middle = 0.5 * (low + high);
+        (left_out(middle) > mass ? low : high) = middle;
+    }
+    end_ = high;
+    one_step_q_ = normal_tail(end_);
+    one_step_p_ = normal_tail(end_ - law.mu);
+    dropped_ = left_out(end_) * (1 + 1e-12);
+}
+
+CutAllocation::Nodes CutAllocation::nodes_for(Complex most) const {
+    Nodes nodes;
+    const double panels = std::ceil((end_ - first_node) / panel), width = (end_ - first_node) / panels;
+    for (double j = 0; j < panels; ++j)
+        add_panel(nodes, first_node + width * j, first_node + width * (j + 1), most / law_.steps, 0);
+    return nodes;
+}
+
+// An integrand f analytic within the Bernstein ellipse rho of a panel is integrated to 64/15 max |f| rho^{-2
+// order}/(1 - rho^{-2}) half-widths (Trefethen 2008). There |N(x + iy)| <= N(x) e^{y^2/2}, W turns by mu y,
+// and |psi(v)| <= max(1, e^{Re v}) |v|^2/2. Panels are halved until that is little.
+void CutAllocation::add_panel(Nodes& nodes, double low, double high, Complex theta, int depth) const {
+    static const GaussLegendre<order> rule;
+    const double half = 0.5 * (high - low), middle = 0.5 * (high + low);
+    double error = infinity;
+    for (const double rho : {2.5, 4.0, 6.0, 9.0}) {
+        const double wide = 0.5 * (rho + 1 / rho) * half, tall = 0.5 * (rho - 1 / rho) * half;
+        const double left = middle - wide, right = middle + wide,
+                     nearest = left > 0    ? left
+                               : right < 0 ? -right
+                                           : 0;
+        const double least = std::exp(law_.mu * (left - 0.5 * law_.mu)),
+                     most = std::exp(law_.mu * (right - 0.5 * law_.mu));
+        const double turned = most * law_.mu * tall;
+        const double rise = theta.real() * std::max(0.0, most - 1) + theta.imag() * turned;
+        const double v = std::abs(theta) * (std::max(most - 1, 1 - least) + turned);
+        const double log_f = 0.5 * (tall * tall - nearest * nearest) + rise + 2 * std::log(v);
+        error = std::min(error, std::exp(log_f - 2 * order * std::log(rho)) / (1 - 1 / (rho * rho)));
+    }
+    error *= 64.0 / 30 * half / std::sqrt(2 * pi);
+    if (!(error < panel_error / law_.steps) && depth < most_halvings) {
+        add_panel(nodes, low, middle, theta, depth + 1);
+        add_panel(nodes, middle, high, theta, depth + 1);
+        return;
+    }
+    nodes.error += error;
+    for (std::size_t i = 0; i < order; ++i) {
+        const double x = middle + half * rule.node[i];
+        nodes.weight.push_back(half * rule.weight[i] * std::exp(-0.5 * x * x) / std::sqrt(2 * pi));
+        nodes.excess.push_back(std::expm1(law_.mu * (x - 0.5 * law_.mu)));
+        nodes.slack.push_back(16 + 4 * x * x + 4 * law_.mu * (std::abs(x) + law_.mu));
+    }
+}
+
+CutAllocation::Log CutAllocation::log_transform(const Nodes& nodes, Complex s) const {
+    const Complex theta = s / law_.steps;
+    Complex sum = 0;
+    double error = 0;
+    for (std::size_t i = 0; i < nodes.weight.size(); ++i) {
+        const Complex v = theta * nodes.excess[i];
+        if (!(v.real() < 700)) return {0, infinity};
+        const Complex p = psi(v);
+        sum += nodes.weight[i] * p;
+        error += nodes.weight[i] * nodes.slack[i] * (std::abs(p) + std::abs(v) * std::abs(p + v));
+    }
+    // E[1] and E[W - 1] without what is cut.
+    sum += theta * (one_step_q_ - one_step_p_) - one_step_q_;
+    error = u * error + nodes.error + below_first * (1 + std::abs(theta)) +
+            1e-12 * (one_step_q_ + std::abs(theta) * one_step_p_);
+    const double whole = std::abs(1.0 + sum);
+    if (std::isnan(whole + error)) return {0, infinity};
+    // Nothing but its size is known: any two numbers of that size differ by twice as much at most.
+    if (!(error < 0.5 * whole)) return {law_.steps * std::log(whole + error), std::log(3.0) + 1e-9};
+    const Complex log = law_.steps * log1p(sum);
+    return {log, law_.steps * 2 * error / whole + 8 * u * std::abs(log)};
+}
+
+// Where s V weighs most under V^power.
+double CutAllocation::tilt_for(const Nodes& nodes, double power) const {
+    double s = power;
+    for (int i = 0; i < 4; ++i) {
+        const double h = 0.01 * s,
+                     rise =
+                         log_transform(nodes, s + h).value.real() - log_transform(nodes, s - h).value.real(),
+                     mean = 1 + rise / (2 * h);
+        if (!(mean > 0.9 && mean < 1.3)) return power;
+        s = power / mean;
+    }
+    return s;
+}
+
+namespace {
+
+// Gamma(p+1) e^s s^{-p-1} at s.
+class LineKernel {
+public:
+    explicit LineKernel(Complex p) : p_(p), prefix_(0.5 * std::log(2 * pi * p) + stirling_rest(p)) {}
+    Complex log(double s0, double v) const {
+        const Complex w(log_size(s0, v), std::atan2(v, s0) - std::arg(p_));
+        return prefix_ - std::log(Complex(s0, v)) + p_ * psi(w);
+    }
+    double slack(double s0, double v) const {
+        const Complex w(log_size(s0, v), std::atan2(v, s0) - std::arg(p_));
+        return 60 + std::abs(p_) * (8 * std::abs(psi(w)) + 6 * std::abs(psi(w) + w));
+    }
+
+private:
+    // ln |s/p| without cancellation near 0.
+    double log_size(double s0, double v) const {
+        const double size = std::norm(p_),
+                     more = (s0 - p_.real()) * (s0 + p_.real()) + (v - p_.imag()) * (v + p_.imag());
+        return 0.5 * std::log1p(more / size);
+    }
+    Complex p_, prefix_;
+};
+
+// ln of a bound on the integral of |Gamma(p+1) e^x s^{-p-1}| along Re s = x.
+double log_line(Complex p, double x) {
+    const double power = p.real(), tau = std::abs(p.imag()), angle = std::atan2(tau, power - 1);
+    return log_gamma(p + 1.0).real() + x - power * std::log(x) + (power - 1) * std::log(std::cos(angle)) +
+           tau * angle + std::log(pi) + 1e-9;
+}
+
+}  // namespace
+
+std::optional<Moments> CutAllocation::moments(double power, std::span<const double> tau, double log_scale,
+                                              double tolerance) const {
+    if (!(power >= least_power)) return {};
+    const Nodes real_nodes = nodes_for(1.3 * power);
+    const double s0 = tilt_for(real_nodes, power), at_s0 = log_transform(real_nodes, s0).value.real();
+    if (!(log_transform(real_nodes, s0).error < worst_error)) return {};
+    const auto real_transform = [&](double s) {
+        const Log log = log_transform(real_nodes, s);
+        return log.value.real() + log.error;
+    };
+    // The step: both edges of a strip around the line, for the lowest and the highest frequency.
+    double step = infinity, strip = 0;
+    std::vector<double> aliasing(tau.size());
+    const auto on_strip = [&](Complex p, double d) {
+        return std::max(log_line(p, s0 + d) + real_transform(s0 + d),
+                        log_line(p, s0 - d) + real_transform(s0 - d)) -
+               std::log(2 * pi);
+    };
+    for (const double t : {tau.front(), tau.back()}) {
+        double best = 0, best_strip = 0;
+        for (int i = 0; i < 24; ++i) {
+            const double d = 0.15 * s0 * std::exp(-0.3 * i),
+                         turns = std::max(4.0, on_strip({power, t}, d) + std::log(4 / tolerance) - log_scale);
+            if (std::isfinite(turns) && 2 * pi * d / turns > best) best = 2 * pi * d / turns, best_strip = d;
+        }
+        if (best < step) step = best, strip = best_strip;
+    }
+    if (!(step > 0)) return {};
+    // What lies beyond the last node, of both sides: with nu = p + 1 - tau s0/v the kernel's modulus falls at
+    // least by nu v/(s0^2 + v^2), so like e^{-nu v^2/(4 s0^2)} up to s0 and like v^{-nu/2} from there on. The
+    // logarithm.
+    const auto beyond = [&](Complex p, double v) {
+        const LineKernel kernel(p);
+        const auto fall = [&](double at) { return p.real() + 1 - p.imag() * s0 / at; };
+        const auto front = [&](double at) { return kernel.log(s0, at).real() + at_s0 - std::log(pi); };
+        const double far = std::max(v, s0);
+        if (!(fall(v) > 2)) return infinity;
+        const double power_tail = front(far) + std::log(far / (0.5 * fall(far) - 1));
+        const double normal_part = v < s0 ? front(v) + std::log(2 * s0 * s0 / (fall(v) * v)) : -infinity;
+        return std::max(power_tail, normal_part) + std::log(2.0);
+    };
+    double more = 6 * std::sqrt(power), last = tau.back() + more;
+    const double log_wanted = log_scale + std::log(tolerance) - 2;
+    while (beyond({power, tau.back()}, last) > log_wanted || beyond({power, 0}, last) > log_wanted) {
+        last += more *= 1.1;
+        if (last > step * most_nodes) return {};
+    }
+    const auto count = static_cast<std::size_t>(std::ceil(last / step)) + 1;
+    std::vector<Log> logs(count);
+    const Nodes nodes = nodes_for({s0, step * static_cast<double>(count)});
+    parallel_for(count,
+                 [&](std::size_t i) { logs[i] = log_transform(nodes, {s0, step * static_cast<double>(i)}); });
+    for (const Log& log : logs)
+        if (!std::isfinite(log.error)) return {};
+    Moments out;
+    out.value.resize(tau.size());
+    out.error.resize(tau.size());
+    out.shift = log_scale > 20 ? log_scale : 0;
+    parallel_for(tau.size(), [&](std::size_t j) {
+        const Complex p(power, tau[j]);
+        const LineKernel kernel(p);
+        Complex sum = 0;
+        double error = 0;
+        // The node `n` steps above the real line; false once no more of it nor of those beyond counts.
+        const auto add = [&](std::ptrdiff_t n) {
+            const double v = step * static_cast<double>(n);
+            const Complex front = kernel.log(s0, v) - out.shift;
+            if (front.real() + at_s0 < -80) return false;
+            const Log& other = logs[static_cast<std::size_t>(std::abs(n))];
+            const Complex log = front + (n < 0 ? std::conj(other.value) : other.value);
+            const double modulus = std::exp(log.real());
+            sum += std::polar(modulus, log.imag());
+            error += modulus * (std::expm1(other.error) + u * (kernel.slack(s0, v) + 8 * std::abs(log)));
+            return true;
+        };
+        // The kernel's modulus falls to both sides of its peak, where Im s/s0 = Im p/(Re p + 1).
+        const auto end = static_cast<std::ptrdiff_t>(count) - 1;
+        const std::ptrdiff_t peak =
+            std::min(end, static_cast<std::ptrdiff_t>(tau[j] * s0 / (power + 1) / step));
+        for (std::ptrdiff_t n = peak + 1; n <= end && add(n);) ++n;
+        for (std::ptrdiff_t n = peak; n >= -end && add(n);) --n;
+        const double alias = std::exp(on_strip(p, strip) - out.shift) * 2 / std::expm1(2 * pi * strip / step);
+        out.value[j] = sum * step / (2 * pi);
+        out.error[j] = error * step / (2 * pi) + alias +
+                       std::exp(beyond(p, step * static_cast<double>(end)) - out.shift) +
+                       static_cast<double>(2 * count) * step * 1e-34;
+    });
+    return out;
+}
+
+CutAllocation::Edge CutAllocation::edge(double power, double log_moment) const {
+    const double t = law_.steps, root = std::sqrt(t), far = 9;
+    // eta: the mean of all normal variables lies nearer to 0, tilted or not, but for two tails beyond `far`.
+    const double eta = far / root + power * law_.mu / t, tails = 2 * normal_tail(far);
+    const Nodes nodes = nodes_for(1.3 * power);
+    const double s0 = tilt_for(nodes, power), top = end_ + 2 * eta;
+    const Log log = log_transform(nodes, s0);
+    // Outcomes whose largest normal variable lies between the cut and 2 eta more.
+    const double v = s0 / t * std::expm1(law_.mu * (top - 0.5 * law_.mu));
+    const double log_rim =
+        std::log(2 * eta / std::sqrt(2 * pi)) - 0.5 * end_ * end_ + v - log.value.real() / t + 1e-9;
+    const double more = t * std::exp(std::min(log_rim, 700.0));
+    const double log_whole =
+        power * psi(Complex(std::log(s0 / power))).real() + log.value.real() + log.error - log_moment;
+    const double rim =
+        std::exp(std::min(log_whole + (more < 1e-3 ? std::log(1.01 * more) : std::min(more, 1e6)), 700.0));
+    const double whole = (1 + rim) / (1 - tails);
+    const double kept = 1 - t * one_step_q_;
+    if (!(kept > 0.5) || !std::isfinite(log.error)) return {1, infinity};
+    return {whole * 1.0001, rim + tails * whole + 2 * tails / kept};
+}
+
+}  // namespace hockeystick

@@ -1,0 +1,43 @@
+// The transform of one random allocation's loss, from the moments of its likelihood ratio V
+// (docs/mechanisms/allocation.md): M(z) = E_Q[V^{1+z}] in direction remove, E_Q[V^{-z}] in direction add.
+#pragma once
+
+#include <complex>
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "inversion/allocation_cut.hpp"
+#include "inversion/allocation_moments.hpp"
+#include "inversion/transform.hpp"
+
+namespace hockeystick {
+
+class AllocationTransform final : public Transform {
+public:
+    // cut_mass as in Transform::of. Direction remove leaves some out in any case, however little.
+    AllocationTransform(const Allocation& law, double cut_mass);
+
+    bool can_cut() const override { return cut_.has_value(); }
+    double dropped() const override { return cut_ ? cut_->dropped() : 0; }
+    Cumulant at(double s) const override;
+    Row row(double s, double step, std::size_t size, double tolerance) const override;
+    std::unique_ptr<DecayBound> decay(double s, double log_mgf) const override;
+
+private:
+    // ln M(s) and its error by the cut law, where that serves: at the same tilts for at(), row() and decay().
+    struct Whole {
+        double log, error;
+    };
+    std::optional<Whole> by_cut(double s) const;
+    std::optional<Whole> whole(double s) const;
+    // The moments E[V^{k-a}] of frequencies tau at the tilt s; k and kappa as it suits the highest of them.
+    std::optional<Moments> moments(double s, std::span<const double> tau, double log_scale,
+                                   double tolerance) const;
+
+    Allocation law_;
+    std::optional<CutAllocation> cut_;
+};
+
+}  // namespace hockeystick

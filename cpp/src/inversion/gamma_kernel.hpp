@@ -1,0 +1,78 @@
+// The weight s^a e^{-s} / Gamma(a) of a moment integral, without cancellation at large a
+// (docs/mechanisms/allocation.md, "Moments").
+#pragma once
+
+#include <cmath>
+#include <complex>
+#include <numbers>
+
+#include "numerics/complex.hpp"
+#include "numerics/constants.hpp"
+
+namespace hockeystick {
+
+// e^w - 1 - w, to a few units of round-off of |w|^2.
+inline std::complex<double> psi(std::complex<double> w) {
+    if (std::abs(w) > 0.5) return expm1(w) - w;
+    constexpr int terms = 16;  // proof: the next term is below 2^-18/18! times the first
+    std::complex<double> sum = 1.0;
+    for (int n = terms; n >= 1; --n) sum = 1.0 + sum * w / (n + 2.0);
+    return 0.5 * w * w * sum;
+}
+
+// What Stirling's series adds to ln Gamma(a), Re a > 0 and |a| >= 16: the first term left out is less than
+// 1e-17 there.
+inline std::complex<double> stirling_rest(std::complex<double> a) {
+    const std::complex<double> y = 1.0 / a, y2 = y * y;
+    constexpr double c[] = {1.0 / 12,   -1.0 / 360,      1.0 / 1260, -1.0 / 1680,
+                            1.0 / 1188, -691.0 / 360360, 1.0 / 156};
+    std::complex<double> sum = 0;
+    for (int n = 6; n >= 0; --n) sum = sum * y2 + c[n];
+    return sum * y;
+}
+
+inline constexpr double stirling_from = 16;
+
+// ln Gamma(a), Re a > 0; off by a few units of round-off of 1 + |a ln a|.
+inline std::complex<double> log_gamma(std::complex<double> a) {
+    std::complex<double> shifted = 0;
+    for (; std::abs(a) < stirling_from; a += 1.0) shifted += std::log(a);
+    return (a - 0.5) * std::log(a) - a + 0.5 * std::log(2 * std::numbers::pi) + stirling_rest(a) - shifted;
+}
+
+// s^a e^{-s}/Gamma(a) at s = Re(a) e^{x + i angle}.
+class GammaKernel {
+public:
+    explicit GammaKernel(std::complex<double> a)
+        : a_(a),
+          large_(std::abs(a) >= stirling_from),
+          log_ratio_(0.5 * std::log1p(std::pow(a.imag() / a.real(), 2))),
+          prefix_(large_ ? 0.5 * std::log(a / (2 * std::numbers::pi)) - stirling_rest(a)
+                         : a * std::log(a.real()) - log_gamma(a)) {}
+
+    // Its logarithm; without -s if `bare`, and then the other factor has no e^s. And the error, in units of
+    // round-off.
+    struct Value {
+        std::complex<double> log;
+        double slack;
+    };
+    Value at(double x, double angle, bool bare) const {
+        if (!large_) {
+            const std::complex<double> w(x, angle), s = bare ? 0.0 : a_.real() * std::exp(w);
+            return {prefix_ + a_ * w - s, 60 + 4 * std::abs(a_ * w) + 8 * std::abs(s)};
+        }
+        const std::complex<double> w(x - log_ratio_, angle - std::arg(a_));
+        const double rounding = 2 + std::abs(x) + log_ratio_ + 2 * std::abs(angle), size = std::abs(a_);
+        if (bare) return {prefix_ + a_ * (1.0 + w), 40 + size * (rounding + 4 * std::abs(1.0 + w))};
+        const std::complex<double> p = psi(w);
+        return {prefix_ - a_ * p, 40 + size * (std::abs(p + w) * rounding + 8 * std::abs(p))};
+    }
+
+private:
+    std::complex<double> a_;
+    bool large_;
+    double log_ratio_;  // ln |a|/Re a
+    std::complex<double> prefix_;
+};
+
+}  // namespace hockeystick

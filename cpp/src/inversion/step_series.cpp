@@ -1,0 +1,265 @@
+#include "inversion/step_series.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+#include <utility>
+
+#include "inversion/gamma_kernel.hpp"
+#include "numerics/complex.hpp"
+#include "numerics/constants.hpp"
+
+namespace hockeystick {
+namespace {
+
+using Complex = std::complex<double>;
+constexpr double pi = std::numbers::pi;
+
+// speed: how far nodes go beside the tilted normal variable's mean; their line, and the strip around it; how
+// many nodes there may be.
+constexpr double reach = 10.5, widest_strip = 2, widest_turn = 2;
+constexpr double most_nodes = 6e3;
+// proof: what a normal variable has beyond `reach`, on both sides and with a mean absolute value to spare.
+constexpr double beyond_reach = 1e-24;
+// speed: e^-this is less than any double.
+constexpr double vanished = 745;
+// proof: the k-th power of a coefficient's scale is at least e^-this, so that none underflows.
+constexpr double largest_log = 600;
+
+// The library takes long to find out that a result is 0.
+double exp_or_0(double x) { return x < -vanished ? 0 : std::exp(x); }
+
+}  // namespace
+
+// c_0, for e^{-s(m - 1/T)} unless bare; S_j = E[(scale m)^j e^{..}]/j!, sums of moduli, errors.
+struct StepSeries::Sums {
+    bool bare;
+    Complex log_front;  // ln of c_0, plus s/T unless bare
+    double relative;    // error of c_0 beside |c_0|
+    std::vector<Complex> value;
+    std::vector<double> modulus, error;  // all three beside c_0
+};
+
+StepSeries::StepSeries(const Allocation& law, int k, double angle, double least, double most)
+    : law_(law), k_(k), angle_(angle) {
+    // The line and the strip around it with the widest step: sW must stay in the right half-plane on the
+    // strip, where e^{-sW} falls less than on the line, which k powers of W make k times as bad; turning
+    // costs, too. What matters has fallen by e^-40 at most.
+    const double mu = law.mu, wanted = 42 + std::log(law.steps),
+                 farthest = std::min(widest_turn, std::sqrt(8.0 / std::max(k, 1)));
+    double exponent = 0;
+    h_ = 0;
+    for (int i = 0; i <= 8; ++i)
+        for (int j = 1; j <= 12; ++j) {
+            const double turn = -std::min(angle / mu, farthest) * i / 8, centre = angle + mu * turn;
+            const double strip = std::min(widest_strip, (0.5 * pi - centre) / mu) * j / 12.5;
+            const double cosine = std::cos(centre + mu * strip), growth = 0.5 * std::pow(strip - turn, 2);
+            const double less = cosine / std::cos(centre);
+            const double turns = wanted + growth - k * std::log(less) + 40 / law.steps * (1 - less),
+                         h = 2 * pi * strip / turns;
+            if (centre - mu * strip < -0.5 * pi || !(h > 0) ||
+                !(h / (1 + 0.05 * (k + 2) * turn * turn) > h_ / (1 + 0.05 * (k + 2) * turn_ * turn_)))
+                continue;
+            h_ = h;
+            turn_ = turn;
+            least_cosine_ = std::min(cosine, std::cos(centre - mu * strip));
+            exponent = growth - 0.5 * turn * turn - turns;
+        }
+    // Of the integrals along both edges of the strip, whose weights are e^{-growth} those that are summed
+    // below.
+    aliasing_ = 2.1 * std::exp(exponent);
+    const double tilted = reach + std::max(k, 1) * mu;
+    const double vanishing =
+        (std::log((vanished + 55) * law.steps / (least * std::max(least_cosine_, 1e-3)))) / mu + 0.5 * mu;
+    // Large s tilts W down, until sW/T is about 1 or, where W hardly moves, as it tilts a normal variable.
+    const double pull = std::max(0.0, std::min(most / law.steps * mu, std::log(most / law.steps) / mu));
+    const double first = std::floor((-reach - pull) / h_);
+    const double last = std::ceil(std::min(tilted, std::max(reach + mu, vanishing)) / h_);
+    if (!(last - first < most_nodes) || !(k * std::log(2 * law.steps / std::max(k, 1)) < largest_log)) return;
+    for (double i = first; i <= last; ++i) {
+        const double x = i * h_;
+        log_size_.push_back(std::log(h_ / std::sqrt(2 * pi)) + 0.5 * (turn_ - x) * (turn_ + x));
+        phase_.push_back(-x * turn_);
+        ratio_.push_back(std::exp(mu * (x - 0.5 * mu)));
+        slack_.push_back(8 + 2 * mu * (std::abs(x) + mu) + std::abs(x * turn_) + x * x);
+        if (k > 0) add_powers(mu * (x - 0.5 * mu));
+    }
+}
+
+// |W|^j/j! beside the largest of them, for j = 0..k: those that underflow count for nothing.
+void StepSeries::add_powers(double log_ratio) {
+    const std::size_t first = power_.size();
+    double largest = 0, log_power = 0;
+    for (int j = 0; j <= k_; ++j) {
+        if (j > 0) log_power += log_ratio - std::log(static_cast<double>(j));
+        power_.push_back(log_power);
+        largest = std::max(largest, log_power);
+    }
+    for (std::size_t j = first; j < power_.size(); ++j) power_[j] = exp_or_0(power_[j] - largest);
+    log_power_.push_back(largest);
+}
+
+StepSeries::Sums StepSeries::sums(double modulus, double scale) const {
+    const double t = law_.steps, per_step = modulus / t, phase = angle_ + law_.mu * turn_;
+    const Complex theta = std::polar(per_step, angle_), turned = std::polar(1.0, law_.mu * turn_);
+    const auto k = static_cast<std::size_t>(k_);
+    Sums out{per_step * std::min(1.0, law_.mu) > 1,
+             0,
+             0,
+             std::vector<Complex>(k + 1),
+             std::vector<double>(k + 1),
+             std::vector<double>(k + 1)};
+    const double cosine = std::cos(phase), sine = std::sin(phase);
+    // What all terms are multiplied by: e^{s/T}, or one over the largest.
+    double log_unit = theta.real();
+    if (out.bare) {
+        double largest = -infinity;
+        for (std::size_t i = 0; i < ratio_.size(); ++i)
+            largest = std::max(largest, log_size_[i] - per_step * ratio_[i] * cosine);
+        log_unit = -largest;
+    }
+    const Complex unit_turn = out.bare ? 1.0 : std::polar(1.0, theta.imag());
+    Complex front = 0;
+    double front_error = 0;
+    const std::size_t n = ratio_.size();
+    std::vector<double> real(k + 1), imaginary(k + 1);
+    for (std::size_t i = 0; i < n; ++i) {
+        const double y = per_step * ratio_[i], fall = y * cosine, on_edge = y * least_cosine_;
+        const double edges = i == 0 || i + 1 == n ? 2 / std::min(1.0, h_ * reach) : 0.0;
+        const double rounding = u * (slack_[i] + 4) * (1 + y) + edges;
+        const double log_term = log_size_[i] + log_unit - fall, log_loose = log_size_[i] + log_unit - on_edge;
+        const Complex turn = std::polar(1.0, phase_[i] - y * sine) * unit_turn;
+        if (out.bare) {
+            const double term = exp_or_0(log_term);
+            front += term * turn;
+            front_error += term * rounding + aliasing_ * exp_or_0(log_loose);
+        } else {
+            const Complex v = theta * (ratio_[i] * turned - 1.0), p = psi(-v);
+            const double size = exp_or_0(log_size_[i]), of_p = std::sqrt(std::norm(p)),
+                         of_v = std::sqrt(std::norm(v));
+            front += std::polar(size, phase_[i]) * p;
+            front_error += aliasing_ * exp_or_0(log_loose) +
+                           size * (u * (slack_[i] + 8) * (of_p + of_v * (of_p + of_v)) +
+                                   edges * (of_v + of_p) + aliasing_ * (1 + per_step * (ratio_[i] + 1)));
+        }
+        if (k == 0) continue;
+        const double term = exp_or_0(log_term + log_power_[i]),
+                     loose = aliasing_ * exp_or_0(log_loose + log_power_[i]);
+        if (!(term > 0 || loose > 0)) continue;
+        const double right = term * turn.real(), up = term * turn.imag(), error = term * rounding + loose;
+        const double* powers = &power_[i * (k + 1)];
+        for (std::size_t j = 1; j <= k; ++j) {
+            real[j] += powers[j] * right;
+            imaginary[j] += powers[j] * up;
+            out.modulus[j] += powers[j] * term;
+            out.error[j] += powers[j] * error;
+        }
+    }
+    double power = 1;
+    for (std::size_t j = 1; j <= k; ++j) {
+        power *= scale / t;
+        out.value[j] = power * Complex(real[j], imaginary[j]);
+        out.modulus[j] *= power;
+        out.error[j] *= power;
+    }
+    const Complex excess = front;  // over 1, which it must not be rounded to
+    if (!out.bare) {
+        front += 1.0;
+        front_error += beyond_reach * (1 + 2 * per_step);
+    }
+    const double whole = std::abs(front);
+    out.relative = whole > 0 ? front_error / whole : infinity;
+    out.log_front = out.bare ? std::log(front) - log_unit : log1p(excess);
+    Complex turns = 1.0;
+    for (std::size_t j = 1; j <= k; ++j) {
+        turns *= turned;
+        out.value[j] *= turns / front;
+        out.error[j] =
+            (out.error[j] + out.modulus[j] * (out.relative + u * (10 * static_cast<double>(j) + 4))) / whole;
+        out.modulus[j] /= whole;
+    }
+    return out;
+}
+
+namespace {
+
+// A power series with bounds of its coefficients' moduli and errors.
+struct BoundedSeries {
+    std::vector<Complex> value;
+    std::vector<double> modulus, error;
+
+    static BoundedSeries one(std::size_t size) {
+        BoundedSeries out{std::vector<Complex>(size), std::vector<double>(size), std::vector<double>(size)};
+        out.value[0] = out.modulus[0] = 1;
+        return out;
+    }
+};
+
+BoundedSeries operator*(const BoundedSeries& a, const BoundedSeries& b) {
+    const std::size_t size = a.value.size();
+    BoundedSeries out{std::vector<Complex>(size), std::vector<double>(size), std::vector<double>(size)};
+    for (std::size_t n = 0; n < size; ++n) {
+        for (std::size_t j = 0; j <= n; ++j) {
+            out.value[n] += a.value[j] * b.value[n - j];
+            out.modulus[n] += a.modulus[j] * b.modulus[n - j];
+            out.error[n] += a.error[j] * (b.modulus[n - j] + b.error[n - j]) + a.modulus[j] * b.error[n - j];
+        }
+        out.error[n] += u * (12 + static_cast<double>(n)) * out.modulus[n];
+    }
+    return out;
+}
+
+// By squaring: for few factors nothing cancels.
+BoundedSeries power_by_squaring(BoundedSeries base, double steps) {
+    BoundedSeries out = BoundedSeries::one(base.value.size());
+    for (auto left = static_cast<unsigned long long>(steps); left > 0; left >>= 1) {
+        if (left & 1) out = out * base;
+        if (left > 1) base = base * base;
+    }
+    return out;
+}
+
+// (1 + sum_j d_j t^j)^T by n b_n = sum_j (j(T+1) - n) d_j b_{n-j}: positive factors where T is large.
+BoundedSeries power_by_recurrence(const BoundedSeries& d, double steps) {
+    const std::size_t size = d.value.size();
+    BoundedSeries b = BoundedSeries::one(size);
+    for (std::size_t n = 1; n < size; ++n) {
+        const double order = static_cast<double>(n);
+        for (std::size_t j = 1; j <= n; ++j) {
+            const double factor = (static_cast<double>(j) * (steps + 1) - order) / order;
+            b.value[n] += factor * d.value[j] * b.value[n - j];
+            b.modulus[n] += std::abs(factor) * d.modulus[j] * b.modulus[n - j];
+            b.error[n] += std::abs(factor) *
+                          ((d.modulus[j] + d.error[j]) * b.error[n - j] + d.error[j] * b.modulus[n - j]);
+        }
+        b.error[n] += u * (12 + order) * b.modulus[n];
+    }
+    return b;
+}
+
+}  // namespace
+
+SeriesValue StepSeries::power(const Sums& c, double scale) const {
+    const auto k = static_cast<std::size_t>(k_);
+    BoundedSeries series{c.value, c.modulus, c.error};
+    series.value[0] = series.modulus[0] = 1;
+    const BoundedSeries b = law_.steps < 2 * k_ ? power_by_squaring(std::move(series), law_.steps)
+                                                : power_by_recurrence(series, law_.steps);
+    SeriesValue out;
+    out.bare = c.bare;
+    out.log = law_.steps * c.log_front + std::lgamma(k_ + 1.0) - k_ * std::log(scale);
+    out.coefficient = b.value[k];
+    const double front = std::expm1(law_.steps * std::log1p(c.relative) * (1 + 8 * u)) +
+                         u * (8 * std::abs(law_.steps * c.log_front) + 16 +
+                              4 * k_ * (1 + std::abs(std::log(scale)) + k_ * 0.1));
+    out.error = b.error[k] + (std::abs(b.value[k]) + b.error[k]) * front;
+    return out;
+}
+
+SeriesValue StepSeries::at(double modulus) const {
+    // Neither the coefficients nor their factorials under- or overflow.
+    const double scale = std::max(modulus, 0.5 * k_);
+    return power(sums(modulus, scale), scale);
+}
+
+}  // namespace hockeystick

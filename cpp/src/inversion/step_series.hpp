@@ -1,0 +1,44 @@
+// E[V^k e^{-sV}] of V, the mean of T independent lognormals W of mean 1, at points s of one ray in the right
+// half-plane (docs/mechanisms/allocation.md, "Moments").
+#pragma once
+
+#include <complex>
+#include <vector>
+
+#include "hockeystick/pairs.hpp"
+
+namespace hockeystick {
+
+// E[V^k e^{-sV}] = coefficient * e^{log}, |error of coefficient| <= error; bare: else times e^s.
+struct SeriesValue {
+    std::complex<double> log, coefficient;
+    double error = 0;
+    bool bare = false;
+};
+
+// With W/T = m the value is k! times a coefficient of the power series (sum_j E[m^j e^{-sm}] t^j/j!)^T. Every
+// expectation is a trapezoidal sum over the normal variable g along a line Im g = turn, so that sW turns
+// little.
+class StepSeries {
+public:
+    // For |s| in [least, most] and arg s = angle.
+    StepSeries(const Allocation& law, int k, double angle, double least, double most);
+    // Whether there were too many nodes.
+    bool empty() const { return ratio_.empty(); }
+    SeriesValue at(double modulus) const;
+
+private:
+    struct Sums;
+    void add_powers(double log_ratio);
+    Sums sums(double modulus, double scale) const;
+    SeriesValue power(const Sums& sums, double scale) const;
+
+    Allocation law_;
+    int k_;
+    double angle_, turn_ = 0, h_ = 0, aliasing_, least_cosine_ = 0;
+    // Weights' logarithm and phase; |W|; the errors of both in units of round-off.
+    std::vector<double> log_size_, phase_, ratio_, slack_;
+    std::vector<double> power_, log_power_;  // |W|^j/j! for each node, but for a common factor
+};
+
+}  // namespace hockeystick

@@ -1,0 +1,109 @@
+"""Random allocation: every record takes part in one step of an epoch, chosen uniformly (docs/mechanisms/allocation.md)."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from .. import _core
+from .._base.fields import NonNegative, Size
+from .._base.validation import ParameterError, integer
+from ..sampling.laws import MAX_STEPS, Law
+from .continuous import Gaussian
+from .core_pairs import HUGE, Pairs, both, gaussian, revealing
+from .steps import Process, Step, Words
+
+_LEAST_MU, _LEAST_NOISE = 1e-6, 0.2
+"""*Speed*: outside, transforms have no digits left, or too many nodes: an upper bound is accounted instead."""
+
+_NOTHING = _core.discrete_pair([0.0], [1.0], [1.0])
+"""What depends on nothing."""
+
+
+@dataclass(frozen=True)
+class RandomAllocation(Step):
+    """One epoch of ``steps`` Gaussian sums in which each record takes part in one step, chosen uniformly.
+
+    Balls-in-bins sampling, redrawn every epoch: ``RandomAllocation(sigma, steps) * epochs``. With C_t the sum of the
+    records that chose step t, each of norm at most 1, the outputs are C_t + N(0, sigma^2 I), t = 1..steps, and
+        P = (1/steps) sum_t N(e_t, sigma^2 I)   against   Q = N(0, sigma^2 I)
+    dominates in direction remove, (Q, P) in direction add; exact under add, remove, add_or_remove and zero_out
+    (docs/mechanisms/allocation.md, "The pair"). Not accounted under replace_one.
+
+    ``participations`` = k: each record takes part in k steps, either one of each k-th of the epoch, or k distinct
+    ones of all. It is accounted as k allocations to steps // k steps each: exact for the former, an upper bound for the
+    latter (same page, "Several participations"; Feldman and Shenfeld 2025).
+
+    ``noise_multiplier`` >= 0 is sigma / (largest norm of a record's contribution). ``steps`` >= 1, 1 <=
+    ``participations`` <= steps. Both bounds of epsilon and delta are certified.
+
+    >>> import hockeystick as hs
+    >>> epochs = hs.RandomAllocation(noise_multiplier=1.0, steps=100) * 10
+    >>> bounds = hs.account(epochs).epsilon_bounds(delta=1e-5)
+    >>> print(f"{bounds.lower:.6f} {bounds.upper:.6f}")
+    1.701498 1.701499
+    """
+
+    noise_multiplier: NonNegative
+    steps: Size
+    participations: Size = 1
+    noise_convention = "noise multiplier = standard deviation / L2 sensitivity of the sum when one record is added or removed"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        integer("steps", self.steps, 1, MAX_STEPS)
+        integer("participations", self.participations, 1, self.steps)
+
+    def as_process(self) -> Process:
+        """Return one allocation for each participation."""
+        if self.participations == 1:
+            return super().as_process()
+        block = RandomAllocation(self.noise_multiplier, self.steps // self.participations)
+        return Process([(block, self.participations)])
+
+    def check_adjacency(self, adjacency: str) -> None:
+        if adjacency == "replace_one":
+            raise ParameterError(
+                f"adjacency = {adjacency!r}: must be 'add', 'remove', 'add_or_remove' or 'zero_out' for {self!r}; no "
+                "dominating pair is known for a replaced record"
+            )
+
+    def simplified(self) -> Step | None:
+        """An epoch of one step is that step."""
+        return Gaussian(self.noise_multiplier) if self.steps == 1 else self
+
+    def pairs(self, adjacency: str) -> Pairs:
+        """Exact, but for noise so large or so small that no digits are left: there from above alone."""
+        sigma = self.noise_multiplier
+        if sigma < _LEAST_NOISE:
+            # Whoever knows the step sees the noise alone.
+            upper = gaussian(1.0 / sigma) if sigma > 0.0 else revealing(_core.gaussian_pair(HUGE), math.inf)
+            return both(_core.bracket_pair(_NOTHING, upper))
+        mu = max(1.0 / sigma, _LEAST_MU)
+        pairs = [_core.random_allocation_pair(mu, self.steps, mode) for mode in ("remove", "add")]
+        return Pairs(
+            *pairs if mu * sigma >= 1.0 - 1e-9 else (_core.bracket_pair(_NOTHING, pair) for pair in pairs)
+        )
+
+    @property
+    def mechanism(self) -> Gaussian:
+        """The noise of one step."""
+        return Gaussian(self.noise_multiplier)
+
+    @property
+    def releases(self) -> int:
+        """As many as there are steps."""
+        return self.steps
+
+    def has_closed_form(self) -> bool:
+        return False
+
+    def _batch_law_of(self, steps: int) -> Law:
+        return Law("random_allocation", self.steps * steps, {"bins": self.steps})
+
+    def words(self, adjacency: str) -> Words:
+        return Words(
+            self.noise_convention,
+            f"every record in one of {self.steps} steps, chosen uniformly anew in every epoch",
+            "docs/mechanisms/allocation.md (random allocation)",
+        )

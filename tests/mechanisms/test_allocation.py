@@ -1,0 +1,290 @@
+"""Random allocation: moments against mpmath, exact integrals for few steps, identities, samplers, and what must be refused."""
+
+import itertools
+import math
+
+import hockeystick as hs
+import mpmath
+import numpy as np
+import pytest
+from hockeystick import _core
+from hockeystick.mechanisms.serialise import from_dict, to_dict
+
+DIRECTIONS = ("remove", "add")
+
+
+def bounds(process, adjacency, epsilon):
+    return hs.account(process, adjacency=adjacency).delta_bounds(epsilon)
+
+
+def exact_of_two(sigma: float, epsilon: float, direction: str) -> mpmath.mpf:
+    """delta of one of two steps, by two nested closed forms: mpmath alone.
+
+    Given W_1 = w, V = (w + W_2)/2, and E(W_2 - c)_+ is the price of a call.
+    """
+    mpmath.mp.dps = 22
+    mu = 1 / mpmath.mpf(sigma)
+    y = mpmath.e ** mpmath.mpf(epsilon)
+
+    def call(c):
+        if c <= 0:
+            return 1 - c
+        d = -mpmath.log(c) / mu
+        return mpmath.ncdf(d + mu / 2) - c * mpmath.ncdf(d - mu / 2)
+
+    def value(g):
+        w = mpmath.e ** (mu * g - mu**2 / 2)
+        if direction == "remove":
+            return mpmath.npdf(g) * call(2 * y - w) / 2
+        # (1 - y V)_+ = y/2 (2/y - w - W_2)_+ , a put.
+        c = 2 / y - w
+        put = call(c) - (1 - c) if c > 0 else mpmath.mpf(0)
+        return mpmath.npdf(g) * put * y / 2
+
+    kink = (mpmath.log(2 * y if direction == "remove" else 2 / y) + mu**2 / 2) / mu
+    end = mu + 12
+    points = sorted(
+        [mpmath.mpf(-12), end, *(p for p in (mpmath.mpf(i) for i in range(-11, int(end))) if p != kink), kink]
+    )
+    return mpmath.quad(value, [p for p in points if -12 <= p <= end])
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(
+    ("sigma", "epsilon"),
+    [
+        (0.4, 1.0),
+        (0.4, 6.0),
+        (1.0, 0.0),
+        (1.0, 0.3),
+        (1.0, 2.5),
+        (1.0, 5.0),
+        (3.0, 0.4),
+        (30.0, 0.05),
+        (100.0, 0.02),
+        (1.0, -0.4),
+    ],
+)
+def test_two_steps_agree_with_quadrature(direction, sigma, epsilon):
+    truth = exact_of_two(sigma, epsilon, direction)
+    found = bounds(hs.RandomAllocation(sigma, 2), direction, epsilon)
+    assert found.lower <= truth * (1 + 1e-15)
+    assert truth <= found.upper * (1 + 1e-15)
+    if truth > 1e-40:
+        assert found.upper - found.lower <= 1e-6 * found.upper
+
+
+def integer_moment(sigma: float, steps: int, order: int) -> mpmath.mpf:
+    """E V^order by the T-th power of a series of rational coefficients' exponentials."""
+    mpmath.mp.dps = 60
+    mu2 = 1 / mpmath.mpf(sigma) ** 2
+    base = [mpmath.e ** (mpmath.mpf(j * (j - 1)) / 2 * mu2) / mpmath.factorial(j) for j in range(order + 1)]
+
+    def times(a, b):
+        return [mpmath.fsum(a[i] * b[n - i] for i in range(n + 1)) for n in range(order + 1)]
+
+    power, square, left = [mpmath.mpf(1)] + [mpmath.mpf(0)] * order, base, steps
+    while left:
+        if left & 1:
+            power = times(power, square)
+        square, left = times(square, square), left >> 1
+    return mpmath.factorial(order) * power[order] / mpmath.mpf(steps) ** order
+
+
+@pytest.mark.parametrize(("sigma", "steps"), [(0.5, 3), (1.0, 100), (1.0, 10**6), (5.0, 7), (20.0, 1000)])
+def test_chernoff_bounds_respect_exact_moments(sigma, steps):
+    """delta <= E V^{1+s} e^{-s eps} (s/(1+s))^s / (1+s) at integer s: no lower bound may exceed it."""
+    process = hs.RandomAllocation(sigma, steps)
+    for order in (2, 4):
+        s = order - 1
+        log_moment = mpmath.log(integer_moment(sigma, steps, order))
+        for epsilon in (0.1,):
+            ceiling = mpmath.e ** (log_moment - s * epsilon + s * mpmath.log(mpmath.mpf(s) / order)) / order
+            assert bounds(process, "remove", epsilon).lower <= ceiling * (1 + mpmath.mpf(10) ** -12)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+def test_one_step_is_the_gaussian(direction):
+    """The core answers T = 2 with both steps alike nowhere; one step is simplified to the Gaussian."""
+    one = hs.account(hs.RandomAllocation(1.5, 1) * 3, adjacency=direction)
+    plain = hs.account(hs.Gaussian(1.5) * 3, adjacency=direction)
+    assert one.epsilon(1e-6) == plain.epsilon(1e-6)
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(("sigma", "steps", "epochs"), [(1.0, 3, 1), (0.7, 4, 2), (1.0, 1000, 5)])
+def test_agrees_with_samples(direction, sigma, steps, epochs):
+    """A million draws of V from NumPy: within five standard errors in every case."""
+    rng = np.random.default_rng(7)
+    n, epsilon = 200_000, 0.5 if steps < 100 else 0.15
+    loss = np.zeros(n)
+    for _ in range(epochs):
+        if steps < 10:
+            g = rng.standard_normal((n, steps))
+            if direction == "remove":
+                g[:, 0] += 1 / sigma
+            v = np.exp(g / sigma - 0.5 / sigma**2).mean(axis=1)
+        else:
+            # In pieces: n * steps numbers do not fit.
+            v = np.empty(n)
+            for begin in range(0, n, 5000):
+                g = rng.standard_normal((5000, steps))
+                if direction == "remove":
+                    g[:, 0] += 1 / sigma
+                v[begin : begin + 5000] = np.exp(g / sigma - 0.5 / sigma**2).mean(axis=1)
+        loss += np.log(v) if direction == "remove" else -np.log(v)
+    sample = np.maximum(0.0, -np.expm1(epsilon - loss))
+    error = sample.std() / math.sqrt(n)
+    found = bounds(hs.RandomAllocation(sigma, steps) * epochs, direction, epsilon)
+    assert abs(sample.mean() - found.upper) < 5 * error
+    assert found.upper - found.lower <= 1e-6 * found.upper
+
+
+def test_published_intervals_of_peers_hold():
+    """PLD_accounting 2.0 encloses these two epsilons; ours lie inside, and are a million times narrower."""
+    for steps, delta, low, high in ((100, 1e-5, 1.6644, 1.7398), (1000, 1e-6, 0.5307, 0.5509)):
+        found = hs.account(hs.RandomAllocation(1.0, steps) * 10).epsilon_bounds(delta)
+        assert low <= found.lower <= found.upper <= high
+        assert found.upper - found.lower <= 1e-6 * found.upper
+
+
+def test_moderate_and_large_tilts_join():
+    """The two ways to a moment meet: delta is monotone and continuous across the tilt at which they change."""
+    process = hs.RandomAllocation(10.0, 1000)
+    curve = [bounds(process, "remove", epsilon) for epsilon in np.linspace(0.0005, 0.012, 9)]
+    for one, next_one in itertools.pairwise(curve):
+        assert next_one.lower < one.upper
+        assert one.upper - one.lower <= 1e-6 * one.upper
+    logs = np.log([b.upper for b in curve])
+    assert np.all(np.diff(logs, 2) < 1e-6)  # log delta is concave for this nearly Gaussian law
+
+
+@pytest.mark.parametrize("sigma", [1e-3, 0.1, 1e3, 1e7])
+@pytest.mark.parametrize("steps", [2, 2**31])
+def test_extreme_parameters_are_answered(sigma, steps):
+    process = hs.RandomAllocation(sigma, steps) * 2
+    unamplified = hs.account(hs.Gaussian(sigma) * 2)
+    for adjacency in DIRECTIONS:
+        profile = hs.account(process, adjacency=adjacency)
+        found = profile.epsilon_bounds(1e-6)
+        assert 0 <= found.lower <= found.upper <= unamplified.epsilon(1e-6) * (1 + 1e-9)
+
+
+def test_composes_with_everything():
+    process = hs.RandomAllocation(2.0, 1000) * 100 + hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 1000
+    found = hs.account(process).epsilon_bounds(1e-8)
+    assert found.upper - found.lower <= 1e-6 * found.upper
+    alone = hs.account(hs.RandomAllocation(2.0, 1000) * 100).epsilon(1e-8)
+    assert alone < found.lower
+    mixed = hs.RandomAllocation(1.0, 50) + hs.Laplace(10.0) + hs.RandomizedResponse(0.05)
+    found = hs.account(mixed).delta_bounds(0.4)
+    assert 0 < found.lower <= found.upper
+    assert found.upper - found.lower <= 1e-3 * found.upper
+
+
+def test_adjacencies():
+    process = hs.RandomAllocation(1.0, 20)
+    remove, add = (hs.account(process, adjacency=a).epsilon(1e-5) for a in DIRECTIONS)
+    assert add < remove == hs.account(process, adjacency="add_or_remove").epsilon(1e-5)
+    assert hs.account(process, adjacency="zero_out").epsilon(1e-5) == remove
+    with pytest.raises(hs.ParameterError, match="replace_one"):
+        hs.account(process, adjacency="replace_one")
+
+
+def test_participations_are_allocations_to_blocks():
+    assert hs.RandomAllocation(2.0, 10, participations=3) * 2 == hs.RandomAllocation(2.0, 3) * 6
+    # Enumeration: the law of k distinct steps is a mixture of block allocations, so delta is no larger.
+    sigma, steps, k, n = 1.0, 4, 2, 400_000
+    rng = np.random.default_rng(3)
+    g = rng.standard_normal((n, steps))
+    g[:, :k] += 1 / sigma
+    subsets = [(i, j) for i in range(steps) for j in range(i)]
+    log_w = g / sigma - 0.5 / sigma**2
+    v = np.mean([np.exp(log_w[:, i] + log_w[:, j]) for i, j in subsets], axis=0)
+    sample = np.maximum(0.0, 1 - math.e / v)
+    upper = bounds(hs.RandomAllocation(sigma, steps, participations=k), "remove", 1.0).upper
+    assert sample.mean() - 4 * sample.std() / math.sqrt(n) <= upper
+
+
+def test_balls_in_bins_with_independent_noise():
+    scheme = hs.BallsInBins(steps=60, bins=20)
+    mechanism = hs.BandMF(hs.Identity(60), scheme, noise_multiplier=2.0)
+    exact = hs.account(mechanism).delta_bounds(0.4)
+    single = hs.account(hs.RandomAllocation(2.0 / math.sqrt(3), 20)).delta_bounds(0.4)
+    assert exact.lower <= single.upper * (1 + 1e-9)
+    assert single.lower <= exact.upper * (1 + 1e-9)
+    for direction in DIRECTIONS:
+        estimate = hs.estimate_delta(mechanism, epsilon=0.4, samples=200_000, seed=1, adjacency=direction)
+        certified = bounds(mechanism, direction, 0.4)
+        assert estimate.lower <= certified.upper
+        assert certified.lower <= estimate.upper
+    with pytest.raises(hs.ParameterError):
+        hs.account(hs.BandMF(hs.Identity(50), hs.BallsInBins(50, 20), 2.0))
+
+
+def test_calibration():
+    found = hs.calibrate_noise_multiplier(
+        lambda sigma: hs.RandomAllocation(sigma, 50) * 5, epsilon=1.0, delta=1e-5
+    )
+    assert hs.account(hs.RandomAllocation(found, 50) * 5).epsilon(1e-5) <= 1.0
+    assert hs.account(hs.RandomAllocation(found * 0.999, 50) * 5).epsilon(1e-5) > 1.0
+
+
+def test_batches_are_the_law():
+    process = hs.RandomAllocation(1.0, 7) * 3
+    batches = list(process.batches(dataset_size=1000, seed=5))
+    assert len(batches) == 21
+    epochs = [np.concatenate(batches[7 * e : 7 * e + 7]) for e in range(3)]
+    assert all(np.array_equal(np.sort(epoch), np.arange(1000)) for epoch in epochs)
+    places = [
+        np.concatenate([np.full(len(b), t) for t, b in enumerate(batches[7 * e : 7 * e + 7])])[
+            np.argsort(epochs[e])
+        ]
+        for e in range(3)
+    ]
+    # Redrawn: of 1000 records about 1/7 keep their place.
+    for one, other in ((0, 1), (1, 2), (0, 2)):
+        assert abs(np.mean(places[one] == places[other]) - 1 / 7) < 5 * math.sqrt(6 / 49 / 1000)
+    counts = np.bincount(places[0], minlength=7)
+    assert np.sum((counts - 1000 / 7) ** 2) / (1000 / 7) < 30  # chi-square with 6 degrees of freedom
+    sampler = process.batches(dataset_size=1000, seed=5)
+    sampler.seek(16)
+    assert np.array_equal(sampler.next(), batches[16])
+    sampler.seek(2)
+    assert np.array_equal(sampler.next(), batches[2])
+
+
+def test_training_plan_draws_what_was_accounted():
+    plan = hs.plan_training(lambda sigma: hs.RandomAllocation(sigma, 10) * 4, 500, epsilon=3.0, delta=1e-4)
+    assert plan.steps == 40
+    assert (
+        hs.account(hs.RandomAllocation(plan.noise_multiplier, 10) * 4, adjacency="zero_out").epsilon(1e-4)
+        <= 3.0
+    )
+    assert plan.spent(1) <= plan.spent(11) <= plan.spent(40) <= plan.epsilon
+
+
+def test_description_is_stored():
+    process = hs.RandomAllocation(1.0, 5) * 3 + hs.Gaussian(2.0)
+    assert from_dict(to_dict(process)) == process
+
+
+@pytest.mark.parametrize(
+    ("arguments", "name"),
+    [
+        ((-1.0, 5), "noise_multiplier"),
+        ((1.0, 0), "steps"),
+        ((1.0, 5, 6), "participations"),
+        ((math.nan, 5), "noise_multiplier"),
+    ],
+)
+def test_errors_name_the_parameter(arguments, name):
+    with pytest.raises(ValueError, match=name):
+        hs.RandomAllocation(*arguments)
+
+
+def test_the_core_refuses():
+    with pytest.raises(ValueError, match="replace_one"):
+        _core.random_allocation_pair(1.0, 10, "replace_one")
+    with pytest.raises(ValueError, match="inversion"):
+        hs.account(hs.RandomAllocation(1.0, 10), engine="fft").epsilon(1e-5)
