@@ -99,7 +99,7 @@ def test_the_paper_pair_is_for_gaussians(other: hs.Laplace) -> None:
         hs.WithoutReplacement(other, 2, 10, pair="koskela2020")
 
 
-@pytest.mark.parametrize("thing", [STEP, STEP * 2, 3.0, None, "Gaussian"])
+@pytest.mark.parametrize("thing", [STEP * 2, 3.0, None, "Gaussian"])
 def test_only_mechanisms_can_be_sampled(thing: object) -> None:
     with pytest.raises(hs.ParameterTypeError, match=r"^mechanism = "):
         hs.PoissonSampled(thing, 0.1)  # type: ignore[arg-type]
