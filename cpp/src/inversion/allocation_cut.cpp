@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <tuple>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/gamma_kernel.hpp"
@@ -25,6 +26,8 @@ constexpr double panel_error = 1e-19;
 constexpr double below_first = 1e-24;
 // speed: the farthest cut; how many nodes there are on a line; the share of M that an error may have.
 constexpr double farthest_cut = 37, most_nodes = 2e4, worst_error = 1e-8;
+// proof: terms below e^this are left out, and counted as that much each.
+constexpr double log_nothing = -80;
 
 double normal_tail(double z) {
     return z >= 0 ? scaled_normal_tail(z) * std::exp(-0.5 * z * z)
@@ -163,92 +166,115 @@ double log_line(Complex p, double x) {
 
 }  // namespace
 
-std::optional<Moments> CutAllocation::moments(double power, std::span<const double> tau, double log_scale,
-                                              double tolerance) const {
-    if (!(power >= least_power)) return {};
-    const Nodes real_nodes = nodes_for(1.3 * power);
-    const double s0 = tilt_for(real_nodes, power), at_s0 = log_transform(real_nodes, s0).value.real();
-    if (!(log_transform(real_nodes, s0).error < worst_error)) return {};
-    const auto real_transform = [&](double s) {
-        const Log log = log_transform(real_nodes, s);
-        return log.value.real() + log.error;
-    };
-    // The step: both edges of a strip around the line, for the lowest and the highest frequency.
+// Where the line runs, its nodes' distance and the strip around it.
+struct CutAllocation::Line {
+    double s0, at_s0;  // and ln E[e^{s0 (V-1)}]
     double step = infinity, strip = 0;
-    std::vector<double> aliasing(tau.size());
-    const auto on_strip = [&](Complex p, double d) {
-        return std::max(log_line(p, s0 + d) + real_transform(s0 + d),
-                        log_line(p, s0 - d) + real_transform(s0 - d)) -
-               std::log(2 * pi);
+    Nodes nodes;
+    std::vector<Log> logs;  // at the nodes from the real one on
+};
+
+// ln of the larger of the bounds on both edges of a strip.
+double CutAllocation::log_on_strip(const Line& line, Complex p, double d) const {
+    const auto edge = [&](double s) {
+        const Log log = log_transform(line.nodes, s);
+        return log_line(p, s) + log.value.real() + log.error;
     };
+    return std::max(edge(line.s0 + d), edge(line.s0 - d)) - std::log(2 * pi);
+}
+
+// The step: for the lowest and the highest frequency.
+void CutAllocation::choose_step(Line& line, double power, std::span<const double> tau,
+                                double log_error) const {
     for (const double t : {tau.front(), tau.back()}) {
         double best = 0, best_strip = 0;
         for (int i = 0; i < 24; ++i) {
-            const double d = 0.15 * s0 * std::exp(-0.3 * i),
-                         turns = std::max(4.0, on_strip({power, t}, d) + std::log(4 / tolerance) - log_scale);
+            const double d = 0.15 * line.s0 * std::exp(-0.3 * i),
+                         turns = std::max(4.0, log_on_strip(line, {power, t}, d) + std::log(4.0) - log_error);
             if (std::isfinite(turns) && 2 * pi * d / turns > best) best = 2 * pi * d / turns, best_strip = d;
         }
-        if (best < step) step = best, strip = best_strip;
+        if (best < line.step) line.step = best, line.strip = best_strip;
     }
-    if (!(step > 0)) return {};
-    // What lies beyond the last node, of both sides: with nu = p + 1 - tau s0/v the kernel's modulus falls at
-    // least by nu v/(s0^2 + v^2), so like e^{-nu v^2/(4 s0^2)} up to s0 and like v^{-nu/2} from there on. The
-    // logarithm.
-    const auto beyond = [&](Complex p, double v) {
-        const LineKernel kernel(p);
-        const auto fall = [&](double at) { return p.real() + 1 - p.imag() * s0 / at; };
-        const auto front = [&](double at) { return kernel.log(s0, at).real() + at_s0 - std::log(pi); };
-        const double far = std::max(v, s0);
-        if (!(fall(v) > 2)) return infinity;
-        const double power_tail = front(far) + std::log(far / (0.5 * fall(far) - 1));
-        const double normal_part = v < s0 ? front(v) + std::log(2 * s0 * s0 / (fall(v) * v)) : -infinity;
-        return std::max(power_tail, normal_part) + std::log(2.0);
-    };
-    double more = 6 * std::sqrt(power), last = tau.back() + more;
-    const double log_wanted = log_scale + std::log(tolerance) - 2;
-    while (beyond({power, tau.back()}, last) > log_wanted || beyond({power, 0}, last) > log_wanted) {
+}
+
+// What lies beyond v, on both sides: with nu = p + 1 - tau s0/v the kernel's modulus falls at least by nu
+// v/(s0^2 + v^2), so like e^{-nu v^2/(4 s0^2)} up to s0 and like v^{-nu/2} from there on. The logarithm.
+double CutAllocation::log_beyond(const Line& line, Complex p, double v) {
+    const LineKernel kernel(p);
+    const double s0 = line.s0, far = std::max(v, s0);
+    const auto fall = [&](double at) { return p.real() + 1 - p.imag() * s0 / at; };
+    const auto front = [&](double at) { return kernel.log(s0, at).real() + line.at_s0 - std::log(pi); };
+    if (!(fall(v) > 2)) return infinity;
+    const double power_tail = front(far) + std::log(far / (0.5 * fall(far) - 1));
+    const double normal_part = v < s0 ? front(v) + std::log(2 * s0 * s0 / (fall(v) * v)) : -infinity;
+    return std::max(power_tail, normal_part) + std::log(2.0);
+}
+
+// False where there would be too many nodes, or one of them overflows.
+bool CutAllocation::fill(Line& line, double power, double highest, double log_error) const {
+    double more = 6 * std::sqrt(power), last = highest + more;
+    while (log_beyond(line, {power, highest}, last) > log_error ||
+           log_beyond(line, {power, 0}, last) > log_error) {
         last += more *= 1.1;
-        if (last > step * most_nodes) return {};
+        if (last > line.step * most_nodes) return false;
     }
-    const auto count = static_cast<std::size_t>(std::ceil(last / step)) + 1;
-    std::vector<Log> logs(count);
-    const Nodes nodes = nodes_for({s0, step * static_cast<double>(count)});
-    parallel_for(count,
-                 [&](std::size_t i) { logs[i] = log_transform(nodes, {s0, step * static_cast<double>(i)}); });
-    for (const Log& log : logs)
-        if (!std::isfinite(log.error)) return {};
+    line.logs.resize(static_cast<std::size_t>(std::ceil(last / line.step)) + 1);
+    const Nodes nodes = nodes_for({line.s0, line.step * static_cast<double>(line.logs.size())});
+    parallel_for(line.logs.size(), [&](std::size_t i) {
+        line.logs[i] = log_transform(nodes, {line.s0, line.step * static_cast<double>(i)});
+    });
+    return std::all_of(line.logs.begin(), line.logs.end(),
+                       [](const Log& log) { return std::isfinite(log.error); });
+}
+
+// The moment, times e^{-shift}, and its error.
+std::pair<Complex, double> CutAllocation::sum(const Line& line, Complex p, double shift) const {
+    const LineKernel kernel(p);
+    Complex sum = 0;
+    double error = 0;
+    // The node `n` steps above the real line; false once no more of it nor of those beyond counts.
+    const auto add = [&](std::ptrdiff_t n) {
+        const double v = line.step * static_cast<double>(n);
+        const Complex front = kernel.log(line.s0, v) - shift;
+        if (front.real() + line.at_s0 < log_nothing) return false;
+        const Log& other = line.logs[static_cast<std::size_t>(std::abs(n))];
+        const Complex log = front + (n < 0 ? std::conj(other.value) : other.value);
+        const double modulus = std::exp(log.real());
+        sum += std::polar(modulus, log.imag());
+        error += modulus * (std::expm1(other.error) + u * (kernel.slack(line.s0, v) + 8 * std::abs(log)));
+        return true;
+    };
+    // The kernel's modulus falls to both sides of its peak, where Im s/s0 = Im p/(Re p + 1).
+    const auto end = static_cast<std::ptrdiff_t>(line.logs.size()) - 1;
+    const std::ptrdiff_t peak =
+        std::min(end, static_cast<std::ptrdiff_t>(p.imag() * line.s0 / (p.real() + 1) / line.step));
+    for (std::ptrdiff_t n = peak + 1; n <= end && add(n);) ++n;
+    for (std::ptrdiff_t n = peak; n >= -end && add(n);) --n;
+    const double alias =
+        std::exp(log_on_strip(line, p, line.strip) - shift) * 2 / std::expm1(2 * pi * line.strip / line.step);
+    const double left_out = std::exp(log_beyond(line, p, line.step * static_cast<double>(end)) - shift) +
+                            static_cast<double>(2 * end + 2) * line.step * std::exp(log_nothing);
+    return {sum * line.step / (2 * pi), error * line.step / (2 * pi) + alias + left_out};
+}
+
+std::optional<Moments> CutAllocation::moments(double power, std::span<const double> tau, double log_scale,
+                                              double tolerance) const {
+    if (!(power >= least_power)) return {};
+    Line line;
+    line.nodes = nodes_for(1.3 * power);
+    line.s0 = tilt_for(line.nodes, power);
+    const Log at_s0 = log_transform(line.nodes, line.s0);
+    if (!(at_s0.error < worst_error)) return {};
+    line.at_s0 = at_s0.value.real();
+    const double log_error = log_scale + std::log(tolerance);
+    choose_step(line, power, tau, log_error);
+    if (!(line.step > 0) || !fill(line, power, tau.back(), log_error - 2)) return {};
     Moments out;
     out.value.resize(tau.size());
     out.error.resize(tau.size());
     out.shift = log_scale > 20 ? log_scale : 0;
     parallel_for(tau.size(), [&](std::size_t j) {
-        const Complex p(power, tau[j]);
-        const LineKernel kernel(p);
-        Complex sum = 0;
-        double error = 0;
-        // The node `n` steps above the real line; false once no more of it nor of those beyond counts.
-        const auto add = [&](std::ptrdiff_t n) {
-            const double v = step * static_cast<double>(n);
-            const Complex front = kernel.log(s0, v) - out.shift;
-            if (front.real() + at_s0 < -80) return false;
-            const Log& other = logs[static_cast<std::size_t>(std::abs(n))];
-            const Complex log = front + (n < 0 ? std::conj(other.value) : other.value);
-            const double modulus = std::exp(log.real());
-            sum += std::polar(modulus, log.imag());
-            error += modulus * (std::expm1(other.error) + u * (kernel.slack(s0, v) + 8 * std::abs(log)));
-            return true;
-        };
-        // The kernel's modulus falls to both sides of its peak, where Im s/s0 = Im p/(Re p + 1).
-        const auto end = static_cast<std::ptrdiff_t>(count) - 1;
-        const std::ptrdiff_t peak =
-            std::min(end, static_cast<std::ptrdiff_t>(tau[j] * s0 / (power + 1) / step));
-        for (std::ptrdiff_t n = peak + 1; n <= end && add(n);) ++n;
-        for (std::ptrdiff_t n = peak; n >= -end && add(n);) --n;
-        const double alias = std::exp(on_strip(p, strip) - out.shift) * 2 / std::expm1(2 * pi * strip / step);
-        out.value[j] = sum * step / (2 * pi);
-        out.error[j] = error * step / (2 * pi) + alias +
-                       std::exp(beyond(p, step * static_cast<double>(end)) - out.shift) +
-                       static_cast<double>(2 * count) * step * 1e-34;
+        std::tie(out.value[j], out.error[j]) = sum(line, {power, tau[j]}, out.shift);
     });
     return out;
 }

@@ -8,6 +8,7 @@
 #include <complex>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "inversion/allocation_moments.hpp"
@@ -50,6 +51,13 @@ private:
     void add_panel(Nodes& nodes, double low, double high, std::complex<double> theta, int depth) const;
     Log log_transform(const Nodes& nodes, std::complex<double> s) const;  // ln E[e^{s(V-1)}; no W > c]
     double tilt_for(const Nodes& nodes, double power) const;
+
+    struct Line;
+    double log_on_strip(const Line& line, std::complex<double> p, double d) const;
+    void choose_step(Line& line, double power, std::span<const double> tau, double log_error) const;
+    static double log_beyond(const Line& line, std::complex<double> p, double v);
+    bool fill(Line& line, double power, double highest, double log_error) const;
+    std::pair<std::complex<double>, double> sum(const Line& line, std::complex<double> p, double shift) const;
 
     Allocation law_;
     double end_, dropped_, one_step_q_, one_step_p_;  // the normal variable's cut; masses beyond it

@@ -99,84 +99,115 @@ void StepSeries::add_powers(double log_ratio) {
     log_power_.push_back(largest);
 }
 
+// What all nodes share at one s.
+struct StepSeries::Point {
+    double per_step, cosine, sine;  // |s|/T; of the angle of sW
+    Complex theta, turned;          // s/T; the angle of W
+    bool bare;
+    double log_unit;  // what all terms are multiplied by: e^{s/T}, or one over the largest
+    Complex unit_turn;
+};
+
+StepSeries::Point StepSeries::point_at(double modulus) const {
+    const double per_step = modulus / law_.steps, phase = angle_ + law_.mu * turn_;
+    Point out{per_step,
+              std::cos(phase),
+              std::sin(phase),
+              std::polar(per_step, angle_),
+              std::polar(1.0, law_.mu * turn_),
+              per_step * std::min(1.0, law_.mu) > 1,
+              0,
+              1.0};
+    if (out.bare) {
+        double largest = -infinity;
+        for (std::size_t i = 0; i < ratio_.size(); ++i)
+            largest = std::max(largest, log_size_[i] - per_step * ratio_[i] * out.cosine);
+        out.log_unit = -largest;
+    } else {
+        out.log_unit = out.theta.real();
+        out.unit_turn = std::polar(1.0, out.theta.imag());
+    }
+    return out;
+}
+
+// One node's e^{-sW/T}, times the unit: logarithms of its weight there and on the strip's edges, its
+// direction.
+struct StepSeries::Term {
+    double log_size, log_on_edge, rounding, edges;
+    Complex turn;
+};
+
+StepSeries::Term StepSeries::term_at(const Point& point, std::size_t i) const {
+    const double y = point.per_step * ratio_[i], log_size = log_size_[i] + point.log_unit;
+    const double edges = i == 0 || i + 1 == ratio_.size() ? 2 / std::min(1.0, h_ * reach) : 0.0;
+    return {log_size - y * point.cosine, log_size - y * least_cosine_, u * (slack_[i] + 4) * (1 + y) + edges,
+            edges, std::polar(1.0, phase_[i] - y * point.sine) * point.unit_turn};
+}
+
+void StepSeries::add_to_front(const Point& point, std::size_t i, const Term& term, Complex& front,
+                              double& error) const {
+    error += aliasing_ * exp_or_0(term.log_on_edge);
+    if (point.bare) {
+        const double size = exp_or_0(term.log_size);
+        front += size * term.turn;
+        error += size * term.rounding;
+        return;
+    }
+    const Complex v = point.theta * (ratio_[i] * point.turned - 1.0), p = psi(-v);
+    const double size = exp_or_0(log_size_[i]), of_p = std::sqrt(std::norm(p)),
+                 of_v = std::sqrt(std::norm(v));
+    front += std::polar(size, phase_[i]) * p;
+    error += size * (u * (slack_[i] + 8) * (of_p + of_v * (of_p + of_v)) + term.edges * (of_v + of_p) +
+                     aliasing_ * (1 + point.per_step * (ratio_[i] + 1)));
+}
+
 StepSeries::Sums StepSeries::sums(double modulus, double scale) const {
-    const double t = law_.steps, per_step = modulus / t, phase = angle_ + law_.mu * turn_;
-    const Complex theta = std::polar(per_step, angle_), turned = std::polar(1.0, law_.mu * turn_);
+    const Point point = point_at(modulus);
     const auto k = static_cast<std::size_t>(k_);
-    Sums out{per_step * std::min(1.0, law_.mu) > 1,
+    Sums out{point.bare,
              0,
              0,
              std::vector<Complex>(k + 1),
              std::vector<double>(k + 1),
              std::vector<double>(k + 1)};
-    const double cosine = std::cos(phase), sine = std::sin(phase);
-    // What all terms are multiplied by: e^{s/T}, or one over the largest.
-    double log_unit = theta.real();
-    if (out.bare) {
-        double largest = -infinity;
-        for (std::size_t i = 0; i < ratio_.size(); ++i)
-            largest = std::max(largest, log_size_[i] - per_step * ratio_[i] * cosine);
-        log_unit = -largest;
-    }
-    const Complex unit_turn = out.bare ? 1.0 : std::polar(1.0, theta.imag());
     Complex front = 0;
     double front_error = 0;
-    const std::size_t n = ratio_.size();
     std::vector<double> real(k + 1), imaginary(k + 1);
-    for (std::size_t i = 0; i < n; ++i) {
-        const double y = per_step * ratio_[i], fall = y * cosine, on_edge = y * least_cosine_;
-        const double edges = i == 0 || i + 1 == n ? 2 / std::min(1.0, h_ * reach) : 0.0;
-        const double rounding = u * (slack_[i] + 4) * (1 + y) + edges;
-        const double log_term = log_size_[i] + log_unit - fall, log_loose = log_size_[i] + log_unit - on_edge;
-        const Complex turn = std::polar(1.0, phase_[i] - y * sine) * unit_turn;
-        if (out.bare) {
-            const double term = exp_or_0(log_term);
-            front += term * turn;
-            front_error += term * rounding + aliasing_ * exp_or_0(log_loose);
-        } else {
-            const Complex v = theta * (ratio_[i] * turned - 1.0), p = psi(-v);
-            const double size = exp_or_0(log_size_[i]), of_p = std::sqrt(std::norm(p)),
-                         of_v = std::sqrt(std::norm(v));
-            front += std::polar(size, phase_[i]) * p;
-            front_error += aliasing_ * exp_or_0(log_loose) +
-                           size * (u * (slack_[i] + 8) * (of_p + of_v * (of_p + of_v)) +
-                                   edges * (of_v + of_p) + aliasing_ * (1 + per_step * (ratio_[i] + 1)));
-        }
+    for (std::size_t i = 0; i < ratio_.size(); ++i) {
+        const Term term = term_at(point, i);
+        add_to_front(point, i, term, front, front_error);
         if (k == 0) continue;
-        const double term = exp_or_0(log_term + log_power_[i]),
-                     loose = aliasing_ * exp_or_0(log_loose + log_power_[i]);
-        if (!(term > 0 || loose > 0)) continue;
-        const double right = term * turn.real(), up = term * turn.imag(), error = term * rounding + loose;
+        const double size = exp_or_0(term.log_size + log_power_[i]),
+                     loose = aliasing_ * exp_or_0(term.log_on_edge + log_power_[i]);
+        if (!(size > 0 || loose > 0)) continue;
+        const double right = size * term.turn.real(), up = size * term.turn.imag(),
+                     error = size * term.rounding + loose;
         const double* powers = &power_[i * (k + 1)];
         for (std::size_t j = 1; j <= k; ++j) {
             real[j] += powers[j] * right;
             imaginary[j] += powers[j] * up;
-            out.modulus[j] += powers[j] * term;
+            out.modulus[j] += powers[j] * size;
             out.error[j] += powers[j] * error;
         }
-    }
-    double power = 1;
-    for (std::size_t j = 1; j <= k; ++j) {
-        power *= scale / t;
-        out.value[j] = power * Complex(real[j], imaginary[j]);
-        out.modulus[j] *= power;
-        out.error[j] *= power;
     }
     const Complex excess = front;  // over 1, which it must not be rounded to
     if (!out.bare) {
         front += 1.0;
-        front_error += beyond_reach * (1 + 2 * per_step);
+        front_error += beyond_reach * (1 + 2 * point.per_step);
     }
     const double whole = std::abs(front);
     out.relative = whole > 0 ? front_error / whole : infinity;
-    out.log_front = out.bare ? std::log(front) - log_unit : log1p(excess);
+    out.log_front = out.bare ? std::log(front) - point.log_unit : log1p(excess);
+    double power = 1;
     Complex turns = 1.0;
     for (std::size_t j = 1; j <= k; ++j) {
-        turns *= turned;
-        out.value[j] *= turns / front;
-        out.error[j] =
-            (out.error[j] + out.modulus[j] * (out.relative + u * (10 * static_cast<double>(j) + 4))) / whole;
-        out.modulus[j] /= whole;
+        power *= scale / law_.steps;
+        turns *= point.turned;
+        const double modulus_here = out.modulus[j] * power,
+                     rounding = out.relative + u * (10 * static_cast<double>(j) + 4);
+        out.value[j] = power * Complex(real[j], imaginary[j]) * turns / front;
+        out.error[j] = (out.error[j] * power + modulus_here * rounding) / whole;
+        out.modulus[j] = modulus_here / whole;
     }
     return out;
 }

@@ -29,6 +29,12 @@ public:
 
 private:
     struct Sums;
+    struct Point;
+    struct Term;
+    Point point_at(double modulus) const;
+    Term term_at(const Point& point, std::size_t i) const;
+    void add_to_front(const Point& point, std::size_t i, const Term& term, std::complex<double>& front,
+                      double& error) const;
     void add_powers(double log_ratio);
     Sums sums(double modulus, double scale) const;
     SeriesValue power(const Sums& sums, double scale) const;
