@@ -98,6 +98,16 @@ def counted(steps: int) -> Callable[[Any, list[Any]], None]:
     return check
 
 
+def attacked(risk: Any, results: list[Any]) -> None:
+    """Every answer encloses that of a thread of its own: the questions are the same."""
+    alone = hs.account(hs.Laplace(1.0)).risk
+    for thread, found in enumerate(results):
+        for i, bounds in enumerate(found):
+            true = alone.tpr(10.0 ** -(1 + (thread + i) % 5))
+            assert bounds.lower <= true.upper
+            assert true.lower <= bounds.upper
+
+
 def granted(limit: int) -> Callable[[Any, list[Any]], None]:
     """Exactly ``limit`` steps were let through, all threads together."""
 
@@ -339,6 +349,12 @@ CASES: dict[str, Case] = {
         lambda a, _: repeat(lambda: a.step(hs.Gaussian(1.0)), 2500),
         counted(2500),
     ),
+    "Risk": Case(
+        lambda _: hs.account(hs.Laplace(1.0)).risk,
+        lambda risk, thread: [risk.tpr(10.0 ** -(1 + (thread + i) % 5)) for i in range(10)],
+        attacked,
+        copies=False,
+    ),
     **ledger_cases(),
     "GDPFilter": Case(
         lambda _: hs.individual.GDPFilter(mu=float(np.nextafter(np.sqrt(1000 * MU * MU), 9.0))),
@@ -394,7 +410,11 @@ if "dp_accounting" in sys.modules or importlib.util.find_spec("dp_accounting"):
 
 # Classes that change after they were made, and belong to one call or to one object with a lock.
 OWNED = {
-    "accounting.calibration._Budget",  # one call
+    "accounting.budgets.Budget",  # one call
+    "accounting.budgets.RiskBudget",  # one call
+    "accounting.envelope.Envelope",  # Risk, or one call
+    "accounting.gaussian_summary._Side",  # one call
+    "interop.loaders.EqualSizes",  # the hook of one optimizer
     "individual.histories.Histories",  # Recorded
     "individual.histories.LiveHistories",  # Recorded
     "individual.ledger.Ledger",  # IndividualLedger

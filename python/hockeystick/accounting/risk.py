@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
 from .._base.arrays import Array
 from .._base.bounds import Bounds
+from .._base.exclusive import Exclusive
 from .._base.validation import real
 from .envelope import MARGIN, Envelope
 
@@ -24,13 +25,13 @@ TOLERANCE = 1e-7
 _FIRST = 33  # *speed*: nodes at first
 
 
-class Risk:
+class Risk(Exclusive):
     """Bounds on what attacks achieve against one profile; ``profile.risk`` makes it.
 
     An attack knows everything but whether one record was in the data (under "replace_one" and "zero_out": which of two it
     was). The upper end holds for every attack, whatever it computes and knows; the lower end is reached, by the best test between
-    the dominating pair. Under "add_or_remove" it is the worse of an attack that detects presence and one that detects
-    absence; under "replace_one" and "zero_out" with two directions, of one whose trade-off curve is the convex hull of both.
+    the dominating pair. Threads may share it, forked children may not (`ForkedError`). Under "add_or_remove" it is the worse of an
+    attack that detects presence and one that detects absence; under "replace_one" and "zero_out" with two directions, of one whose trade-off curve is the convex hull of both.
 
     >>> import hockeystick as hs
     >>> risk = hs.account(hs.Gaussian(noise_multiplier=1.0)).risk
@@ -46,6 +47,9 @@ class Risk:
         self._profile = profile
         self._tolerance = tolerance
         self._found: list[Envelope] = []
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError("cannot copy or pickle a Risk: ask the copy's profile.risk")
 
     @property
     def _envelopes(self) -> list[Envelope]:

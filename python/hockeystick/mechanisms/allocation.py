@@ -13,7 +13,7 @@ from .continuous import Gaussian
 from .core_pairs import HUGE, Pairs, both, gaussian, revealing
 from .steps import Process, Step, Words
 
-_LEAST_MU, _LEAST_NOISE = 1e-6, 0.2
+_LEAST_MU, _LEAST_NOISE, _LEAST_DEVIATION = 1e-6, 0.2, 1e-8
 """*Speed*: outside, transforms have no digits left, or too many nodes: an upper bound is accounted instead."""
 
 _NOTHING = _core.discrete_pair([0.0], [1.0], [1.0])
@@ -41,7 +41,7 @@ class RandomAllocation(Step):
     >>> epochs = hs.RandomAllocation(noise_multiplier=1.0, steps=100) * 10
     >>> bounds = hs.account(epochs).epsilon_bounds(delta=1e-5)
     >>> print(f"{bounds.lower:.6f} {bounds.upper:.6f}")
-    1.701498 1.701499
+    1.701498 1.701498
     """
 
     noise_multiplier: NonNegative
@@ -79,7 +79,7 @@ class RandomAllocation(Step):
             # Whoever knows the step sees the noise alone.
             upper = gaussian(1.0 / sigma) if sigma > 0.0 else revealing(_core.gaussian_pair(HUGE), math.inf)
             return both(_core.bracket_pair(_NOTHING, upper))
-        mu = max(1.0 / sigma, _LEAST_MU)
+        mu = max(1.0 / sigma, _LEAST_MU, _LEAST_DEVIATION * math.sqrt(self.steps))
         pairs = [_core.random_allocation_pair(mu, self.steps, mode) for mode in ("remove", "add")]
         return Pairs(
             *pairs if mu * sigma >= 1.0 - 1e-9 else (_core.bracket_pair(_NOTHING, pair) for pair in pairs)
