@@ -26,6 +26,9 @@ constexpr double vanished = 745;
 // proof: the k-th power of a coefficient's scale is at least e^-this, so that none underflows.
 constexpr double largest_log = 600;
 
+// proof: up to this relative error of c_0, quotients by it are bounded as such ("Moments").
+constexpr double small_error = 0.01;
+
 // The library takes long to find out that a result is 0.
 double exp_or_0(double x) { return x < -vanished ? 0 : std::exp(x); }
 
@@ -70,7 +73,7 @@ StepSeries::StepSeries(const Allocation& law, int k, double angle, double least,
     aliasing_ = 2.1 * std::exp(exponent);
     const double tilted = reach + std::max(k, 1) * mu;
     const double vanishing =
-        (std::log((vanished + 55) * law.steps / (least * std::max(least_cosine_, 1e-3)))) / mu + 0.5 * mu;
+        (std::log((vanished + 55) * law.steps / (least * std::max(least_cosine_, 1e-300)))) / mu + 0.5 * mu;
     // Large s tilts W down, until sW/T is about 1 or, where W hardly moves, as it tilts a normal variable.
     const double pull = std::max(0.0, std::min(most / law.steps * mu, std::log(most / law.steps) / mu));
     const double first = std::floor((-reach - pull) / h_);
@@ -198,6 +201,8 @@ StepSeries::Sums StepSeries::sums(double modulus, double scale) const {
     const double whole = std::abs(front);
     out.relative = whole > 0 ? front_error / whole : infinity;
     out.log_front = out.bare ? std::log(front) - point.log_unit : log1p(excess);
+    // 1/(1 - relative); where that is more, `power` counts moduli.
+    const double of_quotient = out.relative < small_error ? 1 / (1 - small_error) : 1;
     double power = 1;
     Complex turns = 1.0;
     for (std::size_t j = 1; j <= k; ++j) {
@@ -206,7 +211,7 @@ StepSeries::Sums StepSeries::sums(double modulus, double scale) const {
         const double modulus_here = out.modulus[j] * power,
                      rounding = out.relative + u * (10 * static_cast<double>(j) + 4);
         out.value[j] = power * Complex(real[j], imaginary[j]) * turns / front;
-        out.error[j] = (out.error[j] * power + modulus_here * rounding) / whole;
+        out.error[j] = (out.error[j] * power + modulus_here * rounding) * of_quotient / whole;
         out.modulus[j] = modulus_here / whole;
     }
     return out;
@@ -283,7 +288,9 @@ SeriesValue StepSeries::power(const Sums& c, double scale) const {
     const double front = std::expm1(law_.steps * std::log1p(c.relative) * (1 + 8 * u)) +
                          u * (8 * std::abs(law_.steps * c.log_front) + 16 +
                               4 * k_ * (1 + std::abs(std::log(scale)) + k_ * 0.1));
-    out.error = b.error[k] + (std::abs(b.value[k]) + b.error[k]) * front;
+    // c_0^T times a series of quotients; or where c_0 is hardly known, all that moduli allow for.
+    const double size = c.relative < small_error ? std::abs(b.value[k]) : b.modulus[k];
+    out.error = b.error[k] + (size + b.error[k]) * front;
     return out;
 }
 
