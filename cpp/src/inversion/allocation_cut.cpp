@@ -138,13 +138,10 @@ namespace {
 class LineKernel {
 public:
     explicit LineKernel(Complex p) : p_(p), prefix_(0.5 * std::log(2 * pi * p) + stirling_rest(p)) {}
-    Complex log(double s0, double v) const {
-        const Complex w(log_size(s0, v), std::atan2(v, s0) - std::arg(p_));
-        return prefix_ - std::log(Complex(s0, v)) + p_ * psi(w);
-    }
-    double slack(double s0, double v) const {
-        const Complex w(log_size(s0, v), std::atan2(v, s0) - std::arg(p_));
-        return 60 + std::abs(p_) * (8 * std::abs(psi(w)) + 6 * std::abs(psi(w) + w));
+    LogKernel at(double s0, double v) const {
+        const Complex w(log_size(s0, v), std::atan2(v, s0) - std::arg(p_)), p = psi(w);
+        return {prefix_ - std::log(Complex(s0, v)) + p_ * p,
+                60 + std::abs(p_) * (8 * std::abs(p) + 6 * std::abs(p + w))};
     }
 
 private:
@@ -161,37 +158,52 @@ private:
 double log_line(Complex p, double x) {
     const double power = p.real(), tau = std::abs(p.imag()), angle = std::atan2(tau, power - 1);
     return log_gamma(p + 1.0).real() + x - power * std::log(x) + (power - 1) * std::log(std::cos(angle)) +
-           tau * angle + std::log(pi) + 1e-9;
+           tau * angle + std::log(pi) + 1e-9 + 64 * u * std::abs(p) * (1 + std::log(std::abs(p)));
 }
 
 }  // namespace
 
+// A strip around the line, and ln of bounds on E[e^{s (V-1)}] on its edges.
+struct CutAllocation::Strip {
+    double width = 0, left = 0, right = 0;
+};
+
 // Where the line runs, its nodes' distance and the strip around it.
 struct CutAllocation::Line {
     double s0, at_s0;  // and ln E[e^{s0 (V-1)}]
-    double step = infinity, strip = 0;
+    double step = infinity;
+    Strip strip;
     Nodes nodes;
     std::vector<Log> logs;  // at the nodes from the real one on
+
+    // ln of the larger of the integrals' bounds along both edges.
+    double log_on(const Strip& edges, Complex p) const {
+        return std::max(log_line(p, s0 + edges.width) + edges.right,
+                        log_line(p, s0 - edges.width) + edges.left) -
+               std::log(2 * pi);
+    }
 };
 
-// ln of the larger of the bounds on both edges of a strip.
-double CutAllocation::log_on_strip(const Line& line, Complex p, double d) const {
+CutAllocation::Strip CutAllocation::strip_of(const Line& line, double width) const {
     const auto edge = [&](double s) {
         const Log log = log_transform(line.nodes, s);
-        return log_line(p, s) + log.value.real() + log.error;
+        return log.value.real() + log.error;
     };
-    return std::max(edge(line.s0 + d), edge(line.s0 - d)) - std::log(2 * pi);
+    return {width, edge(line.s0 - width), edge(line.s0 + width)};
 }
 
-// The step: for the lowest and the highest frequency.
+// The step: the widest that serves the lowest and the highest frequency, each by a strip of its own.
 void CutAllocation::choose_step(Line& line, double power, std::span<const double> tau,
                                 double log_error) const {
+    std::vector<Strip> strips;
+    for (int i = 0; i < 24; ++i) strips.push_back(strip_of(line, 0.15 * line.s0 * std::exp(-0.3 * i)));
     for (const double t : {tau.front(), tau.back()}) {
-        double best = 0, best_strip = 0;
-        for (int i = 0; i < 24; ++i) {
-            const double d = 0.15 * line.s0 * std::exp(-0.3 * i),
-                         turns = std::max(4.0, log_on_strip(line, {power, t}, d) + std::log(4.0) - log_error);
-            if (std::isfinite(turns) && 2 * pi * d / turns > best) best = 2 * pi * d / turns, best_strip = d;
+        double best = 0;
+        Strip best_strip;
+        for (const Strip& strip : strips) {
+            const double turns = std::max(4.0, line.log_on(strip, {power, t}) + std::log(4.0) - log_error),
+                         step = 2 * pi * strip.width / turns;
+            if (std::isfinite(turns) && step > best) best = step, best_strip = strip;
         }
         if (best < line.step) line.step = best, line.strip = best_strip;
     }
@@ -203,7 +215,7 @@ double CutAllocation::log_beyond(const Line& line, Complex p, double v) {
     const LineKernel kernel(p);
     const double s0 = line.s0, far = std::max(v, s0);
     const auto fall = [&](double at) { return p.real() + 1 - p.imag() * s0 / at; };
-    const auto front = [&](double at) { return kernel.log(s0, at).real() + line.at_s0 - std::log(pi); };
+    const auto front = [&](double at) { return kernel.at(s0, at).log.real() + line.at_s0 - std::log(pi); };
     if (!(fall(v) > 2)) return infinity;
     const double power_tail = front(far) + std::log(far / (0.5 * fall(far) - 1));
     const double normal_part = v < s0 ? front(v) + std::log(2 * s0 * s0 / (fall(v) * v)) : -infinity;
@@ -235,13 +247,14 @@ std::pair<Complex, double> CutAllocation::sum(const Line& line, Complex p, doubl
     // The node `n` steps above the real line; false once no more of it nor of those beyond counts.
     const auto add = [&](std::ptrdiff_t n) {
         const double v = line.step * static_cast<double>(n);
-        const Complex front = kernel.log(line.s0, v) - shift;
+        const auto [log_kernel, slack] = kernel.at(line.s0, v);
+        const Complex front = log_kernel - shift;
         if (front.real() + line.at_s0 < log_nothing) return false;
         const Log& other = line.logs[static_cast<std::size_t>(std::abs(n))];
         const Complex log = front + (n < 0 ? std::conj(other.value) : other.value);
         const double modulus = std::exp(log.real());
         sum += std::polar(modulus, log.imag());
-        error += modulus * (std::expm1(other.error) + u * (kernel.slack(line.s0, v) + 8 * std::abs(log)));
+        error += modulus * (std::expm1(other.error) + u * (slack + 8 * std::abs(log)));
         return true;
     };
     // The kernel's modulus falls to both sides of its peak, where Im s/s0 = Im p/(Re p + 1).
@@ -251,7 +264,7 @@ std::pair<Complex, double> CutAllocation::sum(const Line& line, Complex p, doubl
     for (std::ptrdiff_t n = peak + 1; n <= end && add(n);) ++n;
     for (std::ptrdiff_t n = peak; n >= -end && add(n);) --n;
     const double alias =
-        std::exp(log_on_strip(line, p, line.strip) - shift) * 2 / std::expm1(2 * pi * line.strip / line.step);
+        std::exp(line.log_on(line.strip, p) - shift) * 2 / std::expm1(2 * pi * line.strip.width / line.step);
     const double left_out = std::exp(log_beyond(line, p, line.step * static_cast<double>(end)) - shift) +
                             static_cast<double>(2 * end + 2) * line.step * std::exp(log_nothing);
     return {sum * line.step / (2 * pi), error * line.step / (2 * pi) + alias + left_out};

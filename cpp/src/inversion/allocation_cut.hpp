@@ -52,8 +52,9 @@ private:
     Log log_transform(const Nodes& nodes, std::complex<double> s) const;  // ln E[e^{s(V-1)}; no W > c]
     double tilt_for(const Nodes& nodes, double power) const;
 
+    struct Strip;
     struct Line;
-    double log_on_strip(const Line& line, std::complex<double> p, double d) const;
+    Strip strip_of(const Line& line, double width) const;
     void choose_step(Line& line, double power, std::span<const double> tau, double log_error) const;
     static double log_beyond(const Line& line, std::complex<double> p, double v);
     bool fill(Line& line, double power, double highest, double log_error) const;

@@ -186,7 +186,7 @@ public:
         if (!left || !right) return {};
         rule.first = peak - *left;
         rule.last = peak + *right;
-        rule.omitted = 2 * std::exp(log_wanted_ - 2);
+        rule.omitted = 2.02 * std::exp(log_wanted_ - 2);  // with what large logarithms of Gamma round
         return rule;
     }
 
@@ -224,7 +224,7 @@ struct Scaled {
 
 Scaled sum_nodes(Complex a, double angle, double h, double first, const std::vector<SeriesValue>& nodes) {
     const GammaKernel kernel(a);
-    std::vector<GammaKernel::Value> logs;
+    std::vector<LogKernel> logs;
     double shift = -infinity;
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         logs.push_back(kernel.at((first + static_cast<double>(i)) * h, angle, nodes[i].bare));

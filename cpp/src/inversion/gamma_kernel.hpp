@@ -40,6 +40,12 @@ inline std::complex<double> log_gamma(std::complex<double> a) {
     return (a - 0.5) * std::log(a) - a + 0.5 * std::log(2 * std::numbers::pi) + stirling_rest(a) - shifted;
 }
 
+// A kernel's logarithm, and its error in units of round-off.
+struct LogKernel {
+    std::complex<double> log;
+    double slack;
+};
+
 // s^a e^{-s}/Gamma(a) at s = Re(a) e^{x + i angle}.
 class GammaKernel {
 public:
@@ -50,13 +56,8 @@ public:
           prefix_(large_ ? 0.5 * std::log(a / (2 * std::numbers::pi)) - stirling_rest(a)
                          : a * std::log(a.real()) - log_gamma(a)) {}
 
-    // Its logarithm; without -s if `bare`, and then the other factor has no e^s. And the error, in units of
-    // round-off.
-    struct Value {
-        std::complex<double> log;
-        double slack;
-    };
-    Value at(double x, double angle, bool bare) const {
+    // Without -s if `bare`, and then the other factor has no e^s.
+    LogKernel at(double x, double angle, bool bare) const {
         if (!large_) {
             const std::complex<double> w(x, angle), s = bare ? 0.0 : a_.real() * std::exp(w);
             return {prefix_ + a_ * w - s, 60 + 4 * std::abs(a_ * w) + 8 * std::abs(s)};

@@ -37,9 +37,6 @@ double far(double modulus, double tolerance) {
     return std::sqrt(2 * std::log(16 * (1 + modulus) / tolerance)) + 0.5;
 }
 
-// The library takes long to find out that a result is 0.
-double exp_or_0(double x) { return x < -746 ? 0 : std::exp(x); }
-
 // Without the largest losses, of at most this P-mass: that rare, they are not worth a tilt that they would
 // dominate.
 Window without_largest(const MixturePart& part, double mass) {

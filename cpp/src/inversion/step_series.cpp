@@ -29,9 +29,6 @@ constexpr double largest_log = 600;
 // proof: up to this relative error of c_0, quotients by it are bounded as such ("Moments").
 constexpr double small_error = 0.01;
 
-// The library takes long to find out that a result is 0.
-double exp_or_0(double x) { return x < -vanished ? 0 : std::exp(x); }
-
 }  // namespace
 
 // c_0, for e^{-s(m - 1/T)} unless bare; S_j = E[(scale m)^j e^{..}]/j!, sums of moduli, errors.
