@@ -13,7 +13,6 @@ import dp_accounting as dpa
 import hockeystick as hs
 import pytest
 from dp_accounting import dp_event as ev
-from dp_accounting import privacy_accountant_test
 from dp_accounting.pld import privacy_loss_distribution as pld
 from hockeystick.interop.dp_accounting import HockeystickAccountant, adjacency, from_event, to_event
 from hypothesis import given, settings
@@ -30,13 +29,6 @@ DISCRETE = ev.DiscreteLaplaceDpEvent(0.2345678, 2)
 RESPONSE = ev.RandomizedResponseDpEvent(0.65, 4)
 MIXTURE = ev.MixtureOfGaussiansDpEvent(2.0, [0.0, 1.0, 2.5], [0.7, 0.2, 0.1])
 DP_SGD = ev.SelfComposedDpEvent(ev.PoissonSampledDpEvent(0.02, ev.GaussianDpEvent(1.1)), 200)
-
-
-class TestContract(privacy_accountant_test.PrivacyAccountantTest):
-    """dp_accounting's own tests of whatever calls itself a PrivacyAccountant."""
-
-    def _make_test_accountants(self) -> list[Any]:
-        return [HockeystickAccountant(relation) for relation in RELATIONS]
 
 
 # Between dp_accounting's bounds

@@ -73,6 +73,8 @@ class Risk(Exclusive):
             return Bounds(1.0, 1.0)
         if alpha == 0.0:
             return self._profile.delta_bounds(math.inf)
+        if self.advantage().upper == 0.0:
+            return Bounds(alpha, alpha)
 
         def rate(epsilon: Array, delta: Array) -> Array:
             return alpha * np.exp(epsilon) + delta

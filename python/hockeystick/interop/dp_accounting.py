@@ -9,14 +9,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
-from .._base.validation import ParameterError, ParameterTypeError, integer, real
+from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
 from ..accounting.accountant import Accountant
 from ..accounting.profile import PrivacyProfile
 from ..accounting.report import Report
@@ -25,6 +25,7 @@ from ..mechanisms.descriptions import (
     ZCDP,
     ApproximateDP,
     Composable,
+    DiscreteGaussian,
     DiscreteLaplace,
     Gaussian,
     Laplace,
@@ -40,18 +41,20 @@ from ..mechanisms.descriptions import (
     WithReplacement,
     composition,
 )
-from ..mechanisms.losses import PrivacyLoss
+from ..mechanisms.exponential import ExponentialMechanism
 from ..mechanisms.mixtures import MixtureOfGaussians
 from ..mechanisms.truncated import TruncatedPoissonSampled
+from .pld import from_pld
 
 try:
     import dp_accounting
     from dp_accounting import NeighboringRelation, dp_event
-    from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 except ImportError as error:
     raise ImportError(
         "hockeystick.interop.dp_accounting needs dp-accounting: pip install 'hockeystick[dp-accounting]'"
     ) from error
+
+__all__ = ["HockeystickAccountant", "adjacency", "from_event", "from_pld", "to_event"]
 
 _ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
 _REPLACE_ONE = NeighboringRelation.REPLACE_ONE
@@ -100,65 +103,13 @@ def from_event(event: Any, neighboring_relation: NeighboringRelation) -> Process
         raise dp_accounting.UnsupportedEventError(f"{refused.event}: {refused.reason}") from None
 
 
-def from_pld(pld: Any) -> PrivacyLoss:
-    """The step whose privacy losses are those of a ``PrivacyLossDistribution``, both directions as they are there.
-
-    A pessimistic one, as dp_accounting makes them by default, is an upper bound of the mechanism's losses: upper bounds are then
-    valid for the mechanism, lower bounds for the distribution only. An optimistic one bounds nothing and is refused, as is one with
-    negative probabilities, which FFTs leave in composed distributions: load the one of a single step, and compose it here.
-    What makes its probabilities more than 1, or the other distribution's (truncation at the smallest losses does both), is taken from
-    the smallest losses, by leaving P-mass out or by raising these losses. Raises ParameterError.
-
-    >>> from hockeystick import account
-    >>> from dp_accounting.pld import privacy_loss_distribution
-    >>> step = from_pld(privacy_loss_distribution.from_laplace_mechanism(2.0, value_discretization_interval=0.01))
-    >>> round(account(step * 4).epsilon(1e-5), 2)
-    2.0
-    """
-    if not isinstance(pld, PrivacyLossDistribution):
-        raise ParameterTypeError(
-            f"pld = {pld!r}: must be a dp_accounting PrivacyLossDistribution, not {type(pld).__name__}"
-        )
-    remove = _losses(pld._pmf_remove)
-    return replace(remove, add=remove if pld._symmetric else _losses(pld._pmf_add))
-
-
-def _losses(pmf: Any) -> PrivacyLoss:
-    """One direction. dp_accounting shows the atoms of no distribution, so these names are its own."""
-    if not pmf._pessimistic_estimate:
-        raise ParameterError("pld: must be a pessimistic estimate; an optimistic one is no upper bound")
-    dense = pmf.to_dense_pmf()
-    p, beyond = np.array(dense._probs, np.float64), min(1.0, float(dense._infinity_mass))
-    losses = ((np.arange(dense.size) + dense._lower_loss) * dense._discretization)[p != 0.0]
-    p = p[p != 0.0]
-    excess, at = math.fsum([*p, beyond, -1.0]), 0
-    while excess > 0.0 and at < len(p):
-        taken = min(excess, p[at])
-        p[at], excess, at = p[at] - taken, excess - taken, at + 1
-    losses, p = losses[p > 0.0], p[p > 0.0]
-    with np.errstate(over="ignore"):
-        q = p * np.exp(-losses)
-    room = 1.0 - np.append(np.cumsum(q[::-1])[::-1][1:], 0.0)  # of Q, for this atom and all below
-    mass = np.cumsum(p)
-    for at in range(len(p) - 1):
-        if room[at] >= mass[at] * (q[at] / p[at]):
-            break
-        least = losses[at + 1]
-        if room[at] > 0.0:
-            least = min(least, math.log(mass[at] / room[at]) + 1e-12)
-        losses[: at + 1] = least
-        if least < losses[at + 1]:
-            break
-    return PrivacyLoss(tuple(losses), tuple(p), beyond)
-
-
 def to_event(process: Composable) -> Any:
     """The ``DpEvent`` that describes a composition; `from_event` is its inverse up to rounding.
 
     Rounding of parameters that the two libraries express differently (the noise of discrete Laplace
     and of randomized response) is towards less privacy. Raises ParameterError for steps that no
-    event describes: discrete Gaussian, declared (epsilon, delta)-DP, released choices, published pairs without
-    proof.
+    event of the installed version describes: in 0.6 discrete Gaussian, declared (epsilon, delta)-DP, the exponential
+    mechanism; in any released choices and published pairs without proof.
 
     >>> to_event(PoissonSampled(Gaussian(2.0), 0.5) * 3)
     SelfComposedDpEvent(event=PoissonSampledDpEvent(sampling_probability=0.5, \
@@ -198,6 +149,7 @@ class HockeystickAccountant(Exclusive, dp_accounting.PrivacyAccountant):
         super().__init__(neighboring_relation)
 
     def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
+        count = integer("count", count)  # the caller's, not the event's
         try:
             process = Process(_steps(event, self.neighboring_relation, count))
             check(process, self._accountant.adjacency)
@@ -239,6 +191,31 @@ class HockeystickAccountant(Exclusive, dp_accounting.PrivacyAccountant):
             real("target_epsilon", target_epsilon, allow_inf=True)
             return Bounds(1.0, 1.0)
         return self._accountant.delta_bounds(target_epsilon)
+
+    def get_true_positive_rates(self, false_positive_rates: ArrayLike, deltas: Any = None) -> Any:
+        """Certified upper bound on the true positives of any test at each of ``false_positive_rates``, a number or an array.
+
+        In dp_accounting since the release after 0.6. The ``deltas`` it takes the best of have no meaning here.
+        """
+        rates = reals("false_positive_rates", false_positive_rates, 0.0, 1.0)
+        if self._non_private:
+            found = np.ones(rates.shape)
+        else:
+            risk = self.profile().risk
+            found = np.array([risk.tpr(rate).upper for rate in rates.ravel().tolist()]).reshape(rates.shape)
+        return found if rates.ndim else float(found)
+
+    def get_gdp_parameter_estimate(self, false_positive_rates: Any = None, deltas: Any = None) -> float:
+        """No estimate, but a certified mu: the least found with which the release is mu-GDP up to the smallest of ``false_positive_rates``.
+
+        In dp_accounting since the release after 0.6, where it is neither an upper nor a lower bound; the smallest rate is 1e-12
+        there, too, by default. ``deltas`` have no meaning here. `PrivacyProfile.gdp` has the regret besides.
+        """
+        if self._non_private:
+            return math.inf
+        rates = 1e-12 if false_positive_rates is None else false_positive_rates
+        floor = float(np.min(reals("false_positive_rates", rates, 0.0, 1.0)))
+        return self.profile().gdp(floor).mu
 
     def report(self, target_delta: float) -> Report:
         """Everything known about the guarantee; its ``statement()`` can be pasted into a paper."""
@@ -310,7 +287,7 @@ def _repetitions(event: Any) -> Repetitions:
 
 
 def _laplace(event: Any, _: NeighboringRelation) -> Mechanism:
-    # The event is vector-valued; one coordinate is the worst case (docs/interop/interop.md, section 1).
+    # The event is vector-valued; one coordinate is the worst case (docs/interop/interop.md, "One coordinate is the worst case of Laplace noise").
     return Laplace(event.noise_multiplier) if event.noise_multiplier != 0 else _NON_PRIVATE
 
 
@@ -322,6 +299,41 @@ def _discrete_laplace(event: Any, _: NeighboringRelation) -> Mechanism:
     if 1.0 / scale < a:
         scale = math.nextafter(scale, 0.0)
     return DiscreteLaplace(scale, event.sensitivity)
+
+
+def _discrete_gaussian(event: Any, relation: NeighboringRelation) -> Step | None:
+    """Of one coordinate the noise itself; of several its zCDP.
+
+    docs/interop/interop.md, "One coordinate is not the worst case of discrete Gaussian noise"
+    """
+    sigma, sensitivity = real("sigma", event.sigma, 0.0), real("sensitivity", event.sensitivity, 0.0)
+    if sensitivity == 0.0:
+        return None
+    if sigma == 0.0:
+        return _NON_PRIVATE
+    if event.dimension == 1:
+        whole = math.floor(sensitivity)  # of integers
+        return DiscreteGaussian(sigma, whole) if whole else None
+    shift = 2.0 if relation is _REPLACE_ONE else 1.0
+    return ZCDP(_up(0.5 * (shift * sensitivity / sigma) ** 2))
+
+
+def _declared(event: Any, _: NeighboringRelation) -> Mechanism | None:
+    epsilon = real("epsilon", event.epsilon, 0.0, allow_inf=True)
+    delta = real("delta", event.delta, 0.0, 1.0)
+    if epsilon == 0.0 and delta == 0.0:
+        return None
+    return ApproximateDP(epsilon, delta) if epsilon < math.inf else _NON_PRIVATE
+
+
+def _exponential(event: Any, _: NeighboringRelation) -> Mechanism | None:
+    return ExponentialMechanism(event.epsilon) if event.epsilon != 0 else None
+
+
+def _permute_and_flip(event: Any, _: NeighboringRelation) -> Mechanism | None:
+    """Dominated by Laplace noise: docs/interop/interop.md, "Permute-and-flip is no worse than Laplace noise"."""
+    epsilon = real("epsilon", event.epsilon, 0.0)
+    return Laplace(_down(1.0 / epsilon)) if epsilon else None
 
 
 def _randomized_response(event: Any, relation: NeighboringRelation) -> Mechanism | None:
@@ -375,6 +387,14 @@ _SINGLE: dict[Any, Callable[[Any, NeighboringRelation], Step | None]] = {
     dp_event.TruncatedSubsampledGaussianDpEvent: _truncated,
     dp_event.MixtureOfGaussiansDpEvent: _mixture_of_gaussians,
 }
+_LATER = {
+    "DiscreteGaussianDpEvent": _discrete_gaussian,
+    "EpsilonDeltaDpEvent": _declared,
+    "ExponentialMechanismDpEvent": _exponential,
+    "PermuteAndFlipDpEvent": _permute_and_flip,
+}
+"""What came after 0.6."""
+_SINGLE.update((getattr(dp_event, name), make) for name, make in _LATER.items() if hasattr(dp_event, name))
 _FIXED_SIZE = {
     dp_event.SampledWithoutReplacementDpEvent: WithoutReplacement,
     dp_event.SampledWithReplacementDpEvent: WithReplacement,
@@ -423,7 +443,10 @@ def _on_one_sample(event: Any, relation: NeighboringRelation) -> Mechanism | Non
     composed = isinstance(event, (dp_event.ComposedDpEvent, dp_event.SelfComposedDpEvent))
     found = _together(event, relation) if composed else _single(event, relation)
     if found is not None and not isinstance(found, Mechanism):
-        raise _RefusedError(event, "Unsupported event inside a sample: it draws a sample of its own.")
+        raise _RefusedError(
+            event,
+            "Unsupported event inside a sample: it draws a sample of its own, or only its Renyi divergences are known.",
+        )
     if isinstance(found, RandomizedResponse):
         raise _RefusedError(
             event, "Unsupported event inside a sample: a record outside the sample gives no response."
@@ -509,7 +532,23 @@ def _mechanism_event(mechanism: Step, step: Step) -> Any:
         # p = 1 at epsilon = 0; p = k / (e^eps + k - 1) = k e^-eps / (1 + (k - 1) e^-eps), without overflow.
         p = k * math.exp(-mechanism.epsilon) / (1.0 + (k - 1) * math.exp(-mechanism.epsilon))
         return dp_event.RandomizedResponseDpEvent(_down(p) if mechanism.epsilon > 0.0 else 1.0, k)
-    raise ParameterError(f"step = {step!r}: no DpEvent of dp_accounting describes it")
+    return _later_event(mechanism, step)
+
+
+def _later_event(mechanism: Step, step: Step) -> Any:
+    """As an event that came after 0.6."""
+    name, fields = "", tuple[float, ...]()
+    if isinstance(mechanism, DiscreteGaussian):
+        name, fields = "DiscreteGaussianDpEvent", (mechanism.sigma, mechanism.sensitivity, 1)
+    elif isinstance(mechanism, PureDP):
+        name, fields = "EpsilonDeltaDpEvent", (mechanism.epsilon, 0.0)
+    elif isinstance(mechanism, ApproximateDP):
+        name, fields = "EpsilonDeltaDpEvent", (mechanism.epsilon, mechanism.delta)
+    elif isinstance(mechanism, ExponentialMechanism):
+        name, fields = "ExponentialMechanismDpEvent", (mechanism.epsilon,)
+    if not hasattr(dp_event, name):
+        raise ParameterError(f"step = {step!r}: no DpEvent of the installed dp_accounting describes it")
+    return getattr(dp_event, name)(*fields)
 
 
 def _up(value: float) -> float:
