@@ -53,8 +53,8 @@ def poisson(n: int, steps: int, p: float, most: int | None = None) -> Law:
     return independent(steps, lambda _: cut(subsets(range(n), p), most))
 
 
-def cyclic(n: int, steps: int, groups: int, p: float) -> Law:
-    return independent(steps, lambda i: subsets(range(i % groups, n, groups), p))
+def cyclic(n: int, steps: int, groups: int, p: float, most: int | None = None) -> Law:
+    return independent(steps, lambda i: cut(subsets(range(i % groups, n, groups), p), most))
 
 
 def without_replacement(n: int, steps: int, size: int) -> Law:

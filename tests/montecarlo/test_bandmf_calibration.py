@@ -250,6 +250,8 @@ def test_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert "Theorem A.1" in out
     for options in (
         ["--scheme", "cyclic-poisson"],
+        ["--scheme", "cyclic-poisson", "--max-batch-size", "120"],
+        ["--max-batch-size", "180"],
         ["--strategy", "square-root", "--cold-start", "--min-sep", "6"],
         ["--scheme", "poisson", "--bands", "1"],
     ):
@@ -269,6 +271,8 @@ def test_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
         (["--strategy", "best"], "--strategy"),
         (["--scheme", "balls-in-bins"], "balls-in-bins"),
         (["--scheme", "cyclic-poisson", "--cold-start"], "--cold-start"),
+        (["--scheme", "poisson", "--max-batch-size", "9"], "--max-batch-size: only"),
+        (["--max-batch-size", "9", "--examples-per-user", "2"], "--max-batch-size: not with"),
         (["--delta", "0"], "delta"),
         (["--bands", "25"], "bands"),
         (["--min-sep", "2"], "bands"),

@@ -53,6 +53,10 @@ CASES: dict[str, tuple[Callable[[int], hs.sampling.BatchSampler], laws.Law]] = {
         laws.with_replacement(3, 2, 3),
     ),
     "cyclic poisson": (hs.CyclicPoisson(4, 3, 0.4).batches, laws.cyclic(5, 4, 3, 0.4)),
+    "cyclic poisson, cut": (
+        hs.CyclicPoisson(3, 2, 0.6, dataset_size=5, max_batch_size=1).batches,
+        laws.cyclic(5, 3, 2, 0.6, most=1),
+    ),
     "balls in bins": (hs.BallsInBins(5, 3).batches, laws.balls_in_bins(4, 5, 3)),
     "balls in bins, few steps": (hs.BallsInBins(2, 5).batches, laws.balls_in_bins(3, 2, 5)),
     "cold": (hs.BMinSep(4, 2, 0.3, False).batches, laws.min_sep(2, 4, 2, 0.3, False)),

@@ -85,6 +85,9 @@ def every_kind():
         "cyclic": hs.plan_training(
             hs.CyclicPoisson(8, 2, 0.2), SIZE, strategy=hs.matrix.Banded(columns(8, 2)), **given
         ),
+        "truncated cyclic": hs.plan_training(
+            hs.CyclicPoisson(8, 7, 0.7, dataset_size=SIZE, max_batch_size=14), SIZE, strategy=2, **given
+        ),
         "balls": quick(
             hs.BallsInBins(8, 4),
             hs.matrix.LowerTriangular(hs.matrix.Banded(columns(8, 3)).matrix()),
@@ -592,7 +595,7 @@ def test_sums_that_are_none_are_refused(wrong, error, message):
 
 
 def test_padding(kinds):
-    for name in ("truncated", "truncated b-min-sep"):
+    for name in ("truncated", "truncated cyclic", "truncated b-min-sep"):
         with kinds[name].start(DIMENSION, seed=SEED) as run:
             for step in run:
                 indices, mask = step.padded()

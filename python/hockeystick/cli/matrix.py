@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from .._base.validation import ParameterError, choice
 from ..matrix.scheme import Scheme
-from ..matrix.schemes import BallsInBins, BMinSep, CyclicPoisson, Poisson
+from ..matrix.schemes import BallsInBins, BMinSep, CyclicPoisson, Poisson, TruncatedBMinSep
 from ..matrix.strategies import BandedToeplitz
 from ..montecarlo.bandmf_calibration import FALLBACKS
 from ..montecarlo.direction import ADJACENCIES
@@ -31,11 +31,28 @@ def _of_available(rate: float, min_sep: int) -> float:
     return rate / (1.0 - waiting) if waiting < 1.0 else math.inf
 
 
+def _if_cut(options: argparse.Namespace) -> int | None:
+    """The number of records, where it matters which batches are too large."""
+    if options.max_batch_size is not None and options.dataset_size is None:
+        raise ParameterError("--max-batch-size: needs --dataset-size")
+    return None if options.max_batch_size is None else options.dataset_size
+
+
+def _b_min_sep(options: argparse.Namespace, min_sep: int, probability: float) -> Scheme:
+    size, warm_start = _if_cut(options), not options.cold_start
+    if size is None:
+        return BMinSep(options.steps, min_sep, probability, warm_start, options.examples_per_user)
+    if options.examples_per_user != 1:
+        raise ParameterError("--max-batch-size: not with --examples-per-user")
+    return TruncatedBMinSep(options.steps, min_sep, probability, size, options.max_batch_size, warm_start)
+
+
 _SCHEMES = {
-    "b-min-sep": _Kind(
-        _of_available, lambda o, sep, q: BMinSep(o.steps, sep, q, not o.cold_start, o.examples_per_user)
+    "b-min-sep": _Kind(_of_available, lambda o, sep, q: _b_min_sep(o, sep, q)),
+    "cyclic-poisson": _Kind(
+        lambda rate, sep: rate * sep,
+        lambda o, sep, q: CyclicPoisson(o.steps, sep, q, None, _if_cut(o), o.max_batch_size),
     ),
-    "cyclic-poisson": _Kind(lambda rate, sep: rate * sep, lambda o, sep, q: CyclicPoisson(o.steps, sep, q)),
     "balls-in-bins": _Kind(None, lambda o, sep, _: BallsInBins(o.steps, sep)),
     "poisson": _Kind(lambda rate, _: rate, lambda o, _, q: Poisson(o.steps, q)),
 }
@@ -63,6 +80,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
     scheme.add_argument("--sampling-probability", type=real, help="of an available record, per step")
     scheme.add_argument("--dataset-size", type=whole)
     scheme.add_argument("--batch-size", type=whole, help="expected, instead of --sampling-probability")
+    scheme.add_argument(
+        "--max-batch-size", type=whole, help="b-min-sep, cyclic-poisson: cut larger batches at random"
+    )
     run = command.add_argument_group("the run")
     run.add_argument("--adjacency", default=ADJACENCIES[0], help=", ".join(ADJACENCIES))
     run.add_argument(
@@ -93,6 +113,8 @@ def scheme(options: argparse.Namespace) -> Scheme:
         raise ParameterError("--cold-start: only b-min-sep has it")
     if options.examples_per_user != 1 and name != "b-min-sep":
         raise ParameterError("--examples-per-user: only b-min-sep has it")
+    if options.max_batch_size is not None and name not in ("b-min-sep", "cyclic-poisson"):
+        raise ParameterError("--max-batch-size: only b-min-sep and cyclic-poisson have it")
     min_sep = options.bands if options.min_sep is None else options.min_sep
     if name == "poisson":
         min_sep = 1

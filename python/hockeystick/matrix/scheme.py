@@ -219,8 +219,8 @@ class Scheme(Shown):
 
 def same_size(described: object, dataset_size: int) -> None:
     """Refuse another number of examples than that of a description, if it has one."""
-    known = getattr(described, "dataset_size", dataset_size)
-    if known != dataset_size:
+    known = getattr(described, "dataset_size", None)
+    if known is not None and known != dataset_size:
         raise ParameterError(
             f"dataset_size = {dataset_size}: must be {known}, the number that the sampling is described with"
         )

@@ -22,10 +22,11 @@ from .. import _core
 from .._base.arrays import Array, dot
 from .._base.fields import Flag, Probability, Size
 from .._base.randomness import Seed
-from .._base.validation import ParameterError, choice, integer, real
+from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
 from ..mechanisms.allocation import RandomAllocation
 from ..mechanisms.cyclic import cyclic_poisson
 from ..mechanisms.descriptions import Process, set_fields
+from ..mechanisms.truncated import TruncatedPoissonGroup
 from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import MAX_STEPS, Law
@@ -115,7 +116,10 @@ class _Separated(Scheme):
         return self.min_sep, self.examples_of_users() or 1
 
 
-@dataclass(frozen=True)
+_CUT = ("dataset_size", "max_batch_size")
+
+
+@dataclass(frozen=True, repr=False)
 class CyclicPoisson(_Separated):
     """The examples are split into ``min_sep`` fixed groups, and iteration i samples group i mod ``min_sep``.
 
@@ -124,9 +128,18 @@ class CyclicPoisson(_Separated):
     [0, min_sep) is the group of the protected example. None (default) stands for all: for a Toeplitz strategy
     that is group 0, which has the most turns and the longest columns; for others turn j has the largest norm
     of the columns j min_sep, ..., (j + 1) min_sep - 1, which dominates every group.
+
+    With ``max_batch_size``, batches of more are cut to a uniformly random choice of so many, as in `TruncatedPoissonSampled`
+    (Ganesh 2025): of ``dataset_size`` examples in groups whose sizes differ by at most one, and the guarantee holds for all groups
+    (`TruncatedPoissonGroup`; docs/mechanisms/truncated.md, section 6). Nothing is sampled for it: `account`, not `estimate_delta`.
+
+    >>> CyclicPoisson(1024, 32, 0.0625, dataset_size=51_200, max_batch_size=128)
+    CyclicPoisson(steps=1024, min_sep=32, sampling_probability=0.0625, group=None, dataset_size=51200, max_batch_size=128)
     """
 
     group: int | None = None
+    dataset_size: int | None = None
+    max_batch_size: int | None = None
 
     _law_kind = "cyclic_poisson"
     is_analytic = True
@@ -135,16 +148,38 @@ class CyclicPoisson(_Separated):
         super().__post_init__()
         if self.group is not None:
             set_fields(self, group=integer("group", self.group, 0, self.min_sep - 1))
+        if (self.dataset_size is None) != (self.max_batch_size is None):
+            raise ParameterTypeError("dataset_size, max_batch_size: give both (batches are cut) or neither")
+        for name in _CUT:
+            if getattr(self, name) is not None:
+                set_fields(self, **{name: integer(name, getattr(self, name), 1)})
+
+    def to_dict(self) -> dict[str, Any]:
+        # Files and fingerprints of plans whose batches are not cut have never had more.
+        plain = super().to_dict()
+        return {name: value for name, value in plain.items() if name not in _CUT or value is not None}
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{name}={value}" for name, value in self.to_dict().items() if name != "type")
+        return f"CyclicPoisson({named})"
 
     @classmethod
-    def of_rate(cls, steps: int, min_sep: int, participation_rate: float) -> CyclicPoisson:
-        """Return the scheme with this expected batch size / number of examples: ``min_sep`` times the rate per turn.
+    def of_rate(
+        cls,
+        steps: int,
+        min_sep: int,
+        participation_rate: float,
+        *,
+        dataset_size: int | None = None,
+        max_batch_size: int | None = None,
+    ) -> CyclicPoisson:
+        """Return the scheme with this expected batch size (before any cut) / number of examples: ``min_sep`` times the rate per turn.
 
         >>> CyclicPoisson.of_rate(1024, min_sep=32, participation_rate=1 / 512).sampling_probability
         0.0625
         """
         p0, b = _rate(participation_rate, min_sep)
-        return cls(steps, b, min(1.0, p0 * b))
+        return cls(steps, b, min(1.0, p0 * b), None, dataset_size, max_batch_size)
 
     @property
     def turns(self) -> int:
@@ -171,11 +206,20 @@ class CyclicPoisson(_Separated):
 
     def composition(self, strategy: Strategy, noise_multiplier: float) -> Process:
         norms, min_sep = strategy.column_norms() * (1.0 + _NORM_ERROR), self.min_sep
+        cut = {name: value for name in _CUT if (value := getattr(self, name)) is not None}
         if self.group is not None:
             norms, min_sep = norms[self.group :: min_sep], 1
-        if not norms.size:
-            return Process()  # a group whose turn never comes
-        return cyclic_poisson(norms, min_sep, self.sampling_probability, noise_multiplier)
+            if cut:
+                cut["subset_size"] = -((self.group - cut.pop("dataset_size")) // self.min_sep)
+        if not norms.size or cut.get("subset_size", 1) <= 0:
+            return Process()  # a group whose turn never comes, or without an example
+        return cyclic_poisson(norms, min_sep, self.sampling_probability, noise_multiplier, **cut)
+
+    def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
+        if self.max_batch_size is None:
+            return super().expected_batch_size(dataset_size, graph)
+        p, most = self.sampling_probability, self.max_batch_size
+        return TruncatedPoissonGroup(1.0, dataset_size, p, most, groups=self.min_sep).expected_batch_size
 
     def _stands_for_all(self, strategy: Strategy) -> bool:
         """Whether one group of a strategy without equal columns would have to stand for all."""
@@ -213,7 +257,15 @@ class CyclicPoisson(_Separated):
                 projected[:, turn] = outputs[:, first : first + len(column)] @ (column / norm)
         return projected
 
+    @property
+    def only_zero_out(self) -> bool:
+        return self.max_batch_size is not None
+
     def _core(self) -> _core.Scheme:
+        if self.max_batch_size is not None:
+            raise ParameterError(
+                f"max_batch_size = {self.max_batch_size}: truncated cyclic Poisson sampling is accounted without samples; use account"
+            )
         return _core.b_min_sep(1, self.sampling_probability, False)
 
 

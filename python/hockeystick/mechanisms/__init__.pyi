@@ -30,5 +30,6 @@ from .steps import Composable as Composable
 from .steps import Mechanism as Mechanism
 from .steps import Process as Process
 from .steps import Step as Step
+from .truncated import TruncatedPoissonGroup as TruncatedPoissonGroup
 from .truncated import TruncatedPoissonSampled as TruncatedPoissonSampled
 from .users import UserLevel as UserLevel

@@ -13,7 +13,7 @@ from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from .continuous import Gaussian
 from .sampled import PoissonSampled
 from .steps import Process, Step
-from .truncated import TruncatedPoissonSampled
+from .truncated import TruncatedPoissonGroup, TruncatedPoissonSampled
 
 MAX_NORMS = 256
 """*Speed*: most different column norms that are kept apart."""
@@ -26,6 +26,7 @@ def cyclic_poisson(
     noise_multiplier: float,
     *,
     subset_size: int | None = None,
+    dataset_size: int | None = None,
     max_batch_size: int | None = None,
     max_norms: int = MAX_NORMS,
 ) -> Process:
@@ -46,7 +47,8 @@ def cyclic_poisson(
 
     With ``subset_size`` (records in each subset) and ``max_batch_size``, batches are truncated as in
     `TruncatedPoissonSampled`. Under add/remove, one subset then has ``subset_size`` records with the
-    record and one less without it. If subsets differ in size, account for each size, and take the worst.
+    record and one less without it. With ``dataset_size`` instead, that many records are divided as evenly as possible, and the
+    guarantee is for both sizes of subsets (`TruncatedPoissonGroup`).
 
     >>> import hockeystick as hs
     >>> process = cyclic_poisson([2.0] * 9 + [1.0], min_sep=3, sampling_probability=0.1, noise_multiplier=4.0)
@@ -57,9 +59,13 @@ PoissonSampled(mechanism=Gaussian(noise_multiplier=4.0), sampling_probability=0.
     norms = _ranked(column_norms, integer("min_sep", min_sep, 1))
     p = real("sampling_probability", sampling_probability, 0.0, 1.0)
     sigma = real("noise_multiplier", noise_multiplier, 0.0)
-    if (subset_size is None) != (max_batch_size is None):
-        raise ParameterTypeError("subset_size, max_batch_size: give both (truncated batches) or neither")
+    if max_batch_size is None:
+        if not subset_size is dataset_size is None:
+            raise ParameterTypeError("max_batch_size = None: must be given with subset_size or dataset_size")
+    elif (subset_size is None) == (dataset_size is None):
+        raise ParameterTypeError("max_batch_size: needs either subset_size or dataset_size")
     size = None if subset_size is None else integer("subset_size", subset_size, 1)
+    whole = None if dataset_size is None else integer("dataset_size", dataset_size, 1)
     most = None if max_batch_size is None else integer("max_batch_size", max_batch_size, 1)
     values, counts = _merged(norms, integer("max_norms", max_norms, 1, 100_000))
 
@@ -67,9 +73,12 @@ PoissonSampled(mechanism=Gaussian(noise_multiplier=4.0), sampling_probability=0.
         # Rounded down: a quotient that comes out too large would be too little noise.
         noise = min(sigma / norm, 1e300)
         noise = math.nextafter(noise, 0.0) if Fraction(noise) * Fraction(norm) > Fraction(sigma) else noise
-        if size is None or most is None:
+        if most is None:
             return PoissonSampled(Gaussian(noise), p)
-        return TruncatedPoissonSampled(noise, size, p, most)
+        if size is not None:
+            return TruncatedPoissonSampled(noise, size, p, most)
+        assert whole is not None
+        return TruncatedPoissonGroup(noise, whole, p, most, groups=min_sep)
 
     # A column that is all zeros shows nothing.
     chosen = [(norm, count) for norm, count in zip(values, counts, strict=True) if norm > 0.0]

@@ -28,39 +28,14 @@ _LEAST = 1e-300
 
 
 @dataclass(frozen=True)
-class TruncatedPoissonSampled(Step):
-    """Gaussian noise on the sum of a Poisson batch of which at most ``max_batch_size`` records are kept.
-
-    Each of ``dataset_size`` = n records joins independently with ``sampling_probability`` = p; of a
-    batch of more than B = ``max_batch_size``, a uniformly random B are kept. Output: the sum of
-    vectors of L2 norm at most 1 (the clipping norm) plus N(0, noise_multiplier^2 I). Smaller batches
-    may be padded with zero vectors; neither the batch's true size nor which places are padding may
-    be visible, and nothing may be divided by the true size. See docs/mechanisms/truncated.md.
-
-    "add", "remove", "add_or_remove": one dataset has n records, the other one of them fewer, and the
-    guarantee depends on n (Ganesh 2025, Theorem 3.1). "zero_out", "replace_one": both have n records,
-    so n may be public. ``pair="tight"`` (default) is the exact worst case of each branch, proven in
-    docs/mechanisms/truncated.md; ``pair="ganesh2025"`` takes Theorems 3.3 and 3.4 as published, which are
-    guarantees too, slightly larger ones under these two adjacencies and the same under the others.
-
-    >>> from hockeystick import Gaussian, PoissonSampled, account
-    >>> step = TruncatedPoissonSampled(1.0, dataset_size=100_000, sampling_probability=0.01, max_batch_size=1200)
-    >>> poisson = PoissonSampled(Gaussian(1.0), 0.01)
-    >>> 1.0 <= account(step * 1000).epsilon(1e-6) / account(poisson * 1000).epsilon(1e-6) < 1.01
-    True
-    >>> 1050 > step.expected_batch_size > 999.9999
-    True
-    """
+class _Truncated(Step):
+    """What steps with a largest batch share: the law of the truncation, and the pairs."""
 
     noise_multiplier: NonNegative
     dataset_size: Size
     sampling_probability: Probability
     max_batch_size: Size
     pair: Annotated[str, functools.partial(choice, options=TRUNCATED_PAIRS)] = "tight"
-
-    def _batch_law_of(self, steps: int) -> Law:
-        parameters = {"sampling_probability": self.sampling_probability}
-        return Law("poisson", steps, parameters, self.dataset_size, self.max_batch_size)
 
     @property
     def mechanism(self) -> Gaussian:
@@ -100,7 +75,7 @@ class TruncatedPoissonSampled(Step):
         parts = [
             _untruncated(mu, p, adjacency) if law.not_full > 0.0 else None,
             _full(mu, q, adjacency, self.pair) if law.full_low > 0.0 else None,
-            _either(mu, p, adjacency, self.pair) if open_ > 0.0 else None,
+            _full(mu, p, adjacency, self.pair) if open_ > 0.0 else None,
         ]
         kept = [(part, weight) for part, weight in zip(parts, weights, strict=True) if part is not None]
         return mixture([part for part, _ in kept], [weight for _, weight in kept])
@@ -144,6 +119,80 @@ class TruncatedPoissonSampled(Step):
             f"{reference} (truncated Poisson sampling)",
             compared_size=self.dataset_size,
         )
+
+
+@dataclass(frozen=True)
+class TruncatedPoissonSampled(_Truncated):
+    """Gaussian noise on the sum of a Poisson batch of which at most ``max_batch_size`` records are kept.
+
+    Each of ``dataset_size`` = n records joins independently with ``sampling_probability`` = p; of a
+    batch of more than B = ``max_batch_size``, a uniformly random B are kept. Output: the sum of
+    vectors of L2 norm at most 1 (the clipping norm) plus N(0, noise_multiplier^2 I). Smaller batches
+    may be padded with zero vectors; neither the batch's true size nor which places are padding may
+    be visible, and nothing may be divided by the true size. See docs/mechanisms/truncated.md.
+
+    "add", "remove", "add_or_remove": one dataset has n records, the other one of them fewer, and the
+    guarantee depends on n (Ganesh 2025, Theorem 3.1). "zero_out", "replace_one": both have n records,
+    so n may be public. ``pair="tight"`` (default) is the exact worst case of each branch, proven in
+    docs/mechanisms/truncated.md; ``pair="ganesh2025"`` takes Theorems 3.3 and 3.4 as published, which are
+    guarantees too, slightly larger ones under these two adjacencies and the same under the others.
+
+    >>> from hockeystick import Gaussian, PoissonSampled, account
+    >>> step = TruncatedPoissonSampled(1.0, dataset_size=100_000, sampling_probability=0.01, max_batch_size=1200)
+    >>> poisson = PoissonSampled(Gaussian(1.0), 0.01)
+    >>> 1.0 <= account(step * 1000).epsilon(1e-6) / account(poisson * 1000).epsilon(1e-6) < 1.01
+    True
+    >>> 1050 > step.expected_batch_size > 999.9999
+    True
+    """
+
+    def _batch_law_of(self, steps: int) -> Law:
+        parameters = {"sampling_probability": self.sampling_probability}
+        return Law("poisson", steps, parameters, self.dataset_size, self.max_batch_size)
+
+
+@dataclass(frozen=True)
+class TruncatedPoissonGroup(_Truncated):
+    """`TruncatedPoissonSampled` from one of ``groups`` fixed groups, into which the records are divided as evenly as possible.
+
+    A group has floor(n / groups) or ceil(n / groups) of the ``dataset_size`` = n records; the guarantee is for either, whichever
+    group the record is in (docs/mechanisms/truncated.md, section 6). What a turn of truncated cyclic Poisson sampling releases.
+
+    >>> TruncatedPoissonGroup(1.0, 1001, 0.1, 15, groups=10).expected_batch_size
+    9.93...
+    """
+
+    groups: Size = 1
+
+    def _sizes(self) -> tuple[int, int]:
+        """Of the smallest group that has a record, and of the largest."""
+        return max(1, self.dataset_size // self.groups), -(-self.dataset_size // self.groups)
+
+    def _of_size(self, size: int) -> TruncatedPoissonSampled:
+        return TruncatedPoissonSampled(
+            self.noise_multiplier, size, self.sampling_probability, self.max_batch_size, self.pair
+        )
+
+    @property
+    def truncation(self) -> Truncation:
+        """Bounds that hold for both sizes of groups."""
+        low, high = (self._of_size(size).truncation for size in self._sizes())
+        return Truncation(low.full_low, high.full_high, high.not_full, low.sampled_if_full)
+
+    @property
+    def expected_batch_size(self) -> float:
+        """The mean over the groups, a floating-point value and no bound."""
+        size, more = divmod(self.dataset_size, self.groups)
+        means = [(more, size + 1), (self.groups - more, size)]
+        return sum(k * self._of_size(m).expected_batch_size for k, m in means if k and m) / self.groups
+
+    def words(self, adjacency: str) -> Words:
+        found, sizes = super().words(adjacency), " or ".join(map(str, sorted(set(self._sizes()))))
+        sampler = (
+            f"independent Poisson sampling with probability {self.sampling_probability:g} from one of {self.groups} fixed groups "
+            f"of {sizes} records, batches cut to {self.max_batch_size} records chosen at random"
+        )
+        return found._replace(sampler=sampler)
 
 
 @dataclass(frozen=True)
@@ -200,13 +249,6 @@ def _full(mu: float, q: float, adjacency: str, pair: str) -> Pairs:
             return _replaced(mu, q)
         return Pairs(_core.zero_out_pair(mu, q, "remove"), _core.zero_out_pair(mu, q, "add"))
     return sampled(both(gaussian(2.0 * mu)), q)
-
-
-def _either(mu: float, p: float, adjacency: str, pair: str) -> Pairs:
-    """What dominates both, as q <= p: the class of `_replaced` holds all that either may be."""
-    if adjacency in ("replace_one", "zero_out") and pair == "tight":
-        return _replaced(2.0 * mu, p)
-    return _published(mu, p, adjacency)
 
 
 def _replaced(mu: float, q: float) -> Pairs:
