@@ -164,7 +164,7 @@ def figures_5_and_6(options: Any, results: Results) -> None:
         label="authors' lower, where positive",
     )
     axes.set(yscale="log", xlabel="ε", ylabel="δ", title="Figures 5 and 6 (p = 1, 1000 Gaussians, σ = 100)")
-    axes.legend(fontsize=7)
+    axes.legend(fontsize=7, loc="lower left")
     save(figure, options.out / "prv_accountant_figures5and6.png")
 
 
@@ -189,8 +189,8 @@ def figure_9(options: Any, results: Results) -> None:
     figure, (axes,) = panels(1, 5.2)
     for values, name in zip(table[1:], header[1:], strict=True):
         axes.loglog(table[0], values, ".-", label=name.replace(" ms", ""))
-    axes.set(xlabel="steps", ylabel="processor time, ms", title="Figure 9")
-    axes.legend(fontsize=7)
+    axes.set(xlabel="steps", ylabel="processor time, ms", title="Figure 9", ylim=(0.1, 3000))
+    axes.legend(fontsize=7, ncols=2, loc="upper left")
     save(figure, options.out / "prv_accountant_figure9.png")
 
 
