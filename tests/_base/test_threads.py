@@ -372,7 +372,7 @@ CASES: dict[str, Case] = {
         lambda o, _: all_charged(400)(o._ledger, _),
     ),
     "ApproximateIndividualFilter": Case(
-        approximate_filter, lambda f, _: repeat(lambda: f.step([0.2]), 200), as_one_thread(200)
+        approximate_filter, lambda f, _: repeat(lambda: f.step([0.2]), 50), as_one_thread(50)
     ),
     "CorrelatedNoise": Case(noise, each_of, drawn_once(noise, lambda row: row.tobytes()), False),
     "BatchSampler": Case(sampler, each_of, drawn_once(sampler, lambda batch: batch.tolist()), False),

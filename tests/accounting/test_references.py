@@ -50,7 +50,7 @@ def test_epsilon_is_the_inverse() -> None:
 
 
 def test_the_fft_agrees() -> None:
-    for entry in ENTRIES:
+    for entry in ENTRIES[1::3]:
         epsilon = float(entry["epsilon"])
         fft = profile(entry, engine="fft", accuracy=0.05).delta_bounds(epsilon=epsilon)
         assert contains(fft, Decimal(entry["delta"])), entry

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <tuple>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/gamma_kernel.hpp"
@@ -239,10 +238,9 @@ bool CutAllocation::fill(Line& line, double power, double highest, double log_er
                        [](const Log& log) { return std::isfinite(log.error); });
 }
 
-// The moment, times e^{-shift}, and its error.
-std::pair<Complex, double> CutAllocation::sum(const Line& line, Complex p, double shift) const {
+CutAllocation::Value CutAllocation::sum(const Line& line, Complex p, double shift) const {
     const LineKernel kernel(p);
-    Complex sum = 0;
+    Complex sum = 0, mean = 0, variance = 0;  // the last two: of ln s, with the terms as weights
     double error = 0;
     // The node `n` steps above the real line; false once no more of it nor of those beyond counts.
     const auto add = [&](std::ptrdiff_t n) {
@@ -253,7 +251,10 @@ std::pair<Complex, double> CutAllocation::sum(const Line& line, Complex p, doubl
         const Log& other = line.logs[static_cast<std::size_t>(std::abs(n))];
         const Complex log = front + (n < 0 ? std::conj(other.value) : other.value);
         const double modulus = std::exp(log.real());
-        sum += std::polar(modulus, log.imag());
+        const Complex term = std::polar(modulus, log.imag()), log_s = std::log(Complex(line.s0, v));
+        sum += term;
+        mean += term * log_s;
+        variance += term * log_s * log_s;
         error += modulus * (std::expm1(other.error) + u * (slack + 8 * std::abs(log)));
         return true;
     };
@@ -267,7 +268,10 @@ std::pair<Complex, double> CutAllocation::sum(const Line& line, Complex p, doubl
         std::exp(line.log_on(line.strip, p) - shift) * 2 / std::expm1(2 * pi * line.strip.width / line.step);
     const double left_out = std::exp(log_beyond(line, p, line.step * static_cast<double>(end)) - shift) +
                             static_cast<double>(2 * end + 2) * line.step * std::exp(log_nothing);
-    return {sum * line.step / (2 * pi), error * line.step / (2 * pi) + alias + left_out};
+    mean /= sum;
+    const Polygamma of_gamma(p.real() + 1);
+    return {sum * line.step / (2 * pi), of_gamma.first - mean, of_gamma.second + variance / sum - mean * mean,
+            error * line.step / (2 * pi) + alias + left_out};
 }
 
 std::optional<Moments> CutAllocation::moments(double power, std::span<const double> tau, double log_scale,
@@ -287,7 +291,10 @@ std::optional<Moments> CutAllocation::moments(double power, std::span<const doub
     out.error.resize(tau.size());
     out.shift = log_scale > 20 ? log_scale : 0;
     parallel_for(tau.size(), [&](std::size_t j) {
-        std::tie(out.value[j], out.error[j]) = sum(line, {power, tau[j]}, out.shift);
+        const Value found = sum(line, {power, tau[j]}, out.shift);
+        out.value[j] = found.value;
+        out.error[j] = found.error;
+        if (j == 0) out.first = found.first.real(), out.second = found.second.real();
     });
     return out;
 }

@@ -58,7 +58,12 @@ private:
     void choose_step(Line& line, double power, std::span<const double> tau, double log_error) const;
     static double log_beyond(const Line& line, std::complex<double> p, double v);
     bool fill(Line& line, double power, double highest, double log_error) const;
-    std::pair<std::complex<double>, double> sum(const Line& line, std::complex<double> p, double shift) const;
+    // The moment, times e^{-shift}, its error, and derivatives of its logarithm in p.
+    struct Value {
+        std::complex<double> value, first, second;
+        double error;
+    };
+    Value sum(const Line& line, std::complex<double> p, double shift) const;
 
     Allocation law_;
     double end_, dropped_, one_step_q_, one_step_p_;  // the normal variable's cut; masses beyond it

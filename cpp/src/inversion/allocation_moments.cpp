@@ -216,9 +216,9 @@ private:
     double kappa_, log_tolerance_, log_wanted_;
 };
 
-// The sum over the nodes for one a.
+// The sum over the nodes for one a; mean and variance of ln s beside ln Re a with its terms as weights.
 struct Scaled {
-    Complex value;
+    Complex value, mean, variance;
     double error, shift;
 };
 
@@ -232,14 +232,20 @@ Scaled sum_nodes(Complex a, double angle, double h, double first, const std::vec
         if (nodes[i].coefficient != 0.0 || nodes[i].error > 0)
             shift = std::max(shift, logs.back().log.real());
     }
-    Scaled out{0, 0, shift};
+    Scaled out{0, 0, 0, 0, shift};
     for (std::size_t i = 0; i < nodes.size(); ++i) {
         const double modulus = std::exp(logs[i].log.real() - shift);
         if (!(modulus > 0)) continue;
-        out.value += std::polar(modulus, logs[i].log.imag()) * nodes[i].coefficient;
+        const Complex term = std::polar(modulus, logs[i].log.imag()) * nodes[i].coefficient,
+                      log_s((first + static_cast<double>(i)) * h, angle);
+        out.value += term;
+        out.mean += term * log_s;
+        out.variance += term * log_s * log_s;
         out.error += modulus * (nodes[i].error + std::abs(nodes[i].coefficient) * u *
                                                      (logs[i].slack + 8 * std::abs(logs[i].log)));
     }
+    out.mean /= out.value;
+    out.variance = out.variance / out.value - out.mean * out.mean;
     out.value *= h;
     out.error *= h;
     out.error += u * static_cast<double>(nodes.size()) * 1e-3 * std::abs(out.value);
@@ -281,6 +287,9 @@ std::optional<Moments> allocation_moments(const Allocation& law, int k, double k
         out.value.push_back(sums[j].value * scale);
         out.error.push_back(sums[j].error * scale + left_out[j] * std::exp(-out.shift));
     }
+    const Polygamma of_gamma(kappa);
+    out.first = of_gamma.first - std::log(kappa) - sums.front().mean.real();
+    out.second = sums.front().variance.real() - of_gamma.second;
     // E[V^{k-kappa}], rounded up: all aliasing is relative to it.
     const double whole = (std::abs(out.value[0]) + out.error[0]) / (1 - std::min(alias[0], 0.5));
     for (std::size_t j = 0; j < sums.size(); ++j) out.error[j] += 1.01 * alias[j] * whole;

@@ -20,6 +20,8 @@ struct Moments {
     std::vector<std::complex<double>> value;  // times e^{-shift}
     std::vector<double> error;
     double shift = 0;
+    // Of ln E[V^q] at the real power q, that of frequency 0: its derivatives in q. They are estimates.
+    double first = 0, second = 0;
 };
 
 // E[V^{k-a}] for a = kappa + i tau, tau increasing from 0. log_scale: less than ln E[V^{k-kappa}], beside

@@ -13,8 +13,8 @@ namespace {
 // dear.
 constexpr double least_kappa = 3, most_kappa = 16, frequencies_per_kappa = 10;
 constexpr double most_power = 160, largest_log = 650;  // e^{k^2 mu^2/2} must not overflow
-// speed: the difference quotients of K.
-constexpr double wide_step = 0.05;
+// speed: how many tilts' moments are remembered.
+constexpr std::size_t most_known = 64;
 constexpr double tolerance_of_value = 1e-13, least_cut = 1e-60, worst_error_of_cut = 1e-9;
 
 // L = g/sigma + L', g ~ N(0, 1/T) under Q and independent of L': the mean of the T normal variables scales V.
@@ -60,41 +60,48 @@ constexpr double zero_frequency[] = {0.0};
 
 }  // namespace
 
-std::optional<AllocationTransform::Whole> AllocationTransform::by_cut(double s) const {
-    if (!cut_) return {};
-    const auto found = cut_->moments(1 + s, zero_frequency, 0, tolerance_of_value);
-    if (!found || !(found->error[0] < worst_error_of_cut * found->value[0].real())) return {};
-    return Whole{std::log1p(found->value[0].real() - 1), found->error[0] / found->value[0].real()};
+std::optional<AllocationTransform::Whole> AllocationTransform::whole(double s) const {
+    {
+        const std::lock_guard guard(lock_);
+        if (const auto known = known_.find(s); known != known_.end()) return known->second;
+    }
+    const auto found = find_whole(s);
+    const std::lock_guard guard(lock_);
+    if (known_.size() >= most_known) known_.clear();
+    known_.emplace(s, found);
+    return found;
 }
 
-std::optional<AllocationTransform::Whole> AllocationTransform::whole(double s) const {
-    if (const auto cut = by_cut(s)) return cut;
+std::optional<AllocationTransform::Whole> AllocationTransform::find_whole(double s) const {
+    if (cut_)
+        if (const auto found = cut_->moments(1 + s, zero_frequency, 0, tolerance_of_value)) {
+            const double value = found->value[0].real();
+            if (found->error[0] < worst_error_of_cut * value)
+                return Whole{std::log1p(value - 1), found->error[0] / value, found->first, found->second,
+                             true};
+        }
     const auto found = moments(s, zero_frequency, std::min(0.0, s), tolerance_of_value);
     if (!found || !(found->value[0].real() > 0)) return {};
     const double value = found->value[0].real();
     return Whole{found->shift + (found->shift > 0 ? std::log(value) : std::log1p(value - 1)),
-                 found->error[0] / value};
+                 found->error[0] / value, law_.add ? -found->first : found->first, found->second, false};
 }
 
 Cumulant AllocationTransform::at(double s) const {
-    const double wide = wide_step * std::max(s, 1.0);
-    const auto low = whole(s - wide), middle = whole(s), high = whole(s + wide);
-    if (!low || !middle || !high) return {infinity, 0, 0, infinity};
-    const double first = (high->log - low->log) / (2 * wide);
-    const double second = (high->log + low->log - 2 * middle->log) / (wide * wide);
-    return {middle->log, first, std::max(second, 0.0),
-            middle->log + std::log1p(middle->error) + 4 * u * std::abs(middle->log)};
+    const auto all = whole(s);
+    if (!all) return {infinity, 0, 0, infinity};
+    return {all->log, all->first, std::max(all->second, 0.0),
+            all->log + std::log1p(all->error) + 4 * u * std::abs(all->log)};
 }
 
 Transform::Row AllocationTransform::row(double s, double step, std::size_t size, double tolerance) const {
     std::vector<double> tau(size);
     for (std::size_t j = 0; j < size; ++j) tau[j] = step * static_cast<double>(j);
     tolerance = std::max(tolerance, 1e-15);
-    std::optional<Moments> found;
-    if (const auto cut = by_cut(s))
-        found = cut_->moments(1 + s, tau, cut->log, tolerance);
-    else if (const auto all = whole(s))
-        found = moments(s, tau, std::max(0.0, all->log - 1e-6), tolerance);
+    const auto all = whole(s);
+    if (!all) return {};
+    auto found = all->by_cut ? cut_->moments(1 + s, tau, all->log, tolerance)
+                             : moments(s, tau, std::max(0.0, all->log - 1e-6), tolerance);
     if (!found) return {};
     Row row{found->shift, std::move(found->value), std::move(found->error)};
     for (std::size_t j = 0; j < size; ++j) {
@@ -105,10 +112,10 @@ Transform::Row AllocationTransform::row(double s, double step, std::size_t size,
 }
 
 std::unique_ptr<DecayBound> AllocationTransform::decay(double s, double) const {
-    const auto cut = by_cut(s);
+    const auto all = whole(s);
     return std::make_unique<AllocationDecay>(
         law_.mu * law_.mu / law_.steps,
-        cut ? cut_->edge(1 + s, cut->log - cut->error - 1e-12) : CutAllocation::Edge{1, 0});
+        all && all->by_cut ? cut_->edge(1 + s, all->log - all->error - 1e-12) : CutAllocation::Edge{1, 0});
 }
 
 }  // namespace hockeystick

@@ -3,7 +3,9 @@
 #pragma once
 
 #include <complex>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <vector>
@@ -26,18 +28,21 @@ public:
     std::unique_ptr<DecayBound> decay(double s, double log_mgf) const override;
 
 private:
-    // ln M(s) and its error by the cut law, where that serves: at the same tilts for at(), row() and decay().
+    // ln M(s), its error and derivatives, and whether the cut law served.
     struct Whole {
-        double log, error;
+        double log, error, first, second;
+        bool by_cut;
     };
-    std::optional<Whole> by_cut(double s) const;
-    std::optional<Whole> whole(double s) const;
+    std::optional<Whole> whole(double s) const;  // of tilts asked for before it is remembered
+    std::optional<Whole> find_whole(double s) const;
     // The moments E[V^{k-a}] of frequencies tau at the tilt s; k and kappa as it suits the highest of them.
     std::optional<Moments> moments(double s, std::span<const double> tau, double log_scale,
                                    double tolerance) const;
 
     Allocation law_;
     std::optional<CutAllocation> cut_;
+    mutable std::mutex lock_;
+    mutable std::map<double, std::optional<Whole>> known_;
 };
 
 }  // namespace hockeystick

@@ -40,6 +40,17 @@ inline std::complex<double> log_gamma(std::complex<double> a) {
     return (a - 0.5) * std::log(a) - a + 0.5 * std::log(2 * std::numbers::pi) + stirling_rest(a) - shifted;
 }
 
+// The first two derivatives of ln Gamma(x), x > 0, by their asymptotic series: to about round-off.
+struct Polygamma {
+    double first = 0, second = 0;
+    explicit Polygamma(double x) {
+        for (; x < stirling_from; x += 1) first -= 1 / x, second += 1 / (x * x);
+        const double y = 1 / (x * x);
+        first += std::log(x) - 0.5 / x - y * (1.0 / 12 - y * (1.0 / 120 - y * (1.0 / 252 - y / 240)));
+        second += 1 / x + y * (0.5 + (1.0 / 6 - y * (1.0 / 30 - y * (1.0 / 42 - y / 30))) / x);
+    }
+};
+
 // A kernel's logarithm, and its error in units of round-off.
 struct LogKernel {
     std::complex<double> log;

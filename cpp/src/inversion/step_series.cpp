@@ -216,56 +216,67 @@ StepSeries::Sums StepSeries::sums(double modulus, double scale) const {
 
 namespace {
 
-// A power series with bounds of its coefficients' moduli and errors.
+// A power series with bounds of its coefficients' moduli and errors. Real and imaginary parts lie apart, and
+// products add up one coefficient of a factor at a time, so that the loops are of vectors.
 struct BoundedSeries {
-    std::vector<Complex> value;
-    std::vector<double> modulus, error;
+    std::vector<double> real, imaginary, modulus, error;
 
+    explicit BoundedSeries(std::size_t size) : real(size), imaginary(size), modulus(size), error(size) {}
     static BoundedSeries one(std::size_t size) {
-        BoundedSeries out{std::vector<Complex>(size), std::vector<double>(size), std::vector<double>(size)};
-        out.value[0] = out.modulus[0] = 1;
+        BoundedSeries out(size);
+        out.real[0] = out.modulus[0] = 1;
         return out;
     }
+    // The rounding of a coefficient that is a sum of `terms` products.
+    void round(std::size_t n, double terms) { error[n] += u * (12 + terms) * modulus[n]; }
 };
 
-BoundedSeries operator*(const BoundedSeries& a, const BoundedSeries& b) {
-    const std::size_t size = a.value.size();
-    BoundedSeries out{std::vector<Complex>(size), std::vector<double>(size), std::vector<double>(size)};
-    for (std::size_t n = 0; n < size; ++n) {
-        for (std::size_t j = 0; j <= n; ++j) {
-            out.value[n] += a.value[j] * b.value[n - j];
-            out.modulus[n] += a.modulus[j] * b.modulus[n - j];
-            out.error[n] += a.error[j] * (b.modulus[n - j] + b.error[n - j]) + a.modulus[j] * b.error[n - j];
+// The coefficients from `first` on.
+BoundedSeries times(const BoundedSeries& a, const BoundedSeries& b, std::size_t first = 0) {
+    const std::size_t size = a.real.size();
+    BoundedSeries out(size);
+    for (std::size_t j = 0; j < size; ++j) {
+        const double right = a.real[j], up = a.imaginary[j], modulus = a.modulus[j], error = a.error[j];
+        for (std::size_t n = std::max(j, first); n < size; ++n) {
+            const std::size_t i = n - j;
+            out.real[n] += right * b.real[i] - up * b.imaginary[i];
+            out.imaginary[n] += right * b.imaginary[i] + up * b.real[i];
+            out.modulus[n] += modulus * b.modulus[i];
+            out.error[n] += error * (b.modulus[i] + b.error[i]) + modulus * b.error[i];
         }
-        out.error[n] += u * (12 + static_cast<double>(n)) * out.modulus[n];
     }
+    for (std::size_t n = first; n < size; ++n) out.round(n, static_cast<double>(n));
     return out;
 }
 
-// By squaring: for few factors nothing cancels.
+// By squaring: for few factors nothing cancels. Of the last product the last coefficient alone.
 BoundedSeries power_by_squaring(BoundedSeries base, double steps) {
-    BoundedSeries out = BoundedSeries::one(base.value.size());
+    const std::size_t size = base.real.size();
+    BoundedSeries out = BoundedSeries::one(size);
     for (auto left = static_cast<unsigned long long>(steps); left > 0; left >>= 1) {
-        if (left & 1) out = out * base;
-        if (left > 1) base = base * base;
+        if (left & 1) out = times(out, base, left == 1 ? size - 1 : 0);
+        if (left > 1) base = times(base, base);
     }
     return out;
 }
 
 // (1 + sum_j d_j t^j)^T by n b_n = sum_j (j(T+1) - n) d_j b_{n-j}: positive factors where T is large.
 BoundedSeries power_by_recurrence(const BoundedSeries& d, double steps) {
-    const std::size_t size = d.value.size();
+    const std::size_t size = d.real.size();
     BoundedSeries b = BoundedSeries::one(size);
-    for (std::size_t n = 1; n < size; ++n) {
-        const double order = static_cast<double>(n);
-        for (std::size_t j = 1; j <= n; ++j) {
-            const double factor = (static_cast<double>(j) * (steps + 1) - order) / order;
-            b.value[n] += factor * d.value[j] * b.value[n - j];
-            b.modulus[n] += std::abs(factor) * d.modulus[j] * b.modulus[n - j];
-            b.error[n] += std::abs(factor) *
-                          ((d.modulus[j] + d.error[j]) * b.error[n - j] + d.error[j] * b.modulus[n - j]);
+    for (std::size_t i = 0; i < size; ++i) {
+        if (i > 0) b.round(i, static_cast<double>(i));
+        const double right = b.real[i], up = b.imaginary[i], modulus = b.modulus[i], error = b.error[i];
+        for (std::size_t n = i + 1; n < size; ++n) {
+            const std::size_t j = n - i;
+            const double order = static_cast<double>(n),
+                         factor = (static_cast<double>(j) * (steps + 1) - order) / order,
+                         size_of_it = std::abs(factor);
+            b.real[n] += factor * (d.real[j] * right - d.imaginary[j] * up);
+            b.imaginary[n] += factor * (d.real[j] * up + d.imaginary[j] * right);
+            b.modulus[n] += size_of_it * (d.modulus[j] * modulus);
+            b.error[n] += size_of_it * ((d.modulus[j] + d.error[j]) * error + d.error[j] * modulus);
         }
-        b.error[n] += u * (12 + order) * b.modulus[n];
     }
     return b;
 }
@@ -274,19 +285,24 @@ BoundedSeries power_by_recurrence(const BoundedSeries& d, double steps) {
 
 SeriesValue StepSeries::power(const Sums& c, double scale) const {
     const auto k = static_cast<std::size_t>(k_);
-    BoundedSeries series{c.value, c.modulus, c.error};
-    series.value[0] = series.modulus[0] = 1;
+    BoundedSeries series = BoundedSeries::one(k + 1);
+    for (std::size_t j = 1; j <= k; ++j) {
+        series.real[j] = c.value[j].real();
+        series.imaginary[j] = c.value[j].imag();
+        series.modulus[j] = c.modulus[j];
+        series.error[j] = c.error[j];
+    }
     const BoundedSeries b = law_.steps < 2 * k_ ? power_by_squaring(std::move(series), law_.steps)
                                                 : power_by_recurrence(series, law_.steps);
     SeriesValue out;
     out.bare = c.bare;
     out.log = law_.steps * c.log_front + std::lgamma(k_ + 1.0) - k_ * std::log(scale);
-    out.coefficient = b.value[k];
+    out.coefficient = {b.real[k], b.imaginary[k]};
     const double front = std::expm1(law_.steps * std::log1p(c.relative) * (1 + 8 * u)) +
                          u * (8 * std::abs(law_.steps * c.log_front) + 16 +
                               4 * k_ * (1 + std::abs(std::log(scale)) + k_ * 0.1));
     // c_0^T times a series of quotients; or where c_0 is hardly known, all that moduli allow for.
-    const double size = c.relative < small_error ? std::abs(b.value[k]) : b.modulus[k];
+    const double size = c.relative < small_error ? std::abs(out.coefficient) : b.modulus[k];
     out.error = b.error[k] + (size + b.error[k]) * front;
     return out;
 }
