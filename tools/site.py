@@ -28,7 +28,7 @@ BESIDE = {
 """Pages outside docs/, with their names on the site."""
 _CODE = re.compile(r"(^```.*?^```$|^ {4}[^\n]*$|`[^`]+`|<!--.*?-->|\]\([^)\s]*\))", re.MULTILINE | re.DOTALL)
 _PATH = re.compile(r"(?<![\w/\[])`?docs/([\w/-]+\.md)`?(?![\w\]])")
-ADAPTERS = ("dp_accounting", "flower", "jax_privacy", "opacus", "torch")
+ADAPTERS = ("dp_accounting", "flower", "jax_privacy", "opacus", "tensorflow_privacy", "torch")
 TITLES = {"montecarlo": "Monte Carlo"}
 
 

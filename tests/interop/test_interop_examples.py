@@ -25,3 +25,10 @@ def test_examples_do_what_the_documentation_shows(name: str) -> None:
     for line in done.stdout.splitlines():
         # A statement names the version that made it.
         assert line.split("Computed by")[0].strip() in document
+
+
+def test_the_trainer_is_quoted() -> None:
+    """tests/interop_heavy runs it."""
+    script = (ROOT / "examples" / "interop" / "transformers_trainer.py").read_text(encoding="utf-8")
+    document = (ROOT / "docs" / "interop" / "interop.md").read_text(encoding="utf-8")
+    assert f"```python\n{script}```" in document

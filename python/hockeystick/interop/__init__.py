@@ -2,7 +2,7 @@
 
 One module per library, imported only on request, so that ``import hockeystick`` needs none of them:
 `hockeystick.interop.dp_accounting`, `hockeystick.interop.opacus`, `hockeystick.interop.flower`,
-`hockeystick.interop.jax_privacy`, `hockeystick.interop.torch`. Conventions and traps: docs/interop/interop.md.
+`hockeystick.interop.jax_privacy`, `hockeystick.interop.torch`, `hockeystick.interop.tensorflow_privacy`. Conventions and traps: docs/interop/interop.md.
 """
 
 from __future__ import annotations

@@ -2,17 +2,19 @@
 
 JAX Privacy describes mechanisms as dp_accounting events and asks dp_accounting accountants, so that
 `hockeystick.interop.dp_accounting.HockeystickAccountant` goes wherever it takes an accountant (an
-execution plan, ``calibrate_dp_mechanism``). Its training accountants take a configuration instead: this one.
+execution plan, 2.2's ``BandMFConfig.calibrate(accountant_fn=HockeystickAccountant)``, ``calibrate_dp_mechanism``). The training
+accountants of 2.0 take a configuration instead: this one.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from .._base.validation import real
 
 try:
-    from jax_privacy.accounting import PldAccountantConfig
+    from jax_privacy import accounting as theirs
 except ImportError as error:
     raise ImportError(
         "hockeystick.interop.jax_privacy needs JAX Privacy 2.0 or later: pip install 'hockeystick[jax-privacy]'"
@@ -20,9 +22,11 @@ except ImportError as error:
 
 from .dp_accounting import HockeystickAccountant
 
+_Base: Any = getattr(theirs, "PldAccountantConfig", object)  # 2.2 has none
+
 
 @dataclass(kw_only=True)
-class HockeystickAccountantConfig(PldAccountantConfig):
+class HockeystickAccountantConfig(_Base):
     """Takes the place of JAX Privacy's ``PldAccountantConfig``; relation ADD_OR_REMOVE_ONE, as there.
 
     ``accuracy`` is that of `hockeystick.interop.dp_accounting.HockeystickAccountant`; the inherited
