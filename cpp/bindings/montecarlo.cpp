@@ -39,9 +39,10 @@ py::array_t<double> divide_by_toeplitz(const Array& coefficients, const Array& v
     return take(released([&] { return hs::divide_by_toeplitz(c, v, poll); }));
 }
 
-py::array_t<double> optimal_toeplitz(std::size_t steps, const Array& kept) {
+py::array_t<double> optimal_toeplitz(const Array& kept, const Array& response, const Array& gram) {
     const auto weights = view(kept);
-    return take(released([&] { return hs::optimal_toeplitz(steps, weights, poll); }));
+    const hs::ToeplitzErrors errors{view(response), view(gram)};
+    return take(released([&] { return hs::optimal_toeplitz(weights, errors, poll); }));
 }
 
 hs::LossSampler make_losses(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
@@ -188,7 +189,7 @@ py::array_t<double> outputs(const hs::HalfSpaceSampler& sampler, std::uint64_t s
 
 void register_strategies(Module& m) {
     m.def("divide_by_toeplitz", &divide_by_toeplitz, py::arg("coefficients"), py::arg("values"));
-    m.def("optimal_toeplitz", &optimal_toeplitz, py::arg("steps"), py::arg("kept"));
+    m.def("optimal_toeplitz", &optimal_toeplitz, py::arg("kept"), py::arg("response"), py::arg("gram"));
 }
 
 void register_samplers(Module& m) {

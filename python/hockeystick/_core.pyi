@@ -30,8 +30,8 @@ def set_arithmetic_mode(mode: int) -> None: ...
 def divide_by_toeplitz(coefficients: ArrayLike, values: ArrayLike) -> _Array:
     """The first coefficients of values(x) / C(x), as many as there are values."""
 
-def optimal_toeplitz(steps: int, kept: ArrayLike) -> _Array:
-    """Coefficients in unit norm that minimise (sum kept c^2) * mean squared error, the same on every machine."""
+def optimal_toeplitz(kept: ArrayLike, response: ArrayLike, gram: ArrayLike) -> _Array:
+    """Coefficients in unit norm that minimise (sum kept c^2) * error of response(x) / C(x), the same on every machine."""
 
 def max_threads() -> int: ...
 def set_threads(threads: int) -> None: ...

@@ -22,13 +22,20 @@ using ToeplitzPoll = std::function<void()>;
 std::vector<double> divide_by_toeplitz(std::span<const double> coefficients, std::span<const double> values,
                                        const ToeplitzPoll& poll = {});
 
-// The coefficients c >= 0 of kept.size() bands, in unit norm, that minimise
-//     (sum_j kept[j] c_j^2) * (mean squared error of prefix sums with c),
-// the error being the mean over i < steps of the sum of the first i + 1 squared coefficients of
-// 1/((1 - x) C(x)). A local minimum by projected L-BFGS from those of 1/sqrt(1 - x), and never worse than
-// these. O(steps * kept) for each of some hundred steps, between which `poll` is called; what it throws gets
-// through. Throws std::invalid_argument unless 1 <= kept.size() <= steps and all of kept are positive.
-std::vector<double> optimal_toeplitz(std::size_t steps, std::span<const double> kept,
+// What the error of a quotient r = response(x)/C(x), cut off after response.size() steps, is: r' gram r, gram
+// a symmetric matrix row by row, or, if it is empty, the sum over i < steps of the squares of r_0 .. r_i,
+// which is steps times the mean squared error of the iterates A g if response is the first column of a
+// Toeplitz matrix A. The caller keeps both alive.
+struct ToeplitzErrors {
+    std::span<const double> response;
+    std::span<const double> gram = {};
+};
+
+// The coefficients c >= 0 of kept.size() bands, in unit norm, that minimise (sum_j kept[j] c_j^2) * error. A
+// local minimum by projected L-BFGS from those of 1/sqrt(1 - x), and never worse than these. O(steps * kept),
+// and O(steps^2) with a gram, for each of some hundred steps, between which `poll` is called; what it throws
+// gets through. Throws std::invalid_argument unless 1 <= kept.size() <= steps and all of kept are positive.
+std::vector<double> optimal_toeplitz(std::span<const double> kept, const ToeplitzErrors& errors,
                                      const ToeplitzPoll& poll = {});
 
 }  // namespace hockeystick

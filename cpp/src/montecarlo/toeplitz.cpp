@@ -60,19 +60,21 @@ void divide(std::span<const double> c, std::span<const double> values, std::span
 
 class Objective {
 public:
-    Objective(std::size_t steps, std::span<const double> kept, const ToeplitzPoll& poll)
-        : kept_(kept.begin(), kept.end()), row_(steps), weighted_(steps), second_(steps), watch_(poll) {}
+    Objective(std::span<const double> kept, const ToeplitzErrors& errors, const ToeplitzPoll& poll)
+        : kept_(kept.begin(), kept.end()),
+          errors_(errors),
+          row_(errors.response.size()),
+          weighted_(row_.size()),
+          second_(row_.size()),
+          watch_(poll) {}
 
     // ln(sum kept c^2) + ln(steps * mean squared error), and its slopes; infinite where that overflows.
     double operator()(std::span<const double> c, std::span<double> slopes) {
         const std::size_t n = row_.size(), b = kept_.size();
-        std::fill(second_.begin(), second_.end(), 1.0);
-        divide(c, second_, row_, watch_);  // w = 1/((1 - x) C(x)), the coefficients of A C^{-1}
+        divide(c, errors_.response, row_, watch_);  // w = A(x)/C(x)
+        weigh();
         double error = 0, squares = 0;
-        for (std::size_t i = 0; i < n; ++i) {
-            weighted_[i] = static_cast<double>(n - i) * row_[i];
-            error += weighted_[i] * row_[i];
-        }
+        for (std::size_t i = 0; i < n; ++i) error += weighted_[i] * row_[i];
         for (std::size_t j = 0; j < b; ++j) squares += kept_[j] * c[j] * c[j];
         if (!std::isfinite(error)) return infinity;
         // dw/dc_j = -x^j w/C(x).
@@ -91,7 +93,25 @@ public:
     }
 
 private:
-    std::vector<double> kept_, row_, weighted_, second_;
+    void weigh() {
+        const std::size_t n = row_.size();
+        if (errors_.gram.empty()) {
+            for (std::size_t i = 0; i < n; ++i) weighted_[i] = static_cast<double>(n - i) * row_[i];
+            return;
+        }
+        std::fill(weighted_.begin(), weighted_.end(), 0.0);
+        for (std::size_t i = 0; i < n; ++i) {
+            // Symmetric: its rows are its columns, and sums of different entries are independent of each
+            // other.
+            const double* const g = errors_.gram.data() + i * n;
+            for (std::size_t k = 0; k < n; ++k) weighted_[k] += g[k] * row_[i];
+            watch_.count(n);
+        }
+    }
+
+    std::vector<double> kept_;
+    ToeplitzErrors errors_;
+    std::vector<double> row_, weighted_, second_;
     Watch watch_;
 };
 
@@ -212,12 +232,15 @@ std::vector<double> divide_by_toeplitz(std::span<const double> coefficients, std
     return out;
 }
 
-std::vector<double> optimal_toeplitz(std::size_t steps, std::span<const double> kept,
+std::vector<double> optimal_toeplitz(std::span<const double> kept, const ToeplitzErrors& errors,
                                      const ToeplitzPoll& poll) {
-    const std::size_t bands = kept.size();
+    const std::size_t bands = kept.size(), steps = errors.response.size();
     if (bands < 1 || bands > steps) throw std::invalid_argument("bands must be in [1, steps]");
     if (!std::all_of(kept.begin(), kept.end(), [](double x) { return x > 0 && std::isfinite(x); })) {
         throw std::invalid_argument("kept must be positive");
+    }
+    if (!errors.gram.empty() && errors.gram.size() / steps != steps) {
+        throw std::invalid_argument("gram must be empty or have steps * steps entries");
     }
     // Of 1/sqrt(1 - x).
     std::vector<double> start(bands, 1.0);
@@ -225,7 +248,7 @@ std::vector<double> optimal_toeplitz(std::size_t steps, std::span<const double> 
         const double twice = 2 * static_cast<double>(k);
         start[k] = start[k - 1] * ((twice - 1) / twice);
     }
-    Objective objective(steps, kept, poll);
+    Objective objective(kept, errors, poll);
     std::vector<double> found = Search(objective, std::move(start)).run();
     const double norm = std::sqrt(dot(found, found));
     for (double& x : found) x /= norm;

@@ -47,7 +47,8 @@ void minima() {
             const std::size_t steps = 12;
             std::vector<double> kept(bands, 1.0);
             for (std::size_t j = 0; j < bands && !even; ++j) kept[j] = static_cast<double>(bands - j);
-            const auto best = optimal_toeplitz(steps, kept);
+            const std::vector<double> ones(steps, 1.0);
+            const auto best = optimal_toeplitz(kept, {ones});
             CHECK(best.size() == bands);
             double norm = 0;
             for (const double x : best) norm += x * x;
@@ -60,15 +61,30 @@ void minima() {
                     if (bands > 1) CHECK(loss(steps, kept, moved) >= least * (1 - 1e-13));
                 }
             }
-            CHECK(optimal_toeplitz(steps, kept) == best);
+            CHECK(optimal_toeplitz(kept, {ones}) == best);
         }
     }
     // Where a late coefficient costs much, it is 0: the bound holds.
-    const auto bare = optimal_toeplitz(8, std::vector<double>{1, 1, 1e9});
+    const std::vector<double> eight(8, 1.0), two(2, 1.0), three(3, 1.0);
+    const auto bare = optimal_toeplitz(std::vector<double>{1, 1, 1e9}, {eight});
     CHECK(bare[2] >= 0 && bare[2] <= 1e-6 && bare[1] > 0.1);
-    CHECK_THROWS(std::invalid_argument, optimal_toeplitz(2, std::vector<double>(3, 1.0)));
-    CHECK_THROWS(std::invalid_argument, optimal_toeplitz(2, {}));
-    CHECK_THROWS(std::invalid_argument, optimal_toeplitz(2, std::vector<double>{1, 0}));
+    CHECK_THROWS(std::invalid_argument, optimal_toeplitz(three, {two}));
+    CHECK_THROWS(std::invalid_argument, optimal_toeplitz({}, {two}));
+    CHECK_THROWS(std::invalid_argument, optimal_toeplitz(std::vector<double>{1, 0}, {two}));
+    CHECK_THROWS(std::invalid_argument, optimal_toeplitz(two, {two, three}));
+}
+
+// A gram matrix that says the same as none leads to the same coefficients, and another one to others.
+void grams() {
+    const std::size_t steps = 12;
+    const std::vector<double> kept(4, 1.0), ones(steps, 1.0);
+    std::vector<double> gram(steps * steps, 0.0);
+    for (std::size_t i = 0; i < steps; ++i) gram[i * steps + i] = static_cast<double>(steps - i);
+    const auto plain = optimal_toeplitz(kept, {ones});
+    CHECK(optimal_toeplitz(kept, {ones, gram}) == plain);
+    for (std::size_t i = 0; i + 1 < steps; ++i) gram[i * steps + i + 1] = gram[(i + 1) * steps + i] = 0.25;
+    const auto moved = optimal_toeplitz(kept, {ones, gram});
+    CHECK(moved != plain && moved.size() == 4);
 }
 
 // What the poll throws gets through, before a search is over.
@@ -79,7 +95,8 @@ void stops() {
         ++polls;
         throw Stop{};
     };
-    CHECK_THROWS(Stop, optimal_toeplitz(std::size_t{1} << 16, std::vector<double>(4096, 1.0), poll));
+    const std::vector<double> ones(std::size_t{1} << 16, 1.0), kept(4096, 1.0);
+    CHECK_THROWS(Stop, optimal_toeplitz(kept, {ones}, poll));
     CHECK(polls == 1);
 }
 
@@ -88,6 +105,7 @@ void stops() {
 int main() {
     quotients();
     minima();
+    grams();
     stops();
     return check::summary();
 }

@@ -15,7 +15,10 @@ from ..montecarlo.bandmf_calibration import FALLBACKS
 from ..montecarlo.direction import ADJACENCIES
 from .numbers import real, whole
 
-_STRATEGIES = {"optimized": BandedToeplitz.optimized, "square-root": BandedToeplitz.square_root}
+_STRATEGIES: dict[str, Callable[[int, int], BandedToeplitz]] = {
+    "optimized": BandedToeplitz.optimized,
+    "square-root": BandedToeplitz.square_root,
+}
 
 
 class _Kind(NamedTuple):

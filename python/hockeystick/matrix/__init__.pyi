@@ -15,3 +15,5 @@ from .strategies import Identity as Identity
 from .strategies import InverseBanded as InverseBanded
 from .strategies import LowerTriangular as LowerTriangular
 from .strategy import Strategy as Strategy
+from .workload import PREFIX_SUMS as PREFIX_SUMS
+from .workload import Workload as Workload

@@ -20,9 +20,10 @@ import numpy as np
 
 from .. import _core
 from .._base.arrays import Array
-from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
+from .._base.validation import ParameterError, ParameterTypeError, integer, reals
 from . import sensitivity
 from .strategy import Strategy, check_dense
+from .workload import PREFIX_SUMS, Workload
 
 MOST_PRODUCTS = 2**27
 """*Speed*: most steps * bands of an optimised strategy: a search of some ten seconds."""
@@ -73,10 +74,6 @@ def _positive_diagonal(name: str, diagonal: Array) -> None:
         )
 
 
-def _noise_multiplier(value: Any) -> float:
-    return real("noise_multiplier", value, 0.0)
-
-
 def _filtered(coefficients: Array, values: Array) -> Array:
     """C^{-1} values along the first axis, C the lower-triangular Toeplitz matrix of ``coefficients``."""
     if values.ndim == 1:
@@ -91,14 +88,6 @@ def _noise_rows(noise: Any, steps: int) -> Array:
     if not array.ndim or array.shape[0] != steps:
         raise ParameterError(f"noise: must have shape ({steps}, ...), not {array.shape}")
     return array
-
-
-def _running_squares(row: Array, noise_multiplier: float) -> Array:
-    """Row norms of the lower-triangular Toeplitz matrix of ``row``, squared and scaled."""
-    with np.errstate(all="ignore"):
-        errors = np.cumsum(np.square(row)) * _noise_multiplier(noise_multiplier) ** 2
-    # Overflow of an unstable inverse may pass through inf - inf.
-    return np.where(np.isnan(errors), np.inf, errors)
 
 
 @dataclass(frozen=True)
@@ -125,9 +114,8 @@ class Identity(Strategy):
         """The noise as it is."""
         return _noise_rows(noise, self.steps)
 
-    def per_step_error(self, noise_multiplier: float = 1.0) -> Array:
-        """noise_multiplier^2 times 1, 2, ..., steps."""
-        return np.arange(1.0, self.steps + 1.0) * _noise_multiplier(noise_multiplier) ** 2
+    def _prefix_errors(self) -> Array:
+        return np.arange(1.0, self.steps + 1.0)
 
 
 @dataclass(frozen=True)
@@ -159,25 +147,32 @@ class BandedToeplitz(Strategy):
         object.__setattr__(self, "coefficients", tuple(array.tolist()))
 
     @classmethod
-    def square_root(cls, steps: int, bands: int) -> BandedToeplitz:
-        """The first ``bands`` coefficients of the square root of A, 1 / sqrt(1 - x) (Fichtenberger et
-        al. 2023).
+    def square_root(cls, steps: int, bands: int, workload: Workload = PREFIX_SUMS) -> BandedToeplitz:
+        """The first ``bands`` coefficients of the square root of A (Fichtenberger et al. 2023; Kalinin and Lampert 2024).
+
+        That is 1 / sqrt(1 - x), and with momentum b and weight decay 1 / sqrt((1 - b x)(1 - (1 - eta w) x)); ParameterError for
+        learning rates that vary.
 
         >>> BandedToeplitz.square_root(steps=8, bands=3).coefficients
         (1.0, 0.5, 0.375)
         """
-        return cls(tuple(_square_root(*_sizes(steps, bands)).tolist()), steps)
+        return cls(tuple(square_root(*_sizes(steps, bands), workload).tolist()), steps)
 
     @classmethod
     def optimized(
-        cls, steps: int, bands: int, min_sep: int | None = None, max_participations: int | None = 1
+        cls,
+        steps: int,
+        bands: int,
+        min_sep: int | None = None,
+        max_participations: int | None = 1,
+        workload: Workload = PREFIX_SUMS,
     ) -> BandedToeplitz:
-        """The coefficients, in unit column norm, that minimise sensitivity^2 * mean_squared_error.
+        """The coefficients, in unit column norm, that minimise sensitivity^2 * mean_squared_error of the ``workload``.
 
         The sensitivity is that without amplification, for at most ``max_participations`` (None: as many
         as fit) at least ``min_sep`` >= bands apart (None: ``bands``); so chosen in
         Choquette-Choo et al. 2024 and McKenna 2024. A minimum found by L-BFGS from the
-        square-root coefficients; any outcome is a valid strategy.
+        square-root coefficients; any outcome is a valid strategy. Learning rates that vary: up to 8192 steps.
         """
         steps, bands = _sizes(steps, bands)
         min_sep = bands if min_sep is None else integer("min_sep", min_sep, bands)
@@ -189,7 +184,8 @@ class BandedToeplitz(Strategy):
         count = -(-steps // min_sep)
         if max_participations is not None:
             count = min(count, integer("max_participations", max_participations, 1))
-        found = _core.optimal_toeplitz(steps, sensitivity.kept(steps, bands, min_sep, count))
+        kept = sensitivity.kept(steps, bands, min_sep, count)
+        found = _core.optimal_toeplitz(kept, *workload.quadratic_form(steps))
         return cls(tuple(found.tolist()), steps)
 
     def first_steps(self, steps: int) -> BandedToeplitz:
@@ -208,10 +204,9 @@ class BandedToeplitz(Strategy):
         """C^{-1} ``noise`` by forward substitution, for ``noise`` of shape (steps, ...)."""
         return _filtered(np.array(self.coefficients), _noise_rows(noise, self.steps))
 
-    def per_step_error(self, noise_multiplier: float = 1.0) -> Array:
-        """Partial sums of the squared coefficients of 1 / ((1 - x) C(x)), times noise_multiplier^2."""
-        row = _filtered(np.array(self.coefficients), np.ones(self.steps))
-        return _running_squares(row, noise_multiplier)
+    def _prefix_errors(self) -> Array:
+        """Partial sums of the squared coefficients of 1 / ((1 - x) C(x))."""
+        return np.cumsum(np.square(_filtered(np.array(self.coefficients), np.ones(self.steps))))
 
 
 def _sizes(steps: Any, bands: Any) -> tuple[int, int]:
@@ -219,9 +214,20 @@ def _sizes(steps: Any, bands: Any) -> tuple[int, int]:
     return steps, integer("bands", bands, 1, steps)
 
 
-def _square_root(steps: int, bands: int) -> Array:
+def square_root(steps: int, bands: int, workload: Workload, power: float = 0.5) -> Array:
+    """The first coefficients of A^power, A the Toeplitz matrix of the ``workload`` at learning rate 1, for |power| < 1."""
+    if not workload.is_toeplitz:
+        raise ParameterError(f"workload.learning_rates: must be one number for a square root of {workload!r}")
     k = np.arange(1.0, bands)
-    return np.concatenate([[1.0], np.cumprod((2.0 * k - 1.0) / (2.0 * k))])
+    series = np.concatenate([[1.0], np.cumprod((k - 1.0 + power) / k)])
+    kept = 1.0 - float(workload.rates(1)[0]) * workload.weight_decay
+    one, two = (
+        series * np.cumprod(np.concatenate([[1.0], np.full(bands - 1, x)])) for x in (kept, workload.momentum)
+    )
+    product = np.zeros(bands)
+    for j in range(bands if workload.momentum else 1):
+        product[j:] += two[j] * one[: bands - j]
+    return product
 
 
 class _Matrix(Strategy):
@@ -316,18 +322,17 @@ class Banded(_Matrix):
     def _columns(self) -> Array:
         return self._array
 
-    def per_step_error(self, noise_multiplier: float = 1.0) -> Array:
-        """As for every strategy; O(steps^2 bands) time, blocks of 128 steps of memory."""
-        steps, scale = self.steps, _noise_multiplier(noise_multiplier) ** 2
+    def _prefix_errors(self) -> Array:
+        """O(steps^2 bands) time, blocks of 128 steps of memory."""
+        steps = self.steps
         errors = np.empty(steps)
         for first in range(0, steps, 128):
             last = min(first + 128, steps)
             # Row i of A C^{-1} solves C' x = (1, ..., 1, 0, ..., 0) with i + 1 ones.
             ones = np.triu(np.ones((last, last - first)), -first)
-            with np.errstate(all="ignore"):
-                rows = _solve_transposed(_leading(self._array, last), ones)
-                errors[first:last] = np.einsum("ij,ij->j", rows, rows) * scale
-        return np.where(np.isnan(errors), np.inf, errors)
+            rows = _solve_transposed(_leading(self._array, last), ones)
+            errors[first:last] = np.einsum("ij,ij->j", rows, rows)
+        return errors
 
 
 def _divided(columns: Array, right: Array) -> Array:
@@ -392,17 +397,15 @@ class LowerTriangular(_Matrix):
         """The matrix as it was given."""
         return self._array
 
-    def per_step_error(self, noise_multiplier: float = 1.0) -> Array:
-        """As for every strategy; O(steps^3) time."""
+    def _prefix_errors(self) -> Array:
+        """O(steps^3) time."""
         from scipy.linalg import solve_triangular
 
-        with np.errstate(all="ignore"):
-            # (A C^{-1})' = C^{-T} A'
-            rows = solve_triangular(
-                self._array, np.triu(np.ones_like(self._array)), lower=True, trans="T", check_finite=False
-            )
-            errors = np.einsum("ij,ij->j", rows, rows) * _noise_multiplier(noise_multiplier) ** 2
-        return np.where(np.isnan(errors), np.inf, errors)
+        # (A C^{-1})' = C^{-T} A'
+        rows = solve_triangular(
+            self._array, np.triu(np.ones_like(self._array)), lower=True, trans="T", check_finite=False
+        )
+        return np.asarray(np.einsum("ij,ij->j", rows, rows))
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -474,12 +477,12 @@ class InverseBanded(_Matrix):
             result[offset:] += columns[:, offset][: kept if len(columns) > 1 else 1, None] * flat[:kept]
         return result.reshape(array.shape)
 
-    def per_step_error(self, noise_multiplier: float = 1.0) -> Array:
-        """As for every strategy; the columns of A H are partial sums of those of H."""
+    def _prefix_errors(self) -> Array:
+        """The columns of A H are partial sums of those of H."""
         if self._array.ndim == 1:
             row = np.zeros(self.steps)
             row[: len(self._array)] = self._array
-            return _running_squares(np.cumsum(row), noise_multiplier)
+            return np.cumsum(np.square(np.cumsum(row)))
         sums = np.square(np.cumsum(self._array, axis=1))
         steps, bands = sums.shape
         errors = np.zeros(steps)
@@ -487,4 +490,4 @@ class InverseBanded(_Matrix):
             errors[offset:] += sums[: steps - offset, offset]
         # Columns that ended before row i contribute their total.
         errors[bands:] += np.cumsum(sums[:, -1])[: steps - bands]
-        return np.asarray(errors * _noise_multiplier(noise_multiplier) ** 2)
+        return errors

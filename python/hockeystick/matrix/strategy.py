@@ -11,11 +11,15 @@ import numpy as np
 
 from .._base.arrays import Array
 from .._base.bounds import Bounds
-from .._base.validation import ParameterError, integer
+from .._base.validation import ParameterError, integer, real
 from . import sensitivity
+from .workload import PREFIX_SUMS, Workload
 
 MAX_DENSE = 2**14
 """*Speed*: most steps of a dense matrix, 2 GiB."""
+
+_COLUMNS = 512
+"""*Speed*: columns of C^{-1} that are worked on together."""
 
 
 class Strategy(ABC):
@@ -83,20 +87,48 @@ class Strategy(ABC):
         """C^{-1} ``noise``: what to add to the clipped gradient sums, for ``noise`` of shape (steps, ...)."""
 
     @abstractmethod
-    def per_step_error(self, noise_multiplier: float = 1.0) -> Array:
-        """Variance of the noise in each prefix sum of the gradients, an array of shape (steps,).
+    def _prefix_errors(self) -> Array:
+        """`per_step_error` of prefix sums at noise multiplier 1; nan or inf where it overflows."""
 
-        Entry i is noise_multiplier^2 times the squared norm of row i of A C^{-1}, A the lower-triangular
-        matrix of ones, in units of the squared clipping norm and per coordinate. inf where it overflows.
+    def per_step_error(self, noise_multiplier: float = 1.0, workload: Workload = PREFIX_SUMS) -> Array:
+        """Variance of the noise in each iterate (by default each prefix sum of the gradients), an array of shape (steps,).
+
+        Entry i is noise_multiplier^2 times the squared norm of row i of A C^{-1}, A the matrix of the ``workload``, in
+        units of the squared clipping norm and per coordinate. inf where it overflows. Learning rates that vary: O(steps^2)
+        operations at least, up to 16384 steps. ParameterError for another number of learning rates than of steps.
         """
+        scale = real("noise_multiplier", noise_multiplier, 0.0) ** 2
+        with np.errstate(all="ignore"):
+            plain = workload == PREFIX_SUMS
+            errors = (self._prefix_errors() if plain else self._workload_errors(workload)) * scale
+        return np.where(np.isnan(errors), np.inf, errors)
 
-    def mean_squared_error(self, noise_multiplier: float = 1.0) -> float:
-        """Mean over the steps of `per_step_error` (the paper's MSE of prefix sums, Section 7.1)."""
-        return float(np.mean(self.per_step_error(noise_multiplier)))
+    def _workload_errors(self, workload: Workload) -> Array:
+        """The same for any workload, from the columns of C^{-1}."""
+        toeplitz, impulse = len(self._columns()) == 1, np.zeros(self.steps)
+        workload.rates(self.steps)
+        impulse[0] = 1.0
+        response = self.correlated_noise(impulse) if toeplitz else impulse
+        if toeplitz and workload.is_toeplitz:
+            return np.cumsum(np.square(workload.iterates(response)))
+        check_dense(self.steps)
+        errors = np.zeros(self.steps)
+        for first in range(0, self.steps, _COLUMNS):
+            block = np.zeros((self.steps, min(_COLUMNS, self.steps - first)))
+            for j in range(block.shape[1]):
+                block[first + j :, j] = response[: self.steps - first - j]
+            errors += np.sum(
+                np.square(workload.iterates(block if toeplitz else self.correlated_noise(block))), axis=1
+            )
+        return errors
 
-    def max_error(self, noise_multiplier: float = 1.0) -> float:
+    def mean_squared_error(self, noise_multiplier: float = 1.0, workload: Workload = PREFIX_SUMS) -> float:
+        """Mean over the steps of `per_step_error` (for prefix sums, the MSE of the b-min-sep paper, Section 7.1)."""
+        return float(np.mean(self.per_step_error(noise_multiplier, workload)))
+
+    def max_error(self, noise_multiplier: float = 1.0, workload: Workload = PREFIX_SUMS) -> float:
         """Largest entry of `per_step_error`."""
-        return float(np.max(self.per_step_error(noise_multiplier)))
+        return float(np.max(self.per_step_error(noise_multiplier, workload)))
 
     def column_norms(self) -> Array:
         """L2 norm of each column, an array of shape (steps,)."""
