@@ -68,7 +68,7 @@ ENTRIES = [
     Entry("batches", "2 min"),
     Entry("attribution", "1 min", "--examples 20000 --users 10000 --edges 100000"),
     Entry("noise", "1 min", "--dimension 4096 --bands 1 4 --repeats 2"),
-    Entry("strategies", "1 min", "workloads"),
+    Entry("strategies", "20 min", "workloads"),
     Entry("papers.fourier_accountant", "2 min", "--quick --out {folder}", "--out {folder}"),
     Entry("papers.prv_accountant", "1 min", "--quick --out {folder}", "--out {folder}"),
     Entry("papers.individual_gdp", "1 min", "--quick --out {folder}", "--out {folder}"),

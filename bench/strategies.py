@@ -2,6 +2,9 @@
 
 python -m bench.strategies                # all of it
 python -m bench.strategies workloads      # momentum, schedules, decay: optimised for prefix sums against for the workload
+python -m bench.strategies scheme         # optimised under cyclic Poisson and b-min-sep sampling, noise as it is proven; ten minutes
+python -m bench.strategies buffered       # buffered and inverse-banded matrices against banded ones
+python -m bench.strategies order          # fixed order against cyclic Poisson sampling, noise as it is certified
 """
 
 from __future__ import annotations
@@ -10,7 +13,8 @@ import sys
 
 import hockeystick as hs
 import numpy as np
-from hockeystick.matrix import BandedToeplitz, Workload
+from hockeystick.matrix import BandedToeplitz, BufferedToeplitz, FixedOrder, InverseBanded, Strategy, Workload
+from hockeystick.montecarlo import optimize_strategy
 
 STEPS = 1024
 
@@ -42,7 +46,74 @@ def workloads() -> None:
             print(f"| {name} | {bands} | {' | '.join(cells)} |", flush=True)
 
 
-PARTS = {"workloads": workloads}
+def scheme() -> None:
+    """noise_multiplier^2 * mean squared error of prefix sums, every noise multiplier certified, columns of norm 1."""
+    for bands, epoch, epsilon, delta in (
+        (8, 128, 1.0, 1e-3),
+        (32, 512, 4.0, 1e-3),
+        (32, 128, 8.0, 1e-5),
+    ):
+        root = BandedToeplitz.square_root(STEPS, bands)
+        unit = BandedToeplitz(tuple((np.array(root.coefficients) / root.sensitivity()).tolist()), STEPS)
+        for sampling in (
+            hs.CyclicPoisson.of_rate(STEPS, bands, 1 / epoch),
+            hs.BMinSep.of_rate(STEPS, bands, 1 / epoch),
+        ):
+            strategies = {
+                "square root": unit,
+                "optimised": BandedToeplitz.optimized(STEPS, bands),
+                "optimised under the scheme": optimize_strategy(sampling, epsilon, delta),
+            }
+            cells = []
+            for strategy in strategies.values():
+                found = hs.calibrate_bandmf(
+                    strategy, sampling, epsilon, delta, seed=1, fallback="unamplified"
+                )
+                cells.append(f"{found.mean_squared_error:.4g} ({found.noise_multiplier:.4g})")
+            name = type(sampling).__name__
+            print(
+                f"| {bands} | {epoch} | {epsilon:g}, {delta:g} | {name} | {' | '.join(cells)} |", flush=True
+            )
+
+
+def buffered() -> None:
+    """sensitivity^2 * mean squared error of full matrices, beside the best banded ones."""
+    for steps, passes in ((1024, 1), (2048, 4), (2048, 16)):
+        apart = steps // passes
+
+        def loss(strategy: Strategy, apart: int = apart) -> float:
+            return strategy.sensitivity(apart, None) ** 2 * strategy.mean_squared_error()
+
+        cells = [loss(hs.Identity(steps))]
+        cells += [loss(BufferedToeplitz.optimized(steps, buffers, apart, None)) for buffers in (1, 2, 3, 4)]
+        cells.append(loss(BandedToeplitz.optimized(steps, apart, apart, None)))
+        inverses = [loss(InverseBanded.square_root(steps, bands)) for bands in (4, 32)]
+        numbers = [*(f"{x:.4g}" for x in cells), str(apart), *(f"{x:.4g}" for x in inverses)]
+        print(f"| {steps} | {passes} | {' | '.join(numbers)} |", flush=True)
+
+
+def order() -> None:
+    """Certified noise_multiplier^2 * mean squared error of batches in a fixed order, and of cyclic Poisson sampling at the same rate."""
+    steps, apart, delta = 2048, 512, 1e-6
+    fixed = FixedOrder(steps, apart)
+    full = BufferedToeplitz.optimized(steps, 3, apart, None)
+    banded = BandedToeplitz.optimized(steps, apart, apart, None)
+    some = {bands: BandedToeplitz.optimized(steps, bands) for bands in (4, 8, 16, 32, 64, 128, 256, 512)}
+    for epsilon in (0.5, 2.0, 8.0):
+        cells = [
+            f"{hs.calibrate_bandmf(c, fixed, epsilon, delta).mean_squared_error:.4g}" for c in (full, banded)
+        ]
+        errors = {
+            bands: hs.calibrate_bandmf(
+                c, hs.CyclicPoisson.of_rate(steps, bands, 1 / apart), epsilon, delta
+            ).mean_squared_error
+            for bands, c in some.items()
+        }
+        best = min(errors, key=errors.__getitem__)
+        print(f"| {epsilon:g} | {' | '.join(cells)} | {errors[best]:.4g} ({best} bands) |", flush=True)
+
+
+PARTS = {"workloads": workloads, "scheme": scheme, "buffered": buffered, "order": order}
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -37,6 +37,7 @@ def strategies() -> dict[str, hs.matrix.Strategy]:
     return {
         "optimised for MSE": hs.BandedToeplitz.optimized(steps=STEPS, bands=BANDS),
         "square root": hs.BandedToeplitz(scaled, STEPS),
+        "optimised under the scheme": hs.montecarlo.optimize_strategy(SCHEME, EPSILON, DELTA),
     }
 
 

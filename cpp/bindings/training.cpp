@@ -193,11 +193,14 @@ class Noise {
 public:
     using Form = hs::CorrelatedNoise::Form;
 
-    Noise(const Array& columns, std::size_t bands, std::size_t steps, bool inverse, const py::bytes& key,
-          std::uint64_t start, std::uint64_t stop, bool single)
+    Noise(const Array& columns, std::size_t bands, std::size_t steps, const std::string& form,
+          const py::bytes& key, std::uint64_t start, std::uint64_t stop, bool single)
         : columns_(columns),
-          noise_({view(columns_), bands, steps}, inverse ? Form::multiply : Form::solve, key_of(key), start,
-                 stop, single) {}
+          noise_({view(columns_), bands, steps},
+                 named<Form>(
+                     "form", form,
+                     {{"strategy", Form::solve}, {"inverse", Form::multiply}, {"buffers", Form::buffers}}),
+                 key_of(key), start, stop, single) {}
 
     template <typename Out>
     void fill(Exact<Out>& out, double scale, bool add) {
@@ -229,9 +232,9 @@ private:
 
 void register_noise(Module& m) {
     Class<Noise>(m, "CorrelatedNoise")
-        .def(py::init<const Array&, std::size_t, std::size_t, bool, const py::bytes&, std::uint64_t,
-                      std::uint64_t, bool>(),
-             py::arg("columns"), py::arg("bands"), py::arg("steps"), py::arg("inverse"), py::arg("key"),
+        .def(py::init<const Array&, std::size_t, std::size_t, const std::string&, const py::bytes&,
+                      std::uint64_t, std::uint64_t, bool>(),
+             py::arg("columns"), py::arg("bands"), py::arg("steps"), py::arg("form"), py::arg("key"),
              py::arg("start"), py::arg("stop"), py::arg("single"))
         .def("fill", &Noise::fill<float>, py::arg("out").noconvert(), py::arg("scale"), py::arg("add"))
         .def("fill", &Noise::fill<double>, py::arg("out").noconvert(), py::arg("scale"), py::arg("add"))

@@ -171,7 +171,7 @@ class CorrelatedNoise(metaclass=_Type):
         columns: ArrayLike,
         bands: int,
         steps: int,
-        inverse: bool,
+        form: str,
         key: bytes,
         start: int,
         stop: int,

@@ -40,6 +40,7 @@ def strategies():
         hs.matrix.InverseBanded([1.0, -0.5, -0.125], STEPS),
         hs.matrix.InverseBanded(inverse),
         hs.matrix.LowerTriangular(hs.matrix.Banded(varied_columns(STEPS, STEPS)).matrix()),
+        hs.matrix.BufferedToeplitz(((0.1, 0.99), (0.2, 0.9), (0.3, 0.5)), STEPS),
     ]
 
 

@@ -1,10 +1,12 @@
 // Correlated Gaussian noise for DP-MF training: the rows of C^{-1} Z one after another, Z standard
-// normal, C banded or the inverse of a banded matrix, in memory for bands - 1 rows.
+// normal, C banded, the inverse of a banded matrix, or buffered: in memory for bands - 1 rows, or for the
+// buffers.
 //
 // Entry (i, x) of Z is a function of the key, i and x alone: whoever has the key can make any range of
 // coordinates, and gets the same bits for any number of threads, any split into ranges and on any machine.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
@@ -18,7 +20,8 @@
 namespace hockeystick {
 
 // A banded lower-triangular matrix. `columns` holds `bands` Toeplitz coefficients, or steps rows of
-// `bands`: entries (j .. j + bands - 1, j) in row j. The caller keeps them alive.
+// `bands`: entries (j .. j + bands - 1, j) in row j. For Form::buffers, `columns` holds the weights and then
+// the decays of `bands` buffers. The caller keeps them alive.
 struct BandedMatrix {
     std::span<const double> columns;
     std::size_t bands;
@@ -36,6 +39,8 @@ public:
     enum class Form {
         solve,     // the matrix is C: row i is (z_i - sum_k C[i, i-k] w_{i-k}) / C[i, i]
         multiply,  // the matrix is H = C^{-1}: row i is sum_k H[i, i-k] z_{i-k}
+        buffers,   // C is 1 + sum_s weight_s x/(1 - decay_s x): row i is z_i - sum_s weight_s b_s, then b_s =
+                   // decay_s b_s + row i
     };
 
     // For coordinates [start, stop). With single, the rows kept are floats: row i (solve) or z_i
@@ -60,8 +65,8 @@ public:
     template <typename Out>
     void next(std::size_t count, double scale, std::span<Out> out, bool add);
 
-    // The rows that later ones depend on, oldest first: min(step, bands - 1) rows of width().
-    std::size_t history_rows() const noexcept;
+    // The rows that later ones depend on, oldest first: min(step, bands - 1) rows of width(), or all buffers.
+    std::size_t history_rows() const noexcept { return rows_at(step_); }
     void save(std::span<double> out);
     void restore(std::size_t step, std::span<const double> history);
 
@@ -73,6 +78,9 @@ private:
     template <typename Out, typename State>
     void advance(std::vector<State>& history, std::size_t count, double scale, Out* out, bool add);
     void settle();
+    std::size_t rows_at(std::size_t step) const noexcept {
+        return form_ == Form::buffers ? slots_ : std::min(step, slots_);
+    }
     std::size_t block_width(std::size_t block) const noexcept;  // in coordinates, whole tiles
     // Calls body(history index, row in a saved history, column, length) for every stretch of it.
     template <typename Body>

@@ -43,6 +43,22 @@ void check(bool valid, const char* message) {
     if (!valid) throw std::invalid_argument(message);
 }
 
+void check_bands(const BandedMatrix& matrix, bool solve) {
+    check(matrix.bands <= matrix.steps, "bands must be in [1, steps]");
+    check(matrix.columns.size() == matrix.bands || matrix.columns.size() / matrix.bands == matrix.steps,
+          "columns must be bands, or steps times bands, numbers");
+    for (std::size_t j = 0; solve && j < matrix.columns.size(); j += matrix.bands) {
+        check(matrix.columns[j] > 0.0, "the diagonal must be positive");
+    }
+}
+
+void check_buffers(const BandedMatrix& matrix) {
+    check(matrix.columns.size() == 2 * matrix.bands, "each buffer must have a weight and a decay");
+    for (const double decay : matrix.columns.subspan(matrix.bands)) {
+        check(decay >= 0.0 && decay < 1.0, "decays must be in [0, 1)");
+    }
+}
+
 // Speed: where a single row would need more kept rows than this, the next few rows are prepared together.
 constexpr std::size_t many_slots = 8, most_ahead = 4;
 
@@ -64,6 +80,12 @@ Taps taps_of(const BandedMatrix& matrix, double sign, std::size_t i, std::size_t
         taps.coefficients.push_back(sign * matrix.at(i, k));
         taps.offsets.push_back((i - k) % slots * slot_size);
     }
+    return taps;
+}
+
+Taps taps_of(std::span<const double> weights) {
+    Taps taps{1.0, 1.0, {weights.begin(), weights.end()}, {}};
+    for (std::size_t s = 0; s < weights.size(); ++s) taps.offsets.push_back(s * slot_size);
     return taps;
 }
 
@@ -90,20 +112,14 @@ CorrelatedNoise::CorrelatedNoise(const BandedMatrix& matrix, Form form, const Ch
                                  std::uint64_t start, std::uint64_t stop, bool single)
     : matrix_(matrix), form_(form), key_(key), start_(start), stop_(stop) {
     check(matrix.steps >= 1 && matrix.steps <= std::size_t{1} << 32, "steps must be in [1, 2^32]");
-    check(matrix.bands >= 1 && matrix.bands <= matrix.steps, "bands must be in [1, steps]");
-    check(matrix.columns.size() == matrix.bands || matrix.columns.size() / matrix.bands == matrix.steps,
-          "columns must be bands, or steps times bands, numbers");
-    check(start < stop && stop <= std::uint64_t{1} << 53, "coordinates must be a range within [0, 2^53]");
+    check(matrix.bands >= 1, "bands must be positive");
     for (const double entry : matrix.columns) check(std::isfinite(entry), "entries must be finite");
-    if (form == Form::solve) {
-        for (std::size_t j = 0; j < matrix.columns.size(); j += matrix.bands) {
-            check(matrix.columns[j] > 0.0, "the diagonal must be positive");
-        }
-    }
+    form == Form::buffers ? check_buffers(matrix) : check_bands(matrix, form == Form::solve);
+    check(start < stop && stop <= std::uint64_t{1} << 53, "coordinates must be a range within [0, 2^53]");
     first_tile_ = start / noise_tile;
     tiles_ = static_cast<std::size_t>((stop + noise_tile - 1) / noise_tile - first_tile_);
     blocks_ = (tiles_ + block_tiles - 1) / block_tiles;
-    slots_ = matrix.bands - 1;
+    slots_ = form == Form::buffers ? matrix.bands : matrix.bands - 1;
     // For H, a row needs what is not kept yet: Z of its window.
     ahead_ = form == Form::solve && slots_ >= many_slots ? most_ahead : 0;
     pending_.resize(blocks_ * ahead_ * slot_size);
@@ -118,8 +134,6 @@ std::size_t CorrelatedNoise::state_bytes() const noexcept {
     const std::size_t kept = slots_ * (single() ? sizeof(float) : sizeof(double));
     return blocks_ * slot_size * (kept + ahead_ * sizeof(double));
 }
-
-std::size_t CorrelatedNoise::history_rows() const noexcept { return std::min(step_.load(), slots_); }
 
 std::size_t CorrelatedNoise::block_width(std::size_t block) const noexcept {
     return std::min(block_tiles, tiles_ - block * block_tiles) * noise_tile;
@@ -157,6 +171,10 @@ std::vector<CorrelatedNoise::Row> CorrelatedNoise::plan(std::size_t now, std::si
     std::vector<Row> rows(count);
     for (std::size_t i = now; i < now + count; ++i) {
         Row& row = rows[i - now];
+        if (form_ == Form::buffers) {
+            row.rest = taps_of(matrix_.columns.first(slots_));
+            continue;
+        }
         const bool started = filled > 0 && i < window + filled;
         // Rows of one call find the kept rows in the cache anyway.
         row.prepared = started || (ahead_ > 0 && count == 1);
@@ -181,7 +199,7 @@ void CorrelatedNoise::make(std::span<const Row> rows, std::size_t now, std::size
                            const Use& use) {
     alignas(64) double row[block_size];
     alignas(64) double normals[block_size];
-    const bool solve = form_ == Form::solve;
+    const bool solve = form_ == Form::solve, buffered = form_ == Form::buffers;
     const std::size_t length = block_width(block);
     const auto draw = [&](std::size_t step, double* target) {
         kernels::noise_table().normals(key_.data(), static_cast<std::uint32_t>(step),
@@ -200,14 +218,21 @@ void CorrelatedNoise::make(std::span<const Row> rows, std::size_t now, std::size
             draw(now + r, row);
         }
         // What is kept, in the precision in which it is kept: z_i, or the row itself.
-        if (!solve) {
+        if (form_ == Form::multiply) {
             for (std::size_t x = 0; x < length; ++x) row[x] = normals[x] = static_cast<State>(row[x]);
         }
         combine(rows[r].rest.view(), past, length, row);
         if (solve) {
             for (std::size_t x = 0; x < length; ++x) row[x] = static_cast<State>(row[x]);
         }
-        if (slots_ > 0) {
+        for (std::size_t s = 0; buffered && s < slots_; ++s) {
+            const double decay = matrix_.columns[slots_ + s];
+            State* const buffer = past + s * slot_size;
+            for (std::size_t x = 0; x < length; ++x) {
+                buffer[x] = static_cast<State>(decay * static_cast<double>(buffer[x]) + row[x]);
+            }
+        }
+        if (slots_ > 0 && !buffered) {
             // Last: the slot still held the oldest row.
             State* const slot = past + (now + r) % slots_ * slot_size;
             const double* const kept = solve ? row : normals;
@@ -258,9 +283,9 @@ void CorrelatedNoise::advance(std::vector<State>& history, std::size_t count, do
 
 template <typename Body>
 void CorrelatedNoise::for_history(std::size_t step, const Body& body) const {
-    const std::size_t rows = std::min(step, slots_);
+    const std::size_t rows = rows_at(step);
     for (std::size_t row = 0; row < rows; ++row) {
-        const std::size_t slot = (step - rows + row) % slots_;
+        const std::size_t slot = form_ == Form::buffers ? row : (step - rows + row) % slots_;
         for (std::size_t block = 0; block < blocks_; ++block) {
             const std::uint64_t first = (first_tile_ + block * block_tiles) * noise_tile;
             const std::uint64_t left = std::max(first, start_);
@@ -287,7 +312,7 @@ void CorrelatedNoise::save(std::span<double> out) {
 void CorrelatedNoise::restore(std::size_t step, std::span<const double> saved) {
     const std::lock_guard lock(mutex_);
     check(step <= steps(), "step must be at most the number of steps");
-    check(saved.size() == std::min(step, slots_) * width(), "history must have width() numbers for each row");
+    check(saved.size() == rows_at(step) * width(), "history must have width() numbers for each row");
     std::visit(
         [&](auto& history) {
             using State = typename std::decay_t<decltype(history)>::value_type;

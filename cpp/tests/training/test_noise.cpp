@@ -234,6 +234,42 @@ void scaling_and_adding() {
     }
 }
 
+// C w = z for the dense C of the buffers, in any split into calls, and after a restore.
+void buffers() {
+    const std::vector<double> both{0.5, 0.25, 0.75, 0.96875};  // weights, decays
+    const std::size_t steps = 9, width = 300;
+    hs::CorrelatedNoise whole({both, 2, steps}, Form::buffers, key, 0, width, false);
+    hs::CorrelatedNoise part({both, 2, steps}, Form::buffers, key, 0, width, false);
+    std::vector<double> rows(steps * width), rest(rows.size()), saved(2 * width);
+    whole.next(steps, 1.0, std::span(rows), false);
+    part.next(4, 1.0, std::span(rest).first(4 * width), false);
+    CHECK(part.history_rows() == 2);
+    part.save(saved);
+    hs::CorrelatedNoise other({both, 2, steps}, Form::buffers, key, 0, width, false);
+    CHECK(other.history_rows() == 2);
+    other.restore(4, saved);
+    other.next(steps - 4, 1.0, std::span(rest).subspan(4 * width), false);
+    CHECK(rows == rest);
+    for (std::size_t i = 0; i < steps; ++i) {
+        std::vector<double> z(width);
+        keyed_normals(key, static_cast<std::uint32_t>(i), 0, z);
+        for (std::size_t x = 0; x < width; ++x) {
+            double sum = rows[i * width + x];
+            for (std::size_t k = 1; k <= i; ++k) {
+                const auto lag = static_cast<double>(k - 1);
+                sum +=
+                    (0.5 * std::pow(0.75, lag) + 0.25 * std::pow(0.96875, lag)) * rows[(i - k) * width + x];
+            }
+            CHECK(std::abs(sum - z[x]) <= 1e-13);
+        }
+    }
+    const auto make = [](std::span<const double> columns) {
+        return hs::CorrelatedNoise({columns, 2, 5}, Form::buffers, key, 0, 1, false).steps();
+    };
+    CHECK_THROWS(std::invalid_argument, make(std::vector<double>{0.5, 0.25, 0.75, 1.0}));
+    CHECK_THROWS(std::invalid_argument, make(std::vector<double>{0.5, 0.25, 0.75}));
+}
+
 void bad_input() {
     const std::vector<double> good{1.0, 0.5}, zero{0.0, 0.5}, infinite{1.0, INFINITY};
     const auto make = [](std::span<const double> columns, std::size_t bands, std::size_t steps,
@@ -263,6 +299,7 @@ int main() {
     every_instruction_set_gives_the_same_bits();
     rows_solve_their_equations();
     scaling_and_adding();
+    buffers();
     bad_input();
     return check::summary();
 }

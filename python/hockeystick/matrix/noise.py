@@ -17,7 +17,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
@@ -58,7 +58,8 @@ class CorrelatedNoise(Exclusive):
     Row i solves its equation, sum_k C[i, i-k] w_{i-k} = z_i, up to (bands + 3) 2^-53 times the sum of the magnitudes of its terms, at
     every step alike: nothing accumulates. The last bands - 1 rows (of Z for `InverseBanded`) are kept as ``state_dtype``; float32
     halves the memory and adds 2^-24 C[i, i] |w_i| (for `InverseBanded`, it rounds Z to float32). A `LowerTriangular` strategy needs
-    all rows: steps * dimension numbers.
+    all rows: steps * dimension numbers. A `BufferedToeplitz` keeps its buffers instead, whose rounding errors decay as they do
+    (docs/matrix/buffered.md).
 
     Threads may share it: each row is made once. In a forked child, which would make its parent's rows again, every call raises
     `ForkedError`.
@@ -90,20 +91,19 @@ class CorrelatedNoise(Exclusive):
         self._scale = real(
             "noise_multiplier * clipping_norm", self.noise_multiplier * self.clipping_norm, 0.0
         )
-        inverse = strategy.banded_inverse()
-        self._inverse = inverse is not None
-        self._columns = np.ascontiguousarray(strategy._columns() if inverse is None else inverse)
-        kept = (self._columns.shape[-1] - 1) * self.width * self.state_dtype.itemsize
+        self._form, columns = strategy.recurrence()
+        self._columns = np.ascontiguousarray(columns)
+        kept = self._rows_at(strategy.steps) * self.width * self.state_dtype.itemsize
         if kept > _MAX_STATE:
             raise ParameterError(
-                f"dimension = {self.dimension}: {self._columns.shape[-1] - 1} rows of {self.width} coordinates are "
+                f"dimension = {self.dimension}: {self._rows_at(strategy.steps)} rows of {self.width} coordinates are "
                 f"{kept:.3g} bytes; must be at most 2^40"
             )
         self._core = _core.CorrelatedNoise(
             self._columns,
             self._columns.shape[-1],
             strategy.steps,
-            self._inverse,
+            self._form,
             derive_key(self._seed, "hs noise 1"),
             *self.coordinates,
             self.state_dtype == np.float32,
@@ -133,7 +133,7 @@ class CorrelatedNoise(Exclusive):
 
     @property
     def state_bytes(self) -> int:
-        """Memory between rows: (bands - 1) * width numbers of ``state_dtype``, and 4 * width doubles from 9 bands on."""
+        """Memory between rows: (bands - 1, or buffers) * width numbers of ``state_dtype``, and 4 * width doubles from 9 bands on."""
         return self._core.state_bytes
 
     # --- Rows -----------------------------------------------------------------------------------
@@ -176,11 +176,10 @@ class CorrelatedNoise(Exclusive):
         rows that are kept.
         """
         step = integer("step", step, 0, self.strategy.steps)
-        kept = self._columns.shape[-1] - 1
-        first = max(0, step - kept) if self._inverse else 0
+        first = max(0, step - self._rows_at(step)) if self._form == "inverse" else 0
         if not first <= self.step <= step:
             # Rows before `first` are not needed: zeros will do for them.
-            self._core.restore(first, np.zeros((min(first, kept), self.width)))
+            self._core.restore(first, np.zeros((self._rows_at(first), self.width)))
         while self.step < step:
             self._core.skip(min(_CHUNK, step - self.step))
 
@@ -218,7 +217,7 @@ class CorrelatedNoise(Exclusive):
             )
         step = integer("state['step']", state["step"], 0, self.strategy.steps)
         history = np.ascontiguousarray(state["history"], dtype=np.float64)
-        expected = (min(step, self._columns.shape[-1] - 1), self.width)
+        expected = (self._rows_at(step), self.width)
         if history.shape != expected:
             raise ParameterError(f"state['history']: must have shape {expected}, not {history.shape}")
         self._core.restore(step, history)
@@ -296,11 +295,15 @@ class CorrelatedNoise(Exclusive):
             "caveat": FLOATING_POINT_CAVEAT,
         }
 
+    def _rows_at(self, step: int) -> int:
+        """How many rows are kept at this step."""
+        size = int(self._columns.shape[-1])
+        return size if self._form == "buffers" else min(step, size - 1)
+
     def _fingerprint(self) -> str:
         """Equal for equal rows. A hash of the seed through the key: nothing about it can be read from it."""
         digest = hashlib.blake2b(digest_size=16, key=derive_key(self._seed, "hs noise print"))
-        kind: Literal["inverse", "strategy"] = "inverse" if self._inverse else "strategy"
-        facts = [kind, self.strategy.steps, self.dimension, *self.coordinates, self.state_dtype.name]
+        facts = [self._form, self.strategy.steps, self.dimension, *self.coordinates, self.state_dtype.name]
         digest.update(json.dumps([*facts, *self._columns.shape]).encode())
         digest.update(np.ascontiguousarray(self._columns, dtype="<f8").tobytes())
         return digest.hexdigest()

@@ -23,8 +23,12 @@ def bounds(columns: Array, steps: int, bands: int, min_sep: int, count: int) -> 
     """Bounds on max ||C x||; see `Strategy.sensitivity_bounds`."""
     if count == 0:
         return Bounds(0.0, 0.0)
-    if len(columns) == 1 and (min_sep >= bands or bool(np.all(np.diff(columns[0]) <= 0.0))):
-        lower = upper = _spaced_norm(columns[0], steps, min_sep, count)
+    falling = columns[0]
+    if len(columns) == 1 and min_sep < bands:
+        # Larger entries, larger norm: round-off may have lifted some of a sequence that never rises.
+        falling = np.maximum.accumulate(columns[0][::-1])[::-1]
+    if len(columns) == 1 and bool(np.all(falling <= columns[0] * (1.0 + _EPSILON * (steps + bands)))):
+        lower, upper = (_spaced_norm(values, steps, min_sep, count) for values in (columns[0], falling))
     else:
         if min_sep < bands and count > 1:
             weights = _row_maxima(columns, steps, min_sep, count)
@@ -53,18 +57,24 @@ def column_norms(columns: Array, steps: int) -> Array:
 
 def kept(steps: int, bands: int, min_sep: int, count: int) -> Array:
     """How many of the columns 0, min_sep, 2 min_sep, ... keep each coefficient: the sensitivity's weights."""
-    starts = np.arange(count) * min_sep
-    return np.array([float(np.count_nonzero(starts + offset < steps)) for offset in range(bands)])
+    return np.minimum(count, -(-(steps - np.arange(bands)) // min_sep)).astype(np.float64)
 
 
 def _spaced_norm(coefficients: Array, steps: int, min_sep: int, count: int) -> float:
     """||C x||^2 for Toeplitz C and x = 1 at 0, min_sep, 2 min_sep, ..."""
     if min_sep >= len(coefficients):
         return dot(kept(steps, len(coefficients), min_sep, count), np.square(coefficients))
-    image = np.zeros(steps)
-    for start in range(0, count * min_sep, min_sep):
-        length = min(len(coefficients), steps - start)
-        image[start : start + length] += coefficients[:length]
+    # The sum of `count` copies, min_sep steps after one another, by the binary digits of count.
+    image, copies, done, width = np.zeros(steps), np.zeros(steps), 0, 1
+    copies[: len(coefficients)] = coefficients[:steps]
+    while width <= count:
+        if count & width:
+            shift = min(steps, done * min_sep)
+            image[shift:] += copies[: steps - shift]
+            done += width
+        shift = min(steps, width * min_sep)
+        copies[shift:] += copies[: steps - shift].copy()
+        width *= 2
     return dot(image, image)
 
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
@@ -74,7 +74,7 @@ def _positive_diagonal(name: str, diagonal: Array) -> None:
         )
 
 
-def _filtered(coefficients: Array, values: Array) -> Array:
+def divided_by_toeplitz(coefficients: Array, values: Array) -> Array:
     """C^{-1} values along the first axis, C the lower-triangular Toeplitz matrix of ``coefficients``."""
     if values.ndim == 1:
         return _core.divide_by_toeplitz(coefficients, values)
@@ -83,7 +83,7 @@ def _filtered(coefficients: Array, values: Array) -> Array:
     return np.ascontiguousarray(np.array(rows).T).reshape(values.shape)
 
 
-def _noise_rows(noise: Any, steps: int) -> Array:
+def noise_rows(noise: Any, steps: int) -> Array:
     array = np.asarray(noise, dtype=np.float64)
     if not array.ndim or array.shape[0] != steps:
         raise ParameterError(f"noise: must have shape ({steps}, ...), not {array.shape}")
@@ -112,7 +112,7 @@ class Identity(Strategy):
 
     def correlated_noise(self, noise: Array) -> Array:
         """The noise as it is."""
-        return _noise_rows(noise, self.steps)
+        return noise_rows(noise, self.steps)
 
     def _prefix_errors(self) -> Array:
         return np.arange(1.0, self.steps + 1.0)
@@ -202,11 +202,11 @@ class BandedToeplitz(Strategy):
 
     def correlated_noise(self, noise: Array) -> Array:
         """C^{-1} ``noise`` by forward substitution, for ``noise`` of shape (steps, ...)."""
-        return _filtered(np.array(self.coefficients), _noise_rows(noise, self.steps))
+        return divided_by_toeplitz(np.array(self.coefficients), noise_rows(noise, self.steps))
 
     def _prefix_errors(self) -> Array:
         """Partial sums of the squared coefficients of 1 / ((1 - x) C(x))."""
-        return np.cumsum(np.square(_filtered(np.array(self.coefficients), np.ones(self.steps))))
+        return np.cumsum(np.square(divided_by_toeplitz(np.array(self.coefficients), np.ones(self.steps))))
 
 
 def _sizes(steps: Any, bands: Any) -> tuple[int, int]:
@@ -250,7 +250,7 @@ class _Matrix(Strategy):
 
     def correlated_noise(self, noise: Array) -> Array:
         """C^{-1} ``noise`` by forward substitution, for ``noise`` of shape (steps, ...)."""
-        array = _noise_rows(noise, self.steps)
+        array = noise_rows(noise, self.steps)
         return _divided(self._columns(), array.reshape(self.steps, -1)).reshape(array.shape)
 
     def _store(self, array: Array, steps: int) -> None:
@@ -427,6 +427,18 @@ class InverseBanded(_Matrix):
 
     _given = "inverse"
 
+    @classmethod
+    def square_root(cls, steps: int, bands: int, workload: Workload = PREFIX_SUMS) -> InverseBanded:
+        """H of the first ``bands`` coefficients of 1/sqrt(A) (banded inverse square root, Kalinin, McKenna, Upadhyay, Lampert 2025).
+
+        That is sqrt(1 - x), and with momentum b and weight decay sqrt((1 - b x)(1 - (1 - eta w) x)); ParameterError for learning
+        rates that vary, and where C = H^{-1} has a negative entry.
+
+        >>> InverseBanded.square_root(steps=8, bands=3).inverse
+        array([ 1.   , -0.5  , -0.125])
+        """
+        return cls(square_root(*_sizes(steps, bands), workload, -0.5), steps)
+
     def __post_init__(self) -> None:
         dimensions = np.ndim(self.inverse)
         if dimensions == 2:
@@ -451,8 +463,8 @@ class InverseBanded(_Matrix):
             raise ParameterError("inverse: its inverse overflows; the matrix is too ill-conditioned")
         _nonnegative("inverse of `inverse`, columns", columns)
 
-    def banded_inverse(self) -> Array:
-        return np.atleast_2d(self._array)
+    def recurrence(self) -> tuple[Literal["strategy", "inverse", "buffers"], Array]:
+        return "inverse", np.atleast_2d(self._array)
 
     @property
     def bands(self) -> int:
@@ -463,15 +475,15 @@ class InverseBanded(_Matrix):
         if self._array.ndim == 1:
             impulse = np.zeros(self.steps)
             impulse[0] = 1.0
-            return _filtered(self._array, impulse)[None, :]
+            return divided_by_toeplitz(self._array, impulse)[None, :]
         return _diagonals(_divided(self._array, np.eye(self.steps)), self.steps)
 
     def correlated_noise(self, noise: Array) -> Array:
         """H ``noise``, for ``noise`` of shape (steps, ...)."""
-        array = _noise_rows(noise, self.steps)
+        array = noise_rows(noise, self.steps)
         flat = array.reshape(self.steps, -1)
         result = np.zeros_like(flat)
-        columns = self.banded_inverse()
+        columns = np.atleast_2d(self._array)
         for offset in range(columns.shape[1]):
             kept = self.steps - offset
             result[offset:] += columns[:, offset][: kept if len(columns) > 1 else 1, None] * flat[:kept]

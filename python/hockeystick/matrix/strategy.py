@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -78,9 +78,12 @@ class Strategy(ABC):
         """The numbers that the strategy was given: fingerprints are made of these, not of what is computed from them."""
         return self._columns()
 
-    def banded_inverse(self) -> Array | None:
-        """Return the columns of C^{-1}, if that is the banded one of the two: rows of noise are then few rows of Z."""
-        return None
+    def recurrence(self) -> tuple[Literal["strategy", "inverse", "buffers"], Array]:
+        """Return what rows of noise are made with: the columns of C, those of a banded C^{-1}, or weights and decays of buffers.
+
+        "strategy" keeps the last rows of C^{-1} Z, "inverse" the last rows of Z, "buffers" one row for each buffer.
+        """
+        return "strategy", self._columns()
 
     @abstractmethod
     def correlated_noise(self, noise: Array) -> Array:

@@ -12,5 +12,6 @@ from .evidence import mean_bounds as mean_bounds
 from .mean_test import MeanTest as MeanTest
 from .mean_test import divide_target as divide_target
 from .mean_test import plan_test as plan_test
+from .optimize import optimize_strategy as optimize_strategy
 from .tally import EmpiricalTally as EmpiricalTally
 from .tally import Tally as Tally
