@@ -39,7 +39,7 @@ def _in_order(*names: str | tuple[str, ...]) -> dict[str, frozenset[str]]:
 
 
 PYTHON_ROOMS = _in_order(
-    "_base",
+    ("_base", "verify"),
     "sampling",
     "mechanisms",
     "matrix",

@@ -430,6 +430,7 @@ class PrivacyProfile(Shown):
             gdp=self.gdp() if risks else None,
             risks=tuple(Risk(self, tolerance=1e-4).table()) if risks else (),
             notes=notes(self._description, epsilon, delta),
+            source=self,
         )
 
     def _epsilon(self, delta: float) -> Answer:

@@ -5,14 +5,18 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base.bounds import Bounds, finite, round_down, round_up
 from .._base.html import Shown, table
+from .._base.validation import ParameterTypeError
 from ..mechanisms.descriptions import Composable, Process
 from .deployment import Deployment, registry_entry, to_yaml
 from .gaussian_summary import GaussianSummary
+
+if TYPE_CHECKING:
+    from .certificate import Certifiable
 
 UNITS = {
     "add": "one record is added",
@@ -87,6 +91,7 @@ class Report(Shown):
     notes: tuple[str, ...] = ()
     deployment: Deployment = field(default_factory=Deployment)
     caveat: str = CAVEAT
+    source: Certifiable | None = field(default=None, repr=False, compare=False)
 
     def __str__(self) -> str:
         return self.statement()
@@ -154,7 +159,8 @@ class Report(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists, numbers and strings; infinities become the string "inf"."""
-        plain = asdict(self)
+        plain = asdict(replace(self, source=None))
+        del plain["source"]
         plain["advantage"] = self.advantage._asdict()
         plain["risks"] = {name: bounds._asdict() for name, bounds in self.risks}
         if self.gdp is not None:
@@ -162,6 +168,26 @@ class Report(Shown):
         plain["statement"] = self.statement()
         named: dict[str, Any] = finite(plain)
         return named
+
+    def certificate(self, slack: float = 1e-4) -> str:
+        """A JSON text that proves the claim to who does not trust this library: ``hockeystick verify FILE``.
+
+        It claims what the report does, delta or the delta of epsilon relaxed by ``slack``, relatively (1e-9 to 1; less slack takes
+        longer), and holds the numbers of a proof in ball arithmetic that shares no code with the core; it is verified before
+        it is returned, in seconds to minutes. docs/accounting/certificates.md says which releases it can be made for, and
+        proves the method. Needs python-flint (``hockeystick[verify]``). Raises ParameterError for other releases.
+        """
+        if self.source is None:
+            raise ParameterTypeError(
+                "report: was not made by PrivacyProfile.report, so that there is nothing to certify"
+            )
+        from .certificate import certificate
+
+        found = ((self.at_delta, self.epsilon, "epsilon"), (self.at_epsilon, self.delta, "delta"))
+        answers = [
+            (at, answer.upper, asked) for at, answer, asked in found if at is not None and answer is not None
+        ]
+        return certificate(self.source, answers, slack)
 
     def to_json(self, indent: int | None = 2) -> str:
         """The report as a JSON object."""

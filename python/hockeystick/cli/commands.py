@@ -22,6 +22,7 @@ COMMANDS = {
     "grid": "epsilon or delta of many configurations, CSV, JSON or a plot",
     "bandmf": "noise multiplier of BandMF for a privacy budget",
     "plan": "plan of a training run, in a file to start it from",
+    "verify": "whether a certificate proves what it claims",
     "completion": "completion of options by the shell",
     "doctor": "what is installed, and whether it works",
 }

@@ -21,7 +21,7 @@ _DRAWN = 3116282944  # checksum of the batches of seed 7; proof of the same bits
 _NEEDED = ("numpy", "scipy")
 _EXTRAS = (
     *("matplotlib", "pyarrow", "torch", "opacus", "dp-accounting", "flwr", "jax-privacy"),
-    *("distributed", "mpi4py", "shtab"),
+    *("distributed", "mpi4py", "shtab", "python-flint"),
 )
 
 

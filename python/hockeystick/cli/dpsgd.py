@@ -136,6 +136,11 @@ def add_report_options(command: argparse.ArgumentParser) -> None:
         help="a paragraph for a paper, and what it means to who is attacked",
     )
     answer.add_argument("--report", metavar="FILE", help="write a report, FILE.html, FILE.tex or FILE.json")
+    answer.add_argument(
+        "--certificate",
+        metavar="FILE",
+        help="write what `hockeystick verify FILE` accepts; takes up to minutes",
+    )
 
 
 def print_report(found: PrivacyProfile, options: argparse.Namespace, **point: float | None) -> None:
@@ -159,6 +164,9 @@ def print_report(found: PrivacyProfile, options: argparse.Namespace, **point: fl
         write = {".html": report.to_html, ".tex": report.to_latex, ".json": report.to_json}[ending]
         Path(options.report).write_text(write(), encoding="utf-8")
         print(f"wrote {options.report}", file=sys.stderr)
+    if options.certificate is not None:
+        Path(options.certificate).write_text(report.certificate(), encoding="utf-8")
+        print(f"wrote {options.certificate}", file=sys.stderr)
     for note in report.notes:
         print(f"note: {note}", file=sys.stderr)
 

@@ -11,6 +11,7 @@ EXAMPLES = (
     "hockeystick epsilon --noise-multiplier 1.0 --dataset-size 60000 --batch-size 256 --epochs 60 --delta 1e-5",
     "hockeystick epsilon --noise-multiplier 1.0 --sampling-probability 256/60000 --steps 1e4 --delta 1e-5 --json",
     "hockeystick epsilon --noise-multiplier 2 --dataset-size 60000 --batch-size 256 --epochs 5 --sampler without-replacement --delta 1e-5",
+    "hockeystick epsilon --noise-multiplier 2 --sampling-probability 0.01 --steps 1000 --delta 1e-5 --certificate run.json",
 )
 
 

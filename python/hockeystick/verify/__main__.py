@@ -1,0 +1,13 @@
+"""``python -m hockeystick.verify FILE``: the verdict on a certificate, without the rest of the package."""
+
+import sys
+from pathlib import Path
+
+from .check import verify
+
+if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit("usage: python -m hockeystick.verify FILE")
+    verdict = verify(Path(sys.argv[1]).read_bytes())
+    print(verdict)
+    sys.exit(not verdict.accepted)

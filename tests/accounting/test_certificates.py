@@ -1,0 +1,223 @@
+"""Certificates: true ones are accepted, altered ones are not, and nothing that is accepted is false."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import hockeystick as hs
+import pytest
+from hockeystick.cli.commands import main
+from hockeystick.mechanisms import DeclaredProfile
+from hockeystick.mechanisms.serialise import from_dict
+from hockeystick.verify.check import verify
+from hockeystick.verify.document import write
+
+NOISE = hs.PoissonSampled(hs.Gaussian(2.0), 0.02)
+KINDS = {
+    "Gaussian": (hs.Gaussian(2.0) * 4, "add_or_remove", {"delta": 1e-5}),
+    "Poisson, remove": (NOISE * 50, "remove", {"delta": 1e-4}),
+    "Poisson, add": (NOISE * 50, "add", {"epsilon": 0.25}),
+    "Poisson, replaced": (NOISE * 20, "replace_one", {"epsilon": 0.5}),
+    "Poisson, zeroed": (hs.PoissonSampled(hs.PureDP(1.0), 0.1) * 30, "zero_out", {"delta": 1e-5}),
+    "many steps": (hs.PoissonSampled(hs.Gaussian(4.0), 0.001) * 20_000, "remove", {"epsilon": 0.1}),
+    "without replacement": (
+        hs.WithoutReplacement(hs.Laplace(2.0), 10, 100) * 20,
+        "replace_one",
+        {"delta": 1e-5},
+    ),
+    "Laplace": (hs.Laplace(10.0) * 40, "add_or_remove", {"delta": 1e-5}),
+    "response": (hs.RandomizedResponse(0.3, 3) * 50, "replace_one", {"delta": 1e-6}),
+    "pure": (hs.PureDP(0.05) * 20, "add_or_remove", {"delta": 0.0}),
+    "approximate": (hs.ApproximateDP(0.1, 1e-8) * 20, "add_or_remove", {"delta": 1e-5}),
+    "finite": (hs.FinitePair([0.5, 0.3, 0.2], [0.4, 0.35, 0.25]) * 40, "add_or_remove", {"delta": 1e-5}),
+    "mixture of Gaussians": (
+        hs.MixtureOfGaussians(3.0, [0, 1, 2], [0.9, 0.08, 0.02]) * 30,
+        "add",
+        {"delta": 1e-4},
+    ),
+    "users": (hs.UserLevel(NOISE, 3) * 20, "remove", {"epsilon": 0.5}),
+    "choice": (hs.Mixture([NOISE, hs.Laplace(3.0)], [0.5, 0.5]) * 20, "remove", {"epsilon": 1.0}),
+    "two kinds": (NOISE * 50 + hs.Laplace(20.0) * 10 + hs.Gaussian(10.0), "remove", {"delta": 1e-5}),
+    "zCDP": (hs.ZCDP(0.05), "add_or_remove", {"delta": 1e-5}),
+    "Renyi": (hs.RenyiCurve([2.0, 8.0], [0.1, 0.4]), "add_or_remove", {"epsilon": 2.0}),
+    "curve": (DeclaredProfile([0.0, 0.5, 1.0], [0.2, 0.1, 1e-3]) * 3, "add_or_remove", {"epsilon": 2.0}),
+}
+
+
+@pytest.fixture(scope="module")
+def texts() -> dict[str, str]:
+    return {
+        kind: hs.account(release, adjacency).report(**point).certificate(slack=0.05)
+        for kind, (release, adjacency, point) in KINDS.items()
+    }
+
+
+def changed(text: str, *path: str | int, to: object) -> str:
+    """The certificate with one field changed, and its digest computed anew."""
+    content = json.loads(text)
+    at = content
+    for name in path[:-1]:
+        at = at[name]
+    at[path[-1]] = to
+    return write(content)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_true_certificates_are_accepted(texts: dict[str, str], kind: str) -> None:
+    verdict = verify(texts[kind])
+    assert verdict.accepted, verdict
+    assert len(texts[kind]) < 2500
+    assert verdict.checked
+    assert "that what ran is what is described" in verdict.unchecked[0]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_smaller_claims_are_rejected(texts: dict[str, str], kind: str) -> None:
+    content = json.loads(texts[kind])
+    profile = hs.account(from_dict(content["release"]), content["adjacency"])
+    (claim,) = content["claims"]
+    for epsilon in (claim["epsilon"], 0.5 * claim["epsilon"]):
+        lower = profile.delta_bounds(epsilon).lower
+        if lower > 0.0:
+            # Of a declared divergence the verifier takes more orders than the engine.
+            wrong = lower * (0.9 if kind in ("zCDP", "Renyi") else 1.0 - 1e-12)
+            smaller = changed(texts[kind], "claims", 0, "delta", to=wrong)
+            assert not verify(changed(smaller, "claims", 0, "epsilon", to=epsilon)).accepted
+
+
+def test_every_byte_counts(texts: dict[str, str]) -> None:
+    text = texts["Gaussian"]
+    for i in range(len(text)):
+        assert not verify(text[:i] + text[i + 1 :]).accepted
+        assert not verify(text[:i] + ("7" if text[i] != "7" else "8") + text[i + 1 :]).accepted
+    assert not verify(text + " ").accepted
+    assert not verify(json.dumps(json.loads(text))).accepted
+
+
+def test_numbers_of_a_proof_are_no_part_of_the_truth(texts: dict[str, str]) -> None:
+    """Whatever they are, they prove no delta that is too small: at the epsilon of the claim it is 1e-4/1.05."""
+    text, place = texts["Poisson, remove"], ("claims", 0, "proof", "remove")
+    for name, values in {
+        "tilt": [1e-9, 0.5, 50.0, 1e9],
+        "period": [1e-9, 0.1, 1e9],
+        "nodes": [1, 10],
+        "smoothing": [1e-9, 1.0, 1e9],
+        "cells": [2, 3],
+        "reach": [1.0],
+        "precision": [64],
+    }.items():
+        for value in values:
+            altered = changed(text, *place, name, to=value)
+            assert not verify(changed(altered, "claims", 0, "delta", to=0.94e-4)).accepted
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (("format",), "hockeystick certificate 2"),
+        (("adjacency",), "both"),
+        (("claims", 0, "delta"), "1e-5"),
+        (("claims", 0, "delta"), True),
+        (("claims", 0, "delta"), None),
+        (("claims", 0, "delta"), -1e-5),
+        (("claims", 0, "epsilon"), 10**400),
+        (("claims", 0, "more"), 1),
+        (("claims", 0, "proof"), {}),
+        (("claims", 0, "proof", "remove", "method"), "trust me"),
+        (("claims", 0, "proof", "remove", "method"), "closed form"),
+        (("claims", 0, "proof", "remove", "method"), "largest loss"),
+        (("claims", 0, "proof", "remove", "nodes"), 10**9),
+        (("claims", 0, "proof", "remove", "nodes"), 100.0),
+        (("claims", 0, "proof", "add"), {}),
+        (("release", "items", 0, "count"), 0),
+        (("release", "items", 0, "count"), True),
+        (("release", "items", 0, "step", "type"), "Gauss"),
+        (("release", "items", 0, "step", "mechanism"), [[]]),
+        (("release", "items", 0, "step", "sampling_probability"), 1.5),
+        (("release",), []),
+    ],
+)
+def test_what_is_malformed_is_rejected(
+    texts: dict[str, str], path: tuple[str | int, ...], value: object
+) -> None:
+    assert not verify(changed(texts["Poisson, remove"], *path, to=value)).accepted
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{",
+        "[]",
+        "null",
+        "1",
+        '{"format": NaN}',
+        '{"a": 1, "a": 2}',
+        "[" * 100_000,
+        b"\xff",
+        '{"format": 1e999}',
+    ],
+)
+def test_what_is_no_certificate_is_rejected(text: str) -> None:
+    assert not verify(text).accepted
+
+
+def test_what_cannot_be_certified_is_refused() -> None:
+    discrete = hs.account(hs.DiscreteLaplace(5.0)).report(delta=1e-5)
+    with pytest.raises(hs.ParameterError, match="DiscreteLaplace"):
+        discrete.certificate()
+    with pytest.raises(hs.ParameterError, match="nothing to prove"):
+        hs.account(hs.ApproximateDP(1.0, 0.5)).report(delta=1e-5).certificate()
+    with pytest.raises(hs.ParameterError, match="slack"):
+        discrete.certificate(slack=0.0)
+
+
+def test_command_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "run.json"
+    run = [
+        "epsilon",
+        "--noise-multiplier",
+        "2",
+        "--steps",
+        "4",
+        "--delta",
+        "1e-5",
+        "--certificate",
+        str(path),
+    ]
+    assert main(run) == 0
+    assert main(["verify", str(path)]) == 0
+    assert "accepted" in capsys.readouterr().out
+    path.write_text(path.read_text(encoding="utf-8").replace("1e-05", "2e-05"), encoding="utf-8")
+    assert main(["verify", str(path), "--json"]) == 1
+    assert json.loads(capsys.readouterr().out)["accepted"] is False
+    assert main(["verify", str(tmp_path / "none.json")]) == 2
+
+
+def test_the_verifier_loads_nothing_of_what_it_verifies(tmp_path: Path, texts: dict[str, str]) -> None:
+    path = tmp_path / "run.json"
+    path.write_text(texts["Gaussian"], encoding="utf-8")
+    code = (
+        "import runpy, sys; sys.argv[0] = 'verify'\n"
+        "try: runpy.run_module('hockeystick.verify', run_name='__main__')\n"
+        "except SystemExit as stop: print(stop.code, *sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True)
+    exit_code, *modules = done.stdout.splitlines()[-1].split()
+    assert exit_code == "False"
+    assert not {"numpy", "hockeystick._core", "hockeystick.accounting"} & set(modules)
+    rooms = {name.split(".")[1] for name in modules if name.startswith("hockeystick.")}
+    assert rooms <= {"verify", "_base"}
+
+
+def test_without_flint_one_is_told_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("hockeystick.verify")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    assert main(["verify", "run.json"]) == 2
+    assert "hockeystick[verify]" in capsys.readouterr().err
