@@ -142,6 +142,20 @@ void register_pairs(Module& m) {
     m.def("renyi_divergence", &hs::renyi_divergence, py::arg("pair"), py::arg("order"), Released());
 }
 
+// Both bounds of one of the profile's curves.
+template <auto Curve>
+py::tuple curve(const hs::Profile& profile, const Array& epsilon) {
+    const auto points = view(epsilon);
+    std::vector<double> lower(points.size()), upper(points.size());
+    {
+        py::gil_scoped_release release;
+        const auto answers = (profile.*Curve)(points);
+        std::ranges::transform(answers, lower.begin(), &hs::Answer::lower);
+        std::ranges::transform(answers, upper.begin(), &hs::Answer::upper);
+    }
+    return py::make_tuple(take(std::move(lower)), take(std::move(upper)));
+}
+
 void register_profile(Module& m) {
     Class<hs::Answer>(m, "Answer", "A certified interval and the errors it includes.")
         .def_readonly("lower", &hs::Answer::lower)
@@ -161,20 +175,8 @@ void register_profile(Module& m) {
              py::arg("memory_limit") = std::size_t{1} << 30, py::arg("engine") = "auto")
         .def("epsilon_bounds", &hs::Profile::epsilon_bounds, py::arg("delta"), Released())
         .def("delta_bounds", &hs::Profile::delta_bounds, py::arg("epsilon"), Released())
-        .def(
-            "delta_curve",
-            [](const hs::Profile& profile, const Array& epsilon) {
-                const auto points = view(epsilon);
-                std::vector<double> lower(points.size()), upper(points.size());
-                {
-                    py::gil_scoped_release release;
-                    const auto curve = profile.delta_curve(points);
-                    std::ranges::transform(curve, lower.begin(), &hs::Answer::lower);
-                    std::ranges::transform(curve, upper.begin(), &hs::Answer::upper);
-                }
-                return py::make_tuple(take(std::move(lower)), take(std::move(upper)));
-            },
-            py::arg("epsilon"));
+        .def("delta_curve", curve<&hs::Profile::delta_curve>, py::arg("epsilon"))
+        .def("rough_curve", curve<&hs::Profile::rough_curve>, py::arg("epsilon"));
 }
 
 py::tuple grid(const std::string& quantity, const std::vector<std::pair<Directions, Array>>& in,

@@ -6,6 +6,11 @@
 
 #include "hockeystick/parallel.hpp"
 #include "module.hpp"
+#if __has_include("commit.hpp")
+#include "commit.hpp"  // written by cmake/Commit.cmake
+#else
+#define HOCKEYSTICK_COMMIT "unknown"
+#endif
 
 namespace py = pybind11;
 namespace hs = hockeystick;
@@ -22,6 +27,7 @@ namespace {
 py::dict build_config() {
     py::dict config;
     config["version"] = HOCKEYSTICK_VERSION;
+    config["commit"] = HOCKEYSTICK_COMMIT;
     config["compiler"] = HOCKEYSTICK_COMPILER;
     config["build_type"] = HOCKEYSTICK_BUILD_TYPE;
     config["fft"] = HOCKEYSTICK_FFT;
@@ -41,6 +47,7 @@ void register_build(Module& module) {
     hs::instruction_set();
     hs::set_interruption_hook(&check_signals);
     module.attr("__version__") = HOCKEYSTICK_VERSION;
+    module.attr("__commit__") = HOCKEYSTICK_COMMIT;
     module.def("build_config", &build_config, "How this module was built.");
     // Not in standard arithmetic themselves: they tell and set what the caller's thread has.
     py::module_& plain = module;

@@ -12,9 +12,11 @@ _Array: TypeAlias = NDArray[float64]
 class _Type(type): ...
 
 __version__: str
+__commit__: str
 
 class _BuildConfig(TypedDict):
     version: str
+    commit: str
     compiler: str
     build_type: str
     fft: str
@@ -124,6 +126,8 @@ class Profile(metaclass=_Type):
     def delta_bounds(self, epsilon: float) -> Answer: ...
     def delta_curve(self, epsilon: ArrayLike) -> tuple[_Array, _Array]:
         """(lower, upper) for many epsilon, best in order: neighbours share work."""
+    def rough_curve(self, epsilon: ArrayLike) -> tuple[_Array, _Array]:
+        """The same in less time, and wider where that takes many lattices."""
 
 def grid(
     quantity: str,

@@ -158,7 +158,7 @@ def test_guarantees_are_rounded_up(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_statements_reports_and_notes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     asked = ["epsilon", *RUN, "--epochs", "2", "--delta", "1e-3"]
-    report = hs.account(hs.dp_sgd(1.1, 6000, 64, epochs=2)).report(delta=1e-3, risks=True)
+    report = hs.account(hs.dp_sgd(1.1, 6000, 64, epochs=2)).report(delta=1e-3)
     assert main([*asked, "--statement", "--report", str(tmp_path / "r.tex")]) == 0
     printed = capsys.readouterr()
     assert printed.out == report.statement() + "\n"

@@ -1112,7 +1112,7 @@ def test_pages_stand_alone(kinds):
 
 
 def test_what_the_guarantee_means():
-    """From the curve where that is quick, else from (epsilon, delta) alone, which allows more attacks."""
+    """From the curve, or where samples verified one point of it from (epsilon, delta) alone, which allows more attacks."""
     plan = hs.plan_training(hs.Poisson(200, 0.01), dataset_size=1000, epsilon=2.0, delta=1e-5)
     report = plan.start(DIMENSION).report()
     risks = dict(report.risks())
@@ -1122,9 +1122,15 @@ def test_what_the_guarantee_means():
     assert rate.lower <= found.upper <= rate.upper * 1.002
     assert report.to_dict()["risks"].keys() == risks.keys()
     assert "What this means" in report.to_html(plots=False)
-    short = hs.plan_training(hs.Poisson(8, 0.01), dataset_size=1000, epsilon=2.0, delta=1e-5)
-    most = dict(short.start(DIMENSION).report().risks())["members found at a false positive rate of 0.01"]
-    assert most.upper == pytest.approx(math.exp(2.0) * 0.01 + 1e-5, rel=1e-6)
+    tuned = hs.plan_training(
+        hs.Poisson(200, 0.01),
+        dataset_size=1000,
+        noise_multiplier=plan.noise_multiplier,
+        delta=1e-5,
+        tuning=hs.Repetitions.geometric(mean=5),
+    )
+    best_of_several = dict(tuned.start(DIMENSION).report().risks())
+    assert best_of_several["members found at a false positive rate of 0.01"].upper > 1.5 * rate.upper
 
 
 def test_pages_without_matplotlib(tmp_path, monkeypatch):

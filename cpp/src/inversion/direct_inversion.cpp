@@ -403,7 +403,7 @@ std::optional<Answer> DirectInversion::delta_bounds(double epsilon, Budget budge
 }
 
 std::vector<std::optional<Answer>> DirectInversion::delta_curve(std::span<const double> epsilons,
-                                                                Budget budget) const {
+                                                                Budget budget, double enough) const {
     std::vector<std::optional<Answer>> curve;
     std::optional<Contour> contour;
     double gap = 0;
@@ -413,7 +413,7 @@ std::vector<std::optional<Answer>> DirectInversion::delta_curve(std::span<const 
         if (!laplace_ && !(relative_gap(answer) < gap)) {
             contour = contour_at(epsilon, std::nullopt, budget);
             answer = contour ? on_contour(*contour, epsilon) : std::nullopt;
-            gap = std::max(1e-9, 2 * relative_gap(answer));
+            gap = std::max(enough, 2 * relative_gap(answer));
         }
         curve.push_back(laplace_ ? delta_bounds(epsilon, budget) : answer);
     }

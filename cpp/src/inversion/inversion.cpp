@@ -95,6 +95,14 @@ std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double
     return curve;
 }
 
+std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double> epsilons) const {
+    auto curve =
+        direct_->delta_curve(epsilons, direct_->has_layers() ? Budget{narrow_gap_} : Budget{}, narrow_gap_);
+    for (std::size_t i = 0; i < curve.size(); ++i)
+        if (!(relative_gap(curve[i]) < 10 * narrow_gap_)) curve[i] = delta_bounds(epsilons[i]);
+    return curve;
+}
+
 double Inversion::chernoff_epsilon(double delta) const {
     double best = direct_->chernoff_epsilon(delta);
     if (delta * 0.1 > 0)

@@ -32,6 +32,8 @@ public:
     std::optional<Answer> delta_bounds(double epsilon) const;
     // The same for many; neighbours share what was computed for one of them.
     std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons) const;
+    // The same at no more than the accuracy, so that each contour serves as many neighbours as it can.
+    std::vector<std::optional<Answer>> rough_curve(std::span<const double> epsilons) const;
     // An upper bound on eps(delta) that is finite wherever some moment is, and never tight.
     double chernoff_epsilon(double delta) const;
     // As loose, for delta(epsilon).

@@ -74,6 +74,18 @@ public:
         return curve;
     }
 
+    // As delta_curve, roughly and always: where the inversion does not answer a few lattices do, and nothing
+    // is asked about a delta that is next to nothing.
+    std::vector<Answer> rough_curve(std::span<const double> epsilons, double accuracy) const {
+        auto curve = rough_curve_of_pairs(epsilons, accuracy);
+        for (std::size_t i = 0; i < curve.size(); ++i)
+            curve[i].upper = std::max(curve[i].upper, least_delta(epsilons[i]));
+        if (!lower_) return curve;
+        const auto less = lower_->rough_curve(epsilons, accuracy);
+        for (std::size_t i = 0; i < curve.size(); ++i) curve[i] = *with_lower(curve[i], less[i]);
+        return curve;
+    }
+
     // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
     std::optional<bool> epsilon_at_most(double delta, double ceiling, bool lattice) const {
         if (delta >= 1 || ceiling == infinity) return true;
@@ -251,6 +263,49 @@ private:
         const auto inverted = inversion_->delta_curve(inside);
         for (std::size_t i = 0; i < inside.size(); ++i)
             if (inverted[i] && close(*inverted[i], accuracy)) curve[place[i]] = inverted[i];
+        return curve;
+    }
+
+    // Worth asking an engine about, where the answer may be rough.
+    static bool vague(const Answer& answer, double accuracy) {
+        return answer.upper - answer.lower > accuracy * answer.upper + negligible_delta;
+    }
+
+    // Without an engine; from the last point on, as long as there is hardly anything.
+    std::vector<Answer> known_beforehand(std::span<const double> epsilons) const {
+        std::vector<Answer> curve(epsilons.size());
+        bool nothing = inversion_ != nullptr;
+        for (std::size_t i = epsilons.size(); i-- > 0;) {
+            const auto known = at_once(epsilons[i]);
+            Answer& answer = curve[i] = known ? *known : end_.delta(epsilons[i]);
+            if (known) continue;
+            nothing = nothing && inversion_->surely_below(epsilons[i], negligible_delta);
+            if (nothing) answer.upper = std::min(answer.upper, negligible_delta);
+            answer.lower = std::min(answer.lower, answer.upper);
+        }
+        return curve;
+    }
+
+    std::vector<Answer> rough_curve_of_pairs(std::span<const double> epsilons, double accuracy) const {
+        const std::lock_guard lock(mutex_);
+        std::vector<Answer> curve = known_beforehand(epsilons);
+        // Asks one engine for what is still vague.
+        const auto refine = [&](auto&& ask) {
+            std::vector<double> open;
+            std::vector<std::size_t> place;
+            for (std::size_t i = 0; i < epsilons.size(); ++i) {
+                if (!vague(curve[i], accuracy)) continue;
+                open.push_back(epsilons[i]);
+                place.push_back(i);
+            }
+            if (open.empty()) return;
+            const auto found = ask(open);
+            for (std::size_t i = 0; i < open.size(); ++i)
+                if (const std::optional<Answer> answer = found[i])
+                    curve[place[i]] = both(*answer, curve[place[i]]);
+        };
+        if (inversion_) refine([&](const auto& open) { return inversion_->rough_curve(open); });
+        if (!stands_in_) refine([&](const auto& open) { return lattices_.curve(open, accuracy); });
         return curve;
     }
 

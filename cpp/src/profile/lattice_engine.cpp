@@ -27,6 +27,10 @@ constexpr int most_rounds = 8;
 constexpr double poor = 1;
 constexpr int most_corrections = 2;
 
+// speed: at which delta the lattices of a rough curve look, and how large they may be.
+constexpr double rungs[] = {1e-1, 1e-3, 1e-5, 1e-7, 1e-9, 1e-11, 1e-13};
+constexpr std::size_t largest_for_a_curve = std::size_t{1} << 18;
+
 std::size_t most_points(std::size_t memory_limit) {
     return std::clamp(memory_limit / bytes_per_point, std::size_t{1024}, largest_transform);
 }
@@ -97,6 +101,26 @@ Answer LatticeEngine::delta(double epsilon, double accuracy) {
         better.saddle.log_delta = log_delta;
         return true;
     });
+}
+
+// Which lattices depends on the composition alone, so that no curve depends on another one.
+std::vector<Answer> LatticeEngine::curve(std::span<const double> epsilons, double accuracy) {
+    Answer nothing;
+    nothing.upper = 1;
+    nothing.engine = "fft";
+    std::vector<Answer> found(epsilons.size(), nothing);
+    for (const double delta : rungs) {
+        const Depth at = saddle_at_delta(delta);
+        const TablesPtr tables =
+            tables_for(at, {std::min(size_limit_, largest_for_a_curve), accuracy / at.saddle.tilt});
+        for (std::size_t i = 0; i < epsilons.size(); ++i) {
+            Answer& answer = found[i];
+            answer.upper = std::min(answer.upper, tables->upper.at(epsilons[i]).value);
+            answer.lower =
+                std::min(std::max(answer.lower, tables->lower->at(epsilons[i]).value), answer.upper);
+        }
+    }
+    return found;
 }
 
 bool LatticeEngine::epsilon_at_most(double delta, double ceiling) {

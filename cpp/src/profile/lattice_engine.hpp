@@ -8,7 +8,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "lattice/tail_table.hpp"
 #include "profile/lattice_plan.hpp"
@@ -27,6 +29,9 @@ public:
     // most: the upper bound where no lattice finds one.
     Answer epsilon(double delta, double accuracy, double most);
     Answer delta(double epsilon, double accuracy);
+    // Bounds at many eps from a few lattices together: each of them bounds delta everywhere, and closely
+    // where its tilt looks.
+    std::vector<Answer> curve(std::span<const double> epsilons, double accuracy);
     // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
     bool epsilon_at_most(double delta, double ceiling);
     bool delta_at_most(double epsilon, double ceiling);

@@ -90,6 +90,22 @@ std::vector<Answer> Profile::delta_curve(std::span<const double> epsilons) const
     return out;
 }
 
+std::vector<Answer> Profile::rough_curve(std::span<const double> epsilons) const {
+    const StandardArithmetic standard;
+    for (const double epsilon : epsilons)
+        if (std::isnan(epsilon)) throw std::invalid_argument("rough_curve: epsilon must be a number");
+    std::vector<Answer> out;
+    for (const auto& direction : directions_) {
+        const auto curve = direction->rough_curve(epsilons, accuracy_);
+        if (out.empty()) out = curve;
+        for (std::size_t i = 0; i < curve.size(); ++i) {
+            out[i].lower = std::max(out[i].lower, curve[i].lower);
+            out[i].upper = std::max(out[i].upper, curve[i].upper);
+        }
+    }
+    return out;
+}
+
 Answer Profile::epsilon_bounds(double at_delta) const {
     const StandardArithmetic standard;
     return *epsilon(at_delta, true);

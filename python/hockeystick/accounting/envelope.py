@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from .._base.arrays import Array
 from .._base.bounds import Bounds
+
+if TYPE_CHECKING:
+    from .profile import PrivacyProfile
 
 Mask: TypeAlias = NDArray[np.bool_]
 Curve = Callable[[Array], "tuple[Array, Array]"]
@@ -25,9 +28,12 @@ MARGIN = 1e-14
 FURTHEST = 700.0
 """*Speed*: no node lies beyond, so that e^epsilon stays finite."""
 _NEIGHBOURS = 4  # *speed*: chords to so many nodes on one side bound a slope
+_NOTHING = 1e-200  # *speed*: a risk so small needs no lower bound
+_LOOKS, _CLOSER = 129, 7
+"""*Speed*: points of one look at a curve, and where it is wanted more closely: e^epsilon FPR + delta at its least."""
+_FPRS = (1e-4, 1e-3, 1e-2, 1e-1)  # *speed*
 _CLOSEST = 1.0 / 16.0  # *speed*: a new node keeps that share of its cell from either end
 _NOISE = 4.0  # *speed*
-_NOTHING = 1e-200  # *speed*: a risk so small needs no lower bound
 _ROUNDS, _NODES = 40, 400  # *speed*: where to stop, with the interval as it is then
 
 
@@ -49,14 +55,14 @@ class Envelope:
     """
 
     def __init__(self, curve: Curve, epsilons: Array) -> None:
-        self._curve = curve
+        self._curve: Curve | None = curve
         self.epsilon, self.lower, self.upper = np.array([-math.inf]), np.ones(1), np.ones(1)
         self.ask(np.append(epsilons, math.inf))
 
     def ask(self, epsilons: Array) -> bool:
-        """Add nodes; False if there was nothing new."""
+        """Add nodes; False if there was nothing new, or nothing is asked any more."""
         new = np.setdiff1d(epsilons, self.epsilon)
-        if not new.size:
+        if not new.size or self._curve is None:
             return False
         lower, upper = self._curve(new)
         place = np.searchsorted(self.epsilon, new)
@@ -65,6 +71,25 @@ class Envelope:
         self.lower = np.maximum.accumulate(np.insert(self.lower, place, lower)[::-1])[::-1]
         self.upper = np.minimum.accumulate(np.insert(self.upper, place, upper))
         return True
+
+    def close(self) -> Envelope:
+        """Ask nothing any more, and be this one."""
+        self._curve = None
+        return self
+
+    def between(self, epsilon: Array) -> tuple[Array, Array]:
+        """Bounds on delta at any ``epsilon`` from what is known at the nodes."""
+        upper = _chords(self.epsilon[:-1], self.upper[:-1], epsilon) * (1.0 + MARGIN)
+        cells = self.cells()
+        ends, low = (
+            np.append(np.stack([left, vertex], axis=1).ravel(), right[-1:])
+            for left, vertex, right in (cells[:3], cells[3:])
+        )
+        last = self.epsilon[-2]
+        lower = _chords(ends, low, epsilon)
+        lower -= MARGIN * np.abs(lower)
+        beyond = self.lower[np.searchsorted(self.epsilon, epsilon)]
+        return np.where(epsilon > last, beyond, np.fmax(lower, beyond)), np.minimum(upper, 1.0)
 
     def _slopes(self) -> tuple[Array, Array]:
         """At each finite node, and at y = 0: most of y |d delta/dy| to its right, least of it to its left."""
@@ -152,3 +177,29 @@ class Envelope:
         gap = _CLOSEST * (right - left)
         new: Array = np.clip(cells.vertex[chosen], left + gap, right - gap)
         return new
+
+
+def _chords(nodes: Array, values: Array, epsilon: Array) -> Array:
+    """Between nodes linear in e^epsilon; beyond the last one its value."""
+    right = np.clip(np.searchsorted(nodes, epsilon, side="right"), 1, len(nodes) - 1)
+    a, b = nodes[right - 1], nodes[right]
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
+        share = np.where(np.isneginf(a), np.exp(epsilon - b), np.expm1(epsilon - a) / np.expm1(b - a))
+        share = np.where(epsilon >= b, 1.0, np.clip(share, 0.0, 1.0))
+        found: Array = values[right - 1] * (1.0 - share) + values[right] * share
+    return found
+
+
+def look(profile: PrivacyProfile) -> Envelope:
+    """A curve asked twice: over its width, and then beside the points that the attacks of a report turn on."""
+    wide = profile.widest_epsilon()
+    if wide > FURTHEST:  # next to nothing is hidden
+        return Envelope(profile.delta_curve, np.array([-FURTHEST, 0.0, FURTHEST])).close()
+    envelope = Envelope(
+        profile.rough_curve, np.append(np.linspace(-wide, wide, _LOOKS), [0.0, math.log(9.0)])
+    )
+    epsilon, upper = envelope.epsilon[1:-1], envelope.upper[1:-1]
+    turns = [int(np.argmin(np.exp(epsilon) * fpr + upper)) for fpr in _FPRS]
+    ends = [(epsilon[max(0, at - 1)], epsilon[min(at + 1, len(epsilon) - 1)]) for at in turns]
+    envelope.ask(np.concatenate([np.linspace(left, right, _CLOSER) for left, right in ends]))
+    return envelope.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import scipy  # its parts are loaded when they are used
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from .profile import PrivacyProfile
 
 DEFAULT_FLOOR = 1e-10
-_TOLERANCE = 1e-7  # *speed*: of mu, relative
 _LAST = 1e5  # *speed*: no node lies beyond
 _FURTHER = (
     0.0,
@@ -31,7 +30,6 @@ _FURTHER = (
     1e-3,
     0.1,
 )  # *speed*: ends that are tried, relative to epsilon at the floor
-_CLOSE = 1e-6  # *speed*: of the regret, absolute
 _FIRST, _NODES, _ROUNDS = 33, 400, 40  # *speed*
 _LEAST, _MOST = 1e-12, 1e6
 """*Speed*: mu outside is 0 or infinite, as far as searches go."""
@@ -60,16 +58,29 @@ class GaussianSummary:
         )
 
 
-def summarise(profile: PrivacyProfile, floor: float, most: float) -> GaussianSummary:
-    """The least mu found with ``floor``; ``most`` is a mu that is known to do without one."""
-    sides = [_Side(profile, floor, most, growing=False)]
+class _Effort(NamedTuple):
+    """*Speed*: how closely mu (relatively) and the regret (absolutely) are sought."""
+
+    mu: float
+    regret: float
+
+
+_CLOSELY, _ROUGHLY = _Effort(1e-7, 1e-6), _Effort(1e-3, 1e-4)
+
+
+def summarise(
+    profile: PrivacyProfile, floor: float, most: float, *, roughly: bool = False
+) -> GaussianSummary:
+    """The least mu found with ``floor``; ``most`` is a mu that is known to do without one. ``roughly`` as in a report."""
+    effort = _ROUGHLY if roughly else _CLOSELY
+    sides = [_Side(profile, floor, most, effort, growing=False)]
     if profile.adjacency in ("add", "remove"):
         # delta at negative epsilon is the other direction's at positive epsilon, where the floor counts e^epsilon times.
-        sides.append(_Side(profile.reversed(), floor, most, growing=True))
+        sides.append(_Side(profile.reversed(), floor, most, effort, growing=True))
     mu = max(side.mu for side in sides)
     lower = max(side.least_mu() for side in sides)
     curve = _gaussian(mu)
-    regrets = [_regret(side.envelope, curve) for side in sides]
+    regrets = [_regret(side.envelope, curve, effort) for side in sides]
     regret = Bounds(*(max(ends) for ends in zip(*regrets, strict=True)))
     return GaussianSummary(mu, floor, Bounds(min(lower, mu), mu), regret)
 
@@ -89,11 +100,23 @@ def _gaussian(mu: float) -> Curve:
     return curve
 
 
+def _overview(profile: PrivacyProfile) -> Curve:
+    """The worst of both directions, from what a report has looked at."""
+
+    def curve(epsilon: Array) -> tuple[Array, Array]:
+        lower, upper = zip(*(envelope.between(epsilon) for envelope in profile.overview), strict=True)
+        return np.max(lower, axis=0), np.max(upper, axis=0)
+
+    return curve
+
+
 class _Side:
     """delta at epsilon >= 0 of one profile, against delta_mu(epsilon) + slack, which is the floor or ``growing`` e^epsilon times it."""
 
-    def __init__(self, profile: PrivacyProfile, floor: float, most: float, *, growing: bool) -> None:
-        self._floor, self._growing = floor, growing
+    def __init__(
+        self, profile: PrivacyProfile, floor: float, most: float, effort: _Effort, *, growing: bool
+    ) -> None:
+        self._floor, self._growing, self._effort = floor, growing, effort
         self._known: dict[tuple[float, float], float] = {}
         end = min(_LAST, profile.epsilon(floor))
         if end == _LAST:
@@ -102,7 +125,8 @@ class _Side:
         # Two questions may differ by what is unknown of each: beyond the last of these nodes delta is below the floor.
         ends = np.array([end * (1.0 + further) for further in _FURTHER if end * (1.0 + further) <= _LAST])
         self.envelope = Envelope(
-            profile.delta_curve, np.append(end * np.linspace(0.0, 1.0, _FIRST) ** 2, ends)
+            _overview(profile) if effort is _ROUGHLY else profile.delta_curve,
+            np.append(end * np.linspace(0.0, 1.0, _FIRST) ** 2, ends),
         )
         covered = ends[self._slack(ends) >= self._at(ends)[1]]
         self._end = float(covered[0]) if covered.size else end
@@ -148,7 +172,7 @@ class _Side:
             nodes = self._nodes()
             excess = self._at(nodes)[1] * (1.0 + MARGIN) - self._slack(nodes)
             best, _ = self._most_needed(excess, nodes)
-            mu = best * (1.0 + _TOLERANCE)
+            mu = best * (1.0 + self._effort.mu)
             if best == math.inf or best == 0.0:
                 return best
             open_ = ~_proven(mu, nodes, excess)
@@ -159,7 +183,7 @@ class _Side:
                 break
         nodes = self._nodes()
         excess = self._at(nodes)[1] * (1.0 + MARGIN) - self._slack(nodes)
-        step = _TOLERANCE
+        step = self._effort.mu
         while mu < _MOST and not _proven(mu, nodes, excess).all():
             mu, step = mu * (1.0 + step), 2.0 * step
         return mu * (1.0 + MARGIN) if mu < _MOST else math.inf
@@ -198,7 +222,7 @@ def _proven(mu: float, nodes: Array, excess: Array) -> Mask:
     return proven
 
 
-def _regret(envelope: Envelope, curve: Curve) -> Bounds:
+def _regret(envelope: Envelope, curve: Curve, effort: _Effort) -> Bounds:
     """sup over epsilon >= 0 of (delta_mu - delta) / (1 + e^epsilon)."""
 
     def distance(above: Array, below: Array, epsilon: Array) -> Array:
@@ -220,7 +244,7 @@ def _regret(envelope: Envelope, curve: Curve) -> Bounds:
         most = np.maximum(most, distance(high[1:], cells.at_right, cells.right))
         tail = float(distance(high[-1:], envelope.lower[-1:], nodes[-1:])[0])
         upper = max(float(np.max(most)), tail) * (1.0 + MARGIN)
-        enough = best + _CLOSE + _TOLERANCE * best
+        enough = best + effort.regret + effort.mu * best
         if upper <= enough or len(nodes) > _NODES:
             break
         new = envelope.inside(cells, most > enough)

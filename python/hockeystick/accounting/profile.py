@@ -24,6 +24,7 @@ from ..mechanisms.adjacency import Directions
 from ..mechanisms.descriptions import Composable, Group, Step, composition, shift_of
 from ..mechanisms.serialise import from_dict, to_dict
 from . import rare
+from .envelope import Envelope, look
 from .gaussian_summary import DEFAULT_FLOOR, GaussianSummary, summarise
 from .limits import delta_limit, epsilon_limit
 from .plausibility import notes
@@ -36,9 +37,12 @@ FURTHEST = 1e3
 """*Speed*: beyond this epsilon an engine that finds nothing is asked here instead."""
 _FAST = ("exact", "closed form", "inversion")
 """Engines that answer many points together, or at once."""
+_AT_ONCE = ("exact", "closed form")
 _CACHE_SIZE = 4096  # *speed*
 _FINEST = 2**9  # *speed*: nodes on either side of 0, of which a trade-off value visits about 45
 _KIND = "profile"
+ROUGH = 1e-2
+"""*Speed*: the accuracy of what a report says beside epsilon and delta."""
 
 
 def account(
@@ -198,10 +202,12 @@ class PrivacyProfile(Shown):
         >>> bool(found.mu_bounds.lower <= 1.0 <= found.mu + 1e-9), found.regret.upper < 1e-5
         (True, True)
         """
-        floor = real("delta", delta, 0.0, 1.0, open_high=True)
+        return self._summary(real("delta", delta, 0.0, 1.0, open_high=True))
+
+    def _summary(self, floor: float, *, roughly: bool = False) -> GaussianSummary:
         if not self._directions:
             return GaussianSummary(0.0, floor, Bounds(0.0, 0.0), Bounds(0.0, 0.0))
-        return summarise(self, floor, self._mu_step_by_step() * (1.0 + 1e-12))
+        return summarise(self, floor, self._mu_step_by_step() * (1.0 + 1e-12), roughly=roughly)
 
     def reversed(self) -> PrivacyProfile:
         """The profile of "add" for "remove" and the other way round; itself for all else."""
@@ -210,9 +216,19 @@ class PrivacyProfile(Shown):
 
     def each_direction(self) -> tuple[PrivacyProfile, ...]:
         """The profiles of adding and of removing a record alone, where they differ; else this one."""
+        return self._parts or (self,)
+
+    @functools.cached_property
+    def _parts(self) -> tuple[PrivacyProfile, ...]:
         if self.adjacency != "add_or_remove" or len(self._directions) < 2:
-            return (self,)
+            return ()
         return tuple(self._other(self._process, adjacency=one) for one in ("remove", "add"))
+
+    @functools.cached_property
+    def overview(self) -> tuple[Envelope, ...]:
+        """The curve of each direction, looked at once and roughly: all that a report needs, and its cost is limited."""
+        rough = self._other(self._process, accuracy=max(self.accuracy, ROUGH))
+        return tuple(look(part) for part in rough.each_direction())
 
     def tradeoff(self, alpha: ArrayLike) -> Any:
         """Certified lower bound on the type II error of any test with type I error ``alpha``.
@@ -357,6 +373,25 @@ class PrivacyProfile(Shown):
         bounds = bounds[:, place.reshape(points.shape)]
         return bounds[0], bounds[1]
 
+    def rough_curve(self, epsilon: Array) -> tuple[Array, Array]:
+        """As `delta_curve`, in little time whatever the engine: as wide as that makes it, and below 1e-15 perhaps from above alone.
+
+        Lattices of a size that is fixed beforehand serve all points, where inversion does not answer.
+        """
+        if self._rest is not None:
+            lower, upper = self._rest.rough_curve(epsilon)
+            upper = upper + rare.total(self._rare) * (1.0 + 1e-12) + 5e-324
+        elif self._views is not None:
+            lower, upper = self._views.rough_curve(epsilon)
+        elif self._directions:
+            lower, upper = self._profile.rough_curve(epsilon)
+        else:
+            return self.delta_curve(epsilon)
+        everything = np.isneginf(epsilon)
+        return np.where(everything, 1.0, np.clip(lower, 0.0, 1.0)), np.where(
+            everything, 1.0, np.clip(upper, 0.0, 1.0)
+        )
+
     def slope_bounds(self, epsilon: float) -> Bounds:
         """Bounds(lower, upper) on d delta / d epsilon = -e^epsilon Q(L > epsilon), for finite ``epsilon``.
 
@@ -392,12 +427,12 @@ class PrivacyProfile(Shown):
         return Bounds(float(min(least, 0.0)), float(min([0.0, *flattest])))
 
     def report(
-        self, delta: float | None = None, epsilon: float | None = None, *, risks: bool = False
+        self, delta: float | None = None, epsilon: float | None = None, *, risks: bool = True
     ) -> Report:
         """Everything known about the guarantee at this ``delta``, at this ``epsilon``, or at both.
 
-        With ``risks`` also what it means to who is attacked (`Risk.table`), and one number for all of it (`gdp`): some hundred
-        points of the curve, which takes milliseconds where inversion answers and up to a minute where lattices do.
+        With ``risks`` also what it means to who is attacked (`Risk.table`), and one number for all of it (`gdp`): certified, and
+        within about a per cent of `risk` and `gdp`, which take longer where lattices answer.
 
         >>> from hockeystick import Gaussian
         >>> report = account(Gaussian(2.0), adjacency="remove").report(delta=1e-5)
@@ -427,8 +462,10 @@ class PrivacyProfile(Shown):
             at_epsilon=epsilon,
             delta=None if epsilon is None else self._delta(epsilon),
             advantage=self.advantage_bounds(),
-            gdp=self.gdp() if risks else None,
-            risks=tuple(Risk(self, tolerance=1e-4).table()) if risks else (),
+            gdp=self._summary(DEFAULT_FLOOR, roughly=self._delta(0.0).engine not in _AT_ONCE)
+            if risks
+            else None,
+            risks=tuple(Risk(self, roughly=True).table()) if risks else (),
             notes=notes(self._description, epsilon, delta),
             source=self,
         )
@@ -520,26 +557,15 @@ class PrivacyProfile(Shown):
         `load` gives the same answers back; questions not yet asked are computed anew.
         """
         epsilon, lower, upper = self.curve()
-        answers = dict(self._answers)  # of one moment: other threads may ask meanwhile
+        # Of one moment: other threads may ask meanwhile.
+        kept = [answer.to_parts(*asked) for asked, answer in dict(self._answers).items()]
         header = {
             "description": to_dict(self._description),
             **vars(self._settings),
-            "answers": [
-                {
-                    "kind": kind,
-                    "engine": answer.engine,
-                    "direction": answer.direction,
-                    "terms": {name: repr(term) for name, term in answer.terms.items()},
-                }
-                for (kind, _), answer in answers.items()
-            ],
+            "answers": [named for named, _ in kept],
         }
-        numbers = [
-            (value, answer.lower, answer.upper, answer.step, float(answer.size))
-            for (kind, value), answer in answers.items()
-        ]
         arrays = {
-            "answers": np.array(numbers, dtype=np.float64).reshape(-1, 5),
+            "answers": np.array([numbers for _, numbers in kept], dtype=np.float64).reshape(-1, 5),
             "curve": np.stack([epsilon, lower, upper]),
         }
         storage.write(path, _KIND, header, arrays)
@@ -559,11 +585,5 @@ class PrivacyProfile(Shown):
             answers, rows = header["answers"], arrays["answers"]
             if len(answers) != len(rows):
                 raise ValueError("the table of answers does not match its header")
-            for entry, (value, lower, upper, step, size) in zip(answers, rows.tolist(), strict=True):
-                if entry["kind"] not in ("epsilon", "delta") or not lower <= upper:
-                    raise ValueError(f"not an answer: {entry!r}")
-                terms = {name: float(term) for name, term in entry["terms"].items()}
-                profile._answers[entry["kind"], value] = Answer(
-                    lower, upper, entry["engine"], entry["direction"], terms, step, int(size)
-                )
+            profile._answers |= dict(map(Answer.from_parts, answers, rows.tolist()))
         return profile

@@ -60,6 +60,22 @@ class Answer:
         """The two sides alone."""
         return Bounds(self.lower, self.upper)
 
+    def to_parts(self, kind: str, at: float) -> tuple[dict[str, Any], list[float]]:
+        """The answer to "which ``kind`` ``at`` this delta, or epsilon", for a file."""
+        terms = {name: repr(term) for name, term in self.terms.items()}
+        named = {"kind": kind, "engine": self.engine, "direction": self.direction, "terms": terms}
+        return named, [at, self.lower, self.upper, self.step, float(self.size)]
+
+    @classmethod
+    def from_parts(cls, named: Mapping[str, Any], numbers: list[float]) -> tuple[tuple[str, float], Answer]:
+        """What was asked, and the answer, from `to_parts`."""
+        at, lower, upper, step, size = numbers
+        if named["kind"] not in ("epsilon", "delta") or not lower <= upper:
+            raise ValueError(f"not an answer: {named!r}")
+        terms = {name: float(term) for name, term in named["terms"].items()}
+        answer = cls(lower, upper, named["engine"], named["direction"], terms, step, int(size))
+        return (named["kind"], at), answer
+
 
 @dataclass(frozen=True)
 class Report(Shown):

@@ -43,8 +43,11 @@ class Risk(Exclusive):
     True
     """
 
-    def __init__(self, profile: PrivacyProfile, tolerance: float = TOLERANCE) -> None:
+    def __init__(
+        self, profile: PrivacyProfile, tolerance: float = TOLERANCE, *, roughly: bool = False
+    ) -> None:
         self._profile = profile
+        self._roughly = roughly
         self._tolerance = tolerance
         self._found: list[Envelope] = []
 
@@ -53,7 +56,9 @@ class Risk(Exclusive):
 
     @property
     def _envelopes(self) -> list[Envelope]:
-        if not self._found:
+        if not self._found and self._roughly:
+            self._found += self._profile.overview
+        elif not self._found:
             for profile in self._profile.each_direction():
                 wide = profile.widest_epsilon()
                 self._found.append(Envelope(profile.delta_curve, np.linspace(-wide, wide, _FIRST)))
@@ -136,7 +141,7 @@ class Risk(Exclusive):
             return Bounds(0.0, 0.0)
         # delta at the doubles around the logarithm encloses that at the logarithm.
         at = math.log1p(-share) - math.log(share)
-        off = 1e-15 * (1.0 + abs(at) - math.log(share))
+        off = 0.0 if share == 0.5 else 1e-15 * (1.0 + abs(at) - math.log(share))
         most = self._profile.delta(at - off)
         least = self._profile.delta_bounds(at + off).lower
         lower = max(0.0, share * (1.0 - most) * (1.0 - MARGIN) - 2.0**-52)

@@ -15,7 +15,10 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+import numpy as np
+
 from .. import _core
+from .._base.arrays import Array
 from ..mechanisms.descriptions import Process
 from .report import Answer
 from .settings import Settings
@@ -65,6 +68,17 @@ class Views:
             return self._with_rare(replace(found, lower=lower, upper=(found.upper + self._rare) * _UP))
 
         return self._best(lambda profile: Answer.of(profile.delta_bounds(epsilon)), poisson)
+
+    def rough_curve(self, epsilon: Array) -> tuple[Array, Array]:
+        """Bounds on delta at many ``epsilon``, as `PrivacyProfile.rough_curve`."""
+        lower, upper = self._main.rough_curve(epsilon)
+        if self._poisson is not None:
+            least, most = self._poisson.rough_curve(epsilon)
+            lower = np.maximum(lower, least * ((1.0 - self._rare) * _DOWN))
+            upper = np.minimum(upper, (most + self._rare) * _UP)
+        if self._published is not None:
+            upper = np.minimum(upper, self._published.rough_curve(epsilon)[1])
+        return np.minimum(lower, upper), upper
 
     def _with_rare(self, answer: Answer) -> Answer:
         return replace(answer, terms={**answer.terms, "rare_truncation": self._rare})

@@ -148,7 +148,7 @@ def print_report(found: PrivacyProfile, options: argparse.Namespace, **point: fl
     ending = None if options.report is None else Path(options.report).suffix
     if ending not in (None, ".html", ".tex", ".json"):
         raise ParameterError(f"--report: {options.report!r} must end in .html, .tex or .json")
-    report = found.report(**point, risks=options.statement or ending is not None)
+    report = found.report(**point, risks=options.statement or options.json or ending is not None)
     if options.json:
         print(report.to_json())
     elif options.statement:

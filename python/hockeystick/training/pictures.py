@@ -52,7 +52,7 @@ def plot_proof(plan: TrainingPlan, path: AnyPath | None = None) -> Any:
     figure = new_figure(6.5, 3.6, path)
     axes = figure.subplots()
     if plan.guarantee.kind == "certified":
-        profile = account(plan.mechanism.as_process(), plan.adjacency)
+        profile = account(plan.released(plan.mechanism.as_process()), plan.adjacency)
         epsilons = np.linspace(0.0, 2.0 * plan.epsilon if plan.epsilon else 1.0, 13)
         bounds = np.array([profile.delta_bounds(float(epsilon)) for epsilon in epsilons])
         for values, style, label in (

@@ -275,9 +275,12 @@ class TrainingPlan(Shown):
         if not scheme.has_composition(strategy):
             return None
         process = scheme.composition(strategy, self.noise_multiplier)
+        return min(self.epsilon, account(self.released(process), self.adjacency).epsilon(self.delta))
+
+    def released(self, run: Process) -> Composable:
+        """What is released of one ``run``, or of several, where tuning was declared."""
         tuning = self.guarantee.evidence.get("tuning")
-        released = process if tuning is None else PrivateSelection(process, from_dict(tuning))  # type: ignore[arg-type]
-        return min(self.epsilon, account(released, self.adjacency).epsilon(self.delta))
+        return run if tuning is None else PrivateSelection(run, from_dict(tuning))  # type: ignore[arg-type]
 
 
 def plan_training(
