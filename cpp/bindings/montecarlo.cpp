@@ -45,11 +45,17 @@ py::array_t<double> optimal_toeplitz(const Array& kept, const Array& response, c
     return take(released([&] { return hs::optimal_toeplitz(weights, errors, poll); }));
 }
 
+hs::Direction direction_of(const std::string& name) {
+    return named<hs::Direction>("direction", name,
+                                {{"remove", hs::Direction::remove},
+                                 {"add", hs::Direction::add},
+                                 {"replace_one", hs::Direction::replace_one}});
+}
+
 hs::LossSampler make_losses(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
                             double noise_multiplier, const std::string& direction) {
     return {strategy_of(columns, steps), scheme, noise_multiplier,
-            named<hs::Direction>("direction", direction,
-                                 {{"remove", hs::Direction::remove}, {"add", hs::Direction::add}})};
+            direction_of(direction)};
 }
 
 py::array_t<double> losses(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
@@ -107,21 +113,21 @@ py::array_t<double> empirical_points() {
 std::unique_ptr<hs::TiltedSampler> make_tilted(const Array& columns, std::size_t steps,
                                                const hs::Scheme& scheme, double noise_multiplier,
                                                const Array& components, std::uint64_t most_others,
-                                               bool swapped) {
+                                               const std::string& direction) {
     // Rows (weight, order, theta, shift).
     if (components.ndim() != 2 || components.shape(1) != 4) {
         throw py::value_error("components must be rows of four numbers");
     }
     const auto entries = view(components);
     auto strategy = strategy_of(columns, steps);
+    const hs::Direction towards = direction_of(direction);
     std::vector<hs::Component> parts;
     for (std::size_t k = 0; k < entries.size(); k += 4) {
         parts.push_back({entries[k], static_cast<int>(entries[k + 1]), {entries[k + 2], entries[k + 3]}});
     }
     const py::gil_scoped_release release;
     return std::make_unique<hs::TiltedSampler>(std::move(strategy), scheme, noise_multiplier,
-                                               std::move(parts), most_others,
-                                               swapped ? hs::Direction::add : hs::Direction::remove);
+                                               std::move(parts), most_others, towards);
 }
 
 template <class WeightedSampler>
@@ -244,7 +250,7 @@ void register_tilted(Module& m) {
     Class<hs::TiltedSampler>(m, "TiltedSampler")
         .def(py::init(&make_tilted), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
              py::arg("noise_multiplier"), py::arg("components"),
-             py::arg("most_others") = std::uint64_t{1} << 62, py::arg("swapped") = false)
+             py::arg("most_others") = std::uint64_t{1} << 62, py::arg("direction") = "remove")
         .def_property_readonly("block_size", &hs::TiltedSampler::block_size)
         .def(
             "log_normaliser",

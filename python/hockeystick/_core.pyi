@@ -291,7 +291,7 @@ class TiltedSampler(metaclass=_Type):
         noise_multiplier: float,
         components: ArrayLike,
         most_others: int = ...,
-        swapped: bool = ...,
+        direction: str = ...,
     ) -> None: ...
     @property
     def block_size(self) -> int:

@@ -15,7 +15,7 @@ from hockeystick.matrix.schemes import TruncatedBMinSep
 from hockeystick.montecarlo.propose import is_hopeful
 from hockeystick.montecarlo.public_counts import largest_count
 from hockeystick.montecarlo.runs import ALONE
-from hockeystick.montecarlo.truncation import GivenCounts
+from hockeystick.montecarlo.truncation import TwoMixtures
 from hockeystick.montecarlo.verify import TiltedPlan
 
 from tests import enumeration
@@ -35,23 +35,23 @@ CASES = [
 
 
 def sampler(
-    case: tuple[int, int, int, float, bool, int, int, float], swapped: bool
+    case: tuple[int, int, int, float, bool, int, int, float], direction: str
 ) -> tuple[hs.BandMF, _core.TiltedSampler, enumeration.Law]:
     steps, b, bands, p, warm, size, most, sigma = case
     scheme = TruncatedBMinSep(steps, b, p, size, most, warm)
     mechanism = hs.BandMF(strategy(steps, bands, toeplitz=steps > 4), scheme, sigma)
     columns, _, core = mechanism._described()
-    made = _core.TiltedSampler(columns, steps, core, sigma, np.array(MIXTURE), size - 1, swapped)
+    made = _core.TiltedSampler(columns, steps, core, sigma, np.array(MIXTURE), size - 1, direction)
     return mechanism, made, enumeration.min_sep(steps, b, p, warm)
 
 
-def envelope(mechanism: hs.BandMF, swapped: bool) -> dict[int, float]:
+def envelope(mechanism: hs.BandMF, direction: str) -> dict[int, float]:
     """Weights of the multiplicities by the formulas of docs/montecarlo/tilted.md, for counts up to |D| - 1."""
     scheme = mechanism.scheme
     assert isinstance(scheme, TruncatedBMinSep)
     most = scheme.max_batch_size
     kept = most / (most + 1)
-    if swapped:
+    if direction == "add":
         return {0: 1.0, -1: kept}
     half = float(np.max(mechanism.strategy.column_norms())) ** 2 / mechanism.noise_multiplier**2 / 2.0
     never = max(1.0 - most / max(scheme.dataset_size, most + 1), kept * math.exp(-2.0 * half))
@@ -69,32 +69,35 @@ def summed(law: enumeration.Law, weights: dict[int, float]) -> list[tuple[float,
 
 
 def given(
-    law: enumeration.Law, r: tuple[int, ...], most: int, swapped: bool
+    law: enumeration.Law, r: tuple[int, ...], most: int, direction: str
 ) -> tuple[enumeration.Law, enumeration.Law]:
-    """What is sampled and what it is compared with: P_r and Q_r, or swapped."""
-    pair = [enumeration.truncated(law, r, most, *v) for v in ((1.0, 2.0), (0.0, -1.0))]
-    return (pair[1], pair[0]) if swapped else (pair[0], pair[1])
+    """What is sampled and what it is compared with: P_r and Q_r, direction for "add"."""
+    absent = (-1.0, -2.0) if direction == "replace_one" else (0.0, -1.0)
+    pair = [enumeration.truncated(law, r, most, *v) for v in ((1.0, 2.0), absent)]
+    return (pair[1], pair[0]) if direction == "add" else (pair[0], pair[1])
 
 
-def least_reference(law: enumeration.Law, most: int, swapped: bool) -> float:
+def least_reference(law: enumeration.Law, most: int, direction: str) -> float:
     """A lower bound on Q_r/R, or P_r/R, for all r."""
-    return math.fsum(w * (0.0 if swapped else 1.0 / (most + 1)) ** sum(x) for w, x in law)
+    return math.fsum(w * (1.0 / (most + 1) if direction == "remove" else 0.0) ** sum(x) for w, x in law)
 
 
-@pytest.mark.parametrize("swapped", [False, True])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    ("case", "direction"),
+    [*itertools.product(CASES, ("remove", "add")), *((case, "replace_one") for case in CASES[:2])],
+)
 def test_densities_and_draws_against_enumeration(
-    case: tuple[int, int, int, float, bool, int, int, float], swapped: bool
+    case: tuple[int, int, int, float, bool, int, int, float], direction: str
 ) -> None:
     steps, _, _, _, _, size, most, sigma = case
-    mechanism, core, law = sampler(case, swapped)
+    mechanism, core, law = sampler(case, direction)
     matrix = mechanism.strategy.matrix()
-    upper = summed(law, envelope(mechanism, swapped))
+    upper = summed(law, envelope(mechanism, direction))
     values, weights = np.array([x for _, x in upper]), np.array([w for w, _ in upper])
     pairs = weights[:, None] * weights * np.exp((values @ matrix.T) @ (matrix @ values.T) / sigma**2)
     moment = math.log(pairs.sum())
     assert core.log_normaliser(0) == pytest.approx(
-        moment - math.log(least_reference(law, most, swapped)), abs=1e-9
+        moment - math.log(least_reference(law, most, direction)), abs=1e-9
     )
 
     # Densities of the very outputs that were drawn, given their public counts.
@@ -106,10 +109,10 @@ def test_densities_and_draws_against_enumeration(
     groups: defaultdict[tuple[int, ...], list[int]] = defaultdict(list)
     for k, r in enumerate(counts[chosen].astype(int).tolist()):
         groups[tuple(r)].append(k)
-    none = math.log(least_reference(law, most, swapped))
+    none = math.log(least_reference(law, most, direction))
     for r, members in groups.items():
         y = outputs[members] * sigma
-        above, below = given(law, r, most, swapped)
+        above, below = given(law, r, most, direction)
         over = enumeration.log_ratio(above, matrix, sigma, y)
         under = enumeration.log_ratio(below, matrix, sigma, y)
         bound = enumeration.log_ratio(upper, matrix, sigma, y)
@@ -119,7 +122,7 @@ def test_densities_and_draws_against_enumeration(
         for _, _, theta, shift in MIXTURE[1:]:
             tilted: enumeration.Law = []
             for w, x in law:
-                one, _ = given([(1.0, x)], r, most, swapped)
+                one, _ = given([(1.0, x)], r, most, direction)
                 tilted += [
                     (w * theta ** sum(x) * share, tuple((1.0 + shift) * v for v in values))
                     for share, values in one
@@ -142,12 +145,12 @@ def test_densities_and_draws_against_enumeration(
             seen[tuple(np.round(mean, 9))] += 1
         plain = means[components == 3]
         cut = counts[components == 3] >= most
-        assert set(np.unique(plain[cut])) <= {0.0, -1.0 if swapped else 2.0}
-        assert set(np.unique(plain[~cut])) <= {0.0, 0.0 if swapped else 1.0}
+        assert set(np.unique(plain[cut])) <= {0.0, -1.0 if direction == "add" else 2.0}
+        assert set(np.unique(plain[~cut])) <= {0.0, 0.0 if direction == "add" else 1.0}
         # P given the counts: sampled and surviving, round by round.
         rho = math.fsum(w * x[-1] for w, x in law)
         survival = np.where(
-            cut[:, -1], most / (counts[components == 3][:, -1] + 1.0), 0.0 if swapped else 1.0
+            cut[:, -1], most / (counts[components == 3][:, -1] + 1.0), 0.0 if direction == "add" else 1.0
         )
         wrong += float(((plain[:, -1] != 0.0) - rho * survival).sum())
         drawn += len(plain)
@@ -168,12 +171,12 @@ def test_densities_and_draws_against_enumeration(
 
 def test_every_value_is_below_its_bound_for_every_count() -> None:
     # Not only what is drawn: outputs along every pattern, for every r, against the claim itself.
-    for case, swapped in itertools.product(CASES, (False, True)):
+    for case, direction in itertools.product(CASES, ("remove", "add", "replace_one")):
         steps, _, _, _, _, size, most, sigma = case
-        mechanism, core, law = sampler(case, swapped)
+        mechanism, core, law = sampler(case, direction)
         matrix = mechanism.strategy.matrix()
-        upper = summed(law, envelope(mechanism, swapped))
-        moment = core.log_normaliser(0) + math.log(least_reference(law, most, swapped))
+        upper = summed(law, envelope(mechanism, direction))
+        moment = core.log_normaliser(0) + math.log(least_reference(law, most, direction))
         rng = np.random.default_rng(1)
         means = np.array([x for _, x in upper]) @ matrix.T
         y = np.repeat(means, 3, axis=0) * rng.uniform(0.5, 2.0, (3 * len(means), 1))
@@ -183,7 +186,7 @@ def test_every_value_is_below_its_bound_for_every_count() -> None:
         scale = {epsilon: core.log_bound(epsilon) for epsilon in (0.0, 1.0, 4.0)}
         levels = sorted({0, most, min(most + 1, size - 1), size - 1})
         for r in itertools.islice(itertools.product(levels, repeat=steps), 0, None, 7):
-            above, below = given(law, r, most, swapped)
+            above, below = given(law, r, most, direction)
             over = enumeration.log_ratio(above, matrix, sigma, y)
             under = enumeration.log_ratio(below, matrix, sigma, y)
             assert (over <= bound + 1e-9).all()
@@ -197,7 +200,7 @@ def test_every_value_is_below_its_bound_for_every_count() -> None:
                 assert both.max() <= math.exp(log_bound) * (1.0 + 1e-9)
                 assert alone.max() <= math.exp(
                     moment - epsilon - math.log(4.0 * MIXTURE[0][0])
-                ) / least_reference(law, most, swapped) * (1.0 + 1e-9)
+                ) / least_reference(law, most, direction) * (1.0 + 1e-9)
 
 
 def sampled_cases() -> list[tuple[hs.BandMF, float, str]]:
@@ -216,6 +219,7 @@ def sampled_cases() -> list[tuple[hs.BandMF, float, str]]:
         scheme = TruncatedBMinSep(steps, b, p, size, most, warm)
         mechanism = hs.BandMF(strategy(steps, bands, toeplitz=steps < 40), scheme, sigma)
         found += [(mechanism, 0.3, "remove"), (mechanism, 1.5, "remove"), (mechanism, 0.3, "add")]
+        found.append((mechanism, 1.5, "replace_one"))
     return found
 
 
@@ -229,7 +233,7 @@ def compare(
     n = count * blocks.block_size
     mean = sums.sum() / n
     variance = max(squares.sum() / n - mean**2, mean / n) / n
-    core = GivenCounts(mechanism, direction == "add")._tilted(MIXTURE)
+    core = TwoMixtures(mechanism, direction)._tilted(MIXTURE)
     bound = core.log_bound(epsilon)
     values = core.values(10_000 + seed, np.array([epsilon]), bound, 0, -(-weighted // core.block_size))[0]
     assert values.min() >= 0.0
@@ -242,7 +246,7 @@ def compare(
 def test_agrees_with_plain_sampling() -> None:
     cases = sampled_cases()
     assert len(cases) >= 20
-    for mechanism, _, _ in cases[::3]:
+    for mechanism, _, _ in cases[::4]:
         counts = mechanism._blocks("remove").draws(1, 0, 1)[2]
         assert counts is not None
         assert 0.1 < (counts >= mechanism.scheme.max_batch_size).mean() < 0.9  # type: ignore[union-attr]
@@ -253,7 +257,7 @@ def test_agrees_with_plain_sampling() -> None:
 
 def test_a_value_above_its_bound_is_refused() -> None:
     mechanism = sampled_cases()[0][0]
-    core = GivenCounts(mechanism, False)._tilted(MIXTURE)
+    core = TwoMixtures(mechanism, "remove")._tilted(MIXTURE)
     # A bound that is too small by three powers of e: values above 1 stay visible, and are counted.
     values = core.values(1, np.array([0.3]), core.log_bound(0.3) - 3.0, 0, 4)[0]
     assert values.max() > 1.0
@@ -264,7 +268,7 @@ def test_a_value_above_its_bound_is_refused() -> None:
 def test_counts_beyond_the_limit_have_value_zero() -> None:
     # The envelope is made for counts up to a limit; whatever lies beyond is left to the added probability.
     case = CASES[0]
-    mechanism, _, _ = sampler(case, False)
+    mechanism, _, _ = sampler(case, "remove")
     columns, steps, scheme = mechanism._described()
     most = 3
     core = _core.TiltedSampler(columns, steps, scheme, case[-1], np.array(MIXTURE), most)
@@ -308,7 +312,7 @@ def test_estimates_with_intervals_and_whatever_the_threads(tmp_path: Path) -> No
     assert rare.method == "tilted"
     assert seen.lower <= rare.upper
     assert rare.upper - rare.lower < 0.1 * (seen.upper - seen.lower)
-    assert pickle.loads(pickle.dumps(GivenCounts(mechanism, True))) == GivenCounts(mechanism, True)
+    assert pickle.loads(pickle.dumps(TwoMixtures(mechanism, "add"))) == TwoMixtures(mechanism, "add")
 
 
 def test_calibration_with_frequent_truncation() -> None:

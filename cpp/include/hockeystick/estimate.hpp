@@ -15,8 +15,9 @@
 namespace hockeystick {
 
 // The direction of the divergence: H(P||Q), outputs drawn from P, loss ln P/Q; or H(Q||P), outputs drawn
-// from Q, loss ln Q/P. P is the output with the example, Q without (zero-out adjacency).
-enum class Direction { remove, add };
+// from Q, loss ln Q/P. P is the output with the example, Q without (zero-out adjacency). replace_one: P
+// against the output with its opposite in the example's place, Q(y) = P(-y); both directions are the same.
+enum class Direction { remove, add, replace_one };
 
 // One block of samples depends on the seed and its number only: blocks can be computed in any order, on any
 // number of threads, and on different machines. Where the strategy has more bands than the scheme's
@@ -75,7 +76,7 @@ private:
     Direction direction_;
     SlidingProducts sampling_, direct_;
     Mixture mixture_;
-    std::optional<Mixture> denominator_;  // truncated scheme: Q is a mixture, too
+    std::optional<Mixture> denominator_;  // truncated scheme, or replace_one: Q is a mixture, too
     double candidate_probability_ = 1;    // see PublicCounts
     BinomialTable counts_table_;
     std::size_t block_size_;

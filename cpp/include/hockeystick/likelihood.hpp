@@ -102,6 +102,9 @@ struct Tilt {
     double shift = 0.0;
 };
 
+// What turns P into its mirror image: every participation counts -1 times.
+inline constexpr Tilt mirrored{1.0, -2.0};
+
 // The mixture over all participations x, as a recursion; immutable, used by many threads.
 class Mixture {
 public:

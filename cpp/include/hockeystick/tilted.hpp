@@ -37,6 +37,11 @@ struct Component {
 //     Y <= M (P_r/R - e^epsilon q_0)_+ / (pi (U/R)^2) <= M e^-epsilon / (4 q_0 pi).
 // Direction add: the same with Q_r and P_r swapped, for this scheme only. Where more than most_others others
 // are sampled in some round, L is -infinity: Y = 0.
+//
+// Direction replace_one: Q(y) = P(-y) >= p_0 R, p_0 the probability of no participation, S_a = P^a R^{1-a}/M_a
+// (truncated: U^2/(M R)), and with weight pi
+//     Y <= M_a (P/R - e^epsilon p_0)_+ / (pi (P/R)^a)
+//       <= (M_a/pi) (e^epsilon p_0)^{-(a-1)} (1/a) (1 - 1/a)^{a-1}.
 class TiltedSampler final : public WeightedSampler {
 public:
     // Throws std::invalid_argument for parameters out of range, for schemes without an exact density or
@@ -47,8 +52,8 @@ public:
                   Direction direction = Direction::remove);
 
     const std::vector<Component>& components() const noexcept { return components_; }
-    // ln M_a of component k (truncated: ln of M/q_0, with which P_r/R <= M/(q_0 pi) e^-L), or for T its ln
-    // sum_x p_x theta^|x|.
+    // ln M_a of component k (where Q is a mixture, >= q_0 R: of M_a/q_0^{a-1}, with which P/R <= that / pi
+    // times e^{-(a-1) L}), or for T its ln sum_x p_x theta^|x|.
     double log_normaliser(std::size_t k) const;
     // ln B, without allowance for rounding.
     double log_bound(double epsilon) const;
@@ -82,8 +87,10 @@ private:
     std::vector<double> log_normalisers_;
     std::vector<Mixture> mixtures_;   // of P, then of each T other than P
     std::vector<std::size_t> slots_;  // which mixture component k reads; 0: P's
-    bool swapped_ = false;
+    Direction direction_;
+    double log_none_ = 0;  // ln of what R has in Q at least, where Q is another mixture
     std::shared_ptr<const Truncation> truncation_;  // nullptr for all other schemes
+    std::shared_ptr<const Mixture> mirror_;         // Q of replace_one, else nullptr
 };
 
 // Y/B: (P/R) (1 - e^{epsilon - loss})_+ e^{-log_scale}; not a number: 1.

@@ -27,7 +27,7 @@ double hockey_stick(double epsilon, double loss) noexcept {
 struct LossSampler::Buffers {
     explicit Buffers(const LossSampler& sampler)
         : outputs(sampler.sampling_.rows()), products(sampler.sampling_.rows()) {
-        if (!sampler.denominator_) return;
+        if (!std::holds_alternative<TruncatedBMinSep>(sampler.scheme_)) return;
         survival = Rows(sampler.sampling_.rows());
         if (sampler.candidate_probability_ == 1) others = Rows(sampler.sampling_.rows());
     }
@@ -49,7 +49,7 @@ public:
           survival_(buffers.survival),
           others_(buffers.others) {
         // Under Q nobody takes part, unless Q is the mixture of the truncated scheme.
-        const bool participates = sampler.direction_ == Direction::remove || truncated_ != nullptr;
+        const bool participates = sampler.direction_ != Direction::add || truncated_ != nullptr;
         for (std::size_t s = 0; participates && s < group_size; ++s) {
             lanes_.emplace_back(sampler.scheme_, sampler.steps(),
                                 Stream(block, first_lane + s, Purpose::participation));
@@ -134,7 +134,7 @@ private:
     }
 
     double truncated_multiplicity(double survival, Stream& stream) const {
-        const bool present = sampler_.direction_ == Direction::remove;
+        const bool present = sampler_.direction_ != Direction::add;
         if (survival == 1) return present ? 1 : 0;
         if (stream.uniform() > survival) return 0;
         return present ? 2 : -1;
@@ -165,7 +165,9 @@ LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multipli
         if (strategy_.bands() > truncated->base.separation) {
             throw std::invalid_argument("truncated sampling needs bands <= separation");
         }
-        denominator_.emplace(strategy_, scheme_, noise_multiplier, Numerator::absent);
+        if (direction != Direction::replace_one) {
+            denominator_.emplace(strategy_, scheme_, noise_multiplier, Numerator::absent);
+        }
         candidate_probability_ = PublicCounts::candidate_probability(*truncated, strategy_.steps());
         counts_table_ = PublicCounts::table(*truncated);
     }
@@ -173,6 +175,9 @@ LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multipli
         if (strategy_.bands() > multi->separation) {
             throw std::invalid_argument("multi-attribution sampling needs bands <= separation");
         }
+    }
+    if (direction == Direction::replace_one) {
+        denominator_.emplace(strategy_, scheme_, noise_multiplier, Numerator::present, true, mirrored);
     }
     block_size_ = samples_per_block(sample_work(sampling_));
 }
@@ -190,8 +195,9 @@ double LossSampler::work() const noexcept {
 class LossSampler::Ratio {
 public:
     Ratio(const LossSampler& sampler, bool quiet)
-        : above_(sampler.mixture_.start()), sign_(sampler.direction_ == Direction::remove ? 1 : -1) {
-        if (sampler.denominator_ && !quiet) below_ = sampler.denominator_->start();  // otherwise Q is R
+        : above_(sampler.mixture_.start()), sign_(sampler.direction_ == Direction::add ? -1 : 1) {
+        const bool replaced = sampler.direction_ == Direction::replace_one;
+        if (sampler.denominator_ && (replaced || !quiet)) below_ = sampler.denominator_->start();  // otherwise Q is R
     }
 
     void add(const Rows& products, std::size_t count, const double* survival) {
@@ -262,7 +268,7 @@ LossSampler::Draws LossSampler::draws(std::uint64_t seed, std::uint64_t first, s
     const std::size_t values = blocks * block_size_ * steps();
     draws.participations.assign(values, 0.0);
     draws.outputs.assign(values, 0.0);
-    if (denominator_) draws.public_counts.assign(values, 0.0);
+    if (std::holds_alternative<TruncatedBMinSep>(scheme_)) draws.public_counts.assign(values, 0.0);
     Buffers buffers(*this);
     for (std::size_t sample = 0; sample < blocks * block_size_; sample += group_size) {
         const BlockStream stream{seed, first + sample / block_size_, direction_ == Direction::add};
@@ -277,7 +283,8 @@ LossSampler::Draws LossSampler::draws(std::uint64_t seed, std::uint64_t first, s
 std::vector<double> LossSampler::evaluate(std::span<const double> outputs,
                                           std::span<const double> public_counts, const Poll& poll) const {
     if (outputs.size() % steps() != 0) throw std::invalid_argument("outputs must be rows of `steps` values");
-    if (denominator_ && public_counts.size() != outputs.size()) {
+    const bool truncated = std::holds_alternative<TruncatedBMinSep>(scheme_);
+    if (truncated && public_counts.size() != outputs.size()) {
         throw std::invalid_argument("the truncated scheme needs a public count for every output");
     }
     const std::size_t count = outputs.size() / steps();
@@ -288,7 +295,7 @@ std::vector<double> LossSampler::evaluate(std::span<const double> outputs,
             const std::size_t first = group * group_size, samples = std::min(group_size, count - first);
             double found[group_size];
             evaluate_group(outputs.subspan(first * steps(), samples * steps()),
-                           denominator_ ? public_counts.subspan(first * steps()) : public_counts, found);
+                           truncated ? public_counts.subspan(first * steps()) : public_counts, found);
             std::copy_n(found, samples, losses.data() + first);
         });
     return losses;

@@ -28,20 +28,24 @@ bool is_identity(const Component& c) { return c.order == 0 && c.tilt.theta == 1 
 
 }  // namespace
 
-// Public counts, the mixture that P_r is compared with, Q_r, and the envelope of P_r (swapped: the reverse).
+// Public counts, the mixture that P_r is compared with, Q_r, and the envelope of P_r (add: the reverse).
 struct TiltedSampler::Truncation {
     Truncation(const Strategy& strategy, const TruncatedBMinSep& truncated, double noise_multiplier,
-               std::uint64_t most, bool swapped)
+               std::uint64_t most, Direction direction)
         : scheme(truncated),
           most_others(most),
-          weights(envelope(truncated, most, largest_half_norm(strategy, noise_multiplier), swapped)),
+          weights(envelope(truncated, most, largest_half_norm(strategy, noise_multiplier),
+                           direction == Direction::add)),
           table(PublicCounts::table(truncated)),
-          other(strategy, truncated, noise_multiplier, swapped ? Numerator::present : Numerator::absent),
+          other(strategy, truncated, noise_multiplier,
+                direction == Direction::remove ? Numerator::absent : Numerator::present, false,
+                direction == Direction::replace_one ? mirrored : Tilt{}),
           sum(strategy, truncated.base, noise_multiplier, weights) {
         // Q_r contains R at least with the probability of no surviving participation if all rounds are
-        // truncated, P_r with that of no participation. Proof: 1e-15 is more than rounding adds.
+        // truncated; P_r and its mirror image with that of no participation. Proof: 1e-15 is more than
+        // rounding adds.
         const auto places = static_cast<double>(truncated.max_batch);
-        const Tilt none{swapped ? 0 : 1 / (places + 1) * (1 - 1e-15), 0};
+        const Tilt none{direction == Direction::remove ? 1 / (places + 1) * (1 - 1e-15) : 0, 0};
         log_none = tilted_law(truncated.base, strategy.steps(), none)->log_normaliser();
     }
 
@@ -97,16 +101,20 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
       scheme_((check(scheme, strategy_.steps()), std::move(scheme))),
       components_(std::move(components)),
       products_(strategy_, noise_multiplier, Products::transform),
-      swapped_(direction == Direction::add) {
+      direction_(direction) {
     if (components_.empty()) throw std::invalid_argument("a proposal needs at least one component");
     check_scheme();
     check_components();
-    const Numerator numerator = swapped_ ? Numerator::absent : Numerator::present;
+    const Numerator numerator = direction_ == Direction::add ? Numerator::absent : Numerator::present;
     mixtures_.emplace_back(strategy_, scheme_, noise_multiplier, numerator);
     const auto* truncated = std::get_if<TruncatedBMinSep>(&scheme_);
     if (truncated != nullptr) {
         truncation_ =
-            std::make_shared<Truncation>(strategy_, *truncated, noise_multiplier, most_others, swapped_);
+            std::make_shared<Truncation>(strategy_, *truncated, noise_multiplier, most_others, direction_);
+        log_none_ = truncation_->log_none;
+    } else if (direction_ == Direction::replace_one) {
+        mirror_ = std::make_shared<Mixture>(strategy_, scheme_, noise_multiplier, numerator, false, mirrored);
+        log_none_ = tilted_law(scheme_, strategy_.steps(), {0, 0})->log_normaliser();
     }
     const Scheme drawn = truncated == nullptr ? scheme_ : Scheme(truncated->base);
     const auto order_law = [&](int order) {
@@ -125,10 +133,11 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
         }
     }
     // Public counts cost as much as the noise and its products; two more mixtures.
-    const double recursions = static_cast<double>(mixtures_.size()) / 3 + (truncation_ ? 5 : 0);  // speed
+    const double recursions =
+        static_cast<double>(mixtures_.size()) / 3 + (truncation_ ? 5 : 0) + (mirror_ ? 0.33 : 0);  // speed
     const double sample_work =
         static_cast<double>(strategy_.steps()) * (1 + products_.operations() / 64 + recursions);
-    set_size(2 + components_.size(), sample_work, swapped_);
+    set_size(2 + components_.size(), sample_work, direction_ == Direction::add);
 }
 
 void TiltedSampler::check_scheme() const {
@@ -139,8 +148,11 @@ void TiltedSampler::check_scheme() const {
     if (multi != nullptr && multi->exact && multi->separation > 1) {
         throw std::invalid_argument("no tables for the exact law of multi-attribution");
     }
-    if (swapped_ && !std::holds_alternative<TruncatedBMinSep>(scheme_)) {
+    if (direction_ == Direction::add && !std::holds_alternative<TruncatedBMinSep>(scheme_)) {
         throw std::invalid_argument("importance sampling of direction add is for the truncated scheme");
+    }
+    if (direction_ == Direction::replace_one && std::holds_alternative<BallsInBins>(scheme_)) {
+        throw std::invalid_argument("importance sampling of replace_one needs outputs without the example");
     }
     // Balls-in-bins: any number of bands.
     if (!std::holds_alternative<BallsInBins>(scheme_) && strategy_.bands() > separation(scheme_)) {
@@ -164,8 +176,8 @@ void TiltedSampler::check_components() {
 }
 
 double TiltedSampler::log_normaliser(std::size_t k) const {
-    const bool bounded = truncation_ && components_[k].order >= 2;
-    return log_normalisers_[k] - (bounded ? truncation_->log_none : 0);
+    const int order = components_[k].order;
+    return log_normalisers_[k] - (order >= 2 ? (order - 1) * log_none_ : 0);
 }
 
 double TiltedSampler::log_bound(double epsilon) const {
@@ -209,23 +221,22 @@ public:
         if (truncation != nullptr) {
             other = truncation->other.start();
             sum = truncation->sum.start();
+        } else if (sampler_.mirror_ != nullptr) {
+            other = sampler_.mirror_->start();
         }
         run([&](const double* products, std::size_t done, std::size_t count) {
             const double* survives = truncation != nullptr ? survival_[done] : nullptr;
             for (auto& evaluation : above) evaluation->add(products, count, survives);
-            if (truncation == nullptr) return;
-            other->add(products, count, survives);
-            sum->add(products, count, nullptr);
+            if (other) other->add(products, count, survives);
+            if (sum) sum->add(products, count, nullptr);
         });
-        // Of the mixtures, of Q_r, and of the envelope: for order 2.
+        // Of the mixtures, of Q where that is one too, and of what S_a is made of: P, or the envelope.
         Rows densities(above.size()), below(1), bound(1);
         for (std::size_t j = 0; j < above.size(); ++j) above[j]->finish(densities[j]);
-        if (truncation != nullptr) {
-            other->finish(below[0]);
-            sum->finish(bound[0]);
-        }
+        if (other) other->finish(below[0]);
+        if (sum) sum->finish(bound[0]);
         for (std::size_t s = 0; s < group_size; ++s) {
-            sampler_.weigh(densities, s, below[0][s], bound[0][s], rows + s);
+            sampler_.weigh(densities, s, below[0][s], sum ? bound[0][s] : densities[0][s], rows + s);
             if (truncation != nullptr && !allowed_[s]) rows[s] = -infinity;
         }
     }
@@ -247,7 +258,8 @@ private:
                 // T given the public counts.
                 const double kept = survival_[hit.iteration][s];
                 const double survives = kept == 1 || choice.uniform() <= kept ? 1 : 0;
-                const double whole = sampler_.swapped_ ? 0 : 1, cut = sampler_.swapped_ ? -1 : 2;
+                const bool absent = sampler_.direction_ == Direction::add;
+                const double whole = absent ? 0 : 1, cut = absent ? -1 : 2;
                 multiplicity *= survives * (kept < 1 ? cut : whole);
             }
             if (multiplicity != 0) columns_.push_back({s, hit.iteration, multiplicity});
@@ -300,10 +312,7 @@ void TiltedSampler::weigh(const Rows& densities, std::size_t s, double below, do
     for (std::size_t k = 0; k < components_.size(); ++k) {
         const Component& c = components_[k];
         double density = densities[slots_[k]][s] - below - log_normalisers_[k];
-        if (c.order >= 2) {
-            density =
-                static_cast<double>(c.order) * (truncation_ ? bound : loss) - below - log_normalisers_[k];
-        }
+        if (c.order >= 2) density = c.order * bound - below - log_normalisers_[k];
         if (is_identity(c)) density = loss;
         rows[(2 + k) * group_size] = density;
         if (c.weight > 0) terms.push_back(portable_log(c.weight) + density);
@@ -333,7 +342,7 @@ TiltedSampler::Draws TiltedSampler::draws(std::uint64_t seed, std::uint64_t bloc
     if (truncation_) draws.public_counts = draws.means;
     Rows rows(width());
     for (std::size_t lane = 0; lane < block_size(); lane += group_size) {
-        Group(*this, {seed, block, swapped_}, lane, &draws).evaluate(rows[0]);
+        Group(*this, {seed, block, direction_ == Direction::add}, lane, &draws).evaluate(rows[0]);
     }
     return draws;
 }

@@ -22,7 +22,7 @@ from . import buffered, fixed_order  # noqa: F401 - kinds that files of mechanis
 from .scheme import Scheme
 from .strategy import Strategy
 
-DIRECTIONS = ("remove", "add")
+DIRECTIONS = ("remove", "add", "replace_one")
 
 Components: TypeAlias = tuple[tuple[float, int, float, float], ...]
 """Of a proposal of importance sampling: weight, order, theta and shift of each."""
@@ -85,6 +85,17 @@ class BandMF(Composable):
         """Whether `account` answers it: participations meet different rows of the output, each with its own coin; or
         `BallsInBins` batches, whole epochs and independent noise."""
         return self.scheme.has_composition(self.strategy)
+
+    def is_certified(self, adjacency: str) -> bool:
+        """Whether `account` answers it under this adjacency."""
+        if not self.is_analytic:
+            return False
+        try:
+            for step, _ in self.as_process():
+                step.check_adjacency(adjacency)
+        except ParameterError:
+            return False
+        return True
 
     def as_process(self) -> Process:
         """Return the composition of sampled Gaussians that dominates it; see `cyclic_poisson`, `RandomAllocation`.
@@ -149,9 +160,9 @@ class BandMF(Composable):
     def sample_losses(self, samples: int, seed: int, direction: str = "remove") -> NDArray[np.float64]:
         """Return the losses of ``samples`` independent outputs.
 
-        ``direction="remove"``: y ~ P, loss ln P/Q; ``"add"``: y ~ Q, loss ln Q/P. The same ``seed`` in [0, 2^64)
-        gives the same losses on any number of threads; more samples continue fewer. The two directions use different
-        random numbers.
+        ``direction="remove"``: y ~ P, loss ln P/Q; ``"add"``: y ~ Q, loss ln Q/P; ``"replace_one"``: y ~ P, loss ln P(y)/P(-y), another
+        example in the place of the first (docs/montecarlo/replacement.md). The same ``seed`` in [0, 2^64) gives the same losses on any number
+        of threads; more samples continue fewer. "remove" and "add" use different random numbers.
         """
         count = integer("samples", samples)
         key = integer("seed", seed, 0, 2**64 - 1)
@@ -181,7 +192,7 @@ class BandMF(Composable):
     def _tilted_given(
         self, known: dict[Components, _core.TiltedSampler], components: Components, cached: bool, *counts: Any
     ) -> _core.TiltedSampler:
-        """The same, from those that are ``known``; ``counts``: the largest public count, and whether P and Q change places."""
+        """The same, from those that are ``known``; ``counts``: the largest public count, and the direction."""
         found = known.get(components)  # at once: another thread may clear them
         if found is not None:
             return found

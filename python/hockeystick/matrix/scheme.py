@@ -140,10 +140,16 @@ class Scheme(Shown):
         """Return how many examples a user may have, where users are what is protected; None: single examples are."""
         return None
 
-    @property
-    def only_zero_out(self) -> bool:
-        """Whether "zero_out" is the only adjacency: users are protected, or an example changes which others are kept."""
-        return self.truncates or self.examples_of_users() is not None
+    def adjacencies(self) -> tuple[str, ...]:
+        """Return what neighbouring datasets may be.
+
+        Where users are protected, all that they own is zeroed out. Where batches are cut, an example changes which others are kept, so
+        that it must keep its place.
+        """
+        if self.examples_of_users() is not None:
+            return ("zero_out",)
+        kept = ("zero_out", "replace_one")
+        return kept if self.truncates else (*kept, "add_or_remove", "add", "remove")
 
     def unit(self) -> str | None:
         """Return what neighbouring datasets differ in, in words, where users are protected; None: in an example."""

@@ -257,9 +257,8 @@ class CyclicPoisson(_Separated):
                 projected[:, turn] = outputs[:, first : first + len(column)] @ (column / norm)
         return projected
 
-    @property
-    def only_zero_out(self) -> bool:
-        return self.max_batch_size is not None
+    def adjacencies(self) -> tuple[str, ...]:
+        return super().adjacencies()[: 2 if self.max_batch_size is not None else None]
 
     def _core(self) -> _core.Scheme:
         if self.max_batch_size is not None:
@@ -576,10 +575,6 @@ class TruncatedBMinSep(_Separated):
 
     def no_participation_log_probability(self) -> float:
         return -math.inf
-
-    def unamplified(self) -> tuple[int, int]:
-        # Corollary D.2: where the batch is cut, 2 on one side and -1 on the other.
-        return self.min_sep, 3
 
     def half_space_width(self, bands: int) -> int | None:
         return None

@@ -236,7 +236,7 @@ def calibrate_bandmf(
         )
     any_noise = BandMF(strategy, scheme, 1.0)
     directions(any_noise, adjacency)  # refuses what does not fit together
-    if any_noise.is_analytic:
+    if any_noise.is_certified(adjacency):
         exact = _budgeted(any_noise, "exact", epsilon, delta, options)
         mechanism = BandMF(strategy, scheme, exact.noise_multiplier)
         return CalibratedBandMF(
@@ -255,11 +255,11 @@ def calibrate_bandmf(
     pilot = derived(seed, "pilot")
     if candidates is None:
         candidates = propose(make, epsilon, plan, safe.noise_multiplier, pilot, options)
-        # Frequent truncation: the bound on the weights may be out of proportion.
+        # Frequent truncation, or many participations of a replaced example: the bound on the weights may be out of proportion.
         if (
             isinstance(plan, TiltedPlan)
             and method == "auto"
-            and not is_rare(any_noise, delta)
+            and (adjacency == "replace_one" or not is_rare(any_noise, delta))
             and not is_hopeful(make(max(candidates)), epsilon, plan, derived(seed, "hope"), options)
         ):
             plan = plan_verification(delta)
@@ -295,13 +295,13 @@ def _plan(
     options: RunOptions,
 ) -> Plan:
     """The verifier that was asked for, or the one that takes fewer samples."""
-    possible = method != "plain" and can_tilt(mechanism) and threshold is None
-    if options.others is not None and mechanism.scheme.truncates:
+    possible = method != "plain" and can_tilt(mechanism, options.adjacency) and threshold is None
+    if options.others is not None and (mechanism.scheme.truncates or options.adjacency == "replace_one"):
         possible = False
     if method == "tilted" and not possible:
         raise ParameterError(
             f"method = {method!r}: needs a scheme with a table, no threshold, and without composed_with if batches are "
-            "truncated; use 'auto' or 'plain'"
+            "truncated or examples replaced; use 'auto' or 'plain'"
         )
     if possible and (method == "tilted" or (samples is None and delta < _PLAIN_DELTA)):
         return TiltedPlan.of(delta, MOST_SAMPLES if samples is None else integer("samples", samples, 1))

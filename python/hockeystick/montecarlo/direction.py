@@ -32,7 +32,7 @@ from .tally import Tally, digest
 from .tilted import Proposal, TiltedValues, orders, tune_proposal
 from .truncation import Tilting, tilting
 
-ADJACENCIES = ("zero_out", "add_or_remove", "add", "remove")
+ADJACENCIES = ("zero_out", "add_or_remove", "add", "remove", "replace_one")
 
 _LOSS_ERROR, _EXPONENT_ERROR = 1e-9, 1e-12
 """More than the round-off of a computed privacy loss, absolute and relative to the exponents it is made of (*proof*,
@@ -72,14 +72,11 @@ def scheme_of(mechanism: object) -> Scheme | None:
 
 
 def directions(mechanism: Sampled, adjacency: str) -> tuple[str, ...]:
-    """The directions that ``adjacency`` asks about.
-
-    Where an example changes which others are kept, or users are protected, the analysis is that of "zero_out" only.
-    """
+    """The directions that ``adjacency`` asks about: of "replace_one" both are the same."""
     scheme = scheme_of(mechanism)
-    special = scheme is not None and scheme.only_zero_out
-    adjacency = choice("adjacency", adjacency, ADJACENCIES[:1] if special else ADJACENCIES)
-    return (adjacency,) if adjacency in ("add", "remove") else ("remove", "add")
+    allowed = ADJACENCIES[:-1] if scheme is None else scheme.adjacencies()
+    adjacency = choice("adjacency", adjacency, tuple(name for name in ADJACENCIES if name in allowed))
+    return ("remove", "add") if adjacency in ("zero_out", "add_or_remove") else (adjacency,)
 
 
 def cases(
@@ -142,7 +139,7 @@ class Direction(Samples[Tally]):
     @functools.cached_property
     def tilting(self) -> Tilting:
         """What importance sampling draws from: something else for a truncated scheme."""
-        if self._curve is not None:
+        if self._curve is not None and self.direction != "replace_one":
             return Tilting(self.mechanism)
         return tilting(self.mechanism, self.epsilon - self.error, self.direction, self._only_above)
 
@@ -154,7 +151,7 @@ class Direction(Samples[Tally]):
     @functools.cached_property
     def half_space(self) -> HalfSpace | None:
         """Where the outputs of direction "add" are that count, if that is known."""
-        if self.direction == "remove" or self._curve is not None or self.bound == 0.0:
+        if self.direction != "add" or self._curve is not None or self.bound == 0.0:
             return None
         return half_space(self.mechanism, self.epsilon, self.error)
 
@@ -164,7 +161,9 @@ class Direction(Samples[Tally]):
         truncated = self.scheme is not None and self.scheme.truncates
         if self.direction == "add" and not truncated:
             return self.half_space is not None
-        return not (truncated and self._curve is not None) and bool(orders(self.tilting.mechanism))
+        if self._curve is not None and (truncated or self.direction == "replace_one"):
+            return False
+        return bool(orders(self.tilting.mechanism))
 
     @functools.cached_property
     def known(self) -> float:
@@ -175,7 +174,7 @@ class Direction(Samples[Tally]):
             return self.tilting.known
         # No loss of this direction exceeds -ln Pr[no participation], and the curve falls.
         floor = float(self.mechanism.no_participation_log_probability)
-        if self.direction == "remove" or not floor > -math.inf:
+        if self.direction != "add" or not floor > -math.inf:
             return 1.0
         _, upper = self._curve.between(np.array([self._points[0] + floor]))
         return float(upper[0])

@@ -17,6 +17,7 @@ from .._base.bounds import round_down, round_up
 from .._base.html import Shown
 from .._base.types import AnyPath, Progress
 from .._base.validation import ParameterError, choice, integer, real
+from ..matrix.bandmf import DIRECTIONS
 from ..mechanisms.descriptions import Composable
 from .confidence import checked_confidence
 from .direction import Direction, Sampled, cases
@@ -107,7 +108,8 @@ def estimate_delta(
 
     The default ``adjacency`` "zero_out" is the one that BandMF is analysed under; where the presence of
     an example does not change what happens to others (all schemes but the truncated one and those that
-    protect users), "add_or_remove" is the same, and "add" and "remove" are its directions.
+    protect users), "add_or_remove" is the same, and "add" and "remove" are its directions. "replace_one": another example in
+    the place of the first, for every scheme that does not protect users (docs/montecarlo/replacement.md).
 
     ``composed_with`` is anything `account` takes, released as well: the loss L of a sample leaves
     epsilon - L to it, whose certified delta there is averaged (upper bounds for the estimate and
@@ -251,5 +253,5 @@ def estimate_from_tally(
 
 
 def _direction(mechanism: Sampled, direction: str, epsilon: float, options: RunOptions) -> Direction:
-    direction = choice("direction", direction, ("remove", "add"))
+    direction = choice("direction", direction, DIRECTIONS)
     return Direction(mechanism, direction, real("epsilon", epsilon, 0.0), options)

@@ -23,7 +23,7 @@ from .. import _core
 from .._base.arrays import Array
 from .._base.gdp import log_delta
 from ..matrix.bandmf import BandMF, Components
-from ..matrix.schemes import TruncatedBMinSep
+from ..matrix.schemes import BallsInBins, TruncatedBMinSep
 from ..matrix.strategy import Strategy
 from .public_counts import (
     LARGE_COUNT_RISK,
@@ -142,23 +142,26 @@ def _by_moments(mechanism: BandMF, epsilon: float, moments: dict[int, float]) ->
 
 
 @dataclass(frozen=True)
-class GivenCounts:
-    """A truncated mechanism as importance sampling takes it: P_r and Q_r given the public counts r, which are drawn first.
+class TwoMixtures:
+    """A mechanism whose Q is a mixture too, in one direction, as importance sampling takes it (docs/montecarlo/replacement.md).
 
-    In the place of S_2 stands U^2 / (M R), U >= P_r for all r alike. ``swapped``: direction "add".
+    Truncated: P_r and Q_r given the public counts r, which are drawn first; in the place of S_2 stands U^2 / (M R), U >= P_r for
+    all r alike. Of others only direction "replace_one" is.
     """
 
     mechanism: BandMF
-    swapped: bool
+    direction: str
     _known: dict[Components, _core.TiltedSampler] = field(
         default_factory=dict, init=False, repr=False, compare=False, hash=False
     )
 
-    law_error = 4e-12
-    """More than the relative error of the probability of one round's count."""
+    @property
+    def law_error(self) -> float:
+        """More than the relative error of the probability of one round's count, if counts are drawn."""
+        return 4e-12 if self.mechanism.scheme.truncates else 0.0
 
-    def __reduce__(self) -> tuple[type[GivenCounts], tuple[BandMF, bool]]:
-        return GivenCounts, (self.mechanism, self.swapped)
+    def __reduce__(self) -> tuple[type[TwoMixtures], tuple[BandMF, str]]:
+        return TwoMixtures, (self.mechanism, self.direction)
 
     @property
     def strategy(self) -> Strategy:
@@ -170,17 +173,17 @@ class GivenCounts:
 
     def _tilted(self, components: Components, cached: bool = True) -> _core.TiltedSampler:
         """The sampler with these components (weight, order, theta, shift)."""
-        assert isinstance(self.mechanism.scheme, TruncatedBMinSep)
-        most = largest_count(self.mechanism.scheme)
-        return self.mechanism._tilted_given(self._known, components, cached, most, self.swapped)
+        scheme = self.mechanism.scheme
+        most = largest_count(scheme) if isinstance(scheme, TruncatedBMinSep) else 0
+        return self.mechanism._tilted_given(self._known, components, cached, most, self.direction)
 
 
 @dataclass(frozen=True)
 class Tilting:
-    """What to draw from in one direction of a truncated mechanism: `GivenCounts`, or the one without truncation.
+    """What to draw from in one direction of a truncated mechanism: `TwoMixtures`, or the one without truncation.
 
     delta lies in [``share`` d, d + ``extra``], d that of ``mechanism`` at epsilon + ``shift`` in direction "remove" (of
-    `GivenCounts`: in its own); None if there is no table. ``known``: what delta is at most, without samples.
+    `TwoMixtures`: in its own); None if there is no table. ``known``: what delta is at most, without samples.
     """
 
     mechanism: Any
@@ -196,11 +199,13 @@ def tilting(mechanism: object, epsilon: float, direction: str, only_above: bool 
     The one without truncation is taken where what truncation adds is less than what a million samples given the
     counts leave open. ``only_above``: nothing but an upper bound is of interest.
     """
+    if direction == "replace_one":
+        return _replacement(mechanism, epsilon)
     found = reduction(mechanism, epsilon)
     if found is None:
         return Tilting(mechanism)
     assert isinstance(mechanism, BandMF)
-    given = GivenCounts(mechanism, direction == "add") if orders(mechanism) else None
+    given = TwoMixtures(mechanism, direction) if orders(mechanism) else None
     whole = Tilting(given, LARGE_COUNT_RISK, 1.0, found.known_add if direction == "add" else 1.0)
     if direction == "add":
         shift = found.base.no_participation_log_probability
@@ -214,11 +219,35 @@ def tilting(mechanism: object, epsilon: float, direction: str, only_above: bool 
     return Tilting(found.base, found.remove, found.share, 1.0) if found.remove < 1.0 else whole
 
 
-def can_tilt(mechanism: BandMF) -> bool:
+def _replacement(mechanism: object, epsilon: float) -> Tilting:
+    """How to tilt under "replace_one"; without a bound where an example always takes part."""
+    if not isinstance(mechanism, BandMF) or not can_tilt(mechanism, "replace_one"):
+        return Tilting(None)
+    scheme, whole = mechanism.scheme, TwoMixtures(mechanism, "replace_one")
+    if not isinstance(scheme, TruncatedBMinSep):
+        return Tilting(whole)
+    # Corollary 5 of docs/montecarlo/replacement.md: what rare truncation adds.
+    base = BandMF(mechanism.strategy, untruncated(scheme), mechanism.noise_multiplier)
+    none, met = base.no_participation_log_probability, meeting_cuts(scheme)
+    logs = [log_moment(base, a) - (a - 1) * epsilon - a * none for a in orders(base)]
+    extra = met * (1.0 + math.exp(min(-none, *logs, 700.0))) * ROUND_UP
+    reach = whole._tilted(((1.0, 2, 1.0, 0.0),)).log_bound(epsilon)
+    if not extra < min(1.0, math.exp(min(0.0, reach + math.log(_MILLION)))):
+        return Tilting(whole, LARGE_COUNT_RISK)
+    return Tilting(TwoMixtures(base, "replace_one"), extra, max(0.0, 1.0 - cut_probability(scheme, 1)))
+
+
+def can_tilt(mechanism: BandMF, adjacency: str = "zero_out") -> bool:
     """Whether there are tables for importance sampling."""
-    if isinstance(mechanism.scheme, TruncatedBMinSep):
-        base = BandMF(mechanism.strategy, untruncated(mechanism.scheme), mechanism.noise_multiplier)
-        return can_tilt(base)
+    scheme = mechanism.scheme
+    if isinstance(scheme, TruncatedBMinSep):
+        base = BandMF(mechanism.strategy, untruncated(scheme), mechanism.noise_multiplier)
+        return can_tilt(base, adjacency)
+    # Under "replace_one" the probability of no participation is what bounds the values.
+    if adjacency == "replace_one" and (
+        isinstance(scheme, BallsInBins) or scheme.no_participation_log_probability() == -math.inf
+    ):
+        return False
     return bool(orders(mechanism))
 
 

@@ -83,7 +83,7 @@ def guarantee(
 def _guarantee(
     make: Callable[[float], Mechanism], example: Mechanism, request: Request, verifier: Mapping[str, Any]
 ) -> tuple[Mechanism, Guarantee]:
-    if isinstance(example, BandMF) and not example.is_analytic:
+    if isinstance(example, BandMF) and not example.is_certified(request.adjacency):
         if isinstance(request.tuning, Repetitions):
             raise ParameterError(
                 f"tuning = {request.tuning!r}: must be None or 'none' where the guarantee is verified by Monte Carlo samples: "
