@@ -6,6 +6,7 @@
     python -m bench.papers.b_min_sep_production truncated       # the same with batches of at most 2048
     python -m bench.papers.b_min_sep_production frequent        # batches of at most 1793: truncation in half of the rounds
     python -m bench.papers.b_min_sep_production frequent-calibrate  # the least noise multiplier there
+    python -m bench.papers.b_min_sep_production between         # what truncation costs between rare and frequent
     python -m bench.papers.b_min_sep_production dp_sgd          # the paper's lower bound, against the exact value
     python -m bench.papers.b_min_sep_production low_epsilon     # b-min-sep against cyclic Poisson
     python -m bench.papers.b_min_sep_production errors          # of strategies, without amplification
@@ -16,11 +17,13 @@ The paper (Dong and Ganesh 2026, Section 7) took 7.5e9 samples and 300 CPU-days 
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 
 import hockeystick as hs
 import numpy as np
+from hockeystick.montecarlo.truncation import TwoMixtures, reduction
 
 STEPS, BANDS, EPSILON, DELTA = 7200, 256, 10.0, 1.301e-8
 EXAMPLES, BATCH, MAX_BATCH = 14_745_600, 1793, 2048
@@ -157,6 +160,23 @@ def cyclic() -> None:
             print(f"cyclic Poisson, {name}, B_max {limit}: noise multiplier {float(found):.4f}", flush=True)
 
 
+def between() -> None:
+    """What truncation adds to delta(10), C square root: the two theorems of rare truncation, and what samples given the counts leave open."""
+    strategy = strategies()["square root"]
+    for most in (1793, 1850, 1900, 1950, 2000, MAX_BATCH):
+        scheme = hs.matrix.TruncatedBMinSep(STEPS, BANDS, SCHEME.sampling_probability, EXAMPLES, most)
+        for sigma in (0.39, 0.45, 0.6, 0.75, 0.9):
+            mechanism = hs.BandMF(strategy, scheme, sigma)
+            found = reduction(mechanism, EPSILON)
+            assert found is not None
+            given = TwoMixtures(mechanism, "remove")._tilted(((1.0, 2, 1.0, 0.0),)).log_bound(EPSILON)
+            print(
+                f"B_max {most}, sigma {sigma}: theorem 7 {found.remove:.2e}, 7a {found.remove_above:.2e}, "
+                f"samples given the counts: values up to {math.exp(min(0.0, given)):.2e}",
+                flush=True,
+            )
+
+
 def errors() -> None:
     """sensitivity^2 * mean squared error of the strategies, without amplification."""
     for steps, bands in ((1024, 2), (1024, 8), (1024, 32), (STEPS, BANDS)):
@@ -169,6 +189,7 @@ def errors() -> None:
 
 PARTS = {
     "errors": errors,
+    "between": between,
     "cyclic": cyclic,
     "dp_sgd": dp_sgd,
     "table": table,

@@ -54,8 +54,7 @@ hs::Direction direction_of(const std::string& name) {
 
 hs::LossSampler make_losses(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
                             double noise_multiplier, const std::string& direction) {
-    return {strategy_of(columns, steps), scheme, noise_multiplier,
-            direction_of(direction)};
+    return {strategy_of(columns, steps), scheme, noise_multiplier, direction_of(direction)};
 }
 
 py::array_t<double> losses(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_t first_block,

@@ -38,8 +38,8 @@ struct Component {
 // Direction add: the same with Q_r and P_r swapped, for this scheme only. Where more than most_others others
 // are sampled in some round, L is -infinity: Y = 0.
 //
-// Direction replace_one: Q(y) = P(-y) >= p_0 R, p_0 the probability of no participation, S_a = P^a R^{1-a}/M_a
-// (truncated: U^2/(M R)), and with weight pi
+// Direction replace_one: Q(y) = P(-y) >= p_0 R, p_0 the probability of no participation, S_a = P^a
+// R^{1-a}/M_a (truncated: U^2/(M R)), and with weight pi
 //     Y <= M_a (P/R - e^epsilon p_0)_+ / (pi (P/R)^a)
 //       <= (M_a/pi) (e^epsilon p_0)^{-(a-1)} (1/a) (1 - 1/a)^{a-1}.
 class TiltedSampler final : public WeightedSampler {

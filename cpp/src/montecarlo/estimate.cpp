@@ -197,7 +197,8 @@ public:
     Ratio(const LossSampler& sampler, bool quiet)
         : above_(sampler.mixture_.start()), sign_(sampler.direction_ == Direction::add ? -1 : 1) {
         const bool replaced = sampler.direction_ == Direction::replace_one;
-        if (sampler.denominator_ && (replaced || !quiet)) below_ = sampler.denominator_->start();  // otherwise Q is R
+        // Otherwise Q is R.
+        if (sampler.denominator_ && (replaced || !quiet)) below_ = sampler.denominator_->start();
     }
 
     void add(const Rows& products, std::size_t count, const double* survival) {
@@ -289,15 +290,15 @@ std::vector<double> LossSampler::evaluate(std::span<const double> outputs,
     }
     const std::size_t count = outputs.size() / steps();
     std::vector<double> losses(count);
-    in_batches(
-        (count + group_size - 1) / group_size, static_cast<double>(group_size) * sample_work(direct_), poll,
-        [&](std::size_t group) {
-            const std::size_t first = group * group_size, samples = std::min(group_size, count - first);
-            double found[group_size];
-            evaluate_group(outputs.subspan(first * steps(), samples * steps()),
-                           truncated ? public_counts.subspan(first * steps()) : public_counts, found);
-            std::copy_n(found, samples, losses.data() + first);
-        });
+    in_batches((count + group_size - 1) / group_size, static_cast<double>(group_size) * sample_work(direct_),
+               poll, [&](std::size_t group) {
+                   const std::size_t first = group * group_size,
+                                     samples = std::min(group_size, count - first);
+                   double found[group_size];
+                   evaluate_group(outputs.subspan(first * steps(), samples * steps()),
+                                  truncated ? public_counts.subspan(first * steps()) : public_counts, found);
+                   std::copy_n(found, samples, losses.data() + first);
+               });
     return losses;
 }
 

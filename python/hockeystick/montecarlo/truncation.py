@@ -21,6 +21,7 @@ import numpy as np
 
 from .. import _core
 from .._base.arrays import Array
+from .._base.binomial import tail
 from .._base.gdp import log_delta
 from ..matrix.bandmf import BandMF, Components
 from ..matrix.schemes import BallsInBins, TruncatedBMinSep
@@ -50,7 +51,8 @@ class Reduction:
     """A truncated mechanism in terms of the one without truncation, ``base``.
 
     H(P||Q) lies in [``share`` * H_0, H_0 + ``remove``], H_0 that of ``base``; H(Q||P) likewise with ``add``, and it is
-    at most ``known_add``.
+    at most ``known_add``. These are of the pair of Corollary D.2, which bounds the mechanism from above; the mechanism itself, with all coins shown where an
+    example meets a truncated round, has at most H_0 + ``remove_above``, and ``add_above`` (docs/montecarlo/tilted.md, Theorem 7).
     """
 
     base: BandMF
@@ -58,6 +60,8 @@ class Reduction:
     remove: float
     add: float
     known_add: float
+    remove_above: float
+    add_above: float
 
 
 def reduction(mechanism: object, epsilon: float) -> Reduction | None:
@@ -70,15 +74,16 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
         return None
     met, cut = meeting_cuts(scheme), cut_probability(scheme, 1)
     none = base.no_participation_log_probability
-    remove = add = 1.0
+    remove = add = above = 1.0
+    met_seen = min(met, _seen(mechanism, epsilon, 1.0))
     if met < 1.0:
         # Theorem 7 for all r, by the largest b_r: that of any participation, or that of a few truncated rounds.
         rho = max(participation_probabilities(untruncated(scheme)))
         moments = {a: log_moment(base, a) for a in orders(base)}
-        remove = (1.0 + _beyond(moments, epsilon, -math.expm1(none))) * met
+        rest = _beyond(moments, epsilon, -math.expm1(none)) * met
         for m in _MOST_MET:
-            rest = (1.0 + _beyond(moments, epsilon, m * rho)) * met + cut_probability(scheme, m + 1)
-            remove = min(remove, rest)
+            rest = min(rest, _beyond(moments, epsilon, m * rho) * met + cut_probability(scheme, m + 1))
+        remove, above = met + rest, met_seen + rest
         add = met if epsilon >= -none else (1.0 + math.exp(min(epsilon, 700.0))) * met
         # The moment with one truncated round is at least this; the table takes seconds. An example that hardly
         # ever takes part needs no table.
@@ -92,8 +97,29 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
     if epsilon >= -none:
         known = min(known, add)
     limit = 1.0 / ROUND_UP
-    remove, add, known = (min(limit, value) * ROUND_UP for value in (remove, min(add, known), known))
-    return Reduction(base, max(0.0, 1.0 - cut), remove, add, known)
+    reverse = min(known, met_seen) if epsilon >= -none else known
+    values = (remove, min(add, known), known, min(remove, above), reverse)
+    return Reduction(base, max(0.0, 1.0 - cut), *(min(limit, value) * ROUND_UP for value in values))
+
+
+def _seen(mechanism: BandMF, epsilon: float, distance: float) -> float:
+    """Theorem 7: E[1_E D(sqrt(j) distance)], j the example's participations, E that one of them is in a truncated round."""
+    scheme = mechanism.scheme
+    assert isinstance(scheme, TruncatedBMinSep)
+    chain = untruncated(scheme)
+    rho = min(1.0, max(participation_probabilities(chain)) * ROUND_UP)
+    norm = (
+        distance
+        * float(np.max(mechanism.strategy.column_norms()))
+        / mechanism.noise_multiplier
+        * (1.0 + 1e-9)
+    )
+    some = math.fsum(
+        j * chance * math.exp(log_delta(max(1e-3, math.sqrt(j) * norm), epsilon)) * ROUND_UP + 1e-300
+        for j, chance in participation_counts(chain)
+        if j
+    )
+    return tail(scheme.dataset_size - 1, rho, scheme.max_batch_size).high * some
 
 
 def _reverse_bound(mechanism: BandMF, epsilon: float, none: float) -> float:
@@ -200,7 +226,7 @@ def tilting(mechanism: object, epsilon: float, direction: str, only_above: bool 
     counts leave open. ``only_above``: nothing but an upper bound is of interest.
     """
     if direction == "replace_one":
-        return _replacement(mechanism, epsilon)
+        return _replacement(mechanism, epsilon, only_above)
     found = reduction(mechanism, epsilon)
     if found is None:
         return Tilting(mechanism)
@@ -210,16 +236,17 @@ def tilting(mechanism: object, epsilon: float, direction: str, only_above: bool 
     if direction == "add":
         shift = found.base.no_participation_log_probability
         if only_above and epsilon + shift > 0.0:
-            return Tilting(found.base, 0.0, 0.0, found.known_add, shift)
+            return Tilting(found.base, 0.0, 0.0, found.add_above, shift)
         return whole
+    extra = found.remove_above if only_above else found.remove
     if given is not None:
         reach = given._tilted(((1.0, 2, 1.0, 0.0),)).log_bound(epsilon)
-        if reach + math.log(_MILLION) < math.log(max(found.remove, 1e-300)):
+        if reach + math.log(_MILLION) < math.log(max(extra, 1e-300)):
             return whole
-    return Tilting(found.base, found.remove, found.share, 1.0) if found.remove < 1.0 else whole
+    return Tilting(found.base, extra, found.share, 1.0) if extra < 1.0 else whole
 
 
-def _replacement(mechanism: object, epsilon: float) -> Tilting:
+def _replacement(mechanism: object, epsilon: float, only_above: bool) -> Tilting:
     """How to tilt under "replace_one"; without a bound where an example always takes part."""
     if not isinstance(mechanism, BandMF) or not can_tilt(mechanism, "replace_one"):
         return Tilting(None)
@@ -230,7 +257,8 @@ def _replacement(mechanism: object, epsilon: float) -> Tilting:
     base = BandMF(mechanism.strategy, untruncated(scheme), mechanism.noise_multiplier)
     none, met = base.no_participation_log_probability, meeting_cuts(scheme)
     logs = [log_moment(base, a) - (a - 1) * epsilon - a * none for a in orders(base)]
-    extra = met * (1.0 + math.exp(min(-none, *logs, 700.0))) * ROUND_UP
+    seen = min(met, _seen(mechanism, epsilon, 2.0)) if only_above else met
+    extra = (seen + met * math.exp(min(-none, *logs, 700.0))) * ROUND_UP
     reach = whole._tilted(((1.0, 2, 1.0, 0.0),)).log_bound(epsilon)
     if not extra < min(1.0, math.exp(min(0.0, reach + math.log(_MILLION)))):
         return Tilting(whole, LARGE_COUNT_RISK)
