@@ -114,9 +114,14 @@ def python_imports() -> Iterator[Import]:
                     yield Import(file, node.lineno, target, (alias.name,))
 
 
+def public_headers() -> list[Path]:
+    """The installed headers of C++, but for the one that includes all of them and belongs to no room."""
+    return [path for path in sorted(PUBLIC.glob("*.hpp")) if path.name != "hockeystick.hpp"]
+
+
 def header_homes() -> dict[str, str]:
     """The room of every installed header: that of the source of its name, or of those that have none."""
-    alone = {"answer": "inversion", "pairs": "pairs", "proposal": "montecarlo", "ieee": "numerics"}
+    alone = {"answer": "inversion", "pairs": "pairs", "ieee": "numerics"}
     return {path.stem: path.parent.name for path in CORE.rglob("*.cpp")} | alone
 
 
@@ -129,7 +134,7 @@ def cpp_imports() -> Iterator[Import]:
             return f"{homes[path.stem]}/{path.name}"
         return path.relative_to(CORE).as_posix()
 
-    for path in sorted([*CORE.rglob("*.?pp"), *PUBLIC.glob("*.hpp")]):
+    for path in sorted([*CORE.rglob("*.?pp"), *public_headers()]):
         for number, line in enumerate(path.read_text().splitlines(), 1):
             found = re.match(r'#include "([^"]+\.hpp)"', line)
             if not found:
@@ -241,7 +246,7 @@ def _lines(root: Path, rooms: Iterable[str], homes: Mapping[str, str]) -> dict[s
     found = {
         room: sum(len(p.read_text().splitlines()) for p in (root / room).rglob("*.?p*")) for room in rooms
     }
-    for path in PUBLIC.glob("*.hpp") if homes else ():
+    for path in public_headers() if homes else ():
         found[homes[path.stem]] += len(path.read_text().splitlines())
     return found
 

@@ -14,6 +14,8 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
+from tools import headers
+
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "python" / "hockeystick"
 THEORY = ("accounting", "mechanisms", "sampling", "matrix", "montecarlo", "individual", "training")
@@ -34,7 +36,15 @@ TITLES = {"montecarlo": "Monte Carlo"}
 
 def on_config(config: Any) -> Any:
     """The navigation: every page has its place."""
-    placed = {"start.md", "sharp-edges.md", "notation.md", "comparison.md", "architecture.md", "cpp.md"}
+    placed = {
+        "start.md",
+        "sharp-edges.md",
+        "notation.md",
+        "comparison.md",
+        "architecture.md",
+        "cpp.md",
+        "versions.md",
+    }
     rest = [page for page in _pages("", "*.md") if page not in placed]
     config["nav"] = [
         {"Start here": ["index.md", "start.md", "sharp-edges.md", "notation.md"]},
@@ -43,13 +53,14 @@ def on_config(config: Any) -> Any:
         {"Other libraries": _pages("interop")},
         {"Theory": [{TITLES.get(room, room.capitalize()): _pages(room)} for room in THEORY]},
         {"Papers": _pages("papers")},
-        {"API": [f"reference/{name}.md" for name in ("hockeystick", *_rooms(), "interop")]},
+        {"API": [f"reference/{name}.md" for name in ("hockeystick", *_rooms(), "interop", "cpp")]},
         {
             "Project": [
                 "comparison.md",
                 *rest,
                 "architecture.md",
                 "cpp.md",
+                "versions.md",
                 *list(BESIDE.values())[1:],
             ]
         },
@@ -65,6 +76,7 @@ def on_files(files: Any, config: Any) -> Any:
         files.append(File.generated(config, page, content=text))
     for name in ("hockeystick", *_rooms(), "interop"):
         files.append(File.generated(config, f"reference/{name}.md", content=_reference(name)))
+    files.append(File.generated(config, "reference/cpp.md", content=headers.reference()))
     return files
 
 

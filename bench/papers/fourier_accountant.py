@@ -74,7 +74,7 @@ def tables(options, results: Results) -> None:  # type: ignore[no-untyped-def]
 def moments_accountant(sigma: float, steps: int, most: int = 32) -> tuple[np.ndarray, np.ndarray]:
     """lambda = 1 .. most, and the exact log moments of the whole run (Abadi et al. 2016)."""
     lambdas = np.arange(1.0, most + 1)
-    return lambdas, steps * lambdas * hs.rdp_curve(process(sigma, 1), lambdas + 1.0, "remove")[1]
+    return lambdas, steps * lambdas * hs.accounting.rdp_curve(process(sigma, 1), lambdas + 1.0, "remove")[1]
 
 
 def figure_1(options, results: Results) -> None:  # type: ignore[no-untyped-def]
@@ -116,7 +116,7 @@ def figure_2(options, sigma: float = 2.0, delta: float = 1e-6) -> list[tuple[flo
     for k in sorted({round(k) for k in np.geomspace(1, 20_000, 8 if options.quick else 25)}):
         steps = process(sigma, k)
         orders = np.concatenate([np.arange(2.0, 128.0), 2.0 ** np.arange(7, 12)])
-        classic = hs.rdp_curve(steps, orders, "remove")[1] + math.log(1 / delta) / (orders - 1)
+        classic = hs.accounting.rdp_curve(steps, orders, "remove")[1] + math.log(1 / delta) / (orders - 1)
         exact = hs.account(steps, "remove").epsilon(delta)
         rows.append((k, exact, best_rdp_epsilon(steps, delta, "remove")[0], float(np.min(classic))))
     header = ("steps", "exact", "RDP, real orders", "RDP, integers, old conversion")

@@ -115,7 +115,9 @@ def individual_rdp(accountant: hs.IndividualAccountant, delta: float) -> np.ndar
     orders = np.concatenate([np.arange(1.5, 64.0, 0.5), 2.0 ** np.arange(6, 13)])
     rho = np.array(
         [
-            hs.rdp_curve(hs.PoissonSampled(hs.Gaussian(1.0 / mu), Q), orders)[1] if mu > 0 else 0.0 * orders
+            hs.accounting.rdp_curve(hs.PoissonSampled(hs.Gaussian(1.0 / mu), Q), orders)[1]
+            if mu > 0
+            else 0.0 * orders
             for mu in accountant.edges.tolist()
         ]
     )

@@ -13,7 +13,7 @@
 #include <tuple>
 #include <utility>
 
-#include "hockeystick/ledger.hpp"
+#include "individual/ledger.hpp"
 #include "module.hpp"
 #include "numpy.hpp"
 #include "pairs/gdp.hpp"

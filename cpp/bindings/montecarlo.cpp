@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "hockeystick/estimate.hpp"
-#include "hockeystick/half_space.hpp"
-#include "hockeystick/tilted.hpp"
 #include "hockeystick/toeplitz.hpp"
 #include "module.hpp"
 #include "montecarlo/empirical.hpp"
+#include "montecarlo/half_space.hpp"
+#include "montecarlo/tilted.hpp"
 #include "numpy.hpp"
 
 namespace py = pybind11;

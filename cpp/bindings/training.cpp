@@ -13,6 +13,7 @@
 #include "hockeystick/noise.hpp"
 #include "module.hpp"
 #include "numpy.hpp"
+#include "training/coins.hpp"
 
 namespace py = pybind11;
 namespace hs = hockeystick;

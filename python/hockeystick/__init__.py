@@ -19,7 +19,7 @@ _MOVED = {
     "mechanisms": "ADJACENCIES DPSGD Process cyclic_poisson",
     "accounting": (
         "Answer BatchPlan CalibratedFloat CalibratedInt Certificate Grid Report UnionBound "
-        "calibrate_max_batch_size plan_truncated_batches rdp_epsilon"
+        "calibrate_max_batch_size plan_truncated_batches rdp_curve rdp_epsilon"
     ),
     "individual": (
         "ApproximateIndividualFilter GDPFilter GDPOdometer GroupSummary IndividualBounds "
@@ -47,8 +47,13 @@ _MOVED = {
 
 
 def get_include() -> str:
-    """Directory of the C++ headers, for compiling against the core: ``-I$(python -c ...)``."""
+    """Directory of the C and C++ headers, for compiling against the core: ``-I$(python -c ...)``."""
     return _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "include")
+
+
+def get_cmake_dir() -> str:
+    """Directory of the CMake package, for linking with the core: ``cmake -Dhockeystick_DIR=$(python -c ...)``."""
+    return _os.path.join(_os.path.dirname(_os.path.abspath(__file__)), "lib", "cmake", "hockeystick")
 
 
 __getattr__, __dir__, __all__ = _attach(

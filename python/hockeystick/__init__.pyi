@@ -27,7 +27,6 @@ from .accounting.grid import grid_delta as grid_delta
 from .accounting.grid import grid_epsilon as grid_epsilon
 from .accounting.profile import PrivacyProfile as PrivacyProfile
 from .accounting.profile import account as account
-from .accounting.rdp import rdp_curve as rdp_curve
 from .individual.accountant import IndividualAccountant as IndividualAccountant
 from .individual.filters import IndividualGDPFilter as IndividualGDPFilter
 from .matrix.bandmf import BandMF as BandMF
@@ -66,4 +65,5 @@ from .plots.profiles import plot_profile as plot_profile
 from .sampling.attribution import AttributionGraph as AttributionGraph
 from .training.plan import plan_training as plan_training
 
+def get_cmake_dir() -> str: ...
 def get_include() -> str: ...

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <variant>
@@ -13,9 +14,10 @@
 
 #include "hockeystick/attribution.hpp"
 #include "hockeystick/chacha.hpp"
-#include "hockeystick/coins.hpp"
 
 namespace hockeystick {
+
+class Coins;
 
 // Example e belongs to group e mod `groups`; step i takes each of group i mod groups with this probability.
 // One group: Poisson sampling.
@@ -73,6 +75,7 @@ public:
     // memory.
     BatchSampler(const BatchLaw& law, std::uint64_t population, std::uint64_t steps,
                  std::optional<std::uint64_t> max_batch, const ChaChaKey& key);
+    ~BatchSampler();
 
     std::uint64_t step() const noexcept { return step_; }
     std::uint64_t steps() const noexcept { return steps_; }
@@ -114,7 +117,7 @@ private:
     std::uint64_t population_, steps_;
     std::optional<std::uint64_t> max_batch_;
     ChaChaKey key_;
-    Coins coins_;
+    std::unique_ptr<const Coins> coins_;
     std::uint64_t step_ = 0;
     bool interrupted_ = false;  // memory ran out in the middle of a step: what is remembered is made anew
     Batch before_cut_;

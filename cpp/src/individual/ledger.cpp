@@ -1,4 +1,4 @@
-#include "hockeystick/ledger.hpp"
+#include "individual/ledger.hpp"
 
 #include <algorithm>
 #include <array>

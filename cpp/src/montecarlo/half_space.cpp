@@ -1,5 +1,5 @@
 // Samples of the direction Q against P from a half space (docs/montecarlo/tilted.md, section 9).
-#include "hockeystick/half_space.hpp"
+#include "montecarlo/half_space.hpp"
 
 #include <algorithm>
 #include <cmath>

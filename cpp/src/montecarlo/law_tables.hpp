@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "hockeystick/proposal.hpp"
 #include "montecarlo/participation_chain.hpp"
+#include "montecarlo/proposal.hpp"
 
 namespace hockeystick {
 

@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "hockeystick/half_space.hpp"
+#include "montecarlo/half_space.hpp"
 #include "montecarlo/participation_chain.hpp"
 #include "montecarlo/posterior.hpp"
 #include "numerics/extended.hpp"

@@ -1,6 +1,6 @@
 // Samples of the direction P against Q from a mixture of laws with known densities
 // (docs/montecarlo/tilted.md).
-#include "hockeystick/tilted.hpp"
+#include "montecarlo/tilted.hpp"
 
 #include <algorithm>
 #include <cmath>

@@ -1,4 +1,4 @@
-#include "hockeystick/weighted_sampler.hpp"
+#include "montecarlo/weighted_sampler.hpp"
 
 #include "montecarlo/sample_blocks.hpp"
 

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "hockeystick/parallel.hpp"
+#include "training/coins.hpp"
 
 namespace hockeystick {
 namespace {
@@ -67,7 +68,7 @@ BatchSampler::BatchSampler(const BatchLaw& law, std::uint64_t population, std::u
       steps_(steps),
       max_batch_(max_batch),
       key_(key),
-      coins_(probability_of(law), coins_at_a_time(law, population)) {
+      coins_(std::make_unique<const Coins>(probability_of(law), coins_at_a_time(law, population))) {
     check(population >= 1 && population <= std::uint64_t{1} << 53, "population must be in [1, 2^53]");
     check(steps <= most_steps, "steps must be at most 2^31");
     check(!max_batch || *max_batch >= 1, "max_batch must be at least 1");
@@ -89,6 +90,7 @@ BatchSampler::BatchSampler(const BatchLaw& law, std::uint64_t population, std::u
     }
     start();
 }
+BatchSampler::~BatchSampler() = default;
 
 void BatchSampler::start() {
     step_ = 0;
@@ -172,7 +174,7 @@ BatchSampler::Batch BatchSampler::draw(const PoissonBatches& law, KeyedStream& s
     const std::uint64_t group = step % law.groups;
     Batch batch;
     if (group >= population_) return batch;
-    coins_.toss(stream, (population_ - group - 1) / law.groups + 1, [&](std::uint64_t rank) {
+    coins_->toss(stream, (population_ - group - 1) / law.groups + 1, [&](std::uint64_t rank) {
         batch.push_back(static_cast<std::int64_t>(group + rank * law.groups));
     });
     return batch;
@@ -212,7 +214,7 @@ void BatchSampler::release(std::uint32_t example) {
 // Coins of barred examples are tossed and ignored.
 BatchSampler::Batch BatchSampler::draw_from_all(KeyedStream& stream) {
     Batch batch;
-    coins_.toss(stream, population_, [&](std::uint64_t e) {
+    coins_->toss(stream, population_, [&](std::uint64_t e) {
         std::uint64_t& word = barred_[e / 64];
         const std::uint64_t bit = std::uint64_t{1} << e % 64;
         if ((word & bit) == 0) {
@@ -225,7 +227,7 @@ BatchSampler::Batch BatchSampler::draw_from_all(KeyedStream& stream) {
 
 BatchSampler::Batch BatchSampler::draw_from_available(KeyedStream& stream) {
     std::vector<std::uint64_t> places;
-    coins_.toss(stream, available_.size(), [&](std::uint64_t place) { places.push_back(place); });
+    coins_->toss(stream, available_.size(), [&](std::uint64_t place) { places.push_back(place); });
     Batch batch;
     batch.reserve(places.size());
     // From the last on: what takes a place comes from behind it, and its coin has been tossed.
@@ -264,7 +266,8 @@ BatchSampler::Batch BatchSampler::draw(const MinSepBatches& law, KeyedStream& st
 BatchSampler::Batch BatchSampler::draw(const MultiAttributionBatches& law, KeyedStream& stream,
                                        std::uint64_t step) {
     Batch drawn, batch;
-    coins_.toss(stream, population_, [&](std::uint64_t e) { drawn.push_back(static_cast<std::int64_t>(e)); });
+    coins_->toss(stream, population_,
+                 [&](std::uint64_t e) { drawn.push_back(static_cast<std::int64_t>(e)); });
     const auto now = static_cast<std::uint32_t>(step);
     for (const std::int64_t e : drawn) {
         const auto users = law.graph.of(static_cast<std::size_t>(e));

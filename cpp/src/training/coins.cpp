@@ -1,4 +1,4 @@
-#include "hockeystick/coins.hpp"
+#include "training/coins.hpp"
 
 #include <algorithm>
 #include <bit>

@@ -1,5 +1,5 @@
 // Sums that are never too small, against exact cases; cells that never round down.
-#include "hockeystick/ledger.hpp"
+#include "individual/ledger.hpp"
 
 #include <bit>
 #include <cmath>

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "check.hpp"
-#include "hockeystick/half_space.hpp"
 #include "hockeystick/parallel.hpp"
+#include "montecarlo/half_space.hpp"
 
 using namespace hockeystick;
 

@@ -10,7 +10,7 @@
 
 #include "check.hpp"
 #include "hockeystick/parallel.hpp"
-#include "hockeystick/tilted.hpp"
+#include "montecarlo/tilted.hpp"
 
 using namespace hockeystick;
 

@@ -15,7 +15,7 @@
 #include "check.hpp"
 #include "hockeystick/attribution.hpp"
 #include "hockeystick/chacha.hpp"
-#include "hockeystick/coins.hpp"
+#include "training/coins.hpp"
 
 namespace hs = hockeystick;
 

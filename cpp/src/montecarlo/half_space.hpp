@@ -15,7 +15,7 @@
 #include "hockeystick/random.hpp"
 #include "hockeystick/schemes.hpp"
 #include "hockeystick/strategy.hpp"
-#include "hockeystick/weighted_sampler.hpp"
+#include "montecarlo/weighted_sampler.hpp"
 
 namespace hockeystick {
 

@@ -14,11 +14,11 @@
 
 #include "hockeystick/estimate.hpp"
 #include "hockeystick/likelihood.hpp"
-#include "hockeystick/proposal.hpp"
 #include "hockeystick/random.hpp"
 #include "hockeystick/schemes.hpp"
 #include "hockeystick/strategy.hpp"
-#include "hockeystick/weighted_sampler.hpp"
+#include "montecarlo/proposal.hpp"
+#include "montecarlo/weighted_sampler.hpp"
 
 namespace hockeystick {
 

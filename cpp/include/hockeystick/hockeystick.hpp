@@ -1,0 +1,22 @@
+// Every public header of hockeystick. Most programs need profile.hpp alone.
+#pragma once
+
+#include "hockeystick/answer.hpp"
+#include "hockeystick/arithmetic.hpp"
+#include "hockeystick/attribution.hpp"
+#include "hockeystick/batches.hpp"
+#include "hockeystick/chacha.hpp"
+#include "hockeystick/estimate.hpp"
+#include "hockeystick/grid.hpp"
+#include "hockeystick/ieee.hpp"
+#include "hockeystick/individual.hpp"
+#include "hockeystick/likelihood.hpp"
+#include "hockeystick/loss_law.hpp"
+#include "hockeystick/noise.hpp"
+#include "hockeystick/pairs.hpp"
+#include "hockeystick/parallel.hpp"
+#include "hockeystick/profile.hpp"
+#include "hockeystick/random.hpp"
+#include "hockeystick/schemes.hpp"
+#include "hockeystick/strategy.hpp"
+#include "hockeystick/toeplitz.hpp"
