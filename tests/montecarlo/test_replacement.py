@@ -372,6 +372,7 @@ def test_calibrations_and_plans() -> None:
         hs.BallsInBins(12, 4), 40, epsilon=20.0, delta=0.05, noise_multiplier=1.5, adjacency="replace_one"
     )
     assert (plan.guarantee.kind, plan.adjacency) == ("verified", "replace_one")
+    assert plan.spent(8) is None  # as an account cannot say
     # The noise without amplification: a replaced example moves the sum by twice its norm, cut or not.
     cut = hs.calibrate_bandmf(
         strategy,

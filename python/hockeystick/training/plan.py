@@ -270,11 +270,11 @@ class TrainingPlan(Shown):
         made = integer("steps", steps, 0, self.steps)
         if made == 0:
             return 0.0
-        scheme = self._matrix.scheme.first_steps(made)
-        strategy = self.strategy.first_steps(made)
-        if not scheme.has_composition(strategy):
+        scheme, strategy = self._matrix.scheme.first_steps(made), self.strategy.first_steps(made)
+        shorter = BandMF(strategy, scheme, self.noise_multiplier)
+        if not shorter.is_certified(self.adjacency):
             return None
-        process = scheme.composition(strategy, self.noise_multiplier)
+        process = shorter.as_process()
         return min(self.epsilon, account(self.released(process), self.adjacency).epsilon(self.delta))
 
     def released(self, run: Process) -> Composable:
