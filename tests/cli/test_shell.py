@@ -80,6 +80,23 @@ def test_samplers(capsys: pytest.CaptureFixture[str], sampled: type) -> None:
     assert "sampler" in mistake(capsys, *common, *RUN, "--sampler", "weighted")
 
 
+def test_balls_in_bins(capsys: pytest.CaptureFixture[str]) -> None:
+    """Every record has one place in all epochs; a part of an epoch counts as a whole one."""
+    common = ["epsilon", *RUN, "--delta", "1e-5", "--sampler"]
+    found = answer(capsys, *common, "balls-in-bins", "--epochs", "1.5")
+    bins = hs.dp_sgd(1.1, 6000, 64, epochs=1).steps
+    scheme = hs.BallsInBins(2 * bins, bins)
+    described = hs.BandMF(hs.Identity(2 * bins), scheme, 1.1)
+    assert found == hs.account(described).report(delta=1e-5).to_dict()
+    assert "by a draw of its own (1 steps)" in found["samplers"][0]
+    once = [
+        answer(capsys, *common, name, "--epochs", "1")["epsilon"]["upper"]
+        for name in ("balls-in-bins", "random-allocation")
+    ]
+    assert once[0] == pytest.approx(once[1], rel=1e-9)
+    assert answer(capsys, *common, "balls-in-bins", "--epochs", "0")["epsilon"]["upper"] == 0.0
+
+
 def test_noise_is_found_for_other_samplers(capsys: pytest.CaptureFixture[str]) -> None:
     run = [*RUN[2:], "--epochs", "2", "--sampler", "without-replacement"]
     found = answer(capsys, "calibrate", *run, "--epsilon", "1", "--delta", "1e-5")

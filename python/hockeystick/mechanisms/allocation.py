@@ -104,6 +104,6 @@ class RandomAllocation(Step):
     def words(self, adjacency: str) -> Words:
         return Words(
             self.noise_convention,
-            f"every record in one of {self.steps} steps, chosen uniformly anew in every epoch",
+            f"every record in one of {self.steps} steps, chosen uniformly by a draw of its own",
             "docs/mechanisms/allocation.md (random allocation)",
         )
