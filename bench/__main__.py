@@ -58,6 +58,7 @@ ENTRIES = [
     Entry("population", "5 min", "run {folder}/answers.json --count 20", "run {folder}/answers.json"),
     Entry("discretisations", "20 s", None, "--output {folder}/discretisations.png"),
     Entry("micro", "5 s", "--repeats 1"),
+    Entry("scaling", "2 min", "--quick --out {folder}", "--out {folder}"),
     Entry("startup", "10 s", "--repeats 1"),
     Entry("frozen", "10 min", None, "record {folder}/answers.json"),
     Entry("montecarlo", "5 min"),
@@ -73,8 +74,9 @@ ENTRIES = [
     Entry("papers.prv_accountant", "1 min", "--quick --out {folder}", "--out {folder}"),
     Entry("papers.individual_gdp", "1 min", "--quick --out {folder}", "--out {folder}"),
     Entry("papers.truncated_poisson", "1 min", "--quick --out {folder}", "--out {folder}"),
-    Entry("papers.b_min_sep_grid", "hours", None, "--results {folder}/grid.json"),
+    Entry("papers.b_min_sep_grid", "15 min", None, "--results {folder}/grid.json --out {folder}"),
     Entry("papers.b_min_sep_production", "10 min", None),
+    Entry("papers.b_min_sep_users", "10 min", None, "--out {folder}"),
     Entry("papers.b_min_sep_training", "20 min", None),
 ]
 

@@ -11,8 +11,11 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 
 import hockeystick as hs
+
+from bench.truncated import opake_core
 
 WORKLOADS = {
     "W13": (hs.RandomAllocation(1.0, 100) * 10, 1e-5),
@@ -22,7 +25,7 @@ WORKLOADS = {
         1e-8,
     ),
 }
-NOISE, STEPS, EPOCHS = (0.3, 1.0, 3.0, 10.0, 100.0), (10, 100, 1000, 10**4, 10**5, 10**6), (1, 10, 100)
+NOISE, STEPS, EPOCHS = (0.3, 1.0, 3.0, 10.0, 100.0), (10, 100, 1000, 10**4, 10**5, 10**6), (1, 10, 100, 1000)
 
 
 def ours(process: hs.mechanisms.Process, delta: float) -> tuple[float, float, float]:
@@ -32,23 +35,53 @@ def ours(process: hs.mechanisms.Process, delta: float) -> tuple[float, float, fl
     return bounds.lower, bounds.upper, time.process_time() - start
 
 
-def pld_accounting(steps: int, epochs: int, delta: float) -> tuple[float, float]:
-    from PLD_accounting.random_allocation_api import gaussian_allocation_epsilon_range
-
-    upper, lower = gaussian_allocation_epsilon_range(
-        delta=delta, sigma=1.0, num_steps=steps, num_epochs=epochs
+def pld_accounting(name: str, delta: float) -> tuple[float, float]:
+    """Its adaptive range for one mechanism; for W15 its default lattice, composed with dp_accounting's."""
+    from PLD_accounting import (
+        AllocationSchemeConfig,
+        BoundType,
+        gaussian_allocation_epsilon_range,
+        gaussian_allocation_pld,
     )
-    return lower, upper
+    from PLD_accounting.types import PrivacyParams
+
+    if name != "W15":
+        steps = WORKLOADS[name][0].items[0][0].steps
+        upper, lower = gaussian_allocation_epsilon_range(
+            delta=delta, sigma=1.0, num_steps=steps, num_epochs=10
+        )
+        return lower, upper
+    from dp_accounting.pld import privacy_loss_distribution as pld
+
+    config, found = AllocationSchemeConfig(), []
+    for bound in (BoundType.IS_DOMINATED, BoundType.DOMINATES):
+        allocated = gaussian_allocation_pld(
+            params=PrivacyParams(sigma=2.0, num_steps=1000, num_epochs=100), config=config, bound_type=bound
+        )
+        sampled = pld.from_gaussian_mechanism(
+            1.0,
+            value_discretization_interval=config.loss_discretization,
+            pessimistic_estimate=bound is BoundType.DOMINATES,
+            sampling_prob=0.01,
+        )
+        found.append(allocated.compose(sampled.self_compose(1000)).get_epsilon_for_delta(delta))
+    return found[0], found[1]
 
 
-def opake(steps: int, epochs: int, delta: float) -> tuple[float, float]:
-    from opake.api.accounting.core.opake_accounting import (
-        DiscretizationConfig,
-        random_allocation_gaussian_pld,
-    )
+def opake(name: str, delta: float) -> tuple[float, float]:
+    """Its upper bound; it has no lower one."""
+    core = opake_core()
+    config = core.DiscretizationConfig()
+    if name != "W15":
+        steps = WORKLOADS[name][0].items[0][0].steps
+        pld = core.random_allocation_gaussian_pld(1.0, steps, 1, config).self_compose(10)
+        return 0.0, pld.epsilon_at(delta)
+    sampled = core.poisson_pld(core.gaussian_pld(1.0, config), 0.01).self_compose(1000)
+    pld = core.random_allocation_gaussian_pld(2.0, 1000, 1, config).self_compose(100).compose(sampled)
+    return 0.0, pld.epsilon_at(delta)
 
-    pld = random_allocation_gaussian_pld(1.0, steps, 1, DiscretizationConfig())
-    return 0.0, pld.self_compose(epochs).epsilon_at(delta)
+
+PEERS: tuple[Callable[[str, float], tuple[float, float]], ...] = (pld_accounting, opake)
 
 
 def show_workloads(names: list[str], with_peers: bool) -> None:
@@ -60,13 +93,10 @@ def show_workloads(names: list[str], with_peers: bool) -> None:
             f"{name:4} {'hockeystick':15} {lower:14.10f} {upper:14.10f} {1 - lower / upper:8.1e} {seconds:8.3f}",
             flush=True,
         )
-        if not with_peers or name == "W15":
-            continue
-        steps = process.items[0][0].steps
-        for peer in (pld_accounting, opake):
+        for peer in PEERS if with_peers else ():
             start = time.process_time()
             try:
-                low, high = peer(steps, 10, delta)
+                low, high = peer(name, delta)
             except ImportError as error:
                 print(f"{name:4} {peer.__name__:15} left out: {error}")
                 continue
@@ -78,40 +108,35 @@ def show_workloads(names: list[str], with_peers: bool) -> None:
 
 
 def show_scaling(output: str | None) -> None:
-    found = {}
-    print(f"{'sigma':>6} {'steps':>8} {'epochs':>6} {'delta':>7} {'upper':>12} {'gap':>8} {'seconds':>8}")
+    """Relative gap and time against steps (10 epochs) and epochs (1000 steps), for each noise multiplier."""
+    found: dict[tuple[float, int, int], tuple[float, float]] = {}
+    sweeps = [
+        ("steps per epoch (10 epochs, δ = 1e-6)", STEPS, [(steps, 10) for steps in STEPS]),
+        ("epochs (of 1000 steps, δ = 1e-6)", EPOCHS, [(1000, epochs) for epochs in EPOCHS]),
+    ]
+    print(f"{'sigma':>6} {'steps':>8} {'epochs':>6} {'upper':>12} {'gap':>8} {'seconds':>8}")
     for sigma in NOISE:
-        for steps in STEPS:
-            for epochs in EPOCHS:
-                lower, upper, seconds = ours(hs.RandomAllocation(sigma, steps) * epochs, 1e-6)
-                gap = (upper - lower) / upper
-                found[sigma, steps, epochs] = gap, seconds
-                print(
-                    f"{sigma:6} {steps:8} {epochs:6} {1e-6:7.0e} {upper:12.6g} {gap:8.1e} {seconds:8.2f}",
-                    flush=True,
-                )
+        for steps, epochs in dict.fromkeys(place for sweep in sweeps for place in sweep[2]):
+            lower, upper, seconds = ours(hs.RandomAllocation(sigma, steps) * epochs, 1e-6)
+            gap = (upper - lower) / upper
+            found[sigma, steps, epochs] = gap, seconds
+            print(
+                f"{sigma:6} {steps:8} {epochs:6} {upper:12.6g} {gap:8.1e} {seconds:8.2f}",
+                flush=True,
+            )
     if output is None:
         return
-    import matplotlib
+    from matplotlib.figure import Figure
 
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
-    figure, axes = plt.subplots(1, 2, figsize=(10, 4), layout="constrained")
-    for axis, place, title in zip(
-        axes, (0, 1), ("relative gap of epsilon", "processor seconds"), strict=True
-    ):
-        for sigma in NOISE:
-            axis.loglog(
-                STEPS,
-                [max(found[sigma, steps, 10][place], 1e-14) for steps in STEPS],
-                marker="o",
-                label=f"σ = {sigma}",
-            )
-        axis.set_xlabel("steps per epoch")
-        axis.set_title(f"{title} (10 epochs, δ = 1e-6)")
-        axis.grid(alpha=0.3)
-    axes[0].legend()
+    figure = Figure(figsize=(10.0, 6.6), layout="constrained")
+    for row, (label, values, places) in zip(figure.subplots(2, 2), sweeps, strict=True):
+        for axes, part, title in zip(row, (0, 1), ("relative gap of ε", "processor seconds"), strict=True):
+            for sigma in NOISE:
+                heights = [max(found[(sigma, *place)][part], 1e-14) for place in places]
+                axes.loglog(values, heights, marker="o", ms=4, label=f"σ = {sigma:g}")
+            axes.set(xlabel=label, ylabel=title)
+            axes.grid(alpha=0.3)
+        row[0].legend(fontsize=7)
     figure.savefig(output, dpi=90)
 
 

@@ -51,18 +51,19 @@ def dp_accounting(size: int, adjacency: str) -> float:
 
 
 def opake(size: int) -> float:
-    # The compiled part alone: the package's Python part does not import on every Python version.
-    package = importlib.util.find_spec("opake")
-    if package is None or package.submodule_search_locations is None:
-        raise ImportError("opake-accounting")
-    core = load(next(Path(package.submodule_search_locations[0]).rglob("opake_accounting*.so")))
+    core = opake_core()
     pld = core.truncated_poisson_gaussian_pld(SIGMA, P, size, N, core.DiscretizationConfig())
     epsilon: float = pld.self_compose(STEPS).epsilon_at(DELTA)
     return epsilon
 
 
 @functools.cache
-def load(path: Path) -> Any:
+def opake_core() -> Any:
+    """The compiled part alone: the package's Python part does not import on every Python version."""
+    package = importlib.util.find_spec("opake")
+    if package is None or package.submodule_search_locations is None:
+        raise ImportError("opake-accounting")
+    path = next(Path(package.submodule_search_locations[0]).rglob("opake_accounting*.so"))
     spec = importlib.util.spec_from_file_location("opake_accounting", path)
     assert spec is not None
     assert spec.loader is not None
