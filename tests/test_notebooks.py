@@ -84,6 +84,24 @@ def test_plans_and_estimates() -> None:
     assert repr(found.noise_multiplier) in shown(found)
 
 
+def test_runs_and_single_numbers() -> None:
+    plan = hs.plan_training(
+        lambda s: hs.dp_sgd(s, 600, 60, steps=2), 600, epsilon=1.0, delta=1e-5, adjacency="add_or_remove"
+    )
+    with plan.start(dimension=2, clipping_norm=1.0, seed=1) as run:
+        for step in run:
+            step.add_noise(np.zeros(2) * len(step.indices))
+        report = run.report()
+    assert str(report) == report.statement()
+    assert report.statement() in shown(report)
+    assert "2 of 2 planned" in shown(report)
+    profile = hs.account(hs.Gaussian(2.0))
+    summary = profile.gdp()
+    assert str(summary) == summary.statement()
+    assert summary.statement() in shown(summary)
+    assert repr(profile.risk) == f"Risk({profile!r})"
+
+
 def test_what_is_shown_is_text() -> None:
     assert shown(hs._base.html.Shown()) == "Shown "
     assert hs._base.html.table("<b>", [("a&b", "<i>")]).count("<b>") == 1

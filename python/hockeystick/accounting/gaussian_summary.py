@@ -13,6 +13,7 @@ from .. import _core
 from .._base import gdp
 from .._base.arrays import Array
 from .._base.bounds import Bounds, round_down, round_up
+from .._base.html import Shown
 from ..mechanisms.core_pairs import gaussian
 from .envelope import FURTHEST, MARGIN, Curve, Envelope, Mask
 from .settings import Settings
@@ -36,7 +37,7 @@ _LEAST, _MOST = 1e-12, 1e6
 
 
 @dataclass(frozen=True)
-class GaussianSummary:
+class GaussianSummary(Shown):
     """What `PrivacyProfile.gdp` found: the profile is at most that of ``mu``-GDP plus ``delta``, everywhere.
 
     ``mu`` is certified; no mu below ``mu_bounds.lower`` would do. ``regret`` bounds from both sides the largest distance by which the
@@ -48,6 +49,12 @@ class GaussianSummary:
     delta: float
     mu_bounds: Bounds
     regret: Bounds
+
+    def __str__(self) -> str:
+        return self.statement()
+
+    def _sentence(self) -> str:
+        return self.statement()
 
     def statement(self) -> str:
         """In words."""

@@ -51,6 +51,9 @@ class Risk(Exclusive):
         self._tolerance = tolerance
         self._found: list[Envelope] = []
 
+    def __repr__(self) -> str:
+        return f"Risk({self._profile!r})"
+
     def __reduce__(self) -> NoReturn:
         raise TypeError("cannot copy or pickle a Risk: ask the copy's profile.risk")
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base.files import replacing
+from .._base.html import Shown
 from .._base.types import AnyPath
 from .._base.validation import ParameterError, integer
 
@@ -30,7 +31,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class TrainingReport:
+class TrainingReport(Shown):
     """What a run released and what protects it; made by `TrainingRun.report`. Nothing secret is in it.
 
     ``steps`` were released, of ``plan.steps``. The plan's guarantee covers them, however few they are. ``epsilon_spent`` is
@@ -54,6 +55,21 @@ class TrainingReport:
             plan.epsilon if made == plan.steps else plan.spent(made),
             {**noise, "steps_done": made},
         )
+
+    def __str__(self) -> str:
+        return self.statement()
+
+    def _shown(self) -> list[tuple[str, Any]]:
+        guarantee = self.plan.guarantee
+        return [
+            (f"epsilon at delta = {guarantee.delta!r}", round_up(guarantee.epsilon)),
+            ("adjacency", guarantee.adjacency),
+            ("steps", f"{self.steps} of {self.plan.steps} planned"),
+            ("noise multiplier", self.plan.noise_multiplier),
+        ]
+
+    def _sentence(self) -> str:
+        return self.statement()
 
     @property
     def complete(self) -> bool:
