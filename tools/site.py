@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
 from mkdocs.structure.files import File
-
-from tools import headers
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "python" / "hockeystick"
@@ -70,7 +69,10 @@ def on_config(config: Any) -> Any:
 
 
 def on_files(files: Any, config: Any) -> Any:
-    """Pages that are made: of files beside docs/, and of faces."""
+    """Pages that are made: of files beside docs/, of faces, and of the headers of C and C++."""
+    sys.path.insert(0, str(ROOT))  # mkdocs runs this file by its path
+    from tools import headers
+
     for name, page in BESIDE.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=text))
