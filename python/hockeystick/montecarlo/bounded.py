@@ -15,7 +15,7 @@ import numpy as np
 from .. import _core
 from .._base.arrays import Array
 from .._base.bounds import Bounds
-from .evidence import Bets, lower_bound, plan_bets, upper_bound
+from .evidence import Bets, default_bets, lower_bound, plan_bets, upper_bound
 from .mean_test import scaled_threshold
 from .pilots import Prospects
 from .runs import Samples
@@ -55,17 +55,41 @@ class BoundedValues(Samples[EmpiricalTally]):
 
         The number of blocks must have been fixed beforehand; so are the bets, by the pilot that chose the proposal.
         """
+        above, below = self._bets(tally, confidence)
         half = 0.5 * (1.0 - confidence)
-        pilot, count = self.proposal.law, tally.law(0).count
-        bets: list[Bets | None] = [None, None]
-        if pilot is not None and count:
-            bets = [plan_bets(pilot, count, half, side) for side in ("below", "above")]
-        above = upper_bound(tally.law(0), half, "betting", bets[0])
-        below = lower_bound(tally.law(1), half, "betting", bets[1])
-        upper = min(1.0, (_scaled(self.log_upper, above + self.resolution, up=True) + self.extra) * _UP)
-        lower = _scaled(self.log_lower, below - self.resolution, up=False) * self.share / _UP
+        most = upper_bound(tally.law(0), half, "betting", above)
+        least = lower_bound(tally.law(1), half, "betting", below)
+        upper = self._upper(most)
+        lower = _scaled(self.log_lower, least - self.resolution, up=False) * self.share / _UP
         estimate = _scaled(self.log_scale, tally.law(0).mean, up=False)
         return min(1.0, max(lower, estimate)), Bounds(lower, upper)
+
+    def evidence(self, tally: EmpiricalTally, confidence: float) -> dict[str, Any]:
+        """The law of all values, and the bets that it pays."""
+        half, law = 0.5 * (1.0 - confidence), tally.law(0)
+        bets = self._bets(tally, confidence)[0] or default_bets(max(1, law.count), half)
+        mean = upper_bound(law, half, "betting", bets)
+        return {
+            "method": "betting",
+            "delta": self._upper(mean),
+            "mean": mean,
+            "masses": [hex(mass) for mass in law.masses],
+            "bets": [list(bet) for bet in bets],
+            "scale": self.log_upper,
+            "resolution": self.resolution,
+            "extra": self.extra,
+        }
+
+    def _bets(self, tally: EmpiricalTally, confidence: float) -> tuple[Bets | None, Bets | None]:
+        """Against means that are too large and too small: those that the pilot recommends, if there was one."""
+        pilot, count, half = self.proposal.law, tally.law(0).count, 0.5 * (1.0 - confidence)
+        if pilot is None or not count:
+            return None, None
+        return plan_bets(pilot, count, half, "below"), plan_bets(pilot, count, half, "above")
+
+    def _upper(self, mean: float) -> float:
+        """delta where the expectation of row 0 is at most ``mean``."""
+        return min(1.0, (_scaled(self.log_upper, mean + self.resolution, up=True) + self.extra) * _UP)
 
     def threshold(self, tested: float) -> float:
         """What the expectation of row 0 must be below, so that delta is below ``tested``."""

@@ -191,6 +191,15 @@ class Direction(Samples[Tally]):
         lower = mean_interval(below, samples, confidence, self.bound).lower if self.is_exact else 0.0
         return above, Bounds(lower, mean_interval(above, samples, confidence, self.bound).upper)
 
+    def evidence(self, tally: Tally, confidence: float) -> dict[str, Any]:
+        """The sum of all values, which bounds their expectation by Chernoff's inequality."""
+        return {
+            "method": "mean",
+            "delta": self.interval(tally, confidence)[1].upper,
+            "total": hex(tally.totals[0]),
+            "largest": self.bound,
+        }
+
     def check(self, tally: Tally) -> None:
         """Refuse a tally of something else, or of nothing."""
         key = {name: value for name, value in tally.key.items() if name != "seed"}

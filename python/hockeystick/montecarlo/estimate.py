@@ -9,8 +9,9 @@ guarantee: the functions here say so in their names. What turns samples into a g
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from .._base.bounds import round_down, round_up
@@ -44,6 +45,8 @@ class DirectionEstimate:
     samples: int
     case: int = 0
     method: str = "plain"
+    evidence: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
+    """What a certificate says of it; None where nothing was drawn."""
 
 
 @dataclass(frozen=True)
@@ -70,6 +73,18 @@ class DeltaEstimate(Shown):
 
     def _sentence(self) -> str:
         return self.statement()
+
+    def certificate(self) -> str:
+        """A JSON text with the tallies, the seed and the test that they pass, for `hockeystick verify FILE`.
+
+        It claims delta <= ``upper``, wrong with probability (1 - ``confidence``)/2 at most (half of that of both sides), and is verified before it is
+        returned: what follows from the tallies is recomputed in ball arithmetic; that they are those of the seed is not
+        (docs/accounting/certificates.md, "Monte Carlo estimates"). Needs python-flint (``hockeystick[verify]``).
+        """
+        from .certificate import certificate
+
+        facts = {"adjacency": self.adjacency, "epsilon": self.epsilon, "seed": self.seed}
+        return certificate(facts, self.directions)
 
     def statement(self) -> str:
         """One sentence that says what was found, and that it is an estimate."""
@@ -195,12 +210,19 @@ def _estimate(plan: Direction, asked: _Asked, options: RunOptions, before: int) 
     blocks = -(-samples // size)
     kept = options.file(f"{plan.label}.{'tally' if source is plan else 'law'}")
     run = kept.in_samples(size, before, asked.sampled * blocks * size)
-    middle, (lower, upper) = source.interval(source.tally(asked.seed, 0, blocks, run), share)
+    tally = source.tally(asked.seed, 0, blocks, run)
+    middle, (lower, upper) = source.interval(tally, share)
+    evidence = {
+        **source.evidence(tally, share),
+        "failure_probability": 0.5 * (1.0 - share),
+        "blocks": blocks,
+        "key": dict(tally.key),
+    }
     if method != "plain":
         upper = min(upper, plan.known)
         middle, lower = min(middle, upper), min(lower, upper)
     kind = "plain" if source is plan else "tilted"
-    return DirectionEstimate(plan.direction, middle, lower, upper, blocks * size, plan.case, kind)
+    return DirectionEstimate(plan.direction, middle, lower, upper, blocks * size, plan.case, kind, evidence)
 
 
 def sample_blocks(

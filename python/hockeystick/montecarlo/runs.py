@@ -124,6 +124,10 @@ class Samples(Generic[_T]):
         """An estimate, and bounds that hold with this ``confidence`` if the number of blocks was fixed before."""
         raise NotImplementedError
 
+    def evidence(self, tally: _T, confidence: float) -> dict[str, Any]:
+        """What proves the upper of these bounds, in JSON values: see `hockeystick.verify.samples`."""
+        raise NotImplementedError
+
 
 def run(
     draw: Draw,

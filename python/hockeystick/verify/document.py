@@ -101,6 +101,24 @@ class Fields:
         """At least one such number."""
         return [self._real(value, name, low, high) for value in self._list(name, 1, most)]
 
+    def texts(self, name: str, length: int) -> list[str]:
+        """So many texts."""
+        found = self._list(name, length, length)
+        if not all(isinstance(value, str) for value in found):
+            raise Rejected(f"{self.place}.{name}: must hold texts")
+        return found
+
+    def pairs(self, name: str, low: float, high: float) -> list[tuple[float, float]]:
+        """At least one pair of numbers in [low, high]."""
+        found = self._list(name, 1, 10_000)
+        if not all(isinstance(value, list) and len(value) == 2 for value in found):
+            raise Rejected(f"{self.place}.{name}: must hold pairs")
+        return [(self._real(a, name, low, high), self._real(b, name, low, high)) for a, b in found]
+
+    def holds(self, name: str) -> bool:
+        """Whether there is such a field."""
+        return name in self._left
+
     def finished(self) -> None:
         """Rejected if something is left that nobody asked for."""
         if self._left:

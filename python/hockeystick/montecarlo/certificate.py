@@ -1,0 +1,42 @@
+"""Certificates of estimates: tallies, seed, and the test that they pass (docs/accounting/certificates.md, "Monte Carlo estimates")."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol
+
+from .. import _core
+from ..verify.check import verify
+from ..verify.document import FORMAT, write
+
+
+class Shown(Protocol):
+    """One direction of an estimate."""
+
+    @property
+    def direction(self) -> str: ...
+    @property
+    def case(self) -> int: ...
+    @property
+    def upper(self) -> float: ...
+    @property
+    def evidence(self) -> Mapping[str, Any] | None: ...
+
+
+def certificate(facts: Mapping[str, Any], directions: Sequence[Shown]) -> str:
+    """What `DeltaEstimate.certificate` returns: ``facts`` and, for each direction, what was drawn and what it proves."""
+    shown = []
+    for each in directions:
+        evidence = each.evidence or {"method": "known", "delta": each.upper}
+        shown.append({"direction": each.direction, "case": each.case, **evidence})
+    delta = max(entry["delta"] for entry in shown)
+    failure = math.nextafter(math.fsum(entry.get("failure_probability", 0.0) for entry in shown), 1.0)
+    content = {"format": FORMAT, **facts, "delta": delta, "failure_probability": failure, "directions": shown}
+    text = write({**content, "made_by": {"library": "hockeystick", "version": _core.__version__}})
+    verdict = verify(text)
+    if not verdict.accepted:
+        raise ArithmeticError(
+            f"the verifier does not accept what the tallies are said to prove: {verdict.reason}"
+        )
+    return text

@@ -1,0 +1,118 @@
+"""What the tallies of a Monte Carlo estimate prove: docs/accounting/certificates.md, "Monte Carlo estimates"."""
+
+from __future__ import annotations
+
+from flint import arb, ctx
+
+from .document import Fields, Rejected
+from .pairs import Ball
+
+_UNIT, _POINTS = 1 << 32, 642
+_UNCHECKED = (
+    "that the blocks of this seed hold these values: the same call of estimate_delta draws them again, bit for bit",
+    "that blocks, method and bets were fixed before a value was seen",
+    "that no value exceeds its bound (largest, scale), and what round-off adds (resolution, extra)",
+)
+
+
+def check_samples(certificate: Fields) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """What was checked and what was not: delta is at most the claim but with the stated probability over the samples."""
+    ctx.prec = 256
+    for name in ("format", "made_by"):
+        certificate.any(name)
+    adjacency = certificate.text("adjacency", "add", "add_or_remove", "remove", "zero_out")
+    epsilon, seed = certificate.real("epsilon", 0.0, 1e6), certificate.integer("seed", 0, 2**63 - 1)
+    delta, failure = certificate.real("delta", 0.0, 1.0), certificate.real("failure_probability", 0.0, 1.0)
+    checked, unchecked, shown, spent = [], list(_UNCHECKED), set(), arb(0)
+    for each in certificate.objects("directions"):
+        direction = each.text("direction", "add", "remove")
+        place = f"direction {direction}, case {each.integer('case', 0, 10_000)}"
+        bound, method = each.real("delta", 0.0, 1.0), each.text("method", "betting", "known", "mean")
+        if bound > delta:
+            raise Rejected(f"{place}: delta is only shown to be at most {bound!r}")
+        if method == "known":
+            unchecked.append(f"{place}: that delta is at most {bound!r}, whatever the samples")
+        else:
+            count, share = (
+                _tally(each, direction, epsilon, seed),
+                arb(each.real("failure_probability", 0.0, 1.0)),
+            )
+            test = _mean if method == "mean" else _betting
+            if not bool(share > 0) or not test(each, count, arb(bound), share):
+                raise Rejected(f"{place}: the tally is not evidence enough for {bound!r}")
+            spent += share
+            checked.append(f"{place}: {count} values of seed {seed} prove delta <= {bound!r}, by {method}")
+        each.finished()
+        shown.add(direction)
+    certificate.finished()
+    if shown != ({adjacency} if adjacency in ("add", "remove") else {"add", "remove"}):
+        raise Rejected(f"{adjacency} asks about other directions")
+    if not bool(spent <= arb(failure)):
+        raise Rejected("the probabilities of failure are more than is stated")
+    return (*checked, f"({epsilon!r}, {delta!r}), wrong with probability at most {failure!r}"), tuple(
+        unchecked
+    )
+
+
+def _tally(each: Fields, direction: str, epsilon: float, seed: int) -> int:
+    """The number of values, after a look at the key of the run."""
+    blocks, key = each.integer("blocks", 1, 2**53), each.object("key")
+    size = key.integer("block_size", 1, 2**53)
+    if (
+        key.integer("seed", 0, 2**63 - 1) != seed
+        or key.text("direction") != direction
+        or key.text("epsilon") != repr(epsilon)
+    ):
+        raise Rejected(f"{key.place}: a tally of another seed, direction or epsilon")
+    return blocks * size
+
+
+def _whole(text: str) -> int:
+    try:
+        return int(text, 16)
+    except ValueError:
+        raise Rejected(f"{text!r} is no hexadecimal number") from None
+
+
+def _mean(each: Fields, count: int, bound: Ball, failure: Ball) -> bool:
+    """Chernoff's bound: n KL(mean || bound) >= ln 1/q, for values in [0, largest]."""
+    total, largest = _whole(each.text("total")), arb(each.real("largest", 0.0, 1.0))
+    mean, tested = arb(total) / arb(2) ** 1074 / count / largest, bound / largest
+    if bool(tested >= 1):
+        return True
+    if total < 0 or not bool(mean < tested):
+        return False
+    evidence = (1 - mean) * ((1 - mean) / (1 - tested)).log()
+    if total:
+        evidence += mean * (mean / tested).log()
+    return bool(count * evidence >= -failure.log())
+
+
+def _betting(each: Fields, count: int, bound: Ball, failure: Ball) -> bool:
+    """The capital of bets against "the mean is at least ``mean``", on the empirical law, reaches 1/q."""
+    masses = {i: _whole(mass) for i, mass in enumerate(each.texts("masses", _POINTS))}
+    bets = [(arb(share), arb(weight)) for share, weight in each.pairs("bets", 0.0, 1.0)]
+    scale, resolution, extra = (
+        arb(each.real(name, low, 1e9)) for name, low in (("scale", -1e9), ("resolution", 0.0), ("extra", 0.0))
+    )
+    mean = arb(each.real("mean", 0.0, 1.0))
+    if min(masses.values()) < 0 or sum(masses.values()) != count * _UNIT:
+        raise Rejected(f"{each.place}: the masses are not those of {count} values")
+    if not bool(scale.exp() * (mean + resolution) + extra <= bound):
+        return False
+    # Spreading values onto the grid moves their mean by less than this (docs/montecarlo/means.md).
+    mean = mean * (1 - arb(2) ** -36) - arb(2) ** -72
+    seen = [(_point(i), arb(mass) / _UNIT) for i, mass in masses.items() if mass]
+    capital, staked = arb(0), arb(0)
+    for share, weight in bets:
+        factors = [(1 + share * (mean - x) / (1 - mean), n) for x, n in seen]
+        staked += weight
+        if all(bool(factor > 0) for factor, _ in factors):
+            capital += weight * sum((n * factor.log() for factor, n in factors), arb(0)).exp()
+    return bool(capital >= staked.max(arb(1)) / failure)
+
+
+def _point(index: int) -> Ball:
+    """0, then 16 points in each octave from 2^-40 on, then 1."""
+    octave, place = divmod(index - 1, 16)
+    return arb(0) if index == 0 else (1 + arb(place) / 16) * arb(2) ** (octave - 40)
