@@ -1,6 +1,7 @@
 """Altered certificates, by the thousand: none is accepted, or what it says then is true.
 
     python -m tests.campaign.certificates [--mutations 6000] [--seed 0]    a table; exit code 1 if anything false was accepted
+    python -m tests.campaign.certificates --times                          sizes, and processor seconds, at the default slack
 
 Each true certificate is altered in one place: a byte of the text; or a number, a name or a type within it. As it stands, every alteration must be rejected.
 With the digest computed anew what is altered within may be accepted, if the core's certified lower bound on delta of what it now describes agrees
@@ -196,7 +197,10 @@ def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--mutations", type=int, default=6000)
     options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--times", action="store_true")
     asked, columns = options.parse_args(), ("bytes", "values", "rejected", "true", "not comparable", "wrong")
+    if asked.times:
+        return _times()
     check._WORK = 3 * 10**7  # speed: altered numbers may ask for hours
     start, total = time.perf_counter(), Counter[str]()
     print(f"| {'altered':22} | " + " | ".join(columns) + " |\n|---|" + "---:|" * len(columns))
@@ -209,6 +213,19 @@ def main() -> int:
     print(f"| {'all':22} | " + " | ".join(str(total[name]) for name in columns) + " |")
     print(f"{time.perf_counter() - start:.0f} s", file=sys.stderr)
     return min(1, total["wrong"])
+
+
+def _times() -> int:
+    """Of making and of verifying each kind."""
+    print("| kind | bytes | made, s | verified, s |\n|---|---:|---:|---:|")
+    start = time.process_time()
+    for kind, text in certificates(slack=1e-4):
+        made = time.process_time()
+        assert check.verify(text).accepted
+        end = time.process_time()
+        print(f"| {kind} | {len(text)} | {made - start:.1f} | {end - made:.1f} |", flush=True)
+        start = time.process_time()
+    return 0
 
 
 if __name__ == "__main__":
