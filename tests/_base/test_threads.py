@@ -420,6 +420,8 @@ OWNED = {
     "individual.ledger.Ledger",  # IndividualLedger
     "individual.ledger.LiveLedger",  # IndividualLedger
     "_base.progress.Bar",  # one call
+    "verify.document.Fields",  # one call
+    "montecarlo.optimize._Search",  # one call
     "_base.progress.Patience",  # one call
     "_base.files.StoreLock",  # the store it lies in
     "_base.search.Search",  # one call

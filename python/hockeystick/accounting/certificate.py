@@ -17,7 +17,7 @@ from .. import _core
 from .._base.validation import ParameterError, real
 from ..mechanisms.descriptions import Composable
 from ..mechanisms.serialise import to_dict
-from ..verify.check import bound, read_proof
+from ..verify.check import bound, own_precision, read_proof
 from ..verify.document import FORMAT, Fields, Rejected, write
 from ..verify.release import Release
 
@@ -57,7 +57,8 @@ def certificate(source: Certifiable, answers: Sequence[tuple[float, float, str]]
             epsilon, delta = point, 0.0 if upper == 0.0 else max(upper * (1.0 + slack), 1e-300)
         if not (math.isfinite(epsilon) and delta < 1.0):
             raise ParameterError(f"({epsilon!r}, {delta!r})-differential privacy: there is nothing to prove")
-        proof = _Claim(release, process.steps, source.adjacency, (epsilon, delta), slack).proof()
+        with own_precision():
+            proof = _Claim(release, process.steps, source.adjacency, (epsilon, delta), slack).proof()
         claims.append({"epsilon": epsilon, "delta": delta, "proof": proof})
     made_by = {"library": "hockeystick", "version": _core.__version__, "slack": slack}
     return write(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,17 +37,23 @@ class Verdict:
         return "\n".join(lines)
 
 
+@contextmanager
+def own_precision() -> Iterator[None]:
+    """The precision of balls is the caller's again afterwards."""
+    with ctx.workprec(ctx.prec):
+        yield
+
+
 def verify(text: str | bytes) -> Verdict:
     """The verdict on the text of a certificate; never an exception, whatever the text says."""
-    start, precision = time.perf_counter(), ctx.prec
+    start = time.perf_counter()
     try:
-        checked = _checked(read(text))
+        with own_precision():
+            checked = _checked(read(text))
     except Rejected as rejection:
         return Verdict(False, str(rejection), seconds=time.perf_counter() - start)
     except (ArithmeticError, ValueError, MemoryError, RecursionError) as error:
         return Verdict(False, f"cannot be computed: {error!r}", seconds=time.perf_counter() - start)
-    finally:
-        ctx.prec = precision
     return Verdict(True, "what is checked holds", *checked, seconds=time.perf_counter() - start)
 
 
