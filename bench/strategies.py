@@ -4,12 +4,16 @@ python -m bench.strategies                # all of it
 python -m bench.strategies workloads      # momentum, schedules, decay: optimised for prefix sums against for the workload
 python -m bench.strategies scheme         # optimised under cyclic Poisson and b-min-sep sampling, noise as it is proven; ten minutes
 python -m bench.strategies buffered       # buffered and inverse-banded matrices against banded ones
+python -m bench.strategies noise          # rows of noise with buffers, with bands, and with buffers in NumPy
 python -m bench.strategies order          # fixed order against cyclic Poisson sampling, noise as it is certified
 """
 
 from __future__ import annotations
 
 import sys
+import time
+from collections.abc import Callable
+from functools import partial
 
 import hockeystick as hs
 import numpy as np
@@ -113,7 +117,40 @@ def order() -> None:
         print(f"| {epsilon:g} | {' | '.join(cells)} | {errors[best]:.4g} ({best} bands) |", flush=True)
 
 
-PARTS = {"workloads": workloads, "scheme": scheme, "buffered": buffered, "order": order}
+class Plain:
+    """Buffers in NumPy: draw a row, subtract the weighted buffers, let them decay and take the row up."""
+
+    def __init__(self, strategy: BufferedToeplitz, dimension: int) -> None:
+        self.weights, self.decays = np.array(strategy.buffers).T[:, :, None]
+        self.kept, self.generator = np.zeros((len(self.weights), dimension)), np.random.default_rng(1)
+
+    def next(self) -> None:
+        row = self.generator.standard_normal(self.kept.shape[1]) - (self.weights * self.kept).sum(axis=0)
+        self.kept *= self.decays
+        self.kept += row
+
+
+def noise(dimension: int = 2**18, rows: int = 16) -> None:
+    """Rows of noise, one at a time, one thread: processor time for each coordinate, and bytes kept."""
+    hs.set_threads(1)
+    buffers = BufferedToeplitz.optimized(1024, 3)
+    calls: dict[str, Callable[[], object]] = {"3 buffers in NumPy": Plain(buffers, dimension).next}
+    kept = {"3 buffers in NumPy": 24}
+    strategies: dict[str, Strategy] = {"3 buffers": buffers}
+    strategies |= {f"{bands} bands": BandedToeplitz.square_root(1024, bands) for bands in (4, 32, 256)}
+    for name, strategy in strategies.items():
+        made = hs.CorrelatedNoise(strategy, dimension, 1.0, seed=1, dtype="float64")
+        made.seek(min(300, strategy.bands))
+        calls[name], kept[name] = partial(made.next, np.empty(dimension)), made.state_bytes // dimension
+    for name, call in calls.items():
+        start = time.process_time()
+        for _ in range(rows):
+            call()
+        each = (time.process_time() - start) / rows / dimension * 1e9
+        print(f"| {name} | {each:.1f} | {kept[name]} |", flush=True)
+
+
+PARTS = {"workloads": workloads, "scheme": scheme, "buffered": buffered, "order": order, "noise": noise}
 
 if __name__ == "__main__":
     for part in sys.argv[1:] or PARTS:

@@ -35,7 +35,11 @@ found = {}
 wide = hs.BandedToeplitz.optimized(1024, 32)
 small = hs.BandedToeplitz.optimized(64, 8)
 several = hs.BandedToeplitz.optimized(100, 5, 10, None)
-found["optimized"] = [exact(c) for s in (wide, small, several) for c in s.coefficients]
+cooled = hs.BandedToeplitz.optimized(60, 6, workload=hs.matrix.Workload(tuple(np.linspace(1.0, 0.1, 60)), 0.9, 0.1))
+scheme_aware = hs.montecarlo.optimize_strategy(hs.BMinSep(64, 8, 0.02), 2.0, 1e-5)
+found["optimized"] = [exact(c) for s in (wide, small, several, cooled, scheme_aware) for c in s.coefficients]
+buffered = hs.matrix.BufferedToeplitz.optimized(300, 2, 100, None)
+found["optimized buffers"] = [exact(x) for pair in buffered.buffers for x in pair] + [exact(buffered.sensitivity(100, None))]
 rng = np.random.Generator(np.random.PCG64(1))
 columns = np.triu(rng.uniform(0.1, 1.0, (12, 12)))[:, ::-1][:, :4].copy()
 columns[:, 0] += 1.0
@@ -47,6 +51,7 @@ for offset in range(1, 4):
 strategies = {
     "toeplitz": small, "banded": hs.matrix.Banded(columns), "dense": hs.matrix.LowerTriangular(hs.matrix.Banded(columns).matrix()),
     "inverse": hs.matrix.InverseBanded([1.0, -0.5, -0.1], 40), "inverse columns": hs.matrix.InverseBanded(inverse),
+    "buffers": buffered,
 }
 for name, strategy in strategies.items():
     found[name] = [exact(strategy._columns()), exact(strategy._stored()), exact(strategy.column_norms()),

@@ -131,16 +131,19 @@ needs_alarm = pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs
 
 
 @needs_alarm
-@pytest.mark.parametrize("inverse", [False, True])
+@pytest.mark.parametrize("form", ["strategy", "inverse", "buffers"])
 @pytest.mark.parametrize("threads", [1, 2])
-def test_noise_goes_on_with_the_same_bits(inverse: bool, threads: int, bell: Callable[[float], None]) -> None:
+def test_noise_goes_on_with_the_same_bits(form: str, threads: int, bell: Callable[[float], None]) -> None:
     steps, width = 300, 20_000
     # (1 - x)^{1/2}, cut off.
     k = np.arange(1.0, 48.0)
     coefficients = np.concatenate([[1.0], np.cumprod((k - 1.5) / k)])
-    strategy: hs.matrix.Strategy = (
-        hs.matrix.InverseBanded(coefficients, steps) if inverse else hs.BandedToeplitz.square_root(steps, 48)
-    )
+    strategies: dict[str, hs.matrix.Strategy] = {
+        "strategy": hs.BandedToeplitz.square_root(steps, 48),
+        "inverse": hs.matrix.InverseBanded(coefficients, steps),
+        "buffers": hs.matrix.BufferedToeplitz(((0.01, 0.99),) * 47, steps),
+    }
+    strategy = strategies[form]
     noise, whole = (hs.CorrelatedNoise(strategy, width, 1.0, seed=1) for _ in range(2))
     rang = 0
     seconds = 0.1
