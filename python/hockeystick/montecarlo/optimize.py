@@ -114,12 +114,12 @@ class _Search:
 
     def _loss(self, change: Array) -> tuple[float, Array]:
         """ln(sigma^2 * error) and its slopes, sigma being where the height is 0."""
-        here, slope = self._strategy(change), -2.0
+        here, slope, log_sigma = self._strategy(change), -2.0, self._log_sigma
         for _ in range(30):
-            height = self._height(here, self._log_sigma)
-            slope = (self._height(here, self._log_sigma + _STEP) - height) / _STEP
+            height = self._height(here, log_sigma)
+            slope = (self._height(here, log_sigma + _STEP) - height) / _STEP
             move = -height / min(slope, -0.1)
-            self._log_sigma += max(-_MOVE, min(_MOVE, move))
+            log_sigma += max(-_MOVE, min(_MOVE, move))
             if abs(move) < _FLAT:
                 break
         error = math.log(here.mean_squared_error(1.0, self._workload))
@@ -129,8 +129,8 @@ class _Search:
             moved[i] += _STEP
             there = self._strategy(moved)
             # The height stays 0 if ln sigma follows.
-            follow = -self._height(there, self._log_sigma) / slope
+            follow = -self._height(there, log_sigma) / slope
             slopes[i] = (
                 math.log(there.mean_squared_error(1.0, self._workload)) - error + 2.0 * follow
             ) / _STEP
-        return error + 2.0 * self._log_sigma, slopes
+        return error + 2.0 * log_sigma, slopes
