@@ -421,11 +421,9 @@ OWNED = {
     "individual.ledger.LiveLedger",  # IndividualLedger
     "_base.progress.Bar",  # one call
     "verify.document.Fields",  # one call
-    "montecarlo.optimize._Search",  # one call
     "_base.progress.Patience",  # one call
     "_base.files.StoreLock",  # the store it lies in
     "_base.search.Search",  # one call
-    "montecarlo.optimize._Search",  # one call
     "verify.document.Fields",  # one call
     "montecarlo.bounded.BoundedValues",  # by the constructors of its kinds
     "training.run._Ledger",  # TrainingRun
