@@ -129,14 +129,15 @@ def show_scaling(output: str | None) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10.0, 6.6), layout="constrained")
-    for row, (label, values, places) in zip(figure.subplots(2, 2), sweeps, strict=True):
+    panels = figure.subplots(2, 2)
+    for row, (label, values, places) in zip(panels, sweeps, strict=True):
         for axes, part, title in zip(row, (0, 1), ("relative gap of ε", "processor seconds"), strict=True):
             for sigma in NOISE:
                 heights = [max(found[(sigma, *place)][part], 1e-14) for place in places]
                 axes.loglog(values, heights, marker="o", ms=4, label=f"σ = {sigma:g}")
             axes.set(xlabel=label, ylabel=title)
             axes.grid(alpha=0.3)
-        row[0].legend(fontsize=7)
+    panels[0, 0].legend(fontsize=7)
     figure.savefig(output, dpi=90)
 
 
