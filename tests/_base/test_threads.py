@@ -424,7 +424,6 @@ OWNED = {
     "_base.progress.Patience",  # one call
     "_base.files.StoreLock",  # the store it lies in
     "_base.search.Search",  # one call
-    "verify.document.Fields",  # one call
     "montecarlo.bounded.BoundedValues",  # by the constructors of its kinds
     "training.run._Ledger",  # TrainingRun
 }
