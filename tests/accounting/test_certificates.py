@@ -192,6 +192,17 @@ def test_tallies_prove_no_less_than_they_do(texts: dict[str, str], kind: str) ->
     assert not verify(changed(text, *place, "blocks", to=entry["blocks"] - 1)).accepted
 
 
+def test_directions_without_tallies_are_not_claimed() -> None:
+    mechanism = hs.BandMF(hs.BandedToeplitz.square_root(8, 2), hs.BMinSep(8, 2, 0.01), 1.0)
+    text = hs.estimate_delta(mechanism, 1.0, 2000, 5, "plain").certificate()
+    assert json.loads(text)["adjacency"] == "remove"
+    assert verify(text).accepted
+    assert not verify(changed(text, "adjacency", to="zero_out")).accepted
+    assert not verify(changed(text, "directions", to=[])).accepted
+    with pytest.raises(hs.ParameterError, match="nothing was drawn"):
+        hs.estimate_delta(mechanism, 1.0, 2000, 5, adjacency="add").certificate()
+
+
 def test_what_cannot_be_certified_is_refused() -> None:
     discrete = hs.account(hs.DiscreteLaplace(5.0)).report(delta=1e-5)
     with pytest.raises(hs.ParameterError, match="DiscreteLaplace"):

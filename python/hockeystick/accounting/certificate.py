@@ -23,7 +23,7 @@ from ..verify.release import Release
 
 _SHARE = 0.2
 """Of the room between delta and the claim, for each of four errors (*speed*)."""
-_COARSE = 400
+_COARSE = 200
 """Cells of the first looks, that say how many are needed (*speed*)."""
 _CELLS = (64, 1024, 4096, 16_384, 65_536)
 _MOST_WORK = 2e9

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from .. import _core
+from .._base.validation import ParameterError
 from ..verify.check import verify
 from ..verify.document import FORMAT, write
 
@@ -26,10 +27,16 @@ class Shown(Protocol):
 
 def certificate(facts: Mapping[str, Any], directions: Sequence[Shown]) -> str:
     """What `DeltaEstimate.certificate` returns: ``facts`` and, for each direction, what was drawn and what it proves."""
-    shown = []
-    for each in directions:
-        evidence = each.evidence or {"method": "known", "delta": each.upper}
-        shown.append({"direction": each.direction, "case": each.case, **evidence})
+    shown = [
+        {"direction": d.direction, "case": d.case, **d.evidence} for d in directions if d.evidence is not None
+    ]
+    if not shown:
+        raise ParameterError(
+            "estimate: nothing was drawn, delta is known without samples; there is no tally to certify"
+        )
+    names = {entry["direction"] for entry in shown}
+    if len(names) == 1:  # the other one is known without samples, or was not asked about
+        facts = {**facts, "adjacency": names.pop()}
     delta = max(entry["delta"] for entry in shown)
     failure = math.nextafter(math.fsum(entry.get("failure_probability", 0.0) for entry in shown), 1.0)
     content = {"format": FORMAT, **facts, "delta": delta, "failure_probability": failure, "directions": shown}

@@ -78,7 +78,8 @@ class DeltaEstimate(Shown):
         """A JSON text with the tallies, the seed and the test that they pass, for `hockeystick verify FILE`.
 
         It claims delta <= ``upper``, wrong with probability (1 - ``confidence``)/2 at most (half of that of both sides), and is verified before it is
-        returned: what follows from the tallies is recomputed in ball arithmetic; that they are those of the seed is not
+        returned: what follows from the tallies is recomputed in ball arithmetic; that they are those of the seed is not. Where delta of
+        one direction is known without samples, ``adjacency`` is the other one; ParameterError where nothing was drawn.
         (docs/accounting/certificates.md, "Monte Carlo estimates"). Needs python-flint (``hockeystick[verify]``).
         """
         from .certificate import certificate
