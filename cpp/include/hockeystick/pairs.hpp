@@ -64,6 +64,8 @@ public:
     virtual double anchor() const { return spacing(); }
     // The pair as Gaussian mixtures; empty where it is something else.
     virtual std::vector<GaussianMixtures> gaussian_mixtures() const { return {}; }
+    // Where the pair is the joined form of sampling: the mixtures of its "remove" form; else empty.
+    virtual std::vector<GaussianMixtures> joined_mixtures() const { return {}; }
     // The pair as a random allocation, if it is one.
     virtual std::optional<Allocation> allocation() const { return {}; }
     // The law of L as atoms and smooth pieces, where it is known as such.

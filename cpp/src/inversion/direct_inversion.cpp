@@ -146,6 +146,13 @@ bool DirectInversion::has_layers() const {
            });
 }
 
+bool DirectInversion::joined() const {
+    return answers_ && has_layers() && std::any_of(kinds_.begin(), kinds_.end(), [](const Kind& kind) {
+               const auto parts = kind.transform->mixtures();
+               return !parts.empty() && parts.front().joined;
+           });
+}
+
 Layers DirectInversion::layers(double tolerance) const {
     std::vector<Layers::Kind> kinds;
     for (const auto& kind : kinds_) kinds.push_back({kind.transform->mixtures(), kind.count});

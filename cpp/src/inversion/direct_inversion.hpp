@@ -34,6 +34,8 @@ public:
     // of their own.
     bool has_layers() const;
     Layers layers(double tolerance) const;
+    // Whether some kind is the joined form of sampling, with layers.
+    bool joined() const;
     // P-mass that the transforms leave out.
     double dropped() const noexcept { return dropped_; }
 

@@ -20,6 +20,9 @@ constexpr double near_exact = 1e-10;
 // is guessed anew.
 constexpr double largest_shares[] = {1e-9, 1e-6};
 constexpr int most_rounds = 12;
+// Speed: joined pairs' layers are nearly as quick at this tolerance, which is tried first; beyond such a gap
+// the other attempts are worth their time.
+constexpr double fine_tolerance = 1e-9, fine_gap = 1e-7;
 
 void keep(std::optional<Answer>& best, const std::optional<Answer>& answer) {
     if (relative_gap(answer) < relative_gap(best)) best = answer;
@@ -31,7 +34,10 @@ Inversion::Inversion(const Composition& composition, double accuracy)
     : composition_(composition),
       direct_(std::make_unique<DirectInversion>(composition)),
       narrow_gap_(0.1 * accuracy),
-      layer_tolerance_(std::clamp(3e-3 * narrow_gap_, 1e-11, 1e-6)) {}
+      layer_tolerance_(std::clamp(3e-3 * narrow_gap_, 1e-11, 1e-6)),
+      fine_tolerance_(direct_->joined() ? fine_tolerance : infinity) {
+    if (direct_->joined()) narrow_gap_ = std::min(narrow_gap_, fine_gap);
+}
 Inversion::~Inversion() = default;
 
 std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double accuracy) {
@@ -67,7 +73,12 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
         // It leaves out what is not worth its nodes, unless delta is that small.
         direct_->dropped() <= largest_shares[0] * delta,
         [&](const DirectInversion& direct, Budget budget) { return direct.epsilon_bounds(delta, budget); },
-        [&] { return direct_->layers(layer_tolerance_).epsilon_bounds(delta); },
+        [&] {
+            auto best = direct_->layers(std::min(layer_tolerance_, fine_tolerance_)).epsilon_bounds(delta);
+            if (relative_gap(best) >= narrow_gap_ && fine_tolerance_ < layer_tolerance_)
+                keep(best, direct_->layers(layer_tolerance_).epsilon_bounds(delta));
+            return best;
+        },
         [&](const std::optional<Answer>&) { return delta; });
 }
 
@@ -78,6 +89,9 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
         // delta is wanted to ten digits.
         [&] {
             auto best = direct_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon);
+            for (const double tolerance : {fine_tolerance_, layer_tolerance_})
+                if (relative_gap(best) >= narrow_gap_ && fine_tolerance_ < infinity)
+                    keep(best, direct_->layers(tolerance).delta_bounds(epsilon));
             if (relative_gap(best) >= near_exact)
                 keep(best, direct_->delta_bounds(epsilon,
                                                  {std::min(narrow_gap_, relative_gap(best)), some_products}));

@@ -52,6 +52,7 @@ private:
     std::unique_ptr<DirectInversion> direct_;
     double narrow_gap_;       // good enough not to look for better
     double layer_tolerance_;  // what each source of error in layers aims at, beside delta
+    double fine_tolerance_;   // what is tried before
 };
 
 }  // namespace hockeystick

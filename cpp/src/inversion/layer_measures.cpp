@@ -43,18 +43,38 @@ MixturePart probe(const LayerPart& part, double width) {
 LayerMeasures::LayerMeasures(const std::vector<Kind>& kinds) {
     for (const Kind& kind : kinds) {
         for (const MixturePart& mixture : kind.parts)
-            parts_.push_back({mixture, counts_.size(), !mixture.p.plain()});
+            all_parts_.push_back({mixture, counts_.size(), !mixture.p.plain()});
         counts_.push_back(kind.count);
         steps_ += kind.count;
+    }
+    parts_ = all_parts_;
+}
+
+bool LayerMeasures::any_joined() const {
+    return std::any_of(all_parts_.begin(), all_parts_.end(),
+                       [](const LayerPart& part) { return part.mixture.joined; });
+}
+
+// Joined parts come by the hundred, most of them too rare to count.
+void LayerMeasures::choose_parts(double log_mass) {
+    parts_.clear();
+    dropped_ = 0;
+    const double most = std::exp(log_mass) / static_cast<double>(all_parts_.size());
+    for (const LayerPart& part : all_parts_) {
+        const double mass = counts_[part.kind] * part.mixture.weight;
+        if (part.mixture.joined && mass < most)
+            dropped_ += mass * (1 + 1e-9);
+        else
+            parts_.push_back(part);
     }
 }
 
 bool LayerMeasures::cut(double log_mass, double epsilon, double sharpness, double tolerance) {
     tolerance_ = tolerance;
+    choose_parts(log_mass);
     cuts_ = choose_cuts(parts_, counts_, log_mass, epsilon, sharpness);
     if (cuts_.loss.empty()) return false;
     nodes_.clear();
-    dropped_ = 0;
     for (std::size_t i = 0; i < parts_.size(); ++i) {
         const LayerPart& part = parts_[i];
         const LayerCuts::Part& windows = cuts_.parts[i];
@@ -107,7 +127,10 @@ bool LayerMeasures::make_nodes(std::size_t index) {
     }
     for (double ahead = 0.5; ahead < 2000; ahead *= 1.4)
         nodes.far.push_back(tilted_point(mixture, 0, nodes.real.last + ahead));
-    return true;
+    if (!mixture.joined) return true;
+    nodes.joined.emplace(mixture, windows.width, nodes.real.last, std::log(10 / line_error()));
+    nodes.h = nodes.joined->pitch();
+    return nodes.joined->usable();
 }
 
 LayerMeasures::Measure& LayerMeasures::measure(std::size_t index, Which which) {
@@ -116,7 +139,7 @@ LayerMeasures::Measure& LayerMeasures::measure(std::size_t index, Which which) {
     Nodes& own = nodes_[index];
     std::optional<Measure>& found = (which.between ? own.between : own.below)[which.cut];
     if (found) return *found;
-    found.emplace(Measure{part.mixture, {}, 0, 0});
+    found.emplace(Measure{part.mixture, {}, 0, 0, 0, {}});
     const MixtureNodes& nodes = own.real;
     const std::size_t n = nodes.loss.size();
     if (!part.cut) {
@@ -138,13 +161,17 @@ LayerMeasures::Measure& LayerMeasures::measure(std::size_t index, Which which) {
     found->log_share.assign(n, -infinity);
     for (std::size_t i = found->begin; i < found->end; ++i)
         found->log_share[i] = window.log(nodes.first + static_cast<double>(i) * nodes.h);
+    if (own.joined) found->joined = own.joined->share(window);
     return *found;
 }
 
 std::vector<MixturePart> LayerMeasures::mixtures(Which which) {
     std::vector<MixturePart> out;
-    for (std::size_t i = 0; i < parts_.size(); ++i)
-        if (parts_[i].kind == which.kind) out.push_back(measure(i, which).mixture);
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+        if (parts_[i].kind != which.kind) continue;
+        if (parts_[i].mixture.joined) return {};
+        out.push_back(measure(i, which).mixture);
+    }
     return out;
 }
 
@@ -215,56 +242,85 @@ double LayerMeasures::omitted(std::size_t index, const Measure& m, double s, dou
     return below + beyond(index, m, m.end - 1, s, shift);
 }
 
+// ln of the largest term at s.
+double LayerMeasures::peak(std::size_t index, const Measure& m, double s) const {
+    const Nodes& own = nodes_[index];
+    if (m.joined) return own.joined->peak(*m.joined, s);
+    double out = -infinity;
+    for (std::size_t i = m.begin; i < m.end; ++i)
+        out = std::max(out, own.real.log_p[i] + m.log_share[i] + s * own.real.loss[i]);
+    return out;
+}
+
+LayerMeasures::Total LayerMeasures::total(std::size_t index, Measure& m, double s, double shift) const {
+    const Nodes& own = nodes_[index];
+    const MixtureNodes& nodes = own.real;
+    Total out;
+    for (std::size_t i = m.begin; i < m.end; ++i) {
+        const double x = nodes.loss[i], exponent = nodes.log_p[i] + m.log_share[i] + s * x - shift;
+        if (exponent < negligible_exponent) continue;
+        const double w = std::exp(exponent);
+        out.value += w;
+        out.first += w * x;
+        out.second += w * x * x;
+    }
+    if (!(m.aliasing > 0) || !m.mixture.q.plain()) {
+        double log_aliasing = infinity;
+        for (const AnalyticityStrip& strip : AnalyticityStrip::simple(m.mixture, s, 1e-3 / steps_))
+            log_aliasing = std::min(log_aliasing, strip.log_aliasing(nodes.h, 0));
+        m.aliasing = std::exp(log_aliasing);
+    }
+    const double n = static_cast<double>(m.end - m.begin), weight = m.mixture.weight;
+    const double rounding = u * (n + 4000 + 2 * (own.rounding + s * own.loss_rounding) + 4 * std::abs(shift));
+    // The rule's error is a share of the integral, of which what is omitted is part.
+    out.upper =
+        m.aliasing < 0.1
+            ? weight * (1 + 1.2 * m.aliasing) *
+                  (out.value * (1 + 2 * rounding) + 1.001 * omitted(index, m, s, shift) + n * negligible_term)
+            : infinity;
+    out.value *= weight;
+    out.first *= weight;
+    out.second *= weight;
+    return out;
+}
+
+// The rule's error is in part a share of the integral, which is what the sum and all errors add up to.
+LayerMeasures::Total LayerMeasures::joined_total(std::size_t index, const Measure& m, double s,
+                                                 double shift) const {
+    const JoinedRule& rule = *nodes_[index].joined;
+    const JoinedRule::Sums sums = rule.sums(*m.joined, s, shift, negligible_exponent);
+    const JoinedRule::Error error = rule.error(*m.joined, m.mixture.window, s, shift);
+    const double n = 2 * static_cast<double>(rule.size()) + 1, weight = m.mixture.weight,
+                 above = light_above(index, m, s, rule.growth(m.mixture.window), shift, rule.last());
+    const double upper =
+        error.relative < 0.1
+            ? (sums.value + 1.01 * (sums.rounding + error.absolute + weight * above) + n * negligible_term) *
+                  (1 + 1.2 * error.relative)
+            : infinity;
+    return {sums.value, sums.first, sums.second, upper};
+}
+
 LayerMeasures::Sums LayerMeasures::sums(Which which, double s) {
     interruption_point();
     double shift = -infinity;
-    for (std::size_t index = 0; index < parts_.size(); ++index) {
-        if (parts_[index].kind != which.kind) continue;
-        const Measure& m = measure(index, which);
-        const MixtureNodes& nodes = nodes_[index].real;
-        for (std::size_t i = m.begin; i < m.end; ++i)
-            shift = std::max(shift, nodes.log_p[i] + m.log_share[i] + s * nodes.loss[i]);
-    }
+    for (std::size_t index = 0; index < parts_.size(); ++index)
+        if (parts_[index].kind == which.kind) shift = std::max(shift, peak(index, measure(index, which), s));
     Sums out{-infinity, 0, 0, -infinity};
     if (!(shift > -infinity)) return out;
-    double total = 0, mean = 0, square = 0, upper = 0;
+    Total all;
     for (std::size_t index = 0; index < parts_.size(); ++index) {
         if (parts_[index].kind != which.kind) continue;
         Measure& m = measure(index, which);
         if (m.empty()) continue;
-        const Nodes& own = nodes_[index];
-        const MixtureNodes& nodes = own.real;
-        double value = 0, first = 0, second = 0;
-        for (std::size_t i = m.begin; i < m.end; ++i) {
-            const double x = nodes.loss[i], exponent = nodes.log_p[i] + m.log_share[i] + s * x - shift;
-            if (exponent < negligible_exponent) continue;
-            const double w = std::exp(exponent);
-            value += w;
-            first += w * x;
-            second += w * x * x;
-        }
-        if (!(m.aliasing > 0) || !m.mixture.q.plain()) {
-            double log_aliasing = infinity;
-            for (const AnalyticityStrip& strip : AnalyticityStrip::simple(m.mixture, s, 1e-3 / steps_))
-                log_aliasing = std::min(log_aliasing, strip.log_aliasing(nodes.h, 0));
-            m.aliasing = std::exp(log_aliasing);
-        }
-        const double n = static_cast<double>(m.end - m.begin), weight = m.mixture.weight;
-        const double rounding =
-            u * (n + 4000 + 2 * (own.rounding + s * own.loss_rounding) + 4 * std::abs(shift));
-        total += weight * value;
-        mean += weight * first;
-        square += weight * second;
-        // The rule's error is a share of the integral, of which what is omitted is part.
-        upper +=
-            m.aliasing < 0.1
-                ? weight * (1 + 1.2 * m.aliasing) *
-                      (value * (1 + 2 * rounding) + 1.001 * omitted(index, m, s, shift) + n * negligible_term)
-                : infinity;
+        const Total part = m.joined ? joined_total(index, m, s, shift) : total(index, m, s, shift);
+        all.value += part.value;
+        all.first += part.first;
+        all.second += part.second;
+        all.upper += part.upper;
     }
-    return {shift + std::log(total), mean / total,
-            std::max(0.0, square / total - mean / total * (mean / total)),
-            shift + std::log(upper) + 4 * u * (1 + std::abs(shift))};
+    const double mean = all.first / all.value;
+    return {shift + std::log(all.value), mean, std::max(0.0, all.second / all.value - mean * mean),
+            shift + std::log(all.upper) + 4 * u * (1 + std::abs(shift))};
 }
 
 void LayerMeasures::make_line(std::size_t index, double s) {
@@ -304,20 +360,40 @@ void LayerMeasures::make_line(std::size_t index, double s) {
 double LayerMeasures::light_ends(std::size_t index, const Measure& m, double s, double growth, double shift,
                                  std::size_t begin, std::size_t end) const {
     const Nodes& nodes = nodes_[index];
-    const MixtureNodes& real = nodes.real;
     const TiltedPoint point = tilted_point(m.mixture, s, nodes.first + static_cast<double>(begin) * nodes.h);
     const double rate = centres(m.mixture, s).low - point.t;
     if (!(rate > 0)) return infinity;
     const double below =
         1.01 * std::exp(point.log_g + point.log_kept + growth - shift - 0.5 * std::log(2 * pi)) / rate;
-    // From the last node of the real line before the end.
-    const double end_t = nodes.first + static_cast<double>(end - 1) * nodes.h;
+    return below +
+           light_above(index, m, s, growth, shift, nodes.first + static_cast<double>(end - 1) * nodes.h);
+}
+
+// Beyond the output `end`, from the last node of the real line before it.
+double LayerMeasures::light_above(std::size_t index, const Measure& m, double s, double growth, double shift,
+                                  double end) const {
+    const Nodes& nodes = nodes_[index];
+    const MixtureNodes& real = nodes.real;
     const auto before = static_cast<std::size_t>(
-        std::clamp(std::floor((end_t - real.first) / real.h), 0.0, static_cast<double>(m.end - 1)));
-    return below + 1.01 * std::exp(growth) *
-                       (beyond(index, m, before, s, shift) +
-                        std::exp(real.log_p[before] + m.log_share[before] + s * real.loss[before] - shift) *
-                            nodes.h / real.h);
+        std::clamp(std::floor((end - real.first) / real.h), 0.0, static_cast<double>(m.end - 1)));
+    return 1.01 * std::exp(growth) *
+           (beyond(index, m, before, s, shift) +
+            std::exp(real.log_p[before] + m.log_share[before] + s * real.loss[before] - shift) * nodes.h /
+                real.h);
+}
+
+void LayerMeasures::add_joined(std::size_t index, Which which, double s, double upper, double wanted,
+                               FallingSum& sum) {
+    const Measure& m = measure(index, which);
+    if (m.empty()) return;
+    const JoinedRule& rule = *nodes_[index].joined;
+    const Window& window = m.mixture.window;
+    const double n = 2 * static_cast<double>(rule.size()) + 1;
+    const JoinedRule::Error error = rule.error(*m.joined, window, s, sum.shift);
+    rule.add(*m.joined, s, std::log(wanted / n) - 4, sum);
+    sum.fixed_error +=
+        error.relative * upper + error.absolute +
+        m.mixture.weight * light_above(index, m, s, rule.growth(window), sum.shift, rule.last());
 }
 
 // upper: a bound of the measure at s, relative to e^shift. Nodes that weigh less than `wanted` together are
@@ -393,7 +469,8 @@ FallingSum LayerMeasures::along(Which which, double s, double wanted) {
     if (!std::isfinite(out.shift)) out.fixed_error = infinity;
     for (std::size_t i = 0; i < parts_.size(); ++i)
         if (parts_[i].kind == which.kind)
-            add_line(i, which, s, std::exp(whole.upper - whole.value), wanted, out);
+            (this->*(parts_[i].mixture.joined ? &LayerMeasures::add_joined : &LayerMeasures::add_line))(
+                i, which, s, std::exp(whole.upper - whole.value), wanted, out);
     return out;
 }
 

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "inversion/falling_sum.hpp"
+#include "inversion/joined_rule.hpp"
 #include "inversion/layer_cuts.hpp"
 #include "pairs/mixture.hpp"
 
@@ -26,6 +27,7 @@ public:
     // source of error aims at.
     bool cut(double log_mass, double epsilon, double sharpness, double tolerance);
 
+    bool any_joined() const;
     const std::vector<double>& counts() const noexcept { return counts_; }
     double steps() const noexcept { return steps_; }
     const std::vector<LayerPart>& parts() const noexcept { return parts_; }
@@ -45,7 +47,7 @@ public:
     Sums sums(Which which, double s);
     // Along Re z = s, to whatever frequency. Terms that weigh less than `wanted` together are left out.
     FallingSum along(Which which, double s, double wanted);
-    // As parts with windows.
+    // As parts with windows; empty where some of them are joined.
     std::vector<MixturePart> mixtures(Which which);
 
 private:
@@ -55,6 +57,7 @@ private:
         std::vector<double> log_share;
         std::size_t begin = 0, end = 0;
         double aliasing = 0;  // of the rule along the real line, relative to the sum; 0: not known yet
+        std::optional<JoinedRule::Share> joined;
         bool empty() const { return begin == end; }
     };
     // The nodes of one part.
@@ -70,8 +73,14 @@ private:
         double line = 0, h = 0, first = 0;
         std::vector<std::complex<double>> log_p, loss;
         std::vector<double> p_slack, loss_slack;
+        std::optional<JoinedRule> joined;  // where the part is joined: of its halves, in the place of both
+    };
+    // Sums of one part, relative to a common factor.
+    struct Total {
+        double value = 0, first = 0, second = 0, upper = 0;
     };
 
+    void choose_parts(double log_mass);
     double line_error() const;
     bool make_nodes(std::size_t part);
     void make_line(std::size_t part, double s);
@@ -81,11 +90,17 @@ private:
     double omitted(std::size_t part, const Measure& m, double s, double shift) const;
     double light_ends(std::size_t part, const Measure& m, double s, double growth, double shift,
                       std::size_t begin, std::size_t end) const;
+    double light_above(std::size_t part, const Measure& m, double s, double growth, double shift,
+                       double end) const;
+    double peak(std::size_t part, const Measure& m, double s) const;
+    Total total(std::size_t part, Measure& m, double s, double shift) const;
+    Total joined_total(std::size_t part, const Measure& m, double s, double shift) const;
     void add_line(std::size_t part, Which which, double s, double upper, double wanted, FallingSum& sum);
+    void add_joined(std::size_t part, Which which, double s, double upper, double wanted, FallingSum& sum);
 
     std::vector<double> counts_;
     double steps_ = 0, tolerance_ = 0, dropped_ = 0;
-    std::vector<LayerPart> parts_;
+    std::vector<LayerPart> all_parts_, parts_;  // parts_: those that are not too rare to count
     LayerCuts cuts_;
     std::vector<Nodes> nodes_;  // by part
 };

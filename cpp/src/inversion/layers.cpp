@@ -15,11 +15,10 @@ namespace {
 using Complex = std::complex<double>;
 
 // All of these are for speed.
-constexpr std::size_t most_frequencies = 4096, most_at_bottom = 300, least_frequencies = 20;
-constexpr int most_rounds = 5;         // of planning and solving
-constexpr double few_steps = 8;        // so few powers of a measure do not make it fall
-constexpr double most_products = 3e7;  // nodes times frequencies: some ten milliseconds
-constexpr double too_far = 3;          // of bounds that lie so many nats above their values nothing is learnt
+constexpr std::size_t most_frequencies = 4096, least_frequencies = 20;
+constexpr int most_rounds = 5;   // of planning and solving
+constexpr double few_steps = 8;  // so few powers of a measure do not make it fall
+constexpr double too_far = 3;    // of bounds that lie so many nats above their values nothing is learnt
 // Of the windows: narrow ones serve larger tilts, and need more nodes and frequencies; wide ones fewer.
 constexpr double sharpnesses[] = {1, 0.35, 2.5};
 constexpr double wide = 1e-3;  // beside its upper end, an interval that calls for another attempt
@@ -32,7 +31,11 @@ double log_add(double a, double b) {
 }  // namespace
 
 Layers::Layers(const std::vector<Kind>& kinds, double variance, double tolerance)
-    : measures_(kinds), variance_(variance), tolerance_(tolerance) {}
+    : measures_(kinds), variance_(variance), tolerance_(tolerance) {
+    if (!measures_.any_joined()) return;
+    most_at_bottom_ = most_frequencies;
+    most_products_ = 1e8;
+}
 
 bool Layers::prepare(double log_mass, double epsilon) {
     if (!measures_.cut(log_mass, epsilon, sharpness_, tolerance_)) return false;
@@ -100,11 +103,16 @@ Layers::Tilt Layers::tilt(Which which, double epsilon, double enough) {
 
 // Empty where a layer without nodes is not without mass.
 std::optional<Layers::Ceiling> Layers::ceiling(Which which, double s, double wanted) {
-    Ceiling out{s, variance_, measures_.counts(), {}, {}, {}};
+    Ceiling out{s, variance_, measures_.counts(), {}, {}, {}, {}};
     for (std::size_t kind = 0; kind < out.counts.size(); ++kind) {
         out.log_a.push_back(measures_.sums(below(which, kind), s).upper);
         if (which.bottom) {
-            out.decays.emplace_back(Mgf(measures_.mixtures(below(which, kind)), 1e-3), s, out.log_a.back());
+            const auto mixtures = measures_.mixtures(below(which, kind));
+            out.decays.push_back(mixtures.empty()
+                                     ? nullptr
+                                     : std::make_unique<Decay>(Mgf(mixtures, 1e-3), s, out.log_a.back()));
+            out.terms.push_back(out.decays.back() ? FallingSum{}
+                                                  : measures_.along(below(which, kind), s, wanted));
             continue;
         }
         const FallingSum& b = out.between.emplace_back(measures_.along({kind, which.cut, true}, s, wanted));
@@ -118,7 +126,9 @@ double Layers::Ceiling::log_at(double tau) const {
     if (variance > 0) sum += 0.5 * variance * s * (s + 1) * (1 + 4 * u);
     for (std::size_t kind = 0; kind < counts.size(); ++kind) {
         double a = log_a[kind];
-        if (!decays.empty()) a += decays[kind].log_bound(tau) * (1 - 1e-12);
+        if (!decays.empty())
+            a = decays[kind] ? a + decays[kind]->log_bound(tau) * (1 - 1e-12)
+                             : std::min(a, std::log(terms[kind].bound(tau)) + terms[kind].shift);
         sum += counts[kind] * a;
         if (!between.empty() && !between[kind].empty())
             y += counts[kind] *
@@ -191,7 +201,7 @@ bool Layers::fill(Contour& contour, std::size_t size, const std::vector<FallingS
     double products = 0;
     for (const std::vector<FallingSum>* all : {&below, &between})
         for (const FallingSum& each : *all) products += static_cast<double>(each.re.size() * size);
-    if (products > most_products) return false;
+    if (products > most_products_) return false;
     std::vector<DifferenceOfPowers> sums;
     for (std::size_t j = 0; j < size; ++j)
         sums.emplace_back(Complex(contour.s, contour.step * static_cast<double>(j)), variance_,
@@ -242,7 +252,7 @@ bool Layers::visit_bottom(std::size_t k, Visit& visit) {
         return true;
     }
     const double all = log_add(visit.log_delta, bottom.log_delta);
-    auto plain = contour(all_below, bottom, visit.epsilon, all + log_share - 1, most_at_bottom);
+    auto plain = contour(all_below, bottom, visit.epsilon, all + log_share - 1, most_at_bottom_);
     if (!plain) return false;
     contours_.push_back(std::move(*plain));
     visit.log_delta = all;
@@ -328,8 +338,8 @@ std::optional<Answer> Layers::delta_at(double epsilon) {
             output_between(part.mixture, 1.2 * epsilon, least_output(part.mixture), p.high() + 60, 1e-3);
         for (std::size_t i = 0; i < p.shifts().size(); ++i) {
             const double z = std::max(0.0, high - p.shifts()[i]);
-            log_one = log_add(log_one,
-                              std::log(counts[part.kind] * p.weights()[i]) - 0.5 * z * z - std::log(2 + z));
+            log_one = log_add(log_one, std::log(counts[part.kind] * part.mixture.weight * p.weights()[i]) -
+                                           0.5 * z * z - std::log(2 + z));
         }
     }
     if (!prepare(std::max(log_one, -650.0) + std::log(tolerance_), epsilon)) return {};
@@ -350,7 +360,8 @@ double Layers::of_one_step(double log_delta) const {
     for (const LayerPart& part : measures_.parts()) {
         const MixtureRatio& p = part.mixture.p;
         for (std::size_t i = 0; i < p.shifts().size(); ++i) {
-            const double mass = log_delta - std::log(counts[part.kind] * p.weights()[i]);
+            const double mass =
+                log_delta - std::log(counts[part.kind] * part.mixture.weight * p.weights()[i]);
             const double t = p.shifts()[i] + std::sqrt(2 * std::max(-mass, 0.1));
             epsilon = std::max(epsilon, loss_at(part.mixture, t));
         }
@@ -384,8 +395,8 @@ std::optional<Answer> Layers::epsilon_at(double delta) {
         if (!(at.value > 0)) return {};
         // The estimates may be off, and so the lines chosen, and what was taken to be little.
         const double left_out = rest(epsilon);
-        const bool off =
-            std::abs(epsilon - planned) * estimate->slope > 3 || left_out > 100 * tolerance_ * delta;
+        const bool off = std::abs(epsilon - planned) * estimate->slope > 3 ||
+                         std::max(left_out, at.scaled(at.aliasing)) > 100 * tolerance_ * delta;
         if (off && round < most_rounds) continue;
         Answer answer = describe(at, left_out);
         const auto [lower, upper] = bracket(inverted, at, epsilon, delta, 0, left_out);

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -56,9 +57,9 @@ private:
     struct Ceiling {
         double s, variance;
         const std::vector<double>& counts;
-        std::vector<double> log_a;  // of A(s)
-        std::vector<Decay> decays;
-        std::vector<FallingSum> between;
+        std::vector<double> log_a;                   // of A(s)
+        std::vector<std::unique_ptr<Decay>> decays;  // null: a kind's terms themselves fall
+        std::vector<FallingSum> terms, between;
         // ln of a bound of |e^{K(s + i tau')}| for all tau' >= tau.
         double log_at(double tau) const;
     };
@@ -100,6 +101,10 @@ private:
     LayerMeasures measures_;
     double sharpness_ = 1;  // of the windows
     double variance_, tolerance_;
+    // Speed: the frequencies for the bottom, and nodes times frequencies of a contour. Where parts are joined
+    // the terms that are summed fall, so that more of both are worth their time.
+    std::size_t most_at_bottom_ = 300;
+    double most_products_ = 3e7;
     std::vector<double> layer_tilt_, bottom_tilt_;  // of the last saddles, to begin the next search at
     std::vector<Contour> contours_;
     struct Light {

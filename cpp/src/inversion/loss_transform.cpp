@@ -197,11 +197,15 @@ private:
 
 }  // namespace
 
-LossTransform::LossTransform(LossLaw law, double tolerance, double cut_mass, double spacing)
+LossTransform::LossTransform(LossLaw law, double tolerance, double cut_mass, double spacing,
+                             const std::vector<GaussianMixtures>& joined)
     : law_(std::move(law)),
       tolerance_(tolerance),
       spacing_(spacing),
-      dropped_(law_.drop_rare(cut_mass > 0 ? cut_mass : always_cut)) {}
+      dropped_(law_.drop_rare(cut_mass > 0 ? cut_mass : always_cut)) {
+    for (const GaussianMixtures& m : joined)
+        joined_.push_back({m.weight, {m.p_shift, m.p_weight}, {m.q_shift, m.q_weight}, {}, true});
+}
 
 double LossTransform::zero_mass() const {
     double sum = 0;

@@ -18,10 +18,13 @@ namespace hockeystick {
 class LossTransform final : public Transform {
 public:
     // tolerance, cut_mass: as in Transform::of. spacing: if positive, all losses are multiples of it, but for
-    // an offset; then there are no pieces.
-    LossTransform(LossLaw law, double tolerance, double cut_mass = 0, double spacing = 0);
+    // an offset; then there are no pieces. joined: Pair::joined_mixtures() of the pair.
+    LossTransform(LossLaw law, double tolerance, double cut_mass = 0, double spacing = 0,
+                  const std::vector<GaussianMixtures>& joined = {});
 
-    bool can_cut() const override { return law_.group_weight.size() > 1; }
+    bool can_cut() const override { return law_.group_weight.size() > 1 || has_layers(); }
+    bool has_layers() const override { return !joined_.empty(); }
+    std::vector<MixturePart> mixtures() const override { return joined_; }
     double dropped() const override { return dropped_; }
     double zero_mass() const override;
     bool can_decay() const override { return !law_.pieces.empty(); }
@@ -69,6 +72,7 @@ private:
     static double peak(const Nodes& nodes, double s);
 
     LossLaw law_;
+    std::vector<MixturePart> joined_;
     double tolerance_, spacing_, dropped_;
     mutable int first_failure_ = 1 << 20;  // the least power for which too many nodes were needed
     mutable std::map<int, Nodes> cache_;   // for at(), by the power of two above s

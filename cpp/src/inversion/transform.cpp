@@ -11,7 +11,8 @@ std::unique_ptr<Transform> Transform::of(const Pair& pair, double tolerance, dou
     if (const auto mixtures = pair.gaussian_mixtures(); !mixtures.empty())
         return std::make_unique<Mgf>(mixtures, tolerance, cut_mass);
     if (auto law = pair.loss_law())
-        return std::make_unique<LossTransform>(std::move(*law), tolerance, cut_mass);
+        return std::make_unique<LossTransform>(std::move(*law), tolerance, cut_mass, 0,
+                                               pair.joined_mixtures());
     return nullptr;
 }
 

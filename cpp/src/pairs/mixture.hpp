@@ -38,6 +38,10 @@ struct MixturePart {
     double weight;
     MixtureRatio p, q;
     Window window;
+    // Of q' N(m) + (1-q') N(0) against N(0) only the positive losses count, joined with the negative ones of
+    // N(m) against (1-q') N(m) + q' N(0), and the rest of the mass at 0 (docs/mechanisms/replacement.md,
+    // section 3).
+    bool joined = false;
 
     // The mass that one side has outside the window.
     double missed(const MixtureRatio& side) const noexcept;

@@ -65,6 +65,17 @@ public:
         return {{1, {0, mu}, weights, {0}, {1}}};
     }
 
+    std::vector<GaussianMixtures> joined_mixtures() const override {
+        if (mode_ != Sampling::replace_one) return {};
+        auto parts = base_->gaussian_mixtures();
+        for (GaussianMixtures& part : parts) {
+            if (part.p_shift.size() != 1 || part.q_shift != std::vector<double>{0}) return {};
+            part.p_shift = {0, part.p_shift.front()};
+            part.p_weight = {1 - q_, q_};
+        }
+        return parts;
+    }
+
     std::optional<LossLaw> loss_law() const override {
         const auto base = base_->loss_law();
         if (!base) return {};

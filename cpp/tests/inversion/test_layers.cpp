@@ -158,9 +158,109 @@ void unlike_steps(double sigma, double q, double other_sigma, double other_q, do
     CHECK(truth < 1e-40 || answer->upper <= answer->lower * (1 + 1e-6));
 }
 
+// ---- joined parts ----
+
+hs::MixturePart joined(double m, double q, double weight = 1) {
+    return {weight, {{0, m}, {1 - q, q}}, {{0}, {1}}, {}, true};
+}
+
+// The joined pair by definition: the "remove" form of P-density phi R beyond m/2, where its loss ln R is
+// positive, the negative of that loss with density phi, and the rest at 0. Sums f(loss, t, positive) by
+// Simpson's rule on the half-line, in two parts that meet where the loss is `kink`.
+template <class F>
+auto over_halves(double m, double q, double end, double h, double kink, F f) {
+    const double start = 0.5 * m, middle = std::min(end, start + std::log1p(std::expm1(kink) / q) / m);
+    auto sum = (1 - q) * std::erf(m / std::sqrt(8.0)) * f(0.0, start, false);
+    const auto add = [&](double low, double high) {
+        const auto n = 2 * static_cast<int>((high - low) / h / 2) + 2;
+        for (int i = 0; i <= n; ++i) {
+            const double t = low + (high - low) * i / n, loss = std::log1p(q * std::expm1(m * (t - start)));
+            const double weight = (i == 0 || i == n ? 1 : i % 2 ? 4 : 2) * (high - low) / (3 * n);
+            const double phi = weight * std::exp(-0.5 * t * t) / std::sqrt(2 * std::numbers::pi);
+            sum += phi * (std::exp(loss) * f(loss, t, true) + f(-loss, t, false));
+        }
+    };
+    if (middle > start) add(start, middle);
+    if (middle < end) add(middle, end);
+    return sum;
+}
+
+// The transforms of the measures below and between cuts against that rule, at low and at high frequencies.
+void joined_measures(double m, double q, double s, double step, int size) {
+    using Complex = std::complex<double>;
+    hs::LayerMeasures measures({{{joined(m, q)}, 10}});
+    CHECK(measures.cut(-60, 0.5, 1, 1e-10));
+    const auto& cuts = measures.cuts();
+    const std::size_t last = cuts.loss.size() - 1;
+    for (std::size_t k = last - 3; k <= last; ++k)
+        for (const bool between : {false, true}) {
+            const hs::FallingSum along = measures.along({0, k, between}, s, 1e-13);
+            if (along.empty() || !(along.shift < 600)) continue;
+            const auto row = along.row(step, static_cast<std::size_t>(size), 1e-13);
+            if (!(row.error[0] < 1e-6)) continue;
+            ++MeasuresProbe::checked;
+            const auto& cut = cuts.parts[0];
+            const hs::Window window(cut.width, between ? cut.edge[k - 1] : -hs::Window::unbounded,
+                                    cut.edge[k]);
+            for (int j = 0; j < size; j += 12) {
+                const Complex z(s, step * j);
+                const Complex truth = over_halves(m, q, std::max(window.top() + 12 * cut.width, 10.0),
+                                                  1.0 / 256, 0, [&](double loss, double t, bool positive) {
+                                                      if (between && !positive) return Complex(0.0);
+                                                      const double kept = positive ? window.log(t) : 0.0;
+                                                      return std::exp(z * loss + (kept - along.shift));
+                                                  });
+                const auto at = static_cast<std::size_t>(j);
+                CHECK(std::abs(truth - row.value[at]) <= row.error[at] + 3e-8);
+                CHECK(std::abs(truth) <= along.bound(step * j) + 3e-8);
+            }
+            const auto real = measures.sums({0, k, between}, s);
+            CHECK(real.value <= real.upper && real.upper < real.value + 1e-3);
+            CHECK(std::log(row.value[0].real() - row.error[0]) + along.shift <= real.upper);
+        }
+}
+
+// Of one joined step: the closed form, which is its own reverse.
+double joined_profile(double m, double q, double epsilon) {
+    return epsilon < 0 ? -std::expm1(epsilon) + std::exp(epsilon) * joined_profile(m, q, -epsilon)
+                       : profile(*hs::sampled(hs::gaussian(m), q, hs::Sampling::remove), epsilon);
+}
+
+void joined_steps(double m, double q, double epsilon, double tolerance) {
+    const hs::Layers::Kind one{{joined(m, q)}, 1}, two{{joined(m, q)}, 2};
+    const auto holds = [&](const std::optional<hs::Answer>& answer, double truth, double slack) {
+        CHECK(answer.has_value());
+        if (!answer) return;
+        CHECK(answer->lower <= truth * (1 + slack) && truth * (1 - slack) <= answer->upper);
+        CHECK(answer->upper <= answer->lower * (1 + 1e3 * tolerance));
+    };
+    holds(hs::Layers({one}, 0, tolerance).delta_bounds(epsilon), joined_profile(m, q, epsilon), 1e-11);
+    const double truth = over_halves(m, q, 30 + m, 1.0 / 2048, epsilon, [&](double loss, double, bool) {
+        return joined_profile(m, q, epsilon - loss);
+    });
+    holds(hs::Layers({two}, 0, tolerance).delta_bounds(epsilon), truth, 1e-8);
+    holds(hs::Layers({two}, 0, tolerance).epsilon_bounds(truth), epsilon, 1e-8);
+    if (q < 1e-3) return;
+    // Beside a Poisson-sampled step, which is no joined one.
+    const double unlike = over_halves(m, q, 30 + m, 1.0 / 2048, epsilon, [&](double loss, double, bool) {
+        return simple_profile(1.5, 0.02, epsilon - loss);
+    });
+    holds(hs::Layers({one, {{part(1.5, 0.02)}, 1}}, 0, tolerance).delta_bounds(epsilon), unlike, 1e-8);
+}
+
 }  // namespace
 
 int main() {
+    for (const double q : {0.3, 0.01, 1e-5})
+        for (const double m : {0.2, 1.0, 6.0})
+            for (const double s : {0.4, 4.0, 30.0}) joined_measures(m, q, s, 0.3 / s, 60);
+    for (const double tolerance : {1e-6, 1e-9}) {
+        joined_steps(2, 0.01, 0.5, tolerance);
+        joined_steps(2, 0.3, 1.5, tolerance);
+        joined_steps(0.6, 1e-3, 0.01, tolerance);
+        joined_steps(0.7, 4e-6, 0.001, tolerance);
+        joined_steps(5, 0.1, 12, tolerance);
+    }
     for (const double q : {0.3, 0.01, 1e-4})
         for (const double sigma : {0.3, 1.0, 4.0}) {
             MeasuresProbe probe({part(sigma, q)}, 10, 0.5);
