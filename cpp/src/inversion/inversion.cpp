@@ -20,9 +20,9 @@ constexpr double near_exact = 1e-10;
 // is guessed anew.
 constexpr double largest_shares[] = {1e-9, 1e-6};
 constexpr int most_rounds = 12;
-// Speed: joined pairs' layers are nearly as quick at this tolerance, which is tried first; beyond such a gap
-// the other attempts are worth their time.
-constexpr double fine_tolerance = 1e-9, fine_gap = 1e-7;
+// Speed: joined pairs' layers are nearly as quick at this tolerance, which is tried first; a single answer
+// with a larger gap is worth their time.
+constexpr double fine_tolerance = 1e-9, fine_gap = 1e-8;
 
 void keep(std::optional<Answer>& best, const std::optional<Answer>& answer) {
     if (relative_gap(answer) < relative_gap(best)) best = answer;
@@ -34,6 +34,7 @@ Inversion::Inversion(const Composition& composition, double accuracy)
     : composition_(composition),
       direct_(std::make_unique<DirectInversion>(composition)),
       narrow_gap_(0.1 * accuracy),
+      curve_gap_(narrow_gap_),
       layer_tolerance_(std::clamp(3e-3 * narrow_gap_, 1e-11, 1e-6)),
       fine_tolerance_(direct_->joined() ? fine_tolerance : infinity) {
     if (direct_->joined()) narrow_gap_ = std::min(narrow_gap_, fine_gap);
@@ -48,7 +49,8 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double 
 template <class AskDirect, class AskLayers, class AboutDelta>
 std::optional<Answer> Inversion::narrowest(bool fits, AskDirect ask_direct, AskLayers ask_layers,
                                            AboutDelta delta) const {
-    const bool layers = direct_->has_layers();
+    // Of joined pairs most are narrow without layers, which come last.
+    const bool joined = direct_->joined(), layers = direct_->has_layers() && !joined;
     std::optional<Answer> best;
     if (fits) best = ask_direct(*direct_, layers ? Budget{near_exact, few_products, true} : Budget{});
     if (!direct_->can_cut() || relative_gap(best) < narrow_gap_) return best;
@@ -65,6 +67,7 @@ std::optional<Answer> Inversion::narrowest(bool fits, AskDirect ask_direct, AskL
         }
         previous = std::exchange(about, delta(best));
     }
+    if (joined) keep(best, ask_layers());
     return best;
 }
 
@@ -103,9 +106,10 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
 }
 
 std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons) const {
-    auto curve = direct_->delta_curve(epsilons, direct_->has_layers() ? Budget{narrow_gap_} : Budget{});
+    const bool layers = direct_->has_layers() && !direct_->joined();
+    auto curve = direct_->delta_curve(epsilons, layers ? Budget{curve_gap_} : Budget{});
     for (std::size_t i = 0; i < curve.size(); ++i)
-        if (!(relative_gap(curve[i]) < narrow_gap_)) curve[i] = delta_bounds(epsilons[i]);
+        if (!(relative_gap(curve[i]) < curve_gap_)) curve[i] = delta_bounds(epsilons[i]);
     return curve;
 }
 

@@ -51,6 +51,7 @@ private:
     Composition composition_;
     std::unique_ptr<DirectInversion> direct_;
     double narrow_gap_;       // good enough not to look for better
+    double curve_gap_;        // the same for many points at once
     double layer_tolerance_;  // what each source of error in layers aims at, beside delta
     double fine_tolerance_;   // what is tried before
 };
