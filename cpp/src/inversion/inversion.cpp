@@ -46,6 +46,23 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double 
     return inversion->direct_->answers() ? std::move(inversion) : nullptr;
 }
 
+// dropped: what was left out already.
+template <class AskDirect, class AboutDelta>
+void Inversion::without_largest(std::optional<Answer>& best, double dropped, AskDirect ask_direct,
+                                AboutDelta delta) const {
+    // What is cut must be little beside a delta that may not be known yet.
+    double about = delta(best), previous = infinity;
+    for (int round = 0; round < most_rounds && about < 0.1 * previous; ++round) {
+        for (const double share : largest_shares) {
+            const DirectInversion cut(composition_, share * about);
+            if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;
+            keep(best, ask_direct(cut, Budget{}));
+            if (relative_gap(best) < narrow_gap_) return;
+        }
+        previous = std::exchange(about, delta(best));
+    }
+}
+
 template <class AskDirect, class AskLayers, class AboutDelta>
 std::optional<Answer> Inversion::narrowest(bool fits, AskDirect ask_direct, AskLayers ask_layers,
                                            AboutDelta delta) const {
@@ -56,18 +73,8 @@ std::optional<Answer> Inversion::narrowest(bool fits, AskDirect ask_direct, AskL
     if (!direct_->can_cut() || relative_gap(best) < narrow_gap_) return best;
     if (layers) keep(best, ask_layers());
     if (relative_gap(best) < narrow_gap_) return best;
-    // What is cut must be little beside a delta that may not be known yet.
-    double dropped = fits && !layers ? direct_->dropped() : -1, about = delta(best), previous = infinity;
-    for (int round = 0; round < most_rounds && about < 0.1 * previous; ++round) {
-        for (const double share : largest_shares) {
-            const DirectInversion cut(composition_, share * about);
-            if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;
-            keep(best, ask_direct(cut, Budget{}));
-            if (relative_gap(best) < narrow_gap_) return best;
-        }
-        previous = std::exchange(about, delta(best));
-    }
-    if (joined) keep(best, ask_layers());
+    without_largest(best, fits && !layers ? direct_->dropped() : -1, ask_direct, delta);
+    if (joined && relative_gap(best) >= narrow_gap_) keep(best, ask_layers());
     return best;
 }
 

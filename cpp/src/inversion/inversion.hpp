@@ -48,6 +48,9 @@ private:
     template <class AskDirect, class AskLayers, class AboutDelta>
     std::optional<Answer> narrowest(bool fits, AskDirect ask_direct, AskLayers ask_layers,
                                     AboutDelta delta) const;
+    template <class AskDirect, class AboutDelta>
+    void without_largest(std::optional<Answer>& best, double dropped, AskDirect ask_direct,
+                         AboutDelta delta) const;
     Composition composition_;
     std::unique_ptr<DirectInversion> direct_;
     double narrow_gap_;       // good enough not to look for better
