@@ -1,7 +1,8 @@
 # Finds the headers of ducc0, whose FFT is the maintained form of pocketfft. In this order:
 #   1. HOCKEYSTICK_DUCC0_DIR, the source distribution (or any directory with ducc0/fft/ in it);
 #   2. a system header;
-#   3. the pinned source distribution, obtained with pip and checked against its SHA-256.
+#   3. the copy in a source distribution of hockeystick, which can so be built without a network;
+#   4. the pinned source distribution, obtained with pip and checked against its SHA-256.
 # Sets hockeystick_ducc0_include and hockeystick_ducc0_origin.
 set(ducc0_version 0.42.0)
 set(ducc0_sha256 4e11c59b53a43355b053aebb2a62ee16eebeed026575f7d216cf09d437ce52ef)
@@ -55,6 +56,7 @@ function(hockeystick_ducc0_from_pip)
   set(hockeystick_ducc0_origin "version ${ducc0_version} from pip" PARENT_SCOPE)
 endfunction()
 
+set(hockeystick_ducc0_copy "${CMAKE_CURRENT_SOURCE_DIR}/third_party")
 find_path(HOCKEYSTICK_DUCC0_SYSTEM_INCLUDE ${ducc0_header})
 mark_as_advanced(HOCKEYSTICK_DUCC0_SYSTEM_INCLUDE)
 if(HOCKEYSTICK_DUCC0_DIR)
@@ -62,6 +64,17 @@ if(HOCKEYSTICK_DUCC0_DIR)
 elseif(HOCKEYSTICK_DUCC0_SYSTEM_INCLUDE)
   set(hockeystick_ducc0_include "${HOCKEYSTICK_DUCC0_SYSTEM_INCLUDE}")
   set(hockeystick_ducc0_origin "system header")
+elseif(EXISTS "${hockeystick_ducc0_copy}/${ducc0_header}" AND NOT SKBUILD_STATE STREQUAL "sdist")
+  set(hockeystick_ducc0_include "${hockeystick_ducc0_copy}")
+  set(hockeystick_ducc0_origin "version ${ducc0_version} of the source distribution")
 else()
   hockeystick_ducc0_from_pip()
+endif()
+
+# What a source distribution takes along: the header, and those that it includes.
+if(SKBUILD_STATE STREQUAL "sdist")
+  foreach(header fft/fft1d_impl fft/fft infra/aligned_array infra/error_handling infra/mav infra/misc_utils infra/simd
+      infra/threading infra/useful_macros math/cmplx math/unity_roots)
+    configure_file("${hockeystick_ducc0_include}/ducc0/${header}.h" "${hockeystick_ducc0_copy}/ducc0/${header}.h" COPYONLY)
+  endforeach()
 endif()

@@ -8,7 +8,8 @@ function(hockeystick_flags target)
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON)
   if(MSVC)
-    target_compile_options(${target} PRIVATE /W4 /fp:precise $<$<BOOL:${HOCKEYSTICK_WERROR}>:/WX>)
+    target_compile_options(${target} PRIVATE /W4 /fp:precise $<$<CXX_COMPILER_ID:Clang>:/clang:-ffp-contract=off>
+      $<$<BOOL:${HOCKEYSTICK_WERROR}>:/WX>)
     return()
   endif()
   target_compile_options(${target} PRIVATE
@@ -18,6 +19,12 @@ function(hockeystick_flags target)
     $<$<CXX_COMPILER_ID:Clang,AppleClang>:-Wno-sign-conversion;-Wno-missing-braces>
     $<$<CONFIG:Release>:-O3>
     $<$<BOOL:${HOCKEYSTICK_WERROR}>:-Werror>)
+  if(DEFINED SKBUILD)
+    # A wheel is the same bytes wherever it is built: no message names the folder of a header.
+    foreach(folder "${PROJECT_BINARY_DIR}" "${PROJECT_SOURCE_DIR}" "${hockeystick_ducc0_include}")
+      target_compile_options(${target} PRIVATE "-ffile-prefix-map=${folder}=.")
+    endforeach()
+  endif()
   if(HOCKEYSTICK_SANITIZE)
     set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
     # -O1: sanitized code takes several times longer to compile at -O3.
