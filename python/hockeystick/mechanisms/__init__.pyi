@@ -26,6 +26,7 @@ from .sampled import WithReplacement as WithReplacement
 from .selection import PrivateSelection as PrivateSelection
 from .serialise import from_dict as from_dict
 from .serialise import to_dict as to_dict
+from .skellam import Skellam as Skellam
 from .steps import Composable as Composable
 from .steps import Mechanism as Mechanism
 from .steps import Process as Process

@@ -12,6 +12,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import ClassVar
 
 import numpy as np
 import scipy  # its parts are loaded when they are used
@@ -117,10 +118,11 @@ def _log_mean(q: float, a: Array) -> Array:
 
 @dataclass(frozen=True)
 class IntegerNoise:
-    """Even, log-concave noise on the integers: discrete Laplace or discrete Gaussian."""
+    """Even, log-concave noise on the integers: discrete Laplace or discrete Gaussian; `skellam` has one more."""
 
-    kind: str  # "laplace" | "gaussian"
+    kind: str  # "laplace" | "gaussian" | "skellam"
     scale: float
+    loss_error: ClassVar[float] = 2.0  # *proof*: see `Atoms`
 
     @property
     def reach(self) -> float:
@@ -249,7 +251,7 @@ def _integers(noise: IntegerNoise, shift: int, q: float) -> Atoms:
         p[0] += _tail(noise, shift - anchors[0] + 1.0, 1.0 - anchors[0], q)
         p_infinity = 0.0
     spacing = 0.0 if sampled or between.any() else _spacing(noise, shift)
-    return _atoms(losses, p, p_infinity, spacing)
+    return _atoms(noise, losses, p, p_infinity, spacing)
 
 
 def _below(noise: IntegerNoise, shift: int, q: float) -> Atoms | None:
@@ -280,25 +282,32 @@ def _below(noise: IntegerNoise, shift: int, q: float) -> Atoms | None:
         if whole:
             p[0] += _tail(noise, shift - anchors[0] + 1.0, 1.0 - anchors[0], q)
     spacing = 0.0 if sampled or between.any() else _spacing(noise, shift)
-    return _atoms(losses, p, 0.0, spacing, shared=np.minimum)
+    return _atoms(noise, losses, p, 0.0, spacing, shared=np.minimum)
 
 
 def _spacing(noise: IntegerNoise, shift: int) -> float:
-    """The losses are unit/2 or unit times 2t - shift, whose parity is fixed."""
+    """The losses are unit/2 or unit times 2t - shift, whose parity is fixed; those of Skellam noise are on no lattice."""
+    if noise.kind == "skellam":
+        return 0.0
     unit = 1.0 / noise.scale if noise.kind == "laplace" else shift / noise.scale / noise.scale
     half = noise.kind == "gaussian"
     return unit * (0.5 if half else 1.0) * (1.0 if shift % 2 else 2.0)
 
 
 def _atoms(
-    losses: Array, p: Array, p_infinity: float, spacing: float, shared: np.ufunc = np.maximum
+    noise: IntegerNoise,
+    losses: Array,
+    p: Array,
+    p_infinity: float,
+    spacing: float,
+    shared: np.ufunc = np.maximum,
 ) -> Atoms:
     if spacing > 0.0:
         losses = spacing * np.rint(losses / spacing)
     losses, p = _merge_ties(losses, p, shared)
     with np.errstate(divide="ignore"):
         q_mass = np.exp(np.log(p) - losses)
-    return Atoms(losses, p, np.minimum(q_mass, 1.0), p_infinity, spacing)
+    return Atoms(losses, p, np.minimum(q_mass, 1.0), p_infinity, spacing, loss_error=noise.loss_error)
 
 
 def _anchors(noise: IntegerNoise, shift: int, sampled: bool) -> tuple[Array, Array]:

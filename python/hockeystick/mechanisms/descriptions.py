@@ -14,6 +14,7 @@ from .repetitions import Repetitions
 from .responses import ApproximateDP, PureDP, RandomizedResponse
 from .sampled import PoissonSampled, WithoutReplacement, WithReplacement
 from .selection import PrivateSelection
+from .skellam import Skellam
 from .steps import Composable, Mechanism, Process, Step, composition, set_fields, shift_of
 from .truncated import TruncatedPoissonSampled
 from .users import UserLevel
@@ -42,6 +43,7 @@ __all__ = [
     "RandomizedResponse",
     "RenyiCurve",
     "Repetitions",
+    "Skellam",
     "Step",
     "TruncatedPoissonSampled",
     "UserLevel",

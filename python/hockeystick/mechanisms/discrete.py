@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Annotated, TypeAlias
+from typing import Annotated, ClassVar, TypeAlias
 
 from .. import _core
 from .._base.validation import ParameterError, integer, real
@@ -25,6 +25,7 @@ class _OnIntegers(Mechanism):
     """Noise whose pairs have atoms."""
 
     sensitivity: int
+    most_sensitivity: ClassVar[int] = MOST_SENSITIVITY
 
     def noise(self) -> IntegerNoise:
         """The law of the noise."""
@@ -32,9 +33,9 @@ class _OnIntegers(Mechanism):
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         noise, reach = self.noise(), shift * self.sensitivity
-        if reach > 2 * MOST_SENSITIVITY:
+        if reach > 2 * self.most_sensitivity:
             raise ParameterError(
-                f"sensitivity = {self.sensitivity}: must be at most {MOST_SENSITIVITY} for all records together that "
+                f"sensitivity = {self.sensitivity}: must be at most {self.most_sensitivity} for all records together that "
                 f"a batch may hold twice; here it is {reach}"
             )
         if reach / noise.scale >= HUGE:

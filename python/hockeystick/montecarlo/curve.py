@@ -23,6 +23,7 @@ from ..mechanisms.descriptions import (
     Process,
     PureDP,
     RandomizedResponse,
+    Skellam,
 )
 
 _ACCURACY, _ERROR, _END, _MOST_NODES = 1e-4, 3e-3, 1e-13, 1000
@@ -32,6 +33,7 @@ _SAME_UNDER_ZERO_OUT = (
     Laplace,
     DiscreteLaplace,
     DiscreteGaussian,
+    Skellam,
     RandomizedResponse,
     PureDP,
     ApproximateDP,
