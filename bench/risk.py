@@ -1,10 +1,10 @@
-"""What attacks achieve, and mu: gdpnum, riskcal and dp_accounting beside certified intervals, and the noise for a TPR.
+"""What attacks achieve, mu and epsilon: gdpnum, riskcal, dp_accounting and Opacus beside certified intervals, and the noise for a TPR.
 
     python -m bench.risk [--accuracy 1e-6]
 
 Each number of a peer is marked: below the certified interval (it claims more privacy than there is), inside, or above it by so much.
 gdpnum's mu is compared with its own claim: the delta that GDP(mu) has at the epsilon where the truth exceeds it most.
-The three packages come from the registry (`pip install gdpnum riskcal dp-accounting`); what is missing is left out.
+The four packages come from the registry (`pip install gdpnum riskcal dp-accounting opacus`); what is missing is left out.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ RUNS = {
     "sigma=1, q=.1, T=10": (1.0, 0.1, 10),
     "sigma=1, q=1, T=1": (1.0, 1.0, 1),
 }
+DELTA = 1e-5
 FPRS = (1e-6, 1e-3, 1e-1)
 ROW = "  {:<28} {:>13} {:>13}   {}"
 
@@ -61,6 +62,44 @@ def loss_distribution(sigma: float, q: float, steps: int) -> Any:
 def gaussian_delta(mu: float, epsilon: np.ndarray) -> np.ndarray:
     found: np.ndarray = ndtr(mu / 2 - epsilon / mu) - np.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu)
     return found
+
+
+def opacus_epsilons(run: tuple[float, float, int]) -> list[tuple[str, float]]:
+    found = []
+    for name in ("PRVAccountant", "RDPAccountant", "GaussianAccountant"):
+        accountant = getattr(peer("opacus.accountants"), name)()
+        accountant.history = [run]
+        try:
+            found.append((f"Opacus {name}", float(accountant.get_epsilon(delta=DELTA))))
+        except (ValueError, RuntimeError, MemoryError) as error:
+            print(f"  Opacus {name}: {error}")
+    return found
+
+
+def show_epsilons(profile: hs.PrivacyProfile, run: tuple[float, float, int]) -> None:
+    bounds, peers = profile.epsilon_bounds(DELTA), []
+    if peer("dp_accounting") is not None:
+        from dp_accounting.rdp import rdp_privacy_accountant as rdp
+
+        peers.append(("dp_accounting PLD", loss_distribution(*run).get_epsilon_for_delta(DELTA)))
+        sigma, q, steps = run
+        divergences = rdp.RdpAccountant()
+        divergences.compose(
+            peer("dp_accounting").PoissonSampledDpEvent(q, peer("dp_accounting").GaussianDpEvent(sigma)),
+            steps,
+        )
+        peers.append(("dp_accounting RDP", divergences.get_epsilon(DELTA)))
+    if peer("opacus") is not None:
+        peers += opacus_epsilons(run)
+    said = "; ".join(f"{name} {mark(float(value), bounds)}" for name, value in peers)
+    print(
+        ROW.format(
+            f"epsilon at delta {DELTA:g}",
+            f"{bounds.lower:.8g}",
+            f"{bounds.upper:.8g}",
+            said or "no peer installed",
+        )
+    )
 
 
 def show_mu(profile: hs.PrivacyProfile, run: tuple[float, float, int]) -> None:
@@ -141,6 +180,7 @@ def main() -> None:
         print(name)
         profile = hs.account(hs.PoissonSampled(hs.Gaussian(sigma), q) * steps, accuracy=accuracy)
         show_mu(profile, (sigma, q, steps))
+        show_epsilons(profile, (sigma, q, steps))
         show_risks(profile, (sigma, q, steps))
     show_calibration(0.02, 0.01)
 

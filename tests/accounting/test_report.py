@@ -245,3 +245,60 @@ def test_what_looks_like_a_slip(described: hs.mechanisms.Process, asked: dict[st
 def test_what_is_plausible_has_no_notes() -> None:
     for described in (STEP * 10_000, hs.dp_sgd(0.7, 60_000, 256, epochs=60), hs.Laplace(1.0) * 3):
         assert hs.account(described).report(delta=1e-6, epsilon=1.0).notes == ()
+
+
+def test_tuning_is_accounted_declared_or_said_to_be_missing() -> None:
+    profile, runs = hs.account(STEP * 100), hs.Repetitions.geometric(mean=5)
+    silent, none = (profile.report(delta=1e-6, risks=False, tuning=tuning) for tuning in (None, "none"))
+    best = profile.report(delta=1e-6, risks=False, tuning=runs)
+    assert "Tuning: not declared" in silent.statement()
+    assert "Tuning: none, as declared" in none.statement()
+    assert "Tuning: the best of K runs is what is accounted for" in best.statement()
+    described = hs.account(hs.PrivateSelection(STEP * 100, runs)).report(delta=1e-6, risks=False)
+    assert described.statement() == best.statement()
+    assert best.epsilon == described.epsilon
+    assert best.epsilon.upper > none.epsilon.upper == silent.epsilon.upper  # type: ignore[union-attr]
+    with pytest.raises(hs.ParameterError, match="tuning"):
+        profile.report(delta=1e-6, tuning="several")
+
+
+def test_every_field_is_in_a_page_and_every_term_of_a_statement_is_explained() -> None:
+    step = hs.UserLevel(hs.PoissonSampled(hs.Gaussian(2.0), 0.01), 4)
+    report = (
+        hs.account(step * 100).report(delta=1e-6).declare(code="commit 1234", floating_point="exact sampler")
+    )
+    for page in (report.to_html(), report.to_latex().replace("\\_", "_")):
+        for field in (
+            *("one user", "at most 4 records of a user", "approximate differential privacy", "add_or_remove"),
+            *("trust model", "release type", "releases", "unprotected", "composition", "sampling", "noise"),
+            *(
+                "conversion of noise",
+                "tuning",
+                "mu of Gaussian DP",
+                "regret",
+                "members found",
+                "floating point",
+            ),
+            *("seed", "references", "part of delta", "commit 1234", f"hockeystick {hs.__version__}, commit "),
+        ):
+            assert field in page, field
+    text = report.statement()
+    for term, explained in (
+        ("differential privacy", "e^epsilon times that on the other, plus delta"),
+        ("Adjacency", "how the two datasets differ"),
+        ("membership-inference attack", "a guess from the release in which of the two datasets it was made"),
+        ("advantage", "true minus false positive rate"),
+        ("false positive rate", "share of others who are taken for one"),
+        ("Gaussian differentially private", "shifted by"),
+        ("regret", "how far the true trade-off"),
+        ("noise multiplier", "standard deviation / L2 sensitivity"),
+        ("error terms", "parts of delta"),
+    ):
+        assert term in text
+        assert explained in text, term
+    assert hs.build_config()["commit"] == report.commit
+
+
+def test_commits_look_like_commits() -> None:
+    commit = hs.build_config()["commit"]
+    assert commit == "unknown" or len(commit.removesuffix("-modified")) == 40

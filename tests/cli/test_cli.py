@@ -169,3 +169,20 @@ def test_statements_reports_and_notes(capsys: pytest.CaptureFixture[str], tmp_pa
     assert json.loads((tmp_path / "r.json").read_text(encoding="utf-8"))["risks"]
     assert main([*asked, "--report", "r.doc"]) == 2
     assert "must end in" in capsys.readouterr().err
+
+
+def test_a_profile_has_a_statement_a_report_and_notes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    page = tmp_path / "r.html"
+    assert (
+        main(["profile", *RUN, "--epochs", "2", "--statement", "--delta", "1e-3", "--report", str(page)]) == 0
+    )
+    printed = capsys.readouterr()
+    profile = hs.account(hs.dp_sgd(1.1, 6000, 64, epochs=2))
+    assert f"{round_up(profile.epsilon(1e-9))} at 1e-09" in printed.out
+    assert "not below 1/6000" in printed.err
+    assert "epsilon at delta = 1e-09" in page.read_text(encoding="utf-8")
+    plain = json.loads(run(capsys, "profile", *SAMPLED, "--json"))
+    assert plain["report"]["risks"]
+    assert len(plain["report"]["profile"]) == len(plain["profile"]) == 12

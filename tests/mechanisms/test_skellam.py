@@ -68,7 +68,9 @@ def test_one_release(variance: float, sensitivity: int, rate: float) -> None:
 
 def test_a_composition_by_all_outcomes() -> None:
     atoms = [(float(mass(t - 1, 0.8)), float(mass(t, 0.8))) for t in range(-13, 15)]
-    p, q = (np.array([math.prod(c) for c in itertools.product(one, repeat=3)]) for one in zip(*atoms, strict=True))
+    p, q = (
+        np.array([math.prod(c) for c in itertools.product(one, repeat=3)]) for one in zip(*atoms, strict=True)
+    )
     profile = hs.account(Skellam(0.8) * 3, accuracy=1e-2)
     for epsilon in (0.0, 1.0, 4.0):
         lower, upper = profile.delta_bounds(epsilon)

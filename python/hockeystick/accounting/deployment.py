@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .._base.validation import ParameterError, choice
+from ..mechanisms.repetitions import Repetitions
 
 REQUIRED = (
     "name",
@@ -42,7 +43,7 @@ class Deployment:
     """
 
     unit: str = "one record"
-    contribution_bound: str = "not declared"
+    contribution_bound: str = "not declared beyond the unit of privacy"
     trust_model: str = "Central"
     release_type: str = "One release"
     releases: str = (
@@ -68,6 +69,16 @@ class Deployment:
     def rows(self) -> list[tuple[str, str]]:
         """Names and texts."""
         return [(name.replace("_", " "), text) for name, text in asdict(self).items()]
+
+
+def tuning_words(tuning: Repetitions | str) -> str:
+    """What was declared of other runs on the same data: "none", or the law of their number."""
+    if isinstance(tuning, Repetitions):
+        return (
+            f"the best of K runs is what is accounted for, K drawn from {tuning}, independently of the data; every run is as described, "
+            "and only the best one is released"
+        )
+    return "none, as declared; no other run on the same data chose any setting of this one"
 
 
 def registry_entry(
@@ -107,7 +118,7 @@ def registry_entry(
             "implementation": {
                 "preprocessing_and_hyperparameter_tuning": deployment.tuning,
                 "mechanisms": f"{report['details']}. Floating point: {deployment.floating_point}. Seed: {deployment.seed}. "
-                f"Accounted by hockeystick {report['version']}; code: {deployment.code}.",
+                f"Accounted by hockeystick {report['version']}, commit {report['commit']}; code: {deployment.code}.",
             },
             "administrative": {"registry_authors": list(authors)},
         },
@@ -148,4 +159,4 @@ def _scalar(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False)
 
 
-__all__ = ["REQUIRED", "Deployment", "registry_entry", "to_yaml"]
+__all__ = ["REQUIRED", "Deployment", "registry_entry", "to_yaml", "tuning_words"]

@@ -14,7 +14,9 @@ from .._base import gdp
 from .._base.arrays import Array
 from .._base.bounds import Bounds, round_down, round_up
 from .._base.html import Shown
+from ..mechanisms.adjacency import directions, root_sum_of_squares
 from ..mechanisms.core_pairs import gaussian
+from ..mechanisms.descriptions import Process, Step, composition, shift_of
 from .envelope import FURTHEST, MARGIN, Curve, Envelope, Mask
 from .settings import Settings
 
@@ -58,10 +60,12 @@ class GaussianSummary(Shown):
 
     def statement(self) -> str:
         """In words."""
+        mu = round_up(self.mu)
         return (
-            f"It is {round_up(self.mu)}-Gaussian differentially private up to {self.delta!r}: at every real epsilon, delta is at most that of a Gaussian mechanism "
-            f"with mu = sensitivity / standard deviation = {round_up(self.mu)}, plus {self.delta!r} (regret between "
-            f"{round_down(self.regret.lower, 3)} and {round_up(self.regret.upper, 3)})."
+            f"It is {mu}-Gaussian differentially private up to {self.delta!r}: at every real epsilon, delta is at most that of a Gaussian mechanism "
+            f"with mu = sensitivity / standard deviation = {mu}, plus {self.delta!r}; so telling the two datasets apart is as hard, but for that, as "
+            f"telling one draw of a standard normal variable from one that is shifted by {mu}. The regret, how far the true trade-off between the two error "
+            f"rates of such a test lies above that one, is between {round_down(self.regret.lower, 3)} and {round_up(self.regret.upper, 3)}."
         )
 
 
@@ -262,4 +266,26 @@ def _regret(envelope: Envelope, curve: Curve, effort: _Effort) -> Bounds:
     return Bounds(best, min(upper, 1.0))
 
 
-__all__ = ["DEFAULT_FLOOR", "GaussianSummary", "summarise"]
+def unsampled_mu(process: Process, adjacency: str) -> float:
+    """mu^2 = sum of count * mu_i^2, each step taken as if it were never sampled."""
+    terms = [(max(_mu_of(part, adjacency) for part in step.alternatives()), count) for step, count in process]
+    return root_sum_of_squares(terms)
+
+
+def _mu_of(step: Step, adjacency: str) -> float:
+    """mu of one step that is no mixture, as if it were never sampled; 0 if it releases nothing."""
+    single = directions(composition(step), adjacency)
+    if not single:
+        return 0.0
+    mu = step.unsampled_mu(shift_of(adjacency))
+    if mu is not None:
+        return mu * (1.0 + 1e-12)
+    loss = max(
+        pair.max_loss if pair.infinity_mass == 0.0 else math.inf
+        for direction in single
+        for pair, _ in direction
+    )
+    return gdp.mu_of_pure_dp(loss) if loss < math.inf else math.inf
+
+
+__all__ = ["DEFAULT_FLOOR", "GaussianSummary", "summarise", "unsampled_mu"]

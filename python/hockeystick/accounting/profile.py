@@ -18,17 +18,24 @@ from .._base.bounds import Bounds, round_down, round_up
 from .._base.files import refusing
 from .._base.html import Shown
 from .._base.types import AnyPath
-from .._base.validation import ParameterTypeError, integer, real, reals
+from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
 from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.adjacency import Directions
-from ..mechanisms.descriptions import Composable, Group, Step, composition, shift_of
+from ..mechanisms.descriptions import (
+    Composable,
+    Group,
+    PrivateSelection,
+    Repetitions,
+    composition,
+)
 from ..mechanisms.serialise import from_dict, to_dict
 from . import rare
+from .deployment import tuning_words
 from .envelope import Envelope, look
-from .gaussian_summary import DEFAULT_FLOOR, GaussianSummary, summarise
+from .gaussian_summary import DEFAULT_FLOOR, GaussianSummary, summarise, unsampled_mu
 from .limits import delta_limit, epsilon_limit
 from .plausibility import notes
-from .report import Answer, Report, noise_conventions, references, samplers, unit
+from .report import Answer, Report, declared, noise_conventions, references, samplers, unit
 from .risk import Risk
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, Settings
 from .views import Views, helpful
@@ -207,7 +214,9 @@ class PrivacyProfile(Shown):
     def _summary(self, floor: float, *, roughly: bool = False) -> GaussianSummary:
         if not self._directions:
             return GaussianSummary(0.0, floor, Bounds(0.0, 0.0), Bounds(0.0, 0.0))
-        return summarise(self, floor, self._mu_step_by_step() * (1.0 + 1e-12), roughly=roughly)
+        return summarise(
+            self, floor, unsampled_mu(self._process, self.adjacency) * (1.0 + 1e-12), roughly=roughly
+        )
 
     def reversed(self) -> PrivacyProfile:
         """The profile of "add" for "remove" and the other way round; itself for all else."""
@@ -300,33 +309,11 @@ class PrivacyProfile(Shown):
             return 0.0
         if self.delta(math.inf) > slack:
             return math.inf
-        bound = self._mu_step_by_step()
+        bound = unsampled_mu(self._process, self.adjacency)
         end = self.epsilon(slack)
         if math.isinf(end):
             return bound
         return min(bound, gdp.smallest_mu(self.delta, end, slack))
-
-    def _mu_step_by_step(self) -> float:
-        """mu^2 = sum of count * mu_i^2, each step taken as if it were never sampled."""
-        terms = [
-            (max(self._mu_of(part) for part in step.alternatives()), count) for step, count in self._process
-        ]
-        return _adjacency.root_sum_of_squares(terms)
-
-    def _mu_of(self, step: Step) -> float:
-        """mu of one step that is no mixture, as if it were never sampled; 0 if it releases nothing."""
-        single = _adjacency.directions(composition(step), self.adjacency)
-        if not single:
-            return 0.0
-        mu = step.unsampled_mu(shift_of(self.adjacency))
-        if mu is not None:
-            return mu * (1.0 + 1e-12)
-        loss = max(
-            pair.max_loss if pair.infinity_mass == 0.0 else math.inf
-            for direction in single
-            for pair, _ in direction
-        )
-        return gdp.mu_of_pure_dp(loss) if loss < math.inf else math.inf
 
     def group(self, size: int) -> PrivacyProfile:
         """The profile where any ``size`` records change instead of one, by what this curve implies alone.
@@ -427,18 +414,28 @@ class PrivacyProfile(Shown):
         return Bounds(float(min(least, 0.0)), float(min([0.0, *flattest])))
 
     def report(
-        self, delta: float | None = None, epsilon: float | None = None, *, risks: bool = True
+        self,
+        delta: float | None = None,
+        epsilon: float | None = None,
+        *,
+        risks: bool = True,
+        tuning: Repetitions | str | None = None,
     ) -> Report:
         """Everything known about the guarantee at this ``delta``, at this ``epsilon``, or at both.
 
         With ``risks`` also what it means to who is attacked (`Risk.table`), and one number for all of it (`gdp`): certified, and
-        within about a per cent of `risk` and `gdp`, which take longer where lattices answer.
+        within about a per cent of `risk` and `gdp`, which take longer where lattices answer. ``tuning`` as of `plan_training`: `Repetitions`
+        of this release, of which the best is what is reported and accounted for (`PrivateSelection`); "none", a declaration; or not declared.
 
         >>> from hockeystick import Gaussian
         >>> report = account(Gaussian(2.0), adjacency="remove").report(delta=1e-5)
         >>> "1e-05" in report.statement() and "one record is removed" in report.statement()
         True
         """
+        if tuning is not None:
+            return (
+                self._tuned(tuning).report(delta, epsilon, risks=risks).declare(tuning=tuning_words(tuning))
+            )
         if delta is None and epsilon is None:
             raise ParameterTypeError("delta, epsilon: at least one of the two must be given")
         if delta is not None:
@@ -467,8 +464,16 @@ class PrivacyProfile(Shown):
             else None,
             risks=tuple(Risk(self, roughly=True).table()) if risks else (),
             notes=notes(self._description, epsilon, delta),
+            deployment=declared(process, self.adjacency),
             source=self,
         )
+
+    def _tuned(self, tuning: Repetitions | str) -> PrivacyProfile:
+        if isinstance(tuning, Repetitions):
+            return self._other(PrivateSelection(self._description, tuning))
+        if tuning != "none":
+            raise ParameterError(f"tuning = {tuning!r}: must be None, 'none' or Repetitions")
+        return self
 
     def _epsilon(self, delta: float) -> Answer:
         return self._cached("epsilon", delta, self._compute_epsilon)

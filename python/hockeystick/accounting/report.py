@@ -11,8 +11,8 @@ from .. import _core
 from .._base.bounds import Bounds, finite, round_down, round_up
 from .._base.html import Shown, table
 from .._base.validation import ParameterTypeError
-from ..mechanisms.descriptions import Composable, Process
-from .deployment import Deployment, registry_entry, to_yaml
+from ..mechanisms.descriptions import Composable, PrivateSelection, Process
+from .deployment import Deployment, registry_entry, to_yaml, tuning_words
 from .gaussian_summary import GaussianSummary
 
 if TYPE_CHECKING:
@@ -29,6 +29,11 @@ UNITS = {
 CAVEAT = (
     "The analysis is of the mathematical mechanism: an ideal sampler and exact real-valued noise "
     "are assumed, and what floating-point noise may leak is not modelled."
+)
+
+CONVERSION = (
+    "standard deviation of the noise = noise multiplier * clipping norm on the sum of the records (before batch scaling), and that divided by the expected "
+    "batch size on their mean (after it): accounting.standard_deviation"
 )
 
 
@@ -84,7 +89,8 @@ class Report(Shown):
     ``epsilon`` holds the answer to "which epsilon at this delta", ``delta`` the answer to "which
     delta at this epsilon"; the one that was not asked for is None. ``advantage`` bounds the
     membership advantage, TPR - FPR of any attack. ``gdp`` and ``risks`` say what the guarantee means, where that was asked for;
-    ``notes`` say what looks like a slip of whoever described the release.
+    ``notes`` say what looks like a slip of whoever described the release. ``profile`` may hold epsilon at other delta. ``commit`` is that of the
+    library's sources ("unknown" where they were no checkout).
     """
 
     composition: str
@@ -105,6 +111,8 @@ class Report(Shown):
     gdp: GaussianSummary | None = None
     risks: tuple[tuple[str, Bounds], ...] = ()
     notes: tuple[str, ...] = ()
+    profile: tuple[tuple[float, Bounds], ...] = ()
+    commit: str = _core.__commit__
     deployment: Deployment = field(default_factory=Deployment)
     caveat: str = CAVEAT
     source: Certifiable | None = field(default=None, repr=False, compare=False)
@@ -134,50 +142,76 @@ class Report(Shown):
         return self.statement()
 
     def statement(self) -> str:
-        """A paragraph that says what is guaranteed, for whom, and how it was computed."""
-        sentences = [f"The release consists of {self.details}."]
-        if self.epsilon is not None and self.at_delta is not None:
-            sentences.append(
-                f"It satisfies ({round_up(self.epsilon.upper)}, {self.at_delta!r})-differential privacy "
-                f"(certified epsilon range [{round_down(self.epsilon.lower)}, {round_up(self.epsilon.upper)}])."
-            )
-        if self.delta is not None and self.at_epsilon is not None:
-            sentences.append(
-                f"It satisfies ({self.at_epsilon!r}, {round_up(self.delta.upper)})-differential privacy "
-                f"(certified delta range [{round_down(self.delta.lower)}, {round_up(self.delta.upper)}])."
-            )
-        sentences.append(f'Adjacency: "{self.adjacency}" ({self.unit}).')
-        if self.samplers:
-            sentences.append("Sampling: " + "; ".join(self.samplers) + ".")
-        if self.noise:
-            sentences.append("Noise convention: " + "; ".join(self.noise) + ".")
+        """A paragraph that says what is guaranteed, for whom, and how it was computed, with every term explained."""
+        sentences = [f"The release consists of {self.details}.", *self._guarantees()]
         sentences.append(
-            f"No membership-inference attack has an advantage above {round_up(self.advantage.upper)}."
+            f'Adjacency: "{self.adjacency}" ({self.unit}): that is how the two datasets differ, and what is hidden.'
+        )
+        if self.samplers:
+            sampling = "; ".join(self.samplers)
+            meant = " (each record is in each batch by a coin of its own)" if "Poisson" in sampling else ""
+            sentences.append(f"Sampling: {sampling}{meant}.")
+        if self.noise:
+            noise = "; ".join(self.noise)
+            meant = " (sensitivity: the most by which what is released would change without noise)"
+            sentences.append(f"Noise convention: {noise}{meant if 'sensitivity' in noise else ''}.")
+        sentences.append(f"Tuning: {self.deployment.tuning}.")
+        sentences.append(
+            "No membership-inference attack (a guess from the release in which of the two datasets it was made, by somebody who knows both) "
+            "has an advantage, true minus false positive rate, "
+            f"above {round_up(self.advantage.upper)}."
         )
         if self.gdp is not None:
             sentences.append(self.gdp.statement())
         if self.risks:
             most = "; ".join(f"{name}: {round_up(bounds.upper)}" for name, bounds in self.risks[1:])
-            sentences.append(f"At most, whatever an attacker knows and does: {most}.")
+            sentences.append(
+                "At most, whatever an attacker knows and does, if a member is somebody whose data were used, and the false positive rate the "
+                f"share of others who are taken for one: {most}."
+            )
         sentences.append(self._method())
         if self.references:
             sentences.append("Based on " + "; ".join(self.references) + ".")
         sentences.append(self.caveat)
         return " ".join(sentences)
 
+    def _guarantees(self) -> list[str]:
+        said = []
+        if self.epsilon is not None and self.at_delta is not None:
+            lower, upper = round_down(self.epsilon.lower), round_up(self.epsilon.upper)
+            said.append(
+                f"It satisfies ({upper}, {self.at_delta!r})-differential privacy (certified epsilon range [{lower}, {upper}])."
+            )
+        if self.delta is not None and self.at_epsilon is not None:
+            lower, upper = round_down(self.delta.lower), round_up(self.delta.upper)
+            said.append(
+                f"It satisfies ({self.at_epsilon!r}, {upper})-differential privacy (certified delta range [{lower}, {upper}])."
+            )
+        said.append(
+            "That is, (epsilon, delta): whatever outcome one asks about, its probability on one of two neighbouring datasets is at most "
+            "e^epsilon times that on the other, plus delta; the lower end of the range says how much of the number is due to the computation."
+        )
+        if self.profile:
+            points = ", ".join(f"{round_up(bounds.upper)} at {delta:g}" for delta, bounds in self.profile)
+            said.append(f"The same holds at other delta, with epsilon at most {points}.")
+        return said
+
     def _method(self) -> str:
         answers = [answer for answer in (self.epsilon, self.delta) if answer is not None]
         engines = sorted({answer.engine for answer in answers})
         terms = {name: value for answer in answers for name, value in answer.terms.items()}
         budget = ", ".join(f"{name} {value:.2g}" for name, value in terms.items())
-        included = f"; error terms included in the upper bound: {budget}" if terms else ""
-        return f"Computed by hockeystick {self.version} ({', '.join(engines)}){included}."
+        included = f"; error terms included in the upper bound, as parts of delta: {budget}" if terms else ""
+        return (
+            f"Computed by hockeystick {self.version}, commit {self.commit} ({', '.join(engines)}){included}."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists, numbers and strings; infinities become the string "inf"."""
         plain = asdict(replace(self, source=None))
         del plain["source"]
         plain["advantage"] = self.advantage._asdict()
+        plain["profile"] = [{"delta": at, **bounds._asdict()} for at, bounds in self.profile]
         plain["risks"] = {name: bounds._asdict() for name, bounds in self.risks}
         if self.gdp is not None:
             plain["gdp"] |= {"mu_bounds": self.gdp.mu_bounds._asdict(), "regret": self.gdp.regret._asdict()}
@@ -250,14 +284,29 @@ class Report(Shown):
         if self.gdp is not None:
             regret = f"regret at most {round_up(self.gdp.regret.upper, 3)}"
             found.append(("mu of Gaussian DP", f"{round_up(self.gdp.mu)} up to {self.gdp.delta!r}, {regret}"))
+        pure = self.at_delta == 0.0 or (self.delta is not None and self.delta.upper == 0.0)
+        found.append(("variant", "pure differential privacy" if pure else "approximate differential privacy"))
+        if any("noise multiplier" in text for text in self.noise):
+            found.append(("conversion of noise", CONVERSION))
         parts = {
+            "composition": (self.composition,),
             "sampling": self.samplers,
             "noise": self.noise,
             "references": self.references,
             "notes": self.notes,
         }
         found += [(name, "; ".join(texts)) for name, texts in parts.items() if texts]
-        return [*found, *self.deployment.rows(), ("software", f"hockeystick {self.version}")]
+        found += [
+            (f"epsilon at delta = {at:g}", f"at most {round_up(bounds.upper)}") for at, bounds in self.profile
+        ]
+        budget = {
+            f"{name}, part of delta": f"{value:.2g}"
+            for answer in (self.epsilon, self.delta)
+            if answer is not None
+            for name, value in answer.terms.items()
+        }
+        software = f"hockeystick {self.version}, commit {self.commit}"
+        return [*found, *self.deployment.rows(), *budget.items(), ("software", software)]
 
 
 _LATEX = {
@@ -288,6 +337,18 @@ def unit(process: Composable, adjacency: str) -> str:
         "guarantee of truncated batches depends on this number, and whatever else is released about "
         "the data must be accounted for in the same sense"
     )
+
+
+def declared(process: Process, adjacency: str) -> Deployment:
+    """What the description itself says of a deployment."""
+    facts: dict[str, str] = {}
+    owned = max((step.words(adjacency).examples_per_user for step in process.alternatives()), default=1)
+    if owned > 1:
+        facts |= {"unit": "one user", "contribution_bound": f"at most {owned} records of a user"}
+    selections = [step for step, _ in process if isinstance(step, PrivateSelection)]
+    if selections:
+        facts["tuning"] = "; ".join(tuning_words(step.repetitions) for step in selections)
+    return Deployment(**facts)
 
 
 def samplers(process: Process, adjacency: str) -> tuple[str, ...]:

@@ -156,11 +156,17 @@ class Risk(Exclusive):
         rows = [("membership advantage, TPR - FPR", self.advantage())]
         rows += [(f"members found at a false positive rate of {fpr:g}", self.tpr(fpr)) for fpr in fprs]
         rows += [
-            ("precision at a false positive rate of 0.01, 1 of 2 a member", self.precision(0.01, 0.5)),
-            ("precision at a false positive rate of 0.01, 1 of 100 a member", self.precision(0.01, 0.01)),
+            (
+                "share of members among those it takes for one (precision) at a false positive rate of 0.01, 1 of 2 a member",
+                self.precision(0.01, 0.5),
+            ),
+            ("the same, 1 of 100 a member", self.precision(0.01, 0.01)),
             ("members named by an attack that is right 9 times of 10, 1 of 2 a member", self.recall(9.0)),
             ("right guesses, 1 of 2 a member", _complement(self.bayes_risk(0.5))),
-            ("reconstruction of what is guessed with probability 1e-4", self.reconstruction(1e-4)),
+            (
+                "reconstruction of what is guessed with probability 1e-4 without the release",
+                self.reconstruction(1e-4),
+            ),
         ]
         return rows
 

@@ -10,7 +10,7 @@ from typing import Any
 from .._base.bounds import Bounds, round_down, round_up
 from .._base.validation import ParameterError, choice
 from ..accounting.profile import PrivacyProfile, account
-from ..accounting.report import Answer
+from ..accounting.report import Answer, Report
 from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.adjacency import ADJACENCIES
 from ..mechanisms.descriptions import Composable, Gaussian, PoissonSampled
@@ -143,12 +143,23 @@ def add_report_options(command: argparse.ArgumentParser) -> None:
     )
 
 
-def print_report(found: PrivacyProfile, options: argparse.Namespace, **point: float | None) -> None:
-    """What `epsilon` and `delta` print."""
+def check_report(options: argparse.Namespace) -> str | None:
+    """The ending of the report's file, None where none is asked for."""
     ending = None if options.report is None else Path(options.report).suffix
     if ending not in (None, ".html", ".tex", ".json"):
         raise ParameterError(f"--report: {options.report!r} must end in .html, .tex or .json")
-    report = found.report(**point, risks=options.statement or options.json or ending is not None)
+    return ending
+
+
+def print_report(
+    found: PrivacyProfile,
+    options: argparse.Namespace,
+    delta: float | None = None,
+    epsilon: float | None = None,
+) -> None:
+    """What `epsilon` and `delta` print."""
+    ending = check_report(options)
+    report = found.report(delta, epsilon, risks=options.statement or options.json or ending is not None)
     if options.json:
         print(report.to_json())
     elif options.statement:
@@ -160,7 +171,12 @@ def print_report(found: PrivacyProfile, options: argparse.Namespace, **point: fl
         if report.delta is not None:
             print_bounds("delta", report.delta, f"epsilon = {report.at_epsilon!r}")
         print(f"adjacency: {report.adjacency} ({report.unit})")
-    if ending is not None:
+    finish(report, options)
+
+
+def finish(report: Report, options: argparse.Namespace) -> None:
+    """Write the report's file, and say what looks like a slip."""
+    if (ending := check_report(options)) is not None:
         write = {".html": report.to_html, ".tex": report.to_latex, ".json": report.to_json}[ending]
         Path(options.report).write_text(write(), encoding="utf-8")
         print(f"wrote {options.report}", file=sys.stderr)

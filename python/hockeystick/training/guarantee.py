@@ -13,6 +13,7 @@ from .. import _core
 from .._base.bounds import finite, round_down, round_up
 from .._base.validation import ParameterError
 from ..accounting.calibration import calibrate_noise_multiplier
+from ..accounting.deployment import tuning_words
 from ..accounting.profile import account
 from ..accounting.report import CAVEAT, unit
 from ..matrix.bandmf import BandMF
@@ -62,13 +63,8 @@ class Request(NamedTuple):
 
     def tuning_statement(self) -> str:
         """What is known of other runs on the same data."""
-        if isinstance(self.tuning, Repetitions):
-            return (
-                f"Tuning: the best of K runs is what is accounted for, K drawn from {self.tuning}, independently of the data; "
-                "every run follows this plan, and only the best one is released."
-            )
-        if self.tuning == "none":
-            return "Tuning: none, as declared; no other run on the same data chose any setting of this one."
+        if self.tuning is not None:
+            return f"Tuning: {tuning_words(self.tuning)}."
         return "Tuning: not declared; other runs on the same data, which chose settings of this one, are not covered."
 
 
