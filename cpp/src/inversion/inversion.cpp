@@ -48,8 +48,8 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double 
 
 // dropped: what was left out already.
 template <class AskDirect, class AboutDelta>
-void Inversion::without_largest(std::optional<Answer>& best, double dropped, AskDirect ask_direct,
-                                AboutDelta delta) const {
+void Inversion::without_largest(std::optional<Answer>& best, double enough, double dropped,
+                                AskDirect ask_direct, AboutDelta delta) const {
     // What is cut must be little beside a delta that may not be known yet.
     double about = delta(best), previous = infinity;
     for (int round = 0; round < most_rounds && about < 0.1 * previous; ++round) {
@@ -57,29 +57,29 @@ void Inversion::without_largest(std::optional<Answer>& best, double dropped, Ask
             const DirectInversion cut(composition_, share * about);
             if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;
             keep(best, ask_direct(cut, Budget{}));
-            if (relative_gap(best) < narrow_gap_) return;
+            if (relative_gap(best) < enough) return;
         }
         previous = std::exchange(about, delta(best));
     }
 }
 
 template <class AskDirect, class AskLayers, class AboutDelta>
-std::optional<Answer> Inversion::narrowest(bool fits, AskDirect ask_direct, AskLayers ask_layers,
-                                           AboutDelta delta) const {
-    // Of joined pairs most are narrow without layers, which come last.
-    const bool joined = direct_->joined(), layers = direct_->has_layers() && !joined;
+std::optional<Answer> Inversion::narrowest(Effort effort, bool fits, AskDirect ask_direct,
+                                           AskLayers ask_layers, AboutDelta delta) const {
+    const auto [enough, layers, layers_at_last] = effort;
     std::optional<Answer> best;
     if (fits) best = ask_direct(*direct_, layers ? Budget{near_exact, few_products, true} : Budget{});
-    if (!direct_->can_cut() || relative_gap(best) < narrow_gap_) return best;
+    if (!direct_->can_cut() || relative_gap(best) < enough) return best;
     if (layers) keep(best, ask_layers());
-    if (relative_gap(best) < narrow_gap_) return best;
-    without_largest(best, fits && !layers ? direct_->dropped() : -1, ask_direct, delta);
-    if (joined && relative_gap(best) >= narrow_gap_) keep(best, ask_layers());
+    if (relative_gap(best) < enough) return best;
+    without_largest(best, enough, fits && !layers ? direct_->dropped() : -1, ask_direct, delta);
+    if (layers_at_last && relative_gap(best) >= enough) keep(best, ask_layers());
     return best;
 }
 
 std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
     return narrowest(
+        of_one(),
         // It leaves out what is not worth its nodes, unless delta is that small.
         direct_->dropped() <= largest_shares[0] * delta,
         [&](const DirectInversion& direct, Budget budget) { return direct.epsilon_bounds(delta, budget); },
@@ -93,8 +93,12 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
 }
 
 std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
+    return delta_bounds(epsilon, of_one());
+}
+
+std::optional<Answer> Inversion::delta_bounds(double epsilon, Effort effort) const {
     return narrowest(
-        true,
+        effort, true,
         [&](const DirectInversion& direct, Budget budget) { return direct.delta_bounds(epsilon, budget); },
         // delta is wanted to ten digits.
         [&] {
@@ -112,19 +116,27 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
         });
 }
 
+// Of joined pairs most are narrow without layers, which come last, and are too dear for each of many points.
+Inversion::Effort Inversion::of_one() const {
+    const bool joined = direct_->joined();
+    return {narrow_gap_, direct_->has_layers() && !joined, joined};
+}
+
+Inversion::Effort Inversion::of_many() const {
+    return {curve_gap_, direct_->has_layers() && !direct_->joined(), false};
+}
+
 std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons) const {
-    const bool layers = direct_->has_layers() && !direct_->joined();
-    auto curve = direct_->delta_curve(epsilons, layers ? Budget{curve_gap_} : Budget{});
+    auto curve = direct_->delta_curve(epsilons, of_many().layers ? Budget{curve_gap_} : Budget{});
     for (std::size_t i = 0; i < curve.size(); ++i)
-        if (!(relative_gap(curve[i]) < curve_gap_)) curve[i] = delta_bounds(epsilons[i]);
+        if (!(relative_gap(curve[i]) < curve_gap_)) curve[i] = delta_bounds(epsilons[i], of_many());
     return curve;
 }
 
 std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double> epsilons) const {
-    auto curve =
-        direct_->delta_curve(epsilons, direct_->has_layers() ? Budget{narrow_gap_} : Budget{}, narrow_gap_);
+    auto curve = direct_->delta_curve(epsilons, of_many().layers ? Budget{curve_gap_} : Budget{}, curve_gap_);
     for (std::size_t i = 0; i < curve.size(); ++i)
-        if (!(relative_gap(curve[i]) < 10 * narrow_gap_)) curve[i] = delta_bounds(epsilons[i]);
+        if (!(relative_gap(curve[i]) < 10 * curve_gap_)) curve[i] = delta_bounds(epsilons[i], of_many());
     return curve;
 }
 

@@ -43,14 +43,22 @@ public:
 
 private:
     Inversion(const Composition& composition, double accuracy);
+    // Which gap is good enough, and whether layers are tried, before what is cut or after it.
+    struct Effort {
+        double enough;
+        bool layers, layers_at_last;
+    };
     // The narrowest of three attempts: the whole transform if it `fits`, layers, and the transform without
     // P's largest losses, for about this delta.
     template <class AskDirect, class AskLayers, class AboutDelta>
-    std::optional<Answer> narrowest(bool fits, AskDirect ask_direct, AskLayers ask_layers,
+    std::optional<Answer> narrowest(Effort effort, bool fits, AskDirect ask_direct, AskLayers ask_layers,
                                     AboutDelta delta) const;
     template <class AskDirect, class AboutDelta>
-    void without_largest(std::optional<Answer>& best, double dropped, AskDirect ask_direct,
+    void without_largest(std::optional<Answer>& best, double enough, double dropped, AskDirect ask_direct,
                          AboutDelta delta) const;
+    std::optional<Answer> delta_bounds(double epsilon, Effort effort) const;
+    Effort of_one() const;
+    Effort of_many() const;
     Composition composition_;
     std::unique_ptr<DirectInversion> direct_;
     double narrow_gap_;       // good enough not to look for better
