@@ -1,10 +1,11 @@
 """Random allocation: certified intervals beside PLD_accounting and opake, and how they scale in steps, epochs and noise.
 
-    python -m bench.allocation [W13 W14 W15] [--peers] [--scaling] [--output allocation.png]
+    python -m bench.allocation [W13 W14 W15] [--peers] [--scaling] [--output allocation.png] [--tails]
 
 The workloads are one of 100 steps, sigma = 1, 10 epochs, delta = 1e-5 (W13); one of 1000, 10 epochs, 1e-6 (W14); and one of 1000, 100 epochs,
 sigma = 2, composed with 1000 Poisson-sampled steps (sigma = 1, q = .01), 1e-8 (W15), under add_or_remove. Times are processor seconds of first
-calls. --peers (pip install PLD-accounting opake-accounting) takes some ten minutes. --scaling prints relative gap and time over a grid, and draws it.
+calls. --peers (pip install PLD-accounting opake-accounting) takes some ten minutes. --scaling prints relative gap and time over a grid, and draws it;
+--tails prints the same of one epoch at small deltas, where a single large likelihood ratio begins to matter.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ WORKLOADS = {
         1e-8,
     ),
 }
+TAILS = tuple((sigma, steps) for sigma in (0.7, 1.0, 1.5, 3.0) for steps in (100, 1000, 10**5))
 NOISE, STEPS, EPOCHS = (0.3, 1.0, 3.0, 10.0, 100.0), (10, 100, 1000, 10**4, 10**5, 10**6), (1, 10, 100, 1000)
 
 
@@ -141,6 +143,17 @@ def show_scaling(output: str | None) -> None:
     figure.savefig(output, dpi=90)
 
 
+def show_tails() -> None:
+    """The gap of epsilon at small deltas, one epoch; "-" where the lower bound is 0."""
+    deltas = (1e-6, 1e-9, 1e-12, 1e-15, 1e-20, 1e-30)
+    print(f"{'sigma':>6} {'steps':>8}" + "".join(f"{delta:>10.0e}" for delta in deltas) + "   seconds")
+    for sigma, steps in TAILS:
+        found = [ours(hs.RandomAllocation(sigma, steps), delta) for delta in deltas]
+        gaps = [f"{1 - lower / upper:10.0e}" if lower > 0 else f"{'-':>10}" for lower, upper, _ in found]
+        slowest = max(seconds for _, _, seconds in found)
+        print(f"{sigma:6} {steps:8}{''.join(gaps)} {slowest:9.2f}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -149,9 +162,12 @@ def main() -> None:
     parser.add_argument("--peers", action="store_true")
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--output")
+    parser.add_argument("--tails", action="store_true")
     options = parser.parse_args()
     if options.scaling:
         show_scaling(options.output)
+    elif options.tails:
+        show_tails()
     else:
         show_workloads(options.workloads, options.peers)
 

@@ -22,7 +22,7 @@ def main() -> None:
         seconds = least(lambda process=process: hs.account(process).epsilon_bounds(delta=1e-5), 51)
         profile = hs.account(process)
         lower, upper = profile.epsilon_bounds(delta=1e-5)
-        answer = profile.report(delta=1e-5).epsilon
+        answer = profile.report(delta=1e-5, risks=False).epsilon
         gap = upper / lower - 1 if lower > 0 else 0.0
         engine = answer.engine if answer else ""
         print(

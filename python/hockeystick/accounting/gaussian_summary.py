@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import scipy  # its parts are loaded when they are used
@@ -57,6 +57,10 @@ class GaussianSummary(Shown):
 
     def _sentence(self) -> str:
         return self.statement()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts and numbers."""
+        return asdict(self) | {"mu_bounds": self.mu_bounds._asdict(), "regret": self.regret._asdict()}
 
     def statement(self) -> str:
         """In words."""

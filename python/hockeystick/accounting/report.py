@@ -214,7 +214,7 @@ class Report(Shown):
         plain["profile"] = [{"delta": at, **bounds._asdict()} for at, bounds in self.profile]
         plain["risks"] = {name: bounds._asdict() for name, bounds in self.risks}
         if self.gdp is not None:
-            plain["gdp"] |= {"mu_bounds": self.gdp.mu_bounds._asdict(), "regret": self.gdp.regret._asdict()}
+            plain["gdp"] = self.gdp.to_dict()
         plain["statement"] = self.statement()
         named: dict[str, Any] = finite(plain)
         return named

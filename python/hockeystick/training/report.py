@@ -19,6 +19,7 @@ from .._base.validation import ParameterError, integer
 if TYPE_CHECKING:
     from .plan import TrainingPlan
 from .._base.bounds import Bounds, finite, round_up
+from ..accounting.gaussian_summary import GaussianSummary
 from ..accounting.profile import account
 from ..accounting.report import CAVEAT
 from ..accounting.risk import Risk
@@ -129,6 +130,13 @@ class TrainingReport(Shown):
             return tuple(Risk(account(released, plan.adjacency), roughly=True).table())
         return tuple(account(ApproximateDP(plan.epsilon, plan.delta), "add_or_remove").risk.table())
 
+    def gdp(self) -> GaussianSummary | None:
+        """The certified curve of the whole plan in one number, as in `PrivacyProfile.report`; None where samples have verified one point of it."""
+        plan = self.plan
+        if plan.guarantee.kind != "certified":
+            return None
+        return account(plan.released(plan.mechanism.as_process()), plan.adjacency).report(plan.delta).gdp
+
     def statement(self) -> str:
         """What is guaranteed, in words."""
         plan, made = self.plan, self.steps
@@ -169,6 +177,7 @@ class TrainingReport(Shown):
             "plan": self.plan.to_dict(),
             "noise": self.noise,
             "risks": {name: bounds._asdict() for name, bounds in self.risks()},
+            "gdp": None if (gdp := self.gdp()) is None else gdp.to_dict(),
             "statement": self.statement(),
             "caveats": list(self.caveats()),
         }
@@ -272,6 +281,8 @@ def _page(report: TrainingReport, pictures: list[tuple[str, str]]) -> str:
         f"<tr><th>{text(name)}</th><td>{text(round_up(bounds.upper))}</td></tr>"
         for name, bounds in report.risks()
     )
+    gdp = report.gdp()
+    in_one_number = "" if gdp is None else f"<p>{text(gdp.statement())}</p>"
     figures = "".join(
         f"<figure>{svg}<figcaption>{text(caption)}</figcaption></figure>" for caption, svg in pictures
     )
@@ -292,7 +303,7 @@ def _page(report: TrainingReport, pictures: list[tuple[str, str]]) -> str:
         "<h1>Privacy report of a training run</h1>\n"
         f'<p class="guarantee">(ε, δ) = ({text(round_up(plan.epsilon))}, {text(repr(plan.delta))}), {text(guarantee.kind)}</p>\n'
         f"{early}<p>{text(report.statement())}</p>\n<h2>What was run</h2>\n<table>{table}</table>\n"
-        + f"<h2>What this means</h2>\n<p>At most, whatever an attacker knows and does:</p>\n<table>{meaning}</table>\n"
+        + f"<h2>What this means</h2>\n<p>At most, whatever an attacker knows and does:</p>\n<table>{meaning}</table>{in_one_number}\n"
         + (f"<h2>Plots</h2>\n{figures}\n" if figures else "")
         + f"<h2>What this takes for granted</h2>\n<ul>{caveats}</ul>\n</body></html>\n"
     )
