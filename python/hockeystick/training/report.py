@@ -38,12 +38,14 @@ class TrainingReport(Shown):
     ``steps`` were released, of ``plan.steps``. The plan's guarantee covers them, however few they are. ``epsilon_spent`` is
     the certified epsilon of these steps alone, at the plan's delta: it holds if their number was fixed without looking at
     the data or at anything released (None: not known without Monte Carlo samples). ``noise`` is what `CorrelatedNoise` says of itself.
+    ``gdp`` is the certified curve of the whole plan in one number, as in `PrivacyProfile.report` (None where samples have verified one point of it).
     """
 
     plan: TrainingPlan
     steps: int
     epsilon_spent: float | None
     noise: dict[str, Any]
+    gdp: GaussianSummary | None = None
     version: str = _core.__version__
 
     @classmethod
@@ -55,6 +57,7 @@ class TrainingReport(Shown):
             made,
             plan.epsilon if made == plan.steps else plan.spent(made),
             {**noise, "steps_done": made},
+            _in_one_number(plan),
         )
 
     def __str__(self) -> str:
@@ -130,13 +133,6 @@ class TrainingReport(Shown):
             return tuple(Risk(account(released, plan.adjacency), roughly=True).table())
         return tuple(account(ApproximateDP(plan.epsilon, plan.delta), "add_or_remove").risk.table())
 
-    def gdp(self) -> GaussianSummary | None:
-        """The certified curve of the whole plan in one number, as in `PrivacyProfile.report`; None where samples have verified one point of it."""
-        plan = self.plan
-        if plan.guarantee.kind != "certified":
-            return None
-        return account(plan.released(plan.mechanism.as_process()), plan.adjacency).report(plan.delta).gdp
-
     def statement(self) -> str:
         """What is guaranteed, in words."""
         plan, made = self.plan, self.steps
@@ -152,6 +148,8 @@ class TrainingReport(Shown):
                     f"If their number was fixed without looking at the data or at anything released, they satisfy "
                     f"({round_up(self.epsilon_spent)}, {plan.delta!r})-differential privacy."
                 )
+        if self.gdp is not None:
+            parts.append(self.gdp.statement())
         return " ".join(parts)
 
     def to_dict(self) -> dict[str, Any]:
@@ -177,7 +175,7 @@ class TrainingReport(Shown):
             "plan": self.plan.to_dict(),
             "noise": self.noise,
             "risks": {name: bounds._asdict() for name, bounds in self.risks()},
-            "gdp": None if (gdp := self.gdp()) is None else gdp.to_dict(),
+            "gdp": None if self.gdp is None else self.gdp.to_dict(),
             "statement": self.statement(),
             "caveats": list(self.caveats()),
         }
@@ -246,6 +244,12 @@ _KINDS = {
 }
 
 
+def _in_one_number(plan: TrainingPlan) -> GaussianSummary | None:
+    if plan.guarantee.kind != "certified":
+        return None
+    return account(plan.released(plan.mechanism.as_process()), plan.adjacency).report(plan.delta).gdp
+
+
 def _page(report: TrainingReport, pictures: list[tuple[str, str]]) -> str:
     plan, guarantee = report.plan, report.plan.guarantee
     text = html.escape
@@ -281,8 +285,6 @@ def _page(report: TrainingReport, pictures: list[tuple[str, str]]) -> str:
         f"<tr><th>{text(name)}</th><td>{text(round_up(bounds.upper))}</td></tr>"
         for name, bounds in report.risks()
     )
-    gdp = report.gdp()
-    in_one_number = "" if gdp is None else f"<p>{text(gdp.statement())}</p>"
     figures = "".join(
         f"<figure>{svg}<figcaption>{text(caption)}</figcaption></figure>" for caption, svg in pictures
     )
@@ -303,7 +305,7 @@ def _page(report: TrainingReport, pictures: list[tuple[str, str]]) -> str:
         "<h1>Privacy report of a training run</h1>\n"
         f'<p class="guarantee">(ε, δ) = ({text(round_up(plan.epsilon))}, {text(repr(plan.delta))}), {text(guarantee.kind)}</p>\n'
         f"{early}<p>{text(report.statement())}</p>\n<h2>What was run</h2>\n<table>{table}</table>\n"
-        + f"<h2>What this means</h2>\n<p>At most, whatever an attacker knows and does:</p>\n<table>{meaning}</table>{in_one_number}\n"
+        + f"<h2>What this means</h2>\n<p>At most, whatever an attacker knows and does:</p>\n<table>{meaning}</table>\n"
         + (f"<h2>Plots</h2>\n{figures}\n" if figures else "")
         + f"<h2>What this takes for granted</h2>\n<ul>{caveats}</ul>\n</body></html>\n"
     )
