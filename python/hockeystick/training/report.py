@@ -6,7 +6,7 @@ import html
 import io
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +21,7 @@ if TYPE_CHECKING:
 from .._base.bounds import Bounds, finite, round_up
 from ..accounting.gaussian_summary import GaussianSummary
 from ..accounting.profile import account
-from ..accounting.report import CAVEAT
-from ..accounting.risk import Risk
+from ..accounting.report import CAVEAT, Report
 from ..matrix.noise import FLOATING_POINT_CAVEAT
 from ..mechanisms.responses import ApproximateDP
 from ..sampling.laws import law_of
@@ -38,14 +37,14 @@ class TrainingReport(Shown):
     ``steps`` were released, of ``plan.steps``. The plan's guarantee covers them, however few they are. ``epsilon_spent`` is
     the certified epsilon of these steps alone, at the plan's delta: it holds if their number was fixed without looking at
     the data or at anything released (None: not known without Monte Carlo samples). ``noise`` is what `CorrelatedNoise` says of itself.
-    ``gdp`` is the certified curve of the whole plan in one number, as in `PrivacyProfile.report` (None where samples have verified one point of it).
+    ``accounted`` is what `PrivacyProfile.report` says of the whole plan (None where samples have verified one point of its curve).
     """
 
     plan: TrainingPlan
     steps: int
     epsilon_spent: float | None
     noise: dict[str, Any]
-    gdp: GaussianSummary | None = None
+    accounted: Report | None = field(default=None, repr=False)
     version: str = _core.__version__
 
     @classmethod
@@ -57,7 +56,7 @@ class TrainingReport(Shown):
             made,
             plan.epsilon if made == plan.steps else plan.spent(made),
             {**noise, "steps_done": made},
-            _in_one_number(plan),
+            _accounted(plan),
         )
 
     def __str__(self) -> str:
@@ -128,10 +127,14 @@ class TrainingReport(Shown):
         looser, as more attacks are possible against some mechanism with that guarantee.
         """
         plan = self.plan
-        if plan.guarantee.kind == "certified":
-            released = plan.released(plan.mechanism.as_process())
-            return tuple(Risk(account(released, plan.adjacency), roughly=True).table())
+        if self.accounted is not None:
+            return self.accounted.risks
         return tuple(account(ApproximateDP(plan.epsilon, plan.delta), "add_or_remove").risk.table())
+
+    @property
+    def gdp(self) -> GaussianSummary | None:
+        """The certified curve of the whole plan in one number; None where there is no curve."""
+        return None if self.accounted is None else self.accounted.gdp
 
     def statement(self) -> str:
         """What is guaranteed, in words."""
@@ -244,10 +247,10 @@ _KINDS = {
 }
 
 
-def _in_one_number(plan: TrainingPlan) -> GaussianSummary | None:
+def _accounted(plan: TrainingPlan) -> Report | None:
     if plan.guarantee.kind != "certified":
         return None
-    return account(plan.released(plan.mechanism.as_process()), plan.adjacency).report(plan.delta).gdp
+    return account(plan.released(plan.mechanism.as_process()), plan.adjacency).report(plan.delta)
 
 
 def _page(report: TrainingReport, pictures: list[tuple[str, str]]) -> str:
