@@ -131,6 +131,7 @@ def test_numbers_of_a_proof_are_no_part_of_the_truth(texts: dict[str, str]) -> N
     [
         (("format",), "hockeystick certificate 2"),
         (("adjacency",), "both"),
+        (("claims",), []),
         (("claims", 0, "delta"), "1e-5"),
         (("claims", 0, "delta"), True),
         (("claims", 0, "delta"), None),

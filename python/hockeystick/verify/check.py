@@ -63,7 +63,7 @@ def _checked(certificate: Fields) -> tuple[tuple[str, ...], tuple[str, ...]]:
     certificate.text("format")
     certificate.any("made_by")
     release, adjacency = certificate.any("release"), certificate.text("adjacency", *ADJACENCIES)
-    claims = certificate.objects("claims")
+    claims = certificate.objects("claims", least=1)
     certificate.finished()
     checked = [line for claim in claims for line in _claim(claim, release, adjacency)]
     return tuple(checked), (

@@ -73,11 +73,10 @@ class Fields:
         """An object within this one."""
         return Fields(self.any(name), f"{self.place}.{name}")
 
-    def objects(self, name: str) -> list[Fields]:
-        """A list of objects, not too many."""
-        return [
-            Fields(value, f"{self.place}.{name}[{i}]") for i, value in enumerate(self._list(name, 0, 10_000))
-        ]
+    def objects(self, name: str, least: int = 0) -> list[Fields]:
+        """A list of objects, neither too few nor too many."""
+        values = self._list(name, least, 10_000)
+        return [Fields(value, f"{self.place}.{name}[{i}]") for i, value in enumerate(values)]
 
     def text(self, name: str, *allowed: str) -> str:
         """A text, one of those ``allowed`` if there are any."""

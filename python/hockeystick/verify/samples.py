@@ -24,7 +24,7 @@ def check_samples(certificate: Fields) -> tuple[tuple[str, ...], tuple[str, ...]
     epsilon, seed = certificate.real("epsilon", 0.0, 1e6), certificate.integer("seed", 0, 2**63 - 1)
     delta, failure = certificate.real("delta", 0.0, 1.0), certificate.real("failure_probability", 0.0, 1.0)
     checked, shown, spent = [], set(), arb(0)
-    for each in certificate.objects("directions"):
+    for each in certificate.objects("directions", least=1):
         direction = each.text("direction", "add", "remove")
         place = f"direction {direction}, case {each.integer('case', 0, 10_000)}"
         bound, method = each.real("delta", 0.0, 1.0), each.text("method", "betting", "mean")
