@@ -2,6 +2,7 @@
 
 import contextlib
 import doctest
+import importlib
 import io
 import re
 import shlex
@@ -42,6 +43,11 @@ def test_the_tutorial_of_opacus_is_its_example() -> None:
     page = (ROOT / "docs" / "tutorials" / "opacus.md").read_text(encoding="utf-8")
     script = (ROOT / "examples" / "interop" / "opacus_digits.py").read_text(encoding="utf-8")
     assert f"```python\n{script}```" in page
+
+
+def test_formulas() -> None:
+    result = doctest.testmod(importlib.import_module("tools.formulas"))
+    assert result.failed == 0 < result.attempted
 
 
 def test_who_cites_names_this_version() -> None:

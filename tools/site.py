@@ -16,6 +16,9 @@ from typing import Any
 from mkdocs.structure.files import File
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))  # mkdocs runs this file by its path
+from tools import formulas, headers
+
 PACKAGE = ROOT / "python" / "hockeystick"
 THEORY = ("accounting", "mechanisms", "sampling", "matrix", "montecarlo", "individual", "training")
 BESIDE = {
@@ -27,7 +30,9 @@ BESIDE = {
     "THIRD_PARTY.md": "THIRD_PARTY.md",
 }
 """Pages outside docs/, with their names on the site."""
-_CODE = re.compile(r"(^```.*?^```$|^ {4}[^\n]*$|`[^`]+`|<!--.*?-->|\]\([^)\s]*\))", re.MULTILINE | re.DOTALL)
+_CODE = re.compile(
+    r"(^```.*?^```$|^<div class=.formula.>[^\n]*$|`[^`]+`|<!--.*?-->|\]\([^)\s]*\))", re.MULTILINE | re.DOTALL
+)
 _PATH = re.compile(r"(?<![\w/\[])`?docs/([\w/-]+\.md)`?(?![\w\]])")
 ADAPTERS = ("dp_accounting", "flower", "jax_privacy", "opacus", "tensorflow_privacy", "torch")
 TITLES = {"montecarlo": "Monte Carlo"}
@@ -70,9 +75,6 @@ def on_config(config: Any) -> Any:
 
 def on_files(files: Any, config: Any) -> Any:
     """Pages that are made: of files beside docs/, of faces, and of the headers of C and C++."""
-    sys.path.insert(0, str(ROOT))  # mkdocs runs this file by its path
-    from tools import headers
-
     for name, page in BESIDE.items():
         text = (ROOT / name).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=text))
@@ -87,26 +89,14 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     here = os.path.dirname(page.file.src_uri)
     if page.file.src_uri == "index.md":
         markdown = re.sub(r"\]\((?:docs/)?", "](", markdown).replace("](bench/README.md)", "](benchmarks.md)")
+    if here in (*THEORY, "papers"):
+        markdown = formulas.displayed(markdown)
     inside = _CODE.split(markdown)
     for place, text in enumerate(inside):
         if place % 2 == 0 or _PATH.fullmatch(text):
             linked = _PATH.sub(lambda found: _link(found[0], found[1], here), text)
-            inside[place] = linked if place % 2 else _formulas(linked)
+            inside[place] = linked if place % 2 else formulas.inline(linked)
     return "".join(inside)
-
-
-def _formulas(text: str) -> str:
-    """e^{−x}, 2^53 and k_u as a book prints them.
-
-    >>> _formulas("H_{e^ε} <= 10^-6, x_i")
-    'H<sub>e<sup>ε</sup></sub> <= 10<sup>-6</sup>, x<sub>i</sub>'
-    """
-    text = re.sub(r"(?<=[\w)\]|])\^([−-]?\d+|[^\W\d_])(?![\w{])", r"<sup>\1</sup>", text)
-    text = re.sub(r"(?<![A-Za-z0-9_])([^\W\d_])_([^\W_])(?![\w{])", r"\1<sub>\2</sub>", text)
-    for _ in range(3):  # they are nested
-        text = re.sub(r"\^\{([^{}]+)\}", r"<sup>\1</sup>", text)
-        text = re.sub(r"_\{([^{}]+)\}", r"<sub>\1</sub>", text)
-    return text
 
 
 def _link(text: str, target: str, here: str) -> str:
