@@ -173,6 +173,31 @@ def test_extreme_parameters_are_answered(sigma, steps):
         assert 0 <= found.lower <= found.upper <= unamplified.epsilon(1e-6) * (1 + 1e-9)
 
 
+def test_noise_without_digits_has_no_lower_bound_of_its_own():
+    """The upper bound is of less noise there, which is no lower bound: who knows the steps sees a Gaussian of the true noise."""
+    for sigma, steps, epochs in ((1e7, 10, 10**6), (1e7, 2, 10**7), (1e8, 10, 10**7), (1e4, 2**31, 10**3)):
+        found = hs.account(hs.RandomAllocation(sigma, steps) * epochs + hs.Gaussian(1.0)).delta_bounds(1.0)
+        unamplified, alone = (
+            hs.account(process).delta_bounds(1.0)
+            for process in (hs.Gaussian(sigma) * epochs + hs.Gaussian(1.0), hs.Gaussian(1.0))
+        )
+        assert alone.lower * (1 - 1e-12) <= found.lower <= unamplified.upper
+        assert alone.lower <= found.upper
+
+
+@pytest.mark.parametrize("adjacency", DIRECTIONS)
+def test_a_released_choice_may_be_an_allocation(adjacency):
+    """No lattice knows its law: between nothing and the Gaussian that stands in."""
+    allocation, other = hs.RandomAllocation(1.0, 10), hs.Laplace(2.0)
+    chosen = hs.Mixture([allocation, hs.Mixture([other, allocation], [0.5, 0.5])], [0.25, 0.75])
+    for epsilon in (-0.5, 0.4):
+        one, two = (bounds(step, adjacency, epsilon) for step in (allocation, other))
+        found = bounds(chosen, adjacency, epsilon)
+        assert found.lower <= 0.625 * one.lower + 0.375 * two.lower
+        assert 0.625 * one.upper + 0.375 * two.upper <= found.upper
+        assert bounds(chosen * 3, adjacency, epsilon).upper >= found.upper
+
+
 def test_composes_with_everything():
     process = hs.RandomAllocation(2.0, 1000) * 100 + hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 1000
     found = hs.account(process).epsilon_bounds(1e-8)

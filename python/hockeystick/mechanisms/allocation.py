@@ -81,9 +81,7 @@ class RandomAllocation(Step):
             return both(_core.bracket_pair(_NOTHING, upper))
         mu = max(1.0 / sigma, _LEAST_MU, _LEAST_DEVIATION * math.sqrt(self.steps))
         pairs = [_core.random_allocation_pair(mu, self.steps, mode) for mode in ("remove", "add")]
-        return Pairs(
-            *pairs if mu * sigma >= 1.0 - 1e-9 else (_core.bracket_pair(_NOTHING, pair) for pair in pairs)
-        )
+        return Pairs(*pairs if mu == 1.0 / sigma else (_core.bracket_pair(_NOTHING, pair) for pair in pairs))
 
     @property
     def mechanism(self) -> Gaussian:
