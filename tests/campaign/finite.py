@@ -7,8 +7,8 @@ and under Q; delta then is what the others give and at most the mass beyond more
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -92,10 +92,28 @@ def integer_gaussian(
 ) -> Pair:
     """exp(-t^2 / 2 sigma^2) on the integers around random centres, cut where less than e^-nats is left."""
     reach = math.ceil(math.sqrt(2.0 * nats) * to_float(sigma)) + 2
+    law = _log_concave(lambda t: (-(arb(t) ** 2) / (2 * sigma**2)).exp(), reach, centres_p, centres_q)
+    return replace(law, lattice=len(centres_p) == len(centres_q) == 1)
+
+
+def integer_skellam(
+    variance: float, centres_p: dict[int, arb], centres_q: dict[int, arb], nats: float = 900.0
+) -> Pair:
+    """The difference of two Poisson variables of mean variance/2: I_t(variance), as Bessel functions in balls."""
+    reach = 2
+    while reach * math.asinh(reach / variance) - math.hypot(reach, variance) + variance < nats:
+        reach += reach // 8 + 1
+    return _log_concave(lambda t: arb(variance).bessel_i(arb(t)), reach, centres_p, centres_q)
+
+
+def _log_concave(
+    density: Callable[[int], arb], reach: int, centres_p: dict[int, arb], centres_q: dict[int, arb]
+) -> Pair:
+    """Even noise of a log-concave density, up to a factor, around random centres, cut beyond ``reach``."""
     first, last = min(*centres_p, *centres_q) - reach, max(*centres_p, *centres_q) + reach
-    weight = [(-(arb(t) ** 2) / (2 * sigma**2)).exp() for t in range(last - first + 1)]
+    weight = [density(t) for t in range(last - first + 1)]
     # Beyond t >= reach weights fall faster than geometrically, by at least this factor.
-    ratio = (-(2 * arb(reach) + 1) / (2 * sigma**2)).exp()
+    ratio = weight[reach + 1] / weight[reach]
     rest = weight[reach] * ratio / (1 - ratio)
     total = weight[0] + 2 * sum(weight[1 : reach + 1], ZERO)
     total = total.union(total + 2 * rest)
@@ -107,8 +125,7 @@ def integer_gaussian(
             for t in range(first, last + 1)
         )
 
-    plain = len(centres_p) == len(centres_q) == 1
-    return Pair(masses(centres_p), masses(centres_q), (tail, tail), lattice=plain)
+    return Pair(masses(centres_p), masses(centres_q), (tail, tail))
 
 
 def sampled(base: Pair, gamma: arb) -> Pair:

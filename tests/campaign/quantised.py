@@ -44,6 +44,25 @@ def outcomes(step: Pair | Located, points: int = _POINTS) -> Pair:
     return Pair(p, q)
 
 
+def ends(step: Pair | Located, points: int = _POINTS) -> Pair:
+    """A finite pair that dominates it: each output interval's masses on the losses at its two ends, so that both are kept."""
+    if isinstance(step, Pair):
+        return step
+    inner = [step.loss(t) for t in _edges(step, points)]
+    losses = [step.infimum, *inner, step.supremum]
+    cells = outcomes(step, points)
+    found: list[tuple[arb, arb]] = []
+    for p, q, low, high in zip(cells.p, cells.q, losses, losses[1:], strict=False):
+        if high is None:
+            found += [(q * low.exp(), q), (p - q * low.exp(), ZERO)]
+        elif low is None or not (high - low) > 1e-30:
+            found += [(p, p * (-high).exp()), (ZERO, q - p * (-high).exp())]
+        else:
+            up = (p - q * low.exp()) / (1 - (low - high).exp())
+            found += [(p - up, (p - up) * (-low).exp()), (up, up * (-high).exp())]
+    return Pair(tuple(p for p, _ in found), tuple(q for _, q in found))
+
+
 def _edges(step: Located, points: int) -> list[arb]:
     low, high = to_float(step.first), to_float(step.last)
     if step.noise == "laplace":
@@ -197,17 +216,25 @@ class Split:
 
 
 class Quantised:
-    """A composition of steps [(pair or located noise, count), ...], enclosed by merging and splitting, or by merging alone."""
+    """A composition of steps [(pair or located noise, count), ...], enclosed by merging and splitting.
 
-    def __init__(self, parts: Sequence[tuple[Pair | Located, int]], upper: bool = True) -> None:
+    ``above``: what dominates the steps, where ``parts`` are dominated by them; empty if nothing is known from above.
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[tuple[Pair | Located, int]],
+        above: Sequence[tuple[Pair | Located, int]] | None = None,
+    ) -> None:
+        above = parts if above is None else above
         merged = [(Merged.of(outcomes(step)), count) for step, count in parts]
         self.merged = _composed(merged)
         self.split: Split | None = None
-        if upper:
+        if above:
             spread = max(float(np.ptp(np.log(m.p / m.q)[m.p > 1e-25])) for m, _ in merged)
             if not 1e-6 < spread < 1e4:
                 raise Infeasible
-            self.split = _composed([(Split.of(step, spread / (3 * _POINTS)), count) for step, count in parts])
+            self.split = _composed([(Split.of(step, spread / (3 * _POINTS)), count) for step, count in above])
         hidden = ZERO
         for step, count in parts:
             if isinstance(step, Pair):

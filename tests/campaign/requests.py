@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import hockeystick as hs
+from hockeystick.mechanisms import Skellam
 
 from .balls import bits_for
 
@@ -123,6 +124,13 @@ def _integer_gaussian(rng: random.Random) -> hs.Composable:
     )
 
 
+def _integer_skellam(rng: random.Random) -> hs.Composable:
+    return Skellam(
+        rng.choice((1.0, 0.5, log_uniform(rng, 0.05, 60.0), log_uniform(rng, 1e-9, 3e3))),
+        rng.choice((1, 1, 2, 5)),
+    )
+
+
 def _sampled(rng: random.Random, mechanism: hs.Composable, share: float = 0.5) -> hs.Composable:
     plain = isinstance(mechanism, hs.RandomizedResponse) and mechanism.uniform_null
     if plain or rng.random() >= share:
@@ -160,7 +168,9 @@ def _long(rng: random.Random) -> hs.Composable:
 def _integers(rng: random.Random) -> hs.Composable:
     if rng.random() < 0.5:
         return _sampled(rng, _integer_laplace(rng)) * steps(rng, 60)
-    return _sampled(rng, _integer_gaussian(rng), 0.4) * rng.choice((1, 1, 2, 3))
+    return _sampled(rng, rng.choice((_integer_gaussian, _integer_skellam))(rng), 0.4) * rng.choice(
+        (1, 1, 2, 3)
+    )
 
 
 def _wide_integers(rng: random.Random) -> hs.Composable:

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import hockeystick as hs
 from flint import arb, fmpq
+from hockeystick.mechanisms import Skellam
 
 from . import finite
 from .balls import ONE, ZERO, Enclosure, Infeasible, largest, normal_tail, to_float
@@ -22,7 +23,7 @@ from .binomials import TwoLosses
 from .finite import FiniteLaw, Pair
 from .laplace import LaplaceSum
 from .located import BySign, Gaussian, Located, Released, Shifted, alone, sampled_gaussian
-from .quantised import Quantised, outcomes
+from .quantised import Quantised, ends, outcomes
 
 _MOST_OUTCOMES = 6000
 _MOST_SHIFTS = 48
@@ -47,6 +48,8 @@ class Part:
     once: Truth | None = None
     below: Callable[[], Pair] | None = None
     """A finite pair that it dominates."""
+    above: Callable[[], Pair] | None = None
+    """One that dominates it."""
 
     @property
     def whole(self) -> Pair | Located | None:
@@ -170,9 +173,14 @@ def _quantised(squared_mu: arb, laplace: list[tuple[arb, int]], rest: list[tuple
     if all(part is not None for part, _ in whole):
         return Quantised([(part, count) for part, count in whole if part is not None])
     below = [(part.whole or (part.below and part.below()), count) for part, count in rest]
-    if not all(below):
+    if not all(part for part, _ in below):
         raise Infeasible
-    return Quantised([(part, count) for part, count in below if part], upper=False)
+    above = [(part.whole or (part.above and part.above()), count) for part, count in rest]
+    known = all(part for part, _ in above)
+    return Quantised(
+        [(part, count) for part, count in below if part],
+        [(part, count) for part, count in above if part and known],
+    )
 
 
 def _gaussian(mu: arb) -> Located:
@@ -237,6 +245,8 @@ def _base(step: Any, shift: int, group: int = 1) -> Part:
             return Part(pair=finite.integer_laplace(arb(scale), {reach: ONE}, {0: ONE}))
         case hs.DiscreteGaussian(sigma, sensitivity):
             return Part(pair=_integer_gaussian(sigma, {shift * sensitivity: ONE}, {0: ONE}))
+        case Skellam(variance, sensitivity):
+            return Part(pair=_integer_skellam(variance, {shift * sensitivity: ONE}, {0: ONE}))
         case hs.FinitePair() | hs.PrivacyLoss():
             return Part(pair=finite.given(step))
         case hs.RandomizedResponse(epsilon, categories) if group == 1:
@@ -258,6 +268,12 @@ def _integer_gaussian(sigma: float, p: dict[int, arb], q: dict[int, arb]) -> Pai
     if sigma > 4000.0 or max(abs(c) for c in (*p, *q)) > 8000:
         raise Infeasible
     return finite.integer_gaussian(arb(sigma), p, q, nats)
+
+
+def _integer_skellam(variance: float, p: dict[int, arb], q: dict[int, arb]) -> Pair:
+    if variance > 1e4 or max(abs(c) for c in (*p, *q)) > 100:
+        raise Infeasible
+    return finite.integer_skellam(variance, p, q, 900.0 if variance < 100.0 else 80.0)
 
 
 def _poisson(step: hs.PoissonSampled, adjacency: str, direction: str) -> Part:
@@ -308,6 +324,8 @@ def _poisson_replaced(inner: Any, gamma: arb) -> Part:
             )
         case hs.DiscreteGaussian(sigma, s):
             return Part(pair=_integer_gaussian(sigma, {0: 1 - gamma, s: gamma}, {0: 1 - gamma, -s: gamma}))
+        case Skellam(variance, s):
+            return Part(pair=_integer_skellam(variance, {0: 1 - gamma, s: gamma}, {0: 1 - gamma, -s: gamma}))
     base = _base(inner, 2)
     if base.pair is None:
         raise Infeasible
@@ -322,8 +340,8 @@ def _joined(groups: list[tuple[arb, int]], gamma: arb, inner: Any, direction: st
         return Part(pair=_oriented(pair if gamma == 1 else finite.joined(pair, gamma), direction))
     located = [(w, base.located) for w, base in bases if base.located is not None]
 
-    def below() -> Pair:
-        pair = finite.chosen([outcomes(part) for _, part in located], [w for w, _ in located])
+    def cut(into: Callable[[Located], Pair]) -> Pair:
+        pair = finite.chosen([into(part) for _, part in located], [w for w, _ in located])
         return pair if gamma == 1 else finite.joined(pair, gamma)
 
     if gamma == 1 and len(bases) == 1:
@@ -340,7 +358,7 @@ def _joined(groups: list[tuple[arb, int]], gamma: arb, inner: Any, direction: st
                     (w, alone(Located(part.noise, ((ZERO, ONE),), tuple((-s, v) for s, v in mixed))))
                 )
         sides.append(Released(profiles))
-    return Part(once=BySign(sides[0], sides[1]), below=below)
+    return Part(once=BySign(sides[0], sides[1]), below=lambda: cut(outcomes), above=lambda: cut(ends))
 
 
 def _of_gaussians(step: hs.MixtureOfGaussians, adjacency: str, direction: str) -> Part:
