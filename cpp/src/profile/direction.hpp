@@ -188,7 +188,6 @@ private:
         }
         if (closed_) return closed_->epsilon(delta, max_loss_);
         const double most = infinite.upper > 0 ? infinity : std::max(0.0, max_loss_);
-        if (most == 0) return exact(0);
         if (coupling_) {
             if (!lattice) return {};
             return coupling_->epsilon(delta, accuracy, infinite.upper, most);

@@ -173,7 +173,8 @@ std::optional<Answer> SupportEnd::epsilon(double delta_wanted) const {
 // With probability at least p every loss is within a hair of its largest value, and their sum then at least
 // x: delta(eps) >= p (1 - e^{eps - x}).
 std::optional<Answer> SupportEnd::epsilon_at_end(double delta_wanted) const {
-    if (!(std::isfinite(upper_sum_) && upper_sum_ > 0 && infinity_mass().upper <= delta_wanted)) return {};
+    if (!(std::isfinite(upper_sum_) && infinity_mass().upper <= delta_wanted)) return {};
+    if (!(upper_sum_ > 0)) return exact(0);
     double log_p = 0, x = 0, rounding = 0;
     for (const auto& [pair, k, largest] : kinds_) {
         if (largest == 0) {
