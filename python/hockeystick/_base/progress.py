@@ -1,67 +1,87 @@
-"""Long runs: how far, how fast, how long yet; a bar on a terminal, and a message from whatever else takes long."""
+"""Long runs: a bar where somebody looks, a terminal or a notebook, and elsewhere a message from whatever takes long."""
 
 from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-_NOTICED = 2.0  # seconds after which a call that will be long says so; speed: any value will do
+from .types import Progress
+
+_AFTER = 1.0  # seconds after which there is a bar; speed: any value will do
+_NOTICED = 2.0  # seconds after which a call that will be long says so; speed
 _LONG = 10.0  # seconds of work that nobody should have to wait for without a word; speed
 
 
-class Bar:
-    """A bar on a terminal, once the work has taken more than a second; nothing elsewhere.
-
-    ``unit`` (None: no rate) names what is counted, e.g. "samples".
-    """
-
-    def __init__(self, label: str, unit: str | None = None) -> None:
-        self._label, self._unit = label, unit
-        self._start = time.monotonic()
-        self._first: tuple[float, int] | None = None
-        self._last = (0, 0)
-        self._width = 0
-
-    def show(self, done: int, total: int) -> None:
-        """Draw how far the work is. A smaller ``done`` or another ``total`` starts a new run."""
-        now = time.monotonic()
-        if self._first is None or done < self._last[0] or total != self._last[1]:
-            # What was done before, in an earlier process or for another candidate, says nothing about the rate.
-            self._first = (now, done)
-        self._last = (done, total)
-        if not sys.stderr.isatty() or now - self._start <= 1.0:
-            return
-        text = bar(self._label, done, total) + self._rate(now, done, total)
-        print("\r" + text.ljust(self._width), end="", file=sys.stderr, flush=True)
-        self._width = len(text)
-
-    def _rate(self, now: float, done: int, total: int) -> str:
-        if self._unit is None or self._first is None:
-            return ""
-        seconds, count = now - self._first[0], done - self._first[1]
-        if not (seconds > 0.5 and count > 0):
-            return ""
-        rate = count / seconds
-        return f" {rate:.3g} {self._unit}/s, {duration((total - done) / rate)} left"
-
-    def clear(self) -> None:
-        """Leave no trace."""
-        if self._width:
-            print("\r" + " " * self._width + "\r", end="", file=sys.stderr, flush=True)
-            self._width = 0
-
-
 @contextmanager
-def shown(label: str, unit: str | None = None) -> Iterator[Callable[[int, int], None]]:
-    """The ``show`` of a `Bar` that leaves no trace."""
+def shown(label: str, unit: str, told: Progress | None = None) -> Iterator[Progress]:
+    """What to call with the ``unit``s done and all of them: ``told`` if there is one, else a `Bar` or a `Patience`."""
+    if told is not None or not _watched():
+        yield told or Patience(label, unit).show
+        return
     bar = Bar(label, unit)
     try:
         yield bar.show
     finally:
-        bar.clear()
+        bar.close()
+
+
+def _watched() -> bool:
+    """Is standard error a terminal, or this process the kernel of a notebook?"""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return hasattr(shell, "kernel") or (sys.stderr is not None and sys.stderr.isatty())
+
+
+class Bar:
+    """A bar of tqdm once the work has taken more than a second; it leaves no trace. TQDM_DISABLE=1 turns it off."""
+
+    def __init__(self, label: str, unit: str) -> None:
+        self._label, self._unit = label, unit
+        self._start = time.monotonic()
+        self._bar: Any = None
+
+    def show(self, done: int, total: int) -> None:
+        """Draw how far the work is. A smaller ``done`` or another ``total`` starts a new phase, with a rate of its own."""
+        if self._bar is None or done < self._bar.n or total != self._bar.total:
+            self.close()
+            # What was done before, in an earlier process or for another candidate, says nothing about the rate.
+            self._bar = _tqdm()(
+                desc=self._label,
+                unit=f" {self._unit}",
+                unit_scale=True,
+                initial=done,
+                total=total,
+                delay=max(0.0, self._start + _AFTER - time.monotonic()),
+                leave=False,
+                dynamic_ncols=True,
+            )
+        self._bar.update(done - self._bar.n)
+
+    def close(self) -> None:
+        """Leave no trace."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+def _tqdm() -> Any:
+    """The bar that fits, without a thread of its own or a lock between processes."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # a notebook without widgets gets a bar of text
+        from tqdm.auto import tqdm
+
+    class Quiet(tqdm):  # type: ignore[misc]
+        monitor_interval = 0
+
+    Quiet.set_lock(_lock)
+    return Quiet
+
+
+_lock = threading.RLock()
 
 
 class Patience:
@@ -96,16 +116,6 @@ class Patience:
                 duration(ahead),
             )
             self._next = 2.0 * seconds
-
-
-def bar(label: str, done: int, total: int) -> str:
-    """The bar as text.
-
-    >>> bar("samples", 5, 20)
-    'samples [#######.......................] 5/20'
-    """
-    filled = 30 * done // max(1, total)
-    return f"{label} [{'#' * filled}{'.' * (30 - filled)}] {done}/{total}"
 
 
 def duration(seconds: float) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 
-from .progress import Patience
+from .progress import shown
 
 FINEST, COARSEST = 1e-9, 1e-2
 """*Speed*: range of the relative accuracies asked for: coarse while far away, fine at the end."""
@@ -134,27 +134,27 @@ class Search:
 
     def run(self, start: float) -> Found | None:
         """Search from ``start``; None if not even the safest value was shown to fit."""
-        patience = Patience("calibration", "looks")
-        self._at(start, COARSEST)
-        while len(self._shifts) < _MAX_LOOKS:
-            patience.show(len(self._shifts), _MAX_LOOKS)
-            fit, barrier = self._bracket()
-            if fit is not None and fit.value == self._axis.riskiest:
-                return Found(fit.value, None, True)
-            if fit is None and barrier is not None and barrier.value == self._axis.safest:
-                if not self._refine(barrier):
-                    return None
-                continue
-            root, shift = self._root(_FLATTEST if fit is None or barrier is None else 0.0)
-            self._shifts.append(shift)
-            if fit is not None and self._is_next(fit, barrier, root):
-                if self._is_settled(fit):
-                    break
-                continue
-            value = self._propose(fit, barrier, root)
-            point = self._at(value, self._accuracy(shift, value))
-            if shift <= self._tolerance and not point.verdict.fits:
-                self._margin *= 4.0  # the bound is rougher than the tolerance
+        with shown("calibration", "looks") as show:
+            self._at(start, COARSEST)
+            while len(self._shifts) < _MAX_LOOKS:
+                show(len(self._shifts), _MAX_LOOKS)
+                fit, barrier = self._bracket()
+                if fit is not None and fit.value == self._axis.riskiest:
+                    return Found(fit.value, None, True)
+                if fit is None and barrier is not None and barrier.value == self._axis.safest:
+                    if not self._refine(barrier):
+                        return None
+                    continue
+                root, shift = self._root(_FLATTEST if fit is None or barrier is None else 0.0)
+                self._shifts.append(shift)
+                if fit is not None and self._is_next(fit, barrier, root):
+                    if self._is_settled(fit):
+                        break
+                    continue
+                value = self._propose(fit, barrier, root)
+                point = self._at(value, self._accuracy(shift, value))
+                if shift <= self._tolerance and not point.verdict.fits:
+                    self._margin *= 4.0  # the bound is rougher than the tolerance
         return self._found()
 
     def _is_settled(self, fit: _Point) -> bool:

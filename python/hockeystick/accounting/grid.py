@@ -26,6 +26,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from .._base.arrays import Array
+from .._base.progress import shown
 from .._base.types import Progress
 from .._base.validation import ParameterError, integers, reals
 from ..mechanisms.adjacency import Directions
@@ -159,7 +160,8 @@ def _grid(
                 lower[cell], upper[cell] = known.bounds
         if open_points:
             asked.append((profile._directions, np.array(open_points)))
-    low, high, how = _core.grid(quantity, asked, *settings.numerical, progress)
+    with shown("grid", "configurations", progress) as show:
+        low, high, how = _core.grid(quantity, asked, *settings.numerical, show)
     # As in PrivacyProfile: what is below zero, or a delta above one, is nothing but round-off.
     lower[cells] = np.maximum(low, 0.0)
     upper[cells] = np.clip(high, 0.0, 1.0 if quantity == "delta" else np.inf)

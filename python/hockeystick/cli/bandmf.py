@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 
-from .._base.progress import shown
 from ..montecarlo.bandmf_calibration import calibrate_bandmf
 from . import matrix
 
@@ -26,16 +25,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Calibrate and print."""
     strategy, scheme = matrix.strategy(options), matrix.scheme(options)
-    with shown("samples", "samples") as show:
-        found = calibrate_bandmf(
-            strategy,
-            scheme,
-            options.epsilon,
-            options.delta,
-            seed=options.seed,
-            progress=show,
-            **matrix.calibration(options),
-        )
+    found = calibrate_bandmf(
+        strategy, scheme, options.epsilon, options.delta, seed=options.seed, **matrix.calibration(options)
+    )
     if options.json:
         print(found.to_json())
         return

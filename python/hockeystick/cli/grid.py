@@ -12,7 +12,6 @@ import numpy as np
 
 from .._base.bounds import finite
 from .._base.figures import check_path
-from .._base.progress import shown
 from .._base.validation import ParameterError
 from ..accounting.grid import MAX_CELLS, Grid, grid_delta, grid_epsilon
 from ..accounting.settings import DEFAULT_ACCURACY
@@ -82,8 +81,7 @@ def _answered(options: argparse.Namespace) -> Grid:
     }
     mesh = dict(zip(names, np.meshgrid(*axes.values(), indexing="ij", sparse=True), strict=True))
     ask: Any = grid_epsilon if options.epsilon is None else grid_delta
-    with shown(options.command) as show:
-        found: Grid = ask(**mesh, adjacency=options.adjacency, accuracy=options.accuracy, progress=show)
+    found: Grid = ask(**mesh, adjacency=options.adjacency, accuracy=options.accuracy)
     return found
 
 

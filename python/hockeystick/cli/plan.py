@@ -6,7 +6,6 @@ import argparse
 import json
 import os
 
-from .._base.progress import shown
 from .._base.validation import ParameterError
 from ..training.plan import plan_training
 from . import matrix
@@ -37,18 +36,16 @@ def run(options: argparse.Namespace) -> None:
     if os.path.exists(options.out):
         # A plan is a calibration: doing it again until it pleases is not covered.
         raise ParameterError(f"--out {options.out}: exists already")
-    with shown("samples", "samples") as show:
-        plan = plan_training(
-            matrix.scheme(options),
-            options.dataset_size,
-            epsilon=options.epsilon,
-            delta=options.delta,
-            noise_multiplier=options.noise_multiplier,
-            strategy=matrix.strategy(options),
-            calibration_seed=options.seed,
-            progress=show,
-            **matrix.calibration(options),
-        )
+    plan = plan_training(
+        matrix.scheme(options),
+        options.dataset_size,
+        epsilon=options.epsilon,
+        delta=options.delta,
+        noise_multiplier=options.noise_multiplier,
+        strategy=matrix.strategy(options),
+        calibration_seed=options.seed,
+        **matrix.calibration(options),
+    )
     plan.save(options.out)
     if options.json:
         print(json.dumps(plan.to_dict(), indent=2, allow_nan=False))

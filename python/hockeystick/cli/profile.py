@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> None:
     check_path(options.plot)
     whole = options.statement or options.json or dpsgd.check_report(options) is not None
     profile, rows = dpsgd.profile(options), []
-    with shown("epsilon") as show:
+    with shown("epsilon", "values") as show:
         for done, delta in enumerate(_DELTAS):
             show(done, len(_DELTAS))
             lower, upper = profile.epsilon_bounds(delta)

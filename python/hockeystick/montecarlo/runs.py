@@ -24,7 +24,7 @@ from .._base import storage
 from .._base.bounds import Bounds
 from .._base.executors import SECONDS, Draw, checked, elsewhere, here
 from .._base.files import refusing
-from .._base.progress import Patience
+from .._base.progress import shown
 from .._base.types import AnyPath, Progress, Self
 from .._base.validation import MAX_COUNT, ParameterError, integer
 from ..mechanisms.descriptions import Composable, Process, composition
@@ -142,40 +142,42 @@ def run(
     """Draw the blocks of [first, last) that are not in the ``checkpoint`` file yet; return the tally of all of them.
 
     The file, if any, is replaced after every second or so of work, so that whatever ends the process, at most the
-    blocks just running are lost. ``progress`` is called with the blocks done and all; without it a run of more than
-    ten seconds says so (`Patience`). ``stop`` is asked after each chunk whether what is known suffices.
+    blocks just running are lost. ``progress`` is called with the blocks done and all; without it somebody who
+    looks sees a bar (`shown`). ``stop`` is asked after each chunk whether what is known suffices.
     """
     if last > MAX_COUNT:
         raise ParameterError(f"blocks up to {last}: must be at most {MAX_COUNT}")
     checkpoint, executor = options.checkpoint, options.executor
     # The key as the file would give it back.
     tally = _resumed(kind(json.loads(json.dumps(dict(key))), rows), checkpoint, first, last)
-    show = options.progress or Patience("Monte Carlo samples", "blocks").show
+    with shown("Monte Carlo", "blocks", options.progress) as show:
 
-    def suffices() -> bool:
-        left = sum(end - start for start, end in tally.missing(first, last))
-        show(last - first - left, last - first)
-        return stop is not None and stop(tally)
+        def suffices() -> bool:
+            left = sum(end - start for start, end in tally.missing(first, last))
+            show(last - first - left, last - first)
+            return stop is not None and stop(tally)
 
-    if suffices():
-        return tally
-    gaps = tally.missing(first, last)
-    drawn = here(draw, gaps) if executor is None else elsewhere(draw, gaps, executor)
-    saved, unsaved = -math.inf, False
-    try:
-        for start, count, parts in drawn:
-            tally.add(start, count, *parts)
-            unsaved = checkpoint is not None
-            # Many workers come back many times a second.
-            if checkpoint is not None and time.monotonic() - saved > (0.0 if executor is None else SECONDS):
+        if suffices():
+            return tally
+        gaps = tally.missing(first, last)
+        drawn = here(draw, gaps) if executor is None else elsewhere(draw, gaps, executor)
+        saved, unsaved = -math.inf, False
+        try:
+            for start, count, parts in drawn:
+                tally.add(start, count, *parts)
+                unsaved = checkpoint is not None
+                # Many workers come back many times a second.
+                if checkpoint is not None and time.monotonic() - saved > (
+                    0.0 if executor is None else SECONDS
+                ):
+                    tally.save(checkpoint)
+                    saved, unsaved = time.monotonic(), False
+                if suffices():
+                    return tally
+        finally:
+            drawn.close()
+            if unsaved and checkpoint is not None:
                 tally.save(checkpoint)
-                saved, unsaved = time.monotonic(), False
-            if suffices():
-                return tally
-    finally:
-        drawn.close()
-        if unsaved and checkpoint is not None:
-            tally.save(checkpoint)
     if tally.missing(first, last):
         raise RuntimeError(f"blocks {tally.missing(first, last)} were not drawn")
     return tally
