@@ -189,8 +189,6 @@ def check_wheel(bench: Bench, version: str, wheel: Path) -> str:
         "addopts=",
         "-p",
         "no:cacheprovider",
-        "-k",
-        "not examples_in_docstrings",
         *tests,
         cwd=bench.sdist(),
     )

@@ -34,6 +34,7 @@ _CODE = re.compile(
     r"(^```.*?^```$|^<div class=.formula.>[^\n]*$|`[^`]+`|<!--.*?-->|\]\([^)\s]*\))", re.MULTILINE | re.DOTALL
 )
 _PATH = re.compile(r"(?<![\w/\[])`?docs/([\w/-]+\.md)`?(?![\w\]])")
+FIRST = ("tutorials/digits.md", "tutorials/opacus.md", "tutorials/budget.md")
 ADAPTERS = ("dp_accounting", "flower", "jax_privacy", "opacus", "tensorflow_privacy", "torch")
 TITLES = {"montecarlo": "Monte Carlo"}
 
@@ -52,7 +53,7 @@ def on_config(config: Any) -> Any:
     rest = [page for page in _pages("", "*.md") if page not in placed]
     config["nav"] = [
         {"Start here": ["index.md", "start.md", "sharp-edges.md", "notation.md"]},
-        {"Tutorials": _pages("tutorials")},
+        {"Tutorials": [*FIRST, *(page for page in _pages("tutorials") if page not in FIRST)]},
         {"How to": ["how-to/index.md", *(page for page in _pages("how-to") if page != "how-to/index.md")]},
         {"Other libraries": _pages("interop")},
         {"Theory": [{TITLES.get(room, room.capitalize()): _pages(room)} for room in THEORY]},

@@ -29,8 +29,9 @@ def table(title: str, rows: Iterable[tuple[str, Any]], note: str = "") -> str:
     """An HTML table of two columns with a title.
 
     >>> table("Laplace", [("scale", 20.0)])
-    '<table><caption><b>Laplace</b></caption><tr><th>scale</th><td>20.0</td></tr></table>'
+    '<table><caption><b>Laplace</b></caption><tr><th>scale</th><td style="text-align: left; overflow-wrap: anywhere">20.0</td></tr></table>'
     """
-    body = "".join(f"<tr><th>{escape(name)}</th><td>{escape(str(value))}</td></tr>" for name, value in rows)
+    cell = '<td style="text-align: left; overflow-wrap: anywhere">'  # notebooks align to the right what is unstyled
+    body = "".join(f"<tr><th>{escape(name)}</th>{cell}{escape(str(value))}</td></tr>" for name, value in rows)
     beneath = f"<p>{escape(note)}</p>" if note else ""
     return f"<table><caption><b>{escape(title)}</b></caption>{body}</table>{beneath}"

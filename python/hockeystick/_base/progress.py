@@ -42,30 +42,31 @@ class Bar:
 
     def __init__(self, label: str, unit: str) -> None:
         self._label, self._unit = label, unit
-        self._start = time.monotonic()
+        self._start = self._began = time.monotonic()
+        self._first = self._last = self._total = -1
         self._bar: Any = None
 
     def show(self, done: int, total: int) -> None:
         """Draw how far the work is. A smaller ``done`` or another ``total`` starts a new phase, with a rate of its own."""
-        if self._bar is None or done < self._bar.n or total != self._bar.total:
+        now = time.monotonic()
+        if done < self._last or total != self._total:
             self.close()
             # What was done before, in an earlier process or for another candidate, says nothing about the rate.
-            self._bar = _tqdm()(
-                desc=self._label,
-                unit=f" {self._unit}",
-                unit_scale=True,
-                initial=done,
-                total=total,
-                delay=max(0.0, self._start + _AFTER - time.monotonic()),
-                leave=False,
-                dynamic_ncols=True,
-            )
-        self._bar.update(done - self._bar.n)
+            self._first, self._total, self._began = done, total, now
+        self._last = done
+        if self._bar is None and now - self._start > _AFTER:
+            names = {"desc": self._label, "unit": f" {self._unit}", "unit_scale": True}
+            self._bar = _tqdm()(**names, initial=self._first, total=total, leave=False, dynamic_ncols=True)
+            self._bar.start_t -= now - self._began
+            self._bar.last_print_t -= now - self._began
+        if self._bar is not None:
+            self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
         """Leave no trace."""
         if self._bar is not None:
             self._bar.close()
+            self._bar = None
 
 
 def _tqdm() -> Any:
