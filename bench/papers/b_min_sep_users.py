@@ -65,7 +65,7 @@ def unamplified(epsilon: float) -> tuple[float, float]:
 
 def errors(options: Any, results: Results, graph: hs.AttributionGraph) -> dict[str, list[tuple[float, ...]]]:
     """By method, for each epsilon: (epsilon, bands, noise multiplier, mean squared error), at the best bands."""
-    epsilons = (4.0,) if options.quick else (1.0, 2.0, 4.0, 8.0)
+    epsilons = (4.0,) if options.quick else (1.0, 2.0, 4.0, 8.0, 16.0)
     band_counts = (8,) if options.quick else (8, 32)
     best: dict[str, list[tuple[float, ...]]] = {}
     rows = []
@@ -190,7 +190,7 @@ def main() -> None:
         (left, "Noise, best bands", "mean squared error"),
         (right, "Figure 5, synthetic papers", "test loss"),
     ):
-        axes.set_xticks([1, 2, 4, 8], ["1", "2", "4", "8"])
+        axes.set_xticks([1, 2, 4, 8, 16], ["1", "2", "4", "8", "16"])
         axes.set_xticks([], minor=True)
         axes.set(xlabel=f"ε at δ = {DELTA:g}", ylabel=label, title=title)
         axes.legend(fontsize=7)

@@ -73,9 +73,11 @@ def write(path: Path, header: Sequence[str], rows: Iterable[Sequence[Any]]) -> N
 
 
 def panels(count: int, width: float = 4.2) -> tuple[Any, Any]:
-    """A figure with ``count`` panels side by side."""
+    """A figure with ``count`` panels side by side, in colours that the colour-blind can tell apart."""
+    from matplotlib import style
     from matplotlib.figure import Figure
 
+    style.use("tableau-colorblind10")
     figure = Figure(figsize=(width * count, 3.4), layout="constrained")
     return figure, figure.subplots(1, count, squeeze=False)[0]
 
