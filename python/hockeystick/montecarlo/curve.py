@@ -57,6 +57,9 @@ class Curve:
     above it, and chords of the neighbouring cells, prolonged, below.
     """
 
+    log_mass = 0.0
+    """ln of what the values have been divided by, to be at most 1."""
+
     def __init__(self, process: Process, direction: str, adjacency: str) -> None:
         one_sided = adjacency != "zero_out" or all(
             isinstance(step, _SAME_UNDER_ZERO_OUT) for step, _ in process

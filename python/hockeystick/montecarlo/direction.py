@@ -225,7 +225,8 @@ class Direction(Samples[Tally]):
                 self.mechanism, self.epsilon, self.error, self.half_space, seed, **settings
             )
         begin = start if isinstance(start, Proposal) else None
-        payoff = None if self._curve is None else Composed(self._curve, self.epsilon)
+        curve = self.tilting.curve if self._curve is None else self._curve
+        payoff = None if curve is None else Composed(curve, self.epsilon)
         mechanism, epsilon = self.tilting.mechanism, self.epsilon + self.tilting.shift
         return tune_proposal(mechanism, epsilon, seed, start=begin, payoff=payoff, **settings)
 
@@ -237,7 +238,8 @@ class Direction(Samples[Tally]):
             found = HalfSpaceValues(self.mechanism, self.epsilon, proposal, self.error, share)
         else:
             to, epsilon = self.tilting, self.epsilon + self.tilting.shift
-            found = TiltedValues(to.mechanism, epsilon, proposal, self.error, to.extra, to.share, self._curve)
+            curve = to.curve if self._curve is None else self._curve
+            found = TiltedValues(to.mechanism, epsilon, proposal, self.error, to.extra, to.share, curve)
         found.identity = self.identity
         return found
 

@@ -109,10 +109,15 @@ def meeting_cuts(scheme: TruncatedBMinSep) -> float:
 @functools.lru_cache(maxsize=64)
 def largest_count(scheme: TruncatedBMinSep) -> int:
     """A number of others that is exceeded in any round with probability at most `LARGE_COUNT_RISK`."""
-    others, rho = scheme.dataset_size - 1, max(participation_probabilities(untruncated(scheme)))
-    low, high = 0, others  # exceeding `high` is rare enough
+    rho = max(participation_probabilities(untruncated(scheme)))
+    return max(rarely_exceeded(scheme.dataset_size - 1, min(1.0, rho * ROUND_UP), scheme.steps), 1)
+
+
+def rarely_exceeded(trials: int, probability: float, times: int) -> int:
+    """A number that one of so many binomial counts exceeds with probability at most `LARGE_COUNT_RISK`."""
+    low, high = -1, trials  # exceeding `high` is rare enough
     while high - low > 1:
         middle = (low + high) // 2
-        chance = scheme.steps * tail(others, min(1.0, rho * ROUND_UP), middle + 1).high
+        chance = times * tail(trials, probability, middle + 1).high
         low, high = (low, middle) if chance <= LARGE_COUNT_RISK else (middle, high)
-    return max(high, 1)
+    return high

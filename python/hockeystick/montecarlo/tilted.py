@@ -274,6 +274,7 @@ class TiltedValues(BoundedValues):
         slack = (2.0 + most) * loss_error + 1e-11
         # Public counts: one more law that is drawn from, round by round.
         slack += float(getattr(mechanism, "law_error", 0.0)) * mechanism.strategy.steps
+        slack += 0.0 if curve is None else curve.log_mass
         self._bounded(log_scale + _BOUND_ERROR, slack, repr(self._entries))
 
     def draw(self) -> _Law:

@@ -36,6 +36,7 @@ from .public_counts import (
     participation_probabilities,
     untruncated,
 )
+from .shown_coins import ShownCoins, ShownCurve, shown_coins
 from .tilted import log_moment, orders
 
 _MOST_CUTS = 4
@@ -51,8 +52,8 @@ class Reduction:
     """A truncated mechanism in terms of the one without truncation, ``base``.
 
     H(P||Q) lies in [``share`` * H_0, H_0 + ``remove``], H_0 that of ``base``; H(Q||P) likewise with ``add``, and it is
-    at most ``known_add``. These are of the pair of Corollary D.2, which bounds the mechanism from above; the mechanism itself, with all coins shown where an
-    example meets a truncated round, has at most H_0 + ``remove_above``, and ``add_above`` (docs/montecarlo/tilted.md, Theorem 7).
+    at most ``known_add``. These are of the pair of Corollary D.2, which bounds the mechanism from above; the mechanism itself has at
+    most ``add_above`` (docs/montecarlo/tilted.md, Theorems 7a and 7b).
     """
 
     base: BandMF
@@ -60,7 +61,6 @@ class Reduction:
     remove: float
     add: float
     known_add: float
-    remove_above: float
     add_above: float
 
 
@@ -74,8 +74,8 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
         return None
     met, cut = meeting_cuts(scheme), cut_probability(scheme, 1)
     none = base.no_participation_log_probability
-    remove = add = above = 1.0
-    met_seen = min(met, _seen(mechanism, epsilon, 1.0))
+    remove = add = 1.0
+    seen = min(met, _seen(mechanism, epsilon, 1.0))
     if met < 1.0:
         # Theorem 7 for all r, by the largest b_r: that of any participation, or that of a few truncated rounds.
         rho = max(participation_probabilities(untruncated(scheme)))
@@ -83,7 +83,7 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
         rest = _beyond(moments, epsilon, -math.expm1(none)) * met
         for m in _MOST_MET:
             rest = min(rest, _beyond(moments, epsilon, m * rho) * met + cut_probability(scheme, m + 1))
-        remove, above = met + rest, met_seen + rest
+        remove = met + rest
         add = met if epsilon >= -none else (1.0 + math.exp(min(epsilon, 700.0))) * met
         # The moment with one truncated round is at least this; the table takes seconds. An example that hardly
         # ever takes part needs no table.
@@ -94,26 +94,34 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
         if few and least - epsilon - math.log(4.0) < math.log(0.5 * rho):
             remove = min(remove, _by_moments(mechanism, epsilon, moments))
     known = _reverse_bound(mechanism, epsilon, none)
+    above = known
     if epsilon >= -none:
         known = min(known, add)
+        shown = shown_coins(scheme)
+        above = min(known, seen, 1.0 if shown is None else shown.add(*_shown_at(base, epsilon)))
     limit = 1.0 / ROUND_UP
-    reverse = min(known, met_seen) if epsilon >= -none else known
-    values = (remove, min(add, known), known, min(remove, above), reverse)
+    values = (remove, min(add, known), known, above)
     return Reduction(base, max(0.0, 1.0 - cut), *(min(limit, value) * ROUND_UP for value in values))
 
 
+def _shown_at(base: BandMF, epsilon: float) -> tuple[float, float, float]:
+    """What the closed forms of Theorem 7b take: max|c_i| / sigma, epsilon, E_Q[(P/Q - 1)^2] without truncation."""
+    spread = math.expm1(min(700.0, log_moment(base, 2) + 1e-10)) if 2 in orders(base) else math.inf
+    return _distance(base), epsilon, spread
+
+
+def _distance(mechanism: BandMF) -> float:
+    """More than max|c_i| / sigma."""
+    return float(np.max(mechanism.strategy.column_norms())) / mechanism.noise_multiplier * (1.0 + 1e-9)
+
+
 def _seen(mechanism: BandMF, epsilon: float, distance: float) -> float:
-    """Theorem 7: E[1_E D(sqrt(j) distance)], j the example's participations, E that one of them is in a truncated round."""
+    """Theorem 7a: E[1_E D(sqrt(j) distance)], j the example's participations, E that one of them is in a truncated round."""
     scheme = mechanism.scheme
     assert isinstance(scheme, TruncatedBMinSep)
     chain = untruncated(scheme)
     rho = min(1.0, max(participation_probabilities(chain)) * ROUND_UP)
-    norm = (
-        distance
-        * float(np.max(mechanism.strategy.column_norms()))
-        / mechanism.noise_multiplier
-        * (1.0 + 1e-9)
-    )
+    norm = distance * _distance(mechanism)
     some = math.fsum(
         j * chance * math.exp(log_delta(max(1e-3, math.sqrt(j) * norm), epsilon)) * ROUND_UP + 1e-300
         for j, chance in participation_counts(chain)
@@ -132,7 +140,7 @@ def _reverse_bound(mechanism: BandMF, epsilon: float, none: float) -> float:
     level = none + epsilon + math.log(-math.expm1(-epsilon)) - math.log(some) - 1e-12
     if not level > 0.0:
         return min(1.0, some)
-    norm = float(np.max(mechanism.strategy.column_norms())) / mechanism.noise_multiplier * (1.0 + 1e-9)
+    norm = _distance(mechanism)
     chances = participation_counts(untruncated(scheme))
     return math.fsum(
         chance * math.exp(log_delta(max(1e-3, math.sqrt(j) * norm), level)) * ROUND_UP + 1e-300
@@ -210,6 +218,7 @@ class Tilting:
 
     delta lies in [``share`` d, d + ``extra``], d that of ``mechanism`` at epsilon + ``shift`` in direction "remove" (of
     `TwoMixtures`: in its own); None if there is no table. ``known``: what delta is at most, without samples.
+    With a ``curve``, delta is at most the mean of that curve at epsilon - L, times its mass, and ``extra``.
     """
 
     mechanism: Any
@@ -217,13 +226,14 @@ class Tilting:
     share: float = 1.0
     known: float = 1.0
     shift: float = 0.0
+    curve: ShownCurve | None = None
 
 
 def tilting(mechanism: object, epsilon: float, direction: str, only_above: bool = False) -> Tilting:
     """How to tilt at ``epsilon``: a `BandMF` with `TruncatedBMinSep` batches; any other mechanism is tilted itself.
 
     The one without truncation is taken where what truncation adds is less than what a million samples given the
-    counts leave open. ``only_above``: nothing but an upper bound is of interest.
+    counts leave open. ``only_above``: nothing but an upper bound, of the mechanism itself, is of interest.
     """
     if direction == "replace_one":
         return _replacement(mechanism, epsilon, only_above)
@@ -238,12 +248,25 @@ def tilting(mechanism: object, epsilon: float, direction: str, only_above: bool 
         if only_above and epsilon + shift > 0.0:
             return Tilting(found.base, 0.0, 0.0, found.add_above, shift)
         return whole
-    extra = found.remove_above if only_above else found.remove
+    shown = shown_coins(mechanism.scheme) if only_above else None
+    extra = found.remove if shown is None else shown.least(_distance(mechanism), epsilon)
     if given is not None:
         reach = given._tilted(((1.0, 2, 1.0, 0.0),)).log_bound(epsilon)
         if reach + math.log(_MILLION) < math.log(max(extra, 1e-300)):
             return whole
+    if shown is not None:
+        return _shown(found.base, shown, epsilon)
     return Tilting(found.base, extra, found.share, 1.0) if extra < 1.0 else whole
+
+
+def _shown(base: BandMF, shown: ShownCoins, epsilon: float) -> Tilting:
+    """Theorem 7b: in closed form where a million samples leave more open, else averaged."""
+    distance, _, spread = _shown_at(base, epsilon)
+    extra, shift = shown.remove(distance, epsilon, spread), shown.terms[0][2]
+    open_ = base._tilted(((1.0, 2, 1.0, 0.0),)).log_bound(epsilon) + math.log(_MILLION)
+    if math.log(max(extra, 1e-300)) < open_:
+        return Tilting(base, extra, 0.0, 1.0, shift)
+    return Tilting(base, shown.rest, 0.0, 1.0, curve=ShownCurve(shown, distance, epsilon))
 
 
 def _replacement(mechanism: object, epsilon: float, only_above: bool) -> Tilting:
