@@ -76,6 +76,7 @@ ENTRIES = [
     Entry("papers.truncated_poisson", "1 min", "--quick --out {folder}", "--out {folder}"),
     Entry("papers.b_min_sep_grid", "15 min", None, "--results {folder}/grid.json --out {folder}"),
     Entry("papers.b_min_sep_production", "10 min", None),
+    Entry("papers.b_min_sep_attained", "2 min", "--quick"),
     Entry("papers.b_min_sep_users", "10 min", None, "--out {folder}"),
     Entry("papers.b_min_sep_training", "20 min", None),
 ]
