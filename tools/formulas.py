@@ -19,7 +19,7 @@ def inline(text: str) -> str:
     >>> inline("H_{e^ε} <= 10^-6, x_i")
     'H<sub>e<sup>ε</sup></sub> <= 10<sup>-6</sup>, x<sub>i</sub>'
     """
-    text = re.sub(r"(?<=[\w)\]|}])\^([−-]?\d+|[^\W\d_])(?![\w{])", r"<sup>\1</sup>", text)
+    text = re.sub(r"(?<=[\w)\]|}])\^([−-]?\d+|[^\W\d_]+)(?![\w{])", r"<sup>\1</sup>", text)
     text = re.sub(
         r"(?<![A-Za-z0-9_])([^\W\d_]+[\u0302\u0303']?|[⁰¹1])_([^\W_]|none|max|∞)(?![^\W¹²³ᵀ]|\{)",
         r"\1<sub>\2</sub>",

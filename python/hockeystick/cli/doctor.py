@@ -18,7 +18,7 @@ from ..mechanisms.descriptions import Gaussian, PoissonSampled, RandomizedRespon
 
 EXAMPLES = ("hockeystick doctor",)
 _DRAWN = 3116282944  # checksum of the batches of seed 7; proof of the same bits: tests/sampling
-_NEEDED = ("numpy", "scipy")
+_NEEDED = ("numpy", "scipy", "tqdm")
 _EXTRAS = (
     *("matplotlib", "pyarrow", "torch", "opacus", "dp-accounting", "flwr", "jax-privacy"),
     *("distributed", "mpi4py", "shtab", "python-flint"),
