@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 import griffe
+
 from tools import formulas
 
 # A line that begins with >>>, and everything up to the next empty line.
