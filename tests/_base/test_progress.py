@@ -1,5 +1,6 @@
 """Long runs: a bar where somebody looks, and messages elsewhere."""
 
+import functools
 import io
 import re
 import sys
@@ -56,6 +57,18 @@ def test_rate_and_time_left(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> No
     assert re.search(r"2\.00k/5\.00k \[00:10<00:\d\d, .* blocks/s\]", last(terminal))
     bar.close()
     assert last(terminal).strip() == ""
+
+
+def test_it_can_be_turned_off(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = watched(monkeypatch)
+    disabled = functools.partial(progress._tqdm(), disable=True)  # what TQDM_DISABLE=1 does
+    monkeypatch.setattr(progress, "_tqdm", lambda: disabled)
+    bar = Bar("Monte Carlo", "blocks")
+    for done in range(10):
+        bar.show(done, 10)
+        clock.now += 1.0
+    bar.close()
+    assert terminal.getvalue() == ""
 
 
 def test_each_phase_has_its_own_rate(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:

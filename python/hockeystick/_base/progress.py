@@ -57,8 +57,9 @@ class Bar:
         if self._bar is None and now - self._start > _AFTER:
             names = {"desc": self._label, "unit": f" {self._unit}", "unit_scale": True}
             self._bar = _tqdm()(**names, initial=self._first, total=total, leave=False, dynamic_ncols=True)
-            self._bar.start_t -= now - self._began
-            self._bar.last_print_t -= now - self._began
+            if not self._bar.disable:
+                self._bar.start_t -= now - self._began
+                self._bar.last_print_t -= now - self._began
         if self._bar is not None:
             self._bar.update(done - self._bar.n)
 
