@@ -34,6 +34,7 @@ COARSE, FINE, LOOK = 4096, 32_768, 50_000  # samples of a pilot, of a better one
 HOPE = 1.5  # pilots leave out bands with which cyclic Poisson sampling has so many times its least error
 KEPT = {"b-min-sep": 2, "balls-in-bins": 1}  # how many the better pilot looks at
 CANDIDATES = (1.08, 1.04, 1.01, 0.99, 0.97)  # for the verifier, of the pilot's noise multiplier
+MORE = (1.25, 1.16)  # where epsilon is below 1, as delta hardly falls with the noise there
 RATIOS = tuple(1.0 - 0.02 * i for i in range(2, 14))  # of the released noise multiplier: rejections tried
 Case = tuple[str, int, int, int, float]
 """(method, bands, min_sep, epoch, epsilon)."""
@@ -83,7 +84,7 @@ def calibrated(case: Case, around: float = 1.0) -> dict[str, Any]:
         case[-1],
         DELTA,
         seed=derived(SEED, *case),
-        candidates=[ratio * around for ratio in CANDIDATES],
+        candidates=[ratio * around for ratio in (*(MORE if case[-1] < 1 else ()), *CANDIDATES)],
         fallback="unamplified",
     )
     return {
