@@ -10,10 +10,12 @@ from pathlib import Path
 import hockeystick as hs
 import mpmath as mp
 import pytest
+from flint import arb
 from hockeystick.cli.commands import main
 from hockeystick.mechanisms.serialise import from_dict
-from hockeystick.verify.check import bound, verify
-from hockeystick.verify.document import Fields, write
+from hockeystick.verify.check import proven, verify
+from hockeystick.verify.document import Fields, Rejected, write
+from hockeystick.verify.release import Grid, read_release
 
 from tests.campaign.certificates import NOISE, RELEASES, SAMPLED, campaign, certificates
 
@@ -50,7 +52,8 @@ def shown(text: str) -> float:
     (claim,) = content["claims"]
     ((direction, proof),) = claim["proof"].items()
     fields = Fields(proof, "proof")
-    return float(bound(fields, content["release"], content["adjacency"], direction, claim["epsilon"]).mid())
+    *_, bound = proven(fields, content["release"], content["adjacency"], direction, claim["epsilon"])
+    return float(bound.mid())
 
 
 def test_bounds_are_above_closed_forms_and_near_them() -> None:
@@ -107,6 +110,19 @@ def test_every_byte_counts(texts: dict[str, str]) -> None:
         assert not verify(text[:i] + ("7" if text[i] != "7" else "8") + text[i + 1 :]).accepted
     assert not verify(text + " ").accepted
     assert not verify(json.dumps(json.loads(text))).accepted
+
+
+def test_what_would_fill_the_memory_is_rejected(texts: dict[str, str]) -> None:
+    """Ten thousand small fields may ask for cells and nodes beyond any machine: they are counted over all steps."""
+    step = json.loads(texts["Poisson, remove"])["release"]["items"][0]["step"]
+    content = {"type": "Process", "items": [{"count": 1, "step": step}] * 40}
+    assert len(read_release(content, "remove", Grid(100, arb(8), 8000)).pairs) == 40
+    for adjacency, left in (("remove", 7999), ("replace_one", 15_999)):
+        with pytest.raises(Rejected, match="more cells"):
+            read_release(content, adjacency, Grid(100, arb(8), left))
+    nodes = changed(texts["Poisson, remove"], "claims", 0, "proof", "remove", "nodes", to=1 << 24)
+    small = changed(nodes, "claims", 0, "proof", "remove", "cells", to=2)
+    assert "more cells and nodes" in verify(small).reason
 
 
 def test_numbers_of_a_proof_are_no_part_of_the_truth(texts: dict[str, str]) -> None:

@@ -17,7 +17,7 @@ from .. import _core
 from .._base.validation import ParameterError, real
 from ..mechanisms.descriptions import Composable
 from ..mechanisms.serialise import to_dict
-from ..verify.check import bound, own_precision, read_proof
+from ..verify.check import own_precision, proven, read_proof
 from ..verify.document import FORMAT, Fields, Rejected, write
 from ..verify.release import Release
 
@@ -115,7 +115,8 @@ class _Claim:
 
     def _bound(self, numbers: dict[str, Any], direction: str) -> float:
         fields = Fields({**self.start, **numbers}, "proof")
-        return float(bound(fields, self.content, self.adjacency, direction, self.epsilon).upper())
+        *_, bound = proven(fields, self.content, self.adjacency, direction, self.epsilon)
+        return float(bound.upper())
 
     def _inverted(self, direction: str) -> Iterator[dict[str, Any]]:
         """Numbers for the inversion, and finer ones where these do not suffice."""

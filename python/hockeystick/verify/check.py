@@ -15,8 +15,8 @@ from .inversion import Line, Part, delta_bound, infinite_loss, largest_loss, nor
 from .release import ADJACENCIES, Grid, Release, read_release
 from .samples import check_samples
 
-_WORK = 4 * 10**9
-"""speed: most products of a cell and a node that a certificate may ask for: some twenty minutes."""
+_WORK, _MOST_NODES = 4 * 10**9, 1 << 22
+"""speed: most products of a cell and a node that a certificate may ask for, some twenty minutes; most nodes, of all steps, some gigabytes."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +80,8 @@ def _claim(claim: Fields, content: Any, adjacency: str) -> list[str]:
         if direction not in needed:
             continue
         proof = proofs.object(direction)
-        method = proof.text("method", *_METHODS)
-        release = read_proof(proof, content, adjacency)
+        method, release, bound = proven(proof, content, adjacency, direction, epsilon)
         needed = release.directions
-        bound = _METHODS[method](proof, release, direction, arb(epsilon))
         proof.finished()
         if not bool(bound <= arb(delta)):
             raise Rejected(
@@ -103,10 +101,13 @@ def read_proof(proof: Fields, content: Any, adjacency: str) -> Release:
     return read_release(content, adjacency, grid)
 
 
-def bound(proof: Fields, content: Any, adjacency: str, direction: str, epsilon: float) -> Any:
-    """At least delta(epsilon) in one direction, by the numbers of a proof."""
+def proven(
+    proof: Fields, content: Any, adjacency: str, direction: str, epsilon: float
+) -> tuple[str, Release, Any]:
+    """The method of a proof, the release it reads, and at least delta(epsilon) in one direction by its numbers."""
     method = proof.text("method", *_METHODS)
-    return _METHODS[method](proof, read_proof(proof, content, adjacency), direction, arb(epsilon))
+    release = read_proof(proof, content, adjacency)
+    return method, release, _METHODS[method](proof, release, direction, arb(epsilon))
 
 
 def _closed_form(proof: Fields, release: Release, direction: str, epsilon: Any) -> Any:
@@ -133,7 +134,7 @@ def _inversion(proof: Fields, release: Release, direction: str, epsilon: Any) ->
     """Any composition."""
     parts: list[Part] = release.parts(direction)
     nodes = proof.integer("nodes", 1, 1 << 24)
-    if sum(len(part.atoms) for part in parts) * nodes > _WORK:
+    if sum(len(part.atoms) for part in parts) * nodes > _WORK or (1 + len(parts)) * nodes > 2 * _MOST_NODES:
         raise Rejected("more cells and nodes than are computed")
     tilt, period, smoothing = (arb(proof.real(name, 1e-9, 1e9)) for name in ("tilt", "period", "smoothing"))
     return delta_bound(parts, release.variance, epsilon, Line(tilt, period, nodes, smoothing))

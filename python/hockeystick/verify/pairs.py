@@ -20,9 +20,6 @@ Ball: TypeAlias = Any
 Law: TypeAlias = "Sequence[tuple[Ball, Ball]]"
 """[(shift, weight)]"""
 
-_MOST_MASSES = 1 << 22
-"""speed: of cells times shifts: a few minutes."""
-
 
 @dataclass
 class Chain:
@@ -161,8 +158,6 @@ def finite(p: Sequence[float], q: Sequence[float]) -> Pair:
 
 def located(p: Law, q: Law, cells: int, reach: Ball) -> Pair:
     """sum_i w_i N(s_i, 1) against sum_j w_j N(r_j, 1), all s_i >= 0 >= r_j: the loss rises with the output."""
-    if cells * (len(p) + len(q)) > _MOST_MASSES:
-        raise Rejected("more cells and sensitivities than are computed")
     most, least = (max((abs(s).upper() for s, _ in law), default=arb(0)) + reach for law in (p, q))
     knots = [(most if u > 0 else least) * (u + u**3) / 2 for u in _even(cells)]
     losses = [(_density(t, p) / _density(t, q)).log() for t in knots]

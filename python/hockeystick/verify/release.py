@@ -16,6 +16,8 @@ from .pairs import Ball, Pair, completed, curve, finite, gaussian, laplace, loca
 
 ADJACENCIES = ("add", "add_or_remove", "remove", "replace_one", "zero_out")
 _MANY = 2**53
+_MOST_MASSES = 1 << 22
+"""speed: of cells times shifts, of all steps together: a few minutes, and some gigabytes."""
 
 
 @dataclass
@@ -24,6 +26,14 @@ class Grid:
 
     cells: int
     reach: Ball
+    left: int = _MOST_MASSES
+
+    def cut(self, shifts: int) -> int:
+        """The cells, to be computed for so many shifts."""
+        self.left -= self.cells * shifts
+        if self.left < 0:
+            raise Rejected("more cells and sensitivities than are computed")
+        return self.cells
 
 
 @dataclass
@@ -92,9 +102,9 @@ def _base(kind: str, step: Fields, adjacency: str, grid: Grid) -> tuple[Pair, bo
     """An unsampled mechanism."""
     shift = 2 if adjacency == "replace_one" else 1
     if kind == "Gaussian":
-        return gaussian(shift / _positive(step, "noise_multiplier"), grid.cells, grid.reach), True
+        return gaussian(shift / _positive(step, "noise_multiplier"), grid.cut(2), grid.reach), True
     if kind == "Laplace":
-        return laplace(shift / _positive(step, "scale"), grid.cells), True
+        return laplace(shift / _positive(step, "scale"), grid.cut(2)), True
     if kind == "RandomizedResponse":
         epsilon, categories = _positive(step, "epsilon", 1e4), step.integer("num_categories", 2, _MANY)
         if step.any("uniform_null") is not False:
@@ -137,7 +147,7 @@ def _poisson_replaced(kind: str, inner: Fields, rate: Ball, release: Release) ->
     if kind == "Gaussian":
         shift = 1 / _positive(inner, "noise_multiplier")
         law = [(arb(0), 1 - rate), (shift, rate)]
-        return located(law, [(-s, w) for s, w in law], release.grid.cells, release.grid.reach)
+        return located(law, [(-s, w) for s, w in law], release.grid.cut(4), release.grid.reach)
     if kind == "Laplace":
         raise Rejected(f"{inner.place}: Poisson sampled Laplace under replace_one cannot be verified")
     return _base(kind, inner, release.adjacency, release.grid)[0].batch(rate)
@@ -169,7 +179,7 @@ def _several(shifts: Sequence[Ball], weights: Sequence[Ball], release: Release) 
     law = list(zip(shifts, weights, strict=True))
     replaced = release.adjacency == "replace_one"
     other = [(-s, w) for s, w in law] if replaced else [(arb(0), arb(1))]
-    return located(law, other, release.grid.cells, release.grid.reach), replaced
+    return located(law, other, release.grid.cut(len(law) + len(other)), release.grid.reach), replaced
 
 
 def _user(step: Fields, release: Release) -> tuple[Pair, bool]:
