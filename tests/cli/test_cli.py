@@ -186,3 +186,14 @@ def test_a_profile_has_a_statement_a_report_and_notes(
     plain = json.loads(run(capsys, "profile", *SAMPLED, "--json"))
     assert plain["report"]["risks"]
     assert len(plain["report"]["profile"]) == len(plain["profile"]) == 12
+
+
+@pytest.mark.parametrize("levels", [900, 100_000])
+def test_what_is_nested_too_deeply_is_refused_in_one_line(
+    levels: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    step = '{"type": "Gaussian", "noise_multiplier": 1}'
+    start = '{"type": "PoissonSampled", "sampling_probability": 0.5, "mechanism": '
+    (tmp_path / "deep.json").write_text(start * levels + step + "}" * levels)
+    assert main(["account", str(tmp_path / "deep.json"), "--delta", "1e-5"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1

@@ -119,3 +119,9 @@ def test_other_groups() -> None:
     plain = json.dumps(hs.mechanisms.serialise.to_dict(Group(step * 10, 2)))
     restored = hs.mechanisms.serialise.from_dict(json.loads(plain))
     assert restored == Group(step * 10, 2)
+
+
+def test_groups_of_whom_nothing_is_hidden() -> None:
+    """The chains of a million tests end where none says anything."""
+    for release in (hs.Gaussian(1.0), hs.PureDP(2.0), hs.ApproximateDP(0.1, 1e-3)):
+        assert hs.account(Group(release, 10**6)).delta(3.0) == 1.0

@@ -357,3 +357,10 @@ def test_arrays_are_read_only():
     for array in (graph.users, graph.offsets, graph.neighbourhood_sizes(), graph.bound(1).examples):
         with pytest.raises(ValueError, match="read-only"):
             array[0] = 1
+
+
+def test_expected_batch_size_asks_for_the_graph():
+    """With assertions left out, too: an error that names what is missing."""
+    scheme = hs.matrix.MultiAttributionBMinSep(10, 2, 0.1, examples_per_user=2)
+    with pytest.raises(hs.ParameterTypeError, match="graph = None"):
+        scheme.expected_batch_size(100)

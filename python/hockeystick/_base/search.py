@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from .progress import shown
+from .validation import narrowed
 
 FINEST, COARSEST = 1e-9, 1e-2
 """*Speed*: range of the relative accuracies asked for: coarse while far away, fine at the end."""
@@ -265,8 +266,8 @@ class Search:
         axis = self._axis
         aim = root if axis.integer else root - self._margin
         if fit is None:
-            assert barrier is not None
-            least = barrier.position - self._stride(barrier)
+            known = narrowed(barrier, _Point)
+            least = known.position - self._stride(known)
             value = axis.value(least if math.isnan(root) else min(aim, least))
         elif barrier is None:
             least = fit.position + self._stride(fit)

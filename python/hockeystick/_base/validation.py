@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import numbers
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+T = TypeVar("T")
 
 MAX_COUNT = 2**53
 """*Proof*: largest number of steps, records or categories: every smaller integer is also an exact double."""
@@ -203,3 +205,12 @@ def boolean(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise ParameterTypeError(f"{name} = {value!r}: must be True or False, not {type(value).__name__}")
     return bool(value)
+
+
+def narrowed(value: object, kind: type[T]) -> T:
+    """``value``, which is a ``kind`` by construction: an error that python -O does not leave out, as it does assertions."""
+    if not isinstance(value, kind):
+        raise TypeError(
+            f"{value!r}: must be a {kind.__name__}, by what was checked before: a defect of hockeystick"
+        )
+    return value

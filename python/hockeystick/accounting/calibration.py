@@ -23,7 +23,7 @@ from .._base.bounds import Bounds, finite, round_down, round_up
 from .._base.html import Shown
 from .._base.search import COARSEST, Axis, Search
 from .._base.types import Self
-from .._base.validation import ParameterError, ParameterTypeError, boolean, real
+from .._base.validation import ParameterError, ParameterTypeError, boolean, narrowed, real
 from .._base.validation import integer as integer_
 from ..mechanisms.descriptions import Composable
 from ..mechanisms.dpsgd import DPSGD
@@ -313,8 +313,7 @@ def _unreachable(budget: Budget, axis: Axis, start: float, parameter: str) -> Pa
 def _out_of_reach(budget: Budget, axis: Axis, parameter: str) -> ParameterError:
     """The error for a risk that not even the safest value keeps below its limit."""
     profile = budget.profile(axis.safest, COARSEST)
-    found = budget.risk_bounds(profile)
-    assert found is not None
+    found = narrowed(budget.risk_bounds(profile), Bounds)
     return UnreachableError(
         f"{budget.aim}: no {parameter} in [{axis.low:g}, {axis.high:g}] keeps below it; an attack reaches {round_down(found.lower)} "
         f"at {parameter} = {axis.safest!r}",

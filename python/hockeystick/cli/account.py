@@ -77,7 +77,7 @@ def _described(path: str) -> Composable:
             with open(path, encoding="utf-8") as file:
                 text = file.read()
         return _composition(json.loads(text))
-    except (ValueError, TypeError, KeyError) as error:
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ParameterError(f"{path}: {error}") from error
 
 

@@ -29,7 +29,7 @@ from .._base import storage
 from .._base.files import StorageError, StoreLock, new_directory, part, refusing, replacing
 from .._base.storage import Array, Made
 from .._base.types import AnyPath
-from .._base.validation import boolean, integer
+from .._base.validation import boolean, integer, narrowed
 from .kept import RESUME, Live
 
 _STEP_KIND = "step of ledger"
@@ -117,8 +117,7 @@ class LiveLedger(Live, Ledger):
     ) -> LiveLedger:
         """A new directory at ``path``, which must not exist, with the examples of all ``parts``."""
         _, arrays = cls.snapshot(parts)
-        counts, name = arrays.pop("active"), secrets.token_hex(16)
-        assert isinstance(counts, np.ndarray)
+        counts, name = narrowed(arrays.pop("active"), np.ndarray), secrets.token_hex(16)
         with new_directory(path, RESUME) as directory:
             with replacing(directory / "active") as file:
                 file.write(counts.tobytes())

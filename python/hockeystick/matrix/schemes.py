@@ -22,7 +22,7 @@ from .. import _core
 from .._base.arrays import Array, dot
 from .._base.fields import Flag, Probability, Size
 from .._base.randomness import Seed
-from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
+from .._base.validation import ParameterError, ParameterTypeError, choice, integer, narrowed, real
 from ..mechanisms.allocation import RandomAllocation
 from ..mechanisms.cyclic import cyclic_poisson
 from ..mechanisms.descriptions import Process, set_fields
@@ -492,11 +492,11 @@ class MultiAttributionBMinSep(_Separated):
 
     def check_data(self, dataset_size: int, graph: AttributionGraph | None) -> None:
         super().check_data(dataset_size, graph)
-        assert graph is not None  # users are protected
-        graph.check_closed()
+        narrowed(graph, AttributionGraph).check_closed()  # users are protected
 
     def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
-        assert graph is not None  # `check_data` has seen it
+        if graph is None:
+            raise ParameterTypeError("graph = None: must be the attribution graph of the examples")
         return expected_batch_size(graph, self.sampling_probability, self.min_sep)
 
     def batches(

@@ -20,7 +20,7 @@ import numpy as np
 
 from .. import _core
 from .._base.arrays import Array
-from .._base.validation import ParameterError, ParameterTypeError, integer, reals
+from .._base.validation import ParameterError, ParameterTypeError, integer, narrowed, reals
 from . import sensitivity
 from .strategy import Strategy, check_dense
 from .workload import PREFIX_SUMS, Workload
@@ -254,8 +254,7 @@ class _Matrix(Strategy):
         return _divided(self._columns(), array.reshape(self.steps, -1)).reshape(array.shape)
 
     def _store(self, array: Array, steps: int) -> None:
-        assert self._given is not None
-        object.__setattr__(self, self._given, array)
+        object.__setattr__(self, narrowed(self._given, str), array)
         object.__setattr__(self, "_array", array)
         object.__setattr__(self, "steps", steps)
         content = hashlib.sha256(repr(array.shape).encode() + array.tobytes()).digest()

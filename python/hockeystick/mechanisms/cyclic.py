@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
+from .._base.validation import ParameterError, ParameterTypeError, integer, narrowed, real, reals
 from .continuous import Gaussian
 from .sampled import PoissonSampled
 from .steps import Process, Step
@@ -75,10 +75,9 @@ PoissonSampled(mechanism=Gaussian(noise_multiplier=4.0), sampling_probability=0.
         noise = math.nextafter(noise, 0.0) if Fraction(noise) * Fraction(norm) > Fraction(sigma) else noise
         if most is None:
             return PoissonSampled(Gaussian(noise), p)
-        if size is not None:
-            return TruncatedPoissonSampled(noise, size, p, most)
-        assert whole is not None
-        return TruncatedPoissonGroup(noise, whole, p, most, groups=min_sep)
+        if whole is not None:
+            return TruncatedPoissonGroup(noise, whole, p, most, groups=min_sep)
+        return TruncatedPoissonSampled(noise, narrowed(size, int), p, most)
 
     # A column that is all zeros shows nothing.
     chosen = [(norm, count) for norm, count in zip(values, counts, strict=True) if norm > 0.0]

@@ -73,6 +73,9 @@ def group_curve(curve: Curve, size: int) -> Curve:
         growth = np.exp(slope)
         total, epsilon = delta + growth * total, epsilon + slope
         alpha = np.minimum(1.0, delta + growth * alpha)
+        if np.all((alpha == 1.0) | (epsilon > 600.0)):
+            # No chain says anything of so many records, and more of them are no safer.
+            return Curve.of_symmetric(np.zeros(1), np.ones(1))
     # The sums of up to 10^6 terms are rounded upwards.
     rounding = 1e-15 * (size + 1.0)
     total, epsilon = total * (1.0 + rounding), epsilon + rounding * np.abs(epsilon) + rounding

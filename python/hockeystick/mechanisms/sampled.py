@@ -15,7 +15,7 @@ import numpy as np
 from .. import _core
 from .._base.arrays import Array
 from .._base.fields import Probability
-from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, narrowed
 from ..sampling.laws import Law
 from .continuous import Gaussian
 from .core_pairs import Pairs, both, location_pair, sampled
@@ -56,8 +56,7 @@ class _Sampled(Step):
     @property
     def _inner(self) -> Mechanism:
         """The mechanism, where it is no choice between several."""
-        assert isinstance(self.mechanism, Mechanism)
-        return self.mechanism
+        return narrowed(self.mechanism, Mechanism)
 
     def alternatives(self) -> list[Step]:
         choice = self.mechanism.sampled_by(self)

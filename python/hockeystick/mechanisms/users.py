@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, replace
 
 from .. import _core
-from .._base.validation import ParameterTypeError, integer
+from .._base.validation import ParameterTypeError, integer, narrowed
 from ..sampling.laws import Law
 from .continuous import Gaussian
 from .core_pairs import Pairs, both, sampled
@@ -68,24 +68,19 @@ class UserLevel(Step):
         inner, k, shift = self.mechanism, self.examples_per_user, shift_of(adjacency)
         if isinstance(inner, Mechanism):
             return both(base_pair(inner, k * shift, k))
-        assert isinstance(inner, PoissonSampled)
-        assert isinstance(inner.mechanism, Mechanism)
-        law = sensitivities(k, inner.sampling_probability)
-        if isinstance(inner.mechanism, Gaussian):
+        inner = narrowed(inner, PoissonSampled)
+        base, law = narrowed(inner.mechanism, Mechanism), sensitivities(k, inner.sampling_probability)
+        if isinstance(base, Gaussian):
             sizes = tuple(map(float, law))
-            return MixtureOfGaussians(inner.mechanism.noise_multiplier, sizes, tuple(law.values())).pairs(
-                adjacency
-            )
+            return MixtureOfGaussians(base.noise_multiplier, sizes, tuple(law.values())).pairs(adjacency)
         seen = min(1.0, math.fsum(weight for size, weight in law.items() if size))
-        groups = [
-            (base_pair(inner.mechanism, size * shift, size), weight) for size, weight in law.items() if size
-        ]
+        groups = [(base_pair(base, size * shift, size), weight) for size, weight in law.items() if size]
         weights = [weight / seen for _, weight in groups]
         weights[-1] += max(0.0, 1.0 - math.fsum(weights))  # no gap, which the core would put at loss +inf
-        base = _core.mixture_pair([pair for pair, _ in groups], weights) if len(groups) > 1 else groups[0][0]
+        pair = _core.mixture_pair([pair for pair, _ in groups], weights) if len(groups) > 1 else groups[0][0]
         if adjacency == "replace_one":
-            return both(_core.sampled_pair(base, seen, "replace_one"))
-        return sampled(both(base), seen)
+            return both(_core.sampled_pair(pair, seen, "replace_one"))
+        return sampled(both(pair), seen)
 
     def unsampled_mu(self, shift: float) -> float | None:
         return self.mechanism.unsampled_mu(shift * self.examples_per_user)

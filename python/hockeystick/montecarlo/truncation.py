@@ -23,6 +23,7 @@ from .. import _core
 from .._base.arrays import Array
 from .._base.binomial import tail
 from .._base.gdp import log_delta
+from .._base.validation import narrowed
 from ..matrix.bandmf import BandMF, Components
 from ..matrix.schemes import BallsInBins, TruncatedBMinSep
 from ..matrix.strategy import Strategy
@@ -117,8 +118,7 @@ def _distance(mechanism: BandMF) -> float:
 
 def _seen(mechanism: BandMF, epsilon: float, distance: float) -> float:
     """Theorem 7a: E[1_E D(sqrt(j) distance)], j the example's participations, E that one of them is in a truncated round."""
-    scheme = mechanism.scheme
-    assert isinstance(scheme, TruncatedBMinSep)
+    scheme = narrowed(mechanism.scheme, TruncatedBMinSep)
     chain = untruncated(scheme)
     rho = min(1.0, max(participation_probabilities(chain)) * ROUND_UP)
     norm = distance * _distance(mechanism)
@@ -132,8 +132,7 @@ def _seen(mechanism: BandMF, epsilon: float, distance: float) -> float:
 
 def _reverse_bound(mechanism: BandMF, epsilon: float, none: float) -> float:
     """Theorem 9: H(Q||P), each number of participations on its own against the part of P without any."""
-    scheme = mechanism.scheme
-    assert isinstance(scheme, TruncatedBMinSep)
+    scheme = narrowed(mechanism.scheme, TruncatedBMinSep)
     some = -math.expm1(none) * (1.0 + 1e-12)
     if not epsilon > 0.0 or not some > 0.0:
         return min(1.0, some)
@@ -160,8 +159,7 @@ def _beyond(moments: dict[int, float], epsilon: float, share: float) -> float:
 
 def _by_moments(mechanism: BandMF, epsilon: float, moments: dict[int, float]) -> float:
     """Theorem 8: what truncation adds to H(P||Q), the better of two bounds for each K."""
-    scheme, sigma = mechanism.scheme, mechanism.noise_multiplier
-    assert isinstance(scheme, TruncatedBMinSep)
+    scheme, sigma = narrowed(mechanism.scheme, TruncatedBMinSep), mechanism.noise_multiplier
     columns, steps, core = mechanism._described()
     logs = _core.log_moments_of_cuts(columns, steps, core, sigma, _MOST_CUTS)
     rho = max(participation_probabilities(untruncated(scheme)))
@@ -240,8 +238,7 @@ def tilting(mechanism: object, epsilon: float, direction: str, only_above: bool 
     found = reduction(mechanism, epsilon)
     if found is None:
         return Tilting(mechanism)
-    assert isinstance(mechanism, BandMF)
-    given = TwoMixtures(mechanism, direction) if orders(mechanism) else None
+    given = TwoMixtures(narrowed(mechanism, BandMF), direction) if orders(mechanism) else None
     whole = Tilting(given, LARGE_COUNT_RISK, 1.0, found.known_add if direction == "add" else 1.0)
     if direction == "add":
         shift = found.base.no_participation_log_probability

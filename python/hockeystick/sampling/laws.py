@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
 from .. import _core
-from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, integer
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, integer, narrowed
 from .attribution import AttributionGraph
 
 MAX_STEPS = 2**31
@@ -146,9 +146,7 @@ def law_of(description: object) -> Law:
         raise ParameterTypeError(
             f"description = {description!r}: must be a sampling scheme or a sampled mechanism"
         )
-    found = law()
-    assert isinstance(found, Law)
-    return found
+    return narrowed(law(), Law)
 
 
 # --- The core's samplers --------------------------------------------------------------------------------
@@ -175,8 +173,7 @@ def _min_sep(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampl
 
 
 def _multi_attribution(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
-    values = law.parameters
-    assert graph is not None  # `Law.checked_size` has seen it
+    values, graph = law.parameters, narrowed(graph, AttributionGraph)  # `Law.checked_size` has seen it
     return _core.BatchSampler.multi_attribution(
         key,
         law.steps,

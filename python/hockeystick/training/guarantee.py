@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from .. import _core
 from .._base.bounds import finite, round_down, round_up
-from .._base.validation import ParameterError
+from .._base.validation import ParameterError, narrowed
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.deployment import tuning_words
 from ..accounting.profile import account
@@ -93,9 +93,12 @@ def _certified(make: Callable[[float], Mechanism], request: Request) -> tuple[Me
     delta, epsilon, sigma, adjacency, tuning = request
     evidence: dict[str, Any] = {}
     if sigma is None:
-        assert epsilon is not None
+        epsilon = narrowed(epsilon, float)
         found = calibrate_noise_multiplier(
-            lambda value: request.released(make(value).as_process()), epsilon, delta, adjacency=adjacency
+            lambda value: request.released(make(value).as_process()),
+            epsilon,
+            delta,
+            adjacency=adjacency,
         )
         sigma, evidence = float(found), {"certificate": found.certificate.to_dict()}
         bounds, proven = found.certificate.epsilon_bounds, epsilon
@@ -152,7 +155,6 @@ def _verified(
         )
     else:
         found = _accepted(make, example, request.epsilon, request.noise_multiplier, request, verifier)
-    assert found.plan is not None
     return found.mechanism, Guarantee(
         "verified",
         found.epsilon,
@@ -160,7 +162,7 @@ def _verified(
         found.adjacency,
         found.unit,
         found.statement(),
-        found.plan.failure_probability,
+        0.0 if found.plan is None else found.plan.failure_probability,
         found.to_dict(),
     )
 
