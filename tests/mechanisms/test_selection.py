@@ -216,3 +216,15 @@ def test_the_exponential_mechanism_on_real_scores() -> None:
                 pairs = np.outer(p, p).ravel() - math.exp(level) * np.outer(q, q).ravel()
                 assert np.maximum(pairs, 0.0).sum() <= twice.delta(level) * (1.0 + 1e-9)
     assert closest > 0.9
+
+
+@pytest.mark.parametrize(
+    ("mean", "shape"), [(1e6, 1e3), (1e5, 200.0), (1e4, 500.0), (3e4, 68.0), (3e4, 78.0)]
+)
+def test_laws_that_never_are_zero_are_drawn(mean: float, shape: float) -> None:
+    """gamma^-shape overflows; moments of the definition: Var K = mean (1 + mean/shape), but for what truncation changes."""
+    law = Repetitions.negative_binomial(mean, shape)
+    drawn = np.array([law.draw(seed) for seed in range(40)], dtype=float)
+    deviation = math.sqrt(mean * (1.0 + mean / shape))
+    assert abs(drawn.mean() - mean) < 5.0 * deviation / math.sqrt(40.0)
+    assert 0.5 * deviation < drawn.std() < 1.7 * deviation

@@ -13,6 +13,8 @@ from .._base.randomness import Seed, derive_key, resolve_seed
 from .._base.validation import ParameterError, choice, integer, real
 
 LAWS = ("fixed", "poisson", "negative_binomial")
+_NEVER_NONE = 600.0
+"""*Speed*: where K = 0, which truncation leaves out, had the probability e^-600 there is nothing to leave out."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +106,8 @@ class Repetitions:
         if self.law == "fixed" or self.mean == 1.0:
             return int(self.mean)
         gamma, eta, count = self.gamma, self.shape, 1
+        if -eta * math.log(gamma) > _NEVER_NONE:
+            return max(1, int(source.negative_binomial(eta, gamma)))
         first = (
             (1.0 - gamma) / -math.log(gamma)
             if eta == 0.0

@@ -238,7 +238,8 @@ def tilting(mechanism: object, epsilon: float, direction: str, only_above: bool 
     found = reduction(mechanism, epsilon)
     if found is None:
         return Tilting(mechanism)
-    given = TwoMixtures(narrowed(mechanism, BandMF), direction) if orders(mechanism) else None
+    mechanism = narrowed(mechanism, BandMF)
+    given = TwoMixtures(mechanism, direction) if orders(mechanism) else None
     whole = Tilting(given, LARGE_COUNT_RISK, 1.0, found.known_add if direction == "add" else 1.0)
     if direction == "add":
         shift = found.base.no_participation_log_probability
