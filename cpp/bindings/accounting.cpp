@@ -25,8 +25,7 @@ namespace {
 py::tuple tangents(const hs::Pair& pair, const Array& losses, bool above) {
     const auto x = view(losses);
     std::vector<double> value(x.size()), slope(x.size()), exponent(x.size()), error(x.size());
-    {
-        py::gil_scoped_release release;  // only spans and vectors from here on
+    released([&] {
         for (std::size_t i = 0; i < x.size(); ++i) {
             const hs::Tangent t = above ? pair.above(x[i]) : pair.below(x[i]);
             value[i] = t.value;
@@ -34,7 +33,7 @@ py::tuple tangents(const hs::Pair& pair, const Array& losses, bool above) {
             exponent[i] = t.exponent;
             error[i] = t.error;
         }
-    }
+    });
     return py::make_tuple(take(std::move(value)), take(std::move(slope)), take(std::move(exponent)),
                           take(std::move(error)));
 }
@@ -79,17 +78,15 @@ std::shared_ptr<hs::Pair> own(const hs::PairPtr& pair) { return std::const_point
 
 void register_pairs(Module& m) {
     Class<hs::Pair, std::shared_ptr<hs::Pair>>(m, "Pair", "A dominating pair (P, Q) in one direction.")
-        .def(
-            "above", [](const hs::Pair& p, const Array& x) { return tangents(p, x, true); }, py::arg("x"))
-        .def(
-            "below", [](const hs::Pair& p, const Array& x) { return tangents(p, x, false); }, py::arg("x"))
+        .def("above", [](const hs::Pair& p, const Array& x) { return tangents(p, x, true); })
+        .def("below", [](const hs::Pair& p, const Array& x) { return tangents(p, x, false); })
         .def_property_readonly("max_loss", &hs::Pair::max_loss)
         .def_property_readonly("infinity_mass", &hs::Pair::infinity_mass)
         .def_property_readonly("spacing", &hs::Pair::spacing)
         .def_property_readonly("lower", [](const hs::Pair& p) { return own(p.lower()); });
 
-    m.def("gaussian_pair", [](double mu) { return own(hs::gaussian(mu)); }, py::arg("mu"));
-    m.def("laplace_pair", [](double epsilon) { return own(hs::laplace(epsilon)); }, py::arg("epsilon"));
+    m.def("gaussian_pair", [](double mu) { return own(hs::gaussian(mu)); });
+    m.def("laplace_pair", [](double epsilon) { return own(hs::laplace(epsilon)); });
     m.def(
         "discrete_pair",
         [](const Array& losses, const Array& p, const Array& q, double p_infinity, double spacing,
@@ -100,46 +97,31 @@ void register_pairs(Module& m) {
         py::arg("losses"), py::arg("p"), py::arg("q"), py::arg("p_infinity") = 0.0, py::kw_only(),
         py::arg("spacing") = 0.0, py::arg("q_infinity") = py::none(), py::arg("loss_error") = 2.0,
         py::arg("total_is_rounded") = false);
-    m.def(
-        "sampled_pair",
-        [](const std::shared_ptr<hs::Pair>& pair, double q, const std::string& mode) {
-            return own(hs::sampled(pair, q, sampling(mode)));
-        },
-        py::arg("pair"), py::arg("sampling_probability"), py::arg("mode"));
-    m.def(
-        "zero_out_pair",
-        [](double mu, double q, const std::string& mode) { return own(hs::zero_out(mu, q, sampling(mode))); },
-        py::arg("mu"), py::arg("sampling_probability"), py::arg("mode"));
-    m.def(
-        "random_allocation_pair",
-        [](double mu, double steps, const std::string& mode) {
-            return own(hs::random_allocation(mu, steps, sampling(mode)));
-        },
-        py::arg("mu"), py::arg("steps"), py::arg("mode"));
-    m.def(
-        "mixture_pair",
-        [](const std::vector<std::shared_ptr<hs::Pair>>& pairs, const std::vector<double>& weights) {
-            return own(hs::mixture({pairs.begin(), pairs.end()}, weights));
-        },
-        py::arg("pairs"), py::arg("weights"));
-    m.def(
-        "bracket_pair",
-        [](const std::shared_ptr<hs::Pair>& lower, const std::shared_ptr<hs::Pair>& upper) {
-            return own(hs::bracket(lower, upper));
-        },
-        py::arg("lower"), py::arg("upper"));
-    m.def(
-        "location_mixture_pair",
-        [](const std::string& noise, double scale, const std::vector<double>& p_shifts,
-           const std::vector<double>& p_weights, const std::vector<double>& q_shifts,
-           const std::vector<double>& q_weights) {
-            const auto kind = named<hs::Noise>(
-                "noise", noise, {{"gaussian", hs::Noise::gaussian}, {"laplace", hs::Noise::laplace}});
-            return own(hs::location_mixture(kind, scale, p_shifts, p_weights, q_shifts, q_weights));
-        },
-        py::arg("noise"), py::arg("scale"), py::arg("p_shifts"), py::arg("p_weights"), py::arg("q_shifts"),
-        py::arg("q_weights"));
-    m.def("renyi_divergence", &hs::renyi_divergence, py::arg("pair"), py::arg("order"), Released());
+    m.def("sampled_pair", [](const std::shared_ptr<hs::Pair>& pair, double q, const std::string& mode) {
+        return own(hs::sampled(pair, q, sampling(mode)));
+    });
+    m.def("zero_out_pair", [](double mu, double q, const std::string& mode) {
+        return own(hs::zero_out(mu, q, sampling(mode)));
+    });
+    m.def("random_allocation_pair", [](double mu, double steps, const std::string& mode) {
+        return own(hs::random_allocation(mu, steps, sampling(mode)));
+    });
+    m.def("mixture_pair",
+          [](const std::vector<std::shared_ptr<hs::Pair>>& pairs, const std::vector<double>& weights) {
+              return own(hs::mixture({pairs.begin(), pairs.end()}, weights));
+          });
+    m.def("bracket_pair", [](const std::shared_ptr<hs::Pair>& lower, const std::shared_ptr<hs::Pair>& upper) {
+        return own(hs::bracket(lower, upper));
+    });
+    m.def("location_mixture_pair",
+          [](const std::string& noise, double scale, const std::vector<double>& p_shifts,
+             const std::vector<double>& p_weights, const std::vector<double>& q_shifts,
+             const std::vector<double>& q_weights) {
+              const auto kind = named<hs::Noise>(
+                  "noise", noise, {{"gaussian", hs::Noise::gaussian}, {"laplace", hs::Noise::laplace}});
+              return own(hs::location_mixture(kind, scale, p_shifts, p_weights, q_shifts, q_weights));
+          });
+    m.def("renyi_divergence", &hs::renyi_divergence, Released());
 }
 
 // Both bounds of one of the profile's curves.
@@ -147,12 +129,9 @@ template <auto Curve>
 py::tuple curve(const hs::Profile& profile, const Array& epsilon) {
     const auto points = view(epsilon);
     std::vector<double> lower(points.size()), upper(points.size());
-    {
-        py::gil_scoped_release release;
-        const auto answers = (profile.*Curve)(points);
-        std::ranges::transform(answers, lower.begin(), &hs::Answer::lower);
-        std::ranges::transform(answers, upper.begin(), &hs::Answer::upper);
-    }
+    const auto answers = released([&] { return (profile.*Curve)(points); });
+    std::ranges::transform(answers, lower.begin(), &hs::Answer::lower);
+    std::ranges::transform(answers, upper.begin(), &hs::Answer::upper);
     return py::make_tuple(take(std::move(lower)), take(std::move(upper)));
 }
 
@@ -173,10 +152,10 @@ void register_profile(Module& m) {
              }),
              py::arg("directions"), py::arg("accuracy") = 1e-3,
              py::arg("memory_limit") = std::size_t{1} << 30, py::arg("engine") = "auto")
-        .def("epsilon_bounds", &hs::Profile::epsilon_bounds, py::arg("delta"), Released())
-        .def("delta_bounds", &hs::Profile::delta_bounds, py::arg("epsilon"), Released())
-        .def("delta_curve", curve<&hs::Profile::delta_curve>, py::arg("epsilon"))
-        .def("rough_curve", curve<&hs::Profile::rough_curve>, py::arg("epsilon"));
+        .def("epsilon_bounds", &hs::Profile::epsilon_bounds, Released())
+        .def("delta_bounds", &hs::Profile::delta_bounds, Released())
+        .def("delta_curve", curve<&hs::Profile::delta_curve>)
+        .def("rough_curve", curve<&hs::Profile::rough_curve>);
 }
 
 py::tuple grid(const std::string& quantity, const std::vector<std::pair<Directions, Array>>& in,
@@ -194,15 +173,12 @@ py::tuple grid(const std::string& quantity, const std::vector<std::pair<Directio
         total += points.size();
     }
     const auto poll = [&](std::size_t done) {
+        check_signals();
         const py::gil_scoped_acquire gil;
-        if (PyErr_CheckSignals() != 0) throw py::error_already_set();
         if (!progress.is_none()) progress(done, total);
     };
-    std::vector<hs::Answer> answers;
-    {
-        const py::gil_scoped_release release;
-        answers = hs::answer_all(inquiries, wanted, accuracy, memory_limit, kind, poll);
-    }
+    const auto answers =
+        released([&] { return hs::answer_all(inquiries, wanted, accuracy, memory_limit, kind, poll); });
     std::vector<double> lower, upper;
     py::list engines;
     for (const auto& answer : answers) {
@@ -224,17 +200,15 @@ void register_coupling(Module& m) {
     Class<hs::Coupling>(m, "Coupling", "Bounds from mean-preserving rounding (Gopi et al. 2021).")
         .def(py::init([](const std::vector<std::pair<std::shared_ptr<hs::Pair>, std::uint64_t>>& in,
                          double step,
-                         double failure) { return hs::Coupling({in.begin(), in.end()}, step, failure); }),
-             py::arg("composition"), py::arg("step"), py::arg("failure"))
+                         double failure) { return hs::Coupling({in.begin(), in.end()}, step, failure); }))
         .def_property_readonly("radius", &hs::Coupling::radius)
         .def(
             "epsilon_bounds",
-            [ends](const hs::Coupling& c, double delta) { return ends(c.epsilon_bounds(delta)); },
-            py::arg("delta"), Released())
+            [ends](const hs::Coupling& c, double delta) { return ends(c.epsilon_bounds(delta)); }, Released())
         .def(
             "delta_bounds",
             [ends](const hs::Coupling& c, double epsilon) { return ends(c.delta_bounds(epsilon)); },
-            py::arg("epsilon"), Released());
+            Released());
 }
 
 }  // namespace

@@ -40,25 +40,23 @@ std::size_t charge(const Exact<double>& values, const Exact<double>& spent, doub
     same_size(v.size(), s.size());
     same_size(v.size(), a.size());
     same_size(v.size(), flags.size());
-    py::gil_scoped_release release;
     const auto [clip, divisor, factor, square] = cost;
-    return hs::charge({clip, divisor, factor, square}, v, s, budget, a, flags);
+    const hs::Charge rule{clip, divisor, factor, square};
+    return released([&] { return hs::charge(rule, v, s, budget, a, flags); });
 }
 
 std::uint64_t checksum(const py::array& array, std::uint64_t first) {
     if (!(array.flags() & py::array::c_style)) throw py::value_error("array: must be contiguous");
     const std::span<const std::byte> memory{static_cast<const std::byte*>(array.data()),
                                             static_cast<std::size_t>(array.nbytes())};
-    py::gil_scoped_release release;
-    return hs::checksum(memory, first);
+    return released([&] { return hs::checksum(memory, first); });
 }
 
 std::uint64_t checksum_at(const Exact<std::int64_t>& places, const Exact<double>& values) {
     const auto p = view(places);
     const auto v = view(values);
     same_size(p.size(), v.size());
-    py::gil_scoped_release release;
-    return hs::checksum_at(p, v);
+    return released([&] { return hs::checksum_at(p, v); });
 }
 
 Exact<std::uint16_t> find_cells(const Exact<double>& values, const Exact<double>& edges, double clip,
@@ -67,10 +65,7 @@ Exact<std::uint16_t> find_cells(const Exact<double>& values, const Exact<double>
     if (e.empty() || e.size() > 65534) throw py::value_error("edges: 1 to 65534 of them");
     Exact<std::uint16_t> cells(static_cast<py::ssize_t>(v.size()));
     const auto out = mutable_view(cells);
-    {
-        py::gil_scoped_release release;
-        hs::find_cells({clip, divisor, 1, true}, v, e, out);
-    }
+    released([&] { hs::find_cells({clip, divisor, 1, true}, v, e, out); });
     return cells;
 }
 
@@ -82,8 +77,7 @@ void count_cells(const Exact<std::uint16_t>& cells, Count times, Exact<Count>& c
     same_size(c.size() * columns, out.size());
     for (const std::uint16_t cell : c)
         if (cell > columns) throw py::value_error("a cell lies past the last column");
-    py::gil_scoped_release release;
-    hs::count_cells(c, times, columns, out);
+    released([&] { hs::count_cells(c, times, columns, out); });
 }
 
 py::tuple answers(hs::IndividualAnswers&& found) {
@@ -121,15 +115,24 @@ py::tuple delta(hs::IndividualProfiles& profiles, const Exact<Count>& counts, co
     return answers(std::move(found));
 }
 
+// What takes counters, which have 16 or 32 bits.
+template <class Count>
+void register_counters(Module& m, Class<hs::IndividualProfiles>& profiles) {
+    m.def("count_cells", &count_cells<Count>, py::arg().noconvert(), py::arg(), py::arg().noconvert());
+    profiles
+        .def("epsilon", &epsilon<Count>, py::arg("counts").noconvert(), py::arg("delta"),
+             py::arg("floor").noconvert() = py::none(), py::arg("lower") = true)
+        .def("delta", &delta<Count>, py::arg("counts").noconvert(), py::arg("epsilons").noconvert(),
+             py::arg("floor").noconvert() = py::none(), py::arg("lower") = true);
+}
+
 }  // namespace
 
 void register_individual(Module& m) {
     m.def(
         "first_invalid",
         [](const Exact<double>& values) {
-            const auto v = view(values);
-            py::gil_scoped_release release;
-            return hs::first_invalid(v);
+            return released([v = view(values)] { return hs::first_invalid(v); });
         },
         py::arg("values").noconvert());
     m.def(
@@ -138,10 +141,7 @@ void register_individual(Module& m) {
             const auto in = view(mu);
             Exact<double> epsilon(static_cast<py::ssize_t>(in.size()));
             const auto out = mutable_view(epsilon);
-            {
-                py::gil_scoped_release release;
-                hs::gaussian_epsilons(in, delta, out);
-            }
+            released([&] { hs::gaussian_epsilons(in, delta, out); });
             return epsilon;
         },
         py::arg("mu").noconvert(), py::arg("delta"));
@@ -151,27 +151,15 @@ void register_individual(Module& m) {
     m.def("checksum_at", &checksum_at, py::arg("places").noconvert(), py::arg("values").noconvert());
     m.def("find_cells", &find_cells, py::arg("values").noconvert(), py::arg("edges").noconvert(),
           py::arg("clip"), py::arg("divisor"));
-    m.def("count_cells", &count_cells<std::uint16_t>, py::arg("cells").noconvert(), py::arg("times"),
-          py::arg("counts").noconvert());
-    m.def("count_cells", &count_cells<std::uint32_t>, py::arg("cells").noconvert(), py::arg("times"),
-          py::arg("counts").noconvert());
-    Class<hs::IndividualProfiles>(m, "IndividualProfiles",
-                                  "Many compositions of the same few pairs, in one direction.")
+    Class<hs::IndividualProfiles> profiles(m, "IndividualProfiles",
+                                           "Many compositions of the same few pairs, in one direction.");
+    profiles
         .def(py::init([](const std::vector<std::shared_ptr<hs::Pair>>& pairs) {
-                 return std::make_unique<hs::IndividualProfiles>(
-                     std::vector<hs::PairPtr>(pairs.begin(), pairs.end()));
-             }),
-             py::arg("pairs"))
-        .def(
-            "log_moments",
-            [](const hs::IndividualProfiles& profiles, double s) { return take(profiles.log_moments(s)); },
-            py::arg("s"))
-        .def("epsilon", &epsilon<std::uint16_t>, py::arg("counts").noconvert(), py::arg("delta"),
-             py::arg("floor").noconvert() = py::none(), py::arg("lower") = true)
-        .def("epsilon", &epsilon<std::uint32_t>, py::arg("counts").noconvert(), py::arg("delta"),
-             py::arg("floor").noconvert() = py::none(), py::arg("lower") = true)
-        .def("delta", &delta<std::uint16_t>, py::arg("counts").noconvert(), py::arg("epsilons").noconvert(),
-             py::arg("floor").noconvert() = py::none(), py::arg("lower") = true)
-        .def("delta", &delta<std::uint32_t>, py::arg("counts").noconvert(), py::arg("epsilons").noconvert(),
-             py::arg("floor").noconvert() = py::none(), py::arg("lower") = true);
+            return std::make_unique<hs::IndividualProfiles>(
+                std::vector<hs::PairPtr>(pairs.begin(), pairs.end()));
+        }))
+        .def("log_moments",
+             [](const hs::IndividualProfiles& of, double s) { return take(of.log_moments(s)); });
+    register_counters<std::uint16_t>(m, profiles);
+    register_counters<std::uint32_t>(m, profiles);
 }

@@ -36,16 +36,10 @@ py::dict build_config() {
     return config;
 }
 
-// Ctrl-C and other signals: Python's handlers run on its main thread only, and here is one chance in 50 ms.
-void check_signals() {
-    const py::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
-}
-
 void register_build(Module& module) {
     // Asked for once here, so that a wrong name in the environment is an error of the import.
     hs::instruction_set();
-    hs::set_interruption_hook(&check_signals);
+    hs::set_interruption_hook(&hs::bindings::check_signals);  // one chance in 50 ms
     module.attr("__version__") = HOCKEYSTICK_VERSION;
     module.attr("__commit__") = HOCKEYSTICK_COMMIT;
     module.def("build_config", &build_config, "How this module was built.");

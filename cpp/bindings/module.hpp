@@ -19,6 +19,12 @@ using Standard = py::call_guard<StandardArithmetic>;
 // Without the GIL as well: for functions that touch nothing of Python's.
 using Released = py::call_guard<StandardArithmetic, py::gil_scoped_release>;
 
+// Ctrl-C and other signals: Python's handlers run, on its main thread only, and what they raise is thrown.
+inline void check_signals() {
+    const py::gil_scoped_acquire gil;
+    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+}
+
 // The one of these that Python calls by this name.
 template <class Kind>
 Kind named(const char* what, const std::string& name,
@@ -31,10 +37,15 @@ Kind named(const char* what, const std::string& name,
     throw py::value_error(std::string(what) + " must be one of " + known + ", not '" + name + "'");
 }
 
-namespace detail {
-template <class T>
-inline constexpr bool is_released = std::is_same_v<std::remove_cvref_t<T>, Released>;
-}  // namespace detail
+// Defines a function with these arguments in standard arithmetic, unless they say so themselves.
+template <class Define, class... Arguments>
+void in_standard_arithmetic(const Define& define, Arguments&&... arguments) {
+    if constexpr ((std::is_same_v<std::remove_cvref_t<Arguments>, Released> || ...)) {
+        define(std::forward<Arguments>(arguments)...);
+    } else {
+        define(std::forward<Arguments>(arguments)..., Standard());
+    }
+}
 
 class Module : public py::module_ {
 public:
@@ -42,11 +53,9 @@ public:
 
     template <class... Arguments>
     Module& def(Arguments&&... arguments) {
-        if constexpr ((detail::is_released<Arguments> || ...)) {
-            py::module_::def(std::forward<Arguments>(arguments)...);
-        } else {
-            py::module_::def(std::forward<Arguments>(arguments)..., Standard());
-        }
+        in_standard_arithmetic(
+            [this](auto&&... all) { py::module_::def(std::forward<decltype(all)>(all)...); },
+            std::forward<Arguments>(arguments)...);
         return *this;
     }
 };
@@ -60,20 +69,15 @@ public:
 
     template <class... Arguments>
     Class& def(Arguments&&... arguments) {
-        if constexpr ((detail::is_released<Arguments> || ...)) {
-            Base::def(std::forward<Arguments>(arguments)...);
-        } else {
-            Base::def(std::forward<Arguments>(arguments)..., Standard());
-        }
+        in_standard_arithmetic([this](auto&&... all) { Base::def(std::forward<decltype(all)>(all)...); },
+                               std::forward<Arguments>(arguments)...);
         return *this;
     }
     template <class... Arguments>
     Class& def_static(Arguments&&... arguments) {
-        if constexpr ((detail::is_released<Arguments> || ...)) {
-            Base::def_static(std::forward<Arguments>(arguments)...);
-        } else {
-            Base::def_static(std::forward<Arguments>(arguments)..., Standard());
-        }
+        in_standard_arithmetic(
+            [this](auto&&... all) { Base::def_static(std::forward<decltype(all)>(all)...); },
+            std::forward<Arguments>(arguments)...);
         return *this;
     }
     template <class Getter>

@@ -22,10 +22,11 @@ using namespace hockeystick::bindings;
 
 namespace {
 
-// Ctrl-C stops between batches of blocks.
-void poll() {
-    const py::gil_scoped_acquire gil;
-    if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+constexpr auto poll = &check_signals;  // between batches of blocks
+
+template <class Kind, class... Fields>
+hs::Scheme scheme(Fields... fields) {
+    return Kind{fields...};
 }
 
 hs::Strategy strategy_of(const Array& columns, std::size_t steps) {
@@ -193,56 +194,36 @@ py::array_t<double> outputs(const hs::HalfSpaceSampler& sampler, std::uint64_t s
 }
 
 void register_strategies(Module& m) {
-    m.def("divide_by_toeplitz", &divide_by_toeplitz, py::arg("coefficients"), py::arg("values"));
-    m.def("optimal_toeplitz", &optimal_toeplitz, py::arg("kept"), py::arg("response"), py::arg("gram"));
+    m.def("divide_by_toeplitz", &divide_by_toeplitz);
+    m.def("optimal_toeplitz", &optimal_toeplitz);
 }
 
 void register_samplers(Module& m) {
     Class<hs::Scheme>(m, "Scheme");
-    m.def(
-        "b_min_sep",
-        [](std::size_t separation, double probability, bool warm_start) {
-            return hs::Scheme(hs::BMinSep{separation, probability, warm_start});
-        },
-        py::arg("separation"), py::arg("probability"), py::arg("warm_start"));
-    m.def(
-        "balls_in_bins", [](std::size_t bins) { return hs::Scheme(hs::BallsInBins{bins}); }, py::arg("bins"));
-    m.def(
-        "multi_attribution",
-        [](std::size_t separation, double probability, std::size_t examples, bool exact) {
-            return hs::Scheme(hs::MultiAttribution{separation, probability, examples, exact});
-        },
-        py::arg("separation"), py::arg("probability"), py::arg("examples"), py::arg("exact"));
-    m.def(
-        "truncated_b_min_sep",
-        [](std::size_t separation, double probability, bool warm_start, std::uint64_t dataset_size,
-           std::uint64_t max_batch) {
-            return hs::Scheme(
-                hs::TruncatedBMinSep{{separation, probability, warm_start}, dataset_size, max_batch});
-        },
-        py::arg("separation"), py::arg("probability"), py::arg("warm_start"), py::arg("dataset_size"),
-        py::arg("max_batch"));
-
-    m.def(
-        "independent_b_min_sep",
-        [](std::size_t separation, double probability, bool warm_start, std::size_t examples) {
-            return hs::Scheme(hs::IndependentBMinSep{{separation, probability, warm_start}, examples});
-        },
-        py::arg("separation"), py::arg("probability"), py::arg("warm_start"), py::arg("examples"));
-    m.def("joint_examples", &hs::joint_examples, py::arg("scheme"), py::arg("steps"));
+    m.def("b_min_sep", &scheme<hs::BMinSep, std::size_t, double, bool>);
+    m.def("balls_in_bins", &scheme<hs::BallsInBins, std::size_t>);
+    m.def("multi_attribution", &scheme<hs::MultiAttribution, std::size_t, double, std::size_t, bool>);
+    m.def("truncated_b_min_sep", [](std::size_t separation, double probability, bool warm_start,
+                                    std::uint64_t dataset_size, std::uint64_t max_batch) {
+        return hs::Scheme(
+            hs::TruncatedBMinSep{{separation, probability, warm_start}, dataset_size, max_batch});
+    });
+    m.def("independent_b_min_sep",
+          [](std::size_t separation, double probability, bool warm_start, std::size_t examples) {
+              return hs::Scheme(hs::IndependentBMinSep{{separation, probability, warm_start}, examples});
+          });
+    m.def("joint_examples", &hs::joint_examples);
 
     m.def("empirical_points", &empirical_points);
-    m.def("spread_values", &spread_values, py::arg("values"));
+    m.def("spread_values", &spread_values);
 
     Class<hs::LossSampler>(m, "LossSampler")
-        .def(py::init(&make_losses), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
-             py::arg("noise_multiplier"), py::arg("direction"))
+        .def(py::init(&make_losses))
         .def_property_readonly("block_size", &hs::LossSampler::block_size)
-        .def("losses", &losses, py::arg("seed"), py::arg("first_block"), py::arg("blocks"))
-        .def("delta_sums", &delta_sums, py::arg("seed"), py::arg("epsilons"), py::arg("first_block"),
-             py::arg("blocks"))
-        .def("draws", &loss_draws, py::arg("seed"), py::arg("first_block"), py::arg("blocks"))
-        .def("evaluate", &evaluate, py::arg("outputs"), py::arg("public_counts"));
+        .def("losses", &losses)
+        .def("delta_sums", &delta_sums)
+        .def("draws", &loss_draws)
+        .def("evaluate", &evaluate);
 }
 
 void register_tilted(Module& m) {
@@ -251,51 +232,33 @@ void register_tilted(Module& m) {
              py::arg("noise_multiplier"), py::arg("components"),
              py::arg("most_others") = std::uint64_t{1} << 62, py::arg("direction") = "remove")
         .def_property_readonly("block_size", &hs::TiltedSampler::block_size)
-        .def(
-            "log_normaliser",
-            [](const hs::TiltedSampler& sampler, std::size_t component) {
-                if (component >= sampler.components().size()) throw py::index_error("component");
-                return sampler.log_normaliser(component);
-            },
-            py::arg("component"))
-        .def("log_bound", &hs::TiltedSampler::log_bound, py::arg("epsilon"))
-        .def("samples", &rows<hs::TiltedSampler>, py::arg("seed"), py::arg("first_block"), py::arg("blocks"))
-        .def("values", &tilted_values, py::arg("seed"), py::arg("epsilons"), py::arg("log_scale"),
-             py::arg("first_block"), py::arg("blocks"))
-        .def("draws", &tilted_draws, py::arg("steps"), py::arg("seed"), py::arg("block"));
-    m.def(
-        "has_moment_law",
-        [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, int order) {
-            return hs::has_moment_law(strategy_of(columns, steps), scheme, order);
-        },
-        py::arg("columns"), py::arg("steps"), py::arg("scheme"), py::arg("order"));
-    m.def(
-        "log_moments_of_cuts",
-        [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, double noise_multiplier,
-           std::size_t most) {
-            const auto* truncated = std::get_if<hs::TruncatedBMinSep>(&scheme);
-            if (truncated == nullptr) throw py::value_error("scheme must be truncated");
-            const auto strategy = strategy_of(columns, steps);
-            return take(hs::log_moments_of_cuts(strategy, *truncated, noise_multiplier, most));
-        },
-        py::arg("columns"), py::arg("steps"), py::arg("scheme"), py::arg("noise_multiplier"),
-        py::arg("most"));
+        .def("log_normaliser", &hs::TiltedSampler::log_normaliser)
+        .def("log_bound", &hs::TiltedSampler::log_bound)
+        .def("samples", &rows<hs::TiltedSampler>)
+        .def("values", &tilted_values)
+        .def("draws", &tilted_draws);
+    m.def("has_moment_law", [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, int order) {
+        return hs::has_moment_law(strategy_of(columns, steps), scheme, order);
+    });
+    m.def("log_moments_of_cuts", [](const Array& columns, std::size_t steps, const hs::Scheme& scheme,
+                                    double noise_multiplier, std::size_t most) {
+        const auto* truncated = std::get_if<hs::TruncatedBMinSep>(&scheme);
+        if (truncated == nullptr) throw py::value_error("scheme must be truncated");
+        const auto strategy = strategy_of(columns, steps);
+        return take(hs::log_moments_of_cuts(strategy, *truncated, noise_multiplier, most));
+    });
 }
 
 void register_half_space(Module& m) {
     Class<hs::HalfSpaceSampler>(m, "HalfSpaceSampler")
-        .def(py::init(&make_half_space), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
-             py::arg("noise_multiplier"), py::arg("direction"), py::arg("threshold"), py::arg("shifts"))
+        .def(py::init(&make_half_space))
         .def_property_readonly("block_size", &hs::HalfSpaceSampler::block_size)
         .def_property_readonly("log_probability", &hs::HalfSpaceSampler::log_probability)
-        .def("samples", &rows<hs::HalfSpaceSampler>, py::arg("seed"), py::arg("first_block"),
-             py::arg("blocks"))
-        .def("values", &half_space_values, py::arg("seed"), py::arg("epsilons"), py::arg("floor"),
-             py::arg("log_scale"), py::arg("first_block"), py::arg("blocks"))
-        .def("outputs", &outputs, py::arg("seed"), py::arg("block"));
-    m.def("tangent", &tangent, py::arg("columns"), py::arg("steps"), py::arg("scheme"),
-          py::arg("noise_multiplier"), py::arg("outputs"));
-    m.def("log_normal_below", &hs::log_normal_below, py::arg("threshold"));
+        .def("samples", &rows<hs::HalfSpaceSampler>)
+        .def("values", &half_space_values)
+        .def("outputs", &outputs);
+    m.def("tangent", &tangent);
+    m.def("log_normal_below", &hs::log_normal_below);
 }
 
 }  // namespace

@@ -69,14 +69,12 @@ void check(const Longs& offsets, const Ids& users, std::size_t num_users) {
 }
 
 void register_attribution(Module& m) {
-    m.def("check_attribution", &check, py::arg("offsets"), py::arg("users"), py::arg("num_users"));
-    m.def("group_edges", &group_edges, py::arg("examples"), py::arg("users"), py::arg("num_examples"),
-          py::arg("num_users"));
+    m.def("check_attribution", &check);
+    m.def("group_edges", &group_edges);
     m.def("bound_contributions", &bound_contributions, py::arg("offsets"), py::arg("users"),
           py::arg("num_users"), py::arg("order"), py::arg("max_examples_per_user"),
           py::arg("duplicates") = false, py::arg("max_neighbourhood") = py::none());
-    m.def("neighbourhood_sizes", &neighbourhood_sizes, py::arg("offsets"), py::arg("users"),
-          py::arg("num_users"), py::arg("limit"));
+    m.def("neighbourhood_sizes", &neighbourhood_sizes);
 }
 
 using Most = std::optional<std::uint64_t>;
@@ -168,22 +166,15 @@ py::tuple coin_thresholds(double probability, std::uint64_t weight, std::uint64_
 }
 
 void register_batches(Module& m) {
-    m.def("coin_thresholds", &coin_thresholds, py::arg("probability"), py::arg("weight"), py::arg("most"));
+    m.def("coin_thresholds", &coin_thresholds);
     Class<Sampler>(m, "BatchSampler")
-        .def_static("poisson", &poisson, py::arg("key"), py::arg("population"), py::arg("steps"),
-                    py::arg("max_batch"), py::arg("probability"), py::arg("groups"))
-        .def_static("fixed", &fixed, py::arg("key"), py::arg("population"), py::arg("steps"), py::arg("size"),
-                    py::arg("replacement"))
-        .def_static("balls_in_bins", &balls_in_bins, py::arg("key"), py::arg("population"), py::arg("steps"),
-                    py::arg("bins"), py::arg("redrawn"))
-        .def_static("min_sep", &min_sep, py::arg("key"), py::arg("population"), py::arg("steps"),
-                    py::arg("max_batch"), py::arg("separation"), py::arg("probability"),
-                    py::arg("warm_start"))
-        .def_static("multi_attribution", &multi_attribution, py::arg("key"), py::arg("steps"),
-                    py::arg("graph"), py::arg("separation"), py::arg("probability"),
-                    py::arg("by_participation"), py::arg("ahead"))
+        .def_static("poisson", &poisson)
+        .def_static("fixed", &fixed)
+        .def_static("balls_in_bins", &balls_in_bins)
+        .def_static("min_sep", &min_sep)
+        .def_static("multi_attribution", &multi_attribution)
         .def("next", &Sampler::next)
-        .def("seek", &Sampler::seek, py::arg("step"), py::arg("most"))
+        .def("seek", &Sampler::seek)
         .def("sampled", &Sampler::sampled)
         .def_property_readonly("step", &Sampler::step)
         .def_property_readonly("state_bytes", &Sampler::state_bytes);
@@ -234,14 +225,12 @@ private:
 void register_noise(Module& m) {
     Class<Noise>(m, "CorrelatedNoise")
         .def(py::init<const Array&, std::size_t, std::size_t, const std::string&, const py::bytes&,
-                      std::uint64_t, std::uint64_t, bool>(),
-             py::arg("columns"), py::arg("bands"), py::arg("steps"), py::arg("form"), py::arg("key"),
-             py::arg("start"), py::arg("stop"), py::arg("single"))
+                      std::uint64_t, std::uint64_t, bool>())
         .def("fill", &Noise::fill<float>, py::arg("out").noconvert(), py::arg("scale"), py::arg("add"))
         .def("fill", &Noise::fill<double>, py::arg("out").noconvert(), py::arg("scale"), py::arg("add"))
-        .def("skip", &Noise::skip, py::arg("count"))
+        .def("skip", &Noise::skip)
         .def("history", &Noise::history)
-        .def("restore", &Noise::restore, py::arg("step"), py::arg("history"))
+        .def("restore", &Noise::restore)
         .def_property_readonly("step", &Noise::step)
         .def_property_readonly("state_bytes", &Noise::state_bytes);
 }

@@ -24,7 +24,6 @@ public:
             }
             std::stable_sort(products.begin(), products.end(),
                              [](const auto& a, const auto& b) { return a.first < b.first; });
-            Extended sum(static_cast<double>(bins_));
             Row row;
             for (std::size_t a = 0; a < products.size();) {
                 const std::size_t place = products[a].first;
@@ -33,9 +32,8 @@ public:
                 row.places.push_back(place);
                 row.weights.push_back(Extended::exponential(product / noise_multiplier / noise_multiplier));
             }
-            sum = Extended(static_cast<double>(bins_ - row.places.size()));
+            Extended sum(static_cast<double>(bins_ - row.places.size()));
             for (const Extended& weight : row.weights) sum = sum + weight;
-            row.total = sum;
             rows_.push_back(std::move(row));
             total_ = total_ + sum;
             sums_.push_back(total_);
@@ -86,7 +84,6 @@ private:
     struct Row {
         std::vector<std::size_t> places;
         std::vector<Extended> weights;
-        Extended total;
     };
     std::size_t steps_, bins_, used_;
     std::vector<Row> rows_;

@@ -1,9 +1,9 @@
 // Bounds on the second moment of the truncated scheme over all patterns of truncated rounds.
 #include <algorithm>
-#include <stdexcept>
 
 #include "hockeystick/parallel.hpp"
 #include "montecarlo/law_tables.hpp"
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 
@@ -129,9 +129,7 @@ private:
 std::vector<double> log_moments_of_cuts(const Strategy& strategy, const TruncatedBMinSep& scheme,
                                         double noise_multiplier, std::size_t most) {
     check(scheme, strategy.steps());
-    if (strategy.bands() > scheme.base.separation) {
-        throw std::invalid_argument("truncated sampling needs bands <= separation");
-    }
+    require(strategy.bands() <= scheme.base.separation, "truncated sampling needs bands <= separation");
     const CutMoments moments(strategy, scheme, noise_multiplier, most);
     std::vector<double> result;
     for (std::size_t k = 0; k <= most; ++k) result.push_back(moments.log_moment(k));

@@ -2,7 +2,8 @@
 
 #include <bit>
 #include <cmath>
-#include <stdexcept>
+
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 namespace {
@@ -19,7 +20,7 @@ double empirical_point(std::size_t index) noexcept {
 }
 
 std::size_t spread_values(std::span<const double> values, std::span<std::uint64_t> masses) {
-    if (masses.size() != empirical_points) throw std::invalid_argument("masses must have empirical_points");
+    require(masses.size() == empirical_points, "masses must have empirical_points");
     std::size_t refused = 0;
     for (const double value : values) {
         if (!(value >= 0 && value <= 1)) {

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <limits>
-#include <stdexcept>
 #include <utility>
 
 #include "montecarlo/group_counts.hpp"
 #include "montecarlo/output_window.hpp"
 #include "montecarlo/sample_blocks.hpp"
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 
@@ -162,9 +161,8 @@ LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multipli
       // An upper bound on ln P/Q is a lower one on ln Q/P: that direction takes the other bound.
       mixture_(strategy_, scheme_, noise_multiplier, Numerator::present, direction == Direction::add) {
     if (const auto* truncated = std::get_if<TruncatedBMinSep>(&scheme_)) {
-        if (strategy_.bands() > truncated->base.separation) {
-            throw std::invalid_argument("truncated sampling needs bands <= separation");
-        }
+        require(strategy_.bands() <= truncated->base.separation,
+                "truncated sampling needs bands <= separation");
         if (direction != Direction::replace_one) {
             denominator_.emplace(strategy_, scheme_, noise_multiplier, Numerator::absent);
         }
@@ -172,9 +170,8 @@ LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multipli
         counts_table_ = PublicCounts::table(*truncated);
     }
     if (const auto* multi = std::get_if<MultiAttribution>(&scheme_)) {
-        if (strategy_.bands() > multi->separation) {
-            throw std::invalid_argument("multi-attribution sampling needs bands <= separation");
-        }
+        require(strategy_.bands() <= multi->separation,
+                "multi-attribution sampling needs bands <= separation");
     }
     if (direction == Direction::replace_one) {
         denominator_.emplace(strategy_, scheme_, noise_multiplier, Numerator::present, true, mirrored);
@@ -283,11 +280,10 @@ LossSampler::Draws LossSampler::draws(std::uint64_t seed, std::uint64_t first, s
 
 std::vector<double> LossSampler::evaluate(std::span<const double> outputs,
                                           std::span<const double> public_counts, const Poll& poll) const {
-    if (outputs.size() % steps() != 0) throw std::invalid_argument("outputs must be rows of `steps` values");
+    require(outputs.size() % steps() == 0, "outputs must be rows of `steps` values");
     const bool truncated = std::holds_alternative<TruncatedBMinSep>(scheme_);
-    if (truncated && public_counts.size() != outputs.size()) {
-        throw std::invalid_argument("the truncated scheme needs a public count for every output");
-    }
+    require(!truncated || public_counts.size() == outputs.size(),
+            "the truncated scheme needs a public count for every output");
     const std::size_t count = outputs.size() / steps();
     std::vector<double> losses(count);
     in_batches((count + group_size - 1) / group_size, static_cast<double>(group_size) * sample_work(direct_),

@@ -3,12 +3,12 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 #include <utility>
 
 #include "montecarlo/output_window.hpp"
 #include "montecarlo/sample_blocks.hpp"
 #include "numerics/constants.hpp"
+#include "numerics/require.hpp"
 #include "numerics/special.hpp"
 
 namespace hockeystick {
@@ -78,10 +78,9 @@ HalfSpaceSampler::HalfSpaceSampler(Strategy strategy, Scheme scheme, double nois
     check_scheme();
     double square = 0;
     for (const double x : direction_) square += x * x;
-    if (direction_.size() != strategy_.steps() || !(std::abs(square - 1) < 1e-9)) {
-        throw std::invalid_argument("direction must have one entry per step, and length 1");
-    }
-    if (!(std::abs(threshold) <= 1e6)) throw std::invalid_argument("threshold must be in [-1e6, 1e6]");
+    require(direction_.size() == strategy_.steps() && std::abs(square - 1) < 1e-9,
+            "direction must have one entry per step, and length 1");
+    require(std::abs(threshold) <= 1e6, "threshold must be in [-1e6, 1e6]");
     check_shifts();
     for (const Shift& s : shifts_) log_probabilities_.push_back(log_normal_below(threshold_ + s.shift));
     const double sample_work =
@@ -90,28 +89,21 @@ HalfSpaceSampler::HalfSpaceSampler(Strategy strategy, Scheme scheme, double nois
 }
 
 void HalfSpaceSampler::check_scheme() const {
-    if (std::holds_alternative<TruncatedBMinSep>(scheme_)) {
-        throw std::invalid_argument("the truncated scheme has no half space");
-    }
-    if (std::holds_alternative<IndependentBMinSep>(scheme_)) {
-        throw std::invalid_argument("several examples per user have no half space");
-    }
+    require(!std::holds_alternative<TruncatedBMinSep>(scheme_), "the truncated scheme has no half space");
+    require(!std::holds_alternative<IndependentBMinSep>(scheme_),
+            "several examples per user have no half space");
     const auto* multi = std::get_if<MultiAttribution>(&scheme_);
-    if (multi != nullptr && strategy_.bands() > multi->separation) {
-        throw std::invalid_argument("multi-attribution sampling needs bands <= separation");
-    }
+    require(multi == nullptr || strategy_.bands() <= multi->separation,
+            "multi-attribution sampling needs bands <= separation");
 }
 
 void HalfSpaceSampler::check_shifts() {
     for (const Shift& s : shifts_) {
-        if (!(s.weight <= 1 && s.shift >= 0 && s.shift <= 1e6)) {
-            throw std::invalid_argument("weights must be in [0, 1], shifts in [0, 1e6]");
-        }
+        require(s.weight <= 1 && s.shift >= 0 && s.shift <= 1e6,
+                "weights must be in [0, 1], shifts in [0, 1e6]");
     }
-    if (shifts_.empty() || shifts_[0].shift != 0 || !(shifts_[0].weight > 0) || !normalise_weights(shifts_)) {
-        throw std::invalid_argument(
+    require(!shifts_.empty() && shifts_[0].shift == 0 && shifts_[0].weight > 0 && normalise_weights(shifts_),
             "the weights must be in [0, 1] and add up to 1, the first be positive and without shift");
-    }
 }
 
 // 16 samples: 3 + shifts rows of 16.

@@ -4,12 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <stdexcept>
 #include <utility>
 
 #include "montecarlo/joint_states.hpp"
 #include "montecarlo/mixture_forms.hpp"
 #include "montecarlo/posterior.hpp"
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 namespace {
@@ -225,9 +225,7 @@ private:
 
 Mixture::Form joint_form(const Strategy& strategy, const IndependentBMinSep& scheme, double noise_multiplier,
                          std::vector<double> half_norms, bool lower) {
-    if (strategy.bands() > scheme.base.separation) {
-        throw std::invalid_argument("several examples per user need bands <= separation");
-    }
+    require(strategy.bands() <= scheme.base.separation, "several examples per user need bands <= separation");
     const std::size_t together = JointStates::affordable(scheme, strategy.steps());
     if (together == scheme.examples) {
         JointParameters joint(strategy, scheme, noise_multiplier, std::move(half_norms));

@@ -5,11 +5,11 @@
 #include <cmath>
 #include <cstdlib>
 #include <new>
-#include <stdexcept>
 #include <utility>
 
 #include "montecarlo/joint_states.hpp"
 #include "montecarlo/mixture_forms.hpp"
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 
@@ -23,10 +23,8 @@ void check_range(const Strategy& strategy, double noise_multiplier, double most)
     const auto squares = strategy.squared_norms();
     const double largest = *std::max_element(squares.begin(), squares.end());
     const double reach = most * std::sqrt(largest / noise_multiplier / noise_multiplier) + 40;
-    if (!(static_cast<double>(strategy.steps()) * reach * reach < 0x1p45)) {
-        throw std::invalid_argument(
+    require(static_cast<double>(strategy.steps()) * reach * reach < 0x1p45,
             "noise_multiplier is too small for this strategy: the privacy loss exceeds 2^45");
-    }
 }
 
 // Of the recursion of each scheme, with multiplicities times `multiplicity`.
@@ -54,9 +52,7 @@ struct Making {
     }
     Mixture::Form operator()(const BallsInBins& s) { return bins_form(s.bins, multiplicity, half_norms); }
     Mixture::Form operator()(const IndependentBMinSep& s) {
-        if (theta != 1 || multiplicity != 1) {
-            throw std::invalid_argument("several examples per user cannot be tilted");
-        }
+        require(theta == 1 && multiplicity == 1, "several examples per user cannot be tilted");
         return joint_form(strategy, s, noise_multiplier, half_norms, lower);
     }
 };
@@ -73,9 +69,8 @@ double most_participations(const Scheme& scheme) {
 }  // namespace
 
 void check_noise_multiplier(double noise_multiplier) {
-    if (!(noise_multiplier > 0 && std::isfinite(noise_multiplier))) {
-        throw std::invalid_argument("noise_multiplier must be positive and finite");
-    }
+    require(noise_multiplier > 0 && std::isfinite(noise_multiplier),
+            "noise_multiplier must be positive and finite");
 }
 
 void Rows::Free::operator()(double* p) const noexcept { std::free(p); }
@@ -127,7 +122,7 @@ std::vector<double> half_norms(const Strategy& strategy, const Scheme& scheme, d
 std::size_t joint_examples(const Scheme& scheme, std::size_t steps) {
     check(scheme, steps);
     const auto* joint = std::get_if<IndependentBMinSep>(&scheme);
-    if (joint == nullptr) throw std::invalid_argument("only for several examples per user");
+    require(joint != nullptr, "only for several examples per user");
     return JointStates::affordable(*joint, steps);
 }
 

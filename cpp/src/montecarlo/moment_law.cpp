@@ -1,8 +1,8 @@
 // Which law of several copies a strategy and a scheme have, and what its tables cost.
 #include <algorithm>
-#include <stdexcept>
 
 #include "montecarlo/law_tables.hpp"
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 namespace {
@@ -45,9 +45,8 @@ bool has_moment_law(const Strategy& strategy, const Scheme& scheme, int order, d
 std::unique_ptr<MeanLaw> moment_law(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
                                     int order) {
     check(scheme, strategy.steps());
-    if (!has_moment_law(strategy, scheme, order)) {
-        throw std::invalid_argument("no table of this order for this strategy and sampling scheme");
-    }
+    require(has_moment_law(strategy, scheme, order),
+            "no table of this order for this strategy and sampling scheme");
     if (const auto* bins = std::get_if<BallsInBins>(&scheme)) {
         return bins_law(strategy, *bins, noise_multiplier);
     }
@@ -61,9 +60,7 @@ std::unique_ptr<MeanLaw> moment_law(const Strategy& strategy, const Scheme& sche
 std::unique_ptr<MeanLaw> envelope_law(const Strategy& strategy, const BMinSep& scheme,
                                       double noise_multiplier, const Envelope& envelope) {
     check(scheme, strategy.steps());
-    if (strategy.bands() > scheme.separation) {
-        throw std::invalid_argument("truncated sampling needs bands <= separation");
-    }
+    require(strategy.bands() <= scheme.separation, "truncated sampling needs bands <= separation");
     return pair_law(strategy, ParticipationChain(scheme, strategy.steps(), envelope), noise_multiplier);
 }
 

@@ -2,9 +2,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 #include <string>
 #include <utility>
+
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 
@@ -19,16 +20,12 @@ Strategy::Strategy(std::size_t steps, std::size_t bands, std::vector<double> col
         throw std::invalid_argument("a strategy has bands or steps * bands entries, not " +
                                     std::to_string(columns_.size()));
     }
-    if (!std::all_of(columns_.begin(), columns_.end(), [](double x) { return x >= 0 && std::isfinite(x); })) {
-        throw std::invalid_argument("the entries of a strategy must be finite and >= 0");
-    }
-    if (!toeplitz_) {
-        for (std::size_t i = steps - bands + 1; i < steps; ++i) {
-            const auto* row = columns_.data() + i * bands;
-            if (std::any_of(row + (steps - i), row + bands, [](double x) { return x != 0; })) {
-                throw std::invalid_argument("entries past the last row of a strategy must be 0");
-            }
-        }
+    require(std::ranges::all_of(columns_, [](double x) { return x >= 0 && std::isfinite(x); }),
+            "the entries of a strategy must be finite and >= 0");
+    for (std::size_t i = steps - bands + 1; !toeplitz_ && i < steps; ++i) {
+        const auto* row = columns_.data() + i * bands;
+        require(std::all_of(row + (steps - i), row + bands, [](double x) { return x == 0; }),
+                "entries past the last row of a strategy must be 0");
     }
 }
 

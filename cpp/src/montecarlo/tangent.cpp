@@ -3,13 +3,13 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <stdexcept>
 #include <utility>
 
 #include "montecarlo/half_space.hpp"
 #include "montecarlo/participation_chain.hpp"
 #include "montecarlo/posterior.hpp"
 #include "numerics/extended.hpp"
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 namespace {
@@ -143,11 +143,9 @@ LikelihoodTangent tangent(const Strategy& strategy, const Scheme& scheme, double
                           std::span<const double> outputs) {
     const std::size_t n = strategy.steps();
     check(scheme, n);
-    if (std::holds_alternative<TruncatedBMinSep>(scheme)) {
-        throw std::invalid_argument("the truncated scheme has no half space");
-    }
+    require(!std::holds_alternative<TruncatedBMinSep>(scheme), "the truncated scheme has no half space");
     check_noise_multiplier(noise_multiplier);
-    if (outputs.size() != n) throw std::invalid_argument("there must be one output per step");
+    require(outputs.size() == n, "there must be one output per step");
     const auto norms = half_norms(strategy, scheme, noise_multiplier, true);
     std::vector<double> products(n);
     for (std::size_t i = 0; i < n; ++i) {
@@ -159,9 +157,8 @@ LikelihoodTangent tangent(const Strategy& strategy, const Scheme& scheme, double
     if (const auto* places = std::get_if<BallsInBins>(&scheme)) {
         return bins_tangent(places->bins, products, norms);
     }
-    if (!is_chain(scheme) && !std::holds_alternative<MultiAttribution>(scheme)) {
-        throw std::invalid_argument("several examples per user have no half space");
-    }
+    require(!std::holds_alternative<IndependentBMinSep>(scheme),
+            "several examples per user have no half space");
     const ParticipationChain chain(scheme, n);
     const Factors f = factors(chain, products, norms);
     return is_chain(scheme) ? chain_tangent(chain, f) : blocked_tangent(chain, f);

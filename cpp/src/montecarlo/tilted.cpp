@@ -4,13 +4,14 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 #include <utility>
 
 #include "montecarlo/group_counts.hpp"
 #include "montecarlo/output_window.hpp"
+#include "montecarlo/participation_chain.hpp"
 #include "montecarlo/sample_blocks.hpp"
 #include "numerics/constants.hpp"
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 namespace {
@@ -102,7 +103,7 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
       components_(std::move(components)),
       products_(strategy_, noise_multiplier, Products::transform),
       direction_(direction) {
-    if (components_.empty()) throw std::invalid_argument("a proposal needs at least one component");
+    require(!components_.empty(), "a proposal needs at least one component");
     check_scheme();
     check_components();
     const Numerator numerator = direction_ == Direction::add ? Numerator::absent : Numerator::present;
@@ -119,7 +120,7 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
     const Scheme drawn = truncated == nullptr ? scheme_ : Scheme(truncated->base);
     const auto order_law = [&](int order) {
         if (truncated == nullptr) return moment_law(strategy_, scheme_, noise_multiplier, order);
-        if (order != 2) throw std::invalid_argument("the truncated scheme has a table of order 2 only");
+        require(order == 2, "the truncated scheme has a table of order 2 only");
         return envelope_law(strategy_, truncated->base, noise_multiplier, truncation_->weights);
     };
     for (const Component& c : components_) {
@@ -141,42 +142,32 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
 }
 
 void TiltedSampler::check_scheme() const {
-    if (std::holds_alternative<IndependentBMinSep>(scheme_)) {
-        throw std::invalid_argument("no tables for several examples per user");
-    }
-    const auto* multi = std::get_if<MultiAttribution>(&scheme_);
-    if (multi != nullptr && multi->exact && multi->separation > 1) {
-        throw std::invalid_argument("no tables for the exact law of multi-attribution");
-    }
-    if (direction_ == Direction::add && !std::holds_alternative<TruncatedBMinSep>(scheme_)) {
-        throw std::invalid_argument("importance sampling of direction add is for the truncated scheme");
-    }
-    if (direction_ == Direction::replace_one && std::holds_alternative<BallsInBins>(scheme_)) {
-        throw std::invalid_argument("importance sampling of replace_one needs outputs without the example");
-    }
+    const bool bins = std::holds_alternative<BallsInBins>(scheme_);
+    require(bins || is_chain(scheme_),
+            "no tables for several examples per user, nor for the exact law of multi-attribution");
+    require(direction_ != Direction::add || std::holds_alternative<TruncatedBMinSep>(scheme_),
+            "importance sampling of direction add is for the truncated scheme");
+    require(direction_ != Direction::replace_one || !bins,
+            "importance sampling of replace_one needs outputs without the example");
     // Balls-in-bins: any number of bands.
-    if (!std::holds_alternative<BallsInBins>(scheme_) && strategy_.bands() > separation(scheme_)) {
-        throw std::invalid_argument("importance sampling needs bands <= separation");
-    }
+    require(bins || strategy_.bands() <= separation(scheme_),
+            "importance sampling needs bands <= separation");
 }
 
 void TiltedSampler::check_components() {
     bool bounded = false;
     for (const Component& c : components_) {
-        if (c.order == 0 &&
-            !(c.tilt.theta > 0 && std::isfinite(c.tilt.theta) && c.tilt.shift > -1 && c.tilt.shift <= 100)) {
-            throw std::invalid_argument("theta must be positive and finite, shift in (-1, 100]");
-        }
+        require(c.order != 0 || (c.tilt.theta > 0 && std::isfinite(c.tilt.theta) && c.tilt.shift > -1 &&
+                                 c.tilt.shift <= 100),
+                "theta must be positive and finite, shift in (-1, 100]");
         bounded = bounded || (c.weight > 0 && (c.order >= 2 || is_identity(c)));
     }
-    if (!normalise_weights(components_) || !bounded) {
-        throw std::invalid_argument(
+    require(normalise_weights(components_) && bounded,
             "the weights must be in [0, 1] and add up to 1, with a positive one for S or P");
-    }
 }
 
 double TiltedSampler::log_normaliser(std::size_t k) const {
-    const int order = components_[k].order;
+    const int order = components_.at(k).order;
     return log_normalisers_[k] - (order >= 2 ? (order - 1) * log_none_ : 0);
 }
 

@@ -51,9 +51,8 @@ public:
                   std::vector<Component> components, std::uint64_t most_others = std::uint64_t{1} << 62,
                   Direction direction = Direction::remove);
 
-    const std::vector<Component>& components() const noexcept { return components_; }
     // ln M_a of component k (where Q is a mixture, >= q_0 R: of M_a/q_0^{a-1}, with which P/R <= that / pi
-    // times e^{-(a-1) L}), or for T its ln sum_x p_x theta^|x|.
+    // times e^{-(a-1) L}), or for T its ln sum_x p_x theta^|x|. Throws std::out_of_range.
     double log_normaliser(std::size_t k) const;
     // ln B, without allowance for rounding.
     double log_bound(double epsilon) const;

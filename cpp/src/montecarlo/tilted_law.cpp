@@ -1,9 +1,9 @@
 // T: the chain of participations with weights p_x theta^|x|, sampled forward by a table of what is to come
 // (docs/montecarlo/tilted.md).
 #include <algorithm>
-#include <stdexcept>
 
 #include "montecarlo/law_tables.hpp"
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 namespace {
@@ -83,7 +83,7 @@ std::unique_ptr<MeanLaw> tilted_law(const Scheme& scheme, std::size_t steps, con
     if (const auto* bins = std::get_if<BallsInBins>(&scheme)) {
         return std::make_unique<TiltedBins>(*bins, steps, tilt);
     }
-    if (!is_chain(scheme)) throw std::invalid_argument("no table for this sampling scheme");
+    require(is_chain(scheme), "no table for this sampling scheme");
     return std::make_unique<TiltedChain>(scheme, steps, tilt);
 }
 

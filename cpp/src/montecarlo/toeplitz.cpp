@@ -2,17 +2,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 #include <utility>
 
 #include "hockeystick/random.hpp"
 #include "numerics/constants.hpp"
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 namespace {
 
 // Only speed rests on the constants of the search: any coefficients are a strategy.
-// Any strategy is sound, so all of these are for speed and quality.
 constexpr std::size_t remembered = 30;  // pairs of the approximate Hessian
 constexpr std::size_t most_steps = 1000;
 constexpr double flat = 1e-10;            // largest projected slope at a minimum
@@ -222,9 +221,7 @@ private:
 
 std::vector<double> divide_by_toeplitz(std::span<const double> coefficients, std::span<const double> values,
                                        const ToeplitzPoll& poll) {
-    if (coefficients.empty() || !(coefficients[0] > 0)) {
-        throw std::invalid_argument("the first coefficient must be positive");
-    }
+    require(!coefficients.empty() && coefficients[0] > 0, "the first coefficient must be positive");
     std::vector<double> out(values.size());
     Watch watch(poll);
     divide(coefficients.first(std::min(coefficients.size(), std::max<std::size_t>(values.size(), 1))), values,
@@ -235,13 +232,11 @@ std::vector<double> divide_by_toeplitz(std::span<const double> coefficients, std
 std::vector<double> optimal_toeplitz(std::span<const double> kept, const ToeplitzErrors& errors,
                                      const ToeplitzPoll& poll) {
     const std::size_t bands = kept.size(), steps = errors.response.size();
-    if (bands < 1 || bands > steps) throw std::invalid_argument("bands must be in [1, steps]");
-    if (!std::all_of(kept.begin(), kept.end(), [](double x) { return x > 0 && std::isfinite(x); })) {
-        throw std::invalid_argument("kept must be positive");
-    }
-    if (!errors.gram.empty() && errors.gram.size() / steps != steps) {
-        throw std::invalid_argument("gram must be empty or have steps * steps entries");
-    }
+    require(bands >= 1 && bands <= steps, "bands must be in [1, steps]");
+    require(std::ranges::all_of(kept, [](double x) { return x > 0 && std::isfinite(x); }),
+            "kept must be positive");
+    require(errors.gram.empty() || errors.gram.size() / steps == steps,
+            "gram must be empty or have steps * steps entries");
     // Of 1/sqrt(1 - x).
     std::vector<double> start(bands, 1.0);
     for (std::size_t k = 1; k < bands; ++k) {

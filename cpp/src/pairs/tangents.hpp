@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <cmath>
-#include <stdexcept>
 
 #include "hockeystick/pairs.hpp"
 #include "numerics/constants.hpp"
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 
@@ -21,10 +21,6 @@ inline Tangent everything_below(double x) {
 // A product that must not vanish: where infinity has a mass, the profile nowhere reaches 0.
 inline double share_of_mass(double weight, double mass) {
     return weight > 0 && mass > 0 ? std::max(weight * mass, 5e-324) : 0.0;
-}
-
-inline void require(bool condition, const char* message) {
-    if (!condition) throw std::invalid_argument(message);
 }
 
 }  // namespace hockeystick

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 #include <limits>
-#include <stdexcept>
 #include <string>
 
 #include "hockeystick/parallel.hpp"
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 namespace {
@@ -13,9 +13,7 @@ namespace {
 constexpr std::size_t max_id = std::numeric_limits<std::int32_t>::max();
 
 void check_sizes(std::size_t num_examples, std::size_t num_users) {
-    if (num_examples > max_id || num_users > max_id) {
-        throw std::invalid_argument("at most 2147483647 examples and users");
-    }
+    require(num_examples <= max_id && num_users <= max_id, "at most 2147483647 examples and users");
 }
 
 // Positions after a counting sort: turns counts, shifted by one, into offsets.
@@ -59,15 +57,13 @@ private:
 }  // namespace
 
 void check(const AttributionView& graph) {
-    if (graph.offsets.empty()) throw std::invalid_argument("offsets must have at least one entry");
+    require(!graph.offsets.empty(), "offsets must have at least one entry");
     check_sizes(graph.num_examples(), graph.num_users);
-    if (graph.offsets.front() != 0 || index(graph.offsets.back()) != graph.users.size()) {
-        throw std::invalid_argument("offsets must run from 0 to the number of edges");
-    }
+    require(graph.offsets.front() == 0 && index(graph.offsets.back()) == graph.users.size(),
+            "offsets must run from 0 to the number of edges");
     for (std::size_t e = 0; e < graph.num_examples(); ++e) {
-        if (graph.offsets[e + 1] < graph.offsets[e] || index(graph.offsets[e + 1]) > graph.users.size()) {
-            throw std::invalid_argument("offsets must not decrease");
-        }
+        require(graph.offsets[e + 1] >= graph.offsets[e] && index(graph.offsets[e + 1]) <= graph.users.size(),
+                "offsets must not decrease");
         std::int64_t last = -1;
         for (const auto user : graph.of(e)) {
             if (user <= last || index(user) >= graph.num_users) {
@@ -82,9 +78,7 @@ void check(const AttributionView& graph) {
 Attribution group_edges(std::span<const std::int64_t> examples, std::span<const std::int32_t> users,
                         std::size_t num_examples, std::size_t num_users) {
     check_sizes(num_examples, num_users);
-    if (examples.size() != users.size()) {
-        throw std::invalid_argument("examples and users must have the same length");
-    }
+    require(examples.size() == users.size(), "examples and users must have the same length");
     std::vector<std::int64_t> starts(num_examples + 1, 0);
     for (std::size_t i = 0; i < examples.size(); ++i) {
         if (examples[i] < 0 || index(examples[i]) >= num_examples || users[i] < 0 ||
@@ -136,9 +130,8 @@ std::vector<std::int64_t> bound_contributions(const AttributionView& graph,
                                               std::optional<std::size_t> max_neighbourhood) {
     std::vector<bool> listed(graph.num_examples(), false);
     for (const auto example : order) {
-        if (example < 0 || index(example) >= graph.num_examples() || listed[index(example)]) {
-            throw std::invalid_argument("order must list examples, each at most once");
-        }
+        require(example >= 0 && index(example) < graph.num_examples() && !listed[index(example)],
+                "order must list examples, each at most once");
         if (graph.of(index(example)).empty()) {
             throw std::invalid_argument("example " + std::to_string(example) + " has no user");
         }

@@ -6,6 +6,7 @@
 #include <type_traits>
 
 #include "hockeystick/parallel.hpp"
+#include "numerics/require.hpp"
 #include "training/coins.hpp"
 
 namespace hockeystick {
@@ -17,10 +18,6 @@ constexpr std::uint64_t most_groups = std::uint64_t{1} << 27;
 constexpr std::uint64_t most_steps = std::uint64_t{1} << 31;
 
 enum Purpose : std::uint32_t { purpose_batch = 0, purpose_start = 1, purpose_ahead = 2 };
-
-void check(bool holds, const char* message) {
-    if (!holds) throw std::invalid_argument(message);
-}
 
 // Members by group, in the order they come. `assign` calls its argument with (group, member), and the same
 // pairs each time: once to count, once to place them, so that nothing but the result is ever in memory.
@@ -55,7 +52,7 @@ double probability_of(const BatchLaw& law) {
 std::uint64_t coins_at_a_time(const BatchLaw& law, std::uint64_t population) {
     const auto* poisson = std::get_if<PoissonBatches>(&law);
     if (poisson == nullptr) return population;
-    check(poisson->groups >= 1, "groups must be at least 1");
+    require(poisson->groups >= 1, "groups must be at least 1");
     return population / poisson->groups + 1;
 }
 
@@ -69,24 +66,24 @@ BatchSampler::BatchSampler(const BatchLaw& law, std::uint64_t population, std::u
       max_batch_(max_batch),
       key_(key),
       coins_(std::make_unique<const Coins>(probability_of(law), coins_at_a_time(law, population))) {
-    check(population >= 1 && population <= std::uint64_t{1} << 53, "population must be in [1, 2^53]");
-    check(steps <= most_steps, "steps must be at most 2^31");
-    check(!max_batch || *max_batch >= 1, "max_batch must be at least 1");
+    require(population >= 1 && population <= std::uint64_t{1} << 53, "population must be in [1, 2^53]");
+    require(steps <= most_steps, "steps must be at most 2^31");
+    require(!max_batch || *max_batch >= 1, "max_batch must be at least 1");
     if (const auto* fixed = std::get_if<FixedBatches>(&law)) {
-        check(fixed->replacement || fixed->size <= population, "size must be at most population");
+        require(fixed->replacement || fixed->size <= population, "size must be at most population");
     } else if (const auto* bins = std::get_if<BallsInBinsBatches>(&law)) {
-        check(bins->bins >= 1, "bins must be at least 1");
-        check(population <= most_listed, "population must be at most 2^32 for balls in bins");
-        check(std::min(bins->bins, steps) <= most_groups, "bins (or steps) must be at most 2^27");
+        require(bins->bins >= 1, "bins must be at least 1");
+        require(population <= most_listed, "population must be at most 2^32 for balls in bins");
+        require(std::min(bins->bins, steps) <= most_groups, "bins (or steps) must be at most 2^27");
     } else if (const auto* min_sep = std::get_if<MinSepBatches>(&law)) {
-        check(min_sep->separation >= 1, "separation must be at least 1");
-        check(population <= most_listed, "population must be at most 2^32 for min-sep sampling");
-        check(!min_sep->warm_start || std::min(min_sep->separation, steps) <= most_groups,
-              "separation (or steps) must be at most 2^27 with a warm start");
+        require(min_sep->separation >= 1, "separation must be at least 1");
+        require(population <= most_listed, "population must be at most 2^32 for min-sep sampling");
+        require(!min_sep->warm_start || std::min(min_sep->separation, steps) <= most_groups,
+                "separation (or steps) must be at most 2^27 with a warm start");
     } else if (const auto* multi = std::get_if<MultiAttributionBatches>(&law)) {
-        check(multi->separation >= 1, "separation must be at least 1");
-        check(multi->graph.num_examples() == population, "the graph must have population examples");
-        check(multi->ahead <= most_steps - steps, "steps + ahead must be at most 2^31");
+        require(multi->separation >= 1, "separation must be at least 1");
+        require(multi->graph.num_examples() == population, "the graph must have population examples");
+        require(multi->ahead <= most_steps - steps, "steps + ahead must be at most 2^31");
     }
     start();
 }
@@ -334,7 +331,7 @@ bool BatchSampler::remembers() const noexcept {
 
 bool BatchSampler::seek(std::uint64_t step, std::uint64_t most) {
     const std::lock_guard lock(mutex_);
-    check(step <= steps_, "step must be at most the number of steps");
+    require(step <= steps_, "step must be at most the number of steps");
     if (!remembers()) {
         step_ = step;
         return true;

@@ -3,7 +3,8 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
-#include <stdexcept>
+
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 namespace {
@@ -79,9 +80,7 @@ Dyadic exactly(double p) {
     return {static_cast<std::uint64_t>(std::ldexp(mantissa, 53)), exponent - 53};
 }
 
-void check(double p) {
-    if (!(p >= 0.0 && p <= 1.0)) throw std::invalid_argument("probability must be a number in [0, 1]");
-}
+void check(double p) { require(p >= 0.0 && p <= 1.0, "probability must be a number in [0, 1]"); }
 
 // The law of the sum of two independent counts, each value rounded down.
 std::vector<Fixed> doubled(const std::vector<Fixed>& law) {
@@ -137,7 +136,7 @@ Coins::Coins(double probability, std::uint64_t most) {
 
 Coins Coins::stationary(double probability, std::uint64_t weight, std::uint64_t most) {
     check(probability);
-    if (weight > std::uint64_t{1} << 53) throw std::invalid_argument("weight must be at most 2^53");
+    require(weight <= std::uint64_t{1} << 53, "weight must be at most 2^53");
     Coins coins;
     if (probability == 0.0 || weight == 0) return coins;
     // x = w p and 1 + x, both times 2^-shift so that they are below 1; then their quotient by long division.
@@ -190,7 +189,7 @@ void Coins::places_in_block(KeyedStream& stream, std::vector<std::uint64_t>& pla
 }
 
 std::vector<std::uint64_t> random_subset(KeyedStream& stream, std::uint64_t n, std::uint64_t size) {
-    if (size > n) throw std::invalid_argument("size must be at most n");
+    require(size <= n, "size must be at most n");
     std::vector<std::uint64_t> chosen;
     if (size > n / 2) {
         const std::vector<std::uint64_t> others = random_subset(stream, n, n - size);

@@ -4,10 +4,10 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
-#include <stdexcept>
 
 #include "hockeystick/parallel.hpp"
 #include "numerics/instruction_set.hpp"
+#include "numerics/require.hpp"
 #include "training/noise_kernels.hpp"
 
 namespace hockeystick {
@@ -39,23 +39,19 @@ constexpr std::size_t slot_size = block_size + 32;
 // Speed: steps prepared at a time.
 constexpr std::size_t most_rows = 16;
 
-void check(bool valid, const char* message) {
-    if (!valid) throw std::invalid_argument(message);
-}
-
 void check_bands(const BandedMatrix& matrix, bool solve) {
-    check(matrix.bands <= matrix.steps, "bands must be in [1, steps]");
-    check(matrix.columns.size() == matrix.bands || matrix.columns.size() / matrix.bands == matrix.steps,
-          "columns must be bands, or steps times bands, numbers");
+    require(matrix.bands <= matrix.steps, "bands must be in [1, steps]");
+    require(matrix.columns.size() == matrix.bands || matrix.columns.size() / matrix.bands == matrix.steps,
+            "columns must be bands, or steps times bands, numbers");
     for (std::size_t j = 0; solve && j < matrix.columns.size(); j += matrix.bands) {
-        check(matrix.columns[j] > 0.0, "the diagonal must be positive");
+        require(matrix.columns[j] > 0.0, "the diagonal must be positive");
     }
 }
 
 void check_buffers(const BandedMatrix& matrix) {
-    check(matrix.columns.size() == 2 * matrix.bands, "each buffer must have a weight and a decay");
+    require(matrix.columns.size() == 2 * matrix.bands, "each buffer must have a weight and a decay");
     for (const double decay : matrix.columns.subspan(matrix.bands)) {
-        check(decay >= 0.0 && decay < 1.0, "decays must be in [0, 1)");
+        require(decay >= 0.0 && decay < 1.0, "decays must be in [0, 1)");
     }
 }
 
@@ -111,11 +107,11 @@ struct CorrelatedNoise::Row {
 CorrelatedNoise::CorrelatedNoise(const BandedMatrix& matrix, Form form, const ChaChaKey& key,
                                  std::uint64_t start, std::uint64_t stop, bool single)
     : matrix_(matrix), form_(form), key_(key), start_(start), stop_(stop) {
-    check(matrix.steps >= 1 && matrix.steps <= std::size_t{1} << 32, "steps must be in [1, 2^32]");
-    check(matrix.bands >= 1, "bands must be positive");
-    for (const double entry : matrix.columns) check(std::isfinite(entry), "entries must be finite");
+    require(matrix.steps >= 1 && matrix.steps <= std::size_t{1} << 32, "steps must be in [1, 2^32]");
+    require(matrix.bands >= 1, "bands must be positive");
+    for (const double entry : matrix.columns) require(std::isfinite(entry), "entries must be finite");
     form == Form::buffers ? check_buffers(matrix) : check_bands(matrix, form == Form::solve);
-    check(start < stop && stop <= std::uint64_t{1} << 53, "coordinates must be a range within [0, 2^53]");
+    require(start < stop && stop <= std::uint64_t{1} << 53, "coordinates must be a range within [0, 2^53]");
     first_tile_ = start / noise_tile;
     tiles_ = static_cast<std::size_t>((stop + noise_tile - 1) / noise_tile - first_tile_);
     blocks_ = (tiles_ + block_tiles - 1) / block_tiles;
@@ -142,8 +138,8 @@ std::size_t CorrelatedNoise::block_width(std::size_t block) const noexcept {
 template <typename Out>
 void CorrelatedNoise::next(std::size_t count, double scale, std::span<Out> out, bool add) {
     const std::lock_guard lock(mutex_);
-    check(count <= steps() - step_, "there are not that many steps left");
-    check(out.empty() || out.size() == count * width(), "out must have width() numbers for each row");
+    require(count <= steps() - step_, "there are not that many steps left");
+    require(out.empty() || out.size() == count * width(), "out must have width() numbers for each row");
     settle();
     // Half of a sum without its noise must not be left behind.
     std::optional<Uninterrupted> whole;
@@ -299,7 +295,7 @@ void CorrelatedNoise::for_history(std::size_t step, const Body& body) const {
 void CorrelatedNoise::save(std::span<double> out) {
     const std::lock_guard lock(mutex_);
     settle();
-    check(out.size() == history_rows() * width(), "out must have width() numbers for each row");
+    require(out.size() == history_rows() * width(), "out must have width() numbers for each row");
     std::visit(
         [&](const auto& history) {
             for_history(step_, [&](std::size_t from, std::size_t to, std::size_t length) {
@@ -311,8 +307,8 @@ void CorrelatedNoise::save(std::span<double> out) {
 
 void CorrelatedNoise::restore(std::size_t step, std::span<const double> saved) {
     const std::lock_guard lock(mutex_);
-    check(step <= steps(), "step must be at most the number of steps");
-    check(saved.size() == rows_at(step) * width(), "history must have width() numbers for each row");
+    require(step <= steps(), "step must be at most the number of steps");
+    require(saved.size() == rows_at(step) * width(), "history must have width() numbers for each row");
     std::visit(
         [&](auto& history) {
             using State = typename std::decay_t<decltype(history)>::value_type;
