@@ -1,4 +1,4 @@
-"""The compiled core. Long computations release the GIL; errors are ValueError."""
+"""The compiled core. Long computations release the GIL; errors are ValueError. Where no argument has a default, all go by position."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypedDict

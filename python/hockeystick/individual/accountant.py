@@ -224,15 +224,13 @@ class IndividualAccountant(Recorded):
         upper = self._epsilons(delta, upper_edges=True, slow=slow).upper
         if most and slow.any():
             rows = np.flatnonzero(slow)
-            for members in envelopes.groups(self._scores(rows), most):
+            # By which histories are neighbours: a Rényi divergence, of whatever order.
+            weights = self._log_moments()[:, 12]
+            scores = [counts.astype(np.float64) @ weights for _, counts in self._blocks(rows)]
+            for members in envelopes.groups(np.concatenate(scores), most):
                 some = rows[members]
                 upper[some] = np.minimum(upper[some], self._shared_epsilon(some, delta, accuracy))
         return upper
-
-    def _scores(self, rows: NDArray[np.int64]) -> Floats:
-        """By which histories are neighbours: a Rényi divergence, of whatever order."""
-        weights = self._log_moments()[:, 12]
-        return np.concatenate([counts.astype(np.float64) @ weights for _, counts in self._blocks(rows)])
 
     def _shared_epsilon(self, rows: NDArray[np.int64], delta: float, accuracy: float) -> float:
         """An upper bound on the epsilon of all these examples; inf where the first one's is close already."""
@@ -263,8 +261,7 @@ class IndividualAccountant(Recorded):
 
     def nonadaptive_delta(self, epsilon: ArrayLike) -> Floats:
         """The delta of each example at ``epsilon`` >= 0, one number or one for each, for norms FIXED IN ADVANCE: upper bounds."""
-        array = values_of("epsilon", epsilon, self._n, towards=-math.inf)
-        return self._deltas(array)
+        return self._deltas(values_of("epsilon", epsilon, self._n, towards=-math.inf))
 
     def nonadaptive_gdp_mu(self, example: int, slack: float) -> float:
         """The smallest certified mu such that the example is mu-GDP up to ``slack`` in delta, for norms FIXED IN ADVANCE.
@@ -274,10 +271,8 @@ class IndividualAccountant(Recorded):
         """
         row = integer("example", example, 0, self._n - 1)
         slack = real("slack", slack, 0.0, 1.0)
-        plain = math.sqrt(
-            sum(count * float(self._edges[cell]) ** 2 for _, cell, count in self._steps_of(row))
-        )
-        plain *= 1.0 + 1e-12
+        squares = sum(count * float(self._edges[cell]) ** 2 for _, cell, count in self._steps_of(row))
+        plain = math.sqrt(squares) * (1.0 + 1e-12)
         if slack == 0.0 or plain == 0.0:
             return plain
         end = float(self._epsilons(slack, True, np.array([row])).upper[0])

@@ -41,6 +41,9 @@ class Scheme(Shown):
     is_analytic: ClassVar[bool] = False
     """Whether participations meet different rows of the output, each with its own coin: `composition` is for these."""
 
+    _unless_default: ClassVar[tuple[str, ...]] = ()
+    """Fields that are stored and shown only where they say something: files and fingerprints of older plans have never had them."""
+
     _kinds: ClassVar[dict[str, type[Scheme]]] = {}
 
     def __init_subclass__(cls) -> None:
@@ -68,8 +71,15 @@ class Scheme(Shown):
         >>> BallsInBins(100, 10).to_dict()
         {'type': 'BallsInBins', 'steps': 100, 'bins': 10}
         """
-        values = {entry.name: getattr(self, entry.name) for entry in fields(self)}
-        return {"type": type(self).__name__, **values}
+        values = ((entry, getattr(self, entry.name)) for entry in fields(self))
+        said = {
+            f.name: value for f, value in values if f.name not in self._unless_default or value != f.default
+        }
+        return {"type": type(self).__name__, **said}
+
+    def __repr__(self) -> str:
+        named = ", ".join(f"{name}={value!r}" for name, value in self.to_dict().items() if name != "type")
+        return f"{type(self).__name__}({named})"
 
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> Scheme:
@@ -201,19 +211,21 @@ class Scheme(Shown):
         *,
         pad: bool = False,
         graph: AttributionGraph | None = None,
+        **law: Any,
     ) -> BatchSampler:
         """Return the batches of a run on ``dataset_size`` examples, drawn by this scheme; see `BatchSampler`.
 
         ``dataset_size`` may be left out where the scheme has one. ``pad`` fills batches up to ``max_batch_size``. ``graph``
         says who owns what, where users are protected; ParameterError is raised for one in which a user has more examples
-        than were accounted (`AttributionGraph.bound` leaves so many).
+        than were accounted (`AttributionGraph.bound` leaves so many; take the ``graph`` of a `BoundedAttribution`, whose
+        ``examples[batch]`` are the indices in the dataset). ``law``: what else the scheme's class says about its batches.
 
         >>> from hockeystick import Poisson
         >>> sampler = Poisson(steps=3, sampling_probability=0.5).batches(dataset_size=8, seed=1)
         >>> [batch.tolist() for batch in sampler]
         [[4, 5, 6, 7], [0, 2, 3, 4, 6], [0, 1, 3, 4, 5, 7]]
         """
-        return BatchSampler(self, self._batch_law(), dataset_size, seed, shard, pad, graph)
+        return BatchSampler(self, self._batch_law(**law), dataset_size, seed, shard, pad, graph)
 
     def training_batches(self, dataset_size: int, seed: Seed, graph: AttributionGraph | None) -> BatchSampler:
         """Return the batches as a training run draws them, from a stationary state where the scheme has one."""

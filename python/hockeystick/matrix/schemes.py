@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass, replace
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import numpy as np
 
@@ -102,7 +102,7 @@ class Poisson(Scheme):
         return _core.b_min_sep(1, self.sampling_probability, False)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _Separated(Scheme):
     """Schemes under which two participations of an example are at least ``min_sep`` iterations apart."""
 
@@ -142,6 +142,7 @@ class CyclicPoisson(_Separated):
     max_batch_size: int | None = None
 
     _law_kind = "cyclic_poisson"
+    _unless_default = _CUT
     is_analytic = True
 
     def __post_init__(self) -> None:
@@ -153,15 +154,6 @@ class CyclicPoisson(_Separated):
         for name in _CUT:
             if getattr(self, name) is not None:
                 set_fields(self, **{name: integer(name, getattr(self, name), 1)})
-
-    def to_dict(self) -> dict[str, Any]:
-        # Files and fingerprints of plans whose batches are not cut have never had more.
-        plain = super().to_dict()
-        return {name: value for name, value in plain.items() if name not in _CUT or value is not None}
-
-    def __repr__(self) -> str:
-        named = ", ".join(f"{name}={value}" for name, value in self.to_dict().items() if name != "type")
-        return f"CyclicPoisson({named})"
 
     @classmethod
     def of_rate(
@@ -311,7 +303,7 @@ class BallsInBins(Scheme):
         return _core.balls_in_bins(self.bins)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class _MinSep(_Separated):
     """What `BMinSep` and `RMinSep` share: how batches are drawn. They differ in the strategies they are for."""
 
@@ -369,19 +361,7 @@ class BMinSep(_MinSep):
 
     examples_per_user: _Examples = 1
 
-    def to_dict(self) -> dict[str, Any]:
-        plain = super().to_dict()
-        if self.examples_per_user == 1:
-            # Files and fingerprints of plans for single examples have never had it.
-            del plain["examples_per_user"]
-        return plain
-
-    def __repr__(self) -> str:
-        owners = "" if self.examples_per_user == 1 else f", examples_per_user={self.examples_per_user}"
-        return (
-            f"BMinSep(steps={self.steps}, min_sep={self.min_sep}, sampling_probability="
-            f"{self.sampling_probability}, warm_start={self.warm_start}{owners})"
-        )
+    _unless_default = ("examples_per_user",)
 
     @classmethod
     def of_rate(
@@ -467,6 +447,11 @@ class MultiAttributionBMinSep(_Separated):
     extend the bar, which is much tighter. Both are the law of a user with *exactly* ``examples_per_user`` examples, and
     that fewer are safer is true for neither (a user of fewer is barred less): the guarantee is the largest
     divergence of `worst_cases`.
+
+    ``batches`` are those of Algorithm 3; ParameterError names an example and its users where a graph has an open neighbourhood.
+    ``batches(..., run_ahead=n)`` draws n steps and throws them away before the first: after ``min_sep`` - 1 of them the law is
+    stationary. Each example takes part at most as often as it would without them, with the same coins, so that is covered for any
+    strategy.
     """
 
     examples_per_user: _Examples
@@ -499,27 +484,6 @@ class MultiAttributionBMinSep(_Separated):
             raise ParameterTypeError("graph = None: must be the attribution graph of the examples")
         return expected_batch_size(graph, self.sampling_probability, self.min_sep)
 
-    def batches(
-        self,
-        dataset_size: int | None = None,
-        seed: Seed = None,
-        shard: tuple[int, int] = (0, 1),
-        *,
-        pad: bool = False,
-        graph: AttributionGraph | None = None,
-        run_ahead: int = 0,
-    ) -> BatchSampler:
-        """Return batches by Algorithm 3 of the examples of ``graph``, in which no user has more than was accounted.
-
-        Raises ParameterError, naming an example and its users, for a graph with an open neighbourhood.
-        ``run_ahead`` steps are drawn and thrown away before the first: after ``min_sep`` - 1 of them the law is
-        stationary. Each takes part at most as often as it would without them, with the same coins, so that is covered
-        for any strategy. For a `BoundedAttribution`, take its ``graph``; its ``examples[batch]`` are the
-        indices in the dataset.
-        """
-        law = self._batch_law(integer("run_ahead", run_ahead, 0, MAX_STEPS - self.steps))
-        return BatchSampler(self, law, dataset_size, seed, shard, pad, graph)
-
     def training_batches(self, dataset_size: int, seed: Seed, graph: AttributionGraph | None) -> BatchSampler:
         """All batches have the expected size, since the run ahead makes the law stationary; the accounting covers it."""
         ahead = min(self.min_sep - 1, MAX_STEPS - self.steps)
@@ -547,7 +511,8 @@ class MultiAttributionBMinSep(_Separated):
         )
 
     def _batch_law(self, run_ahead: int = 0) -> Law:
-        return Law.of(self._law_kind, self, run_ahead=run_ahead)
+        ahead = integer("run_ahead", run_ahead, 0, MAX_STEPS - self.steps)
+        return Law.of(self._law_kind, self, run_ahead=ahead)
 
     def _core(self) -> _core.Scheme:
         return _core.multi_attribution(

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from concurrent.futures import Executor
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base.bounds import finite, round_up
 from .._base.html import Shown
-from .._base.types import AnyPath, Progress
 from .._base.validation import ParameterError, choice, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.report import CAVEAT, UNITS
@@ -19,15 +17,18 @@ from ..matrix.bandmf import BandMF
 from ..matrix.scheme import Scheme
 from ..matrix.schemes import CyclicPoisson
 from ..matrix.strategy import Strategy
-from ..mechanisms.descriptions import Composable, Gaussian, Process
+from ..mechanisms.descriptions import Gaussian, Process
 from .confidence import VerificationPlan, plan_verification
 from .direction import ADJACENCIES, directions
 from .estimate import METHODS
 from .propose import is_hopeful, propose
-from .runs import RunOptions, derived, resolve_seed
+from .runs import RunOptions, RunSettings, derived, resolve_seed
 from .tally import digest
 from .truncation import can_tilt, is_rare
 from .verify import MOST_SAMPLES, Plan, TiltedPlan, Verification, choose
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 FALLBACKS = ("auto", "cyclic", "unamplified")
 
@@ -189,10 +190,7 @@ def calibrate_bandmf(
     samples: int | None = None,
     candidates: Sequence[float] | None = None,
     fallback: str = "auto",
-    composed_with: Composable | None = None,
-    checkpoint: AnyPath | None = None,
-    progress: Progress | None = None,
-    executor: Executor | None = None,
+    **run: Unpack[RunSettings],
 ) -> CalibratedBandMF:
     """The least noise multiplier that can be proven to keep BandMF within (``epsilon``, ``delta``).
 
@@ -215,21 +213,15 @@ def calibrate_bandmf(
 
     ``fallback`` is released if no candidate of less noise is accepted: "cyclic" Poisson sampling at the
     same rate (batches are then drawn from that scheme!), "unamplified" (the same scheme with the noise
-    that needs no amplification), or "auto": cyclic where it exists. ``composed_with`` is released as
-    well and counted in.
-
-    ``checkpoint`` is a directory: the same call with it resumes after an interruption, and gives the same
-    result as without. ``progress`` is called with the samples done and all, for each of the runs.
-    ``executor`` is any `concurrent.futures.Executor`, whose workers draw the samples (docs/montecarlo/executors.md).
+    that needs no amplification), or "auto": cyclic where it exists. ``run``: ``composed_with``, ``checkpoint``,
+    ``progress`` and ``executor`` as for `estimate_delta`; the first is released as well and counted in.
     """
     epsilon = real("epsilon", epsilon, 0.0)
     delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
     adjacency = choice("adjacency", adjacency, ADJACENCIES)
     fallback = choice("fallback", fallback, FALLBACKS)
     method = choice("method", method, METHODS)
-    options = RunOptions.of(
-        composed_with, executor, adjacency=adjacency, checkpoint=checkpoint, progress=progress
-    )
+    options = RunOptions.of(adjacency, **run)
     if candidates is not None:
         candidates = tuple(
             real(f"candidates[{i}]", value, 0.0, open_low=True) for i, value in enumerate(candidates)
@@ -246,7 +238,7 @@ def calibrate_bandmf(
     plan = _plan(any_noise, method, delta, threshold, samples, options)
     if fallback == "auto":
         fallback = "unamplified" if _cyclic_probability(strategy, scheme) is None else "cyclic"
-    seed = resolve_seed(seed, checkpoint)
+    seed = resolve_seed(seed, options.checkpoint)
     safe = _budgeted(any_noise, fallback, epsilon, plan.tested_delta, options)
 
     def make(noise_multiplier: float) -> BandMF:

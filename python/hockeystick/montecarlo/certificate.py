@@ -4,28 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base.validation import ParameterError
 from ..verify.check import verify
 from ..verify.document import FORMAT, write
 
-
-class Shown(Protocol):
-    """One direction of an estimate."""
-
-    @property
-    def direction(self) -> str: ...
-    @property
-    def case(self) -> int: ...
-    @property
-    def upper(self) -> float: ...
-    @property
-    def evidence(self) -> Mapping[str, Any] | None: ...
+if TYPE_CHECKING:
+    from .estimate import DirectionEstimate
 
 
-def certificate(facts: Mapping[str, Any], directions: Sequence[Shown]) -> str:
+def certificate(facts: Mapping[str, Any], directions: Sequence[DirectionEstimate]) -> str:
     """What `DeltaEstimate.certificate` returns: ``facts`` and, for each direction, what was drawn and what it proves."""
     shown = [
         {"direction": d.direction, "case": d.case, **d.evidence} for d in directions if d.evidence is not None

@@ -87,7 +87,10 @@ class Empirical:
     @property
     def mean(self) -> float:
         """The mean, correctly rounded; 0 values have none."""
-        return self._sums()[1] / (self._some() * UNIT * _GRID)
+        count, first, _ = self._sums()
+        if not count:
+            raise ParameterTypeError("a mean of no values")
+        return first / (count * UNIT * _GRID)
 
     @property
     def variance(self) -> float:
@@ -106,12 +109,6 @@ class Empirical:
         masses = np.array(self.masses, dtype=np.float64) / UNIT
         used = masses > 0.0
         return points()[used], masses[used]
-
-    def _some(self) -> int:
-        count = self.count
-        if not count:
-            raise ParameterTypeError("a mean of no values")
-        return count
 
     def _sums(self) -> tuple[int, int, int]:
         """The number of values, and the exact sums of mass * point and mass * point^2."""

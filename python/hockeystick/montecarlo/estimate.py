@@ -10,20 +10,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from concurrent.futures import Executor
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._base.bounds import round_down, round_up
 from .._base.html import Shown
-from .._base.types import AnyPath, Progress
 from .._base.validation import ParameterError, choice, integer, real
 from ..matrix.bandmf import DIRECTIONS
 from ..mechanisms.descriptions import Composable
 from .confidence import checked_confidence
 from .direction import Direction, Sampled, cases
-from .runs import MAX_SEED, RunOptions, Samples, derived, resolve_seed
+from .runs import MAX_SEED, RunOptions, RunSettings, Samples, derived, resolve_seed
 from .tally import Tally
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 METHODS = ("auto", "plain", "tilted")
 
@@ -106,57 +107,45 @@ def estimate_delta(
     *,
     adjacency: str = "zero_out",
     confidence: float = 0.99,
-    composed_with: Composable | None = None,
-    checkpoint: AnyPath | None = None,
-    progress: Progress | None = None,
-    executor: Executor | None = None,
+    **run: Unpack[RunSettings],
 ) -> DeltaEstimate:
     """Estimate delta at ``epsilon`` >= 0 from ``samples`` privacy losses of a `BandMF` mechanism.
 
-    The number of samples (in each direction, rounded up to whole blocks) is fixed before the first one
-    is drawn, and the interval holds with the stated ``confidence`` for that number only: do not ask
-    again with another ``seed`` until the answer pleases. Each direction gets its share of the failure
-    probability; "add" is not sampled where epsilon is at least minus the logarithm of the probability
-    that the example never takes part, since delta is exactly 0 there. The round-off of the losses is
-    included. The losses of `RMinSep` with more bands than ``min_sep``, and of `BMinSep` with more
-    ``examples_per_user`` than it is exact for, are bounds: the estimate is that of something
-    larger than delta, and ``lower`` is 0.
+    The number of samples (in each direction, rounded up to whole blocks) is fixed before the first one is drawn, and the interval
+    holds with the stated ``confidence`` for that number only: do not ask again with another ``seed`` until the answer pleases. Each
+    direction gets its share of the failure probability; "add" is not sampled where epsilon is at least minus the logarithm of the
+    probability that the example never takes part, since delta is exactly 0 there. The round-off of the losses is included. The losses
+    of `RMinSep` with more bands than ``min_sep``, and of `BMinSep` with more ``examples_per_user`` than it is exact for, are bounds:
+    the estimate is that of something larger than delta, and ``lower`` is 0. ``seed`` None draws one; the result records it.
 
-    The default ``adjacency`` "zero_out" is the one that BandMF is analysed under; where the presence of
-    an example does not change what happens to others (all schemes but the truncated one and those that
-    protect users), "add_or_remove" is the same, and "add" and "remove" are its directions. "replace_one": another example in
-    the place of the first, for every scheme that does not protect users (docs/montecarlo/replacement.md).
+    The default ``adjacency`` "zero_out" is the one that BandMF is analysed under; where the presence of an example does not change
+    what happens to others (all schemes but the truncated one and those that protect users), "add_or_remove" is the same, and "add"
+    and "remove" are its directions. "replace_one": another example in the place of the first, for every scheme that does not protect
+    users (docs/montecarlo/replacement.md).
 
-    ``composed_with`` is anything `account` takes, released as well: the loss L of a sample leaves
-    epsilon - L to it, whose certified delta there is averaged (upper bounds for the estimate and
-    ``upper``, lower bounds for ``lower``).
+    ``run`` may have: ``composed_with``, anything `account` takes, which is released as well: the loss L of a sample leaves epsilon - L
+    to it, whose certified delta there is averaged (upper bounds for the estimate and ``upper``, lower bounds for ``lower``);
+    ``checkpoint``, a directory for what is done so far: the same call resumes there, with bit-identical results; ``progress``, called
+    with the number of samples done and that of all; ``executor``, any `concurrent.futures.Executor`, whose workers draw the blocks:
+    the same result, bit for bit (docs/montecarlo/executors.md).
 
-    ``checkpoint`` is a directory for what is done so far: the same call resumes there, with
-    bit-identical results. ``progress`` is called with the number of samples done and that of all.
-    ``executor`` is any `concurrent.futures.Executor`, whose workers draw the blocks: the same result, bit for
-    bit (docs/montecarlo/executors.md).
-    ``seed`` None draws one from the operating system; the result records it.
-
-    ``method`` "plain" averages over outputs of the mechanism itself: the number of samples it takes grows like
-    1/delta. "tilted" is importance sampling (docs/montecarlo/tilted.md): outputs are drawn where the loss is large,
-    with weights below a known bound, and the number of samples hardly depends on delta. Pilot samples, from
-    random streams of their own (some ten thousand), choose how. For direction "remove" it needs
-    an exact density and a table (`BMinSep` with one example per user, `Poisson`, `CyclicPoisson`,
-    `BallsInBins`, `MultiAttributionBMinSep` with the default law). For "add" outputs come from a half space that contains all that count, for
-    every scheme but `TruncatedBMinSep` and `BMinSep` with ``examples_per_user`` > 1, and without ``composed_with``: of much use for few independent participations, and
-    where the half space alone proves delta to be small, nothing is drawn. `TruncatedBMinSep`, without ``composed_with``: where
-    truncation is rare the scheme without it is sampled, and what truncation adds is added to ``upper``; otherwise both
-    directions are sampled given the public counts. ParameterError where no direction can be
-    tilted. "auto" (default) takes, for each direction, what the pilot expects to give the shorter interval, and "plain"
-    for fewer than 512 samples.
+    ``method`` "plain" averages over outputs of the mechanism itself: the number of samples it takes grows like 1/delta. "tilted" is
+    importance sampling (docs/montecarlo/tilted.md): outputs are drawn where the loss is large, with weights below a known bound, and
+    the number of samples hardly depends on delta. Pilot samples, from random streams of their own (some ten thousand), choose how. For
+    direction "remove" it needs an exact density and a table (`BMinSep` with one example per user, `Poisson`, `CyclicPoisson`,
+    `BallsInBins`, `MultiAttributionBMinSep` with the default law). For "add" outputs come from a half space that contains all that
+    count, for every scheme but `TruncatedBMinSep` and `BMinSep` with ``examples_per_user`` > 1, and without ``composed_with``: of much
+    use for few independent participations, and where the half space alone proves delta to be small, nothing is drawn.
+    `TruncatedBMinSep`, without ``composed_with``: where truncation is rare the scheme without it is sampled, and what truncation adds
+    is added to ``upper``; otherwise both directions are sampled given the public counts. ParameterError where no direction can be
+    tilted. "auto" (default) takes, for each direction, what the pilot expects to give the shorter interval, and "plain" for fewer than
+    512 samples.
     """
     epsilon = real("epsilon", epsilon, 0.0)
     samples = integer("samples", samples, 1, MOST_SAMPLES)
     method = choice("method", method, METHODS)
     confidence = checked_confidence(confidence)
-    options = RunOptions.of(
-        composed_with, executor, adjacency=adjacency, checkpoint=checkpoint, progress=progress
-    )
+    options = RunOptions.of(adjacency, **run)
     plans = list(cases(mechanism, epsilon, options))  # what does not fit raises before a seed is remembered
     if method == "tilted" and not any(plan.can_tilt for plan in plans):
         raise ParameterError(
@@ -165,7 +154,7 @@ def estimate_delta(
         )
     sampled = sum(plan.bound > 0.0 for plan in plans)
     share = 1.0 - (1.0 - confidence) / max(1, sampled)
-    asked = _Asked(samples, method, resolve_seed(seed, checkpoint), sampled, share)
+    asked = _Asked(samples, method, resolve_seed(seed, options.checkpoint), sampled, share)
     found: list[DirectionEstimate] = []
     for plan in plans:
         found.append(_estimate(plan, asked, options, sum(entry.samples for entry in found)))
@@ -233,20 +222,16 @@ def sample_blocks(
     seed: int,
     first_block: int,
     last_block: int,
-    *,
-    composed_with: Composable | None = None,
-    checkpoint: AnyPath | None = None,
-    progress: Progress | None = None,
-    executor: Executor | None = None,
+    **run: Unpack[RunSettings],
 ) -> Tally:
     """Sample the blocks [first_block, last_block) of one direction: a share of a long run.
 
     Several processes or machines may take disjoint ranges of the same ``seed``; the tallies' ``merged``
     is what one process would have found, bit for bit, and `estimate_from_tally` reads it. A block has
-    ``mechanism._blocks(direction).block_size`` samples. ``checkpoint`` is a file, which the same call
-    resumes; ``progress`` counts blocks; the workers of an ``executor`` draw them, if there is one.
+    ``mechanism._blocks(direction).block_size`` samples. ``run``: as for `estimate_delta`, but that ``checkpoint``
+    is a file, and ``progress`` counts blocks.
     """
-    options = RunOptions.of(composed_with, executor, checkpoint=checkpoint, progress=progress)
+    options = RunOptions.of(**run)
     values = _direction(mechanism, direction, epsilon, options)
     first_block = integer("first_block", first_block)
     last_block = integer("last_block", last_block, first_block)
@@ -267,7 +252,7 @@ def estimate_from_tally(
     Its interval has the stated ``confidence`` if the number of blocks was fixed before any was seen.
     """
     confidence = checked_confidence(confidence)
-    values = _direction(mechanism, direction, epsilon, RunOptions.of(composed_with))
+    values = _direction(mechanism, direction, epsilon, RunOptions.of(composed_with=composed_with))
     values.check(tally)
     if values.bound == 0.0:
         return DirectionEstimate(direction, 0.0, 0.0, 0.0, 0)

@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, TypedDict, TypeVar
 
 from .._base import storage
 from .._base.bounds import Bounds
@@ -33,6 +33,15 @@ from .tally import Tally, Totals, difference
 MAX_SEED = 2**63 - 1
 
 _T = TypeVar("_T", bound=Totals)
+
+
+class RunSettings(TypedDict, total=False):
+    """What the callers of long runs may add; see `estimate_delta`."""
+
+    composed_with: Composable | None
+    checkpoint: AnyPath | None
+    progress: Progress | None
+    executor: Executor | None
 
 
 @dataclass(frozen=True)
@@ -50,13 +59,11 @@ class RunOptions:
     executor: Executor | None = None
 
     @classmethod
-    def of(
-        cls, composed_with: Composable | None = None, executor: Executor | None = None, **others: Any
-    ) -> Self:
-        """The options of a public call, whose arguments have these names."""
-        checked(executor)
-        process = None if composed_with is None else composition(composed_with, "composed_with")
-        return cls(others=process, executor=executor, **others)
+    def of(cls, adjacency: str = "zero_out", composed_with: Composable | None = None, **kept: Any) -> Self:
+        """The options of a public call, whose `RunSettings` have these names."""
+        checked(kept.get("executor"))
+        others = None if composed_with is None else composition(composed_with, "composed_with")
+        return cls(adjacency, others, **kept)
 
     def file(self, name: str) -> Self:
         """The same run, kept in this file of the directory."""

@@ -72,21 +72,16 @@ def guarantee(
     make: Callable[[float], Mechanism], example: Mechanism, request: Request, **verifier: Any
 ) -> tuple[Mechanism, Guarantee]:
     """The mechanism that answers the request, and what it promises; ``verifier`` goes to `calibrate_bandmf` where it takes samples."""
-    mechanism, promise = _guarantee(make, example, request, verifier)
+    if not isinstance(example, BandMF) or example.is_certified(request.adjacency):
+        mechanism, promise = _certified(make, request)
+    elif isinstance(request.tuning, Repetitions):
+        raise ParameterError(
+            f"tuning = {request.tuning!r}: must be None or 'none' where the guarantee is verified by Monte Carlo samples: "
+            "the best of several runs is accounted from a certified curve"
+        )
+    else:
+        mechanism, promise = _verified(make, example, request, verifier)
     return mechanism, replace(promise, statement=f"{promise.statement} {request.tuning_statement()}")
-
-
-def _guarantee(
-    make: Callable[[float], Mechanism], example: Mechanism, request: Request, verifier: Mapping[str, Any]
-) -> tuple[Mechanism, Guarantee]:
-    if isinstance(example, BandMF) and not example.is_certified(request.adjacency):
-        if isinstance(request.tuning, Repetitions):
-            raise ParameterError(
-                f"tuning = {request.tuning!r}: must be None or 'none' where the guarantee is verified by Monte Carlo samples: "
-                "the best of several runs is accounted from a certified curve"
-            )
-        return _verified(make, example, request, verifier)
-    return _certified(make, request)
 
 
 def _certified(make: Callable[[float], Mechanism], request: Request) -> tuple[Mechanism, Guarantee]:

@@ -50,14 +50,11 @@ class TrainingReport(Shown):
     @classmethod
     def _of(cls, plan: TrainingPlan, steps: int, noise: dict[str, Any]) -> TrainingReport:
         made = integer("steps", steps, 0, plan.steps)
+        spent, whole = plan.epsilon if made == plan.steps else plan.spent(made), None
+        if plan.guarantee.kind == "certified":
+            whole = account(plan.released(plan.mechanism.as_process()), plan.adjacency).report(plan.delta)
         # Where the run is in memory says how far it was repeated, not what was released.
-        return cls(
-            plan,
-            made,
-            plan.epsilon if made == plan.steps else plan.spent(made),
-            {**noise, "steps_done": made},
-            _accounted(plan),
-        )
+        return cls(plan, made, spent, {**noise, "steps_done": made}, whole)
 
     def __str__(self) -> str:
         return self.statement()
@@ -245,12 +242,6 @@ _KINDS = {
     "certified": "certified: an upper bound computed without sampling, every numerical error included",
     "verified": "verified: the calibration by Monte Carlo samples and the run together satisfy it (estimate, verify, release)",
 }
-
-
-def _accounted(plan: TrainingPlan) -> Report | None:
-    if plan.guarantee.kind != "certified":
-        return None
-    return account(plan.released(plan.mechanism.as_process()), plan.adjacency).report(plan.delta)
 
 
 def _page(report: TrainingReport, pictures: list[tuple[str, str]]) -> str:
