@@ -197,3 +197,12 @@ def test_what_is_nested_too_deeply_is_refused_in_one_line(
     (tmp_path / "deep.json").write_text(start * levels + step + "}" * levels)
     assert main(["account", str(tmp_path / "deep.json"), "--delta", "1e-5"]) == 2
     assert capsys.readouterr().err.count("\n") == 1
+
+
+def test_a_name_that_occurs_twice_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Readers of JSON disagree on which of them counts: the larger noise is not to be had by accident."""
+    (tmp_path / "twice.json").write_text(
+        '[{"type": "Gaussian", "noise_multiplier": 1, "noise_multiplier": 10}]'
+    )
+    assert main(["account", str(tmp_path / "twice.json"), "--delta", "1e-5"]) == 2
+    assert "a name occurs twice" in capsys.readouterr().err

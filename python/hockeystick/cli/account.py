@@ -76,9 +76,15 @@ def _described(path: str) -> Composable:
         else:
             with open(path, encoding="utf-8") as file:
                 text = file.read()
-        return _composition(json.loads(text))
+        return _composition(json.loads(text, object_pairs_hook=_once))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ParameterError(f"{path}: {error}") from error
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    if len(dict(pairs)) != len(pairs):
+        raise ValueError(f"a name occurs twice: {', '.join(name for name, _ in pairs)}")
+    return dict(pairs)
 
 
 def _composition(plain: Any) -> Composable:
