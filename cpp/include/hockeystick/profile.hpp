@@ -2,8 +2,8 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <vector>
 
@@ -21,8 +21,10 @@ class Profile {
 public:
     // accuracy: wanted relative gap upper/lower - 1 of eps (or of delta, when delta is asked for).
     // memory_limit, in bytes: a finer lattice that needs more is not used; the gap stays wider.
+    // before_lattices: called before any are made, as they take time and memory, which not all questions do.
     explicit Profile(std::vector<Composition> directions, double accuracy = 1e-3,
-                     std::size_t memory_limit = std::size_t{1} << 30, Engine engine = Engine::automatic);
+                     std::size_t memory_limit = std::size_t{1} << 30, Engine engine = Engine::automatic,
+                     const std::function<void()>& before_lattices = {});
     ~Profile();
     Profile(Profile&&) noexcept;
     Profile& operator=(Profile&&) noexcept;
@@ -38,18 +40,12 @@ public:
     // lattices.
     std::vector<Answer> rough_curve(std::span<const double> epsilons) const;
 
-    // The same answers where they need no lattice, which takes time and memory; empty elsewhere.
-    std::optional<Answer> epsilon_without_lattice(double delta) const;
-    std::optional<Answer> delta_without_lattice(double epsilon) const;
     // Bytes that the largest lattice takes under this limit.
     static std::size_t most_memory(std::size_t memory_limit);
 
 private:
     class Direction;
-    std::optional<Answer> epsilon(double delta, bool lattice) const;
-    std::optional<Answer> delta(double epsilon, bool lattice) const;
     std::vector<std::unique_ptr<Direction>> directions_;
-    double accuracy_;
 };
 
 }  // namespace hockeystick

@@ -92,7 +92,7 @@ bool SharedLines::tabulate_mixture(const StepKinds::Kind& kind, Line& line, std:
     }
     const double top = kind.upper(line.s), end = line.step * static_cast<double>(line.size);
     // The bound is relative to `top`.
-    line.beyond[index] = top - base + Decay(*kind.mgf, line.s, top).log_bound(end);
+    line.beyond[index] = top - base + Decay(kind.mgf->parts(), line.s, top).log_bound(end);
     return true;
 }
 

@@ -8,7 +8,6 @@
 #include <complex>
 #include <optional>
 #include <span>
-#include <utility>
 #include <vector>
 
 #include "inversion/allocation_moments.hpp"

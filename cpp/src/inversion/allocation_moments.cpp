@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numbers>
 #include <optional>
-#include <utility>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/gamma_kernel.hpp"

@@ -2,13 +2,11 @@
 // (docs/mechanisms/allocation.md): M(z) = E_Q[V^{1+z}] in direction remove, E_Q[V^{-z}] in direction add.
 #pragma once
 
-#include <complex>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
-#include <vector>
 
 #include "inversion/allocation_cut.hpp"
 #include "inversion/allocation_moments.hpp"

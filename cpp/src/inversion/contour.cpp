@@ -250,16 +250,31 @@ Bracket bracket(const InvertedAt& inverted, const Inverted& at, double epsilon, 
     return out;
 }
 
-Answer describe(const Inverted& at, double step, std::size_t size) {
+Answer describe(const Inverted& at, double step, std::size_t size, double left_out) {
     Answer answer;
     answer.engine = "inversion";
     answer.step = step;
     answer.size = size;
     answer.wrap_around = at.scaled(at.aliasing);
-    answer.truncation = 2 * at.scaled(at.tail);
+    answer.truncation = 2 * at.scaled(at.tail) + left_out;
     answer.discretisation = 2 * at.scaled(at.quadrature);
     answer.round_off = 2 * at.scaled(at.round_off);
     return answer;
+}
+
+std::optional<Answer> delta_answer(Answer terms, const Inverted& at, double least, double most) {
+    // Where delta is denormal, products round by a unit of the last place.
+    terms.lower = std::max(0.0, at.lower() + least - 5e-324);
+    terms.upper = std::min(1.0, at.upper() + most + 5e-324);
+    return terms.lower <= terms.upper ? std::optional(terms) : std::nullopt;
+}
+
+std::optional<Answer> epsilon_answer(Answer terms, const InvertedAt& inverted, const Inverted& at,
+                                     double epsilon, double delta, double least, double most) {
+    const auto [lower, upper] = bracket(inverted, at, epsilon, delta, least, most);
+    terms.lower = lower;
+    terms.upper = upper;
+    return upper < infinity ? std::optional(terms) : std::nullopt;
 }
 
 }  // namespace hockeystick

@@ -89,7 +89,13 @@ Bracket bracket(const InvertedAt& inverted, const Inverted& at, double epsilon, 
                 double least = 0, double most = 0);
 
 // The terms of an answer, in units of delta; its bounds are not set. step: in Im z, of so many frequencies.
-Answer describe(const Inverted& at, double step, std::size_t size);
+// left_out: of delta, by the transform.
+Answer describe(const Inverted& at, double step, std::size_t size, double left_out = 0);
+// The same with its bounds, of delta or of eps(delta), where what the transform leaves out of delta lies
+// between `least` and `most`; empty where there are none.
+std::optional<Answer> delta_answer(Answer terms, const Inverted& at, double least = 0, double most = 0);
+std::optional<Answer> epsilon_answer(Answer terms, const InvertedAt& inverted, const Inverted& at,
+                                     double epsilon, double delta, double least = 0, double most = 0);
 
 // sup over x >= 0 of e^{-s x} (1 - e^{-x}): delta(eps) <= chernoff(s) e^{K(s) - s eps}.
 double log_chernoff(double s);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 namespace hockeystick {
 namespace {
@@ -18,50 +19,33 @@ constexpr double slack = 1e-7;
 
 }  // namespace
 
-Decay::Decay(const Mgf& mgf, double s, double log_mgf) : parts_(mgf.parts()), s_(s), log_mgf_(log_mgf) {
-    for (const auto& part : mgf.parts()) add_part(part, s, log_mgf);
+double StepDecay::log_bound(double tau) const {
+    return std::log1p(-std::min(rectangles_.deficit(tau) * (1 - slack), 1 - slack));
 }
 
-void Decay::add_part(const MixturePart& part, double s, double log_mgf) {
-    const Centres centre = centres(part, s);
+Decay::Decay(std::vector<MixturePart> parts, double s, double log_mgf)
+    : parts_(std::move(parts)), s_(s), log_mgf_(log_mgf) {
+    for (const auto& part : parts_) add_part(part);
+}
+
+void Decay::add_part(const MixturePart& part) {
+    const Centres centre = centres(part, s_);
     const double reach = std::sqrt(2 * depth), spread = part.q.high() - part.q.low();
     const double first = centre.low - reach, last = centre.high + reach;
     // A tilt against a mixture makes g narrower than the noise.
-    const double narrow = cell / std::sqrt(1 + std::max(s, 0.0) * spread * spread / 4);
+    const double narrow = cell / std::sqrt(1 + std::max(s_, 0.0) * spread * spread / 4);
     const int cells = static_cast<int>(std::min<double>(most_cells, std::ceil((last - first) / narrow)));
     const double width = (last - first) / cells;
 
-    std::vector<TiltedPoint> points;
-    points.reserve(static_cast<std::size_t>(cells) + 1);
-    double peak = -std::numeric_limits<double>::infinity();
-    for (int i = 0; i <= cells; ++i) {
-        points.push_back(tilted_point(part, s, first + i * width));
-        peak = std::max(peak, points.back().log_g + points.back().log_kept);
-    }
-    const double constant = std::log(part.weight) - log_mgf - 0.5 * std::log(2 * std::numbers::pi);
-    for (std::size_t i = 0; i + 1 < points.size(); ++i) {
-        const TiltedPoint &a = points[i], &b = points[i + 1];
-        const double rise = b.loss - a.loss;
-        if (std::max(a.log_g + a.log_kept, b.log_g + b.log_kept) < peak - depth ||
-            !(rise > 1e-5 * std::abs(a.loss))) {
-            rectangles_.close();
-            continue;
-        }
+    std::vector<TiltedPoint> grid;
+    for (int i = 0; i <= cells; ++i) grid.push_back(tilted_point(part, s_, first + i * width));
+    const double constant = std::log(part.weight) - log_mgf_ - 0.5 * std::log(2 * std::numbers::pi);
+    add_cells(grid, depth, [&](const TiltedPoint& a, const TiltedPoint& b) {
         // ln g is a difference of numbers that may be much larger.
         const double rounding =
-            1e-15 * (1 + std::abs(s)) * (a.t * a.t + b.t * b.t + std::abs(a.loss) + std::abs(b.loss));
-        const double height = std::exp(log_least(a, b, s) + constant - rounding) / (b.p_mean - a.q_mean);
-        if (height >= 0)
-            rectangles_.extend(a.loss, b.loss, height);
-        else
-            rectangles_.close();
-    }
-    rectangles_.close();
-}
-
-double Decay::log_bound(double tau) const {
-    const double deficit = rectangles_.deficit(tau);
-    return std::log1p(-std::min(deficit * (1 - slack), 1 - slack));
+            1e-15 * (1 + std::abs(s_)) * (a.t * a.t + b.t * b.t + std::abs(a.loss) + std::abs(b.loss));
+        return std::exp(log_least(a, b, s_) + constant - rounding) / (b.p_mean - a.q_mean);
+    });
 }
 
 void Decay::slice(const MixturePart& part) const {

@@ -1,6 +1,7 @@
 #include "inversion/direct_inversion.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <complex>
 #include <numbers>
@@ -34,19 +35,6 @@ double share_of(const SaddlePoint& saddle) {
 template <class Visit>
 void for_tilts(double middle, Visit visit) {
     for (int i = 0; i < 48; ++i) visit(std::exp(std::log(middle) - 12 + 0.5 * (i + 0.5)));
-}
-
-// The saddle where `excess` is at most `close`; empty where none was found.
-template <class At, class Excess, class Slope, class Close>
-std::optional<SaddlePoint> solve(At at, Excess excess, Slope slope, Close close, double start) {
-    std::optional<SaddlePoint> found;
-    const bool good = search_tilt(start, 1e-12, [&](double s) -> Judgement {
-        found = at(s);
-        const double off = excess(*found);
-        const bool fine = std::isfinite(off) && std::isfinite(found->k.upper) && found->curvature > 0;
-        return {fine, fine && std::abs(off) <= close(*found), off, slope(*found)};
-    });
-    return good ? found : std::nullopt;
 }
 
 // Adds count * ln of one kind's M along the contour.
@@ -107,6 +95,7 @@ DirectInversion::DirectInversion(const Composition& composition, double cut_mass
     if (a > 0 && std::all_of(composition.begin(), composition.end(),
                              [&](const auto& each) { return plain_laplace_epsilon(*each.first) == a; }))
         laplace_.emplace(a, steps_);
+    if (answers_) find_layers();
 }
 
 // The P-mass at +inf of all steps together, rounded down or up.
@@ -139,18 +128,18 @@ bool DirectInversion::can_cut() const {
                        [](const Kind& kind) { return kind.transform->can_cut(); });
 }
 
-bool DirectInversion::has_layers() const {
-    return !(infinite_ > 0) && !(lattice_.spacing > 0) && !laplace_ && !kinds_.empty() &&
-           kinds_.size() <= 8 && can_cut() && std::all_of(kinds_.begin(), kinds_.end(), [](const Kind& kind) {
-               return kind.transform->has_layers();
-           });
-}
-
-bool DirectInversion::joined() const {
-    return answers_ && has_layers() && std::any_of(kinds_.begin(), kinds_.end(), [](const Kind& kind) {
-               const auto parts = kind.transform->mixtures();
-               return !parts.empty() && parts.front().joined;
-           });
+// Rare large losses of Gaussian mixtures. Infinite losses and lattices have ways of their own.
+void DirectInversion::find_layers() {
+    if (infinite_ > 0 || lattice_.spacing > 0 || laplace_ || kinds_.size() > 8) return;
+    for (const auto& kind : kinds_) {
+        const std::vector<MixturePart> parts = kind.transform->mixtures();
+        if (parts.empty()) {
+            has_layers_ = joined_ = false;
+            return;
+        }
+        for (const MixturePart& part : parts) has_layers_ = has_layers_ || !part.p.plain();
+        joined_ = joined_ || parts.front().joined;
+    }
 }
 
 Layers DirectInversion::layers(double tolerance) const {
@@ -183,20 +172,31 @@ double DirectInversion::start(double epsilon, double log_inverse_delta) const {
     return std::clamp(z / shift, 1e-12, 1e12);
 }
 
+// Where search_tilt() ends, judging saddles; empty where it finds none.
+template <class Judge>
+std::optional<SaddlePoint> DirectInversion::saddle(double start, Judge judge) const {
+    SaddlePoint found{};
+    const bool good = search_tilt(start, 1e-12, [&](double s) -> Judgement {
+        found = saddle_at(s);
+        const auto [off, slope, close] = judge(found);
+        const bool fine = std::isfinite(off) && std::isfinite(found.k.upper) && found.curvature > 0;
+        return {fine, fine && std::abs(off) <= close, off, slope};
+    });
+    return good ? std::optional(found) : std::nullopt;
+}
+
 // The saddle at eps, close to `share` of the scale on which e^{-s eps} changes.
 std::optional<SaddlePoint> DirectInversion::saddle_for(double epsilon, double share) const {
-    return solve([&](double s) { return saddle_at(s); },
-                 [&](const SaddlePoint& p) { return p.epsilon - epsilon; },
-                 [](const SaddlePoint& p) { return p.s * p.curvature; },
-                 [&](const SaddlePoint& p) { return share / p.s; }, start(epsilon, 1));
+    return saddle(start(epsilon, 1), [&](const SaddlePoint& p) {
+        return std::array{p.epsilon - epsilon, p.s * p.curvature, share / p.s};
+    });
 }
 
 // The saddle of the epsilon that has this delta, by the saddle's estimate.
 std::optional<SaddlePoint> DirectInversion::saddle_of(double log_delta) const {
-    return solve([&](double s) { return saddle_at(s); },
-                 [&](const SaddlePoint& p) { return log_delta - p.log_delta; },
-                 [](const SaddlePoint& p) { return p.s * p.s * p.curvature; },
-                 [](const SaddlePoint&) { return 0.05; }, start(0, -log_delta));
+    return saddle(start(0, -log_delta), [&](const SaddlePoint& p) {
+        return std::array{log_delta - p.log_delta, p.s * p.s * p.curvature, 0.05};
+    });
 }
 
 DirectInversion::Decays DirectInversion::decays_at(double s) const {
@@ -384,19 +384,9 @@ bool DirectInversion::fill(Contour& contour, std::size_t size) const {
 
 std::optional<Answer> DirectInversion::on_contour(const Contour& contour, double epsilon) const {
     const Inverted at = invert(contour, epsilon);
-    Answer answer = describe(contour, at);
-    // Where delta is denormal, products round by a unit of the last place.
     const double still = epsilon < 0 ? std::exp(log_atom_) * -std::expm1(epsilon) : 0;
-    answer.lower = std::max(0.0, at.lower() + still * (1 - 1e-13) + infinite(-1) - 5e-324);
-    answer.upper = std::min(1.0, at.upper() + still * (1 + 1e-13) + infinite(+1) + dropped_ + 5e-324);
-    if (!(answer.lower <= answer.upper)) return {};
-    return answer;
-}
-
-Answer DirectInversion::describe(const Contour& contour, const Inverted& at) const {
-    Answer answer = hockeystick::describe(at, contour.step, contour.integrand.size());
-    answer.truncation += dropped_;
-    return answer;
+    return delta_answer(describe(at, contour.step, contour.integrand.size(), dropped_), at,
+                        still * (1 - 1e-13) + infinite(-1), still * (1 + 1e-13) + infinite(+1) + dropped_);
 }
 
 std::optional<Answer> DirectInversion::delta_bounds(double epsilon, Budget budget) const {
@@ -456,12 +446,8 @@ std::optional<Answer> DirectInversion::epsilon_bounds(double delta, Budget budge
         contour = contour_at(epsilon, target, budget);
     }
     if (!contour) return {};
-    Answer answer = describe(*contour, at);
-    const auto [lower, upper] = bracket(inverted, at, epsilon, delta, infinite(-1), infinite(+1) + dropped_);
-    if (!(upper < infinity)) return {};
-    answer.lower = lower;
-    answer.upper = upper;
-    return answer;
+    return epsilon_answer(describe(at, contour->step, contour->integrand.size(), dropped_), inverted, at,
+                          epsilon, delta, infinite(-1), infinite(+1) + dropped_);
 }
 
 // The best tilt lies near the saddle.

@@ -1,7 +1,6 @@
 // delta(eps) of a composition by inverting its whole transform along one line; see inversion.hpp.
 #pragma once
 
-#include <functional>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -30,12 +29,10 @@ public:
     bool answers() const noexcept { return answers_; }
     // Whether there are losses that a cut could leave out.
     bool can_cut() const;
-    // Whether Layers may help: rare large losses of Gaussian mixtures. Infinite losses and lattices have ways
-    // of their own.
-    bool has_layers() const;
+    // Whether Layers may help; and whether some kind is the joined form of sampling then.
+    bool has_layers() const noexcept { return has_layers_; }
+    bool joined() const noexcept { return joined_; }
     Layers layers(double tolerance) const;
-    // Whether some kind is the joined form of sampling, with layers.
-    bool joined() const;
     // P-mass that the transforms leave out.
     double dropped() const noexcept { return dropped_; }
 
@@ -50,7 +47,7 @@ public:
     std::optional<Answer> epsilon_bounds(double delta, Budget budget) const;
     // As delta_bounds; a contour also serves the next points, as long as it is hardly worse there.
     std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, Budget budget,
-                                                   double enough = 1e-9) const;
+                                                   double enough) const;
 
     // Chernoff's bounds: never tight, never vague.
     double chernoff_epsilon(double delta) const;
@@ -73,10 +70,13 @@ private:
     using Decays = std::vector<std::unique_ptr<DecayBound>>;
 
     bool find_lattice(const Composition& composition);
+    void find_layers();
     double infinite(int direction) const;
     Cumulant cumulant(double s) const;
     SaddlePoint saddle_at(double s) const { return SaddlePoint::at(s, cumulant(s)); }
     double start(double epsilon, double log_inverse_delta) const;
+    template <class Judge>
+    std::optional<SaddlePoint> saddle(double start, Judge judge) const;
     std::optional<SaddlePoint> saddle_for(double epsilon, double share) const;
     std::optional<SaddlePoint> saddle_of(double log_delta) const;
 
@@ -97,7 +97,6 @@ private:
     bool fill(Contour& contour, std::size_t size) const;
 
     std::optional<Answer> on_contour(const Contour& contour, double epsilon) const;
-    Answer describe(const Contour& contour, const Inverted& at) const;
 
     std::size_t composed_ = 0;
     double steps_ = 0, dropped_ = 0;
@@ -105,7 +104,7 @@ private:
     // ln of a lower bound on the atom A of the sum at 0. At any eps >= 0 it adds nothing to delta, below it
     // adds A (1 - e^eps); without it e^K falls at high frequencies.
     double log_atom_ = -std::numeric_limits<double>::infinity();
-    bool answers_ = false;
+    bool answers_ = false, has_layers_ = false, joined_ = false;
     LossLattice lattice_;
     double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
     std::vector<Kind> kinds_;

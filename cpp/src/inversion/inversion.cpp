@@ -16,6 +16,8 @@ using Budget = DirectInversion::Budget;
 // attempt after them may take, and what the first must leave out less than.
 constexpr double few_products = 1e5, some_products = 2e6;
 constexpr double near_exact = 1e-10;
+// Speed: a contour serves further points of a curve where its gap there is no larger.
+constexpr double near_as_good = 1e-9;
 // Speed: the shares of delta that the largest losses may take which are left out at last, and how often delta
 // is guessed anew.
 constexpr double largest_shares[] = {1e-9, 1e-6};
@@ -33,6 +35,7 @@ void keep(std::optional<Answer>& best, const std::optional<Answer>& answer) {
 Inversion::Inversion(const Composition& composition, double accuracy)
     : composition_(composition),
       direct_(std::make_unique<DirectInversion>(composition)),
+      soon_(direct_->has_layers() && !direct_->joined()),
       narrow_gap_(0.1 * accuracy),
       curve_gap_(narrow_gap_),
       layer_tolerance_(std::clamp(3e-3 * narrow_gap_, 1e-11, 1e-6)),
@@ -64,24 +67,22 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, doub
 }
 
 template <class AskDirect, class AskLayers, class AboutDelta>
-std::optional<Answer> Inversion::narrowest(Effort effort, bool fits, AskDirect ask_direct,
+std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool layers_last, AskDirect ask_direct,
                                            AskLayers ask_layers, AboutDelta delta) const {
-    const auto [enough, layers, layers_at_last] = effort;
     std::optional<Answer> best;
-    if (fits) best = ask_direct(*direct_, layers ? Budget{near_exact, few_products, true} : Budget{});
-    if (!direct_->can_cut() || relative_gap(best) < enough) return best;
-    if (layers) keep(best, ask_layers());
-    if (relative_gap(best) < enough) return best;
-    without_largest(best, enough, fits && !layers ? direct_->dropped() : -1, ask_direct, delta);
-    if (layers_at_last && relative_gap(best) >= enough) keep(best, ask_layers());
+    if (fits) best = ask_direct(*direct_, soon_ ? Budget{near_exact, few_products, true} : Budget{});
+    if (soon_ && relative_gap(best) >= enough) keep(best, ask_layers());
+    if (direct_->can_cut() && relative_gap(best) >= enough)
+        without_largest(best, enough, fits && !soon_ ? direct_->dropped() : -1, ask_direct, delta);
+    if (layers_last && relative_gap(best) >= enough) keep(best, ask_layers());
     return best;
 }
 
 std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
     return narrowest(
-        of_one(),
+        narrow_gap_,
         // It leaves out what is not worth its nodes, unless delta is that small.
-        direct_->dropped() <= largest_shares[0] * delta,
+        direct_->dropped() <= largest_shares[0] * delta, direct_->joined(),
         [&](const DirectInversion& direct, Budget budget) { return direct.epsilon_bounds(delta, budget); },
         [&] {
             auto best = direct_->layers(std::min(layer_tolerance_, fine_tolerance_)).epsilon_bounds(delta);
@@ -93,12 +94,12 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
 }
 
 std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
-    return delta_bounds(epsilon, of_one());
+    return delta_bounds(epsilon, narrow_gap_, direct_->joined());
 }
 
-std::optional<Answer> Inversion::delta_bounds(double epsilon, Effort effort) const {
+std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, bool layers_last) const {
     return narrowest(
-        effort, true,
+        enough, true, layers_last,
         [&](const DirectInversion& direct, Budget budget) { return direct.delta_bounds(epsilon, budget); },
         // delta is wanted to ten digits.
         [&] {
@@ -116,33 +117,26 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, Effort effort) con
         });
 }
 
-// Of joined pairs most are narrow without layers, which come last, and are too dear for each of many points.
-Inversion::Effort Inversion::of_one() const {
-    const bool joined = direct_->joined();
-    return {narrow_gap_, direct_->has_layers() && !joined, joined};
-}
-
-Inversion::Effort Inversion::of_many() const {
-    return {curve_gap_, direct_->has_layers() && !direct_->joined(), false};
+// Of joined pairs most are narrow without layers, which are too dear for each of many points.
+std::vector<std::optional<Answer>> Inversion::curve(std::span<const double> epsilons, double reuse,
+                                                    double enough) const {
+    auto curve = direct_->delta_curve(epsilons, soon_ ? Budget{curve_gap_} : Budget{}, reuse);
+    for (std::size_t i = 0; i < curve.size(); ++i)
+        if (!(relative_gap(curve[i]) < enough)) curve[i] = delta_bounds(epsilons[i], curve_gap_, false);
+    return curve;
 }
 
 std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons) const {
-    auto curve = direct_->delta_curve(epsilons, of_many().layers ? Budget{curve_gap_} : Budget{});
-    for (std::size_t i = 0; i < curve.size(); ++i)
-        if (!(relative_gap(curve[i]) < curve_gap_)) curve[i] = delta_bounds(epsilons[i], of_many());
-    return curve;
+    return curve(epsilons, near_as_good, curve_gap_);
 }
 
 std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double> epsilons) const {
-    auto curve = direct_->delta_curve(epsilons, of_many().layers ? Budget{curve_gap_} : Budget{}, curve_gap_);
-    for (std::size_t i = 0; i < curve.size(); ++i)
-        if (!(relative_gap(curve[i]) < 10 * curve_gap_)) curve[i] = delta_bounds(epsilons[i], of_many());
-    return curve;
+    return curve(epsilons, curve_gap_, 10 * curve_gap_);
 }
 
 double Inversion::chernoff_epsilon(double delta) const {
     double best = direct_->chernoff_epsilon(delta);
-    if (delta * 0.1 > 0)
+    if (direct_->can_cut() && delta * 0.1 > 0)
         best = std::min(best, DirectInversion(composition_, 0.1 * delta).chernoff_epsilon(delta));
     return best;
 }

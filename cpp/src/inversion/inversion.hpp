@@ -43,24 +43,20 @@ public:
 
 private:
     Inversion(const Composition& composition, double accuracy);
-    // Which gap is good enough, and whether layers are tried, before what is cut or after it.
-    struct Effort {
-        double enough;
-        bool layers, layers_at_last;
-    };
-    // The narrowest of three attempts: the whole transform if it `fits`, layers, and the transform without
-    // P's largest losses, for about this delta.
+    // The narrowest of three attempts, of which the first with a gap below `enough` will do: the whole
+    // transform if it `fits`, the transform without P's largest losses, for about this delta, and `layers`.
     template <class AskDirect, class AskLayers, class AboutDelta>
-    std::optional<Answer> narrowest(Effort effort, bool fits, AskDirect ask_direct, AskLayers ask_layers,
-                                    AboutDelta delta) const;
+    std::optional<Answer> narrowest(double enough, bool fits, bool layers_last, AskDirect ask_direct,
+                                    AskLayers ask_layers, AboutDelta delta) const;
     template <class AskDirect, class AboutDelta>
     void without_largest(std::optional<Answer>& best, double enough, double dropped, AskDirect ask_direct,
                          AboutDelta delta) const;
-    std::optional<Answer> delta_bounds(double epsilon, Effort effort) const;
-    Effort of_one() const;
-    Effort of_many() const;
+    std::optional<Answer> delta_bounds(double epsilon, double enough, bool layers_last) const;
+    std::vector<std::optional<Answer>> curve(std::span<const double> epsilons, double reuse,
+                                             double enough) const;
     Composition composition_;
     std::unique_ptr<DirectInversion> direct_;
+    bool soon_;               // layers are likely to be needed: what comes before them must be quick
     double narrow_gap_;       // good enough not to look for better
     double curve_gap_;        // the same for many points at once
     double layer_tolerance_;  // what each source of error in layers aims at, beside delta

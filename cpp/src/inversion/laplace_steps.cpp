@@ -1,11 +1,11 @@
 #include "inversion/laplace_steps.hpp"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <numbers>
 
 #include "hockeystick/parallel.hpp"
+#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/gauss_legendre.hpp"
 
@@ -22,11 +22,6 @@ constexpr double rho = 3;  // of the ellipses that bound the rules' errors
 const double wide = 0.5 * (rho + 1 / rho), tall = 0.5 * (rho - 1 / rho);
 // The rule's error is at most this times the half length and the largest modulus on the ellipse.
 const double factor = 8 * std::pow(rho, 1 - 2 * order) / (rho - 1);
-
-Complex log1p(Complex f) {
-    const double x = f.real(), y = f.imag(), modulus = std::hypot(1 + x, y);
-    return {modulus < 0.7 ? std::log(modulus) : 0.5 * std::log1p(x * (2 + x) + y * y), std::atan2(y, 1 + x)};
-}
 
 Complex sinh(Complex w) {
     return {std::sinh(w.real()) * std::cos(w.imag()), std::cosh(w.real()) * std::sin(w.imag())};
@@ -302,11 +297,8 @@ std::optional<Answer> LaplaceSteps::delta_bounds(double epsilon, double s, doubl
     const auto line = make_line(s, epsilon, log_share);
     if (!line) return {};
     const Inverted at = all(*line, epsilon);
-    Answer answer = describe(at, 0, line->z.size());
-    answer.lower = std::max(0.0, at.lower() - 5e-324);
-    answer.upper = std::min(1.0, at.upper() + 5e-324);
-    if (!(at.upper() < infinity) || !(answer.lower <= answer.upper)) return {};
-    return answer;
+    if (!(at.upper() < infinity)) return {};
+    return delta_answer(describe(at, 0, line->z.size()), at);
 }
 
 std::optional<Answer> LaplaceSteps::epsilon_bounds(double delta, double guess, double s,
@@ -317,12 +309,7 @@ std::optional<Answer> LaplaceSteps::epsilon_bounds(double delta, double guess, d
     double epsilon = guess;
     const Inverted at = newton(inverted, std::log(delta), epsilon, 1e-13);
     if (!(at.value > 0) || !(at.upper() < infinity)) return {};
-    const auto [lower, upper] = bracket(inverted, at, epsilon, delta);
-    if (!(upper < infinity)) return {};
-    Answer answer = describe(at, 0, line->z.size());
-    answer.lower = lower;
-    answer.upper = upper;
-    return answer;
+    return epsilon_answer(describe(at, 0, line->z.size()), inverted, at, epsilon, delta);
 }
 
 }  // namespace hockeystick

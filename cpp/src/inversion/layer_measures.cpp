@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
-#include <utility>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/line.hpp"

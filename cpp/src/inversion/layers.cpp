@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "inversion/mgf.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/powers.hpp"
@@ -108,9 +107,8 @@ std::optional<Layers::Ceiling> Layers::ceiling(Which which, double s, double wan
         out.log_a.push_back(measures_.sums(below(which, kind), s).upper);
         if (which.bottom) {
             const auto mixtures = measures_.mixtures(below(which, kind));
-            out.decays.push_back(mixtures.empty()
-                                     ? nullptr
-                                     : std::make_unique<Decay>(Mgf(mixtures, 1e-3), s, out.log_a.back()));
+            out.decays.push_back(mixtures.empty() ? nullptr
+                                                  : std::make_unique<Decay>(mixtures, s, out.log_a.back()));
             out.terms.push_back(out.decays.back() ? FallingSum{}
                                                   : measures_.along(below(which, kind), s, wanted));
             continue;
@@ -301,9 +299,7 @@ Answer Layers::describe(const Inverted& at, double left_out) const {
         step = std::max(step, contour.step);
         size += contour.integrand.size();
     }
-    Answer answer = hockeystick::describe(at, step, size);
-    answer.truncation += left_out;
-    return answer;
+    return hockeystick::describe(at, step, size, left_out);
 }
 
 std::optional<Answer> Layers::delta_bounds(double epsilon) {
@@ -346,11 +342,7 @@ std::optional<Answer> Layers::delta_at(double epsilon) {
     if (!visit(epsilon, true) || contours_.empty()) return {};
     const Inverted at = invert(contours_, epsilon);
     const double left_out = rest(epsilon);
-    Answer answer = describe(at, left_out);
-    answer.lower = std::max(0.0, at.lower() - 5e-324);
-    answer.upper = std::min(1.0, at.upper() + left_out + 5e-324);
-    if (!(answer.lower <= answer.upper)) return {};
-    return answer;
+    return delta_answer(describe(at, left_out), at, 0, left_out);
 }
 
 // About the epsilon at which one step alone has this delta.
@@ -398,12 +390,7 @@ std::optional<Answer> Layers::epsilon_at(double delta) {
         const bool off = std::abs(epsilon - planned) * estimate->slope > 3 ||
                          std::max(left_out, at.scaled(at.aliasing)) > 100 * tolerance_ * delta;
         if (off && round < most_rounds) continue;
-        Answer answer = describe(at, left_out);
-        const auto [lower, upper] = bracket(inverted, at, epsilon, delta, 0, left_out);
-        if (!(upper < infinity)) return {};
-        answer.lower = lower;
-        answer.upper = upper;
-        return answer;
+        return epsilon_answer(describe(at, left_out), inverted, at, epsilon, delta, 0, left_out);
     }
     return {};
 }

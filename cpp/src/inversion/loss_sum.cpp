@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "hockeystick/parallel.hpp"
+#include "numerics/constants.hpp"
 
 namespace hockeystick {
 
@@ -14,11 +15,58 @@ double psi(double y) {
     return 0.5 * y * y * (1 + sum);
 }
 
-LossSum::LossSum(double s, double modulus, double negligible, double terms)
+TiltedSums tilted_sums(const LossNodes& nodes, double shift, double s, double modulus) {
+    TiltedSums out;
+    for (std::size_t i = 0; i < nodes.loss.size(); ++i) {
+        const double loss = nodes.loss[i], y = s * loss, log_p = nodes.log_p[i] - shift;
+        // Far out nothing counts, and exp() underflows, slowly.
+        if (log_p + std::max({0.0, y, -loss}) < -700) continue;
+        const double p = exp_or_0(log_p), tilted = exp_or_0(log_p + y);
+        const double fall = std::abs(loss) < 0.5 ? p * psi(-loss) : exp_or_0(log_p - loss) - p * (1 - loss);
+        out.value += std::abs(y) < 0.5 ? p * psi(y) : tilted - p * (1 + y);
+        out.first += std::abs(y) < 0.5 ? p * loss * std::expm1(y) : (tilted - p) * loss;
+        out.second += tilted * loss * loss;
+        out.slope += fall;
+        const double size = tilted + p * (1 + std::abs(y)) + modulus * (fall + p),
+                     slack = nodes.log_p_slack[i] + (1 + std::abs(s)) * nodes.loss_slack[i];
+        out.size += size;
+        out.rounding += size * (slack + std::abs(log_p));
+        out.exponent = std::max(out.exponent, slack);
+    }
+    return out;
+}
+
+double peak(const std::vector<const LossNodes*>& nodes, double s) {
+    double largest = 0;
+    for (const LossNodes* part : nodes)
+        for (std::size_t i = 0; i < part->loss.size(); ++i)
+            largest = std::max(largest, part->log_p[i] + s * part->loss[i]);
+    return largest > 20 ? largest : 0;
+}
+
+Cumulant cumulant_of(double shift, double excess, double error, double first, double second) {
+    excess += std::expm1(-shift);
+    const double whole = 1 + excess, mean = first / whole;
+    return {shift + std::log1p(excess), mean, std::max(0.0, second / whole - mean * mean),
+            (shift + std::log1p(excess + error)) * (1 + 4 * u) + 4e-300};
+}
+
+void subtract_one(Transform::Row& row) {
+    if (!(row.shift > 0)) return;
+    for (std::size_t j = 0; j < row.value.size(); ++j) {
+        row.value[j] += std::expm1(-row.shift);
+        row.error[j] += 8 * u;
+    }
+}
+
+LossSum::LossSum(const LossNodes& nodes, double shift, double s, double modulus, double negligible)
     : s_(s),
       modulus_(modulus),
-      terms_(terms),
-      log_negligible_(std::log(negligible / terms) - std::log(4 + 4 * modulus)) {}
+      terms_(std::max(1.0, static_cast<double>(nodes.loss.size()))),
+      log_negligible_(std::log(negligible / terms_) - std::log(4 + 4 * modulus)) {
+    for (std::size_t i = 0; i < nodes.loss.size(); ++i)
+        add(nodes.log_p[i] - shift, nodes.loss[i], nodes.log_p_slack[i] + 2 * shift, nodes.loss_slack[i]);
+}
 
 void LossSum::add(double log_p, double loss, double log_p_slack, double loss_slack) {
     const double x = loss, magnitude = std::abs(x), slack = log_p_slack;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "inversion/decay.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/gauss_legendre.hpp"
 
@@ -102,41 +103,37 @@ double log_add(double a, double b) {
 
 // ---- decay ---------------------------------------------------------------------------------------------
 
-class SmoothDecay final : public DecayBound {
+// The atoms need not turn.
+class SmoothDecay final : public StepDecay {
 public:
     SmoothDecay(const LossLaw& law, double s, double log_mgf) {
-        for (const LossPiece& piece : law.pieces) add(piece, s, log_mgf);
-    }
-    // The atoms need not turn.
-    double log_bound(double tau) const override {
-        return std::log1p(-std::min(rectangles_.deficit(tau) * (1 - slack), 1 - slack));
+        for (const LossPiece& piece : law.pieces)
+            add_cells(grid(piece, s), depth, [&](const TiltedPoint& a, const TiltedPoint& b) {
+                return least_density(a, b, piece.gaussian, s, log_mgf);
+            });
     }
 
 private:
-    static constexpr double slack = 1e-7;  // rounding is far below this
-
     static constexpr int cells = 256;    // speed
-    static constexpr double depth = 12;  // speed: what lies e^-depth below the largest density is left out
+    static constexpr double depth = 12;  // speed
 
-    struct Point {
-        double t, log_g, loss, p_mean, q_mean;
-    };
-    static std::vector<Point> points(const LossPiece& piece, double s) {
+    static std::vector<TiltedPoint> grid(const LossPiece& piece, double s) {
         const Rates range = range_of(piece, s, 5);
         const double width = (range.high - range.low) / cells;
-        std::vector<Point> out;
+        std::vector<TiltedPoint> out;
         for (int i = 0; i <= cells; ++i) {
             const double t = i < cells ? range.low + i * width : range.high;
             const Density p = density(piece.p, t), q = density(piece.q, t);
             const double bell = piece.gaussian ? 0.5 * t * t : 0;
-            out.push_back({t, (1 + s) * p.log_value - s * q.log_value - bell, p.log_value - q.log_value,
+            out.push_back({t, (1 + s) * p.log_value - s * q.log_value - bell, 0, p.log_value - q.log_value,
                            p.mean, q.mean});
         }
         return out;
     }
 
     // Below the density of the tilted loss between two points.
-    static double least_density(const Point& a, const Point& b, bool gaussian, double s, double log_mgf) {
+    static double least_density(const TiltedPoint& a, const TiltedPoint& b, bool gaussian, double s,
+                                double log_mgf) {
         const double speed =
             std::max(std::abs(b.p_mean - a.q_mean), std::abs(a.p_mean - b.q_mean)) * (1 + 1e-12);
         // The slope of ln g lies between `down` and `up`.
@@ -148,25 +145,6 @@ private:
         const double log_least = std::max(a.log_g + std::min(0.0, down) * h, b.log_g - std::max(0.0, up) * h);
         return std::exp(log_least - rounding - log_mgf) / speed;
     }
-
-    void add(const LossPiece& piece, double s, double log_mgf) {
-        const std::vector<Point> all = points(piece, s);
-        double highest = -infinity;
-        for (const Point& point : all) highest = std::max(highest, point.log_g);
-        for (std::size_t i = 0; i + 1 < all.size(); ++i) {
-            const Point &a = all[i], &b = all[i + 1];
-            const bool counts = std::max(a.log_g, b.log_g) >= highest - depth &&
-                                std::abs(b.loss - a.loss) > 1e-5 * std::abs(a.loss);
-            const double height = counts ? least_density(a, b, piece.gaussian, s, log_mgf) : infinity;
-            if (height >= 0 && std::isfinite(height))
-                rectangles_.extend(a.loss, b.loss, height);
-            else
-                rectangles_.close();
-        }
-        rectangles_.close();
-    }
-
-    Rectangles rectangles_;
 };
 
 // Equal masses on neighbouring points of the lattice turn against each other.
@@ -382,13 +360,6 @@ double LossTransform::log_scale(double s) const {
     return largest;
 }
 
-double LossTransform::peak(const Nodes& nodes, double s) {
-    double largest = 0;
-    for (std::size_t i = 0; i < nodes.loss.size(); ++i)
-        largest = std::max(largest, nodes.log_p[i] + s * nodes.loss[i]);
-    return largest > 20 ? largest : 0;
-}
-
 // The nodes that serve every s in (2^(k-1), 2^k]: which ones a query gets does not depend on those before.
 const LossTransform::Nodes& LossTransform::nodes_up_to(int k) const {
     const auto found = cache_.find(k);
@@ -408,45 +379,27 @@ Cumulant LossTransform::at(double s) const {
     std::frexp(s, &power);
     const Nodes& nodes = nodes_up_to(std::max(power, -10));
     if (nodes.failed) return {infinity, 0, 0, infinity};
-    const double shift = peak(nodes, s), modulus = std::abs(s), unit = std::exp(-shift);
-    double value = 0, first = 0, second = 0, slope = 0, size = 0, rounding = 0;
-    for (std::size_t i = 0; i < nodes.loss.size(); ++i) {
-        const double loss = nodes.loss[i], y = s * loss, log_p = nodes.log_p[i] - shift, p = std::exp(log_p);
-        const double tilted = std::exp(log_p + y);
-        const double fall = std::abs(loss) < 0.5 ? p * psi(-loss) : std::exp(log_p - loss) - p * (1 - loss);
-        value += std::abs(y) < 0.5 ? p * psi(y) : tilted - p * (1 + y);
-        first += std::abs(y) < 0.5 ? p * loss * std::expm1(y) : (tilted - p) * loss;
-        second += tilted * loss * loss;
-        slope += fall;
-        const double all = tilted + p * (1 + std::abs(y)) + modulus * (fall + p);
-        size += all;
-        rounding += all * (nodes.log_p_slack[i] + (1 + modulus) * nodes.loss_slack[i] + std::abs(log_p));
-    }
-    slope += (law_.missing_q - law_.missing_p) * unit;
-    value += s * slope - law_.missing_p * unit;
+    const double shift = peak({&nodes}, s), modulus = std::abs(s), unit = std::exp(-shift);
+    const TiltedSums sums = tilted_sums(nodes, shift, s, modulus);
+    const double slope = sums.slope + (law_.missing_q - law_.missing_p) * unit,
+                 value = sums.value + (s * slope - law_.missing_p * unit);
     // Steers the contour and bounds what is far out; the sum at full precision is in row().
     const double n = static_cast<double>(nodes.loss.size());
     double rules = (1 + modulus) * nodes.plain * unit;
     for (const Panels& panels : nodes.panels)
         rules += std::exp(panels.log_error(s, 0) - shift) + panels.omitted(s) * unit;
-    const double error = rules + u * (rounding + (2 * shift + n + 32) * size) +
+    const double error = rules + u * (sums.rounding + (2 * shift + n + 32) * sums.size) +
                          64 * u * (1 + modulus) * law_.missing_size * unit;
-    const double excess = value + std::expm1(-shift), whole = 1 + excess, mean = (first + slope) / whole;
-    return {shift + std::log1p(excess), mean, std::max(0.0, second / whole - mean * mean),
-            (shift + std::log1p(excess + error)) * (1 + 4 * u) + 4e-300};
+    return cumulant_of(shift, value, error, sums.first + slope, sums.second);
 }
 
 LossTransform::Row LossTransform::row(double s, double step, std::size_t size, double tolerance) const {
     Row row;
     const double end = step * static_cast<double>(size), modulus = std::hypot(s, end);
     const Nodes nodes = make_nodes({s}, end, tolerance, most_panels);
-    const double n = static_cast<double>(nodes.loss.size());
     if (nodes.failed) return {};
-    row.shift = peak(nodes, s);
-    LossSum sum(s, modulus, 1e-2 * tolerance, std::max(n, 1.0));
-    for (std::size_t i = 0; i < nodes.loss.size(); ++i)
-        sum.add(nodes.log_p[i] - row.shift, nodes.loss[i], nodes.log_p_slack[i] + 2 * row.shift,
-                nodes.loss_slack[i]);
+    row.shift = peak({&nodes}, s);
+    LossSum sum(nodes, row.shift, s, modulus, 1e-2 * tolerance);
     if (static_cast<double>(sum.size()) * static_cast<double>(size) > most_products) return {};
     const double unit = std::exp(-row.shift);
     sum.leave_out(law_.missing_p * unit, law_.missing_q * unit, 64 * law_.missing_size * unit);
@@ -469,11 +422,7 @@ LossTransform::Row LossTransform::row(double s, double step, std::size_t size, d
         }
         row.error[j] = 1.001 * rules + 1e-2 * tolerance + u * sum.round_off(tau, row.value[j]);
     }
-    if (row.shift > 0)
-        for (std::size_t j = 0; j < size; ++j) {
-            row.value[j] += std::expm1(-row.shift);
-            row.error[j] += 8 * u;
-        }
+    subtract_one(row);
     return row;
 }
 

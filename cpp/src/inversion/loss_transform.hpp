@@ -22,8 +22,7 @@ public:
     LossTransform(LossLaw law, double tolerance, double cut_mass = 0, double spacing = 0,
                   const std::vector<GaussianMixtures>& joined = {});
 
-    bool can_cut() const override { return law_.group_weight.size() > 1 || has_layers(); }
-    bool has_layers() const override { return !joined_.empty(); }
+    bool can_cut() const override { return law_.group_weight.size() > 1; }
     std::vector<MixturePart> mixtures() const override { return joined_; }
     double dropped() const override { return dropped_; }
     double zero_mass() const override;
@@ -51,9 +50,8 @@ private:
         // What lies beyond the ends, where the piece goes on.
         double omitted(double s) const;
     };
-    // Nodes of all rules, and the atoms; slacks in units of round-off.
-    struct Nodes {
-        std::vector<double> loss, log_p, loss_slack, log_p_slack;
+    // Nodes of all rules, and the atoms.
+    struct Nodes : LossNodes {
         std::vector<Panels> panels;
         double plain = 0;  // error of the integrals of p and q themselves
         bool failed = false;
@@ -69,7 +67,6 @@ private:
     static void add_nodes(const Panels& panels, Nodes& nodes);
     double log_scale(double s) const;
     const Nodes& nodes_up_to(int k) const;
-    static double peak(const Nodes& nodes, double s);
 
     LossLaw law_;
     std::vector<MixturePart> joined_;

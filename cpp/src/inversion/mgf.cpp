@@ -67,24 +67,19 @@ Mgf::Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double
     }
 }
 
-Mgf::Mgf(std::vector<MixturePart> parts, double tolerance) : parts_(std::move(parts)), tolerance_(tolerance) {
-    for (const MixturePart& part : parts_) dropped_ += part.weight * part.missed(part.p);
-}
-
-bool Mgf::has_layers() const {
-    return std::all_of(parts_.begin(), parts_.end(), [](const MixturePart& part) {
+std::vector<MixturePart> Mgf::mixtures() const {
+    const bool apart = std::all_of(parts_.begin(), parts_.end(), [](const MixturePart& part) {
         return part.window.whole() && part.p.low() >= 0 && part.q.high() <= 0;
     });
+    return apart ? parts_ : std::vector<MixturePart>();
 }
-
-std::vector<MixturePart> Mgf::mixtures() const { return has_layers() ? parts_ : std::vector<MixturePart>(); }
 
 bool Mgf::can_cut() const {
     return std::any_of(parts_.begin(), parts_.end(), [](const MixturePart& part) { return !part.p.plain(); });
 }
 
 std::unique_ptr<DecayBound> Mgf::decay(double s, double log_mgf) const {
-    return std::make_unique<Decay>(*this, s, log_mgf);
+    return std::make_unique<Decay>(parts_, s, log_mgf);
 }
 
 double Mgf::rare_shift() const {
@@ -120,14 +115,6 @@ double Mgf::omitted(const MixturePart& part, const Nodes& nodes, double s, doubl
                         nodes.last - part.q.high()));
 }
 
-double Mgf::peak(const std::vector<const Nodes*>& nodes, double s) {
-    double largest = 0;
-    for (const Nodes* part : nodes)
-        for (std::size_t i = 0; i < part->loss.size(); ++i)
-            largest = std::max(largest, part->log_p[i] + s * part->loss[i]);
-    return largest > 20 ? largest : 0;
-}
-
 // The nodes that serve every s in (2^(k-1), 2^k]: which ones a query gets does not depend on those before.
 const std::vector<Mgf::Nodes>& Mgf::nodes_up_to(int k) const {
     const auto found = cache_.find(k);
@@ -153,50 +140,35 @@ Cumulant Mgf::at(double s) const {
     int power;
     std::frexp(s, &power);
     const std::vector<Nodes>& all_nodes = nodes_up_to(std::max(power, -10));
-    std::vector<const Nodes*> all;
+    std::vector<const LossNodes*> all;
     for (const Nodes& nodes : all_nodes) {
         if (nodes.loss.empty()) return {infinity, 0, 0, infinity};
         all.push_back(&nodes);
     }
     const double shift = peak(all, s), modulus = std::abs(s);
-    double total = 0, mean = 0, square = 0, error = 0;
+    double value = 0, first = 0, second = 0, error = 0;
     for (std::size_t k = 0; k < parts_.size(); ++k) {
         const MixturePart& part = parts_[k];
-        const Nodes& nodes = *all[k];
-        double value = 0, first = 0, second = 0, slope = 0, size = 0, exponent = 0;
-        for (std::size_t i = 0; i < nodes.loss.size(); ++i) {
-            const double loss = nodes.loss[i], y = s * loss, log_p = nodes.log_p[i] - shift;
-            // Far out nothing counts, and exp() underflows, slowly.
-            if (log_p + std::max({0.0, y, -loss}) < -700) continue;
-            const double p = exp_or_0(log_p), tilted = exp_or_0(log_p + y);
-            value += std::abs(y) < 0.5 ? p * psi(y) : tilted - p * (1 + y);
-            first += std::abs(y) < 0.5 ? p * loss * std::expm1(y) : (tilted - p) * loss;
-            second += tilted * loss * loss;
-            slope += std::abs(loss) < 0.5 ? p * psi(-loss) : exp_or_0(log_p - loss) - p * (1 - loss);
-            size += tilted + p * (1 + std::abs(y));
-            exponent = std::max(exponent, nodes.log_p_slack[i] + (1 + modulus) * nodes.loss_slack[i]);
-        }
+        const Nodes& nodes = all_nodes[k];
+        const TiltedSums sums = tilted_sums(nodes, shift, s, 0);
         // E[L] = E[psi(-L)] + E[1] - E[e^{-L}]: what is cut is missing from both.
-        const double unit = std::exp(-shift), p_cut = part.missed(part.p), q_cut = part.missed(part.q);
-        slope += (q_cut - p_cut) * unit;
-        value += s * slope - p_cut * unit;
+        const double unit = std::exp(-shift), p_cut = part.missed(part.p), q_cut = part.missed(part.q),
+                     slope = sums.slope + (q_cut - p_cut) * unit,
+                     of_part = sums.value + (s * slope - p_cut * unit);
         double aliasing = infinity;
         for (const AnalyticityStrip& strip : AnalyticityStrip::simple(part, s, tolerance_))
             aliasing = std::min(aliasing, std::exp(strip.log_aliasing(nodes.h, 0)));
         // Steers the contour and bounds what is far out; the sum at full precision is in row().
         const double n = static_cast<double>(nodes.loss.size());
-        total += part.weight * value;
-        mean += part.weight * (first + slope);
-        square += part.weight * second;
+        value += part.weight * of_part;
+        first += part.weight * (sums.first + slope);
+        second += part.weight * sums.second;
         error += part.weight *
-                 (1.01 * aliasing * (1 + std::abs(value)) + gaussian_aliasing(part, nodes.h, modulus) +
+                 (1.01 * aliasing * (1 + std::abs(of_part)) + gaussian_aliasing(part, nodes.h, modulus) +
                   omitted(part, nodes, s, modulus, shift) + n * (1 + modulus) * 1e-290 +
-                  u * (2 * exponent + 2 * shift + n + 16) * (size + modulus * (slope + size)));
+                  u * (2 * sums.exponent + 2 * shift + n + 16) * (sums.size + modulus * (slope + sums.size)));
     }
-    const double excess = total + std::expm1(-shift), whole = 1 + excess;
-    mean /= whole;
-    return {shift + std::log1p(excess), mean, std::max(0.0, square / whole - mean * mean),
-            (shift + std::log1p(excess + error)) * (1 + 4 * u)};
+    return cumulant_of(shift, value, error, first, second);
 }
 
 Mgf::Row Mgf::row(double s, double step, std::size_t size, double tolerance) const {
@@ -222,17 +194,13 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double tolerance) con
         const double n = static_cast<double>(all.back().loss.size());
         if (all.back().loss.empty() || n * static_cast<double>(size) > most_products) return {};
     }
-    std::vector<const Nodes*> pointers;
+    std::vector<const LossNodes*> pointers;
     for (const Nodes& nodes : all) pointers.push_back(&nodes);
     row.shift = peak(pointers, s);
     for (std::size_t part_index = 0; part_index < parts_.size(); ++part_index) {
         const MixturePart& part = parts_[part_index];
         const Nodes& nodes = all[part_index];
-        const double n = static_cast<double>(nodes.loss.size());
-        LossSum sum(s, modulus, 1e-2 * tolerance, n);
-        for (std::size_t i = 0; i < nodes.loss.size(); ++i)
-            sum.add(nodes.log_p[i] - row.shift, nodes.loss[i], nodes.log_p_slack[i] + 2 * row.shift,
-                    nodes.loss_slack[i]);
+        LossSum sum(nodes, row.shift, s, modulus, 1e-2 * tolerance);
         const double unit = std::exp(-row.shift);
         const double p = part.missed(part.p) * unit, q = part.missed(part.q) * unit;
         sum.leave_out(p, q, 2000 * (p + q));
@@ -254,11 +222,7 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double tolerance) con
             row.error[j] += part.weight * (whole * aliasing(tau) + edge + u * sum.round_off(tau, value[j]));
         }
     }
-    if (row.shift > 0)
-        for (std::size_t j = 0; j < size; ++j) {
-            row.value[j] += std::expm1(-row.shift);
-            row.error[j] += 8 * u;
-        }
+    subtract_one(row);
     return row;
 }
 

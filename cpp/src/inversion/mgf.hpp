@@ -9,7 +9,6 @@
 // strip's width over the step.
 #pragma once
 
-#include <complex>
 #include <cstddef>
 #include <map>
 #include <vector>
@@ -23,7 +22,6 @@ class Mgf final : public Transform {
 public:
     // Arguments as in Transform::of.
     Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double cut_mass = 0);
-    Mgf(std::vector<MixturePart> parts, double tolerance);
     bool can_cut() const override;
     double dropped() const override { return dropped_; }
 
@@ -32,7 +30,6 @@ public:
     Row row(double s, double step, std::size_t size, double tolerance) const override;
     std::unique_ptr<DecayBound> decay(double s, double log_mgf) const override;
     double rare_shift() const override;
-    bool has_layers() const override;
     std::vector<MixturePart> mixtures() const override;
 
     const std::vector<MixturePart>& parts() const noexcept { return parts_; }
@@ -44,8 +41,6 @@ private:
     // Bound on what the rule leaves out beyond the nodes' ends.
     static double omitted(const MixturePart& part, const Nodes& nodes, double s, double modulus,
                           double shift);
-    // ln of the largest tilted node, if that is large: what to divide by, so that nothing overflows.
-    static double peak(const std::vector<const Nodes*>& nodes, double s);
 
     std::vector<MixturePart> parts_;
     double tolerance_, dropped_ = 0;

@@ -24,28 +24,6 @@ double dirichlet_deficit(double b, double angle) {
 
 }  // namespace
 
-// Splits a step function into rectangles: each is as wide as it can be.
-void Rectangles::add(const std::vector<double>& edges, const std::vector<double>& heights) {
-    struct Open {
-        double edge, height;
-    };
-    std::vector<Open> open;
-    for (std::size_t i = 0; i <= heights.size(); ++i) {
-        const double height = i < heights.size() ? heights[i] : 0;
-        double edge = i < edges.size() ? edges[i] : 0;
-        const double end = edge;
-        while (!open.empty() && open.back().height > height) {
-            const double below = std::max(height, open.size() > 1 ? open[open.size() - 2].height : 0.0);
-            const double length = end - open.back().edge;
-            rectangles_.push_back({length, length * (open.back().height - below)});
-            edge = open.back().edge;
-            open.pop_back();
-            if (below == height) break;
-        }
-        if (height > 0 && (open.empty() || open.back().height < height)) open.push_back({edge, height});
-    }
-}
-
 void Rectangles::extend(double from, double to, double height) {
     if (edges_.size() > 1 && (edges_[1] > edges_[0]) != (to > from)) close();
     if (edges_.empty()) edges_.push_back(from);
@@ -58,7 +36,24 @@ void Rectangles::close() {
         std::reverse(edges_.begin(), edges_.end());
         std::reverse(heights_.begin(), heights_.end());
     }
-    add(edges_, heights_);
+    struct Open {
+        double edge, height;
+    };
+    std::vector<Open> open;
+    for (std::size_t i = 0; i <= heights_.size(); ++i) {
+        const double height = i < heights_.size() ? heights_[i] : 0;
+        double edge = i < edges_.size() ? edges_[i] : 0;
+        const double end = edge;
+        while (!open.empty() && open.back().height > height) {
+            const double below = std::max(height, open.size() > 1 ? open[open.size() - 2].height : 0.0);
+            const double length = end - open.back().edge;
+            rectangles_.push_back({length, length * (open.back().height - below)});
+            edge = open.back().edge;
+            open.pop_back();
+            if (below == height) break;
+        }
+        if (height > 0 && (open.empty() || open.back().height < height)) open.push_back({edge, height});
+    }
     edges_.clear();
     heights_.clear();
 }

@@ -9,10 +9,8 @@ namespace hockeystick {
 
 class Rectangles {
 public:
-    // A step function: heights[i] between edges[i] and edges[i + 1]. Each rectangle is as wide as it can be.
-    void add(const std::vector<double>& edges, const std::vector<double>& heights);
-    // The same step by step: each begins where the last one ended, or after close(). They go one way, up or
-    // down.
+    // A step function, step by step: each begins where the last one ended, or after close(). They go one way,
+    // up or down. Each of its rectangles is as wide as it can be.
     void extend(double from, double to, double height);
     void close();
     // sum of a_i (1 - S(tau |I_i|/2)), S(x) >= sup over x' >= x of |sinc x'|: by so much the transform at

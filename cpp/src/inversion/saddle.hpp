@@ -5,7 +5,6 @@
 #include <cmath>
 #include <functional>
 #include <numbers>
-#include <optional>
 
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"

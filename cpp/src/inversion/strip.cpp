@@ -5,7 +5,6 @@
 #include <cmath>
 #include <initializer_list>
 #include <numbers>
-#include <utility>
 
 namespace hockeystick {
 namespace {

@@ -36,8 +36,7 @@ public:
     virtual double dropped() const { return 0; }
     // A lower bound on P(L = 0), what is left there of M at high frequencies.
     virtual double zero_mass() const { return 0; }
-    // Whether Layers can cut the outputs; and the mixtures of Gaussians of which the whole is one, if so.
-    virtual bool has_layers() const { return false; }
+    // The mixtures of Gaussians of which it is one, if Layers can cut their outputs.
     virtual std::vector<MixturePart> mixtures() const { return {}; }
 
     // K = ln M at a real s >= 0. The upper bound lies above by about the tolerance, or is infinite where too

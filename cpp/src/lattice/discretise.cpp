@@ -1,12 +1,6 @@
-// The profile of a lattice loss is linear in y = e^x between lattice points. If it takes the values
-// f_i at the points x_i, the P-mass beyond the bin (x_{i-1}, x_i) is the intercept of that line at y = 0,
-//     T_i = (f_{i-1} - e^{-d} f_i) / (1 - e^{-d}),   d = x_i - x_{i-1},
-// and the mass at x_i is T_i - T_{i+1}. Seen from the left, with k_i = f_i - (1 - p_inf - e^{x_i}),
-//     C_i = 1 - p_inf - T_i = (e^{-d} k_i - k_{i-1}) / (1 - e^{-d}).
-// upper: f_i is the true profile, whose chords lie above it.
-// lower: in each bin the line is a tangent of the true profile (or a convex combination of two),
-// chosen so that neighbouring lines meet on the lattice; T_i is that line's own intercept.
-// Since delta(x) = int_x^inf T(s) e^{x-s} ds, rounding every T outwards keeps either promise.
+// The tails of a lattice loss in the bins between its points, rounded outwards (docs/accounting/bounds.md,
+// "One step on a lattice"): T_i = (f_{i-1} - e^{-d} f_i) / (1 - e^{-d}), or seen from the left, with k_i =
+// f_i - (1 - p_inf - e^{x_i}), C_i = 1 - p_inf - T_i = (e^{-d} k_i - k_{i-1}) / (1 - e^{-d}).
 #include "lattice/discretise.hpp"
 
 #include <algorithm>

@@ -1,16 +1,12 @@
 // Rounding to the nearest lattice point, with the mean that it takes away (Gopi, Lee & Wutschitz 2021;
 // docs/accounting/bounds.md, "Mean-preserving rounding").
 //
-// Bin i is (a, b] = x_i + (-h/2, h/2]. Its P-mass m is a difference of tails; the mean in it follows from
-// the profile, which knows one moment of the bin more. Seen from above,
-//     D = E[1 - e^{a-L}; bin] = f(a) - f(b) - (1 - e^{-h}) e^b Q(L > b),
-// and because -ln(1-w) is convex in w = 1 - e^{a-L}, Jensen's inequality and the chord over the bin give
-//     -m ln(1 - D/m) <= E[L - a; bin] <= D h / (1 - e^{-h}).
-// Seen from below, with k(x) = e^x Q(L <= x) - P(L <= x),
+// Bin i is (a, b] = x_i + (-h/2, h/2]. Its P-mass m is a difference of tails; its mean lies in a bracket that
+// follows from D = E[1 - e^{a-L}; bin] seen from above, and seen from below from
 //     V = E[e^{b-L} - 1; bin] = k(b) - k(a) - (e^h - 1) e^a Q(L <= a),
 //     V h / (e^h - 1) <= E[b - L; bin] <= m ln(1 + V/m).
-// The two ends differ by at most m h^2/8. All derivatives by D, V and m, where 0 <= D <= m (1 - e^{-h}) and
-// 0 <= V <= m (e^h - 1), are at most e^h and h e^h, which carries rounding over.
+// All derivatives by D, V and m, where 0 <= D <= m (1 - e^{-h}) and 0 <= V <= m (e^h - 1), are at most e^h
+// and h e^h, which carries rounding over.
 
 #include <algorithm>
 #include <cmath>

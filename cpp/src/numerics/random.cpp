@@ -2,7 +2,6 @@
 #include "hockeystick/random.hpp"
 
 #include <algorithm>
-#include <bit>
 #include <cmath>
 #include <limits>
 

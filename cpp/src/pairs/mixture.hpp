@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstddef>
-#include <limits>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
@@ -49,10 +48,14 @@ struct MixturePart {
     double growth() const noexcept { return 1 + window.strength(); }
 };
 
-// Nodes of the trapezoidal rule: the losses there, and ln of the P-mass that each stands for.
-struct MixtureNodes {
-    double h = 0, first = 0, last = 0;  // step, ends
+// Losses, and ln of the P-mass that each stands for; the slacks bound their errors, in units of round-off.
+struct LossNodes {
     std::vector<double> loss, log_p, loss_slack, log_p_slack;
+};
+
+// Nodes of the trapezoidal rule.
+struct MixtureNodes : LossNodes {
+    double h = 0, first = 0, last = 0;  // step, ends
 };
 // At first, first + h, ...
 MixtureNodes mixture_nodes(const MixturePart& part, double h, double first, std::size_t size);

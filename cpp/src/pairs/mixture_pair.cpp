@@ -114,7 +114,7 @@ private:
                 left_out = true;
                 continue;
             }
-            add(part(i, x, above), weights_[i], sum);
+            add(above ? pairs_[i]->above(x) : pairs_[i]->below(x), weights_[i], sum);
         }
         if (left_out) {
             sum.error += u * (std::abs(sum.value) + sum.slope);
@@ -130,19 +130,6 @@ private:
         const double z = x / mu - 0.5 * mu, zq = z + mu;
         if (above) return z > 0 ? -0.5 * z * z : 0;
         return zq < 0 ? -0.5 * z * z : x;
-    }
-
-    Tangent part(std::size_t i, double x, bool above) const {
-        constexpr double far = 13;  // proof: P(|Z| > far) < 1e-37 ("One step on a lattice")
-        if (const double mu = mu_[i]; mu > 0) {
-            const double z = x / mu - 0.5 * mu, zq = z + mu;
-            if (above && zq < -far) return nothing_below(x);
-            if (!above && z > far) return everything_below(x);
-            // All of P lies above, and hardly any of Q; all of Q lies below, and hardly any of P.
-            if (above && z < -far && zq > 0) return {1, 0, 0, 4 * u, 4 * u, 0};
-            if (!above && zq > far && z < 0) return {1, 1, x, 4 * u, 4 * u, 0};
-        }
-        return above ? pairs_[i]->above(x) : pairs_[i]->below(x);
     }
 
     static void add(const Tangent& part, double weight, Tangent& sum) {

@@ -47,11 +47,8 @@ Answer CouplingEngine::epsilon(double delta, double accuracy, double infinite, d
     const double scale =
         saddle.epsilon > 0 ? saddle.epsilon : std::sqrt(std::max(0.0, cumulants(steps, saddle.tilt).second));
     const double step = share * accuracy * scale / radius_per_step(failure);
-    return refine(step, failure, accuracy, known, [&](const Coupling& coupling, Answer& answer) {
-        const Interval bounds = coupling.epsilon_bounds(delta);
-        answer.upper = bounds.upper;
-        answer.lower = bounds.lower;
-    });
+    return refine(step, failure, accuracy, known,
+                  [&](const Coupling& coupling) { return coupling.epsilon_bounds(delta); });
 }
 
 Answer CouplingEngine::delta(double epsilon, double accuracy) const {
@@ -63,15 +60,12 @@ Answer CouplingEngine::delta(double epsilon, double accuracy) const {
     const double log_delta = std::isfinite(saddle.log_delta) ? std::min(0.0, saddle.log_delta) : 0;
     const double failure = std::max(least_failure, share * accuracy * std::exp(log_delta));
     const double step = share * accuracy / std::max(saddle.tilt, 1e-3) / radius_per_step(failure);
-    return refine(step, failure, accuracy, known, [&](const Coupling& coupling, Answer& answer) {
-        const Interval bounds = coupling.delta_bounds(epsilon);
-        answer.upper = bounds.upper;
-        answer.lower = bounds.lower;
-    });
+    return refine(step, failure, accuracy, known,
+                  [&](const Coupling& coupling) { return coupling.delta_bounds(epsilon); });
 }
 
 Answer CouplingEngine::refine(double step, double failure, double accuracy, const Answer& known,
-                              const std::function<void(const Coupling&, Answer&)>& evaluate) const {
+                              const std::function<Interval(const Coupling&)>& evaluate) const {
     Answer best = known;
     best.engine = "prv";
     if (!(step > 1e-300 && step < 1e300)) step = 1;
@@ -87,11 +81,10 @@ Answer CouplingEngine::refine(double step, double failure, double accuracy, cons
             }
         }
         if (!coupling) break;
-        Answer answer;
-        evaluate(*coupling, answer);
-        const bool better = answer.upper - answer.lower < best.upper - best.lower;
-        best.lower = std::max(best.lower, answer.lower);
-        best.upper = std::max(best.lower, std::min(best.upper, answer.upper));
+        const auto [lower, upper] = evaluate(*coupling);
+        const bool better = upper - lower < best.upper - best.lower;
+        best.lower = std::max(best.lower, lower);
+        best.upper = std::max(best.lower, std::min(best.upper, upper));
         if (better || attempt == 0) {
             best.step = step;
             best.size = coupling->size();

@@ -22,7 +22,7 @@ public:
 private:
     // From the finest lattice at `step` or a little above that fits; then finer ones, until close.
     Answer refine(double step, double failure, double accuracy, const Answer& known,
-                  const std::function<void(const Coupling&, Answer&)>& evaluate) const;
+                  const std::function<Interval(const Coupling&)>& evaluate) const;
     // What `radius` of the coupling is, per unit of the step.
     double radius_per_step(double failure) const;
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
 #include <memory>
 #include <mutex>
@@ -25,8 +26,11 @@ namespace hockeystick {
 
 class Profile::Direction {
 public:
-    Direction(Composition composition, double accuracy, std::size_t memory_limit, Engine engine)
-        : end_(composition),
+    Direction(Composition composition, double accuracy, std::size_t memory_limit, Engine engine,
+              const std::function<void()>& before_lattices)
+        : accuracy_(accuracy),
+          before_lattices_(before_lattices),
+          end_(composition),
           max_loss_(end_.sum()),
           closed_(ClosedForm::of(composition, engine)),
           stands_in_(std::any_of(composition.begin(), composition.end(),
@@ -37,57 +41,54 @@ public:
             throw std::invalid_argument("Profile: these pairs are answered by inversion alone");
         if (engine == Engine::prv) coupling_.emplace(composition, memory_limit);
         if (Composition less = lower_composition(composition); !less.empty())
-            lower_ = std::make_unique<Direction>(std::move(less), accuracy, memory_limit, engine);
+            lower_ =
+                std::make_unique<Direction>(std::move(less), accuracy, memory_limit, engine, before_lattices);
     }
 
-    // Empty only if `lattice` forbids what the answer needs; so below. Pairs that are more than their
-    // mechanism answer for the upper bound alone.
-    std::optional<Answer> epsilon_bounds(double delta, double accuracy, bool lattice) const {
-        std::optional<Answer> answer = epsilon_of_pairs(delta, accuracy, lattice);
-        if (answer && lower_) return with_lower(*answer, lower_->epsilon_bounds(delta, accuracy, lattice));
-        return answer;
+    // Pairs that are more than their mechanism answer for the upper bound alone; so below.
+    Answer epsilon_bounds(double delta) const {
+        const Answer answer = epsilon_of_pairs(delta);
+        return lower_ ? with_lower(answer, lower_->epsilon_bounds(delta)) : answer;
     }
 
-    std::optional<Answer> delta_bounds(double epsilon, double accuracy, bool lattice) const {
-        std::optional<Answer> answer = delta_of_pairs(epsilon, accuracy, lattice);
-        if (answer && std::isnan(answer->upper - answer->lower)) {
+    Answer delta_bounds(double epsilon) const {
+        Answer answer = delta_of_pairs(epsilon);
+        if (std::isnan(answer.upper - answer.lower)) {
             // Squares of an epsilon this large overflow. delta falls.
-            Answer nothing = exact(0);
-            nothing.upper = 1;
-            answer = epsilon > 2 ? delta_bounds(std::sqrt(epsilon), accuracy, lattice) : nothing;
-            if (answer) answer->lower = 0;
+            answer = epsilon > 2 ? delta_bounds(std::sqrt(epsilon)) : exact(1);
+            answer.lower = 0;
             return answer;
         }
-        if (answer) answer->upper = std::max(answer->upper, least_delta(epsilon));
-        if (answer && lower_) return with_lower(*answer, lower_->delta_bounds(epsilon, accuracy, lattice));
-        return answer;
+        answer.upper = std::max(answer.upper, least_delta(epsilon));
+        return lower_ ? with_lower(answer, lower_->delta_bounds(epsilon)) : answer;
     }
 
-    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, double accuracy) const {
-        auto curve = curve_of_pairs(epsilons, accuracy);
+    // Empty where more than the inversion is needed.
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons) const {
+        auto curve = curve_of_pairs(epsilons);
         for (std::size_t i = 0; i < curve.size(); ++i)
             if (curve[i]) curve[i]->upper = std::max(curve[i]->upper, least_delta(epsilons[i]));
         if (!lower_) return curve;
-        const auto less = lower_->delta_curve(epsilons, accuracy);
+        const auto less = lower_->delta_curve(epsilons);
         for (std::size_t i = 0; i < curve.size(); ++i)
-            if (curve[i]) curve[i] = with_lower(*curve[i], less[i]);
+            curve[i] = curve[i] && less[i] ? std::optional(with_lower(*curve[i], *less[i])) : std::nullopt;
         return curve;
     }
 
     // As delta_curve, roughly and always: where the inversion does not answer a few lattices do, and nothing
     // is asked about a delta that is next to nothing.
-    std::vector<Answer> rough_curve(std::span<const double> epsilons, double accuracy) const {
-        auto curve = rough_curve_of_pairs(epsilons, accuracy);
+    std::vector<Answer> rough_curve(std::span<const double> epsilons) const {
+        auto curve = rough_curve_of_pairs(epsilons);
         for (std::size_t i = 0; i < curve.size(); ++i)
             curve[i].upper = std::max(curve[i].upper, least_delta(epsilons[i]));
         if (!lower_) return curve;
-        const auto less = lower_->rough_curve(epsilons, accuracy);
-        for (std::size_t i = 0; i < curve.size(); ++i) curve[i] = *with_lower(curve[i], less[i]);
+        const auto less = lower_->rough_curve(epsilons);
+        for (std::size_t i = 0; i < curve.size(); ++i) curve[i] = with_lower(curve[i], less[i]);
         return curve;
     }
 
     // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
-    std::optional<bool> epsilon_at_most(double delta, double ceiling, bool lattice) const {
+    bool epsilon_at_most(double delta, double ceiling) const {
         if (delta >= 1 || ceiling == infinity) return true;
         if (!(ceiling > 0) || delta <= end_.infinity_mass().upper || delta == 0 || closed_ || coupling_)
             return false;
@@ -96,11 +97,10 @@ public:
         const std::lock_guard lock(mutex_);
         if (inversion_ && inversion_->surely_below(ceiling, delta)) return true;
         if (const auto& inverted = inverted_epsilon(delta)) return inverted->upper <= ceiling;
-        if (!lattice) return {};
-        return !stands_in_ && lattices_.epsilon_at_most(delta, ceiling);
+        return !stands_in_ && lattices().epsilon_at_most(delta, ceiling);
     }
 
-    std::optional<bool> delta_at_most(double epsilon, double ceiling, bool lattice) const {
+    bool delta_at_most(double epsilon, double ceiling) const {
         if (ceiling >= 1) return true;
         if (!(ceiling > 0) || !std::isfinite(epsilon) || closed_ || coupling_) return false;
         if (end_.rules(epsilon)) return end_.delta(epsilon).upper <= ceiling;
@@ -109,8 +109,7 @@ public:
         const std::lock_guard lock(mutex_);
         if (inversion_ && inversion_->surely_below(epsilon, ceiling)) return true;
         if (const auto& inverted = inverted_delta(epsilon)) return inverted->upper <= ceiling;
-        if (!lattice) return {};
-        return !stands_in_ && lattices_.delta_at_most(epsilon, ceiling);
+        return !stands_in_ && lattices().delta_at_most(epsilon, ceiling);
     }
 
 private:
@@ -131,9 +130,8 @@ private:
         return any ? less : Composition{};
     }
 
-    static std::optional<Answer> with_lower(Answer answer, const std::optional<Answer>& less) {
-        if (!less) return {};
-        answer.lower = std::min(answer.upper, less->lower);
+    static Answer with_lower(Answer answer, const Answer& less) {
+        answer.lower = std::min(answer.upper, less.lower);
         return answer;
     }
 
@@ -141,6 +139,14 @@ private:
         for (auto& [pair, count] : composition)
             if (PairPtr other = pair->stand_in()) pair = std::move(other);
         return composition;
+    }
+
+    void before_lattices() const {
+        if (before_lattices_) before_lattices_();
+    }
+    LatticeEngine& lattices() const {
+        before_lattices();
+        return lattices_;
     }
 
     // Lattices of more than the mechanisms bound from above alone, and only where nothing else is known.
@@ -153,8 +159,7 @@ private:
 
     // Below the largest loss delta is positive, however little of it a double holds.
     double least_delta(double epsilon) const { return epsilon < max_loss_ ? 5e-324 : 0.0; }
-    // The inversion's answer to one question: it is wanted again when a ceiling is not kept, or a lattice
-    // turns out to be needed.
+    // The inversion's answer to one question: it is wanted again when a ceiling is not kept.
     struct Inverted {
         double question = std::numeric_limits<double>::quiet_NaN();
         std::optional<Answer> answer;
@@ -177,10 +182,11 @@ private:
         return answer;
     }
 
-    std::optional<Answer> epsilon_of_pairs(double delta, double accuracy, bool lattice) const {
+    Answer epsilon_of_pairs(double delta) const {
         const Answer infinite = end_.infinity_mass();
         if (delta >= 1) return exact(0);
         if (delta < infinite.lower) return exact(infinity);
+        if (infinite.upper <= delta && !(max_loss_ > 0)) return exact(0);
         if (delta == 0) {
             Answer answer = exact(std::max(0.0, max_loss_));
             answer.lower *= 1 - rounding_of_max_loss;
@@ -189,24 +195,22 @@ private:
         if (closed_) return closed_->epsilon(delta, max_loss_);
         const double most = infinite.upper > 0 ? infinity : std::max(0.0, max_loss_);
         if (coupling_) {
-            if (!lattice) return {};
-            return coupling_->epsilon(delta, accuracy, infinite.upper, most);
+            before_lattices();
+            return coupling_->epsilon(delta, accuracy_, infinite.upper, most);
         }
-        if (const auto corner = end_.epsilon_at_end(delta)) return corner;
         const std::lock_guard lock(mutex_);
         Answer best;
         best.upper = infinity;
         if (const auto& inverted = inverted_epsilon(delta)) {
             best = capped(*inverted);
-            if (close(*inverted, accuracy)) return best;
+            if (close(*inverted, accuracy_)) return best;
         }
         if (const auto ending = end_.epsilon(delta)) {
             best = both(best, *ending);
-            if (close(best, accuracy)) return best;
+            if (close(best, accuracy_)) return best;
         }
-        if (!lattice) return {};
         if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
-        return with_lattice(best, [&] { return lattices_.epsilon(delta, accuracy, most); });
+        return with_lattice(best, [&] { return lattices().epsilon(delta, accuracy_, most); });
     }
 
     // What takes next to no work, where nothing else is needed.
@@ -219,18 +223,18 @@ private:
         return {};
     }
 
-    std::optional<Answer> delta_of_pairs(double epsilon, double accuracy, bool lattice) const {
-        if (auto known = at_once(epsilon)) return known;
+    Answer delta_of_pairs(double epsilon) const {
+        if (const auto known = at_once(epsilon)) return *known;
         if (coupling_) {
-            if (!lattice) return {};
-            return coupling_->delta(epsilon, accuracy);
+            before_lattices();
+            return coupling_->delta(epsilon, accuracy_);
         }
         Answer best = end_.delta(epsilon);
-        if (close(best, accuracy)) return best;
+        if (close(best, accuracy_)) return best;
         const std::lock_guard lock(mutex_);
         if (const auto& inverted = inverted_delta(epsilon)) {
             best = both(*inverted, best);
-            if (close(*inverted, accuracy)) return best;
+            if (close(*inverted, accuracy_)) return best;
         }
         if (inversion_) {
             best.upper = std::min(best.upper, inversion_->chernoff_delta(epsilon));
@@ -241,13 +245,11 @@ private:
                 return best;
             }
         }
-        if (!lattice) return {};
-        return with_lattice(best, [&] { return lattices_.delta(epsilon, accuracy); });
+        return with_lattice(best, [&] { return lattices().delta(epsilon, accuracy_); });
     }
 
     // As delta_of_pairs where the inversion answers closely, or nothing need be computed; empty elsewhere.
-    std::vector<std::optional<Answer>> curve_of_pairs(std::span<const double> epsilons,
-                                                      double accuracy) const {
+    std::vector<std::optional<Answer>> curve_of_pairs(std::span<const double> epsilons) const {
         std::vector<std::optional<Answer>> curve(epsilons.size());
         std::vector<double> inside;
         std::vector<std::size_t> place;
@@ -262,13 +264,13 @@ private:
         const std::lock_guard lock(mutex_);
         const auto inverted = inversion_->delta_curve(inside);
         for (std::size_t i = 0; i < inside.size(); ++i)
-            if (inverted[i] && close(*inverted[i], accuracy)) curve[place[i]] = inverted[i];
+            if (inverted[i] && close(*inverted[i], accuracy_)) curve[place[i]] = inverted[i];
         return curve;
     }
 
     // Worth asking an engine about, where the answer may be rough.
-    static bool vague(const Answer& answer, double accuracy) {
-        return answer.upper - answer.lower > accuracy * answer.upper + negligible_delta;
+    bool vague(const Answer& answer) const {
+        return answer.upper - answer.lower > accuracy_ * answer.upper + negligible_delta;
     }
 
     // Without an engine; from the last point on, as long as there is hardly anything.
@@ -286,7 +288,7 @@ private:
         return curve;
     }
 
-    std::vector<Answer> rough_curve_of_pairs(std::span<const double> epsilons, double accuracy) const {
+    std::vector<Answer> rough_curve_of_pairs(std::span<const double> epsilons) const {
         const std::lock_guard lock(mutex_);
         std::vector<Answer> curve = known_beforehand(epsilons);
         // Asks one engine for what is still vague.
@@ -294,7 +296,7 @@ private:
             std::vector<double> open;
             std::vector<std::size_t> place;
             for (std::size_t i = 0; i < epsilons.size(); ++i) {
-                if (!vague(curve[i], accuracy)) continue;
+                if (!vague(curve[i])) continue;
                 open.push_back(epsilons[i]);
                 place.push_back(i);
             }
@@ -305,10 +307,12 @@ private:
                     curve[place[i]] = both(*answer, curve[place[i]]);
         };
         if (inversion_) refine([&](const auto& open) { return inversion_->rough_curve(open); });
-        if (!stands_in_) refine([&](const auto& open) { return lattices_.curve(open, accuracy); });
+        if (!stands_in_) refine([&](const auto& open) { return lattices().curve(open, accuracy_); });
         return curve;
     }
 
+    double accuracy_;
+    std::function<void()> before_lattices_;
     SupportEnd end_;
     double max_loss_;
     std::optional<ClosedForm> closed_;

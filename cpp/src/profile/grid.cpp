@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
-#include <optional>
 #include <semaphore>
 #include <thread>
 
@@ -73,16 +72,12 @@ std::vector<Answer> answer_all(const std::vector<Inquiry>& inquiries, Quantity w
 
     parallel_for(inquiries.size(), [&](std::size_t i) {
         Permit permit(permits, poller);  // outlives the profile, which keeps its lattices
-        const Profile profile(inquiries[i].directions, accuracy, memory_limit, engine);
+        const Profile profile(inquiries[i].directions, accuracy, memory_limit, engine,
+                              [&] { permit.acquire(); });
         for (std::size_t j = 0; j < inquiries[i].points.size(); ++j) {
             const double x = inquiries[i].points[j];
-            auto answer = wanted == Quantity::epsilon ? profile.epsilon_without_lattice(x)
-                                                      : profile.delta_without_lattice(x);
-            if (!answer) {
-                permit.acquire();
-                answer = wanted == Quantity::epsilon ? profile.epsilon_bounds(x) : profile.delta_bounds(x);
-            }
-            answers[first[i] + j] = *answer;
+            answers[first[i] + j] =
+                wanted == Quantity::epsilon ? profile.epsilon_bounds(x) : profile.delta_bounds(x);
             poller.answered(1);
         }
     });

@@ -15,9 +15,6 @@ namespace {
 constexpr double rounding_of_mass = 1e-12, fully_precise = 1e-290;
 // proof: less than this would overflow what it divides; what is left out only makes the lower bound lower.
 constexpr double least_divisor = 1e-280;
-// speed: how near to its largest value a loss must be to count as that, and how near their sum must come to
-// M.
-constexpr double hair_of_corner = 1e-10, close_to_sum = 1e-6;
 // proof ("The end of the support"): nearer to M, relatively, roundings of the losses, multiplied by the tilt,
 // exceed what a transform counts.
 constexpr double nearest = 1e-11;
@@ -167,35 +164,6 @@ std::optional<Answer> SupportEnd::epsilon(double delta_wanted) const {
         std::min(most, upper_epsilon([&](double e) { return delta(e).upper; }, delta_wanted, most));
     answer.lower = std::min(
         answer.upper, lower_epsilon([&](double e) { return delta(e).lower; }, delta_wanted, answer.upper));
-    return answer;
-}
-
-// With probability at least p every loss is within a hair of its largest value, and their sum then at least
-// x: delta(eps) >= p (1 - e^{eps - x}).
-std::optional<Answer> SupportEnd::epsilon_at_end(double delta_wanted) const {
-    if (!(std::isfinite(upper_sum_) && infinity_mass().upper <= delta_wanted)) return {};
-    if (!(upper_sum_ > 0)) return exact(0);
-    double log_p = 0, x = 0, rounding = 0;
-    for (const auto& [pair, k, largest] : kinds_) {
-        if (largest == 0) {
-            if (pair->infinity_mass() > 0) return {};
-            continue;  // E_P[e^{-L}] <= 1, so that every loss is 0
-        }
-        const double near = largest - hair_of_corner * std::abs(largest);
-        const Tangent t = pair->above(near);
-        const double tail = (t.value + t.slope) * (1 - 2 * t.relative) - t.error;
-        if (!(tail > 0)) return {};
-        const double log_of_tail = std::log(tail) + t.exponent;
-        log_p += k * log_of_tail;
-        x += k * (near - t.misplaced);
-        rounding += k * (std::abs(log_of_tail) + std::abs(t.exponent) + 1 + std::abs(near));
-    }
-    rounding *= (32 + 4 * static_cast<double>(kinds_.size())) * u;
-    const double share = std::exp(std::log(delta_wanted) - log_p + rounding);
-    if (!(share < 1)) return {};
-    Answer answer = exact(x + std::log1p(-share) * (1 + 8 * u) - rounding);
-    if (!(answer.lower >= (1 - close_to_sum) * upper_sum_)) return {};
-    answer.upper = upper_sum_;
     return answer;
 }
 

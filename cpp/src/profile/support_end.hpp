@@ -2,7 +2,6 @@
 // support"): next to their sum tilts grow without end, and no lattice is fine enough.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -30,8 +29,6 @@ public:
     // All there is next to M; elsewhere valid, but wide.
     Answer delta(double epsilon) const;
     std::optional<Answer> epsilon(double delta) const;
-    // eps(delta) where it is M to 6 digits.
-    std::optional<Answer> epsilon_at_end(double delta) const;
 
 private:
     // Without what infinite losses add.

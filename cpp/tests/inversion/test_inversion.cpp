@@ -49,7 +49,7 @@ void row_of_a_mixture(double sigma, double q, hs::Sampling mode, double s, doubl
     const hs::Mgf::Row row = mgf.row(s, step, size, 1e-14);
     CHECK(row.value.size() == size);
     const double top = mgf.at(s).upper;
-    const hs::Decay decay(mgf, s, top);
+    const hs::Decay decay(mgf.parts(), s, top);
     double least = -1e300;
     for (std::size_t j = row.value.size(); j-- > 0;) {
         const double tau = step * static_cast<double>(j), h = 1e-3;
