@@ -456,7 +456,7 @@ def name_of(kind: type) -> str:
 
 ABSTRACT = {
     "individual.kept.Kept",
-    "interop.answers.Answers",
+    "accounting.accountant.Answers",
     "individual.filters._WholeFilter",
     "individual.spending.WholeDataSet",
     "individual.spending.IndividualLedger",

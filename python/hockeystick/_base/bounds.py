@@ -46,8 +46,11 @@ def _rounded(value: float, digits: int, towards: float) -> str:
 
 
 def finite(value: Any) -> Any:
+    """``value`` as JSON has it: infinities as words, `Bounds` as {"lower", "upper"}, tuples as lists."""
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0.0 else "-inf"
+    if isinstance(value, Bounds):
+        return finite(value._asdict())
     if isinstance(value, Mapping):
         return {key: finite(entry) for key, entry in value.items()}
     if isinstance(value, (list, tuple)):

@@ -7,12 +7,13 @@ from collections.abc import Callable
 from dataclasses import fields
 from typing import Annotated, Any, TypeAlias, get_type_hints
 
-from .validation import boolean, integer, real
+from .validation import boolean, integer, real, vector
 
 NonNegative: TypeAlias = Annotated[float, functools.partial(real, low=0.0)]
 Positive: TypeAlias = Annotated[float, functools.partial(real, low=0.0, open_low=True)]
 Probability: TypeAlias = Annotated[float, functools.partial(real, low=0.0, high=1.0)]
 Size: TypeAlias = Annotated[int, functools.partial(integer, low=1)]
+NonNegatives: TypeAlias = Annotated[tuple[float, ...], functools.partial(vector, low=0.0)]
 Flag: TypeAlias = Annotated[bool, boolean]
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import numbers
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -140,6 +140,16 @@ def reals(
         return real(at, value, low, high, towards=towards, **ends)
 
     return _each(name, values, "iuf", np.float64, check, towards)
+
+
+def vector(
+    name: str, values: Any, low: float = -math.inf, high: float = math.inf, **ends: bool
+) -> tuple[float, ...]:
+    """Return a sequence of numbers as a tuple if `real` accepts each of them."""
+    checked = reals(name, tuple(values) if isinstance(values, Iterator) else values, low, high, **ends)
+    if checked.ndim != 1:
+        raise ParameterError(f"{name}: must be a sequence of numbers, not an array of shape {checked.shape}")
+    return tuple(checked.tolist())
 
 
 def integers(name: str, values: Any, low: int = 0, high: int = MAX_COUNT) -> NDArray[Any]:

@@ -20,7 +20,40 @@ from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT
 _KIND = "accountant"
 
 
-class Accountant(Exclusive):
+class Answers(Exclusive):
+    """What accountants answer, this one and those in the clothes of other libraries, of everything so far."""
+
+    @property
+    def adjacency(self) -> str:
+        """The adjacency the answers hold under."""
+        raise NotImplementedError
+
+    def profile(self) -> PrivacyProfile:
+        """The privacy profile of everything so far; later steps do not change it."""
+        raise NotImplementedError
+
+    def epsilon_bounds(self, delta: float) -> Bounds:
+        """Bounds(lower, upper) on epsilon at ``delta`` so far."""
+        return self.profile().epsilon_bounds(delta)
+
+    def delta_bounds(self, epsilon: float) -> Bounds:
+        """Bounds(lower, upper) on delta at ``epsilon`` so far."""
+        return self.profile().delta_bounds(epsilon)
+
+    def get_epsilon(self, delta: float) -> float:
+        """Certified epsilon at ``delta`` so far, by the name that Opacus and dp_accounting have for it."""
+        return self.epsilon_bounds(delta).upper
+
+    def get_delta(self, epsilon: float) -> float:
+        """Certified delta at ``epsilon`` so far, by the name that dp_accounting has for it."""
+        return self.delta_bounds(epsilon).upper
+
+    def report(self, delta: float | None = None, epsilon: float | None = None) -> Report:
+        """Everything known so far; see `PrivacyProfile.report`."""
+        return self.profile().report(delta, epsilon)
+
+
+class Accountant(Answers):
     """Collects steps as they happen and answers for all of them together.
 
     Only `step` and `merge` change it; asking does not. ``adjacency``, ``accuracy`` and
@@ -101,29 +134,9 @@ class Accountant(Exclusive):
         """Certified epsilon at ``delta`` so far; see `PrivacyProfile.epsilon`."""
         return self.profile().epsilon(delta)
 
-    def epsilon_bounds(self, delta: float) -> Bounds:
-        """Bounds(lower, upper) on epsilon at ``delta`` so far."""
-        return self.profile().epsilon_bounds(delta)
-
-    def get_epsilon(self, delta: float) -> float:
-        """`epsilon`, by the name that Opacus and dp_accounting have for it."""
-        return self.epsilon(delta)
-
-    def get_delta(self, epsilon: float) -> float:
-        """`delta`, by the name that dp_accounting has for it."""
-        return self.delta(epsilon)
-
     def delta(self, epsilon: float) -> float:
         """Certified delta at ``epsilon`` so far; see `PrivacyProfile.delta`."""
         return self.profile().delta(epsilon)
-
-    def delta_bounds(self, epsilon: float) -> Bounds:
-        """Bounds(lower, upper) on delta at ``epsilon`` so far."""
-        return self.profile().delta_bounds(epsilon)
-
-    def report(self, delta: float | None = None, epsilon: float | None = None) -> Report:
-        """Everything known so far; see `PrivacyProfile.report`."""
-        return self.profile().report(delta, epsilon)
 
     def save(self, path: AnyPath) -> None:
         """Write the ledger to one file, atomically; `load` resumes from it."""

@@ -163,6 +163,3 @@ def budget(make: Callable[[Any], Composable], aim: Aim, adjacency: str, memory_l
     if aim.goal is None:
         return Budget(make, aim, adjacency, memory_limit)
     return RiskBudget(make, aim, aim.goal, adjacency, memory_limit)
-
-
-__all__ = ["Budget", "budget"]

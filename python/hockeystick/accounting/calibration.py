@@ -100,14 +100,7 @@ class Certificate(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings; infinities become the string "inf"."""
-        plain = {
-            **self.__dict__,
-            "description": str(self.description),
-            "epsilon_bounds": self.epsilon_bounds._asdict(),
-            "risk_bounds": None if self.risk_bounds is None else self.risk_bounds._asdict(),
-            "gap": self.gap,
-        }
-        named: dict[str, Any] = finite(plain)
+        named: dict[str, Any] = finite({**vars(self), "description": str(self.description), "gap": self.gap})
         return named
 
 
@@ -141,6 +134,13 @@ class CalibratedInt(_Certified, int):
     """An int that carries its proof; see CalibratedFloat."""
 
 
+class Asked(RiskTarget, total=False):
+    """What every calibration takes besides: ``adjacency`` and ``memory_limit`` as of `account`, or a risk in the place of epsilon and delta."""
+
+    adjacency: str
+    memory_limit: int
+
+
 @overload
 def calibrate(
     make: Callable[[float], Composable],
@@ -152,10 +152,8 @@ def calibrate(
     integer: Literal[False] = False,
     start: float | None = None,
     parameter: str = "parameter",
-    adjacency: str = "add_or_remove",
     tolerance: float = DEFAULT_TOLERANCE,
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-    **risk: Unpack[RiskTarget],
+    **asked: Unpack[Asked],
 ) -> CalibratedFloat: ...
 
 
@@ -170,10 +168,8 @@ def calibrate(
     integer: Literal[True],
     start: int | None = None,
     parameter: str = "parameter",
-    adjacency: str = "add_or_remove",
     tolerance: float = DEFAULT_TOLERANCE,
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-    **risk: Unpack[RiskTarget],
+    **asked: Unpack[Asked],
 ) -> CalibratedInt: ...
 
 
@@ -328,11 +324,9 @@ def calibrate_noise_multiplier(
     epsilon: float | None = None,
     delta: float | None = None,
     *,
-    adjacency: str = "add_or_remove",
     tolerance: float = DEFAULT_TOLERANCE,
     limits: tuple[float, float] = (0.01, 1e15),
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-    **risk: Unpack[RiskTarget],
+    **asked: Unpack[Asked],
 ) -> CalibratedFloat:
     """Return the smallest noise multiplier that keeps make(noise_multiplier) within the budget.
 
@@ -354,10 +348,8 @@ def calibrate_noise_multiplier(
         increasing=False,
         limits=limits,
         parameter="noise_multiplier",
-        adjacency=adjacency,
         tolerance=tolerance,
-        memory_limit=memory_limit,
-        **risk,
+        **asked,
     )
 
 
@@ -366,10 +358,8 @@ def calibrate_steps(
     epsilon: float | None = None,
     delta: float | None = None,
     *,
-    adjacency: str = "add_or_remove",
     limits: tuple[int, int] = (0, 10**9),
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-    **risk: Unpack[RiskTarget],
+    **asked: Unpack[Asked],
 ) -> CalibratedInt:
     """Return the largest number of steps that keeps make(steps) within the budget.
 
@@ -393,9 +383,7 @@ def calibrate_steps(
         integer=True,
         start=100,
         parameter="steps",
-        adjacency=adjacency,
-        memory_limit=memory_limit,
-        **risk,
+        **asked,
     )
 
 
@@ -404,11 +392,9 @@ def calibrate_sampling_probability(
     epsilon: float | None = None,
     delta: float | None = None,
     *,
-    adjacency: str = "add_or_remove",
     tolerance: float = DEFAULT_TOLERANCE,
     limits: tuple[float, float] = (1e-12, 1.0),
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-    **risk: Unpack[RiskTarget],
+    **asked: Unpack[Asked],
 ) -> CalibratedFloat:
     """Return the largest probability that keeps make(sampling_probability) within the budget.
 
@@ -427,10 +413,8 @@ def calibrate_sampling_probability(
         limits=limits,
         start=0.01,
         parameter="sampling_probability",
-        adjacency=adjacency,
         tolerance=tolerance,
-        memory_limit=memory_limit,
-        **risk,
+        **asked,
     )
 
 
@@ -439,10 +423,8 @@ def calibrate_batch_size(
     epsilon: float | None = None,
     delta: float | None = None,
     *,
-    adjacency: str = "add_or_remove",
     limits: tuple[int, int] | None = None,
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-    **risk: Unpack[RiskTarget],
+    **asked: Unpack[Asked],
 ) -> CalibratedInt:
     """Return the largest batch size that keeps make(batch_size) within the budget.
 
@@ -470,7 +452,5 @@ def calibrate_batch_size(
         integer=True,
         start=256,
         parameter="batch_size",
-        adjacency=adjacency,
-        memory_limit=memory_limit,
-        **risk,
+        **asked,
     )

@@ -157,6 +157,3 @@ def _scalar(value: Any) -> str:
     if isinstance(value, float) and "e" in repr(value) and "." not in repr(value):
         return repr(value).replace("e", ".0e")  # YAML 1.1 takes 1e-05 for a text
     return json.dumps(value, ensure_ascii=False)
-
-
-__all__ = ["REQUIRED", "Deployment", "registry_entry", "to_yaml", "tuning_words"]

@@ -12,7 +12,7 @@ import scipy  # its parts are loaded when they are used
 from .. import _core
 from .._base import gdp
 from .._base.arrays import Array
-from .._base.bounds import Bounds, round_down, round_up
+from .._base.bounds import Bounds, finite, round_down, round_up
 from .._base.html import Shown
 from ..mechanisms.adjacency import directions, root_sum_of_squares
 from ..mechanisms.core_pairs import gaussian
@@ -60,7 +60,8 @@ class GaussianSummary(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and numbers."""
-        return asdict(self) | {"mu_bounds": self.mu_bounds._asdict(), "regret": self.regret._asdict()}
+        named: dict[str, Any] = finite(asdict(self))
+        return named
 
     def statement(self) -> str:
         """In words."""
@@ -290,6 +291,3 @@ def _mu_of(step: Step, adjacency: str) -> float:
         for pair, _ in direction
     )
     return gdp.mu_of_pure_dp(loss) if loss < math.inf else math.inf
-
-
-__all__ = ["DEFAULT_FLOOR", "GaussianSummary", "summarise", "unsampled_mu"]

@@ -141,6 +141,3 @@ def _aim(kind: str, value: float, at: dict[str, float]) -> Aim:
         if not fpr < tpr:
             raise ParameterError(f"{kind} = {value!r}: must be above {fpr!r}, that of guessing")
     return Aim(0.0, 0.0, Goal(tpr, lambda risk: risk.tpr(fpr), lambda _: fpr), asked)
-
-
-__all__ = ["Aim", "Goal", "RiskTarget", "aim"]

@@ -30,6 +30,3 @@ def standard_deviation(noise_multiplier: float, clipping_norm: float, divided_by
     sigma = real("noise_multiplier", noise_multiplier, 0.0)
     clip = real("clipping_norm", clipping_norm, 0.0, open_low=True)
     return sigma * clip / real("divided_by", divided_by, 0.0, open_low=True)
-
-
-__all__ = ["noise_multiplier", "standard_deviation"]

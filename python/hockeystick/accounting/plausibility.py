@@ -62,6 +62,3 @@ def _step(step: Any, count: int) -> Iterator[str]:
             f"noise_multiplier = {noise!r} looks like a standard deviation: it is that of the noise on the sum, divided by the "
             "clipping norm (`accounting.noise_multiplier` converts)"
         )
-
-
-__all__ = ["notes"]

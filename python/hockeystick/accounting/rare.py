@@ -24,7 +24,7 @@ _UP = 1.0 + 1e-12  # *proof*: more than the roundings of a sum of products
 
 def divide(process: Process) -> tuple[Process, list[tuple[Step, float]]]:
     """The steps that are not rare, and for each of the others its mechanism and its mass, rounded up."""
-    if process.steps <= 1 and all(step.has_closed_form() for step, _ in process):
+    if process.steps <= 1 and all(step.has_closed_form for step, _ in process):
         return process, []
     rest, rare = [], []
     for step, count in process:

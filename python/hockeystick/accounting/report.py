@@ -210,11 +210,8 @@ class Report(Shown):
         """Plain dicts, lists, numbers and strings; infinities become the string "inf"."""
         plain = asdict(replace(self, source=None))
         del plain["source"]
-        plain["advantage"] = self.advantage._asdict()
         plain["profile"] = [{"delta": at, **bounds._asdict()} for at, bounds in self.profile]
-        plain["risks"] = {name: bounds._asdict() for name, bounds in self.risks}
-        if self.gdp is not None:
-            plain["gdp"] = self.gdp.to_dict()
+        plain["risks"] = dict(self.risks)
         plain["statement"] = self.statement()
         named: dict[str, Any] = finite(plain)
         return named

@@ -178,6 +178,3 @@ def _complement(risk: Bounds) -> Bounds:
 def _worst(found: Sequence[Bounds]) -> Bounds:
     lower, upper = (max(ends) for ends in zip(*found, strict=True))
     return Bounds(min(lower, 1.0), min(upper, 1.0))
-
-
-__all__ = ["Risk"]

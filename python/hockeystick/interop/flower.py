@@ -9,12 +9,11 @@ from __future__ import annotations
 from typing import Any
 
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
-from ..accounting.accountant import Accountant
-from ..accounting.profile import account
+from ..accounting.accountant import Accountant, Answers
+from ..accounting.profile import PrivacyProfile, account
 from ..accounting.report import Report
 from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process, Step, WithoutReplacement
-from .answers import Answers
 
 try:
     from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent, SamplingMethod
@@ -72,6 +71,15 @@ class HockeystickAccountant(Answers):
         return sum(count for _, count in self._compositions)
 
     @property
+    def adjacency(self) -> str:
+        """The adjacency the answers hold under, which follows from the sampling method."""
+        return self._accountant.adjacency
+
+    def profile(self) -> PrivacyProfile:
+        """The privacy profile of everything composed so far."""
+        return self._accountant.profile()
+
+    @property
     def process(self) -> Process:
         """Everything composed so far, as a hockeystick description."""
         return self._accountant.process
@@ -84,9 +92,9 @@ class HockeystickAccountant(Answers):
             count += self._compositions.pop()[1]
         self._compositions.append((event, count))
 
-    def report(self, delta: float | None = None) -> Report:
+    def report(self, delta: float | None = None, epsilon: float | None = None) -> Report:
         """Everything known about the guarantee at ``delta`` (default: that of ``config``)."""
-        return self._accountant.report(self._delta(delta))
+        return super().report(self._delta(delta), epsilon)
 
     def get_privacy_spent(self, delta: float | None = None) -> Any:
         """The ``flwr.serverapp.PrivacySpent`` at ``delta`` (default: that of ``config``)."""

@@ -12,12 +12,11 @@ from collections.abc import Callable
 from typing import Any
 
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
-from ..accounting.accountant import Accountant
+from ..accounting.accountant import Accountant, Answers
 from ..accounting.calibration import calibrate_noise_multiplier
-from ..accounting.report import Report
+from ..accounting.profile import PrivacyProfile
 from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
-from .answers import Answers
 from .loaders import EqualSizes, watch
 
 try:
@@ -78,13 +77,19 @@ class HockeystickAccountant(Answers, IAccountant):
             for noise_multiplier, sample_rate, steps in _checked_history(self.history)
         )
 
-    def _current(self) -> Accountant:
+    @property
+    def adjacency(self) -> str:
+        """The adjacency the answers hold under."""
+        return self._accountant.adjacency
+
+    def profile(self) -> PrivacyProfile:
+        """The privacy profile of everything in ``history``."""
         process = self.process
         if process != self._accountant.process:
             # The history may have been replaced: begin anew.
             self._accountant = Accountant(self.adjacency, self._accuracy)
             self._accountant.step(process)
-        return self._accountant
+        return self._accountant.profile()
 
     def get_epsilon(self, delta: float, *, poisson: bool = True, **_: Any) -> float:
         """Certified epsilon at ``delta`` so far.
@@ -95,10 +100,6 @@ class HockeystickAccountant(Answers, IAccountant):
         if not poisson:
             raise ParameterError("poisson = False: must be True; there is no guarantee for other samplers")
         return super().get_epsilon(delta)
-
-    def report(self, delta: float) -> Report:
-        """Everything known about the guarantee; its ``statement()`` can be pasted into a paper."""
-        return self._current().report(delta)
 
     def __repr__(self) -> str:
         return f"HockeystickAccountant(adjacency={self.adjacency!r}, history={self.history!r})"

@@ -48,6 +48,7 @@ class RandomAllocation(Step):
     steps: Size
     participations: Size = 1
     noise_convention = "noise multiplier = standard deviation / L2 sensitivity of the sum when one record is added or removed"
+    has_closed_form = False
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,9 +93,6 @@ class RandomAllocation(Step):
     def releases(self) -> int:
         """As many as there are steps."""
         return self.steps
-
-    def has_closed_form(self) -> bool:
-        return False
 
     def _batch_law_of(self, steps: int) -> Law:
         return Law("random_allocation", self.steps * steps, {"bins": self.steps})

@@ -182,11 +182,13 @@ def sampled_replace_one(noise: IntegerNoise, shift: int, q: float) -> Bracket:
     return Bracket(upper, _below(noise, shift, q))
 
 
+@dataclass(frozen=True)
 class _Law:
     """P = (1-q) N + q (N + shift) and its loss against Q = N if q = 1, else (1-q) N + q (N - shift)."""
 
-    def __init__(self, noise: IntegerNoise, shift: int, q: float) -> None:
-        self.noise, self.shift, self.q = noise, shift, q
+    noise: IntegerNoise
+    shift: int
+    q: float
 
     def loss(self, t: Array) -> Array:
         forth = self.noise.log_ratio(t, self.shift)

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from .. import _core
-from .._base.validation import ParameterError, real, reals
+from .._base.fields import Probability
+from .._base.validation import vector
 from .curves import FURTHEST, Curve
-from .finite import short
+from .finite import check_lengths, short
 from .groups import group_curve
-from .steps import Mechanism, Step, Words, set_fields
+from .steps import Mechanism, Step
 
 MOST_POINTS = 2**14
 """Of a curve."""
@@ -35,25 +38,15 @@ class DeclaredProfile(Mechanism):
     True
     """
 
-    epsilons: tuple[float, ...]
-    deltas: tuple[float, ...]
-    error: float = 0.0
+    epsilons: Annotated[tuple[float, ...], functools.partial(vector, low=0.0, high=FURTHEST)]
+    deltas: Annotated[tuple[float, ...], functools.partial(vector, low=0.0, high=1.0)]
+    error: Probability = 0.0
     noise_convention = "(epsilon, delta) at several points as declared by the user"
+    reference = "docs/mechanisms/pairs.md (the worst case of the declared guarantees)"
 
     def __post_init__(self) -> None:
-        epsilons = reals("epsilons", self.epsilons, 0.0, FURTHEST)
-        deltas = reals("deltas", self.deltas, 0.0, 1.0)
-        if epsilons.shape != deltas.shape or deltas.ndim != 1 or not 1 <= len(deltas) <= MOST_POINTS:
-            raise ParameterError(
-                f"epsilons, deltas: must be of equal length in [1, {MOST_POINTS}]; here there are {epsilons.size} and "
-                f"{deltas.size}"
-            )
-        set_fields(
-            self,
-            epsilons=tuple(epsilons.tolist()),
-            deltas=tuple(deltas.tolist()),
-            error=real("error", self.error, 0.0, 1.0),
-        )
+        super().__post_init__()
+        check_lengths("epsilons", self.epsilons, "deltas", self.deltas, MOST_POINTS)
 
     def __repr__(self) -> str:
         return f"DeclaredProfile(epsilons={short(self.epsilons)}, deltas={short(self.deltas)}, error={self.error!r})"
@@ -68,7 +61,3 @@ class DeclaredProfile(Mechanism):
             np.array(self.epsilons), np.minimum(1.0, np.array(self.deltas) + self.error)
         )
         return (curve if group == 1 else group_curve(curve, group)).pair()
-
-    def words(self, adjacency: str) -> Words:
-        reference = "docs/mechanisms/pairs.md (the worst case of the declared guarantees)"
-        return Words(self.noise_convention, reference=reference)

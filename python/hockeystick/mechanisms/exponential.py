@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from .. import _core
-from .._base.validation import real
+from .._base.fields import NonNegative
 from . import atoms
 from .core_pairs import discrete
 from .curves import FURTHEST, Curve
-from .steps import Mechanism, Step, Words, set_fields
+from .steps import Mechanism, Step
 
 _NODES = 1000
 """speed: points of the curve."""
@@ -29,11 +29,9 @@ class ExponentialMechanism(Mechanism):
     True
     """
 
-    epsilon: float
+    epsilon: NonNegative
     noise_convention = "epsilon of the exponential mechanism: the range of its losses"
-
-    def __post_init__(self) -> None:
-        set_fields(self, epsilon=real("epsilon", self.epsilon, 0.0))
+    reference = "Dong, Durfee and Rogers 2020 (bounded range)"
 
     def simplified(self) -> Step | None:
         return self if self.epsilon > 0.0 else None
@@ -46,6 +44,3 @@ class ExponentialMechanism(Mechanism):
         nodes = np.linspace(0.0, reach, _NODES)
         delta = np.expm1(0.5 * (nodes - reach)) ** 2 / -np.expm1(-reach)
         return Curve.of_symmetric(nodes, delta).pair()
-
-    def words(self, adjacency: str) -> Words:
-        return Words(self.noise_convention, reference="Dong, Durfee and Rogers 2020 (bounded range)")

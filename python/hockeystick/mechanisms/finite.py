@@ -5,16 +5,20 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
 from .. import _core
-from .._base.arrays import Array
-from .._base.validation import ParameterError, reals
+from .._base.validation import MAX_COUNT, ParameterError, vector
 from .core_pairs import Pairs, bracket
 from .ratios import ROUNDING, fewer, from_masses, reversed_bracket
-from .steps import Mechanism, Step, Words, set_fields
+from .steps import Mechanism, Step
+
+Probabilities: TypeAlias = Annotated[
+    tuple[float, ...], functools.partial(vector, low=0.0, high=1.0 + ROUNDING)
+]
+"""Numbers in [0, 1], or beyond 1 by rounding."""
 
 
 class Given(Mechanism):
@@ -76,19 +80,16 @@ class FinitePair(Given):
     True
     """
 
-    p: tuple[float, ...]
-    q: tuple[float, ...]
+    p: Probabilities
+    q: Probabilities
     noise_convention = "probabilities of all outcomes with and without the record, as given"
+    reference = "docs/mechanisms/pairs.md (the pair as given)"
 
     def __post_init__(self) -> None:
-        p, q = probabilities("p", self.p), probabilities("q", self.q)
-        if len(p) != len(q) or not len(p):
-            raise ParameterError(
-                f"p, q: must hold one probability for each outcome, at least one; here there are {len(p)} and {len(q)}"
-            )
-        for name, values in (("p", p), ("q", q)):
+        super().__post_init__()
+        check_lengths("p", self.p, "q", self.q)
+        for name, values in (("p", self.p), ("q", self.q)):
             check_total(name, math.fsum(values))
-        set_fields(self, p=tuple(p.tolist()), q=tuple(q.tolist()))
 
     def __repr__(self) -> str:
         return f"FinitePair(p={short(self.p)}, q={short(self.q)})"
@@ -106,16 +107,15 @@ class FinitePair(Given):
         remove = bracket(fewer(atoms))
         return Pairs(remove, remove if self.is_own_reverse() else bracket(reversed_bracket(atoms)))
 
-    def words(self, adjacency: str) -> Words:
-        return Words(self.noise_convention, reference="docs/mechanisms/pairs.md (the pair as given)")
 
-
-def probabilities(name: str, values: Any) -> Array:
-    """A vector of numbers in [0, 1], or beyond 1 by rounding."""
-    checked = reals(name, values, 0.0, 1.0 + ROUNDING)
-    if checked.ndim != 1:
-        raise ParameterError(f"{name}: must be a sequence of numbers, not an array of shape {checked.shape}")
-    return checked
+def check_lengths(
+    one: str, values: tuple[Any, ...], other: str, others: tuple[Any, ...], most: int = MAX_COUNT
+) -> None:
+    """Raise ParameterError unless there is one of each for each of the other, from 1 to ``most``."""
+    if not 1 <= len(values) == len(others) <= most:
+        raise ParameterError(
+            f"{one}, {other}: must be of equal length, at least one and at most {most}; here there are {len(values)} and {len(others)}"
+        )
 
 
 def check_total(name: str, total: float) -> None:

@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from .._base.validation import integer
-from .adjacency import check
-from .core_pairs import Pairs, both
 from .curves import Curve
-from .steps import Composable, Process, Step, Words, composition, set_fields
-from .whole import curve_of
+from .steps import Process, Release, Words
+from .whole import OfCurve, curve_of
 
 _STARTS = 3000
 """speed: how many type I errors the chains of tests start from."""
 
 
 @dataclass(frozen=True)
-class Group(Step):
+class Group(OfCurve):
     """A whole release, where any ``size`` records change instead of one.
 
     Whatever ``release`` is, size events in a row bound its profile: the trade-off curve of the group is that of one record, applied
@@ -32,28 +32,15 @@ class Group(Step):
     True
     """
 
-    release: Composable
-    size: int
-
-    def __post_init__(self) -> None:
-        set_fields(
-            self, release=composition(self.release, "release"), size=integer("size", self.size, 1, 10**6)
-        )
+    release: Release
+    size: Annotated[int, functools.partial(integer, low=1, high=10**6)]
 
     @property
     def _process(self) -> Process:
         return self.release.as_process()
 
-    def check_adjacency(self, adjacency: str) -> None:
-        check(self._process, adjacency)
-
-    def simplified(self) -> Step | None:
-        return self if any(step.simplified() for step, _ in self._process) else None
-
-    def pairs(self, adjacency: str) -> Pairs:
-        """The pair of the group's curve."""
-        whole = "add_or_remove" if adjacency in ("add", "remove") else adjacency
-        return both(group_curve(curve_of(self._process, whole), self.size).pair())
+    def _curve(self, adjacency: str) -> Curve:
+        return group_curve(curve_of(self._process, adjacency), self.size)
 
     def words(self, adjacency: str) -> Words:
         found = {part.words(adjacency).noise: None for part in self._process.alternatives()}

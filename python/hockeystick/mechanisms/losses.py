@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 import numpy as np
 
-from .._base.validation import ParameterError, ParameterTypeError, real, reals
+from .._base.fields import Probability
+from .._base.validation import ParameterError, ParameterTypeError, vector
 from .atoms import Atoms
 from .core_pairs import Pairs, bracket
-from .finite import Given, check_total, probabilities, short
+from .finite import Given, Probabilities, check_total, short
 from .ratios import fewer, from_losses, reversed_bracket
-from .steps import Step, Words, set_fields
+from .steps import Step
 
 
 @dataclass(frozen=True, repr=False)
@@ -34,32 +36,26 @@ class PrivacyLoss(Given):
     True
     """
 
-    losses: tuple[float, ...]
-    probabilities: tuple[float, ...]
-    infinity_mass: float = 0.0
+    losses: Annotated[tuple[float, ...], vector]
+    probabilities: Probabilities
+    infinity_mass: Probability = 0.0
     add: PrivacyLoss | None = None
     noise_convention = "a privacy-loss distribution, as given"
+    reference = "docs/mechanisms/pairs.md (the losses as given)"
 
     def __post_init__(self) -> None:
-        losses, p = reals("losses", self.losses), probabilities("probabilities", self.probabilities)
-        if losses.shape != p.shape:
+        super().__post_init__()
+        if len(self.losses) != len(self.probabilities):
             raise ParameterError(
-                f"losses, probabilities: must be of equal length; here there are {losses.size} and {len(p)}"
+                f"losses, probabilities: must be of equal length; here there are {len(self.losses)} and {len(self.probabilities)}"
             )
-        infinity_mass = real("infinity_mass", self.infinity_mass, 0.0, 1.0)
-        check_total("probabilities, infinity_mass", math.fsum([*p.tolist(), infinity_mass]))
+        check_total("probabilities, infinity_mass", math.fsum([*self.probabilities, self.infinity_mass]))
         if self.add is not None and not isinstance(self.add, PrivacyLoss):
             raise ParameterTypeError(
                 f"add = {self.add!r}: must be a PrivacyLoss, not {type(self.add).__name__}"
             )
         if self.add is not None and self.add.add is not None:
             raise ParameterError(f"add = {self.add!r}: must be a PrivacyLoss without an ``add`` of its own")
-        set_fields(
-            self,
-            losses=tuple(losses.tolist()),
-            probabilities=tuple(p.tolist()),
-            infinity_mass=infinity_mass,
-        )
         self._atoms()  # which refuses losses that belong to no pair
 
     def __repr__(self) -> str:
@@ -85,6 +81,3 @@ class PrivacyLoss(Given):
         if self.is_own_reverse():
             return Pairs(remove, remove)
         return Pairs(remove, bracket(fewer(self.add._atoms()) if self.add else reversed_bracket(atoms)))
-
-    def words(self, adjacency: str) -> Words:
-        return Words(self.noise_convention, reference="docs/mechanisms/pairs.md (the losses as given)")

@@ -2,42 +2,29 @@
 
 from __future__ import annotations
 
+import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Annotated, TypeAlias
 
 from .. import _core
-from .._base.validation import ParameterError, ParameterTypeError, real
+from .._base.fields import NonNegative, NonNegatives
+from .._base.validation import ParameterTypeError, vector
 from . import atoms
 from .continuous import Gaussian
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, revealing, sampled
+from .finite import check_lengths, check_total
 from .steps import Step, Words, set_fields
 
-_ROUNDING = 1e-12
-"""How far the sum of the weights may be from 1."""
+_Weights: TypeAlias = Annotated[tuple[float, ...], functools.partial(vector, low=0.0, high=1.0)]
 
 
-def _sequence(name: str, values: Any, what: str) -> tuple[Any, ...]:
-    if isinstance(values, (str, bytes)) or not isinstance(values, (Sequence, Iterable)):
-        raise ParameterTypeError(f"{name} = {values!r}: must be a sequence of {what}")
-    return tuple(values)
-
-
-def _probabilities(name: str, values: Any, length: int, other: str) -> tuple[float, ...]:
-    """``length`` numbers in [0, 1] that sum to 1, made to do so to the last digit."""
-    given = _sequence(name, values, "numbers in [0, 1] that sum to 1")
-    checked = [real(f"{name}[{i}]", value, 0.0, 1.0) for i, value in enumerate(given)]
-    if len(checked) != length or not checked:
-        raise ParameterError(
-            f"{name} = {given!r}: must hold one number for each of the {length} entries of {other}, at least one"
-        )
-    total = math.fsum(checked)
-    if not abs(total - 1.0) <= _ROUNDING:
-        raise ParameterError(f"{name} = {given!r}: must sum to 1 (to within {_ROUNDING:g}), not to {total!r}")
-    if total != 1.0:
-        checked = [value / total for value in checked]
-    return tuple(checked)
+def _normalised(name: str, weights: tuple[float, ...]) -> tuple[float, ...]:
+    """Numbers that sum to 1, made to do so to the last digit."""
+    total = math.fsum(weights)
+    check_total(name, total)
+    return weights if total == 1.0 else tuple(weight / total for weight in weights)
 
 
 @dataclass(frozen=True)
@@ -58,18 +45,22 @@ class Mixture(Step):
     """
 
     mechanisms: tuple[Step, ...]
-    weights: tuple[float, ...]
+    weights: _Weights
 
     def __post_init__(self) -> None:
-        mechanisms = _sequence("mechanisms", self.mechanisms, "mechanisms")
+        super().__post_init__()
+        given: object = self.mechanisms
+        if not isinstance(given, Iterable):
+            raise ParameterTypeError(f"mechanisms = {given!r}: must be a sequence of mechanisms")
+        mechanisms = tuple(given)
         for i, mechanism in enumerate(mechanisms):
             if not isinstance(mechanism, Step):
                 raise ParameterTypeError(
                     f"mechanisms[{i}] = {mechanism!r}: must be a mechanism or a sampled mechanism, "
                     f"not {type(mechanism).__name__}"
                 )
-        weights = _probabilities("weights", self.weights, len(mechanisms), "mechanisms")
-        set_fields(self, mechanisms=mechanisms, weights=weights)
+        check_lengths("mechanisms", mechanisms, "weights", self.weights)
+        set_fields(self, mechanisms=mechanisms, weights=_normalised("weights", self.weights))
 
     def is_unsampled(self) -> bool:
         return all(mechanism.is_unsampled() for mechanism in self.mechanisms)
@@ -121,21 +112,14 @@ class MixtureOfGaussians(Step):
     True
     """
 
-    noise_multiplier: float
-    sensitivities: tuple[float, ...]
-    probabilities: tuple[float, ...]
+    noise_multiplier: NonNegative
+    sensitivities: NonNegatives
+    probabilities: _Weights
 
     def __post_init__(self) -> None:
-        given = _sequence("sensitivities", self.sensitivities, "numbers >= 0")
-        sensitivities = tuple(real(f"sensitivities[{i}]", value, 0.0) for i, value in enumerate(given))
-        set_fields(
-            self,
-            noise_multiplier=real("noise_multiplier", self.noise_multiplier, 0.0),
-            sensitivities=sensitivities,
-            probabilities=_probabilities(
-                "probabilities", self.probabilities, len(sensitivities), "sensitivities"
-            ),
-        )
+        super().__post_init__()
+        check_lengths("sensitivities", self.sensitivities, "probabilities", self.probabilities)
+        set_fields(self, probabilities=_normalised("probabilities", self.probabilities))
 
     @property
     def largest(self) -> float:

@@ -39,17 +39,11 @@ def lacking(values: list[float]) -> list[float]:
     return parts
 
 
-def completed(name: str, values: Array, beside: Array) -> tuple[int, Fraction]:
-    """Which of ``values`` stands for what the others leave of 1, and that number: the largest; among several, where ``beside`` is largest.
-
-    Raises ParameterError if they are no probabilities by more than rounding.
-    """
-    rest = lacking(values.tolist())
-    if rest and not abs(rest[0]) <= ROUNDING:
-        raise ParameterError(f"{name}: must sum to 1 (to within {ROUNDING:g}), not to {1.0 - rest[0]!r}")
+def completed(values: Array, beside: Array) -> tuple[int, Fraction]:
+    """Which of ``values`` stands for what the others leave of 1, and that number: the largest; among several, where ``beside`` is largest."""
     most = np.flatnonzero(values == values.max())
     at = int(most[np.argmax(beside[most])])
-    return at, Fraction(float(values[at])) + sum(map(Fraction, rest), Fraction(0))
+    return at, Fraction(float(values[at])) + sum(map(Fraction, lacking(values.tolist())))
 
 
 def log_ratio(p: Array, q: Array) -> Array:
@@ -70,9 +64,9 @@ def _log_of(ratio: Fraction) -> float:
 
 
 def from_masses(p: Array, q: Array) -> Atoms:
-    """The pair of two probability vectors: losses ln p/q, equal ones merged. Raises ParameterError."""
-    at_p, exact_p = completed("p", p, q)
-    at_q, exact_q = completed("q", q, p)
+    """The pair of two probability vectors: losses ln p/q, equal ones merged."""
+    at_p, exact_p = completed(p, q)
+    at_q, exact_q = completed(q, p)
     p, q = p.copy(), q.copy()
     p[at_p], q[at_q] = float(exact_p), float(exact_q)
     finite = (p > 0.0) & (q > 0.0)
@@ -92,12 +86,7 @@ def from_masses(p: Array, q: Array) -> Atoms:
 
 def from_losses(losses: Array, p: Array, p_infinity: float) -> Atoms:
     """The pair of a privacy-loss distribution: Q-masses p e^-loss, and what they lack to 1 where P has none."""
-    rest = lacking([*p.tolist(), p_infinity])
-    if rest and not abs(rest[0]) <= ROUNDING:
-        raise ParameterError(
-            f"probabilities, infinity_mass: must sum to 1 (to within {ROUNDING:g}), not to {1.0 - rest[0]!r}"
-        )
-    missing = sum(map(Fraction, rest), Fraction(0))
+    missing = sum(map(Fraction, lacking([*p.tolist(), p_infinity])))
     p = p.copy()
     if len(p) and p.max() >= p_infinity:
         at = int(np.argmax(p))

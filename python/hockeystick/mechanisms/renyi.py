@@ -5,18 +5,21 @@ docs/mechanisms/renyi.md proves the conversion, and that the sum of all of them 
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Annotated
 
 import numpy as np
 
 from .._base.arrays import Array
-from .._base.fields import NonNegative
-from .._base.validation import ParameterError, real
+from .._base.fields import NonNegative, NonNegatives
+from .._base.validation import ParameterError, vector
 from .core_pairs import Pairs, both
 from .curves import FURTHEST, Curve
-from .steps import Step, Words, set_fields
+from .finite import check_lengths
+from .steps import Step
 
 _ORDERS = 1.0 + np.logspace(-4.0, 9.0, 700)
 """speed: the orders at which divergences are compared; each gives a bound."""
@@ -29,7 +32,7 @@ _NODES = 1000
 class Renyi(Step):
     """What is known of it is D_alpha(P||Q) and D_alpha(Q||P), for neighbours, and nothing else."""
 
-    stored = True
+    reference = "docs/mechanisms/renyi.md (Renyi divergences as a pair)"
 
     def moments(self, orders: Array) -> Array:
         """At least (alpha - 1) D_alpha at each of ``orders`` > 1; inf where nothing is known."""
@@ -46,11 +49,6 @@ class Renyi(Step):
 
     def pairs(self, adjacency: str) -> Pairs:
         return both(renyi_curve([(self, 1)]).pair())
-
-    def words(self, adjacency: str) -> Words:
-        return Words(
-            self.noise_convention, reference="docs/mechanisms/renyi.md (Renyi divergences as a pair)"
-        )
 
 
 @dataclass(frozen=True)
@@ -90,20 +88,15 @@ class RenyiCurve(Renyi):
     too. Composed as `ZCDP` is. ``orders`` increasing, at least one; ``epsilons`` >= 0, one for each.
     """
 
-    orders: tuple[float, ...]
-    epsilons: tuple[float, ...]
+    orders: Annotated[tuple[float, ...], functools.partial(vector, low=1.0, open_low=True)]
+    epsilons: NonNegatives
     noise_convention = "Renyi divergences as declared by the user"
 
     def __post_init__(self) -> None:
-        orders = tuple(real(f"orders[{i}]", value, 1.0, open_low=True) for i, value in enumerate(self.orders))
-        epsilons = tuple(real(f"epsilons[{i}]", value, 0.0) for i, value in enumerate(self.epsilons))
-        if not orders or list(orders) != sorted(set(orders)):
-            raise ParameterError(f"orders = {orders!r}: must increase, at least one")
-        if len(epsilons) != len(orders):
-            raise ParameterError(
-                f"epsilons = {epsilons!r}: must hold one number for each of the {len(orders)} orders"
-            )
-        set_fields(self, orders=orders, epsilons=epsilons)
+        super().__post_init__()
+        check_lengths("orders", self.orders, "epsilons", self.epsilons)
+        if list(self.orders) != sorted(set(self.orders)):
+            raise ParameterError(f"orders = {self.orders!r}: must increase")
 
     def simplified(self) -> Step | None:
         return self if max(self.epsilons) > 0.0 else None

@@ -13,7 +13,7 @@ from .._base.validation import integer
 from . import atoms
 from .atoms import Atoms
 from .core_pairs import Pairs, discrete
-from .steps import Mechanism, Step, Words
+from .steps import Mechanism, Step
 
 
 @dataclass(frozen=True)
@@ -51,9 +51,7 @@ class RandomizedResponse(Mechanism):
 class _Declared(Mechanism):
     """A guarantee of which nothing else is known."""
 
-    def words(self, adjacency: str) -> Words:
-        theorem = "Kairouz, Oh and Viswanath 2015, Theorem 3.3 (worst case of a declared guarantee)"
-        return Words(self.noise_convention, reference=theorem)
+    reference = "Kairouz, Oh and Viswanath 2015, Theorem 3.3 (worst case of a declared guarantee)"
 
 
 @dataclass(frozen=True)

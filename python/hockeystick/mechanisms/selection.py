@@ -10,12 +10,10 @@ import numpy as np
 
 from .._base.arrays import Array
 from .._base.validation import ParameterTypeError
-from .adjacency import check
-from .core_pairs import Pairs, both
 from .curves import Curve
 from .repetitions import Repetitions
-from .steps import KINDS, Composable, Step, Words, composition, set_fields
-from .whole import curve_of
+from .steps import KINDS, Process, Release, Words
+from .whole import OfCurve, curve_of
 
 _RANKS = 40_000
 """speed: into how many bins the ranks of outcomes are cut; each bin is bounded from both ends."""
@@ -36,7 +34,7 @@ KINDS["Repetitions"] = Repetitions
 
 
 @dataclass(frozen=True)
-class PrivateSelection(Step):
+class PrivateSelection(OfCurve):
     """The best of K runs of a release by a score, and nothing else of them; K is drawn from ``repetitions``.
 
     Each run is ``base`` with fresh randomness, on the same data. Its output has a rank in an order that does not depend on the data (a score
@@ -51,27 +49,23 @@ class PrivateSelection(Step):
     True
     """
 
-    base: Composable
+    base: Release
     repetitions: Repetitions
 
     def __post_init__(self) -> None:
-        set_fields(self, base=composition(self.base, "base"))
+        super().__post_init__()
         if not isinstance(self.repetitions, Repetitions):
             raise ParameterTypeError(f"repetitions = {self.repetitions!r}: must be Repetitions")
 
-    def check_adjacency(self, adjacency: str) -> None:
-        check(self.base.as_process(), adjacency)
+    @property
+    def _process(self) -> Process:
+        return self.base.as_process()
 
-    def simplified(self) -> Step | None:
-        return self if any(step.simplified() for step, _ in self.base.as_process()) else None
-
-    def pairs(self, adjacency: str) -> Pairs:
-        """The pair of the selection's curve."""
-        whole = "add_or_remove" if adjacency in ("add", "remove") else adjacency
-        return both(_curve(self, whole).pair())
+    def _curve(self, adjacency: str) -> Curve:
+        return _curve(self, adjacency)
 
     def words(self, adjacency: str) -> Words:
-        found = [part.words(adjacency) for part in self.base.as_process().alternatives()]
+        found = [part.words(adjacency) for part in self._process.alternatives()]
         drawn = dict.fromkeys(part.sampler + part.caveat for part in found if part.sampler)
         law, mean = self.repetitions.law.replace("_", " "), self.repetitions.mean
         sampler = (
@@ -87,7 +81,7 @@ class PrivateSelection(Step):
 
 @functools.lru_cache(maxsize=16)
 def _curve(selection: PrivateSelection, adjacency: str) -> Curve:
-    process, repetitions = selection.base.as_process(), selection.repetitions
+    process, repetitions = selection._process, selection.repetitions
     found = selection_curve(curve_of(process, adjacency), repetitions)
     if repetitions.law != "fixed":
         return found

@@ -112,6 +112,3 @@ class Skellam(_OnIntegers):
 
     def noise(self) -> IntegerNoise:
         return SkellamNoise("skellam", math.sqrt(self.variance), self.variance)
-
-
-__all__ = ["Skellam", "SkellamNoise"]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
 
 from .. import _core
 from .._base.fields import check_fields
@@ -132,6 +132,8 @@ class Step(Composable):
     stored = True
     noise_convention: ClassVar[str] = ""
     """What its noise or its guarantee is measured in."""
+    reference: ClassVar[str | None] = None
+    """The theorem that its pair rests on."""
 
     def as_process(self) -> Process:
         """Return the composition that consists of this single step."""
@@ -197,9 +199,8 @@ class Step(Composable):
         """What one use that sees the record is no worse than."""
         return self
 
-    def has_closed_form(self) -> bool:
-        """Whether delta of a single use needs no engine."""
-        return True
+    has_closed_form: ClassVar[bool] = True
+    """Whether delta of a single use needs no engine."""
 
     @property
     def cut_probability(self) -> float:
@@ -218,7 +219,7 @@ class Step(Composable):
 
     def words(self, adjacency: str) -> Words:
         """What a report says of it, when it is no choice."""
-        return Words(self.noise_convention)
+        return Words(self.noise_convention, reference=self.reference)
 
 
 class Mechanism(Step):
@@ -349,3 +350,7 @@ def composition(value: object, name: str = "process") -> Process:
             f"of them, not {type(value).__name__}"
         )
     return value.as_process()
+
+
+Release: TypeAlias = Annotated[Composable, lambda name, value: composition(value, name)]
+"""Of a field: whatever can be composed, kept as a composition."""

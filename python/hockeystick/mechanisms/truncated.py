@@ -36,6 +36,7 @@ class _Truncated(Step):
     sampling_probability: Probability
     max_batch_size: Size
     pair: Annotated[str, functools.partial(choice, options=TRUNCATED_PAIRS)] = "tight"
+    has_closed_form = False
 
     @property
     def mechanism(self) -> Gaussian:
@@ -91,9 +92,6 @@ class _Truncated(Step):
     def if_seen(self) -> Step:
         """A record that a full batch takes may take the place of another one: twice the sensitivity."""
         return Gaussian(0.5 * self.noise_multiplier)
-
-    def has_closed_form(self) -> bool:
-        return False
 
     @property
     def cut_probability(self) -> float:

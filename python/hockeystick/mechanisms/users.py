@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
 from .. import _core
 from .._base.validation import ParameterTypeError, integer, narrowed
@@ -12,7 +14,7 @@ from .continuous import Gaussian
 from .core_pairs import Pairs, both, sampled
 from .mixtures import MixtureOfGaussians
 from .sampled import PoissonSampled, binomial_sizes
-from .steps import Mechanism, Step, Words, base_pair, set_fields, shift_of
+from .steps import Mechanism, Step, Words, base_pair, shift_of
 
 MOST_EXAMPLES = 100_000
 """speed: with more, one batch in 1e300 that holds them all would be what the engines spend their time on."""
@@ -38,7 +40,7 @@ class UserLevel(Step):
     """
 
     mechanism: Step
-    examples_per_user: int
+    examples_per_user: Annotated[int, functools.partial(integer, low=1, high=MOST_EXAMPLES)]
     repeats = True
 
     def __post_init__(self) -> None:
@@ -49,9 +51,7 @@ class UserLevel(Step):
                 f"mechanism = {inner!r}: must be an unsampled mechanism (Gaussian, Laplace, ...; not a pair that says nothing "
                 "of groups) or PoissonSampled of one"
             )
-        set_fields(
-            self, examples_per_user=integer("examples_per_user", self.examples_per_user, 1, MOST_EXAMPLES)
-        )
+        super().__post_init__()
 
     def check_adjacency(self, adjacency: str) -> None:
         self.mechanism.check_adjacency(adjacency)

@@ -1,4 +1,4 @@
-"""The certified curve of a whole composition, for what is known of it through its curve alone."""
+"""The certified curve of a whole composition, and steps of which nothing else is known."""
 
 from __future__ import annotations
 
@@ -8,15 +8,39 @@ import math
 import numpy as np
 
 from .. import _core
-from .adjacency import directions
+from .adjacency import check, directions
+from .core_pairs import Pairs, both
 from .curves import FURTHEST, Curve
-from .steps import Process
+from .steps import Process, Step
 
 _DEEPEST = 1e-60
 """speed: where the curve falls below this it is no longer followed."""
 _NODES = {True: 600, False: 96}
 """speed: how many points are asked for, where one contour serves many of them and where each takes a lattice."""
 _FAST = ("exact", "closed form", "inversion")
+
+
+class OfCurve(Step):
+    """A step of which nothing is known but what follows from the certified curve of a release; both directions are the worse one."""
+
+    @property
+    def _process(self) -> Process:
+        """The release."""
+        raise NotImplementedError
+
+    def _curve(self, adjacency: str) -> Curve:
+        """The curve of the step under an adjacency that has both directions."""
+        raise NotImplementedError
+
+    def check_adjacency(self, adjacency: str) -> None:
+        check(self._process, adjacency)
+
+    def simplified(self) -> Step | None:
+        return self if any(step.simplified() for step, _ in self._process) else None
+
+    def pairs(self, adjacency: str) -> Pairs:
+        """The pair of the curve."""
+        return both(self._curve("add_or_remove" if adjacency in ("add", "remove") else adjacency).pair())
 
 
 @functools.lru_cache(maxsize=16)
