@@ -24,22 +24,11 @@ _MOST_TERMS = 2**23
 
 _STIRLING_FROM = 100  # *proof*
 # B_{2k} / (2k (2k-1)): the next term of Stirling's series bounds the error, here below 1e-55.
-_STIRLING = [
-    Fraction(1, 12),
-    Fraction(-1, 360),
-    Fraction(1, 1260),
-    Fraction(-1, 1680),
-    Fraction(1, 1188),
-    Fraction(-691, 360360),
-    Fraction(1, 156),
-    Fraction(-3617, 122400),
-    Fraction(43867, 244188),
-    Fraction(-174611, 125400),
-    Fraction(77683, 5796),
-    Fraction(-236364091, 1506960),
-    Fraction(657931, 300),
-    Fraction(-3392780147, 93960),
-]
+_STIRLING_TERMS = (
+    "1/12 -1/360 1/1260 -1/1680 1/1188 -691/360360 1/156 -3617/122400 43867/244188 -174611/125400 "
+    "77683/5796 -236364091/1506960 657931/300 -3392780147/93960"
+)
+_STIRLING = [Fraction(term) for term in _STIRLING_TERMS.split()]
 
 
 @dataclass(frozen=True)

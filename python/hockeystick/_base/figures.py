@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from .optional import needing
 from .types import AnyPath
 from .validation import ParameterError
 
@@ -47,10 +48,6 @@ def check_path(path: AnyPath | None) -> None:
 
 def _imported() -> Any:
     """The class of figures; what is missing is said with the extra that brings it."""
-    try:
-        import matplotlib.figure  # noqa: F401
-
+    with needing("plots need matplotlib", extra="plot"):
         from .notebook_figure import NotebookFigure
-    except ImportError as error:
-        raise ImportError("plots need matplotlib: install it with `pip install hockeystick[plot]`") from error
     return NotebookFigure

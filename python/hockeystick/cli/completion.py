@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from .._base.optional import needing
 from .._base.validation import choice
 
 EXAMPLES = (
@@ -24,12 +25,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     """Print the script."""
     shell = choice("shell", options.shell, _SHELLS)
-    try:
+    with needing("completion needs shtab", extra="completion"):
         import shtab
-    except ImportError as error:
-        raise ImportError(
-            "completion needs shtab: install it with `pip install 'hockeystick[completion]'`"
-        ) from error
     from .commands import parser
 
     print(shtab.complete(parser(), shell))

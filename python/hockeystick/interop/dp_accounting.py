@@ -16,6 +16,7 @@ from numpy.typing import ArrayLike
 
 from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
+from .._base.optional import needing
 from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
 from ..accounting.accountant import Accountant
 from ..accounting.profile import PrivacyProfile
@@ -46,13 +47,9 @@ from ..mechanisms.mixtures import MixtureOfGaussians
 from ..mechanisms.truncated import TruncatedPoissonSampled
 from .pld import from_pld
 
-try:
+with needing("hockeystick.interop.dp_accounting needs dp-accounting", extra="dp-accounting"):
     import dp_accounting
     from dp_accounting import NeighboringRelation, dp_event
-except ImportError as error:
-    raise ImportError(
-        "hockeystick.interop.dp_accounting needs dp-accounting: pip install 'hockeystick[dp-accounting]'"
-    ) from error
 
 __all__ = ["HockeystickAccountant", "adjacency", "from_event", "from_pld", "to_event"]
 
@@ -275,11 +272,6 @@ def _only(event: Any, relation: NeighboringRelation, *allowed: NeighboringRelati
         )
 
 
-_REASONS = {
-    "UnsupportedDpEvent": "Unsupported event: it stands for a mechanism without a description.",
-}
-
-
 def _repetitions(event: Any) -> Repetitions:
     if math.isinf(event.shape):
         return Repetitions.poisson(event.mean)
@@ -407,7 +399,9 @@ def _single(event: Any, relation: NeighboringRelation) -> Step | None:
     for kind, make in _SINGLE.items():
         if isinstance(event, kind):
             return make(event, relation)
-    raise _RefusedError(event, _REASONS.get(type(event).__name__, "Unsupported event."))
+    unsupported = type(event).__name__ == "UnsupportedDpEvent"
+    why = ": it stands for a mechanism without a description." if unsupported else "."
+    raise _RefusedError(event, f"Unsupported event{why}")
 
 
 def _sampled(event: Any, relation: NeighboringRelation) -> Step | None:
@@ -486,12 +480,8 @@ def _step_event(step: Step) -> Any:
         inner = _mechanism_event(step.mechanism, step)
         if isinstance(inner, dp_event.NoOpDpEvent):
             return inner
-        kind = (
-            dp_event.SampledWithoutReplacementDpEvent
-            if isinstance(step, WithoutReplacement)
-            else dp_event.SampledWithReplacementDpEvent
-        )
-        return kind(step.dataset_size, step.batch_size, inner)
+        theirs = getattr(dp_event, f"Sampled{type(step).__name__}DpEvent")
+        return theirs(step.dataset_size, step.batch_size, inner)
     if isinstance(step, TruncatedPoissonSampled):
         return dp_event.TruncatedSubsampledGaussianDpEvent(
             step.dataset_size, step.sampling_probability, step.max_batch_size, step.noise_multiplier

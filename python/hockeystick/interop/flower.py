@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._base.optional import needing
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.accountant import Accountant, Answers
 from ..accounting.profile import PrivacyProfile, account
@@ -15,12 +16,8 @@ from ..accounting.report import Report
 from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process, Step, WithoutReplacement
 
-try:
+with needing("hockeystick.interop.flower needs Flower 1.35 or later", extra="flower"):
     from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent, SamplingMethod
-except ImportError as error:
-    raise ImportError(
-        "hockeystick.interop.flower needs Flower 1.35 or later: pip install 'hockeystick[flower]'"
-    ) from error
 
 METHOD = "hockeystick"
 """The ``accounting_method`` of what was spent, and the ``backend`` of saved states."""

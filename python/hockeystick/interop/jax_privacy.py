@@ -11,14 +11,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from .._base.optional import needing
 from .._base.validation import real
 
-try:
+with needing("hockeystick.interop.jax_privacy needs JAX Privacy 2.0 or later", extra="jax-privacy"):
     from jax_privacy import accounting as theirs
-except ImportError as error:
-    raise ImportError(
-        "hockeystick.interop.jax_privacy needs JAX Privacy 2.0 or later: pip install 'hockeystick[jax-privacy]'"
-    ) from error
 
 from .dp_accounting import HockeystickAccountant
 

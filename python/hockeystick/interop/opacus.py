@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from .._base.optional import needing
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.accountant import Accountant, Answers
 from ..accounting.calibration import calibrate_noise_multiplier
@@ -19,17 +20,13 @@ from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
 from .loaders import EqualSizes, watch
 
-try:
+with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import opacus
     from opacus.accountants import IAccountant, register_accountant
     from opacus.utils.uniform_sampler import (
         DistributedUniformWithReplacementSampler,
         UniformWithReplacementSampler,
     )
-except ImportError as error:
-    raise ImportError(
-        "hockeystick.interop.opacus needs Opacus 1.6 or later: pip install 'hockeystick[opacus]'"
-    ) from error
 
 MECHANISM = "hockeystick"
 """The name in Opacus's registry and in saved states."""

@@ -17,15 +17,12 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .._base.exclusive import Exclusive, Guard
+from .._base.optional import needing
 from .._base.validation import ParameterError, ParameterTypeError
 from ..sampling.batches import BatchSampler
 
-try:
+with needing("hockeystick.interop.torch needs PyTorch 2.2 or later", extra="torch"):
     import torch
-except ImportError as error:
-    raise ImportError(
-        "hockeystick.interop.torch needs PyTorch 2.2 or later: pip install 'hockeystick[torch]'"
-    ) from error
 
 _OURS = ("batch_size", "shuffle", "batch_sampler", "drop_last")
 

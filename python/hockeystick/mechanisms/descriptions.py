@@ -18,38 +18,3 @@ from .skellam import Skellam
 from .steps import Composable, Mechanism, Process, Step, composition, set_fields, shift_of
 from .truncated import TruncatedPoissonSampled
 from .users import UserLevel
-
-__all__ = [
-    "DPSGD",
-    "ZCDP",
-    "ApproximateDP",
-    "Composable",
-    "DeclaredProfile",
-    "DiscreteGaussian",
-    "DiscreteLaplace",
-    "ExponentialMechanism",
-    "FinitePair",
-    "Gaussian",
-    "Group",
-    "Laplace",
-    "Mechanism",
-    "Mixture",
-    "MixtureOfGaussians",
-    "PoissonSampled",
-    "PrivacyLoss",
-    "PrivateSelection",
-    "Process",
-    "PureDP",
-    "RandomizedResponse",
-    "RenyiCurve",
-    "Repetitions",
-    "Skellam",
-    "Step",
-    "TruncatedPoissonSampled",
-    "UserLevel",
-    "WithReplacement",
-    "WithoutReplacement",
-    "composition",
-    "set_fields",
-    "shift_of",
-]

@@ -30,17 +30,12 @@ def plot_profile(profile: PrivacyProfile, path: AnyPath | None = None) -> Any:
     for values, style, label in ((upper, "-", "certified upper bound"), (lower, "--", "lower bound")):
         shown = values > 0.0
         left.plot(epsilon[shown], values[shown], style, label=label)
-    left.set_yscale("log")
-    left.set_xlabel("epsilon")
-    left.set_ylabel("delta")
+    left.set(yscale="log", xlabel="epsilon", ylabel="delta")
     # Attacks matter where false positives are rare.
     alpha = np.concatenate([np.geomspace(1e-6, 0.1, 51), np.linspace(0.1, 1.0, 46)[1:]])
     right.plot(alpha, 1.0 - profile.tradeoff(alpha), label="no attack is above")
     right.plot(alpha, alpha, ":", color="gray", label="guessing")
-    right.set_xscale("log")
-    right.set_yscale("log")
-    right.set_xlabel("false positive rate")
-    right.set_ylabel("true positive rate")
+    right.set(xscale="log", yscale="log", xlabel="false positive rate", ylabel="true positive rate")
     for plot in (left, right):
         plot.grid(visible=True, alpha=0.3)
         plot.legend()
@@ -71,8 +66,7 @@ def plot_grid(grid: Grid, path: AnyPath | None = None) -> Any:
     for values, set_scale in ((x, plot.set_xscale), (y, plot.set_yscale)):
         if _geometric(values):
             set_scale("log")
-    plot.set_xlabel(x_name.replace("_", " "))
-    plot.set_ylabel(y_name.replace("_", " "))
+    plot.set(xlabel=x_name.replace("_", " "), ylabel=y_name.replace("_", " "))
     fixed = [
         f"{name.replace('_', ' ')} = {values.flat[0]:g}"
         for name, values in grid.inputs.items()
@@ -149,8 +143,7 @@ def plot_truncation(
         flat = shown.count() > 1 and float(np.ptp(shown.compressed())) == 0.0
         # Markers tell the curves apart in print.
         plot.plot(sizes, shown, ":" if flat else f"{next(markers)}-", markersize=4, label=name)
-    plot.set_xlabel("maximum batch size")
-    plot.set_ylabel("noise multiplier")
+    plot.set(xlabel="maximum batch size", ylabel="noise multiplier")
     plot.grid(visible=True, alpha=0.3)
     waste = plot.twinx()
     waste.plot(sizes, np.asarray(wasted), color="gray", alpha=0.5)

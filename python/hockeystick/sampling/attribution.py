@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
+from .._base.optional import needing
 from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, integer, integers
 from .bounding import MAX_IDS, MAX_WORK, BoundedAttribution, Integers, bounded
@@ -167,10 +168,8 @@ class AttributionGraph:
         """`from_arrow` of the needed columns of a Parquet file (or of an Arrow/Feather file, ending ``.arrow`` or ``.feather``)."""
         name = os.fspath(path)
         columns = [users] if examples is None else [examples, users]
-        try:
+        with needing("reading Arrow and Parquet files needs pyarrow", extra="arrow"):
             from pyarrow import feather, parquet
-        except ImportError as error:
-            raise ImportError("reading Arrow and Parquet files needs pyarrow: hockeystick[arrow]") from error
         if name.endswith((".arrow", ".feather")):
             table = feather.read_table(name)
         else:
@@ -276,19 +275,16 @@ class AttributionGraph:
         if found is None:
             return
 
-        def example(index: int) -> str:
-            return repr(
-                index if self.example_labels is None else np.asarray(self.example_labels[index]).item()
-            )
+        def name(index: int, labels: NDArray[Any] | None) -> str:
+            return repr(index if labels is None else np.asarray(labels[index]).item())
 
-        def user(index: int) -> str:
-            return repr(index if self.user_labels is None else np.asarray(self.user_labels[index]).item())
-
+        example, other_example = (
+            name(at, self.example_labels) for at in (found.example, found.other_example)
+        )
+        user, other_user = (name(at, self.user_labels) for at in (found.user, found.other_user))
         raise ParameterError(
-            f"graph: example {example(found.example)} belongs to user {user(found.user)} and to user "
-            f"{user(found.other_user)}, who also owns example {example(found.other_example)}, which user "
-            f"{user(found.user)} does not. Excluding the neighbours of sampled examples would show when user "
-            f"{user(found.user)}'s are sampled (docs/sampling/attribution.md). Use BMinSep(..., examples_per_user=k), or a graph "
+            f"graph: example {example} belongs to user {user} and to user {other_user}, who also owns example {other_example}, "
+            f"which user {user} does not. Excluding the neighbours of sampled examples would show when user {user}'s are sampled (docs/sampling/attribution.md). Use BMinSep(..., examples_per_user=k), or a graph "
             "in which examples that share a user have exactly the same users"
         )
 
