@@ -21,7 +21,10 @@ _KIND = "accountant"
 
 
 class Answers(Exclusive):
-    """What accountants answer, this one and those in the clothes of other libraries, of everything so far."""
+    """What accountants answer of everything so far: this room's, and those in the clothes of other libraries.
+
+    Threads and forks: see `Exclusive`.
+    """
 
     @property
     def adjacency(self) -> str:
