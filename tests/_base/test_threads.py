@@ -421,6 +421,7 @@ OWNED = {
     "individual.ledger.LiveLedger",  # IndividualLedger
     "_base.progress.Bar",  # one call
     "verify.document.Fields",  # one call
+    "verify.release.Grid",  # one call
     "_base.progress.Patience",  # one call
     "_base.files.StoreLock",  # the store it lies in
     "_base.search.Search",  # one call
