@@ -49,5 +49,7 @@ def check_path(path: AnyPath | None) -> None:
 def _imported() -> Any:
     """The class of figures; what is missing is said with the extra that brings it."""
     with needing("plots need matplotlib", extra="plot"):
+        import matplotlib.figure  # noqa: F401
+
         from .notebook_figure import NotebookFigure
     return NotebookFigure
