@@ -134,13 +134,6 @@ class CalibratedInt(_Certified, int):
     """An int that carries its proof; see CalibratedFloat."""
 
 
-class Asked(RiskTarget, total=False):
-    """What every calibration takes besides: ``adjacency`` and ``memory_limit`` as of `account`, or a risk in the place of epsilon and delta."""
-
-    adjacency: str
-    memory_limit: int
-
-
 @overload
 def calibrate(
     make: Callable[[float], Composable],
@@ -152,8 +145,10 @@ def calibrate(
     integer: Literal[False] = False,
     start: float | None = None,
     parameter: str = "parameter",
+    adjacency: str = "add_or_remove",
     tolerance: float = DEFAULT_TOLERANCE,
-    **asked: Unpack[Asked],
+    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    **risk: Unpack[RiskTarget],
 ) -> CalibratedFloat: ...
 
 
@@ -168,8 +163,10 @@ def calibrate(
     integer: Literal[True],
     start: int | None = None,
     parameter: str = "parameter",
+    adjacency: str = "add_or_remove",
     tolerance: float = DEFAULT_TOLERANCE,
-    **asked: Unpack[Asked],
+    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    **risk: Unpack[RiskTarget],
 ) -> CalibratedInt: ...
 
 
@@ -324,9 +321,11 @@ def calibrate_noise_multiplier(
     epsilon: float | None = None,
     delta: float | None = None,
     *,
+    adjacency: str = "add_or_remove",
     tolerance: float = DEFAULT_TOLERANCE,
     limits: tuple[float, float] = (0.01, 1e15),
-    **asked: Unpack[Asked],
+    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    **risk: Unpack[RiskTarget],
 ) -> CalibratedFloat:
     """Return the smallest noise multiplier that keeps make(noise_multiplier) within the budget.
 
@@ -348,8 +347,10 @@ def calibrate_noise_multiplier(
         increasing=False,
         limits=limits,
         parameter="noise_multiplier",
+        adjacency=adjacency,
         tolerance=tolerance,
-        **asked,
+        memory_limit=memory_limit,
+        **risk,
     )
 
 
@@ -358,8 +359,10 @@ def calibrate_steps(
     epsilon: float | None = None,
     delta: float | None = None,
     *,
+    adjacency: str = "add_or_remove",
     limits: tuple[int, int] = (0, 10**9),
-    **asked: Unpack[Asked],
+    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    **risk: Unpack[RiskTarget],
 ) -> CalibratedInt:
     """Return the largest number of steps that keeps make(steps) within the budget.
 
@@ -383,7 +386,9 @@ def calibrate_steps(
         integer=True,
         start=100,
         parameter="steps",
-        **asked,
+        adjacency=adjacency,
+        memory_limit=memory_limit,
+        **risk,
     )
 
 
@@ -392,9 +397,11 @@ def calibrate_sampling_probability(
     epsilon: float | None = None,
     delta: float | None = None,
     *,
+    adjacency: str = "add_or_remove",
     tolerance: float = DEFAULT_TOLERANCE,
     limits: tuple[float, float] = (1e-12, 1.0),
-    **asked: Unpack[Asked],
+    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    **risk: Unpack[RiskTarget],
 ) -> CalibratedFloat:
     """Return the largest probability that keeps make(sampling_probability) within the budget.
 
@@ -413,8 +420,10 @@ def calibrate_sampling_probability(
         limits=limits,
         start=0.01,
         parameter="sampling_probability",
+        adjacency=adjacency,
         tolerance=tolerance,
-        **asked,
+        memory_limit=memory_limit,
+        **risk,
     )
 
 
@@ -423,8 +432,10 @@ def calibrate_batch_size(
     epsilon: float | None = None,
     delta: float | None = None,
     *,
+    adjacency: str = "add_or_remove",
     limits: tuple[int, int] | None = None,
-    **asked: Unpack[Asked],
+    memory_limit: int = DEFAULT_MEMORY_LIMIT,
+    **risk: Unpack[RiskTarget],
 ) -> CalibratedInt:
     """Return the largest batch size that keeps make(batch_size) within the budget.
 
@@ -452,5 +463,7 @@ def calibrate_batch_size(
         integer=True,
         start=256,
         parameter="batch_size",
-        **asked,
+        adjacency=adjacency,
+        memory_limit=memory_limit,
+        **risk,
     )
