@@ -147,6 +147,8 @@ def vector(
 ) -> tuple[float, ...]:
     """Return a sequence of numbers as a tuple if `real` accepts each of them."""
     checked = reals(name, tuple(values) if isinstance(values, Iterator) else values, low, high, **ends)
+    if checked.ndim == 0:
+        raise ParameterTypeError(f"{name} = {values!r}: must be a sequence of numbers")
     if checked.ndim != 1:
         raise ParameterError(f"{name}: must be a sequence of numbers, not an array of shape {checked.shape}")
     return tuple(checked.tolist())
