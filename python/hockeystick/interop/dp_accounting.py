@@ -480,8 +480,9 @@ def _step_event(step: Step) -> Any:
         inner = _mechanism_event(step.mechanism, step)
         if isinstance(inner, dp_event.NoOpDpEvent):
             return inner
-        theirs = getattr(dp_event, f"Sampled{type(step).__name__}DpEvent")
-        return theirs(step.dataset_size, step.batch_size, inner)
+        if isinstance(step, WithoutReplacement):
+            return dp_event.SampledWithoutReplacementDpEvent(step.dataset_size, step.batch_size, inner)
+        return dp_event.SampledWithReplacementDpEvent(step.dataset_size, step.batch_size, inner)
     if isinstance(step, TruncatedPoissonSampled):
         return dp_event.TruncatedSubsampledGaussianDpEvent(
             step.dataset_size, step.sampling_probability, step.max_batch_size, step.noise_multiplier

@@ -99,16 +99,15 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
     if epsilon >= -none:
         known = min(known, add)
         shown = shown_coins(scheme)
-        above = min(known, seen, 1.0 if shown is None else shown.add(*_shown_at(base, epsilon)))
+        above = min(known, seen, 1.0 if shown is None else shown.add(_distance(base), epsilon, _spread(base)))
     limit = 1.0 / ROUND_UP
     values = (remove, min(add, known), known, above)
     return Reduction(base, max(0.0, 1.0 - cut), *(min(limit, value) * ROUND_UP for value in values))
 
 
-def _shown_at(base: BandMF, epsilon: float) -> tuple[float, float, float]:
-    """What the closed forms of Theorem 7b take: max|c_i| / sigma, epsilon, E_Q[(P/Q - 1)^2] without truncation."""
-    spread = math.expm1(min(700.0, log_moment(base, 2) + 1e-10)) if 2 in orders(base) else math.inf
-    return _distance(base), epsilon, spread
+def _spread(base: BandMF) -> float:
+    """E_Q[(P/Q - 1)^2], rounded up."""
+    return math.expm1(min(700.0, log_moment(base, 2) + 1e-10)) if 2 in orders(base) else math.inf
 
 
 def _distance(mechanism: BandMF) -> float:
@@ -259,8 +258,8 @@ def tilting(mechanism: object, epsilon: float, direction: str, only_above: bool 
 
 def _shown(base: BandMF, shown: ShownCoins, epsilon: float) -> Tilting:
     """Theorem 7b: in closed form where a million samples leave more open, else averaged."""
-    distance, _, spread = _shown_at(base, epsilon)
-    extra, shift = shown.remove(distance, epsilon, spread), shown.terms[0][2]
+    distance, shift = _distance(base), shown.terms[0][2]
+    extra = shown.remove(distance, epsilon, _spread(base))
     open_ = base._tilted(((1.0, 2, 1.0, 0.0),)).log_bound(epsilon) + math.log(_MILLION)
     if math.log(max(extra, 1e-300)) < open_:
         return Tilting(base, extra, 0.0, 1.0, shift)
