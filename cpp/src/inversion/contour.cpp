@@ -98,20 +98,20 @@ namespace {
 struct Aliases {
     double shift = 0, offset = -infinity, period = infinity;
 };
-Aliases least_aliases(const SaddlePoint& saddle, double epsilon, double log_wanted, int direction,
+Aliases least_aliases(const SaddlePoint& at, double epsilon, double log_goal, int direction,
                       const CumulantOf& cumulant) {
     Aliases best;
-    const double unit = 1 / std::sqrt(std::max(saddle.k.second, 1e-300));
+    const double unit = 1 / std::sqrt(std::max(at.k.second, 1e-300));
     // From the best one for a Gaussian downwards: past a tilt where rare losses take over, K explodes.
     double factor = 7.5;
     for (int i = 0; i < 30; ++i, factor /= 1.5) {
         double further = factor * unit;
-        if (direction < 0) further = std::min(further, saddle.s * (1 - 1e-3));
-        const double s = saddle.s + direction * further;
-        const double log_bound = log_chernoff(s) + cumulant(s).upper - saddle.k.value;
-        const double needed = (log_bound - direction * further * epsilon - log_wanted) / further;
+        if (direction < 0) further = std::min(further, at.s * (1 - 1e-3));
+        const double s = at.s + direction * further;
+        const double bound = log_chernoff(s) + cumulant(s).upper;
+        const double needed = (bound - s * epsilon - log_goal) / further;
         if (std::isfinite(needed) && needed < best.period) {
-            best = {further, log_bound, needed};
+            best = {further, bound - at.k.value, needed};
         } else if (std::isfinite(best.period)) {
             break;
         }
@@ -119,16 +119,48 @@ Aliases least_aliases(const SaddlePoint& saddle, double epsilon, double log_want
     return best;
 }
 
+// Speed: a line moves where its aliases on the right need a period so many times as long as those on the
+// left.
+constexpr double lopsided = 1.2;
+
+// Rare large losses make K explode beyond the saddle, and aliases on the right then ask for a long period.
+// With e^A and e^B what those at the tilts a < s < b must fall by, the line at s = (A b + B a)/(A + B) asks
+// for the same period on either side, (A + B)/(b - a).
+SaddlePoint balanced(const SaddlePoint& saddle, const Aliases& left, const Aliases& right, double epsilon,
+                     double log_goal, double most_lost, const CumulantOf& cumulant) {
+    const double b = saddle.s + right.shift, fall_b = right.period * right.shift;
+    double a = saddle.s - left.shift, fall_a = left.period * left.shift;
+    if ((b - a) / (fall_a + fall_b) < b / (fall_b - log_goal)) {
+        a = 0;  // M(0) is at most 1
+        fall_a = -log_goal;
+    }
+    double s = (fall_a * b + fall_b * a) / (fall_a + fall_b);
+    const auto height = [&](const SaddlePoint& at) { return at.k.value - at.s * epsilon; };
+    SaddlePoint moved = SaddlePoint::at(s, cumulant(s));
+    if (const double lost = height(moved) - height(saddle); lost > most_lost) {
+        s = saddle.s + (s - saddle.s) * std::sqrt(most_lost / lost);
+        moved = SaddlePoint::at(s, cumulant(s));
+    }
+    return moved;
+}
+
 }  // namespace
 
-std::optional<Contour> line_through(const SaddlePoint& saddle, double epsilon, double log_delta,
-                                    double log_wanted, const CumulantOf& cumulant) {
+std::optional<Contour> line_through(SaddlePoint& saddle, double epsilon, double log_delta, double log_goal,
+                                    double most_lost, const CumulantOf& cumulant) {
+    const auto aliases = [&](int direction) {
+        return least_aliases(saddle, epsilon, log_goal, direction, cumulant);
+    };
+    Aliases right = aliases(+1), left = aliases(-1);
+    if (most_lost > 0 && right.period < infinity && right.period > lopsided * left.period) {
+        saddle = balanced(saddle, left, right, epsilon, log_goal, most_lost, cumulant);
+        right = aliases(+1);
+        left = aliases(-1);
+    }
     Contour out{};
     out.s = saddle.s;
     out.scale = saddle.k.value;
     out.share = std::exp(std::min(0.0, log_delta - (out.scale - out.s * epsilon)));
-    const Aliases right = least_aliases(saddle, epsilon, log_wanted, +1, cumulant),
-                  left = least_aliases(saddle, epsilon, log_wanted, -1, cumulant);
     out.right_shift = right.shift;
     out.log_right = right.offset;
     out.left_shift = left.shift;

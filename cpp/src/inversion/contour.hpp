@@ -38,11 +38,12 @@ struct Contour {
     std::complex<double> pole(std::size_t j) const;
 };
 
-// The line through a tilt near the saddle of eps, with a period such that the aliases on either side are
-// below e^{log_wanted} of e^{K(s) - s eps}, by Chernoff's bound at other tilts; empty where there is none.
-// log_delta: about what ln delta will be.
-std::optional<Contour> line_through(const SaddlePoint& saddle, double epsilon, double log_delta,
-                                    double log_wanted, const CumulantOf& cumulant);
+// The line through the saddle of eps, or a lesser tilt, to which `saddle` then moves: where a shorter period
+// makes the aliases on either side, by Chernoff's bound at other tilts, less than e^{log_goal}; empty where
+// there is none. log_delta: about what ln delta will be. most_lost: by how much ln e^{K(s) - s eps}, and with
+// it rounding, may grow.
+std::optional<Contour> line_through(SaddlePoint& saddle, double epsilon, double log_delta, double log_goal,
+                                    double most_lost, const CumulantOf& cumulant);
 
 // sum over j >= first of step/pi |integrand|: 1/|z (z+1)| <= 1/tau^2, in blocks of doubling tau. bound(tau):
 // of |e^{K(z)}| beside e^{K(s)} at all frequencies from tau on.

@@ -20,10 +20,14 @@ constexpr double pi = std::numbers::pi;
 
 // All of these are for speed. Each source of error aims at this share of delta.
 constexpr double wanted_share = 1e-13;
+// More kinds make frequencies dear. Then a line may let e^{K(s) - s eps} grow by e to this for a shorter
+// period, and such a gap asks for no better line.
+constexpr std::size_t few_kinds = 8;
+constexpr double most_lost_to_period = 1.5, small_gap = 1e-8;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
-// The shares of the saddle that are tried where the transform hardly decays there.
-constexpr double smaller_tilts[] = {0.85, 0.7, 0.5};
+// The shares of the saddle that are tried where the transform hardly decays.
+constexpr double tilts[] = {1, 0.85, 0.7, 0.5};
 constexpr std::size_t most_frequencies = 4096, few_frequencies = 400, most_beside_atom = 512;
 
 // What LaplaceSteps is told of delta beside e^{K(s) - s eps}: the logarithm, by the saddle's estimate.
@@ -130,7 +134,7 @@ bool DirectInversion::can_cut() const {
 
 // Rare large losses of Gaussian mixtures. Infinite losses and lattices have ways of their own.
 void DirectInversion::find_layers() {
-    if (infinite_ > 0 || lattice_.spacing > 0 || laplace_ || kinds_.size() > 8) return;
+    if (infinite_ > 0 || lattice_.spacing > 0 || laplace_ || kinds_.size() > few_kinds) return;
     for (const auto& kind : kinds_) {
         const std::vector<MixturePart> parts = kind.transform->mixtures();
         if (parts.empty()) {
@@ -244,11 +248,12 @@ double DirectInversion::lattice_tail(const Decays& decays, double step, std::siz
 }
 
 // The line, and where to cut it. quick: few frequencies, and no dear bounds.
-std::optional<DirectInversion::Plan> DirectInversion::make_plan(const SaddlePoint& saddle, double epsilon,
-                                                                double log_delta, bool quick) const {
-    const double log_share = std::min(0.0, log_delta - (saddle.k.value - saddle.s * epsilon)),
-                 wanted = log_share + std::log(wanted_share);
-    auto line = line_through(saddle, epsilon, log_delta, wanted, [&](double s) { return cumulant(s); });
+std::optional<DirectInversion::Plan> DirectInversion::make_plan(SaddlePoint saddle, double epsilon,
+                                                                double log_delta, bool quick,
+                                                                double most_lost) const {
+    const double log_goal = std::min(saddle.k.value - saddle.s * epsilon, log_delta) + std::log(wanted_share);
+    auto line =
+        line_through(saddle, epsilon, log_delta, log_goal, most_lost, [&](double s) { return cumulant(s); });
     if (!line) return {};
     Plan plan{std::move(*line), 0};
     Contour& contour = plan.contour;
@@ -261,6 +266,7 @@ std::optional<DirectInversion::Plan> DirectInversion::make_plan(const SaddlePoin
         most = std::min(most, frequencies_in(contour.step));
     }
     // A Gaussian would need so many frequencies; what falls more slowly needs more.
+    const double wanted = log_goal - (saddle.k.value - saddle.s * epsilon);
     if (quick && std::sqrt(-2 * wanted / std::max(saddle.k.second, 1e-300)) >
                      contour.step * static_cast<double>(at_most))
         return {};
@@ -324,10 +330,14 @@ std::optional<Contour> DirectInversion::make_contour(const SaddlePoint& saddle, 
     const auto error = [](const Plan& plan) {
         return (plan.contour.tail + lost_to_rounding) / plan.contour.share;
     };
-    std::optional<Plan> best = make_plan(saddle, epsilon, log_delta, budget.quick);
-    for (const double share : smaller_tilts) {
-        if (budget.quick || (best && best->contour.tail <= wanted_share * best->contour.share)) break;
-        auto plan = make_plan(saddle_at(share * saddle.s), epsilon, log_delta, false);
+    std::optional<Plan> best;
+    if (kinds_.size() > few_kinds)
+        best = make_plan(saddle, epsilon, log_delta, budget.quick, most_lost_to_period);
+    for (const double share : tilts) {
+        if (best && best->contour.tail <= wanted_share * best->contour.share) break;
+        if (budget.quick && share < 1) break;
+        auto plan =
+            make_plan(share < 1 ? saddle_at(share * saddle.s) : saddle, epsilon, log_delta, budget.quick, 0);
         if (plan && (!best || error(*plan) < error(*best))) best = std::move(plan);
     }
     if (!best || !(best->contour.tail + lost_to_rounding < budget.worst * best->contour.share) ||
@@ -437,17 +447,19 @@ std::optional<Answer> DirectInversion::epsilon_bounds(double delta, Budget budge
         return laplace_->epsilon_bounds(delta, epsilon, saddle->s, share_of(*saddle));
     auto contour = make_contour(*saddle, epsilon, target, budget);
     const InvertedAt inverted = [&](double e) { return invert(*contour, e); };
-    Inverted at{};
+    const bool many = kinds_.size() > few_kinds;
     for (int round = 0; contour; ++round) {
-        at = newton(inverted, target, epsilon);
+        const Inverted at = newton(inverted, target, epsilon);
         if (!(at.value > 0)) return {};
+        const auto answer =
+            epsilon_answer(describe(at, contour->step, contour->integrand.size(), dropped_), inverted, at,
+                           epsilon, delta, infinite(-1), infinite(+1) + dropped_);
         // Where the tilted loss has two humps, the estimate of delta is poor, and so the line chosen.
-        if (at.value > 0.2 * contour->share || round == 2) break;
+        if (at.value > 0.2 * contour->share || (many && relative_gap(answer) < small_gap) || round == 2)
+            return answer;
         contour = contour_at(epsilon, target, budget);
     }
-    if (!contour) return {};
-    return epsilon_answer(describe(at, contour->step, contour->integrand.size(), dropped_), inverted, at,
-                          epsilon, delta, infinite(-1), infinite(+1) + dropped_);
+    return {};
 }
 
 // The best tilt lies near the saddle.

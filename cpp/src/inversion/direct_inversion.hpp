@@ -87,8 +87,8 @@ private:
     double tail(const Decays& decays, double step, std::size_t first, Bound bound, double log_atom) const;
     double lattice_tail(const Decays& decays, double step, std::size_t first) const;
     std::size_t frequencies_in(double step) const;
-    std::optional<Plan> make_plan(const SaddlePoint& saddle, double epsilon, double log_delta,
-                                  bool quick) const;
+    std::optional<Plan> make_plan(SaddlePoint saddle, double epsilon, double log_delta, bool quick,
+                                  double most_lost) const;
     bool cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_t most, bool quick) const;
     double products(const Plan& plan) const;
     std::optional<Contour> make_contour(const SaddlePoint& saddle, double epsilon, double log_delta,

@@ -137,11 +137,11 @@ double Layers::Ceiling::log_at(double tau) const {
 
 std::optional<Contour> Layers::contour(Which which, const Tilt& tilt, double epsilon, double log_wanted,
                                        std::size_t most) {
-    const SaddlePoint& saddle = tilt.saddle;
+    SaddlePoint saddle = tilt.saddle;
     const double s = saddle.s, log_enough = std::min(log_wanted - (saddle.k.value - s * epsilon), -1.0),
                  enough = std::exp(log_enough), negligible = 0.01 * enough;
     if (!(enough > 0)) return {};
-    auto out = line_through(saddle, epsilon, tilt.log_delta, log_enough,
+    auto out = line_through(saddle, epsilon, tilt.log_delta, log_enough + saddle.k.value - s * epsilon, 0,
                             [&](double at) { return cumulant(which, at); });
     if (!out) return {};
     // A Gaussian would need so many frequencies; whatever falls more slowly needs more.
