@@ -32,10 +32,11 @@ public:
     void by_sample(std::size_t count, double* to, std::size_t stride) const noexcept;
 
 private:
-    struct Free {
+    struct Release {
+        std::size_t bytes;
         void operator()(double* p) const noexcept;
     };
-    std::unique_ptr<double, Free> data_;
+    std::unique_ptr<double, Release> data_;
     std::size_t count_ = 0;
 };
 

@@ -2,6 +2,7 @@
 #include "hockeystick/likelihood.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdlib>
 #include <new>
@@ -66,6 +67,43 @@ double most_participations(const Scheme& scheme) {
     return joint != nullptr ? static_cast<double>(joint->examples) : 1;
 }
 
+// The memory of a thread's last rows, for its next ones of the same length: every group of samples has the
+// same, and the operating system would take large pieces back and clear them page by page.
+class Spare {
+public:
+    ~Spare() {
+        most_ = 0;
+        for (const Piece& piece : pieces_) std::free(piece.data);
+    }
+    double* take(std::size_t bytes) noexcept {
+        for (Piece& piece : pieces_) {
+            if (piece.bytes != bytes) continue;
+            held_ -= bytes;
+            return std::exchange(piece, {}).data;
+        }
+        return nullptr;
+    }
+    bool keep(double* data, std::size_t bytes) noexcept {
+        if (held_ + bytes > most_) return false;
+        const auto free =
+            std::find_if(pieces_.begin(), pieces_.end(), [](const Piece& p) { return p.bytes == 0; });
+        if (free == pieces_.end()) return false;
+        *free = {bytes, data};
+        held_ += bytes;
+        return true;
+    }
+
+private:
+    struct Piece {
+        std::size_t bytes = 0;
+        double* data = nullptr;
+    };
+    std::array<Piece, 64> pieces_;
+    std::size_t held_ = 0, most_ = std::size_t{1} << 23;  // speed
+};
+
+thread_local Spare spare;
+
 }  // namespace
 
 void check_noise_multiplier(double noise_multiplier) {
@@ -73,13 +111,16 @@ void check_noise_multiplier(double noise_multiplier) {
             "noise_multiplier must be positive and finite");
 }
 
-void Rows::Free::operator()(double* p) const noexcept { std::free(p); }
+void Rows::Release::operator()(double* p) const noexcept {
+    if (!spare.keep(p, bytes)) std::free(p);
+}
 
 Rows::Rows(std::size_t count, double value) : count_(count) {
     const std::size_t bytes = std::max<std::size_t>(count, 1) * group_size * sizeof(double);
-    auto* data = static_cast<double*>(std::aligned_alloc(64, bytes));
+    double* data = spare.take(bytes);
+    if (data == nullptr) data = static_cast<double*>(std::aligned_alloc(64, bytes));
     if (data == nullptr) throw std::bad_alloc();
-    data_.reset(data);
+    data_ = {data, Release{bytes}};
     fill(value);
 }
 
