@@ -15,13 +15,14 @@ from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.report import CAVEAT, UNITS
 from ..matrix.bandmf import BandMF
 from ..matrix.scheme import Scheme
-from ..matrix.schemes import CyclicPoisson
+from ..matrix.schemes import CyclicPoisson, TruncatedBMinSep
 from ..matrix.strategy import Strategy
 from ..mechanisms.descriptions import Gaussian, Process
 from .confidence import VerificationPlan, plan_verification
 from .direction import ADJACENCIES, directions
 from .estimate import METHODS
 from .propose import is_hopeful, propose
+from .public_counts import untruncated
 from .runs import RunOptions, RunSettings, derived, resolve_seed
 from .tally import digest
 from .truncation import can_tilt, is_rare
@@ -240,13 +241,19 @@ def calibrate_bandmf(
         fallback = "unamplified" if _cyclic_probability(strategy, scheme) is None else "cyclic"
     seed = resolve_seed(seed, options.checkpoint)
     safe = _budgeted(any_noise, fallback, epsilon, plan.tested_delta, options)
+    begin = safe.noise_multiplier
+    whole = untruncated(scheme) if isinstance(scheme, TruncatedBMinSep) else scheme
+    if isinstance(plan, TiltedPlan) and _cyclic_probability(strategy, whole) is not None:
+        # Nearer than without amplification; nothing rests on it.
+        cyclic = _budgeted(BandMF(strategy, whole, 1.0), "cyclic", epsilon, plan.tested_delta, options)
+        begin = min(begin, cyclic.noise_multiplier)
 
     def make(noise_multiplier: float) -> BandMF:
         return BandMF(strategy, scheme, noise_multiplier)
 
     pilot = derived(seed, "pilot")
     if candidates is None:
-        candidates = propose(make, epsilon, plan, safe.noise_multiplier, pilot, options)
+        candidates = propose(make, epsilon, plan, begin, pilot, options)
         # Frequent truncation, or many participations of a replaced example: the bound on the weights may be out of proportion.
         if (
             isinstance(plan, TiltedPlan)

@@ -28,8 +28,8 @@ from .confidence import kl
 from .empirical import Empirical
 from .evidence import METHODS, PLANNED, SHARES, Bets, checked_bets, default_bets, evidence_below, insured
 
-_CAUTION = 3.0
-"""Standard deviations, of the pilot's and of the test's result, by which the plan expects bad luck (*speed*)."""
+_CAUTION, _PILOT_CAUTION = 3.0, 1.5
+"""Standard deviations, of the test's and of the pilot's result, by which the plan expects bad luck (*speed*)."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +149,7 @@ def plan_test(
 
     The pilot's knowledge is the law of its values (``pilot``, the better), or their ``mean`` and ``variance``: then
     "betting" expects the least favourable law that has them, with values at 1 (Bennett 1962). The number of samples
-    is such that the test still accepts when pilot and test are both three standard deviations unlucky.
+    is such that the test still accepts when it is three standard deviations unlucky, and the pilot one and a half.
     ``method`` "auto" is the one that needs fewest. Raises ParameterError where the pilot suggests
     that no test would accept, or that it takes more than 2^53 samples.
 
@@ -196,8 +196,9 @@ def _betting_samples(law: _Law, tested: float, needed: float) -> tuple[float, Be
         return 1.0, default_bets(1, 0.5)
     gains = np.log1p(np.multiply.outer(SHARES, (tested - law.points) / (1.0 - tested)))
     means = gains @ law.weights
-    luck = _CAUTION * np.sqrt(np.square(gains - means[:, np.newaxis]) @ law.weights)
-    rates = means - luck / math.sqrt(law.samples)
+    spread = np.sqrt(np.square(gains - means[:, np.newaxis]) @ law.weights)
+    luck = _CAUTION * spread
+    rates = means - _PILOT_CAUTION * spread / math.sqrt(law.samples)
     hopeful = rates > 0.0
     rates = np.where(hopeful, rates, 1.0)
     # rate n - luck sqrt(n) = needed, with the price of not staking all of the capital.
@@ -214,9 +215,7 @@ def _kl_samples(law: _Law, tested: float, needed: float) -> tuple[float, Bets]:
     mean, deviation = law.moments(law.points)
 
     def suffices(samples: float) -> bool:
-        seen = min(
-            1.0, mean + _CAUTION * deviation * (1.0 / math.sqrt(samples) + 1.0 / math.sqrt(law.samples))
-        )
+        seen = min(1.0, mean + deviation * _luck(samples, law))
         return seen < tested and samples * kl(seen, tested) >= needed
 
     return _fewest(suffices), ()
@@ -228,12 +227,17 @@ def _bernstein_samples(law: _Law, tested: float, needed: float) -> tuple[float, 
     term = needed + math.log(2.0)
 
     def suffices(samples: float) -> bool:
-        luck = _CAUTION * (1.0 / math.sqrt(samples) + 1.0 / math.sqrt(law.samples))
+        luck = _luck(samples, law)
         seen = math.sqrt(variance + luck * spread)
         width = seen * math.sqrt(2.0 * term / samples) + 7.0 * term / (3.0 * (samples - 1.0))
         return mean + luck * deviation + width <= tested
 
     return _fewest(suffices, 2.0), ()
+
+
+def _luck(samples: float, law: _Law) -> float:
+    """How bad the luck is that a plan expects, in standard deviations of one value."""
+    return _CAUTION / math.sqrt(samples) + _PILOT_CAUTION / math.sqrt(law.samples)
 
 
 def _fewest(suffices: Callable[[float], bool], low: float = 1.0) -> float:

@@ -12,21 +12,22 @@ from collections.abc import Callable
 from .._base.validation import ParameterError
 from .confidence import VerificationPlan
 from .direction import Sampled, cases
-from .half_space import HalfSpaceProposal
 from .runs import ALONE, RunOptions, derived
-from .tilted import Proposal
-from .verify import Look, Make, Plan, TiltedPlan
+from .verify import Look, Make, Plan, Proposals, TiltedPlan
 
 _SPREAD = (4.0, 2.75, 2.0, 1.5, 1.0, 0.5, 0.0, -0.5, -1.0, -1.5, -2.0)
 """Where the candidates of plain samples lie around the pilot's guess, in standard deviations of where the verifier's
 verdict turns: the first is hardly ever rejected, the last hardly ever accepted (*speed*)."""
 
+_NEAR = 0.12
+"""Logarithms of noise multipliers that are near each other (*speed*)."""
 _SEARCH_SAMPLES = 32_768
 """Weighted pilot samples at the noise multipliers of the search (*speed*)."""
-_RATIOS = (0.1, 0.3, 0.5, 0.63, 0.73, 0.8, 0.85, 0.89)
-"""delta at the candidates of weighted samples over the delta that is tested, as the pilot sees it (*speed*)."""
-_SLOPE = -30.0
-"""d ln delta / d ln noise, where the pilot has not seen any (*speed*)."""
+_COARSE, _FINE, _SAVED = 0.4, (0.5, 0.87), 0.006
+"""delta over the delta that is tested, as the pilot sees it, at the candidates of weighted samples: the noisiest, and between what
+that of least noise is; the share of the noise that no other could save beyond that (*speed*)."""
+_SLOPE, _SLOPES = -30.0, (-200.0, -4.0)
+"""d ln delta / d ln noise, where the pilot has not seen any, and between what it must be (*speed*)."""
 
 
 def propose(
@@ -34,7 +35,7 @@ def propose(
 ) -> tuple[float, ...]:
     """Candidates around the noise multiplier at which the verdict of the ``plan`` turns.
 
-    ``noisy`` is where the search begins; for a `TiltedPlan` it must certainly be enough.
+    ``noisy`` is where the search begins.
     """
     if isinstance(plan, TiltedPlan):
         return _by_tilted_samples(make, epsilon, plan, noisy, seed, options.unrecorded())
@@ -103,44 +104,59 @@ def _by_tilted_samples(
 ) -> tuple[float, ...]:
     """Directions that cannot be tilted, or are known to be below what is tested, are left out.
 
-    Pilots of one noise multiplier start from the proposals of the last one.
+    Pilots of one noise multiplier start from the proposals of the last one, unless that was far away.
     """
-    proposals: dict[str, Proposal | HalfSpaceProposal] = {}
+    proposals: Proposals = {}
     seen: list[tuple[float, float]] = []
 
     def height(place: float) -> float:
         """ln of the largest delta over the one that is tested."""
         worst = -math.inf
+        if seen and abs(place - seen[-1][0]) > _NEAR:
+            proposals.clear()
         for values in cases(make(math.exp(place)), epsilon, options, only_above=True):
             if values.bound > 0.0 and values.known > plan.tested_delta and values.can_tilt:
                 own = derived(seed, "search", len(seen), values.direction, values.case)
-                look = Look.of(values, own, _SEARCH_SAMPLES, proposals.get(values.label), options)
-                if look.proposal.relative_variance < math.inf:
-                    proposals[values.label] = look.proposal
+                look = Look.of(values, own, _SEARCH_SAMPLES, proposals, options)
                 worst = max(worst, look.log_delta)
         seen.append((place, worst - math.log(plan.tested_delta)))
         return seen[-1][1]
 
-    high = math.log(noisy)
-    low, step = high - 0.1, 0.1
-    while height(low) <= 0.0:
-        high, step = low, min(0.4, 1.5 * step)
-        if low < math.log(noisy) - 14.0:
-            # Hardly any noise is enough: the example hardly ever takes part.
-            return (math.exp(low),)
-        low -= step
-    low, high = _halved(height, low, high, 0.02)
-    place, slope = _on_a_line(height, seen, 0.5 * (low + high))
-    return tuple(math.exp(place + math.log(ratio) / slope) for ratio in _RATIOS)
+    place = _near_root(height, math.log(noisy) - 0.1)
+    if place < math.log(noisy) - 14.0:
+        # Hardly any noise is enough: the example hardly ever takes part.
+        return (math.exp(place),)
+    place, slope = _on_a_line(height, seen, place)
+    fine = min(_FINE[1], max(_FINE[0], math.exp(_SAVED * slope)))
+    ratios = (_COARSE, max(_COARSE, 1.5 * fine - 0.5), fine)
+    return tuple(math.exp(place + math.log(ratio) / slope) for ratio in ratios)
 
 
-def _halved(
-    height: Callable[[float], float], low: float, high: float, enough: float = 0.0
-) -> tuple[float, float]:
-    """Three halvings of the interval in which the height falls below 0, or fewer."""
-    for _ in range(3):
-        if high - low < enough:
+def _near_root(height: Callable[[float], float], place: float) -> float:
+    """Where a height that falls, and may be far off or infinite away from its root, is within 1 of it."""
+    ends: list[tuple[float, float]] = []  # the nearest ones above and below the root
+    lowest, highest, step = place - 14.0, place + 1.5, 0.1
+    while lowest <= place <= highest:
+        here = height(place)
+        if abs(here) < 1.0:
             break
+        ends = [*(end for end in ends if (end[1] > 0.0) != (here > 0.0)), (place, here)]
+        if len(ends) == 2:
+            (low, above), (high, below) = sorted(ends)
+            if high - low < 0.02:
+                break
+            share = above / (above - below) if below > -math.inf else 0.5
+            place = low + (high - low) * min(0.8, max(0.2, share))
+        else:
+            # So far all were on one side.
+            place += math.copysign(min(0.4, max(step, abs(here / _SLOPE))), here)
+            step *= 1.5
+    return place
+
+
+def _halved(height: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
+    """Three halvings of the interval in which the height falls below 0."""
+    for _ in range(3):
         middle = 0.5 * (low + high)
         low, high = (middle, high) if height(middle) > 0.0 else (low, middle)
     return low, high
@@ -153,13 +169,13 @@ def _on_a_line(
     slope = _SLOPE
     for offset in (-0.03, 0.03, 0.0):
         height(place + offset)
-        near = [(x, y) for x, y in seen if math.isfinite(y) and abs(x - place) <= 0.12]
+        near = [(x, y) for x, y in seen if math.isfinite(y) and abs(x - place) <= _NEAR]
         if len(near) >= 3 and max(near)[0] - min(near)[0] >= 0.04:
             middle = math.fsum(x for x, _ in near) / len(near)
             level = math.fsum(y for _, y in near) / len(near)
             spread = math.fsum((x - middle) ** 2 for x, _ in near)
             slope = math.fsum((x - middle) * y for x, y in near) / spread
-            slope = min(-4.0, max(-200.0, slope))
+            slope = min(_SLOPES[1], max(_SLOPES[0], slope))
             place = middle - max(-3.0, min(3.0, level)) / slope
     return place, slope
 
@@ -172,7 +188,7 @@ def is_hopeful(mechanism: Sampled, epsilon: float, plan: TiltedPlan, seed: int, 
         own = derived(seed, values.direction, values.case)
         if not values.can_tilt:
             return False
-        look = Look.of(values, own, _SEARCH_SAMPLES, None, options.unrecorded())
+        look = Look.of(values, own, _SEARCH_SAMPLES, {}, options.unrecorded())
         if look.test(plan, plan.samples) is None:
             return False
     return True

@@ -33,10 +33,11 @@ from .tally import EmpiricalTally
 from .tilted import Proposal
 
 Make: TypeAlias = Callable[[float], Sampled]
+Proposals: TypeAlias = dict[str, Proposal | HalfSpaceProposal]
 
 MOST_SAMPLES = 2**21
 """Samples per verification and direction by importance sampling, at most, unless the caller says otherwise (*speed*)."""
-_PILOT_SAMPLES = 131_072
+_PILOT_SAMPLES = 65_536
 """Pilot samples before a verification (*speed*)."""
 
 
@@ -119,9 +120,10 @@ def choose(
     """
     order = sorted({real("candidates", value, 0.0, open_low=True) for value in candidates}, reverse=True)
     verdicts: list[Verification] = []
+    proposals: Proposals = {}
     for index, noise_multiplier in enumerate(order):
         own, kept = derived(seed, "verify", index), options.folder(f"verify-{index}")
-        verdicts.append(verify(make(noise_multiplier), noise_multiplier, epsilon, plan, own, kept))
+        verdicts.append(verify(make(noise_multiplier), noise_multiplier, epsilon, plan, own, kept, proposals))
         if not verdicts[-1].accepted:
             break
     return tuple(verdicts)
@@ -134,6 +136,7 @@ def verify(
     plan: Plan,
     seed: int,
     options: RunOptions = ALONE,
+    proposals: Proposals | None = None,
 ) -> Verification:
     """Accept if the samples of every direction prove its delta to be below plan.tested_delta.
 
@@ -142,13 +145,15 @@ def verify(
     one alone see to that. A `VerificationPlan` draws its number of samples in each direction. With a `TiltedPlan`
     a direction without importance sampling is tested with plain samples against half of what is tested; so is "add"
     where its half space is of no use: more than plan.samples may be drawn there, but never more than plain ones.
+    Pilots start from the ``proposals`` that those of a similar mechanism ended with, and leave their own there.
     """
+    proposals = {} if proposals is None else proposals
     means: list[tuple[str, float, int]] = []
     for values in cases(mechanism, epsilon, options, only_above=True):
         if values.bound == 0.0:
             verdict = Verdict(True, 0.0, 0)
         elif isinstance(plan, TiltedPlan):
-            verdict = _by_tilted_samples(plan, values, seed, options)
+            verdict = _by_tilted_samples(plan, values, seed, options, proposals)
         else:
             verdict = _by_plain_samples(plan, values, seed, options)
         means.append((values.direction, verdict.mean, verdict.samples))
@@ -174,7 +179,9 @@ def _compare(values: Direction, threshold: float, samples: int, seed: int, optio
     return Verdict(tally.blocks == blocks and accepts(mean, threshold), mean, tally.blocks * size)
 
 
-def _by_tilted_samples(plan: TiltedPlan, values: Direction, seed: int, options: RunOptions) -> Verdict:
+def _by_tilted_samples(
+    plan: TiltedPlan, values: Direction, seed: int, options: RunOptions, proposals: Proposals
+) -> Verdict:
     tested = plan.tested_delta
     if values.known <= tested:
         return Verdict(True, values.known, 0)
@@ -182,7 +189,7 @@ def _by_tilted_samples(plan: TiltedPlan, values: Direction, seed: int, options: 
     plainly = not values.can_tilt
     if not plainly:
         pilot = max(4096, min(_PILOT_SAMPLES, plan.samples // 8))
-        look = Look.of(values, seed, pilot, None, options)
+        look = Look.of(values, seed, pilot, proposals, options)
         most = plan.samples if values.direction == "remove" else max(plan.samples, plan.plain_samples)
         test = look.test(plan, most)
         plainly = test is None and values.direction == "add" and look.log_delta < math.log(tested)
@@ -213,15 +220,22 @@ class Look:
         values: Direction,
         seed: int,
         samples: int,
-        start: Proposal | HalfSpaceProposal | None,
+        proposals: Proposals,
         options: RunOptions,
     ) -> Look:
-        """Tune a proposal and see what it gives, on random streams of their own."""
-        # A verification's pilot starts from the grid again: what it overlooks costs more samples than it takes.
-        pilot = (1024, 2048, 4096) if start is None else (2048, 4096)
-        if samples >= 65_536:
-            pilot = (4096, 8192, 16_384)
+        """Tune a proposal and see what it gives, on random streams of their own.
+
+        It starts from that of the ``proposals``, by `Direction.label`, or from a grid, and takes its place, if it has seen something.
+        """
+        start = proposals.pop(values.label, None)
+        # What a verification's pilot overlooks costs more samples than it takes.
+        rounds = [512, 1024, 2048] if samples < _PILOT_SAMPLES else [1024, 2048, 4096]
+        pilot = [2 * count for count in (rounds if start is None else rounds[1:])]
         proposal = values.tune(derived(seed, "tune"), gap=0.25, start=start, pilot=pilot)
+        if proposal.relative_variance < math.inf:
+            proposals[values.label] = proposal
+        else:
+            samples = -(-samples // 8)
         drawn = values.tilted_values(proposal)
         kept = options.file(f"{values.label}.pilot").in_samples(drawn.block_size)
         blocks = -(-samples // drawn.block_size)
