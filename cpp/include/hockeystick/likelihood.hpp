@@ -111,9 +111,11 @@ class Mixture {
 public:
     // If the columns are longer than the separation, or a user has more examples than joint_examples, the
     // value is a bound: an upper bound of ln P/Q, or with `lower` a lower bound. Throws std::invalid_argument
-    // where sigma is so small that losses exceed 2^45.
+    // where sigma is so small that losses exceed 2^45. For a chain of participations, further mixtures that
+    // differ in theta alone, `more` of them, cost little.
     Mixture(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-            Numerator numerator = Numerator::present, bool lower = false, const Tilt& tilt = {});
+            Numerator numerator = Numerator::present, bool lower = false, const Tilt& tilt = {},
+            std::span<const double> more = {});
     // The sum of the weights of an envelope: no law, but as well over N(0, sigma^2).
     Mixture(const Strategy& strategy, const BMinSep& scheme, double noise_multiplier,
             const Envelope& envelope);
@@ -125,18 +127,22 @@ public:
         // The next `count` products; survival: the same rows of survival probabilities where the scheme is
         // truncated (1: no truncation), else nullptr.
         virtual void add(const double* products, std::size_t count, const double* survival) = 0;
-        // ln of the sum over all x of Pr[x] times the likelihood ratio, one row, aligned as Rows are.
+        // ln of the sum over all x of Pr[x] times the likelihood ratio, one row for each theta, aligned as
+        // Rows are.
         virtual void finish(double* out) = 0;
     };
     // The recursion of one kind of scheme.
     struct Form {
         std::function<std::unique_ptr<Evaluation>()> start;
         double families = 0;
+        std::size_t rows = 1;
     };
 
     std::unique_ptr<Evaluation> start() const { return form_.start(); }
     // Several examples per user: what an iteration takes, in about an iteration of a single example's chain.
     double families() const noexcept { return form_.families; }
+    // Of finish().
+    std::size_t rows() const noexcept { return form_.rows; }
 
 private:
     Form form_;

@@ -53,7 +53,8 @@ template <std::size_t fixed_count>  // 0: any number of options
 struct Plain {
     explicit Plain(const Chain& chain) : options(chain.options), count(chain.option_count) {
         for (std::size_t j = 0; j < fixed_count; ++j) {
-            const double weight = plain(options[j].weight), m = options[j].multiplicity;
+            const double m = options[j].multiplicity;
+            weight = plain(options[j].weight);
             for (std::size_t k = 0; k < terms; ++k) coefficients[k] = weight * polynomial::power_of_two[k];
             linear = m * polynomial::log2_e;
             quadratic = m * m * polynomial::log2_e;
@@ -83,17 +84,23 @@ struct Plain {
         }
     }
 
+    // Of one option, without its weight.
+    LANES_INLINE V ratio(std::size_t, V product, double half_norm) const {
+        return exponential2(polynomial::power_of_two, product * splat(linear) - splat(half_norm * quadratic));
+    }
+
     static constexpr std::size_t terms = sizeof polynomial::power_of_two / sizeof(double);
     const Option* options;
     std::size_t count;
     double coefficients[terms] = {}, linear = 0, quadratic = 0;
+    double weight = 0;
     double largest = 0;  // multiplicity
 };
 
 struct Truncated {
     Truncated(const Chain& chain, const Truncation& rounds)
-        : weight(chain.options[0].weight),
-          plain_weight(plain(weight)),
+        : extended_weight(chain.options[0].weight),
+          weight(plain(extended_weight)),
           truncation(rounds),
           largest(larger(__builtin_fabs(rounds.whole), __builtin_fabs(rounds.truncated))) {}
 
@@ -104,20 +111,24 @@ struct Truncated {
         Scaled survives = exponential(m * product - m * m * splat(half_norm));
         survives.mantissa *= kept;
         const Scaled dropped = {splat(1) - kept, select(cut, splat(0), splat(nothing))};
-        return constant(weight) * (survives + dropped);
+        return constant(extended_weight) * (survives + dropped);
     }
 
     LANES_INLINE V factor(std::size_t at, V product, double half_norm) const {
+        return splat(weight) * ratio(at, product, half_norm);
+    }
+
+    LANES_INLINE V ratio(std::size_t at, V product, double half_norm) const {
         const V kept = load(truncation.survival + at);
         const V m = select(kept < splat(1), splat(truncation.truncated), splat(truncation.whole));
         const V scaled = m * splat(polynomial::log2_e);
-        const V ratio =
-            exponential2(polynomial::power_of_two, scaled * product - scaled * m * splat(half_norm));
-        return splat(plain_weight) * (kept * ratio + (splat(1) - kept));
+        return kept *
+                   exponential2(polynomial::power_of_two, scaled * product - scaled * m * splat(half_norm)) +
+               (splat(1) - kept);
     }
 
-    Factor weight;
-    double plain_weight;
+    Factor extended_weight;
+    double weight;
     Truncation truncation;
     double largest;
 };
@@ -287,38 +298,82 @@ LANES_INLINE void advance_short(Chain& chain, const Hits& hits, const double* pr
     for (std::size_t at = 0; at < group; ++at) chain.past_exponent[at] = chain.free.exponent[at];
 }
 
+// Where products are likelihood ratios, computed once for several chains.
+struct Weighted {
+    LANES_INLINE V factor(std::size_t, V ratio, double) const { return splat(weight) * ratio; }
+    double weight;
+};
+
+// `count` iterations of one lap of those chains that have the short form.
 template <typename Hits>
-LANES_INLINE void advance_with(Chain& chain, const Hits& hits, const double* products,
-                               const double* half_norms, std::size_t count) {
-    if (chain.past_exponent == nullptr || chain.option_count == 0) {
-        advance_long(chain, hits, products, half_norms, 0, count);
-        return;
-    }
-    // Up to the end of the lap at a time.
+LANES_INLINE void advance_shared(Chain* chains, std::size_t number, const Hits& hits, const double* products,
+                                 const double* half_norms, std::size_t first, std::size_t count) {
+    constexpr std::size_t chunk = 32;  // speed: 4 kB
+    alignas(64) double ratios[chunk * group];
     for (std::size_t done = 0, rows = 0; done < count; done += rows) {
-        rows = chain.separation - chain.slot;
-        if (rows > count - done) rows = count - done;
-        const bool small = within_range(hits, products + done * group, half_norms + done, rows);
-        if (small && (chain.is_short || (chain.slot == 0 && shorten(chain)))) {
-            advance_short(chain, hits, products, half_norms, done, rows);
-        } else {
-            if (chain.is_short) lengthen(chain);
-            advance_long(chain, hits, products, half_norms, done, rows);
+        rows = count - done < chunk ? count - done : chunk;
+        const std::size_t start = (first + done) * group;
+        for (std::size_t at = 0; at < rows * group; at += width) {
+            const double half_norm = half_norms[first + done + at / group];
+            store(ratios + at, hits.ratio(start + at, load(products + start + at), half_norm));
+        }
+        for (std::size_t k = 0; k < number; ++k) {
+            const Weighted own{plain(chains[k].options[0].weight)};
+            if (chains[k].is_short) advance_short(chains[k], own, ratios, half_norms, 0, rows);
         }
     }
 }
 
-void advance(Chain& chain, const double* products, const double* half_norms, std::size_t count) {
-    if (chain.option_count == 1) {
-        advance_with(chain, Plain<1>(chain), products, half_norms, count);
-    } else {
-        advance_with(chain, Plain<0>(chain), products, half_norms, count);
+// hits_of(chain): what a participation multiplies its weights by.
+template <typename HitsOf>
+LANES_INLINE void advance_with(Chain* chains, std::size_t number, const HitsOf& hits_of,
+                               const double* products, const double* half_norms, std::size_t count) {
+    Chain& chain = chains[0];
+    const auto hits = hits_of(chain);
+    const bool never_short = chain.past_exponent == nullptr || chain.option_count == 0;
+    // Up to the end of the lap at a time.
+    for (std::size_t done = 0, rows = 0; done < count; done += rows) {
+        rows = never_short ? count : chain.separation - chain.slot;
+        if (rows > count - done) rows = count - done;
+        const bool small =
+            !never_short && within_range(hits, products + done * group, half_norms + done, rows);
+        bool is_short = false;
+        for (std::size_t k = 0; k < number; ++k) {
+            Chain& each = chains[k];
+            if (small && (each.is_short || (each.slot == 0 && shorten(each)))) {
+                is_short = true;
+                continue;
+            }
+            if (each.is_short) lengthen(each);
+            advance_long(each, hits_of(each), products, half_norms, done, rows);
+        }
+        if (!is_short) continue;
+        if (number == 1) {
+            advance_short(chain, hits, products, half_norms, done, rows);
+        } else {
+            advance_shared(chains, number, hits, products, half_norms, done, rows);
+        }
     }
 }
 
-void advance_truncated(Chain& chain, const Truncation& truncation, const double* products,
-                       const double* half_norms, std::size_t count) {
-    advance_with(chain, Truncated(chain, truncation), products, half_norms, count);
+void advance(Chain* chains, std::size_t number, const double* products, const double* half_norms,
+             std::size_t count) {
+    if (chains[0].option_count == 1) {
+        advance_with(
+            chains, number, [](const Chain& chain) { return Plain<1>(chain); }, products, half_norms, count);
+        return;
+    }
+    for (std::size_t k = 0; k < number; ++k) {
+        advance_with(
+            chains + k, 1, [](const Chain& chain) { return Plain<0>(chain); }, products, half_norms, count);
+    }
+}
+
+void advance_truncated(Chain* chains, std::size_t number, const Truncation& truncation,
+                       const double* products, const double* half_norms, std::size_t count) {
+    advance_with(
+        chains, number, [&](const Chain& chain) { return Truncated(chain, truncation); }, products,
+        half_norms, count);
 }
 
 void finish(const Chain& chain, double* out) {

@@ -25,7 +25,7 @@ std::vector<kernels::Option> options(const ParticipationChain& chain, double mul
     return out;
 }
 
-struct ChainParameters {
+struct WeighedChain {
     // See kernels::Chain.
     bool allows_short_form() const {
         return chain.separation >= 8 && !chain.stay.is_zero() &&
@@ -37,47 +37,55 @@ struct ChainParameters {
 
     ParticipationChain chain;
     std::vector<kernels::Option> options;
+};
+
+struct ChainParameters {
+    std::vector<WeighedChain> chains;
     std::vector<double> half_norms;
     std::optional<CutMultiplicities> truncation;
+    bool allows_short_form = true;
 };
 
 class ChainState final : public Mixture::Evaluation {
 public:
-    explicit ChainState(const ChainParameters& form)
-        : form_(form), free_(1), ring_(form.chain.separation), past_(1) {
-        const ParticipationChain& chain = form.chain;
-        for (std::size_t i = 0; i < chain.separation; ++i) ring_.set(i, chain.start[i]);
-        chain_ = {chain.separation,
-                  factor(chain.stay),
-                  form.options.data(),
-                  form.options.size(),
-                  free_.view(),
-                  ring_.view(),
-                  factor(chain.outside),
-                  0,
-                  form.allows_short_form() ? past_[0] : nullptr,
-                  false};
+    explicit ChainState(const ChainParameters& form) : form_(form) {
+        for (const auto& [chain, options] : form.chains) {
+            Memory& own = memory_.emplace_back(chain.separation);
+            for (std::size_t i = 0; i < chain.separation; ++i) own.ring.set(i, chain.start[i]);
+            chains_.push_back({chain.separation, factor(chain.stay), options.data(), options.size(),
+                               own.free.view(), own.ring.view(), factor(chain.outside), 0,
+                               form.allows_short_form ? own.past[0] : nullptr, false});
+        }
     }
 
     void add(const double* products, std::size_t count, const double* survival) override {
         const double* const half_norms = form_.half_norms.data() + done_;
-        if (form_.truncation && survival != nullptr && !form_.options.empty()) {
-            kernels::table().advance_truncated(chain_,
+        if (form_.truncation && survival != nullptr && chains_[0].option_count > 0) {
+            kernels::table().advance_truncated(chains_.data(), chains_.size(),
                                                {survival, form_.truncation->whole, form_.truncation->cut},
                                                products, half_norms, count);
         } else {
-            kernels::table().advance(chain_, products, half_norms, count);
+            kernels::table().advance(chains_.data(), chains_.size(), products, half_norms, count);
         }
         done_ += count;
     }
-    void finish(double* out) override { kernels::table().finish(chain_, out); }
+    void finish(double* out) override {
+        for (const auto& chain : chains_) {
+            kernels::table().finish(chain, out);
+            out += group_size;
+        }
+    }
 
 private:
+    struct Memory {
+        explicit Memory(std::size_t separation) : free(1), ring(separation), past(1) {}
+        ExtendedRows free, ring;
+        Rows past;
+    };
     const ChainParameters& form_;
     std::size_t done_ = 0;
-    ExtendedRows free_, ring_;
-    Rows past_;
-    kernels::Chain chain_{};
+    std::vector<Memory> memory_;
+    std::vector<kernels::Chain> chains_;
 };
 
 struct BlockedParameters {
@@ -163,10 +171,16 @@ void ExtendedRows::set(std::size_t row, const Extended& value) {
     std::fill_n(exponent[row], group_size, static_cast<double>(value.exponent));
 }
 
-Mixture::Form chain_form(const ParticipationChain& chain, double multiplicity, std::vector<double> half_norms,
-                         std::optional<CutMultiplicities> truncation) {
-    return form_of<ChainState>(
-        ChainParameters{chain, options(chain, multiplicity), std::move(half_norms), truncation});
+Mixture::Form chain_form(std::vector<ParticipationChain> chains, double multiplicity,
+                         std::vector<double> half_norms, std::optional<CutMultiplicities> truncation) {
+    ChainParameters parameters{{}, std::move(half_norms), truncation};
+    const std::size_t rows = chains.size();
+    for (auto& chain : chains) {
+        auto own = options(chain, multiplicity);
+        const auto& added = parameters.chains.emplace_back(WeighedChain{std::move(chain), std::move(own)});
+        parameters.allows_short_form = parameters.allows_short_form && added.allows_short_form();
+    }
+    return form_of<ChainState>(std::move(parameters), 0, rows);
 }
 
 Mixture::Form blocked_form(const ParticipationChain& chain, double multiplicity,

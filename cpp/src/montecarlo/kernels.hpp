@@ -134,10 +134,12 @@ struct Table {
     // The spectrum as `convolve` needs it. work: `size` rows, whose first column is the filter.
     void (*transform)(std::size_t size, const double* twiddles, double* work);
 
-    // Advances a chain by `count` iterations with the sliding products u and |c|^2/2 (both over sigma^2).
-    void (*advance)(Chain& chain, const double* products, const double* half_norms, std::size_t count);
-    void (*advance_truncated)(Chain& chain, const Truncation& truncation, const double* products,
-                              const double* half_norms, std::size_t count);
+    // Advances chains that differ in their weights alone by `count` iterations with the sliding products u
+    // and |c|^2/2 (both over sigma^2).
+    void (*advance)(Chain* chains, std::size_t number, const double* products, const double* half_norms,
+                    std::size_t count);
+    void (*advance_truncated)(Chain* chains, std::size_t number, const Truncation& truncation,
+                              const double* products, const double* half_norms, std::size_t count);
     // ln of the sum of all weights, one row.
     void (*finish)(const Chain& chain, double* out);
 

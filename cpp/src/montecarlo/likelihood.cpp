@@ -34,26 +34,33 @@ struct Making {
     double noise_multiplier;
     Numerator numerator;
     bool lower;
-    double theta, multiplicity;
+    std::vector<double> thetas;
+    double multiplicity;
     std::vector<double> half_norms;
 
-    Mixture::Form operator()(const BMinSep& s) {
-        return chain_form({s, strategy.steps(), theta}, multiplicity, half_norms);
+    std::vector<ParticipationChain> chains(const auto& s) const {
+        std::vector<ParticipationChain> found;
+        for (const double theta : thetas) found.emplace_back(s, strategy.steps(), theta);
+        return found;
     }
+    Mixture::Form operator()(const BMinSep& s) { return chain_form(chains(s), multiplicity, half_norms); }
     Mixture::Form operator()(const TruncatedBMinSep& s) {
         const bool present = numerator == Numerator::present;
         const CutMultiplicities truncation{present ? multiplicity : 0,
                                            present ? 2 * multiplicity : -multiplicity};
-        return chain_form({s, strategy.steps(), theta}, truncation.whole, half_norms, truncation);
+        return chain_form(chains(s), truncation.whole, half_norms, truncation);
     }
     Mixture::Form operator()(const MultiAttribution& s) {
-        const ParticipationChain chain(s, strategy.steps(), theta);
-        if (s.exact && chain.separation > 1) return blocked_form(chain, multiplicity, half_norms);
-        return chain_form(chain, multiplicity, half_norms);
+        auto found = chains(s);
+        if (!s.exact || found[0].separation == 1)
+            return chain_form(std::move(found), multiplicity, half_norms);
+        require(thetas.size() == 1, "the exact law of multi-attribution has no table");
+        return blocked_form(found[0], multiplicity, half_norms);
     }
     Mixture::Form operator()(const BallsInBins& s) { return bins_form(s.bins, multiplicity, half_norms); }
     Mixture::Form operator()(const IndependentBMinSep& s) {
-        require(theta == 1 && multiplicity == 1, "several examples per user cannot be tilted");
+        require(thetas == std::vector{1.0} && multiplicity == 1,
+                "several examples per user cannot be tilted");
         return joint_form(strategy, s, noise_multiplier, half_norms, lower);
     }
 };
@@ -168,10 +175,12 @@ std::size_t joint_examples(const Scheme& scheme, std::size_t steps) {
 }
 
 Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_multiplier, Numerator numerator,
-                 bool lower, const Tilt& tilt) {
+                 bool lower, const Tilt& tilt, std::span<const double> more) {
     check(scheme, strategy.steps());
     const double multiplicity = 1 + tilt.shift;
-    form_ = std::visit(Making{strategy, noise_multiplier, numerator, lower, tilt.theta, multiplicity,
+    std::vector<double> thetas{tilt.theta};
+    thetas.insert(thetas.end(), more.begin(), more.end());
+    form_ = std::visit(Making{strategy, noise_multiplier, numerator, lower, std::move(thetas), multiplicity,
                               half_norms(strategy, scheme, noise_multiplier, lower)},
                        scheme);
     check_range(strategy, noise_multiplier, std::abs(multiplicity) * most_participations(scheme));
@@ -180,7 +189,7 @@ Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_mu
 Mixture::Mixture(const Strategy& strategy, const BMinSep& scheme, double noise_multiplier,
                  const Envelope& envelope) {
     check(scheme, strategy.steps());
-    form_ = chain_form({scheme, strategy.steps(), envelope}, envelope.sign,
+    form_ = chain_form({ParticipationChain(scheme, strategy.steps(), envelope)}, envelope.sign,
                        half_norms(strategy, scheme, noise_multiplier, false));
     check_range(strategy, noise_multiplier, 2);
 }

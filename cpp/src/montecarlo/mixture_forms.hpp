@@ -15,9 +15,9 @@ namespace hockeystick {
 
 // The form whose states are made from these parameters.
 template <class State, class Parameters>
-Mixture::Form form_of(Parameters parameters, double families = 0) {
+Mixture::Form form_of(Parameters parameters, double families = 0, std::size_t rows = 1) {
     const auto shared = std::make_shared<const Parameters>(std::move(parameters));
-    return {[shared] { return std::make_unique<State>(*shared); }, families};
+    return {[shared] { return std::make_unique<State>(*shared); }, families, rows};
 }
 
 constexpr double zero_exponent = static_cast<double>(Extended::none);  // of a zero; see lanes.hpp
@@ -40,9 +40,9 @@ struct CutMultiplicities {
     double whole, cut;
 };
 
-// The chain's multiplicities are taken so many times.
-Mixture::Form chain_form(const ParticipationChain& chain, double multiplicity, std::vector<double> half_norms,
-                         std::optional<CutMultiplicities> truncation = {});
+// Chains that differ in their weights alone; their multiplicities are taken so many times.
+Mixture::Form chain_form(std::vector<ParticipationChain> chains, double multiplicity,
+                         std::vector<double> half_norms, std::optional<CutMultiplicities> truncation = {});
 // The exact law of multi-attribution.
 Mixture::Form blocked_form(const ParticipationChain& chain, double multiplicity,
                            std::vector<double> half_norms);

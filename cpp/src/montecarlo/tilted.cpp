@@ -123,19 +123,28 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
         require(order == 2, "the truncated scheme has a table of order 2 only");
         return envelope_law(strategy_, truncated->base, noise_multiplier, truncation_->weights);
     };
-    for (const Component& c : components_) {
+    slots_.resize(components_.size());
+    for (std::size_t k = 0; k < components_.size(); ++k) {
+        const Component& c = components_[k];
         laws_.push_back(c.order == 0 ? tilted_law(drawn, strategy_.steps(), c.tilt) : order_law(c.order));
         log_normalisers_.push_back(laws_.back()->log_normaliser());
-        slots_.push_back(0);
-        if (c.order == 0 && !is_identity(c)) {
-            slots_.back() = mixtures_.size();
-            // Bins have no theta, and their law no normaliser.
-            mixtures_.emplace_back(strategy_, scheme_, noise_multiplier, numerator, false, c.tilt);
+        if (c.order != 0 || is_identity(c) || slots_[k] != 0) continue;
+        // This one, and the later ones of the same shift. Bins have no theta, and their law no normaliser.
+        const bool bins = std::holds_alternative<BallsInBins>(scheme_);
+        std::vector<double> more;
+        for (std::size_t j = k; j < components_.size(); ++j) {
+            const Component& other = components_[j];
+            if (other.order != 0 || is_identity(other) || other.tilt.shift != c.tilt.shift) continue;
+            slots_[j] = densities_ + (bins || j == k ? 0 : more.size() + 1);
+            if (slots_[j] > densities_) more.push_back(other.tilt.theta);
         }
+        mixtures_.emplace_back(strategy_, scheme_, noise_multiplier, numerator, false, c.tilt, more);
+        densities_ += mixtures_.back().rows();
     }
     // Public counts cost as much as the noise and its products; two more mixtures.
+    const auto tilted = std::count_if(slots_.begin(), slots_.end(), [](std::size_t row) { return row > 0; });
     const double recursions =
-        static_cast<double>(mixtures_.size()) / 3 + (truncation_ ? 5 : 0) + (mirror_ ? 0.33 : 0);  // speed
+        static_cast<double>(1 + tilted) / 3 + (truncation_ ? 5 : 0) + (mirror_ ? 0.33 : 0);  // speed
     const double sample_work =
         static_cast<double>(strategy_.steps()) * (1 + products_.operations() / 64 + recursions);
     set_size(2 + components_.size(), sample_work, direction_ == Direction::add);
@@ -222,8 +231,10 @@ public:
             if (sum) sum->add(products, count, nullptr);
         });
         // Of the mixtures, of Q where that is one too, and of what S_a is made of: P, or the envelope.
-        Rows densities(above.size()), below(1), bound(1);
-        for (std::size_t j = 0; j < above.size(); ++j) above[j]->finish(densities[j]);
+        Rows densities(sampler_.densities_), below(1), bound(1);
+        for (std::size_t j = 0, row = 0; j < above.size(); row += sampler_.mixtures_[j++].rows()) {
+            above[j]->finish(densities[row]);
+        }
         if (other) other->finish(below[0]);
         if (sum) sum->finish(bound[0]);
         for (std::size_t s = 0; s < group_size; ++s) {

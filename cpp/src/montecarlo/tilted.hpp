@@ -84,8 +84,9 @@ private:
     SlidingProducts products_;
     std::vector<std::unique_ptr<MeanLaw>> laws_;  // nullptr for weight 0 where no normaliser is needed
     std::vector<double> log_normalisers_;
-    std::vector<Mixture> mixtures_;   // of P, then of each T other than P
-    std::vector<std::size_t> slots_;  // which mixture component k reads; 0: P's
+    std::vector<Mixture> mixtures_;   // of P, then of the T other than P, those of a shift together
+    std::size_t densities_ = 1;       // rows of all of them
+    std::vector<std::size_t> slots_;  // which row component k reads; 0: P's
     Direction direction_;
     double log_none_ = 0;  // ln of what R has in Q at least, where Q is another mixture
     std::shared_ptr<const Truncation> truncation_;  // nullptr for all other schemes

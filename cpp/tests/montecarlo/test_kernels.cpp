@@ -119,9 +119,9 @@ std::vector<Rows> everything(const kernels::Table& table) {
             Rows kept(50);
             for (std::size_t i = 0; i < 50 * group; ++i)
                 kept[0][i] = std::min(1.0, 1.5 * std::abs(survival[0][i]));
-            table.advance_truncated(chain, {kept[0], 1, 2}, products[0], norms.data(), 50);
+            table.advance_truncated(&chain, 1, {kept[0], 1, 2}, products[0], norms.data(), 50);
         } else if (kind < 5) {
-            table.advance(chain, products[0], norms.data(), 50);
+            table.advance(&chain, 1, products[0], norms.data(), 50);
         }
         if (kind < 5) {
             table.finish(chain, out[0]);
@@ -241,42 +241,58 @@ double short_form(const kernels::Table& table, std::size_t separation, std::size
     products[290][5] = 900;
     std::vector<double> norms(steps);
     for (std::size_t i = 0; i < steps; ++i) norms[i] = 0.5 + 0.01 * static_cast<double>(i % 7);
-    const kernels::Option all[] = {{{1.5, -7}, 1}, {{1.25, -90}, 2}};
+    // Chains of different weights: one by one in the long form, and together.
+    constexpr std::size_t number = 3;
+    kernels::Option all[number][2];
     Rows results[2];
     for (const bool allowed : {false, true}) {
-        Rows free_m(1), free_e(1, -0x1p50), past(1), ring_m(separation), ring_e(separation, -0x1p50);
-        for (std::size_t s = 0; s < group; ++s) {
-            ring_m[0][s] = 1.25;
-            ring_e[0][s] = 0;
-            ring_m[5][s] = 1.75;
-            ring_e[5][s] = -20;
+        std::vector<Rows> memory;
+        std::vector<kernels::Chain> chains;
+        for (std::size_t k = 0; k < number; ++k) {
+            all[k][0] = {{1.5, -7 + 3 * static_cast<double>(k)}, 1};
+            all[k][1] = {{1.25, -90 + 20 * static_cast<double>(k)}, 2};
+            for (const std::size_t rows : {std::size_t{1}, std::size_t{1}, separation})
+                memory.emplace_back(rows);
+            memory.emplace_back(1, -0x1p50);
+            memory.emplace_back(separation, -0x1p50);
+            Rows *const own = &memory[5 * k], &ring_m = own[2], &ring_e = own[4];
+            for (std::size_t s = 0; s < group; ++s) {
+                ring_m[0][s] = 1.25;
+                ring_e[0][s] = 0;
+                ring_m[5][s] = 1.75;
+                ring_e[5][s] = -20;
+            }
+            chains.push_back({separation,
+                              {1.984375, -1},
+                              all[k],
+                              options,
+                              own[0][0],
+                              own[3][0],
+                              ring_m[0],
+                              ring_e[0],
+                              {1.5, -40},
+                              0,
+                              allowed ? own[1][0] : nullptr});
         }
-        kernels::Chain chain{separation,
-                             {1.984375, -1},
-                             all,
-                             options,
-                             free_m[0],
-                             free_e[0],
-                             ring_m[0],
-                             ring_e[0],
-                             {1.5, -40},
-                             0,
-                             allowed ? past[0] : nullptr};
+        const std::size_t together = allowed ? number : 1;
         for (std::size_t done = 0, count = 1; done < steps; done += count) {
             count = std::min(steps - done, done % 13 + 1);  // across the ends of laps, and one by one
-            if (truncated) {
-                table.advance_truncated(chain, {survival[done], 1, 2}, products[done], norms.data() + done,
-                                        count);
-            } else {
-                table.advance(chain, products[done], norms.data() + done, count);
+            if (done == 91) count = std::min<std::size_t>(steps - done, 70);
+            for (std::size_t k = 0; k < number; k += together) {
+                if (truncated) {
+                    table.advance_truncated(&chains[k], together, {survival[done], 1, 2}, products[done],
+                                            norms.data() + done, count);
+                } else {
+                    table.advance(&chains[k], together, products[done], norms.data() + done, count);
+                }
             }
-            if (allowed && chain.is_short) ++in_short_form;
+            if (allowed && chains[0].is_short) ++in_short_form;
         }
-        results[allowed] = Rows(1);
-        table.finish(chain, results[allowed][0]);
+        results[allowed] = Rows(number);
+        for (std::size_t k = 0; k < number; ++k) table.finish(chains[k], results[allowed][k]);
     }
     double difference = 0;
-    for (std::size_t s = 0; s < group; ++s) {
+    for (std::size_t s = 0; s < number * group; ++s) {
         const double truth = results[0][0][s];
         difference =
             std::max(difference, std::abs(results[1][0][s] - truth) / std::max(1.0, std::abs(truth)));
@@ -412,7 +428,7 @@ void nan_stays_nan() {
                                      {0, -0x1p50},
                                      0,
                                      may_be_short ? past[0] : nullptr};
-                table->advance(chain, products[0], norms.data(), 29);
+                table->advance(&chain, 1, products[0], norms.data(), 29);
                 CHECK(chain.is_short == (may_be_short && std::isnan(bad)));
                 table->finish(chain, out[0]);
                 for (std::size_t s = 0; s < group; ++s) CHECK(std::isnan(out[0][s]) == (s == 3 || s == 7));

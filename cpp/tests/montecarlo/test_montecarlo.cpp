@@ -85,12 +85,19 @@ void blocks() {
 void tilted_mixtures() {
     // One step: sum over x in {0, 1} of theta^x Pr[x] e^{(1 + s) u - (1 + s)^2/2}.
     const Strategy identity(1, 1, {1.0});
-    const Mixture mixture(identity, BMinSep{1, 0.25, false}, 1.0, Numerator::present, false, {3.0, 0.5});
+    const double more[] = {1.0, 5.0};
+    const Mixture mixture(identity, BMinSep{1, 0.25, false}, 1.0, Numerator::present, false, {3.0, 0.5},
+                          more);
+    CHECK(mixture.rows() == 3);
     const auto evaluation = mixture.start();
-    Rows u(1, 0.8), out(1);
+    Rows u(1, 0.8), out(3);
     evaluation->add(u[0], 1, nullptr);
     evaluation->finish(out[0]);
-    CHECK(std::abs(out[0][5] - std::log(0.75 + 0.75 * std::exp(1.5 * 0.8 - 1.125))) < 1e-15);
+    const double thetas[] = {3.0, 1.0, 5.0};
+    for (std::size_t k = 0; k < 3; ++k) {
+        const double truth = std::log(0.75 + 0.25 * thetas[k] * std::exp(1.5 * 0.8 - 1.125));
+        CHECK(std::abs(out[k][5] - truth) < 1e-15);
+    }
 }
 
 void failures() {

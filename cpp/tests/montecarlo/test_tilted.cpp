@@ -170,7 +170,8 @@ void normalisers() {
     CHECK(std::isfinite(moment_law(identity, BMinSep{2, 0.5, true}, 0.01, 2)->log_normaliser()));
 }
 
-const std::vector<Component> mixture{{0.3, 2, {}}, {0.3, 0, {4.0, 0.5}}, {0.3, 0, {1.0, 1.5}}, {0.1, 0, {}}};
+const std::vector<Component> mixture{
+    {0.3, 2, {}}, {0.2, 0, {4.0, 0.5}}, {0.3, 0, {1.0, 1.5}}, {0.1, 0, {}}, {0.1, 0, {2.0, 0.5}}};
 
 // Every weight is below its bound, and the means are what they must be.
 void weights() {
