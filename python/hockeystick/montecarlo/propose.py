@@ -7,6 +7,7 @@ pilots' samples.
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Callable
 
 from .._base.validation import ParameterError
@@ -21,9 +22,9 @@ verdict turns: the first is hardly ever rejected, the last hardly ever accepted 
 
 _NEAR = 0.12
 """Logarithms of noise multipliers that are near each other (*speed*)."""
-_SEARCH_SAMPLES = 32_768
-"""Weighted pilot samples at the noise multipliers of the search (*speed*)."""
-_COARSE, _FINE, _SAVED = 0.4, (0.5, 0.87), 0.006
+_SEARCH_SAMPLES, _LINE_SAMPLES = 8192, 49_152
+"""Weighted pilot samples at the noise multipliers of the search, and at those near its end (*speed*)."""
+_COARSE, _FINE, _SAVED = 0.4, (0.5, 0.87), 0.007
 """delta over the delta that is tested, as the pilot sees it, at the candidates of weighted samples: the noisiest, and between what
 that of least noise is; the share of the noise that no other could save beyond that (*speed*)."""
 _SLOPE, _SLOPES = -30.0, (-200.0, -4.0)
@@ -107,39 +108,38 @@ def _by_tilted_samples(
     Pilots of one noise multiplier start from the proposals of the last one, unless that was far away.
     """
     proposals: Proposals = {}
-    seen: list[tuple[float, float]] = []
+    places: list[float] = []
 
-    def height(place: float) -> float:
+    def height(place: float, samples: int = _SEARCH_SAMPLES) -> float:
         """ln of the largest delta over the one that is tested."""
         worst = -math.inf
-        if seen and abs(place - seen[-1][0]) > _NEAR:
+        if places and abs(place - places[-1]) > _NEAR:
             proposals.clear()
         for values in cases(make(math.exp(place)), epsilon, options, only_above=True):
             if values.bound > 0.0 and values.known > plan.tested_delta and values.can_tilt:
-                own = derived(seed, "search", len(seen), values.direction, values.case)
-                look = Look.of(values, own, _SEARCH_SAMPLES, proposals, options)
-                worst = max(worst, look.log_delta)
-        seen.append((place, worst - math.log(plan.tested_delta)))
-        return seen[-1][1]
+                own = derived(seed, "search", len(places), values.direction, values.case)
+                worst = max(worst, Look.of(values, own, samples, proposals, options).log_delta)
+        places.append(place)
+        return worst - math.log(plan.tested_delta)
 
     place = _near_root(height, math.log(noisy) - 0.1)
     if place < math.log(noisy) - 14.0:
         # Hardly any noise is enough: the example hardly ever takes part.
         return (math.exp(place),)
-    place, slope = _on_a_line(height, seen, place)
+    place, slope = _on_a_line(lambda near: height(near, _LINE_SAMPLES), place)
     fine = min(_FINE[1], max(_FINE[0], math.exp(_SAVED * slope)))
     ratios = (_COARSE, max(_COARSE, 1.5 * fine - 0.5), fine)
     return tuple(math.exp(place + math.log(ratio) / slope) for ratio in ratios)
 
 
 def _near_root(height: Callable[[float], float], place: float) -> float:
-    """Where a height that falls, and may be far off or infinite away from its root, is within 1 of it."""
+    """About where a height that falls, and may be far off or infinite away from its root, is 0."""
     ends: list[tuple[float, float]] = []  # the nearest ones above and below the root
     lowest, highest, step = place - 14.0, place + 1.5, 0.1
     while lowest <= place <= highest:
         here = height(place)
         if abs(here) < 1.0:
-            break
+            return place - here / _SLOPE
         ends = [*(end for end in ends if (end[1] > 0.0) != (here > 0.0)), (place, here)]
         if len(ends) == 2:
             (low, above), (high, below) = sorted(ends)
@@ -162,21 +162,18 @@ def _halved(height: Callable[[float], float], low: float, high: float) -> tuple[
     return low, high
 
 
-def _on_a_line(
-    height: Callable[[float], float], seen: list[tuple[float, float]], place: float
-) -> tuple[float, float]:
-    """Where a line through what was ``seen`` nearby has height 0, and its slope: single looks are off by tens of percent."""
-    slope = _SLOPE
+def _on_a_line(height: Callable[[float], float], place: float) -> tuple[float, float]:
+    """Where a line through looks nearby has height 0, and its slope: single looks are off by ten percent."""
+    slope, near = _SLOPE, {}
     for offset in (-0.03, 0.03, 0.0):
-        height(place + offset)
-        near = [(x, y) for x, y in seen if math.isfinite(y) and abs(x - place) <= _NEAR]
-        if len(near) >= 3 and max(near)[0] - min(near)[0] >= 0.04:
-            middle = math.fsum(x for x, _ in near) / len(near)
-            level = math.fsum(y for _, y in near) / len(near)
-            spread = math.fsum((x - middle) ** 2 for x, _ in near)
-            slope = math.fsum((x - middle) * y for x, y in near) / spread
-            slope = min(_SLOPES[1], max(_SLOPES[0], slope))
-            place = middle - max(-3.0, min(3.0, level)) / slope
+        here = height(place + offset)
+        if math.isfinite(here):
+            near[place + offset] = here
+        if len(near) > 1:
+            found = statistics.linear_regression(list(near), list(near.values())).slope
+            slope = min(_SLOPES[1], max(_SLOPES[0], found))
+            level = statistics.fmean(near.values())
+            place = statistics.fmean(near) - max(-3.0, min(3.0, level)) / slope
     return place, slope
 
 
@@ -188,7 +185,7 @@ def is_hopeful(mechanism: Sampled, epsilon: float, plan: TiltedPlan, seed: int, 
         own = derived(seed, values.direction, values.case)
         if not values.can_tilt:
             return False
-        look = Look.of(values, own, _SEARCH_SAMPLES, {}, options.unrecorded())
+        look = Look.of(values, own, _LINE_SAMPLES, {}, options.unrecorded())
         if look.test(plan, plan.samples) is None:
             return False
     return True

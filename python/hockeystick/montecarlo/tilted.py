@@ -45,6 +45,8 @@ _ORDERS = (2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
 _PILOT = (2048, 4096, 8192)
 _NEAR = 20
 """Most components that a round adds near others (*speed*, as all choices of a pilot)."""
+_LAST_SHIFTS = 2
+"""Most shifts among the components of a proposal (*speed*)."""
 _CLIMB = 16
 """Rounds that come closer to epsilon before the pilot gives up on reaching it (*speed*)."""
 _DEFENCE = math.log(32.0)
@@ -156,6 +158,8 @@ def tune_proposal(
         # Where the bound is out of proportion, a larger pi_a would not help, but hide everything else.
         price = min(price, 4.0 * look.second_moment(look.best_weights(0.0)))
         weights = look.best_weights(price)
+        if last:
+            weights = _of_few_shifts(kinds, weights)
         chosen = sorted({*worthwhile(weights, last), *map(kinds.index, least)})
         kinds, look = [kinds[k] for k in chosen], look.only(chosen)
         weights = look.best_weights(price, weights[chosen])
@@ -165,6 +169,15 @@ def tune_proposal(
         if not last:
             kinds, weights = _next_round(kinds, weights, fixed, reached)
     return _proposal(mechanism, payoff, kinds, weights, look, reached)
+
+
+def _of_few_shifts(kinds: Sequence[Kind], weights: Array) -> Array:
+    """The weights of T of the shifts that weigh most, 0 for others: T of one shift share their likelihood ratios."""
+    totals: dict[float, float] = {}
+    for (order, _, shift), weight in zip(kinds, weights.tolist(), strict=True):
+        totals[shift] = totals.get(shift, 0.0) + weight * (order == 0)
+    kept = sorted(totals, key=totals.__getitem__)[-_LAST_SHIFTS:]
+    return np.where([order != 0 or shift in kept for order, _, shift in kinds], weights, 0.0)
 
 
 def _beginning(fixed: list[Kind], start: Proposal | None) -> tuple[list[Kind], Array]:
