@@ -8,7 +8,7 @@
 #include "inversion/gamma_kernel.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
-#include "numerics/gauss_legendre.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -16,114 +16,23 @@ namespace {
 using Complex = std::complex<double>;
 constexpr double pi = std::numbers::pi;
 
-// speed: the first node, the panels' width, the order of the rule on each, how often they may be halved, and
-// the error, beside 1/T, from which on they are not.
-constexpr double first_node = -10.5, panel = 1.5;
-constexpr int order = 20, most_halvings = 6;
-constexpr double panel_error = 1e-19;
-// proof: what a normal variable has below the first node, with room for its mean absolute value.
-constexpr double below_first = 1e-24;
-// speed: the farthest cut; how many nodes there are on a line; the share of M that an error may have.
-constexpr double farthest_cut = 37, most_nodes = 2e4, worst_error = 1e-8;
+// speed: how many nodes there are on a line; the share of M that an error may have.
+constexpr double most_nodes = 2e4, worst_error = 1e-8;
 // proof: terms below e^this are left out, and counted as that much each.
 constexpr double log_nothing = -80;
 
-double normal_tail(double z) {
-    return z >= 0 ? scaled_normal_tail(z) * std::exp(-0.5 * z * z)
-                  : 1 - scaled_normal_tail(-z) * std::exp(-0.5 * z * z);
-}
-
 }  // namespace
 
-CutAllocation::CutAllocation(const Allocation& law, double mass) : law_(law) {
-    const auto left_out = [&](double end) {
-        return normal_tail(end - law_.mu) + (law_.steps - 1) * normal_tail(end);
-    };
-    double low = 0, high = farthest_cut + law.mu;
-    for (int i = 0; i < 60; ++i) {
-        const double middle = 0.5 * (low + high);
-        (left_out(middle) > mass ? low : high) = middle;
-    }
-    end_ = high;
-    one_step_q_ = normal_tail(end_);
-    one_step_p_ = normal_tail(end_ - law.mu);
-    dropped_ = left_out(end_) * (1 + 1e-12);
-}
-
-CutAllocation::Nodes CutAllocation::nodes_for(Complex most) const {
-    Nodes nodes;
-    const double panels = std::ceil((end_ - first_node) / panel), width = (end_ - first_node) / panels;
-    for (double j = 0; j < panels; ++j)
-        add_panel(nodes, first_node + width * j, first_node + width * (j + 1), most / law_.steps, 0);
-    return nodes;
-}
-
-// An integrand f analytic within the Bernstein ellipse rho of a panel is integrated to 64/15 max |f| rho^{-2
-// order}/(1 - rho^{-2}) half-widths (Trefethen 2008). There |N(x + iy)| <= N(x) e^{y^2/2}, W turns by mu y,
-// and |psi(v)| <= max(1, e^{Re v}) |v|^2/2. Panels are halved until that is little.
-void CutAllocation::add_panel(Nodes& nodes, double low, double high, Complex theta, int depth) const {
-    static const GaussLegendre<order> rule;
-    const double half = 0.5 * (high - low), middle = 0.5 * (high + low);
-    double error = infinity;
-    for (const double rho : {2.5, 4.0, 6.0, 9.0}) {
-        const double wide = 0.5 * (rho + 1 / rho) * half, tall = 0.5 * (rho - 1 / rho) * half;
-        const double left = middle - wide, right = middle + wide,
-                     nearest = left > 0    ? left
-                               : right < 0 ? -right
-                                           : 0;
-        const double least = std::exp(law_.mu * (left - 0.5 * law_.mu)),
-                     most = std::exp(law_.mu * (right - 0.5 * law_.mu));
-        const double turned = most * law_.mu * tall;
-        const double rise = theta.real() * std::max(0.0, most - 1) + theta.imag() * turned;
-        const double v = std::abs(theta) * (std::max(most - 1, 1 - least) + turned);
-        const double log_f = 0.5 * (tall * tall - nearest * nearest) + rise + 2 * std::log(v);
-        error = std::min(error, std::exp(log_f - 2 * order * std::log(rho)) / (1 - 1 / (rho * rho)));
-    }
-    error *= 64.0 / 30 * half / std::sqrt(2 * pi);
-    if (!(error < panel_error / law_.steps) && depth < most_halvings) {
-        add_panel(nodes, low, middle, theta, depth + 1);
-        add_panel(nodes, middle, high, theta, depth + 1);
-        return;
-    }
-    nodes.error += error;
-    for (std::size_t i = 0; i < order; ++i) {
-        const double x = middle + half * rule.node[i];
-        nodes.weight.push_back(half * rule.weight[i] * std::exp(-0.5 * x * x) / std::sqrt(2 * pi));
-        nodes.excess.push_back(std::expm1(law_.mu * (x - 0.5 * law_.mu)));
-        nodes.slack.push_back(16 + 4 * x * x + 4 * law_.mu * (std::abs(x) + law_.mu));
-    }
-}
-
-CutAllocation::Log CutAllocation::log_transform(const Nodes& nodes, Complex s) const {
-    const Complex theta = s / law_.steps;
-    Complex sum = 0;
-    double error = 0;
-    for (std::size_t i = 0; i < nodes.weight.size(); ++i) {
-        const Complex v = theta * nodes.excess[i];
-        if (!(v.real() < 700)) return {0, infinity};
-        const Complex p = psi(v);
-        sum += nodes.weight[i] * p;
-        error += nodes.weight[i] * nodes.slack[i] * (std::abs(p) + std::abs(v) * std::abs(p + v));
-    }
-    // E[1] and E[W - 1] without what is cut.
-    sum += theta * (one_step_q_ - one_step_p_) - one_step_q_;
-    error = u * error + nodes.error + below_first * (1 + std::abs(theta)) +
-            1e-12 * (one_step_q_ + std::abs(theta) * one_step_p_);
-    const double whole = std::abs(1.0 + sum);
-    if (std::isnan(whole + error)) return {0, infinity};
-    // Nothing but its size is known: any two numbers of that size differ by twice as much at most.
-    if (!(error < 0.5 * whole)) return {law_.steps * std::log(whole + error), std::log(3.0) + 1e-9};
-    const Complex log = law_.steps * log1p(sum);
-    return {log, law_.steps * 2 * error / whole + 8 * u * std::abs(log)};
-}
+CutAllocation::CutAllocation(const Allocation& law, double mass)
+    : law_(law), step_(law, mass), dropped_(step_.left_out() * (1 + 1e-12)) {}
 
 // Where s V weighs most under V^power.
-double CutAllocation::tilt_for(const Nodes& nodes, double power) const {
+double CutAllocation::tilt_for(const CutStep::Nodes& nodes, double power) const {
     double s = power;
     for (int i = 0; i < 4; ++i) {
         const double h = 0.01 * s,
-                     rise =
-                         log_transform(nodes, s + h).value.real() - log_transform(nodes, s - h).value.real(),
+                     rise = step_.log_below(nodes, s + h).value.real() -
+                            step_.log_below(nodes, s - h).value.real(),
                      mean = 1 + rise / (2 * h);
         if (!(mean > 0.9 && mean < 1.3)) return power;
         s = power / mean;
@@ -172,8 +81,8 @@ struct CutAllocation::Line {
     double s0, at_s0;  // and ln E[e^{s0 (V-1)}]
     double step = infinity;
     Strip strip;
-    Nodes nodes;
-    std::vector<Log> logs;  // at the nodes from the real one on
+    CutStep::Nodes nodes;
+    std::vector<CutStep::Log> logs;  // at the nodes from the real one on
 
     // ln of the larger of the integrals' bounds along both edges.
     double log_on(const Strip& edges, Complex p) const {
@@ -185,7 +94,7 @@ struct CutAllocation::Line {
 
 CutAllocation::Strip CutAllocation::strip_of(const Line& line, double width) const {
     const auto edge = [&](double s) {
-        const Log log = log_transform(line.nodes, s);
+        const CutStep::Log log = step_.log_below(line.nodes, s);
         return log.value.real() + log.error;
     };
     return {width, edge(line.s0 - width), edge(line.s0 + width)};
@@ -230,12 +139,13 @@ bool CutAllocation::fill(Line& line, double power, double highest, double log_er
         if (last > line.step * most_nodes) return false;
     }
     line.logs.resize(static_cast<std::size_t>(std::ceil(last / line.step)) + 1);
-    const Nodes nodes = nodes_for({line.s0, line.step * static_cast<double>(line.logs.size())});
+    const CutStep::Nodes nodes =
+        step_.nodes_below({line.s0, line.step * static_cast<double>(line.logs.size())});
     parallel_for(line.logs.size(), [&](std::size_t i) {
-        line.logs[i] = log_transform(nodes, {line.s0, line.step * static_cast<double>(i)});
+        line.logs[i] = step_.log_below(nodes, {line.s0, line.step * static_cast<double>(i)});
     });
     return std::all_of(line.logs.begin(), line.logs.end(),
-                       [](const Log& log) { return std::isfinite(log.error); });
+                       [](const CutStep::Log& log) { return std::isfinite(log.error); });
 }
 
 CutAllocation::Value CutAllocation::sum(const Line& line, Complex p, double shift) const {
@@ -248,7 +158,7 @@ CutAllocation::Value CutAllocation::sum(const Line& line, Complex p, double shif
         const auto [log_kernel, slack] = kernel.at(line.s0, v);
         const Complex front = log_kernel - shift;
         if (front.real() + line.at_s0 < log_nothing) return false;
-        const Log& other = line.logs[static_cast<std::size_t>(std::abs(n))];
+        const CutStep::Log& other = line.logs[static_cast<std::size_t>(std::abs(n))];
         const Complex log = front + (n < 0 ? std::conj(other.value) : other.value);
         const double modulus = std::exp(log.real());
         const Complex term = std::polar(modulus, log.imag()), log_s = std::log(Complex(line.s0, v));
@@ -278,9 +188,9 @@ std::optional<Moments> CutAllocation::moments(double power, std::span<const doub
                                               double tolerance) const {
     if (!(power >= least_power)) return {};
     Line line;
-    line.nodes = nodes_for(1.3 * power);
+    line.nodes = step_.nodes_below(1.3 * power);
     line.s0 = tilt_for(line.nodes, power);
-    const Log at_s0 = log_transform(line.nodes, line.s0);
+    const CutStep::Log at_s0 = step_.log_below(line.nodes, line.s0);
     if (!(at_s0.error < worst_error)) return {};
     line.at_s0 = at_s0.value.real();
     const double log_error = log_scale + std::log(tolerance);
@@ -302,21 +212,21 @@ std::optional<Moments> CutAllocation::moments(double power, std::span<const doub
 CutAllocation::Edge CutAllocation::edge(double power, double log_moment) const {
     const double t = law_.steps, root = std::sqrt(t), far = 9;
     // eta: the mean of all normal variables lies nearer to 0, tilted or not, but for two tails beyond `far`.
-    const double eta = far / root + power * law_.mu / t, tails = 2 * normal_tail(far);
-    const Nodes nodes = nodes_for(1.3 * power);
-    const double s0 = tilt_for(nodes, power), top = end_ + 2 * eta;
-    const Log log = log_transform(nodes, s0);
+    const double eta = far / root + power * law_.mu / t, tails = 2 * gaussian_tail(far);
+    const CutStep::Nodes nodes = step_.nodes_below(1.3 * power);
+    const double s0 = tilt_for(nodes, power), top = step_.end() + 2 * eta;
+    const CutStep::Log log = step_.log_below(nodes, s0);
     // Outcomes whose largest normal variable lies between the cut and 2 eta more.
     const double v = s0 / t * std::expm1(law_.mu * (top - 0.5 * law_.mu));
-    const double log_rim =
-        std::log(2 * eta / std::sqrt(2 * pi)) - 0.5 * end_ * end_ + v - log.value.real() / t + 1e-9;
+    const double log_rim = std::log(2 * eta / std::sqrt(2 * pi)) - 0.5 * step_.end() * step_.end() + v -
+                           log.value.real() / t + 1e-9;
     const double more = t * std::exp(std::min(log_rim, 700.0));
     const double log_whole =
         power * psi(Complex(std::log(s0 / power))).real() + log.value.real() + log.error - log_moment;
     const double rim =
         std::exp(std::min(log_whole + (more < 1e-3 ? std::log(1.01 * more) : std::min(more, 1e6)), 700.0));
     const double whole = (1 + rim) / (1 - tails);
-    const double kept = 1 - t * one_step_q_;
+    const double kept = 1 - t * step_.beyond_q();
     if (!(kept > 0.5) || !std::isfinite(log.error)) return {1, infinity};
     return {whole * 1.0001, rim + tails * whole + 2 * tails / kept};
 }

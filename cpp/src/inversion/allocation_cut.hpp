@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "inversion/allocation_moments.hpp"
+#include "inversion/allocation_step.hpp"
 
 namespace hockeystick {
 
@@ -36,20 +37,7 @@ public:
     Edge edge(double power, double log_moment) const;
 
 private:
-    struct Log {
-        std::complex<double> value;
-        double error;
-    };
-    // Gauss-Legendre nodes over the normal variable, for Re s and |Im s| of at most those of `most`: density,
-    // W - 1, errors in units of round-off; a bound on the error of E[psi(s (W-1)/T)].
-    struct Nodes {
-        std::vector<double> weight, excess, slack;
-        double error = 0;
-    };
-    Nodes nodes_for(std::complex<double> most) const;
-    void add_panel(Nodes& nodes, double low, double high, std::complex<double> theta, int depth) const;
-    Log log_transform(const Nodes& nodes, std::complex<double> s) const;  // ln E[e^{s(V-1)}; no W > c]
-    double tilt_for(const Nodes& nodes, double power) const;
+    double tilt_for(const CutStep::Nodes& nodes, double power) const;
 
     struct Strip;
     struct Line;
@@ -65,7 +53,8 @@ private:
     Value sum(const Line& line, std::complex<double> p, double shift) const;
 
     Allocation law_;
-    double end_, dropped_, one_step_q_, one_step_p_;  // the normal variable's cut; masses beyond it
+    CutStep step_;
+    double dropped_;
 };
 
 }  // namespace hockeystick

@@ -106,7 +106,7 @@ Aliases least_aliases(const SaddlePoint& at, double epsilon, double log_goal, in
     double factor = 7.5;
     for (int i = 0; i < 30; ++i, factor /= 1.5) {
         double further = factor * unit;
-        if (direction < 0) further = std::min(further, at.s * (1 - 1e-3));
+        if (direction * at.s < 0) further = std::min(further, std::abs(at.s) * (1 - 1e-3));
         const double s = at.s + direction * further;
         const double bound = log_chernoff(s) + cumulant(s).upper;
         const double needed = (bound - s * epsilon - log_goal) / further;
@@ -203,7 +203,7 @@ Inverted invert(const Contour& contour, double epsilon) {
     const bool on_lattice = contour.lattice.spacing > 0;
     Inverted out = on_lattice ? sum_on_lattice(contour, epsilon) : sum(contour, epsilon);
     // The derivative converges more slowly; delta falls about like e^{-s eps}.
-    if (!(out.slope > (on_lattice ? 0 : 0.25 * contour.s * out.value)))
+    if (contour.s > 0 && !(out.slope > (on_lattice ? 0 : 0.25 * contour.s * out.value)))
         out.slope = contour.s * std::abs(out.value);
     out.tail = contour.tail;
     const double period = 2 * pi / contour.step;
@@ -214,7 +214,7 @@ Inverted invert(const Contour& contour, double epsilon) {
                             aliases(contour.log_left, contour.left_shift, -1));
     out.log_scale = contour.scale - contour.s * epsilon;
     out.round_off += (std::abs(out.value) + out.aliasing + out.tail + out.quadrature) * u *
-                     (8 + 4 * (std::abs(contour.scale) + contour.s * std::abs(epsilon)));
+                     (8 + 4 * (std::abs(contour.scale) + std::abs(contour.s * epsilon)));
     return out;
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "inversion/direct_inversion.hpp"
+#include "inversion/one_epoch.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {
@@ -25,6 +26,9 @@ constexpr int most_rounds = 12;
 // Speed: joined pairs' layers are nearly as quick at this tolerance, which is tried first; a single answer
 // with a larger gap is worth their time.
 constexpr double fine_tolerance = 1e-9, fine_gap = 1e-8;
+// Speed: what one epoch of random allocation may take before anything else is tried, and after that, in
+// frequencies.
+constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
 
 void keep(std::optional<Answer>& best, const std::optional<Answer>& answer) {
     if (relative_gap(answer) < relative_gap(best)) best = answer;
@@ -35,6 +39,7 @@ void keep(std::optional<Answer>& best, const std::optional<Answer>& answer) {
 Inversion::Inversion(const Composition& composition, double accuracy)
     : composition_(composition),
       direct_(std::make_unique<DirectInversion>(composition)),
+      one_epoch_(OneEpoch::of(composition)),
       soon_(direct_->has_layers() && !direct_->joined()),
       narrow_gap_(0.1 * accuracy),
       curve_gap_(narrow_gap_),
@@ -66,11 +71,14 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, doub
     }
 }
 
-template <class AskDirect, class AskLayers, class AboutDelta>
+template <class AskDirect, class AskEpoch, class AskLayers, class AboutDelta>
 std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool layers_last, AskDirect ask_direct,
-                                           AskLayers ask_layers, AboutDelta delta) const {
+                                           AskEpoch ask_epoch, AskLayers ask_layers, AboutDelta delta) const {
     std::optional<Answer> best;
-    if (fits) best = ask_direct(*direct_, soon_ ? Budget{near_exact, few_products, true} : Budget{});
+    if (one_epoch_) best = ask_epoch(few_frequencies);
+    if (relative_gap(best) < enough) return best;
+    if (fits) keep(best, ask_direct(*direct_, soon_ ? Budget{near_exact, few_products, true} : Budget{}));
+    if (one_epoch_ && relative_gap(best) >= enough) keep(best, ask_epoch(many_frequencies));
     if (soon_ && relative_gap(best) >= enough) keep(best, ask_layers());
     if (direct_->can_cut() && relative_gap(best) >= enough)
         without_largest(best, enough, fits && !soon_ ? direct_->dropped() : -1, ask_direct, delta);
@@ -84,6 +92,7 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
         // It leaves out what is not worth its nodes, unless delta is that small.
         direct_->dropped() <= largest_shares[0] * delta, direct_->joined(),
         [&](const DirectInversion& direct, Budget budget) { return direct.epsilon_bounds(delta, budget); },
+        [&](std::size_t most) { return one_epoch_->epsilon_bounds(delta, most); },
         [&] {
             auto best = direct_->layers(std::min(layer_tolerance_, fine_tolerance_)).epsilon_bounds(delta);
             if (relative_gap(best) >= narrow_gap_ && fine_tolerance_ < layer_tolerance_)
@@ -101,6 +110,7 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, boo
     return narrowest(
         enough, true, layers_last,
         [&](const DirectInversion& direct, Budget budget) { return direct.delta_bounds(epsilon, budget); },
+        [&](std::size_t most) { return one_epoch_->delta_bounds(epsilon, most); },
         // delta is wanted to ten digits.
         [&] {
             auto best = direct_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon);

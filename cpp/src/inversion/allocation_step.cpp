@@ -1,0 +1,203 @@
+#include "inversion/allocation_step.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "inversion/gamma_kernel.hpp"
+#include "numerics/complex.hpp"
+#include "numerics/constants.hpp"
+#include "numerics/gauss_legendre.hpp"
+
+namespace hockeystick {
+namespace {
+
+using Complex = std::complex<double>;
+constexpr double pi = std::numbers::pi;
+
+// speed: the first node, the panels' width, the order of the rule on each, how often they may be halved, and
+// the error, beside 1/T or the mass beyond the cut, from which on they are not.
+constexpr double first_node = -10.5, panel = 1.5;
+constexpr int order = 20, most_halvings = 9;
+constexpr double panel_error = 1e-19, panel_error_beyond = 1e-15;
+// proof: what a normal variable has below the first node, with room for its mean absolute value.
+constexpr double below_first = 1e-24;
+// speed: the farthest cut; ln of what is left out beyond the last node, beside what is beyond the cut.
+constexpr double farthest_cut = 37, log_beyond_last = 44;
+
+}  // namespace
+
+double gaussian_tail(double z) {
+    const double tail = scaled_normal_tail(std::abs(z)) * std::exp(-0.5 * z * z);
+    return z >= 0 ? tail : 1 - tail;
+}
+
+CutStep::CutStep(const Allocation& law, double mass) : law_(law) {
+    double low = 0, high = farthest_cut + law.mu;
+    for (int i = 0; i < 60; ++i) {
+        const double middle = 0.5 * (low + high);
+        (left_out_of(middle) > mass ? low : high) = middle;
+    }
+    end_ = high;
+    beyond_q_ = gaussian_tail(end_);
+    beyond_p_ = gaussian_tail(end_ - law.mu);
+}
+
+double CutStep::left_out_of(double end) const {
+    return gaussian_tail(end - law_.mu) + (law_.steps - 1) * gaussian_tail(end);
+}
+
+double CutStep::largest() const { return std::expm1(law_.mu * (end_ - 0.5 * law_.mu)); }
+
+CutStep::Nodes CutStep::nodes_below(Complex most) const {
+    Nodes nodes;
+    const double panels = std::ceil((end_ - first_node) / panel), width = (end_ - first_node) / panels;
+    for (double j = 0; j < panels; ++j)
+        add_panel(nodes, first_node + width * j, first_node + width * (j + 1), most / law_.steps, Part::below,
+                  0);
+    return nodes;
+}
+
+// |e^{s(W-1)/T}| <= 1 beyond the last node.
+CutStep::Nodes CutStep::nodes_beyond(Complex most) const {
+    Nodes nodes;
+    const double last = std::sqrt(end_ * end_ + 2 * log_beyond_last),
+                 panels = std::ceil((last - end_) / panel), width = (last - end_) / panels;
+    for (double j = 0; j < panels; ++j)
+        add_panel(nodes, end_ + width * j, end_ + width * (j + 1), most / law_.steps, Part::beyond, 0);
+    nodes.error += 1.01 * gaussian_tail(last);
+    return nodes;
+}
+
+// An integrand f analytic within the Bernstein ellipse rho of a panel is integrated to 64/15 max |f| rho^{-2
+// order}/(1 - rho^{-2}) half-widths (Trefethen 2008). There |N(x + iy)| <= N(x) e^{y^2/2}, W turns by mu y,
+// and |psi(v)| <= max(1, e^{Re v}) |v|^2/2. Panels are halved until that is little.
+void CutStep::add_panel(Nodes& nodes, double low, double high, Complex theta, Part part, int depth) const {
+    static const GaussLegendre<order> rule;
+    const double half = 0.5 * (high - low), middle = 0.5 * (high + low);
+    double error = infinity;
+    for (const double rho : {2.5, 4.0, 6.0, 9.0}) {
+        const double wide = 0.5 * (rho + 1 / rho) * half, tall = 0.5 * (rho - 1 / rho) * half;
+        const double left = middle - wide, right = middle + wide,
+                     nearest = left > 0    ? left
+                               : right < 0 ? -right
+                                           : 0;
+        const double least = std::exp(law_.mu * (left - 0.5 * law_.mu)),
+                     most = std::exp(law_.mu * (right - 0.5 * law_.mu));
+        const double turned = most * law_.mu * tall, cosine = std::cos(std::min(law_.mu * tall, pi));
+        // Re W lies between these.
+        const double lowest = cosine > 0 ? least * cosine : -most;
+        const double up = theta.real() > 0 ? theta.real() * (most - 1) : theta.real() * (lowest - 1);
+        const double rise = up + theta.imag() * turned;
+        const double v = std::abs(theta) * (std::max(most - 1, 1 - least) + turned);
+        const double log_f = 0.5 * (tall * tall - nearest * nearest) +
+                             (part == Part::beyond ? rise : std::max(0.0, rise) + 2 * std::log(v));
+        error = std::min(error, std::exp(log_f - 2 * order * std::log(rho)) / (1 - 1 / (rho * rho)));
+    }
+    error *= 64.0 / 30 * half / std::sqrt(2 * pi);
+    const bool below = part == Part::below;
+    if (!(error < (below ? panel_error / law_.steps : panel_error_beyond * beyond_q_)) &&
+        depth < most_halvings) {
+        add_panel(nodes, low, middle, theta, part, depth + 1);
+        add_panel(nodes, middle, high, theta, part, depth + 1);
+        return;
+    }
+    nodes.error += error;
+    for (std::size_t i = 0; i < order; ++i) {
+        const double x = middle + half * rule.node[i];
+        nodes.weight.push_back(half * rule.weight[i] * std::exp(-0.5 * x * x) / std::sqrt(2 * pi));
+        nodes.excess.push_back(std::expm1(law_.mu * (x - 0.5 * law_.mu)));
+        nodes.slack.push_back(16 + 4 * x * x + 4 * law_.mu * (std::abs(x) + law_.mu));
+    }
+}
+
+CutStep::Log CutStep::log_below(const Nodes& nodes, Complex s) const {
+    const Complex theta = s / law_.steps;
+    Complex sum = 0;
+    double error = 0;
+    for (std::size_t i = 0; i < nodes.weight.size(); ++i) {
+        const Complex v = theta * nodes.excess[i];
+        if (!(v.real() < 700)) return {0, infinity};
+        const Complex p = psi(v);
+        sum += nodes.weight[i] * p;
+        error += nodes.weight[i] * nodes.slack[i] * (std::abs(p) + std::abs(v) * std::abs(p + v));
+    }
+    // E[1] and E[W - 1] without what is cut.
+    sum += theta * (beyond_q_ - beyond_p_) - beyond_q_;
+    error = u * error + nodes.error + below_first * (1 + std::abs(theta)) +
+            1e-12 * (beyond_q_ + std::abs(theta) * beyond_p_);
+    const double whole = std::abs(1.0 + sum);
+    if (std::isnan(whole + error)) return {0, infinity};
+    // Nothing but its size is known: any two numbers of that size differ by twice as much at most.
+    if (!(error < 0.5 * whole)) return {law_.steps * std::log(whole + error), std::log(3.0) + 1e-9};
+    const Complex log = law_.steps * log1p(sum);
+    return {log, law_.steps * 2 * error / whole + 8 * u * std::abs(log)};
+}
+
+CutStep::Log CutStep::beyond(const Nodes& nodes, Complex s) const {
+    const Complex theta = s / law_.steps;
+    Complex sum = 0;
+    double error = 0;
+    for (std::size_t i = 0; i < nodes.weight.size(); ++i) {
+        const Complex v = theta * nodes.excess[i];
+        const double size = nodes.weight[i] * exp_or_0(v.real());
+        if (!(size > 0)) continue;
+        sum += std::polar(size, v.imag());
+        error += size * nodes.slack[i] * (1 + std::abs(v));
+    }
+    return {sum, u * error + 1.01 * nodes.error};
+}
+
+// speed: how many layers there are, and how far below the mode the last is.
+constexpr int layers = 48;
+constexpr double lowest_layer = 20;
+// proof: more than what the layers' masses round by.
+constexpr double rounding_of_layers = 1e-9;
+
+// The logarithm of the density, as a function of g, is concave as far as W <= 1/(theta mu^2): where it
+// exceeds a level is an interval there.
+StepLayers::StepLayers(const Allocation& law, double end, double theta) {
+    const double mu = law.mu,
+                 last = theta > 0 ? std::min(end, 0.5 * mu - std::log(theta * mu * mu) / mu) : end;
+    const auto w_at = [&](double g) { return std::exp(mu * (g - 0.5 * mu)); };
+    const auto log_density = [&](double g) {
+        return -0.5 * g * g - mu * (g - 0.5 * mu) + theta * std::expm1(mu * (g - 0.5 * mu)) -
+               std::log(mu * std::sqrt(2 * pi));
+    };
+    if (!(last > first_node)) return;
+    // Where a decreasing condition ceases to hold: a point where it holds.
+    const auto last_where = [](double low, double high, const auto& holds) {
+        if (holds(high)) return high;
+        for (int i = 0; i < 40; ++i) {
+            const double middle = 0.5 * (low + high);
+            (holds(middle) ? low : high) = middle;
+        }
+        return low;
+    };
+    const double mode =
+        last_where(first_node, last, [&](double g) { return -g - mu + theta * mu * w_at(g) >= 0; });
+    const double peak = log_density(mode);
+    const auto level = [&](int k) { return peak - lowest_layer * std::pow((k + 1.0) / layers, 2); };
+    for (int k = 0; k < layers; ++k) {
+        const auto inside = [&](double g) { return log_density(g) >= level(k); };
+        const double right = w_at(last_where(mode, last, inside)),
+                     left = w_at(-last_where(-mode, -first_node, [&](double g) { return inside(-g); })),
+                     rise = std::exp(level(k)) - (k + 1 < layers ? std::exp(level(k + 1)) : 0.0);
+        mass_.push_back((1 - rounding_of_layers) * rise * (right - left));
+        half_width_.push_back((1 - rounding_of_layers) * 0.5 * (right - left));
+    }
+}
+
+// |sin x/x| falls as far as 2.5, and is nowhere larger from there on.
+double StepLayers::lost(double tau) const {
+    double sum = 0;
+    for (std::size_t k = 0; k < mass_.size(); ++k) {
+        const double x = half_width_[k] * tau;
+        sum += mass_[k] * (x < 0.5   ? x * x * (1.0 / 6 - x * x / 120)
+                           : x < 2.5 ? 1 - std::sin(x) / x
+                                     : 1 - std::min(0.24, 1 / x));
+    }
+    return sum;
+}
+
+}  // namespace hockeystick

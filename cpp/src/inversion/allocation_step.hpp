@@ -1,0 +1,68 @@
+// The likelihood ratio W = e^{mu g - mu^2/2} of one step of a random allocation, on either side of a cut of
+// its normal variable g (docs/mechanisms/allocation.md, "Large tilts" and "One epoch in two parts").
+#pragma once
+
+#include <complex>
+#include <vector>
+
+#include "hockeystick/pairs.hpp"
+
+namespace hockeystick {
+
+// Pr[N(0, 1) > z].
+double gaussian_tail(double z);
+
+class CutStep {
+public:
+    // Cuts where P(some W is larger) is about `mass`, and never more.
+    CutStep(const Allocation& law, double mass);
+
+    double end() const { return end_; }            // in g
+    double largest() const;                        // W - 1 there
+    double beyond_q() const { return beyond_q_; }  // Q(g > end) and E_Q[W; g > end], to round-off
+    double beyond_p() const { return beyond_p_; }
+    double left_out() const { return left_out_of(end_); }
+
+    // Gauss-Legendre nodes over g, for one Re s, or any from 0 to that of `most`, and |Im s| of at most its:
+    // density, W - 1, errors in units of round-off; a bound on the rule's error.
+    struct Nodes {
+        std::vector<double> weight, excess, slack;
+        double error = 0;
+    };
+    Nodes nodes_below(std::complex<double> most) const;
+    // The same beyond the cut, for Re s < 0.
+    Nodes nodes_beyond(std::complex<double> most) const;
+
+    struct Log {
+        std::complex<double> value;
+        double error;
+    };
+    // ln E[e^{s(V-1)}; no W > c], T times that of one step.
+    Log log_below(const Nodes& nodes, std::complex<double> s) const;
+    // E[e^{s(W-1)/T}; W > c] of one step.
+    Log beyond(const Nodes& nodes, std::complex<double> s) const;
+
+private:
+    // What the integrand is: that of log_below, which is of second order, or e^{s(W-1)/T}.
+    enum class Part { below, beyond };
+    double left_out_of(double end) const;
+    void add_panel(Nodes& nodes, double low, double high, std::complex<double> theta, Part part,
+                   int depth) const;
+
+    Allocation law_;
+    double end_, beyond_q_, beyond_p_;
+};
+
+// Uniform laws below the density of W, tilted by e^{theta W} and cut, that overlap nowhere else: what bounds
+// its characteristic function ("One epoch in two parts").
+class StepLayers {
+public:
+    StepLayers(const Allocation& law, double end, double theta);
+    // |E[e^{(theta + i tau)(W-1)}; W <= c]| is less than at tau = 0 by at least this, for every larger tau.
+    double lost(double tau) const;
+
+private:
+    std::vector<double> mass_, half_width_;
+};
+
+}  // namespace hockeystick

@@ -1,0 +1,39 @@
+// delta(eps) of one epoch of random allocation in direction remove, in two parts: the outcomes without a
+// large likelihood ratio W, and the others (docs/mechanisms/allocation.md, "One epoch in two parts").
+//
+// E[(V - e^eps)_+] is linear in V, so each part is an inversion in V itself, along a line that suits it
+// alone.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+
+#include "hockeystick/answer.hpp"
+#include "hockeystick/pairs.hpp"
+#include "inversion/allocation_step.hpp"
+#include "inversion/contour.hpp"
+
+namespace hockeystick {
+
+class OneEpoch {
+public:
+    // Null unless the composition is one such epoch.
+    static std::unique_ptr<OneEpoch> of(const Composition& composition);
+
+    // Bounds as in Profile, from at most so many frequencies of each part; empty where that is too few.
+    std::optional<Answer> epsilon_bounds(double delta, std::size_t most) const;
+    std::optional<Answer> delta_bounds(double epsilon, std::size_t most) const;
+
+private:
+    struct Parts;
+    explicit OneEpoch(const Allocation& law) : law_(law) {}
+    double spread() const;
+    double guess(double x) const;  // of delta, x = e^eps - 1
+    std::optional<Parts> parts_at(double epsilon, double delta, std::size_t most) const;
+
+    Allocation law_;
+};
+
+}  // namespace hockeystick

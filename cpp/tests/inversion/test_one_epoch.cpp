@@ -1,0 +1,83 @@
+// One epoch of random allocation in two parts: the transforms of one step on both sides of a cut against
+// plain sums, the frequencies' bound against their values, and delta against the whole transform and one step
+// alone.
+#include <cmath>
+#include <complex>
+#include <numbers>
+
+#include "check.hpp"
+#include "hockeystick/pairs.hpp"
+#include "inversion/allocation_step.hpp"
+#include "inversion/direct_inversion.hpp"
+#include "inversion/one_epoch.hpp"
+
+namespace hs = hockeystick;
+using Complex = std::complex<double>;
+
+namespace {
+
+// E[e^{s(W-1)/T}] over g from `low` to `high`, by the trapezoidal rule.
+Complex plain_sum(double mu, double steps, Complex s, double low, double high) {
+    constexpr int n = 20000;
+    const double h = (high - low) / n;
+    Complex sum = 0;
+    for (int i = 0; i <= n; ++i) {
+        const double g = low + i * h, weight = (i == 0 || i == n ? 0.5 : 1) * h;
+        sum += weight * std::exp(-0.5 * g * g + s / steps * std::expm1(mu * (g - 0.5 * mu)));
+    }
+    return sum / std::sqrt(2 * std::numbers::pi);
+}
+
+void both_sides_are_known(double mu, double steps, double mass, Complex s) {
+    const hs::Allocation law{mu, steps, false};
+    const hs::CutStep step(law, mass);
+    CHECK(step.left_out() <= mass && step.left_out() > 0.999 * mass);
+    const auto log = step.log_below(step.nodes_below(s), s);
+    const Complex below = plain_sum(mu, steps, s, -11, step.end());
+    CHECK(std::abs(std::exp(log.value / steps) - below) <= log.error + 1e-9 * std::abs(below));
+    CHECK(log.error < 1e-9);
+    const hs::StepLayers layers(law, step.end(), s.real() / steps);
+    const double real = plain_sum(mu, steps, s.real(), -11, step.end()).real();
+    const double lost = layers.lost(s.imag() / steps);
+    CHECK(std::abs(below) <= real - lost + 1e-9 * real);
+    if (s.imag() > 0) CHECK(lost > 0);
+    if (s.real() > 0) return;
+    const auto beyond = step.beyond(step.nodes_beyond(s), s);
+    const Complex truth = plain_sum(mu, steps, s, step.end(), std::sqrt(step.end() * step.end() + 88));
+    CHECK(std::abs(beyond.value - truth) <= beyond.error + 1e-5 * step.beyond_q());
+    CHECK(beyond.error < 1e-10 * step.beyond_q());
+}
+
+// Both intervals hold the truth.
+void agrees_with_the_whole(double mu, double steps, double epsilon, double widest) {
+    const hs::Composition composition = {{hs::random_allocation(mu, steps, hs::Sampling::remove), 1}};
+    const auto whole = hs::DirectInversion(composition).delta_bounds(epsilon, {}),
+               parts = hs::OneEpoch::of(composition)->delta_bounds(epsilon, 4000);
+    CHECK(whole && parts);
+    if (!whole || !parts) return;
+    CHECK(parts->lower <= whole->upper && whole->lower <= parts->upper);
+    CHECK(hs::relative_gap(parts) < widest);
+}
+
+void knows_what_it_answers() {
+    const auto remove = hs::random_allocation(1, 10, hs::Sampling::remove);
+    CHECK(!hs::OneEpoch::of({{remove, 2}}) && !hs::OneEpoch::of({{remove, 1}, {remove, 1}}));
+    CHECK(!hs::OneEpoch::of({{hs::random_allocation(1, 10, hs::Sampling::add), 1}}));
+    CHECK(!hs::OneEpoch::of({{hs::gaussian(1), 1}}));
+}
+
+}  // namespace
+
+int main() {
+    for (const double mu : {0.1, 0.5, 1.2})
+        for (const Complex s :
+             {Complex(-30, 0), Complex(-30, 80), Complex(-10, 300), Complex(4, 0), Complex(4, 300)})
+            both_sides_are_known(mu, 1000, 1e-7, s);
+    both_sides_are_known(1.0, 1e5, 1e-3, {-300, 4000});
+    agrees_with_the_whole(0.1, 50, 0.06, 1e-6);
+    agrees_with_the_whole(0.3, 100, -0.05, 1e-8);
+    agrees_with_the_whole(1, 300, 0, 1e-8);
+    agrees_with_the_whole(0.8, 20, 1, 1e-6);
+    knows_what_it_answers();
+    return check::summary();
+}
