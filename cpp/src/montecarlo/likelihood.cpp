@@ -76,37 +76,22 @@ double most_participations(const Scheme& scheme) {
 
 // The memory of a thread's last rows, for its next ones of the same length: every group of samples has the
 // same, and the operating system would take large pieces back and clear them page by page.
-class Spare {
-public:
-    ~Spare() {
-        most_ = 0;
-        for (const Piece& piece : pieces_) std::free(piece.data);
-    }
-    double* take(std::size_t bytes) noexcept {
-        for (Piece& piece : pieces_) {
-            if (piece.bytes != bytes) continue;
-            held_ -= bytes;
-            return std::exchange(piece, {}).data;
-        }
-        return nullptr;
-    }
-    bool keep(double* data, std::size_t bytes) noexcept {
-        if (held_ + bytes > most_) return false;
-        const auto free =
-            std::find_if(pieces_.begin(), pieces_.end(), [](const Piece& p) { return p.bytes == 0; });
-        if (free == pieces_.end()) return false;
-        *free = {bytes, data};
-        held_ += bytes;
-        return true;
-    }
-
-private:
+struct Spare {
     struct Piece {
         std::size_t bytes = 0;
         double* data = nullptr;
     };
-    std::array<Piece, 64> pieces_;
-    std::size_t held_ = 0, most_ = std::size_t{1} << 23;  // speed
+    ~Spare() {
+        for (Piece& piece : pieces) std::free(std::exchange(piece, {1, nullptr}).data);
+    }
+    // Makes the first piece of `wanted` bytes, 0 for none, another one.
+    double* exchange(std::size_t wanted, const Piece& piece, double* otherwise) noexcept {
+        const auto found = std::find_if(pieces.begin(), pieces.end(),
+                                        [wanted](const Piece& p) { return p.bytes == wanted; });
+        return found == pieces.end() ? otherwise : std::exchange(*found, piece).data;
+    }
+    static constexpr std::size_t largest = std::size_t{1} << 19;  // speed
+    std::array<Piece, 64> pieces;                                 // speed
 };
 
 thread_local Spare spare;
@@ -119,12 +104,12 @@ void check_noise_multiplier(double noise_multiplier) {
 }
 
 void Rows::Release::operator()(double* p) const noexcept {
-    if (!spare.keep(p, bytes)) std::free(p);
+    std::free(bytes <= Spare::largest ? spare.exchange(0, {bytes, p}, p) : p);
 }
 
 Rows::Rows(std::size_t count, double value) : count_(count) {
     const std::size_t bytes = std::max<std::size_t>(count, 1) * group_size * sizeof(double);
-    double* data = spare.take(bytes);
+    double* data = spare.exchange(bytes, {}, nullptr);
     if (data == nullptr) data = static_cast<double*>(std::aligned_alloc(64, bytes));
     if (data == nullptr) throw std::bad_alloc();
     data_ = {data, Release{bytes}};

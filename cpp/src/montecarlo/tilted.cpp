@@ -123,14 +123,27 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
         require(order == 2, "the truncated scheme has a table of order 2 only");
         return envelope_law(strategy_, truncated->base, noise_multiplier, truncation_->weights);
     };
-    slots_.resize(components_.size());
-    for (std::size_t k = 0; k < components_.size(); ++k) {
-        const Component& c = components_[k];
+    for (const Component& c : components_) {
         laws_.push_back(c.order == 0 ? tilted_law(drawn, strategy_.steps(), c.tilt) : order_law(c.order));
         log_normalisers_.push_back(laws_.back()->log_normaliser());
+    }
+    add_tilted_mixtures(noise_multiplier, numerator);
+    // Public counts cost as much as the noise and its products; two more mixtures.
+    const auto tilted = std::count_if(slots_.begin(), slots_.end(), [](std::size_t row) { return row > 0; });
+    const double recursions =
+        static_cast<double>(1 + tilted) / 3 + (truncation_ ? 5 : 0) + (mirror_ ? 0.33 : 0);  // speed
+    const double sample_work =
+        static_cast<double>(strategy_.steps()) * (1 + products_.operations() / 64 + recursions);
+    set_size(2 + components_.size(), sample_work, direction_ == Direction::add);
+}
+
+void TiltedSampler::add_tilted_mixtures(double noise_multiplier, Numerator numerator) {
+    slots_.assign(components_.size(), 0);
+    const bool bins = std::holds_alternative<BallsInBins>(scheme_);
+    for (std::size_t k = 0; k < components_.size(); ++k) {
+        const Component& c = components_[k];
         if (c.order != 0 || is_identity(c) || slots_[k] != 0) continue;
         // This one, and the later ones of the same shift. Bins have no theta, and their law no normaliser.
-        const bool bins = std::holds_alternative<BallsInBins>(scheme_);
         std::vector<double> more;
         for (std::size_t j = k; j < components_.size(); ++j) {
             const Component& other = components_[j];
@@ -141,13 +154,6 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
         mixtures_.emplace_back(strategy_, scheme_, noise_multiplier, numerator, false, c.tilt, more);
         densities_ += mixtures_.back().rows();
     }
-    // Public counts cost as much as the noise and its products; two more mixtures.
-    const auto tilted = std::count_if(slots_.begin(), slots_.end(), [](std::size_t row) { return row > 0; });
-    const double recursions =
-        static_cast<double>(1 + tilted) / 3 + (truncation_ ? 5 : 0) + (mirror_ ? 0.33 : 0);  // speed
-    const double sample_work =
-        static_cast<double>(strategy_.steps()) * (1 + products_.operations() / 64 + recursions);
-    set_size(2 + components_.size(), sample_work, direction_ == Direction::add);
 }
 
 void TiltedSampler::check_scheme() const {

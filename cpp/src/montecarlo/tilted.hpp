@@ -75,6 +75,7 @@ private:
 
     void check_scheme() const;
     void check_components();
+    void add_tilted_mixtures(double noise_multiplier, Numerator numerator);
     void weigh(const Rows& densities, std::size_t s, double below, double bound, double* rows) const;
     void evaluate(const BlockStream& stream, std::size_t lane, double* rows) const override;
 

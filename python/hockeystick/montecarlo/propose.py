@@ -81,7 +81,9 @@ def _by_plain_samples(
         if low < math.log(start) - 14.0:
             # Hardly any noise is enough: the example hardly ever takes part.
             return (math.exp(low),)
-    low, high = _halved(lambda place: height(place, few, "coarse"), low, high)
+    for _ in range(3):
+        middle = 0.5 * (low + high)
+        low, high = (middle, high) if height(middle, few, "coarse") > 0.0 else (low, middle)
 
     # Refine with as many samples as the verifier takes; delta falls like a power of the noise.
     place = 0.5 * (low + high)
@@ -152,14 +154,6 @@ def _near_root(height: Callable[[float], float], place: float) -> float:
             place += math.copysign(min(0.4, max(step, abs(here / _SLOPE))), here)
             step *= 1.5
     return place
-
-
-def _halved(height: Callable[[float], float], low: float, high: float) -> tuple[float, float]:
-    """Three halvings of the interval in which the height falls below 0."""
-    for _ in range(3):
-        middle = 0.5 * (low + high)
-        low, high = (middle, high) if height(middle) > 0.0 else (low, middle)
-    return low, high
 
 
 def _on_a_line(height: Callable[[float], float], place: float) -> tuple[float, float]:

@@ -158,9 +158,8 @@ def tune_proposal(
         # Where the bound is out of proportion, a larger pi_a would not help, but hide everything else.
         price = min(price, 4.0 * look.second_moment(look.best_weights(0.0)))
         weights = look.best_weights(price)
-        if last:
-            weights = _of_few_shifts(kinds, weights)
-        chosen = sorted({*worthwhile(weights, last), *map(kinds.index, least)})
+        heavy = _of_few_shifts(kinds, weights, last)
+        chosen = sorted({*worthwhile(heavy, last), *map(kinds.index, least)})
         kinds, look = [kinds[k] for k in chosen], look.only(chosen)
         weights = look.best_weights(price, weights[chosen])
         for kind, weight in least.items():
@@ -171,12 +170,12 @@ def tune_proposal(
     return _proposal(mechanism, payoff, kinds, weights, look, reached)
 
 
-def _of_few_shifts(kinds: Sequence[Kind], weights: Array) -> Array:
-    """The weights of T of the shifts that weigh most, 0 for others: T of one shift share their likelihood ratios."""
+def _of_few_shifts(kinds: Sequence[Kind], weights: Array, last: bool) -> Array:
+    """In the last round, 0 for T of other shifts than those that weigh most: T of one shift share their likelihood ratios."""
     totals: dict[float, float] = {}
     for (order, _, shift), weight in zip(kinds, weights.tolist(), strict=True):
         totals[shift] = totals.get(shift, 0.0) + weight * (order == 0)
-    kept = sorted(totals, key=totals.__getitem__)[-_LAST_SHIFTS:]
+    kept = sorted(totals, key=totals.__getitem__)[-(_LAST_SHIFTS if last else len(totals)) :]
     return np.where([order != 0 or shift in kept for order, _, shift in kinds], weights, 0.0)
 
 
