@@ -1,13 +1,15 @@
 """Batches drawn with replacement and other requests that used to have wide intervals: gap and time of each.
 
     python -m bench.replacement [--count 292] [--seed 1] [--worst 10] [--kind with_replacement]
+    python -m bench.replacement --kind finite
     python -m bench.replacement --aligned
 
 Seeded draws that a deep-learning user may make: batches of fixed size drawn with replacement from 1e4 to 1e7
 records (a tenth of them at most), 1 to 100 passes over the data, noise multipliers from 0.5 to 20, δ from
 1e-12 to 1/n; beside them Poisson sampling with a record replaced, sums of two unlike Poisson-sampled
 Gaussians at δ down to 1e-30, and sampled randomised response. Each is asked for ε(δ) under every adjacency that
-its mechanism supports. Printed: the percentiles of the relative gap and of the time by kind, and the worst of both.
+its mechanism supports. `finite`, only where asked for, are sampled pairs of two to six outcomes whose losses are on no lattice, at
+δ from 1e-12 to 1e-3. Printed: the percentiles of the relative gap and of the time by kind, and the worst of both.
 
 --aligned compares the pair of with-replacement batches with what one data set attains, in which all other records
 are the replaced record's opposite: then a record drawn l times moves the sum by 2 l, and nothing says what l was.
@@ -25,6 +27,7 @@ from typing import NamedTuple
 import hockeystick as hs
 
 KINDS = ("with_replacement", "replaced", "sum", "response")
+FINITE = "finite"
 SHARES = (60, 15, 15, 10)
 
 
@@ -41,7 +44,7 @@ def log_uniform(rng: random.Random, low: float, high: float) -> float:
 
 
 def request(kind: str, text: str, adjacency: str, delta: float) -> Request:
-    names = ("Gaussian", "PoissonSampled", "RandomizedResponse", "WithReplacement")
+    names = ("FinitePair", "Gaussian", "PoissonSampled", "RandomizedResponse", "WithReplacement")
     return Request(kind, text, eval(text, {name: getattr(hs, name) for name in names}), adjacency, delta)
 
 
@@ -70,6 +73,15 @@ def draw(rng: random.Random) -> Request:
         epsilon, q = log_uniform(rng, 0.1, 5), log_uniform(rng, 1e-3, 0.5)
         text = f"PoissonSampled(RandomizedResponse({epsilon}), {q}) * {int(log_uniform(rng, 1, 1e4))}"
     return request(kind, text, adjacency, delta)
+
+
+def draw_finite(rng: random.Random) -> Request:
+    outcomes = rng.randint(2, 6)
+    p, q = ([rng.expovariate(1.0) for _ in range(outcomes)] for _ in range(2))
+    pair = ", ".join(str([x / math.fsum(side) for x in side]) for side in (p, q))
+    rate, steps = log_uniform(rng, 1e-4, 0.5), int(log_uniform(rng, 1, 1e5))
+    text = f"PoissonSampled(FinitePair({pair}), {rate}) * {steps}"
+    return request(FINITE, text, rng.choice(("add", "remove")), log_uniform(rng, 1e-12, 1e-3))
 
 
 def named() -> Iterator[Request]:
@@ -124,7 +136,7 @@ def show(outcomes: list[Outcome], worst: int) -> None:
     print(
         "kind              count  > 1e-3  > 1e-9  no lower  > 1 s   gap: 50 %, 90 %, 99 %, most; seconds: the same"
     )
-    for kind in (*KINDS, "all"):
+    for kind in (*KINDS, FINITE, "all"):
         some = [each for each in outcomes if kind in (each.asked.kind, "all")]
         if some:
             counts = [
@@ -167,14 +179,17 @@ def main() -> None:
     parser.add_argument(
         "--worst", type=int, default=10, help="how many of the widest and slowest are printed"
     )
-    parser.add_argument("--kind", choices=KINDS, help="these only")
+    parser.add_argument("--kind", choices=(*KINDS, FINITE), help="these only")
     parser.add_argument("--aligned", action="store_true")
     options = parser.parse_args()
     if options.aligned:
         compare_aligned()
         return
     rng = random.Random(options.seed)
-    drawn = [*named(), *(draw(rng) for _ in range(options.count))]
+    if options.kind == FINITE:
+        drawn = [draw_finite(rng) for _ in range(options.count)]
+    else:
+        drawn = [*named(), *(draw(rng) for _ in range(options.count))]
     asked = [each for each in drawn if options.kind in (None, each.kind)]
     show([ask(each) for each in asked], options.worst)
 

@@ -147,6 +147,24 @@ def test_ordinary_pairs_are_tight() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("p", "q", "rate", "steps", "epsilons"),
+    [
+        ([0.247, 0.587, 0.166], [0.204, 0.017, 0.779], 0.0191, 9, [0.9, 1.9]),
+        ([0.032, 0.44, 0.528], [0.962, 0.036, 0.002], 0.3, 12, [10.0, 25.0]),
+        ([0.66, 0.2, 0.14], [0.43, 0.21, 0.36], 0.11, 20, [0.1, 0.6]),
+        ([0.1, 0.2, 0.3, 0.4], [0.35, 0.3, 0.2, 0.15], 1.0, 8, [1.0, 4.0]),
+    ],
+)
+def test_few_losses_on_no_lattice_are_tight(
+    p: list[float], q: list[float], rate: float, steps: int, epsilons: list[float]
+) -> None:
+    """Their lattice counts from one of them and divides the way to the largest."""
+    masses = power(sampled(law(p, q), rate), steps)
+    process = hs.PoissonSampled(hs.FinitePair(p, q), rate) * steps
+    assert enclosed(process, masses, "remove", epsilons, "fft") < 5e-4
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), min_size=1, max_size=5))
 def test_one_step_is_exact(raw: list[tuple[int, int]]) -> None:

@@ -6,6 +6,7 @@
 
 #include "hockeystick/parallel.hpp"
 #include "lattice/discretise.hpp"
+#include "lattice/shifted_pair.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/fft.hpp"
 
@@ -16,29 +17,6 @@ namespace {
 constexpr double depth = 38;
 // Speed: a step's lattice may be longer than the window, but not by much.
 constexpr double most_windows = 32;
-
-// The pair as if its loss were smaller by `offset`: Q' = e^offset Q, so that e^x Q' is e^{x + offset} Q.
-class ShiftedPair final : public Pair {
-public:
-    ShiftedPair(const Pair& pair, double offset) : pair_(pair), offset_(offset) {}
-    Tangent above(double x) const override { return moved(pair_.above(x + offset_), x); }
-    Tangent below(double x) const override { return moved(pair_.below(x + offset_), x); }
-    double max_loss() const override {
-        const double loss = pair_.max_loss();
-        return loss - offset_ + 4 * u * (std::abs(loss) + std::abs(offset_));
-    }
-    double infinity_mass() const override { return pair_.infinity_mass(); }
-    double q_mass() const override { return std::exp(offset_); }
-
-private:
-    // The sum of x and the offset rounds.
-    Tangent moved(Tangent t, double x) const {
-        t.error += 2 * u * (std::abs(x) + std::abs(offset_)) * t.slope;
-        return t;
-    }
-    const Pair& pair_;
-    double offset_;
-};
 
 // The first point of a search by doubling, then halving, from `middle` on in this direction where
 // `rare(x)` holds.
@@ -76,8 +54,7 @@ void LatticeBank::make(std::size_t kind, const Pair& pair, double offset, const 
     entry.made = true;
     entry.failed = true;
     if (!std::isfinite(at.value) || !std::isfinite(at.first) || !std::isfinite(at.second)) return;
-    const ShiftedPair shifted(pair, offset);
-    const std::optional<Lattice> lattice = discretised(shifted, offset, at);
+    const std::optional<Lattice> lattice = discretised(ShiftedPair(pair, offset), offset, at);
     if (!lattice || !std::isfinite(lattice->log_scale) || !(lattice->infinity_mass < 1) ||
         !std::isfinite(lattice->beyond))
         return;

@@ -199,6 +199,7 @@ void StepSums::add(const LatticeTerms& step, std::uint64_t count) {
     log_full_ += k * std::log1p(step.beyond);
     sums_.log_scale += k * step.log_scale;
     sums_.offset += k * step.offset;
+    sums_.offset_error += k * (step.offset_error + u * std::abs(step.offset)) + u * std::abs(sums_.offset);
     sums_.deficit += k * step.deficit;
     sums_.tilted_deficit += k * step.tilted_deficit;
     sums_.residue.mean += k * step.residue.mean;

@@ -24,6 +24,7 @@ struct Residue {
 // What adds up over the steps of a composition, but for their masses (see StepSums in compose.hpp).
 struct LatticeTerms {
     double offset = 0;         // the losses that are meant lie this much above the points
+    double offset_error = 0;   // how far rounding may have moved that
     double log_scale = 0;      // see Lattice
     double infinity_mass = 0;  // P-mass at +inf
     // Where a lower bound is read off, the profile may through rounding exceed the true one, as if P had

@@ -48,7 +48,9 @@ TailTable::TailTable(Composed composed) : c_(std::move(composed)) {
 Delta TailTable::at(double loss, bool upper) const {
     Delta out;
     // As the lattice sees it; the difference is rounded in the bound's direction.
-    const double moved_by = c_.offset == 0 ? 0 : 4 * u * (std::abs(loss) + std::abs(c_.offset));
+    const double moved_by = c_.offset == 0 && c_.offset_error == 0
+                                ? 0
+                                : 4 * u * (std::abs(loss) + std::abs(c_.offset)) + 2 * c_.offset_error;
     const double epsilon = loss - c_.offset + (upper ? -moved_by : moved_by);
     const double unit = std::exp(std::min(c_.log_scale - c_.tilt * epsilon, largest_exponent));
     double outside = c_.outside_right;
@@ -79,11 +81,11 @@ Delta TailTable::at(double loss, bool upper) const {
 }
 
 double TailTable::end() const {
-    return (static_cast<double>(c_.first) + static_cast<double>(c_.mass.size())) * c_.step;
+    return (static_cast<double>(c_.first) + static_cast<double>(c_.mass.size())) * c_.step + c_.offset;
 }
 
 double TailTable::reach() const {
-    return std::max(std::abs(end()), std::abs(static_cast<double>(c_.first) * c_.step));
+    return std::max(std::abs(end() - c_.offset), std::abs(static_cast<double>(c_.first) * c_.step));
 }
 
 double TailTable::visible(double epsilon) const {

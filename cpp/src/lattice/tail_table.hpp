@@ -24,7 +24,7 @@ public:
     Delta at(double epsilon) const { return at(epsilon, c_.bound == Bound::upper); }
     Delta at(double loss, bool upper) const;
 
-    // Both without the offset: the loss one step past the window; a bound of every |loss| in the window.
+    // The loss one step past the window. A bound of every |loss| in the window, without the offset.
     double end() const;
     double reach() const;
     std::size_t size() const { return c_.mass.size(); }

@@ -6,6 +6,7 @@
 #include "hockeystick/parallel.hpp"
 #include "lattice/compose.hpp"
 #include "lattice/discretise.hpp"
+#include "lattice/shifted_pair.hpp"
 #include "numerics/constants.hpp"
 #include "profile/answers.hpp"
 
@@ -272,12 +273,15 @@ LatticeEngine::TablesPtr LatticeEngine::make_tables(const LatticePlan& plan, boo
         const bool upper = job < n;
         const std::size_t i = upper ? job : job - n;
         const auto& [pair, count] = composition_[i];
-        lattices[upper ? 0 : 1][i] = {
-            !upper && key.step > widest_support
-                ? round_down(*pair, window.points[i], key.step, key.tilt)
-                : discretise(*pair, window.points[i], key.step, key.tilt, upper ? Bound::upper : Bound::lower,
-                             2 * key.infinity_mass),
-            count};
+        const double offset = key.offset[i], rare = 2 * key.infinity_mass;
+        const ShiftedPair shifted(*pair, offset);
+        const Pair& from = offset == 0 ? *pair : shifted;
+        Lattice lattice = !upper && key.step > widest_support
+                              ? round_down(from, window.points[i], key.step, key.tilt)
+                              : discretise(from, window.points[i], key.step, key.tilt,
+                                           upper ? Bound::upper : Bound::lower, rare);
+        lattice.offset += offset;
+        lattices[upper ? 0 : 1][i] = {std::move(lattice), count};
     });
     std::optional<TailTable> tables[2];
     parallel_for(bounds, [&](std::size_t job) {

@@ -9,6 +9,7 @@
 
 #include "hockeystick/answer.hpp"
 #include "lattice/cumulants.hpp"
+#include "profile/lone_atoms.hpp"
 
 namespace hockeystick {
 
@@ -30,17 +31,19 @@ struct Fineness {
 struct LatticeKey {
     const Steps* steps;
     double tilt, step;
-    double log_mass;       // of the tilted sum, what may lie outside the window
-    double infinity_mass;  // a jump with at most this P-mass may as well be infinite
-    double points_tilt;    // the tilt under which points are dense where the loss has mass
-    bool careful;          // see compose()
+    double log_mass;             // of the tilted sum, what may lie outside the window
+    double infinity_mass;        // a jump with at most this P-mass may as well be infinite
+    double points_tilt;          // the tilt under which points are dense where the loss has mass
+    bool careful;                // see compose()
+    std::vector<double> offset;  // of each kind: the loss that lies on its point 0
     bool operator==(const LatticeKey&) const = default;
 };
 
 struct LatticePlan {
     LatticeKey key;
-    Steps kept;             // the sketches without what matters to nothing
-    TailPoint left, right;  // where the tilted sum has a mass of e^log_mass to either side
+    Steps kept;  // the sketches without what matters to nothing, less their offsets
+    std::vector<LoneAtoms> lone;
+    TailPoint left, right;  // where the tilted sum, less all offsets, has a mass of e^log_mass to either side
     double span;            // of the window, or of a single loss
     double apart;           // how far the two bounds will lie apart
 };

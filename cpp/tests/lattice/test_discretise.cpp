@@ -6,6 +6,7 @@
 #include <random>
 
 #include "check.hpp"
+#include "lattice/compose.hpp"
 #include "numerics/special.hpp"
 
 namespace hs = hockeystick;
@@ -80,9 +81,33 @@ void beside_an_atom(double share) {
     }
 }
 
+// The sum of offsets of either sign, which cancel, lies within its stated error of the exact one.
+void check_offsets() {
+    std::mt19937_64 random(2);
+    std::uniform_real_distribution<double> uniform(-1, 1);
+    double worst = 0;
+    for (int repeat = 0; repeat < 200; ++repeat) {
+        hs::StepSums sums;
+        long double exact = 0;
+        for (int i = 0; i < 40; ++i) {
+            hs::LatticeTerms step;
+            step.offset = uniform(random) * (i % 2 == 0 ? 1 : 1e-3);
+            const auto count = static_cast<std::uint64_t>(1e6 * (1 + uniform(random)));
+            sums.add(step, count);
+            exact += static_cast<long double>(step.offset) * static_cast<long double>(count);
+        }
+        const hs::Composed all = sums.composed(hs::Bound::lower, 0.1, 0);
+        const double off = std::abs(static_cast<double>(exact - static_cast<long double>(all.offset)));
+        CHECK(off <= all.offset_error);
+        worst = std::max(worst, off / all.offset_error);
+    }
+    CHECK(worst > 0.01);  // Nor is the error stated out of all proportion.
+}
+
 }  // namespace
 
 int main() {
+    check_offsets();
     for (const double share : {0.05, 0.26, 0.37}) beside_an_atom(share);
     for (const double tilt : {0.0, 1e-4, 0.02}) {
         rounds_down(hs::gaussian(30), 3, tilt);
