@@ -12,6 +12,9 @@ namespace {
 
 using Complex = std::complex<double>;
 
+// Proof: a product by a rounded e^{i step L}, in units of round-off ("Exact inversion").
+constexpr double error_of_turn = 6;
+
 }  // namespace
 
 double FallingSum::bound(double tau) const {
@@ -22,7 +25,11 @@ double FallingSum::bound(double tau) const {
 }
 
 FallingSum::Row FallingSum::row(double step, std::size_t size, double negligible) const {
-    constexpr std::size_t leap = 64, lanes = 4;
+    constexpr std::size_t lanes = 4;
+    // At most leap turns by one step follow size/leap turns by as many at once.
+    const auto leap =
+        static_cast<std::size_t>(std::max(16.0, std::ceil(std::sqrt(static_cast<double>(size)))));
+    const double turns = static_cast<double>(leap + size / leap + 1);
     Row out{std::vector<Complex>(size), std::vector<double>(size)};
     std::size_t n = re.size();
     const std::size_t room = (n + lanes - 1) / lanes * lanes;
@@ -64,7 +71,7 @@ FallingSum::Row FallingSum::row(double step, std::size_t size, double negligible
                     left_out += magnitude * (1 + 1e-9);
                     continue;
                 }
-                still += magnitude * still_error[i];
+                still += magnitude * (still_error[i] + error_of_turn * turns);
                 turned += magnitude * turn_error[i];
                 if (kept != i) {
                     for (double* values : {x_far, y_far, c, d, c_far, d_far}) values[kept] = values[i];
@@ -89,7 +96,7 @@ FallingSum::Row FallingSum::row(double step, std::size_t size, double negligible
             }
         out.value[j] =
             Complex((real[0] + real[1]) + (real[2] + real[3]), (imag[0] + imag[1]) + (imag[2] + imag[3]));
-        out.error[j] = left_out + 1.01 * u * (still + step * static_cast<double>(j) * turned);
+        out.error[j] = left_out + 1.01 * u * (still + (start + step * static_cast<double>(j)) * turned);
     }
     return out;
 }

@@ -11,12 +11,14 @@ struct FallingSum {
     std::vector<double> re, im, turn, fall;  // weights; Re and Im of the losses
     std::vector<double> fixed, turning;      // errors of weight and loss, in units of round-off
     double shift = 0, fixed_error = 0;       // values are relative to e^shift
+    double start = 0;                        // the frequency at which the weights are
 
     bool empty() const { return re.empty(); }
     // Of the sum at all frequencies from tau on.
     double bound(double tau) const;
-    // The values at j step, j = 0, ..., size - 1, and their errors. Terms are turned by one step at a time,
-    // and at every 64th by 64 at once. They are left out once they are below `negligible` together.
+    // The values at start + j step, j = 0, ..., size - 1, and their errors. Terms are turned by one step at a
+    // time, and at every sqrt(size)-th by as many at once. They are left out once they are below `negligible`
+    // together.
     struct Row {
         std::vector<std::complex<double>> value;
         std::vector<double> error;

@@ -11,15 +11,6 @@
 
 namespace hockeystick {
 
-// e^w - 1 - w, to a few units of round-off of |w|^2.
-inline std::complex<double> psi(std::complex<double> w) {
-    if (std::abs(w) > 0.5) return expm1(w) - w;
-    constexpr int terms = 16;  // proof: the next term is below 2^-18/18! times the first
-    std::complex<double> sum = 1.0;
-    for (int n = terms; n >= 1; --n) sum = 1.0 + sum * w / (n + 2.0);
-    return 0.5 * w * w * sum;
-}
-
 // What Stirling's series adds to ln Gamma(a), Re a > 0 and |a| >= 16: the first term left out is less than
 // 1e-17 there.
 inline std::complex<double> stirling_rest(std::complex<double> a) {

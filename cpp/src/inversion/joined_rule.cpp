@@ -142,7 +142,7 @@ void JoinedRule::add(const Share& share, double s, double least, FallingSum& sum
         sum.im.push_back(size * std::sin(exponent.imag()));
         sum.turn.push_back(loss.real());
         sum.fall.push_back(std::max(0.0, loss.imag()));
-        sum.fixed.push_back(p_slack + s * (loss_slack + 3 * std::abs(loss)) + 4 * std::abs(sum.shift) + 900 +
+        sum.fixed.push_back(p_slack + s * (loss_slack + 3 * std::abs(loss)) + 4 * std::abs(sum.shift) + 260 +
                             n);
         sum.turning.push_back(loss_slack + 4 * std::abs(loss));
     });

@@ -5,7 +5,6 @@
 #include <numbers>
 
 #include "hockeystick/parallel.hpp"
-#include "inversion/line.hpp"
 #include "inversion/strip.hpp"
 #include "numerics/constants.hpp"
 
@@ -326,39 +325,26 @@ void LayerMeasures::make_line(std::size_t index, double s) {
     const LayerPart& part = parts_[index];
     const LayerCuts::Part& windows = cuts_.parts[index];
     Nodes& nodes = nodes_[index];
-    if (!nodes.log_p.empty()) return;
+    if (!nodes.line.log_p.empty()) return;
     const double wanted = line_error();
     const Line line =
         best_line(probe(part, windows.width), s, std::log(10 / wanted), tolerance_ < 1e-8 ? 1 : 4);
     const double h = rounded_down(line.h), reach = depth_for(wanted / 16);
     if (!(h > 0)) return;
-    nodes.line = line.a;
-    nodes.h = h;
-    nodes.first = std::floor((part.mixture.q.low() - reach) / h) * h;
+    const double first = std::floor((part.mixture.q.low() - reach) / h) * h;
     const double last =
         part.cut ? 0.5 * windows.width * static_cast<double>(windows.edge.back()) + outside * windows.width
                  : (1 + s) * part.mixture.p.high() - s * part.mixture.q.low() + reach;
-    const double count = std::ceil((last - nodes.first) / h) + 1;
+    const double count = std::ceil((last - first) / h) + 1;
     if (!(count >= 1 && count <= most_nodes)) return;
-    const auto n = static_cast<std::size_t>(count);
-    nodes.log_p.resize(n);
-    nodes.loss.resize(n);
-    nodes.p_slack.resize(n);
-    nodes.loss_slack.resize(n);
-    for (std::size_t i = 0; i < n; ++i) {
-        const double t = nodes.first + static_cast<double>(i) * h, a = nodes.line;
-        const ComplexLog p = log_ratio(part.mixture.p, t, a), q = log_ratio(part.mixture.q, t, a);
-        nodes.loss[i] = p.value - q.value;
-        nodes.log_p[i] = p.value + Complex(0.5 * (a * a - t * t) - 0.5 * std::log(2 * pi), -a * t);
-        nodes.p_slack[i] = p.slack + 2 * (a * a + t * t) + 4 * a * std::abs(t);
-        nodes.loss_slack[i] = p.slack + q.slack + std::abs(nodes.loss[i]);
-    }
+    nodes.h = h;
+    nodes.line = line_nodes(part.mixture, {line.a, h}, first, static_cast<std::size_t>(count));
 }
 
 // What the rule along the line leaves out beyond its nodes [begin, end), relative to e^shift.
 double LayerMeasures::light_ends(std::size_t index, const Measure& m, double s, double growth, double shift,
                                  std::size_t begin, std::size_t end) const {
-    const Nodes& nodes = nodes_[index];
+    const LineNodes& nodes = nodes_[index].line;
     const TiltedPoint point = tilted_point(m.mixture, s, nodes.first + static_cast<double>(begin) * nodes.h);
     const double rate = centres(m.mixture, s).low - point.t;
     if (!(rate > 0)) return infinity;
@@ -402,15 +388,15 @@ void LayerMeasures::add_line(std::size_t index, Which which, double s, double up
     const Measure& m = measure(index, which);
     if (m.empty()) return;
     make_line(index, s);
-    const Nodes& nodes = nodes_[index];
-    const MixtureNodes& real = nodes.real;
+    const LineNodes& nodes = nodes_[index].line;
+    const MixtureNodes& real = nodes_[index].real;
     if (nodes.log_p.empty()) {
         sum.fixed_error = infinity;
         return;
     }
     const MixturePart& mixture = m.mixture;
     const Window& window = mixture.window;
-    const double a = nodes.line, h = nodes.h, weight = mixture.weight, growth = line_growth(mixture, s, a);
+    const double a = nodes.a, h = nodes.h, weight = mixture.weight, growth = line_growth(mixture, s, a);
     const double n = static_cast<double>(nodes.log_p.size()), least = std::log(wanted / n),
                  log_weight = std::log(weight * h);
     // The nodes that count, as those on the real line tell.
@@ -450,9 +436,9 @@ void LayerMeasures::add_line(std::size_t index, Which which, double s, double up
         sum.im.push_back(x.imag());
         sum.turn.push_back(loss.real());
         sum.fall.push_back(loss.imag());
-        sum.fixed.push_back(nodes.p_slack[i] + s * (nodes.loss_slack[i] + 3 * std::abs(loss)) +
+        sum.fixed.push_back(nodes.log_p_slack[i] + s * (nodes.loss_slack[i] + 3 * std::abs(loss)) +
                             4 * std::abs(kept.log_scale) + 4 * std::abs(sum.shift) +
-                            4 * std::abs(log_weight) + 900 + n + 60 / share);
+                            4 * std::abs(log_weight) + 260 + n + 60 / share);
         sum.turning.push_back(nodes.loss_slack[i] + 4 * std::abs(loss));
     }
     const double aliasing =

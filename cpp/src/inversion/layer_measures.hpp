@@ -1,7 +1,6 @@
 // The measures between the cuts of a composition's outputs: their transforms at real tilts and along lines.
 #pragma once
 
-#include <complex>
 #include <cstddef>
 #include <optional>
 #include <vector>
@@ -9,6 +8,7 @@
 #include "inversion/falling_sum.hpp"
 #include "inversion/joined_rule.hpp"
 #include "inversion/layer_cuts.hpp"
+#include "inversion/line.hpp"
 #include "pairs/mixture.hpp"
 
 namespace hockeystick {
@@ -69,10 +69,8 @@ private:
         std::vector<double> p_mean, q_mean;                  // of the shifts, given the output
         std::vector<TiltedPoint> far;                        // points beyond the last node, ever further
         std::vector<std::optional<Measure>> below, between;  // by cut, on first use
-        // Along Im t = line, to whatever frequency: ln of P's density, and the loss.
-        double line = 0, h = 0, first = 0;
-        std::vector<std::complex<double>> log_p, loss;
-        std::vector<double> p_slack, loss_slack;
+        LineNodes line;                                      // to whatever frequency
+        double h = 0;
         std::optional<JoinedRule> joined;  // where the part is joined: of its halves, in the place of both
     };
     // Sums of one part, relative to a common factor.

@@ -32,7 +32,7 @@ ComplexLog log_ratio(const MixtureRatio& ratio, double t, double b) {
     const auto exponent = [&](std::size_t i) {
         return Complex(shift[i] * (t - 0.5 * shift[i]), shift[i] * b);
     };
-    if (shift.size() == 1) return {exponent(0), 3 * std::abs(exponent(0)) + 2};
+    if (shift.size() == 1) return {exponent(0), 3 * std::abs(exponent(0))};
     double top = 0;
     for (std::size_t i = 0; i < shift.size(); ++i) top = std::max(top, exponent(i).real());
     Complex sum = 0;
@@ -70,6 +70,20 @@ Line best_line(const MixturePart& part, double s, double log_wanted, double most
         if (h > best.h) best = {a, h};
     }
     return best;
+}
+
+LineNodes line_nodes(const MixturePart& part, Line line, double first, std::size_t size) {
+    const auto [a, h] = line;
+    LineNodes out{a, h, first, {}, {}, {}, {}};
+    for (std::size_t i = 0; i < size; ++i) {
+        const double t = first + static_cast<double>(i) * h;
+        const ComplexLog p = log_ratio(part.p, t, a), q = log_ratio(part.q, t, a);
+        out.loss.push_back(p.value - q.value);
+        out.log_p.push_back(p.value + Complex(0.5 * (a * a - t * t) - 0.5 * std::log(2 * pi), -a * t));
+        out.log_p_slack.push_back(p.slack + 2 * (a * a + t * t) + 4 * a * std::abs(t));
+        out.loss_slack.push_back(p.slack + q.slack + std::abs(out.loss.back()));
+    }
+    return out;
 }
 
 }  // namespace hockeystick

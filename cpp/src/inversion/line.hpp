@@ -2,6 +2,8 @@
 #pragma once
 
 #include <complex>
+#include <cstddef>
+#include <vector>
 
 #include "pairs/mixture.hpp"
 
@@ -26,5 +28,13 @@ struct Line {
 };
 // most: ln of what the terms may grow by, as rounding then does, too.
 Line best_line(const MixturePart& part, double s, double log_wanted, double most);
+
+// At first + ih + ia, i = 0, 1, ...: ln of P's density, without the window, the loss, and their errors.
+struct LineNodes {
+    double a = 0, h = 0, first = 0;
+    std::vector<std::complex<double>> log_p, loss;
+    std::vector<double> log_p_slack, loss_slack;
+};
+LineNodes line_nodes(const MixturePart& part, Line line, double first, std::size_t size);
 
 }  // namespace hockeystick

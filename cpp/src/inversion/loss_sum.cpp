@@ -3,34 +3,47 @@
 #include <algorithm>
 #include <cmath>
 
-#include "hockeystick/parallel.hpp"
+#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {
 
-double psi(double y) {
-    if (std::abs(y) > 0.5) return std::expm1(y) - y;
-    double sum = 0;
-    for (int n = 16; n >= 3; --n) sum = (1 + sum) * y / n;
-    return 0.5 * y * y * (1 + sum);
+namespace {
+
+double modulus(double x) { return std::abs(x); }
+// Quicker than abs(), where nothing overflows.
+double modulus(std::complex<double> x) { return std::sqrt(std::norm(x)); }
+
+}  // namespace
+
+void weigh(LossNodes& nodes) {
+    for (std::size_t i = 0; i < nodes.loss.size(); ++i) {
+        const double loss = nodes.loss[i], p = exp_or_0(nodes.log_p[i]);
+        nodes.mass.push_back(p);
+        nodes.fall.push_back(std::abs(loss) < 0.5 ? p * psi(-loss)
+                                                  : exp_or_0(nodes.log_p[i] - loss) - p * (1 - loss));
+    }
 }
 
 TiltedSums tilted_sums(const LossNodes& nodes, double shift, double s, double modulus) {
     TiltedSums out;
+    const double unit = std::exp(-shift);
     for (std::size_t i = 0; i < nodes.loss.size(); ++i) {
         const double loss = nodes.loss[i], y = s * loss, log_p = nodes.log_p[i] - shift;
         // Far out nothing counts, and exp() underflows, slowly.
         if (log_p + std::max({0.0, y, -loss}) < -700) continue;
-        const double p = exp_or_0(log_p), tilted = exp_or_0(log_p + y);
-        const double fall = std::abs(loss) < 0.5 ? p * psi(-loss) : exp_or_0(log_p - loss) - p * (1 - loss);
-        out.value += std::abs(y) < 0.5 ? p * psi(y) : tilted - p * (1 + y);
-        out.first += std::abs(y) < 0.5 ? p * loss * std::expm1(y) : (tilted - p) * loss;
+        const double p = nodes.mass[i] * unit, fall = nodes.fall[i] * unit;
+        // e^y - 1 - y and e^y, times p.
+        const bool small = std::abs(y) < 0.5;
+        const double near = small ? p * psi(y) : 0, tilted = small ? p * (1 + y) + near : exp_or_0(log_p + y);
+        out.value += small ? near : tilted - p * (1 + y);
+        out.first += small ? (near + p * y) * loss : (tilted - p) * loss;
         out.second += tilted * loss * loss;
         out.slope += fall;
         const double size = tilted + p * (1 + std::abs(y)) + modulus * (fall + p),
                      slack = nodes.log_p_slack[i] + (1 + std::abs(s)) * nodes.loss_slack[i];
         out.size += size;
-        out.rounding += size * (slack + std::abs(log_p));
+        out.rounding += size * (slack + std::abs(nodes.log_p[i]));
         out.exponent = std::max(out.exponent, slack);
     }
     return out;
@@ -59,50 +72,70 @@ void subtract_one(Transform::Row& row) {
     }
 }
 
-LossSum::LossSum(const LossNodes& nodes, double shift, double s, double modulus, double negligible)
+LossSum::LossSum(double s, double step, std::size_t first, std::size_t size, std::size_t terms,
+                 double negligible)
     : s_(s),
-      modulus_(modulus),
-      terms_(std::max(1.0, static_cast<double>(nodes.loss.size()))),
-      log_negligible_(std::log(negligible / terms_) - std::log(4 + 4 * modulus)) {
-    for (std::size_t i = 0; i < nodes.loss.size(); ++i)
-        add(nodes.log_p[i] - shift, nodes.loss[i], nodes.log_p_slack[i] + 2 * shift, nodes.loss_slack[i]);
+      step_(step),
+      first_(first),
+      size_(size),
+      modulus_(std::hypot(s, tau(size))),
+      terms_(std::max(1.0, static_cast<double>(terms))),
+      negligible_(negligible),
+      log_negligible_(std::log(negligible / terms_) - std::log(4 + 4 * modulus_)) {
+    turning_.start = tau(0);
 }
 
-void LossSum::add(double log_p, double loss, double log_p_slack, double loss_slack) {
-    const double x = loss, magnitude = std::abs(x), slack = log_p_slack;
-    if (log_p + std::max({0.0, s_ * x, -x, std::log(1 + magnitude)}) < log_negligible_) return;
-    const double p = std::exp(log_p);
+template <class Number>
+void LossSum::add(Number log_p, Number loss, double log_p_slack, double loss_slack) {
+    const Number x = loss;
+    const double magnitude = modulus(x), slack = log_p_slack, right = std::real(x),
+                 log_size = std::real(log_p);
+    if (log_size < log_negligible_ &&
+        log_size + std::max({s_ * right, -right, std::log(1 + magnitude)}) < log_negligible_)
+        return;
+    const Number p = std::exp(log_p);
+    const double size = modulus(p);
     if (magnitude < 0.5) {
-        slope_ += p * psi(-x);
-        slope_error_ += p * magnitude * (magnitude * (slack + 16) + 1.3 * loss_slack);
+        const Number fall = p * psi(-x);
+        slope_ += fall;
+        slope_size_ += modulus(fall);
+        slope_error_ += size * magnitude * (magnitude * (slack + 16) + 1.3 * loss_slack);
     } else {
-        const double q = std::exp(log_p - x);
-        slope_ += q - p * (1 - x);
-        slope_error_ +=
-            q * (slack + loss_slack + magnitude + 16) + p * ((1 + magnitude) * (slack + 16) + loss_slack);
+        const Number q = std::exp(log_p - x), fall = q - p * (1.0 - x);
+        slope_ += fall;
+        slope_size_ += modulus(fall);
+        slope_error_ += modulus(q) * (slack + loss_slack + magnitude + 16) +
+                        size * ((1 + magnitude) * (slack + 16) + loss_slack);
     }
     if (modulus_ * magnitude <= 1) {
-        double power = p * x;
+        Number power = p * x;
         for (std::size_t k = 2; k < degree; ++k) {
             power *= x;
             moment_[k] += power;
         }
-        small2_ += p * x * x * (slack + 120);
-        small1_ += p * magnitude * loss_slack;
+        const double second = size * magnitude * magnitude;
+        second_size_ += second;
+        small2_ += second * (slack + 120);
+        small1_ += size * magnitude * loss_slack;
     } else {
-        const double w = std::exp(log_p + s_ * x);
-        loss_.push_back(x);
-        weight_.push_back(w);
-        tilted_ += w;
+        const Complex w = std::exp(log_p + Complex(s_, turning_.start) * x);
+        turning_.re.push_back(w.real());
+        turning_.im.push_back(w.imag());
+        turning_.turn.push_back(right);
+        turning_.fall.push_back(std::max(0.0, std::imag(x)));
+        turning_.fixed.push_back(slack + std::abs(s_) * (loss_slack + 2 * magnitude) + modulus(log_p) +
+                                 terms_ + 16);
+        turning_.turning.push_back(loss_slack + 4 * magnitude);
         mass_ += p;
         mean_ += p * x;
-        mean_size_ += p * magnitude;
-        mass_error_ += p * (slack + 16);
-        mean_error_ += p * (magnitude * (slack + 16) + loss_slack);
-        tilted_error_ += w * (slack + std::abs(s_) * (loss_slack + 2 * magnitude) + std::abs(log_p) + 640);
-        phase_error_ += w * (loss_slack + 4 * magnitude);
+        mass_size_ += size;
+        mean_size_ += size * magnitude;
+        mass_error_ += size * (slack + 16);
+        mean_error_ += size * (magnitude * (slack + 16) + loss_slack);
     }
 }
+template void LossSum::add(double, double, double, double);
+template void LossSum::add(Complex, Complex, double, double);
 
 void LossSum::leave_out(double p, double q, double error) {
     // E[L] = E[psi(-L)] + E[1] - E[e^{-L}]: what is left out is missing from both.
@@ -111,79 +144,35 @@ void LossSum::leave_out(double p, double q, double error) {
     left_out_ += p;
 }
 
-void LossSum::values(double step, std::vector<std::complex<double>>& out) const {
-    std::array<double, degree> coefficient = moment_;
+FallingSum::Row LossSum::values() const {
+    FallingSum::Row out = turning_.row(step_, size_, 0.1 * negligible_);
+    // The series of the small losses, by Horner's rule at all frequencies at once.
+    std::array<Complex, degree> coefficient = moment_;
     double factorial = 1;
     for (std::size_t k = 2; k < degree; ++k) coefficient[k] /= factorial *= static_cast<double>(k);
-
-    const double slope = slope_ + slope_left_out_;
-    add_turning(step, out);
-    for (std::size_t j = 0; j < out.size(); ++j) {
-        const std::complex<double> z(s_, step * static_cast<double>(j));
-        std::complex<double> series = 0;
-        for (std::size_t k = degree - 1; k >= 2; --k) series = series * z + coefficient[k];
-        out[j] = out[j] - mass_ - z * mean_ + z * z * series + z * slope - left_out_;
-    }
-}
-
-// out[j] = sum of weight e^{i j step loss}, in blocks that stay in the cache. Each term is turned by one step
-// at a time, and at every 64th by 64 at once, so that none has more than 63 + 64 turns behind it.
-void LossSum::add_turning(double step, std::vector<std::complex<double>>& out) const {
-    constexpr std::size_t block = 512, lanes = 4, leap = 64;
-    struct Block {
-        std::array<double, block> re, im, cosine, sine;
-    };
-    std::fill(out.begin(), out.end(), 0.0);
-    Block one, many;  // the terms at j and their turn by one step; the same at the last multiple of 64
-    const auto turn = [](Block& terms, std::size_t count) {
-        for (std::size_t i = 0; i < count; ++i) {
-            const double x = terms.re[i] * terms.cosine[i] - terms.im[i] * terms.sine[i];
-            terms.im[i] = terms.re[i] * terms.sine[i] + terms.im[i] * terms.cosine[i];
-            terms.re[i] = x;
-        }
-    };
-    for (std::size_t first = 0; first < loss_.size(); first += block) {
-        const std::size_t count = std::min(block, loss_.size() - first);
-        const std::size_t padded = (count + lanes - 1) / lanes * lanes;
-        interruption_point();
-        for (std::size_t i = 0; i < padded; ++i) {
-            const double loss = i < count ? loss_[first + i] : 0;
-            one.re[i] = many.re[i] = i < count ? weight_[first + i] : 0;
-            one.im[i] = many.im[i] = 0;
-            one.cosine[i] = std::cos(step * loss);
-            one.sine[i] = std::sin(step * loss);
-            if (out.size() <= leap) continue;
-            const double far = static_cast<double>(leap) * step * loss;
-            many.cosine[i] = std::cos(far);
-            many.sine[i] = std::sin(far);
-        }
-        for (std::size_t j = 0; j < out.size(); ++j) {
-            if (j > 0 && j % leap == 0) {
-                turn(many, padded);
-                one.re = many.re;
-                one.im = many.im;
-            } else if (j > 0) {
-                turn(one, padded);
-            }
-            // The order of the additions is fixed, and they overlap.
-            std::array<double, lanes> x{}, y{};
-            for (std::size_t i = 0; i < padded; i += lanes)
-                for (std::size_t lane = 0; lane < lanes; ++lane) {
-                    x[lane] += one.re[i + lane];
-                    y[lane] += one.im[i + lane];
-                }
-            out[j] += std::complex<double>((x[0] + x[1]) + (x[2] + x[3]), (y[0] + y[1]) + (y[2] + y[3]));
+    std::vector<double> re(size_), im(size_);
+    for (std::size_t k = degree; second_size_ > 0 && k-- > 2;) {
+        const double c = coefficient[k].real(), d = coefficient[k].imag();
+        for (std::size_t j = 0; j < size_; ++j) {
+            const double x = re[j] * s_ - im[j] * tau(j) + c;
+            im[j] = re[j] * tau(j) + im[j] * s_ + d;
+            re[j] = x;
         }
     }
+    for (std::size_t j = 0; j < size_; ++j) {
+        const Complex z(s_, tau(j)), series(re[j], im[j]);
+        Complex& value = out.value[j];
+        value += z * (z * series + (slope_ + slope_left_out_) - mean_) - mass_ - left_out_;
+        out.error[j] += u * round_off(tau(j), std::abs(value));
+    }
+    return out;
 }
 
-double LossSum::round_off(double tau, std::complex<double> value) const {
-    const double z = std::hypot(s_, tau), second = 0.5 * moment_[2],
-                 slope = slope_ + std::abs(slope_left_out_);
-    return tilted_error_ + tilted_ * static_cast<double>(loss_.size()) + tau * phase_error_ + mass_error_ +
-           mass_ * terms_ + z * (mean_error_ + terms_ * mean_size_) +
-           z * z * (0.75 * small2_ + 1.75 * small1_ + 1.5 * terms_ * second) +
-           z * (slope_error_ + terms_ * slope) + 8 * std::abs(value);
+double LossSum::round_off(double tau, double modulus_of_value) const {
+    const double z = std::hypot(s_, tau), slope = slope_size_ + std::abs(slope_left_out_);
+    return mass_error_ + mass_size_ * terms_ + z * (mean_error_ + terms_ * mean_size_) +
+           z * z * (0.75 * small2_ + 1.75 * small1_ + 0.75 * terms_ * second_size_) +
+           z * (slope_error_ + terms_ * slope) + 8 * modulus_of_value;
 }
 
 }  // namespace hockeystick

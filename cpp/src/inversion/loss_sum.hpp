@@ -6,13 +6,11 @@
 #include <cstddef>
 #include <vector>
 
+#include "inversion/falling_sum.hpp"
 #include "inversion/transform.hpp"
 #include "pairs/mixture.hpp"
 
 namespace hockeystick {
-
-// e^y - 1 - y, with a relative error of a few units.
-double psi(double y);
 
 // At a real tilt s, in units of e^shift: sums of p psi(sL), p L (e^{sL} - 1), p L^2 e^{sL} and p psi(-L); of
 // the moduli that make up the first and `modulus` times the last, and those times the nodes' slacks; and the
@@ -20,6 +18,8 @@ double psi(double y);
 struct TiltedSums {
     double value = 0, first = 0, second = 0, slope = 0, size = 0, rounding = 0, exponent = 0;
 };
+// Of weighed nodes.
+void weigh(LossNodes& nodes);
 TiltedSums tilted_sums(const LossNodes& nodes, double shift, double s, double modulus);
 // ln of the largest term at s, if that is large: what to divide by, so that nothing overflows; or 0.
 double peak(const std::vector<const LossNodes*>& nodes, double s);
@@ -29,35 +29,42 @@ Cumulant cumulant_of(double shift, double excess, double error, double first, do
 void subtract_one(Transform::Row& row);
 
 // sum of e^{log_p} (psi(zL) + z psi(-L)), which is M(z) - 1 where the masses are P's, as E_P[e^{-L}] = 1.
-// The masses are to be shifted by e^{-shift} before they come here.
+// Masses and losses are real, or complex with Im L >= 0, as along a line of outputs.
 class LossSum {
 public:
-    // For z = s + i tau with |z| <= modulus. Terms are left out that together weigh less than
-    // `negligible` for all z.
-    LossSum(const LossNodes& nodes, double shift, double s, double modulus, double negligible);
+    // For z = s + i j step, first <= j < first + size. Of `terms` terms those are left out that together
+    // weigh less than `negligible` for all z.
+    LossSum(double s, double step, std::size_t first, std::size_t size, std::size_t terms, double negligible);
 
+    // The mass is to be shifted by e^{-shift} before it comes here.
+    template <class Number>  // double or complex
+    void add(Number log_p, Number loss, double log_p_slack, double loss_slack);
     // P- and Q-mass at other losses, infinite ones among them, which the sum is to be without.
     void leave_out(double p, double q, double error);
     // Losses that are not summed by their moments.
-    std::size_t size() const { return loss_.size(); }
-    // The values at s + i j step.
-    void values(double step, std::vector<std::complex<double>>& out) const;
-    // Bounds |error| of a value at frequency tau, in units of round-off.
-    double round_off(double tau, std::complex<double> value) const;
+    std::size_t size() const { return turning_.re.size(); }
+    // The values with bounds on their rounding.
+    FallingSum::Row values() const;
 
 private:
     static constexpr std::size_t degree = 20;
+    using Complex = std::complex<double>;
 
-    void add(double log_p, double loss, double log_p_slack, double loss_slack);
-    void add_turning(double step, std::vector<std::complex<double>>& out) const;
+    // Of a value at frequency tau, but for the losses one by one, in units of round-off.
+    double round_off(double tau, double modulus_of_value) const;
 
-    double s_, modulus_, terms_, log_negligible_;
+    double tau(std::size_t j) const { return step_ * static_cast<double>(first_ + j); }
+
+    double s_, step_;
+    std::size_t first_, size_;
+    double modulus_, terms_, negligible_, log_negligible_;
     // Losses with |zL| <= 1 for all z enter through their moments, the others one by one.
-    std::array<double, degree> moment_{};
-    std::vector<double> loss_, weight_;
-    double slope_ = 0, slope_error_ = 0, small2_ = 0, small1_ = 0, mass_ = 0, mean_ = 0, mean_size_ = 0,
-           mass_error_ = 0, mean_error_ = 0, tilted_error_ = 0, phase_error_ = 0, tilted_ = 0, left_out_ = 0,
-           slope_left_out_ = 0;
+    std::array<Complex, degree> moment_{};
+    FallingSum turning_;
+    Complex slope_ = 0, mass_ = 0, mean_ = 0;
+    // The same of moduli, and errors.
+    double slope_size_ = 0, mass_size_ = 0, mean_size_ = 0, second_size_ = 0, slope_error_ = 0,
+           mass_error_ = 0, mean_error_ = 0, small2_ = 0, small1_ = 0, left_out_ = 0, slope_left_out_ = 0;
 };
 
 }  // namespace hockeystick

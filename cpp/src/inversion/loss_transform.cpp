@@ -371,6 +371,7 @@ const LossTransform::Nodes& LossTransform::nodes_up_to(int k) const {
     else
         nodes.failed = true;
     if (nodes.failed) first_failure_ = std::min(first_failure_, k);
+    weigh(nodes);
     return cache_.emplace(k, std::move(nodes)).first->second;
 }
 
@@ -395,17 +396,20 @@ Cumulant LossTransform::at(double s) const {
 
 LossTransform::Row LossTransform::row(double s, double step, std::size_t size, double tolerance) const {
     Row row;
-    const double end = step * static_cast<double>(size), modulus = std::hypot(s, end);
+    const double end = step * static_cast<double>(size);
     const Nodes nodes = make_nodes({s}, end, tolerance, most_panels);
     if (nodes.failed) return {};
     row.shift = peak({&nodes}, s);
-    LossSum sum(nodes, row.shift, s, modulus, 1e-2 * tolerance);
+    LossSum sum(s, step, 0, size, nodes.loss.size(), 1e-2 * tolerance);
+    for (std::size_t i = 0; i < nodes.loss.size(); ++i)
+        sum.add(nodes.log_p[i] - row.shift, nodes.loss[i], nodes.log_p_slack[i] + 2 * row.shift,
+                nodes.loss_slack[i]);
     if (static_cast<double>(sum.size()) * static_cast<double>(size) > most_products) return {};
     const double unit = std::exp(-row.shift);
     sum.leave_out(law_.missing_p * unit, law_.missing_q * unit, 64 * law_.missing_size * unit);
-    row.value.resize(size);
-    row.error.resize(size);
-    sum.values(step, row.value);
+    FallingSum::Row own = sum.values();
+    row.value = std::move(own.value);
+    row.error = std::move(own.error);
     double omitted = 0;
     std::vector<std::vector<Panels::Line>> lines;
     for (const Panels& panels : nodes.panels) {
@@ -420,7 +424,7 @@ LossTransform::Row LossTransform::row(double s, double step, std::size_t size, d
             for (const auto& line : piece) least = std::min(least, line.offset + line.slope * tau);
             rules += std::exp(least - row.shift);
         }
-        row.error[j] = 1.001 * rules + 1e-2 * tolerance + u * sum.round_off(tau, row.value[j]);
+        row.error[j] += 1.001 * rules + 1e-2 * tolerance;
     }
     subtract_one(row);
     return row;

@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/decay.hpp"
+#include "inversion/line.hpp"
 #include "inversion/loss_sum.hpp"
 #include "inversion/strip.hpp"
 #include "numerics/constants.hpp"
@@ -16,6 +18,10 @@ namespace {
 constexpr double pi = std::numbers::pi;
 constexpr double most_nodes = 1 << 15;
 constexpr double most_products = 1e8;  // nodes times frequencies: about a tenth of a second
+// Speed: a line's terms may be e to this larger, and its step is to be so many times as wide.
+constexpr double most_growth = 2, worth_a_line = 2.5;
+constexpr std::size_t few_frequencies = 8;
+constexpr double many_steps = 1e-18;  // tolerances below this are those of many steps
 
 double best_step(const std::vector<AnalyticityStrip>& strips, double tau, double tolerance) {
     double best = 0;
@@ -23,14 +29,18 @@ double best_step(const std::vector<AnalyticityStrip>& strips, double tau, double
     return best;
 }
 
-// The Gaussians P and Q themselves alias by 4 (1 + 2|z|) e^{-2 pi^2/(h^2 growth)}.
-double gaussian_step(const MixturePart& part, double modulus, double tolerance) {
-    return 2 * pi / std::sqrt(2 * part.growth() * std::log(8 * (1 + 2 * modulus) / tolerance));
+// What the Gaussians P and Q themselves alias by along Im t = a, where it is below 2, and the step at which
+// it is half of the tolerance.
+double gaussian_aliasing(const MixturePart& part, double h, double modulus, double a = 0) {
+    return 4 * (1 + 2 * modulus) * std::exp(2 * pi * a / h - 2 * pi * pi / (h * h * part.growth()));
+}
+double gaussian_step(const MixturePart& part, double modulus, double tolerance, double a = 0) {
+    const double b = a * part.growth();
+    return 2 * pi / (b + std::sqrt(b * b + 2 * part.growth() * std::log(8 * (1 + 2 * modulus) / tolerance)));
 }
 
-double gaussian_aliasing(const MixturePart& part, double h, double modulus) {
-    return 4 * (1 + 2 * modulus) * std::exp(-2 * pi * pi / (h * h * part.growth()));
-}
+// Where the angles of P and 1/Q have one sign above the real line.
+bool apart(const MixturePart& part) { return part.window.whole() && part.p.low() >= 0 && part.q.high() <= 0; }
 
 // How far out the nodes must go for Gaussian tails of mass `tolerance`.
 double far(double modulus, double tolerance) {
@@ -68,10 +78,7 @@ Mgf::Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double
 }
 
 std::vector<MixturePart> Mgf::mixtures() const {
-    const bool apart = std::all_of(parts_.begin(), parts_.end(), [](const MixturePart& part) {
-        return part.window.whole() && part.p.low() >= 0 && part.q.high() <= 0;
-    });
-    return apart ? parts_ : std::vector<MixturePart>();
+    return std::all_of(parts_.begin(), parts_.end(), apart) ? parts_ : std::vector<MixturePart>();
 }
 
 bool Mgf::can_cut() const {
@@ -99,20 +106,25 @@ Mgf::Nodes Mgf::make_nodes(const MixturePart& part, double h, double low, double
     return mixture_nodes(part, h, first, static_cast<std::size_t>(count));
 }
 
-double Mgf::omitted(const MixturePart& part, const Nodes& nodes, double s, double modulus, double shift) {
+double Mgf::omitted(const MixturePart& part, const End& low, const End& high, double s, double modulus,
+                    double shift) {
     // Beyond the centres every factor falls at least like e^{-rate x} with its distance `rate` from
-    // them, so the rest of the sum is at most the last term over rate h.
+    // them, so the rest of the integral, and of the sum, is at most the integrand over the rate.
     const Centres g = centres(part, s);
-    const auto end = [&](std::size_t i, double g_rate, double p_rate, double q_rate) {
+    const auto beyond = [&](const End& end, double g_rate, double p_rate, double q_rate) {
         if (!(g_rate > 0 && p_rate > 0 && q_rate > 0)) return infinity;
-        const double log_p = nodes.log_p[i] - shift, loss = nodes.loss[i];
-        return (std::exp(log_p + s * loss) / g_rate + (1 + modulus) * std::exp(log_p) / p_rate +
-                modulus * std::exp(log_p - loss) / q_rate) /
-               nodes.h;
+        const double log_p = end.log_p - shift;
+        return std::exp(log_p + s * end.loss) / g_rate + (1 + modulus) * std::exp(log_p) / p_rate +
+               modulus * std::exp(log_p - end.loss) / q_rate;
     };
-    return 1.001 * (end(0, g.low - nodes.first, part.p.low() - nodes.first, part.q.low() - nodes.first) +
-                    end(nodes.loss.size() - 1, nodes.last - g.high, nodes.last - part.p.high(),
-                        nodes.last - part.q.high()));
+    return 1.001 * (beyond(low, g.low - low.t, part.p.low() - low.t, part.q.low() - low.t) +
+                    beyond(high, high.t - g.high, high.t - part.p.high(), high.t - part.q.high()));
+}
+
+double Mgf::omitted(const MixturePart& part, const Nodes& nodes, double s, double modulus, double shift) {
+    const double log_h = std::log(nodes.h);
+    return omitted(part, {nodes.first, nodes.log_p.front() - log_h, nodes.loss.front()},
+                   {nodes.last, nodes.log_p.back() - log_h, nodes.loss.back()}, s, modulus, shift);
 }
 
 // The nodes that serve every s in (2^(k-1), 2^k]: which ones a query gets does not depend on those before.
@@ -127,6 +139,7 @@ const std::vector<Mgf::Nodes>& Mgf::nodes_up_to(int k) const {
         const double h = std::min(best_step(AnalyticityStrip::simple(part, high, tolerance_), 0, tolerance_),
                                   gaussian_step(part, modulus, tolerance_));
         nodes.push_back(make_nodes(part, rounded_down(h), 0, high, far(modulus, tolerance_)));
+        weigh(nodes.back());
     }
     return cache_.emplace(k, std::move(nodes)).first->second;
 }
@@ -171,56 +184,124 @@ Cumulant Mgf::at(double s) const {
     return cumulant_of(shift, value, error, first, second);
 }
 
+// The rule for one part: on the real line, or along another.
+struct Mgf::Rule {
+    Nodes real;
+    LineNodes line;
+    std::vector<AnalyticityStrip> widths;
+
+    std::size_t size() const { return std::max(real.loss.size(), line.loss.size()); }
+    void add(LossSum& sum, double shift) const {
+        for (std::size_t i = 0; i < real.loss.size(); ++i)
+            sum.add(real.log_p[i] - shift, real.loss[i], real.log_p_slack[i] + 2 * shift, real.loss_slack[i]);
+        const double log_h = line.loss.empty() ? 0 : std::log(line.h);
+        for (std::size_t i = 0; i < line.loss.size(); ++i)
+            sum.add(line.log_p[i] + (log_h - shift), line.loss[i],
+                    line.log_p_slack[i] + 5 * std::abs(log_h) + 2 * shift + 16, line.loss_slack[i]);
+    }
+    // Of the tilted integral, beside M(s).
+    double aliasing(const MixturePart& part, double s, double tau) const {
+        if (!line.loss.empty())
+            return 1.01 * (1 + std::exp(line_growth(part, s, 2 * line.a))) *
+                   std::exp(-2 * pi * line.a / line.h);
+        double least = infinity;
+        for (const AnalyticityStrip& strip : widths) least = std::min(least, strip.log_aliasing(real.h, tau));
+        return std::exp(least);
+    }
+    // Of P and Q themselves, and beyond the ends.
+    double edge(const MixturePart& part, double s, double modulus, double shift) const {
+        if (line.loss.empty())
+            return omitted(part, real, s, modulus, shift) + gaussian_aliasing(part, real.h, modulus);
+        const auto end = [&](double t) -> End {
+            const TiltedPoint point = tilted_point(part, 0, t);
+            return {t, point.log_g - 0.5 * std::log(2 * pi), point.loss};
+        };
+        const double last = line.first + static_cast<double>(line.loss.size() - 1) * line.h;
+        return std::exp(line_growth(part, s, line.a)) *
+                   omitted(part, end(line.first), end(last), s, modulus, shift) +
+               gaussian_aliasing(part, line.h, modulus, line.a);
+    }
+};
+
+// Along a line, if that pays.
+std::optional<Mgf::Rule> Mgf::line_rule(const MixturePart& part, double s, double end, double tolerance) {
+    if (!apart(part)) return {};
+    const double modulus = std::hypot(s, end), reach = far(modulus, tolerance);
+    Line line = best_line(part, s, std::log(4 / tolerance), most_growth);
+    line.h = rounded_down(std::min(line.h, gaussian_step(part, modulus, tolerance, line.a)));
+    if (!(line.h > worth_a_line * best_step(AnalyticityStrip::simple(part, s, tolerance), end, tolerance)))
+        return {};
+    const Centres g = centres(part, s);
+    const double first = std::floor((std::min(g.low, part.q.low()) - reach) / line.h) * line.h;
+    const double count = std::ceil((std::max(g.high, part.p.high()) + reach - first) / line.h) + 1;
+    if (!(count <= most_nodes)) return {};
+    return Rule{{}, line_nodes(part, line, first, static_cast<std::size_t>(count)), {}};
+}
+
+std::optional<Mgf::Rule> Mgf::real_rule(const MixturePart& part, double s, double end, std::size_t size,
+                                        double tolerance) const {
+    Rule rule;
+    const double modulus = std::hypot(s, end);
+    rule.widths = AnalyticityStrip::simple(part, s, tolerance);
+    double h = best_step(rule.widths, end, tolerance);
+    // Dearer strips pay where they save many products.
+    if (parts_.size() == 1 && (h < 0.01 || 20 / h * static_cast<double>(size) > 5e5)) {
+        auto detailed = AnalyticityStrip::detailed(part, s, at(s).value, end, tolerance);
+        if (best_step(detailed, end, tolerance) > h) rule.widths = std::move(detailed);
+        h = best_step(rule.widths, end, tolerance);
+    }
+    h = rounded_down(std::min(h, gaussian_step(part, modulus, tolerance)));
+    rule.real = make_nodes(part, h, s, s, far(modulus, tolerance));
+    if (rule.real.loss.empty() || static_cast<double>(rule.size() * size) > most_products) return {};
+    return rule;
+}
+
+double Mgf::add_band(const MixturePart& part, const Rule& rule, double s, double step, std::size_t first,
+                     std::size_t last, double tolerance, Row& row) {
+    LossSum sum(s, step, first, last - first, rule.size(), 1e-2 * tolerance);
+    rule.add(sum, row.shift);
+    const double unit = std::exp(-row.shift), p = part.missed(part.p) * unit, q = part.missed(part.q) * unit,
+                 modulus = std::hypot(s, step * static_cast<double>(last));
+    sum.leave_out(p, q, 2000 * (p + q));
+    const FallingSum::Row own = sum.values();
+    const double edge = rule.edge(part, s, modulus, row.shift) + tolerance * 1e-2;
+    for (std::size_t j = first; j < last; ++j) {
+        row.value[j] += part.weight * own.value[j - first];
+        row.error[j] += part.weight * (edge + own.error[j - first]);
+    }
+    return std::abs(own.value[0]);
+}
+
 Mgf::Row Mgf::row(double s, double step, std::size_t size, double tolerance) const {
     Row row;
     row.value.assign(size, 0.0);
     row.error.assign(size, 0.0);
-    const double end = step * static_cast<double>(size), modulus = std::hypot(s, end);
-    std::vector<std::complex<double>> value(size);
-    std::vector<Nodes> all;
-    std::vector<std::vector<AnalyticityStrip>> widths;
+    // The first frequencies count most, and on the real line little cancels there; of many silent steps
+    // nowhere.
+    const std::size_t few = size / 8;
+    const bool lines_pay = few >= few_frequencies && tolerance > many_steps;
+    std::vector<std::pair<std::optional<Rule>, std::optional<Rule>>> rules;
+    std::vector<const LossNodes*> nodes;
     for (const MixturePart& part : parts_) {
-        widths.push_back(AnalyticityStrip::simple(part, s, tolerance));
-        double h = best_step(widths.back(), end, tolerance);
-        // Dearer strips pay where they save many products.
-        if (parts_.size() == 1 && (h < 0.01 || 20 / h * static_cast<double>(size) > 5e5)) {
-            const std::vector<AnalyticityStrip> detailed =
-                AnalyticityStrip::detailed(part, s, at(s).value, end, tolerance);
-            if (best_step(detailed, end, tolerance) > h) widths.back() = detailed;
-            h = best_step(widths.back(), end, tolerance);
-        }
-        h = rounded_down(std::min(h, gaussian_step(part, modulus, tolerance)));
-        all.push_back(make_nodes(part, h, s, s, far(modulus, tolerance)));
-        const double n = static_cast<double>(all.back().loss.size());
-        if (all.back().loss.empty() || n * static_cast<double>(size) > most_products) return {};
+        auto& [real, line] = rules.emplace_back();
+        if (lines_pay) line = line_rule(part, s, step * static_cast<double>(size), tolerance);
+        const std::size_t first = line ? few : size;
+        real = real_rule(part, s, step * static_cast<double>(first), first, tolerance);
+        if (!real) return {};
     }
-    std::vector<const LossNodes*> pointers;
-    for (const Nodes& nodes : all) pointers.push_back(&nodes);
-    row.shift = peak(pointers, s);
-    for (std::size_t part_index = 0; part_index < parts_.size(); ++part_index) {
-        const MixturePart& part = parts_[part_index];
-        const Nodes& nodes = all[part_index];
-        LossSum sum(nodes, row.shift, s, modulus, 1e-2 * tolerance);
-        const double unit = std::exp(-row.shift);
-        const double p = part.missed(part.p) * unit, q = part.missed(part.q) * unit;
-        sum.leave_out(p, q, 2000 * (p + q));
-        sum.values(step, value);
-
-        const double edge = omitted(part, nodes, s, modulus, row.shift) +
-                            gaussian_aliasing(part, nodes.h, modulus) + tolerance * 1e-2;
-        const auto aliasing = [&](double tau) {
-            double least = infinity;
-            for (const AnalyticityStrip& strip : widths[part_index])
-                least = std::min(least, strip.log_aliasing(nodes.h, tau));
-            return std::exp(least);
-        };
+    for (const auto& rule : rules) nodes.push_back(&rule.first->real);
+    row.shift = peak(nodes, s);
+    for (std::size_t k = 0; k < parts_.size(); ++k) {
+        const MixturePart& part = parts_[k];
+        const auto& [real, line] = rules[k];
+        const std::size_t first = line ? few : size;
         // M(s) itself, with room for the aliasing it is used to bound.
-        const double whole = 1.02 * (1 + std::abs(value[0]));
-        for (std::size_t j = 0; j < size; ++j) {
-            const double tau = step * static_cast<double>(j);
-            row.value[j] += part.weight * value[j];
-            row.error[j] += part.weight * (whole * aliasing(tau) + edge + u * sum.round_off(tau, value[j]));
-        }
+        const double whole = 1.02 * (1 + add_band(part, *real, s, step, 0, first, tolerance, row)),
+                     of_line = line ? line->aliasing(part, s, 0) : 0;
+        if (line) add_band(part, *line, s, step, first, size, tolerance, row);
+        for (std::size_t j = 0; j < size; ++j)
+            row.error[j] += part.weight * whole *
+                            (j < first ? real->aliasing(part, s, step * static_cast<double>(j)) : of_line);
     }
     subtract_one(row);
     return row;

@@ -6,11 +6,13 @@
 // where nothing cancels, so that T ln M(z) stays exact for T = 1e9 nearly silent steps. The expectation is
 // an integral over the output t in the real line, by the trapezoidal rule. The integrand
 // P^{1+z} Q^{-z} is analytic in a strip around it, and the rule's error falls exponentially with the
-// strip's width over the step.
+// strip's width over the step. For high frequencies the rule is along a line Im t = a, where they ask for no
+// more nodes.
 #pragma once
 
 #include <cstddef>
 #include <map>
+#include <optional>
 #include <vector>
 
 #include "inversion/transform.hpp"
@@ -38,9 +40,22 @@ private:
     using Nodes = MixtureNodes;
     const std::vector<Nodes>& nodes_up_to(int k) const;
     static Nodes make_nodes(const MixturePart& part, double h, double low, double high, double reach);
-    // Bound on what the rule leaves out beyond the nodes' ends.
+    // An end of the nodes: ln of P's density and the loss there.
+    struct End {
+        double t, log_p, loss;
+    };
+    // Bound on what the rule leaves out beyond the ends, on the real line.
+    static double omitted(const MixturePart& part, const End& low, const End& high, double s, double modulus,
+                          double shift);
     static double omitted(const MixturePart& part, const Nodes& nodes, double s, double modulus,
                           double shift);
+    struct Rule;
+    static std::optional<Rule> line_rule(const MixturePart& part, double s, double end, double tolerance);
+    std::optional<Rule> real_rule(const MixturePart& part, double s, double end, std::size_t size,
+                                  double tolerance) const;
+    // Frequencies first <= j < last of one part, but for the rule's aliasing; |M - 1| at the first.
+    static double add_band(const MixturePart& part, const Rule& rule, double s, double step,
+                           std::size_t first, std::size_t last, double tolerance, Row& row);
 
     std::vector<MixturePart> parts_;
     double tolerance_, dropped_ = 0;

@@ -51,6 +51,7 @@ struct MixturePart {
 // Losses, and ln of the P-mass that each stands for; the slacks bound their errors, in units of round-off.
 struct LossNodes {
     std::vector<double> loss, log_p, loss_slack, log_p_slack;
+    std::vector<double> mass, fall;  // P-masses, and p (e^{-loss} - 1 + loss), where many tilts are asked for
 };
 
 // Nodes of the trapezoidal rule.

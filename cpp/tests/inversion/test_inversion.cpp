@@ -43,9 +43,8 @@ void row_of_a_gaussian(double mu, double s, double step, std::size_t size) {
 }
 
 // A mixture, against a plain sum on a much finer grid.
-void row_of_a_mixture(double sigma, double q, hs::Sampling mode, double s, double step, std::size_t size) {
-    const auto mixtures = sampled(sigma, q, mode)->gaussian_mixtures();
-    const hs::Mgf mgf(mixtures, 1e-6);
+void row_of_a_mixture(const hs::PairPtr& pair, double s, double step, std::size_t size) {
+    const hs::Mgf mgf(pair->gaussian_mixtures(), 1e-6);
     const hs::Mgf::Row row = mgf.row(s, step, size, 1e-14);
     CHECK(row.value.size() == size);
     const double top = mgf.at(s).upper;
@@ -55,7 +54,7 @@ void row_of_a_mixture(double sigma, double q, hs::Sampling mode, double s, doubl
         const double tau = step * static_cast<double>(j), h = 1e-3;
         const hs::MixtureRatio &p = mgf.parts().front().p, &q_side = mgf.parts().front().q;
         Complex sum = 0;
-        for (double t = -12; t < 12 + (1 + s) / sigma; t += h) {
+        for (double t = -12 + q_side.low(); t < 12 + (1 + s) * p.high() - s * q_side.low(); t += h) {
             const double log_p = p.log(t).value, log_q = q_side.log(t).value;
             sum += h * std::exp(Complex(-0.5 * t * t + (1 + s) * log_p - s * log_q, tau * (log_p - log_q)));
         }
@@ -104,12 +103,16 @@ int main() {
     row_of_a_gaussian(1e-4, 2000, 100, 80);  // nearly silent
     row_of_a_gaussian(3, 12, 0.2, 40);       // e^{K} = e^{700}
     row_of_a_gaussian(0.1, 1e-3, 2, 100);
+    // So high frequencies that the rule is along a line but for the first ones.
+    row_of_a_gaussian(1, 3, 0.4, 400);
+    row_of_a_gaussian(1.25, 0.5, 0.3, 1000);
+    row_of_a_gaussian(0.01, 40, 200, 90);
     for (const auto mode : {hs::Sampling::remove, hs::Sampling::add}) {
-        row_of_a_mixture(1, 0.01, mode, 6.7, 0.22, 60);
-        row_of_a_mixture(0.5, 0.3, mode, 2, 0.5, 40);
-        row_of_a_mixture(2, 1e-4, mode, 36, 0.5, 60);  // two humps: nothing happens, or it does
-        row_of_a_mixture(20, 0.2, mode, 50, 30, 60);
-        row_of_a_mixture(0.8, 0.999, mode, 3, 0.4, 40);
+        row_of_a_mixture(sampled(1, 0.01, mode), 6.7, 0.22, 60);
+        row_of_a_mixture(sampled(0.5, 0.3, mode), 2, 0.5, 40);
+        row_of_a_mixture(sampled(2, 1e-4, mode), 36, 0.5, 60);  // two humps: nothing happens, or it does
+        row_of_a_mixture(sampled(20, 0.2, mode), 50, 30, 60);
+        row_of_a_mixture(sampled(0.8, 0.999, mode), 3, 0.4, 40);
         for (const double q : {1e-4, 0.01, 0.3, 0.9})
             for (const double sigma : {0.4, 1.0, 5.0})
                 for (const double share : {0.05, 0.4, 0.8}) {
@@ -118,8 +121,12 @@ int main() {
                     single_step(pair, share * most);
                 }
     }
+    row_of_a_mixture(sampled(0.8, 0.005, hs::Sampling::remove), 4.2, 0.42, 200);
+    row_of_a_mixture(
+        hs::location_mixture(hs::Noise::gaussian, 1.2, {0, 1, 2}, {0.7, 0.2, 0.1}, {0, -1}, {0.8, 0.2}), 1.5,
+        0.7, 100);
     // Exponents of the strip far beyond the range of exp, which once were clamped.
-    row_of_a_mixture(1.0 / 3, 0.5, hs::Sampling::remove, 1, 36, 21);
+    row_of_a_mixture(sampled(1.0 / 3, 0.5, hs::Sampling::remove), 1, 36, 21);
     // A released choice, and a mixture on either side.
     single_step(hs::mixture({hs::gaussian(0.5), hs::gaussian(2)}, {0.7, 0.3}), 1.5);
     single_step(hs::mixture({hs::gaussian(0.3), sampled(1, 0.2, hs::Sampling::remove)}, {0.4, 0.6}), 0.5);
