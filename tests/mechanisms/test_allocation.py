@@ -311,6 +311,13 @@ def test_errors_name_the_parameter(arguments, name):
         hs.RandomAllocation(*arguments)
 
 
+@pytest.mark.parametrize("engine", ["fft", "prv"])
+def test_engines_on_lattices_are_refused_by_name(engine):
+    profile = hs.account(hs.RandomAllocation(1.0, 10) + hs.Gaussian(2.0), engine=engine)
+    with pytest.raises(hs.ParameterError, match=f"engine = '{engine}': must be 'auto'"):
+        profile.epsilon(1e-5)
+
+
 def test_the_core_refuses():
     with pytest.raises(ValueError, match="replace_one"):
         _core.random_allocation_pair(1.0, 10, "replace_one")

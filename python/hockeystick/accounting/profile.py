@@ -146,7 +146,7 @@ class PrivacyProfile(Shown):
 
     @functools.cached_property
     def _profile(self) -> _core.Profile:
-        return _core.Profile(self._directions, *self._settings.numerical)
+        return self._settings.core(self._directions)
 
     @functools.cached_property
     def _views(self) -> Views | None:

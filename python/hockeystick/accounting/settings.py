@@ -8,7 +8,7 @@ from typing import Annotated
 
 from .. import _core
 from .._base.fields import check_fields
-from .._base.validation import choice, integer, real
+from .._base.validation import ParameterError, choice, integer, real
 from ..mechanisms.adjacency import ADJACENCIES, Directions, directions
 from ..mechanisms.descriptions import Process
 
@@ -41,4 +41,15 @@ class Settings:
 
     def profile(self, process: Process) -> _core.Profile:
         """The core's profile of ``process``, under these settings."""
-        return _core.Profile(self.directions(process), *self.numerical)
+        return self.core(self.directions(process))
+
+    def core(self, pairs: Directions) -> _core.Profile:
+        """The core's profile of dominating pairs; raises ParameterError where they have no lattice, and the engine needs one."""
+        try:
+            return _core.Profile(pairs, *self.numerical)
+        except ValueError as error:
+            if self.engine == "auto":
+                raise
+            raise ParameterError(
+                f"engine = {self.engine!r}: must be 'auto' for random allocations ({error})"
+            ) from None
