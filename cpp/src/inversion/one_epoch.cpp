@@ -28,7 +28,7 @@ constexpr double mass_beside_delta = 1e3, most_mass = 0.1;
 // Smaller deltas and larger losses are left to others, and so are laws without digits, or with too few
 // frequencies. That layers' widths have their digits rests on the least mu, too: proof.
 constexpr double least_delta = 1e-60, largest_loss = 50;
-constexpr double least_mu = 1e-4, largest_mu = 5, most_steps = 1e9;
+constexpr double least_mu = 1e-4, largest_mu = 5, least_steps = 8, most_steps = 1e9;
 constexpr double largest_exponent = 700;
 constexpr double least_log_wanted = -10;
 constexpr int most_rounds = 8;
@@ -252,7 +252,8 @@ struct OneEpoch::Parts {
 std::unique_ptr<OneEpoch> OneEpoch::of(const Composition& composition) {
     if (composition.size() != 1 || composition.front().second != 1) return nullptr;
     const auto law = composition.front().first->allocation();
-    if (!law || law->add || !(law->mu >= least_mu && law->mu <= largest_mu && law->steps <= most_steps))
+    if (!law || law->add || !(law->mu >= least_mu && law->mu <= largest_mu) ||
+        !(law->steps >= least_steps && law->steps <= most_steps))
         return nullptr;
     return std::unique_ptr<OneEpoch>(new OneEpoch(*law));
 }
