@@ -18,13 +18,14 @@ constexpr double pi = std::numbers::pi;
 
 // speed: how many nodes there are on a line; the share of M that an error may have.
 constexpr double most_nodes = 2e4, worst_error = 1e-8;
+constexpr int most_halvings = 6;
 // proof: terms below e^this are left out, and counted as that much each.
 constexpr double log_nothing = -80;
 
 }  // namespace
 
 CutAllocation::CutAllocation(const Allocation& law, double mass)
-    : law_(law), step_(law, mass), dropped_(step_.left_out() * (1 + 1e-12)) {}
+    : law_(law), step_(law, mass, most_halvings), dropped_(step_.left_out() * (1 + 1e-12)) {}
 
 // Where s V weighs most under V^power.
 double CutAllocation::tilt_for(const CutStep::Nodes& nodes, double power) const {

@@ -15,10 +15,10 @@ namespace {
 using Complex = std::complex<double>;
 constexpr double pi = std::numbers::pi;
 
-// speed: the first node, the panels' width, the order of the rule on each, how often they may be halved, and
-// the error, beside 1/T or the mass beyond the cut, from which on they are not.
+// speed: the first node, the panels' width, the order of the rule on each, and the error, beside 1/T or the
+// mass beyond the cut, from which on they are not halved.
 constexpr double first_node = -10.5, panel = 1.5;
-constexpr int order = 20, most_halvings = 9;
+constexpr int order = 20;
 constexpr double panel_error = 1e-19, panel_error_beyond = 1e-15;
 // proof: what a normal variable has below the first node, with room for its mean absolute value.
 constexpr double below_first = 1e-24;
@@ -32,7 +32,8 @@ double gaussian_tail(double z) {
     return z >= 0 ? tail : 1 - tail;
 }
 
-CutStep::CutStep(const Allocation& law, double mass) : law_(law) {
+CutStep::CutStep(const Allocation& law, double mass, int most_halvings)
+    : law_(law), most_halvings_(most_halvings) {
     double low = 0, high = farthest_cut + law.mu;
     for (int i = 0; i < 60; ++i) {
         const double middle = 0.5 * (low + high);
@@ -97,7 +98,7 @@ void CutStep::add_panel(Nodes& nodes, double low, double high, Complex theta, Pa
     error *= 64.0 / 30 * half / std::sqrt(2 * pi);
     const bool below = part == Part::below;
     if (!(error < (below ? panel_error / law_.steps : panel_error_beyond * beyond_q_)) &&
-        depth < most_halvings) {
+        depth < most_halvings_) {
         add_panel(nodes, low, middle, theta, part, depth + 1);
         add_panel(nodes, middle, high, theta, part, depth + 1);
         return;

@@ -14,8 +14,9 @@ double gaussian_tail(double z);
 
 class CutStep {
 public:
-    // Cuts where P(some W is larger) is about `mass`, and never more.
-    CutStep(const Allocation& law, double mass);
+    // Cuts where P(some W is larger) is about `mass`, and never more. Panels of nodes are halved at most so
+    // often, for speed: their error says how far that serves.
+    CutStep(const Allocation& law, double mass, int most_halvings);
 
     double end() const { return end_; }            // in g
     double largest() const;                        // W - 1 there
@@ -50,6 +51,7 @@ private:
                    int depth) const;
 
     Allocation law_;
+    int most_halvings_;
     double end_, beyond_q_, beyond_p_;
 };
 

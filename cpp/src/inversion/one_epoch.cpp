@@ -31,7 +31,7 @@ constexpr double least_delta = 1e-60, largest_loss = 50;
 constexpr double least_mu = 1e-4, largest_mu = 5, least_steps = 8, most_steps = 1e9;
 constexpr double largest_exponent = 700;
 constexpr double least_log_wanted = -10;
-constexpr int most_rounds = 8;
+constexpr int most_rounds = 8, most_halvings = 9;
 constexpr double smallest_step = 1e-6, near_enough = 2.5;
 
 // What line_through must count beside a payoff (1 - e^{-x})_+ for x_+, at most e^{sx}/(e s).
@@ -262,7 +262,7 @@ std::unique_ptr<OneEpoch> OneEpoch::of(const Composition& composition) {
 std::optional<OneEpoch::Parts> OneEpoch::parts_at(double epsilon, double delta, std::size_t most) const {
     if (!(delta > least_delta && epsilon < largest_loss)) return {};
     interruption_point();
-    const CutStep step(law_, std::min(most_mass, mass_beside_delta * delta));
+    const CutStep step(law_, std::min(most_mass, mass_beside_delta * delta), most_halvings);
     const double x = std::expm1(epsilon), log_delta = std::log(delta);
     auto bulk = contour_for(Bulk(law_, step), x, spread(), log_delta, most);
     if (!bulk) return {};
@@ -284,7 +284,7 @@ double OneEpoch::spread() const {
 double OneEpoch::guess(double x) const {
     if (!(x > 0)) return 0.5;
     const double g = std::log(1 + law_.steps * x) / law_.mu + 0.5 * law_.mu;
-    return std::clamp(gaussian_tail(x / spread()) + gaussian_tail(g - law_.mu), 10 * least_delta, 0.5);
+    return std::min(0.5, gaussian_tail(x / spread()) + gaussian_tail(g - law_.mu));
 }
 
 std::optional<Answer> OneEpoch::delta_bounds(double epsilon, std::size_t most) const {
@@ -306,7 +306,7 @@ std::optional<Answer> OneEpoch::delta_bounds(double epsilon, std::size_t most) c
 std::optional<Answer> OneEpoch::epsilon_bounds(double delta, std::size_t most) const {
     if (!(delta > least_delta)) return {};
     const double target = std::log(delta), mu = law_.mu,
-                 jump = std::exp(mu * (CutStep(law_, delta).end() - 0.5 * mu)) / law_.steps;
+                 jump = std::exp(mu * (CutStep(law_, delta, 0).end() - 0.5 * mu)) / law_.steps;
     double epsilon = std::log1p(std::max(spread() * std::sqrt(-2 * target), jump));
     for (int round = 0; round < most_rounds; ++round) {
         const auto parts = parts_at(epsilon, delta, most);

@@ -30,7 +30,7 @@ Complex plain_sum(double mu, double steps, Complex s, double low, double high) {
 
 void both_sides_are_known(double mu, double steps, double mass, Complex s) {
     const hs::Allocation law{mu, steps, false};
-    const hs::CutStep step(law, mass);
+    const hs::CutStep step(law, mass, 9);
     CHECK(step.left_out() <= mass && step.left_out() > 0.999 * mass);
     const auto log = step.log_below(step.nodes_below(s), s);
     const Complex below = plain_sum(mu, steps, s, -11, step.end());
