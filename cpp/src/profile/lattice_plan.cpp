@@ -87,9 +87,16 @@ std::pair<double, double> choose_tilt(const Steps& steps, const Saddle& saddle, 
 double aligned(double step, const Composition& composition, std::vector<LoneAtoms>& lone, double tilt,
                double span, double size_limit, double tolerance) {
     double smallest = infinity, first = 0;
-    for (const auto& [pair, count] : composition) {
+    std::uint64_t anchored = 0, alone = 0;
+    for (std::size_t i = 0; i < composition.size(); ++i) {
+        const auto& [pair, count] = composition[i];
         smallest = std::min(smallest, pair->spacing());
-        if (first == 0) first = pair->anchor();
+        if (!lone[i].loss.empty()) {
+            alone += count;
+        } else if (pair->anchor() > 0) {
+            anchored += count;
+            if (first == 0) first = pair->anchor();
+        }
     }
     const bool all =
         smallest > 0 && std::all_of(composition.begin(), composition.end(), [&](const auto& kind) {
@@ -97,7 +104,10 @@ double aligned(double step, const Composition& composition, std::vector<LoneAtom
             return !(std::abs(ratio - std::round(ratio)) > 1e-12 * ratio);
         });
     if (all && span / smallest < 0.9 * size_limit) return smallest;
-    if (const double suits = place(lone, tilt, step, span / size_limit, tolerance); suits > 0) return suits;
+    if (alone > anchored) {
+        const double suits = place(lone, tilt, step, span / size_limit, tolerance);
+        if (suits > 0) return suits;
+    }
     if (first > 0 && span / first < size_limit && first / step < 1e9)
         return first / std::max(1.0, std::ceil(first / step));
     return rounded_down(step);

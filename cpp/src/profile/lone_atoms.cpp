@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 #include "numerics/constants.hpp"
 
@@ -11,7 +12,7 @@ namespace {
 
 constexpr std::size_t most_atoms = 16;
 constexpr double most_divisors = 2048, most_terms = 1 << 18;
-constexpr double largest_exponent = 300;
+constexpr double largest_exponent = 300, most_taken = 0.5;
 // In units of the tilt: masses of neighbouring points are to be of like size.
 constexpr double widest_bin = 16, most_between = 4096;
 // The point lies below the atom that it is made for, whatever rounds.
@@ -28,13 +29,15 @@ double cost(const LoneAtoms& kind, double offset, double step, double tilt) {
         const double moved_to = offset + std::ceil(place) * step;
         std::size_t next = i + 1;
         while (next < kind.loss.size() && kind.loss[next] <= moved_to) ++next;
-        if (next == kind.loss.size()) {
+        const double d = next < kind.loss.size() ? kind.loss[next] - kind.loss[i] : infinity,
+                     growth = std::exp(std::min(tilt * d, largest_exponent)), far = -std::expm1(-d);
+        const double way_up = (1 - above) * step;
+        // Where the next loss has too little mass to give, this one moves down, too.
+        if (next == kind.loss.size() ||
+            !(kind.mass[i] * growth * way_up < most_taken * far * kind.mass[next]))
             sum += kind.mass[i] * above * step;
-            continue;
-        }
-        const double d = kind.loss[next] - kind.loss[i];
-        const double each = std::expm1(std::min(tilt * d, largest_exponent)) / -std::expm1(-d) / tilt - 1;
-        sum += kind.mass[i] * (1 - above) * step * each;
+        else
+            sum += kind.mass[i] * way_up * ((growth - 1) / far / tilt - 1);
     }
     return sum;
 }
@@ -64,31 +67,33 @@ LoneAtoms lone_atoms(const Pair& pair, std::uint64_t count, const Sketch& kept, 
 }
 
 double place(std::vector<LoneAtoms>& kinds, double tilt, double wanted, double finest, double tolerance) {
-    const auto first =
-        std::ranges::find_if(kinds, [](const LoneAtoms& kind) { return kind.loss.size() > 1; });
-    if (first == kinds.end()) return 0;
+    // The kind with the most steps decides.
+    const auto chief = std::ranges::max_element(kinds, {}, [](const LoneAtoms& kind) {
+        return kind.loss.size() > 1 ? std::accumulate(kind.mass.begin(), kind.mass.end(), 0.0) : 0.0;
+    });
+    if (chief == kinds.end() || chief->loss.size() < 2) return 0;
+    const std::size_t n = chief->loss.size();
     double terms = 0, best = 0, least = infinity, offset = 0;
-    for (const LoneAtoms& kind : kinds) terms += static_cast<double>(kind.loss.size() * first->loss.size());
-    const auto most_parts = [&](double fewest) {
-        return std::min(8 * fewest + 64, fewest + std::min(most_divisors, most_terms / terms));
-    };
-    for (const double from : first->loss) {
-        const double span = first->loss.back() - from, fewest = std::max(1.0, std::ceil(span / wanted));
-        if (!(span > 0)) continue;
-        for (double parts = fewest; parts <= most_parts(fewest) && least > tolerance; ++parts) {
+    for (const LoneAtoms& kind : kinds) terms += static_cast<double>(kind.loss.size() * n * (n - 1) / 2);
+    const auto try_ways = [&](double from, double to) {
+        const double span = to - from, fewest = std::max(1.0, std::ceil(span / wanted)),
+                     most = std::min(8 * fewest + 64, fewest + std::min(most_divisors, most_terms / terms));
+        for (double parts = fewest; parts <= most && least > tolerance; ++parts) {
             const double step = span / parts * hardly_less;
-            if (step < finest) break;
+            if (!(step >= finest)) break;
             double sum = 0;
             for (const LoneAtoms& kind : kinds)
-                sum += cost(kind, &kind == &*first ? from : kind.offset, step, tilt);
+                sum += cost(kind, &kind == &*chief ? from : kind.offset, step, tilt);
             if (sum < least) {
                 least = sum;
                 best = step;
                 offset = from;
             }
         }
-    }
-    if (best > 0) first->offset = offset;
+    };
+    for (std::size_t to = n; to-- > 1;)
+        for (std::size_t from = 0; from < to; ++from) try_ways(chief->loss[from], chief->loss[to]);
+    if (best > 0) chief->offset = offset;
     return best;
 }
 
