@@ -12,7 +12,7 @@ from pathlib import Path
 import lizard
 import pytest
 
-from tools.lines import lines
+from tools.lines import files, lines
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("offenders.txt")
@@ -26,14 +26,8 @@ MAX_PRODUCT = 53_669
 
 
 def sources() -> list[Path]:
-    """The product: the package and the core with its bindings, tests excluded."""
-    folders = ("python/hockeystick", "cpp/src", "cpp/include", "cpp/bindings")
-    return sorted(
-        path
-        for folder in folders
-        for path in (ROOT / folder).rglob("*")
-        if path.suffix in {".py", ".cpp", ".hpp"} and path.is_file()
-    )
+    """The product, but for stubs and the header of the C interface."""
+    return [ROOT / name for name in files() if name.endswith((".py", ".cpp", ".hpp"))]
 
 
 def offenders() -> Iterator[str]:
