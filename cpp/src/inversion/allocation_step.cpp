@@ -4,10 +4,10 @@
 #include <cmath>
 #include <numbers>
 
-#include "inversion/gamma_kernel.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/gauss_legendre.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -26,11 +26,6 @@ constexpr double below_first = 1e-24;
 constexpr double farthest_cut = 37, log_beyond_last = 44;
 
 }  // namespace
-
-double gaussian_tail(double z) {
-    const double tail = scaled_normal_tail(std::abs(z)) * std::exp(-0.5 * z * z);
-    return z >= 0 ? tail : 1 - tail;
-}
 
 CutStep::CutStep(const Allocation& law, double mass, int most_halvings)
     : law_(law), most_halvings_(most_halvings) {

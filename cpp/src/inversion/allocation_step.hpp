@@ -9,9 +9,6 @@
 
 namespace hockeystick {
 
-// Pr[N(0, 1) > z].
-double gaussian_tail(double z);
-
 class CutStep {
 public:
     // Cuts where P(some W is larger) is about `mass`, and never more. Panels of nodes are halved at most so

@@ -9,6 +9,7 @@
 #include "hockeystick/parallel.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {

@@ -33,6 +33,11 @@ double erfcx(double x) noexcept {
 
 double scaled_normal_tail(double z) noexcept { return 0.5 * erfcx(z * inverse_sqrt2); }
 
+double gaussian_tail(double z) noexcept {
+    const double tail = scaled_normal_tail(std::abs(z)) * std::exp(-0.5 * z * z);
+    return z >= 0 ? tail : 1 - tail;
+}
+
 double log_expm1(double x) noexcept {
     return x > 1 ? x + std::log1p(-std::exp(-x)) : std::log(std::expm1(x));
 }

@@ -16,6 +16,8 @@ double erfcx(double x) noexcept;
 // Pr[N(0,1) > z] = scaled_normal_tail(z) * exp(-z^2/2) for z >= 0;
 // relative error at most 10 unit_roundoff.
 double scaled_normal_tail(double z) noexcept;
+// The tail itself, at any z; at z < 0 as what the other one leaves of 1.
+double gaussian_tail(double z) noexcept;
 
 // e^x, where that may be less than any double: the library takes long to find out.
 inline double exp_or_0(double x) { return x < -746 ? 0 : std::exp(x); }
