@@ -16,23 +16,16 @@ constexpr double pi = std::numbers::pi;
 // The sum along the contour at eps, and its derivative.
 Inverted sum(const Contour& contour, double epsilon) {
     Inverted out{};
-    double sum = 0, turned = 0, c = 1, d = 0;
-    const double c1 = std::cos(contour.step * epsilon), d1 = std::sin(contour.step * epsilon);
+    double sum = 0, turned = 0;
+    Complex turn;
+    const Complex one_turn = std::polar(1.0, -contour.step * epsilon);
     for (std::size_t j = 0; j < contour.integrand.size(); ++j) {
         const double tau = contour.step * static_cast<double>(j);
-        // e^{i tau eps}, turned on by one step at a time and started afresh before errors add up.
-        if (j % 16 == 0) {
-            c = std::cos(tau * epsilon);
-            d = std::sin(tau * epsilon);
-        } else {
-            const double turn = c * c1 - d * d1;
-            d = d * c1 + c * d1;
-            c = turn;
-        }
-        const Complex f = contour.integrand[j];
-        const double re = f.real() * c + f.imag() * d, im = f.imag() * c - f.real() * d;
-        out.value += re;
-        out.slope += contour.s * re - tau * im;
+        // e^{-i tau eps}, turned on by one step at a time and started afresh before errors add up.
+        turn = j % 16 == 0 ? std::polar(1.0, -tau * epsilon) : turn * one_turn;
+        const Complex f = contour.integrand[j] * turn;
+        out.value += f.real();
+        out.slope += contour.s * f.real() - tau * f.imag();
         const double magnitude = std::abs(f.real()) + std::abs(f.imag());
         sum += magnitude;
         turned += magnitude * tau;
@@ -78,34 +71,17 @@ Inverted sum_on_lattice(const Contour& contour, double epsilon) {
     return out;
 }
 
-}  // namespace
-
-double log_chernoff(double s) { return s > 0 ? -s * std::log1p(1 / s) - std::log1p(s) : 0; }
-
-Complex Contour::pole(std::size_t j) const {
-    const Complex z(s, step * static_cast<double>(j));
-    if (!(lattice.spacing > 0)) return (j == 0 ? 0.5 : 1.0) * step / pi / (z * (z + 1.0));
-    // All but the ends of half a period stand for two frequencies.
-    const bool twice = j > 0 && 2 * static_cast<double>(j) != points;
-    return (twice ? 2.0 : 1.0) /
-           (points * one_minus_exp(z * lattice.spacing) * one_minus_exp((z + 1.0) * lattice.spacing));
-}
-
-namespace {
-
 // ln of the sum over m >= 1 of the aliases on one side, as a line in eps and in the period:
 //     offset + shift * (-direction * eps - period), for the shift that needs the least period.
 struct Aliases {
     double shift = 0, offset = -infinity, period = infinity;
 };
-Aliases least_aliases(const SaddlePoint& at, double epsilon, double log_goal, int direction,
+Aliases least_aliases(const SaddlePoint& at, double epsilon, double log_goal, int direction, double first,
                       const CumulantOf& cumulant) {
     Aliases best;
-    const double unit = 1 / std::sqrt(std::max(at.k.second, 1e-300));
-    // From the best one for a Gaussian downwards: past a tilt where rare losses take over, K explodes.
-    double factor = 7.5;
-    for (int i = 0; i < 30; ++i, factor /= 1.5) {
-        double further = factor * unit;
+    // Downwards: past a tilt where rare losses take over, K explodes.
+    for (int i = 0; i < 30; ++i, first /= 1.5) {
+        double further = first;
         if (direction * at.s < 0) further = std::min(further, std::abs(at.s) * (1 - 1e-3));
         const double s = at.s + direction * further;
         const double bound = log_chernoff(s) + cumulant(s).upper;
@@ -146,16 +122,30 @@ SaddlePoint balanced(const SaddlePoint& saddle, const Aliases& left, const Alias
 
 }  // namespace
 
+double log_chernoff(double s) { return s > 0 ? -s * std::log1p(1 / s) - std::log1p(s) : 0; }
+
+Complex Contour::pole(std::size_t j) const {
+    const Complex z(s, step * static_cast<double>(j));
+    if (!(lattice.spacing > 0)) return (j == 0 ? 0.5 : 1.0) * step / pi / (z * (z + 1.0));
+    // All but the ends of half a period stand for two frequencies.
+    const bool twice = j > 0 && 2 * static_cast<double>(j) != points;
+    return (twice ? 2.0 : 1.0) /
+           (points * one_minus_exp(z * lattice.spacing) * one_minus_exp((z + 1.0) * lattice.spacing));
+}
+
 std::optional<Contour> line_through(SaddlePoint& saddle, double epsilon, double log_delta, double log_goal,
                                     double most_lost, const CumulantOf& cumulant) {
-    const auto aliases = [&](int direction) {
-        return least_aliases(saddle, epsilon, log_goal, direction, cumulant);
+    const auto aliases = [&](int direction, double first) {
+        return least_aliases(saddle, epsilon, log_goal, direction, first, cumulant);
     };
-    Aliases right = aliases(+1), left = aliases(-1);
+    // The best shift for a Gaussian.
+    const double best = 7.5 / std::sqrt(std::max(saddle.k.second, 1e-300));
+    Aliases right = aliases(+1, best), left = aliases(-1, best);
     if (most_lost > 0 && right.period < infinity && right.period > lopsided * left.period) {
+        const double s = saddle.s;
         saddle = balanced(saddle, left, right, epsilon, log_goal, most_lost, cumulant);
-        right = aliases(+1);
-        left = aliases(-1);
+        right = aliases(+1, 1.2 * (s + right.shift - saddle.s));
+        left = aliases(-1, 2 * saddle.s);
     }
     Contour out{};
     out.s = saddle.s;

@@ -28,7 +28,7 @@ constexpr double most_lost_to_period = 1.5, small_gap = 1e-8;
 constexpr double lost_to_rounding = 1e-15;
 // The shares of the saddle that are tried where the transform hardly decays.
 constexpr double tilts[] = {1, 0.85, 0.7, 0.5};
-constexpr std::size_t most_frequencies = 4096, few_frequencies = 400, most_beside_atom = 512;
+constexpr std::size_t most_frequencies = 4096, few_frequencies = 1300, most_beside_atom = 512;
 
 // What LaplaceSteps is told of delta beside e^{K(s) - s eps}: the logarithm, by the saddle's estimate.
 double share_of(const SaddlePoint& saddle) {
@@ -46,7 +46,7 @@ void add_row(const Transform::Row& row, double count, std::vector<double>& modul
              std::vector<double>& angle, std::vector<double>& upper) {
     for (std::size_t j = 0; j < row.value.size(); ++j) {
         const Complex f = row.value[j], k = log1p(f);
-        const double size_f = std::abs(f), whole = std::abs(1.0 + f);
+        const double size_f = modulus_of(f), whole = modulus_of(1.0 + f);
         // The logarithm rounds relatively to f; where 1 + f nearly vanishes, that is rounded once.
         const double rounding =
             whole < 0.5 ? whole * (1 + std::abs(k.real())) : (size_f + size_f * size_f) / whole;
@@ -500,12 +500,17 @@ double DirectInversion::log_delta(double epsilon) const {
     return saddle ? std::min(saddle->log_delta, 0.0) : 0.0;
 }
 
-// Chernoff's bound at the saddle of K(s) - s eps.
+// Chernoff's bound at any tilt on the way to the saddle; mostly the first, which does for Gaussians.
 bool DirectInversion::surely_below(double epsilon, double delta) const {
-    const auto saddle = saddle_for(epsilon, 0.3);
     const double finite = delta - infinite(+1) - dropped_;
-    return saddle && finite > 0 &&
-           saddle->k.upper - saddle->s * epsilon + log_chernoff(saddle->s) < std::log(finite) - 1e-6;
+    if (!(finite > 0)) return false;
+    const double enough = std::log(finite) - 1e-6;
+    bool below = false;
+    saddle(std::min(start(epsilon, 1), 2.2 * std::abs(enough / epsilon)), [&](const SaddlePoint& p) {
+        below = p.k.upper - p.s * epsilon + log_chernoff(p.s) < enough;
+        return std::array{p.epsilon - epsilon, p.s * p.curvature, below ? infinity : 0.3 / p.s};
+    });
+    return below;
 }
 
 }  // namespace hockeystick

@@ -15,8 +15,10 @@ using Budget = DirectInversion::Budget;
 
 // Speed: what the first attempt may take where layers may do better, in nodes times frequencies, what an
 // attempt after them may take, and what the first must leave out less than.
-constexpr double few_products = 1e5, some_products = 2e6;
+constexpr double few_products = 6e5, some_products = 2e6;
 constexpr double near_exact = 1e-10;
+// Speed: where the first attempt expected to be nearly exact and is no better than this, layers follow.
+constexpr double poor_gap = 1e-6;
 // Speed: a contour serves further points of a curve where its gap there is no larger.
 constexpr double near_as_good = 1e-9;
 // Speed: the shares of delta that the largest losses may take which are left out at last, and how often delta
@@ -79,7 +81,7 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool layers
     if (relative_gap(best) < enough) return best;
     if (fits) keep(best, ask_direct(*direct_, soon_ ? Budget{near_exact, few_products, true} : Budget{}));
     if (one_epoch_ && relative_gap(best) >= enough) keep(best, ask_epoch(many_frequencies));
-    if (soon_ && relative_gap(best) >= enough) keep(best, ask_layers());
+    if (soon_ && relative_gap(best) >= std::min(enough, poor_gap)) keep(best, ask_layers());
     if (direct_->can_cut() && relative_gap(best) >= enough)
         without_largest(best, enough, fits && !soon_ ? direct_->dropped() : -1, ask_direct, delta);
     if (layers_last && relative_gap(best) >= enough) keep(best, ask_layers());

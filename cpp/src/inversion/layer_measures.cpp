@@ -6,6 +6,7 @@
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/strip.hpp"
+#include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {
@@ -431,15 +432,15 @@ void LayerMeasures::add_line(std::size_t index, Which which, double s, double up
             continue;
         }
         const Complex x = std::polar(std::exp(size), exponent.imag()) * kept.value;
-        const double share = std::min(1.0, std::abs(kept.value));
+        const double share = std::min(1.0, modulus_of(kept.value));
         sum.re.push_back(x.real());
         sum.im.push_back(x.imag());
         sum.turn.push_back(loss.real());
         sum.fall.push_back(loss.imag());
-        sum.fixed.push_back(nodes.log_p_slack[i] + s * (nodes.loss_slack[i] + 3 * std::abs(loss)) +
+        sum.fixed.push_back(nodes.log_p_slack[i] + s * (nodes.loss_slack[i] + 3 * modulus_of(loss)) +
                             4 * std::abs(kept.log_scale) + 4 * std::abs(sum.shift) +
                             4 * std::abs(log_weight) + 260 + n + 60 / share);
-        sum.turning.push_back(nodes.loss_slack[i] + 4 * std::abs(loss));
+        sum.turning.push_back(nodes.loss_slack[i] + 4 * modulus_of(loss));
     }
     const double aliasing =
         1.01 * upper * (1 + std::exp(line_growth(mixture, s, 2 * a))) * std::exp(-2 * pi * a / h);

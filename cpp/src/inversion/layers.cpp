@@ -182,10 +182,10 @@ bool Layers::add_rows(std::vector<DifferenceOfPowers>& sums, const FallingSum& a
     const double least =
         (std::abs(a_row.value[0]) + (some ? unit * std::abs(b_row.value[0]) : 0)) / std::max(64.0, 4 * count);
     for (std::size_t j = 0; j < size; ++j) {
-        const Complex m = a_row.value[j], log_m(std::log(std::abs(m)), std::arg(m));
+        const Complex m = a_row.value[j], log_m(std::log(modulus_of(m)), std::arg(m));
         const double units = 12 + 4 * (std::abs(log_m.real()) + std::abs(log_m.imag()) + std::abs(a.shift));
-        const double most =
-            sums[j].add_below(count, std::abs(m), log_m, a.shift, units, a_row.error[j], some ? least : 0.0);
+        const double most = sums[j].add_below(count, modulus_of(m), log_m, a.shift, units, a_row.error[j],
+                                              some ? least : 0.0);
         if (some) sums[j].add_between(count, most, m, unit * b_row.value[j], unit * b_row.error[j], moved);
     }
     return true;

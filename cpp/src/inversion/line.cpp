@@ -42,19 +42,19 @@ ComplexLog log_ratio(const MixtureRatio& ratio, double t, double b) {
             if (shift[i] == 0) continue;
             const Complex x = exponent(i), e = expm1(x);
             sum += weight[i] * e;
-            size += weight[i] * ((6 + n) * std::abs(e) + 4 * std::abs(x) * (std::abs(e) + 1));
+            size += weight[i] * ((6 + n) * modulus_of(e) + 4 * modulus_of(x) * (modulus_of(e) + 1));
         }
         const Complex value = log1p(sum);
-        return {value, 8 * std::abs(value) + (size + 4 * std::abs(sum)) / std::abs(1.0 + sum)};
+        return {value, 8 * modulus_of(value) + (size + 4 * modulus_of(sum)) / modulus_of(1.0 + sum)};
     }
     for (std::size_t i = 0; i < shift.size(); ++i) {
         const Complex x = exponent(i);
         const Complex term = std::polar(weight[i] * std::exp(x.real() - top), x.imag());
         sum += term;
         // The largest exponent is off as `top` is.
-        size += std::abs(term) * (n + 4 + (x.real() == top ? 0 : 4 * std::abs(x) + 4 * top));
+        size += modulus_of(term) * (n + 4 + (x.real() == top ? 0 : 4 * modulus_of(x) + 4 * top));
     }
-    return {top + std::log(sum), 4 * top + 4 + size / std::abs(sum)};
+    return {top + std::log(sum), 4 * top + 4 + size / modulus_of(sum)};
 }
 
 Line best_line(const MixturePart& part, double s, double log_wanted, double most) {
@@ -81,7 +81,7 @@ LineNodes line_nodes(const MixturePart& part, Line line, double first, std::size
         out.loss.push_back(p.value - q.value);
         out.log_p.push_back(p.value + Complex(0.5 * (a * a - t * t) - 0.5 * std::log(2 * pi), -a * t));
         out.log_p_slack.push_back(p.slack + 2 * (a * a + t * t) + 4 * a * std::abs(t));
-        out.loss_slack.push_back(p.slack + q.slack + std::abs(out.loss.back()));
+        out.loss_slack.push_back(p.slack + q.slack + modulus_of(out.loss.back()));
     }
     return out;
 }

@@ -8,15 +8,9 @@
 
 namespace hockeystick {
 
-namespace {
-
-double modulus(double x) { return std::abs(x); }
-// Quicker than abs(), where nothing overflows.
-double modulus(std::complex<double> x) { return std::sqrt(std::norm(x)); }
-
-}  // namespace
-
 void weigh(LossNodes& nodes) {
+    nodes.mass.reserve(nodes.loss.size());
+    nodes.fall.reserve(nodes.loss.size());
     for (std::size_t i = 0; i < nodes.loss.size(); ++i) {
         const double loss = nodes.loss[i], p = exp_or_0(nodes.log_p[i]);
         nodes.mass.push_back(p);
@@ -88,23 +82,23 @@ LossSum::LossSum(double s, double step, std::size_t first, std::size_t size, std
 template <class Number>
 void LossSum::add(Number log_p, Number loss, double log_p_slack, double loss_slack) {
     const Number x = loss;
-    const double magnitude = modulus(x), slack = log_p_slack, right = std::real(x),
+    const double magnitude = modulus_of(x), slack = log_p_slack, right = std::real(x),
                  log_size = std::real(log_p);
     if (log_size < log_negligible_ &&
         log_size + std::max({s_ * right, -right, std::log(1 + magnitude)}) < log_negligible_)
         return;
     const Number p = std::exp(log_p);
-    const double size = modulus(p);
+    const double size = modulus_of(p);
     if (magnitude < 0.5) {
         const Number fall = p * psi(-x);
         slope_ += fall;
-        slope_size_ += modulus(fall);
+        slope_size_ += modulus_of(fall);
         slope_error_ += size * magnitude * (magnitude * (slack + 16) + 1.3 * loss_slack);
     } else {
         const Number q = std::exp(log_p - x), fall = q - p * (1.0 - x);
         slope_ += fall;
-        slope_size_ += modulus(fall);
-        slope_error_ += modulus(q) * (slack + loss_slack + magnitude + 16) +
+        slope_size_ += modulus_of(fall);
+        slope_error_ += modulus_of(q) * (slack + loss_slack + magnitude + 16) +
                         size * ((1 + magnitude) * (slack + 16) + loss_slack);
     }
     if (modulus_ * magnitude <= 1) {
@@ -123,7 +117,7 @@ void LossSum::add(Number log_p, Number loss, double log_p_slack, double loss_sla
         turning_.im.push_back(w.imag());
         turning_.turn.push_back(right);
         turning_.fall.push_back(std::max(0.0, std::imag(x)));
-        turning_.fixed.push_back(slack + std::abs(s_) * (loss_slack + 2 * magnitude) + modulus(log_p) +
+        turning_.fixed.push_back(slack + std::abs(s_) * (loss_slack + 2 * magnitude) + modulus_of(log_p) +
                                  terms_ + 16);
         turning_.turning.push_back(loss_slack + 4 * magnitude);
         mass_ += p;
@@ -163,13 +157,13 @@ FallingSum::Row LossSum::values() const {
         const Complex z(s_, tau(j)), series(re[j], im[j]);
         Complex& value = out.value[j];
         value += z * (z * series + (slope_ + slope_left_out_) - mean_) - mass_ - left_out_;
-        out.error[j] += u * round_off(tau(j), std::abs(value));
+        out.error[j] += u * round_off(tau(j), modulus_of(value));
     }
     return out;
 }
 
 double LossSum::round_off(double tau, double modulus_of_value) const {
-    const double z = std::hypot(s_, tau), slope = slope_size_ + std::abs(slope_left_out_);
+    const double z = modulus_of(Complex(s_, tau)), slope = slope_size_ + std::abs(slope_left_out_);
     return mass_error_ + mass_size_ * terms_ + z * (mean_error_ + terms_ * mean_size_) +
            z * z * (0.75 * small2_ + 1.75 * small1_ + 0.75 * terms_ * second_size_) +
            z * (slope_error_ + terms_ * slope) + 8 * modulus_of_value;

@@ -225,10 +225,10 @@ std::vector<LossTransform::Panels::Line> LossTransform::Panels::errors(double s)
     return lines;
 }
 
-double LossTransform::Panels::log_error(double s, double tau) const {
-    double least = infinity;
-    for (const Line& line : errors(s)) least = std::min(least, line.offset + line.slope * tau);
-    return least;
+double LossTransform::Panels::least(const std::vector<Line>& errors, double tau) {
+    double out = infinity;
+    for (const Line& line : errors) out = std::min(out, line.offset + line.slope * tau);
+    return out;
 }
 
 double LossTransform::Panels::omitted(double s) const {
@@ -419,11 +419,7 @@ LossTransform::Row LossTransform::row(double s, double step, std::size_t size, d
     for (std::size_t j = 0; j < size; ++j) {
         const double tau = step * static_cast<double>(j);
         double rules = omitted + (1 + std::hypot(s, tau)) * nodes.plain * unit;
-        for (const auto& piece : lines) {
-            double least = infinity;
-            for (const auto& line : piece) least = std::min(least, line.offset + line.slope * tau);
-            rules += std::exp(least - row.shift);
-        }
+        for (const auto& piece : lines) rules += std::exp(Panels::least(piece, tau) - row.shift);
         row.error[j] += 1.001 * rules + 1e-2 * tolerance;
     }
     subtract_one(row);

@@ -46,7 +46,8 @@ private:
             double offset, slope;
         };
         std::vector<Line> errors(double s) const;
-        double log_error(double s, double tau) const;
+        static double least(const std::vector<Line>& errors, double tau);
+        double log_error(double s, double tau) const { return least(errors(s), tau); }
         // What lies beyond the ends, where the piece goes on.
         double omitted(double s) const;
     };

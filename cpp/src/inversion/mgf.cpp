@@ -127,7 +127,8 @@ double Mgf::omitted(const MixturePart& part, const Nodes& nodes, double s, doubl
                    {nodes.last, nodes.log_p.back() - log_h, nodes.loss.back()}, s, modulus, shift);
 }
 
-// The nodes that serve every s in (2^(k-1), 2^k]: which ones a query gets does not depend on those before.
+// The nodes that serve every s in (2^(k-1), 2^k], k = 2 all below: which ones a query gets does not depend
+// on those before.
 const std::vector<Mgf::Nodes>& Mgf::nodes_up_to(int k) const {
     const auto found = cache_.find(k);
     if (found != cache_.end()) return found->second;
@@ -152,7 +153,7 @@ Cumulant Mgf::at(double s) const {
             return {infinity, 0, 0, infinity};
     int power;
     std::frexp(s, &power);
-    const std::vector<Nodes>& all_nodes = nodes_up_to(std::max(power, -10));
+    const std::vector<Nodes>& all_nodes = nodes_up_to(std::max(power, 2));
     std::vector<const LossNodes*> all;
     for (const Nodes& nodes : all_nodes) {
         if (nodes.loss.empty()) return {infinity, 0, 0, infinity};

@@ -8,10 +8,16 @@
 
 namespace hockeystick {
 
+// |w| to 2 units of round-off, quicker than std::abs where its square is neither tiny nor huge.
+inline double modulus_of(double x) { return std::abs(x); }
+inline double modulus_of(std::complex<double> w) {
+    const double square = w.real() * w.real() + w.imag() * w.imag();
+    return square > 1e-280 && square < 1e280 ? std::sqrt(square) : std::abs(w);
+}
+
 inline std::complex<double> log1p(std::complex<double> f) {
-    const double x = f.real(), y = f.imag();
-    const double modulus = std::hypot(1 + x, y);
-    return {modulus < 0.7 ? std::log(modulus) : 0.5 * std::log1p(x * (2 + x) + y * y), std::atan2(y, 1 + x)};
+    const double x = f.real(), y = f.imag(), size = modulus_of(1.0 + f);
+    return {size < 0.7 ? std::log(size) : 0.5 * std::log1p(x * (2 + x) + y * y), std::atan2(y, 1 + x)};
 }
 
 inline double expm1(double x) { return std::expm1(x); }
@@ -29,7 +35,7 @@ inline std::complex<double> one_minus_exp(std::complex<double> w) {
 // e^w - 1 - w of a real or complex number, to a few units of round-off of |w|^2.
 template <class Number>
 Number psi(Number w) {
-    if (std::abs(w) > 0.5) return expm1(w) - w;
+    if (modulus_of(w) > 0.5) return expm1(w) - w;
     constexpr int terms = 16;  // proof: the next term is below 2^-18/18! times the first
     Number sum = 1.0;
     for (int n = terms; n >= 1; --n) sum = 1.0 + sum * w * (1 / (n + 2.0));

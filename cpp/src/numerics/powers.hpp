@@ -53,12 +53,12 @@ struct DifferenceOfPowers {
     // (1 + B/A)^n, in the unit of A, for which B's exponent was moved.
     void add_between(double n, double a, Complex m, Complex b, double error, double moved) {
         const Complex r = b / m, log = log1p(r);
-        const double size = std::abs(b),
-                     near_zero = std::abs(1.0 + r) < 0.7 ? 4 * unit_roundoff * (std::abs(m) + size) : 0.0,
+        const double size = modulus_of(b),
+                     near_zero = modulus_of(1.0 + r) < 0.7 ? 4 * unit_roundoff * (modulus_of(m) + size) : 0.0,
                      beta = error + near_zero + (16 + 2 * std::abs(moved)) * unit_roundoff * size,
                      most = std::max(size, beta);
         y += n * log;
-        y_size += n * std::abs(log);
+        y_size += n * modulus_of(log);
         log_ratio += n * std::log1p(most / a);
         between_error = std::max(between_error, beta / most);
     }

@@ -109,6 +109,8 @@ def integer(name: str, value: Any, low: int = 0, high: int = MAX_COUNT) -> int:
     ...
     hockeystick._base.validation.ParameterTypeError: steps = 1.5: must be an integer in [0, 9007199254740992], not float
     """
+    if type(value) is int and low <= value <= high:
+        return value
     expected = f"must be an integer in [{low}, {high}]"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Integral):
         raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")

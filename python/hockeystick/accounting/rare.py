@@ -24,16 +24,12 @@ _UP = 1.0 + 1e-12  # *proof*: more than the roundings of a sum of products
 
 def divide(process: Process) -> tuple[Process, list[tuple[Step, float]]]:
     """The steps that are not rare, and for each of the others its mechanism and its mass, rounded up."""
-    if process.steps <= 1 and all(step.has_closed_form for step, _ in process):
+    masses = {step: count * step.participation for step, count in process}
+    rare = {step: max(mass * _UP, 5e-324) for step, mass in masses.items() if 0.0 < mass <= MOST_MASS}
+    if not rare or (process.steps <= 1 and all(step.has_closed_form for step, _ in process)):
         return process, []
-    rest, rare = [], []
-    for step, count in process:
-        mass = count * step.participation
-        if 0.0 < mass <= MOST_MASS:
-            rare.append((step.if_seen(), max(mass * _UP, 5e-324)))
-        else:
-            rest.append((step, count))
-    return Process(rest), rare
+    rest = Process([(step, count) for step, count in process if step not in rare])
+    return rest, [(step.if_seen(), mass) for step, mass in rare.items()]
 
 
 def participation(process: Process) -> float:

@@ -1,7 +1,6 @@
 """How a composition is accounted: the adjacency, the accuracy aimed at, and what the core may use for it."""
 
-from __future__ import annotations
-
+# Annotations are objects here, not strings that the first question would evaluate.
 from dataclasses import dataclass
 from functools import partial
 from typing import Annotated

@@ -123,6 +123,8 @@ class PoissonSampled(_Sampled):
     def participation(self) -> float:
         """Of all samples around the mechanism, rounded up."""
         q, inner = self.sampling_probability, self.mechanism.participation
+        if inner == 1.0:
+            return q
         product = q * inner
         return math.nextafter(product, 1.0) if Fraction(product) < Fraction(q) * Fraction(inner) else product
 
