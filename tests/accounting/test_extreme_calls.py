@@ -69,12 +69,52 @@ class Case:
             lambda: hs.RandomizedResponse(self.positive(), self.whole(), self.random.random() < 0.3),
             lambda: hs.PureDP(self.positive()),
             lambda: hs.ApproximateDP(self.positive(), self.share()),
+            lambda: hs.mechanisms.ExponentialMechanism(self.positive()),
+            lambda: hs.mechanisms.Skellam(self.positive(), self.whole()),
+            lambda: hs.FinitePair(*(self.masses() for _ in range(2))),
+            lambda: hs.PrivacyLoss((-self.positive(), self.positive()), self.masses()[1:]),
+            lambda: hs.mechanisms.DeclaredProfile((0.0, self.positive()), sorted(self.masses()[1:])[::-1]),
         ]
         return self.random.choice(kinds)()
+
+    def masses(self) -> tuple[float, float, float]:
+        first = self.share()
+        second = self.share() * (1.0 - first)
+        return first, second, 1.0 - first - second
+
+    def repetitions(self) -> hs.Repetitions:
+        mean = self.positive()
+        laws = [
+            hs.Repetitions.fixed,
+            hs.Repetitions.poisson,
+            hs.Repetitions.geometric,
+            hs.Repetitions.logarithmic,
+            lambda mean: hs.Repetitions.negative_binomial(mean, self.positive()),
+        ]
+        return self.random.choice(laws)(mean if self.random.random() < 0.5 else 1.0 + mean)
+
+    def nested(self) -> Any:
+        """What holds whole releases, or steps."""
+        kinds: list[Callable[[], Any]] = [
+            lambda: hs.PrivateSelection(self.release(), self.repetitions()),
+            lambda: hs.mechanisms.Group(self.release(), self.whole()),
+            lambda: hs.UserLevel(self.step(), self.whole()),
+            lambda: hs.Mixture([self.step(), self.step()], [0.25, 0.75]),
+            lambda: hs.PoissonSampled(self.step(), self.share()),
+        ]
+        return self.random.choice(kinds)()
+
+    def release(self) -> Any:
+        return self.step() * self.random.choice([1, 1, 3, self.whole()])
 
     def step(self) -> Any:
         kinds: list[Callable[[], Any]] = [
             self.mechanism,
+            self.nested,
+            lambda: hs.ZCDP(self.positive(), self.share()),
+            lambda: hs.mechanisms.TruncatedPoissonGroup(
+                self.positive(), self.whole(), self.share(), self.whole(), groups=self.whole()
+            ),
             lambda: hs.PoissonSampled(self.mechanism(), self.share()),
             lambda: hs.WithoutReplacement(self.mechanism(), self.whole(), self.whole()),
             lambda: hs.WithReplacement(self.mechanism(), self.whole(), self.whole()),
@@ -164,7 +204,7 @@ class Case:
 
 def work(numbers: Any, answers: Any) -> None:
     hs.set_threads(1)
-    warnings.simplefilter("ignore")
+    warnings.simplefilter("error")
     for number in iter(numbers.recv, None):
         try:
             Case(number).ask()

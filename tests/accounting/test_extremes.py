@@ -205,3 +205,23 @@ def test_delta_outside_the_unit_interval(delta: float) -> None:
 def test_a_fractional_number_of_steps_is_refused(steps: float) -> None:
     with pytest.raises(TypeError, match="steps"):
         hs.Gaussian(1.0) * steps
+
+
+@pytest.mark.parametrize("noise", [1e9, 1e140, 1e153, 1e160, 1e200, 1e300])
+def test_noise_of_any_size_leaves_a_finite_epsilon(noise: float) -> None:
+    """delta(z mu) = mu (phi(z) - z Phi(-z)) up to a relative mu, and epsilon < mu^2/2 + mu sqrt(2 ln 1/delta)."""
+    profile = hs.account(hs.Gaussian(noise))
+    for z in (0.5, 3.0, 20.0):
+        truth = (mp.npdf(z) - z * mp.ncdf(-z)) / mp.mpf(noise)
+        assert truth * (1 - 2 / mp.mpf(noise)) <= profile.delta(z / noise)
+    for delta in (1e-20, 1e-60, 1e-200):
+        assert 0.0 < profile.epsilon(delta) * noise < math.sqrt(-2.0 * math.log(delta)) + 1.0 / noise
+
+
+def test_the_least_losses_have_a_least_epsilon() -> None:
+    """The search for the lower end starts at a share of the upper one, which may be too small for a double."""
+    for shift in (5e-324, 6.4e-309, 1e-300):
+        profile = hs.account(hs.MixtureOfGaussians(1.0, (0.0, shift), (0.5, 0.5)), "remove")
+        for delta in (5e-324, 1e-300, 1e-20):
+            lower, upper = profile.epsilon_bounds(delta)
+            assert 0.0 <= lower <= upper < 1e-290

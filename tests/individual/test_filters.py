@@ -74,6 +74,11 @@ def test_rdp_conversion(order: float, rho: float, delta: float) -> None:
         rdp_budget(2.0, 0.1, 1e-9)
 
 
+def test_budgets_of_any_size_have_a_best_order() -> None:
+    for epsilon in (1e-300, 1e15, 1e17, 1e300):
+        assert best_order(epsilon, 1e-5) > 1.0
+
+
 def test_best_order_is_best() -> None:
     order = best_order(0.8, 1e-5)
     allowed = rdp_budget(order, 0.8, 1e-5) / order

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import hockeystick as hs
@@ -213,3 +214,16 @@ def test_the_report_names_the_choice() -> None:
     assert "Laplace scale" in statement
     assert mixture == hs.Mixture((hs.PoissonSampled(hs.Gaussian(1.0), 0.1), hs.Laplace(3.0)), (0.5, 0.5))
     assert len({mixture, hs.Mixture(list(mixture.mechanisms), [0.5, 0.5])}) == 1
+
+
+def test_what_was_normalised_stays_as_it_is() -> None:
+    """Otherwise a stored description would not be the one that was stored."""
+    rng = np.random.default_rng(3)
+    for _ in range(300):
+        size = int(rng.integers(2, 60))
+        weights = 10.0 ** -rng.uniform(0.0, 12.0, size)
+        weights /= weights.sum()
+        mixture = hs.Mixture([hs.Gaussian(float(i + 1)) for i in range(size)], weights.tolist())
+        again = hs.mechanisms.from_dict(json.loads(json.dumps(hs.mechanisms.to_dict(mixture.as_process()))))
+        assert again == mixture.as_process()
+        assert abs(math.fsum(mixture.weights) - 1.0) <= 4 * 2.0**-53

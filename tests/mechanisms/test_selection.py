@@ -228,3 +228,25 @@ def test_laws_that_never_are_zero_are_drawn(mean: float, shape: float) -> None:
     deviation = math.sqrt(mean * (1.0 + mean / shape))
     assert abs(drawn.mean() - mean) < 5.0 * deviation / math.sqrt(40.0)
     assert 0.5 * deviation < drawn.std() < 1.7 * deviation
+
+
+@pytest.mark.parametrize("epsilon", [200.0, 350.0, 580.0, 590.0, 800.0])
+@pytest.mark.parametrize("mean", [1.3, 300.0])
+def test_bases_that_hide_nothing_have_answers(epsilon: float, mean: float) -> None:
+    """The event that the better of two outcomes is released: 1 - e^(-mean p) in one world, 1 - e^(-mean q) in the other."""
+    profile = hs.account(PrivateSelection(hs.PureDP(epsilon), Repetitions.poisson(mean)))
+    p, q = 1.0 / (1.0 + math.exp(-epsilon)), 1.0 / (1.0 + math.exp(epsilon)) if epsilon < 700.0 else 0.0
+    for level in (0.0, 0.5 * epsilon, 0.99 * epsilon):
+        truth = -math.expm1(-mean * p) + math.expm1(-mean * q) * (math.exp(level) if q > 0.0 else 0.0)
+        assert truth <= profile.delta_bounds(level).upper <= 1.0
+    for delta in (1e-200, 1e-5):
+        assert profile.epsilon(delta) >= min(epsilon, 600.0) * (1.0 - 1e-12)
+
+
+@pytest.mark.parametrize("noise", [1e9, 1e100, 1e200, 1e300])
+def test_bases_that_hide_all_have_answers(noise: float) -> None:
+    profile = hs.account(PrivateSelection(hs.Gaussian(noise), Repetitions.poisson(3.0)))
+    assert 0.0 <= profile.delta(0.0) < 0.01
+    assert 0.0 <= profile.epsilon(1e-5) < 0.01
+    group = hs.account(hs.mechanisms.Group(hs.Gaussian(noise), 3))
+    assert 0.0 <= group.delta(0.0) < 2.0 / noise + 1e-14

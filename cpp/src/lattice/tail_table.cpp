@@ -116,7 +116,7 @@ double upper_epsilon(const std::function<double(double)>& upper, double delta, d
 
 double lower_epsilon(const std::function<double(double)>& lower, double delta, double above) {
     double high = above, low = above;
-    for (double distance = 1e-13 * above;; distance *= 4) {
+    for (double distance = std::max(1e-13 * above, 1e-320);; distance *= 4) {  // the share may underflow
         low = above - distance;
         if (!(low > 0)) return 0;
         if (lower(low) > delta) break;

@@ -1,6 +1,8 @@
 // Gaussian noise: N(mu, 1) against N(0, 1), in closed form (docs/accounting/bounds.md, "One step on a
 // lattice").
 
+#include <algorithm>
+
 #include "pairs/tangents.hpp"
 
 namespace hockeystick {
@@ -14,7 +16,7 @@ public:
     explicit GaussianPair(double mu) : mu_(mu) {}
 
     Tangent above(double x) const override {
-        const double z = x / mu_ - 0.5 * mu_, zq = z + mu_, square = -0.5 * z * z;
+        const double z = standard(x), zq = z + mu_, square = -0.5 * z * z;
         if (z >= 0) {
             const double p = scaled_normal_tail(z), q = scaled_normal_tail(zq);
             return {p - q, q, square, error(x, z, p, q), relative(z), misplaced(x)};
@@ -27,7 +29,7 @@ public:
     }
 
     Tangent below(double x) const override {
-        const double z = x / mu_ - 0.5 * mu_, zq = z + mu_, square = -0.5 * z * z;
+        const double z = standard(x), zq = z + mu_, square = -0.5 * z * z;
         if (zq <= 0) {
             const double p = scaled_normal_tail(-z), q = scaled_normal_tail(-zq);
             return {q - p, q, square, error(x, z, q, q), relative(z), misplaced(x)};
@@ -47,6 +49,10 @@ public:
     }
 
 private:
+    // proof: so many deviations out, both tails are 0 in every double, and squares are not infinite.
+    static constexpr double farthest = 1e100;
+    double standard(double x) const { return std::clamp(x / mu_ - 0.5 * mu_, -farthest, farthest); }
+
     // First-order effect of rounding z (it moves x) and of the tail function itself.
     double error(double x, double z, double tail, double slope) const {
         return u * ((24 + 2 * z * z) * tail + 8 * (1 + std::abs(x) + mu_ * mu_) * slope);

@@ -136,13 +136,16 @@ def best_order(epsilon: float, delta: float) -> float:
     epsilon = real("epsilon", epsilon, 1e-300)  # the order is about ln(1/delta) / epsilon
     delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
 
+    def order_at(log_excess: float) -> float:
+        return 1.0 + max(2.0**-52, math.exp(log_excess))  # above 1, however large epsilon is
+
     def allowed(log_excess: float) -> float:
-        order = 1.0 + math.exp(log_excess)
+        order = order_at(log_excess)
         return -(epsilon - conversion(order, delta)) / order
 
     middle = math.log(-math.log(delta) / epsilon)
     best = scipy.optimize.minimize_scalar(allowed, bounds=(middle - 5.0, middle + 5.0), method="bounded")
-    return 1.0 + math.exp(float(best.x))
+    return order_at(float(best.x))
 
 
 def conversion(order: float, delta: float) -> float:

@@ -208,6 +208,11 @@ class _Law:
             return np.asarray(mass)
         return np.asarray(mass + (1.0 - self.q) * np.exp(self.noise.log_mass(t)))
 
+    def tail(self, shifted_from: float, centred_from: float) -> float:
+        """q Pr[noise >= shifted_from] + (1-q) Pr[noise >= centred_from]."""
+        tail = self.q * math.exp(self.noise.log_tail(shifted_from))
+        return tail if self.q == 1.0 else tail + (1.0 - self.q) * math.exp(self.noise.log_tail(centred_from))
+
 
 def _nodes(anchors: Array, between: Array) -> Iterator[tuple[Array, Array]]:
     """(points, weights) whose sums are those over the integers between anchors, 3 for each gap.
@@ -249,11 +254,10 @@ def _integers(noise: IntegerNoise, shift: int, q: float) -> Atoms:
     p_infinity = CUT
     if noise.kind == "laplace":
         # Beyond the anchors the loss stays constant, or has yet to fall: no larger loss is left out.
-        p[-1] += _tail(noise, anchors[-1] + 1.0 - shift, anchors[-1] + 1.0, q)
-        p[0] += _tail(noise, shift - anchors[0] + 1.0, 1.0 - anchors[0], q)
+        p[-1] += law.tail(anchors[-1] + 1.0 - shift, anchors[-1] + 1.0)
+        p[0] += law.tail(shift - anchors[0] + 1.0, 1.0 - anchors[0])
         p_infinity = 0.0
-    spacing = 0.0 if sampled or between.any() else _spacing(noise, shift)
-    return _atoms(noise, losses, p, p_infinity, spacing)
+    return _atoms(law, losses, p, p_infinity, merged=bool(between.any()))
 
 
 def _below(noise: IntegerNoise, shift: int, q: float) -> Atoms | None:
@@ -280,31 +284,20 @@ def _below(noise: IntegerNoise, shift: int, q: float) -> Atoms | None:
             excess += share * np.expm1(loss - first)
         losses[:-1] += np.log1p(excess / weights)
     if noise.kind == "laplace":
-        p[-1] += _tail(noise, anchors[-1] + 1.0 - shift, anchors[-1] + 1.0, q)
+        p[-1] += law.tail(anchors[-1] + 1.0 - shift, anchors[-1] + 1.0)
         if whole:
-            p[0] += _tail(noise, shift - anchors[0] + 1.0, 1.0 - anchors[0], q)
-    spacing = 0.0 if sampled or between.any() else _spacing(noise, shift)
-    return _atoms(noise, losses, p, 0.0, spacing, shared=np.minimum)
-
-
-def _spacing(noise: IntegerNoise, shift: int) -> float:
-    """The losses are unit/2 or unit times 2t - shift, whose parity is fixed; those of Skellam noise are on no lattice."""
-    if noise.kind == "skellam":
-        return 0.0
-    unit = 1.0 / noise.scale if noise.kind == "laplace" else shift / noise.scale / noise.scale
-    half = noise.kind == "gaussian"
-    return unit * (0.5 if half else 1.0) * (1.0 if shift % 2 else 2.0)
+            p[0] += law.tail(shift - anchors[0] + 1.0, 1.0 - anchors[0])
+    return _atoms(law, losses, p, 0.0, merged=bool(between.any()), shared=np.minimum)
 
 
 def _atoms(
-    noise: IntegerNoise,
-    losses: Array,
-    p: Array,
-    p_infinity: float,
-    spacing: float,
-    shared: np.ufunc = np.maximum,
+    law: _Law, losses: Array, p: Array, p_infinity: float, merged: bool, shared: np.ufunc = np.maximum
 ) -> Atoms:
-    if spacing > 0.0:
+    noise, spacing = law.noise, 0.0
+    if not merged and law.q == 1.0 and noise.kind != "skellam":
+        # The losses are half the unit, or the unit, times 2t - shift, whose parity is fixed.
+        unit = 1.0 / noise.scale if noise.kind == "laplace" else 0.5 * law.shift / noise.scale / noise.scale
+        spacing = unit * (1.0 if law.shift % 2 else 2.0)
         losses = spacing * np.rint(losses / spacing)
     losses, p = _merge_ties(losses, p, shared)
     with np.errstate(divide="ignore"):
@@ -334,12 +327,6 @@ def _anchors(noise: IntegerNoise, shift: int, sampled: bool) -> tuple[Array, Arr
         anchors.append(part)
         between.append(np.append(np.diff(part) - 1.0, 0.0))
     return np.concatenate(anchors), np.concatenate(between)[:-1]
-
-
-def _tail(noise: IntegerNoise, shifted_from: float, centred_from: float, q: float) -> float:
-    """q Pr[noise >= shifted_from] + (1-q) Pr[noise >= centred_from]."""
-    tail = q * math.exp(noise.log_tail(shifted_from))
-    return tail if q == 1.0 else tail + (1.0 - q) * math.exp(noise.log_tail(centred_from))
 
 
 def _merge_ties(losses: Array, p: Array, shared: np.ufunc) -> tuple[Array, Array]:

@@ -20,11 +20,15 @@ from .steps import Step, Words, set_fields
 _Weights: TypeAlias = Annotated[tuple[float, ...], functools.partial(vector, low=0.0, high=1.0)]
 
 
+_ROUNDED = 4 * 2.0**-53
+"""*Proof*: each quotient and their sum are rounded once, so that no more is left of a sum."""
+
+
 def _normalised(name: str, weights: tuple[float, ...]) -> tuple[float, ...]:
-    """Numbers that sum to 1, made to do so to the last digit."""
+    """Numbers that sum to 1, made to do so to the last digits; what it returns, it returns unchanged."""
     total = math.fsum(weights)
     check_total(name, total)
-    return weights if total == 1.0 else tuple(weight / total for weight in weights)
+    return weights if abs(total - 1.0) <= _ROUNDED else tuple(weight / total for weight in weights)
 
 
 @dataclass(frozen=True)

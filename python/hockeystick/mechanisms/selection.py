@@ -10,7 +10,7 @@ import numpy as np
 
 from .._base.arrays import Array
 from .._base.validation import ParameterTypeError
-from .curves import Curve
+from .curves import FURTHEST, Curve
 from .repetitions import Repetitions
 from .steps import KINDS, Process, Release, Words
 from .whole import OfCurve, curve_of
@@ -96,7 +96,7 @@ def selection_curve(curve: Curve, repetitions: Repetitions) -> Curve:
     # Chords of the envelope: sum over k of weights_k (y_k - y)_+, each an E[(1 - y/y_k)_+] = delta(-ln y_k).
     slopes = -np.diff(envelopes, axis=1) / np.diff(ratios)
     weights = np.maximum(0.0, -np.diff(slopes, axis=1, append=0.0)) * ratios[1:]
-    end = float(curve.epsilon[-1] + np.log(ratios[-1]))
+    end = min(FURTHEST, float(curve.epsilon[-1] + np.log(ratios[-1])))
     nodes = end * np.linspace(0.0, 1.0, _NODES) ** 1.5
     delta = np.concatenate(
         [_expected(curve, node, ratios, weights, extra) for node in np.array_split(nodes, 20)]

@@ -56,7 +56,7 @@ def curve_of(process: Process, adjacency: str) -> Curve:
     if end == 0.0:
         return Curve.of_symmetric(np.zeros(1), np.array([profile.delta_bounds(0.0).upper]))
     coarse = np.linspace(0.0, end, 33)
-    fall = np.log(np.maximum(profile.delta_curve(coarse)[1], _DEEPEST))
+    fall = np.log(np.maximum(np.minimum.accumulate(profile.delta_curve(coarse)[1]), _DEEPEST))
     # Equal steps of a half of ln delta and a half of epsilon.
     travelled = (fall[0] - fall) / max(fall[0] - fall[-1], 1e-9) + coarse / end
     count = _NODES[all(profile.delta_bounds(end * part).engine in _FAST for part in (0.03, 0.1, 0.25, 0.5))]
