@@ -5,7 +5,7 @@
 The workloads are one of 100 steps, sigma = 1, 10 epochs, delta = 1e-5 (W13); one of 1000, 10 epochs, 1e-6 (W14); and one of 1000, 100 epochs,
 sigma = 2, composed with 1000 Poisson-sampled steps (sigma = 1, q = .01), 1e-8 (W15), under add_or_remove. Times are processor seconds of first
 calls. --peers (pip install PLD-accounting opake-accounting) takes some ten minutes. --scaling prints relative gap and time over a grid, and draws it;
---tails prints the same of one epoch at small deltas, where a single large likelihood ratio begins to matter.
+--tails prints the same of one, two and ten epochs at small deltas, where a single large likelihood ratio begins to matter.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ WORKLOADS = {
         1e-8,
     ),
 }
-TAILS = tuple((sigma, steps) for sigma in (0.7, 1.0, 1.5, 3.0) for steps in (100, 1000, 10**5))
+TAILS = tuple((sigma, steps, 1) for sigma in (0.7, 1.0, 1.5, 3.0) for steps in (100, 1000, 10**5)) + tuple(
+    (sigma, steps, epochs) for epochs in (2, 10) for sigma in (0.7, 1.0, 1.5) for steps in (1000, 10**5)
+)
 NOISE, STEPS, EPOCHS = (0.3, 1.0, 3.0, 10.0, 100.0), (10, 100, 1000, 10**4, 10**5, 10**6), (1, 10, 100, 1000)
 
 
@@ -144,14 +146,15 @@ def show_scaling(output: str | None) -> None:
 
 
 def show_tails() -> None:
-    """The gap of epsilon at small deltas, one epoch; "-" where the lower bound is 0."""
+    """The gap of epsilon at small deltas, one epoch, two and ten; "-" where the lower bound is 0."""
     deltas = (1e-6, 1e-9, 1e-12, 1e-15, 1e-20, 1e-30)
-    print(f"{'sigma':>6} {'steps':>8}" + "".join(f"{delta:>10.0e}" for delta in deltas) + "   seconds")
-    for sigma, steps in TAILS:
-        found = [ours(hs.RandomAllocation(sigma, steps), delta) for delta in deltas]
+    head = "".join(f"{delta:>10.0e}" for delta in deltas)
+    print(f"{'sigma':>6} {'steps':>8} {'epochs':>6}{head}   seconds")
+    for sigma, steps, epochs in TAILS:
+        found = [ours(hs.RandomAllocation(sigma, steps) * epochs, delta) for delta in deltas]
         gaps = [f"{1 - lower / upper:10.0e}" if lower > 0 else f"{'-':>10}" for lower, upper, _ in found]
         slowest = max(seconds for _, _, seconds in found)
-        print(f"{sigma:6} {steps:8}{''.join(gaps)} {slowest:9.2f}", flush=True)
+        print(f"{sigma:6} {steps:8} {epochs:6}{''.join(gaps)} {slowest:9.2f}", flush=True)
 
 
 def main() -> None:

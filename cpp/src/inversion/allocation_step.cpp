@@ -54,14 +54,14 @@ CutStep::Nodes CutStep::nodes_below(Complex most) const {
     return nodes;
 }
 
-// |e^{s(W-1)/T}| <= 1 beyond the last node.
-CutStep::Nodes CutStep::nodes_beyond(Complex most) const {
+// |e^{s(W-1)/T}| <= 1 beyond the last node, where there are W.
+CutStep::Nodes CutStep::nodes_beyond(Complex most, double top) const {
     Nodes nodes;
-    const double last = std::sqrt(end_ * end_ + 2 * log_beyond_last),
+    const double last = std::min(top, std::sqrt(end_ * end_ + 2 * log_beyond_last)),
                  panels = std::ceil((last - end_) / panel), width = (last - end_) / panels;
     for (double j = 0; j < panels; ++j)
         add_panel(nodes, end_ + width * j, end_ + width * (j + 1), most / law_.steps, Part::beyond, 0);
-    nodes.error += 1.01 * gaussian_tail(last);
+    if (last < top) nodes.error += 1.01 * gaussian_tail(last);
     return nodes;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <complex>
+#include <limits>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
@@ -28,8 +29,8 @@ public:
         double error = 0;
     };
     Nodes nodes_below(std::complex<double> most) const;
-    // The same beyond the cut, for Re s < 0.
-    Nodes nodes_beyond(std::complex<double> most) const;
+    // The same beyond the cut, up to another one, or for Re s < 0.
+    Nodes nodes_beyond(std::complex<double> most, double top = std::numeric_limits<double>::infinity()) const;
 
     struct Log {
         std::complex<double> value;
@@ -37,7 +38,7 @@ public:
     };
     // ln E[e^{s(V-1)}; no W > c], T times that of one step.
     Log log_below(const Nodes& nodes, std::complex<double> s) const;
-    // E[e^{s(W-1)/T}; W > c] of one step.
+    // E[e^{s(W-1)/T}; W > c], up to the nodes' top, of one step.
     Log beyond(const Nodes& nodes, std::complex<double> s) const;
 
 private:

@@ -133,6 +133,16 @@ Complex Contour::pole(std::size_t j) const {
            (points * one_minus_exp(z * lattice.spacing) * one_minus_exp((z + 1.0) * lattice.spacing));
 }
 
+Contour Contour::of_nothing(double s, double scale, double tail) {
+    Contour out{};
+    out.s = s;
+    out.scale = scale;
+    out.tail = tail;
+    out.step = out.right_shift = out.left_shift = 1;
+    out.log_right = out.log_left = -infinity;
+    return out;
+}
+
 std::optional<Contour> line_through(SaddlePoint& saddle, double epsilon, double log_delta, double log_goal,
                                     double most_lost, const CumulantOf& cumulant) {
     const auto aliases = [&](int direction, double first) {

@@ -36,6 +36,9 @@ struct Contour {
     // What e^{K(z)} is multiplied by at frequency j, its weight in the rule included: 1/(z (z+1)), and on a
     // lattice, whose transform is periodic, 1/((1 - e^{-zh}) (1 - e^{-(z+1)h})).
     std::complex<double> pole(std::size_t j) const;
+
+    // Of a part that is not computed, at most `tail`.
+    static Contour of_nothing(double s, double scale, double tail);
 };
 
 // The line through the saddle of eps, or a lesser tilt, to which `saddle` then moves: where a shorter period

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "inversion/direct_inversion.hpp"
+#include "inversion/epochs.hpp"
 #include "inversion/one_epoch.hpp"
 #include "numerics/constants.hpp"
 
@@ -42,6 +43,7 @@ Inversion::Inversion(const Composition& composition, double accuracy)
     : composition_(composition),
       direct_(std::make_unique<DirectInversion>(composition)),
       one_epoch_(OneEpoch::of(composition)),
+      epochs_(Epochs::of(composition)),
       soon_(direct_->has_layers() && !direct_->joined()),
       narrow_gap_(0.1 * accuracy),
       curve_gap_(narrow_gap_),
@@ -73,14 +75,15 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, doub
     }
 }
 
-template <class AskDirect, class AskEpoch, class AskLayers, class AboutDelta>
+template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, class AboutDelta>
 std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool layers_last, AskDirect ask_direct,
-                                           AskEpoch ask_epoch, AskLayers ask_layers, AboutDelta delta) const {
-    std::optional<Answer> best;
-    if (one_epoch_) best = ask_epoch(few_frequencies);
+                                           AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
+                                           AboutDelta delta) const {
+    std::optional<Answer> best = ask_epoch(few_frequencies);
+    if (relative_gap(best) >= enough) keep(best, ask_epochs());
     if (relative_gap(best) < enough) return best;
     if (fits) keep(best, ask_direct(*direct_, soon_ ? Budget{near_exact, few_products, true} : Budget{}));
-    if (one_epoch_ && relative_gap(best) >= enough) keep(best, ask_epoch(many_frequencies));
+    if (relative_gap(best) >= enough) keep(best, ask_epoch(many_frequencies));
     if (soon_ && relative_gap(best) >= std::min(enough, poor_gap)) keep(best, ask_layers());
     if (direct_->can_cut() && relative_gap(best) >= enough)
         without_largest(best, enough, fits && !soon_ ? direct_->dropped() : -1, ask_direct, delta);
@@ -94,7 +97,8 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
         // It leaves out what is not worth its nodes, unless delta is that small.
         direct_->dropped() <= largest_shares[0] * delta, direct_->joined(),
         [&](const DirectInversion& direct, Budget budget) { return direct.epsilon_bounds(delta, budget); },
-        [&](std::size_t most) { return one_epoch_->epsilon_bounds(delta, most); },
+        [&](std::size_t most) { return one_epoch_ ? one_epoch_->epsilon_bounds(delta, most) : std::nullopt; },
+        [&] { return epochs_ && epochs_->suits(delta) ? epochs_->epsilon_bounds(delta) : std::nullopt; },
         [&] {
             auto best = direct_->layers(std::min(layer_tolerance_, fine_tolerance_)).epsilon_bounds(delta);
             if (relative_gap(best) >= narrow_gap_ && fine_tolerance_ < layer_tolerance_)
@@ -112,7 +116,11 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, boo
     return narrowest(
         enough, true, layers_last,
         [&](const DirectInversion& direct, Budget budget) { return direct.delta_bounds(epsilon, budget); },
-        [&](std::size_t most) { return one_epoch_->delta_bounds(epsilon, most); },
+        [&](std::size_t most) { return one_epoch_ ? one_epoch_->delta_bounds(epsilon, most) : std::nullopt; },
+        [&] {
+            return epochs_ && epochs_->suits(epochs_->guess(epsilon)) ? epochs_->delta_bounds(epsilon)
+                                                                      : std::nullopt;
+        },
         // delta is wanted to ten digits.
         [&] {
             auto best = direct_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon);

@@ -18,6 +18,7 @@
 namespace hockeystick {
 
 class DirectInversion;
+class Epochs;
 class OneEpoch;
 
 // Not for use by several threads at once.
@@ -45,11 +46,12 @@ public:
 private:
     Inversion(const Composition& composition, double accuracy);
     // The narrowest of several attempts, of which the first with a gap below `enough` will do: one epoch of
-    // random allocation in two parts, the whole transform if it `fits`, the transform without P's largest
-    // losses, for about this delta, and `layers`.
-    template <class AskDirect, class AskEpoch, class AskLayers, class AboutDelta>
+    // random allocation in two parts, some in three, the whole transform if it `fits`, the transform without
+    // P's largest losses, for about this delta, and `layers`.
+    template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, class AboutDelta>
     std::optional<Answer> narrowest(double enough, bool fits, bool layers_last, AskDirect ask_direct,
-                                    AskEpoch ask_epoch, AskLayers ask_layers, AboutDelta delta) const;
+                                    AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
+                                    AboutDelta delta) const;
     template <class AskDirect, class AboutDelta>
     void without_largest(std::optional<Answer>& best, double enough, double dropped, AskDirect ask_direct,
                          AboutDelta delta) const;
@@ -59,6 +61,7 @@ private:
     Composition composition_;
     std::unique_ptr<DirectInversion> direct_;
     std::unique_ptr<OneEpoch> one_epoch_;  // null where it is something else
+    std::unique_ptr<Epochs> epochs_;       // as well
     bool soon_;               // layers are likely to be needed: what comes before them must be quick
     double narrow_gap_;       // good enough not to look for better
     double curve_gap_;        // the same for many points at once

@@ -65,4 +65,23 @@ bool search_tilt(double start, double least, Judge judge) {
     return false;
 }
 
+// About where a function with one hollow is least between low and high, by the golden section. Where it is
+// infinite on the right, it is less to the left.
+template <class Height>
+double lowest(double low, double high, double close, Height height) {
+    const double golden = 0.5 * (std::sqrt(5.0) - 1);
+    double a = high - golden * (high - low), b = low + golden * (high - low), at_a = height(a),
+           at_b = height(b);
+    while (high - low > close) {
+        if (at_a < at_b || !(at_b < infinity)) {
+            high = b, b = a, at_b = at_a;
+            at_a = height(a = high - golden * (high - low));
+        } else {
+            low = a, a = b, at_a = at_b;
+            at_b = height(b = low + golden * (high - low));
+        }
+    }
+    return 0.5 * (low + high);
+}
+
 }  // namespace hockeystick

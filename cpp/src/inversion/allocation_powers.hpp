@@ -1,0 +1,68 @@
+// E[V^p] over a part of the outcomes of one random allocation, from its Laplace transform along a line
+// (docs/mechanisms/allocation.md, "Epochs in three parts"):
+//     E[V^p] = Gamma(p+1)/(2 pi i) integral E[e^{theta V}] theta^{-p-1} d theta,   Re theta > 0.
+#pragma once
+
+#include <complex>
+#include <cstddef>
+#include <vector>
+
+#include "inversion/allocation_parts.hpp"
+#include "inversion/falling_sum.hpp"
+#include "inversion/gamma_kernel.hpp"
+
+namespace hockeystick {
+
+// ln of a bound on E[V^p; part], from its transform at theta: V^p <= (p/(e theta))^p e^{theta V}.
+double log_power_bound(const AllocationPart& part, double power, double theta);
+
+class PowerLine {
+public:
+    // The line that suits V^power; empty() where there is none.
+    PowerLine(const AllocationPart& part, double power);
+    bool empty() const { return !(log_upper_ < infinite); }
+    double theta() const { return theta_; }
+    double log_upper() const { return log_upper_; }  // of E[V^power]
+
+    // E[V^{power + i tau}], tau = 0, step, ..., and errors, which aim at e^{log_wanted}: all times
+    // e^{-log_upper()}. Empty where too many nodes were needed.
+    struct Row {
+        std::vector<std::complex<double>> value;
+        std::vector<double> error;
+        bool empty() const { return value.empty(); }
+    };
+    Row row(double step, std::size_t size, double log_wanted) const;
+
+    // ln of a bound on |E[V^{power + i tau'}]|, tau <= tau' <= 2 tau.
+    double log_bound(double tau) const;
+
+private:
+    static constexpr double infinite = std::numeric_limits<double>::infinity();
+    double log_kernel(double tau, double theta, double angle) const;
+    double log_line(double tau, double theta) const;
+    void lay_cells();
+    // A strip around the line, and ln of bounds on the transform at its edges.
+    struct Strip {
+        double width, left, right;
+    };
+    double log_aliases(const Strip& strip, double tau) const;
+    std::vector<Strip> strips() const;
+    // ln of a node's share, and by how much it turns and falls at each frequency; errors of both, in units of
+    // round-off.
+    struct Term {
+        std::complex<double> weight;
+        double turn, fall, fixed, turning;
+    };
+    std::vector<Term> terms(double h, const std::vector<CutStep::Log>& logs) const;
+    LogKernel front(double tau, double h) const;
+    std::size_t run_from(double tau, double step) const;
+    // Those frequencies' values and errors.
+    void add_run(const std::vector<Term>& nodes, double h, double step, std::size_t first, std::size_t last,
+                 double log_nothing, Row& out) const;
+
+    const AllocationPart& part_;
+    double power_, theta_, log_upper_, log_at_;  // the last: an upper bound of ln E[e^{theta V}]
+    std::vector<double> v_, log_fall_;           // bounds of how the transform falls from v on
+};
+
+}  // namespace hockeystick

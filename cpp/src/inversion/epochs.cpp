@@ -1,0 +1,179 @@
+#include "inversion/epochs.hpp"
+
+#include <algorithm>
+#include <cmath>
+
+#include "hockeystick/parallel.hpp"
+#include "inversion/allocation_parts.hpp"
+#include "inversion/allocation_transform.hpp"
+#include "inversion/epoch_line.hpp"
+#include "numerics/constants.hpp"
+#include "numerics/special.hpp"
+
+namespace hockeystick {
+namespace {
+
+// All of these are for speed. The P-mass of the outcomes with a large W, beside delta.
+constexpr double mass_beside_delta = 1e3, most_mass = 0.1;
+// Smaller deltas and larger losses are left to others, and so are laws without digits. That layers' widths
+// have their digits rests on the least mu, too: proof.
+constexpr double least_delta = 1e-60, largest_loss = 30;
+constexpr double least_mu = 1e-2, largest_mu = 5, least_steps = 100, most_steps = 1e9, most_epochs = 1e6;
+constexpr int most_rounds = 8, most_halvings = 9;
+constexpr double near_enough = 2.5, near_epsilon = 0.02;
+constexpr double least_tilt = 0.1, largest_tilt = 40, largest_tilt_of_bulk = 1e6;
+// How far the other steps may move the loss down where a W decides alone, in standard deviations at least; in
+// which steps it is looked for; what of delta is left to that.
+constexpr double least_margin = 6, most_margin = 4, margin_step = 0.08, largest_put_tilt = 5e3;
+constexpr double share_of_put = 1e-12;
+// Where this is the way: many steps, whose bulk is narrow, and a W of not much less than delta's P-mass that
+// is large beside it.
+constexpr double many_steps = 500, small_spread = 0.25, large_jump = 2.5, rarer = 1e-3, beside_spread = 0.25;
+
+}  // namespace
+
+// The lines, the outcomes with a W that decides alone, and E[(e^eps - e^L)_+; they] <= e^{log_put + (1 +
+// tilt) eps}, where eps <= `most`.
+struct Epochs::Parts {
+    std::vector<Contour> lines;
+    Decided decided;
+    double log_put, tilt, most;
+
+    Inverted at(double epsilon) const {
+        Inverted out = decided.add_to(invert(lines, epsilon), std::exp(epsilon));
+        out.tail +=
+            epsilon <= most ? 1.01 * std::exp(log_put + (1 + tilt) * epsilon - out.log_scale) : infinity;
+        return out;
+    }
+    Answer describe(const Inverted& at) const {
+        std::size_t size = 0;
+        for (const Contour& line : lines) size += line.integrand.size();
+        return hockeystick::describe(at, lines[0].step, size);
+    }
+};
+
+std::unique_ptr<Epochs> Epochs::of(const Composition& composition) {
+    std::optional<Allocation> law;
+    double count = 0, variance = 0;
+    for (const auto& [pair, steps] : composition) {
+        const double k = static_cast<double>(steps), mu = plain_gaussian_mu(*pair);
+        const auto found = pair->allocation();
+        if (mu == 0 && (!found || found->add || law)) return nullptr;
+        if (found) law = found, count = k;
+        variance += k * mu * mu;
+    }
+    if (!law || !(law->mu >= least_mu && law->mu <= largest_mu) || !(count <= most_epochs) ||
+        !(law->steps >= least_steps && law->steps <= most_steps))
+        return nullptr;
+    return std::unique_ptr<Epochs>(new Epochs(*law, count, variance));
+}
+
+// The standard deviation of the loss, but for its tail.
+double Epochs::spread() const {
+    return std::sqrt(count_ * std::expm1(std::min(law_.mu * law_.mu, 50.0)) / law_.steps + variance_);
+}
+
+// The loss by the one W that is exceeded in P-mass of delta.
+double Epochs::jump(double delta) const {
+    const double g = CutStep(law_, delta / count_, 0).end();
+    return std::log1p(std::exp(law_.mu * (g - 0.5 * law_.mu)) / law_.steps);
+}
+
+bool Epochs::suits(double delta) const {
+    return delta > least_delta && delta < 1 && law_.steps >= many_steps && spread() < small_spread &&
+           jump(delta) < large_jump &&
+           jump(rarer * delta) > beside_spread * spread() * std::sqrt(-2 * std::log(delta));
+}
+
+double Epochs::guess(double epsilon) const {
+    if (!(epsilon > 0)) return 0.5;
+    const double g = std::log(1 + law_.steps * std::expm1(epsilon)) / law_.mu + 0.5 * law_.mu;
+    return std::min(0.5, gaussian_tail(epsilon / spread()) + count_ * gaussian_tail(g - law_.mu));
+}
+
+// Beyond it a W decides alone: by e^L >= (c/T) e^{L'}, L' the loss of all others, and (1 - y)_+ <=
+// chernoff(t) y^{-t}. Empty where it would have to be too large.
+std::optional<Epochs::SecondCut> Epochs::second_cut(double first, double epsilon, double log_delta) const {
+    const double mu = law_.mu, own = spread() * spread() - variance_,
+                 others = std::sqrt(std::max(0.0, own * (1 - 1 / count_) + variance_));
+    const auto cut_at = [&](double margin) {
+        return std::max(first, (std::log(law_.steps) + epsilon + margin) / mu + 0.5 * mu);
+    };
+    const auto log_w = [&](double g) { return mu * (g - 0.5 * mu) - std::log(law_.steps); };
+    if (count_ == 1 && variance_ == 0) {
+        const double g = cut_at(1.5 * near_epsilon * epsilon + 1e-9);
+        return SecondCut{g, -infinity, 1, log_w(g) - 1e-12};
+    }
+    const AllocationTransform one({mu, law_.steps, true}, 0);
+    for (double margin = least_margin * others; margin < most_margin + 20 * others;
+         margin += margin_step + others) {
+        const double g = cut_at(margin),
+                     tilt = std::clamp(0.7 * margin / (others * others), 1.0, largest_put_tilt),
+                     moments = (count_ > 1 ? (count_ - 1) * one.at(tilt).upper : 0.0) +
+                               0.5 * variance_ * tilt * (tilt + 1);
+        const double log_put = log_chernoff(tilt) + std::log(count_ * law_.steps * gaussian_tail(g)) -
+                               tilt * log_w(g) + moments + 1e-9;
+        if (log_put + (1 + tilt) * epsilon < log_delta + std::log(share_of_put))
+            return SecondCut{g, log_put, tilt, infinity};
+    }
+    return {};
+}
+
+// delta: about that.
+std::optional<Epochs::Parts> Epochs::parts_at(double epsilon, double delta) const {
+    if (!(delta > least_delta && epsilon < largest_loss)) return {};
+    interruption_point();
+    const double log_delta = std::log(delta);
+    const CutStep step(law_, std::min(most_mass, mass_beside_delta * delta) / count_, most_halvings);
+    const auto second = second_cut(step.end(), epsilon, log_delta);
+    if (!second) return {};
+    const Bulk bulk(law_, step);
+    const Rest rest(law_, step, second->g);
+    std::vector<Contour> lines;
+    for (const AllocationPart* others :
+         {static_cast<const AllocationPart*>(nullptr), static_cast<const AllocationPart*>(&rest)}) {
+        if (others && !(second->g > step.end())) continue;
+        EpochLine line(bulk, others, count_, variance_);
+        auto contour =
+            line.contour(epsilon, log_delta, least_tilt, others ? largest_tilt : largest_tilt_of_bulk);
+        if (!contour) return {};
+        lines.push_back(std::move(*contour));
+    }
+    return Parts{std::move(lines), Decided(law_, count_, second->g), second->log_put, second->tilt,
+                 second->most};
+}
+
+std::optional<Answer> Epochs::delta_bounds(double epsilon) const {
+    std::optional<Answer> best;
+    double about = guess(epsilon);
+    for (int round = 0; round < most_rounds; ++round) {
+        const auto parts = parts_at(epsilon, about);
+        if (!parts) break;
+        const Inverted at = parts->at(epsilon);
+        const auto answer = delta_answer(parts->describe(at), at);
+        if (!answer) break;
+        if (!best || answer->upper - answer->lower < best->upper - best->lower) best = answer;
+        if (std::abs(std::log(answer->upper / about)) < near_enough) break;
+        about = answer->upper;
+    }
+    return best;
+}
+
+std::optional<Answer> Epochs::epsilon_bounds(double delta) const {
+    if (!(delta > least_delta && delta < 1)) return {};
+    const double target = std::log(delta);
+    double epsilon = std::max(spread() * std::sqrt(-2 * target), jump(delta));
+    for (int round = 0; round < most_rounds; ++round) {
+        const auto parts = parts_at(epsilon, delta);
+        if (!parts) return {};
+        const InvertedAt inverted = [&](double e) { return parts->at(e); };
+        const double before = epsilon;
+        const Inverted at = newton(inverted, target, epsilon);
+        if (!(at.value > 0) || !(epsilon > 0)) return {};
+        if (std::abs(epsilon - before) > near_epsilon * epsilon && round + 1 < most_rounds) continue;
+        return epsilon_answer(parts->describe(at), inverted, at, epsilon, delta);
+    }
+    return {};
+}
+
+}  // namespace hockeystick

@@ -1,0 +1,108 @@
+"""Epochs of random allocation of many steps, where one large likelihood ratio rules, or nearly: truths that share nothing with the core.
+
+They are the law of one epoch on a fine lattice by NumPy's FFT, taken twice; the estimator of Asmussen and Kroese (2006), which integrates the
+largest ratio of all epochs in closed form given all others; and the bounds' own order.
+"""
+
+import math
+
+import hockeystick as hs
+import numpy as np
+import pytest
+from scipy.special import ndtr
+from scipy.stats import norm
+
+
+def epoch(sigma: float, steps: int, spacing: float, size: int, length: int) -> np.ndarray:
+    """The law of V on a lattice of spacing/steps, each W spread over its two neighbours so that its mean stays."""
+    mu = 1 / sigma
+    with np.errstate(divide="ignore"):
+        g = np.log(spacing * np.arange(size + 1)) / mu + mu / 2
+    mass, mean = (np.where(x[:-1] > 0, -np.diff(ndtr(-x)), np.diff(ndtr(x))) for x in (g, g - mu))
+    up = np.clip(mean / spacing - np.arange(size) * mass, 0, mass)
+    law = np.append(mass - up, 0.0)
+    law[1:] += up
+    return np.fft.irfft(np.fft.rfft(law.astype(np.longdouble), length) ** steps, length)
+
+
+def twice(sigma: float, steps: int, epsilon: float, spacing: float, size: int, length: int) -> float:
+    """E(V V' - e^eps)_+: convex in either, so no less than the truth."""
+    law = epoch(sigma, steps, spacing, size, length)
+    v = spacing * np.arange(length) / steps
+    mass, mean = np.cumsum(law[::-1])[::-1], np.cumsum((law * v)[::-1])[::-1]
+    used = v > math.exp(epsilon) / v[-1]
+    strike = math.exp(epsilon) / v[used]
+    first = np.ceil(strike * steps / spacing).astype(int)
+    return float(law[used] @ (v[used] * (mean[first] - strike * mass[first])))
+
+
+@pytest.mark.parametrize(
+    ("sigma", "steps", "delta", "spacing", "length"),
+    [(1.0, 2000, 1e-8, 0.02, 2**19), (1.5, 1000, 1e-9, 0.005, 2**19)],
+)
+def test_lattices_agree(sigma, steps, delta, spacing, length):
+    """The error of spreading falls as the square of the spacing, so that two lattices tell what it is."""
+    profile = hs.account(hs.RandomAllocation(sigma, steps) * 2, adjacency="remove")
+    epsilon = profile.epsilon(delta)
+    found = profile.delta_bounds(epsilon)
+    assert found.upper - found.lower <= 1e-8 * found.upper
+    coarse = twice(sigma, steps, epsilon, 2 * spacing, length // 4, length // 2)
+    fine = twice(sigma, steps, epsilon, spacing, length // 2, length)
+    assert found.lower <= fine * (1 + 1e-9)
+    truth = fine - (coarse - fine) / 3
+    assert found.lower * (1 - 3e-7) <= truth <= found.upper * (1 + 3e-7)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "steps", "epochs", "delta", "samples"),
+    [(0.7, 20000, 2, 1e-10, 60), (1.0, 10**4, 5, 1e-14, 100), (0.6, 3000, 1, 1e-6, 100)],
+)
+def test_rare_jumps_agree_with_conditional_samples(sigma, steps, epochs, delta, samples):
+    """Given all other ratios, E(V_1 ... V_E - e^eps)_+ over a last and largest W is a price in closed form."""
+    mu, rng = 1 / sigma, np.random.default_rng(7)
+    profile = hs.account(hs.RandomAllocation(sigma, steps) * epochs, adjacency="remove")
+    bounds = profile.epsilon_bounds(delta)
+    assert bounds.upper - bounds.lower <= 1e-9 * bounds.upper
+    values = np.empty(samples)
+    for i in range(samples):
+        total, largest, others = 0.0, 0.0, 1.0
+        for j in range(epochs):
+            w = np.exp(mu * rng.standard_normal(steps - (j == 0)) - 0.5 * mu * mu)
+            largest = max(largest, w.max())
+            if j == 0:
+                total = w.sum()
+            else:
+                others *= w.sum() / steps
+        strike = steps * math.exp(bounds.upper) / others - total
+        g = math.log(max(largest, strike)) / mu + mu / 2
+        values[i] = epochs * others * (norm.sf(g - mu) - strike * norm.sf(g))
+    error = values.std() / math.sqrt(samples)
+    assert error < 0.3 * values.mean()
+    found = profile.delta_bounds(bounds.upper)
+    assert found.lower - 5 * error <= values.mean() <= found.upper + 5 * error
+
+
+def test_with_gaussian_steps():
+    """A noisy step adds loss, and by Gaussian dominance no more than one of the joint noise does."""
+    law, delta = hs.RandomAllocation(0.8, 10**4), 1e-10
+    alone = hs.account(law, adjacency="remove").epsilon_bounds(delta)
+    weak = hs.account(law + hs.Gaussian(1e4), adjacency="remove").epsilon_bounds(delta)
+    strong = hs.account(law + hs.Gaussian(50.0), adjacency="remove").epsilon_bounds(delta)
+    for bounds in (alone, weak, strong):
+        assert bounds.upper - bounds.lower <= 1e-9 * bounds.upper
+    assert alone.lower <= weak.upper
+    assert weak.lower <= strong.upper
+    assert weak.upper <= alone.upper * (1 + 1e-3)
+
+
+def test_bounds_of_epsilon_and_delta_meet():
+    """And epochs add up, but to no more than the sum of what each spends at its share of delta."""
+    law, delta = hs.RandomAllocation(0.9, 20000), 1e-10
+    two = hs.account(law * 2, adjacency="remove")
+    bounds = two.epsilon_bounds(delta)
+    assert bounds.upper - bounds.lower <= 1e-9 * bounds.upper
+    assert two.delta_bounds(bounds.lower * (1 - 1e-9)).upper >= delta
+    assert two.delta_bounds(bounds.upper * (1 + 1e-9)).lower <= delta
+    one = hs.account(law, adjacency="remove")
+    assert one.epsilon_bounds(delta).lower <= bounds.upper
+    assert bounds.lower <= 2 * one.epsilon_bounds(delta / 2).upper
