@@ -20,6 +20,7 @@ SUFFIXES = frozenset({".py", ".pyi", ".cpp", ".hpp", ".h"})
 FEATURES = {
     "random allocation": (
         "cpp/src/*/allocation_*",
+        "cpp/src/*/epoch*",
         "cpp/src/*/one_epoch.*",
         "cpp/src/inversion/gamma_kernel.hpp",
         "cpp/src/inversion/step_series.*",
