@@ -103,9 +103,13 @@ void register_pairs(Module& m) {
     m.def("zero_out_pair", [](double mu, double q, const std::string& mode) {
         return own(hs::zero_out(mu, q, sampling(mode)));
     });
-    m.def("random_allocation_pair", [](double mu, double steps, const std::string& mode) {
-        return own(hs::random_allocation(mu, steps, sampling(mode)));
-    });
+    m.def(
+        "random_allocation_pair",
+        [](double mu, double steps, const std::string& mode, double told_mu) {
+            return own(hs::random_allocation(mu, steps, sampling(mode), told_mu));
+        },
+        py::arg("mu"), py::arg("steps"), py::arg("mode"),
+        py::arg("told_mu") = std::numeric_limits<double>::infinity());
     m.def("mixture_pair",
           [](const std::vector<std::shared_ptr<hs::Pair>>& pairs, const std::vector<double>& weights) {
               return own(hs::mixture({pairs.begin(), pairs.end()}, weights));
@@ -125,11 +129,11 @@ void register_pairs(Module& m) {
 }
 
 // Both bounds of one of the profile's curves.
-template <auto Curve>
-py::tuple curve(const hs::Profile& profile, const Array& epsilon) {
+template <class Curve>
+py::tuple curve(const Array& epsilon, Curve curve) {
     const auto points = view(epsilon);
     std::vector<double> lower(points.size()), upper(points.size());
-    const auto answers = released([&] { return (profile.*Curve)(points); });
+    const auto answers = released([&] { return curve(points); });
     std::ranges::transform(answers, lower.begin(), &hs::Answer::lower);
     std::ranges::transform(answers, upper.begin(), &hs::Answer::upper);
     return py::make_tuple(take(std::move(lower)), take(std::move(upper)));
@@ -154,8 +158,16 @@ void register_profile(Module& m) {
              py::arg("memory_limit") = std::size_t{1} << 30, py::arg("engine") = "auto")
         .def("epsilon_bounds", &hs::Profile::epsilon_bounds, Released())
         .def("delta_bounds", &hs::Profile::delta_bounds, Released())
-        .def("delta_curve", curve<&hs::Profile::delta_curve>)
-        .def("rough_curve", curve<&hs::Profile::rough_curve>);
+        .def("delta_curve",
+             [](const hs::Profile& profile, const Array& epsilon) {
+                 return curve(epsilon, [&](auto points) { return profile.delta_curve(points); });
+             })
+        .def(
+            "rough_curve",
+            [](const hs::Profile& profile, const Array& epsilon, double negligible) {
+                return curve(epsilon, [&](auto points) { return profile.rough_curve(points, negligible); });
+            },
+            py::arg("epsilon"), py::arg("negligible") = 1e-15);
 }
 
 py::tuple grid(const std::string& quantity, const std::vector<std::pair<Directions, Array>>& in,

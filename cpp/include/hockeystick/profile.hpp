@@ -35,10 +35,10 @@ public:
     Answer delta_bounds(double epsilon) const;
     // A whole curve: the same bounds for many eps, best in order, as neighbours share work.
     std::vector<Answer> delta_curve(std::span<const double> epsilons) const;
-    // The same where time counts: a few lattices serve the whole curve, and a delta below 1e-15 may be known
-    // from above alone. Finer than `accuracy` where that costs nothing, wider where it would cost more
+    // The same where time counts: a few lattices serve the whole curve, and a delta that is negligible may be
+    // known from above alone. Finer than `accuracy` where that costs nothing, wider where it would cost more
     // lattices.
-    std::vector<Answer> rough_curve(std::span<const double> epsilons) const;
+    std::vector<Answer> rough_curve(std::span<const double> epsilons, double negligible = 1e-15) const;
 
     // Bytes that the largest lattice takes under this limit.
     static std::size_t most_memory(std::size_t memory_limit);

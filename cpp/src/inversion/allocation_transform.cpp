@@ -15,7 +15,9 @@ constexpr double least_kappa = 3, most_kappa = 16, frequencies_per_kappa = 10;
 constexpr double most_power = 160, largest_log = 650;  // e^{k^2 mu^2/2} must not overflow
 // speed: how many tilts' moments are remembered.
 constexpr std::size_t most_known = 64;
-constexpr double tolerance_of_value = 1e-13, least_cut = 1e-60, worst_error_of_cut = 1e-9;
+// What is cut in any case; at least, of what may be left out.
+constexpr double always_cut = 1e-60, least_cut = 1e-300;
+constexpr double tolerance_of_value = 1e-13, worst_error_of_cut = 1e-9;
 
 // L = g/sigma + L', g ~ N(0, 1/T) under Q and independent of L': the mean of the T normal variables scales V.
 class AllocationDecay final : public DecayBound {
@@ -36,7 +38,7 @@ private:
 }  // namespace
 
 AllocationTransform::AllocationTransform(const Allocation& law, double cut_mass) : law_(law) {
-    if (!law.add) cut_.emplace(law, std::max(cut_mass, least_cut));
+    if (!law.add) cut_.emplace(law, cut_mass > 0 ? std::max(cut_mass, least_cut) : always_cut);
 }
 
 std::optional<Moments> AllocationTransform::moments(double s, std::span<const double> tau, double log_scale,

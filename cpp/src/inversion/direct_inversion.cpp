@@ -28,6 +28,8 @@ constexpr double most_lost_to_period = 1.5, small_gap = 1e-8;
 constexpr double lost_to_rounding = 1e-15;
 // The shares of the saddle that are tried where the transform hardly decays.
 constexpr double tilts[] = {1, 0.85, 0.7, 0.5};
+// After so many points in a row without an answer, a curve gets no more contours.
+constexpr int most_misses = 3;
 constexpr std::size_t most_frequencies = 4096, few_frequencies = 1300, most_beside_atom = 512;
 
 // What LaplaceSteps is told of delta beside e^{K(s) - s eps}: the logarithm, by the saddle's estimate.
@@ -414,13 +416,15 @@ std::vector<std::optional<Answer>> DirectInversion::delta_curve(std::span<const 
     std::vector<std::optional<Answer>> curve;
     std::optional<Contour> contour;
     double gap = 0;
+    int misses = 0;
     for (const double epsilon : epsilons) {
         std::optional<Answer> answer;
         if (contour) answer = on_contour(*contour, epsilon);
-        if (!laplace_ && !(relative_gap(answer) < gap)) {
+        if (!laplace_ && !(relative_gap(answer) < gap) && misses < most_misses) {
             contour = contour_at(epsilon, std::nullopt, budget);
             answer = contour ? on_contour(*contour, epsilon) : std::nullopt;
             gap = std::max(enough, 2 * relative_gap(answer));
+            misses = answer ? 0 : misses + 1;
         }
         curve.push_back(laplace_ ? delta_bounds(epsilon, budget) : answer);
     }

@@ -32,6 +32,13 @@ constexpr double fine_tolerance = 1e-9, fine_gap = 1e-8;
 // Speed: what one epoch of random allocation may take before anything else is tried, and after that, in
 // frequencies.
 constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
+// Speed: how many points of a rough curve that no contour serves get a bound of their own.
+constexpr std::size_t most_alone = 24;
+// Speed: where all of delta may have been cut, about this is tried next.
+constexpr double next_delta = 1e-280;
+
+// soon: whether layers may do better.
+Budget first_budget(bool soon) { return soon ? Budget{near_exact, few_products, true} : Budget{}; }
 
 void keep(std::optional<Answer>& best, const std::optional<Answer>& answer) {
     if (relative_gap(answer) < relative_gap(best)) best = answer;
@@ -45,6 +52,8 @@ Inversion::Inversion(const Composition& composition, double accuracy)
       one_epoch_(OneEpoch::of(composition)),
       epochs_(Epochs::of(composition)),
       soon_(direct_->has_layers() && !direct_->joined()),
+      dear_(std::any_of(composition.begin(), composition.end(),
+                        [](const auto& step) { return step.first->allocation().has_value(); })),
       narrow_gap_(0.1 * accuracy),
       curve_gap_(narrow_gap_),
       layer_tolerance_(std::clamp(3e-3 * narrow_gap_, 1e-11, 1e-6)),
@@ -58,12 +67,18 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double 
     return inversion->direct_->answers() ? std::move(inversion) : nullptr;
 }
 
-// dropped: what was left out already.
+// Whether bounds of delta are no wider than what every transform leaves out makes them.
+bool Inversion::only_dropped(const std::optional<Answer>& answer) const {
+    return answer && answer->upper - answer->lower < 2 * direct_->dropped();
+}
+
+// fits: whether the whole transform was asked already.
 template <class AskDirect, class AboutDelta>
-void Inversion::without_largest(std::optional<Answer>& best, double enough, double dropped,
-                                AskDirect ask_direct, AboutDelta delta) const {
+void Inversion::without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,
+                                AboutDelta delta) const {
+    if (!direct_->can_cut() || relative_gap(best) < enough) return;
     // What is cut must be little beside a delta that may not be known yet.
-    double about = delta(best), previous = infinity;
+    double about = delta(best), previous = infinity, dropped = fits && !soon_ ? direct_->dropped() : -1;
     for (int round = 0; round < most_rounds && about < 0.1 * previous; ++round) {
         for (const double share : largest_shares) {
             const DirectInversion cut(composition_, share * about);
@@ -81,12 +96,14 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool layers
                                            AboutDelta delta) const {
     std::optional<Answer> best = ask_epoch(few_frequencies);
     if (relative_gap(best) >= enough) keep(best, ask_epochs());
-    if (relative_gap(best) < enough) return best;
-    if (fits) keep(best, ask_direct(*direct_, soon_ ? Budget{near_exact, few_products, true} : Budget{}));
+    if (fits && relative_gap(best) >= enough) keep(best, ask_direct(*direct_, first_budget(soon_)));
+    const auto ask_cut = [&] { without_largest(best, enough, fits, ask_direct, delta); };
+    // Where nothing but what was left out is missing, less of that will do.
+    const bool cut_first = !soon_ && (!fits || only_dropped(best));
+    if (cut_first) ask_cut();
     if (relative_gap(best) >= enough) keep(best, ask_epoch(many_frequencies));
     if (soon_ && relative_gap(best) >= std::min(enough, poor_gap)) keep(best, ask_layers());
-    if (direct_->can_cut() && relative_gap(best) >= enough)
-        without_largest(best, enough, fits && !soon_ ? direct_->dropped() : -1, ask_direct, delta);
+    if (!cut_first) ask_cut();
     if (layers_last && relative_gap(best) >= enough) keep(best, ask_layers());
     return best;
 }
@@ -133,25 +150,48 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, boo
             return best;
         },
         [&](const std::optional<Answer>& best) {
-            return best ? best->upper : std::exp(direct_->log_delta(epsilon));
+            if (!best) return std::exp(direct_->log_delta(epsilon));
+            if (best->upper > 2 * direct_->dropped()) return best->upper;
+            return best->lower > 0 ? best->lower : std::min(best->upper, next_delta);
         });
 }
 
-// Of joined pairs most are narrow without layers, which are too dear for each of many points.
-std::vector<std::optional<Answer>> Inversion::curve(std::span<const double> epsilons, double reuse,
-                                                    double enough) const {
+// What neighbours share, and the places where the gap is not below `enough`.
+std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> epsilons, double reuse,
+                                                     double enough, std::vector<std::size_t>& left) const {
     auto curve = direct_->delta_curve(epsilons, soon_ ? Budget{curve_gap_} : Budget{}, reuse);
+    if (one_epoch_) one_epoch_->improve(curve, epsilons, few_frequencies, enough);
     for (std::size_t i = 0; i < curve.size(); ++i)
-        if (!(relative_gap(curve[i]) < enough)) curve[i] = delta_bounds(epsilons[i], curve_gap_, false);
+        if (!(relative_gap(curve[i]) < enough)) left.push_back(i);
     return curve;
 }
 
 std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons) const {
-    return curve(epsilons, near_as_good, curve_gap_);
+    std::vector<std::size_t> left;
+    auto curve = shared(epsilons, near_as_good, curve_gap_, left);
+    // Of joined pairs most are narrow without layers, which are too dear for each of many points.
+    for (const std::size_t i : left) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, false));
+    return curve;
 }
 
 std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double> epsilons) const {
-    return curve(epsilons, curve_gap_, 10 * curve_gap_);
+    std::vector<std::size_t> left;
+    auto curve = shared(epsilons, curve_gap_, 10 * curve_gap_, left);
+    if (!dear_) {
+        for (const std::size_t i : left) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, false));
+        return curve;
+    }
+    // A few of those without any bounds, evenly between the others, have at least one from above.
+    std::erase_if(left, [&](std::size_t i) { return curve[i].has_value(); });
+    const std::size_t asked = std::min(most_alone, left.size());
+    for (std::size_t j = 0; j < asked; ++j) {
+        const std::size_t i = left[j * left.size() / asked];
+        if (epochs_) curve[i] = epochs_->delta_bounds(epsilons[i]);
+        if (curve[i]) continue;
+        curve[i].emplace().engine = "inversion";
+        curve[i]->upper = direct_->chernoff_delta(epsilons[i]);
+    }
+    return curve;
 }
 
 double Inversion::chernoff_epsilon(double delta) const {

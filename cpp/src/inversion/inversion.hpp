@@ -53,16 +53,18 @@ private:
                                     AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
                                     AboutDelta delta) const;
     template <class AskDirect, class AboutDelta>
-    void without_largest(std::optional<Answer>& best, double enough, double dropped, AskDirect ask_direct,
+    void without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,
                          AboutDelta delta) const;
+    bool only_dropped(const std::optional<Answer>& answer) const;
     std::optional<Answer> delta_bounds(double epsilon, double enough, bool layers_last) const;
-    std::vector<std::optional<Answer>> curve(std::span<const double> epsilons, double reuse,
-                                             double enough) const;
+    std::vector<std::optional<Answer>> shared(std::span<const double> epsilons, double reuse, double enough,
+                                              std::vector<std::size_t>& left) const;
     Composition composition_;
     std::unique_ptr<DirectInversion> direct_;
     std::unique_ptr<OneEpoch> one_epoch_;  // null where it is something else
     std::unique_ptr<Epochs> epochs_;       // as well
     bool soon_;               // layers are likely to be needed: what comes before them must be quick
+    bool dear_;               // every contour takes long
     double narrow_gap_;       // good enough not to look for better
     double curve_gap_;        // the same for many points at once
     double layer_tolerance_;  // what each source of error in layers aims at, beside delta

@@ -8,6 +8,7 @@
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/allocation_parts.hpp"
+#include "inversion/direct_inversion.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
@@ -96,6 +97,7 @@ struct OneEpoch::Parts {
     std::array<Contour, 2> lines;
     Decided decided;
 
+    std::optional<Answer> answer(double epsilon) const;
     Inverted at(double epsilon) const {
         const double c = std::exp(epsilon);
         Inverted out = invert(lines, std::expm1(epsilon));
@@ -142,13 +144,37 @@ double OneEpoch::guess(double x) const {
 }
 
 std::optional<Answer> OneEpoch::delta_bounds(double epsilon, std::size_t most) const {
+    std::optional<Parts> parts;
+    return delta_bounds(epsilon, most, parts);
+}
+
+std::optional<Answer> OneEpoch::Parts::answer(double epsilon) const {
+    const Inverted at = this->at(epsilon);
+    return delta_answer(describe(at), at);
+}
+
+void OneEpoch::improve(std::span<std::optional<Answer>> curve, std::span<const double> epsilons,
+                       std::size_t most, double enough) const {
+    std::optional<Parts> parts;
+    for (std::size_t i = 0; i < curve.size(); ++i) {
+        const auto narrower = [&](const std::optional<Answer>& answer) {
+            if (relative_gap(answer) < relative_gap(curve[i])) curve[i] = answer;
+            return relative_gap(curve[i]) < enough;
+        };
+        if (narrower({}) || (parts && narrower(parts->answer(epsilons[i])))) continue;
+        narrower(delta_bounds(epsilons[i], most, parts));
+    }
+}
+
+// parts: of the last guess.
+std::optional<Answer> OneEpoch::delta_bounds(double epsilon, std::size_t most,
+                                             std::optional<Parts>& parts) const {
     std::optional<Answer> best;
     double about = guess(std::expm1(epsilon));
     for (int round = 0; round < most_rounds; ++round) {
-        const auto parts = parts_at(epsilon, about, most);
+        parts = parts_at(epsilon, about, most);
         if (!parts) break;
-        const Inverted at = parts->at(epsilon);
-        const auto answer = delta_answer(parts->describe(at), at);
+        const auto answer = parts->answer(epsilon);
         if (!answer) break;
         if (!best || answer->upper - answer->lower < best->upper - best->lower) best = answer;
         if (std::abs(std::log(answer->upper / about)) < near_enough) break;

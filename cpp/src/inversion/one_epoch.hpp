@@ -9,6 +9,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <span>
 
 #include "hockeystick/answer.hpp"
 #include "hockeystick/pairs.hpp"
@@ -25,6 +26,10 @@ public:
     // Bounds as in Profile, from at most so many frequencies of each part; empty where that is too few.
     std::optional<Answer> epsilon_bounds(double delta, std::size_t most) const;
     std::optional<Answer> delta_bounds(double epsilon, std::size_t most) const;
+    // Narrows what is known of delta at many epsilon where the gap is not below `enough`; as long as the same
+    // two lines do, they serve the next points, too.
+    void improve(std::span<std::optional<Answer>> curve, std::span<const double> epsilons, std::size_t most,
+                 double enough) const;
 
 private:
     struct Parts;
@@ -32,6 +37,7 @@ private:
     double spread() const;
     double guess(double x) const;  // of delta, x = e^eps - 1
     std::optional<Parts> parts_at(double epsilon, double delta, std::size_t most) const;
+    std::optional<Answer> delta_bounds(double epsilon, std::size_t most, std::optional<Parts>& parts) const;
 
     Allocation law_;
 };

@@ -10,9 +10,6 @@
 
 namespace hockeystick {
 
-// speed: a curve that may be rough need not say more of a delta below it.
-inline constexpr double negligible_delta = 1e-15;
-
 inline Answer exact(double value) {
     Answer answer;
     answer.lower = answer.upper = value;

@@ -35,6 +35,7 @@ public:
           closed_(ClosedForm::of(composition, engine)),
           stands_in_(std::any_of(composition.begin(), composition.end(),
                                  [](const auto& step) { return step.first->stand_in() != nullptr; })),
+          unamplified_(stands_in_ ? ClosedForm::of(on_lattices(composition), engine) : std::nullopt),
           inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy) : nullptr),
           lattices_(on_lattices(composition), end_.log_finite(), memory_limit) {
         if (stands_in_ && !inversion_)
@@ -76,13 +77,13 @@ public:
     }
 
     // As delta_curve, roughly and always: where the inversion does not answer a few lattices do, and nothing
-    // is asked about a delta that is next to nothing.
-    std::vector<Answer> rough_curve(std::span<const double> epsilons) const {
-        auto curve = rough_curve_of_pairs(epsilons);
+    // is asked about a delta that is negligible.
+    std::vector<Answer> rough_curve(std::span<const double> epsilons, double negligible) const {
+        auto curve = rough_curve_of_pairs(epsilons, negligible);
         for (std::size_t i = 0; i < curve.size(); ++i)
             curve[i].upper = std::max(curve[i].upper, least_delta(epsilons[i]));
         if (!lower_) return curve;
-        const auto less = lower_->rough_curve(epsilons);
+        const auto less = lower_->rough_curve(epsilons, negligible);
         for (std::size_t i = 0; i < curve.size(); ++i) curve[i] = with_lower(curve[i], less[i]);
         return curve;
     }
@@ -115,6 +116,8 @@ public:
 private:
     // speed: losses this small underflow in every transform.
     static constexpr double smallest_loss = 1e-290;
+    // speed: no smaller delta is worth an engine, where it is bounded already.
+    static constexpr double no_delta = 1e-100;
     // proof: more than the rounding of the largest losses and of their sum ("The end of the support").
     static constexpr double rounding_of_max_loss = 1e-12;
 
@@ -149,11 +152,12 @@ private:
         return lattices_;
     }
 
-    // Lattices of more than the mechanisms bound from above alone, and only where nothing else is known.
+    // Lattices of more than the mechanisms bound from above alone, and only where nothing else is known;
+    // Gaussians need none.
     template <class Ask>
     Answer with_lattice(Answer best, Ask ask) const {
         if (!stands_in_) return both(best, ask());
-        if (!(best.lower > 0)) best.upper = std::min(best.upper, ask().upper);
+        if (!(best.lower > 0) && !unamplified_) best.upper = std::min(best.upper, ask().upper);
         return best;
     }
 
@@ -182,6 +186,13 @@ private:
         return answer;
     }
 
+    Answer unamplified_epsilon(double delta) const {
+        if (unamplified_) return upper_of(unamplified_->epsilon(delta, max_loss_));
+        Answer nothing;
+        nothing.upper = infinity;
+        return nothing;
+    }
+
     Answer epsilon_of_pairs(double delta) const {
         const Answer infinite = end_.infinity_mass();
         if (delta >= 1) return exact(0);
@@ -199,10 +210,9 @@ private:
             return coupling_->epsilon(delta, accuracy_, infinite.upper, most);
         }
         const std::lock_guard lock(mutex_);
-        Answer best;
-        best.upper = infinity;
+        Answer best = unamplified_epsilon(delta);
         if (const auto& inverted = inverted_epsilon(delta)) {
-            best = capped(*inverted);
+            best = both(capped(*inverted), best);
             if (close(*inverted, accuracy_)) return best;
         }
         if (const auto ending = end_.epsilon(delta)) {
@@ -229,8 +239,8 @@ private:
             before_lattices();
             return coupling_->delta(epsilon, accuracy_);
         }
-        Answer best = end_.delta(epsilon);
-        if (close(best, accuracy_)) return best;
+        Answer best = known_of(epsilon);
+        if (close(best, accuracy_) || (unamplified_ && best.upper < no_delta)) return best;
         const std::lock_guard lock(mutex_);
         if (const auto& inverted = inverted_delta(epsilon)) {
             best = both(*inverted, best);
@@ -246,6 +256,16 @@ private:
             }
         }
         return with_lattice(best, [&] { return lattices().delta(epsilon, accuracy_); });
+    }
+
+    static Answer upper_of(Answer answer) {
+        answer.lower = 0;
+        return answer;
+    }
+    // What takes little work, and may be wide.
+    Answer known_of(double epsilon) const {
+        Answer answer = end_.delta(epsilon);
+        return unamplified_ ? both(upper_of(unamplified_->delta(epsilon)), answer) : answer;
     }
 
     // As delta_of_pairs where the inversion answers closely, or nothing need be computed; empty elsewhere.
@@ -269,34 +289,40 @@ private:
     }
 
     // Worth asking an engine about, where the answer may be rough.
-    bool vague(const Answer& answer) const {
-        return answer.upper - answer.lower > accuracy_ * answer.upper + negligible_delta;
+    bool vague(const Answer& answer, double negligible) const {
+        return answer.upper - answer.lower > accuracy_ * answer.upper + negligible;
     }
 
     // Without an engine; from the last point on, as long as there is hardly anything.
-    std::vector<Answer> known_beforehand(std::span<const double> epsilons) const {
-        std::vector<Answer> curve(epsilons.size());
-        bool nothing = inversion_ != nullptr;
-        for (std::size_t i = epsilons.size(); i-- > 0;) {
-            const auto known = at_once(epsilons[i]);
-            Answer& answer = curve[i] = known ? *known : end_.delta(epsilons[i]);
-            if (known) continue;
-            nothing = nothing && inversion_->surely_below(epsilons[i], negligible_delta);
-            if (nothing) answer.upper = std::min(answer.upper, negligible_delta);
-            answer.lower = std::min(answer.lower, answer.upper);
+    std::vector<Answer> known_beforehand(std::span<const double> epsilons, double negligible) const {
+        std::vector<Answer> curve;
+        std::vector<double> open;
+        for (const double epsilon : epsilons) {
+            const auto known = at_once(epsilon);
+            curve.push_back(known ? *known : known_of(epsilon));
+            if (!known && curve.back().upper > negligible) open.push_back(epsilon);
         }
+        // delta falls, and so does the bound: from which point on.
+        const auto nothing = [&](double epsilon) { return inversion_->surely_below(epsilon, negligible); };
+        std::sort(open.begin(), open.end());
+        if (!inversion_ || open.empty() || !nothing(open.back())) return curve;
+        const auto first = std::partition_point(open.begin(), open.end() - 1,
+                                                [&](double epsilon) { return !nothing(epsilon); });
+        for (std::size_t i = 0; i < epsilons.size(); ++i)
+            if (epsilons[i] >= *first) curve[i].upper = std::min(curve[i].upper, negligible);
+        for (Answer& answer : curve) answer.lower = std::min(answer.lower, answer.upper);
         return curve;
     }
 
-    std::vector<Answer> rough_curve_of_pairs(std::span<const double> epsilons) const {
+    std::vector<Answer> rough_curve_of_pairs(std::span<const double> epsilons, double negligible) const {
         const std::lock_guard lock(mutex_);
-        std::vector<Answer> curve = known_beforehand(epsilons);
+        std::vector<Answer> curve = known_beforehand(epsilons, negligible);
         // Asks one engine for what is still vague.
         const auto refine = [&](auto&& ask) {
             std::vector<double> open;
             std::vector<std::size_t> place;
             for (std::size_t i = 0; i < epsilons.size(); ++i) {
-                if (!vague(curve[i])) continue;
+                if (!vague(curve[i], negligible)) continue;
                 open.push_back(epsilons[i]);
                 place.push_back(i);
             }
@@ -307,7 +333,8 @@ private:
                     curve[place[i]] = both(*answer, curve[place[i]]);
         };
         if (inversion_) refine([&](const auto& open) { return inversion_->rough_curve(open); });
-        if (!stands_in_) refine([&](const auto& open) { return lattices().curve(open, accuracy_); });
+        if (!stands_in_)
+            refine([&](const auto& open) { return lattices().curve(open, accuracy_, negligible); });
         return curve;
     }
 
@@ -316,7 +343,9 @@ private:
     SupportEnd end_;
     double max_loss_;
     std::optional<ClosedForm> closed_;
-    bool stands_in_;                          // lattices are of more than the mechanisms
+    bool stands_in_;  // lattices are of more than the mechanisms
+    std::optional<ClosedForm>
+        unamplified_;  // of the pairs that stand in, if they have one: bounds from above
     std::optional<CouplingEngine> coupling_;  // if it is to answer, alone
     std::unique_ptr<Direction> lower_;        // of the pairs below the mechanisms, where they are others
     mutable std::mutex mutex_;                // guards what follows, which caches

@@ -29,7 +29,7 @@ constexpr double poor = 1;
 constexpr int most_corrections = 2;
 
 // speed: at which delta the lattices of a rough curve look, and how large they may be.
-constexpr double rungs[] = {1e-1, 1e-3, 1e-5, 1e-7, 1e-9, 1e-11, 1e-13};
+constexpr double first_rung = 1e-1, rungs_apart = 1e-2, last_close = 2e-13, far_apart = 1e-5;
 constexpr std::size_t largest_for_a_curve = std::size_t{1} << 18;
 
 std::size_t most_points(std::size_t memory_limit) {
@@ -105,12 +105,14 @@ Answer LatticeEngine::delta(double epsilon, double accuracy) {
 }
 
 // Which lattices depends on the composition alone, so that no curve depends on another one.
-std::vector<Answer> LatticeEngine::curve(std::span<const double> epsilons, double accuracy) {
+std::vector<Answer> LatticeEngine::curve(std::span<const double> epsilons, double accuracy,
+                                         double negligible) {
     Answer nothing;
     nothing.upper = 1;
     nothing.engine = "fft";
     std::vector<Answer> found(epsilons.size(), nothing);
-    for (const double delta : rungs) {
+    for (double delta = first_rung; delta > 10 * negligible;
+         delta *= delta > last_close ? rungs_apart : far_apart) {
         const Depth at = saddle_at_delta(delta);
         const TablesPtr tables =
             tables_for(at, {std::min(size_limit_, largest_for_a_curve), accuracy / at.saddle.tilt});

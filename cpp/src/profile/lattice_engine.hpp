@@ -31,7 +31,7 @@ public:
     Answer delta(double epsilon, double accuracy);
     // Bounds at many eps from a few lattices together: each of them bounds delta everywhere, and closely
     // where its tilt looks.
-    std::vector<Answer> curve(std::span<const double> epsilons, double accuracy);
+    std::vector<Answer> curve(std::span<const double> epsilons, double accuracy, double negligible);
     // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
     bool epsilon_at_most(double delta, double ceiling);
     bool delta_at_most(double epsilon, double ceiling);

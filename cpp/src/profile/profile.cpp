@@ -87,12 +87,14 @@ std::vector<Answer> Profile::delta_curve(std::span<const double> epsilons) const
     return out;
 }
 
-std::vector<Answer> Profile::rough_curve(std::span<const double> epsilons) const {
+std::vector<Answer> Profile::rough_curve(std::span<const double> epsilons, double negligible) const {
     const StandardArithmetic standard;
     require_numbers(epsilons, "rough_curve");
+    if (!(negligible > 0 && negligible <= 1))
+        throw std::invalid_argument("rough_curve: negligible must lie in (0, 1]");
     std::vector<Answer> out;
     for (const auto& direction : directions_) {
-        const auto curve = direction->rough_curve(epsilons);
+        const auto curve = direction->rough_curve(epsilons, negligible);
         if (out.empty()) out = curve;
         for (std::size_t i = 0; i < curve.size(); ++i) {
             out[i].lower = std::max(out[i].lower, curve[i].lower);

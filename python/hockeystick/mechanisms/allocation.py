@@ -81,7 +81,9 @@ class RandomAllocation(Step):
             upper = gaussian(1.0 / sigma) if sigma > 0.0 else revealing(_core.gaussian_pair(HUGE), math.inf)
             return both(_core.bracket_pair(_NOTHING, upper))
         mu = max(1.0 / sigma, _LEAST_MU, _LEAST_DEVIATION * math.sqrt(self.steps))
-        pairs = [_core.random_allocation_pair(mu, self.steps, mode) for mode in ("remove", "add")]
+        pairs = [
+            _core.random_allocation_pair(mu, self.steps, mode, 1.0 / sigma) for mode in ("remove", "add")
+        ]
         return Pairs(*pairs if mu == 1.0 / sigma else (_core.bracket_pair(_NOTHING, pair) for pair in pairs))
 
     @property

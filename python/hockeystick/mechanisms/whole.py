@@ -13,11 +13,10 @@ from .core_pairs import Pairs, both
 from .curves import FURTHEST, Curve
 from .steps import Process, Step
 
-_DEEPEST = 1e-60
+_DEEPEST = 1e-50
 """speed: where the curve falls below this it is no longer followed."""
-_NODES = {True: 600, False: 96}
-"""speed: how many points are asked for, where one contour serves many of them and where each takes a lattice."""
-_FAST = ("exact", "closed form", "inversion")
+_ASKED, _NODES = 1000, 600
+"""speed: how many points are asked for, as neighbours share a contour or a lattice, and how many are kept."""
 
 
 class OfCurve(Step):
@@ -55,12 +54,12 @@ def curve_of(process: Process, adjacency: str) -> Curve:
     end = min(FURTHEST, end)
     if end == 0.0:
         return Curve.of_symmetric(np.zeros(1), np.array([profile.delta_bounds(0.0).upper]))
-    coarse = np.linspace(0.0, end, 33)
-    fall = np.log(np.maximum(np.minimum.accumulate(profile.delta_curve(coarse)[1]), _DEEPEST))
-    # Equal steps of a half of ln delta and a half of epsilon.
-    travelled = (fall[0] - fall) / max(fall[0] - fall[-1], 1e-9) + coarse / end
-    count = _NODES[all(profile.delta_bounds(end * part).engine in _FAST for part in (0.03, 0.1, 0.25, 0.5))]
-    nodes = np.interp(np.linspace(0.0, travelled[-1], count), travelled, coarse)
     # The end may be one of the support, where the curve has a corner.
-    nodes = np.unique(np.append(nodes, [end, end * (1.0 + 1e-9)]))
-    return Curve.of_symmetric(nodes, np.clip(profile.delta_curve(nodes)[1], 0.0, 1.0))
+    epsilon = np.append(end * np.linspace(0.0, 1.0, _ASKED) ** 1.5, end * (1.0 + 1e-9))
+    delta = np.minimum.accumulate(np.clip(profile.rough_curve(epsilon, _DEEPEST)[1], 0.0, 1.0))
+    fall = -np.log(np.maximum(delta, _DEEPEST))
+    # Equal steps of a half of ln delta and a half of epsilon.
+    travelled = (fall - fall[0]) / max(fall[-1] - fall[0], 1e-9) + epsilon / end
+    kept = np.searchsorted(travelled, np.linspace(0.0, travelled[-2], _NODES))
+    kept = np.unique(np.append(kept, [len(epsilon) - 2, len(epsilon) - 1]))
+    return Curve.of_symmetric(epsilon[kept], delta[kept])

@@ -1,0 +1,110 @@
+"""Corners of random allocation: groups and private selection around it, deltas next to nothing, noise without digits."""
+
+import math
+
+import hockeystick as hs
+import mpmath
+import numpy as np
+import pytest
+from hockeystick import _core
+from hockeystick.mechanisms import Skellam
+from hockeystick.mechanisms.adjacency import directions
+from hockeystick.mechanisms.groups import Group
+from hockeystick.mechanisms.repetitions import Repetitions
+from hockeystick.mechanisms.selection import PrivateSelection
+from hockeystick.mechanisms.whole import curve_of
+
+from .test_allocation import exact_of_two
+
+
+@pytest.mark.parametrize("sigma", [0.6, 3.0])
+def test_the_curve_of_two_steps_is_above_the_truth_and_close(sigma):
+    """A curve of few contours, against nested closed forms in mpmath."""
+    curve = curve_of(hs.RandomAllocation(sigma, 2).as_process(), "add_or_remove")
+    for epsilon in (2.0 / sigma,):
+        truth = max(exact_of_two(sigma, epsilon, direction) for direction in ("remove", "add"))
+        assert truth <= float(curve(np.array(epsilon))) <= truth * 1.01
+
+
+def test_two_records_are_within_their_group():
+    """Two records drawn apart, both with contribution e_t: samples of their likelihood ratio from NumPy."""
+    rng, steps, sigma, n = np.random.default_rng(5), 30, 1.0, 20_000
+    g = rng.standard_normal((n, steps))
+    w = np.exp(g / sigma - 0.5 / sigma**2)
+    both = np.exp(2.0 * g / sigma - 2.0 / sigma**2)
+    # Mean over pairs of steps (t, s) of the ratio of N(e_t + e_s) to N(0).
+    ratio = (both.sum(axis=1) + w.sum(axis=1) ** 2 - (w * w).sum(axis=1)) / steps**2
+    group = hs.account(Group(hs.RandomAllocation(sigma, steps), 2))
+    for epsilon in (0.0, 0.1, 0.3):
+        for sample in (
+            np.maximum(0.0, ratio - math.exp(epsilon)),
+            np.maximum(0.0, 1.0 - math.exp(epsilon) * ratio),
+        ):
+            assert sample.mean() - 5.0 * sample.std() / math.sqrt(n) <= group.delta(epsilon)
+    assert group.epsilon(1e-6) < 2.0 * hs.account(hs.Gaussian(sigma)).epsilon(1e-6)
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        hs.RandomAllocation(2.0, 100) * 30,
+        hs.RandomAllocation(1e7, 10) * 10**13,
+        Skellam(10.0) * 10,
+        hs.PoissonSampled(hs.Laplace(1.0), 0.01) * 100,
+        hs.PoissonSampled(hs.DiscreteGaussian(2.0), 0.01) * 100,
+    ],
+    ids=str,
+)
+def test_groups_and_selections_of_what_is_slow_are_answered(release):
+    """Each took minutes: what follows from a curve is no less than the curve, and not much more for one record."""
+    delta, alone = 1e-5, hs.account(release)
+    epsilon = alone.epsilon_bounds(delta)
+    one = hs.account(Group(release, 1)).epsilon(delta)
+    assert epsilon.lower <= one <= epsilon.upper * 1.003 + 1e-6
+    assert one <= hs.account(Group(release, 2)).epsilon(delta)
+    tuned = hs.account(PrivateSelection(release, Repetitions.geometric(10)))
+    assert epsilon.lower <= tuned.epsilon(delta)
+
+
+def test_rough_and_close_curves_meet_far_down():
+    """Rough bounds enclose the close ones, whatever is negligible."""
+    for process in (hs.RandomAllocation(1.0, 100) * 10, Skellam(4.0) * 2):
+        profile = _core.Profile(directions(process.as_process(), "remove"), 1e-3)
+        epsilon = np.linspace(0.0, profile.epsilon_bounds(1e-30).upper, 4)
+        lower, upper = profile.rough_curve(np.repeat(epsilon[::-1], 2), 1e-40)
+        for e, low, high in zip(np.repeat(epsilon[::-1], 2), lower, upper, strict=True):
+            close = profile.delta_bounds(e)
+            assert low <= close.upper
+            assert close.lower <= high
+            assert high <= close.upper * 1.02
+    with pytest.raises(ValueError, match="negligible"):
+        profile.rough_curve(epsilon, 0.0)
+
+
+@pytest.mark.parametrize("epsilon", [14.0, 21.0])
+def test_deltas_next_to_nothing_of_two_steps(epsilon):
+    """One large W alone decides, either of the two; the quadrature over the first ends before it is the large one."""
+    truth = 2 * exact_of_two(1.0, epsilon, "remove")
+    assert truth < 1e-45
+    found = hs.account(hs.RandomAllocation(1.0, 2), adjacency="remove").delta_bounds(epsilon)
+    assert found.lower <= truth * (1 + 1e-14)
+    assert truth * (1 - 1e-14) <= found.upper <= truth * (1 + 1e-6)
+    back = hs.account(hs.RandomAllocation(1.0, 2), adjacency="remove").epsilon_bounds(float(truth))
+    assert back.lower <= epsilon * (1 + 1e-14)
+    assert epsilon <= back.upper * (1 + 1e-14)
+    assert back.upper - back.lower <= 1e-6 * epsilon
+
+
+@pytest.mark.parametrize(("sigma", "steps", "epochs"), [(3.0, 100, 1), (1e7, 10, 10**13)])
+def test_never_more_than_without_amplification(sigma, steps, epochs):
+    """Who is told the steps sees a Gaussian: an upper bound in closed form, of the noise there is."""
+    mpmath.mp.dps = 30
+    mu = mpmath.sqrt(epochs) / mpmath.mpf(sigma)
+    for epsilon in (0.0, 20.0, 300.0):
+        y = epsilon / mu
+        gaussian = mpmath.ncdf(mu / 2 - y) - mpmath.e**epsilon * mpmath.ncdf(-mu / 2 - y)
+        for adjacency in ("remove", "add"):
+            found = hs.account(hs.RandomAllocation(sigma, steps) * epochs, adjacency=adjacency).delta_bounds(
+                epsilon
+            )
+            assert 0.0 <= found.lower <= found.upper <= gaussian * (1 + mpmath.mpf(10) ** -9) + 5e-324
