@@ -55,8 +55,8 @@ Window::Complex Window::at(double t, double a) const noexcept {
     if (whole()) return {0, 1};
     const Near n = near(*this, t);
     const double b = a / width_;
-    // The points left out weigh e^{b^2/2} as much as on the real line.
-    if (n.below == furthest && n.above == furthest && std::abs(b) < 2.5) return {0, 1};
+    // Proof: points left out, e^{b^2/2} times the real line's, and Poisson's e^{4 pi b - 8 pi^2} are < 2^-54.
+    if (n.below == furthest && n.above == furthest && std::abs(b) < 3.2) return {0, 1};
     // -(y + ib)^2/2 = (b^2 - y^2)/2 - iby.
     const std::complex<double> r = std::polar(std::exp(-0.5 * n.y), -0.5 * b);
     const std::complex<double> sum = powers(r, 0, n.below) + powers(1.0 / r, 1, n.above);

@@ -49,9 +49,11 @@ def real(
     ...
     hockeystick._base.validation.ParameterError: delta = nan: must be a number in [0, 1]
     """
+    if type(value) is float and low < value < high:
+        return value
     open_low = open_low or (low == -math.inf and not allow_inf)
     open_high = open_high or (high == math.inf and not allow_inf)
-    expected = f"must be a number in {'(' if open_low else '['}{low:g}, {high:g}{')' if open_high else ']'}"
+    expected = f"must be a number in {'[('[open_low]}{low:g}, {high:g}{'])'[open_high]}"
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
     try:
@@ -206,12 +208,12 @@ def choice(name: str, value: Any, options: Sequence[str]) -> str:
     ...
     hockeystick._base.validation.ParameterError: adjacency = 'swap': must be one of 'add', 'remove'
     """
-    expected = "must be one of " + ", ".join(repr(option) for option in options)
-    if not isinstance(value, str):
-        raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
-    if value not in options:
+    if isinstance(value, str) and value in options:
+        return value
+    expected = "must be one of " + ", ".join(map(repr, options))
+    if isinstance(value, str):
         raise ParameterError(f"{name} = {value!r}: {expected}")
-    return value
+    raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
 
 
 def boolean(name: str, value: Any) -> bool:
