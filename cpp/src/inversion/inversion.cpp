@@ -15,11 +15,9 @@ namespace {
 using Budget = DirectInversion::Budget;
 
 // Speed: what the first attempt may take where layers may do better, in nodes times frequencies, what an
-// attempt after them may take, and what the first must leave out less than.
+// attempt after them may take, what the first must leave out less than, and the gap from which layers follow.
 constexpr double few_products = 6e5, some_products = 2e6;
-constexpr double near_exact = 1e-10;
-// Speed: where the first attempt expected to be nearly exact and is no better than this, layers follow.
-constexpr double poor_gap = 1e-6;
+constexpr double near_exact = 1e-10, poor_gap = 1e-6;
 // Speed: a contour serves further points of a curve where its gap there is no larger.
 constexpr double near_as_good = 1e-9;
 // Speed: the shares of delta that the largest losses may take which are left out at last, and how often delta

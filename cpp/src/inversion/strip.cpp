@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <initializer_list>
 #include <numbers>
 
 namespace hockeystick {
@@ -21,13 +20,12 @@ double widest(const MixturePart& part, double s) {
 }
 
 // Without zeros, and with Q one Gaussian, the best width has a^2/2 = ln(4/tolerance).
-std::vector<double> widths(const MixturePart& part, double s, double tolerance) {
+std::array<double, 6> widths(const MixturePart& part, double s, double tolerance) {
     const double spread = part.q.high() - part.q.low();
     const double best =
         std::sqrt(2 * std::log(4 / tolerance) / (part.growth() + std::max(s, 0.0) * spread * spread / 4));
-    std::vector<double> out;
-    for (double share : {1.0, 0.94, 0.85, 0.7, 0.5, 0.3})
-        out.push_back(share * std::min(best, widest(part, s)));
+    std::array<double, 6> out{1.0, 0.94, 0.85, 0.7, 0.5, 0.3};
+    for (double& each : out) each *= std::min(best, widest(part, s));
     return out;
 }
 
@@ -48,11 +46,13 @@ Turn turn(double a, double mean, double extreme, double spread) {
 
 std::vector<AnalyticityStrip> AnalyticityStrip::simple(const MixturePart& part, double s, double tolerance) {
     std::vector<AnalyticityStrip> out;
+    out.reserve(6);
     for (double a : widths(part, s, tolerance)) {
         double growth = 0.5 * a * a * part.growth();
         const double half_angle = 0.5 * a * (part.q.high() - part.q.low());
         if (s > 0 && half_angle > 0) growth -= s * std::log(std::cos(half_angle));
-        out.push_back({a, {{0, growth}, {1, growth + a * (part.p.high() - part.q.low())}}});
+        const double turn = a * (part.p.high() - part.q.low());
+        out.push_back({a, {{{0, growth}, {1, growth + turn}, {2, growth + 2 * turn}}}});
     }
     return out;
 }
@@ -61,9 +61,10 @@ std::vector<AnalyticityStrip> AnalyticityStrip::detailed(const MixturePart& part
                                                          double end, double tolerance) {
     std::vector<AnalyticityStrip> out;
     const double middle = 0.9 * end;
-    std::vector<double> candidates = widths(part, s, tolerance);
+    const auto wide = widths(part, s, tolerance);
+    std::vector<double> candidates(wide.begin(), wide.end());
     // Where a mixture turns fast only far out, narrow strips are best.
-    for (double share : {0.5, 0.25, 0.12, 0.06}) candidates.push_back(share * candidates[5]);
+    for (double share : {0.5, 0.25, 0.12, 0.06}) candidates.push_back(share * wide.back());
     const double p_extreme = part.p.high(), q_extreme = -part.q.low();
     const double p_spread = part.p.high() - part.p.low(), q_spread = part.q.high() - part.q.low();
     const Centres centre = centres(part, s);
@@ -107,15 +108,14 @@ std::vector<AnalyticityStrip> AnalyticityStrip::detailed(const MixturePart& part
             // Room for the rounding above, and for that of log_mgf.
             return 0.5 * a * a * part.growth() + top + std::log(sum) + 0.05;
         };
-        out.push_back({a, {{0, growth(0)}, {middle, growth(middle)}, {end, growth(end)}}});
+        out.push_back({a, {{{0, growth(0)}, {middle, growth(middle)}, {end, growth(end)}}}});
     }
     return out;
 }
 
 double AnalyticityStrip::log_growth(double tau) const {
     // A convex function lies below its chords; beyond the last knot only `simple`'s straight line goes on.
-    std::size_t i = 0;
-    while (i + 2 < knots_.size() && tau > knots_[i + 1].tau) ++i;
+    const std::size_t i = tau > knots_[1].tau ? 1 : 0;
     const Knot &l = knots_[i], &r = knots_[i + 1];
     return l.log_growth + (r.log_growth - l.log_growth) * (tau - l.tau) / (r.tau - l.tau);
 }

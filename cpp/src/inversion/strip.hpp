@@ -1,6 +1,7 @@
 // The trapezoidal rule's aliasing for an integral of P^{1+z} Q^{-z}, from the strip in which it is analytic.
 #pragma once
 
+#include <array>
 #include <vector>
 
 #include "pairs/mixture.hpp"
@@ -28,11 +29,11 @@ private:
     struct Knot {
         double tau, log_growth;  // ln(N / M(s)), a convex function of tau
     };
-    AnalyticityStrip(double a, std::vector<Knot> knots) : a_(a), knots_(std::move(knots)) {}
+    AnalyticityStrip(double a, const std::array<Knot, 3>& knots) : a_(a), knots_(knots) {}
     double log_growth(double tau) const;
 
     double a_;
-    std::vector<Knot> knots_;
+    std::array<Knot, 3> knots_;
 };
 
 }  // namespace hockeystick
