@@ -87,21 +87,21 @@ std::vector<CutStep::Log> Rest::row(double s, double step, std::size_t size) con
 CutStep::Log Rest::join(const CutStep::Log& log, const CutStep::Log& beyond) const {
     const double t = law_.steps;
     // Hardly more than its size is known: |(phi + r)^T - phi^T| <= T |r| (|phi| + |r|)^{T-1}.
-    if (!(log.error < 1)) {
+    const auto size_alone = [&]() -> CutStep::Log {
         const double most = std::abs(beyond.value) + beyond.error;
         const double size = std::exp((log.value.real() + log.error) / t) * (1 + 4 * u) + most;
         return {std::log(t * most) + (t - 1) * std::log(size) * (1 + 8 * u), std::log(3.0) + 1e-9};
-    }
+    };
+    if (!(log.error < 1)) return size_alone();
     const Complex phi = std::exp(log.value / t), r = beyond.value / phi;
     // e^{x} - 1 moves by |dx| e^{|x| + |dx|}, and x by T |dr|/(1 - |r| - |dr|).
     const double dr = beyond.error / std::abs(phi) + std::abs(r) * (std::expm1(log.error / t) + 8 * u);
-    if (!(std::abs(r) + dr < 0.5)) return {0, infinity};
+    if (!(std::abs(r) + dr < 0.5)) return size_alone();
     const Complex x = t * log1p(r), whole = expm1(x);
     const double dx = 2 * t * dr + 8 * u * std::abs(x),
-                 error = dx * std::exp(std::min(std::abs(x) + dx, 700.0)) + 8 * u * std::abs(whole);
+                 error = dx * std::exp(std::max(0.0, x.real()) + dx) + 8 * u * std::abs(whole);
     const double size = std::abs(whole);
-    if (!(error < 0.5 * size))
-        return {log.value.real() + std::log(size + error), std::log(3.0) + 1e-9 + log.error};
+    if (!(error < 0.5 * size)) return size_alone();
     const Complex sum = log.value + std::log(whole);
     return {sum, log.error + 2 * error / size + 8 * u * std::abs(sum)};
 }

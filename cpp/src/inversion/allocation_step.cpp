@@ -54,14 +54,18 @@ CutStep::Nodes CutStep::nodes_below(Complex most) const {
     return nodes;
 }
 
-// |e^{s(W-1)/T}| <= 1 beyond the last node, where there are W.
+// Beyond the last node |e^{s(W-1)/T}| is at most what it is at the top, or 1 where Re s < 0. It may grow
+// faster than the normal law falls, so that all there is up to a top has nodes.
 CutStep::Nodes CutStep::nodes_beyond(Complex most, double top) const {
     Nodes nodes;
-    const double last = std::min(top, std::sqrt(end_ * end_ + 2 * log_beyond_last)),
+    const double last = top < infinity ? std::min(top, farthest_cut + law_.mu)
+                                       : std::sqrt(end_ * end_ + 2 * log_beyond_last),
                  panels = std::ceil((last - end_) / panel), width = (last - end_) / panels;
     for (double j = 0; j < panels; ++j)
         add_panel(nodes, end_ + width * j, end_ + width * (j + 1), most / law_.steps, Part::beyond, 0);
-    if (last < top) nodes.error += 1.01 * gaussian_tail(last);
+    const double rise =
+        most.real() > 0 ? most.real() / law_.steps * std::expm1(law_.mu * (top - 0.5 * law_.mu)) : 0;
+    if (last < top) nodes.error += 1.01 * gaussian_tail(last) * std::exp(rise);
     return nodes;
 }
 

@@ -17,8 +17,7 @@ using Complex = std::complex<double>;
 namespace {
 
 // E[e^{s(W-1)/T}] over g from `low` to `high`, by the trapezoidal rule.
-Complex plain_sum(double mu, double steps, Complex s, double low, double high) {
-    constexpr int n = 20000;
+Complex plain_sum(double mu, double steps, Complex s, double low, double high, int n = 20000) {
     const double h = (high - low) / n;
     Complex sum = 0;
     for (int i = 0; i <= n; ++i) {
@@ -48,6 +47,16 @@ void both_sides_are_known(double mu, double steps, double mass, Complex s) {
     CHECK(beyond.error < 1e-10 * step.beyond_q());
 }
 
+// Up to another cut, where e^{s(W-1)/T} grows faster than the normal law falls, all of it is there.
+void what_is_between_two_cuts_is_known(double mu, double steps, double mass, double top, Complex s) {
+    const hs::CutStep step({mu, steps, false}, mass, 9);
+    const auto between = step.beyond(step.nodes_beyond(s, top), s);
+    const Complex truth = plain_sum(mu, steps, s, step.end(), top, 100000);
+    const double size = plain_sum(mu, steps, s.real(), step.end(), top, 100000).real();
+    CHECK(std::abs(between.value - truth) <= between.error + 1e-5 * size);
+    CHECK(between.error < 1e-6 * size);
+}
+
 // Both intervals hold the truth.
 void agrees_with_the_whole(double mu, double steps, double epsilon, double widest) {
     const hs::Composition composition = {{hs::random_allocation(mu, steps, hs::Sampling::remove), 1}};
@@ -69,6 +78,12 @@ void knows_what_it_answers() {
 }  // namespace
 
 int main() {
+    for (const Complex s : {Complex(2), Complex(40), Complex(40, 5), Complex(60, 1)}) {
+        what_is_between_two_cuts_is_known(1, 1e5, 1e-6, 8, s);
+        what_is_between_two_cuts_is_known(1, 1e5, 1e-6, 12.5, s);  // beyond where nodes end without a top
+        what_is_between_two_cuts_is_known(2, 1e5, 1e-6, 7.5, s);
+        what_is_between_two_cuts_is_known(0.3, 1e3, 1e-4, 20, s);
+    }
     for (const double mu : {0.1, 0.5, 1.2})
         for (const Complex s :
              {Complex(-30, 0), Complex(-30, 80), Complex(-10, 300), Complex(4, 0), Complex(4, 300)})
