@@ -100,10 +100,9 @@ CutStep::Log Rest::join(const CutStep::Log& log, const CutStep::Log& beyond) con
     const Complex x = t * log1p(r), whole = expm1(x);
     const double dx = 2 * t * dr + 8 * u * std::abs(x),
                  error = dx * std::exp(std::max(0.0, x.real()) + dx) + 8 * u * std::abs(whole);
-    const double size = std::abs(whole);
-    if (!(error < 0.5 * size)) return size_alone();
+    if (!(error < 0.5 * std::abs(whole))) return size_alone();
     const Complex sum = log.value + std::log(whole);
-    return {sum, log.error + 2 * error / size + 8 * u * std::abs(sum)};
+    return {sum, log.error + 2 * error / std::abs(whole) + 8 * u * std::abs(sum)};
 }
 
 // Squares of the cut round, and so does its distance from mu.
