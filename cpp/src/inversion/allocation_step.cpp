@@ -25,6 +25,9 @@ constexpr double below_first = 1e-24;
 // speed: the farthest cut; ln of what is left out beyond the last node, beside what is beyond the cut.
 constexpr double farthest_cut = 37, log_beyond_last = 44;
 
+// At least the modulus.
+double size_of(Complex z) { return std::abs(z.real()) + std::abs(z.imag()); }
+
 }  // namespace
 
 CutStep::CutStep(const Allocation& law, double mass, int most_halvings)
@@ -120,7 +123,7 @@ CutStep::Log CutStep::log_below(const Nodes& nodes, Complex s) const {
         if (!(v.real() < 700)) return {0, infinity};
         const Complex p = psi(v);
         sum += nodes.weight[i] * p;
-        error += nodes.weight[i] * nodes.slack[i] * (std::abs(p) + std::abs(v) * std::abs(p + v));
+        error += nodes.weight[i] * nodes.slack[i] * (size_of(p) + size_of(v) * size_of(p + v));
     }
     // E[1] and E[W - 1] without what is cut.
     sum += theta * (beyond_q_ - beyond_p_) - beyond_q_;
@@ -143,7 +146,7 @@ CutStep::Log CutStep::beyond(const Nodes& nodes, Complex s) const {
         const double size = nodes.weight[i] * exp_or_0(v.real());
         if (!(size > 0)) continue;
         sum += std::polar(size, v.imag());
-        error += size * nodes.slack[i] * (1 + std::abs(v));
+        error += size * nodes.slack[i] * (1 + size_of(v));
     }
     return {sum, u * error + 1.01 * nodes.error};
 }
