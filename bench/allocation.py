@@ -26,8 +26,10 @@ WORKLOADS = {
         1e-8,
     ),
 }
-TAILS = tuple((sigma, steps, 1) for sigma in (0.7, 1.0, 1.5, 3.0) for steps in (100, 1000, 10**5)) + tuple(
-    (sigma, steps, epochs) for epochs in (2, 10) for sigma in (0.7, 1.0, 1.5) for steps in (1000, 10**5)
+TAILS = (
+    *((sigma, steps, 1) for sigma in (0.7, 1.0, 1.5, 3.0) for steps in (100, 1000, 10**5)),
+    *((sigma, steps, epochs) for epochs in (2, 10) for sigma, steps in ((0.7, 1000), (1.0, 10**5))),
+    (0.7, 10**5, 10),
 )
 NOISE, STEPS, EPOCHS = (0.3, 1.0, 3.0, 10.0, 100.0), (10, 100, 1000, 10**4, 10**5, 10**6), (1, 10, 100, 1000)
 

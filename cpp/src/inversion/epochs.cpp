@@ -28,7 +28,7 @@ constexpr double least_margin = 6, most_margin = 4, margin_step = 0.08, largest_
 constexpr double share_of_put = 1e-12;
 // Where this is the way: many steps, whose bulk is narrow, and a W of not much less than delta's P-mass that
 // is large beside it.
-constexpr double many_steps = 500, small_spread = 0.25, large_jump = 2.5, rarer = 1e-3, beside_spread = 0.25;
+constexpr double many_steps = 500, small_spread = 0.25, large_jump = 2.5, rarer = 1e-3, beside_spread = 0.1;
 
 }  // namespace
 
