@@ -9,6 +9,7 @@ finite      pairs with finitely many outcomes, sampled, mixed, composed; exact
 binomials   two losses, any number of steps
 located     one step of noise around random centres; Gaussian sums
 laplace     sums of Laplace steps, in closed form
+allocated   one of two steps by certified quadrature; more of them from either side
 quantised   sums of anything, by merging outcomes (lower) and splitting them (upper)
 requests    random compositions, and their truth
 checks      what the package answers, compared with the truth

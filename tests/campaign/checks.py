@@ -142,6 +142,7 @@ SLOW = (
     "released choices",
     "truncated",
     "sampled often",
+    "random allocation",
 )
 """Families in which a question may take the package a second: these are asked fewer of them."""
 
@@ -158,13 +159,14 @@ def examine(request: Request, rng: random.Random, points: int = 400) -> Result:
         epsilons = _epsilons(examiner, rng, 48 if request.family in SLOW else 2 * points if quick else points)
         deltas = _deltas(examiner, rng, epsilons, 12 if request.family in SLOW else 40)
         for engine in ENGINES:
-            if engine == "fft" and rng.random() > 0.25:
+            if engine == "fft" and (rng.random() > 0.25 or request.family == "random allocation"):
                 continue
             profile = hs.account(request.process, request.adjacency, engine=engine)
             by_fft = any(
                 _by_fft(profile, epsilon) for epsilon in rng.sample(epsilons, 3) if math.isfinite(epsilon)
             )
-            some = rng.sample(epsilons, 8 if by_fft else 24) if by_fft or request.family in SLOW else epsilons
+            few = 6 if request.family == "random allocation" else 8 if by_fft else 24
+            some = rng.sample(epsilons, few) if by_fft or request.family in SLOW else epsilons
             _curve(examiner, engine, profile, some)
             _single(
                 examiner, engine, profile, some, rng.sample(deltas, 2) if some is not epsilons else deltas

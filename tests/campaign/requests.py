@@ -32,10 +32,11 @@ def request(rng: random.Random) -> Request:
     adjacency = rng.choice(ADJACENCIES)
     if family in ("fixed size",):
         adjacency = "replace_one"
-    if family == "given pairs" and adjacency == "replace_one":
+    if family in ("given pairs", "random allocation") and adjacency == "replace_one":
         adjacency = "zero_out"
     process = FAMILIES[family][1](rng).as_process()
-    return Request(family, process, adjacency, bits_for(*_smallness(process)))
+    bits = 420 if family == "random allocation" else bits_for(*_smallness(process))
+    return Request(family, process, adjacency, bits)
 
 
 def _smallness(process: hs.mechanisms.Process) -> list[float]:
@@ -328,6 +329,13 @@ def _given(rng: random.Random) -> hs.Composable:
     return _sampled(rng, step) * rng.choice((1, 1, 2, 3, steps(rng, 12)))
 
 
+def _allocated(rng: random.Random) -> hs.Composable:
+    sigma = rng.choice((log_uniform(rng, 0.3, 30.0), log_uniform(rng, 0.01, 1e8)))
+    count = rng.choice((2, 2, 2, 3, int(log_uniform(rng, 1, 2000.99))))
+    taken = rng.choice((1, 1, rng.randint(1, min(count, 4))))
+    return hs.RandomAllocation(sigma, count, taken) * rng.choice((1, 1, 1, steps(rng, 100)))
+
+
 def _limits(rng: random.Random) -> hs.Composable:
     return rng.choice(
         (
@@ -360,5 +368,6 @@ FAMILIES: dict[str, tuple[float, Callable[[random.Random], hs.Composable]]] = {
     "truncated": (2, _truncated),
     "sampled often": (4, _sampled_often),
     "given pairs": (8, _given),
+    "random allocation": (6, _allocated),
     "limits": (4, _limits),
 }

@@ -18,6 +18,7 @@ from flint import arb, fmpq
 from hockeystick.mechanisms import Skellam
 
 from . import finite
+from .allocated import Allocated
 from .balls import ONE, ZERO, Enclosure, Infeasible, largest, normal_tail, to_float
 from .binomials import TwoLosses
 from .finite import FiniteLaw, Pair
@@ -116,6 +117,12 @@ def truth(process: hs.Composable, adjacency: str) -> Truth:
 
 
 def _direction(process: hs.Composable, adjacency: str, direction: str) -> Truth:
+    items = process.as_process().items
+    if any(isinstance(step, hs.RandomAllocation) for step, _ in items):
+        if len(items) > 1:
+            raise Infeasible
+        ((step, count),) = items
+        return Allocated(1 / arb(step.noise_multiplier), step.steps, count, direction)
     parts = [(_part(step, adjacency, direction), count) for step, count in process.as_process()]
     squared_mu = sum((count * part.squared_mu for part, count in parts if part.squared_mu is not None), ZERO)
     laplace = [(part.laplace, count) for part, count in parts if part.laplace is not None]

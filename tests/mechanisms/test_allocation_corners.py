@@ -108,3 +108,19 @@ def test_never_more_than_without_amplification(sigma, steps, epochs):
                 epsilon
             )
             assert 0.0 <= found.lower <= found.upper <= gaussian * (1 + mpmath.mpf(10) ** -9) + 5e-324
+
+
+@pytest.mark.parametrize("direction", ["remove", "add"])
+@pytest.mark.parametrize(("sigma", "epsilon"), [(0.5, 4.0), (2.0, 3.0), (30.0, 0.01), (1.0, -0.3)])
+def test_two_steps_lie_in_the_ball_of_an_integral(direction, sigma, epsilon):
+    """The campaign's oracle, in ball arithmetic: it can contradict either bound."""
+    flint = pytest.importorskip("flint")
+    from tests.campaign.allocated import Allocated
+
+    with flint.ctx.workprec(420):
+        truth = Allocated(1 / flint.arb(sigma), 2, 1, direction).delta(epsilon)
+        found = hs.account(hs.RandomAllocation(sigma, 2), adjacency=direction).delta_bounds(epsilon)
+        assert not truth.above(found.upper)
+        assert not truth.below(found.lower)
+        assert truth.above(found.upper * (1.0 - 1e-8))
+        assert truth.below(found.lower * (1.0 + 1e-8))
