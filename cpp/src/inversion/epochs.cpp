@@ -76,7 +76,7 @@ double Epochs::spread() const {
 // The loss by the one W that is exceeded in P-mass of delta.
 double Epochs::jump(double delta) const {
     const double g = CutStep(law_, delta / count_, 0).end();
-    return std::log1p(std::exp(law_.mu * (g - 0.5 * law_.mu)) / law_.steps);
+    return std::log1p(std::max(0.0, std::expm1(law_.mu * (g - 0.5 * law_.mu))) / law_.steps);
 }
 
 bool Epochs::suits(double delta) const {
