@@ -16,7 +16,6 @@ from collections.abc import Callable
 from typing import Any
 
 import hockeystick as hs
-import pytest
 
 GUARD = 120.0
 """Seconds until a call counts as endless; calls take a fraction of one."""
@@ -243,9 +242,8 @@ def failures(numbers: range, guard: float = GUARD) -> dict[int, str]:
     return found
 
 
-@pytest.mark.parametrize("start", [0, 1000])
-def test_every_call_ends(start: int) -> None:
-    assert failures(range(start, start + 25)) == {}
+def test_every_call_ends() -> None:
+    assert failures(range(40)) == {}
 
 
 def test_rare_sampling_has_sound_finite_answers() -> None:
