@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from flint import acb, arb
 
-from .balls import ONE, ZERO, Enclosure
+from .balls import ONE, ZERO, Enclosure, normal_tail
 from .located import Gaussian, alone
 
 _FAR = 40
@@ -47,15 +47,12 @@ class Allocated:
 
     def _largest(self, growth: arb) -> arb:
         """The most that the test of the largest coordinate reaches, of a few."""
-
-        def below(x: arb) -> arb:
-            return (-x / arb(2).sqrt()).erfc() / 2
-
         found = ZERO
         for i in range(1, 60):
             t = arb(i) / 4
-            rest = below(t) ** (self.steps - 1)
-            found = found.max(1 - below(t - self.mu) * rest - growth * (1 - below(t) * rest))
+            below = normal_tail(-t)
+            rest = below ** (self.steps - 1)
+            found = found.max(1 - normal_tail(self.mu - t) * rest - growth * (1 - below * rest))
         return found
 
     def _of_two(self, growth: arb) -> Enclosure:

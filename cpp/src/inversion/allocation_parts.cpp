@@ -19,12 +19,32 @@ constexpr double pi = std::numbers::pi;
 constexpr std::size_t block = 32;
 // proof: beyond this, exponentials overflow.
 constexpr double largest_exponent = 700;
+// speed: the P-mass of the outcomes with a large W, beside delta; how often panels are halved.
+constexpr double mass_beside_delta = 1e3, most_mass = 0.1;
+constexpr int most_halvings = 9;
 
 }  // namespace
 
+CutStep first_cut(const Allocation& law, double epochs, double delta) {
+    return {law, std::min(most_mass, mass_beside_delta * delta) / epochs, most_halvings};
+}
+
+std::vector<CutStep::Log> AllocationPart::row(double s, double step, std::size_t size) const {
+    std::vector<CutStep::Log> out(size);
+    parallel_ranges(size, block, [&](std::size_t begin, std::size_t end) {
+        const auto log = up_to({s, step * static_cast<double>(end)});
+        for (std::size_t j = begin; j < end; ++j) out[j] = log({s, step * static_cast<double>(j)});
+    });
+    return out;
+}
+
 CutStep::Log Bulk::at(double s) const {
     if (!(s / law_.steps * step_.largest() < largest_exponent)) return {0, infinity};
-    return step_.log_below(step_.nodes_below(s), s);
+    return up_to(s)(s);
+}
+
+AllocationPart::LogAt Bulk::up_to(Complex most) const {
+    return [this, nodes = step_.nodes_below(most)](Complex s) { return step_.log_below(nodes, s); };
 }
 
 std::function<double(double)> Bulk::log_decay(double s) const {
@@ -35,20 +55,16 @@ std::function<double(double)> Bulk::log_decay(double s) const {
     };
 }
 
-std::vector<CutStep::Log> Bulk::row(double s, double step, std::size_t size) const {
-    std::vector<CutStep::Log> out(size);
-    parallel_ranges(size, block, [&](std::size_t begin, std::size_t end) {
-        const CutStep::Nodes nodes = step_.nodes_below({s, step * static_cast<double>(end)});
-        for (std::size_t j = begin; j < end; ++j)
-            out[j] = step_.log_below(nodes, {s, step * static_cast<double>(j)});
-    });
-    return out;
-}
-
 CutStep::Log Rest::at(double s) const {
     if (s > 0 && !(s / law_.steps * std::exp(law_.mu * (top_ - 0.5 * law_.mu)) < largest_exponent))
         return {0, infinity};
-    return join(step_.log_below(step_.nodes_below(s), s), step_.beyond(step_.nodes_beyond(s, top_), s));
+    return up_to(s)(s);
+}
+
+AllocationPart::LogAt Rest::up_to(Complex most) const {
+    return [this, below = step_.nodes_below(most), beyond = step_.nodes_beyond(most, top_)](Complex s) {
+        return join(step_.log_below(below, s), step_.beyond(beyond, s));
+    };
 }
 
 // |(phi + r)^T - phi^T| <= T |r| (|phi| + |r|)^{T-1}
@@ -69,19 +85,6 @@ std::function<double(double)> Rest::log_decay(double s) const {
         return log_front + std::min(0.0, log_edge - std::log(tau)) +
                (law_.steps - 1) * std::log(std::max(left, r));
     };
-}
-
-std::vector<CutStep::Log> Rest::row(double s, double step, std::size_t size) const {
-    std::vector<CutStep::Log> out(size);
-    parallel_ranges(size, block, [&](std::size_t begin, std::size_t end) {
-        const CutStep::Nodes below = step_.nodes_below({s, step * static_cast<double>(end)});
-        const CutStep::Nodes beyond = step_.nodes_beyond({s, step * static_cast<double>(end)}, top_);
-        for (std::size_t j = begin; j < end; ++j) {
-            const Complex z(s, step * static_cast<double>(j));
-            out[j] = join(step_.log_below(below, z), step_.beyond(beyond, z));
-        }
-    });
-    return out;
 }
 
 CutStep::Log Rest::join(const CutStep::Log& log, const CutStep::Log& beyond) const {

@@ -3,16 +3,49 @@
 // "One epoch in two parts" and "Epochs in three parts").
 #pragma once
 
+#include <cmath>
+#include <complex>
 #include <cstddef>
 #include <functional>
 #include <limits>
+#include <optional>
 #include <vector>
 
+#include "hockeystick/answer.hpp"
 #include "hockeystick/pairs.hpp"
 #include "inversion/allocation_step.hpp"
 #include "inversion/contour.hpp"
 
 namespace hockeystick {
+
+// speed: how many guesses have lines, and how near, as a share of eps and in ln delta, the last must be.
+inline constexpr int most_rounds = 8;
+inline constexpr double near_epsilon = 0.02, near_enough = 2.5;
+
+// The cut between both: the P-mass beyond it, in so many epochs, is large beside a delta like this.
+CutStep first_cut(const Allocation& law, double epochs, double delta);
+
+template <class Parts>
+std::optional<Answer> answer_by(const Parts& parts, double epsilon) {
+    const Inverted at = parts.at(epsilon);
+    return delta_answer(parts.describe(at), at);
+}
+
+// Bounds of delta by lines for a guess of it, until that is near; parts: those of the last guess.
+template <class Parts, class PartsAt>
+std::optional<Answer> delta_in_rounds(double epsilon, double about, std::optional<Parts>& parts,
+                                      PartsAt parts_at) {
+    std::optional<Answer> best;
+    for (int round = 0; round < most_rounds; ++round) {
+        if (!(parts = parts_at(about))) break;
+        const auto answer = answer_by(*parts, epsilon);
+        if (!answer) break;
+        if (!best || answer->upper - answer->lower < best->upper - best->lower) best = answer;
+        if (std::abs(std::log(answer->upper / about)) < near_enough) break;
+        about = answer->upper;
+    }
+    return best;
+}
 
 class AllocationPart {
 public:
@@ -20,7 +53,12 @@ public:
     virtual CutStep::Log at(double s) const = 0;
     // For what is left out and the integrand, at one s: beside the value at tau = 0, at tau and beyond.
     virtual std::function<double(double tau)> log_decay(double s) const = 0;
-    virtual std::vector<CutStep::Log> row(double s, double step, std::size_t size) const = 0;
+    std::vector<CutStep::Log> row(double s, double step, std::size_t size) const;
+
+protected:
+    // With nodes that do for frequencies up to that of `most`.
+    using LogAt = std::function<CutStep::Log(std::complex<double>)>;
+    virtual LogAt up_to(std::complex<double> most) const = 0;
 };
 
 // No W is large.
@@ -29,9 +67,9 @@ public:
     Bulk(const Allocation& law, const CutStep& step) : law_(law), step_(step) {}
     CutStep::Log at(double s) const override;
     std::function<double(double)> log_decay(double s) const override;
-    std::vector<CutStep::Log> row(double s, double step, std::size_t size) const override;
 
 private:
+    LogAt up_to(std::complex<double> most) const override;
     const Allocation& law_;
     const CutStep& step_;
 };
@@ -43,9 +81,9 @@ public:
         : law_(law), step_(step), top_(top) {}
     CutStep::Log at(double s) const override;
     std::function<double(double)> log_decay(double s) const override;
-    std::vector<CutStep::Log> row(double s, double step, std::size_t size) const override;
 
 private:
+    LogAt up_to(std::complex<double> most) const override;
     CutStep::Log join(const CutStep::Log& log, const CutStep::Log& beyond) const;
 
     const Allocation& law_;

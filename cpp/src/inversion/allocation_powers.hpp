@@ -5,6 +5,7 @@
 
 #include <complex>
 #include <cstddef>
+#include <limits>
 #include <vector>
 
 #include "inversion/allocation_parts.hpp"
@@ -20,7 +21,7 @@ class PowerLine {
 public:
     // The line that suits V^power; empty() where there is none.
     PowerLine(const AllocationPart& part, double power);
-    bool empty() const { return !(log_upper_ < infinite); }
+    bool empty() const { return !(log_upper_ < std::numeric_limits<double>::infinity()); }
     double theta() const { return theta_; }
     double log_upper() const { return log_upper_; }  // of E[V^power]
 
@@ -37,7 +38,6 @@ public:
     double log_bound(double tau) const;
 
 private:
-    static constexpr double infinite = std::numeric_limits<double>::infinity();
     double log_kernel(double tau, double theta, double angle) const;
     double log_line(double tau, double theta) const;
     void lay_cells();

@@ -104,12 +104,11 @@ DifferenceOfPowers::Value EpochLine::value(const PowerLine::Row& bulk, const Pow
 // False where too many nodes were needed.
 bool EpochLine::fill(Contour& contour, std::size_t size, double log_wanted) const {
     PowerLine::Row bulk, rest;
-    if (rest_ && (rest = rest_line_->row(contour.step, size, log_wanted)).value.empty()) return false;
+    if (rest_ && (rest = rest_line_->row(contour.step, size, log_wanted)).empty()) return false;
     if (bulk_line_) {
         // Beside the rest it has all its digits.
         const double wanted = rest_ ? std::max(log_wanted, least_log_of_bulk) : log_wanted;
-        bulk = bulk_line_->row(contour.step, size, wanted - std::log(count_));
-        if (bulk.value.empty()) return false;
+        if ((bulk = bulk_line_->row(contour.step, size, wanted - std::log(count_))).empty()) return false;
     }
     for (std::size_t j = 0; j < size; ++j) {
         const auto at = value(bulk, rest, j, contour);

@@ -13,14 +13,10 @@
 namespace hockeystick {
 namespace {
 
-// All of these are for speed. The P-mass of the outcomes with a large W, beside delta.
-constexpr double mass_beside_delta = 1e3, most_mass = 0.1;
-// Smaller deltas and larger losses are left to others, and so are laws without digits. That layers' widths
-// have their digits rests on the least mu, too: proof.
+// All of these are for speed. Smaller deltas and larger losses are left to others, and so are laws without
+// digits. That layers' widths have their digits rests on the least mu, too: proof.
 constexpr double least_delta = 1e-60, largest_loss = 30;
 constexpr double least_mu = 1e-2, largest_mu = 5, least_steps = 100, most_steps = 1e9, most_epochs = 1e6;
-constexpr int most_rounds = 8, most_halvings = 9;
-constexpr double near_enough = 2.5, near_epsilon = 0.02;
 constexpr double least_tilt = 0.1, largest_tilt = 40, largest_tilt_of_bulk = 1e6;
 // How far the other steps may move the loss down where a W decides alone, in standard deviations at least; in
 // which steps it is looked for; what of delta is left to that.
@@ -124,14 +120,13 @@ std::optional<Epochs::Parts> Epochs::parts_at(double epsilon, double delta) cons
     if (!(delta > least_delta && epsilon < largest_loss)) return {};
     interruption_point();
     const double log_delta = std::log(delta);
-    const CutStep step(law_, std::min(most_mass, mass_beside_delta * delta) / count_, most_halvings);
+    const CutStep step = first_cut(law_, count_, delta);
     const auto second = second_cut(step.end(), epsilon, log_delta);
     if (!second) return {};
     const Bulk bulk(law_, step);
     const Rest rest(law_, step, second->g);
     std::vector<Contour> lines;
-    for (const AllocationPart* others :
-         {static_cast<const AllocationPart*>(nullptr), static_cast<const AllocationPart*>(&rest)}) {
+    for (const Rest* others : {static_cast<const Rest*>(nullptr), &rest}) {
         if (others && !(second->g > step.end())) continue;
         EpochLine line(bulk, others, count_, variance_);
         auto contour =
@@ -144,19 +139,9 @@ std::optional<Epochs::Parts> Epochs::parts_at(double epsilon, double delta) cons
 }
 
 std::optional<Answer> Epochs::delta_bounds(double epsilon) const {
-    std::optional<Answer> best;
-    double about = guess(epsilon);
-    for (int round = 0; round < most_rounds; ++round) {
-        const auto parts = parts_at(epsilon, about);
-        if (!parts) break;
-        const Inverted at = parts->at(epsilon);
-        const auto answer = delta_answer(parts->describe(at), at);
-        if (!answer) break;
-        if (!best || answer->upper - answer->lower < best->upper - best->lower) best = answer;
-        if (std::abs(std::log(answer->upper / about)) < near_enough) break;
-        about = answer->upper;
-    }
-    return best;
+    std::optional<Parts> parts;
+    return delta_in_rounds(epsilon, guess(epsilon), parts,
+                           [&](double about) { return parts_at(epsilon, about); });
 }
 
 std::optional<Answer> Epochs::epsilon_bounds(double delta) const {

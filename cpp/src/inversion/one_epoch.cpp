@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <numbers>
-#include <vector>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/allocation_parts.hpp"
@@ -21,18 +19,13 @@ constexpr double pi = std::numbers::pi;
 
 // All of these are for speed. Each source of error aims at this share of delta, and where the frequencies
 // left out come to more than the second they are not worth computing the others.
-constexpr double wanted_share = 1e-12, worst_share = 1e-3;
-constexpr double nothing = 1e-10;
+constexpr double wanted_share = 1e-12, worst_share = 1e-3, nothing = 1e-10;
 constexpr std::size_t least_frequencies = 16;
-// The P-mass of the outcomes with a large W, beside delta.
-constexpr double mass_beside_delta = 1e3, most_mass = 0.1;
 // Smaller deltas and larger losses are left to others, and so are laws without digits, or with too few
 // frequencies. That layers' widths have their digits rests on the least mu, too: proof.
 constexpr double least_delta = 1e-60, largest_loss = 50;
 constexpr double least_mu = 1e-4, largest_mu = 5, least_steps = 8, most_steps = 1e9;
-constexpr double least_log_wanted = -10;
-constexpr int most_rounds = 8, most_halvings = 9;
-constexpr double smallest_step = 1e-6, near_enough = 2.5;
+constexpr double least_log_wanted = -10, smallest_step = 1e-6;
 
 // What line_through must count beside a payoff (1 - e^{-x})_+ for x_+, at most e^{sx}/(e s).
 double beside_chernoff(double s) { return -1 - std::log(std::abs(s)) - log_chernoff(s); }
@@ -97,7 +90,6 @@ struct OneEpoch::Parts {
     std::array<Contour, 2> lines;
     Decided decided;
 
-    std::optional<Answer> answer(double epsilon) const;
     Inverted at(double epsilon) const {
         const double c = std::exp(epsilon);
         Inverted out = invert(lines, std::expm1(epsilon));
@@ -123,7 +115,7 @@ std::unique_ptr<OneEpoch> OneEpoch::of(const Composition& composition) {
 std::optional<OneEpoch::Parts> OneEpoch::parts_at(double epsilon, double delta, std::size_t most) const {
     if (!(delta > least_delta && epsilon < largest_loss)) return {};
     interruption_point();
-    const CutStep step(law_, std::min(most_mass, mass_beside_delta * delta), most_halvings);
+    const CutStep step = first_cut(law_, 1, delta);
     const double x = std::expm1(epsilon), log_delta = std::log(delta);
     auto bulk = contour_for(Bulk(law_, step), +1, x, spread(), log_delta, most);
     if (!bulk) return {};
@@ -148,11 +140,6 @@ std::optional<Answer> OneEpoch::delta_bounds(double epsilon, std::size_t most) c
     return delta_bounds(epsilon, most, parts);
 }
 
-std::optional<Answer> OneEpoch::Parts::answer(double epsilon) const {
-    const Inverted at = this->at(epsilon);
-    return delta_answer(describe(at), at);
-}
-
 void OneEpoch::improve(std::span<std::optional<Answer>> curve, std::span<const double> epsilons,
                        std::size_t most, double enough) const {
     std::optional<Parts> parts;
@@ -161,7 +148,7 @@ void OneEpoch::improve(std::span<std::optional<Answer>> curve, std::span<const d
             if (relative_gap(answer) < relative_gap(curve[i])) curve[i] = answer;
             return relative_gap(curve[i]) < enough;
         };
-        if (narrower({}) || (parts && narrower(parts->answer(epsilons[i])))) continue;
+        if (narrower({}) || (parts && narrower(answer_by(*parts, epsilons[i])))) continue;
         narrower(delta_bounds(epsilons[i], most, parts));
     }
 }
@@ -169,18 +156,8 @@ void OneEpoch::improve(std::span<std::optional<Answer>> curve, std::span<const d
 // parts: of the last guess.
 std::optional<Answer> OneEpoch::delta_bounds(double epsilon, std::size_t most,
                                              std::optional<Parts>& parts) const {
-    std::optional<Answer> best;
-    double about = guess(std::expm1(epsilon));
-    for (int round = 0; round < most_rounds; ++round) {
-        parts = parts_at(epsilon, about, most);
-        if (!parts) break;
-        const auto answer = parts->answer(epsilon);
-        if (!answer) break;
-        if (!best || answer->upper - answer->lower < best->upper - best->lower) best = answer;
-        if (std::abs(std::log(answer->upper / about)) < near_enough) break;
-        about = answer->upper;
-    }
-    return best;
+    return delta_in_rounds(epsilon, guess(std::expm1(epsilon)), parts,
+                           [&](double about) { return parts_at(epsilon, about, most); });
 }
 
 std::optional<Answer> OneEpoch::epsilon_bounds(double delta, std::size_t most) const {
@@ -199,7 +176,7 @@ std::optional<Answer> OneEpoch::epsilon_bounds(double delta, std::size_t most) c
         Answer terms = parts->describe(at);
         if (epsilon == 0 && before == 0 && at.upper() <= delta) return terms;
         if (!(at.value > 0)) return {};
-        if (std::abs(epsilon - before) > 0.02 * epsilon && round + 1 < most_rounds) continue;
+        if (std::abs(epsilon - before) > near_epsilon * epsilon && round + 1 < most_rounds) continue;
         return epsilon_answer(std::move(terms), inverted, at, epsilon, delta);
     }
     return {};

@@ -1,8 +1,6 @@
 // Gaussian noise: N(mu, 1) against N(0, 1), in closed form (docs/accounting/bounds.md, "One step on a
 // lattice").
 
-#include <algorithm>
-
 #include "pairs/tangents.hpp"
 
 namespace hockeystick {
