@@ -22,8 +22,6 @@ using namespace hockeystick::bindings;
 
 namespace {
 
-constexpr auto poll = &check_signals;  // between batches of blocks
-
 template <class Kind, class... Fields>
 hs::Scheme scheme(Fields... fields) {
     return Kind{fields...};
@@ -37,13 +35,13 @@ hs::Strategy strategy_of(const Array& columns, std::size_t steps) {
 
 py::array_t<double> divide_by_toeplitz(const Array& coefficients, const Array& values) {
     const auto c = view(coefficients), v = view(values);
-    return take(released([&] { return hs::divide_by_toeplitz(c, v, poll); }));
+    return take(released([&] { return hs::divide_by_toeplitz(c, v); }));
 }
 
 py::array_t<double> optimal_toeplitz(const Array& kept, const Array& response, const Array& gram) {
     const auto weights = view(kept);
     const hs::ToeplitzErrors errors{view(response), view(gram)};
-    return take(released([&] { return hs::optimal_toeplitz(weights, errors, poll); }));
+    return take(released([&] { return hs::optimal_toeplitz(weights, errors); }));
 }
 
 hs::Direction direction_of(const std::string& name) {
@@ -60,13 +58,13 @@ hs::LossSampler make_losses(const Array& columns, std::size_t steps, const hs::S
 
 py::array_t<double> losses(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
                            std::size_t blocks) {
-    return take(released([&] { return sampler.losses(seed, first_block, blocks, poll); }));
+    return take(released([&] { return sampler.losses(seed, first_block, blocks); }));
 }
 
 py::tuple delta_sums(const hs::LossSampler& sampler, std::uint64_t seed, const Array& epsilons,
                      std::uint64_t first_block, std::size_t blocks) {
     const auto points = view(epsilons);
-    auto sums = released([&] { return sampler.delta_sums(seed, points, first_block, blocks, poll); });
+    auto sums = released([&] { return sampler.delta_sums(seed, points, first_block, blocks); });
     if (sums.not_a_number > 0) {
         const std::string message =
             std::to_string(sums.not_a_number) + " privacy losses are not a number; they count as infinite";
@@ -94,7 +92,7 @@ py::tuple loss_draws(const hs::LossSampler& sampler, std::uint64_t seed, std::ui
 py::array_t<double> evaluate(const hs::LossSampler& sampler, const Array& outputs,
                              const Array& public_counts) {
     const auto in = view(outputs), counts = view(public_counts);
-    return take(released([&] { return sampler.evaluate(in, counts, poll); }));
+    return take(released([&] { return sampler.evaluate(in, counts); }));
 }
 
 py::tuple spread_values(const Array& values) {
@@ -133,14 +131,16 @@ std::unique_ptr<hs::TiltedSampler> make_tilted(const Array& columns, std::size_t
 template <class WeightedSampler>
 py::array_t<double> rows(const WeightedSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
                          std::size_t blocks) {
-    return table(released([&] { return sampler.samples(seed, first_block, blocks, poll); }),
+    return table(released([&] { return sampler.samples(seed, first_block, blocks); }),
                  blocks * sampler.block_size(), sampler.width());
 }
 
-py::array_t<double> tilted_values(const hs::TiltedSampler& sampler, std::uint64_t seed, const Array& epsilons,
-                                  double log_scale, std::uint64_t first_block, std::size_t blocks) {
+// scales: what values are bounded by, and measured in.
+template <class WeightedSampler, class... Scales>
+py::array_t<double> values(const WeightedSampler& sampler, std::uint64_t seed, const Array& epsilons,
+                           Scales... scales, std::uint64_t first_block, std::size_t blocks) {
     const auto points = view(epsilons);
-    return table(released([&] { return sampler.values(seed, points, log_scale, first_block, blocks, poll); }),
+    return table(released([&] { return sampler.values(seed, points, scales..., first_block, blocks); }),
                  points.size(), blocks * sampler.block_size());
 }
 
@@ -178,15 +178,6 @@ py::tuple tangent(const Array& columns, std::size_t steps, const hs::Scheme& sch
     return py::make_tuple(found.log_rest, take(std::move(found.means)));
 }
 
-py::array_t<double> half_space_values(const hs::HalfSpaceSampler& sampler, std::uint64_t seed,
-                                      const Array& epsilons, double floor, double log_scale,
-                                      std::uint64_t first_block, std::size_t blocks) {
-    const auto points = view(epsilons);
-    return table(
-        released([&] { return sampler.values(seed, points, floor, log_scale, first_block, blocks, poll); }),
-        points.size(), blocks * sampler.block_size());
-}
-
 py::array_t<double> outputs(const hs::HalfSpaceSampler& sampler, std::uint64_t seed, std::uint64_t block) {
     auto found = released([&] { return sampler.outputs(seed, block); });
     const std::size_t steps = found.size() / sampler.block_size();
@@ -203,15 +194,9 @@ void register_samplers(Module& m) {
     m.def("b_min_sep", &scheme<hs::BMinSep, std::size_t, double, bool>);
     m.def("balls_in_bins", &scheme<hs::BallsInBins, std::size_t>);
     m.def("multi_attribution", &scheme<hs::MultiAttribution, std::size_t, double, std::size_t, bool>);
-    m.def("truncated_b_min_sep", [](std::size_t separation, double probability, bool warm_start,
-                                    std::uint64_t dataset_size, std::uint64_t max_batch) {
-        return hs::Scheme(
-            hs::TruncatedBMinSep{{separation, probability, warm_start}, dataset_size, max_batch});
-    });
-    m.def("independent_b_min_sep",
-          [](std::size_t separation, double probability, bool warm_start, std::size_t examples) {
-              return hs::Scheme(hs::IndependentBMinSep{{separation, probability, warm_start}, examples});
-          });
+    m.def("truncated_b_min_sep",
+          &scheme<hs::TruncatedBMinSep, std::size_t, double, bool, std::uint64_t, std::uint64_t>);
+    m.def("independent_b_min_sep", &scheme<hs::IndependentBMinSep, std::size_t, double, bool, std::size_t>);
     m.def("joint_examples", &hs::joint_examples);
 
     m.def("empirical_points", &empirical_points);
@@ -235,7 +220,7 @@ void register_tilted(Module& m) {
         .def("log_normaliser", &hs::TiltedSampler::log_normaliser)
         .def("log_bound", &hs::TiltedSampler::log_bound)
         .def("samples", &rows<hs::TiltedSampler>)
-        .def("values", &tilted_values)
+        .def("values", &values<hs::TiltedSampler, double>)
         .def("draws", &tilted_draws);
     m.def("has_moment_law", [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, int order) {
         return hs::has_moment_law(strategy_of(columns, steps), scheme, order);
@@ -255,7 +240,7 @@ void register_half_space(Module& m) {
         .def_property_readonly("block_size", &hs::HalfSpaceSampler::block_size)
         .def_property_readonly("log_probability", &hs::HalfSpaceSampler::log_probability)
         .def("samples", &rows<hs::HalfSpaceSampler>)
-        .def("values", &half_space_values)
+        .def("values", &values<hs::HalfSpaceSampler, double, double>)
         .def("outputs", &outputs);
     m.def("tangent", &tangent);
     m.def("log_normal_below", &hs::log_normal_below);

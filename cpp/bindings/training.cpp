@@ -111,24 +111,10 @@ private:
     std::unique_ptr<hs::BatchSampler> sampler_;
 };
 
-Sampler poisson(const py::bytes& key, std::uint64_t population, std::uint64_t steps, Most max_batch,
-                double probability, std::uint64_t groups) {
-    return {hs::PoissonBatches{probability, groups}, population, steps, max_batch, key};
-}
-
-Sampler fixed(const py::bytes& key, std::uint64_t population, std::uint64_t steps, std::uint64_t size,
-              bool replacement) {
-    return {hs::FixedBatches{size, replacement}, population, steps, std::nullopt, key};
-}
-
-Sampler balls_in_bins(const py::bytes& key, std::uint64_t population, std::uint64_t steps, std::uint64_t bins,
-                      bool redrawn) {
-    return {hs::BallsInBinsBatches{bins, redrawn}, population, steps, std::nullopt, key};
-}
-
-Sampler min_sep(const py::bytes& key, std::uint64_t population, std::uint64_t steps, Most max_batch,
-                std::uint64_t separation, double probability, bool warm_start) {
-    return {hs::MinSepBatches{separation, probability, warm_start}, population, steps, max_batch, key};
+template <class Law, class... Fields>
+Sampler sampler(const py::bytes& key, std::uint64_t population, std::uint64_t steps, Most max_batch,
+                Fields... fields) {
+    return {Law{fields...}, population, steps, max_batch, key};
 }
 
 // (offsets, users, number of users), as in attribution.hpp.
@@ -168,10 +154,10 @@ py::tuple coin_thresholds(double probability, std::uint64_t weight, std::uint64_
 void register_batches(Module& m) {
     m.def("coin_thresholds", &coin_thresholds);
     Class<Sampler>(m, "BatchSampler")
-        .def_static("poisson", &poisson)
-        .def_static("fixed", &fixed)
-        .def_static("balls_in_bins", &balls_in_bins)
-        .def_static("min_sep", &min_sep)
+        .def_static("poisson", &sampler<hs::PoissonBatches, double, std::uint64_t>)
+        .def_static("fixed", &sampler<hs::FixedBatches, std::uint64_t, bool>)
+        .def_static("balls_in_bins", &sampler<hs::BallsInBinsBatches, std::uint64_t, bool>)
+        .def_static("min_sep", &sampler<hs::MinSepBatches, std::uint64_t, double, bool>)
         .def_static("multi_attribution", &multi_attribution)
         .def("next", &Sampler::next)
         .def("seek", &Sampler::seek)

@@ -202,9 +202,13 @@ class BatchSampler(metaclass=_Type):
         key: bytes, population: int, steps: int, max_batch: int | None, probability: float, groups: int
     ) -> BatchSampler: ...
     @staticmethod
-    def fixed(key: bytes, population: int, steps: int, size: int, replacement: bool) -> BatchSampler: ...
+    def fixed(
+        key: bytes, population: int, steps: int, max_batch: int | None, size: int, replacement: bool
+    ) -> BatchSampler: ...
     @staticmethod
-    def balls_in_bins(key: bytes, population: int, steps: int, bins: int, redrawn: bool) -> BatchSampler: ...
+    def balls_in_bins(
+        key: bytes, population: int, steps: int, max_batch: int | None, bins: int, redrawn: bool
+    ) -> BatchSampler: ...
     @staticmethod
     def min_sep(
         key: bytes,
@@ -341,13 +345,7 @@ class HalfSpaceSampler(metaclass=_Type):
         """Rows of <direction, y>, ln P/Q, ln (Q/R over the probability), ln of each shift's density over Q's."""
 
     def values(
-        self,
-        seed: int,
-        epsilons: ArrayLike,
-        floor: float,
-        log_scale: float,
-        first_block: int,
-        blocks: int,
+        self, seed: int, epsilons: ArrayLike, floor: float, log_scale: float, first_block: int, blocks: int
     ) -> _Array:
         """Weighted values over e^log_scale, shape (epsilons, samples); ln P/Q is at least ``floor``."""
 

@@ -3,7 +3,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <span>
 #include <vector>
@@ -31,12 +30,8 @@ public:
     std::size_t block_size() const noexcept { return block_size_; }
     std::size_t steps() const noexcept { return strategy_.steps(); }
 
-    // Between batches of blocks `poll` is called, and may throw to stop.
-    using Poll = std::function<void()>;
-
     // Losses of blocks first, ..., first + blocks - 1: blocks * block_size() values.
-    std::vector<double> losses(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
-                               const Poll& poll = {}) const;
+    std::vector<double> losses(std::uint64_t seed, std::uint64_t first, std::size_t blocks) const;
 
     struct Sums {
         std::vector<double> values, squares;  // [epsilon][block]
@@ -44,7 +39,7 @@ public:
     };
     // Sums over each block of (1 - e^{epsilon - loss})_+ and of its square.
     Sums delta_sums(std::uint64_t seed, std::span<const double> epsilons, std::uint64_t first,
-                    std::size_t blocks, const Poll& poll = {}) const;
+                    std::size_t blocks) const;
 
     // The same draws, taken apart: each block_size() * steps() values per block, sample by sample.
     struct Draws {
@@ -56,8 +51,8 @@ public:
 
     // The loss of each of `count` given outputs (steps() values each, in the units of C). public_counts: as
     // many values, for the truncated scheme.
-    std::vector<double> evaluate(std::span<const double> outputs, std::span<const double> public_counts,
-                                 const Poll& poll = {}) const;
+    std::vector<double> evaluate(std::span<const double> outputs,
+                                 std::span<const double> public_counts) const;
 
 private:
     struct Buffers;
@@ -67,8 +62,6 @@ private:
     void evaluate_group(std::span<const double> outputs, std::span<const double> public_counts,
                         double* losses) const;
     void block_losses(const BlockStream& stream, double* out) const;
-    double sample_work(const SlidingProducts& products) const noexcept;
-    double work() const noexcept;
 
     Strategy strategy_;
     Scheme scheme_;

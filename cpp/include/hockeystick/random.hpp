@@ -67,16 +67,9 @@ private:
     std::size_t used_ = 2 * batch;
 };
 
-// Number of failures before the first success; limit where it is limit or more.
-class Geometric {
-public:
-    // Pr[failure] = e^log_failure, log_failure in [-inf, 0].
-    explicit Geometric(double log_failure) noexcept : log_failure_(log_failure) {}
-    std::uint64_t draw(Stream& stream, std::uint64_t limit) const noexcept;
-
-private:
-    double log_failure_;
-};
+// Number of failures, Pr[failure] = e^log_failure in [0, 1], before the first success; limit where it is
+// limit or more.
+std::uint64_t geometric(Stream& stream, double log_failure, std::uint64_t limit) noexcept;
 
 // Number of successes in n independent trials of probability p, by inversion where the mean is
 // small, otherwise by transformed rejection (Hörmann 1993). Exact up to the rounding of doubles.

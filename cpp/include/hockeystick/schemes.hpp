@@ -81,7 +81,7 @@ private:
     Scheme scheme_;
     std::size_t steps_;
     Stream stream_;
-    Geometric waiting_;
+    double log_failure_;             // of being sampled, while available
     std::vector<double> counts_;     // Pr[at most j of the user's examples | at least one], j = 1, 2, ...
     std::vector<std::size_t> each_;  // IndependentBMinSep: the next iteration of each example
     Next next_{};

@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <span>
 #include <vector>
 
@@ -14,13 +13,10 @@
 
 namespace hockeystick {
 
-using ToeplitzPoll = std::function<void()>;
-
 // The first values.size() coefficients of values(x)/C(x), by forward substitution in O(values *
 // coefficients). Overflow gives infinities or nan. Throws std::invalid_argument without a positive first
 // coefficient.
-std::vector<double> divide_by_toeplitz(std::span<const double> coefficients, std::span<const double> values,
-                                       const ToeplitzPoll& poll = {});
+std::vector<double> divide_by_toeplitz(std::span<const double> coefficients, std::span<const double> values);
 
 // What the error of a quotient r = response(x)/C(x), cut off after response.size() steps, is: r' gram r, gram
 // a symmetric matrix row by row, or, if it is empty, the sum over i < steps of the squares of r_0 .. r_i,
@@ -33,9 +29,8 @@ struct ToeplitzErrors {
 
 // The coefficients c >= 0 of kept.size() bands, in unit norm, that minimise (sum_j kept[j] c_j^2) * error. A
 // local minimum by projected L-BFGS from those of 1/sqrt(1 - x), and never worse than these. O(steps * kept),
-// and O(steps^2) with a gram, for each of some hundred steps, between which `poll` is called; what it throws
-// gets through. Throws std::invalid_argument unless 1 <= kept.size() <= steps and all of kept are positive.
-std::vector<double> optimal_toeplitz(std::span<const double> kept, const ToeplitzErrors& errors,
-                                     const ToeplitzPoll& poll = {});
+// and O(steps^2) with a gram, for each of some hundred steps. Throws std::invalid_argument unless 1 <=
+// kept.size() <= steps and all of kept are positive.
+std::vector<double> optimal_toeplitz(std::span<const double> kept, const ToeplitzErrors& errors);
 
 }  // namespace hockeystick

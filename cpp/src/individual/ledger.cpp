@@ -83,10 +83,20 @@ HOCKEYSTICK_INLINE double scaled(const Charge& how, double value) {
     return x;
 }
 
+// `n` examples; see charge().
+struct Task {
+    Charge how;
+    const double *values, *spent;
+    double budget;
+    double* after;
+    std::uint8_t* active;
+    std::size_t n;
+};
+
 // The loops below have no branches: the compiler turns them into vector instructions.
 template <bool fused, bool divide, bool square, bool multiply>
-HOCKEYSTICK_INLINE std::size_t kernel(const Charge& how, const double* values, const double* spent,
-                                      double budget, double* after, std::uint8_t* active, std::size_t n) {
+HOCKEYSTICK_INLINE std::size_t kernel(const Task& task) {
+    const auto [how, values, spent, budget, after, active, n] = task;
     std::array<std::int64_t, lanes> flags;
     std::array<double, lanes>
         results;  // `after` may be `spent`: written where the compiler knows nothing is read
@@ -120,23 +130,17 @@ HOCKEYSTICK_INLINE std::size_t invalid_kernel(const double* values, std::size_t 
 }
 
 template <bool fused>
-HOCKEYSTICK_INLINE std::size_t dispatch(const Charge& how, const double* values, const double* spent,
-                                        double budget, double* after, std::uint8_t* active, std::size_t n) {
-    if (!how.square) return kernel<fused, true, false, true>(how, values, spent, budget, after, active, n);
-    if (how.factor != 1) return kernel<fused, true, true, true>(how, values, spent, budget, after, active, n);
-    if (how.divisor != 1)
-        return kernel<fused, true, true, false>(how, values, spent, budget, after, active, n);
-    return kernel<fused, false, true, false>(how, values, spent, budget, after, active, n);
+HOCKEYSTICK_INLINE std::size_t dispatch(const Task& task) {
+    if (!task.how.square) return kernel<fused, true, false, true>(task);
+    if (task.how.factor != 1) return kernel<fused, true, true, true>(task);
+    if (task.how.divisor != 1) return kernel<fused, true, true, false>(task);
+    return kernel<fused, false, true, false>(task);
 }
 
-using Kernel = std::size_t (*)(const Charge&, const double*, const double*, double, double*, std::uint8_t*,
-                               std::size_t);
+using Kernel = std::size_t (*)(const Task&);
 using InvalidKernel = std::size_t (*)(const double*, std::size_t);
 
-std::size_t charge_baseline(const Charge& how, const double* values, const double* spent, double budget,
-                            double* after, std::uint8_t* active, std::size_t n) {
-    return dispatch<false>(how, values, spent, budget, after, active, n);
-}
+std::size_t charge_baseline(const Task& task) { return dispatch<false>(task); }
 std::size_t invalid_baseline(const double* values, std::size_t n) { return invalid_kernel(values, n); }
 
 #ifdef HOCKEYSTICK_VECTOR_KERNELS
@@ -147,18 +151,11 @@ std::size_t invalid_baseline(const double* values, std::size_t n) { return inval
 #define HOCKEYSTICK_AVX512 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,fma,prefer-vector-width=512")]]
 #endif
 
-HOCKEYSTICK_AVX2 std::size_t charge_avx2(const Charge& how, const double* values, const double* spent,
-                                         double budget, double* after, std::uint8_t* active, std::size_t n) {
-    return dispatch<true>(how, values, spent, budget, after, active, n);
-}
+HOCKEYSTICK_AVX2 std::size_t charge_avx2(const Task& task) { return dispatch<true>(task); }
 HOCKEYSTICK_AVX2 std::size_t invalid_avx2(const double* values, std::size_t n) {
     return invalid_kernel(values, n);
 }
-HOCKEYSTICK_AVX512 std::size_t charge_avx512(const Charge& how, const double* values, const double* spent,
-                                             double budget, double* after, std::uint8_t* active,
-                                             std::size_t n) {
-    return dispatch<true>(how, values, spent, budget, after, active, n);
-}
+HOCKEYSTICK_AVX512 std::size_t charge_avx512(const Task& task) { return dispatch<true>(task); }
 
 bool has_avx2() {
     static const bool has = std::strcmp(instruction_set(), "baseline") != 0 &&
@@ -208,8 +205,8 @@ std::size_t charge(const Charge& how, std::span<const double> values, std::span<
     const Uninterrupted whole;  // `after` may be what was spent before
     std::vector<std::size_t> counts(tasks(values.size()));
     parallel_ranges(values.size(), examples_per_task, [&](std::size_t begin, std::size_t end) {
-        counts[begin / examples_per_task] = run(how, values.data() + begin, spent.data() + begin, budget,
-                                                after.data() + begin, active.data() + begin, end - begin);
+        counts[begin / examples_per_task] = run({how, values.data() + begin, spent.data() + begin, budget,
+                                                 after.data() + begin, active.data() + begin, end - begin});
     });
     return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }

@@ -2,12 +2,12 @@
 // for a line; see lattice_bank.hpp.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <map>
 #include <mutex>
-#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -31,10 +31,7 @@ private:
         int length;  // of the window; unbounded: losses are not bounded from below
         std::size_t size;
         bool upper, few;
-        bool operator<(const Key& other) const {
-            return std::tie(tilt, period, length, size, upper, few) <
-                   std::tie(other.tilt, other.period, other.length, other.size, other.upper, other.few);
-        }
+        auto operator<=>(const Key&) const = default;
     };
     // Whether a larger lattice, or a longer window, is wanted.
     struct Wanted {

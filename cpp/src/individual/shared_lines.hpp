@@ -1,9 +1,9 @@
 // Lines Re z = s that all examples share, with the transforms' logarithms on them; see individual.hpp.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <map>
-#include <tuple>
 #include <vector>
 
 #include "hockeystick/individual.hpp"
@@ -37,9 +37,7 @@ public:
     struct Key {
         int tilt, period;
         std::size_t tier;
-        bool operator<(const Key& other) const {
-            return std::tie(tilt, period, tier) < std::tie(other.tilt, other.period, other.tier);
-        }
+        auto operator<=>(const Key&) const = default;
     };
     static Key key(int best_tilt, double log_inverse_delta, std::size_t tier);
     // Tabulates the kinds that are used on this line; not for several threads at once.

@@ -8,13 +8,7 @@
 
 namespace {
 
-using hockeystick::kernels::BlockedChain;
-using hockeystick::kernels::Chain;
-using hockeystick::kernels::ExtendedView;
-using hockeystick::kernels::Factor;
-using hockeystick::kernels::group;
-using hockeystick::kernels::Option;
-using hockeystick::kernels::Truncation;
+using namespace hockeystick::kernels;
 
 LANES_INLINE Scaled constant(const Factor& factor) {
     return {splat(factor.mantissa), splat(factor.exponent)};

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "hockeystick/parallel.hpp"
 #include "montecarlo/group_counts.hpp"
 #include "montecarlo/output_window.hpp"
 #include "montecarlo/sample_blocks.hpp"
@@ -176,16 +177,9 @@ LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multipli
     if (direction == Direction::replace_one) {
         denominator_.emplace(strategy_, scheme_, noise_multiplier, Numerator::present, true, mirrored);
     }
-    block_size_ = samples_per_block(sample_work(sampling_));
-}
-
-// Iterations, counted more where their sliding products cost more than all the rest.
-double LossSampler::sample_work(const SlidingProducts& products) const noexcept {
-    return static_cast<double>(steps()) * (1 + products.operations() / 64 + mixture_.families());
-}
-
-double LossSampler::work() const noexcept {
-    return static_cast<double>(block_size_) * sample_work(sampling_);
+    // Iterations, counted more where their sliding products cost more than all the rest.
+    block_size_ = samples_per_block(static_cast<double>(steps()) *
+                                    (1 + sampling_.operations() / 64 + mixture_.families()));
 }
 
 // The losses of 16 outputs, by what stands above the line of the ratio and, where Q is a mixture too, below.
@@ -227,21 +221,20 @@ void LossSampler::block_losses(const BlockStream& stream, double* out) const {
     }
 }
 
-std::vector<double> LossSampler::losses(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
-                                        const Poll& poll) const {
+std::vector<double> LossSampler::losses(std::uint64_t seed, std::uint64_t first, std::size_t blocks) const {
     std::vector<double> out(blocks * block_size_);
-    in_batches(blocks, work(), poll, [&](std::size_t block) {
+    parallel_for(blocks, [&](std::size_t block) {
         block_losses({seed, first + block, direction_ == Direction::add}, out.data() + block * block_size_);
     });
     return out;
 }
 
 LossSampler::Sums LossSampler::delta_sums(std::uint64_t seed, std::span<const double> epsilons,
-                                          std::uint64_t first, std::size_t blocks, const Poll& poll) const {
+                                          std::uint64_t first, std::size_t blocks) const {
     Sums sums{std::vector<double>(epsilons.size() * blocks), std::vector<double>(epsilons.size() * blocks),
               0};
     std::vector<std::size_t> failures(blocks, 0);
-    in_batches(blocks, work(), poll, [&](std::size_t block) {
+    parallel_for(blocks, [&](std::size_t block) {
         std::vector<double> losses(block_size_);
         block_losses({seed, first + block, direction_ == Direction::add}, losses.data());
         failures[block] = static_cast<std::size_t>(
@@ -279,22 +272,19 @@ LossSampler::Draws LossSampler::draws(std::uint64_t seed, std::uint64_t first, s
 }
 
 std::vector<double> LossSampler::evaluate(std::span<const double> outputs,
-                                          std::span<const double> public_counts, const Poll& poll) const {
+                                          std::span<const double> public_counts) const {
     require(outputs.size() % steps() == 0, "outputs must be rows of `steps` values");
     const bool truncated = std::holds_alternative<TruncatedBMinSep>(scheme_);
     require(!truncated || public_counts.size() == outputs.size(),
             "the truncated scheme needs a public count for every output");
     const std::size_t count = outputs.size() / steps();
     std::vector<double> losses(count);
-    in_batches((count + group_size - 1) / group_size, static_cast<double>(group_size) * sample_work(direct_),
-               poll, [&](std::size_t group) {
-                   const std::size_t first = group * group_size,
-                                     samples = std::min(group_size, count - first);
-                   double found[group_size];
-                   evaluate_group(outputs.subspan(first * steps(), samples * steps()),
-                                  truncated ? public_counts.subspan(first * steps()) : public_counts, found);
-                   std::copy_n(found, samples, losses.data() + first);
-               });
+    parallel_ranges(count, group_size, [&](std::size_t first, std::size_t end) {
+        double found[group_size];
+        evaluate_group(outputs.subspan(first * steps(), (end - first) * steps()),
+                       truncated ? public_counts.subspan(first * steps()) : public_counts, found);
+        std::copy_n(found, end - first, losses.data() + first);
+    });
     return losses;
 }
 

@@ -167,12 +167,11 @@ void HalfSpaceSampler::log_densities(double* rows) const {
 
 std::vector<double> HalfSpaceSampler::values(std::uint64_t seed, std::span<const double> epsilons,
                                              double floor, double log_scale, std::uint64_t first,
-                                             std::size_t blocks, const Poll& poll) const {
-    return values_of({seed, first, blocks, poll}, epsilons,
-                     [&](double epsilon, const Rows& rows, std::size_t s) {
-                         const double log_weight = rows[2][s] + log_probability_;
-                         return half_space_value(epsilon, floor, rows[1][s], log_weight, log_scale);
-                     });
+                                             std::size_t blocks) const {
+    return values_of({seed, first, blocks}, epsilons, [&](double epsilon, const Rows& rows, std::size_t s) {
+        const double log_weight = rows[2][s] + log_probability_;
+        return half_space_value(epsilon, floor, rows[1][s], log_weight, log_scale);
+    });
 }
 
 std::vector<double> HalfSpaceSampler::outputs(std::uint64_t seed, std::uint64_t block) const {

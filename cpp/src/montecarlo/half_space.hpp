@@ -58,8 +58,7 @@ public:
     // (Q/R) (1 - e^{epsilon} max(P/Q, e^floor))_+ over e^log_scale, for each epsilon: [epsilon][sample];
     // floor: a lower bound of ln P/Q. What is not a number counts as 1.
     std::vector<double> values(std::uint64_t seed, std::span<const double> epsilons, double floor,
-                               double log_scale, std::uint64_t first, std::size_t blocks,
-                               const Poll& poll = {}) const;
+                               double log_scale, std::uint64_t first, std::size_t blocks) const;
     // The outputs of a block, sample by sample, for tests.
     std::vector<double> outputs(std::uint64_t seed, std::uint64_t block) const;
 

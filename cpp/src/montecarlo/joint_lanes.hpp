@@ -9,8 +9,6 @@
 
 namespace {
 
-using hockeystick::kernels::JointChain;
-
 void advance_joint(const JointChain& chain, const double* products, double half_norm, std::size_t slot,
                    const Factor* coupling) {
     // e^{j u - j^2 |c|^2/2}: j examples take part, which no others meet.

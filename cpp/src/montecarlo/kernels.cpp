@@ -14,7 +14,6 @@ const Table HOCKEYSTICK_VERSION(table) = {
     normals,
     public_counts,
     correlate,
-    correlate_columns,
     convolve,
     transform,
     advance,

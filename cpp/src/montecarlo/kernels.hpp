@@ -120,12 +120,9 @@ struct Table {
                                  std::array<std::uint32_t, 3> counter, std::array<std::uint32_t, 2> key,
                                  double* counts, double* survival);
 
-    // out[i] = sum_k filter[k] rows[i + k], k < bands, i < count.
-    void (*correlate)(const double* rows, const double* filter, std::size_t bands, std::size_t count,
-                      double* out);
-    // out[i] = sum_k columns[i * bands + k] rows[i + k].
-    void (*correlate_columns)(const double* rows, const double* columns, std::size_t bands, std::size_t count,
-                              double* out);
+    // out[i] = sum_k filters[i * stride + k] rows[i + k], k < bands, i < count. stride 0: one filter for all.
+    void (*correlate)(const double* rows, const double* filters, std::size_t stride, std::size_t bands,
+                      std::size_t count, double* out);
 
     // Circular correlation with a filter given by its spectrum (SlidingProducts):
     // `size` rows in, `size` rows of work, which hold the result. size is a power of two >= 16.

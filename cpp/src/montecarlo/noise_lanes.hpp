@@ -10,8 +10,7 @@
 
 namespace {
 
-using hockeystick::kernels::Counts;
-using hockeystick::kernels::group;
+using namespace hockeystick::kernels;
 
 // Philox4x32-10 of the counters (pair, lane, block): the lane is the only word that differs between the
 // samples of a group, the pair the only one that differs between rows. It takes three rounds for both to

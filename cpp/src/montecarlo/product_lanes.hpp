@@ -9,58 +9,49 @@
 
 namespace {
 
-using hockeystick::kernels::group;
+using namespace hockeystick::kernels;
 
 constexpr std::size_t strip = 8;  // speed: outputs computed together, so that each row is loaded once
 
-void correlate(const double* rows, const double* filter, std::size_t bands, std::size_t count, double* out) {
+// One filter's outputs in whole strips; their number.
+std::size_t correlate_strips(const double* rows, const double* filter, std::size_t bands, std::size_t count,
+                             double* out) {
     std::size_t i = 0;
-    if (bands >= strip) {
-        for (; i + strip <= count; i += strip) {
-            for (std::size_t column = 0; column < group; column += width) {
-                const double* x = rows + i * group + column;
-                V sum[strip];
-                for (auto& s : sum) s = splat(0);
-                // Row r of the strip meets coefficient r - j of output j: the first and last rows miss some.
-#pragma GCC unroll 8
-                for (std::size_t r = 0; r < strip - 1; ++r) {
-                    const V value = load(x + r * group);
-#pragma GCC unroll 8
-                    for (std::size_t j = 0; j <= r; ++j) sum[j] += splat(filter[r - j]) * value;
-                }
-                for (std::size_t r = strip - 1; r < bands; ++r) {
-                    const V value = load(x + r * group);
-#pragma GCC unroll 8
-                    for (std::size_t j = 0; j < strip; ++j) sum[j] += splat(filter[r - j]) * value;
-                }
-                x += bands * group;
-#pragma GCC unroll 8
-                for (std::size_t r = 0; r < strip - 1; ++r) {
-                    const V value = load(x + r * group);
-#pragma GCC unroll 8
-                    for (std::size_t j = r + 1; j < strip; ++j) {
-                        sum[j] += splat(filter[bands + r - j]) * value;
-                    }
-                }
-                for (std::size_t j = 0; j < strip; ++j) store(out + (i + j) * group + column, sum[j]);
-            }
-        }
-    }
-    for (; i < count; ++i) {
+    for (; i + strip <= count; i += strip) {
         for (std::size_t column = 0; column < group; column += width) {
-            V sum = splat(0);
-            for (std::size_t k = 0; k < bands; ++k) {
-                sum += splat(filter[k]) * load(rows + (i + k) * group + column);
+            const double* x = rows + i * group + column;
+            V sum[strip];
+            for (auto& s : sum) s = splat(0);
+            // Row r of the strip meets coefficient r - j of output j: the first and last rows miss some.
+#pragma GCC unroll 8
+            for (std::size_t r = 0; r < strip - 1; ++r) {
+                const V value = load(x + r * group);
+#pragma GCC unroll 8
+                for (std::size_t j = 0; j <= r; ++j) sum[j] += splat(filter[r - j]) * value;
             }
-            store(out + i * group + column, sum);
+            for (std::size_t r = strip - 1; r < bands; ++r) {
+                const V value = load(x + r * group);
+#pragma GCC unroll 8
+                for (std::size_t j = 0; j < strip; ++j) sum[j] += splat(filter[r - j]) * value;
+            }
+            x += bands * group;
+#pragma GCC unroll 8
+            for (std::size_t r = 0; r < strip - 1; ++r) {
+                const V value = load(x + r * group);
+#pragma GCC unroll 8
+                for (std::size_t j = r + 1; j < strip; ++j) sum[j] += splat(filter[bands + r - j]) * value;
+            }
+            for (std::size_t j = 0; j < strip; ++j) store(out + (i + j) * group + column, sum[j]);
         }
     }
+    return i;
 }
 
-void correlate_columns(const double* rows, const double* columns, std::size_t bands, std::size_t count,
-                       double* out) {
-    for (std::size_t i = 0; i < count; ++i) {
-        const double* filter = columns + i * bands;
+void correlate(const double* rows, const double* filters, std::size_t stride, std::size_t bands,
+               std::size_t count, double* out) {
+    const bool strips = stride == 0 && bands >= strip;
+    for (std::size_t i = strips ? correlate_strips(rows, filters, bands, count, out) : 0; i < count; ++i) {
+        const double* const filter = filters + i * stride;
         V sum[group / width];
         for (auto& s : sum) s = splat(0);
         for (std::size_t k = 0; k < bands; ++k) {
@@ -189,18 +180,12 @@ void double_pass(const double* in, double* out, std::size_t size, const double* 
     }
 }
 
-// Forward, times the spectrum, back: for 2, 4 or 8 rows all at once.
-void convolve_leaf(double* x, std::size_t size, const double* spectrum) {
+// Forward, times the spectrum, back: for 4 or 8 rows all at once.
+void convolve_four(double* x, const double* spectrum) {
     for (std::size_t column = 0; column < half_group; column += width) {
         double* y = x + column;
-        Complex a = load_complex(y), b = load_complex(y + group);
-        if (size == 2) {
-            const Complex sum = times(a + b, spectrum), difference = times(a - b, spectrum + 2);
-            store_complex(y, sum + difference);
-            store_complex(y + group, sum - difference);
-            continue;
-        }
-        Complex c = load_complex(y + 2 * group), d = load_complex(y + 3 * group);
+        Complex a = load_complex(y), b = load_complex(y + group), c = load_complex(y + 2 * group),
+                d = load_complex(y + 3 * group);
         butterfly(a, b, c, d);
         a = times(a, spectrum);
         b = times(b, spectrum + 2);
@@ -261,14 +246,8 @@ void convolve_eight(double* x, const double* spectrum) {
 // of the next level follow.
 void convolve_level(const double* in, double* x, std::size_t size, const double* twiddles,
                     const double* spectrum) {
-    if (size <= 4) {
-        convolve_leaf(x, size, spectrum);
-        return;
-    }
-    if (size == 8) {
-        convolve_eight(x, spectrum);
-        return;
-    }
+    if (size == 4) return convolve_four(x, spectrum);
+    if (size == 8) return convolve_eight(x, spectrum);
     const bool two_levels = size >= 64 && size <= 256;
     const std::size_t parts = two_levels ? 16 : 4, part = size / parts;
     const double* const next = twiddles + (two_levels ? size / 4 * 6 + size / 16 * 6 : size / 4 * 6);
@@ -294,21 +273,18 @@ void convolve(const double* rows, std::size_t size, const double* twiddles, cons
 }
 
 void transform(std::size_t size, const double* twiddles, double* work) {
-    if (size == 2 || size == 4) {
+    if (size <= 4) {
         for (std::size_t column = 0; column < half_group; column += width) {
-            double* y = work + column;
-            Complex a = load_complex(y), b = load_complex(y + group);
-            if (size == 2) {
-                store_complex(y, a + b);
-                store_complex(y + group, a - b);
-                continue;
+            Complex x[4] = {};
+            for (std::size_t r = 0; r < size; ++r) x[r] = load_complex(work + r * group + column);
+            if (size == 4) {
+                butterfly(x[0], x[1], x[2], x[3]);
+            } else {
+                const Complex sum = x[0] + x[1];
+                x[1] = x[0] - x[1];
+                x[0] = sum;
             }
-            Complex c = load_complex(y + 2 * group), d = load_complex(y + 3 * group);
-            butterfly(a, b, c, d);
-            store_complex(y, a);
-            store_complex(y + group, b);
-            store_complex(y + 2 * group, c);
-            store_complex(y + 3 * group, d);
+            for (std::size_t r = 0; r < size; ++r) store_complex(work + r * group + column, x[r]);
         }
         return;
     }

@@ -1,16 +1,13 @@
-// How samples are grouped: blocks of some milliseconds of work, and batches of blocks between two calls of
-// poll. No result depends on it but through the size of a block (docs/montecarlo/estimates.md, "What is
-// drawn").
+// How samples are grouped: blocks of some milliseconds of work (docs/montecarlo/estimates.md, "What is
+// drawn"). And which component of a mixture a sample comes from.
 #pragma once
 
 #include <algorithm>
 #include <bit>
 #include <cmath>
 #include <cstddef>
-#include <functional>
 
 #include "hockeystick/likelihood.hpp"
-#include "hockeystick/parallel.hpp"
 
 namespace hockeystick {
 
@@ -20,20 +17,6 @@ inline std::size_t samples_per_block(double sample_work) {
     constexpr std::size_t largest_block = 4096;  // speed
     const auto wanted = static_cast<std::size_t>(block_work / sample_work);
     return std::clamp(std::bit_floor(std::max<std::size_t>(wanted, 1)), group_size, largest_block);
-}
-
-// body(0), ..., body(blocks - 1), in parallel; poll is called every fraction of a second, and seldom enough
-// that waiting for the last block of a batch costs little.
-inline void in_batches(std::size_t blocks, double block_work, const std::function<void()>& poll,
-                       const std::function<void(std::size_t)>& body) {
-    constexpr double batch_work = 0x1p27;  // speed
-    const double each = std::clamp(batch_work / std::max(block_work, 1.0), 1.0, 64.0);
-    const auto batch = static_cast<std::size_t>(each) * static_cast<std::size_t>(max_threads());
-    for (std::size_t start = 0; start < blocks; start += batch) {
-        if (poll) poll();
-        parallel_for(std::min(batch, blocks - start), [&](std::size_t i) { body(start + i); });
-    }
-    if (poll) poll();
 }
 
 // Makes weights in [0, 1] that add up to 1, but for rounding (1e-9: proof), do so exactly; false where they

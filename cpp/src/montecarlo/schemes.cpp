@@ -61,7 +61,7 @@ void check(const Scheme& scheme, std::size_t steps) {
 }
 
 Participations::Participations(const Scheme& scheme, std::size_t steps, Stream stream)
-    : scheme_(scheme), steps_(steps), stream_(stream), waiting_(log_failure(scheme)) {
+    : scheme_(scheme), steps_(steps), stream_(stream), log_failure_(log_failure(scheme)) {
     if (const auto* s = std::get_if<BallsInBins>(&scheme_)) {
         next_ = {static_cast<std::size_t>(stream_.below(s->bins)), 1};
         return;
@@ -101,7 +101,8 @@ void Participations::soonest() {
 
 void Participations::sample(std::size_t available) {
     const auto limit = static_cast<std::uint64_t>(available < steps_ ? steps_ - available : 0);
-    const std::size_t iteration = available + static_cast<std::size_t>(waiting_.draw(stream_, limit));
+    const std::size_t iteration =
+        available + static_cast<std::size_t>(geometric(stream_, log_failure_, limit));
     next_ = {iteration, 1};
     if (counts_.empty() || iteration >= steps_) return;
     const double u = stream_.uniform() * counts_.back();
@@ -171,9 +172,9 @@ PublicCounts::PublicCounts(const TruncatedBMinSep& scheme, std::size_t steps, do
       stream_(block, lane, Purpose::public_counts) {
     if (candidate_probability == 0) return;
     Stream stream(block, lane, Purpose::candidates);
-    const Geometric waiting(portable_log1p(-candidate_probability));
+    const double log_failure = portable_log1p(-candidate_probability);
     for (std::size_t round = 0; round < steps; ++round) {
-        round += static_cast<std::size_t>(waiting.draw(stream, steps - round));
+        round += static_cast<std::size_t>(geometric(stream, log_failure, steps - round));
         if (round < steps) candidates_.push_back(round);
     }
 }

@@ -142,10 +142,9 @@ void SlidingProducts::compute(const Rows& in, std::size_t first, Rows& out) cons
         const Transform& plan =
             count <= transform_outputs(transforms_.back().size, bands_) ? transforms_.back() : transforms_[0];
         kernel.convolve(in[0], plan.size, twiddles_.data() + plan.twiddles, plan.spectrum.data(), out[0]);
-    } else if (toeplitz_) {
-        kernel.correlate(in[0], columns_.data(), bands_, count, out[0]);
     } else {
-        kernel.correlate_columns(in[0], columns_.data() + first * bands_, bands_, count, out[0]);
+        const std::size_t stride = toeplitz_ ? 0 : bands_;
+        kernel.correlate(in[0], columns_.data() + first * stride, stride, bands_, count, out[0]);
     }
 }
 

@@ -334,12 +334,10 @@ void TiltedSampler::evaluate(const BlockStream& stream, std::size_t lane, double
 }
 
 std::vector<double> TiltedSampler::values(std::uint64_t seed, std::span<const double> epsilons,
-                                          double log_scale, std::uint64_t first, std::size_t blocks,
-                                          const Poll& poll) const {
-    return values_of({seed, first, blocks, poll}, epsilons,
-                     [&](double epsilon, const Rows& rows, std::size_t s) {
-                         return tilted_value(epsilon, rows[0][s], rows[1][s], log_scale);
-                     });
+                                          double log_scale, std::uint64_t first, std::size_t blocks) const {
+    return values_of({seed, first, blocks}, epsilons, [&](double epsilon, const Rows& rows, std::size_t s) {
+        return tilted_value(epsilon, rows[0][s], rows[1][s], log_scale);
+    });
 }
 
 TiltedSampler::Draws TiltedSampler::draws(std::uint64_t seed, std::uint64_t block) const {

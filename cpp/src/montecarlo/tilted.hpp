@@ -59,7 +59,7 @@ public:
 
     // Y/B, B = e^log_scale, for each epsilon: [epsilon][sample]. What is not a number counts as 1.
     std::vector<double> values(std::uint64_t seed, std::span<const double> epsilons, double log_scale,
-                               std::uint64_t first, std::size_t blocks, const Poll& poll = {}) const;
+                               std::uint64_t first, std::size_t blocks) const;
 
     // The hits of each sample of a block, and the outputs in units of the noise multiplier, for tests.
     struct Draws {

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <utility>
 
+#include "hockeystick/parallel.hpp"
 #include "hockeystick/random.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/require.hpp"
@@ -19,23 +20,7 @@ constexpr double least_progress = 1e-15;  // of ln(loss), in one step
 constexpr double enough = 1e-4;           // share of the promised decrease (Armijo)
 constexpr int most_halvings = 60;
 
-// Calls `poll` once in so many products, about a tenth of a second.
-constexpr std::size_t products_per_poll = std::size_t{1} << 27;
-
-class Watch {
-public:
-    explicit Watch(const ToeplitzPoll& poll) : poll_(poll) {}
-    void count(std::size_t products) {
-        done_ += products;
-        if (done_ < products_per_poll) return;
-        done_ = 0;
-        if (poll_) poll_();
-    }
-
-private:
-    const ToeplitzPoll& poll_;
-    std::size_t done_ = 0;
-};
+constexpr std::size_t rows_between_interruptions = 256;
 
 double dot(std::span<const double> a, std::span<const double> b) {
     double sum = 0;
@@ -45,47 +30,46 @@ double dot(std::span<const double> a, std::span<const double> b) {
 
 // What is still missing to each of the next quotients is kept, and not their history: the inner loop's sums
 // are independent of each other, and the compiler may do several at a time.
-void divide(std::span<const double> c, std::span<const double> values, std::span<double> out, Watch& watch) {
+void divide(std::span<const double> c, std::span<const double> values, std::span<double> out) {
     const std::size_t n = values.size(), b = c.size();
     std::vector<double> pending(b + 1, 0.0);
     double* const p = pending.data();
     for (std::size_t i = 0; i < n; ++i) {
+        if (i % rows_between_interruptions == 0) interruption_point();
         const double quotient = (values[i] + p[0]) / c[0];
         out[i] = quotient;
         for (std::size_t k = 1; k < b; ++k) p[k - 1] = p[k] - c[k] * quotient;
-        watch.count(b);
     }
 }
 
 class Objective {
 public:
-    Objective(std::span<const double> kept, const ToeplitzErrors& errors, const ToeplitzPoll& poll)
+    Objective(std::span<const double> kept, const ToeplitzErrors& errors)
         : kept_(kept.begin(), kept.end()),
           errors_(errors),
           row_(errors.response.size()),
           weighted_(row_.size()),
-          second_(row_.size()),
-          watch_(poll) {}
+          second_(row_.size()) {}
 
     // ln(sum kept c^2) + ln(steps * mean squared error), and its slopes; infinite where that overflows.
     double operator()(std::span<const double> c, std::span<double> slopes) {
         const std::size_t n = row_.size(), b = kept_.size();
-        divide(c, errors_.response, row_, watch_);  // w = A(x)/C(x)
+        divide(c, errors_.response, row_);  // w = A(x)/C(x)
         weigh();
         double error = 0, squares = 0;
         for (std::size_t i = 0; i < n; ++i) error += weighted_[i] * row_[i];
         for (std::size_t j = 0; j < b; ++j) squares += kept_[j] * c[j] * c[j];
         if (!std::isfinite(error)) return infinity;
         // dw/dc_j = -x^j w/C(x).
-        divide(c, row_, second_, watch_);
+        divide(c, row_, second_);
         std::fill(slopes.begin(), slopes.end(), 0.0);
         double* const s = slopes.data();
         for (std::size_t i = 0; i < n; ++i) {
+            if (i % rows_between_interruptions == 0) interruption_point();
             const double factor = second_[i];
             const double* const w = weighted_.data() + i;
             const std::size_t size = std::min(b, n - i);
             for (std::size_t j = 0; j < size; ++j) s[j] += w[j] * factor;
-            watch_.count(size);
         }
         for (std::size_t j = 0; j < b; ++j) s[j] = 2 * kept_[j] * c[j] / squares - 2 * s[j] / error;
         return portable_log(squares) + portable_log(error);
@@ -100,18 +84,17 @@ private:
         }
         std::fill(weighted_.begin(), weighted_.end(), 0.0);
         for (std::size_t i = 0; i < n; ++i) {
+            if (i % rows_between_interruptions == 0) interruption_point();
             // Symmetric: its rows are its columns, and sums of different entries are independent of each
             // other.
             const double* const g = errors_.gram.data() + i * n;
             for (std::size_t k = 0; k < n; ++k) weighted_[k] += g[k] * row_[i];
-            watch_.count(n);
         }
     }
 
     std::vector<double> kept_;
     ToeplitzErrors errors_;
     std::vector<double> row_, weighted_, second_;
-    Watch watch_;
 };
 
 // Projected L-BFGS: variables at 0 whose slope is positive stay there, the others follow the quasi-Newton
@@ -219,18 +202,15 @@ private:
 
 }  // namespace
 
-std::vector<double> divide_by_toeplitz(std::span<const double> coefficients, std::span<const double> values,
-                                       const ToeplitzPoll& poll) {
+std::vector<double> divide_by_toeplitz(std::span<const double> coefficients, std::span<const double> values) {
     require(!coefficients.empty() && coefficients[0] > 0, "the first coefficient must be positive");
     std::vector<double> out(values.size());
-    Watch watch(poll);
     divide(coefficients.first(std::min(coefficients.size(), std::max<std::size_t>(values.size(), 1))), values,
-           out, watch);
+           out);
     return out;
 }
 
-std::vector<double> optimal_toeplitz(std::span<const double> kept, const ToeplitzErrors& errors,
-                                     const ToeplitzPoll& poll) {
+std::vector<double> optimal_toeplitz(std::span<const double> kept, const ToeplitzErrors& errors) {
     const std::size_t bands = kept.size(), steps = errors.response.size();
     require(bands >= 1 && bands <= steps, "bands must be in [1, steps]");
     require(std::ranges::all_of(kept, [](double x) { return x > 0 && std::isfinite(x); }),
@@ -243,7 +223,7 @@ std::vector<double> optimal_toeplitz(std::span<const double> kept, const Toeplit
         const double twice = 2 * static_cast<double>(k);
         start[k] = start[k - 1] * ((twice - 1) / twice);
     }
-    Objective objective(kept, errors, poll);
+    Objective objective(kept, errors);
     std::vector<double> found = Search(objective, std::move(start)).run();
     const double norm = std::sqrt(dot(found, found));
     for (double& x : found) x /= norm;

@@ -1,5 +1,6 @@
 #include "montecarlo/weighted_sampler.hpp"
 
+#include "hockeystick/parallel.hpp"
 #include "montecarlo/sample_blocks.hpp"
 
 namespace hockeystick {
@@ -8,12 +9,11 @@ void WeightedSampler::set_size(std::size_t width, double sample_work, bool swapp
     width_ = width;
     swapped_ = swapped;
     block_size_ = samples_per_block(sample_work);
-    block_work_ = static_cast<double>(block_size_) * sample_work;
 }
 
 void WeightedSampler::each_group(const Blocks& blocks,
                                  const std::function<void(std::size_t, const Rows&)>& visit) const {
-    in_batches(blocks.count, block_work_, blocks.poll, [&](std::size_t block) {
+    parallel_for(blocks.count, [&](std::size_t block) {
         Rows rows(width_);
         for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
             evaluate({blocks.seed, blocks.first + block, swapped_}, lane, rows[0]);
@@ -22,10 +22,10 @@ void WeightedSampler::each_group(const Blocks& blocks,
     });
 }
 
-std::vector<double> WeightedSampler::samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
-                                             const Poll& poll) const {
+std::vector<double> WeightedSampler::samples(std::uint64_t seed, std::uint64_t first,
+                                             std::size_t blocks) const {
     std::vector<double> out(blocks * block_size_ * width_);
-    each_group({seed, first, blocks, poll}, [&](std::size_t sample, const Rows& rows) {
+    each_group({seed, first, blocks}, [&](std::size_t sample, const Rows& rows) {
         rows.by_sample(width_, out.data() + sample * width_, width_);
     });
     return out;

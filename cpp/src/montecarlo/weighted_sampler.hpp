@@ -22,12 +22,8 @@ public:
     // Numbers in a row of samples().
     std::size_t width() const noexcept { return width_; }
 
-    // Between batches of blocks `poll` is called, and may throw to stop.
-    using Poll = std::function<void()>;
-
     // One row per sample.
-    std::vector<double> samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks,
-                                const Poll& poll = {}) const;
+    std::vector<double> samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks) const;
 
 protected:
     // sample_work: in iterations; see samples_per_block. swapped: the direction Q against P.
@@ -36,11 +32,10 @@ protected:
     // The rows of the group of samples that begins with `lane`: number k of sample s is rows[k][s].
     virtual void evaluate(const BlockStream& stream, std::size_t lane, double* rows) const = 0;
 
-    // The blocks that are asked for, and who wants to be called between them.
+    // The blocks that are asked for.
     struct Blocks {
         std::uint64_t seed, first;
         std::size_t count;
-        const Poll& poll;
     };
     // value(epsilon, rows, s) for each epsilon: [epsilon][sample].
     using Value = std::function<double(double epsilon, const Rows& rows, std::size_t s)>;
@@ -52,7 +47,6 @@ private:
     void each_group(const Blocks& blocks, const std::function<void(std::size_t, const Rows&)>& visit) const;
 
     std::size_t block_size_ = 0, width_ = 0;
-    double block_work_ = 0;
     bool swapped_ = false;
 };
 

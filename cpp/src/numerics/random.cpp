@@ -170,9 +170,9 @@ std::uint64_t Stream::below(std::uint64_t n) noexcept {
     return (value >> 32) * (n >> 32) + (cross1 >> 32) + (cross2 >> 32) + (carry >> 32);
 }
 
-std::uint64_t Geometric::draw(Stream& stream, std::uint64_t limit) const noexcept {
-    if (log_failure_ == 0) return limit;  // no success, ever
-    const double failures = std::floor(portable_log(stream.uniform()) / log_failure_);
+std::uint64_t geometric(Stream& stream, double log_failure, std::uint64_t limit) noexcept {
+    if (log_failure == 0) return limit;  // no success, ever
+    const double failures = std::floor(portable_log(stream.uniform()) / log_failure);
     return failures < static_cast<double>(limit) ? static_cast<std::uint64_t>(failures) : limit;
 }
 

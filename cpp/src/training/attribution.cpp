@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <numeric>
 #include <string>
 
 #include "hockeystick/parallel.hpp"
@@ -14,11 +15,6 @@ constexpr std::size_t max_id = std::numeric_limits<std::int32_t>::max();
 
 void check_sizes(std::size_t num_examples, std::size_t num_users) {
     require(num_examples <= max_id && num_users <= max_id, "at most 2147483647 examples and users");
-}
-
-// Positions after a counting sort: turns counts, shifted by one, into offsets.
-void accumulate(std::vector<std::int64_t>& counts) {
-    for (std::size_t i = 1; i < counts.size(); ++i) counts[i] += counts[i - 1];
 }
 
 std::size_t index(std::int64_t value) { return static_cast<std::size_t>(value); }
@@ -87,7 +83,7 @@ Attribution group_edges(std::span<const std::int64_t> examples, std::span<const 
         }
         ++starts[index(examples[i]) + 1];
     }
-    accumulate(starts);
+    std::partial_sum(starts.begin(), starts.end(), starts.begin());
     Attribution result;
     result.users.resize(users.size());
     auto next = starts;
@@ -113,7 +109,7 @@ Attribution by_user(const AttributionView& graph) {
     Attribution result;
     result.offsets.assign(graph.num_users + 1, 0);
     for (const auto user : graph.users) ++result.offsets[index(user) + 1];
-    accumulate(result.offsets);
+    std::partial_sum(result.offsets.begin(), result.offsets.end(), result.offsets.begin());
     result.users.resize(graph.users.size());
     std::vector<std::int64_t> next(result.offsets.begin(), result.offsets.end() - 1);
     for (std::size_t e = 0; e < graph.num_examples(); ++e) {

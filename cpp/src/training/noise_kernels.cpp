@@ -8,9 +8,7 @@
 
 namespace {
 
-using hockeystick::kernels::noise_tile;
-using hockeystick::kernels::NoiseTable;
-using hockeystick::kernels::NoiseTaps;
+using namespace hockeystick::kernels;
 
 typedef std::uint32_t W __attribute__((vector_size(8 * width)));
 typedef float F __attribute__((vector_size(4 * width)));

@@ -67,8 +67,8 @@ std::vector<Rows> everything(const kernels::Table& table) {
     for (double& x : columns) x = stream.uniform();
     for (const std::size_t bands : {1, 2, 7, 8, 9, 33}) {
         Rows out(100), general(100);
-        table.correlate(rows[0], filter.data(), bands, 100, out[0]);
-        table.correlate_columns(rows[0], columns.data(), bands, 100, general[0]);
+        table.correlate(rows[0], filter.data(), 0, bands, 100, out[0]);
+        table.correlate(rows[0], columns.data(), bands, bands, 100, general[0]);
         for (std::size_t i = 0; i < 100; ++i) {
             for (std::size_t s = 0; s < group; ++s) {
                 double sum = 0, other = 0;

@@ -74,21 +74,20 @@ void streams() {
 void geometric() {
     Stream stream({1, 2}, 0, Purpose::participation);
     for (const double p : {0.9, 0.25, 1e-3}) {
-        const Geometric waiting(portable_log1p(-p));
         const int n = 100000;
         int none = 0;
         double sum = 0;
         for (int i = 0; i < n; ++i) {
-            const auto k = waiting.draw(stream, 1 << 20);
+            const auto k = hockeystick::geometric(stream, portable_log1p(-p), 1 << 20);
             none += k == 0 ? 1 : 0;
             sum += static_cast<double>(k);
         }
         CHECK(std::abs(none - n * p) < 5 * std::sqrt(n * p * (1 - p)));
         CHECK(std::abs(sum / n - (1 - p) / p) < 5 * std::sqrt(1 - p) / p / std::sqrt(n));
     }
-    CHECK(Geometric(-infinity).draw(stream, 10) == 0);  // success at once
-    CHECK(Geometric(0.0).draw(stream, 10) == 10);       // never
-    CHECK(Geometric(-1e-300).draw(stream, ~std::uint64_t{0}) == ~std::uint64_t{0});
+    CHECK(hockeystick::geometric(stream, -infinity, 10) == 0);  // success at once
+    CHECK(hockeystick::geometric(stream, 0.0, 10) == 10);       // never
+    CHECK(hockeystick::geometric(stream, -1e-300, ~std::uint64_t{0}) == ~std::uint64_t{0});
 }
 
 // Chi-square of counts against the exact law, pooled to cells that expect at least 10.

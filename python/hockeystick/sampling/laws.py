@@ -159,12 +159,12 @@ def _poisson(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampl
 
 def _fixed(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
     replacement = law.kind == "with_replacement"
-    return _core.BatchSampler.fixed(key, size, law.steps, law.parameters["batch_size"], replacement)
+    return _core.BatchSampler.fixed(key, size, law.steps, None, law.parameters["batch_size"], replacement)
 
 
 def _balls_in_bins(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
     redrawn = law.kind == "random_allocation"
-    return _core.BatchSampler.balls_in_bins(key, size, law.steps, law.parameters["bins"], redrawn)
+    return _core.BatchSampler.balls_in_bins(key, size, law.steps, None, law.parameters["bins"], redrawn)
 
 
 def _min_sep(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
