@@ -51,9 +51,11 @@ hs::Direction direction_of(const std::string& name) {
                                  {"replace_one", hs::Direction::replace_one}});
 }
 
-hs::LossSampler make_losses(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
-                            double noise_multiplier, const std::string& direction) {
-    return {strategy_of(columns, steps), scheme, noise_multiplier, direction_of(direction)};
+std::unique_ptr<hs::LossSampler> make_losses(const Array& columns, std::size_t steps,
+                                             const hs::Scheme& scheme, double noise_multiplier,
+                                             const std::string& direction) {
+    return std::make_unique<hs::LossSampler>(strategy_of(columns, steps), scheme, noise_multiplier,
+                                             direction_of(direction));
 }
 
 py::array_t<double> losses(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
@@ -74,19 +76,16 @@ py::tuple delta_sums(const hs::LossSampler& sampler, std::uint64_t seed, const A
                           table(std::move(sums.squares), points.size(), blocks));
 }
 
-py::object counts_or_none(std::vector<double>&& counts, std::size_t rows, std::size_t steps) {
-    if (counts.empty()) return py::none();
-    return table(std::move(counts), rows, steps);
-}
-
-// The participations, the outputs, and the public counts or None.
-py::tuple loss_draws(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
-                     std::size_t blocks) {
+// Means, outputs, public counts or None, components.
+py::tuple draws(const hs::BlockSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
+                std::size_t blocks) {
     auto drawn = released([&] { return sampler.draws(seed, first_block, blocks); });
-    const std::size_t rows = blocks * sampler.block_size();
-    return py::make_tuple(table(std::move(drawn.participations), rows, sampler.steps()),
-                          table(std::move(drawn.outputs), rows, sampler.steps()),
-                          counts_or_none(std::move(drawn.public_counts), rows, sampler.steps()));
+    const auto by_step = [&](std::vector<double>& values) -> py::object {
+        if (values.empty()) return py::none();
+        return table(std::move(values), blocks * sampler.block_size(), sampler.steps());
+    };
+    return py::make_tuple(by_step(drawn.means), by_step(drawn.outputs), by_step(drawn.public_counts),
+                          take(std::move(drawn.components)));
 }
 
 py::array_t<double> evaluate(const hs::LossSampler& sampler, const Array& outputs,
@@ -128,30 +127,19 @@ std::unique_ptr<hs::TiltedSampler> make_tilted(const Array& columns, std::size_t
                                                std::move(parts), most_others, towards);
 }
 
-template <class WeightedSampler>
-py::array_t<double> rows(const WeightedSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
-                         std::size_t blocks) {
+py::array_t<double> samples(const hs::BlockSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
+                            std::size_t blocks) {
     return table(released([&] { return sampler.samples(seed, first_block, blocks); }),
                  blocks * sampler.block_size(), sampler.width());
 }
 
 // scales: what values are bounded by, and measured in.
-template <class WeightedSampler, class... Scales>
-py::array_t<double> values(const WeightedSampler& sampler, std::uint64_t seed, const Array& epsilons,
+template <class Sampler, class... Scales>
+py::array_t<double> values(const Sampler& sampler, std::uint64_t seed, const Array& epsilons,
                            Scales... scales, std::uint64_t first_block, std::size_t blocks) {
     const auto points = view(epsilons);
     return table(released([&] { return sampler.values(seed, points, scales..., first_block, blocks); }),
                  points.size(), blocks * sampler.block_size());
-}
-
-// The coefficients of the mean, the outputs, the components, and the public counts or None.
-py::tuple tilted_draws(const hs::TiltedSampler& sampler, std::size_t steps, std::uint64_t seed,
-                       std::uint64_t block) {
-    auto drawn = released([&] { return sampler.draws(seed, block); });
-    return py::make_tuple(table(std::move(drawn.means), sampler.block_size(), steps),
-                          table(std::move(drawn.outputs), sampler.block_size(), steps),
-                          take(std::move(drawn.components)),
-                          counts_or_none(std::move(drawn.public_counts), sampler.block_size(), steps));
 }
 
 std::unique_ptr<hs::HalfSpaceSampler> make_half_space(const Array& columns, std::size_t steps,
@@ -178,12 +166,6 @@ py::tuple tangent(const Array& columns, std::size_t steps, const hs::Scheme& sch
     return py::make_tuple(found.log_rest, take(std::move(found.means)));
 }
 
-py::array_t<double> outputs(const hs::HalfSpaceSampler& sampler, std::uint64_t seed, std::uint64_t block) {
-    auto found = released([&] { return sampler.outputs(seed, block); });
-    const std::size_t steps = found.size() / sampler.block_size();
-    return table(std::move(found), sampler.block_size(), steps);
-}
-
 void register_strategies(Module& m) {
     m.def("divide_by_toeplitz", &divide_by_toeplitz);
     m.def("optimal_toeplitz", &optimal_toeplitz);
@@ -202,26 +184,25 @@ void register_samplers(Module& m) {
     m.def("empirical_points", &empirical_points);
     m.def("spread_values", &spread_values);
 
-    Class<hs::LossSampler>(m, "LossSampler")
+    Class<hs::BlockSampler>(m, "BlockSampler")
+        .def_property_readonly("block_size", &hs::BlockSampler::block_size)
+        .def("samples", &samples)
+        .def("draws", &draws);
+    Class<hs::LossSampler, hs::BlockSampler>(m, "LossSampler")
         .def(py::init(&make_losses))
-        .def_property_readonly("block_size", &hs::LossSampler::block_size)
         .def("losses", &losses)
         .def("delta_sums", &delta_sums)
-        .def("draws", &loss_draws)
         .def("evaluate", &evaluate);
 }
 
 void register_tilted(Module& m) {
-    Class<hs::TiltedSampler>(m, "TiltedSampler")
+    Class<hs::TiltedSampler, hs::BlockSampler>(m, "TiltedSampler")
         .def(py::init(&make_tilted), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
              py::arg("noise_multiplier"), py::arg("components"),
              py::arg("most_others") = std::uint64_t{1} << 62, py::arg("direction") = "remove")
-        .def_property_readonly("block_size", &hs::TiltedSampler::block_size)
         .def("log_normaliser", &hs::TiltedSampler::log_normaliser)
         .def("log_bound", &hs::TiltedSampler::log_bound)
-        .def("samples", &rows<hs::TiltedSampler>)
-        .def("values", &values<hs::TiltedSampler, double>)
-        .def("draws", &tilted_draws);
+        .def("values", &values<hs::TiltedSampler, double>);
     m.def("has_moment_law", [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, int order) {
         return hs::has_moment_law(strategy_of(columns, steps), scheme, order);
     });
@@ -235,13 +216,10 @@ void register_tilted(Module& m) {
 }
 
 void register_half_space(Module& m) {
-    Class<hs::HalfSpaceSampler>(m, "HalfSpaceSampler")
+    Class<hs::HalfSpaceSampler, hs::BlockSampler>(m, "HalfSpaceSampler")
         .def(py::init(&make_half_space))
-        .def_property_readonly("block_size", &hs::HalfSpaceSampler::block_size)
         .def_property_readonly("log_probability", &hs::HalfSpaceSampler::log_probability)
-        .def("samples", &rows<hs::HalfSpaceSampler>)
-        .def("values", &values<hs::HalfSpaceSampler, double, double>)
-        .def("outputs", &outputs);
+        .def("values", &values<hs::HalfSpaceSampler, double, double>);
     m.def("tangent", &tangent);
     m.def("log_normal_below", &hs::log_normal_below);
 }

@@ -260,16 +260,28 @@ def empirical_points() -> _Array:
 def spread_values(values: ArrayLike) -> tuple[NDArray[uint64], int]:
     """Masses at the points, in units of 2^-32 of a value, and the number of values outside [0, 1], left out."""
 
-class LossSampler(metaclass=_Type):
-    """Samples of the privacy loss of a matrix mechanism in one direction, in blocks of ``block_size``."""
+class BlockSampler(metaclass=_Type):
+    """Samples of a matrix mechanism, in blocks of ``block_size``."""
 
-    def __init__(
-        self, columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, direction: str
-    ) -> None: ...
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @property
     def block_size(self) -> int:
         """Samples per block; a function of the description alone."""
 
+    def samples(self, seed: int, first_block: int, blocks: int) -> _Array:
+        """A row for each sample of these blocks, one after the other."""
+
+    def draws(
+        self, seed: int, first_block: int, blocks: int
+    ) -> tuple[_Array, _Array, _Array | None, NDArray[int32]]:
+        """Coefficients of the mean, outputs / noise multiplier, public counts or None, components, of the same samples."""
+
+class LossSampler(BlockSampler):
+    """The privacy loss of a matrix mechanism in one direction."""
+
+    def __init__(
+        self, columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, direction: str
+    ) -> None: ...
     def losses(self, seed: int, first_block: int, blocks: int) -> _Array:
         """The losses of these blocks, one after the other."""
 
@@ -278,14 +290,11 @@ class LossSampler(metaclass=_Type):
     ) -> tuple[_Array, _Array]:
         """Sums over each block of (1 - e^{epsilon - loss})_+ and of its square, shape (epsilons, blocks)."""
 
-    def draws(self, seed: int, first_block: int, blocks: int) -> tuple[_Array, _Array, _Array | None]:
-        """Participations, outputs / noise multiplier, and public counts or None, of the same samples."""
-
     def evaluate(self, outputs: ArrayLike, public_counts: ArrayLike) -> _Array:
         """The losses of given outputs."""
 
-class TiltedSampler(metaclass=_Type):
-    """Samples of direction "remove" from a mixture of S_a and T, weighted, in blocks of ``block_size``."""
+class TiltedSampler(BlockSampler):
+    """Samples of direction "remove" from a mixture of S_a and T, weighted: L, ln R/Q, and ln of each component's density over Q."""
 
     def __init__(
         self,
@@ -297,31 +306,22 @@ class TiltedSampler(metaclass=_Type):
         most_others: int = ...,
         direction: str = ...,
     ) -> None: ...
-    @property
-    def block_size(self) -> int:
-        """Samples per block; a function of the description alone."""
-
     def log_normaliser(self, component: int) -> float:
         """ln M_a, or for T ln sum_x p_x theta^|x|."""
 
     def log_bound(self, epsilon: float) -> float:
         """ln of what no weighted value exceeds."""
 
-    def samples(self, seed: int, first_block: int, blocks: int) -> _Array:
-        """Rows of L, ln R/Q, and ln of each component's density over Q."""
-
     def values(
         self, seed: int, epsilons: ArrayLike, log_scale: float, first_block: int, blocks: int
     ) -> _Array:
         """Weighted values over e^log_scale, shape (epsilons, samples)."""
 
-    def draws(
-        self, steps: int, seed: int, block: int
-    ) -> tuple[_Array, _Array, NDArray[int32], _Array | None]:
-        """Coefficients of the mean, outputs / noise multiplier, components, and public counts or None."""
+class HalfSpaceSampler(BlockSampler):
+    """Samples of direction "add" from a half space, weighted.
 
-class HalfSpaceSampler(metaclass=_Type):
-    """Samples of direction "add" from a half space, weighted, in blocks of ``block_size``."""
+    Rows of <direction, y>, ln P/Q, ln (Q/R over the probability), ln of each shift's density over Q's.
+    """
 
     def __init__(
         self,
@@ -334,23 +334,13 @@ class HalfSpaceSampler(metaclass=_Type):
         shifts: ArrayLike,
     ) -> None: ...
     @property
-    def block_size(self) -> int:
-        """Samples per block; a function of the description alone."""
-
-    @property
     def log_probability(self) -> float:
         """ln of the probability of the half space under Q."""
-
-    def samples(self, seed: int, first_block: int, blocks: int) -> _Array:
-        """Rows of <direction, y>, ln P/Q, ln (Q/R over the probability), ln of each shift's density over Q's."""
 
     def values(
         self, seed: int, epsilons: ArrayLike, floor: float, log_scale: float, first_block: int, blocks: int
     ) -> _Array:
         """Weighted values over e^log_scale, shape (epsilons, samples); ln P/Q is at least ``floor``."""
-
-    def outputs(self, seed: int, block: int) -> _Array:
-        """The same samples' outputs / noise multiplier."""
 
 def tangent(
     columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, outputs: ArrayLike

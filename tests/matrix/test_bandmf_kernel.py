@@ -195,7 +195,7 @@ def test_likelihood_ratios_have_mean_one(name):
 def test_sampled_losses_are_those_of_the_sampled_outputs(name, direction):
     mechanism = example(name)
     core = mechanism._blocks(direction)
-    _, outputs, counts = core.draws(9, 2, 1)
+    _, outputs, counts, _ = core.draws(9, 2, 1)
     given = core.evaluate(outputs * mechanism.noise_multiplier, [] if counts is None else counts)
     assert close(core.losses(9, 2, 1), given)
 
@@ -207,13 +207,13 @@ def test_sliding_products_by_transform(bands):
     strategy = hs.BandedToeplitz.square_root(steps, bands)
     mechanism = hs.BandMF(strategy, hs.BMinSep(steps, max(bands, 5), 0.01), 0.7)
     core = mechanism._blocks("remove")
-    _, outputs, _ = core.draws(1, 0, 1)
+    outputs = core.draws(1, 0, 1)[1]
     assert close(core.losses(1, 0, 1), mechanism.privacy_loss(0.7 * outputs), 1e-11)
 
 
 def test_noise_is_standard_normal():
     mechanism = hs.BandMF(hs.Identity(64), hs.Poisson(64, 0.0), 1.0)
-    _, noise, _ = mechanism._blocks("remove").draws(4, 0, 4)
+    noise = mechanism._blocks("remove").draws(4, 0, 4)[1]
     n = noise.size
     assert abs(noise.mean()) < 5 / math.sqrt(n)
     for power, moment, spread in ((2, 1, 2), (3, 0, 15), (4, 3, 96), (6, 15, 10_170)):

@@ -20,7 +20,7 @@ def mechanism(scheme, bands=1, sigma=1.0):
 
 def drawn(scheme, blocks=4, seed=11, direction="remove"):
     core = mechanism(scheme)._blocks(direction)
-    participations, _, counts = core.draws(seed, 0, blocks)
+    participations, _, counts, _ = core.draws(seed, 0, blocks)
     return participations, counts
 
 

@@ -150,7 +150,7 @@ def test_samples_against_their_definition(case: int) -> None:
     assert found is not None
     shifts = ((0.5, 0.0), (0.3, 1.0), (0.2, 3.5))
     core = sampler(mechanism, found, shifts)
-    rows, outputs = core.samples(5, 2, 1), core.outputs(5, 2)
+    rows, outputs = core.samples(5, 2, 1), core.draws(5, 2, 1)[1]
     v = outputs @ found.direction
     assert np.abs(rows[:, 0] - v).max() < 1e-11
     assert rows[:, 0].max() <= found.threshold

@@ -84,7 +84,7 @@ def test_weights_and_draws_against_enumeration(case: int) -> None:
 
     # Densities of the very outputs that were drawn, from the definitions.
     block = 3
-    means, outputs, components, _ = core.draws(steps, 11, block)
+    means, outputs, _, components = core.draws(11, block, 1)
     rows = core.samples(11, block, 1)
     y = outputs * sigma
     ratio = enumeration.log_ratio(law, matrix, sigma, y)
@@ -106,7 +106,7 @@ def test_weights_and_draws_against_enumeration(case: int) -> None:
     seen: list[defaultdict[tuple[float, ...], int]] = [defaultdict(int) for _ in MIXTURE]
     counts = np.zeros(len(MIXTURE))
     for block in range(-(-12_000 // core.block_size)):
-        means, _, components, _ = core.draws(steps, 12, block)
+        means, _, _, components = core.draws(12, block, 1)
         for mean, k in zip(means, components, strict=True):
             seen[k][tuple(np.round(mean, 9))] += 1
             counts[k] += 1

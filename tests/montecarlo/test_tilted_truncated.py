@@ -101,7 +101,7 @@ def test_densities_and_draws_against_enumeration(
     )
 
     # Densities of the very outputs that were drawn, given their public counts.
-    means, outputs, components, counts = core.draws(steps, 11, 3)
+    means, outputs, counts, components = core.draws(11, 3, 1)
     rows = core.samples(11, 3, 1)
     assert counts.max() <= size - 1
     assert (counts >= most).any()
@@ -140,7 +140,7 @@ def test_densities_and_draws_against_enumeration(
     seen: defaultdict[tuple[float, ...], int] = defaultdict(int)
     wrong, drawn = 0.0, 0
     for block in range(-(-8000 // core.block_size)):
-        means, _, components, counts = core.draws(steps, 12, block)
+        means, _, counts, components = core.draws(12, block, 1)
         for mean in means[components == 0]:
             seen[tuple(np.round(mean, 9))] += 1
         plain = means[components == 3]
@@ -272,7 +272,7 @@ def test_counts_beyond_the_limit_have_value_zero() -> None:
     columns, steps, scheme = mechanism._described()
     most = 3
     core = _core.TiltedSampler(columns, steps, scheme, case[-1], np.array(MIXTURE), most)
-    counts = core.draws(steps, 2, 0)[3]
+    counts = core.draws(2, 0, 1)[2]
     beyond = (counts > most).any(axis=1)
     losses = core.samples(2, 0, 1)[:, 0]
     assert beyond.any()

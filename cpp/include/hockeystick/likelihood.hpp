@@ -23,7 +23,9 @@ inline constexpr std::size_t group_size = 16;
 class Rows {
 public:
     Rows() = default;
-    explicit Rows(std::size_t count, double value = 0.0);
+    explicit Rows(std::size_t count, double value = 0.0) : Rows(scratch(count)) { fill(value); }
+    // Of any numbers.
+    static Rows scratch(std::size_t count);
     double* operator[](std::size_t row) noexcept { return data_.get() + row * group_size; }
     const double* operator[](std::size_t row) const noexcept { return data_.get() + row * group_size; }
     std::size_t count() const noexcept { return count_; }

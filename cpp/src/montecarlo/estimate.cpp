@@ -8,7 +8,6 @@
 #include "hockeystick/parallel.hpp"
 #include "montecarlo/group_counts.hpp"
 #include "montecarlo/output_window.hpp"
-#include "montecarlo/sample_blocks.hpp"
 #include "numerics/require.hpp"
 
 namespace hockeystick {
@@ -23,31 +22,15 @@ double hockey_stick(double epsilon, double loss) noexcept {
     return loss > epsilon ? 1 - portable_exp(epsilon - loss) : 1;
 }
 
-// Memory for one group of samples after the other.
-struct LossSampler::Buffers {
-    explicit Buffers(const LossSampler& sampler)
-        : outputs(sampler.sampling_.rows()), products(sampler.sampling_.rows()) {
-        if (!std::holds_alternative<TruncatedBMinSep>(sampler.scheme_)) return;
-        survival = Rows(sampler.sampling_.rows());
-        if (sampler.candidate_probability_ == 1) others = Rows(sampler.sampling_.rows());
-    }
-
-    Rows outputs, products, survival, others;
-};
-
 // The outputs of one group of samples, generated block by block of iterations.
 class LossSampler::Group {
 public:
-    // record: where participations and public counts go, too, those of the group's first sample to `sample`.
-    Group(const LossSampler& sampler, Buffers& buffers, const BlockStream& block, std::size_t first_lane,
-          Draws* record = nullptr, std::size_t sample = 0)
+    Group(const LossSampler& sampler, const BlockStream& block, std::size_t first_lane, Draws* record)
         : sampler_(sampler),
           record_(record),
-          sample_(sample),
           truncated_(std::get_if<TruncatedBMinSep>(&sampler.scheme_)),
-          window_(sampler.sampling_, sampler.steps(), {block, first_lane, Purpose::noise}, buffers.outputs),
-          survival_(buffers.survival),
-          others_(buffers.others) {
+          outputs_(Rows::scratch(sampler.products_.rows())),
+          window_(sampler.products_, sampler.steps(), {block, first_lane, Purpose::noise}, outputs_) {
         // Under Q nobody takes part, unless Q is the mixture of the truncated scheme.
         const bool participates = sampler.direction_ != Direction::add || truncated_ != nullptr;
         for (std::size_t s = 0; participates && s < group_size; ++s) {
@@ -55,7 +38,7 @@ public:
                                 Stream(block, first_lane + s, Purpose::participation));
         }
         if (truncated_ == nullptr) return;
-        survival_.fill(1.0);
+        survival_ = Rows(outputs_.count(), 1.0);
         for (std::size_t s = 0; sampler.candidate_probability_ < 1 && s < group_size; ++s) {
             counts_.emplace_back(*truncated_, sampler.steps(), sampler.candidate_probability_,
                                  sampler.counts_table_, block, first_lane + s);
@@ -63,6 +46,7 @@ public:
         }
         if (counts_.empty()) {
             quiet_ = false;
+            others_ = Rows::scratch(outputs_.count());
             all_counts_.emplace(*truncated_, sampler.steps(), sampler.counts_table_, block, first_lane);
         }
     }
@@ -85,7 +69,7 @@ public:
             });
     }
 
-    const Rows& outputs() const noexcept { return window_.rows(); }
+    const Rows& outputs() const noexcept { return outputs_; }
     // nullptr if nothing is truncated, in any round of any sample of the group.
     const double* survival() const noexcept { return quiet_ ? nullptr : survival_[0]; }
     bool quiet() const noexcept { return quiet_; }
@@ -123,14 +107,14 @@ private:
                     now.multiplicity =
                         truncated_multiplicity(survival_[row + (now.iteration - from)][s], lane.stream());
                 }
-                if (record_ != nullptr) record_->participations[place(s, now.iteration)] = now.multiplicity;
+                if (record_ != nullptr) record_->means[place(s, now.iteration)] = now.multiplicity;
                 if (now.multiplicity != 0) window_.begin_column(now, from, live);
             }
         }
     }
 
     std::size_t place(std::size_t lane, std::size_t iteration) const {
-        return (sample_ + lane) * sampler_.steps() + iteration;
+        return lane * sampler_.steps() + iteration;
     }
 
     double truncated_multiplicity(double survival, Stream& stream) const {
@@ -142,22 +126,18 @@ private:
 
     const LossSampler& sampler_;
     Draws* record_;
-    std::size_t sample_;
     const TruncatedBMinSep* truncated_;
     bool quiet_ = true;
+    Rows outputs_, survival_, others_;
     OutputWindow window_;
-    Rows &survival_, &others_;
     std::vector<Participations> lanes_;
     std::vector<PublicCounts> counts_;       // where candidates say which are needed
     std::optional<GroupCounts> all_counts_;  // where all are
 };
 
 LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multiplier, Direction direction)
-    : strategy_(std::move(strategy)),
-      scheme_((check(scheme, strategy_.steps()), std::move(scheme))),
+    : BlockSampler(std::move(strategy), std::move(scheme), noise_multiplier, direction),
       noise_multiplier_(noise_multiplier),
-      direction_(direction),
-      sampling_(strategy_, noise_multiplier, Products::transform),
       direct_(strategy_, noise_multiplier, Products::direct),
       // An upper bound on ln P/Q is a lower one on ln Q/P: that direction takes the other bound.
       mixture_(strategy_, scheme_, noise_multiplier, Numerator::present, direction == Direction::add) {
@@ -177,9 +157,7 @@ LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multipli
     if (direction == Direction::replace_one) {
         denominator_.emplace(strategy_, scheme_, noise_multiplier, Numerator::present, true, mirrored);
     }
-    // Iterations, counted more where their sliding products cost more than all the rest.
-    block_size_ = samples_per_block(static_cast<double>(steps()) *
-                                    (1 + sampling_.operations() / 64 + mixture_.families()));
+    set_size(1, 1 + mixture_.families());
 }
 
 // The losses of 16 outputs, by what stands above the line of the ratio and, where Q is a mixture too, below.
@@ -208,25 +186,17 @@ private:
     double sign_;
 };
 
-void LossSampler::block_losses(const BlockStream& stream, double* out) const {
-    Buffers buffers(*this);
-    for (std::size_t lane = 0; lane < block_size_; lane += group_size) {
-        Group group(*this, buffers, stream, lane);
-        Ratio ratio(*this, group.quiet());
-        group.run([&](std::size_t first, std::size_t count) {
-            sampling_.compute(group.outputs(), first, buffers.products);
-            ratio.add(buffers.products, count, group.survival());
-        });
-        ratio.finish(out + lane);
-    }
-}
-
-std::vector<double> LossSampler::losses(std::uint64_t seed, std::uint64_t first, std::size_t blocks) const {
-    std::vector<double> out(blocks * block_size_);
-    parallel_for(blocks, [&](std::size_t block) {
-        block_losses({seed, first + block, direction_ == Direction::add}, out.data() + block * block_size_);
+void LossSampler::sample_group(const BlockStream& stream, std::size_t lane, double* rows,
+                               Draws* record) const {
+    Group group(*this, stream, lane, record);
+    Ratio ratio(*this, group.quiet());
+    Rows products = Rows::scratch(products_.rows());
+    group.run([&](std::size_t first, std::size_t count) {
+        products_.compute(group.outputs(), first, products);
+        ratio.add(products, count, group.survival());
+        if (record != nullptr) group.outputs().by_sample(count, record->outputs.data() + first, steps());
     });
-    return out;
+    ratio.finish(rows);
 }
 
 LossSampler::Sums LossSampler::delta_sums(std::uint64_t seed, std::span<const double> epsilons,
@@ -234,13 +204,13 @@ LossSampler::Sums LossSampler::delta_sums(std::uint64_t seed, std::span<const do
     Sums sums{std::vector<double>(epsilons.size() * blocks), std::vector<double>(epsilons.size() * blocks),
               0};
     std::vector<std::size_t> failures(blocks, 0);
-    parallel_for(blocks, [&](std::size_t block) {
-        std::vector<double> losses(block_size_);
-        block_losses({seed, first + block, direction_ == Direction::add}, losses.data());
-        failures[block] = static_cast<std::size_t>(
-            std::count_if(losses.begin(), losses.end(), [](double x) { return std::isnan(x); }));
+    each_group({seed, first, blocks}, [&](std::size_t sample, const Rows& rows) {
+        const std::size_t block = sample / block_size();
+        const std::span losses(rows[0], group_size);
+        failures[block] +=
+            static_cast<std::size_t>(std::ranges::count_if(losses, [](double x) { return std::isnan(x); }));
         for (std::size_t e = 0; e < epsilons.size(); ++e) {
-            double sum = 0, squares = 0;
+            double sum = sums.values[e * blocks + block], squares = sums.squares[e * blocks + block];
             for (const double loss : losses) {
                 const double value = hockey_stick(epsilons[e], loss);
                 sum += value;
@@ -252,23 +222,6 @@ LossSampler::Sums LossSampler::delta_sums(std::uint64_t seed, std::span<const do
     });
     for (const std::size_t count : failures) sums.not_a_number += count;
     return sums;
-}
-
-LossSampler::Draws LossSampler::draws(std::uint64_t seed, std::uint64_t first, std::size_t blocks) const {
-    Draws draws;
-    const std::size_t values = blocks * block_size_ * steps();
-    draws.participations.assign(values, 0.0);
-    draws.outputs.assign(values, 0.0);
-    if (std::holds_alternative<TruncatedBMinSep>(scheme_)) draws.public_counts.assign(values, 0.0);
-    Buffers buffers(*this);
-    for (std::size_t sample = 0; sample < blocks * block_size_; sample += group_size) {
-        const BlockStream stream{seed, first + sample / block_size_, direction_ == Direction::add};
-        Group group(*this, buffers, stream, sample % block_size_, &draws, sample);
-        group.run([&](std::size_t done, std::size_t count) {
-            group.outputs().by_sample(count, draws.outputs.data() + sample * steps() + done, steps());
-        });
-    }
-    return draws;
 }
 
 std::vector<double> LossSampler::evaluate(std::span<const double> outputs,

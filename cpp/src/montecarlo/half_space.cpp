@@ -6,7 +6,7 @@
 #include <utility>
 
 #include "montecarlo/output_window.hpp"
-#include "montecarlo/sample_blocks.hpp"
+#include "montecarlo/weights.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/require.hpp"
 #include "numerics/special.hpp"
@@ -67,25 +67,21 @@ double log_normal_below(double threshold) {
 
 HalfSpaceSampler::HalfSpaceSampler(Strategy strategy, Scheme scheme, double noise_multiplier,
                                    std::vector<double> direction, double threshold, std::vector<Shift> shifts)
-    : strategy_(std::move(strategy)),
-      scheme_((check(scheme, strategy_.steps()), std::move(scheme))),
-      direction_(std::move(direction)),
+    : BlockSampler(std::move(strategy), std::move(scheme), noise_multiplier, Direction::add),
+      normal_(std::move(direction)),
       threshold_(threshold),
       log_probability_(log_normal_below(threshold)),
       shifts_(std::move(shifts)),
-      products_(strategy_, noise_multiplier, Products::transform),
       mixture_(strategy_, scheme_, noise_multiplier, Numerator::present, true) {
     check_scheme();
     double square = 0;
-    for (const double x : direction_) square += x * x;
-    require(direction_.size() == strategy_.steps() && std::abs(square - 1) < 1e-9,
+    for (const double x : normal_) square += x * x;
+    require(normal_.size() == strategy_.steps() && std::abs(square - 1) < 1e-9,
             "direction must have one entry per step, and length 1");
     require(std::abs(threshold) <= 1e6, "threshold must be in [-1e6, 1e6]");
     check_shifts();
     for (const Shift& s : shifts_) log_probabilities_.push_back(log_normal_below(threshold_ + s.shift));
-    const double sample_work =
-        static_cast<double>(strategy_.steps()) * (1.7 + products_.operations() / 64);  // speed
-    set_size(3 + shifts_.size(), sample_work, true);
+    set_size(3 + shifts_.size(), 1.7);  // speed
 }
 
 void HalfSpaceSampler::check_scheme() const {
@@ -107,8 +103,8 @@ void HalfSpaceSampler::check_shifts() {
 }
 
 // 16 samples: 3 + shifts rows of 16.
-void HalfSpaceSampler::evaluate(const BlockStream& stream, std::size_t lane, double* rows,
-                                double* record) const {
+void HalfSpaceSampler::sample_group(const BlockStream& stream, std::size_t lane, double* rows,
+                                    Draws* record) const {
     const std::size_t steps = strategy_.steps();
     for (std::size_t s = 0; s < group_size; ++s) {
         Stream choice(stream, lane + s, Purpose::proposal);
@@ -124,26 +120,26 @@ void HalfSpaceSampler::evaluate(const BlockStream& stream, std::size_t lane, dou
         const std::size_t live = std::min(chunk, steps - from);
         draw_noise(stream, lane, Purpose::proposal_noise, from, live, noise[0]);
         for (std::size_t i = 0; i < live; ++i) {
-            const double weight = direction_[from + i];
+            const double weight = normal_[from + i];
             for (std::size_t s = 0; s < group_size; ++s) along[s] += weight * noise[i][s];
         }
     }
     for (std::size_t s = 0; s < group_size; ++s) along[s] = rows[s] - along[s];
 
-    Rows outputs(products_.rows()), products(products_.rows());
+    Rows outputs = Rows::scratch(products_.rows()), products = Rows::scratch(products_.rows());
     const auto evaluation = mixture_.start();
     OutputWindow window(products_, steps, {stream, lane, Purpose::proposal_noise}, outputs);
     window.run(
         [&](std::size_t row, std::size_t from, std::size_t live) {
             for (std::size_t i = 0; i < live; ++i) {
-                const double weight = direction_[from + i];
+                const double weight = normal_[from + i];
                 for (std::size_t s = 0; s < group_size; ++s) outputs[row + i][s] += weight * along[s];
             }
         },
         [&](std::size_t done, std::size_t count) {
             products_.compute(outputs, done, products);
             evaluation->add(products[0], count, nullptr);
-            if (record != nullptr) outputs.by_sample(count, record + lane * steps + done, steps);
+            if (record != nullptr) outputs.by_sample(count, record->outputs.data() + done, steps);
         });
     evaluation->finish(rows + group_size);
     for (std::size_t s = 0; s < group_size; ++s) log_densities(rows + s);
@@ -172,15 +168,6 @@ std::vector<double> HalfSpaceSampler::values(std::uint64_t seed, std::span<const
         const double log_weight = rows[2][s] + log_probability_;
         return half_space_value(epsilon, floor, rows[1][s], log_weight, log_scale);
     });
-}
-
-std::vector<double> HalfSpaceSampler::outputs(std::uint64_t seed, std::uint64_t block) const {
-    std::vector<double> out(block_size() * strategy_.steps());
-    Rows rows(width());
-    for (std::size_t lane = 0; lane < block_size(); lane += group_size) {
-        evaluate({seed, block, true}, lane, rows[0], out.data());
-    }
-    return out;
 }
 
 }  // namespace hockeystick

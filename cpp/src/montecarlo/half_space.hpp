@@ -11,11 +11,7 @@
 #include <span>
 #include <vector>
 
-#include "hockeystick/likelihood.hpp"
-#include "hockeystick/random.hpp"
-#include "hockeystick/schemes.hpp"
-#include "hockeystick/strategy.hpp"
-#include "montecarlo/weighted_sampler.hpp"
+#include "hockeystick/estimate.hpp"
 
 namespace hockeystick {
 
@@ -40,7 +36,7 @@ double log_normal_below(double threshold);
 // Samples of the direction H(Q||P). R is the mixture over k of N(-shift_k direction, 1) given the half space
 // {<direction, y> <= threshold}. Rows: <direction, y>, ln P/Q, ln of (Q/R over the half space's probability),
 // and ln of each shift's density over that of Q given the half space.
-class HalfSpaceSampler final : public WeightedSampler {
+class HalfSpaceSampler final : public BlockSampler {
 public:
     struct Shift {
         double weight, shift;  // both >= 0
@@ -59,25 +55,18 @@ public:
     // floor: a lower bound of ln P/Q. What is not a number counts as 1.
     std::vector<double> values(std::uint64_t seed, std::span<const double> epsilons, double floor,
                                double log_scale, std::uint64_t first, std::size_t blocks) const;
-    // The outputs of a block, sample by sample, for tests.
-    std::vector<double> outputs(std::uint64_t seed, std::uint64_t block) const;
 
 private:
-    void evaluate(const BlockStream& stream, std::size_t lane, double* rows) const override {
-        evaluate(stream, lane, rows, nullptr);
-    }
-    void evaluate(const BlockStream& stream, std::size_t lane, double* rows, double* record) const;
+    void sample_group(const BlockStream& stream, std::size_t lane, double* rows,
+                      Draws* record) const override;
     void check_scheme() const;
     void check_shifts();
     void log_densities(double* rows) const;
 
-    Strategy strategy_;
-    Scheme scheme_;
-    std::vector<double> direction_;
+    std::vector<double> normal_;
     double threshold_, log_probability_;
     std::vector<Shift> shifts_;
     std::vector<double> log_probabilities_;  // of the half space, under each shifted law
-    SlidingProducts products_;
     Mixture mixture_;
 };
 

@@ -107,13 +107,15 @@ void Rows::Release::operator()(double* p) const noexcept {
     std::free(bytes <= Spare::largest ? spare.exchange(0, {bytes, p}, p) : p);
 }
 
-Rows::Rows(std::size_t count, double value) : count_(count) {
+Rows Rows::scratch(std::size_t count) {
     const std::size_t bytes = std::max<std::size_t>(count, 1) * group_size * sizeof(double);
     double* data = spare.exchange(bytes, {}, nullptr);
     if (data == nullptr) data = static_cast<double*>(std::aligned_alloc(64, bytes));
     if (data == nullptr) throw std::bad_alloc();
-    data_ = {data, Release{bytes}};
-    fill(value);
+    Rows rows;
+    rows.data_ = {data, Release{bytes}};
+    rows.count_ = count;
+    return rows;
 }
 
 void Rows::fill(double value) noexcept { std::fill_n(data_.get(), count_ * group_size, value); }

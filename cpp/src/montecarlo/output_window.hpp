@@ -58,8 +58,6 @@ public:
         std::memmove(rows[0], rows[products_.outputs()], products_.overlap() * group_size * sizeof(double));
     }
 
-    const Rows& rows() const noexcept { return rows_; }
-
     // Column `iteration` of C, so many times, in one sample's mean.
     struct Column {
         std::size_t lane, iteration;

@@ -9,7 +9,7 @@
 #include "montecarlo/group_counts.hpp"
 #include "montecarlo/output_window.hpp"
 #include "montecarlo/participation_chain.hpp"
-#include "montecarlo/sample_blocks.hpp"
+#include "montecarlo/weights.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/require.hpp"
 
@@ -72,7 +72,7 @@ struct TiltedSampler::Truncation {
                 }
             }
             if (record != nullptr) {
-                others.by_sample(count, record->public_counts.data() + lane * steps + done, steps);
+                others.by_sample(count, record->public_counts.data() + done, steps);
             }
         }
     }
@@ -98,11 +98,8 @@ double tilted_value(double epsilon, double loss, double log_ratio, double log_sc
 TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_multiplier,
                              std::vector<Component> components, std::uint64_t most_others,
                              Direction direction)
-    : strategy_(std::move(strategy)),
-      scheme_((check(scheme, strategy_.steps()), std::move(scheme))),
-      components_(std::move(components)),
-      products_(strategy_, noise_multiplier, Products::transform),
-      direction_(direction) {
+    : BlockSampler(std::move(strategy), std::move(scheme), noise_multiplier, direction),
+      components_(std::move(components)) {
     require(!components_.empty(), "a proposal needs at least one component");
     check_scheme();
     check_components();
@@ -132,9 +129,7 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
     const auto tilted = std::count_if(slots_.begin(), slots_.end(), [](std::size_t row) { return row > 0; });
     const double recursions =
         static_cast<double>(1 + tilted) / 3 + (truncation_ ? 5 : 0) + (mirror_ ? 0.33 : 0);  // speed
-    const double sample_work =
-        static_cast<double>(strategy_.steps()) * (1 + products_.operations() / 64 + recursions);
-    set_size(2 + components_.size(), sample_work, direction_ == Direction::add);
+    set_size(2 + components_.size(), 1 + recursions);
 }
 
 void TiltedSampler::add_tilted_mixtures(double noise_multiplier, Numerator numerator) {
@@ -272,7 +267,7 @@ private:
             }
             if (multiplicity != 0) columns_.push_back({s, hit.iteration, multiplicity});
         }
-        if (record_ != nullptr) record_->components[lane_ + s] = static_cast<int>(k);
+        if (record_ != nullptr) record_->components[s] = static_cast<int>(k);
     }
 
     // use(products, first, count) for one block of iterations after the other.
@@ -280,7 +275,7 @@ private:
     void run(const Use& use) const {
         const SlidingProducts& sliding = sampler_.products_;
         const std::size_t steps = sampler_.strategy_.steps();
-        Rows outputs(sliding.rows()), products(sliding.rows());
+        Rows outputs = Rows::scratch(sliding.rows()), products = Rows::scratch(sliding.rows());
         OutputWindow window(sliding, steps, {stream_, lane_, Purpose::proposal_noise}, outputs);
         auto next = columns_.begin();
         window.run(
@@ -294,14 +289,12 @@ private:
                 sliding.compute(outputs, done, products);
                 use(products[0], done, count);
                 if (record_ != nullptr) {
-                    outputs.by_sample(count, record_->outputs.data() + place(0, done), steps);
+                    outputs.by_sample(count, record_->outputs.data() + done, steps);
                 }
             });
     }
 
-    std::size_t place(std::size_t s, std::size_t iteration) const {
-        return (lane_ + s) * sampler_.strategy_.steps() + iteration;
-    }
+    std::size_t place(std::size_t s, std::size_t iteration) const { return s * sampler_.steps() + iteration; }
 
     const TiltedSampler& sampler_;
     BlockStream stream_;
@@ -329,8 +322,9 @@ void TiltedSampler::weigh(const Rows& densities, std::size_t s, double below, do
     rows[group_size] = log_sum(terms.data(), terms.size());
 }
 
-void TiltedSampler::evaluate(const BlockStream& stream, std::size_t lane, double* rows) const {
-    Group(*this, stream, lane, nullptr).evaluate(rows);
+void TiltedSampler::sample_group(const BlockStream& stream, std::size_t lane, double* rows,
+                                 Draws* record) const {
+    Group(*this, stream, lane, record).evaluate(rows);
 }
 
 std::vector<double> TiltedSampler::values(std::uint64_t seed, std::span<const double> epsilons,
@@ -338,19 +332,6 @@ std::vector<double> TiltedSampler::values(std::uint64_t seed, std::span<const do
     return values_of({seed, first, blocks}, epsilons, [&](double epsilon, const Rows& rows, std::size_t s) {
         return tilted_value(epsilon, rows[0][s], rows[1][s], log_scale);
     });
-}
-
-TiltedSampler::Draws TiltedSampler::draws(std::uint64_t seed, std::uint64_t block) const {
-    Draws draws;
-    draws.means.assign(block_size() * strategy_.steps(), 0.0);
-    draws.outputs = draws.means;
-    draws.components.assign(block_size(), 0);
-    if (truncation_) draws.public_counts = draws.means;
-    Rows rows(width());
-    for (std::size_t lane = 0; lane < block_size(); lane += group_size) {
-        Group(*this, {seed, block, direction_ == Direction::add}, lane, &draws).evaluate(rows[0]);
-    }
-    return draws;
 }
 
 }  // namespace hockeystick

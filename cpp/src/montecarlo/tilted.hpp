@@ -13,12 +13,7 @@
 #include <vector>
 
 #include "hockeystick/estimate.hpp"
-#include "hockeystick/likelihood.hpp"
-#include "hockeystick/random.hpp"
-#include "hockeystick/schemes.hpp"
-#include "hockeystick/strategy.hpp"
 #include "montecarlo/proposal.hpp"
-#include "montecarlo/weighted_sampler.hpp"
 
 namespace hockeystick {
 
@@ -42,7 +37,7 @@ struct Component {
 // R^{1-a}/M_a (truncated: U^2/(M R)), and with weight pi
 //     Y <= M_a (P/R - e^epsilon p_0)_+ / (pi (P/R)^a)
 //       <= (M_a/pi) (e^epsilon p_0)^{-(a-1)} (1/a) (1 - 1/a)^{a-1}.
-class TiltedSampler final : public WeightedSampler {
+class TiltedSampler final : public BlockSampler {
 public:
     // Throws std::invalid_argument for parameters out of range, for schemes without an exact density or
     // table, and unless the weights are >= 0 and add up to 1 (they are scaled to do so exactly) and S_a or P
@@ -61,14 +56,6 @@ public:
     std::vector<double> values(std::uint64_t seed, std::span<const double> epsilons, double log_scale,
                                std::uint64_t first, std::size_t blocks) const;
 
-    // The hits of each sample of a block, and the outputs in units of the noise multiplier, for tests.
-    struct Draws {
-        std::vector<double> means, outputs;  // sample by sample; means: the coefficients of C's columns
-        std::vector<int> components;
-        std::vector<double> public_counts;  // truncated scheme only
-    };
-    Draws draws(std::uint64_t seed, std::uint64_t block) const;
-
 private:
     struct Truncation;
     class Group;
@@ -77,19 +64,16 @@ private:
     void check_components();
     void add_tilted_mixtures(double noise_multiplier, Numerator numerator);
     void weigh(const Rows& densities, std::size_t s, double below, double bound, double* rows) const;
-    void evaluate(const BlockStream& stream, std::size_t lane, double* rows) const override;
+    void sample_group(const BlockStream& stream, std::size_t lane, double* rows,
+                      Draws* record) const override;
 
-    Strategy strategy_;
-    Scheme scheme_;
     std::vector<Component> components_;
-    SlidingProducts products_;
     std::vector<std::unique_ptr<MeanLaw>> laws_;  // nullptr for weight 0 where no normaliser is needed
     std::vector<double> log_normalisers_;
     std::vector<Mixture> mixtures_;   // of P, then of the T other than P, those of a shift together
     std::size_t densities_ = 1;       // rows of all of them
     std::vector<std::size_t> slots_;  // which row component k reads; 0: P's
-    Direction direction_;
-    double log_none_ = 0;  // ln of what R has in Q at least, where Q is another mixture
+    double log_none_ = 0;             // ln of what R has in Q at least, where Q is another mixture
     std::shared_ptr<const Truncation> truncation_;  // nullptr for all other schemes
     std::shared_ptr<const Mixture> mirror_;         // Q of replace_one, else nullptr
 };

@@ -276,7 +276,7 @@ void blocks() {
             CHECK(one[s] == together[size + s] && one[size + s] == together[4 * size + s]);
             CHECK(one[size + s] <= one[s] && one[s] <= 1 && one[size + s] >= 0);
         }
-        const auto drawn = sampler.draws(3, 1);
+        const auto drawn = sampler.draws(3, 1, 1);
         CHECK(drawn.components.size() == sampler.block_size());
         CHECK(drawn.outputs.size() == 300 * sampler.block_size());
     }

@@ -1,23 +1,10 @@
-// How samples are grouped: blocks of some milliseconds of work (docs/montecarlo/estimates.md, "What is
-// drawn"). And which component of a mixture a sample comes from.
+// Weights of the components of a mixture that samples are drawn from.
 #pragma once
 
-#include <algorithm>
-#include <bit>
 #include <cmath>
 #include <cstddef>
 
-#include "hockeystick/likelihood.hpp"
-
 namespace hockeystick {
-
-// Samples per block, where one takes so much work, in iterations: a function of the description alone.
-inline std::size_t samples_per_block(double sample_work) {
-    constexpr double block_work = 0x1p21;        // speed
-    constexpr std::size_t largest_block = 4096;  // speed
-    const auto wanted = static_cast<std::size_t>(block_work / sample_work);
-    return std::clamp(std::bit_floor(std::max<std::size_t>(wanted, 1)), group_size, largest_block);
-}
 
 // Makes weights in [0, 1] that add up to 1, but for rounding (1e-9: proof), do so exactly; false where they
 // do not.
