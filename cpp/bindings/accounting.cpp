@@ -125,7 +125,9 @@ void register_pairs(Module& m) {
                   "noise", noise, {{"gaussian", hs::Noise::gaussian}, {"laplace", hs::Noise::laplace}});
               return own(hs::location_mixture(kind, scale, p_shifts, p_weights, q_shifts, q_weights));
           });
-    m.def("renyi_divergence", &hs::renyi_divergence, Released());
+    m.def("renyi_divergence", [](const hs::Pair& pair, double order) {
+        return released([&] { return hs::renyi_divergence(pair, order); });
+    });
 }
 
 // Both bounds of one of the profile's curves.
@@ -156,8 +158,8 @@ void register_profile(Module& m) {
              }),
              py::arg("directions"), py::arg("accuracy") = 1e-3,
              py::arg("memory_limit") = std::size_t{1} << 30, py::arg("engine") = "auto")
-        .def("epsilon_bounds", &hs::Profile::epsilon_bounds, Released())
-        .def("delta_bounds", &hs::Profile::delta_bounds, Released())
+        .def_released("epsilon_bounds", &hs::Profile::epsilon_bounds)
+        .def_released("delta_bounds", &hs::Profile::delta_bounds)
         .def("delta_curve",
              [](const hs::Profile& profile, const Array& epsilon) {
                  return curve(epsilon, [&](auto points) { return profile.delta_curve(points); });
@@ -214,13 +216,11 @@ void register_coupling(Module& m) {
                          double step,
                          double failure) { return hs::Coupling({in.begin(), in.end()}, step, failure); }))
         .def_property_readonly("radius", &hs::Coupling::radius)
-        .def(
-            "epsilon_bounds",
-            [ends](const hs::Coupling& c, double delta) { return ends(c.epsilon_bounds(delta)); }, Released())
-        .def(
-            "delta_bounds",
-            [ends](const hs::Coupling& c, double epsilon) { return ends(c.delta_bounds(epsilon)); },
-            Released());
+        .def_released("epsilon_bounds",
+                      [ends](const hs::Coupling& c, double delta) { return ends(c.epsilon_bounds(delta)); })
+        .def_released("delta_bounds", [ends](const hs::Coupling& c, double epsilon) {
+            return ends(c.delta_bounds(epsilon));
+        });
 }
 
 }  // namespace

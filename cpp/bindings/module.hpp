@@ -6,7 +6,6 @@
 
 #include <initializer_list>
 #include <string>
-#include <type_traits>
 #include <utility>
 
 #include "hockeystick/arithmetic.hpp"
@@ -16,7 +15,7 @@ namespace hockeystick::bindings {
 namespace py = pybind11;
 
 using Standard = py::call_guard<StandardArithmetic>;
-// Without the GIL as well: for functions that touch nothing of Python's.
+// Without the GIL as well.
 using Released = py::call_guard<StandardArithmetic, py::gil_scoped_release>;
 
 // Ctrl-C and other signals: Python's handlers run, on its main thread only, and what they raise is thrown.
@@ -37,25 +36,13 @@ Kind named(const char* what, const std::string& name,
     throw py::value_error(std::string(what) + " must be one of " + known + ", not '" + name + "'");
 }
 
-// Defines a function with these arguments in standard arithmetic, unless they say so themselves.
-template <class Define, class... Arguments>
-void in_standard_arithmetic(const Define& define, Arguments&&... arguments) {
-    if constexpr ((std::is_same_v<std::remove_cvref_t<Arguments>, Released> || ...)) {
-        define(std::forward<Arguments>(arguments)...);
-    } else {
-        define(std::forward<Arguments>(arguments)..., Standard());
-    }
-}
-
 class Module : public py::module_ {
 public:
     explicit Module(py::module_ module) : py::module_(std::move(module)) {}
 
     template <class... Arguments>
     Module& def(Arguments&&... arguments) {
-        in_standard_arithmetic(
-            [this](auto&&... all) { py::module_::def(std::forward<decltype(all)>(all)...); },
-            std::forward<Arguments>(arguments)...);
+        py::module_::def(std::forward<Arguments>(arguments)..., Standard());
         return *this;
     }
 };
@@ -69,15 +56,18 @@ public:
 
     template <class... Arguments>
     Class& def(Arguments&&... arguments) {
-        in_standard_arithmetic([this](auto&&... all) { Base::def(std::forward<decltype(all)>(all)...); },
-                               std::forward<Arguments>(arguments)...);
+        Base::def(std::forward<Arguments>(arguments)..., Standard());
+        return *this;
+    }
+    // For functions that touch nothing of Python's.
+    template <class... Arguments>
+    Class& def_released(Arguments&&... arguments) {
+        Base::def(std::forward<Arguments>(arguments)..., Released());
         return *this;
     }
     template <class... Arguments>
     Class& def_static(Arguments&&... arguments) {
-        in_standard_arithmetic(
-            [this](auto&&... all) { Base::def_static(std::forward<decltype(all)>(all)...); },
-            std::forward<Arguments>(arguments)...);
+        Base::def_static(std::forward<Arguments>(arguments)..., Standard());
         return *this;
     }
     template <class Getter>

@@ -72,7 +72,7 @@ def log_sums(logs: list[float], terms: list[np.ndarray]) -> np.ndarray:
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[name for name, _, _ in CASES])
 def test_weights_and_draws_against_enumeration(case: int) -> None:
     _, mechanism, law = CASES[case]
-    steps, sigma, matrix = mechanism.strategy.steps, mechanism.noise_multiplier, mechanism.strategy.matrix()
+    sigma, matrix = mechanism.noise_multiplier, mechanism.strategy.matrix()
     core = mechanism._tilted(MIXTURE)
     values = np.array([pattern for _, pattern in law])
     weights = np.array([probability for probability, _ in law])

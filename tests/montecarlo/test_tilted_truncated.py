@@ -89,7 +89,7 @@ def least_reference(law: enumeration.Law, most: int, direction: str) -> float:
 def test_densities_and_draws_against_enumeration(
     case: tuple[int, int, int, float, bool, int, int, float], direction: str
 ) -> None:
-    steps, _, _, _, _, size, most, sigma = case
+    _, _, _, _, _, size, most, sigma = case
     mechanism, core, law = sampler(case, direction)
     matrix = mechanism.strategy.matrix()
     upper = summed(law, envelope(mechanism, direction))

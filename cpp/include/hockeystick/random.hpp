@@ -78,35 +78,26 @@ std::uint64_t binomial(Stream& stream, std::uint64_t n, double p) noexcept;
 // The same for many n that differ little, from tables: Binom(n, p) is Binom(base, p) by inversion plus
 // Binom(n - base, p), which is 0 most of the time. The law is exact to a relative error of 1e-12 per
 // probability.
-class BinomialTable {
-public:
+struct BinomialTable {
     BinomialTable() = default;  // no tables: every draw by binomial()
     // 0 < p < 1. Tables only where base * p is in [10, 65536]: below and above they do not pay.
-    BinomialTable(std::uint64_t base, double p);
+    BinomialTable(std::uint64_t trials, double p);
 
     // In two parts: by the tables where has(n), else by binomial().
     std::uint64_t draw(Stream& stream, std::uint64_t n, double p) const noexcept;
 
     bool has(std::uint64_t n) const noexcept {
-        return !cumulative_.empty() && n >= base_ && n - base_ <= largest_rest_;
+        return !cumulative.empty() && n >= base && n - base <= largest_rest;
     }
-    std::uint64_t base() const noexcept { return base_; }
-    // (n - base) p <= 30 for all n that the tables serve.
-    std::uint64_t largest_rest() const noexcept { return cumulative_.empty() ? 0 : largest_rest_; }
-    double odds() const noexcept { return odds_; }          // p/(1-p)
-    double log_none() const noexcept { return log_none_; }  // ln(1-p)
-    // The number of entries <= a uniform word, plus first(), is Binom(base, p); the last entry is 2^64 - 1.
-    std::uint64_t first() const noexcept { return first_; }
-    const std::vector<std::uint64_t>& cumulative() const noexcept { return cumulative_; }
+
+    std::uint64_t base = 0, largest_rest = 0;  // (n - base) p <= 30 for all n that the tables serve
+    double odds = 0, log_none = 0;             // p/(1-p), ln(1-p)
+    // The number of entries <= a uniform word, plus `first`, is Binom(base, p); the last entry is 2^64 - 1.
+    std::uint64_t first = 0;
+    std::vector<std::uint64_t> cumulative;
     // That number for the smallest word with these upper bits.
     static constexpr int guide_bits = 12;
-    const std::vector<std::uint32_t>& guide() const noexcept { return guide_; }
-
-private:
-    std::uint64_t base_ = 0, first_ = 0, largest_rest_ = 0;
-    std::vector<std::uint64_t> cumulative_;
-    std::vector<std::uint32_t> guide_;
-    double odds_ = 0, log_none_ = 0;
+    std::vector<std::uint32_t> guide;
 };
 
 // Pr[Binom(n, p) = k] and Pr[Binom(n, p) >= k], 0 <= k <= n, 0 < p < 1; relative error below 1e-9 for n up

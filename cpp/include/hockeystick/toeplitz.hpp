@@ -5,7 +5,6 @@
 // on every machine: plans, keys of runs and shards of noise rest on them.
 #pragma once
 
-#include <cstddef>
 #include <span>
 #include <vector>
 

@@ -289,19 +289,6 @@ private:
     std::vector<std::uint16_t> cells_;
 };
 
-template <class Count>
-void count_cells_as(std::span<const std::uint16_t> cells, Count times, std::size_t columns,
-                    std::span<Count> counts) {
-    const Uninterrupted whole;
-    parallel_ranges(cells.size(), examples_per_task, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t i = begin; i < end; ++i)
-            if (cells[i] > 0) {
-                Count& count = counts[i * columns + cells[i] - 1];
-                count = static_cast<Count>(count + times);
-            }
-    });
-}
-
 }  // namespace
 
 void find_cells(const Charge& how, std::span<const double> values, std::span<const double> edges,
@@ -324,13 +311,21 @@ void find_cells(const Charge& how, std::span<const double> values, std::span<con
     });
 }
 
-void count_cells(std::span<const std::uint16_t> cells, std::uint16_t times, std::size_t columns,
-                 std::span<std::uint16_t> counts) {
-    count_cells_as(cells, times, columns, counts);
+template <class Count>
+void count_cells(std::span<const std::uint16_t> cells, Count times, std::size_t columns,
+                 std::span<Count> counts) {
+    const Uninterrupted whole;
+    parallel_ranges(cells.size(), examples_per_task, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t i = begin; i < end; ++i)
+            if (cells[i] > 0) {
+                Count& count = counts[i * columns + cells[i] - 1];
+                count = static_cast<Count>(count + times);
+            }
+    });
 }
-void count_cells(std::span<const std::uint16_t> cells, std::uint32_t times, std::size_t columns,
-                 std::span<std::uint32_t> counts) {
-    count_cells_as(cells, times, columns, counts);
-}
+template void count_cells(std::span<const std::uint16_t>, std::uint16_t, std::size_t,
+                          std::span<std::uint16_t>);
+template void count_cells(std::span<const std::uint16_t>, std::uint32_t, std::size_t,
+                          std::span<std::uint32_t>);
 
 }  // namespace hockeystick

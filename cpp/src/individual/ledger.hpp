@@ -51,9 +51,8 @@ void find_cells(const Charge& how, std::span<const double> values, std::span<con
                 std::span<std::uint16_t> cells);
 
 // counts[row * columns + cells[row] - 1] += times where cells[row] > 0.
-void count_cells(std::span<const std::uint16_t> cells, std::uint16_t times, std::size_t columns,
-                 std::span<std::uint16_t> counts);
-void count_cells(std::span<const std::uint16_t> cells, std::uint32_t times, std::size_t columns,
-                 std::span<std::uint32_t> counts);
+template <class Count>  // of 16 or 32 bits
+void count_cells(std::span<const std::uint16_t> cells, Count times, std::size_t columns,
+                 std::span<Count> counts);
 
 }  // namespace hockeystick

@@ -106,8 +106,8 @@ void transform_less_one(const Lattice& lattice, std::int64_t reach, const RealFf
     const double fixed = transform(rest, fft, folded, spectrum) +
                          4 * u * (outside * terms + std::abs(excess.value()) + u * terms);
     errors.resize(spectrum.size());
-    parallel_for((spectrum.size() + block_size - 1) / block_size, [&](std::size_t b) {
-        for (std::size_t j = b * block_size; j < std::min(spectrum.size(), (b + 1) * block_size); ++j) {
+    parallel_ranges(spectrum.size(), block_size, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t j = begin; j < end; ++j) {
             double re = 0, im = 0, size = 0;
             for (const auto& [index, m] : bulk) {
                 std::int64_t turn = static_cast<std::int64_t>(j) * index % n;
@@ -153,9 +153,8 @@ public:
     void multiply_near_one(const std::vector<std::complex<double>>& spectrum,
                            const std::vector<double>& errors, std::uint64_t count) {
         const double k = static_cast<double>(count);
-        parallel_for((value_.size() + block_size - 1) / block_size, [&](std::size_t b) {
-            const std::size_t end = std::min(value_.size(), (b + 1) * block_size);
-            for (std::size_t j = b * block_size; j < end; ++j) {
+        parallel_ranges(value_.size(), block_size, [&](std::size_t begin, std::size_t end) {
+            for (std::size_t j = begin; j < end; ++j) {
                 const std::complex<double> w = spectrum[j], log = log1p(w);
                 const double size = std::abs(w), whole = std::abs(1.0 + w), error = errors[j];
                 const double largest = whole * (1 + 4 * u) + error;

@@ -100,9 +100,8 @@ Bins make_bins(const Pair& pair, const std::vector<double>& edge) {
     };
     std::vector<Tangent> t(n + 1);
     constexpr std::size_t block = 1024;  // speed
-    parallel_for(n / block + 1, [&](std::size_t b) {
-        for (std::size_t i = b * block; i < std::min(n + 1, (b + 1) * block); ++i)
-            t[i] = view(edge[i], i >= split);
+    parallel_ranges(n + 1, block, [&](std::size_t begin, std::size_t end) {
+        for (std::size_t i = begin; i < end; ++i) t[i] = view(edge[i], i >= split);
     });
     Bins out;
     out.bin.resize(n);

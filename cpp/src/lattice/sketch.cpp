@@ -73,11 +73,8 @@ double middle_of(const Pair& pair, const Node& a, const Node& b, double log_mass
 // Losses from 1e-24 to 1e16 on both sides of 0: the scale of a pair is not known beforehand.
 std::vector<double> first_grid() {
     std::vector<double> x;
-    for (int i = 0; i <= 184; ++i) x.push_back(1e-24 * std::expm1(0.5 * i));
-    std::vector<double> all;
-    for (std::size_t i = x.size(); i-- > 1;) all.push_back(-x[i]);
-    all.insert(all.end(), x.begin(), x.end());
-    return all;
+    for (int i = -184; i <= 184; ++i) x.push_back(std::copysign(1e-24 * std::expm1(0.5 * std::abs(i)), i));
+    return x;
 }
 
 // A bin is fine enough when it holds little mass, or its tail falls by less than half.

@@ -22,13 +22,13 @@ GroupCounts::GroupCounts(const TruncatedBMinSep& scheme, std::size_t steps, cons
         available_[0][s] = static_cast<double>(others.available);
         for (std::size_t i = 0; i < window; ++i) barred_[i][s] = static_cast<double>(others.barred[i]);
     }
-    state_ = {static_cast<double>(table.base()),
-              static_cast<double>(table.largest_rest()),
-              static_cast<double>(table.first()),
-              table.log_none(),
-              table.odds(),
-              table.cumulative().data(),
-              table.guide().data(),
+    state_ = {static_cast<double>(table.base),
+              static_cast<double>(table.largest_rest),
+              static_cast<double>(table.first),
+              table.log_none,
+              table.odds,
+              table.cumulative.data(),
+              table.guide.data(),
               64 - BinomialTable::guide_bits,
               available_[0],
               barred_[0],
@@ -39,7 +39,7 @@ GroupCounts::GroupCounts(const TruncatedBMinSep& scheme, std::size_t steps, cons
 
 void GroupCounts::next(std::size_t count, double* counts, double* survival) {
     for (std::size_t done = 0; done < count;) {
-        if (!table_->cumulative().empty()) {
+        if (!table_->cumulative.empty()) {
             const std::size_t rows =
                 kernels::table().public_counts(state_, round_, count - done, counter_, key_,
                                                counts + done * group_size, survival + done * group_size);

@@ -194,8 +194,28 @@ private:
     std::vector<std::pair<std::unique_ptr<Mixture::Evaluation>, double>> parts_;
 };
 
+// A bound from below by what an output says about one example. ||C sum x^a||^2 has, besides the |C x^a|^2,
+// the terms 2 <C x^a, C x^b>. Given the output, and without these terms, the x^a are independent: by Jensen's
+// inequality
+//     P/Q >= (P_1/Q)^k e^{-k (k-1)/2 |C m|^2/sigma^2},     m = E[x | output] of one example.
 struct SharedParameters {
-    SharedExample shared;
+    // The logarithm of the right-hand side.
+    double log_ratio(std::span<const double> products) const {
+        const Posterior one = posterior(scheme.base, products, half_norms);
+        std::vector<double> sums(products.size(), 0.0);
+        for (std::size_t i = 0; i < sums.size(); ++i) {
+            const auto column = strategy.column(i);
+            for (std::size_t k = 0; k < column.size(); ++k) sums[i + k] += column[k] * one.means[i];
+        }
+        double square = 0;
+        for (const double sum : sums) square += sum / noise_multiplier * (sum / noise_multiplier);
+        const auto k = static_cast<double>(scheme.examples);
+        return k * (one.log_ratio - (k - 1) / 2 * square);
+    }
+
+    Strategy strategy;
+    IndependentBMinSep scheme;
+    double noise_multiplier;
     std::vector<double> half_norms;
 };
 
@@ -211,7 +231,7 @@ public:
         std::vector<double> products(products_.count());
         for (std::size_t s = 0; s < group_size; ++s) {
             for (std::size_t i = 0; i < products.size(); ++i) products[i] = products_[i][s];
-            out[s] = form_.shared.log_ratio(products, form_.half_norms);
+            out[s] = form_.log_ratio(products);
         }
     }
 
@@ -236,9 +256,7 @@ Mixture::Form joint_form(const Strategy& strategy, const IndependentBMinSep& sch
     if (lower) {
         constexpr double families = 256;  // speed: about what a posterior takes
         return form_of<SharedState>(
-            SharedParameters{{strategy, scheme.base, noise_multiplier, scheme.examples},
-                             std::move(half_norms)},
-            families);
+            SharedParameters{strategy, scheme, noise_multiplier, std::move(half_norms)}, families);
     }
     Powers powers;
     double families = 0;

@@ -1,7 +1,6 @@
 #include "montecarlo/joint_states.hpp"
 
 #include <algorithm>
-#include <cmath>
 #include <functional>
 
 #include "montecarlo/mixture_forms.hpp"

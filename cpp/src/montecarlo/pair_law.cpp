@@ -1,6 +1,5 @@
 // The law of two copies of a chain of participations.
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
 #include "hockeystick/parallel.hpp"

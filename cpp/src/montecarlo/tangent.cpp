@@ -1,7 +1,6 @@
 // The tangent of ln sum_{x != 0} p_x N(Cx)/N(0): the recursion over participations forwards and backwards
 // (docs/montecarlo/tilted.md, section 9).
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -123,20 +122,6 @@ Posterior posterior(const BMinSep& scheme, std::span<const double> products, std
     const double share = rest.over(all);
     for (double& mean : some.means) mean *= share;
     return {all.log(), std::move(some.means)};
-}
-
-double SharedExample::log_ratio(std::span<const double> products, std::span<const double> norms) const {
-    const Posterior one = posterior(scheme, products, norms);
-    const std::size_t n = products.size();
-    std::vector<double> sums(n, 0.0);
-    for (std::size_t i = 0; i < n; ++i) {
-        const auto column = strategy.column(i);
-        for (std::size_t k = 0; k < column.size(); ++k) sums[i + k] += column[k] * one.means[i];
-    }
-    double square = 0;
-    for (const double sum : sums) square += sum / noise_multiplier * (sum / noise_multiplier);
-    const auto k = static_cast<double>(examples);
-    return k * (one.log_ratio - (k - 1) / 2 * square);
 }
 
 LikelihoodTangent tangent(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,

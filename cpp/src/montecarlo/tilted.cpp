@@ -35,7 +35,8 @@ struct TiltedSampler::Truncation {
                std::uint64_t most, Direction direction)
         : scheme(truncated),
           most_others(most),
-          weights(envelope(truncated, most, largest_half_norm(strategy, noise_multiplier),
+          weights(envelope(truncated, most,
+                           std::ranges::max(half_norms(strategy, truncated, noise_multiplier, false)),
                            direction == Direction::add)),
           table(PublicCounts::table(truncated)),
           other(strategy, truncated, noise_multiplier,
@@ -48,11 +49,6 @@ struct TiltedSampler::Truncation {
         const auto places = static_cast<double>(truncated.max_batch);
         const Tilt none{direction == Direction::remove ? 1 / (places + 1) * (1 - 1e-15) : 0, 0};
         log_none = tilted_law(truncated.base, strategy.steps(), none)->log_normaliser();
-    }
-
-    static double largest_half_norm(const Strategy& strategy, double noise_multiplier) {
-        const auto norms = strategy.squared_norms();
-        return *std::max_element(norms.begin(), norms.end()) / noise_multiplier / noise_multiplier / 2;
     }
 
     // 16 lanes: the survival probabilities of all rounds, and whether no count is above the limit.

@@ -184,14 +184,13 @@ std::uint64_t binomial(Stream& stream, std::uint64_t n, double p) noexcept {
                                            : binomial_rejection(stream, n, p);
 }
 
-BinomialTable::BinomialTable(std::uint64_t base, double p) {
-    const auto trials = static_cast<double>(base);
-    const double mean = trials * p;
+BinomialTable::BinomialTable(std::uint64_t trials, double p) {
+    const double mean = static_cast<double>(trials) * p;
     if (!(mean >= 10 && mean <= 65536 && p <= 0.5)) return;
-    base_ = base;
-    odds_ = p / (1 - p);
+    base = trials;
+    odds = p / (1 - p);
     const auto mode = static_cast<std::uint64_t>(mean);
-    const std::vector<double> terms = binomial_terms(base, odds_, mode, first_);
+    const std::vector<double> terms = binomial_terms(base, odds, mode, first);
     // Sums from both ends, so that the small ones keep their relative error.
     std::vector<double> left(terms.size()), right(terms.size() + 1, 0.0);
     double sum = 0;
@@ -201,25 +200,25 @@ BinomialTable::BinomialTable(std::uint64_t base, double p) {
         // Of 2^64: from below, or what is left above.
         const bool lower = left[i] < right[i + 1];
         const auto part = static_cast<std::uint64_t>((lower ? left[i] : right[i + 1]) / sum * 0x1p64);
-        cumulative_.push_back(lower ? part : std::uint64_t{0} - std::max<std::uint64_t>(part, 1));
+        cumulative.push_back(lower ? part : std::uint64_t{0} - std::max<std::uint64_t>(part, 1));
     }
-    cumulative_.push_back(std::numeric_limits<std::uint64_t>::max());
+    cumulative.push_back(std::numeric_limits<std::uint64_t>::max());
     std::uint32_t at = 0;
     for (std::uint64_t cell = 0; cell < std::uint64_t{1} << guide_bits; ++cell) {
-        while (cumulative_[at] <= cell << (64 - guide_bits)) ++at;
-        guide_.push_back(at);
+        while (cumulative[at] <= cell << (64 - guide_bits)) ++at;
+        guide.push_back(at);
     }
-    log_none_ = portable_log1p(-p);
-    largest_rest_ = static_cast<std::uint64_t>(30 / p);
+    log_none = portable_log1p(-p);
+    largest_rest = static_cast<std::uint64_t>(30 / p);
 }
 
 std::uint64_t BinomialTable::draw(Stream& stream, std::uint64_t n, double p) const noexcept {
     if (!has(n)) return binomial(stream, n, p);
     // Below the last entry of the table, which stands for 2^64.
     const std::uint64_t word = std::min(stream.bits(), std::numeric_limits<std::uint64_t>::max() - 1);
-    std::size_t at = guide_[word >> (64 - guide_bits)];
-    while (cumulative_[at] <= word) ++at;
-    return first_ + at + binomial(stream, n - base_, p);
+    std::size_t at = guide[word >> (64 - guide_bits)];
+    while (cumulative[at] <= word) ++at;
+    return first + at + binomial(stream, n - base, p);
 }
 
 // Loader's saddle-point form: the exponent is n times the divergence of k/n from p, not a difference of

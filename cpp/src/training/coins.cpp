@@ -18,7 +18,7 @@ bool is_zero(const Fixed& x) {
     return std::all_of(x.begin(), x.end(), [](std::uint32_t limb) { return limb == 0; });
 }
 
-// x + y and x - y modulo 1; the carry says whether a 1 was lost or borrowed.
+// x + y and x - y modulo 1; the carry says whether a 1 was lost.
 bool add(Fixed& x, const Fixed& y) {
     std::uint64_t carry = 0;
     for (std::size_t i = limbs; i-- > 0;) {
@@ -29,14 +29,10 @@ bool add(Fixed& x, const Fixed& y) {
     return carry != 0;
 }
 
-bool subtract(Fixed& x, const Fixed& y) {
-    std::uint64_t borrow = 0;
-    for (std::size_t i = limbs; i-- > 0;) {
-        const std::uint64_t difference = std::uint64_t{x[i]} - y[i] - borrow;
-        x[i] = static_cast<std::uint32_t>(difference);
-        borrow = difference >> 63;
-    }
-    return borrow != 0;
+void subtract(Fixed& x, const Fixed& y) {
+    for (std::uint32_t& limb : x) limb = ~limb;
+    add(x, y);
+    for (std::uint32_t& limb : x) limb = ~limb;
 }
 
 // x y, rounded down.

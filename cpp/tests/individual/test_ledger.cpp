@@ -89,7 +89,7 @@ void cells() {
         if (c > 1 && !(values[i] > edges[c - 2])) CHECK(false);
     }
     std::vector<std::uint32_t> counts(values.size() * 501, 0);
-    hs::count_cells(found, std::uint32_t{3}, 501, counts);
+    hs::count_cells(found, std::uint32_t{3}, 501, std::span(counts));
     CHECK(counts[501 + 0] == 3 && counts[2 * 501 + 500] == 3 && counts[0] == 0);
 }
 

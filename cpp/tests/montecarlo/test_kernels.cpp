@@ -331,14 +331,14 @@ void counts_come_from_the_counters() {
         for (const std::size_t window : {std::size_t{0}, std::size_t{3}}) {
             Rows available(1), barred(3), counts(40), survival(40);
             for (std::size_t s = 0; s < group; ++s) available[0][s] = 50400.0 + 37.0 * static_cast<double>(s);
-            available[0][5] = 50000.0 + static_cast<double>(binomials.largest_rest());
-            kernels::Counts state{static_cast<double>(binomials.base()),
-                                  static_cast<double>(binomials.largest_rest()),
-                                  static_cast<double>(binomials.first()),
-                                  binomials.log_none(),
-                                  binomials.odds(),
-                                  binomials.cumulative().data(),
-                                  binomials.guide().data(),
+            available[0][5] = 50000.0 + static_cast<double>(binomials.largest_rest);
+            kernels::Counts state{static_cast<double>(binomials.base),
+                                  static_cast<double>(binomials.largest_rest),
+                                  static_cast<double>(binomials.first),
+                                  binomials.log_none,
+                                  binomials.odds,
+                                  binomials.cumulative.data(),
+                                  binomials.guide.data(),
                                   64 - BinomialTable::guide_bits,
                                   available[0],
                                   barred[0],
@@ -358,7 +358,7 @@ void counts_come_from_the_counters() {
                                block.key());
                     const std::uint64_t word = std::uint64_t{w[0]} << 32 | w[1];
                     std::size_t k = 0;
-                    while (binomials.cumulative()[k] <= word) ++k;
+                    while (binomials.cumulative[k] <= word) ++k;
                     const double rest = expected[0][s] - 50000;
                     double u = (w[2] + (w[3] + 0.5) * 0x1p-32) * 0x1p-32, probability = std::pow(1 - p, rest),
                            more = 0;
@@ -366,7 +366,7 @@ void counts_come_from_the_counters() {
                         u -= probability;
                         probability *= p / (1 - p) * (rest - more) / (more + 1);
                     }
-                    const double count = static_cast<double>(binomials.first() + k) + more;
+                    const double count = static_cast<double>(binomials.first + k) + more;
                     CHECK(counts[i][s] == count);
                     CHECK(survival[i][s] == (count < 55 ? 1.0 : 55 / (count + 1)));
                     if (window == 0) continue;
@@ -376,7 +376,7 @@ void counts_come_from_the_counters() {
             // Fewer than the table is for, or more: nothing is done.
             available[0][7] = 49999;
             CHECK(table->public_counts(state, 0, 1, {0, 0, 0}, {0, 0}, counts[0], survival[0]) == 0);
-            available[0][7] = 50001.0 + static_cast<double>(binomials.largest_rest());
+            available[0][7] = 50001.0 + static_cast<double>(binomials.largest_rest);
             CHECK(table->public_counts(state, 0, 1, {0, 0, 0}, {0, 0}, counts[0], survival[0]) == 0);
         }
     }
