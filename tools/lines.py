@@ -22,6 +22,7 @@ FEATURES = {
         "cpp/src/*/allocation_*",
         "cpp/src/*/epoch*",
         "cpp/src/*/one_epoch.*",
+        "cpp/src/*/large_ratios.*",
         "cpp/src/inversion/gamma_kernel.hpp",
         "cpp/src/inversion/step_series.*",
         "*/mechanisms/allocation.py",

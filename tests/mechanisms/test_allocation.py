@@ -59,6 +59,8 @@ def exact_of_two(sigma: float, epsilon: float, direction: str) -> mpmath.mpf:
         (1.0, 0.3),
         (1.0, 2.5),
         (1.0, 5.0),
+        (0.3, 16.0),
+        (0.5, 9.0),
         (3.0, 0.4),
         (30.0, 0.05),
         (100.0, 0.02),

@@ -54,6 +54,13 @@ def test_lattices_agree(sigma, steps, delta, spacing):
         (1.0, 1000, 1e-9, 3000),
         (0.7, 10**5, 1e-9, 60),
         (0.7, 10**5, 1e-12, 60),
+        # One ratio alone, many times as large as all others together.
+        (0.7, 10**5, 1e-20, 60),
+        (0.5, 10**5, 1e-10, 60),
+        (0.3, 10**5, 1e-5, 60),
+        (0.3, 10**5, 1e-30, 60),
+        (0.5, 1000, 1e-10, 3000),
+        (1.0, 30, 1e-20, 3000),
     ],
 )
 def test_rare_jumps_agree_with_conditional_samples(sigma, steps, delta, samples):

@@ -19,9 +19,8 @@ constexpr double pi = std::numbers::pi;
 constexpr std::size_t block = 32;
 // proof: beyond this, exponentials overflow.
 constexpr double largest_exponent = 700;
-// speed: the P-mass of the outcomes with a large W, beside delta; how often panels are halved.
+// speed: the P-mass of the outcomes with a large W, beside delta.
 constexpr double mass_beside_delta = 1e3, most_mass = 0.1;
-constexpr int most_halvings = 9;
 
 }  // namespace
 

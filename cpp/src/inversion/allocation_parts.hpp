@@ -3,12 +3,14 @@
 // "One epoch in two parts" and "Epochs in three parts").
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstddef>
 #include <functional>
 #include <limits>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "hockeystick/answer.hpp"
@@ -18,9 +20,13 @@
 
 namespace hockeystick {
 
-// speed: how many guesses have lines, and how near, as a share of eps and in ln delta, the last must be.
+// speed: how many guesses have lines, and how near, as a share of eps up to a largest one and in ln delta,
+// the last must be.
 inline constexpr int most_rounds = 8;
-inline constexpr double near_epsilon = 0.02, near_enough = 2.5;
+inline constexpr double near_epsilon = 0.02, largest_near = 2.5, near_enough = 2.5, smallest_step = 1e-6;
+
+// speed: how often panels are halved.
+inline constexpr int most_halvings = 9;
 
 // The cut between both: the P-mass beyond it, in so many epochs, is large beside a delta like this.
 CutStep first_cut(const Allocation& law, double epochs, double delta);
@@ -45,6 +51,28 @@ std::optional<Answer> delta_in_rounds(double epsilon, double about, std::optiona
         about = answer->upper;
     }
     return best;
+}
+
+// Bounds of eps by lines for a guess of it, until that is near.
+template <class PartsAt>
+std::optional<Answer> epsilon_in_rounds(double delta, double epsilon, PartsAt parts_at) {
+    for (int round = 0; round < most_rounds; ++round) {
+        const auto parts = parts_at(epsilon);
+        if (!parts) return {};
+        const InvertedAt inverted = [&](double e) { return parts->at(e); };
+        const double before = epsilon;
+        const Inverted at = newton(inverted, std::log(delta), epsilon);
+        // The lines suit an epsilon at which delta is much the same.
+        if (epsilon < smallest_step * before) epsilon = 0;
+        Answer terms = parts->describe(at);
+        if (epsilon == 0 && before == 0 && at.upper() <= delta) return terms;
+        if (!(at.value > 0)) return {};
+        if (std::abs(epsilon - before) > near_epsilon * std::min(epsilon, largest_near) &&
+            round + 1 < most_rounds)
+            continue;
+        return epsilon_answer(std::move(terms), inverted, at, epsilon, delta);
+    }
+    return {};
 }
 
 class AllocationPart {

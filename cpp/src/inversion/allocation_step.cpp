@@ -30,16 +30,25 @@ double size_of(Complex z) { return std::abs(z.real()) + std::abs(z.imag()); }
 
 }  // namespace
 
-CutStep::CutStep(const Allocation& law, double mass, int most_halvings)
-    : law_(law), most_halvings_(most_halvings) {
+CutStep::CutStep(const Allocation& law, double mass, int most_halvings) : CutStep(law, most_halvings) {
     double low = 0, high = farthest_cut + law.mu;
     for (int i = 0; i < 60; ++i) {
         const double middle = 0.5 * (low + high);
         (left_out_of(middle) > mass ? low : high) = middle;
     }
-    end_ = high;
+    set(high);
+}
+
+CutStep CutStep::at(const Allocation& law, double end, int most_halvings) {
+    CutStep out(law, most_halvings);
+    out.set(end);
+    return out;
+}
+
+void CutStep::set(double end) {
+    end_ = end;
     beyond_q_ = gaussian_tail(end_);
-    beyond_p_ = gaussian_tail(end_ - law.mu);
+    beyond_p_ = gaussian_tail(end_ - law_.mu);
 }
 
 double CutStep::left_out_of(double end) const {

@@ -15,6 +15,8 @@ public:
     // Cuts where P(some W is larger) is about `mass`, and never more. Panels of nodes are halved at most so
     // often, for speed: their error says how far that serves.
     CutStep(const Allocation& law, double mass, int most_halvings);
+    // The cut that is given.
+    static CutStep at(const Allocation& law, double end, int most_halvings);
 
     double end() const { return end_; }            // in g
     double largest() const;                        // W - 1 there
@@ -44,13 +46,15 @@ public:
 private:
     // What the integrand is: that of log_below, which is of second order, or e^{s(W-1)/T}.
     enum class Part { below, beyond };
+    CutStep(const Allocation& law, int most_halvings) : law_(law), most_halvings_(most_halvings) {}
+    void set(double end);
     double left_out_of(double end) const;
     void add_panel(Nodes& nodes, double low, double high, std::complex<double> theta, Part part,
                    int depth) const;
 
     Allocation law_;
     int most_halvings_;
-    double end_, beyond_q_, beyond_p_;
+    double end_ = 0, beyond_q_ = 0, beyond_p_ = 0;
 };
 
 // Uniform laws below the density of W, tilted by e^{theta W} and cut, that overlap nowhere else: what bounds

@@ -218,30 +218,28 @@ Inverted invert(const Contour& contour, double epsilon) {
     return out;
 }
 
-Inverted invert(std::span<const Contour> contours, double epsilon) {
-    if (contours.size() == 1) return invert(contours[0], epsilon);
-    std::vector<Inverted> parts;
+Inverted together(const Inverted& a, const Inverted& b) {
     Inverted out{};
-    out.log_scale = -infinity;
-    for (const Contour& contour : contours) {
-        parts.push_back(invert(contour, epsilon));
-        out.log_scale = std::max(out.log_scale, parts.back().log_scale);
-    }
-    double size = 0;
-    for (const Inverted& part : parts) {
-        const double scale = std::exp(part.log_scale - out.log_scale);
-        out.value += scale * part.value;
-        out.slope += scale * part.slope;
-        out.aliasing += scale * part.aliasing;
-        out.tail += scale * part.tail;
-        out.quadrature += scale * part.quadrature;
-        out.round_off += scale * part.round_off;
+    out.log_scale = std::max(a.log_scale, b.log_scale);
+    for (const Inverted* part : {&a, &b}) {
+        const double scale = std::exp(part->log_scale - out.log_scale);
+        out.value += scale * part->value;
+        out.slope += scale * part->slope;
+        out.aliasing += scale * part->aliasing;
+        out.tail += scale * part->tail;
+        out.quadrature += scale * part->quadrature;
         // Their scales are rounded, too.
-        size += scale * (std::abs(part.value) + part.aliasing + part.tail + part.quadrature) *
-                (8 + static_cast<double>(parts.size()) +
-                 2 * (std::abs(part.log_scale) + std::abs(out.log_scale)));
+        out.round_off +=
+            scale *
+            (part->round_off + u * (std::abs(part->value) + part->aliasing + part->tail + part->quadrature) *
+                                   (10 + 2 * (std::abs(part->log_scale) + std::abs(out.log_scale))));
     }
-    out.round_off += u * size;
+    return out;
+}
+
+Inverted invert(std::span<const Contour> contours, double epsilon) {
+    Inverted out = invert(contours[0], epsilon);
+    for (const Contour& contour : contours.subspan(1)) out = together(out, invert(contour, epsilon));
     return out;
 }
 

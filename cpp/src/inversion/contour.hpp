@@ -74,7 +74,9 @@ struct Inverted {
 };
 
 Inverted invert(const Contour& contour, double epsilon);
-// The sum of several transforms, each on a line of its own, relative to the largest.
+// The sum of two parts of delta, relative to the larger scale.
+Inverted together(const Inverted& a, const Inverted& b);
+// Of several transforms, each on a line of its own.
 Inverted invert(std::span<const Contour> contours, double epsilon);
 
 // delta and its slope at any eps, as a contour, several of them or another engine has them.

@@ -146,19 +146,8 @@ std::optional<Answer> Epochs::delta_bounds(double epsilon) const {
 
 std::optional<Answer> Epochs::epsilon_bounds(double delta) const {
     if (!(delta > least_delta && delta < 1)) return {};
-    const double target = std::log(delta);
-    double epsilon = std::max(spread() * std::sqrt(-2 * target), jump(delta));
-    for (int round = 0; round < most_rounds; ++round) {
-        const auto parts = parts_at(epsilon, delta);
-        if (!parts) return {};
-        const InvertedAt inverted = [&](double e) { return parts->at(e); };
-        const double before = epsilon;
-        const Inverted at = newton(inverted, target, epsilon);
-        if (!(at.value > 0) || !(epsilon > 0)) return {};
-        if (std::abs(epsilon - before) > near_epsilon * epsilon && round + 1 < most_rounds) continue;
-        return epsilon_answer(parts->describe(at), inverted, at, epsilon, delta);
-    }
-    return {};
+    const double first = std::max(spread() * std::sqrt(-2 * std::log(delta)), jump(delta));
+    return epsilon_in_rounds(delta, first, [&](double epsilon) { return parts_at(epsilon, delta); });
 }
 
 }  // namespace hockeystick

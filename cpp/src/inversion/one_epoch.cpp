@@ -3,10 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
+#include <variant>
+#include <vector>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/allocation_parts.hpp"
 #include "inversion/direct_inversion.hpp"
+#include "inversion/large_ratios.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
@@ -19,13 +23,18 @@ constexpr double pi = std::numbers::pi;
 
 // All of these are for speed. Each source of error aims at this share of delta, and where the frequencies
 // left out come to more than the second they are not worth computing the others.
-constexpr double wanted_share = 1e-12, worst_share = 1e-3, nothing = 1e-10;
+constexpr double wanted_share = 1e-12, worst_share = 1e-6, nothing = 1e-10;
 constexpr std::size_t least_frequencies = 16;
 // Smaller deltas and larger losses are left to others, and so are laws without digits, or with too few
 // frequencies. That layers' widths have their digits rests on the least mu, too: proof.
-constexpr double least_delta = 1e-60, largest_loss = 50;
+constexpr double least_delta = 1e-60, largest_loss = 100;
 constexpr double least_mu = 1e-4, largest_mu = 5, least_steps = 8, most_steps = 1e9;
-constexpr double least_log_wanted = -10, smallest_step = 1e-6;
+constexpr double least_log_wanted = -10;
+// One W may decide alone where x is so large, and so many standard deviations of V more than that; and it
+// does where the series' error is at most this share, for one of these cuts, as shares of it.
+constexpr double least_jump = 0.3, least_deviations = 4, good_series = 3e-9, poor_series = 1e-6;
+constexpr double many_steps = 1e4;
+constexpr double cuts_alone[] = {0.5, 0.45, 0.4, 0.35, 0.25, 0.15};
 
 // What line_through must count beside a payoff (1 - e^{-x})_+ for x_+, at most e^{sx}/(e s).
 double beside_chernoff(double s) { return -1 - std::log(std::abs(s)) - log_chernoff(s); }
@@ -54,6 +63,7 @@ std::optional<Contour> contour_for(const AllocationPart& part, int sign, double 
     if (log_scale + middle.error + beside_chernoff(s) + log_chernoff(s) < log_delta + std::log(nothing))
         // Of what is e^{sx}/(e s) at most.
         return Contour::of_nothing(s, saddle.k.value, 1.01 * std::exp(middle.error - 1) / std::abs(s));
+    if (most == 0) return {};
     const double log_wanted = std::min(std::log(wanted_share) + log_delta - log_scale, least_log_wanted);
     const auto upper = [&](double other) {
         const CutStep::Log log = part.at(other);
@@ -85,20 +95,22 @@ std::optional<Contour> contour_for(const AllocationPart& part, int sign, double 
 
 }  // namespace
 
-// Both lines, and what is known of the outcomes with a large W.
+// The lines, and what is known of the outcomes with a large W.
 struct OneEpoch::Parts {
-    std::array<Contour, 2> lines;
-    Decided decided;
+    std::vector<Contour> lines;
+    std::variant<Decided, LargeRatios> others;
 
     Inverted at(double epsilon) const {
         const double c = std::exp(epsilon);
         Inverted out = invert(lines, std::expm1(epsilon));
         out.slope *= c;
-        return decided.add_to(out, c);
+        if (const auto* large = std::get_if<LargeRatios>(&others)) return together(out, large->at(epsilon));
+        return std::get<Decided>(others).add_to(out, c);
     }
     Answer describe(const Inverted& at) const {
-        return hockeystick::describe(at, lines[0].step,
-                                     lines[0].integrand.size() + lines[1].integrand.size());
+        std::size_t size = 0;
+        for (const Contour& line : lines) size += line.integrand.size();
+        return hockeystick::describe(at, lines[0].step, size);
     }
 };
 
@@ -106,7 +118,7 @@ std::unique_ptr<OneEpoch> OneEpoch::of(const Composition& composition) {
     if (composition.size() != 1 || composition.front().second != 1) return nullptr;
     const auto law = composition.front().first->allocation();
     if (!law || law->add || !(law->mu >= least_mu && law->mu <= largest_mu) ||
-        !(law->steps >= least_steps && law->steps <= most_steps))
+        !(law->steps > 1 && law->steps <= most_steps))
         return nullptr;
     return std::unique_ptr<OneEpoch>(new OneEpoch(*law));
 }
@@ -115,13 +127,41 @@ std::unique_ptr<OneEpoch> OneEpoch::of(const Composition& composition) {
 std::optional<OneEpoch::Parts> OneEpoch::parts_at(double epsilon, double delta, std::size_t most) const {
     if (!(delta > least_delta && epsilon < largest_loss)) return {};
     interruption_point();
-    const CutStep step = first_cut(law_, 1, delta);
     const double x = std::expm1(epsilon), log_delta = std::log(delta);
-    auto bulk = contour_for(Bulk(law_, step), +1, x, spread(), log_delta, most);
-    if (!bulk) return {};
-    auto rest = contour_for(Rest(law_, step), -1, x, spread(), log_delta, most);
-    if (!rest) return {};
-    return Parts{{std::move(*bulk), std::move(*rest)}, Decided(law_, 1, step.end())};
+    const auto by_series = [&](double worst, std::size_t frequencies) -> std::optional<Parts> {
+        auto large = alone(x, worst);
+        if (!large) return {};
+        auto bulk = contour_for(Bulk(law_, large->first), +1, x, spread(), log_delta, frequencies);
+        if (!bulk) return {};
+        return Parts{{std::move(*bulk)}, std::move(large->second)};
+    };
+    if (auto parts = by_series(good_series, 0)) return parts;
+    if (law_.steps >= least_steps) {
+        const CutStep step = first_cut(law_, 1, delta);
+        auto bulk = contour_for(Bulk(law_, step), +1, x, spread(), log_delta, most);
+        auto rest = bulk ? contour_for(Rest(law_, step), -1, x, spread(), log_delta, most) : std::nullopt;
+        if (rest) return Parts{{std::move(*bulk), std::move(*rest)}, Decided(law_, 1, step.end())};
+    }
+    return by_series(poor_series, law_.steps >= many_steps ? most : 0);
+}
+
+// The outcomes with a W beyond a cut, and that, where there is one that suits the series.
+std::optional<std::pair<CutStep, LargeRatios>> OneEpoch::alone(double x, double worst) const {
+    std::optional<std::pair<CutStep, LargeRatios>> best;
+    double least = worst;
+    for (const double share : cuts_alone) {
+        if (!(x > least_jump + least_deviations * spread())) break;
+        const CutStep cut =
+            CutStep::at(law_, std::log(law_.steps * x * share) / law_.mu + 0.5 * law_.mu, most_halvings);
+        if (!(cut.end() > law_.mu)) break;
+        LargeRatios large(law_, cut);
+        const Inverted at = large.at(std::log1p(x));
+        const double error = (at.quadrature + at.round_off) / at.value;
+        if (!(at.value > 0 && error < least)) continue;
+        least = error;
+        best.emplace(cut, std::move(large));
+    }
+    return best;
 }
 
 // The standard deviation of V. First guesses are where V is a normal variable, or one W alone is that large.
@@ -164,22 +204,8 @@ std::optional<Answer> OneEpoch::epsilon_bounds(double delta, std::size_t most) c
     if (!(delta > least_delta)) return {};
     const double target = std::log(delta), mu = law_.mu,
                  jump = std::exp(mu * (CutStep(law_, delta, 0).end() - 0.5 * mu)) / law_.steps;
-    double epsilon = std::log1p(std::max(spread() * std::sqrt(-2 * target), jump));
-    for (int round = 0; round < most_rounds; ++round) {
-        const auto parts = parts_at(epsilon, delta, most);
-        if (!parts) return {};
-        const InvertedAt inverted = [&](double e) { return parts->at(e); };
-        const double before = epsilon;
-        const Inverted at = newton(inverted, target, epsilon);
-        // The lines suit an epsilon at which delta is much the same.
-        if (epsilon < smallest_step * before) epsilon = 0;
-        Answer terms = parts->describe(at);
-        if (epsilon == 0 && before == 0 && at.upper() <= delta) return terms;
-        if (!(at.value > 0)) return {};
-        if (std::abs(epsilon - before) > near_epsilon * epsilon && round + 1 < most_rounds) continue;
-        return epsilon_answer(std::move(terms), inverted, at, epsilon, delta);
-    }
-    return {};
+    const double first = std::log1p(std::max(spread() * std::sqrt(-2 * target), jump));
+    return epsilon_in_rounds(delta, first, [&](double epsilon) { return parts_at(epsilon, delta, most); });
 }
 
 }  // namespace hockeystick

@@ -5,16 +5,17 @@
 // alone.
 #pragma once
 
-#include <array>
 #include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
+#include <utility>
 
 #include "hockeystick/answer.hpp"
 #include "hockeystick/pairs.hpp"
 #include "inversion/allocation_step.hpp"
 #include "inversion/contour.hpp"
+#include "inversion/large_ratios.hpp"
 
 namespace hockeystick {
 
@@ -37,6 +38,7 @@ private:
     double spread() const;
     double guess(double x) const;  // of delta, x = e^eps - 1
     std::optional<Parts> parts_at(double epsilon, double delta, std::size_t most) const;
+    std::optional<std::pair<CutStep, LargeRatios>> alone(double x, double worst) const;
     std::optional<Answer> delta_bounds(double epsilon, std::size_t most, std::optional<Parts>& parts) const;
 
     Allocation law_;
