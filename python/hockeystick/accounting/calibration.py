@@ -39,6 +39,14 @@ DEFAULT_TOLERANCE = 1e-6
 _Number: TypeAlias = "float | int"
 
 
+class CalibrationSettings(RiskTarget, total=False):
+    """What every calibration takes, as `calibrate` does: by default "add_or_remove", a tolerance of 1e-6 and 2^30 bytes."""
+
+    adjacency: str
+    tolerance: float
+    memory_limit: int
+
+
 class UnreachableError(ParameterError):
     """No allowed value of the parameter keeps within the budget; the message says what is reachable.
 
@@ -145,10 +153,7 @@ def calibrate(
     integer: Literal[False] = False,
     start: float | None = None,
     parameter: str = "parameter",
-    adjacency: str = "add_or_remove",
-    tolerance: float = DEFAULT_TOLERANCE,
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-    **risk: Unpack[RiskTarget],
+    **settings: Unpack[CalibrationSettings],
 ) -> CalibratedFloat: ...
 
 
@@ -163,10 +168,7 @@ def calibrate(
     integer: Literal[True],
     start: int | None = None,
     parameter: str = "parameter",
-    adjacency: str = "add_or_remove",
-    tolerance: float = DEFAULT_TOLERANCE,
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-    **risk: Unpack[RiskTarget],
+    **settings: Unpack[CalibrationSettings],
 ) -> CalibratedInt: ...
 
 
@@ -321,11 +323,8 @@ def calibrate_noise_multiplier(
     epsilon: float | None = None,
     delta: float | None = None,
     *,
-    adjacency: str = "add_or_remove",
-    tolerance: float = DEFAULT_TOLERANCE,
     limits: tuple[float, float] = (0.01, 1e15),
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-    **risk: Unpack[RiskTarget],
+    **settings: Unpack[CalibrationSettings],
 ) -> CalibratedFloat:
     """Return the smallest noise multiplier that keeps make(noise_multiplier) within the budget.
 
@@ -341,16 +340,7 @@ def calibrate_noise_multiplier(
     True
     """
     return calibrate(
-        make,
-        epsilon,
-        delta,
-        increasing=False,
-        limits=limits,
-        parameter="noise_multiplier",
-        adjacency=adjacency,
-        tolerance=tolerance,
-        memory_limit=memory_limit,
-        **risk,
+        make, epsilon, delta, increasing=False, limits=limits, parameter="noise_multiplier", **settings
     )
 
 
@@ -359,10 +349,8 @@ def calibrate_steps(
     epsilon: float | None = None,
     delta: float | None = None,
     *,
-    adjacency: str = "add_or_remove",
     limits: tuple[int, int] = (0, 10**9),
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-    **risk: Unpack[RiskTarget],
+    **settings: Unpack[CalibrationSettings],
 ) -> CalibratedInt:
     """Return the largest number of steps that keeps make(steps) within the budget.
 
@@ -386,9 +374,7 @@ def calibrate_steps(
         integer=True,
         start=100,
         parameter="steps",
-        adjacency=adjacency,
-        memory_limit=memory_limit,
-        **risk,
+        **settings,
     )
 
 
@@ -397,11 +383,8 @@ def calibrate_sampling_probability(
     epsilon: float | None = None,
     delta: float | None = None,
     *,
-    adjacency: str = "add_or_remove",
-    tolerance: float = DEFAULT_TOLERANCE,
     limits: tuple[float, float] = (1e-12, 1.0),
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-    **risk: Unpack[RiskTarget],
+    **settings: Unpack[CalibrationSettings],
 ) -> CalibratedFloat:
     """Return the largest probability that keeps make(sampling_probability) within the budget.
 
@@ -420,10 +403,7 @@ def calibrate_sampling_probability(
         limits=limits,
         start=0.01,
         parameter="sampling_probability",
-        adjacency=adjacency,
-        tolerance=tolerance,
-        memory_limit=memory_limit,
-        **risk,
+        **settings,
     )
 
 
@@ -432,10 +412,8 @@ def calibrate_batch_size(
     epsilon: float | None = None,
     delta: float | None = None,
     *,
-    adjacency: str = "add_or_remove",
     limits: tuple[int, int] | None = None,
-    memory_limit: int = DEFAULT_MEMORY_LIMIT,
-    **risk: Unpack[RiskTarget],
+    **settings: Unpack[CalibrationSettings],
 ) -> CalibratedInt:
     """Return the largest batch size that keeps make(batch_size) within the budget.
 
@@ -463,7 +441,5 @@ def calibrate_batch_size(
         integer=True,
         start=256,
         parameter="batch_size",
-        adjacency=adjacency,
-        memory_limit=memory_limit,
-        **risk,
+        **settings,
     )
