@@ -45,14 +45,16 @@ def _rounded(value: float, digits: int, towards: float) -> str:
     return text
 
 
-def finite(value: Any) -> Any:
-    """``value`` as JSON has it: infinities as words, `Bounds` as {"lower", "upper"}, tuples as lists."""
+def finite(plain: Mapping[str, Any]) -> dict[str, Any]:
+    """``plain`` as JSON has it: infinities as words, `Bounds` as {"lower", "upper"}, tuples as lists."""
+    return {name: _finite(value) for name, value in plain.items()}
+
+
+def _finite(value: Any) -> Any:
     if isinstance(value, float) and math.isinf(value):
         return "inf" if value > 0.0 else "-inf"
     if isinstance(value, Bounds):
         return finite(value._asdict())
     if isinstance(value, Mapping):
-        return {key: finite(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [finite(entry) for entry in value]
-    return value
+        return finite(value)
+    return [_finite(entry) for entry in value] if isinstance(value, (list, tuple)) else value

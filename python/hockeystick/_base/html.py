@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from dataclasses import fields, is_dataclass
 from html import escape
@@ -23,6 +24,32 @@ class Shown:
 
     def _repr_html_(self) -> str:
         return table(type(self).__name__, self._shown(), self._sentence())
+
+
+class Stated(Shown):
+    """The base of what says in words what it is: as text, and in notebooks beneath its table."""
+
+    def statement(self) -> str:
+        """It in words."""
+        raise NotImplementedError
+
+    def __str__(self) -> str:
+        return self.statement()
+
+    def _sentence(self) -> str:
+        return self.statement()
+
+
+class Reported(Stated):
+    """The base of what goes to files as well."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain dicts, lists, numbers and strings; infinities become the string "inf"."""
+        raise NotImplementedError
+
+    def to_json(self, indent: int | None = 2) -> str:
+        """The same as a JSON object."""
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
 
 def table(title: str, rows: Iterable[tuple[str, Any]], note: str = "") -> str:

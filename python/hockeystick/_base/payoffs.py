@@ -11,7 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -22,19 +22,6 @@ Part: TypeAlias = "tuple[float, int]"
 
 _FINE = 16
 """*Speed*: points per cell of a curve."""
-
-
-class Payoff(Protocol):
-    """A function of the loss with values in [0, 1] that does not fall."""
-
-    def log_values(self, losses: Array) -> Array:
-        """ln of the values; -inf for 0."""
-
-    def log_bound(self, parts: Sequence[Part]) -> float:
-        """ln of what P/R times the value is at most; inf where nothing bounds it."""
-
-    def is_seen(self, losses: Array, log_weights: Array) -> bool:
-        """Whether samples with these ln P/R_0 are where the expectation comes from."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +38,7 @@ class HockeyStick:
         return found
 
     def log_bound(self, parts: Sequence[Part]) -> float:
-        """The least over the parts of the largest value, at e^{epsilon - L} = 1 - 1/a."""
+        """ln of what P/R times the value is at most: the least over the parts of the largest value, at e^{epsilon - L} = 1 - 1/a."""
         found = math.inf
         for log_factor, order in parts:
             peak = 0.0 if order == 1 else (order - 1) * math.log1p(-1.0 / order) - math.log(order)
@@ -59,7 +46,7 @@ class HockeyStick:
         return found
 
     def is_seen(self, losses: Array, log_weights: Array) -> bool:
-        """Sixteen losses above epsilon."""
+        """Whether samples with these ln P/R_0 are where the expectation comes from: sixteen losses above epsilon."""
         return int((losses > self.epsilon).sum()) >= 16
 
 
@@ -84,7 +71,7 @@ class Composed:
         return self._log(self._epsilon - losses)
 
     def log_bound(self, parts: Sequence[Part]) -> float:
-        """The largest over intervals of epsilon - L: the curve falls there, the bound on P/R rises."""
+        """See `HockeyStick`: the largest over intervals of epsilon - L: the curve falls there, the bound on P/R rises."""
         values = np.concatenate([[0.0], self._log_upper])
         ends = np.append(self._points, math.inf)
         bound = np.full(ends.shape, math.inf)
@@ -95,9 +82,13 @@ class Composed:
         return float(total.max()) + 1e-12 * (1.0 + abs(float(total.max())))
 
     def is_seen(self, losses: Array, log_weights: Array) -> bool:
-        """An effective number of samples of 32."""
+        """See `HockeyStick`: an effective number of samples of 32."""
         log_y = log_weights + self.log_values(losses)
         if not log_y.size or not log_y.max() > -math.inf:
             return False
         y = np.exp(log_y - log_y.max())
         return bool(y.sum() ** 2 >= 32.0 * np.square(y).sum())
+
+
+Payoff: TypeAlias = HockeyStick | Composed
+"""A function of the loss with values in [0, 1] that does not fall."""

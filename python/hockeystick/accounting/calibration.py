@@ -108,8 +108,7 @@ class Certificate(Shown):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain numbers and strings; infinities become the string "inf"."""
-        named: dict[str, Any] = finite({**vars(self), "description": str(self.description), "gap": self.gap})
-        return named
+        return finite({**vars(self), "description": str(self.description), "gap": self.gap})
 
 
 class _Certified:

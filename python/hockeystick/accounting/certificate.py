@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from scipy.special import logsumexp
 
 from .. import _core
 from .._base.validation import ParameterError, real
-from ..mechanisms.descriptions import Composable
 from ..mechanisms.serialise import to_dict
 from ..verify.check import own_precision, proven, read_proof
 from ..verify.document import FORMAT, Fields, Rejected, write
 from ..verify.release import Release
+
+if TYPE_CHECKING:
+    from .profile import PrivacyProfile
 
 _SHARE = 0.2
 """Of the room between delta and the claim, for each of four errors (*speed*)."""
@@ -30,22 +32,7 @@ _MOST_WORK = 2e9
 """Products of cells and nodes: some ten minutes (*speed*)."""
 
 
-class Certifiable(Protocol):
-    """What a certificate is made of: a `PrivacyProfile`."""
-
-    @property
-    def description(self) -> Composable:
-        """What is released."""
-
-    @property
-    def adjacency(self) -> str:
-        """Which datasets are neighbours."""
-
-    def epsilon(self, delta: float) -> float:
-        """An upper bound on epsilon at ``delta``."""
-
-
-def certificate(source: Certifiable, answers: Sequence[tuple[float, float, str]], slack: float) -> str:
+def certificate(source: PrivacyProfile, answers: Sequence[tuple[float, float, str]], slack: float) -> str:
     """What `Report.certificate` returns, for answers (point, upper bound, "epsilon" or "delta")."""
     slack, process = real("slack", slack, 1e-9, 1.0), source.description.as_process()
     release, claims = to_dict(process), []

@@ -13,7 +13,7 @@ from .. import _core
 from .._base import gdp
 from .._base.arrays import Array
 from .._base.bounds import Bounds, finite, round_down, round_up
-from .._base.html import Shown
+from .._base.html import Stated
 from ..mechanisms.adjacency import directions, root_sum_of_squares
 from ..mechanisms.core_pairs import gaussian
 from ..mechanisms.descriptions import Process, Step, composition, shift_of
@@ -39,7 +39,7 @@ _LEAST, _MOST = 1e-12, 1e6
 
 
 @dataclass(frozen=True)
-class GaussianSummary(Shown):
+class GaussianSummary(Stated):
     """What `PrivacyProfile.gdp` found: the profile is at most that of ``mu``-GDP plus ``delta``, everywhere.
 
     ``mu`` is certified; no mu below ``mu_bounds.lower`` would do. ``regret`` bounds from both sides the largest distance by which the
@@ -52,16 +52,9 @@ class GaussianSummary(Shown):
     mu_bounds: Bounds
     regret: Bounds
 
-    def __str__(self) -> str:
-        return self.statement()
-
-    def _sentence(self) -> str:
-        return self.statement()
-
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts and numbers."""
-        named: dict[str, Any] = finite(asdict(self))
-        return named
+        return finite(asdict(self))
 
     def statement(self) -> str:
         """In words."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base.bounds import Bounds, finite, round_down, round_up
-from .._base.html import Shown, table
+from .._base.html import Reported, table
 from .._base.validation import ParameterTypeError
 from ..mechanisms.descriptions import Composable, PrivateSelection, Process
 from .deployment import Deployment, registry_entry, to_yaml, tuning_words
 from .gaussian_summary import GaussianSummary
 
 if TYPE_CHECKING:
-    from .certificate import Certifiable
+    from .profile import PrivacyProfile
 
 UNITS = {
     "add": "one record is added",
@@ -83,7 +82,7 @@ class Answer:
 
 
 @dataclass(frozen=True)
-class Report(Shown):
+class Report(Reported):
     """Everything about one guarantee; made by `PrivacyProfile.report`.
 
     ``epsilon`` holds the answer to "which epsilon at this delta", ``delta`` the answer to "which
@@ -115,10 +114,7 @@ class Report(Shown):
     commit: str = _core.__commit__
     deployment: Deployment = field(default_factory=Deployment)
     caveat: str = CAVEAT
-    source: Certifiable | None = field(default=None, repr=False, compare=False)
-
-    def __str__(self) -> str:
-        return self.statement()
+    source: PrivacyProfile | None = field(default=None, repr=False, compare=False)
 
     def _shown(self) -> list[tuple[str, Any]]:
         bounds = [
@@ -137,9 +133,6 @@ class Report(Shown):
             ("adjacency", f"{self.adjacency}: {self.unit}"),
             *((name, f"at most {round_up(bounds.upper)}") for name, bounds in self.risks),
         ]
-
-    def _sentence(self) -> str:
-        return self.statement()
 
     def statement(self) -> str:
         """A paragraph that says what is guaranteed, for whom, and how it was computed, with every term explained."""
@@ -213,8 +206,7 @@ class Report(Shown):
         plain["profile"] = [{"delta": at, **bounds._asdict()} for at, bounds in self.profile]
         plain["risks"] = dict(self.risks)
         plain["statement"] = self.statement()
-        named: dict[str, Any] = finite(plain)
-        return named
+        return finite(plain)
 
     def certificate(self, slack: float = 1e-4) -> str:
         """A JSON text that proves the claim to who does not trust this library: ``hockeystick verify FILE``.
@@ -235,10 +227,6 @@ class Report(Shown):
             (at, answer.upper, asked) for at, answer, asked in found if at is not None and answer is not None
         ]
         return certificate(self.source, answers, slack)
-
-    def to_json(self, indent: int | None = 2) -> str:
-        """The report as a JSON object."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def to_html(self) -> str:
         """One page without references to anything outside it."""

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base.bounds import finite, round_up
-from .._base.html import Shown
+from .._base.html import Reported
 from .._base.validation import ParameterError, choice, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.report import CAVEAT, UNITS
@@ -52,7 +51,7 @@ class Fallback:
 
 
 @dataclass(frozen=True)
-class CalibratedBandMF(Shown):
+class CalibratedBandMF(Reported):
     """A BandMF mechanism that keeps within a budget, and why; made by `calibrate_bandmf`.
 
     ``mechanism`` is what to run, with batches from ``mechanism.scheme`` (the fallback's if
@@ -89,18 +88,12 @@ class CalibratedBandMF(Shown):
         """What neighbouring datasets differ in, in words: whom the guarantee protects."""
         return self.mechanism.scheme.unit() or UNITS[self.adjacency]
 
-    def __str__(self) -> str:
-        return self.statement()
-
     def _shown(self) -> list[tuple[str, Any]]:
         names = ("noise_multiplier", "mean_squared_error", "epsilon", "delta", "adjacency", "unit", "seed")
         return [
             *((name, getattr(self, name)) for name in names),
             ("draw batches from", self.mechanism.scheme),
         ]
-
-    def _sentence(self) -> str:
-        return self.statement()
 
     def statement(self) -> str:
         """A paragraph that says what is guaranteed, for whom, and how it was computed."""
@@ -170,12 +163,7 @@ class CalibratedBandMF(Shown):
             "statement": self.statement(),
             "version": self.version,
         }
-        named: dict[str, Any] = finite(plain)
-        return named
-
-    def to_json(self, indent: int | None = 2) -> str:
-        """The same as a JSON object."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+        return finite(plain)
 
 
 def calibrate_bandmf(

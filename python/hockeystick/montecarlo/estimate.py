@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from .._base.bounds import round_down, round_up
-from .._base.html import Shown
+from .._base.html import Stated
 from .._base.validation import ParameterError, choice, integer, real
 from ..matrix.bandmf import DIRECTIONS
 from ..mechanisms.descriptions import Composable
@@ -51,7 +51,7 @@ class DirectionEstimate:
 
 
 @dataclass(frozen=True)
-class DeltaEstimate(Shown):
+class DeltaEstimate(Stated):
     """An estimate of delta at ``epsilon``, not a guarantee; made by `estimate_delta`.
 
     ``lower`` <= delta <= ``upper`` with probability at least ``confidence`` over the samples. The numbers are
@@ -68,12 +68,6 @@ class DeltaEstimate(Shown):
     adjacency: str
     method: str
     directions: tuple[DirectionEstimate, ...]
-
-    def __str__(self) -> str:
-        return self.statement()
-
-    def _sentence(self) -> str:
-        return self.statement()
 
     def certificate(self) -> str:
         """A JSON text with the tallies, the seed and the test that they pass, for `hockeystick verify FILE`.

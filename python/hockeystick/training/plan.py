@@ -258,8 +258,7 @@ class TrainingPlan(Shown):
             "attribution": _digest(self.graph),
             "fingerprint": self.fingerprint,
         }
-        named: dict[str, Any] = finite(plain)
-        return named
+        return finite(plain)
 
     def spent(self, steps: int) -> float | None:
         """Certified epsilon, at the plan's delta, of only the first ``steps`` steps; None where it takes Monte Carlo samples.

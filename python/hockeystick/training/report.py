@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import _core
 from .._base.files import replacing
-from .._base.html import Shown
+from .._base.html import Reported
 from .._base.types import AnyPath
 from .._base.validation import ParameterError, integer
 
@@ -31,7 +31,7 @@ VERSION = 1
 
 
 @dataclass(frozen=True)
-class TrainingReport(Shown):
+class TrainingReport(Reported):
     """What a run released and what protects it; made by `TrainingRun.report`. Nothing secret is in it.
 
     ``steps`` were released, of ``plan.steps``. The plan's guarantee covers them, however few they are. ``epsilon_spent`` is
@@ -56,9 +56,6 @@ class TrainingReport(Shown):
         # Where the run is in memory says how far it was repeated, not what was released.
         return cls(plan, made, spent, {**noise, "steps_done": made}, whole)
 
-    def __str__(self) -> str:
-        return self.statement()
-
     def _shown(self) -> list[tuple[str, Any]]:
         guarantee = self.plan.guarantee
         return [
@@ -67,9 +64,6 @@ class TrainingReport(Shown):
             ("steps", f"{self.steps} of {self.plan.steps} planned"),
             ("noise multiplier", self.plan.noise_multiplier),
         ]
-
-    def _sentence(self) -> str:
-        return self.statement()
 
     @property
     def complete(self) -> bool:
@@ -179,12 +173,7 @@ class TrainingReport(Shown):
             "statement": self.statement(),
             "caveats": list(self.caveats()),
         }
-        named: dict[str, Any] = finite(plain)
-        return named
-
-    def to_json(self, indent: int | None = 2) -> str:
-        """The same as a JSON object; field ``version`` counts changes of its shape."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+        return finite(plain)
 
     def to_html(self, *, plots: bool = True) -> str:
         """One page without references to anything outside it; without ``plots`` it needs no matplotlib."""
