@@ -17,7 +17,8 @@ import numpy as np
 
 from .._base.arrays import Array
 from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
-from .strategies import MAX_STEPS, divided_by_toeplitz, noise_rows
+from ..mechanisms.descriptions import set_fields
+from .strategies import MAX_STEPS, divided_by_toeplitz
 from .strategy import Strategy
 from .workload import PREFIX_SUMS, Workload
 
@@ -56,8 +57,7 @@ class BufferedToeplitz(Strategy):
         for i, decay in enumerate(array[:, 1].tolist()):
             real(f"buffers[{i}, 1]", decay, 0.0, 1.0, open_high=True)
         real("sum of the weights of buffers", math.fsum(array[:, 0]), 0.0, 1.0)
-        object.__setattr__(self, "steps", steps)
-        object.__setattr__(self, "buffers", tuple((weight, decay) for weight, decay in array.tolist()))
+        set_fields(self, steps=steps, buffers=tuple((weight, decay) for weight, decay in array.tolist()))
 
     @classmethod
     def optimized(
@@ -145,23 +145,21 @@ class BufferedToeplitz(Strategy):
     def recurrence(self) -> tuple[Literal["strategy", "inverse", "buffers"], Array]:
         return "buffers", np.array(self.buffers).T
 
-    def correlated_noise(self, noise: Array) -> Array:
-        """C^{-1} ``noise``, for ``noise`` of shape (steps, ...): by forward substitution within blocks, by buffers between them."""
-        array = noise_rows(noise, self.steps)
-        flat = array.reshape(self.steps, -1)
+    def _solved(self, right: Array) -> Array:
+        """By forward substitution within blocks, by buffers between them."""
         size = min(self.steps, _BLOCK)
         coefficients, powers = self._first(size), self._powers(size + 1)
-        out, buffers = np.empty_like(flat), np.zeros((len(powers), flat.shape[1]))
+        out, buffers = np.empty_like(right), np.zeros((len(powers), right.shape[1]))
         for first in range(0, self.steps, size):
-            right = np.array(flat[first : first + size])
-            count = len(right)
+            rest = np.array(right[first : first + size])
+            count = len(rest)
             for (weight, _), power, kept in zip(self.buffers, powers, buffers, strict=True):
-                right -= weight * power[:count, None] * kept
-            rows = out[first : first + count] = divided_by_toeplitz(coefficients[:count], right)
+                rest -= weight * power[:count, None] * kept
+            rows = out[first : first + count] = divided_by_toeplitz(coefficients[:count], rest)
             for power, kept in zip(powers, buffers, strict=True):
                 kept *= power[count]
                 kept += (power[:count][::-1, None] * rows).sum(axis=0)
-        return out.reshape(array.shape)
+        return out
 
     def _prefix_errors(self) -> Array:
         return np.cumsum(np.square(self.correlated_noise(np.ones(self.steps))))

@@ -12,6 +12,7 @@ Lemma 4.5: amplification by sampling may be analysed with scalar gradients), all
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -21,6 +22,7 @@ import numpy as np
 from .. import _core
 from .._base.arrays import Array
 from .._base.validation import ParameterError, ParameterTypeError, integer, narrowed, reals
+from ..mechanisms.descriptions import set_fields
 from . import sensitivity
 from .strategy import Strategy, check_dense
 from .workload import PREFIX_SUMS, Workload
@@ -83,13 +85,6 @@ def divided_by_toeplitz(coefficients: Array, values: Array) -> Array:
     return np.ascontiguousarray(np.array(rows).T).reshape(values.shape)
 
 
-def noise_rows(noise: Any, steps: int) -> Array:
-    array = np.asarray(noise, dtype=np.float64)
-    if not array.ndim or array.shape[0] != steps:
-        raise ParameterError(f"noise: must have shape ({steps}, ...), not {array.shape}")
-    return array
-
-
 @dataclass(frozen=True)
 class Identity(Strategy):
     """C = I: independent noise in every step, which is DP-SGD. ``steps`` in [1, 2^24]."""
@@ -97,7 +92,7 @@ class Identity(Strategy):
     steps: int
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "steps", integer("steps", self.steps, 1, MAX_STEPS))
+        set_fields(self, steps=integer("steps", self.steps, 1, MAX_STEPS))
 
     @property
     def bands(self) -> int:
@@ -110,9 +105,8 @@ class Identity(Strategy):
     def first_steps(self, steps: int) -> Identity:
         return Identity(integer("steps", steps, 1, self.steps))
 
-    def correlated_noise(self, noise: Array) -> Array:
-        """The noise as it is."""
-        return noise_rows(noise, self.steps)
+    def _solved(self, right: Array) -> Array:
+        return right
 
     def _prefix_errors(self) -> Array:
         return np.arange(1.0, self.steps + 1.0)
@@ -143,8 +137,7 @@ class BandedToeplitz(Strategy):
             raise ParameterError(f"coefficients: {len(array)} of them, must be at most steps = {steps}")
         _nonnegative("coefficients", array)
         _positive_diagonal("coefficients", array[:1])
-        object.__setattr__(self, "steps", steps)
-        object.__setattr__(self, "coefficients", tuple(array.tolist()))
+        set_fields(self, steps=steps, coefficients=tuple(array.tolist()))
 
     @classmethod
     def square_root(cls, steps: int, bands: int, workload: Workload = PREFIX_SUMS) -> BandedToeplitz:
@@ -200,9 +193,8 @@ class BandedToeplitz(Strategy):
     def _columns(self) -> Array:
         return np.array(self.coefficients)[None, :]
 
-    def correlated_noise(self, noise: Array) -> Array:
-        """C^{-1} ``noise`` by forward substitution, for ``noise`` of shape (steps, ...)."""
-        return divided_by_toeplitz(np.array(self.coefficients), noise_rows(noise, self.steps))
+    def _solved(self, right: Array) -> Array:
+        return divided_by_toeplitz(np.array(self.coefficients), right)
 
     def _prefix_errors(self) -> Array:
         """Partial sums of the squared coefficients of 1 / ((1 - x) C(x))."""
@@ -233,8 +225,13 @@ def square_root(steps: int, bands: int, workload: Workload, power: float = 0.5) 
 class _Matrix(Strategy):
     """A strategy given by an array: equal and hashed by its bytes."""
 
-    _array: Array
-    _digest: bytes
+    @property
+    def _array(self) -> Array:
+        return np.asarray(getattr(self, narrowed(self._given, str)))
+
+    @functools.cached_property
+    def _digest(self) -> bytes:
+        return hashlib.sha256(repr(self._array.shape).encode() + self._array.tobytes()).digest()
 
     def _stored(self) -> Array:
         return self._array
@@ -248,17 +245,8 @@ class _Matrix(Strategy):
             return BandedToeplitz(tuple(columns[0].tolist()), steps)
         return Banded(_leading(columns, steps))
 
-    def correlated_noise(self, noise: Array) -> Array:
-        """C^{-1} ``noise`` by forward substitution, for ``noise`` of shape (steps, ...)."""
-        array = noise_rows(noise, self.steps)
-        return _divided(self._columns(), array.reshape(self.steps, -1)).reshape(array.shape)
-
-    def _store(self, array: Array, steps: int) -> None:
-        object.__setattr__(self, narrowed(self._given, str), array)
-        object.__setattr__(self, "_array", array)
-        object.__setattr__(self, "steps", steps)
-        content = hashlib.sha256(repr(array.shape).encode() + array.tobytes()).digest()
-        object.__setattr__(self, "_digest", content)
+    def _solved(self, right: Array) -> Array:
+        return _divided(self._columns(), right)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, _Matrix) or type(other) is not type(self):
@@ -311,7 +299,7 @@ class Banded(_Matrix):
         _check_columns("columns", array)
         _nonnegative("columns", array)
         _positive_diagonal("columns", array[:, 0])
-        self._store(array, len(array))
+        set_fields(self, columns=array, steps=len(array))
 
     @property
     def bands(self) -> int:
@@ -363,7 +351,6 @@ class LowerTriangular(_Matrix):
 
     entries: Any
     steps: int = field(init=False)
-    _bands: int = field(init=False)
 
     _given = "entries"
 
@@ -380,14 +367,13 @@ class LowerTriangular(_Matrix):
             )
         _nonnegative("entries", array)
         _positive_diagonal("entries", np.diagonal(array))
-        rows, found = np.nonzero(array)
-        object.__setattr__(self, "_bands", int(np.max(rows - found)) + 1)
-        self._store(array, len(array))
+        set_fields(self, entries=array, steps=len(array))
 
-    @property
+    @functools.cached_property
     def bands(self) -> int:
         """The number of diagonals up to the last one that is not zero."""
-        return self._bands
+        rows, columns = np.nonzero(self._array)
+        return int(np.max(rows - columns)) + 1
 
     def _columns(self) -> Array:
         return _diagonals(self._array, self.bands)
@@ -456,7 +442,7 @@ class InverseBanded(_Matrix):
             if len(array) > steps:
                 raise ParameterError(f"inverse: {len(array)} coefficients, must be at most steps = {steps}")
             _positive_diagonal("inverse", array[:1])
-        self._store(array, steps)
+        set_fields(self, inverse=array, steps=steps)
         columns = self._columns()
         if not np.isfinite(columns).all():
             raise ParameterError("inverse: its inverse overflows; the matrix is too ill-conditioned")
@@ -477,16 +463,13 @@ class InverseBanded(_Matrix):
             return divided_by_toeplitz(self._array, impulse)[None, :]
         return _diagonals(_divided(self._array, np.eye(self.steps)), self.steps)
 
-    def correlated_noise(self, noise: Array) -> Array:
-        """H ``noise``, for ``noise`` of shape (steps, ...)."""
-        array = noise_rows(noise, self.steps)
-        flat = array.reshape(self.steps, -1)
-        result = np.zeros_like(flat)
+    def _solved(self, right: Array) -> Array:
+        result = np.zeros_like(right)
         columns = np.atleast_2d(self._array)
         for offset in range(columns.shape[1]):
             kept = self.steps - offset
-            result[offset:] += columns[:, offset][: kept if len(columns) > 1 else 1, None] * flat[:kept]
-        return result.reshape(array.shape)
+            result[offset:] += columns[:, offset][: kept if len(columns) > 1 else 1, None] * right[:kept]
+        return result
 
     def _prefix_errors(self) -> Array:
         """The columns of A H are partial sums of those of H."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
@@ -85,9 +86,16 @@ class Strategy(ABC):
         """
         return "strategy", self._columns()
 
-    @abstractmethod
     def correlated_noise(self, noise: Array) -> Array:
         """C^{-1} ``noise``: what to add to the clipped gradient sums, for ``noise`` of shape (steps, ...)."""
+        array = np.asarray(noise, dtype=np.float64)
+        if not array.ndim or array.shape[0] != self.steps:
+            raise ParameterError(f"noise: must have shape ({self.steps}, ...), not {array.shape}")
+        return self._solved(array.reshape(self.steps, math.prod(array.shape[1:]))).reshape(array.shape)
+
+    @abstractmethod
+    def _solved(self, right: Array) -> Array:
+        """C^{-1} ``right``, for one of shape (steps, n)."""
 
     @abstractmethod
     def _prefix_errors(self) -> Array:
