@@ -22,6 +22,7 @@ _CHUNK = 2**16  # *speed*
 _MOST_TERMS = 2**23
 """*Speed*: a sum of more terms than this (above about n = 1e12 in the middle of the law) is replaced by Zubkov and Serov's bounds."""
 
+_HALF_LOG_TWO_PI = Decimal("0.91893853320467274178032973640561763986139747363778341281715")
 _STIRLING_FROM = 100  # *proof*
 # B_{2k} / (2k (2k-1)): the next term of Stirling's series bounds the error, here below 1e-55.
 _STIRLING_TERMS = (
@@ -67,16 +68,15 @@ def tail(trials: int, probability: float, k: int) -> Tail:
             if sums is None:
                 return _zubkov_serov(trials, p, k)
             mass = _mass(trials, k, p)
-            low, high = (mass * bound for bound in sums.total)
+            low, high = mass * sums[0], mass * sums[1]
             if low < Decimal("0.99"):  # else p is nearly 1, and the other side is the small one
-                beyond = Decimal(sums.beyond)
-                return _tail(low, high, 1 - high, 1 - low, beyond / (1 + beyond))
+                return _tail(low, high, 1 - high, 1 - low, sums[2] / (1 + sums[2]))
         # The other side: trials - X >= trials - k + 1.
         sums = _sums(trials, trials - k + 1, 1 - p)
         if sums is None:
             return _zubkov_serov(trials, p, k)
         mass = _mass(trials, k - 1, p)
-        low, high = (mass * bound for bound in sums.total)
+        low, high = mass * sums[0], mass * sums[1]
         # Pr[X = k] = Pr[X = k-1] (trials - k + 1) p / (k (1-p))
         at_k = mass * (trials - k + 1) * p / (k * (1 - p))
         return _tail(1 - high, 1 - low, low, high, 1 - at_k / (1 - low))
@@ -108,7 +108,7 @@ def _log_factorial(m: int) -> Decimal:
     if m < _STIRLING_FROM:
         return Decimal(math.factorial(m)).ln()
     x = Decimal(m)
-    total = (x + Decimal("0.5")) * x.ln() - x + _half_log_two_pi()
+    total = (x + Decimal("0.5")) * x.ln() - x + _HALF_LOG_TWO_PI
     power, square = x, x * x
     for term in _STIRLING:
         total += Decimal(term.numerator) / (term.denominator * power)
@@ -116,22 +116,8 @@ def _log_factorial(m: int) -> Decimal:
     return total
 
 
-@functools.cache
-def _half_log_two_pi() -> Decimal:
-    pi = Decimal("3.14159265358979323846264338327950288419716939937510582097494459230781640628620900")
-    return (2 * pi).ln() / 2
-
-
-@dataclass(frozen=True)
-class _Sums:
-    """Bounds on Pr[X >= k] / Pr[X = k], and an upper bound on Pr[X > k] / Pr[X = k]."""
-
-    total: tuple[Decimal, Decimal]
-    beyond: float
-
-
-def _sums(trials: int, k: int, p: Decimal) -> _Sums | None:
-    """Sum the ratios Pr[X = j] / Pr[X = k] over j >= k; None if that takes too many terms.
+def _sums(trials: int, k: int, p: Decimal) -> tuple[Decimal, Decimal, Decimal] | None:
+    """Bounds on Pr[X >= k] / Pr[X = k], and an upper bound on Pr[X > k] / Pr[X = k]; None if they take too many terms.
 
     S_j = 1 + r_j S_{j+1}, r_j = Pr[X = j+1] / Pr[X = j] = (trials - j) p / ((j+1) (1-p)), which falls
     with j, so that 1 <= S_j <= 1 / (1 - r_j) starts the recursion.
@@ -161,7 +147,7 @@ def _sums(trials: int, k: int, p: Decimal) -> _Sums | None:
         beyond = inner + float(products[-1]) * high
         low, high = 1.0 + inner + float(products[-1]) * low, 1.0 + beyond
     grow, shrink = Decimal(1.0 + 2.0 * error), Decimal(1.0 - 2.0 * error)
-    return _Sums((Decimal(low) * shrink, Decimal(high) * grow), beyond * (1.0 + 2.0 * error))
+    return Decimal(low) * shrink, Decimal(high) * grow, Decimal(beyond * (1.0 + 2.0 * error))
 
 
 def _zubkov_serov(trials: int, p: Decimal, k: int) -> Tail:

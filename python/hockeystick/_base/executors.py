@@ -81,20 +81,18 @@ def elsewhere(
     What fails is tried three times, and then its error is raised. Closing the iterator cancels what has not begun.
     """
     send = _sender(draw, executor)
-    todo, again = _chunks(gaps), list[_Task]()
+    left, again = list(gaps), list[_Task]()
     chunk, allowed, pending = 1, _FIRST_IN_FLIGHT, dict[Future[Any], _Task]()
-    next(todo)
     try:
         while True:
-            while len(pending) < allowed:
+            while len(pending) < allowed and (again or left):
                 if again:
                     task = again.pop()
                 else:
-                    found = todo.send(chunk)
-                    if found is None:
-                        break
-                    first, blocks = found
-                    task = _Task(first, blocks, 1, False)
+                    first, end = left.pop(0)
+                    task = _Task(first, min(chunk, end - first), 1, False)
+                    if first + task.blocks < end:
+                        left.insert(0, (first + task.blocks, end))
                 pending[send(task)] = task
             if not pending:
                 return
@@ -133,18 +131,6 @@ class _Task(NamedTuple):
     attempt: int
     described: bool
     """Whether the description goes with it, however large."""
-
-
-def _chunks(gaps: Sequence[tuple[int, int]]) -> Generator[Any, int, None]:
-    """Takes the number of blocks wanted, gives (first, blocks); None when there are no more."""
-    wanted = yield None
-    for start, end in gaps:
-        while start < end:
-            count = min(wanted, end - start)
-            wanted = yield start, count
-            start += count
-    while True:
-        yield None
 
 
 def _next_chunk(blocks: int, seconds: float) -> int:

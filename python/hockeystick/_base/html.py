@@ -13,7 +13,6 @@ class Shown:
     """The base of what a notebook shows as a table: one row for each public field, unless ``_shown`` says otherwise."""
 
     def _shown(self) -> Iterable[tuple[str, Any]]:
-        """Names and values."""
         described: Any = self
         known = fields(described) if is_dataclass(described) else ()
         return [(entry.name, getattr(self, entry.name)) for entry in known if entry.repr]

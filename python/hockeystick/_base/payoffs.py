@@ -67,7 +67,6 @@ class Composed:
             return np.asarray(np.log(upper))
 
     def log_values(self, losses: Array) -> Array:
-        """ln of the values; -inf for 0."""
         return self._log(self._epsilon - losses)
 
     def log_bound(self, parts: Sequence[Part]) -> float:

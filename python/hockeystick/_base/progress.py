@@ -64,7 +64,6 @@ class Bar:
             self._bar.update(done - self._bar.n)
 
     def close(self) -> None:
-        """Leave no trace."""
         if self._bar is not None:
             self._bar.close()
             self._bar = None

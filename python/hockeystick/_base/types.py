@@ -7,9 +7,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 if TYPE_CHECKING:
-    from typing_extensions import Self as Self  # noqa: PLC0414 (other files take it from here)
+    # Other files take them from here.
+    from typing_extensions import Self as Self  # noqa: PLC0414
+    from typing_extensions import Unpack as Unpack  # noqa: PLC0414
 else:
-    Self = Any
+    Self = Unpack = Any
 
 AnyPath: TypeAlias = str | os.PathLike[str]
 

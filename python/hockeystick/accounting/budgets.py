@@ -48,18 +48,15 @@ class Budget:
         self.steepness = self._steepness()
 
     def profile(self, value: float, accuracy: float) -> PrivacyProfile:
-        """The profile of make(value)."""
         description = self.make(value)
         composition(description, f"make({value!r})")
         return account(description, self.adjacency, accuracy, self.memory_limit)
 
     def epsilon_bounds(self, profile: PrivacyProfile) -> Bounds:
-        """Epsilon at the target delta."""
         self.evaluations += 1
         return profile.epsilon_bounds(self.delta)
 
     def delta_bounds(self, profile: PrivacyProfile) -> Bounds:
-        """Delta at the target epsilon."""
         self.evaluations += 1
         return profile.delta_bounds(self.epsilon)
 
@@ -128,12 +125,10 @@ class RiskBudget(Budget):
         self.epsilon = max(0.0, -mu * (quantile + 0.5 * mu))
 
     def risk_bounds(self, profile: PrivacyProfile) -> Bounds:
-        """Bounds on what is limited."""
         self.evaluations += 1
         return self.goal.ask(Risk(profile, tolerance=min(1e-7, 0.25 * profile.accuracy)))
 
     def look(self, value: float, accuracy: float) -> Verdict:
-        """What the search learns from one candidate."""
         self.accuracies[value] = accuracy
         lower, upper = self.risk_bounds(self.profile(value, accuracy))
         height = self.goal.log_mu(upper)
@@ -159,7 +154,6 @@ class RiskBudget(Budget):
 
 
 def budget(make: Callable[[Any], Composable], aim: Aim, adjacency: str, memory_limit: int) -> Budget:
-    """The budget for an aim."""
     if aim.goal is None:
         return Budget(make, aim, adjacency, memory_limit)
     return RiskBudget(make, aim, aim.goal, adjacency, memory_limit)

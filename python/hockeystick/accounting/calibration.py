@@ -17,12 +17,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast, overload
+from typing import Any, Literal, TypeAlias, cast, overload
 
 from .._base.bounds import Bounds, finite, round_down, round_up
 from .._base.html import Shown
 from .._base.search import COARSEST, Axis, Search
-from .._base.types import Self
+from .._base.types import Self, Unpack
 from .._base.validation import ParameterError, ParameterTypeError, boolean, narrowed, real
 from .._base.validation import integer as integer_
 from ..mechanisms.descriptions import Composable
@@ -30,9 +30,6 @@ from ..mechanisms.dpsgd import DPSGD
 from .budgets import Budget, budget
 from .goals import RiskTarget, aim
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT
-
-if TYPE_CHECKING:
-    from typing_extensions import Self, Unpack
 
 DEFAULT_TOLERANCE = 1e-6
 
@@ -258,7 +255,6 @@ def calibrate(
 
 
 def function(make: Any) -> Callable[[Any], Composable]:
-    """Return ``make`` if it can be called."""
     if not callable(make):
         raise ParameterTypeError(f"make = {make!r}: must be a function that returns a description")
     found: Callable[[Any], Composable] = make

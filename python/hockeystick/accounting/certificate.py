@@ -71,7 +71,6 @@ class _Claim:
         self.start = {"precision": 128, "cells": 64, "reach": round(math.sqrt(2.0 * depth) + 1.0, 2)}
 
     def proof(self) -> dict[str, Any]:
-        """For each direction that the adjacency asks about."""
         try:
             return {direction: self._direction(direction) for direction in self._release(64).directions}
         except Rejected as reason:

@@ -10,7 +10,6 @@ from .report import Answer
 
 
 def epsilon_limit(directions: Directions, delta: float) -> Answer | None:
-    """Epsilon where it takes no computation."""
     if delta == 1.0 or not directions:
         return Answer(0.0, 0.0)
     if delta == 0.0:
@@ -24,7 +23,6 @@ def epsilon_limit(directions: Directions, delta: float) -> Answer | None:
 
 
 def delta_limit(directions: Directions, epsilon: float) -> Answer | None:
-    """Delta where it takes no computation."""
     if epsilon == -math.inf:
         return Answer(1.0, 1.0)
     if not directions:

@@ -31,15 +31,12 @@ class Settings:
 
     @property
     def numerical(self) -> tuple[float, int, str]:
-        """What the core takes."""
         return self.accuracy, self.memory_limit, self.engine
 
     def directions(self, process: Process) -> Directions:
-        """The dominating pairs of ``process``."""
         return directions(process, self.adjacency)
 
     def profile(self, process: Process) -> _core.Profile:
-        """The core's profile of ``process``, under these settings."""
         return self.core(self.directions(process))
 
     def core(self, pairs: Directions) -> _core.Profile:

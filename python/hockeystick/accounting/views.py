@@ -48,7 +48,6 @@ class Views:
             self._published = settings.profile(published)
 
     def epsilon(self, delta: float) -> Answer:
-        """Bounds on epsilon at ``delta`` in (0, 1)."""
 
         def poisson(profile: _core.Profile) -> Answer:
             least, most = delta / (1.0 - self._rare) * _UP, delta * _DOWN - self._rare
@@ -60,7 +59,6 @@ class Views:
         return self._best(lambda profile: Answer.of(profile.epsilon_bounds(delta)), poisson)
 
     def delta(self, epsilon: float) -> Answer:
-        """Bounds on delta at any real ``epsilon``."""
 
         def poisson(profile: _core.Profile) -> Answer:
             found = Answer.of(profile.delta_bounds(epsilon))

@@ -27,7 +27,6 @@ EXAMPLES = (
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Of this command."""
     command.description = (
         "The file holds a ledger (Accountant.save), a training plan (TrainingPlan.save), or JSON: a description as "
         "hockeystick.mechanisms.to_dict gives it, or a list of them, each with a count. Without --delta and --epsilon a plan "
@@ -45,7 +44,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Read, answer and print."""
     kind = None if options.file == "-" else storage.kind_of(options.file)
     adjacency = "add_or_remove"
     described: Composable
@@ -69,7 +67,6 @@ def run(options: argparse.Namespace) -> None:
 
 
 def _described(path: str) -> Composable:
-    """The composition of a file of JSON."""
     try:
         if path == "-":
             text = sys.stdin.read()

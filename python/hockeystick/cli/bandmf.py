@@ -13,7 +13,6 @@ EXAMPLES = (
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Of this command."""
     command.description = (
         "The least noise multiplier that Monte Carlo samples can prove to be enough (estimate, verify, release), "
         "and the mean squared error of the prefix sums. Runs as long as the budget asks for, about 100 / delta samples per "
@@ -23,7 +22,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Calibrate and print."""
     strategy, scheme = matrix.strategy(options), matrix.scheme(options)
     found = calibrate_bandmf(
         strategy, scheme, options.epsilon, options.delta, seed=options.seed, **matrix.calibration(options)

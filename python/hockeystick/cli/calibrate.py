@@ -44,7 +44,6 @@ _REAL = ("noise-multiplier", "sampling-probability")
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Of this command."""
     command.add_argument("--epsilon", type=real, required=True)
     command.add_argument("--delta", type=real, required=True)
     command.add_argument(
@@ -60,7 +59,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Calibrate and print."""
     proof = _calibrated(options).certificate
     if options.json:
         print(json.dumps(proof.to_dict(), indent=2, allow_nan=False))

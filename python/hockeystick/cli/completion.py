@@ -15,7 +15,6 @@ _SHELLS = ("bash", "zsh", "tcsh")
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Of this command."""
     command.description = (
         "Prints a script that completes commands and options; it needs the extra 'completion'."
     )
@@ -23,7 +22,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Print the script."""
     shell = choice("shell", options.shell, _SHELLS)
     with needing("completion needs shtab", extra="completion"):
         import shtab

@@ -11,12 +11,10 @@ EXAMPLES = ("hockeystick delta --noise-multiplier 1.0 --sampling-probability 0.0
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Of this command."""
     command.add_argument("--epsilon", type=real, required=True)
     dpsgd.add_options(command)
     dpsgd.add_report_options(command)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Answer and print."""
     dpsgd.print_report(dpsgd.profile(options), options, epsilon=options.epsilon)

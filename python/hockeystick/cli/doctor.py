@@ -26,7 +26,6 @@ _EXTRAS = (
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Of this command."""
     command.description = (
         "Prints versions, how the core was built and what it runs on, and compares a few answers with "
         "what is known. Exit code 1 if one is wrong. Put its output into a bug report."
@@ -34,7 +33,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Examine and print."""
     build = _core.build_config()
     print(f"hockeystick {_core.__version__}, Python {platform.python_version()}, {platform.platform()}")
     print("needs:", ", ".join(f"{name} {_installed(name)}" for name in _NEEDED))

@@ -55,7 +55,6 @@ def add_options(command: argparse.ArgumentParser, *, calibrates: bool = False) -
 
 
 def profile(options: argparse.Namespace) -> PrivacyProfile:
-    """The privacy profile of the run."""
     return account(description(options), adjacency(options), options.accuracy)
 
 

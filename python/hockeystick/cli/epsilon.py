@@ -16,12 +16,10 @@ EXAMPLES = (
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Of this command."""
     command.add_argument("--delta", type=real, required=True)
     dpsgd.add_options(command)
     dpsgd.add_report_options(command)
 
 
 def run(options: argparse.Namespace) -> None:
-    """Answer and print."""
     dpsgd.print_report(dpsgd.profile(options), options, delta=options.delta)

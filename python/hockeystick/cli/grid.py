@@ -26,7 +26,6 @@ EXAMPLES = (
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Of this command."""
     command.description = (
         "Each option takes a value, a list 1,2,5 or a range first:last:count, evenly spaced, or "
         "first:last:logCOUNT, spaced by a constant factor. Every combination is answered."
@@ -44,7 +43,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Answer and print."""
     check_path(options.plot)
     grid = _answered(options)
     if options.json:

@@ -62,7 +62,6 @@ _SCHEMES = {
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Of both commands."""
     command.add_argument("--epsilon", type=real, required=True)
     command.add_argument("--delta", type=real, required=True)
     command.add_argument("--steps", type=whole, required=True, help="noisy updates")
@@ -103,14 +102,12 @@ def calibration(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def strategy(options: argparse.Namespace) -> BandedToeplitz:
-    """The strategy matrix."""
     return _STRATEGIES[choice("--strategy", options.strategy, tuple(_STRATEGIES))](
         options.steps, options.bands
     )
 
 
 def scheme(options: argparse.Namespace) -> Scheme:
-    """The sampling scheme."""
     name = choice("--scheme", options.scheme, tuple(_SCHEMES))
     if options.cold_start and name != "b-min-sep":
         raise ParameterError("--cold-start: only b-min-sep has it")

@@ -17,7 +17,6 @@ EXAMPLES = (
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Of this command."""
     command.description = (
         "Calibrates a training run once and writes the plan to a file, from which TrainingPlan.load(FILE).start(...) draws "
         "batches and noise. DP-SGD: --scheme poisson."
@@ -30,7 +29,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Calibrate, write and print."""
     if options.dataset_size is None:
         raise ParameterError("--dataset-size: needed, a plan is for so many records")
     if os.path.exists(options.out):

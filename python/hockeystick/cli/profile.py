@@ -25,7 +25,6 @@ EXAMPLES = (
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Of this command."""
     command.add_argument("--plot", metavar="FILE", help="write a picture, e.g. out.png")
     command.add_argument(
         "--delta", type=real, default=1e-6, help="of the statement's guarantee (default: 1e-6)"
@@ -35,7 +34,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
-    """Answer and print."""
     check_path(options.plot)
     whole = options.statement or options.json or dpsgd.check_report(options) is not None
     profile, rows = dpsgd.profile(options), []

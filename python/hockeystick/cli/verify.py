@@ -11,7 +11,6 @@ EXAMPLES = ("hockeystick verify run.json  # of hockeystick epsilon ... --certifi
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
-    """Of this command."""
     command.description = (
         "Recomputes the claim of a certificate in ball arithmetic, by another way than the engine that made it and without the "
         "core. Exit code 0 if the certificate is accepted, 1 if it is rejected. Needs the extra 'verify'."
@@ -23,7 +22,6 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Verify and print."""
     from ..verify.check import verify
 
     verdict = verify(Path(options.file).read_bytes())

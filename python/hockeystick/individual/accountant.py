@@ -304,7 +304,6 @@ class IndividualAccountant(Recorded):
         return self._process_of(self._steps_of(integer("example", example, 0, self._n - 1)))
 
     def _process_of(self, history: Iterable[tuple[float, int, int]]) -> Process:
-        """A composition, from (sampling probability, cell, count)."""
         items = []
         for q, cell, count in history:
             # Rounded towards more privacy loss.

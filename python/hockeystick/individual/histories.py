@@ -57,7 +57,6 @@ class Decision(NamedTuple):
         return cls(np.zeros(size, np.bool_), np.zeros(size, np.uint16))
 
     def arrays(self) -> dict[str, Counts]:
-        """For a file."""
         return {"active": self.active.view(np.uint8), "reserve": self.reserve}
 
     @classmethod

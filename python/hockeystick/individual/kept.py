@@ -153,7 +153,6 @@ class Kept(Exclusive):
         return {**super()._kept(), "_tables": {}}
 
     def _settings(self) -> dict[str, Any]:
-        """What makes another one like it."""
         return {name: getattr(self, f"_{name}") for name in self._SETTINGS}
 
     @classmethod

@@ -51,16 +51,13 @@ class Ledger:
 
     @property
     def num_examples(self) -> int:
-        """Number of examples."""
         return int(self.values.size)
 
     @property
     def steps(self) -> int:
-        """Number of steps so far."""
         return len(self._active)
 
     def active_counts(self) -> NDArray[np.int64]:
-        """Number of active examples in each step so far."""
         return np.array(self._active, np.int64)
 
     def step(self, indices: Array | None, charge: Charge) -> Array:

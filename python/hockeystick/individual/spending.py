@@ -91,7 +91,6 @@ class IndividualLedger(Kept):
     def _charge_gaussian(
         self, norms: Any, noise_multiplier: float | None, clipping_norm: float | None, indices: Any
     ) -> Mask:
-        """Charge a step of Gaussian noise: mu^2 times the ledger's factor."""
         rule = (*scaling(noise_multiplier, clipping_norm), self._factor, True)
         return self._charge(rule, norms, indices)
 

@@ -186,7 +186,6 @@ class BandMF(Composable):
         return self._samplers[direction]
 
     def _tilted(self, components: Components, cached: bool = True) -> _core.TiltedSampler:
-        """Return the importance sampler with these components (weight, order, theta, shift)."""
         return self._tilted_given(self._proposals, components, cached)
 
     def _tilted_given(

@@ -20,7 +20,6 @@ _EPSILON = np.finfo(np.float64).eps  # *proof*: a unit of the last place
 
 
 def bounds(columns: Array, steps: int, bands: int, min_sep: int, count: int) -> Bounds:
-    """Bounds on max ||C x||; see `Strategy.sensitivity_bounds`."""
     if count == 0:
         return Bounds(0.0, 0.0)
     falling = columns[0]
@@ -41,7 +40,6 @@ def bounds(columns: Array, steps: int, bands: int, min_sep: int, count: int) -> 
 
 
 def column_norms(columns: Array, steps: int) -> Array:
-    """L2 norm of each column, an array of shape (steps,)."""
     # Added up in order: libraries' own sums depend on the processor, and keys of runs on these norms.
     if len(columns) == steps:
         squares = np.zeros(steps)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .. import _core
 from .._base.bounds import finite, round_up
 from .._base.html import Reported
+from .._base.types import Unpack
 from .._base.validation import ParameterError, choice, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.report import CAVEAT, UNITS
@@ -26,9 +27,6 @@ from .runs import RunOptions, RunSettings, derived, resolve_seed
 from .tally import digest
 from .truncation import can_tilt, is_rare
 from .verify import MOST_SAMPLES, Plan, TiltedPlan, Verification, choose
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 FALLBACKS = ("auto", "cyclic", "unamplified")
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from .._base.bounds import round_down, round_up
 from .._base.html import Stated
+from .._base.types import Unpack
 from .._base.validation import ParameterError, choice, integer, real
 from ..matrix.bandmf import DIRECTIONS
 from ..mechanisms.descriptions import Composable
@@ -22,9 +23,6 @@ from .confidence import checked_confidence
 from .direction import Direction, Sampled, cases
 from .runs import MAX_SEED, RunOptions, RunSettings, Samples, derived, resolve_seed
 from .tally import Tally
-
-if TYPE_CHECKING:
-    from typing_extensions import Unpack
 
 METHODS = ("auto", "plain", "tilted")
 

@@ -275,6 +275,5 @@ class HalfSpaceValues(BoundedValues):
         self._bounded(log_scale, slack, described)
 
     def draw(self) -> _Law:
-        """Draws the laws of Y/B."""
         found, shifts = self.proposal.half_space, self.proposal.shifts
         return _Law(self.mechanism, found, shifts, self._points, self.log_scale)

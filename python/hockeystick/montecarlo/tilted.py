@@ -290,7 +290,6 @@ class TiltedValues(BoundedValues):
         self._bounded(log_scale + _BOUND_ERROR, slack, repr(self._entries))
 
     def draw(self) -> _Law:
-        """Draws the laws of Y/B."""
         return _Law(self.mechanism, self._entries, self._points, self._curve, self.log_scale)
 
 
@@ -333,5 +332,4 @@ def bounding_parts(mechanism: Any, components: Sequence[Component]) -> list[Part
 
 
 def entries(components: Sequence[Component]) -> Components:
-    """What the core takes."""
     return tuple((c.weight, c.order, c.theta, c.shift) for c in components)

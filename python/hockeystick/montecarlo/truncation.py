@@ -196,7 +196,6 @@ class TwoMixtures:
 
     @property
     def strategy(self) -> Strategy:
-        """Of the mechanism."""
         return self.mechanism.strategy
 
     def _described(self) -> tuple[Array, int, _core.Scheme]:

@@ -44,7 +44,6 @@ def bounded(
     without_users: str,
     seed: int | None,
 ) -> BoundedAttribution:
-    """The examples that greedy bounding takes; see `AttributionGraph.bound`."""
     per_user = integer("max_examples_per_user", max_examples_per_user, 1, MAX_IDS)
     duplicates = boolean("duplicates", duplicates)
     if max_neighbourhood is not None:

@@ -355,7 +355,6 @@ def plan_training(
 def _made(
     sampling: Scheme | Make, strategy: Strategy | int | None, dataset_size: int
 ) -> Callable[[float], Mechanism]:
-    """The mechanism as a function of its noise multiplier."""
     if isinstance(sampling, Scheme):
         matrix = _strategy(strategy, sampling.steps)
         return lambda sigma: BandMF(matrix, sampling, sigma)
@@ -449,7 +448,6 @@ def _as_matrix(mechanism: Mechanism) -> BandMF:
 
 
 def _to_parts(mechanism: Mechanism) -> tuple[dict[str, Any], dict[str, Array]]:
-    """A dict of JSON values and the arrays that go with it; `from_parts` is its inverse."""
     if not isinstance(mechanism, BandMF):
         return to_dict(mechanism), {}
     strategy, arrays = mechanism.strategy.to_parts()
@@ -458,7 +456,6 @@ def _to_parts(mechanism: Mechanism) -> tuple[dict[str, Any], dict[str, Array]]:
 
 
 def _from_parts(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Mechanism:
-    """The mechanism of which these are the parts; everything is validated again."""
     if plain["type"] != "BandMF":
         return from_dict(plain).as_process()
     strategy = Strategy.from_parts(plain["strategy"], arrays)

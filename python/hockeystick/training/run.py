@@ -403,7 +403,6 @@ class _Ledger:
 
     @classmethod
     def create(cls, directory: Path, plan: TrainingPlan, content: Mapping[str, Any]) -> _Ledger:
-        """Make the run's directory."""
         with new_directory(directory, "resume() continues a run") as making:
             plan.save(making / "plan")
             storage.write(making / "secret", _KIND, content, {})
