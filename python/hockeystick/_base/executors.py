@@ -44,12 +44,6 @@ _KEPT = 4  # *speed*: descriptions that a worker remembers
 _descriptions: dict[str, Draw] = {}
 
 
-class Missing(NamedTuple):
-    """A worker's answer where it has not been told what to draw."""
-
-    version: str
-
-
 def checked(executor: Any) -> Executor | None:
     """The executor, if it is one."""
     if executor is not None and not isinstance(executor, Executor):
@@ -112,12 +106,14 @@ def elsewhere(
                         ) from error
                     again.append(task._replace(attempt=task.attempt + 1))
                     continue
-                if isinstance(answer, Missing):
-                    _check_version(answer.version)
+                version, drawn, seconds = answer
+                if version != _core.__version__:
+                    raise RuntimeError(
+                        f"a worker runs hockeystick {version}, this process {_core.__version__}: their blocks may differ"
+                    )
+                if drawn is None:
                     again.append(task._replace(described=True))
                     continue
-                version, drawn, seconds = answer
-                _check_version(version)
                 chunk, allowed = _next_chunk(task.blocks, seconds), min(allowed + 1, _IN_FLIGHT)
                 yield task.first, task.blocks, drawn
     finally:
@@ -160,12 +156,12 @@ def _sender(draw: Draw, executor: Executor) -> Callable[[_Task], Future[Any]]:
 
 
 def work(name: str, description: bytes | None, first: int, blocks: int, attempt: int) -> Any:
-    """What a worker does: draw blocks of what it was told about now or before."""
+    """What a worker does: draw blocks of what it was told about now or before; None where it was not told."""
     global _descriptions
     draw = _descriptions.get(name)
     if draw is None:
         if description is None:
-            return Missing(_core.__version__)
+            return _core.__version__, None, 0.0
         draw = pickle.loads(description)
         # A new dictionary, and no lock: a forked worker could inherit one that nobody is left to release. If two threads come
         # at once, one description is forgotten, and sent again.
@@ -178,10 +174,3 @@ def _timed(draw: Draw, first: int, blocks: int) -> tuple[str, tuple[Any, ...], f
     began = time.monotonic()
     drawn = draw(first, blocks)
     return _core.__version__, drawn, time.monotonic() - began
-
-
-def _check_version(version: str) -> None:
-    if version != _core.__version__:
-        raise RuntimeError(
-            f"a worker runs hockeystick {version}, this process {_core.__version__}: their blocks may differ"
-        )

@@ -257,8 +257,7 @@ def calibrate(
 def function(make: Any) -> Callable[[Any], Composable]:
     if not callable(make):
         raise ParameterTypeError(f"make = {make!r}: must be a function that returns a description")
-    found: Callable[[Any], Composable] = make
-    return found
+    return cast("Callable[[Any], Composable]", make)
 
 
 def _axis(limits: object, increasing: bool, whole: bool) -> Axis:

@@ -166,8 +166,7 @@ class Envelope:
         before, after = slice(0, len(cells.left)), slice(1, len(cells.left) + 1)
         unknown = (self.upper - self.lower)[before] + (self.upper - self.lower)[after]
         # Where that is more than the minimum, neither counts: then y alone decides, and nodes help.
-        worth: Mask = (self.upper[before] - self.lower[after] > _NOISE * unknown) | (unknown > best)
-        return worth
+        return np.asarray((self.upper[before] - self.lower[after] > _NOISE * unknown) | (unknown > best))
 
     @staticmethod
     def inside(cells: Cells, chosen: Mask) -> Array:
@@ -175,8 +174,7 @@ class Envelope:
         left, right = cells.left[chosen], cells.right[chosen]
         left = np.where(np.isneginf(left), right - 4.0, left)
         gap = _CLOSEST * (right - left)
-        new: Array = np.clip(cells.vertex[chosen], left + gap, right - gap)
-        return new
+        return np.asarray(np.clip(cells.vertex[chosen], left + gap, right - gap))
 
 
 def _chords(nodes: Array, values: Array, epsilon: Array) -> Array:

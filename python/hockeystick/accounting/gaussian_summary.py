@@ -158,8 +158,7 @@ class _Side:
 
     def _nodes(self) -> Array:
         epsilon = self.envelope.epsilon
-        inside: Array = epsilon[(epsilon >= 0.0) & (epsilon <= self._end)]
-        return inside
+        return epsilon[(epsilon >= 0.0) & (epsilon <= self._end)]
 
     def _needed(self, epsilon: float, delta: float) -> float:
         """About the mu that delta at one epsilon asks for."""

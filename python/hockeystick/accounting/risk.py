@@ -154,6 +154,8 @@ class Risk(Exclusive):
     def table(self, fprs: Sequence[float] = (1e-3, 1e-2, 1e-1)) -> list[tuple[str, Bounds]]:
         """What this guarantee means, in words, with its numbers."""
         rows = [("membership advantage, TPR - FPR", self.advantage())]
+        wrong = self.bayes_risk(0.5)
+        right = min(1.0, (1.0 - wrong.lower) * (1.0 + MARGIN))
         rows += [(f"members found at a false positive rate of {fpr:g}", self.tpr(fpr)) for fpr in fprs]
         rows += [
             (
@@ -162,17 +164,13 @@ class Risk(Exclusive):
             ),
             ("the same, 1 of 100 a member", self.precision(0.01, 0.01)),
             ("members named by an attack that is right 9 times of 10, 1 of 2 a member", self.recall(9.0)),
-            ("right guesses, 1 of 2 a member", _complement(self.bayes_risk(0.5))),
+            ("right guesses, 1 of 2 a member", Bounds(1.0 - wrong.upper, right)),
             (
                 "reconstruction of what is guessed with probability 1e-4 without the release",
                 self.reconstruction(1e-4),
             ),
         ]
         return rows
-
-
-def _complement(risk: Bounds) -> Bounds:
-    return Bounds(1.0 - risk.upper, min(1.0, (1.0 - risk.lower) * (1.0 + MARGIN)))
 
 
 def _worst(found: Sequence[Bounds]) -> Bounds:

@@ -6,7 +6,7 @@ import argparse
 import csv
 import json
 import sys
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -79,8 +79,7 @@ def _answered(options: argparse.Namespace) -> Grid:
     }
     mesh = dict(zip(names, np.meshgrid(*axes.values(), indexing="ij", sparse=True), strict=True))
     ask: Any = grid_epsilon if options.epsilon is None else grid_delta
-    found: Grid = ask(**mesh, adjacency=options.adjacency, accuracy=options.accuracy)
-    return found
+    return cast("Grid", ask(**mesh, adjacency=options.adjacency, accuracy=options.accuracy))
 
 
 def _values(option: str, text: str, whole: bool) -> list[Any]:

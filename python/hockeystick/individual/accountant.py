@@ -131,7 +131,7 @@ class IndividualAccountant(Recorded):
         return np.array(self._edges)
 
     def __repr__(self) -> str:
-        return f"IndividualAccountant({self._n} examples, {self.steps} steps, adjacency={self._adjacency!r})"
+        return f"IndividualAccountant({self.num_examples} examples, {self.steps} steps, adjacency={self._adjacency!r})"
 
     def step(
         self,
@@ -159,18 +159,17 @@ class IndividualAccountant(Recorded):
         clip = _checked("clipping_norm", clipping_norm, self._clipping_norm)
         q = _checked("sampling_probability", sampling_probability, self._sampling_probability)
         times = integer("steps", steps, 0, MAX_STEPS - self.steps)
-        array = values_of("norms", norms, self._n)
+        array = values_of("norms", norms, self.num_examples)
         if active is not None:
             mask = np.asarray(active)
-            if mask.dtype != np.bool_ or mask.shape != (self._n,):
-                raise ParameterTypeError(f"active: must be a mask of shape ({self._n},)")
+            if mask.dtype != np.bool_ or mask.shape != (self.num_examples,):
+                raise ParameterTypeError(f"active: must be a mask of shape ({self.num_examples},)")
             array = np.where(mask, array, 0.0)
-        cells = _core.find_cells(array, self._edges, clip, noise_deviation(noise, clip))
-        self._state.record(q, cells, times)
+        self._state.record(q, self._cells(array, noise, clip), times)
 
-    @property
-    def _n(self) -> int:
-        return self._state.num_examples
+    def _cells(self, norms: Floats, noise_multiplier: float, clipping_norm: float) -> NDArray[np.uint16]:
+        deviation = noise_deviation(noise_multiplier, clipping_norm)
+        return _core.find_cells(norms, self._edges, clipping_norm, deviation)
 
     def epsilon(self, delta: float) -> Floats:
         """The epsilon of each example at ``delta`` in [0, 1], certified for adaptive steps: shape (num_examples,).
@@ -181,11 +180,11 @@ class IndividualAccountant(Recorded):
         """
         delta = real("delta", delta, 0.0, 1.0)
         if delta in (0.0, 1.0):
-            revealed = np.zeros(self._n, np.bool_)
+            revealed = np.zeros(self.num_examples, np.bool_)
             for part, counts in self._blocks(None):
                 revealed[part] = counts @ (self._log_moments()[:, 0] > 0.0) > 0
             return np.where(revealed, math.inf if delta == 0.0 else 0.0, 0.0)
-        out = np.zeros(self._n)
+        out = np.zeros(self.num_examples)
         for part, counts in self._blocks(None):
             sums = np.empty((len(counts), _MOMENTS.at.size))
             for start in range(0, len(counts), 4096):
@@ -220,7 +219,7 @@ class IndividualAccountant(Recorded):
         """
         delta = real("delta", delta, 0.0, 1.0)
         accuracy, most = real("accuracy", accuracy, 1e-9, 1.0), integer("refine", refine, 0)
-        slow = np.zeros(self._n, np.bool_)
+        slow = np.zeros(self.num_examples, np.bool_)
         upper = self._epsilons(delta, upper_edges=True, slow=slow).upper
         if most and slow.any():
             rows = np.flatnonzero(slow)
@@ -261,7 +260,7 @@ class IndividualAccountant(Recorded):
 
     def nonadaptive_delta(self, epsilon: ArrayLike) -> Floats:
         """The delta of each example at ``epsilon`` >= 0, one number or one for each, for norms FIXED IN ADVANCE: upper bounds."""
-        return self._deltas(values_of("epsilon", epsilon, self._n, towards=-math.inf))
+        return self._deltas(values_of("epsilon", epsilon, self.num_examples, towards=-math.inf))
 
     def nonadaptive_gdp_mu(self, example: int, slack: float) -> float:
         """The smallest certified mu such that the example is mu-GDP up to ``slack`` in delta, for norms FIXED IN ADVANCE.
@@ -269,7 +268,7 @@ class IndividualAccountant(Recorded):
         delta(epsilon) <= delta_mu(epsilon) + slack for every epsilon >= 0, not only at some points
         (`PrivacyProfile.gdp_mu` says how). With slack = 0 only the mu without sampling is certain: sum of mu^2.
         """
-        row = integer("example", example, 0, self._n - 1)
+        row = integer("example", example, 0, self.num_examples - 1)
         slack = real("slack", slack, 0.0, 1.0)
         squares = sum(count * float(self._edges[cell]) ** 2 for _, cell, count in self._steps_of(row))
         plain = math.sqrt(squares) * (1.0 + 1e-12)
@@ -301,7 +300,7 @@ class IndividualAccountant(Recorded):
 
     def history(self, example: int) -> Process:
         """What was recorded for one example, on the grid: a composition for `account`, as if it had been fixed in advance."""
-        return self._process_of(self._steps_of(integer("example", example, 0, self._n - 1)))
+        return self._process_of(self._steps_of(integer("example", example, 0, self.num_examples - 1)))
 
     def _process_of(self, history: Iterable[tuple[float, int, int]]) -> Process:
         items = []
@@ -333,7 +332,7 @@ class IndividualAccountant(Recorded):
 
     def _blocks(self, rows: NDArray[np.int64] | None) -> Iterable[tuple[slice, NDArray[Any]]]:
         """Counts of some examples at a time, all sampling probabilities side by side."""
-        size = self._n if rows is None else rows.size
+        size = self.num_examples if rows is None else rows.size
         for start in range(0, size if self._state.probabilities else 0, _ROWS):
             part = slice(start, min(start + _ROWS, size))
             chosen = part if rows is None else rows[part]
@@ -370,7 +369,7 @@ class IndividualAccountant(Recorded):
         ask: Any,
         slow: Mask | None = None,
     ) -> IndividualBounds:
-        size = self._n if rows is None else rows.size
+        size = self.num_examples if rows is None else rows.size
         out = IndividualBounds(np.zeros(size), np.zeros(size))
         for direction in _DIRECTIONS[self._adjacency]:
             for part, counts in self._blocks(rows):
@@ -449,8 +448,7 @@ class ApproximateIndividualFilter(Recorded):
 
     @property
     def _state(self) -> Histories:
-        found: Histories = self._accountant._state
-        return found
+        return self._accountant._state
 
     @_state.setter
     def _state(self, histories: Histories) -> None:
@@ -484,12 +482,7 @@ class ApproximateIndividualFilter(Recorded):
         """Record one step and return who may take part in it; as in `IndividualAccountant.step`."""
         book = self._accountant
         array = values_of("norms", norms, book.num_examples)
-        cells = _core.find_cells(
-            array,
-            book._edges,
-            book._clipping_norm,
-            noise_deviation(book._noise_multiplier, book._clipping_norm),
-        )
+        cells = book._cells(array, book._noise_multiplier, book._clipping_norm)
         free = (cells == 0) | (book._sampling_probability == 0.0)
         reserve = self._decision.reserve.copy()
         active: Mask = free | (reserve > 0)

@@ -208,6 +208,7 @@ class IndividualRDPFilter(IndividualLedger):
 
     _KIND = "individual RDP filter"
     _SETTINGS = ("order", "rho")
+    _tables: dict[tuple[float, float], tuple[Floats, Floats]]
 
     def __init__(
         self,
@@ -275,8 +276,7 @@ class IndividualRDPFilter(IndividualLedger):
                     moments = profiles.log_moments(self._order - 1.0)
                     costs = np.maximum(costs, np.maximum(0.0, moments) / (self._order - 1.0) * (1.0 + 1e-15))
             self._tables[key] = edges, np.concatenate([[0.0], costs])
-        found: tuple[Floats, Floats] = self._tables[key]
-        return found
+        return self._tables[key]
 
     def epsilon(self, delta: float) -> Floats:
         """For each example the epsilon at ``delta`` of what it has spent so far: certified for adaptive steps, and sensitive.

@@ -23,11 +23,10 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .._base import storage
-from .._base.files import StorageError, StoreLock, new_directory, part, refusing
+from .._base.files import StorageError, part, refusing
 from .._base.storage import Made
-from .._base.types import AnyPath
 from .._base.validation import ParameterError, boolean, integer, real
-from .kept import MAX_EXAMPLES, RESUME, Kept, Live
+from .kept import MAX_EXAMPLES, Kept, Live
 
 Counts = NDArray[Any]
 
@@ -190,27 +189,18 @@ class LiveHistories(Live, Histories):
         self.durable = boolean("durable", content["durable"])
         self._find_pending()
 
-    @classmethod
-    def create(
-        cls,
-        path: AnyPath,
-        kind: str,
-        settings: Mapping[str, Any],
-        durable: bool,
-        parts: Sequence[Histories],
-    ) -> LiveHistories:
-        """A new directory at ``path`` with the examples of all ``parts``, which have made the same steps."""
+    @staticmethod
+    def _fill(
+        directory: Path, kind: str, settings: Mapping[str, Any], durable: bool, parts: Sequence[Any]
+    ) -> None:
         about = {
             "settings": dict(settings),
-            "durable": boolean("durable", durable),
+            "durable": durable,
             "columns": parts[0].columns,
             "histories": secrets.token_hex(16),
         }
-        content, arrays = cls.snapshot(parts)
-        with new_directory(path, RESUME) as directory:
-            StoreLock.create(directory, content["steps"])
-            storage.write(directory / "state", kind, {**about, **content}, arrays)
-        return cls(path, kind)
+        content, arrays = Histories.snapshot(parts)
+        storage.write(directory / "state", kind, {**about, **content}, arrays)
 
     @property
     def probabilities(self) -> list[float]:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
 from .._base import storage
 from .._base.exclusive import Exclusive, holding
-from .._base.files import StorageError, StoreLock, refusing
+from .._base.files import StorageError, StoreLock, new_directory, refusing
 from .._base.types import AnyPath, Self
-from .._base.validation import ParameterError, ParameterTypeError
+from .._base.validation import ParameterError, ParameterTypeError, boolean
 
-RESUME = "open() resumes a ledger"
 MAX_EXAMPLES = 2**40
 
 
@@ -37,6 +36,24 @@ class Live:
         except BaseException:
             self._lock.close()
             raise
+
+    @classmethod
+    def create(
+        cls, path: AnyPath, kind: str, settings: Mapping[str, Any], durable: bool, parts: Sequence[Any]
+    ) -> Self:
+        """A new directory at ``path``, which must not exist, with the examples of all ``parts``, which have made the same steps."""
+        durable = boolean("durable", durable)
+        with new_directory(path, "open() resumes a ledger") as directory:
+            cls._fill(directory, kind, settings, durable, parts)
+            StoreLock.create(directory, parts[0].steps)
+        return cls(path, kind)
+
+    @staticmethod
+    def _fill(
+        directory: Path, kind: str, settings: Mapping[str, Any], durable: bool, parts: Sequence[Any]
+    ) -> None:
+        """Write all files but the lock."""
+        raise NotImplementedError
 
     def _load(self) -> None:
         """Read all there is in the directory."""

@@ -19,6 +19,7 @@ from __future__ import annotations
 import os
 import secrets
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -26,11 +27,10 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .._base import storage
-from .._base.files import StorageError, StoreLock, new_directory, part, refusing, replacing
+from .._base.files import StorageError, part, refusing, replacing
 from .._base.storage import Array, Made
-from .._base.types import AnyPath
 from .._base.validation import boolean, integer, narrowed
-from .kept import RESUME, Live
+from .kept import Live
 
 _STEP_KIND = "step of ledger"
 
@@ -103,27 +103,18 @@ class LiveLedger(Live, Ledger):
 
     steps = 0  # changes with each step; a ledger in memory counts them
 
-    @classmethod
-    def create(
-        cls,
-        path: AnyPath,
-        kind: str,
-        settings: Mapping[str, Any],
-        durable: bool,
-        parts: Sequence[Ledger],
-    ) -> LiveLedger:
-        """A new directory at ``path``, which must not exist, with the examples of all ``parts``."""
-        _, arrays = cls.snapshot(parts)
+    @staticmethod
+    def _fill(
+        directory: Path, kind: str, settings: Mapping[str, Any], durable: bool, parts: Sequence[Any]
+    ) -> None:
+        _, arrays = Ledger.snapshot(parts)
         counts, name = narrowed(arrays.pop("active"), np.ndarray), secrets.token_hex(16)
-        with new_directory(path, RESUME) as directory:
-            with replacing(directory / "active") as file:
-                file.write(counts.tobytes())
-            content = {**settings, "durable": boolean("durable", durable), "ledger": name}
-            written = storage.write(directory / "state", kind, content, arrays)
-            journal = _journal(name, counts.size, 0, written["spent"], _core.checksum(counts))
-            storage.write(directory / "journal", _STEP_KIND, journal, {})
-            StoreLock.create(directory, counts.size)
-        return cls(path, kind)
+        with replacing(directory / "active") as file:
+            file.write(counts.tobytes())
+        content = {**settings, "durable": durable, "ledger": name}
+        written = storage.write(directory / "state", kind, content, arrays)
+        journal = _journal(name, counts.size, 0, written["spent"], _core.checksum(counts))
+        storage.write(directory / "journal", _STEP_KIND, journal, {})
 
     def step(self, indices: Array | None, charge: Charge) -> Array:
         """As in memory. An exception before the journal has its name leaves all as it was; after

@@ -46,6 +46,7 @@ class IndividualLedger(Kept):
 
     _LIVE = LiveLedger
     _ALIKE = "budgets"
+    _state: Ledger
 
     def __init__(self, num_examples: int, limit: float, factor: float, path: Any, durable: bool) -> None:
         self._limit, self._factor = limit, factor
@@ -60,8 +61,7 @@ class IndividualLedger(Kept):
 
     @property
     def _spent(self) -> Floats:
-        found: Floats = self._state.values
-        return found
+        return self._state.values
 
     @property
     def spent(self) -> Floats:
@@ -85,8 +85,7 @@ class IndividualLedger(Kept):
 
     def active_counts(self) -> NDArray[np.int64]:
         """Number of examples that took part in each step so far, shape (steps,)."""
-        counts: NDArray[np.int64] = self._state.active_counts()
-        return counts
+        return self._state.active_counts()
 
     def _charge_gaussian(
         self, norms: Any, noise_multiplier: float | None, clipping_norm: float | None, indices: Any
@@ -101,8 +100,7 @@ class IndividualLedger(Kept):
         def charge(before: Any, after: Any, active: Any) -> int:
             return _core.charge(array, before, self._limit, after, active, how)
 
-        mask: Mask = self._state.step(chosen, charge).view(np.bool_)
-        return mask
+        return self._state.step(chosen, charge).view(np.bool_)
 
     def _given(self, norms: Any, indices: Any) -> tuple[NDArray[np.int64] | None, Floats]:
         """The examples that a step is about (None: all), and their norms."""

@@ -22,7 +22,7 @@ import json
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import DTypeLike
@@ -141,8 +141,7 @@ class TrainingPlan(Shown):
     @property
     def sampling(self) -> Scheme | Step:
         """How batches are drawn: a scheme, or a sampled Gaussian that is repeated."""
-        drawn: Scheme | Step = self._matrix.scheme.description
-        return drawn
+        return cast("Scheme | Step", self._matrix.scheme.description)
 
     @cached_property
     def expected_batch_size(self) -> float:
