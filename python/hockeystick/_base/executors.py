@@ -11,14 +11,7 @@ import hashlib
 import pickle
 import time
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Executor,
-    Future,
-    ThreadPoolExecutor,
-    wait,
-)
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, ThreadPoolExecutor, wait
 from typing import Any, NamedTuple, TypeAlias
 
 from .. import _core

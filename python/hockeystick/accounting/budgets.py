@@ -30,11 +30,7 @@ class Budget:
     """
 
     def __init__(
-        self,
-        make: Callable[[Any], Composable],
-        aim: Aim,
-        adjacency: str,
-        memory_limit: int,
+        self, make: Callable[[Any], Composable], aim: Aim, adjacency: str, memory_limit: int
     ) -> None:
         self.make = make
         self.aim = aim

@@ -50,10 +50,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--find", default=_REAL[0], help="what to leave out and find: " + ", ".join(_FINDERS)
     )
     command.add_argument(
-        "--tolerance",
-        type=real,
-        default=DEFAULT_TOLERANCE,
-        help="relative step that would exceed the budget",
+        "--tolerance", type=real, default=DEFAULT_TOLERANCE, help="relative step that would exceed the budget"
     )
     dpsgd.add_options(command, calibrates=True)
 

@@ -504,11 +504,7 @@ class ApproximateIndividualFilter(Recorded):
         return self._state.decision or Decision.none(self.num_examples)
 
     def _decide(
-        self,
-        rows: NDArray[np.int64],
-        cells: NDArray[np.uint16],
-        active: Mask,
-        reserve: NDArray[np.uint16],
+        self, rows: NDArray[np.int64], cells: NDArray[np.uint16], active: Mask, reserve: NDArray[np.uint16]
     ) -> None:
         """Find out who of these can take part, and for how many steps."""
         book = self._accountant

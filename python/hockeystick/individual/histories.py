@@ -219,10 +219,7 @@ class LiveHistories(Live, Histories):
             self.fold()
         path = self._path / f"{_PREFIX}{self.steps + times:012}"
         content = {"histories": self._name, "before": self.steps, "times": times, "q": q}
-        arrays = {
-            "cells": cells if q > 0.0 else cells[:0],
-            **({} if decision is None else decision.arrays()),
-        }
+        arrays = {"cells": cells if q > 0.0 else cells[:0], **({} if decision is None else decision.arrays())}
         self._interrupted = True
         try:
             storage.write(path, _STEP_KIND, content, arrays, durable=self.durable)

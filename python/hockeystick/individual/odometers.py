@@ -36,12 +36,7 @@ class IndividualGDPOdometer(IndividualLedger):
     _SETTINGS = ("increment",)
 
     def __init__(
-        self,
-        num_examples: int,
-        *,
-        increment: float,
-        path: AnyPath | None = None,
-        durable: bool = False,
+        self, num_examples: int, *, increment: float, path: AnyPath | None = None, durable: bool = False
     ) -> None:
         self._increment = real("increment", increment, 1e-100, 1e100)
         super().__init__(num_examples, math.inf, 1.0, path, durable)

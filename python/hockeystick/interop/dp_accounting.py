@@ -57,11 +57,7 @@ _ADD_OR_REMOVE = NeighboringRelation.ADD_OR_REMOVE_ONE
 _REPLACE_ONE = NeighboringRelation.REPLACE_ONE
 _ZERO_OUT = NeighboringRelation.REPLACE_SPECIAL
 
-_ADJACENCIES = {
-    _ADD_OR_REMOVE: "add_or_remove",
-    _REPLACE_ONE: "replace_one",
-    _ZERO_OUT: "zero_out",
-}
+_ADJACENCIES = {_ADD_OR_REMOVE: "add_or_remove", _REPLACE_ONE: "replace_one", _ZERO_OUT: "zero_out"}
 
 _NON_PRIVATE = ApproximateDP(0.0, 1.0)
 """Publishes the data: the counterpart of NonPrivateDpEvent."""
@@ -138,9 +134,7 @@ class HockeystickAccountant(Exclusive, dp_accounting.PrivacyAccountant):
     """
 
     def __init__(
-        self,
-        neighboring_relation: NeighboringRelation = _ADD_OR_REMOVE,
-        accuracy: float = 1e-6,
+        self, neighboring_relation: NeighboringRelation = _ADD_OR_REMOVE, accuracy: float = 1e-6
     ) -> None:
         self._accountant = Accountant(adjacency(neighboring_relation), accuracy)
         super().__init__(neighboring_relation)

@@ -550,9 +550,5 @@ class TruncatedBMinSep(_Separated):
 
     def _core(self) -> _core.Scheme:
         return _core.truncated_b_min_sep(
-            self.min_sep,
-            self.sampling_probability,
-            self.warm_start,
-            self.dataset_size,
-            self.max_batch_size,
+            self.min_sep, self.sampling_probability, self.warm_start, self.dataset_size, self.max_batch_size
         )

@@ -216,12 +216,7 @@ class Look:
 
     @classmethod
     def of(
-        cls,
-        values: Direction,
-        seed: int,
-        samples: int,
-        proposals: Proposals,
-        options: RunOptions,
+        cls, values: Direction, seed: int, samples: int, proposals: Proposals, options: RunOptions
     ) -> Look:
         """Tune a proposal and see what it gives, on random streams of their own.
 

@@ -90,10 +90,7 @@ def _certified(make: Callable[[float], Mechanism], request: Request) -> tuple[Me
     if sigma is None:
         epsilon = narrowed(epsilon, float)
         found = calibrate_noise_multiplier(
-            lambda value: request.released(make(value).as_process()),
-            epsilon,
-            delta,
-            adjacency=adjacency,
+            lambda value: request.released(make(value).as_process()), epsilon, delta, adjacency=adjacency
         )
         sigma, evidence = float(found), {"certificate": found.certificate.to_dict()}
         bounds, proven = found.certificate.epsilon_bounds, epsilon
