@@ -381,7 +381,7 @@ _LATER = {
 }
 """What came after 0.6."""
 _SINGLE.update((getattr(dp_event, name), make) for name, make in _LATER.items() if hasattr(dp_event, name))
-_FIXED_SIZE = {
+_FIXED_SIZE: dict[Any, Callable[..., Step]] = {
     dp_event.SampledWithoutReplacementDpEvent: WithoutReplacement,
     dp_event.SampledWithReplacementDpEvent: WithReplacement,
 }
@@ -463,42 +463,25 @@ def _together(event: Any, relation: NeighboringRelation) -> Mechanism | None:
 
 
 def _step_event(step: Step) -> Any:
-    if isinstance(step, PoissonSampled):
-        inner = _mechanism_event(step.mechanism, step)
-        if isinstance(inner, dp_event.NoOpDpEvent) or step.sampling_probability == 0.0:
-            return dp_event.NoOpDpEvent()
-        return dp_event.PoissonSampledDpEvent(step.sampling_probability, inner)
-    if isinstance(step, (WithoutReplacement, WithReplacement)):
-        if step.pair != "sound":
-            raise ParameterError(f"step = {step!r}: no DpEvent describes a pair that is not a guarantee")
+    if isinstance(step, (WithoutReplacement, WithReplacement)) and step.pair != "sound":
+        raise ParameterError(f"step = {step!r}: no DpEvent describes a pair that is not a guarantee")
+    if isinstance(step, (PoissonSampled, WithoutReplacement, WithReplacement)):
         inner = _mechanism_event(step.mechanism, step)
         if isinstance(inner, dp_event.NoOpDpEvent):
             return inner
-        if isinstance(step, WithoutReplacement):
-            return dp_event.SampledWithoutReplacementDpEvent(step.dataset_size, step.batch_size, inner)
-        return dp_event.SampledWithReplacementDpEvent(step.dataset_size, step.batch_size, inner)
-    if isinstance(step, TruncatedPoissonSampled):
-        return dp_event.TruncatedSubsampledGaussianDpEvent(
-            step.dataset_size, step.sampling_probability, step.max_batch_size, step.noise_multiplier
-        )
+        if isinstance(step, PoissonSampled):
+            rate = step.sampling_probability
+            return dp_event.PoissonSampledDpEvent(rate, inner) if rate else dp_event.NoOpDpEvent()
+        kind = next(theirs for theirs, ours in _FIXED_SIZE.items() if ours is type(step))
+        return kind(step.dataset_size, step.batch_size, inner)
     if isinstance(step, PrivateSelection) and step.repetitions.law != "fixed":
         runs = step.repetitions
         shape = math.inf if runs.law == "poisson" else runs.shape
         return dp_event.RepeatAndSelectDpEvent(to_event(step.base), runs.mean, shape)
-    if isinstance(step, ZCDP):
-        return dp_event.ZCDpEvent(step.rho, step.xi)
-    if isinstance(step, MixtureOfGaussians):
-        return dp_event.MixtureOfGaussiansDpEvent(
-            step.noise_multiplier, list(step.sensitivities), list(step.probabilities)
-        )
     return _mechanism_event(step, step)
 
 
 def _mechanism_event(mechanism: Step, step: Step) -> Any:
-    if isinstance(mechanism, Gaussian):
-        return dp_event.GaussianDpEvent(mechanism.noise_multiplier)
-    if isinstance(mechanism, Laplace):
-        return dp_event.LaplaceDpEvent(mechanism.scale)
     if isinstance(mechanism, DiscreteLaplace):
         a = 1.0 / mechanism.scale
         if 1.0 / a > mechanism.scale:
@@ -517,23 +500,30 @@ def _mechanism_event(mechanism: Step, step: Step) -> Any:
         # p = 1 at epsilon = 0; p = k / (e^eps + k - 1) = k e^-eps / (1 + (k - 1) e^-eps), without overflow.
         p = k * math.exp(-mechanism.epsilon) / (1.0 + (k - 1) * math.exp(-mechanism.epsilon))
         return dp_event.RandomizedResponseDpEvent(_down(p) if mechanism.epsilon > 0.0 else 1.0, k)
-    return _later_event(mechanism, step)
-
-
-def _later_event(mechanism: Step, step: Step) -> Any:
-    """As an event that came after 0.6."""
-    name, fields = "", tuple[float, ...]()
-    if isinstance(mechanism, DiscreteGaussian):
-        name, fields = "DiscreteGaussianDpEvent", (mechanism.sigma, mechanism.sensitivity, 1)
-    elif isinstance(mechanism, PureDP):
-        name, fields = "EpsilonDeltaDpEvent", (mechanism.epsilon, 0.0)
-    elif isinstance(mechanism, ApproximateDP):
-        name, fields = "EpsilonDeltaDpEvent", (mechanism.epsilon, mechanism.delta)
-    elif isinstance(mechanism, ExponentialMechanism):
-        name, fields = "ExponentialMechanismDpEvent", (mechanism.epsilon,)
+    name, fields = _EVENTS.get(type(mechanism), ("", lambda _: ()))
     if not hasattr(dp_event, name):
         raise ParameterError(f"step = {step!r}: no DpEvent of the installed dp_accounting describes it")
-    return getattr(dp_event, name)(*fields)
+    return getattr(dp_event, name)(*fields(mechanism))
+
+
+_EVENTS: dict[type[Step], tuple[str, Callable[[Any], tuple[Any, ...]]]] = {
+    Gaussian: ("GaussianDpEvent", lambda m: (m.noise_multiplier,)),
+    Laplace: ("LaplaceDpEvent", lambda m: (m.scale,)),
+    DiscreteGaussian: ("DiscreteGaussianDpEvent", lambda m: (m.sigma, m.sensitivity, 1)),
+    PureDP: ("EpsilonDeltaDpEvent", lambda m: (m.epsilon, 0.0)),
+    ApproximateDP: ("EpsilonDeltaDpEvent", lambda m: (m.epsilon, m.delta)),
+    ExponentialMechanism: ("ExponentialMechanismDpEvent", lambda m: (m.epsilon,)),
+    ZCDP: ("ZCDpEvent", lambda m: (m.rho, m.xi)),
+    MixtureOfGaussians: (
+        "MixtureOfGaussiansDpEvent",
+        lambda m: (m.noise_multiplier, list(m.sensitivities), list(m.probabilities)),
+    ),
+    TruncatedPoissonSampled: (
+        "TruncatedSubsampledGaussianDpEvent",
+        lambda m: (m.dataset_size, m.sampling_probability, m.max_batch_size, m.noise_multiplier),
+    ),
+}
+"""The events without special cases, by name, as some came after 0.6; and what they take of a step."""
 
 
 def _up(value: float) -> float:
