@@ -26,6 +26,13 @@ def save(figure: Any, path: AnyPath | None) -> Any:
     return figure
 
 
+def draw_bounds(axes: Any, x: Any, lower: Any, upper: Any) -> None:
+    """Draw both bounds where they are above 0."""
+    for values, style, label in ((upper, "-", "certified upper bound"), (lower, "--", "lower bound")):
+        shown = values > 0.0
+        axes.plot(x[shown], values[shown], style, label=label)
+
+
 def check_path(path: AnyPath | None) -> None:
     """Raise, before anything is computed for it, if a picture cannot be written to ``path`` (None: it is not to be).
 

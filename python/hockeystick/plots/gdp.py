@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import os
 from typing import Any
 
 import numpy as np
 import scipy  # its parts are loaded when they are used
 
 from .._base.figures import new_figure, save
+from .._base.types import AnyPath
 from ..accounting.gaussian_summary import DEFAULT_FLOOR
 from ..accounting.profile import PrivacyProfile
 
 
-def plot_gdp(
-    profile: PrivacyProfile, delta: float = DEFAULT_FLOOR, path: str | os.PathLike[str] | None = None
-) -> Any:
+def plot_gdp(profile: PrivacyProfile, delta: float = DEFAULT_FLOOR, path: AnyPath | None = None) -> Any:
     """Draw the trade-off curve beside that of `PrivacyProfile.gdp` with the floor ``delta``; return the figure.
 
     The gap between the two is what the one number gives away. Saves to ``path`` if given.

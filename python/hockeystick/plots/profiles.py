@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .._base.figures import new_figure, save
+from .._base.figures import draw_bounds, new_figure, save
 from .._base.types import AnyPath
 from .._base.validation import ParameterError
 from ..accounting.grid import Grid
@@ -27,9 +27,7 @@ def plot_profile(profile: PrivacyProfile, path: AnyPath | None = None) -> Any:
     figure = new_figure(9.0, 4.2, path)
     left, right = figure.subplots(1, 2)
     epsilon, lower, upper = profile.curve(49)
-    for values, style, label in ((upper, "-", "certified upper bound"), (lower, "--", "lower bound")):
-        shown = values > 0.0
-        left.plot(epsilon[shown], values[shown], style, label=label)
+    draw_bounds(left, epsilon, lower, upper)
     left.set(yscale="log", xlabel="epsilon", ylabel="delta")
     # Attacks matter where false positives are rare.
     alpha = np.concatenate([np.geomspace(1e-6, 0.1, 51), np.linspace(0.1, 1.0, 46)[1:]])

@@ -245,26 +245,19 @@ class AttributionGraph:
                 one, two = two, one
             return OpenNeighbourhood(example, one, two, int(first[two]))
         # ... and the same users as it has.
-        shorter = np.minimum(sizes[owner], sizes[leader[owner]])
         place = np.arange(self.num_edges) - self.offsets[owner]
         there = np.minimum(self.offsets[leader[owner]] + place, self.num_edges - 1)
-        differs = (
-            (sizes[owner] != sizes[leader[owner]]) | (place >= shorter) | (self.users[there] != self.users)
-        )
+        differs = (sizes[owner] != sizes[leader[owner]]) | (self.users[there] != self.users)
         if not differs.any():
             return None
-        example = int(owner[int(np.argmax(differs))])
-        mine, theirs = self.users_of(example), self.users_of(int(leader[example]))
-        shared = int(mine[0])
+        one = int(owner[int(np.argmax(differs))])
+        two, shared = int(leader[one]), int(self.users_of(one)[0])
         # One of the two has a user whom the other has not.
-        for a, b, users, others in (
-            (example, int(leader[example]), mine, theirs),
-            (int(leader[example]), example, theirs, mine),
-        ):
-            alone = np.setdiff1d(users, others)
-            if len(alone):
-                return OpenNeighbourhood(a, int(alone[0]), shared, b)
-        raise AssertionError("two different sets of users, none of whom is in one of them only")
+        alone = np.setdiff1d(self.users_of(one), self.users_of(two))
+        if not len(alone):
+            one, two = two, one
+            alone = np.setdiff1d(self.users_of(one), self.users_of(two))
+        return OpenNeighbourhood(one, int(alone[0]), shared, two)
 
     def check_closed(self) -> None:
         """Raise ParameterError, naming an example and its users, unless all neighbourhoods are closed.

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .._base.figures import new_figure, save
+from .._base.figures import draw_bounds, new_figure, save
 from .._base.types import AnyPath
 from ..accounting.profile import account
 from ..matrix.strategies import Identity
@@ -54,13 +54,7 @@ def plot_proof(plan: TrainingPlan, path: AnyPath | None = None) -> Any:
     if plan.guarantee.kind == "certified":
         profile = account(plan.released(plan.mechanism.as_process()), plan.adjacency)
         epsilons = np.linspace(0.0, 2.0 * plan.epsilon if plan.epsilon else 1.0, 13)
-        bounds = np.array([profile.delta_bounds(float(epsilon)) for epsilon in epsilons])
-        for values, style, label in (
-            (bounds[:, 1], "-", "certified upper bound"),
-            (bounds[:, 0], "--", "lower bound"),
-        ):
-            shown = values > 0.0
-            axes.plot(epsilons[shown], values[shown], style, label=label)
+        draw_bounds(axes, epsilons, *np.transpose([profile.delta_bounds(float(at)) for at in epsilons]))
         axes.plot([plan.epsilon], [plan.delta], "o", color="black", label="the guarantee")
         axes.set(yscale="log", xlabel="epsilon", ylabel="delta")
     else:
