@@ -131,27 +131,25 @@ def plan_truncated_batches(
     most = min(n, budget // count)
     plans: dict[float, BatchPlan] = {}
 
-    def poisson(p: float) -> float:
-        return calibrate_noise_multiplier(
-            lambda s: PoissonSampled(Gaussian(s), p) * count,
-            epsilon,
-            delta,
-            adjacency=adjacency,
-            tolerance=0.01,
-        )
-
     def look(p: float) -> float:
         """The noise at one p."""
         if p not in plans:
             base = TruncatedPoissonSampled(1.0, n, p, most)
+            # Less noise than Poisson sampling is never enough: a close start saves time.
+            plain = calibrate_noise_multiplier(
+                lambda s: PoissonSampled(Gaussian(s), p) * count,
+                epsilon,
+                delta,
+                adjacency=adjacency,
+                tolerance=0.01,
+            )
             sigma = calibrate(
                 lambda s: replace(base, noise_multiplier=s) * count,
                 epsilon,
                 delta,
                 increasing=False,
                 limits=(0.01, 1e15),
-                # Less noise than Poisson sampling is never enough: a close start saves time.
-                start=poisson(p),
+                start=plain,
                 parameter="noise_multiplier",
                 adjacency=adjacency,
                 tolerance=tolerance,

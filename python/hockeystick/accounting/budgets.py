@@ -127,17 +127,10 @@ class RiskBudget(Budget):
     def look(self, value: float, accuracy: float) -> Verdict:
         self.accuracies[value] = accuracy
         lower, upper = self.risk_bounds(self.profile(value, accuracy))
-        height = self.goal.log_mu(upper)
-        if math.isnan(height):
-            height = math.inf if upper >= 1.0 else -math.inf
+        height, limit = self.goal.log_mu(upper), self.goal.limit
         error = height - self.goal.log_mu(lower) if lower > 0.0 else math.nan
-        limit = self.goal.limit
-        return Verdict(
-            upper <= limit,
-            lower > limit,
-            height - self.target if math.isfinite(height) else math.nan,
-            error if math.isfinite(error) else 0.0,
-        )
+        known = error if math.isfinite(error) else 0.0
+        return Verdict(upper <= limit, lower > limit, height - self.target, known)
 
     def _log_mu(self, epsilon: float, delta: float) -> float:
         return self.goal.log_mu(self.goal.limit)

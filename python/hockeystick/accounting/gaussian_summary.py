@@ -25,14 +25,8 @@ if TYPE_CHECKING:
 
 DEFAULT_FLOOR = 1e-10
 _LAST = 1e5  # *speed*: no node lies beyond
-_FURTHER = (
-    0.0,
-    1e-12,
-    1e-9,
-    1e-6,
-    1e-3,
-    0.1,
-)  # *speed*: ends that are tried, relative to epsilon at the floor
+_FURTHER = (0.0, 1e-12, 1e-9, 1e-6, 1e-3, 0.1)
+"""*Speed*: ends that are tried, relative to epsilon at the floor."""
 _FIRST, _NODES, _ROUNDS = 33, 400, 40  # *speed*
 _LEAST, _MOST = 1e-12, 1e6
 """*Speed*: mu outside is 0 or infinite, as far as searches go."""
@@ -146,11 +140,8 @@ class _Side:
             self.mu = min(most, self._search()) if covered.size else most
 
     def _slack(self, epsilon: Array) -> Array:
-        return (
-            self._floor
-            * (np.exp(np.minimum(epsilon, FURTHEST)) if self._growing else np.ones_like(epsilon))
-            * (1.0 - MARGIN)
-        )
+        growth = np.exp(np.minimum(epsilon, FURTHEST)) if self._growing else np.ones_like(epsilon)
+        return self._floor * growth * (1.0 - MARGIN)
 
     def _at(self, epsilon: Array) -> tuple[Array, Array]:
         place = np.searchsorted(self.envelope.epsilon, epsilon)
@@ -219,9 +210,8 @@ def _proven(mu: float, nodes: Array, excess: Array) -> Mask:
         touch = np.clip(-mu * (scipy.special.ndtri(np.minimum(slope, 1.0)) + 0.5 * mu), a, b)
         tail = -touch / mu - 0.5 * mu
         fall = np.exp(touch + scipy.special.log_ndtr(tail))  # y |d delta / dy|
-        off = 1e-13 + 1e-14 * (
-            tail * tail + touch
-        )  # roundings in the exponent, and of the library's functions
+        # Roundings in the exponent, and of the library's functions.
+        off = 1e-13 + 1e-14 * (tail * tail + touch)
         value, _ = _gaussian(mu)(touch)
         rise, drop = fall * -np.expm1(a - touch), fall * np.expm1(b - touch)
         before = value + rise * (1.0 - off) - MARGIN * (value + rise)

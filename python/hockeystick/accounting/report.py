@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -119,11 +119,7 @@ class Report(Reported):
     def _shown(self) -> list[tuple[str, Any]]:
         bounds = [
             (f"{name} at {at} = {point!r}", f"[{round_down(answer.lower, 8)}, {round_up(answer.upper, 8)}]")
-            for name, answer, at, point in (
-                ("epsilon", self.epsilon, "delta", self.at_delta),
-                ("delta", self.delta, "epsilon", self.at_epsilon),
-            )
-            if answer is not None
+            for name, answer, at, point in self.answers()
         ]
         advantage = ("membership advantage", f"at most {round_up(self.advantage.upper)}")
         return [
@@ -133,6 +129,13 @@ class Report(Reported):
             ("adjacency", f"{self.adjacency}: {self.unit}"),
             *((name, f"at most {round_up(bounds.upper)}") for name, bounds in self.risks),
         ]
+
+    def answers(self) -> Iterator[tuple[str, Answer, str, float]]:
+        """What was asked for, the answer, and at which value of what."""
+        if self.epsilon is not None and self.at_delta is not None:
+            yield "epsilon", self.epsilon, "delta", self.at_delta
+        if self.delta is not None and self.at_epsilon is not None:
+            yield "delta", self.delta, "epsilon", self.at_epsilon
 
     def statement(self) -> str:
         """A paragraph that says what is guaranteed, for whom, and how it was computed, with every term explained."""
@@ -170,15 +173,11 @@ class Report(Reported):
 
     def _guarantees(self) -> list[str]:
         said = []
-        if self.epsilon is not None and self.at_delta is not None:
-            lower, upper = round_down(self.epsilon.lower), round_up(self.epsilon.upper)
+        for name, answer, _, point in self.answers():
+            lower, upper = round_down(answer.lower), round_up(answer.upper)
+            pair = f"{upper}, {point!r}" if name == "epsilon" else f"{point!r}, {upper}"
             said.append(
-                f"It satisfies ({upper}, {self.at_delta!r})-differential privacy (certified epsilon range [{lower}, {upper}])."
-            )
-        if self.delta is not None and self.at_epsilon is not None:
-            lower, upper = round_down(self.delta.lower), round_up(self.delta.upper)
-            said.append(
-                f"It satisfies ({self.at_epsilon!r}, {upper})-differential privacy (certified delta range [{lower}, {upper}])."
+                f"It satisfies ({pair})-differential privacy (certified {name} range [{lower}, {upper}])."
             )
         said.append(
             "That is, (epsilon, delta): whatever outcome one asks about, its probability on one of two neighbouring datasets is at most "
@@ -190,7 +189,7 @@ class Report(Reported):
         return said
 
     def _method(self) -> str:
-        answers = [answer for answer in (self.epsilon, self.delta) if answer is not None]
+        answers = [answer for _, answer, *_ in self.answers()]
         engines = sorted({answer.engine for answer in answers})
         terms = {name: value for answer in answers for name, value in answer.terms.items()}
         budget = ", ".join(f"{name} {value:.2g}" for name, value in terms.items())
@@ -222,10 +221,7 @@ class Report(Reported):
             )
         from .certificate import certificate
 
-        found = ((self.at_delta, self.epsilon, "epsilon"), (self.at_epsilon, self.delta, "delta"))
-        answers = [
-            (at, answer.upper, asked) for at, answer, asked in found if at is not None and answer is not None
-        ]
+        answers = [(point, answer.upper, asked) for asked, answer, _, point in self.answers()]
         return certificate(self.source, answers, slack)
 
     def to_html(self) -> str:
@@ -286,8 +282,7 @@ class Report(Reported):
         ]
         budget = {
             f"{name}, part of delta": f"{value:.2g}"
-            for answer in (self.epsilon, self.delta)
-            if answer is not None
+            for _, answer, *_ in self.answers()
             for name, value in answer.terms.items()
         }
         software = f"hockeystick {self.version}, commit {self.commit}"

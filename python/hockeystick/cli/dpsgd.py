@@ -165,10 +165,8 @@ def print_report(
         print(report.statement())
     else:
         print(report.details)
-        if report.epsilon is not None:
-            print_bounds("epsilon", report.epsilon, f"delta = {report.at_delta!r}")
-        if report.delta is not None:
-            print_bounds("delta", report.delta, f"epsilon = {report.at_epsilon!r}")
+        for name, answer, at, point in report.answers():
+            print_bounds(name, answer, f"{at} = {point!r}")
         print(f"adjacency: {report.adjacency} ({report.unit})")
     finish(report, options)
 

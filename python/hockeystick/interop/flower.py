@@ -23,6 +23,7 @@ METHOD = "hockeystick"
 """The ``accounting_method`` of what was spent, and the ``backend`` of saved states."""
 
 _SCHEMA_VERSION = 1
+_EVENT = ("noise_multiplier", "sample_size", "population_size")
 
 _ADJACENCIES = {
     SamplingMethod.POISSON: "add_or_remove",
@@ -120,14 +121,7 @@ class HockeystickAccountant(Answers):
     def state_dict(self) -> dict[str, object]:
         """The ledger and the configuration as JSON values."""
         compositions = [
-            {
-                "event": {
-                    "noise_multiplier": event.noise_multiplier,
-                    "sample_size": event.sample_size,
-                    "population_size": event.population_size,
-                },
-                "count": count,
-            }
+            {"event": {name: getattr(event, name) for name in _EVENT}, "count": count}
             for event, count in self._compositions
         ]
         return {

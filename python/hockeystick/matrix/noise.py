@@ -184,12 +184,7 @@ class CorrelatedNoise(Exclusive):
             self._core.skip(min(_CHUNK, step - self.step))
 
     def _write(self, out: Any, add: bool, count: int = 1) -> None:
-        if not isinstance(out, np.ndarray) or out.dtype not in (np.float32, np.float64):
-            raise ParameterTypeError("out: must be a NumPy array of float32 or float64")
-        if out.size != count * self.width or not out.flags.c_contiguous or not out.flags.writeable:
-            raise ParameterError(
-                f"out: must have {count * self.width} numbers in C order and be writable, not shape {out.shape}"
-            )
+        check_writable("out", out, count * self.width)
         if self.step + count > self.strategy.steps:
             raise ParameterError(f"step = {self.step}: all {self.strategy.steps} steps have had their noise")
         self._core.fill(out, self._scale, add)
@@ -307,6 +302,16 @@ class CorrelatedNoise(Exclusive):
         digest.update(json.dumps([*facts, *self._columns.shape]).encode())
         digest.update(np.ascontiguousarray(self._columns, dtype="<f8").tobytes())
         return digest.hexdigest()
+
+
+def check_writable(name: str, array: Any, size: int) -> None:
+    """Refuse what a row cannot be written to, or added to."""
+    if not isinstance(array, np.ndarray) or array.dtype not in (np.float32, np.float64):
+        raise ParameterTypeError(f"{name}: must be a NumPy array of float32 or float64")
+    if array.size != size or not array.flags.c_contiguous or not array.flags.writeable:
+        raise ParameterError(
+            f"{name}: must have {size} numbers in C order and be writable, not shape {array.shape}"
+        )
 
 
 def _float_type(name: str, value: DTypeLike) -> np.dtype[Any]:

@@ -28,6 +28,7 @@ from ..sampling.laws import law_of
 
 FORMAT = "hockeystick-training-report"
 VERSION = 1
+_PROMISED = ("kind", "epsilon", "delta", "adjacency", "unit", "failure_probability")
 
 
 @dataclass(frozen=True)
@@ -72,18 +73,13 @@ class TrainingReport(Reported):
 
     def caveats(self) -> tuple[str, ...]:
         """What the guarantee takes for granted."""
-        plan = self.plan
+        plan, seed = self.plan, self.noise["seed"]
+        if "system" not in seed:
+            seed += ": the guarantee holds if it is secret, cannot be guessed, and serves no other run"
         found = [
             CAVEAT,
             FLOATING_POINT_CAVEAT,
-            "Whoever knows the seed can compute batches and noise, and then no epsilon protects anyone. It was "
-            + self.noise["seed"]
-            + (
-                ""
-                if "system" in self.noise["seed"]
-                else ": the guarantee holds if it is secret, cannot be guessed, and serves no other run"
-            )
-            + ".",
+            f"Whoever knows the seed can compute batches and noise, and then no epsilon protects anyone. It was {seed}.",
             "Each example's gradient must have been clipped before the sum; the run can only check the norm of the sum.",
             "Only the noisy sums, and what is computed from them and from public numbers, are covered: neither batches "
             + "and their sizes are, nor losses or accuracies on the training data.",
@@ -152,14 +148,7 @@ class TrainingReport(Reported):
             "format": FORMAT,
             "version": VERSION,
             "library": self.version,
-            "guarantee": {
-                "kind": self.plan.guarantee.kind,
-                "epsilon": self.plan.epsilon,
-                "delta": self.plan.delta,
-                "adjacency": self.plan.adjacency,
-                "unit": self.plan.guarantee.unit,
-                "failure_probability": self.plan.guarantee.failure_probability,
-            },
+            "guarantee": {name: getattr(self.plan.guarantee, name) for name in _PROMISED},
             "steps": {
                 "planned": self.plan.steps,
                 "released": self.steps,

@@ -26,7 +26,7 @@ from .._base.files import StorageError, StoreLock, new_directory, part, refusing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
 from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer
-from ..matrix.noise import CorrelatedNoise
+from ..matrix.noise import CorrelatedNoise, check_writable
 from ..sampling.batches import BatchSampler, PaddedBatch
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ class TrainingRun(Exclusive):
                 "or a step was interrupted; resume the run"
             )
 
-    def _release(self, step: TrainingStep, gradient_sum: Any) -> NDArray[Any]:
+    def _release(self, step: TrainingStep, total: NDArray[Any]) -> NDArray[Any]:
         self._ledger.check_open()
         if step is not self._open:
             raise DeviationError(f"step {step._number}: is not the run's open step")
@@ -196,7 +196,7 @@ class TrainingRun(Exclusive):
             raise DeviationError(
                 f"step {step._number}: its batch was never looked at; only the plan's own batches were accounted for"
             )
-        total = self._checked(step, gradient_sum)
+        self._check(step, total)
         if self._noise.step != self._next:
             raise DeviationError(f"step {step._number}: its noise is drawn already; resume the run")
         # From here on the step counts as released, whatever happens.
@@ -206,17 +206,8 @@ class TrainingRun(Exclusive):
         self._next, self._open = self._next + 1, None
         return total
 
-    def _checked(self, step: TrainingStep, gradient_sum: Any) -> NDArray[Any]:
-        if not isinstance(gradient_sum, np.ndarray) or gradient_sum.dtype not in (np.float32, np.float64):
-            raise ParameterTypeError("gradient_sum: must be a NumPy array of float32 or float64")
-        if (
-            gradient_sum.size != self.dimension
-            or not gradient_sum.flags.c_contiguous
-            or not gradient_sum.flags.writeable
-        ):
-            raise ParameterError(
-                f"gradient_sum: must have {self.dimension} numbers in C order and be writable, not shape {gradient_sum.shape}"
-            )
+    def _check(self, step: TrainingStep, gradient_sum: Any) -> None:
+        check_writable("gradient_sum", gradient_sum, self.dimension)
         flat = gradient_sum.reshape(-1)
         largest = float(np.max(np.abs(flat)))
         if not np.isfinite(largest):
@@ -227,7 +218,6 @@ class TrainingRun(Exclusive):
                 f"gradient_sum: its norm is beyond clipping_norm = {self.clipping_norm:g} times the number of examples in the batch of "
                 f"step {step._number}: gradients that are not clipped, or not of this batch"
             )
-        return gradient_sum
 
     def _hash(self, number: int, total: NDArray[Any]) -> bytes:
         digest = hashlib.blake2b(digest_size=16, key=self._key)
