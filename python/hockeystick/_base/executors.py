@@ -73,13 +73,7 @@ def elsewhere(
     try:
         while True:
             while len(pending) < allowed and (again or left):
-                if again:
-                    task = again.pop()
-                else:
-                    first, end = left.pop(0)
-                    task = _Task(first, min(chunk, end - first), 1, False)
-                    if first + task.blocks < end:
-                        left.insert(0, (first + task.blocks, end))
+                task = again.pop() if again else _cut(left, chunk)
                 pending[send(task)] = task
             if not pending:
                 return
@@ -120,6 +114,15 @@ class _Task(NamedTuple):
     attempt: int
     described: bool
     """Whether the description goes with it, however large."""
+
+
+def _cut(left: list[tuple[int, int]], most: int) -> _Task:
+    """The first blocks of these ranges, which lose them."""
+    first, end = left.pop(0)
+    blocks = min(most, end - first)
+    if first + blocks < end:
+        left.insert(0, (first + blocks, end))
+    return _Task(first, blocks, 1, False)
 
 
 def _next_chunk(blocks: int, seconds: float) -> int:

@@ -48,15 +48,8 @@ def certificate(source: PrivacyProfile, answers: Sequence[tuple[float, float, st
             proof = _Claim(release, process.steps, source.adjacency, (epsilon, delta), slack).proof()
         claims.append({"epsilon": epsilon, "delta": delta, "proof": proof})
     made_by = {"library": "hockeystick", "version": _core.__version__, "slack": slack}
-    return write(
-        {
-            "format": FORMAT,
-            "release": release,
-            "adjacency": source.adjacency,
-            "claims": claims,
-            "made_by": made_by,
-        }
-    )
+    content = {"format": FORMAT, "release": release, "adjacency": source.adjacency, "claims": claims}
+    return write({**content, "made_by": made_by})
 
 
 class _Claim:

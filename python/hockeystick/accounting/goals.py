@@ -117,12 +117,8 @@ def _aim(kind: str, value: float, at: dict[str, float]) -> Aim:
                 f"bayes_risk = {value!r}: must be below prior = {prior!r}, the error of guessing"
             )
         epsilon = math.log1p(-prior) - math.log(prior)
-        return Aim(
-            max(0.0, epsilon - 4e-16 * (1.0 - math.log(prior))),
-            (1.0 - value / prior / _DOWN) * _DOWN,
-            None,
-            asked,
-        )
+        epsilon = max(0.0, epsilon - 4e-16 * (1.0 - math.log(prior)))
+        return Aim(epsilon, (1.0 - value / prior / _DOWN) * _DOWN, None, asked)
     if kind == "recall":
         odds = at["odds"]
         return Aim(0.0, 0.0, Goal(value, lambda risk: risk.recall(odds), lambda tpr: tpr / odds), asked)

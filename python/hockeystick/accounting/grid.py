@@ -171,14 +171,9 @@ def _grid(
         array.flags.writeable = False
         return array.reshape(shape)
 
+    bounds = result(lower), result(upper)
     return Grid(
-        quantity,
-        MappingProxyType(inputs),
-        result(lower),
-        result(upper),
-        result(engines),
-        settings.adjacency,
-        settings.accuracy,
+        quantity, MappingProxyType(inputs), *bounds, result(engines), settings.adjacency, settings.accuracy
     )
 
 
@@ -200,8 +195,5 @@ def _compositions(inputs: dict[str, NDArray[Any]]) -> Iterator[tuple[Any, list[i
     ends = np.append(starts[1:], order.size)
     for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
         step = PoissonSampled(Gaussian(float(noise[start])), float(probability[start]))
-        yield (
-            step * int(steps[start]),
-            order[start:end].tolist(),
-            (points[start:end] + 0.0).tolist(),  # -0.0 is 0.0
-        )
+        asked = points[start:end] + 0.0  # -0.0 is 0.0
+        yield step * int(steps[start]), order[start:end].tolist(), asked.tolist()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
+from pathlib import Path
 from typing import Any
 
 from .._base import storage
@@ -68,11 +69,7 @@ def run(options: argparse.Namespace) -> None:
 
 def _described(path: str) -> Composable:
     try:
-        if path == "-":
-            text = sys.stdin.read()
-        else:
-            with open(path, encoding="utf-8") as file:
-                text = file.read()
+        text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
         return _composition(json.loads(text, object_pairs_hook=_once))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ParameterError(f"{path}: {error}") from error

@@ -102,9 +102,8 @@ def calibration(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def strategy(options: argparse.Namespace) -> BandedToeplitz:
-    return _STRATEGIES[choice("--strategy", options.strategy, tuple(_STRATEGIES))](
-        options.steps, options.bands
-    )
+    make = _STRATEGIES[choice("--strategy", options.strategy, tuple(_STRATEGIES))]
+    return make(options.steps, options.bands)
 
 
 def scheme(options: argparse.Namespace) -> Scheme:

@@ -62,11 +62,8 @@ class Decision(NamedTuple):
     def read(cls, arrays: Mapping[str, Counts], size: int) -> Decision:
         """From a file, copied; StorageError if it does not fit."""
         active, reserve = arrays["active"], arrays["reserve"]
-        if (
-            active.dtype != np.uint8
-            or reserve.dtype != np.uint16
-            or not active.shape == reserve.shape == (size,)
-        ):
+        fit = active.shape == reserve.shape == (size,)
+        if not fit or active.dtype != np.uint8 or reserve.dtype != np.uint16:
             raise StorageError("the decisions do not fit the number of examples")
         return cls(np.asarray(active != 0), np.array(reserve))
 

@@ -206,11 +206,8 @@ class LiveLedger(Live, Ledger):
                 size and not 0 <= indices.min() <= indices.max() < self.values.size
             ):
                 raise StorageError("its indices are not those of examples")
-        if (
-            values.dtype != np.float64
-            or active.dtype != np.uint8
-            or not values.shape == active.shape == (size,)
-        ):
+        fit = values.shape == active.shape == (size,)
+        if not fit or values.dtype != np.float64 or active.dtype != np.uint8:
             raise StorageError("it does not fit the number of examples")
         if (size and active.max() > 1) or int(active.sum(dtype=np.int64)) != count:
             raise StorageError("it does not say who was active")

@@ -408,13 +408,8 @@ def _sampled(event: Any, relation: NeighboringRelation) -> Step | None:
             inner = inner.event
         mechanism = _on_one_sample(inner, relation)
         if isinstance(mechanism, (Laplace, DiscreteLaplace)):
-            _only(
-                event,
-                relation,
-                _ADD_OR_REMOVE,
-                _ZERO_OUT,
-                why="no tight pair is proven for vector-valued Laplace noise when a record is replaced",
-            )
+            why = "no tight pair is proven for vector-valued Laplace noise when a record is replaced"
+            _only(event, relation, _ADD_OR_REMOVE, _ZERO_OUT, why=why)
         return None if mechanism is None else PoissonSampled(mechanism, q)
     _only(event, relation, _REPLACE_ONE, why="a batch of fixed size comes from a dataset of fixed size")
     mechanism = _on_one_sample(event.event, relation)

@@ -61,14 +61,13 @@ class BandMF(Composable):
     )
 
     def __post_init__(self) -> None:
-        if not isinstance(self.strategy, Strategy):
-            raise ParameterTypeError(
-                f"strategy = {self.strategy!r}: must be a Strategy, not {type(self.strategy).__name__}"
-            )
-        if not isinstance(self.scheme, Scheme):
-            raise ParameterTypeError(
-                f"scheme = {self.scheme!r}: must be a Scheme, not {type(self.scheme).__name__}"
-            )
+        kinds: tuple[tuple[str, type], ...] = (("strategy", Strategy), ("scheme", Scheme))
+        for name, kind in kinds:
+            given = getattr(self, name)
+            if not isinstance(given, kind):
+                raise ParameterTypeError(
+                    f"{name} = {given!r}: must be a {kind.__name__}, not {type(given).__name__}"
+                )
         sigma = real("noise_multiplier", self.noise_multiplier, 0.0, open_low=True)
         steps, bands, most = self.strategy.steps, self.strategy.bands, self.scheme.largest_bands()
         if steps != self.scheme.steps:

@@ -347,8 +347,5 @@ def _budgeted(mechanism: BandMF, kind: str, epsilon: float, delta: float, option
 
 def short_name(strategy: Strategy) -> str:
     """The strategy in few words: its coefficients may be thousands."""
-    return f"{type(strategy).__name__}(steps={strategy.steps}, bands={strategy.bands}, sha256={_digest(strategy)})"
-
-
-def _digest(strategy: Strategy) -> str:
-    return digest(strategy._stored())[:12]
+    numbers = digest(strategy._stored())[:12]
+    return f"{type(strategy).__name__}(steps={strategy.steps}, bands={strategy.bands}, sha256={numbers})"

@@ -55,15 +55,13 @@ def optimize_strategy(
         )
     start = BandedToeplitz.optimized(scheme.steps, bands, workload=workload)
     reference = _reference(start, scheme)
-    sigma = float(
-        calibrate_noise_multiplier(
-            lambda s: BandMF(start, reference, s).as_process(), epsilon, delta, adjacency="zero_out"
-        )
+    sigma = calibrate_noise_multiplier(
+        lambda s: BandMF(start, reference, s).as_process(), epsilon, delta, adjacency="zero_out"
     )
     level = log_moment(BandMF(start, reference, sigma), 2)
     if bands == 1 or not 0.0 < level < math.inf:
         return start  # there is nothing to choose, or next to no noise is enough
-    return _Search(start, scheme, workload, level, sigma).run()
+    return _Search(start, scheme, workload, level, float(sigma)).run()
 
 
 def _reference(start: BandedToeplitz, scheme: Scheme) -> Scheme:
@@ -130,7 +128,6 @@ class _Search:
             there = self._strategy(moved)
             # The height stays 0 if ln sigma follows.
             follow = -self._height(there, log_sigma) / slope
-            slopes[i] = (
-                math.log(there.mean_squared_error(1.0, self._workload)) - error + 2.0 * follow
-            ) / _STEP
+            rise = math.log(there.mean_squared_error(1.0, self._workload)) - error
+            slopes[i] = (rise + 2.0 * follow) / _STEP
         return error + 2.0 * log_sigma, slopes

@@ -87,12 +87,11 @@ class RunOptions:
         show = self.progress
         if show is None:
             return self
-        return replace(
-            self,
-            progress=lambda done, blocks: show(
-                before + done * size, blocks * size if total is None else total
-            ),
-        )
+
+        def counted(done: int, blocks: int) -> object:
+            return show(before + done * size, blocks * size if total is None else total)
+
+        return replace(self, progress=counted)
 
 
 ALONE = RunOptions()

@@ -174,15 +174,9 @@ def _min_sep(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampl
 
 def _multi_attribution(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
     values, graph = law.parameters, narrowed(graph, AttributionGraph)  # `Law.checked_size` has seen it
-    return _core.BatchSampler.multi_attribution(
-        key,
-        law.steps,
-        (graph.offsets, graph.users, graph.num_users),
-        values["min_sep"],
-        values["sampling_probability"],
-        law.conjectured,
-        values["run_ahead"],
-    )
+    b, p, ahead = (values[name] for name in ("min_sep", "sampling_probability", "run_ahead"))
+    owned = graph.offsets, graph.users, graph.num_users
+    return _core.BatchSampler.multi_attribution(key, law.steps, owned, b, p, law.conjectured, ahead)
 
 
 class _Kind(NamedTuple):

@@ -137,14 +137,8 @@ def _verified(
             "a given epsilon, but find none"
         )
     if request.noise_multiplier is None:
-        found = calibrate_bandmf(
-            example.strategy,
-            example.scheme,
-            request.epsilon,
-            request.delta,
-            adjacency=request.adjacency,
-            **verifier,
-        )
+        what = example.strategy, example.scheme, request.epsilon, request.delta
+        found = calibrate_bandmf(*what, adjacency=request.adjacency, **verifier)
     else:
         found = _accepted(make, example, request.epsilon, request.noise_multiplier, request, verifier)
     return found.mechanism, Guarantee(
