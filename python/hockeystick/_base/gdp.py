@@ -49,14 +49,12 @@ def mu_at(epsilon: float, delta: float) -> float:
             return math.inf
     if log_delta(low, epsilon) >= target:
         return low
+
+    def excess(log_mu: float) -> float:
+        return max(log_delta(math.exp(log_mu), epsilon), -1e300) - target
+
     # On a log scale: mu may be far below 1.
-    root = scipy.optimize.brentq(
-        lambda x: max(log_delta(math.exp(x), epsilon), -1e300) - target,
-        math.log(low),
-        math.log(high),
-        xtol=1e-13,
-        rtol=1e-13,
-    )
+    root = scipy.optimize.brentq(excess, math.log(low), math.log(high), xtol=1e-13, rtol=1e-13)
     return math.exp(float(root)) * (1.0 + _MARGIN)
 
 

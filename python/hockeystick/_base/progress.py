@@ -107,15 +107,9 @@ class Patience:
             return
         ahead = (most - done) * seconds / count
         if seconds + ahead > _LONG:
-            logging.getLogger("hockeystick").warning(
-                "%s: %d of at most %d %s after %s; at most about %s to go",
-                self._what,
-                done,
-                most,
-                self._unit,
-                duration(seconds),
-                duration(ahead),
-            )
+            said = self._what, done, most, self._unit, duration(seconds), duration(ahead)
+            text = "%s: %d of at most %d %s after %s; at most about %s to go"
+            logging.getLogger("hockeystick").warning(text, *said)
             self._next = 2.0 * seconds
 
 

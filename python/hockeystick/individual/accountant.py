@@ -491,12 +491,8 @@ class ApproximateIndividualFilter(Recorded):
             self._decide(open_rows[start : start + _ROWS], cells, active, reserve)
         reserve[active & ~free] -= 1
         # All of it or nothing: the decision counts when the step does.
-        self._state.record(
-            book._sampling_probability,
-            np.where(active, cells, 0).astype(np.uint16),
-            1,
-            Decision(active, reserve),
-        )
+        taken = np.where(active, cells, 0).astype(np.uint16)
+        self._state.record(book._sampling_probability, taken, 1, Decision(active, reserve))
         return np.array(active, np.bool_)
 
     @property

@@ -133,12 +133,8 @@ class Histories:
         probabilities = list(dict.fromkeys(q for shard in shards for q in shard.probabilities))
         decisions = [shard.decision for shard in shards if shard.decision is not None]
         decided = len(decisions) == len(shards)
-        content = {
-            "num_examples": sum(shard.num_examples for shard in shards),
-            "steps": shards[0].steps,
-            "q": probabilities,
-            "decided": decided,
-        }
+        size, steps = sum(shard.num_examples for shard in shards), shards[0].steps
+        content = {"num_examples": size, "steps": steps, "q": probabilities, "decided": decided}
         arrays: dict[str, Counts | Made] = {
             f"counts{i}": _joined(shards, q) for i, q in enumerate(probabilities)
         }
@@ -190,14 +186,10 @@ class LiveHistories(Live, Histories):
     def _fill(
         directory: Path, kind: str, settings: Mapping[str, Any], durable: bool, parts: Sequence[Any]
     ) -> None:
-        about = {
-            "settings": dict(settings),
-            "durable": durable,
-            "columns": parts[0].columns,
-            "histories": secrets.token_hex(16),
-        }
+        about = {"settings": dict(settings), "durable": durable, "columns": parts[0].columns}
         content, arrays = Histories.snapshot(parts)
-        storage.write(directory / "state", kind, {**about, **content}, arrays)
+        content = {**about, "histories": secrets.token_hex(16), **content}
+        storage.write(directory / "state", kind, content, arrays)
 
     @property
     def probabilities(self) -> list[float]:

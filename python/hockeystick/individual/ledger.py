@@ -137,10 +137,8 @@ class LiveLedger(Live, Ledger):
             counts = self._counts_checksum + _core.checksum(np.array([count], np.int64), self.steps)
             return _journal(self._name, self.steps + 1, count, checksum, counts)
 
-        arrays: dict[str, Array | Made] = {
-            "values": Made(np.dtype(np.float64), (size,), make),
-            "active": active,
-        }
+        values = Made(np.dtype(np.float64), (size,), make)
+        arrays: dict[str, Array | Made] = {"values": values, "active": active}
         if indices is not None:
             arrays["indices"] = indices
         self._write_count(0)
@@ -249,10 +247,5 @@ class LiveLedger(Live, Ledger):
 
 def _journal(name: str, steps: int, count: int, checksum: int, counts_checksum: int) -> dict[str, Any]:
     """``checksum``, ``counts_checksum``: of all values, and of the counts of all steps, after the last step."""
-    return {
-        "ledger": name,
-        "steps": steps,
-        "active": count,
-        "checksum": checksum % 2**64,
-        "counts_checksum": counts_checksum % 2**64,
-    }
+    made = {"ledger": name, "steps": steps, "active": count}
+    return {**made, "checksum": checksum % 2**64, "counts_checksum": counts_checksum % 2**64}

@@ -124,12 +124,8 @@ class HockeystickAccountant(Answers):
             {"event": {name: getattr(event, name) for name in _EVENT}, "count": count}
             for event, count in self._compositions
         ]
-        return {
-            "schema_version": _SCHEMA_VERSION,
-            "backend": METHOD,
-            "config": self._config_dict(),
-            "compositions": compositions,
-        }
+        state = {"schema_version": _SCHEMA_VERSION, "backend": METHOD, "config": self._config_dict()}
+        return {**state, "compositions": compositions}
 
     def load_state_dict(self, state: dict[str, object]) -> None:
         """Replace the ledger by a saved one, of this class or of Flower's ``RdpAccountant``.

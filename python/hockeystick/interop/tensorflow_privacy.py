@@ -51,15 +51,9 @@ def compute_dp_sgd_privacy_statement(
     sigma = noise / 2 if doubled else noise
     sampled = dp_sgd(sigma, size, batch, epochs=epochs, examples_per_user=owned)
     once = UserLevel(Gaussian(sigma), owned) if owned > 1 else Gaussian(sigma)
-    return "\n\n".join(
-        [
-            _POISSON,
-            _said(sampled, "zero_out" if doubled else "add_or_remove", delta),
-            _ONCE,
-            _said(once * math.ceil(epochs), "zero_out", delta),
-            *_remarks(noise, doubled, max_examples_per_user),
-        ]
-    )
+    drawn = _said(sampled, "zero_out" if doubled else "add_or_remove", delta)
+    shuffled = _said(once * math.ceil(epochs), "zero_out", delta)
+    return "\n\n".join([_POISSON, drawn, _ONCE, shuffled, *_remarks(noise, doubled, max_examples_per_user)])
 
 
 def _said(run: Composable, adjacency: str, delta: float) -> str:

@@ -86,13 +86,8 @@ class BufferedToeplitz(Strategy):
             grown = [math.exp(max(-30.0, min(30.0, x))) for x in place.tolist()]
             total = 1.0 + math.fsum(grown[buffers:])
             # A hair less than 1: the rounded sum may not exceed it.
-            return cls(
-                tuple(
-                    (w / total * (1.0 - 1e-12), 1.0 / (1.0 + r))
-                    for r, w in zip(grown[:buffers], grown[buffers:], strict=True)
-                ),
-                steps,
-            )
+            pairs = zip(grown[:buffers], grown[buffers:], strict=True)
+            return cls(tuple((w / total * (1.0 - 1e-12), 1.0 / (1.0 + r)) for r, w in pairs), steps)
 
         def loss(place: Array) -> float:
             strategy = made(place)
@@ -103,12 +98,8 @@ class BufferedToeplitz(Strategy):
 
         rates = np.linspace(math.log(4.0 / steps), 0.0, buffers + 2)[1:-1]
         start = np.concatenate([rates, 0.5 * rates - math.log(1.5 * buffers)])
-        found = minimize(
-            loss,
-            start,
-            method="L-BFGS-B",
-            options={"maxiter": _ITERATIONS, "eps": _DIFFERENCE, "maxfun": 10**5},
-        )
+        options = {"maxiter": _ITERATIONS, "eps": _DIFFERENCE, "maxfun": 10**5}
+        found = minimize(loss, start, method="L-BFGS-B", options=options)
         # Rounded, so that the round-off of the search does not reach the result.
         return made(np.round(found.x, 4))
 

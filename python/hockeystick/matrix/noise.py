@@ -99,14 +99,10 @@ class CorrelatedNoise(Exclusive):
                 f"dimension = {self.dimension}: {self._rows_at(strategy.steps)} rows of {self.width} coordinates are "
                 f"{kept:.3g} bytes; must be at most 2^40"
             )
+        key, single = derive_key(self._seed, "hs noise 1"), self.state_dtype == np.float32
+        size = self._columns.shape[-1]
         self._core = _core.CorrelatedNoise(
-            self._columns,
-            self._columns.shape[-1],
-            strategy.steps,
-            self._form,
-            derive_key(self._seed, "hs noise 1"),
-            *self.coordinates,
-            self.state_dtype == np.float32,
+            self._columns, size, strategy.steps, self._form, key, *self.coordinates, single
         )
 
     def __repr__(self) -> str:

@@ -193,12 +193,8 @@ class Direction(Samples[Tally]):
 
     def evidence(self, tally: Tally, confidence: float) -> dict[str, Any]:
         """The sum of all values, which bounds their expectation by Chernoff's inequality."""
-        return {
-            "method": "mean",
-            "delta": self.interval(tally, confidence)[1].upper,
-            "total": hex(tally.totals[0]),
-            "largest": self.bound,
-        }
+        upper = self.interval(tally, confidence)[1].upper
+        return {"method": "mean", "delta": upper, "total": hex(tally.totals[0]), "largest": self.bound}
 
     def check(self, tally: Tally) -> None:
         """Refuse a tally of something else, or of nothing."""

@@ -194,12 +194,8 @@ def _estimate(plan: Direction, asked: _Asked, options: RunOptions, before: int) 
     run = kept.in_samples(size, before, asked.sampled * blocks * size)
     tally = source.tally(asked.seed, 0, blocks, run)
     middle, (lower, upper) = source.interval(tally, share)
-    evidence = {
-        **source.evidence(tally, share),
-        "failure_probability": 0.5 * (1.0 - share),
-        "blocks": blocks,
-        "key": dict(tally.key),
-    }
+    drawn = {"failure_probability": 0.5 * (1.0 - share), "blocks": blocks, "key": dict(tally.key)}
+    evidence = {**source.evidence(tally, share), **drawn}
     if method != "plain":
         upper = min(upper, plan.known)
         middle, lower = min(middle, upper), min(lower, upper)

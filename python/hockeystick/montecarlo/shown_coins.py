@@ -85,15 +85,11 @@ class ShownCurve(Curve):
         whole = math.fsum(weight for _, weight, _ in shown.terms)
         self._x = np.append(np.linspace(-30.0, -1.5, 58), np.arange(-1.0, epsilon + 4.0, 0.02))
         self._low = np.zeros(len(self._x))
-        self._high = np.array(
-            [
-                math.fsum(w * stick(math.sqrt(k) * distance, x + shift) for k, w, shift in shown.terms)
-                / whole
-                * ROUND_UP
-                for x in self._x.tolist()
-            ]
-        )
-        self._high = np.minimum(1.0, self._high)
+
+        def total(x: float) -> float:
+            return math.fsum(w * stick(math.sqrt(k) * distance, x + shift) for k, w, shift in shown.terms)
+
+        self._high = np.minimum(1.0, [total(x) / whole * ROUND_UP for x in self._x.tolist()])
         self.log_mass = math.log(whole) + 1e-12
 
 

@@ -93,12 +93,8 @@ class Totals(Exclusive):
 
     def save(self, path: AnyPath) -> None:
         """Write the tally to one small file: atomic, versioned, checksummed."""
-        content = {
-            "key": dict(self.key),
-            "rows": self.rows,
-            "ranges": [list(pair) for pair in self.ranges],
-            "totals": [hex(value) for value in self.totals],
-        }
+        ranges, totals = [list(pair) for pair in self.ranges], [hex(value) for value in self.totals]
+        content = {"key": dict(self.key), "rows": self.rows, "ranges": ranges, "totals": totals}
         storage.write(path, self.kind, content, {})
 
     @classmethod

@@ -141,16 +141,9 @@ def _verified(
         found = calibrate_bandmf(*what, adjacency=request.adjacency, **verifier)
     else:
         found = _accepted(make, example, request.epsilon, request.noise_multiplier, request, verifier)
-    return found.mechanism, Guarantee(
-        "verified",
-        found.epsilon,
-        found.delta,
-        found.adjacency,
-        found.unit,
-        found.statement(),
-        0.0 if found.plan is None else found.plan.failure_probability,
-        found.to_dict(),
-    )
+    promised = found.epsilon, found.delta, found.adjacency, found.unit, found.statement()
+    failure = 0.0 if found.plan is None else found.plan.failure_probability
+    return found.mechanism, Guarantee("verified", *promised, failure, found.to_dict())
 
 
 def _accepted(
@@ -174,12 +167,4 @@ def _accepted(
             f"noise_multiplier = {sigma!r}: not accepted at epsilon = {epsilon!r}, delta = {delta!r} (direction "
             f"{direction!r}: the samples' mean is {mean:.4g} or more, the threshold {plan.threshold:.4g}); leave it out to have it calibrated"
         )
-    return CalibratedBandMF(
-        mechanism=make(sigma),
-        epsilon=epsilon,
-        delta=delta,
-        adjacency=adjacency,
-        plan=plan,
-        verifications=(verdict,),
-        seed=seed,
-    )
+    return CalibratedBandMF(make(sigma), epsilon, delta, adjacency, plan, (verdict,), seed=seed)

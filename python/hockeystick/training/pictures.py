@@ -30,13 +30,8 @@ def plot_prefix_noise(plan: TrainingPlan, path: AnyPath | None = None) -> Any:
         steps[shown], errors[shown], label=f"{type(plan.strategy).__name__}, {plan.strategy.bands} band(s)"
     )
     if plan.strategy != Identity(plan.steps):
-        axes.plot(
-            steps[shown],
-            errors[0] * np.sqrt(steps[shown]),
-            linestyle=":",
-            color="gray",
-            label="the same noise, not correlated",
-        )
+        alone = errors[0] * np.sqrt(steps[shown])
+        axes.plot(steps[shown], alone, ":", color="gray", label="the same noise, not correlated")
     axes.set(xlabel="step", ylabel="standard deviation / clipping norm")
     axes.set_ylim(bottom=0.0)
     axes.legend()

@@ -335,16 +335,9 @@ def plan_training(
     known, make = _graph(graph), _made(sampling, strategy, size)
     example = make(1.0)
     _as_matrix(example).scheme.check_data(size, known)
-    mechanism, promise = guarantee(
-        make,
-        example,
-        request,
-        fallback=fallback,
-        samples=samples,
-        seed=calibration_seed,
-        checkpoint=checkpoint,
-        progress=progress,
-    )
+    verifier = {"fallback": fallback, "samples": samples, "seed": calibration_seed}
+    run = {"checkpoint": checkpoint, "progress": progress}
+    mechanism, promise = guarantee(make, example, request, **verifier, **run)
     return TrainingPlan(mechanism, size, promise, known)
 
 

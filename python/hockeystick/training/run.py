@@ -347,13 +347,9 @@ def _position(step: int | None, state: Mapping[str, Any] | None, released: int) 
 def _noise(
     plan: TrainingPlan, seed: int | bytes, dimension: int, clipping_norm: float, state_dtype: DTypeLike
 ) -> CorrelatedNoise:
+    strategy, sigma = plan.strategy, plan.noise_multiplier
     return CorrelatedNoise(
-        plan.strategy,
-        dimension,
-        plan.noise_multiplier,
-        clipping_norm=clipping_norm,
-        seed=seed,
-        state_dtype=state_dtype,
+        strategy, dimension, sigma, clipping_norm=clipping_norm, seed=seed, state_dtype=state_dtype
     )
 
 
