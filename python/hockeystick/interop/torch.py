@@ -13,6 +13,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
@@ -63,8 +64,9 @@ class BatchLoader(Exclusive):
         self._sampler = sampler
         self._step = sampler.step
         self._pass: _Pass | None = None
+        collate = functools.partial(_collated, collate, empty)
         self.loader = torch.utils.data.DataLoader(
-            dataset, batch_sampler=_Lists(sampler), collate_fn=_Collate(collate, empty), **options
+            dataset, batch_sampler=_Lists(sampler), collate_fn=collate, **options
         )
         """The DataLoader itself. Iterating it directly loses count where workers prepare batches ahead."""
 
@@ -134,14 +136,9 @@ class _Lists:
             yield batch.tolist()
 
 
-class _Collate:
+def _collated(collate: Callable[[list[Any]], Any], empty: Any, examples: list[Any]) -> Any:
     """``collate`` for batches with examples. Goes to the workers, without the dataset."""
-
-    def __init__(self, collate: Callable[[list[Any]], Any], empty: Any) -> None:
-        self._collate, self._empty = collate, empty
-
-    def __call__(self, examples: list[Any]) -> Any:
-        return self._collate(examples) if examples else self._empty
+    return collate(examples) if examples else empty
 
 
 def _cut(batch: Any) -> Any:

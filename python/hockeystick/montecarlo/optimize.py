@@ -61,7 +61,7 @@ def optimize_strategy(
     level = log_moment(BandMF(start, reference, sigma), 2)
     if bands == 1 or not 0.0 < level < math.inf:
         return start  # there is nothing to choose, or next to no noise is enough
-    return _Search(start, scheme, workload, level, float(sigma)).run()
+    return _searched(start, scheme, workload, level, float(sigma))
 
 
 def _reference(start: BandedToeplitz, scheme: Scheme) -> Scheme:
@@ -79,55 +79,48 @@ def _reference(start: BandedToeplitz, scheme: Scheme) -> Scheme:
     )
 
 
-class _Search:
+def _searched(
+    start: BandedToeplitz, scheme: Scheme, workload: Workload, level: float, sigma: float
+) -> BandedToeplitz:
     """L-BFGS over what is added to the logarithms of the coefficients at the knots."""
+    from scipy.optimize import minimize
 
-    def __init__(
-        self, start: BandedToeplitz, scheme: Scheme, workload: Workload, level: float, sigma: float
-    ) -> None:
-        self._start, self._scheme, self._workload, self._level = start, scheme, workload, level
-        self._place = np.log1p(np.arange(start.bands, dtype=np.float64))
-        self._knots = np.linspace(0.0, self._place[-1], min(_KNOTS, start.bands))
-        self._log_sigma = math.log(sigma)
+    place = np.log1p(np.arange(start.bands, dtype=np.float64))
+    knots = np.linspace(0.0, place[-1], min(_KNOTS, start.bands))
 
-    def run(self) -> BandedToeplitz:
-        from scipy.optimize import minimize
-
-        free = len(self._knots) - 1
-        found = minimize(
-            self._loss, np.zeros(free), jac=True, method="L-BFGS-B", options={"maxiter": _ITERATIONS}
-        )
-        # Rounded, so that the round-off of the search does not reach the result.
-        return self._strategy(np.round(found.x, 4))
-
-    def _strategy(self, change: Array) -> BandedToeplitz:
-        added = np.interp(self._place, self._knots, np.concatenate([[0.0], change]))
-        values = [c * math.exp(x) for c, x in zip(self._start.coefficients, added, strict=True)]
+    def strategy(change: Array) -> BandedToeplitz:
+        added = np.interp(place, knots, np.concatenate([[0.0], change]))
+        values = [c * math.exp(x) for c, x in zip(start.coefficients, added, strict=True)]
         norm = math.sqrt(math.fsum(c * c for c in values))
-        return BandedToeplitz(tuple(float(f"{c / norm:.12g}") for c in values), self._start.steps)
+        return BandedToeplitz(tuple(float(f"{c / norm:.12g}") for c in values), start.steps)
 
-    def _height(self, strategy: BandedToeplitz, log_sigma: float) -> float:
+    def height(here: BandedToeplitz, log_sigma: float) -> float:
         """ln of the divergence over its level."""
-        return math.log(log_moment(BandMF(strategy, self._scheme, math.exp(log_sigma)), 2) / self._level)
+        return math.log(log_moment(BandMF(here, scheme, math.exp(log_sigma)), 2) / level)
 
-    def _loss(self, change: Array) -> tuple[float, Array]:
+    def loss(change: Array) -> tuple[float, Array]:
         """ln(sigma^2 * error) and its slopes, sigma being where the height is 0."""
-        here, slope, log_sigma = self._strategy(change), -2.0, self._log_sigma
+        here, slope, log_sigma = strategy(change), -2.0, math.log(sigma)
         for _ in range(30):
-            height = self._height(here, log_sigma)
-            slope = (self._height(here, log_sigma + _STEP) - height) / _STEP
-            move = -height / min(slope, -0.1)
+            high = height(here, log_sigma)
+            slope = (height(here, log_sigma + _STEP) - high) / _STEP
+            move = -high / min(slope, -0.1)
             log_sigma += max(-_MOVE, min(_MOVE, move))
             if abs(move) < _FLAT:
                 break
-        error = math.log(here.mean_squared_error(1.0, self._workload))
+        error = math.log(here.mean_squared_error(1.0, workload))
         slopes = np.empty(len(change))
         for i in range(len(change)):
             moved = np.array(change)
             moved[i] += _STEP
-            there = self._strategy(moved)
+            there = strategy(moved)
             # The height stays 0 if ln sigma follows.
-            follow = -self._height(there, log_sigma) / slope
-            rise = math.log(there.mean_squared_error(1.0, self._workload)) - error
+            follow = -height(there, log_sigma) / slope
+            rise = math.log(there.mean_squared_error(1.0, workload)) - error
             slopes[i] = (rise + 2.0 * follow) / _STEP
         return error + 2.0 * log_sigma, slopes
+
+    options = {"maxiter": _ITERATIONS}
+    found = minimize(loss, np.zeros(len(knots) - 1), jac=True, method="L-BFGS-B", options=options)
+    # Rounded, so that the round-off of the search does not reach the result.
+    return strategy(np.round(found.x, 4))
