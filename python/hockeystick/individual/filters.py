@@ -12,6 +12,7 @@ epsilons are as sensitive as the data set: do not release them.
 
 from __future__ import annotations
 
+import functools
 import math
 
 import numpy as np
@@ -208,7 +209,6 @@ class IndividualRDPFilter(IndividualLedger):
 
     _KIND = "individual RDP filter"
     _SETTINGS = ("order", "rho")
-    _tables: dict[tuple[float, float], tuple[Floats, Floats]]
 
     def __init__(
         self,
@@ -259,24 +259,9 @@ class IndividualRDPFilter(IndividualLedger):
             raise ParameterTypeError("sampling_probability: needs noise_multiplier and clipping_norm as well")
         _, array = self._given(norms, indices)
         noise = real("noise_multiplier", noise_multiplier, 0.0, towards=-math.inf)
-        edges, costs = self._table(noise, q)
+        edges, costs = _costs(self._order, noise, q)
         cells = _core.find_cells(array, edges, clip, divisor)
         return self._charge(_COST_ITSELF, costs[cells], indices)
-
-    def _table(self, noise_multiplier: float, q: float) -> tuple[Floats, Floats]:
-        key = (noise_multiplier, q)
-        if key not in self._tables:
-            if len(self._tables) >= 256:
-                self._tables.clear()
-            edges = cell_edges(noise_multiplier)
-            costs = np.zeros(edges.size)
-            if q > 0.0:
-                for direction in ("remove", "add"):
-                    profiles = _core.IndividualProfiles(sampled_pairs(edges, q, direction))
-                    moments = profiles.log_moments(self._order - 1.0)
-                    costs = np.maximum(costs, np.maximum(0.0, moments) / (self._order - 1.0) * (1.0 + 1e-15))
-            self._tables[key] = edges, np.concatenate([[0.0], costs])
-        return self._tables[key]
 
     def epsilon(self, delta: float) -> Floats:
         """For each example the epsilon at ``delta`` of what it has spent so far: certified for adaptive steps, and sensitive.
@@ -288,6 +273,17 @@ class IndividualRDPFilter(IndividualLedger):
         shift = conversion(self._order, real("delta", delta, 0.0, 1.0, open_low=True, open_high=True))
         # Whoever has spent nothing has revealed nothing, whatever the conversion says.
         return np.where(spent > 0.0, np.maximum(0.0, np.nextafter(spent + shift, np.inf)), 0.0)
+
+
+@functools.lru_cache(maxsize=256)
+def _costs(order: float, noise_multiplier: float, q: float) -> tuple[Floats, Floats]:
+    """A grid of mu, and what a sampled step costs at this order: 0 first, for no cell, then in each."""
+    edges = cell_edges(noise_multiplier)
+    costs = np.zeros(edges.size)
+    for direction in ("remove", "add") if q > 0.0 else ():
+        moments = _core.IndividualProfiles(sampled_pairs(edges, q, direction)).log_moments(order - 1.0)
+        costs = np.maximum(costs, np.maximum(0.0, moments) / (order - 1.0) * (1.0 + 1e-15))
+    return edges, np.concatenate([[0.0], costs])
 
 
 def _rdp(

@@ -289,6 +289,8 @@ class Recorded(Kept):
 
     _LIVE: ClassVar[Any] = LiveHistories
     _state: Histories
+    _tables: dict[Any, Any]
+    """What can be computed again."""
 
     def _take(self, found: Histories) -> None:
         if found.columns != self._state.columns:
@@ -296,6 +298,9 @@ class Recorded(Kept):
         if found.decision is None and self._state.decision is not None:
             raise StorageError("it does not say what the filter decided")
         self._state = found
+
+    def _kept(self) -> dict[str, Any]:
+        return {**super()._kept(), "_tables": {}}
 
 
 def _joined(shards: Sequence[Histories], q: float) -> Made:

@@ -79,8 +79,6 @@ class Kept(Exclusive):
     _LIVE: ClassVar[Any]
     """The class of its state on disk."""
     _state: Any
-    _tables: dict[Any, Any]
-    """What can be computed again."""
 
     @property
     def num_examples(self) -> int:
@@ -165,9 +163,6 @@ class Kept(Exclusive):
     def _take(self, found: Any) -> None:
         """Go on with a state that was read; StorageError if it does not fit."""
         self._state = found
-
-    def _kept(self) -> dict[str, Any]:
-        return {**super()._kept(), "_tables": {}}
 
     def _settings(self) -> dict[str, Any]:
         return {name: getattr(self, f"_{name}") for name in self._SETTINGS}

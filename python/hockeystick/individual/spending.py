@@ -50,7 +50,6 @@ class IndividualLedger(Kept):
 
     def __init__(self, num_examples: int, limit: float, factor: float, path: Any, durable: bool) -> None:
         self._limit, self._factor = limit, factor
-        self._tables = {}
         boolean("durable", durable)
         n = integer("num_examples", num_examples, 0, MAX_EXAMPLES)
         if path is None:

@@ -312,10 +312,6 @@ def _declared(event: Any, _: NeighboringRelation) -> Mechanism | None:
     return ApproximateDP(epsilon, delta) if epsilon < math.inf else _NON_PRIVATE
 
 
-def _exponential(event: Any, _: NeighboringRelation) -> Mechanism | None:
-    return ExponentialMechanism(event.epsilon) if event.epsilon != 0 else None
-
-
 def _permute_and_flip(event: Any, _: NeighboringRelation) -> Mechanism | None:
     """Dominated by Laplace noise: docs/interop/interop.md, "Permute-and-flip is no worse than Laplace noise"."""
     epsilon = real("epsilon", event.epsilon, 0.0)
@@ -376,7 +372,9 @@ _SINGLE: dict[Any, Callable[[Any, NeighboringRelation], Step | None]] = {
 _LATER = {
     "DiscreteGaussianDpEvent": _discrete_gaussian,
     "EpsilonDeltaDpEvent": _declared,
-    "ExponentialMechanismDpEvent": _exponential,
+    "ExponentialMechanismDpEvent": lambda event, _: (
+        ExponentialMechanism(event.epsilon) if event.epsilon != 0 else None
+    ),
     "PermuteAndFlipDpEvent": _permute_and_flip,
 }
 """What came after 0.6."""
