@@ -22,7 +22,7 @@ _CHUNK = 2**16  # *speed*
 _MOST_TERMS = 2**23
 """*Speed*: a sum of more terms than this (above about n = 1e12 in the middle of the law) is replaced by Zubkov and Serov's bounds."""
 
-_HALF_LOG_TWO_PI = Decimal("0.91893853320467274178032973640561763986139747363778341281715")
+_HALF_LOG_TWO_PI = Decimal("0.91893853320467274178032973640561763986139747363778341281715")  # *proof*
 _STIRLING_FROM = 100  # *proof*
 # B_{2k} / (2k (2k-1)): the next term of Stirling's series bounds the error, here below 1e-55.
 _STIRLING_TERMS = (
