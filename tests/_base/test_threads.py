@@ -553,6 +553,7 @@ def test_what_changes_in_the_core_has_a_lock() -> None:
     """Every class of the core is known to change or not; that of `IndividualProfiles` has a lock of its own."""
     constant = {
         "Answer",
+        "BlockSampler",
         "Coupling",
         "HalfSpaceSampler",
         "LossSampler",
