@@ -66,7 +66,7 @@ public:
     void compute(const Rows& in, std::size_t first, Rows& out) const;
 
     // Column i, divided by sigma.
-    std::span<const double> column(std::size_t i) const noexcept;
+    std::span<const double> column(std::size_t i) const noexcept { return scaled_.column(i); }
     // Multiplications and additions per output, on average.
     double operations() const noexcept;
     bool uses_transform() const noexcept { return !transforms_.empty(); }
@@ -79,9 +79,8 @@ private:
     void plan_transforms();
     Transform transform(std::size_t size) const;
 
+    Strategy scaled_;
     std::size_t steps_, bands_;
-    bool toeplitz_;
-    std::vector<double> columns_;
     std::size_t rows_ = 0, outputs_ = 0;
     std::vector<double> twiddles_;
     std::vector<Transform> transforms_;  // of the blocks, and of the last one if that is shorter

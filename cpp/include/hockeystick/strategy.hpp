@@ -22,6 +22,9 @@ public:
     std::size_t bands() const noexcept { return bands_; }
     bool is_toeplitz() const noexcept { return toeplitz_; }
 
+    // C / divisor.
+    Strategy over(double divisor) const;
+
     // C[i, i], C[i + 1, i], ..., as many as there are.
     std::span<const double> column(std::size_t i) const noexcept;
     // |c_i|^2: the last bands - 1 columns are shorter, the last of all has one entry.

@@ -28,6 +28,13 @@ struct LikelihoodTangent {
 LikelihoodTangent tangent(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
                           std::span<const double> outputs);
 
+// ln P/Q of one example, and E[x | output], x its participations.
+struct Posterior {
+    double log_ratio;
+    std::vector<double> means;
+};
+Posterior posterior(const BMinSep& scheme, std::span<const double> products, std::span<const double> norms);
+
 // A standard normal number given that it is at most `threshold`; exact in law for any threshold.
 double normal_below(Stream& stream, double threshold);
 // ln Pr[N(0,1) <= threshold], absolute error at most 8 units of 2^-53 times (1 + threshold^2).

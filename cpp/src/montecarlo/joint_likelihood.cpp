@@ -6,9 +6,9 @@
 #include <limits>
 #include <utility>
 
+#include "montecarlo/half_space.hpp"
 #include "montecarlo/joint_states.hpp"
 #include "montecarlo/mixture_forms.hpp"
-#include "montecarlo/posterior.hpp"
 #include "numerics/require.hpp"
 
 namespace hockeystick {

@@ -36,8 +36,8 @@ public:
     // add(row, from, live) adds to the noise of iterations [from, from + live), which are in `row` and the
     // rows after it; use(first, count) then finds iterations [first, first + count) in the first rows, and
     // behind them what their products need. shift() is called when the rows behind move to the front.
-    template <class Add, class Use, class Shift>
-    void run(const Add& add, const Use& use, const Shift& shift) {
+    template <class Add, class Use, class Shift = void (*)()>
+    void run(const Add& add, const Use& use, const Shift& shift = [] {}) {
         const std::size_t overlap = products_.overlap(), stride = products_.outputs();
         generate(0, overlap, add);
         for (first_ = 0; first_ < steps_; first_ += stride) {
@@ -48,10 +48,6 @@ public:
             generate(overlap, stride, add);
             use(first_, std::min(stride, steps_ - first_));
         }
-    }
-    template <class Add, class Use>
-    void run(const Add& add, const Use& use) {
-        run(add, use, [] {});
     }
 
     void move_to_front(Rows& rows) const {

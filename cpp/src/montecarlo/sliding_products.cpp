@@ -65,20 +65,16 @@ double total_operations(std::size_t n, std::size_t bands, std::size_t steps) {
 }  // namespace
 
 SlidingProducts::SlidingProducts(const Strategy& strategy, double noise_multiplier, Products method)
-    : steps_(strategy.steps()), bands_(strategy.bands()), toeplitz_(strategy.is_toeplitz()) {
-    check_noise_multiplier(noise_multiplier);
-    for (std::size_t i = 0; i < (toeplitz_ ? 1 : steps_); ++i) {
-        const auto column = strategy.column(i);
-        for (const double x : column) columns_.push_back(x / noise_multiplier);
-        columns_.resize((i + 1) * bands_, 0.0);
-    }
+    : scaled_((check_noise_multiplier(noise_multiplier), strategy.over(noise_multiplier))),
+      steps_(strategy.steps()),
+      bands_(strategy.bands()) {
     // A sum: blocks about as long as the bands, so that little is read twice; few enough for the cache.
     const std::size_t even_bands = bands_ + bands_ % 2;  // >= bands - 1
     outputs_ = std::max<std::size_t>(128, std::min(even_bands, longest_block));
     outputs_ = std::min(outputs_, steps_ + steps_ % 2);
     rows_ = outputs_ + (even_bands - (bands_ % 2 != 0 ? 2 : 0));
     if (bands_ == 1) rows_ = outputs_;
-    if (method == Products::transform && toeplitz_) plan_transforms();
+    if (method == Products::transform && strategy.is_toeplitz()) plan_transforms();
 }
 
 // Where a transform is cheaper than the sum: the cheapest length, its roots of unity and the filter's
@@ -115,7 +111,7 @@ SlidingProducts::Transform SlidingProducts::transform(std::size_t size) const {
     Transform result{size, twiddles_.size(), {}};
     for (std::size_t level = size; level > 4; level /= 4) result.twiddles -= level / 4 * 6;
     Rows work(size);
-    for (std::size_t k = 0; k < bands_; ++k) work[k][0] = columns_[k];
+    for (std::size_t k = 0; k < bands_; ++k) work[k][0] = column(0)[k];
     kernels::table().transform(size, twiddles_.data() + result.twiddles, work[0]);
     // The conjugate correlates instead of convolving; 1/size belongs to the transform back, and is exact.
     for (std::size_t k = 0; k < size; ++k) {
@@ -123,10 +119,6 @@ SlidingProducts::Transform SlidingProducts::transform(std::size_t size) const {
         result.spectrum.push_back(-work[k][group_size / 2] / static_cast<double>(size));
     }
     return result;
-}
-
-std::span<const double> SlidingProducts::column(std::size_t i) const noexcept {
-    return {columns_.data() + (toeplitz_ ? 0 : i * bands_), std::min(bands_, steps_ - i)};
 }
 
 double SlidingProducts::operations() const noexcept {
@@ -143,8 +135,8 @@ void SlidingProducts::compute(const Rows& in, std::size_t first, Rows& out) cons
             count <= transform_outputs(transforms_.back().size, bands_) ? transforms_.back() : transforms_[0];
         kernel.convolve(in[0], plan.size, twiddles_.data() + plan.twiddles, plan.spectrum.data(), out[0]);
     } else {
-        const std::size_t stride = toeplitz_ ? 0 : bands_;
-        kernel.correlate(in[0], columns_.data() + first * stride, stride, bands_, count, out[0]);
+        const std::size_t stride = scaled_.is_toeplitz() ? 0 : bands_;
+        kernel.correlate(in[0], column(first).data(), stride, bands_, count, out[0]);
     }
 }
 

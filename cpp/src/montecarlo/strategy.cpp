@@ -29,6 +29,12 @@ Strategy::Strategy(std::size_t steps, std::size_t bands, std::vector<double> col
     }
 }
 
+Strategy Strategy::over(double divisor) const {
+    Strategy scaled = *this;
+    for (double& x : scaled.columns_) x /= divisor;
+    return scaled;
+}
+
 std::span<const double> Strategy::column(std::size_t i) const noexcept {
     return {columns_.data() + (toeplitz_ ? 0 : i * bands_), std::min(bands_, steps_ - i)};
 }

@@ -6,7 +6,6 @@
 
 #include "montecarlo/half_space.hpp"
 #include "montecarlo/participation_chain.hpp"
-#include "montecarlo/posterior.hpp"
 #include "numerics/extended.hpp"
 #include "numerics/require.hpp"
 
