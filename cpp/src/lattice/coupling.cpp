@@ -5,8 +5,8 @@
 #include <stdexcept>
 
 #include "hockeystick/arithmetic.hpp"
-#include "lattice/cumulants.hpp"
 #include "lattice/discretise.hpp"
+#include "lattice/sketch.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/fft.hpp"
 

@@ -1,5 +1,6 @@
-// An estimate of where a pair's loss lies, and the lattice points that suit it. Nothing here enters a
-// guarantee (docs/accounting/bounds.md, "What is not certified").
+// Estimates that steer the engine: where a pair's loss lies and the lattice points that suit it; cumulants,
+// saddle points and tails of compositions. Nothing here enters a guarantee (docs/accounting/bounds.md, "What
+// is not certified").
 #pragma once
 
 #include <cstdint>
@@ -31,5 +32,31 @@ std::vector<std::int64_t> choose_points(const Sketch& sketch, double step, doubl
 
 // Every point from first to last.
 std::vector<std::int64_t> all_points(std::int64_t first, std::int64_t last);
+
+struct Cumulants {
+    double value, first, second;  // K, K', K''
+};
+Cumulants cumulants(const Sketch& sketch, double tilt);
+
+struct SketchedStep {
+    Sketch sketch;
+    std::uint64_t count;
+};
+// Cumulants of the whole composition.
+Cumulants cumulants(const std::vector<SketchedStep>& steps, double tilt);
+
+struct Saddle {
+    double tilt, epsilon, log_delta;
+};
+// The saddle point of K(s) - s eps - ln s - ln(1+s) at the given eps, or where delta is as given.
+Saddle saddle_for_epsilon(const std::vector<SketchedStep>& steps, double epsilon);
+Saddle saddle_for_delta(const std::vector<SketchedStep>& steps, double log_delta);
+
+// The loss beyond which the tilted composition has mass about e^log_mass, and the further tilt
+// theta that Chernoff's bound uses there. direction +1: right tail; -1: left tail.
+struct TailPoint {
+    double loss, theta;
+};
+TailPoint tail_point(const std::vector<SketchedStep>& steps, double tilt, double log_mass, int direction);
 
 }  // namespace hockeystick

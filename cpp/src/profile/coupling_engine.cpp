@@ -6,7 +6,7 @@
 #include <stdexcept>
 #include <utility>
 
-#include "lattice/cumulants.hpp"
+#include "lattice/sketch.hpp"
 #include "numerics/constants.hpp"
 #include "profile/answers.hpp"
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <utility>
 
-#include "lattice/sketch.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/fft.hpp"
 #include "numerics/rounding.hpp"

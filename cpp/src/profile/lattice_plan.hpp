@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hockeystick/answer.hpp"
-#include "lattice/cumulants.hpp"
+#include "lattice/sketch.hpp"
 #include "profile/lone_atoms.hpp"
 
 namespace hockeystick {
