@@ -23,6 +23,7 @@ FEATURES = {
         "cpp/src/*/epoch*",
         "cpp/src/*/one_epoch.*",
         "cpp/src/*/large_ratios.*",
+        "cpp/src/*/few_steps.*",
         "cpp/src/inversion/gamma_kernel.hpp",
         "cpp/src/inversion/step_series.*",
         "*/mechanisms/allocation.py",

@@ -63,7 +63,10 @@ def exact_of_two(sigma: float, epsilon: float, direction: str) -> mpmath.mpf:
         (0.5, 9.0),
         (3.0, 0.4),
         (30.0, 0.05),
+        (30.0, 0.26),
         (100.0, 0.02),
+        (100.0, 0.0765),
+        (0.25, 40.0),
         (1.0, -0.4),
     ],
 )

@@ -10,6 +10,7 @@
 #include "hockeystick/parallel.hpp"
 #include "inversion/allocation_parts.hpp"
 #include "inversion/direct_inversion.hpp"
+#include "inversion/few_steps.hpp"
 #include "inversion/large_ratios.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
@@ -117,7 +118,7 @@ struct OneEpoch::Parts {
 std::unique_ptr<OneEpoch> OneEpoch::of(const Composition& composition) {
     if (composition.size() != 1 || composition.front().second != 1) return nullptr;
     const auto law = composition.front().first->allocation();
-    if (!law || law->add || !(law->mu >= least_mu && law->mu <= largest_mu) ||
+    if (!law || law->add || FewSteps::serves(*law) || !(law->mu >= least_mu && law->mu <= largest_mu) ||
         !(law->steps > 1 && law->steps <= most_steps))
         return nullptr;
     return std::unique_ptr<OneEpoch>(new OneEpoch(*law));

@@ -7,6 +7,7 @@
 
 #include "check.hpp"
 #include "inversion/allocation_transform.hpp"
+#include "inversion/few_steps.hpp"
 
 namespace hs = hockeystick;
 using Complex = std::complex<double>;
@@ -70,9 +71,61 @@ void frequencies_keep_their_bound(double mu, double steps, bool add, double s) {
     }
 }
 
+// E V^p over two normal variables by a fine sum in long double, the third by the mean that is apart.
+std::complex<long double> plain_moment(double mu, int steps, Complex p) {
+    using Wide = std::complex<long double>;
+    const long double m = mu, h = steps == 2 ? 0.05L : 0.3L, end = 14 + 1.2L * std::abs(p.real()) * m;
+    const Wide power(p.real(), p.imag());
+    Wide sum = 0;
+    for (long double x = -end; x <= end; x += h)
+        for (long double y = steps == 2 ? 0 : -end; y <= (steps == 2 ? 0 : end); y += h) {
+            const long double s =
+                steps == 2 ? std::cosh(m * x / std::sqrt(2.0L))
+                           : (std::exp(m * x * std::sqrt(2 / 3.0L)) +
+                              2 * std::exp(-m * x / std::sqrt(6.0L)) * std::cosh(m * y / std::sqrt(2.0L))) /
+                                 3;
+            sum += std::exp(power * std::log(s) - (x * x + y * y) / 2);
+        }
+    const long double pi = 3.14159265358979323846L, cell = h / std::sqrt(2 * pi);
+    return sum * (steps == 2 ? cell : cell * cell) *
+           std::exp(m * m * power * (power / static_cast<long double>(steps) - 1.0L) / 2.0L);
+}
+
+void few_steps_have_digits(double mu, int steps, bool add, double s, double step, double widest) {
+    const hs::FewSteps transform({mu, 1.0 * steps, add});
+    const hs::Cumulant k = transform.at(s);
+    const auto row = transform.row(s, step, 24, 0);
+    const auto decay = transform.decay(s, k.upper);
+    CHECK(row.value.size() == 24);
+    for (std::size_t j = 0; j < row.value.size(); j += steps == 2 ? 2 : 6) {
+        const Complex z(s, step * static_cast<double>(j));
+        const auto moment = plain_moment(mu, steps, add ? -z : 1.0 + z);
+        const auto excess = moment * std::exp(-static_cast<long double>(row.shift)) - 1.0L;
+        const Complex truth(static_cast<double>(excess.real()), static_cast<double>(excess.imag()));
+        CHECK(std::abs(row.value[j] - truth) <= row.error[j] + 1e-17);
+        CHECK(row.error[j] <= widest);
+        if (j == 0) {
+            const double log = static_cast<double>(std::log(moment.real()));
+            CHECK(log <= k.upper + 1e-17 && k.upper <= log + 2 * widest && std::abs(k.value - log) <= widest);
+            continue;
+        }
+        const double bound = std::exp(k.upper - row.shift + decay->log_bound(z.imag()));
+        CHECK(std::abs(row.value[j] + 1.0) <= bound + row.error[j]);
+    }
+}
+
 }  // namespace
 
 int main() {
+    for (const bool add : {false, true}) {
+        few_steps_have_digits(0.01, 2, add, 0.5, 2, 3e-16);
+        few_steps_have_digits(0.033, 2, add, 900, 8, 1e-11);
+        few_steps_have_digits(1, 2, add, 3, 0.4, 1e-12);
+        few_steps_have_digits(5, 2, add, 2.5, 0.1, 1e-10);
+        few_steps_have_digits(0.01, 3, add, 2, 30, 1e-14);
+        few_steps_have_digits(0.033, 3, add, 600, 20, 1e-11);
+        few_steps_have_digits(0.4, 3, add, 20, 1, 1e-11);
+    }
     for (const bool add : {false, true})
         for (const double mu : {0.05, 0.5, 1.0, 2.0}) one_step_is_lognormal(mu, add, 0.7, 0.3 / mu);
     one_step_is_lognormal(1.0, true, 6, 0.2);

@@ -1,0 +1,28 @@
+// The transform of one random allocation to two steps, or to three with much noise, from E_Q[V^p] at complex
+// p: the mean of the normal variables apart, few dimensions are left for a trapezoidal rule
+// (docs/mechanisms/allocation.md, "Two or three steps").
+#pragma once
+
+#include <memory>
+
+#include "hockeystick/pairs.hpp"
+#include "inversion/transform.hpp"
+
+namespace hockeystick {
+
+class FewSteps final : public Transform {
+public:
+    // speed: little noise takes many nodes in a plane, and other ways serve there.
+    static bool serves(const Allocation& law) { return law.steps == 2 || (law.steps == 3 && law.mu <= 0.4); }
+    explicit FewSteps(const Allocation& law) : law_(law) {}
+
+    Cumulant at(double s) const override;
+    Row row(double s, double step, std::size_t size, double tolerance) const override;
+    std::unique_ptr<DecayBound> decay(double s, double log_mgf) const override;
+
+private:
+    struct Rule;
+    Allocation law_;
+};
+
+}  // namespace hockeystick
