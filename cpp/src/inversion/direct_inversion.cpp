@@ -28,6 +28,8 @@ constexpr double most_lost_to_period = 1.5, small_gap = 1e-8;
 constexpr double lost_to_rounding = 1e-15;
 // The shares of the saddle that are tried where the transform hardly decays.
 constexpr double tilts[] = {1, 0.85, 0.7, 0.5};
+// proof: any number below the errors of rows.
+constexpr double nothing = 1e-100;
 // After so many points in a row without an answer, a curve gets no more contours.
 constexpr int most_misses = 3;
 constexpr std::size_t most_frequencies = 4096, few_frequencies = 1300, most_beside_atom = 512;
@@ -47,7 +49,8 @@ void for_tilts(double middle, Visit visit) {
 void add_row(const Transform::Row& row, double count, std::vector<double>& modulus,
              std::vector<double>& angle, std::vector<double>& upper) {
     for (std::size_t j = 0; j < row.value.size(); ++j) {
-        const Complex f = row.value[j], k = log1p(f);
+        // What vanished altogether is as good as any number this small.
+        const Complex given = row.value[j], f = given == -1.0 ? Complex(-1, nothing) : given, k = log1p(f);
         const double size_f = modulus_of(f), whole = modulus_of(1.0 + f);
         // The logarithm rounds relatively to f; where 1 + f nearly vanishes, that is rounded once.
         const double rounding =
