@@ -95,9 +95,8 @@ Aliases least_aliases(const SaddlePoint& at, double epsilon, double log_goal, in
     return best;
 }
 
-// Speed: a line moves where its aliases on the right need a period so many times as long as those on the
-// left.
-constexpr double lopsided = 1.2;
+// Speed: a line moves where aliases on the right need a period so many times as long as those on the left.
+constexpr double lopsided = 2;
 
 // Rare large losses make K explode beyond the saddle, and aliases on the right then ask for a long period.
 // With e^A and e^B what those at the tilts a < s < b must fall by, the line at s = (A b + B a)/(A + B) asks
@@ -112,12 +111,12 @@ SaddlePoint balanced(const SaddlePoint& saddle, const Aliases& left, const Alias
     }
     double s = (fall_a * b + fall_b * a) / (fall_a + fall_b);
     const auto height = [&](const SaddlePoint& at) { return at.k.value - at.s * epsilon; };
-    SaddlePoint moved = SaddlePoint::at(s, cumulant(s));
-    if (const double lost = height(moved) - height(saddle); lost > most_lost) {
+    for (int i = 0;; ++i) {
+        const SaddlePoint moved = SaddlePoint::at(s, cumulant(s));
+        const double lost = height(moved) - height(saddle);
+        if (!(lost > 1.1 * most_lost) || i == 4) return moved;
         s = saddle.s + (s - saddle.s) * std::sqrt(most_lost / lost);
-        moved = SaddlePoint::at(s, cumulant(s));
     }
-    return moved;
 }
 
 }  // namespace

@@ -20,10 +20,12 @@ constexpr double pi = std::numbers::pi;
 
 // All of these are for speed. Each source of error aims at this share of delta.
 constexpr double wanted_share = 1e-13;
-// More kinds make frequencies dear. Then a line may let e^{K(s) - s eps} grow by e to this for a shorter
-// period, and such a gap asks for no better line.
+// For a shorter period a line may let e^{K(s) - s eps} grow by e to this, of a few kinds until delta is its
+// fair share; more kinds, or few steps, make frequencies dear. Of many kinds such a gap will do.
 constexpr std::size_t few_kinds = 8;
-constexpr double most_lost_to_period = 1.5, small_gap = 1e-8;
+constexpr double few_steps = 100, lost_to_period = 0.5, most_lost_to_period = 1.5, small_gap = 1e-8;
+// Where a first attempt leaves out more, or delta is less of e^{K(s) - s eps}, a coarse one does not pay.
+constexpr double hopeless = 1e-3, least_share = 1e-5, fair_share = 1e-3;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
 // The shares of the saddle that are tried where the transform hardly decays.
@@ -32,7 +34,16 @@ constexpr double tilts[] = {1, 0.85, 0.7, 0.5};
 constexpr double nothing = 1e-100;
 // After so many points in a row without an answer, a curve gets no more contours.
 constexpr int most_misses = 3;
-constexpr std::size_t most_frequencies = 4096, few_frequencies = 1300, most_beside_atom = 512;
+constexpr std::size_t most_frequencies = 4096, few_frequencies = 1300, coarse_frequencies = 800,
+                      fewer_frequencies = 520, most_beside_atom = 512;
+
+// How far a line may move for a shorter period; delta itself is wanted to more digits.
+double most_lost(std::size_t kinds, double steps, double log_share, const DirectInversion::Budget& budget) {
+    if (kinds > few_kinds) return most_lost_to_period;
+    if (budget.quick && budget.coarse == 0) return 0;
+    const double most = steps <= few_steps ? most_lost_to_period : lost_to_period;
+    return std::clamp(log_share - std::log(fair_share), 0.0, most);
+}
 
 // What LaplaceSteps is told of delta beside e^{K(s) - s eps}: the logarithm, by the saddle's estimate.
 double share_of(const SaddlePoint& saddle) {
@@ -142,10 +153,7 @@ void DirectInversion::find_layers() {
     if (infinite_ > 0 || lattice_.spacing > 0 || laplace_ || kinds_.size() > few_kinds) return;
     for (const auto& kind : kinds_) {
         const std::vector<MixturePart> parts = kind.transform->mixtures();
-        if (parts.empty()) {
-            has_layers_ = joined_ = false;
-            return;
-        }
+        if (parts.empty()) return void(has_layers_ = joined_ = false);
         for (const MixturePart& part : parts) has_layers_ = has_layers_ || !part.p.plain();
         joined_ = joined_ || parts.front().joined;
     }
@@ -252,18 +260,18 @@ double DirectInversion::lattice_tail(const Decays& decays, double step, std::siz
     return 1.01 * std::exp(log_decay(decays, tau, Bound::whole)) / (sine * sine);
 }
 
-// The line, and where to cut it. quick: few frequencies, and no dear bounds.
+// The line, and where to cut it. quick: few frequencies, no dear bounds. share: an error's, of delta.
 std::optional<DirectInversion::Plan> DirectInversion::make_plan(SaddlePoint saddle, double epsilon,
                                                                 double log_delta, bool quick,
-                                                                double most_lost) const {
-    const double log_goal = std::min(saddle.k.value - saddle.s * epsilon, log_delta) + std::log(wanted_share);
+                                                                double most_lost, double share) const {
+    const double log_goal = std::min(saddle.k.value - saddle.s * epsilon, log_delta) + std::log(share);
     auto line =
         line_through(saddle, epsilon, log_delta, log_goal, most_lost, [&](double s) { return cumulant(s); });
     if (!line) return {};
     Plan plan{std::move(*line), 0};
     Contour& contour = plan.contour;
-    const std::size_t at_most = quick ? few_frequencies : most_frequencies;
-    std::size_t most = at_most;
+    const std::size_t few = most_lost > 0 && steps_ <= few_steps ? fewer_frequencies : few_frequencies;
+    std::size_t most = !quick ? most_frequencies : share > wanted_share ? coarse_frequencies : few;
     if (const double spacing = lattice_.spacing; spacing > 0) {
         contour.lattice = lattice_;
         contour.points = std::max(1.0, std::ceil(2 * pi / contour.step / spacing));
@@ -272,19 +280,20 @@ std::optional<DirectInversion::Plan> DirectInversion::make_plan(SaddlePoint sadd
     }
     // A Gaussian would need so many frequencies; what falls more slowly needs more.
     const double wanted = log_goal - (saddle.k.value - saddle.s * epsilon);
-    if (quick && std::sqrt(-2 * wanted / std::max(saddle.k.second, 1e-300)) >
-                     contour.step * static_cast<double>(at_most))
+    if (quick &&
+        std::sqrt(-2 * wanted / std::max(saddle.k.second, 1e-300)) > contour.step * static_cast<double>(most))
         return {};
-    if (!cut_plan(plan, saddle, most, quick)) return {};
+    if (!cut_plan(plan, saddle, most, quick, share)) return {};
     return plan;
 }
 
 // Beside an atom that is subtracted the rest falls slowly: the last digits are not worth their frequencies,
 // and where there are no five digits for a few of them the lattice is quicker: false.
-bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_t most, bool quick) const {
+bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_t most, bool quick,
+                               double goal) const {
     Contour& contour = plan.contour;
     const Decays decays = decays_at(saddle.s);
-    const double log_atom = log_atom_ - saddle.k.upper, enough = contour.share * wanted_share;
+    const double log_atom = log_atom_ - saddle.k.upper, enough = contour.share * goal;
     const auto first = static_cast<std::size_t>(
         std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, 1.0 * most_frequencies));
     const auto cut = [&](double wanted, std::size_t limit, bool steep) {
@@ -306,7 +315,7 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
     }
     good = good || cut(enough, most, false);
     // Many steps make up for the coarser bound, unless nothing would help.
-    if (!good && steps_ <= 100 && !quick) cut(enough, most, true);
+    if (!good && steps_ <= few_steps && !quick) cut(enough, most, true);
     // The decay is relative to K's upper bound, everything else to its value.
     contour.tail *= std::exp(saddle.k.upper - saddle.k.value);
     return true;
@@ -332,22 +341,24 @@ std::optional<Contour> DirectInversion::contour_at(double epsilon, std::optional
 // carry much of the tilted mass, and the transform then hardly decays: a smaller tilt may do.
 std::optional<Contour> DirectInversion::make_contour(const SaddlePoint& saddle, double epsilon,
                                                      double log_delta, Budget budget) const {
-    const auto error = [](const Plan& plan) {
-        return (plan.contour.tail + lost_to_rounding) / plan.contour.share;
+    const auto error = [](const std::optional<Plan>& p) {
+        return p ? (p->contour.tail + lost_to_rounding) / p->contour.share : infinity;
     };
-    std::optional<Plan> best;
-    if (kinds_.size() > few_kinds)
-        best = make_plan(saddle, epsilon, log_delta, budget.quick, most_lost_to_period);
-    for (const double share : tilts) {
-        if (best && best->contour.tail <= wanted_share * best->contour.share) break;
-        if (budget.quick && share < 1) break;
-        auto plan =
-            make_plan(share < 1 ? saddle_at(share * saddle.s) : saddle, epsilon, log_delta, budget.quick, 0);
-        if (plan && (!best || error(*plan) < error(*best))) best = std::move(plan);
+    const double log_share = log_delta - (saddle.k.value - saddle.s * epsilon),
+                 lost = most_lost(kinds_.size(), steps_, log_share, budget);
+    auto best = make_plan(saddle, epsilon, log_delta, budget.quick, lost, wanted_share);
+    if (budget.coarse > 0 && steps_ <= few_steps && error(best) > budget.worst && error(best) < hopeless &&
+        best->contour.share > least_share) {
+        best = make_plan(saddle, epsilon, log_delta, true, most_lost_to_period, budget.coarse);
+        budget.worst = 10 * budget.coarse;
     }
-    if (!best || !(best->contour.tail + lost_to_rounding < budget.worst * best->contour.share) ||
-        products(*best) > budget.products || !fill(best->contour, best->size))
-        return {};
+    for (const double share : tilts) {
+        if (budget.quick || (best && best->contour.tail <= wanted_share * best->contour.share)) break;
+        auto plan = make_plan(saddle_at(share * saddle.s), epsilon, log_delta, false, 0, wanted_share);
+        if (error(plan) < error(best)) best = std::move(plan);
+    }
+    const bool good = error(best) < budget.worst && products(*best) <= budget.products;
+    if (!good || !fill(best->contour, best->size)) return {};
     return std::move(best->contour);
 }
 
@@ -442,11 +453,10 @@ std::optional<Answer> DirectInversion::epsilon_bounds(double delta, Budget budge
     if (!saddle) return {};
     if (!(saddle->epsilon > 0)) {
         // Perhaps nothing is spent at all.
-        const auto zero = delta_bounds(0, budget);
+        auto zero = delta_bounds(0, budget);
         if (zero && zero->upper <= delta) {
-            Answer answer = *zero;
-            answer.lower = answer.upper = 0;
-            return answer;
+            zero->lower = zero->upper = 0;
+            return zero;
         }
     }
     double epsilon = std::max(0.0, saddle->epsilon);
@@ -454,7 +464,7 @@ std::optional<Answer> DirectInversion::epsilon_bounds(double delta, Budget budge
         return laplace_->epsilon_bounds(delta, epsilon, saddle->s, share_of(*saddle));
     auto contour = make_contour(*saddle, epsilon, target, budget);
     const InvertedAt inverted = [&](double e) { return invert(*contour, e); };
-    const bool many = kinds_.size() > few_kinds;
+    const double enough = std::max(kinds_.size() > few_kinds ? small_gap : 0, 10 * budget.coarse);
     for (int round = 0; contour; ++round) {
         const Inverted at = newton(inverted, target, epsilon);
         if (!(at.value > 0)) return {};
@@ -462,8 +472,7 @@ std::optional<Answer> DirectInversion::epsilon_bounds(double delta, Budget budge
             epsilon_answer(describe(at, contour->step, contour->integrand.size(), dropped_), inverted, at,
                            epsilon, delta, infinite(-1), infinite(+1) + dropped_);
         // Where the tilted loss has two humps, the estimate of delta is poor, and so the line chosen.
-        if (at.value > 0.2 * contour->share || (many && relative_gap(answer) < small_gap) || round == 2)
-            return answer;
+        if (at.value > 0.2 * contour->share || relative_gap(answer) < enough || round == 2) return answer;
         contour = contour_at(epsilon, target, budget);
     }
     return {};

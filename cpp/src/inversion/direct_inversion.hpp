@@ -42,6 +42,7 @@ public:
         double worst = 0.5;
         double products = std::numeric_limits<double>::infinity();
         bool quick = false;  // more than a few frequencies are not even looked for, nor are dear bounds
+        double coarse = 0;   // the share of delta an error may take where a quick attempt at less fails
     };
     std::optional<Answer> delta_bounds(double epsilon, Budget budget) const;
     std::optional<Answer> epsilon_bounds(double delta, Budget budget) const;
@@ -88,8 +89,8 @@ private:
     double lattice_tail(const Decays& decays, double step, std::size_t first) const;
     std::size_t frequencies_in(double step) const;
     std::optional<Plan> make_plan(SaddlePoint saddle, double epsilon, double log_delta, bool quick,
-                                  double most_lost) const;
-    bool cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_t most, bool quick) const;
+                                  double most_lost, double share) const;
+    bool cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_t most, bool quick, double wanted) const;
     double products(const Plan& plan) const;
     std::optional<Contour> make_contour(const SaddlePoint& saddle, double epsilon, double log_delta,
                                         Budget budget) const;

@@ -15,9 +15,10 @@ namespace {
 using Budget = DirectInversion::Budget;
 
 // Speed: what the first attempt may take where layers may do better, in nodes times frequencies, what an
-// attempt after them may take, what the first must leave out less than, and the gap from which layers follow.
+// attempt after them may take, what the first must leave out less than, the gap from which layers follow, and
+// what a coarse attempt at epsilon aims at beside what they do.
 constexpr double few_products = 6e5, some_products = 2e6;
-constexpr double near_exact = 1e-10, poor_gap = 1e-6;
+constexpr double near_exact = 1e-10, poor_gap = 1e-6, coarse_share = 0.1;
 // Speed: a contour serves further points of a curve where its gap there is no larger.
 constexpr double near_as_good = 1e-9;
 // Speed: the shares of delta that the largest losses may take which are left out at last, and how often delta
@@ -34,9 +35,6 @@ constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
 constexpr std::size_t most_alone = 24;
 // Speed: where all of delta may have been cut, about this is tried next.
 constexpr double next_delta = 1e-280;
-
-// soon: whether layers may do better.
-Budget first_budget(bool soon) { return soon ? Budget{near_exact, few_products, true} : Budget{}; }
 
 void keep(std::optional<Answer>& best, const std::optional<Answer>& answer) {
     if (relative_gap(answer) < relative_gap(best)) best = answer;
@@ -65,11 +63,6 @@ std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double 
     return inversion->direct_->answers() ? std::move(inversion) : nullptr;
 }
 
-// Whether bounds of delta are no wider than what every transform leaves out makes them.
-bool Inversion::only_dropped(const std::optional<Answer>& answer) const {
-    return answer && answer->upper - answer->lower < 2 * direct_->dropped();
-}
-
 // fits: whether the whole transform was asked already.
 template <class AskDirect, class AboutDelta>
 void Inversion::without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,
@@ -94,10 +87,11 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool layers
                                            AboutDelta delta) const {
     std::optional<Answer> best = ask_epoch(few_frequencies);
     if (relative_gap(best) >= enough) keep(best, ask_epochs());
-    if (fits && relative_gap(best) >= enough) keep(best, ask_direct(*direct_, first_budget(soon_)));
+    if (fits && relative_gap(best) >= enough)
+        keep(best, ask_direct(*direct_, soon_ ? Budget{near_exact, few_products, true} : Budget{}));
     const auto ask_cut = [&] { without_largest(best, enough, fits, ask_direct, delta); };
     // Where nothing but what was left out is missing, less of that will do.
-    const bool cut_first = !soon_ && (!fits || only_dropped(best));
+    const bool cut_first = !soon_ && (!fits || (best && best->upper - best->lower < 2 * direct_->dropped()));
     if (cut_first) ask_cut();
     if (relative_gap(best) >= enough) keep(best, ask_epoch(many_frequencies));
     if (soon_ && relative_gap(best) >= std::min(enough, poor_gap)) keep(best, ask_layers());
@@ -111,7 +105,10 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
         narrow_gap_,
         // It leaves out what is not worth its nodes, unless delta is that small.
         direct_->dropped() <= largest_shares[0] * delta, direct_->joined(),
-        [&](const DirectInversion& direct, Budget budget) { return direct.epsilon_bounds(delta, budget); },
+        [&](const DirectInversion& direct, Budget budget) {
+            if (budget.quick) budget.coarse = coarse_share * layer_tolerance_;
+            return direct.epsilon_bounds(delta, budget);
+        },
         [&](std::size_t most) { return one_epoch_ ? one_epoch_->epsilon_bounds(delta, most) : std::nullopt; },
         [&] { return epochs_ && epochs_->suits(delta) ? epochs_->epsilon_bounds(delta) : std::nullopt; },
         [&] {

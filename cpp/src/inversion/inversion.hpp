@@ -55,7 +55,6 @@ private:
     template <class AskDirect, class AboutDelta>
     void without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,
                          AboutDelta delta) const;
-    bool only_dropped(const std::optional<Answer>& answer) const;
     std::optional<Answer> delta_bounds(double epsilon, double enough, bool layers_last) const;
     std::vector<std::optional<Answer>> shared(std::span<const double> epsilons, double reuse, double enough,
                                               std::vector<std::size_t>& left) const;

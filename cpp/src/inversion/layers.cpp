@@ -22,11 +22,6 @@ constexpr double too_far = 3;    // of bounds that lie so many nats above their 
 constexpr double sharpnesses[] = {1, 0.35, 2.5};
 constexpr double wide = 1e-3;  // beside its upper end, an interval that calls for another attempt
 
-double log_add(double a, double b) {
-    const double top = std::max(a, b);
-    return top > -infinity ? top + std::log(std::exp(a - top) + std::exp(b - top)) : top;
-}
-
 }  // namespace
 
 Layers::Layers(const std::vector<Kind>& kinds, double variance, double tolerance)

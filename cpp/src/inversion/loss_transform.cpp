@@ -96,11 +96,6 @@ const std::array<Ellipse, 4>& ellipses() {
     return all;
 }
 
-double log_add(double a, double b) {
-    const double largest = std::max(a, b);
-    return std::isfinite(largest) ? largest + std::log1p(std::exp(std::min(a, b) - largest)) : largest;
-}
-
 // ---- decay ---------------------------------------------------------------------------------------------
 
 // The atoms need not turn.

@@ -36,6 +36,11 @@ struct SaddlePoint {
     }
 };
 
+inline double log_add(double a, double b) {
+    const double top = std::max(a, b);
+    return std::isfinite(top) ? top + std::log1p(std::exp(std::min(a, b) - top)) : top;
+}
+
 // What a search thinks of a tilt: whether it tells anything (not where sums overflow, as s is too large),
 // whether it will do, and by how much it is too large: an excess that increases with s, and its slope in ln
 // s.
