@@ -166,7 +166,7 @@ Transform::Row FewSteps::row(double s, double step, std::size_t size, double) co
             row.value[j] = real + (1 + real) * both;
             if (law_.add) row.value[j] = std::conj(row.value[j]);
             row.error[j] = (1 + real) *
-                           (2 * rule.missing + u * (rule.log_units + 8 * row.shift + rule.turn_units * tau +
+                           (4 * rule.missing + u * (rule.log_units + 8 * row.shift + rule.turn_units * tau +
                                                     8 * (std::abs(turn) + std::abs(both) + std::abs(real))));
         }
     });

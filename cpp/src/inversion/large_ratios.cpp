@@ -114,7 +114,8 @@ Series LargeRatios::price(double g) const {
     out.error[0] = 16 * u * (tilted + tail);
     out.value[1] = tail;
     out.error[1] = 16 * u * tail;
-    // Coefficients of e^h, and what they would be if no term had another sign.
+    // Coefficients of e^h, and what they would be if no term had another sign. The n-th is a sum of n
+    // products of its forerunners, so that roundings add up like n^2/2.
     std::array<double, degree + 1> e{1}, size{1}, harmonic{};
     for (std::size_t n = 1; n + 2 <= degree; ++n) {
         harmonic[n] = harmonic[n - 1] + 1 / static_cast<double>(n);
@@ -127,7 +128,7 @@ Series LargeRatios::price(double g) const {
     for (std::size_t k = 2; k <= degree; ++k) {
         const double n = static_cast<double>(k), unit = 1 / (mu * n * (n - 1));
         out.value[k] = e[k - 2] * unit;
-        out.error[k] = u * (16 + 8 * n) * size[k - 2] * unit;
+        out.error[k] = u * (16 + 8 * n + n * n) * size[k - 2] * unit;
     }
     return out;
 }
