@@ -5,7 +5,8 @@
 The workloads are one of 100 steps, sigma = 1, 10 epochs, delta = 1e-5 (W13); one of 1000, 10 epochs, 1e-6 (W14); and one of 1000, 100 epochs,
 sigma = 2, composed with 1000 Poisson-sampled steps (sigma = 1, q = .01), 1e-8 (W15), under add_or_remove. Times are processor seconds of first
 calls. --peers (pip install PLD-accounting opake-accounting) takes some ten minutes. --scaling prints relative gap and time over a grid, and draws it;
---tails prints the same of one, two and ten epochs at small deltas, where a single large likelihood ratio begins to matter.
+--tails prints the same of one, two and ten epochs at small deltas, where a single large likelihood ratio begins to matter,
+and of few steps.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ TAILS = (
     *((sigma, steps, 1) for sigma in (0.7, 1.0, 1.5, 3.0) for steps in (100, 1000, 10**5)),
     *((sigma, steps, epochs) for epochs in (2, 10) for sigma, steps in ((0.7, 1000), (1.0, 10**5))),
     (0.7, 10**5, 10),
+    # Little noise, one epoch; and few steps with much noise.
+    *((sigma, steps, 1) for sigma in (0.3, 0.5) for steps in (100, 10**4, 10**6)),
+    *((30.0, steps, 1) for steps in (2, 3, 4, 5, 7)),
+    *((30.0, steps, 10) for steps in (2, 3, 4)),
 )
 NOISE, STEPS, EPOCHS = (0.3, 1.0, 3.0, 10.0, 100.0), (10, 100, 1000, 10**4, 10**5, 10**6), (1, 10, 100, 1000)
 
