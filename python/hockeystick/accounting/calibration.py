@@ -37,10 +37,9 @@ _Number: TypeAlias = "float | int"
 
 
 class CalibrationSettings(RiskTarget, total=False):
-    """What every calibration takes, as `calibrate` does: by default "add_or_remove", a tolerance of 1e-6 and 2^30 bytes."""
+    """What every calibration takes, as `calibrate` does: by default "add_or_remove" and 2^30 bytes."""
 
     adjacency: str
-    tolerance: float
     memory_limit: int
 
 
@@ -149,6 +148,7 @@ def calibrate(
     integer: Literal[False] = False,
     start: float | None = None,
     parameter: str = "parameter",
+    tolerance: float = DEFAULT_TOLERANCE,
     **settings: Unpack[CalibrationSettings],
 ) -> CalibratedFloat: ...
 
@@ -164,6 +164,7 @@ def calibrate(
     integer: Literal[True],
     start: int | None = None,
     parameter: str = "parameter",
+    tolerance: float = DEFAULT_TOLERANCE,
     **settings: Unpack[CalibrationSettings],
 ) -> CalibratedInt: ...
 
@@ -318,6 +319,7 @@ def calibrate_noise_multiplier(
     delta: float | None = None,
     *,
     limits: tuple[float, float] = (0.01, 1e15),
+    tolerance: float = DEFAULT_TOLERANCE,
     **settings: Unpack[CalibrationSettings],
 ) -> CalibratedFloat:
     """Return the smallest noise multiplier that keeps make(noise_multiplier) within the budget.
@@ -334,7 +336,14 @@ def calibrate_noise_multiplier(
     True
     """
     return calibrate(
-        make, epsilon, delta, increasing=False, limits=limits, parameter="noise_multiplier", **settings
+        make,
+        epsilon,
+        delta,
+        increasing=False,
+        limits=limits,
+        parameter="noise_multiplier",
+        tolerance=tolerance,
+        **settings,
     )
 
 
@@ -378,6 +387,7 @@ def calibrate_sampling_probability(
     delta: float | None = None,
     *,
     limits: tuple[float, float] = (1e-12, 1.0),
+    tolerance: float = DEFAULT_TOLERANCE,
     **settings: Unpack[CalibrationSettings],
 ) -> CalibratedFloat:
     """Return the largest probability that keeps make(sampling_probability) within the budget.
@@ -397,6 +407,7 @@ def calibrate_sampling_probability(
         limits=limits,
         start=0.01,
         parameter="sampling_probability",
+        tolerance=tolerance,
         **settings,
     )
 
