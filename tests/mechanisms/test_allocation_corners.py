@@ -9,10 +9,8 @@ import pytest
 from hockeystick import _core
 from hockeystick.mechanisms import Skellam
 from hockeystick.mechanisms.adjacency import directions
-from hockeystick.mechanisms.groups import Group
-from hockeystick.mechanisms.repetitions import Repetitions
-from hockeystick.mechanisms.selection import PrivateSelection
-from hockeystick.mechanisms.whole import curve_of
+from hockeystick.mechanisms.selection import PrivateSelection, Repetitions
+from hockeystick.mechanisms.whole import Group, curve_of
 
 from .test_allocation import exact_of_two
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hockeystick._base.arrays import Array
 from hockeystick.mechanisms.curves import Curve
-from hockeystick.mechanisms.groups import Group, group_curve
+from hockeystick.mechanisms.whole import Group, group_curve
 from scipy.stats import norm
 
 EPSILONS = (-0.5, 0.0, 0.1, 0.5, 1.0, 2.0, 4.0)

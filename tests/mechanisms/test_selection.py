@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from hockeystick._base.arrays import Array
 from hockeystick.mechanisms.curves import Curve
-from hockeystick.mechanisms.repetitions import Repetitions
-from hockeystick.mechanisms.selection import PrivateSelection, selection_curve
+from hockeystick.mechanisms.selection import PrivateSelection, Repetitions, selection_curve
 
 LAWS = [
     Repetitions.fixed(1),

@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .._base.validation import ParameterError, choice
-from ..mechanisms.repetitions import Repetitions
+from ..mechanisms.selection import Repetitions
 
 REQUIRED = (
     "name",

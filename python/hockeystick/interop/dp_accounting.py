@@ -42,8 +42,8 @@ from ..mechanisms.descriptions import (
     WithReplacement,
     composition,
 )
-from ..mechanisms.exponential import ExponentialMechanism
 from ..mechanisms.mixtures import MixtureOfGaussians
+from ..mechanisms.responses import ExponentialMechanism
 from ..mechanisms.truncated import TruncatedPoissonSampled
 from .pld import from_pld
 

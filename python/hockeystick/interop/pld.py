@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from .._base.validation import ParameterError, ParameterTypeError
-from ..mechanisms.losses import PrivacyLoss
+from ..mechanisms.given import PrivacyLoss
 
 
 def from_pld(pld: Any) -> PrivacyLoss:

@@ -9,8 +9,8 @@ from .. import _core
 from .._base.fields import NonNegative, Size
 from .._base.validation import ParameterError, integer
 from ..sampling.laws import MAX_STEPS, Law
-from .continuous import Gaussian
 from .core_pairs import HUGE, Pairs, both, gaussian, revealing
+from .numeric import Gaussian
 from .steps import Process, Step, Words
 
 _LEAST_MU, _LEAST_NOISE, _LEAST_DEVIATION = 1e-6, 0.2, 1e-8

@@ -20,6 +20,8 @@ FURTHEST = 600.0
 
 _MARGIN = 1e-9
 """proof: more than the relative rounding of sums of differences of a curve (docs/mechanisms/curves.md, section 1)."""
+_STARTS = 3000
+"""speed: how many type I errors the chains of tests start from."""
 
 
 class Curve:
@@ -103,3 +105,25 @@ class Curve:
 
 def _slope(x: Array, delta: Array, left: int, right: int) -> float:
     return float((delta[left] - delta[right]) / (x[right] - x[left]))
+
+
+def group_curve(curve: Curve, size: int) -> Curve:
+    """The curve of a group: P_size(E) <= delta_1 + e^eps_1 (delta_2 + e^eps_2 (...)) along any chain of tangents.
+
+    Each chain follows the power of the best tests from one type I error on.
+    """
+    starts = np.concatenate([np.logspace(-280.0, -1.0, _STARTS), np.linspace(0.1, 1.0, 200), [0.0]])
+    alpha, total, epsilon = starts.copy(), np.zeros_like(starts), np.zeros_like(starts)
+    for _ in range(size):
+        delta, slope = curve.tangent(alpha)
+        growth = np.exp(slope)
+        total, epsilon = delta + growth * total, epsilon + slope
+        alpha = np.minimum(1.0, delta + growth * alpha)
+        if np.all((alpha == 1.0) | (epsilon > 600.0)):
+            # No chain says anything of so many records, and more of them are no safer.
+            return Curve.of_symmetric(np.zeros(1), np.ones(1))
+    # The sums of up to 10^6 terms are rounded upwards.
+    rounding = 1e-15 * (size + 1.0)
+    total, epsilon = total * (1.0 + rounding), epsilon + rounding * np.abs(epsilon) + rounding
+    kept = (epsilon >= 0.0) & (epsilon <= 600.0) & (total <= 1.0)
+    return Curve.of_symmetric(np.append(epsilon[kept], 0.0), np.append(total[kept], 1.0))

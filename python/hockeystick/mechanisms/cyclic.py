@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .._base.validation import ParameterError, ParameterTypeError, integer, narrowed, real, reals
-from .continuous import Gaussian
+from .numeric import Gaussian
 from .sampled import PoissonSampled
 from .steps import Process, Step
 from .truncated import TruncatedPoissonGroup, TruncatedPoissonSampled

@@ -9,7 +9,7 @@ from .._base.fields import Flag, NonNegative, Size
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
 from ..sampling.laws import Law
 from .allocation import RandomAllocation
-from .continuous import Gaussian
+from .numeric import Gaussian
 from .sampled import PoissonSampled
 from .steps import Composable, Process, Step, set_fields
 from .truncated import TruncatedPoissonSampled

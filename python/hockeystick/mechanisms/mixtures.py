@@ -12,9 +12,9 @@ from .. import _core
 from .._base.fields import NonNegative, NonNegatives
 from .._base.validation import ParameterTypeError, vector
 from . import atoms
-from .continuous import Gaussian
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, revealing, sampled
-from .finite import check_lengths, check_total
+from .given import check_lengths, check_total
+from .numeric import Gaussian
 from .steps import Step, Words, set_fields
 
 _Weights: TypeAlias = Annotated[tuple[float, ...], functools.partial(vector, low=0.0, high=1.0)]

@@ -18,7 +18,7 @@ from .._base.fields import NonNegative, NonNegatives
 from .._base.validation import ParameterError, vector
 from .core_pairs import Pairs, both
 from .curves import FURTHEST, Curve
-from .finite import check_lengths
+from .given import check_lengths
 from .steps import Step
 
 _ORDERS = 1.0 + np.logspace(-4.0, 9.0, 700)

@@ -17,8 +17,8 @@ from .._base.arrays import Array
 from .._base.fields import Probability
 from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, narrowed
 from ..sampling.laws import Law
-from .continuous import Gaussian
 from .core_pairs import Pairs, both, location_pair, sampled
+from .numeric import Gaussian
 from .steps import Mechanism, Step, Words, base_pair, set_fields
 
 PAIRS = ("sound", "koskela2020")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import fields, is_dataclass
 from typing import Any
 
-from .repetitions import Repetitions
+from .selection import Repetitions
 from .steps import KINDS, Composable, Process, Step
 
 

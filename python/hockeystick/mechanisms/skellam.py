@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from .._base.arrays import Array
 from .._base.validation import integer, real
 from .atoms import CUT, IntegerNoise
-from .discrete import _OnIntegers
+from .numeric import _OnIntegers
 
 LEAST_VARIANCE, MOST_VARIANCE, MOST_SENSITIVITY = 1e-100, 1e5, 2**12
 """*Speed*: within these every integer that carries mass is an atom of its own."""

@@ -13,8 +13,8 @@ from .._base.fields import NonNegative, Probability, Size
 from .._base.validation import choice
 from ..sampling.laws import Law
 from . import atoms
-from .continuous import Gaussian
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, sampled
+from .numeric import Gaussian
 from .sampled import PoissonSampled
 from .steps import Step, Words
 

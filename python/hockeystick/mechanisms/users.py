@@ -10,9 +10,9 @@ from typing import Annotated
 from .. import _core
 from .._base.validation import ParameterTypeError, integer, narrowed
 from ..sampling.laws import Law
-from .continuous import Gaussian
 from .core_pairs import Pairs, both, sampled
 from .mixtures import MixtureOfGaussians
+from .numeric import Gaussian
 from .sampled import PoissonSampled, binomial_sizes
 from .steps import Mechanism, Step, Words, base_pair, shift_of
 
