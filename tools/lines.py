@@ -45,8 +45,6 @@ FEATURES = {
         "*/accounting/gaussian_summary.py",
         "*/accounting/envelope.py",
         "*/accounting/risk.py",
-        "*/individual/envelopes.py",
-        "*/plots/gdp.py",
     ),
     "private selection": ("*/mechanisms/selection.py",),
     "groups, users, curves of another accountant": (
@@ -58,7 +56,6 @@ FEATURES = {
     ),
     "Skellam noise": ("*/mechanisms/skellam.py",),
     "budgets, deployments, plausible requests": (
-        "*/accounting/budgets.py",
         "*/accounting/deployment.py",
         "*/accounting/goals.py",
         "*/accounting/limits.py",

@@ -61,7 +61,7 @@ from .mechanisms.truncated import TruncatedPoissonSampled as TruncatedPoissonSam
 from .mechanisms.users import UserLevel as UserLevel
 from .montecarlo.bandmf_calibration import calibrate_bandmf as calibrate_bandmf
 from .montecarlo.estimate import estimate_delta as estimate_delta
-from .plots.profiles import plot_profile as plot_profile
+from .plots.pictures import plot_profile as plot_profile
 from .sampling.attribution import AttributionGraph as AttributionGraph
 from .training.plan import plan_training as plan_training
 

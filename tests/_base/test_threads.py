@@ -410,8 +410,8 @@ if "dp_accounting" in sys.modules or importlib.util.find_spec("dp_accounting"):
 
 # Classes that change after they were made, and belong to one call or to one object with a lock.
 OWNED = {
-    "accounting.budgets.Budget",  # one call
-    "accounting.budgets.RiskBudget",  # one call
+    "accounting.goals.Budget",  # one call
+    "accounting.goals.RiskBudget",  # one call
     "accounting.envelope.Envelope",  # Risk, or one call
     "accounting.gaussian_summary._Side",  # one call
     "interop.loaders.EqualSizes",  # the hook of one optimizer

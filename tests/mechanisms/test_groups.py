@@ -9,7 +9,7 @@ import math
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick._base.arrays import Array
+from hockeystick._base.types import Array
 from hockeystick.mechanisms.curves import Curve
 from hockeystick.mechanisms.whole import Group, group_curve
 from scipy.stats import norm

@@ -8,7 +8,7 @@ import math
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick._base.arrays import Array
+from hockeystick._base.types import Array
 from hockeystick.mechanisms.renyi import renyi_curve
 
 ORDERS = (1.05, 1.2, 1.5, 2.0, 3.0, 5.0, 9.0, 20.0, 60.0)

@@ -8,7 +8,7 @@ import math
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick._base.arrays import Array
+from hockeystick._base.types import Array
 from hockeystick.mechanisms.users import sensitivities
 from scipy.stats import binom, norm
 

@@ -16,8 +16,8 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
-from .arrays import Array
 from .files import StorageError
+from .types import Array
 
 FORMAT, VERSION = "hockeystick", 1
 

@@ -1,9 +1,11 @@
-"""Faces of the package and its rooms: names that are imported when they are first asked for."""
+"""Faces of the package and its rooms: names that are imported when they are first asked for, and those that have moved."""
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -45,8 +47,6 @@ def attach(face: str, file: str, *, moved: Mapping[str, str] | None = None) -> F
         if name in rooms:
             return importlib.import_module(f"{face}.{name}")
         if moved is not None and name in moved:
-            from .deprecation import warn_deprecated
-
             room = f"{face}.{moved[name]}"
             warn_deprecated(f"{face}.{name} has moved to {room}.{name}; the old name works until version 0.3")
             return getattr(importlib.import_module(room), name)
@@ -65,3 +65,15 @@ def _guard() -> None:
         loaded = vars(sys.modules[module])
         protect([(name, loaded[name]) for name in _shown[module]])
         _guarded.add(module)
+
+
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+
+
+def warn_deprecated(message: str) -> None:
+    """Warn, as of the first line of the call stack that is not the package's own."""
+    # Level 1 is this function; locks and the arithmetic guard lie between the caller and the user.
+    level, frame = 2, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, DeprecationWarning, stacklevel=level)

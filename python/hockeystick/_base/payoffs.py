@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from .arrays import Array
+from .types import Array
 
 Part: TypeAlias = "tuple[float, int]"
 """(ln c, a): P/R <= c e^{-(a-1) L}; a = 1 for P."""

@@ -6,6 +6,9 @@ import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+import numpy as np
+from numpy.typing import NDArray
+
 if TYPE_CHECKING:
     # Other files take them from here.
     from typing_extensions import Self as Self  # noqa: PLC0414
@@ -17,3 +20,11 @@ AnyPath: TypeAlias = str | os.PathLike[str]
 
 Progress: TypeAlias = Callable[[int, int], object]
 """Called with what is done and with all there is to do."""
+
+Array: TypeAlias = NDArray[np.float64]
+"""The one array type that the package computes with."""
+
+
+def dot(one: Array, two: Array) -> float:
+    """Sum of products, added up in order: that of BLAS depends on the processor, and what is drawn may not."""
+    return float(np.cumsum(one * two)[-1]) if len(one) else 0.0

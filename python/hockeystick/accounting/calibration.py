@@ -27,8 +27,7 @@ from .._base.validation import ParameterError, ParameterTypeError, boolean, narr
 from .._base.validation import integer as integer_
 from ..mechanisms.descriptions import Composable
 from ..mechanisms.dpsgd import DPSGD
-from .budgets import Budget, budget
-from .goals import RiskTarget, aim
+from .goals import Budget, RiskTarget, aim, budget
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT
 
 DEFAULT_TOLERANCE = 1e-6

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from .._base.arrays import Array
 from .._base.bounds import Bounds
+from .._base.types import Array
 
 if TYPE_CHECKING:
     from .profile import PrivacyProfile

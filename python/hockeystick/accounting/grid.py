@@ -25,9 +25,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
-from .._base.arrays import Array
 from .._base.progress import shown
-from .._base.types import Progress
+from .._base.types import Array, Progress
 from .._base.validation import ParameterError, integers, reals
 from ..mechanisms.adjacency import Directions
 from ..mechanisms.descriptions import Gaussian, PoissonSampled

@@ -9,7 +9,7 @@ import scipy  # its parts are loaded when they are used
 from numpy.typing import ArrayLike
 
 from .. import _core
-from .._base.arrays import Array
+from .._base.types import Array
 from .._base.validation import ParameterError, real, reals
 from ..mechanisms.adjacency import Directions
 from ..mechanisms.descriptions import Composable, composition

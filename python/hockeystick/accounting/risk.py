@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
 
-from .._base.arrays import Array
 from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
+from .._base.types import Array
 from .._base.validation import real
 from .envelope import MARGIN, Envelope
 

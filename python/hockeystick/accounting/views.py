@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from .. import _core
-from .._base.arrays import Array
+from .._base.types import Array
 from ..mechanisms.descriptions import Process
 from .report import Answer
 from .settings import Settings

@@ -1,23 +1,34 @@
-"""The options that describe a run of DP-SGD, which four commands share, and how their bounds are printed."""
+"""The options that describe a run of DP-SGD, which four commands share, how batches may be drawn in it, and how bounds are printed."""
 
 from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from .._base.bounds import Bounds, round_down, round_up
 from .._base.validation import ParameterError, choice
 from ..accounting.profile import PrivacyProfile, account
 from ..accounting.report import Answer, Report
 from ..accounting.settings import DEFAULT_ACCURACY
+from ..matrix.bandmf import BandMF
+from ..matrix.schemes import BallsInBins
+from ..matrix.strategies import Identity
 from ..mechanisms.adjacency import ADJACENCIES
-from ..mechanisms.descriptions import Composable, Gaussian, PoissonSampled
+from ..mechanisms.descriptions import (
+    Composable,
+    Gaussian,
+    PoissonSampled,
+    Process,
+    WithoutReplacement,
+    WithReplacement,
+)
 from ..mechanisms.dpsgd import DPSGD, dp_sgd
 from ..mechanisms.truncated import TruncatedPoissonSampled
 from .numbers import real, whole
-from .samplers import SAMPLERS, Sampler
 
 _OF_DATA = ("dataset_size", "batch_size", "gradient_accumulation", "world_size", "drop_last")
 
@@ -188,3 +199,33 @@ def print_bounds(name: str, bounds: Bounds | Answer, at: str) -> None:
     """Both bounds on a quantity, the upper one rounded up and the lower one down."""
     print(f"{name} <= {round_up(bounds.upper, 8)} at {at}")
     print(f"{name} >= {round_down(bounds.lower, 8)} (lower bound, shows the tightness)")
+
+
+class Sampler(NamedTuple):
+    """The adjacency that fits it, and what a run is whose sizes are those of a Poisson-sampled one."""
+
+    adjacency: str
+    describe: Callable[[DPSGD], Composable]
+
+
+def _fixed(sampled: type[WithoutReplacement | WithReplacement]) -> Callable[[DPSGD], Composable]:
+    """Batches of exactly the size that is expected of a Poisson sample."""
+    return lambda run: (
+        sampled(Gaussian(run.noise_multiplier), run.logical_batch, run.dataset_size) * run.steps
+    )
+
+
+def _balls_in_bins(run: DPSGD) -> Composable:
+    """One place for each record, the same in every epoch; an epoch that was begun is covered whole."""
+    bins = run.steps_per_epoch
+    steps = -(-run.steps // bins) * bins
+    return BandMF(Identity(steps), BallsInBins(steps, bins), run.noise_multiplier) if steps else Process()
+
+
+SAMPLERS = {
+    "poisson": Sampler("add_or_remove", lambda run: run),
+    "random-allocation": Sampler("add_or_remove", lambda run: replace(run, sampler="random_allocation")),
+    "balls-in-bins": Sampler("add_or_remove", _balls_in_bins),
+    "without-replacement": Sampler("replace_one", _fixed(WithoutReplacement)),
+    "with-replacement": Sampler("replace_one", _fixed(WithReplacement)),
+}

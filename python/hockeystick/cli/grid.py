@@ -16,7 +16,7 @@ from .._base.validation import ParameterError
 from ..accounting.grid import MAX_CELLS, Grid, grid_delta, grid_epsilon
 from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.adjacency import ADJACENCIES
-from ..plots.profiles import plot_grid
+from ..plots.pictures import plot_grid
 from . import numbers
 
 EXAMPLES = (

@@ -11,7 +11,7 @@ from typing import Any
 from .._base.bounds import Bounds, finite, round_down, round_up
 from .._base.figures import check_path
 from .._base.progress import shown
-from ..plots.profiles import plot_profile
+from ..plots.pictures import plot_profile
 from . import dpsgd
 from .numbers import real
 

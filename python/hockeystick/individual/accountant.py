@@ -20,14 +20,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from .._base import gdp
-from .._base.deprecation import warn_deprecated
 from .._base.exclusive import Guard
+from .._base.lazy import warn_deprecated
 from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
 from ..accounting.profile import PrivacyProfile
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
-from . import adaptive, envelopes
-from .cells import cell_edges, sampled_pairs
+from . import adaptive
+from .cells import cell_edges, envelope, groups, sampled_pairs
 from .histories import MAX_STEPS, Decision, Histories, Recorded
 from .spending import Floats, LastStep, Mask, noise_deviation, values_of
 
@@ -226,7 +226,7 @@ class IndividualAccountant(Recorded):
             # By which histories are neighbours: a Rényi divergence, of whatever order.
             weights = self._log_moments()[:, 12]
             scores = [counts.astype(np.float64) @ weights for _, counts in self._blocks(rows)]
-            for members in envelopes.groups(np.concatenate(scores), most):
+            for members in groups(np.concatenate(scores), most):
                 some = rows[members]
                 upper[some] = np.minimum(upper[some], self._shared_epsilon(some, delta, accuracy))
         return upper
@@ -242,7 +242,7 @@ class IndividualAccountant(Recorded):
             for start in range(0, rows.size, 4096)
             for _, counts in self._blocks(rows[start : start + 4096])
         ]
-        least = envelopes.envelope(np.stack([envelopes.envelope(block) for block in blocks]))
+        least = envelope(np.stack([envelope(block) for block in blocks]))
         history = [
             (q, cell, int(counts[cell]))
             for q, counts in zip(probabilities, least, strict=True)

@@ -1,8 +1,17 @@
-"""The grid of mu that histories are rounded up to, and what its cells cost. The proof: docs/individual/individual.md."""
+"""The grid of mu that histories are rounded up to, what its cells cost, and histories that dominate several others.
+
+One question to the full engine bounds whatever a history dominates: it has a tail at cell j, its number of steps with mu at least that of the
+cell, and whoever has the larger tails everywhere, for each sampling probability, has the larger epsilon at every delta
+(docs/individual/individual.md, "Envelopes").
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from typing import Any
+
 import numpy as np
+from numpy.typing import NDArray
 
 from .. import _core
 from .._base.validation import real
@@ -37,3 +46,19 @@ def sampled_pairs(edges: Floats, sampling_probability: float, direction: str) ->
         else:
             out.append(_core.sampled_pair(_core.gaussian_pair(mu), sampling_probability, direction))
     return out
+
+
+Counts = NDArray[Any]
+
+
+def envelope(counts: Counts) -> NDArray[np.int64]:
+    """The least history that dominates all of these: shape (kinds of sampling, cells), from (rows, kinds, cells)."""
+    tails = np.cumsum(counts[..., ::-1].astype(np.int64), axis=-1).max(axis=0)
+    return np.ascontiguousarray(np.diff(tails, axis=-1, prepend=0)[..., ::-1])
+
+
+def groups(scores: NDArray[np.float64], most: int) -> Iterator[NDArray[np.int64]]:
+    """Indices in at most ``most`` groups of neighbouring scores, the largest first; equal ones stay together."""
+    distinct, place = np.unique(-scores, return_inverse=True)
+    for part in np.array_split(np.arange(distinct.size), min(most, distinct.size)):
+        yield np.flatnonzero((place >= part[0]) & (place <= part[-1]))

@@ -15,7 +15,7 @@ from typing import Literal
 
 import numpy as np
 
-from .._base.arrays import Array
+from .._base.types import Array
 from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
 from ..mechanisms.descriptions import set_fields
 from .strategies import MAX_STEPS, divided_by_toeplitz

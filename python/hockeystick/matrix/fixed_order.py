@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from .. import _core
-from .._base.arrays import Array
 from .._base.fields import Size
+from .._base.types import Array
 from .._base.validation import ParameterError
 from ..mechanisms.descriptions import Gaussian, Process
 from .scheme import Scheme

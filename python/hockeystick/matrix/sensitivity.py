@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from .._base.arrays import Array, dot
 from .._base.bounds import Bounds
+from .._base.types import Array, dot
 
 _MAX_TABLE = 2**26
 """*Speed*: most entries of a dynamic program's table; beyond it the bound is a coarser one."""

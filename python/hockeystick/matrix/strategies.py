@@ -20,7 +20,7 @@ from typing import Any, Literal
 import numpy as np
 
 from .. import _core
-from .._base.arrays import Array
+from .._base.types import Array
 from .._base.validation import ParameterError, ParameterTypeError, integer, narrowed, reals
 from ..mechanisms.descriptions import set_fields
 from . import sensitivity

@@ -10,8 +10,8 @@ from typing import Any, ClassVar, Literal
 
 import numpy as np
 
-from .._base.arrays import Array
 from .._base.bounds import Bounds
+from .._base.types import Array
 from .._base.validation import ParameterError, integer, real
 from . import sensitivity
 from .workload import PREFIX_SUMS, Workload

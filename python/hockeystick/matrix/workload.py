@@ -14,8 +14,8 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from .._base.arrays import Array
 from .._base.fields import NonNegative, Probability, check_fields
+from .._base.types import Array
 from .._base.validation import ParameterError, real, reals
 
 MOST_GRAM = 2**13

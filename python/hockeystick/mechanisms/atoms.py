@@ -17,7 +17,7 @@ from typing import ClassVar
 import numpy as np
 import scipy  # its parts are loaded when they are used
 
-from .._base.arrays import Array
+from .._base.types import Array
 
 MAX_ATOMS = 2**15
 """*Speed*: more integers than this are represented by equally spaced anchors (see `_integers`)."""

@@ -11,7 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from .. import _core
-from .._base.arrays import Array
+from .._base.types import Array
 from .atoms import Atoms, revealing
 from .core_pairs import discrete
 

@@ -12,7 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from .._base.arrays import Array
+from .._base.types import Array
 from .._base.validation import ParameterError
 from .atoms import MAX_ATOMS, Atoms, Bracket
 

@@ -13,8 +13,8 @@ from typing import Annotated
 
 import numpy as np
 
-from .._base.arrays import Array
 from .._base.fields import NonNegative, NonNegatives
+from .._base.types import Array
 from .._base.validation import ParameterError, vector
 from .core_pairs import Pairs, both
 from .curves import FURTHEST, Curve

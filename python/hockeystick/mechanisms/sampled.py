@@ -13,8 +13,8 @@ from typing import ClassVar
 import numpy as np
 
 from .. import _core
-from .._base.arrays import Array
 from .._base.fields import Probability
+from .._base.types import Array
 from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, narrowed
 from ..sampling.laws import Law
 from .core_pairs import Pairs, both, location_pair, sampled

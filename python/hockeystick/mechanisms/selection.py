@@ -9,8 +9,8 @@ from functools import cached_property
 
 import numpy as np
 
-from .._base.arrays import Array
 from .._base.randomness import Seed, derive_key, resolve_seed
+from .._base.types import Array
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
 from .curves import FURTHEST, Curve
 from .steps import KINDS, Process, Release, Words

@@ -12,7 +12,7 @@ import numpy as np
 import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
 
-from .._base.arrays import Array
+from .._base.types import Array
 from .._base.validation import integer, real
 from .atoms import CUT, IntegerNoise
 from .numeric import _OnIntegers

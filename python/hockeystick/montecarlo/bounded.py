@@ -1,23 +1,28 @@
-"""Weighted samples below a known bound: how they are tallied, and what they prove about delta (docs/montecarlo/tilted.md).
+"""Weighted samples below a known bound: how they are tallied, what they prove about delta, and what pilots say about mixtures.
 
 What `tilted` (direction "remove") and `half_space` ("add") have in common: values Y in [0, B], B known, whose
-expectation is delta. Y/B is drawn, in two versions: one whose expectation is at least that of Y/B whatever
-the round-off of the losses, one whose expectation is at most that.
+expectation is delta (docs/montecarlo/tilted.md). Y/B is drawn, in two versions: one whose expectation is at least that of Y/B whatever
+the round-off of the losses, one whose expectation is at most that. Nothing rests on pilots: the samples that are averaged come from
+other random streams (section 5 there).
 """
 
 from __future__ import annotations
 
+import copy
 import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from .. import _core
-from .._base.arrays import Array
 from .._base.bounds import Bounds
+from .._base.payoffs import Payoff
+from .._base.types import Array
+from .empirical import POINTS, UNIT, Empirical, points
 from .evidence import Bets, default_bets, lower_bound, plan_bets, upper_bound
 from .mean_test import scaled_threshold
-from .pilots import Prospects
 from .runs import Samples
 from .tally import EmpiricalTally
 
@@ -116,3 +121,154 @@ def _scaled(log_scale: float, share: float, up: bool) -> float:
     if up:
         return 1.0 if size > -error else max(math.exp(size + error), 5e-324)
     return math.exp(min(0.0, size - error))
+
+
+_MOST, _LEAST_WEIGHT, _LEAST_LAST = 5, 0.001, 0.004
+"""A proposal's components besides the first are at most so many, twice as many between rounds; rarer ones are dropped (*speed*)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prospects:
+    """What pilot samples expect of a proposal.
+
+    ``relative_variance`` is that of one value Y over delta^2, ``log_delta`` the logarithm of the pilot's estimate,
+    ``log_bound`` ln B, ``law`` that of Y/B; infinite and None if nothing was seen. ``plain_variance`` and ``log_cap``
+    are those of plain sampling: the variance of a value over delta^2, and ln of the largest value.
+    """
+
+    relative_variance: float = math.inf
+    log_delta: float = -math.inf
+    log_bound: float = 0.0
+    log_cap: float = 0.0
+    plain_variance: float = math.inf
+    law: Empirical | None = field(default=None, repr=False, compare=False)
+
+    @property
+    def reach(self) -> float:
+        """B / delta."""
+        if not self.log_delta > -math.inf:
+            return math.inf
+        return math.exp(min(700.0, self.log_bound - self.log_delta))
+
+    def effort(self, gap: float) -> float:
+        """About how many samples, per unit of ln(1/q), bound delta to within a relative ``gap``."""
+        return 2.0 * self.relative_variance / gap**2 + self.reach / gap
+
+    def is_better(self, samples: int, needed: float, extra: float = 0.0) -> bool:
+        """Whether the interval from so many samples looks shorter than that of plain sampling.
+
+        ``needed`` is ln(1/q), q the failure probability of one side; ``extra`` is added to the upper end.
+        """
+        rate = needed / samples
+        if not self.relative_variance < math.inf:
+            return self.log_bound < self.log_cap and extra < rate
+        plain = math.exp(min(700.0, self.log_cap - self.log_delta))
+        here = math.sqrt(2.0 * self.relative_variance * rate) + self.reach * rate + extra * plain
+        spread = min(self.plain_variance, max(plain - 1.0, 0.0))
+        return here < math.sqrt(2.0 * spread * rate) + plain * rate
+
+
+class Pilot:
+    """Samples of a mixture R_0, their values Y, and what they say about other mixtures of the same components.
+
+    Of ``samples``, those that have a ``payoff`` at their losses; ``log_weights`` are ln of P/R_0 (of Q/R_0 in direction
+    "add"), ``log_ratios`` (samples, components) ln of the components' densities over that of R_0.
+    """
+
+    def __init__(
+        self, payoff: Payoff, losses: Array, log_weights: Array, log_ratios: Array, samples: int
+    ) -> None:
+        log_values = payoff.log_values(losses)
+        used = log_values > -math.inf
+        log_y = (log_weights + log_values)[used]
+        top = float(log_y.max()) if log_y.size else 0.0
+        self._y: Array = np.exp(log_y - top)
+        self._samples = samples
+        mean = float(self._y.sum()) / samples
+        self.log_mean = top + math.log(mean) if mean > 0.0 else -math.inf
+        self._y /= mean if mean > 0.0 else 1.0
+        self._ratios: Array = np.exp(np.minimum(log_ratios[used], 600.0))
+        scale = math.exp(-max(-700.0, self.log_mean)) / samples
+        self.plain_second = float(self._y @ np.exp(log_values[used])) * scale
+        """E of the squared payoff under P (Q), over delta^2."""
+
+    def only(self, chosen: Sequence[int]) -> Pilot:
+        """The same samples, and some of the components."""
+        part = copy.copy(self)
+        part._ratios = self._ratios[:, list(chosen)]
+        return part
+
+    def best_weights(self, price: float, start: Array | None = None, iterations: int = 100) -> Array:
+        """Weights of a mixture that make E Y^2 / delta^2 + price / weight[0] small."""
+        y, ratios = self._y, self._ratios
+        count = ratios.shape[1]
+        weights: Array = np.full(count, 1.0 / count) if start is None else np.maximum(start, 1e-6)
+        weights = weights / weights.sum()
+        if not y.size:
+            return weights
+        for _ in range(iterations):
+            mixed = ratios @ weights
+            with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+                pull = np.square(y / mixed) @ ratios / self._samples
+            pull[0] += price / weights[0] ** 2
+            if not np.isfinite(pull).all():
+                return weights
+            # Minimises an upper bound that touches at the old weights.
+            new = weights * np.sqrt(pull)
+            total = new.sum()
+            if not total > 0.0:
+                return weights
+            new = np.maximum(new / total, 1e-9)
+            new /= new.sum()
+            done = float(np.abs(new - weights).max()) < 1e-4
+            weights = new
+            if done:
+                break
+        return weights
+
+    def second_moment(self, weights: Array) -> float:
+        """E Y^2 / delta^2 under the mixture with these weights."""
+        mixed = self._ratios @ weights
+        return float((np.square(self._y) / np.maximum(mixed, 1e-300)).sum() / self._samples)
+
+    def relative_variance(self, weights: Array) -> float:
+        """That of Y over delta^2, never quite 0."""
+        return max(self.second_moment(weights) - 1.0, 1e-3)
+
+    def law(self, weights: Array, log_scale: float) -> Empirical:
+        """The law of Y/delta e^log_scale under the mixture with these weights.
+
+        For plans only: masses of weighted values are rounded, and what is missing to the number of samples is at 0.
+        """
+        mixed = np.maximum(self._ratios @ weights, 1e-300)
+        with np.errstate(divide="ignore"):
+            values = np.exp(np.minimum(np.log(self._y) - np.log(mixed) + log_scale, 0.0))
+        grid = points()
+        cell = np.clip(np.searchsorted(grid, values, side="right") - 1, 0, POINTS - 2)
+        share = (values - grid[cell]) / (grid[cell + 1] - grid[cell])
+        low, high = (
+            np.bincount(at, part, POINTS)
+            for at, part in ((cell, mixed * (1.0 - share)), (cell + 1, mixed * share))
+        )
+        found = np.asarray(low + high, np.float64)
+        found = found * min(1.0, self._samples / max(float(found.sum()), 1e-300))
+        masses = [int(mass) for mass in np.floor(found * UNIT * (1.0 - 1e-12)).tolist()]
+        masses[0] += self._samples * UNIT - sum(masses)
+        return Empirical(tuple(masses))
+
+
+def worthwhile(weights: Array, last: bool) -> list[int]:
+    """The components to go on with besides the first, the heaviest first."""
+    least, most = (_LEAST_LAST, _MOST) if last else (_LEAST_WEIGHT, 2 * _MOST)
+    return [k for k in np.argsort(-weights).tolist() if k != 0 and weights[k] > least][:most]
+
+
+def rounded_weights(weights: Array, units: int = 1024) -> Array:
+    """Whole multiples of 1/``units`` that add up to 1; the first stays positive.
+
+    So that round-off in a pilot's sums does not reach the result.
+    """
+    parts = np.floor(weights / weights.sum() * units)
+    parts[0] = max(parts[0], 1.0)
+    parts[int(np.argmax(parts))] += units - parts.sum()
+    return np.asarray(parts / units)

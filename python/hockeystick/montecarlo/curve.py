@@ -9,8 +9,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from .._base.arrays import Array
 from .._base.bounds import Bounds
+from .._base.types import Array
 from .._base.validation import ParameterTypeError
 from ..accounting.profile import account
 from ..mechanisms.descriptions import (

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 import numpy as np
 
 from .. import _core
-from .._base.arrays import Array
 from .._base.bounds import Bounds
 from .._base.payoffs import Composed
+from .._base.types import Array
 from .._base.validation import ParameterError, ParameterTypeError, choice
 from ..matrix.scheme import Scheme
 from .bounded import BoundedValues

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import _core
-from .._base.arrays import Array
+from .._base.types import Array
 from .._base.validation import ParameterError, ParameterTypeError
 
 UNIT = 2**32

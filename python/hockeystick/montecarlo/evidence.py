@@ -27,8 +27,8 @@ from typing import TypeAlias
 
 import numpy as np
 
-from .._base.arrays import Array
 from .._base.bounds import Bounds
+from .._base.types import Array
 from .._base.validation import ParameterError, choice, integer, real
 from .confidence import first_proven, kl
 from .empirical import Empirical

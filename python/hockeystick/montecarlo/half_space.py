@@ -21,11 +21,10 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._base.arrays import Array, dot
 from .._base.payoffs import HockeyStick
+from .._base.types import Array, dot
 from .._base.validation import ParameterError
-from .bounded import BoundedValues, spread
-from .pilots import Pilot, Prospects, rounded_weights, worthwhile
+from .bounded import BoundedValues, Pilot, Prospects, rounded_weights, spread, worthwhile
 
 _TANGENTS, _MOST_STEPS, _MOST_WORK = 60, 2**22, 2**26
 """How long the search for a half space may take (*speed*)."""

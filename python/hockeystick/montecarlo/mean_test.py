@@ -22,7 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from .._base.arrays import Array
+from .._base.types import Array
 from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, real
 from .confidence import kl
 from .empirical import Empirical

@@ -10,7 +10,7 @@ import math
 import numpy as np
 
 from .. import _core
-from .._base.arrays import Array
+from .._base.types import Array
 from .._base.validation import ParameterError, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..matrix.bandmf import BandMF

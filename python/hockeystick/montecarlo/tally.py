@@ -16,10 +16,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .._base import storage
-from .._base.arrays import Array
 from .._base.exclusive import Exclusive, holding, unlocked
 from .._base.files import refusing
-from .._base.types import AnyPath, Self
+from .._base.types import AnyPath, Array, Self
 from .._base.validation import ParameterError, ParameterTypeError
 from . import empirical
 

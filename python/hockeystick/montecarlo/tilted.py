@@ -27,13 +27,12 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from .. import _core
-from .._base.arrays import Array
 from .._base.fields import Positive, Probability, check_fields
 from .._base.payoffs import Composed, HockeyStick, Part, Payoff
+from .._base.types import Array
 from .._base.validation import ParameterError, integer, real
 from ..matrix.bandmf import Components
-from .bounded import BoundedValues, spread
-from .pilots import Pilot, Prospects, rounded_weights, worthwhile
+from .bounded import BoundedValues, Pilot, Prospects, rounded_weights, spread, worthwhile
 
 PLAIN = (0, 1.0, 0.0)
 """P itself, as a component (order, theta, shift)."""

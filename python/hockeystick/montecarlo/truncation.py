@@ -20,9 +20,9 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._base.arrays import Array
 from .._base.binomial import tail
 from .._base.gdp import log_delta
+from .._base.types import Array
 from .._base.validation import narrowed
 from ..matrix.bandmf import BandMF, Components
 from ..matrix.schemes import BallsInBins, TruncatedBMinSep

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from .._base.arrays import Array
+from .._base.types import Array
 from .._base.validation import ParameterError, integer, real
 from .attribution import AttributionGraph
 

@@ -28,12 +28,11 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .._base import storage
-from .._base.arrays import Array
 from .._base.bounds import finite
 from .._base.files import refusing
 from .._base.html import Shown
 from .._base.randomness import Seed
-from .._base.types import AnyPath, Progress
+from .._base.types import AnyPath, Array, Progress
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.profile import account
 from ..matrix.bandmf import BandMF

@@ -1,4 +1,4 @@
-"""Pictures of a profile or of a grid; needs matplotlib (``pip install hockeystick[plot]``)."""
+"""Pictures of profiles, grids and individual budgets (these show sensitive values); needs matplotlib (``pip install hockeystick[plot]``)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import scipy  # its parts are loaded when they are used
+from numpy.typing import ArrayLike, NDArray
 
 from .._base.figures import draw_bounds, new_figure, save
 from .._base.types import AnyPath
 from .._base.validation import ParameterError
+from ..accounting.gaussian_summary import DEFAULT_FLOOR
 from ..accounting.grid import Grid
 from ..accounting.profile import PrivacyProfile
 
@@ -171,3 +173,70 @@ def _geometric(values: NDArray[Any]) -> bool:
         return float(gaps.std() / gaps.mean())
 
     return unevenness(np.log(values)) < unevenness(values.astype(float))
+
+
+def plot_gdp(profile: PrivacyProfile, delta: float = DEFAULT_FLOOR, path: AnyPath | None = None) -> Any:
+    """Draw the trade-off curve beside that of `PrivacyProfile.gdp` with the floor ``delta``; return the figure.
+
+    The gap between the two is what the one number gives away. Saves to ``path`` if given.
+    """
+    figure = new_figure(5.0, 4.5, path)
+    found = profile.gdp(delta)
+    axes = figure.subplots()
+    alpha = np.linspace(0.0, 1.0, 101)
+    axes.plot(alpha, profile.tradeoff(alpha), label="no attack is below")
+    with np.errstate(invalid="ignore"):
+        gaussian = scipy.special.ndtr(scipy.special.ndtri(1.0 - alpha) - found.mu)
+    axes.plot(alpha, gaussian, "--", label=f"Gaussian, mu = {found.mu:.4g}")
+    axes.plot(alpha, 1.0 - alpha, ":", color="gray", label="guessing")
+    axes.set(xlabel="false positive rate", ylabel="false negative rate")
+    axes.grid(visible=True, alpha=0.3)
+    axes.legend()
+    axes.set_title(f"regret at most {found.regret.upper:.2g}, up to {delta:g} in delta", fontsize="medium")
+    return save(figure, path)
+
+
+def plot_individual(
+    values: ArrayLike,
+    groups: ArrayLike | None = None,
+    path: AnyPath | None = None,
+    *,
+    label: str = "individual epsilon",
+    bins: int = 40,
+) -> Any:
+    """Draw a histogram of individual values for each group; return the figure.
+
+    ``groups``: a label for each example. Infinite values are left out, and counted in the title. Saves to
+    ``path`` if given. The picture is as sensitive as the data.
+    """
+    array = np.asarray(values, np.float64)
+    labels = np.full(array.shape, "") if groups is None else np.asarray(groups)
+    if array.ndim != 1 or labels.shape != array.shape:
+        raise ParameterError(f"groups: must have the shape of values, {array.shape}, not {labels.shape}")
+    figure = new_figure(6.0, 4.0, path)
+    axes = figure.subplots()
+    finite = np.isfinite(array)
+    if finite.any():
+        edges = np.histogram_bin_edges(array[finite], bins)
+        for name in np.unique(labels[finite]).tolist():
+            chosen = array[finite & (labels == name)]
+            axes.hist(chosen, edges, histtype="step", linewidth=1.5, label=str(name) or None)
+    if groups is not None:
+        axes.legend(title="group")
+    axes.set(xlabel=label, ylabel="examples")
+    missing = int(array.size - finite.sum())
+    axes.set_title("sensitive: not to be released" + (f"; {missing} infinite values" if missing else ""))
+    return save(figure, path)
+
+
+def plot_active(counts: ArrayLike, path: AnyPath | None = None) -> Any:
+    """Draw the number of active examples over the steps (a filter's ``active_counts()``); return the figure."""
+    array = np.asarray(counts)
+    if array.ndim != 1:
+        raise ParameterError(f"counts: must be one-dimensional, not of shape {array.shape}")
+    figure = new_figure(6.0, 4.0, path)
+    axes = figure.subplots()
+    axes.plot(np.arange(1, array.size + 1), array)
+    axes.set(xlabel="step", ylabel="active examples")
+    axes.set_ylim(bottom=0)
+    return save(figure, path)
