@@ -6,7 +6,7 @@ from itertools import pairwise
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick.individual import envelopes
+from hockeystick.individual import cells
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import brentq
@@ -27,7 +27,7 @@ def one_step(sigma: float, q: float, delta: float) -> float:
 @pytest.mark.parametrize("seed", range(20))
 def test_an_envelope_is_the_least_history_with_all_tails(seed: int) -> None:
     counts = np.random.default_rng(seed).integers(0, 1 + 5 * seed, (4, 2, 6)).astype(np.uint16)
-    found = envelopes.envelope(counts)
+    found = cells.envelope(counts)
     assert (found >= 0).all()
     for cell in range(6):
         tails = counts[..., cell:].astype(int).sum(axis=-1)
@@ -37,7 +37,7 @@ def test_an_envelope_is_the_least_history_with_all_tails(seed: int) -> None:
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.integers(1, 5))
 def test_groups_are_of_neighbours_and_complete(scores: list[float], most: int) -> None:
     values = np.array(scores)
-    parts = list(envelopes.groups(values, most))
+    parts = list(cells.groups(values, most))
     assert len(parts) <= most
     assert sorted(np.concatenate(parts).tolist()) == list(range(values.size))
     for above, below in pairwise(parts):

@@ -360,9 +360,8 @@ def test_draws_pickle() -> None:
     found = half_space(mechanism, 0.8, 1e-9)
     assert found is not None
     values = HalfSpaceValues(mechanism, 0.8, HalfSpaceProposal(found, ((1.0, 0.0),)), 1e-9)
-    draw = values.draw()
-    again = pickle.loads(pickle.dumps(draw))
-    assert (again(5, 3, 2)[0] == draw(5, 3, 2)[0]).all()
+    again = pickle.loads(pickle.dumps(values.draw))
+    assert (again(5, 3, 2)[0] == values.draw(5, 3, 2)[0]).all()
 
 
 def test_a_wrong_bound_is_refused() -> None:

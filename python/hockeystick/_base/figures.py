@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from .optional import needing
+from .lazy import needing
 from .types import AnyPath
 from .validation import ParameterError
 

@@ -6,7 +6,8 @@ import importlib
 import os
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 _shown: dict[str, set[str]] = {}  # by module, what faces show of it
@@ -77,3 +78,12 @@ def warn_deprecated(message: str) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, DeprecationWarning, stacklevel=level)
+
+
+@contextmanager
+def needing(what: str, extra: str) -> Iterator[None]:
+    """Where an import fails, say what it was for, and which extra brings it."""
+    try:
+        yield
+    except ImportError as error:
+        raise ImportError(f"{what}: pip install 'hockeystick[{extra}]'") from error

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from .._base.optional import needing
+from .._base.lazy import needing
 from .._base.validation import choice
 
 EXAMPLES = (

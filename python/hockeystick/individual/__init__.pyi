@@ -2,11 +2,11 @@ from .accountant import ApproximateIndividualFilter as ApproximateIndividualFilt
 from .accountant import IndividualAccountant as IndividualAccountant
 from .accountant import IndividualBounds as IndividualBounds
 from .filters import GDPFilter as GDPFilter
+from .filters import GDPOdometer as GDPOdometer
 from .filters import IndividualGDPFilter as IndividualGDPFilter
+from .filters import IndividualGDPOdometer as IndividualGDPOdometer
 from .filters import IndividualRDPFilter as IndividualRDPFilter
 from .filters import RDPFilter as RDPFilter
 from .filters import gdp_budget as gdp_budget
-from .odometers import GDPOdometer as GDPOdometer
-from .odometers import IndividualGDPOdometer as IndividualGDPOdometer
 from .summary import GroupSummary as GroupSummary
 from .summary import summarise as summarise

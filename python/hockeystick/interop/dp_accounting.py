@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 
 from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
-from .._base.optional import needing
+from .._base.lazy import needing
 from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
 from ..accounting.accountant import Accountant
 from ..accounting.profile import PrivacyProfile

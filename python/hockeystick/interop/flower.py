@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._base.optional import needing
+from .._base.lazy import needing
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.accountant import Accountant, Answers
 from ..accounting.profile import PrivacyProfile, account

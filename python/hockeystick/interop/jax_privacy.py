@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from .._base.optional import needing
+from .._base.lazy import needing
 from .._base.validation import real
 
 with needing("hockeystick.interop.jax_privacy needs JAX Privacy 2.0 or later", extra="jax-privacy"):

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
-from .._base.optional import needing
+from .._base.lazy import needing
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.accountant import Accountant, Answers
 from ..accounting.calibration import calibrate_noise_multiplier

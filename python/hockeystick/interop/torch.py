@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from .._base.exclusive import Exclusive, Guard
-from .._base.optional import needing
+from .._base.lazy import needing
 from .._base.validation import ParameterError, ParameterTypeError
 from ..sampling.batches import BatchSampler
 

@@ -42,6 +42,7 @@ _KIND = "noise"
 _MAX_SAVED = 2**24  # *speed*: numbers in a file
 _MAX_STATE = 2**40  # *speed*: bytes: no machine's memory, surely a mistake
 _CHUNK = 64  # *speed*: steps between two looks at Ctrl-C
+_ARGUMENTS = ("dimension", "coordinates", "noise_multiplier", "clipping_norm", "dtype", "state_dtype")
 
 
 class CorrelatedNoise(Exclusive):
@@ -226,14 +227,9 @@ class CorrelatedNoise(Exclusive):
                 "choose False, or put state() in the checkpoint of the model"
             )
         content = {
+            **self._made_with(),
             "seed": seed_to_dict(self._seed),
             "step": self.step,
-            "dimension": self.dimension,
-            "coordinates": list(self.coordinates),
-            "noise_multiplier": self.noise_multiplier,
-            "clipping_norm": self.clipping_norm,
-            "dtype": self.dtype.name,
-            "state_dtype": self.state_dtype.name,
             "from_system": self._from_system,
             "fingerprint": self._fingerprint(),
         }
@@ -251,13 +247,8 @@ class CorrelatedNoise(Exclusive):
         with refusing(path):
             noise = cls(
                 strategy,
-                content["dimension"],
-                content["noise_multiplier"],
-                clipping_norm=content["clipping_norm"],
                 seed=seed_from_dict(content["seed"]),
-                coordinates=tuple(content["coordinates"]),
-                dtype=content["dtype"],
-                state_dtype=content["state_dtype"],
+                **{name: content[name] for name in _ARGUMENTS},
             )
             noise._from_system = bool(content["from_system"])
             step, fingerprint = integer("step", content["step"]), str(content["fingerprint"])
@@ -274,17 +265,18 @@ class CorrelatedNoise(Exclusive):
         return {
             "strategy": repr(self.strategy),
             "steps": self.strategy.steps,
-            "dimension": self.dimension,
-            "coordinates": list(self.coordinates),
-            "noise_multiplier": self.noise_multiplier,
-            "clipping_norm": self.clipping_norm,
+            **self._made_with(),
             "generator": "ChaCha20 (RFC 8439), Box-Muller in double precision",
             "seed": "drawn from the operating system" if self._from_system else "given by the caller",
-            "dtype": self.dtype.name,
-            "state_dtype": self.state_dtype.name,
             "steps_done": self.step,
             "caveat": FLOATING_POINT_CAVEAT,
         }
+
+    def _made_with(self) -> dict[str, Any]:
+        """What `load` passes to the constructor, as JSON values."""
+        plain = {name: getattr(self, name) for name in _ARGUMENTS}
+        types = {"dtype": self.dtype.name, "state_dtype": self.state_dtype.name}
+        return {**plain, **types, "coordinates": list(self.coordinates)}
 
     def _rows_at(self, step: int) -> int:
         """How many rows are kept at this step."""

@@ -155,16 +155,6 @@ def dp_sgd(
     >>> dp_sgd(1.0, 60_000, 256, epochs=60, drop_last=True).steps
     14040
     """
-    return DPSGD(
-        noise_multiplier=noise_multiplier,
-        dataset_size=dataset_size,
-        batch_size=batch_size,
-        epochs=epochs,
-        requested_steps=steps,
-        gradient_accumulation=gradient_accumulation,
-        world_size=world_size,
-        drop_last=drop_last,
-        sampler=sampler,
-        max_batch_size=max_batch_size,
-        examples_per_user=examples_per_user,
-    )
+    data = noise_multiplier, dataset_size, batch_size
+    workers = gradient_accumulation, world_size, drop_last
+    return DPSGD(*data, epochs, steps, *workers, sampler, max_batch_size, examples_per_user)

@@ -135,31 +135,29 @@ class CalibratedBandMF(Reported):
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists, numbers and strings."""
-        fallback = self.fallback
+        kept = (
+            "noise_multiplier",
+            "mean_squared_error",
+            "epsilon",
+            "delta",
+            "adjacency",
+            "fell_back",
+            "seed",
+            "version",
+        )
+        safe, fallback = self.fallback, None
+        if safe is not None:
+            fallback = {**vars(safe), "scheme": repr(safe.scheme), "process": str(safe.process)}
         plain = {
-            "noise_multiplier": self.noise_multiplier,
-            "mean_squared_error": self.mean_squared_error,
+            **{name: getattr(self, name) for name in kept},
             "strategy": short_name(self.mechanism.strategy),
             "scheme": repr(self.mechanism.scheme),
-            "epsilon": self.epsilon,
-            "delta": self.delta,
-            "adjacency": self.adjacency,
             "plan": None if self.plan is None else asdict(self.plan),
             "verifications": [asdict(entry) for entry in self.verifications],
-            "fallback": None
-            if fallback is None
-            else {
-                "kind": fallback.kind,
-                "scheme": repr(fallback.scheme),
-                "noise_multiplier": fallback.noise_multiplier,
-                "process": str(fallback.process),
-            },
-            "fell_back": self.fell_back,
+            "fallback": fallback,
             "process": None if self.process is None else str(self.process),
             "composed_with": None if self.composed_with is None else str(self.composed_with),
-            "seed": self.seed,
             "statement": self.statement(),
-            "version": self.version,
         }
         return finite(plain)
 

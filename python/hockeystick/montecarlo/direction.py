@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -18,7 +17,7 @@ from .._base.validation import ParameterError, ParameterTypeError, choice
 from ..matrix.scheme import Scheme
 from .bounded import BoundedValues
 from .confidence import mean_interval
-from .curve import Curve, curve_of
+from .curve import curve_of
 from .half_space import (
     HalfSpace,
     HalfSpaceProposal,
@@ -179,9 +178,14 @@ class Direction(Samples[Tally]):
         _, upper = self._curve.between(np.array([self._points[0] + floor]))
         return float(upper[0])
 
-    def draw(self) -> _Sums:
-        """Draws the sums of the values of blocks, and of their squares."""
-        return _Sums(self.mechanism, self.direction, self._points, self._curve)
+    def draw(self, seed: int, first: int, count: int) -> tuple[Array, Array]:
+        """The sums of the values of blocks, and of their squares."""
+        blocks = self.mechanism._blocks(self.direction)
+        if self._curve is None:
+            return blocks.delta_sums(seed, self._points, first, count)
+        losses = blocks.losses(seed, first, count)
+        values = self._curve.around(self._points, losses).reshape(2, count, blocks.block_size)
+        return _block_sums(values), _block_sums(np.square(values))
 
     def interval(self, tally: Tally, confidence: float) -> tuple[float, Bounds]:
         """The estimate of delta, and bounds that hold with this ``confidence``."""
@@ -238,24 +242,6 @@ class Direction(Samples[Tally]):
             found = TiltedValues(to.mechanism, epsilon, proposal, self.error, to.extra, to.share, curve)
         found.identity = self.identity
         return found
-
-
-@dataclass(frozen=True)
-class _Sums:
-    """Draws the sums of the values of blocks, and of their squares, anywhere: it pickles."""
-
-    mechanism: Sampled
-    direction: str
-    points: Array
-    curve: Curve | None
-
-    def __call__(self, seed: int, first: int, count: int) -> tuple[Array, Array]:
-        blocks = self.mechanism._blocks(self.direction)
-        if self.curve is None:
-            return blocks.delta_sums(seed, self.points, first, count)
-        losses = blocks.losses(seed, first, count)
-        values = self.curve.around(self.points, losses).reshape(2, count, blocks.block_size)
-        return _block_sums(values), _block_sums(np.square(values))
 
 
 def _block_sums(values: Array) -> Array:

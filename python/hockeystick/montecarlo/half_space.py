@@ -229,22 +229,6 @@ def sampler(
         raise ParameterError(f"{mechanism!r}: {error}") from None
 
 
-@dataclass(frozen=True)
-class _Law:
-    """Draws the empirical laws of Y/B of blocks, anywhere: it pickles."""
-
-    mechanism: Any
-    found: HalfSpace
-    shifts: tuple[tuple[float, float], ...]
-    points: tuple[float, float]
-    log_scale: float
-
-    def __call__(self, seed: int, first: int, count: int) -> tuple[Array, int]:
-        core = sampler(self.mechanism, self.found, self.shifts)
-        floor = float(self.mechanism.no_participation_log_probability)
-        return spread(core.values(seed, np.array(self.points), floor, self.log_scale, first, count))
-
-
 class HalfSpaceValues(BoundedValues):
     """Y/B in direction "add", from a fixed proposal; see `BoundedValues`.
 
@@ -273,6 +257,7 @@ class HalfSpaceValues(BoundedValues):
         described = repr((shifts, found.threshold, found.direction.tobytes().hex()[:64]))
         self._bounded(log_scale, slack, described)
 
-    def draw(self) -> _Law:
-        found, shifts = self.proposal.half_space, self.proposal.shifts
-        return _Law(self.mechanism, found, shifts, self._points, self.log_scale)
+    def draw(self, seed: int, first: int, count: int) -> tuple[Array, int]:
+        core = sampler(self.mechanism, self.proposal.half_space, self.proposal.shifts)
+        floor = float(self.mechanism.no_participation_log_probability)
+        return spread(core.values(seed, np.array(self._points), floor, self.log_scale, first, count))

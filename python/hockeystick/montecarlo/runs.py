@@ -106,8 +106,8 @@ class Samples(Generic[_T]):
     """What is sampled, in JSON values."""
     kind: type[_T]
 
-    def draw(self) -> Callable[[int, int, int], tuple[Any, ...]]:
-        """Draws what ``kind.add`` takes of (seed, first block, blocks), anywhere: it pickles."""
+    def draw(self, seed: int, first: int, count: int) -> tuple[Any, ...]:
+        """What ``kind.add`` takes of ``count`` blocks from ``first`` on, drawn wherever this was sent to."""
         raise NotImplementedError
 
     def tally(
@@ -119,7 +119,7 @@ class Samples(Generic[_T]):
         stop: Callable[[_T], bool] | None = None,
     ) -> _T:
         """The tally of the blocks [first, last) of this seed; see `run`."""
-        draw = functools.partial(self.draw(), seed)
+        draw = functools.partial(self.draw, seed)
         return run(draw, self.key(seed), 2, first, last, options, stop, self.kind)
 
     def key(self, seed: int) -> dict[str, Any]:

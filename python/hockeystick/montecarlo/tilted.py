@@ -230,28 +230,6 @@ def _next_round(
     return [*kinds, *near], weights
 
 
-@dataclass(frozen=True)
-class _Law:
-    """Draws the empirical laws of Y/B of blocks, anywhere: it pickles."""
-
-    mechanism: Any
-    entries: Components
-    points: tuple[float, float]
-    curve: Any
-    log_scale: float
-
-    def __call__(self, seed: int, first: int, count: int) -> tuple[Array, int]:
-        core = self.mechanism._tilted(self.entries)
-        if self.curve is None:
-            return spread(core.values(seed, np.array(self.points), self.log_scale, first, count))
-        rows = core.samples(seed, first, count)
-        losses, log_weights = rows[:, 0], rows[:, 0] - rows[:, 1] - self.log_scale
-        with np.errstate(divide="ignore", invalid="ignore"):
-            values = np.exp(log_weights + np.log(self.curve.around(self.points, losses)))
-        # What is not a number counts as the largest; the scale is the largest value of all but for rounding.
-        return spread(np.where(values <= 1.0, values, np.where(values > 1.0 + 1e-9, values, 1.0)))
-
-
 class TiltedValues(BoundedValues):
     """Y/B in direction "remove", from a fixed proposal; see `BoundedValues`.
 
@@ -288,8 +266,16 @@ class TiltedValues(BoundedValues):
         slack += 0.0 if curve is None else curve.log_mass
         self._bounded(log_scale + _BOUND_ERROR, slack, repr(self._entries))
 
-    def draw(self) -> _Law:
-        return _Law(self.mechanism, self._entries, self._points, self._curve, self.log_scale)
+    def draw(self, seed: int, first: int, count: int) -> tuple[Array, int]:
+        core = self.mechanism._tilted(self._entries)
+        if self._curve is None:
+            return spread(core.values(seed, np.array(self._points), self.log_scale, first, count))
+        rows = core.samples(seed, first, count)
+        losses, log_weights = rows[:, 0], rows[:, 0] - rows[:, 1] - self.log_scale
+        with np.errstate(divide="ignore", invalid="ignore"):
+            values = np.exp(log_weights + np.log(self._curve.around(self._points, losses)))
+        # What is not a number counts as the largest; the scale is the largest value of all but for rounding.
+        return spread(np.where(values <= 1.0, values, np.where(values > 1.0 + 1e-9, values, 1.0)))
 
 
 def _proposal(

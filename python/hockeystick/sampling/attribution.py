@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
-from .._base.optional import needing
+from .._base.lazy import needing
 from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, integer, integers
 from .bounding import MAX_IDS, MAX_WORK, BoundedAttribution, Integers, bounded

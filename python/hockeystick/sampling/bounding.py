@@ -33,6 +33,7 @@ _CHUNK = 2**16
 """*Speed*: how many examples are checked at once."""
 
 _WITHOUT_USERS = ("refuse", "drop", "keep")
+_ASKED = ("max_examples_per_user", "max_neighbourhood", "duplicates", "order", "without_users", "seed")
 
 
 def bounded(
@@ -79,18 +80,9 @@ def bounded(
     kept = orphans if without_users == "keep" else orphans[:0]
     examples = np.sort(np.concatenate([taken, kept]))
     examples.setflags(write=False)
-    result = BoundedAttribution(
-        source=graph,
-        graph=graph.select(examples),
-        examples=examples,
-        offered=offered,
-        max_examples_per_user=per_user,
-        max_neighbourhood=max_neighbourhood,
-        duplicates=duplicates,
-        order=order if isinstance(order, str) else "custom",
-        without_users=without_users,
-        seed=seed,
-    )
+    named = order if isinstance(order, str) else "custom"
+    asked = per_user, max_neighbourhood, duplicates, named, without_users, seed
+    result = BoundedAttribution(graph, graph.select(examples), examples, offered, *asked)
     result.verify()
     return result
 
@@ -191,12 +183,7 @@ class BoundedAttribution:
         degrees = self.graph.user_degrees()
         source = self.source.user_degrees()
         return {
-            "max_examples_per_user": self.max_examples_per_user,
-            "max_neighbourhood": self.max_neighbourhood,
-            "duplicates": self.duplicates,
-            "order": self.order,
-            "without_users": self.without_users,
-            "seed": self.seed,
+            **{name: getattr(self, name) for name in _ASKED},
             "examples_before": self.source.num_examples,
             "examples_after": len(self.examples),
             "distinct_examples_after": len(np.unique(self.examples)),
