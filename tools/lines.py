@@ -37,7 +37,6 @@ FEATURES = {
     "pairs from anywhere": (
         "*/mechanisms/given.py",
         "*/mechanisms/ratios.py",
-        "*/interop/pld.py",
     ),
     "joined layers of replace_one": ("cpp/src/inversion/joined_rule.*",),
     "lattices for few losses": ("cpp/src/profile/lone_atoms.*",),
@@ -58,7 +57,6 @@ FEATURES = {
     "budgets, deployments, plausible requests": (
         "*/accounting/deployment.py",
         "*/accounting/goals.py",
-        "*/accounting/limits.py",
         "*/accounting/noise_scales.py",
         "*/accounting/plausibility.py",
     ),
@@ -74,9 +72,8 @@ FEATURES = {
         "cpp/include/hockeystick/hockeystick.hpp",
         "cpp/src/profile/c_interface.cpp",
     ),
-    "TF Privacy, data loaders, commands account and doctor, completion": (
+    "TF Privacy, commands account and doctor, completion": (
         "*/interop/tensorflow_privacy.py",
-        "*/interop/loaders.py",
         "*/cli/account.py",
         "*/cli/doctor.py",
         "*/cli/completion.py",

@@ -414,7 +414,7 @@ OWNED = {
     "accounting.goals.RiskBudget",  # one call
     "accounting.envelope.Envelope",  # Risk, or one call
     "accounting.gaussian_summary._Side",  # one call
-    "interop.loaders.EqualSizes",  # the hook of one optimizer
+    "interop.opacus.EqualSizes",  # the hook of one optimizer
     "individual.histories.Histories",  # Recorded
     "individual.histories.LiveHistories",  # Recorded
     "individual.ledger.Ledger",  # IndividualLedger

@@ -12,7 +12,7 @@ import mpmath as mp
 import pytest
 from flint import arb
 from hockeystick.cli.commands import main
-from hockeystick.mechanisms.serialise import from_dict
+from hockeystick.mechanisms.steps import from_dict
 from hockeystick.verify.check import proven, verify
 from hockeystick.verify.document import Fields, Rejected, write
 from hockeystick.verify.release import Grid, read_release

@@ -23,7 +23,7 @@ from typing import Any
 
 import hockeystick as hs
 from hockeystick.mechanisms import DeclaredProfile
-from hockeystick.mechanisms.serialise import from_dict
+from hockeystick.mechanisms.steps import from_dict
 from hockeystick.montecarlo import Empirical, mean_interval
 from hockeystick.montecarlo.evidence import evidence_below
 from hockeystick.verify import check

@@ -8,7 +8,7 @@ import mpmath
 import numpy as np
 import pytest
 from hockeystick import _core
-from hockeystick.mechanisms.serialise import from_dict, to_dict
+from hockeystick.mechanisms.steps import from_dict, to_dict
 
 DIRECTIONS = ("remove", "add")
 

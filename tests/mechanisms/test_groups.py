@@ -116,8 +116,8 @@ def test_other_groups() -> None:
     assert 5e-3 <= leaky.delta(1.0) <= 5.1e-3
     with pytest.raises(hs.ParameterError, match="size"):
         hs.account(hs.Gaussian(1.0)).group(0)
-    plain = json.dumps(hs.mechanisms.serialise.to_dict(Group(step * 10, 2)))
-    restored = hs.mechanisms.serialise.from_dict(json.loads(plain))
+    plain = json.dumps(hs.mechanisms.steps.to_dict(Group(step * 10, 2)))
+    restored = hs.mechanisms.steps.from_dict(json.loads(plain))
     assert restored == Group(step * 10, 2)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hockeystick import _core
 from hockeystick.mechanisms.descriptions import Mechanism, Step, set_fields
-from hockeystick.mechanisms.serialise import from_dict, to_dict
+from hockeystick.mechanisms.steps import from_dict, to_dict
 from hypothesis import given
 from hypothesis import strategies as st
 

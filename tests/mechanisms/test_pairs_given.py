@@ -15,7 +15,7 @@ import pytest
 from flint import arb, fmpq
 from hockeystick.mechanisms import atoms
 from hockeystick.mechanisms.ratios import fewer, from_masses, lacking, log_ratio
-from hockeystick.mechanisms.serialise import from_dict, to_dict
+from hockeystick.mechanisms.steps import from_dict, to_dict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -103,7 +103,7 @@ def test_divergences_add_and_compose_with_everything() -> None:
         for adjacency in hs.mechanisms.ADJACENCIES:
             lower, upper = hs.account(process, adjacency).epsilon_bounds(1e-6)
             assert 0.0 < lower <= upper < 20.0
-        assert hs.mechanisms.serialise.from_dict(hs.mechanisms.serialise.to_dict(process)) == process
+        assert hs.mechanisms.steps.from_dict(hs.mechanisms.steps.to_dict(process)) == process
     # A chord of the log-moment between two orders.
     assert curve.moments(np.array([3.0]))[0] == pytest.approx(0.5 * (0.2 + 3.0 * 0.4))
     assert curve.moments(np.array([101.0]))[0] == math.inf

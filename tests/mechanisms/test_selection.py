@@ -165,8 +165,8 @@ def test_selection_composes_is_stored_and_has_limits() -> None:
     for adjacency in ("add", "remove", "zero_out", "replace_one"):
         both = hs.account(tuned + hs.Gaussian(10.0) * 5, adjacency)
         assert hs.account(tuned, adjacency).epsilon(1e-6) < both.epsilon(1e-6) < math.inf
-    serialise = hs.mechanisms.serialise
-    assert serialise.from_dict(json.loads(json.dumps(serialise.to_dict(tuned)))) == tuned
+    described = hs.mechanisms
+    assert described.from_dict(json.loads(json.dumps(described.to_dict(tuned)))) == tuned
     assert "private selection" in hs.account(tuned).report(delta=1e-6).statement()
     pure = hs.account(PrivateSelection(hs.PureDP(0.1), Repetitions.fixed(10)))
     assert pure.epsilon(0.0) <= 1.0 + 1e-6

@@ -12,7 +12,7 @@ import pytest
 from hockeystick import _core
 from hockeystick.mechanisms import adjacency as adjacency_
 from hockeystick.mechanisms import truncated
-from hockeystick.mechanisms.serialise import from_dict, to_dict
+from hockeystick.mechanisms.steps import from_dict, to_dict
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -12,7 +12,7 @@ from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.descriptions import Composable, Process, composition
-from ..mechanisms.serialise import from_dict, to_dict
+from ..mechanisms.steps import from_dict, to_dict
 from .profile import PrivacyProfile
 from .report import Report
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT
@@ -23,17 +23,24 @@ _KIND = "accountant"
 class Answers(Exclusive):
     """What accountants answer of everything so far: this room's, and those in the clothes of other libraries.
 
-    Threads and forks: see `Exclusive`.
+    Those in other clothes have an `Accountant` that does the work. Threads and forks: see `Exclusive`.
     """
+
+    _accountant: Accountant
+
+    @property
+    def process(self) -> Process:
+        """Everything that happened so far."""
+        return self._accountant.process
 
     @property
     def adjacency(self) -> str:
         """The adjacency the answers hold under."""
-        raise NotImplementedError
+        return self._accountant.adjacency
 
     def profile(self) -> PrivacyProfile:
         """The privacy profile of everything so far; later steps do not change it."""
-        raise NotImplementedError
+        return self._accountant.profile()
 
     def epsilon_bounds(self, delta: float) -> Bounds:
         """Bounds(lower, upper) on epsilon at ``delta`` so far."""

@@ -15,7 +15,7 @@ from scipy.special import logsumexp
 
 from .. import _core
 from .._base.validation import ParameterError, real
-from ..mechanisms.serialise import to_dict
+from ..mechanisms.steps import to_dict
 from ..verify.check import own_precision, proven, read_proof
 from ..verify.document import FORMAT, Fields, Rejected, write
 from ..verify.release import Release

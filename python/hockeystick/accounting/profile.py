@@ -27,13 +27,13 @@ from ..mechanisms.descriptions import (
     Repetitions,
     composition,
 )
-from ..mechanisms.serialise import from_dict, to_dict
+from ..mechanisms.steps import from_dict, to_dict
 from . import rare
 from .deployment import tuning_words
 from .envelope import Envelope, look
 from .gaussian_summary import DEFAULT_FLOOR, GaussianSummary, summarise, unsampled_mu
-from .limits import delta_limit, epsilon_limit
 from .plausibility import notes
+from .rare import delta_limit, epsilon_limit
 from .report import Answer, Report, declared, noise_conventions, references, samplers, unit
 from .risk import Risk
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT, Settings

@@ -1,4 +1,4 @@
-"""Sampling so rare that hardly any run sees the record: bounds without an engine.
+"""Bounds without an engine: where sampling is so rare that hardly any run sees the record, and at the ends of all ranges.
 
 Let K be how often T steps of Poisson sampling with probability q see the record, and mass = T q >= Pr[K > 0]. Given
 K and what else is drawn, the two worlds' outputs are K uses of the mechanism M; hockey-stick divergences are jointly
@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import math
 
+from .. import _core
+from ..mechanisms.adjacency import Directions
 from ..mechanisms.descriptions import Process, Step
+from .report import Answer
 
 MOST_MASS = 1e-48
 """*Proof*: together with a gap of 1e-6 at delta = 1e-40 wanted, so small that adding it to delta is exact enough."""
@@ -45,3 +48,31 @@ def total(rare: list[tuple[Step, float]]) -> float:
 def share_of(delta: float, mass: float) -> float:
     """The delta at which ``USES`` uses are to be asked, so that the rare steps keep within ``delta``."""
     return min(1.0, delta / mass / _UP)
+
+
+def epsilon_limit(directions: Directions, delta: float) -> Answer | None:
+    if delta == 1.0 or not directions:
+        return Answer(0.0, 0.0)
+    if delta == 0.0:
+        largest = max(_largest_loss(direction) for direction in directions)
+        least = max(
+            _largest_loss([(pair.lower or pair, k) for pair, k in direction]) for direction in directions
+        )
+        # The sum is rounded: the truth is within one part in 1e12.
+        return Answer(least * (1.0 - 1e-12), largest * (1.0 + 1e-12))
+    return None
+
+
+def delta_limit(directions: Directions, epsilon: float) -> Answer | None:
+    if epsilon == -math.inf:
+        return Answer(1.0, 1.0)
+    if not directions:
+        value = max(0.0, -math.expm1(min(0.0, epsilon)))
+        return Answer(value * (1.0 - 1e-15), min(1.0, value * (1.0 + 1e-15)))
+    return None
+
+
+def _largest_loss(direction: list[tuple[_core.Pair, int]]) -> float:
+    if any(pair.infinity_mass > 0.0 for pair, _ in direction):
+        return math.inf
+    return max(0.0, math.fsum(count * pair.max_loss for pair, count in direction))

@@ -15,7 +15,7 @@ from ..accounting.profile import account
 from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.adjacency import ADJACENCIES
 from ..mechanisms.descriptions import Composable, Process
-from ..mechanisms.serialise import from_dict
+from ..mechanisms.steps import from_dict
 from ..training.plan import TrainingPlan
 from . import dpsgd
 from .numbers import real

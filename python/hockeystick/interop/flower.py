@@ -11,10 +11,10 @@ from typing import Any
 from .._base.lazy import needing
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.accountant import Accountant, Answers
-from ..accounting.profile import PrivacyProfile, account
+from ..accounting.profile import account
 from ..accounting.report import Report
 from ..accounting.settings import DEFAULT_ACCURACY
-from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process, Step, WithoutReplacement
+from ..mechanisms.descriptions import Gaussian, PoissonSampled, Step, WithoutReplacement
 
 with needing("hockeystick.interop.flower needs Flower 1.35 or later", extra="flower"):
     from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent, SamplingMethod
@@ -67,20 +67,6 @@ class HockeystickAccountant(Answers):
     def num_releases(self) -> int:
         """The number of composed private releases."""
         return sum(count for _, count in self._compositions)
-
-    @property
-    def adjacency(self) -> str:
-        """The adjacency the answers hold under, which follows from the sampling method."""
-        return self._accountant.adjacency
-
-    def profile(self) -> PrivacyProfile:
-        """The privacy profile of everything composed so far."""
-        return self._accountant.profile()
-
-    @property
-    def process(self) -> Process:
-        """Everything composed so far, as a hockeystick description."""
-        return self._accountant.process
 
     def compose(self, event: Any, count: int = 1) -> None:
         """Record ``count`` >= 1 releases described by a ``flwr.serverapp.GaussianPrivacyEvent``."""

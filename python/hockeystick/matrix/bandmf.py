@@ -6,8 +6,9 @@ matrix, x the participations of one example under the sampling scheme: P; Q is t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -23,6 +24,8 @@ from .scheme import Scheme
 from .strategy import Strategy
 
 DIRECTIONS = ("remove", "add", "replace_one")
+
+_Sampler = TypeVar("_Sampler")
 
 Components: TypeAlias = tuple[tuple[float, int, float, float], ...]
 """Of a proposal of importance sampling: weight, order, theta and shift of each."""
@@ -176,13 +179,15 @@ class BandMF(Composable):
     def _blocks(self, direction: str) -> _core.LossSampler:
         """Return the sampler of whole blocks in this direction; it depends on the description only."""
         if direction not in self._samplers:
-            columns, steps, scheme = self._described()
-            try:
-                sampler = _core.LossSampler(columns, steps, scheme, self.noise_multiplier, direction)
-            except ValueError as error:
-                raise ParameterError(f"{self!r}: {error}") from None
-            self._samplers[direction] = sampler
+            self._samplers[direction] = self._sampler(_core.LossSampler, direction)
         return self._samplers[direction]
+
+    def _sampler(self, kind: Callable[..., _Sampler], *how: Any) -> _Sampler:
+        """A sampler of the core for this mechanism; ParameterError where the core has none."""
+        try:
+            return kind(*self._described(), self.noise_multiplier, *how)
+        except ValueError as error:
+            raise ParameterError(f"{self!r}: {error}") from None
 
     def _tilted(self, components: Components, cached: bool = True) -> _core.TiltedSampler:
         return self._tilted_given(self._proposals, components, cached)
@@ -194,13 +199,7 @@ class BandMF(Composable):
         found = known.get(components)  # at once: another thread may clear them
         if found is not None:
             return found
-        columns, steps, scheme = self._described()
-        try:
-            sampler = _core.TiltedSampler(
-                columns, steps, scheme, self.noise_multiplier, np.array(components), *counts
-            )
-        except ValueError as error:
-            raise ParameterError(f"{self!r}: {error}") from None
+        sampler = self._sampler(_core.TiltedSampler, np.array(components), *counts)
         if cached:
             # The tables are large, and the last one is what is asked for again.
             known.clear()

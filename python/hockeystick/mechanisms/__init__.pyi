@@ -23,13 +23,13 @@ from .sampled import WithoutReplacement as WithoutReplacement
 from .sampled import WithReplacement as WithReplacement
 from .selection import PrivateSelection as PrivateSelection
 from .selection import Repetitions as Repetitions
-from .serialise import from_dict as from_dict
-from .serialise import to_dict as to_dict
 from .skellam import Skellam as Skellam
 from .steps import Composable as Composable
 from .steps import Mechanism as Mechanism
 from .steps import Process as Process
 from .steps import Step as Step
+from .steps import from_dict as from_dict
+from .steps import to_dict as to_dict
 from .truncated import TruncatedPoissonGroup as TruncatedPoissonGroup
 from .truncated import TruncatedPoissonSampled as TruncatedPoissonSampled
 from .users import UserLevel as UserLevel

@@ -1,4 +1,4 @@
-"""What every description shares: how it composes, and what a step says of itself to the rooms that use it.
+"""What every description shares: how it composes, what a step says of itself to the rooms that use it, and its form as JSON.
 
 Everything here is frozen, hashable and cheap: a description states *what* is released, `account`
 computes what it costs. Descriptions compose with ``*`` and ``+``; equal steps merge.
@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar, NamedTuple, TypeAlias
+from dataclasses import dataclass, fields, is_dataclass
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from .. import _core
 from .._base.fields import check_fields
@@ -24,6 +24,9 @@ from .._base.validation import ParameterError, ParameterTypeError, integer
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import MAX_STEPS, Law
 from .core_pairs import Pairs, both
+
+if TYPE_CHECKING:
+    from .selection import Repetitions
 
 
 class Composable(Shown):
@@ -354,3 +357,53 @@ def composition(value: object, name: str = "process") -> Process:
 
 Release: TypeAlias = Annotated[Composable, lambda name, value: composition(value, name)]
 """Of a field: whatever can be composed, kept as a composition."""
+
+
+def to_dict(description: Composable | Repetitions) -> dict[str, Any]:
+    """A description as nested dicts of JSON values; `from_dict` is its inverse.
+
+    >>> from hockeystick import Gaussian, PureDP
+    >>> to_dict(Gaussian(2.0))
+    {'type': 'Gaussian', 'noise_multiplier': 2.0}
+    >>> from_dict(to_dict(Gaussian(2.0) * 3 + PureDP(0.1))) == Gaussian(2.0) * 3 + PureDP(0.1)
+    True
+    """
+    if isinstance(description, Process):
+        items = [{"step": to_dict(step), "count": count} for step, count in description]
+        return {"type": "Process", "items": items}
+    kind = type(description)
+    if KINDS.get(kind.__name__) is not kind:
+        raise TypeError(f"cannot store a {kind.__name__}")
+    kept = [entry.name for entry in fields(description) if entry.init]  # type: ignore[arg-type]
+    return {"type": kind.__name__, **{name: _plain(getattr(description, name)) for name in kept}}
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return [_plain(entry) for entry in value]
+    return to_dict(value) if is_dataclass(value) else value  # type: ignore[arg-type]
+
+
+def _rebuilt(value: Any) -> Any:
+    if isinstance(value, list):
+        return tuple(_rebuilt(entry) for entry in value)
+    return from_dict(value) if isinstance(value, dict) else value
+
+
+def from_dict(plain: Any) -> Composable:
+    """Rebuild a description; every value is validated again. Raises ValueError or TypeError."""
+    if not isinstance(plain, dict):
+        raise TypeError(f"not a description: {plain!r}")
+    name = plain.get("type")
+    if name == "Process":
+        items: list[tuple[Step, int]] = []
+        for item in plain["items"]:
+            step = from_dict(item["step"])
+            if not isinstance(step, Step):
+                raise TypeError(f"not a step: {item!r}")
+            items.append((step, item["count"]))
+        return Process(items)
+    if name not in KINDS or not is_dataclass(KINDS[name]):
+        raise ValueError(f"unknown description {name!r}")
+    values = {key: _rebuilt(value) for key, value in plain.items() if key != "type"}
+    return cast(Composable, KINDS[name](**values))

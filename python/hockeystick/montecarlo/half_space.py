@@ -23,7 +23,6 @@ import numpy as np
 from .. import _core
 from .._base.payoffs import HockeyStick
 from .._base.types import Array, dot
-from .._base.validation import ParameterError
 from .bounded import BoundedValues, Pilot, Prospects, rounded_weights, spread, worthwhile
 
 _TANGENTS, _MOST_STEPS, _MOST_WORK = 60, 2**22, 2**26
@@ -219,14 +218,9 @@ def sampler(
     mechanism: Any, found: HalfSpace, shifts: tuple[tuple[float, float], ...]
 ) -> _core.HalfSpaceSampler:
     """What draws from the mixture of these (weight, shift)."""
-    columns, steps, scheme = mechanism._described()
-    sigma = float(mechanism.noise_multiplier)
-    try:
-        return _core.HalfSpaceSampler(
-            columns, steps, scheme, sigma, found.direction, found.threshold, np.array(shifts)
-        )
-    except ValueError as error:
-        raise ParameterError(f"{mechanism!r}: {error}") from None
+    where = found.direction, found.threshold, np.array(shifts)
+    made: _core.HalfSpaceSampler = mechanism._sampler(_core.HalfSpaceSampler, *where)
+    return made
 
 
 class HalfSpaceValues(BoundedValues):

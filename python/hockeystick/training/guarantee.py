@@ -18,7 +18,7 @@ from ..accounting.profile import account
 from ..accounting.report import CAVEAT, unit
 from ..matrix.bandmf import BandMF
 from ..mechanisms.descriptions import PrivateSelection, Process, Repetitions
-from ..mechanisms.serialise import to_dict
+from ..mechanisms.steps import to_dict
 from ..montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf, short_name, verification_plan
 from ..montecarlo.direction import directions
 from ..montecarlo.runs import RunOptions, resolve_seed

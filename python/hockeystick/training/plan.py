@@ -52,7 +52,7 @@ from ..mechanisms.descriptions import (
     WithReplacement,
     composition,
 )
-from ..mechanisms.serialise import from_dict, to_dict
+from ..mechanisms.steps import from_dict, to_dict
 from ..mechanisms.truncated import TruncatedPoissonSampled
 from ..montecarlo.tally import digest
 from ..sampling.attribution import AttributionGraph

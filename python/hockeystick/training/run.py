@@ -273,7 +273,7 @@ class TrainingRun(Exclusive):
         secret = resolve_seed(seed)
         if secret == plan.guarantee.evidence.get("seed"):
             raise ParameterError("seed: is that of the calibration, which reports show; choose another one")
-        noise, batches = _noise(plan, secret, dimension, clipping_norm, state_dtype), _batches(plan, secret)
+        noise, batches = _drawn(plan, secret, dimension, clipping_norm=clipping_norm, state_dtype=state_dtype)
         durable = boolean("durable", durable)
         content = {
             "plan": plan.fingerprint,
@@ -299,10 +299,8 @@ class TrainingRun(Exclusive):
             )
         with refusing(directory / "secret"):
             seed = seed_from_dict(content["seed"])
-            noise = _noise(
-                plan, seed, *(content[name] for name in ("dimension", "clipping_norm", "state_dtype"))
-            )
-            batches = _batches(plan, seed)
+            how = {name: content[name] for name in ("dimension", "clipping_norm", "state_dtype")}
+            noise, batches = _drawn(plan, seed, **how)
             from_system = boolean("from_system", content["from_system"])
             durable = boolean("durable", content["durable"])
         ledger = _Ledger(directory, durable)
@@ -344,17 +342,12 @@ def _position(step: int | None, state: Mapping[str, Any] | None, released: int) 
     return at
 
 
-def _noise(
-    plan: TrainingPlan, seed: int | bytes, dimension: int, clipping_norm: float, state_dtype: DTypeLike
-) -> CorrelatedNoise:
-    strategy, sigma = plan.strategy, plan.noise_multiplier
-    return CorrelatedNoise(
-        strategy, dimension, sigma, clipping_norm=clipping_norm, seed=seed, state_dtype=state_dtype
-    )
-
-
-def _batches(plan: TrainingPlan, seed: int | bytes) -> BatchSampler:
-    return plan._matrix.scheme.training_batches(plan.dataset_size, seed, plan.graph)
+def _drawn(
+    plan: TrainingPlan, seed: int | bytes, dimension: int, **how: Any
+) -> tuple[CorrelatedNoise, BatchSampler]:
+    """The noise and the batches of a run, at its first step."""
+    noise = CorrelatedNoise(plan.strategy, dimension, plan.noise_multiplier, seed=seed, **how)
+    return noise, plan._matrix.scheme.training_batches(plan.dataset_size, seed, plan.graph)
 
 
 def _norm_over(flat: NDArray[Any], limit: float) -> float:
