@@ -1,17 +1,10 @@
-"""Epsilon of what has been spent so far, where norms, steps and the end of the run depend on the outputs.
+"""Epsilon of what has been spent so far, where norms, steps and the end of the run depend on the outputs: an odometer.
 
-Let L be an example's privacy loss over the steps so far, and S_k the sum of its steps' log-moments, ln E_P[e^{lambda_k L_j} | outputs
-before] or more, for lambda_1, ..., lambda_K > 0 with weights w_k that add up to at most 1, all fixed in advance. Then
-
-    M = sum_k w_k e^{lambda_k L - S_k}
-
-is a supermartingale that begins at 1 or below, so E M <= 1 at any stopping time. Hence for every fixed delta
+With S_k the sum of log-moments at orders lambda_k > 0 and weights w_k of sum at most 1, all fixed in advance, it is
 
     epsilon = sup_x { x + ln(1 - delta sum_k w_k e^{lambda_k x - S_k}) }
 
-has (1 - e^{epsilon - L})_+ <= delta M, and E (1 - e^{epsilon - L})_+ <= delta, although epsilon is a function of the outputs, too: an
-odometer (docs/individual/individual.md, "What has been spent so far"). With one order, alpha = 1 + lambda, it is the conversion of Rényi
-privacy by Canonne, Kamath and Steinke (2020, Proposition 12).
+and E (1 - e^{epsilon - L})_+ <= delta (docs/individual/individual.md, "What has been spent so far").
 """
 
 from __future__ import annotations

@@ -1,14 +1,8 @@
 """Direction "add", H(Q||P): samples of Q from a half space that contains every output that counts.
 
-P is the mixture of N(C x, sigma^2) over participations x, Q = N(0, sigma^2), and delta(epsilon) = E_Q[(1 - e^epsilon
-P/Q)_+]. The logarithm of P/Q - Pr[x = 0] is a convex function of the output, so it lies above its tangents. Where
-P/Q < e^-epsilon, any tangent is below ln(e^-epsilon - Pr[x = 0]): a half space, whose probability F under Q is
-Phi(threshold) exactly. Hence
-
-    delta(epsilon) <= F (1 - e^epsilon Pr[x = 0])
-
-without any samples, and samples of Q given the half space, or of a mixture of normal laws given it, have values
-below that bound over the weight of the former. Proofs: docs/montecarlo/tilted.md, section 9.
+Its probability F under Q is known exactly, and delta(epsilon) <= F (1 - e^epsilon Pr[x = 0]) without any samples; samples of Q given
+the half space, or of a mixture of normal laws given it, have values below that bound over the weight of the former. Proofs:
+docs/montecarlo/tilted.md, section 9.
 """
 
 from __future__ import annotations

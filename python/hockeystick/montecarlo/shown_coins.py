@@ -1,12 +1,7 @@
 """Truncated b-min-sep sampling, with an example's coins in truncated rounds shown and all others hidden.
 
-Where an example is sampled in k truncated rounds, this is at most the scheme without truncation released together with a
-Gaussian mechanism of noise multiplier sigma / sqrt(k). With L the loss without truncation, and D(x, mu) the delta of
-N(mu, 1) against N(0, 1) at epsilon = x,
-
-    H_{e^epsilon}(P||Q) <= sum_k t_k E_P[D(epsilon + l_k - L, sqrt(k) max|c_i| / sigma)] + rest,      t_0 = 1,
-
-for the mechanism itself: Theorem 7b of docs/montecarlo/tilted.md.
+At most the scheme without truncation, released together with a Gaussian mechanism of noise multiplier sigma / sqrt(k) where the example is
+sampled in k truncated rounds: Theorem 7b of docs/montecarlo/tilted.md, with D(x, mu) the delta of N(mu, 1) against N(0, 1) at epsilon = x.
 """
 
 from __future__ import annotations

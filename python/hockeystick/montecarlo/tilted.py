@@ -1,19 +1,8 @@
 """Importance sampling for `estimate_delta` and `calibrate_bandmf`: as many samples for a small delta as for a large one.
 
-P is the mixture of N(C x, sigma^2) over participations x, Q = N(0, sigma^2), L = ln P/Q. Outputs are drawn from a
-mixture R of
-
-    S_a = P^a Q^{1-a} / M_a,   M_a = E_Q[(P/Q)^a],        exactly, from a table,
-    T   = the mixture of N((1 + shift) C x, sigma^2) with weights p_x theta^|x|,
-
-and Y = (P/R) max(0, 1 - e^{epsilon - L}) is averaged: its expectation is delta(epsilon), and with S_a of weight
-pi_a in R it never exceeds
-
-    B = (M_a / pi_a) e^{-(a-1) epsilon} (1/a) (1 - 1/a)^{a-1},
-
-1/pi_a times the bound that Renyi divergence gives on delta. Whatever the components T, every statement
-about the mean of Y/B in [0, 1] is one about delta, so they may be tuned freely, as long as the samples that
-tune them are not those that are averaged. Proofs: docs/montecarlo/tilted.md.
+Outputs are drawn from a mixture R of S_a = P^a Q^{1-a} / M_a, M_a = E_Q[(P/Q)^a], exactly, from a table, and of T, the mixture of
+N((1 + shift) C x, sigma^2) with weights p_x theta^|x|. Some S_a bounds what is averaged, Y = (P/R) max(0, 1 - e^{epsilon - L}), so that the
+components T may be tuned freely, on other samples than those that are averaged (docs/montecarlo/tilted.md, sections 1 to 6).
 """
 
 from __future__ import annotations

@@ -1,14 +1,6 @@
 """How much rare truncation adds to delta: b-min-sep sampling with batches that are hardly ever cut down.
 
-Given the public counts r, P_r and Q_r of Corollary D.2 (Dong and Ganesh 2026) differ from the pair without truncation, of
-divergence delta_0, only in what the example does in truncated rounds. With K their number and b_r the probability that
-the example is sampled in one of them,
-
-    delta_r <= delta_0 + b_r (1 + g),      E[b_r] <= sum_i rho_i Pr[round i is truncated],
-
-rho_i the probability that it is sampled in round i, g small where the loss hardly ever exceeds epsilon. For each number of
-truncated rounds, a bound by Renyi divergence may be better. All of it in closed form or from a table; docs/montecarlo/tilted.md
-has the proofs.
+All of it in closed form or from a table, by the public counts' law and Renyi divergences (docs/montecarlo/tilted.md, section 8).
 """
 
 from __future__ import annotations

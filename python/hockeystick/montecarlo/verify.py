@@ -1,15 +1,8 @@
 """Estimate, verify, release: the least noise that Monte Carlo samples can prove to be enough, whatever the sampler.
 
-Algorithm 5 of Dong and Ganesh 2026: a verifier looks at candidates in order of their noise, and what is
-released is the one of least noise such that it and all noisier ones were accepted; if the noisiest is
-rejected, a fallback whose privacy is known without sampling. A verifier that is rarely wrong about one
-candidate makes all of it private (Theorem A.1): the last candidate that must be rejected stands in the
-way of all the worse ones, so the failure probability is paid once, not once per candidate.
-
-There are two verifiers. By plain samples (`VerificationPlan`): a fixed number of them, whose mean is compared with a
-threshold. By importance sampling (`TiltedPlan`), which takes as many samples for any delta: a test that pilot samples of
-other random streams have planned (`plan_test`), so that method, bets and number of samples are fixed before the first
-sample is drawn (docs/montecarlo/tilted.md, section 7).
+Algorithm 5 of Dong and Ganesh 2026 (docs/matrix/bandmf.md, "What is guaranteed"), with one of two verifiers. By plain samples
+(`VerificationPlan`): a fixed number of them, whose mean is compared with a threshold. By importance sampling (`TiltedPlan`), which takes as
+many for any delta: a test that pilot samples of other random streams have planned (docs/montecarlo/tilted.md, section 7).
 """
 
 from __future__ import annotations
