@@ -5,21 +5,22 @@ docs/mechanisms/replacement.md proves what is accounted where a record is replac
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import numpy as np
 
 from .. import _core
-from .._base.fields import Probability
+from .._base.fields import Probability, Size
 from .._base.types import Array
-from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, narrowed
+from .._base.validation import ParameterError, ParameterTypeError, choice, integer, narrowed
 from ..sampling.laws import Law
 from .core_pairs import Pairs, both, location_pair, sampled
 from .numeric import Gaussian
-from .steps import Mechanism, Step, Words, base_pair, set_fields
+from .steps import Mechanism, Step, Words, base_pair
 
 PAIRS = ("sound", "koskela2020")
 
@@ -143,23 +144,21 @@ class PoissonSampled(_Sampled):
 class _FixedSize(_Sampled):
     """A batch of fixed size of a dataset of fixed size."""
 
-    batch_size: int
-    dataset_size: int
-    pair: str = "sound"
+    batch_size: Size
+    dataset_size: Size
+    pair: Annotated[str, functools.partial(choice, options=PAIRS)] = "sound"
     kind: ClassVar[str]
     theorem: ClassVar[int]
     """Of Balle, Barthe and Gaboardi 2018."""
 
-    def _check(self, largest_batch: int) -> None:
+    def __post_init__(self) -> None:
         super().__post_init__()
-        dataset_size = integer("dataset_size", self.dataset_size, 1)
-        batch_size = integer("batch_size", self.batch_size, 1, largest_batch)
-        choice("pair", self.pair, PAIRS)
+        if not self.repeats:
+            integer("batch_size", self.batch_size, 1, self.dataset_size)
         if self.is_published and not isinstance(self.mechanism, Gaussian):
             raise ParameterError(
                 f"pair = {self.pair!r}: defined for Gaussian only, use pair='sound' for {self.mechanism!r}"
             )
-        set_fields(self, dataset_size=dataset_size, batch_size=batch_size)
 
     @property
     def is_published(self) -> bool:
@@ -207,9 +206,6 @@ class WithoutReplacement(_FixedSize):
     kind = "without_replacement"
     theorem = 9
 
-    def __post_init__(self) -> None:
-        self._check(integer("dataset_size", self.dataset_size, 1))
-
     def _sees_all(self) -> bool:
         return self.batch_size == self.dataset_size and not self.is_published
 
@@ -232,9 +228,6 @@ class WithReplacement(_FixedSize):
     kind = "with_replacement"
     theorem = 10
     repeats = True
-
-    def __post_init__(self) -> None:
-        self._check(MAX_COUNT)
 
     def pairs(self, adjacency: str) -> Pairs:
         """Balle, Barthe, Gaboardi 2018, Theorem 10: a group of l records with a binomial weight."""
