@@ -62,7 +62,6 @@ FEATURES = {
     ),
     "strategies optimised for a workload": (
         "*/matrix/buffered.py",
-        "*/matrix/fixed_order.py",
         "*/matrix/workload.py",
         "*/montecarlo/optimize.py",
     ),

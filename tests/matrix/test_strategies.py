@@ -108,7 +108,7 @@ def test_sensitivity_without_the_table_is_an_upper_bound(monkeypatch: pytest.Mon
     for min_sep, most in [(2, 3), (4, 2), (1, 5)]:
         exact = strategy.sensitivity_bounds(min_sep, most)
         with monkeypatch.context() as patch:
-            patch.setattr("hockeystick.matrix.sensitivity._MAX_TABLE", 8)
+            patch.setattr("hockeystick.matrix.strategy._MAX_TABLE", 8)
             rough = strategy.sensitivity_bounds(min_sep, most)
         assert exact.lower <= rough.upper
         assert rough.lower <= exact.upper <= rough.upper * (1.0 + 1e-12)

@@ -11,8 +11,16 @@ import numpy as np
 import pytest
 from hockeystick.montecarlo import evidence
 from hockeystick.montecarlo.empirical import UNIT, Empirical, points
-from hockeystick.montecarlo.evidence import METHODS, default_bets, evidence_above, evidence_below
-from hockeystick.montecarlo.mean_test import MeanTest, divide_target, plan_test, scaled_threshold
+from hockeystick.montecarlo.evidence import (
+    METHODS,
+    MeanTest,
+    default_bets,
+    divide_target,
+    evidence_above,
+    evidence_below,
+    plan_test,
+    scaled_threshold,
+)
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom, multinomial

@@ -1,6 +1,6 @@
 from .bandmf import BandMF as BandMF
 from .buffered import BufferedToeplitz as BufferedToeplitz
-from .fixed_order import FixedOrder as FixedOrder
+from .buffered import FixedOrder as FixedOrder
 from .noise import CorrelatedNoise as CorrelatedNoise
 from .scheme import Scheme as Scheme
 from .schemes import BallsInBins as BallsInBins

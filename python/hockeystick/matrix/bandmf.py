@@ -19,7 +19,7 @@ from .._base.validation import ParameterError, ParameterTypeError, choice, integ
 from ..mechanisms.descriptions import Composable, Process, set_fields
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import Law
-from . import buffered, fixed_order  # noqa: F401 - kinds that files of mechanisms may name
+from . import buffered  # noqa: F401 - kinds that files of mechanisms may name
 from .scheme import Scheme
 from .strategy import Strategy
 

@@ -23,8 +23,7 @@ from .. import _core
 from .._base.types import Array
 from .._base.validation import ParameterError, ParameterTypeError, integer, narrowed, reals
 from ..mechanisms.descriptions import set_fields
-from . import sensitivity
-from .strategy import Strategy, check_dense
+from .strategy import Strategy, check_dense, kept_counts
 from .workload import PREFIX_SUMS, Workload
 
 MOST_PRODUCTS = 2**27
@@ -177,7 +176,7 @@ class BandedToeplitz(Strategy):
         count = -(-steps // min_sep)
         if max_participations is not None:
             count = min(count, integer("max_participations", max_participations, 1))
-        kept = sensitivity.kept(steps, bands, min_sep, count)
+        kept = kept_counts(steps, bands, min_sep, count)
         found = _core.optimal_toeplitz(kept, *workload.quadratic_form(steps))
         return cls(tuple(found.tolist()), steps)
 

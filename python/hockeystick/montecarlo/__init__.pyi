@@ -8,10 +8,10 @@ from .estimate import DeltaEstimate as DeltaEstimate
 from .estimate import estimate_delta as estimate_delta
 from .estimate import estimate_from_tally as estimate_from_tally
 from .estimate import sample_blocks as sample_blocks
+from .evidence import MeanTest as MeanTest
+from .evidence import divide_target as divide_target
 from .evidence import mean_bounds as mean_bounds
-from .mean_test import MeanTest as MeanTest
-from .mean_test import divide_target as divide_target
-from .mean_test import plan_test as plan_test
+from .evidence import plan_test as plan_test
 from .optimize import optimize_strategy as optimize_strategy
 from .tally import EmpiricalTally as EmpiricalTally
 from .tally import Tally as Tally

@@ -21,8 +21,7 @@ from .._base.bounds import Bounds
 from .._base.payoffs import Payoff
 from .._base.types import Array
 from .empirical import POINTS, UNIT, Empirical, points
-from .evidence import Bets, default_bets, lower_bound, plan_bets, upper_bound
-from .mean_test import scaled_threshold
+from .evidence import Bets, default_bets, lower_bound, plan_bets, scaled_threshold, upper_bound
 from .runs import Samples
 from .tally import EmpiricalTally
 

@@ -19,8 +19,8 @@ from .bounded import BoundedValues
 from .confidence import VerificationPlan, accepts, kl
 from .direction import Direction, Sampled, cases
 from .empirical import Empirical
+from .evidence import MeanTest, divide_target, plan_test
 from .half_space import HalfSpaceProposal
-from .mean_test import MeanTest, divide_target, plan_test
 from .runs import ALONE, RunOptions, Samples, derived
 from .tally import EmpiricalTally
 from .tilted import Proposal
