@@ -12,11 +12,10 @@ import numpy as np
 import pytest
 from hockeystick import _core
 from hockeystick.matrix.schemes import TruncatedBMinSep
-from hockeystick.montecarlo.propose import is_hopeful
 from hockeystick.montecarlo.public_counts import largest_count
 from hockeystick.montecarlo.runs import ALONE
 from hockeystick.montecarlo.truncation import TwoMixtures
-from hockeystick.montecarlo.verify import TiltedPlan
+from hockeystick.montecarlo.verify import TiltedPlan, is_hopeful
 
 from tests import enumeration
 from tests.montecarlo.test_tilted import log_sums, strategy

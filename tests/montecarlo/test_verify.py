@@ -8,9 +8,8 @@ import hockeystick as hs
 import pytest
 from hockeystick.montecarlo.confidence import VerificationPlan, plan_verification
 from hockeystick.montecarlo.direction import Sampled
-from hockeystick.montecarlo.propose import propose
 from hockeystick.montecarlo.runs import RunOptions, derived
-from hockeystick.montecarlo.verify import Verification, choose, verify
+from hockeystick.montecarlo.verify import Verification, choose, propose, verify
 
 from bench.baselines import bandmf as baseline
 

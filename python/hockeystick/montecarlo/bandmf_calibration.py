@@ -21,12 +21,11 @@ from ..mechanisms.descriptions import Gaussian, Process
 from .confidence import VerificationPlan, plan_verification
 from .direction import ADJACENCIES, directions
 from .estimate import METHODS
-from .propose import is_hopeful, propose
 from .public_counts import untruncated
 from .runs import RunOptions, RunSettings, derived, resolve_seed
 from .tally import digest
 from .truncation import can_tilt, is_rare
-from .verify import MOST_SAMPLES, Plan, TiltedPlan, Verification, choose
+from .verify import MOST_SAMPLES, Plan, TiltedPlan, Verification, choose, is_hopeful, propose
 
 FALLBACKS = ("auto", "cyclic", "unamplified")
 
