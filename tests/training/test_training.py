@@ -242,7 +242,9 @@ def test_expected_batch_sizes(kinds):
     trials = 300
     for name, plan in kinds.items():
         sizes = [
-            len(indices) for trial in range(trials) for indices in training_run._batches(plan, 1000 + trial)
+            len(indices)
+            for trial in range(trials)
+            for indices in training_run._drawn(plan, 1000 + trial, 1)[1]
         ]
         mean, error = np.mean(sizes), np.std(sizes) / np.sqrt(trials)
         slack = 0.02 * mean if "truncated" in name else 0.0
@@ -411,7 +413,7 @@ def test_batches_and_noise_are_those_of_the_plan(kinds):
             plan.strategy, DIMENSION, plan.noise_multiplier, clipping_norm=1.5, seed=SEED, dtype="float64"
         )
         rows = noise.rows(plan.steps)
-        batches = list(training_run._batches(plan, SEED))
+        batches = list(training_run._drawn(plan, SEED, 1)[1])
         with plan.start(DIMENSION, clipping_norm=1.5, seed=SEED) as run:
             steps = 0
             for step, row, batch in zip(run, rows, batches, strict=True):
