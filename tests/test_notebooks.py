@@ -103,8 +103,8 @@ def test_runs_and_single_numbers() -> None:
 
 
 def test_what_is_shown_is_text() -> None:
-    assert shown(hs._base.html.Shown()) == "Shown "
-    assert hs._base.html.table("<b>", [("a&b", "<i>")]).count("<b>") == 1
+    assert shown(hs._base.bounds.Shown()) == "Shown "
+    assert hs._base.bounds.table("<b>", [("a&b", "<i>")]).count("<b>") == 1
 
 
 def test_figures_display_without_pyplot() -> None:

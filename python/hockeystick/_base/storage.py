@@ -5,15 +5,19 @@ the next multiple of 4096 bytes. The header has a checksum, and each array has o
 people you trust. A file is written beside its place and then takes the name (`replacing`): a crash leaves the old one or the new one.
 
 The checksums of arrays are sums over places (cpp/src/individual/ledger.cpp): who changes some values of a mapped array knows what that
-changes in its checksum. Archives of version 0.1 are still read (archives.py).
+changes in its checksum. Versions before 0.2 wrote zip files for everything but the state of many examples, which are still read: members
+``header.json`` {format, version, kind, library, content}, one ``NAME.npy`` for each array, and ``sha256``, the digest over the names and bytes of all.
 """
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import math
 import os
 import re
+import zipfile
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO, NamedTuple, TypeAlias
@@ -22,7 +26,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .. import _core
-from .archives import read_archive
 from .files import StorageError, refusing, replacing
 from .types import AnyPath
 from .validation import integer
@@ -208,12 +211,62 @@ def _reserve(file: BinaryIO, start: int, size: int) -> None:
         file.flush()
 
 
-def _crc(array: Array) -> int:
-    return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
-
-
-_CHECKSUMS: dict[Any, Callable[[Array], int]] = {1: _crc, 2: _core.checksum, VERSION: _core.checksum}
+_CHECKSUMS: dict[Any, Callable[[Array], int]] = {
+    1: lambda array: zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data),
+    **dict.fromkeys((2, VERSION), _core.checksum),
+}
 
 
 def _aligned(offset: int) -> int:
     return -(-offset // _BLOCK) * _BLOCK
+
+
+_ARCHIVED, _ONLY = "hockeystick", 1  # format and version of archives
+_HEADER, _CHECKSUM = "header.json", "sha256"
+_LIMIT = 2**28  # *speed*: most bytes that are read
+
+
+def read_archive(file: BinaryIO) -> tuple[dict[str, Any], dict[str, Array]]:
+    """Its header and arrays; StorageError for what no version wrote."""
+    members = _members(file)
+    header = json.loads(members[_HEADER])
+    if not isinstance(header, dict) or header.get("format") != _ARCHIVED:
+        raise StorageError("it was not written by hockeystick")
+    if digest(members) != members[_CHECKSUM].decode():
+        raise StorageError("its checksum does not match: the file is damaged")
+    if header.get("version") != _ONLY:
+        raise StorageError(f"its format version is not {_ONLY}, that of all archives")
+    arrays = {}
+    for name, data in members.items():
+        if name.endswith(".npy"):
+            array = np.load(io.BytesIO(data), allow_pickle=False)
+            if array.dtype != np.float64:
+                raise StorageError(f"array {name} is not of type float64")
+            arrays[name.removesuffix(".npy")] = array
+    return header, arrays
+
+
+def _members(file: BinaryIO) -> dict[str, bytes]:
+    try:
+        with zipfile.ZipFile(file) as archive:
+            entries = archive.infolist()
+            if sum(entry.file_size for entry in entries) > _LIMIT:
+                raise StorageError("it is too large to be a hockeystick file")
+            members = {entry.filename: archive.read(entry) for entry in entries}
+    # A damaged central directory can also make zipfile seek outside the file: an OSError.
+    except (zipfile.BadZipFile, zlib.error, OSError, EOFError, NotImplementedError, RuntimeError) as bad:
+        raise StorageError(f"it is damaged or not a hockeystick file ({bad})") from bad
+    if _HEADER not in members or _CHECKSUM not in members:
+        raise StorageError("it was not written by hockeystick")
+    return members
+
+
+def digest(members: Mapping[str, bytes]) -> str:
+    """What an archive with these members has as its checksum."""
+    digest = hashlib.sha256()
+    for name in sorted(members):
+        if name != _CHECKSUM:
+            # Lengths make the encoding unambiguous.
+            digest.update(f"{len(name)} {name} {len(members[name])} ".encode())
+            digest.update(members[name])
+    return digest.hexdigest()

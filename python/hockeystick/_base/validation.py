@@ -1,11 +1,14 @@
-"""Checks of what a caller passes in: every refusal names the parameter, the value and the valid range."""
+"""Checks of what a caller passes in, and of fields by their types: every refusal names the parameter, the value and the valid range."""
 
 from __future__ import annotations
 
+import functools
 import math
 import numbers
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from dataclasses import fields
+from inspect import get_annotations
+from typing import Annotated, Any, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -230,3 +233,29 @@ def narrowed(value: object, kind: type[T]) -> T:
             f"{value!r}: must be a {kind.__name__}, by what was checked before: a defect of hockeystick"
         )
     return value
+
+
+NonNegative: TypeAlias = Annotated[float, functools.partial(real, low=0.0)]
+Positive: TypeAlias = Annotated[float, functools.partial(real, low=0.0, open_low=True)]
+Probability: TypeAlias = Annotated[float, functools.partial(real, low=0.0, high=1.0)]
+Size: TypeAlias = Annotated[int, functools.partial(integer, low=1)]
+NonNegatives: TypeAlias = Annotated[tuple[float, ...], functools.partial(vector, low=0.0)]
+Flag: TypeAlias = Annotated[bool, boolean]
+
+
+def check_fields(instance: object) -> None:
+    """Put the checked value into each field whose type is ``Annotated`` with a check: check(name, value) returns it, or raises."""
+    for name, check in _checks(type(instance)):  # type: ignore[arg-type]  # a class is hashable
+        object.__setattr__(instance, name, check(name, getattr(instance, name)))
+
+
+@functools.cache
+def _checks(kind: type) -> list[tuple[str, Callable[[str, Any], Any]]]:
+    # Of dataclasses alone: to evaluate what other bases say takes longer than the first answer.
+    bases = [base for base in reversed(kind.__mro__) if "__dataclass_fields__" in vars(base)]
+    types = {name: hint for base in bases for name, hint in get_annotations(base, eval_str=True).items()}
+    return [
+        (entry.name, check)
+        for entry in fields(kind)
+        for check in getattr(types[entry.name], "__metadata__", ())
+    ]

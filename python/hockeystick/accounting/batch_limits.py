@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import scipy  # its parts are loaded when they are used
 
@@ -43,7 +42,13 @@ def calibrate_max_batch_size(
     """
     start: int | None = None
     if limits is None:
-        step = _only_truncated(function(make)(1))
+        parts = [step for step, _ in composition(function(make)(1))]
+        steps = [step for step in parts if isinstance(step, TruncatedPoissonSampled)]
+        if len({replace(step, noise_multiplier=1.0) for step in steps}) != 1:
+            raise ParameterTypeError(
+                "limits: must be given, unless make(1) has one kind of TruncatedPoissonSampled step"
+            )
+        step = steps[0]
         mean = step.dataset_size * step.sampling_probability
         low = min(step.dataset_size, max(1, math.ceil(mean)))
         limits = (low, step.dataset_size)
@@ -63,15 +68,6 @@ def calibrate_max_batch_size(
         adjacency=adjacency,
         memory_limit=memory_limit,
     )
-
-
-def _only_truncated(description: Any) -> TruncatedPoissonSampled:
-    steps = [step for step, _ in composition(description) if isinstance(step, TruncatedPoissonSampled)]
-    if len({replace(step, noise_multiplier=1.0) for step in steps}) != 1:
-        raise ParameterTypeError(
-            "limits: must be given, unless make(1) has one kind of TruncatedPoissonSampled step"
-        )
-    return steps[0]
 
 
 @dataclass(frozen=True)

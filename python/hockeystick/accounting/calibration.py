@@ -19,8 +19,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, cast, overload
 
-from .._base.bounds import Bounds, finite, round_down, round_up
-from .._base.html import Shown
+from .._base.bounds import Bounds, Shown, finite, round_down, round_up
 from .._base.search import COARSEST, Axis, Search
 from .._base.types import Self, Unpack
 from .._base.validation import ParameterError, ParameterTypeError, boolean, narrowed, real

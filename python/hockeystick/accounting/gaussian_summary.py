@@ -11,8 +11,7 @@ import scipy  # its parts are loaded when they are used
 
 from .. import _core
 from .._base import gdp
-from .._base.bounds import Bounds, finite, round_down, round_up
-from .._base.html import Stated
+from .._base.bounds import Bounds, Stated, finite, round_down, round_up
 from .._base.types import Array
 from ..mechanisms.adjacency import directions, root_sum_of_squares
 from ..mechanisms.core_pairs import gaussian

@@ -13,9 +13,8 @@ from numpy.typing import ArrayLike
 
 from .. import _core
 from .._base import gdp, storage
-from .._base.bounds import Bounds, round_down, round_up
+from .._base.bounds import Bounds, Shown, round_down, round_up
 from .._base.files import refusing
-from .._base.html import Shown
 from .._base.types import AnyPath, Array
 from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
 from ..mechanisms import adjacency as _adjacency

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from .._base.bounds import Bounds, finite, round_down, round_up
-from .._base.html import Reported, table
+from .._base.bounds import Bounds, Reported, finite, round_down, round_up, table
 from .._base.validation import ParameterTypeError
 from ..mechanisms.descriptions import Composable, PrivateSelection, Process
 from .deployment import Deployment, registry_entry, to_yaml, tuning_words

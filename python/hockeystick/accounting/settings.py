@@ -6,8 +6,7 @@ from functools import partial
 from typing import Annotated
 
 from .. import _core
-from .._base.fields import check_fields
-from .._base.validation import ParameterError, choice, integer, real
+from .._base.validation import ParameterError, check_fields, choice, integer, real
 from ..mechanisms.adjacency import ADJACENCIES, Directions, directions
 from ..mechanisms.descriptions import Process
 

@@ -51,7 +51,7 @@ def _b_min_sep(options: argparse.Namespace, min_sep: int, probability: float) ->
 
 
 _SCHEMES = {
-    "b-min-sep": _Kind(_of_available, lambda o, sep, q: _b_min_sep(o, sep, q)),
+    "b-min-sep": _Kind(_of_available, _b_min_sep),
     "cyclic-poisson": _Kind(
         lambda rate, sep: rate * sep,
         lambda o, sep, q: CyclicPoisson(o.steps, sep, q, None, _if_cut(o), o.max_batch_size),

@@ -62,14 +62,6 @@ def gdp_budget(epsilon: float, delta: float) -> float:
     raise ParameterError(f"epsilon = {epsilon!r}, delta = {delta!r}: no Gaussian mechanism is found for them")
 
 
-def _gdp_mu(mu: float | None, epsilon: float | None, delta: float | None) -> float:
-    if mu is not None and epsilon is None and delta is None:
-        return real("mu", mu, 0.0, LARGEST_MU, towards=-math.inf)
-    if mu is not None or epsilon is None or delta is None:
-        raise ParameterTypeError("mu, epsilon, delta: give the budget as mu or as (epsilon, delta)")
-    return gdp_budget(epsilon, delta)
-
-
 class IndividualGDPFilter(IndividualLedger):
     """A budget of Gaussian differential privacy for each example of a data set.
 
@@ -107,7 +99,12 @@ class IndividualGDPFilter(IndividualLedger):
         path: AnyPath | None = None,
         durable: bool = False,
     ) -> None:
-        self._mu = _gdp_mu(mu, epsilon, delta)
+        if mu is not None and epsilon is None and delta is None:
+            self._mu = real("mu", mu, 0.0, LARGEST_MU, towards=-math.inf)
+        elif mu is None and epsilon is not None and delta is not None:
+            self._mu = gdp_budget(epsilon, delta)
+        else:
+            raise ParameterTypeError("mu, epsilon, delta: give the budget as mu or as (epsilon, delta)")
         super().__init__(num_examples, squared_down(self._mu), 1.0, path, durable)
 
     @property

@@ -16,9 +16,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from .. import _core
-from .._base.fields import Size
 from .._base.types import Array
-from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
+from .._base.validation import ParameterError, ParameterTypeError, Size, integer, real, reals
 from ..mechanisms.descriptions import Gaussian, Process, set_fields
 from .scheme import Scheme
 from .strategies import MAX_STEPS, divided_by_toeplitz

@@ -10,11 +10,10 @@ from typing import Annotated, Any, ClassVar
 import numpy as np
 
 from .. import _core
-from .._base.fields import check_fields
-from .._base.html import Shown
+from .._base.bounds import Shown
 from .._base.randomness import Seed
 from .._base.types import Array, Self
-from .._base.validation import ParameterError, integer
+from .._base.validation import ParameterError, check_fields, integer
 from ..mechanisms.descriptions import Process
 from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler

@@ -19,10 +19,19 @@ from typing import Annotated, TypeAlias
 import numpy as np
 
 from .. import _core
-from .._base.fields import Flag, Probability, Size
 from .._base.randomness import Seed
 from .._base.types import Array, dot
-from .._base.validation import ParameterError, ParameterTypeError, choice, integer, narrowed, real
+from .._base.validation import (
+    Flag,
+    ParameterError,
+    ParameterTypeError,
+    Probability,
+    Size,
+    choice,
+    integer,
+    narrowed,
+    real,
+)
 from ..mechanisms.allocation import RandomAllocation
 from ..mechanisms.cyclic import cyclic_poisson
 from ..mechanisms.descriptions import Process, set_fields

@@ -310,13 +310,18 @@ class Banded(_Matrix):
 
     def _prefix_errors(self) -> Array:
         """O(steps^2 bands) time, blocks of 128 steps of memory."""
+        from scipy.linalg.lapack import dtbtrs
+
         steps = self.steps
         errors = np.empty(steps)
         for first in range(0, steps, 128):
             last = min(first + 128, steps)
             # Row i of A C^{-1} solves C' x = (1, ..., 1, 0, ..., 0) with i + 1 ones.
             ones = np.triu(np.ones((last, last - first)), -first)
-            rows = _solve_transposed(_leading(self._array, last), ones)
+            columns = _leading(self._array, last)
+            rows, info = dtbtrs(columns.T[: len(columns)], ones, uplo="L", trans="T")
+            if info:  # cannot happen: the diagonal is positive
+                raise ArithmeticError(f"banded forward substitution failed at row {info}")
             errors[first:last] = np.einsum("ij,ij->j", rows, rows)
         return errors
 
@@ -330,15 +335,6 @@ def _divided(columns: Array, right: Array) -> Array:
             below = solution[j + 1 : j + len(column)]
             below -= column[1 : 1 + len(below), None] * solution[j]
     return solution
-
-
-def _solve_transposed(columns: Array, right: Array) -> Array:
-    from scipy.linalg.lapack import dtbtrs
-
-    solution, info = dtbtrs(columns.T[: len(columns)], right, uplo="L", trans="T")
-    if info:  # cannot happen: the diagonal is positive
-        raise ArithmeticError(f"banded forward substitution failed at row {info}")
-    return np.asarray(solution)
 
 
 @dataclass(frozen=True, eq=False, repr=False)

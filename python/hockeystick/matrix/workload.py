@@ -14,9 +14,8 @@ from typing import Annotated, Any, TypeAlias
 
 import numpy as np
 
-from .._base.fields import NonNegative, Probability, check_fields
 from .._base.types import Array
-from .._base.validation import ParameterError, real, reals
+from .._base.validation import NonNegative, ParameterError, Probability, check_fields, real, reals
 
 MOST_GRAM = 2**13
 """*Speed*: most steps of a strategy optimised for learning rates that vary: a table of 512 MiB."""

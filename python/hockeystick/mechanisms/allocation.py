@@ -6,8 +6,7 @@ import math
 from dataclasses import dataclass
 
 from .. import _core
-from .._base.fields import NonNegative, Size
-from .._base.validation import ParameterError, integer
+from .._base.validation import NonNegative, ParameterError, Size, integer
 from ..sampling.laws import MAX_STEPS, Law
 from .core_pairs import HUGE, Pairs, both, gaussian, revealing
 from .numeric import Gaussian

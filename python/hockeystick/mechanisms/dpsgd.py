@@ -5,8 +5,16 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
-from .._base.fields import Flag, NonNegative, Size
-from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
+from .._base.validation import (
+    Flag,
+    NonNegative,
+    ParameterError,
+    ParameterTypeError,
+    Size,
+    choice,
+    integer,
+    real,
+)
 from ..sampling.laws import Law
 from .allocation import RandomAllocation
 from .numeric import Gaussian

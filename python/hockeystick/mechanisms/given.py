@@ -10,8 +10,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from .. import _core
-from .._base.fields import Probability
-from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, vector
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, Probability, vector
 from .atoms import Atoms
 from .core_pairs import Pairs, bracket
 from .curves import FURTHEST, Curve, group_curve

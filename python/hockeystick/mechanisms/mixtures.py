@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, TypeAlias
 
 from .. import _core
-from .._base.fields import NonNegative, NonNegatives
-from .._base.validation import ParameterTypeError, vector
+from .._base.validation import NonNegative, NonNegatives, ParameterTypeError, vector
 from . import atoms
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, revealing, sampled
 from .given import check_lengths, check_total

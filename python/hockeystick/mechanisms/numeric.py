@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from typing import Annotated, ClassVar, TypeAlias
 
 from .. import _core
-from .._base.fields import NonNegative, Positive
-from .._base.validation import ParameterError, integer, real
+from .._base.validation import NonNegative, ParameterError, Positive, integer, real
 from . import atoms
 from .atoms import IntegerNoise
 from .core_pairs import HUGE, bracket, discrete, gaussian, location_pair, revealing

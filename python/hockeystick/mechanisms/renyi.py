@@ -13,9 +13,8 @@ from typing import Annotated
 
 import numpy as np
 
-from .._base.fields import NonNegative, NonNegatives
 from .._base.types import Array
-from .._base.validation import ParameterError, vector
+from .._base.validation import NonNegative, NonNegatives, ParameterError, vector
 from .core_pairs import Pairs, both
 from .curves import FURTHEST, Curve
 from .given import check_lengths

@@ -10,8 +10,7 @@ from typing import Annotated
 import numpy as np
 
 from .. import _core
-from .._base.fields import Flag, NonNegative, Probability
-from .._base.validation import integer
+from .._base.validation import Flag, NonNegative, Probability, integer
 from . import atoms
 from .atoms import Atoms
 from .core_pairs import Pairs, discrete

@@ -14,9 +14,16 @@ from typing import Annotated, ClassVar
 import numpy as np
 
 from .. import _core
-from .._base.fields import Probability, Size
 from .._base.types import Array
-from .._base.validation import ParameterError, ParameterTypeError, choice, integer, narrowed
+from .._base.validation import (
+    ParameterError,
+    ParameterTypeError,
+    Probability,
+    Size,
+    choice,
+    integer,
+    narrowed,
+)
 from ..sampling.laws import Law
 from .core_pairs import Pairs, both, location_pair, sampled
 from .numeric import Gaussian

@@ -17,10 +17,9 @@ from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from .. import _core
-from .._base.fields import check_fields
-from .._base.html import Shown
+from .._base.bounds import Shown
 from .._base.randomness import Seed
-from .._base.validation import ParameterError, ParameterTypeError, integer
+from .._base.validation import ParameterError, ParameterTypeError, check_fields, integer
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import MAX_STEPS, Law
 from .core_pairs import Pairs, both

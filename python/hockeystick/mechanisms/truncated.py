@@ -9,8 +9,7 @@ from typing import Annotated
 
 from .. import _core
 from .._base import binomial
-from .._base.fields import NonNegative, Probability, Size
-from .._base.validation import choice
+from .._base.validation import NonNegative, Probability, Size, choice
 from ..sampling.laws import Law
 from . import atoms
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, sampled

@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .. import _core
-from .._base.bounds import finite, round_up
-from .._base.html import Reported
+from .._base.bounds import Reported, finite, round_up
 from .._base.types import Unpack
 from .._base.validation import ParameterError, choice, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier

@@ -13,8 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .._base.bounds import round_down, round_up
-from .._base.html import Stated
+from .._base.bounds import Stated, round_down, round_up
 from .._base.types import Unpack
 from .._base.validation import ParameterError, choice, integer, real
 from ..matrix.bandmf import DIRECTIONS

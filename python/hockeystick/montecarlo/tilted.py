@@ -16,10 +16,9 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from .. import _core
-from .._base.fields import Positive, Probability, check_fields
 from .._base.payoffs import Composed, HockeyStick, Part, Payoff
 from .._base.types import Array
-from .._base.validation import ParameterError, integer, real
+from .._base.validation import ParameterError, Positive, Probability, check_fields, integer, real
 from ..matrix.bandmf import Components
 from .bounded import BoundedValues, Pilot, Prospects, rounded_weights, spread, worthwhile
 

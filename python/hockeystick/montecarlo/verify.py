@@ -151,18 +151,14 @@ def verify(
             verdict = Verdict(True, 0.0, 0)
         elif isinstance(plan, TiltedPlan):
             verdict = _by_tilted_samples(plan, values, seed, options, proposals)
+        elif values.half_space is not None and values.known <= plan.tested_delta:
+            verdict = Verdict(True, values.known, 0)
         else:
-            verdict = _by_plain_samples(plan, values, seed, options)
+            verdict = _compare(values, plan.threshold, plan.samples, seed, options)
         means.append((values.direction, verdict.mean, verdict.samples))
         if not verdict.accepted:
             return Verification(noise_multiplier, False, tuple(means))
     return Verification(noise_multiplier, True, tuple(means))
-
-
-def _by_plain_samples(plan: VerificationPlan, values: Direction, seed: int, options: RunOptions) -> Verdict:
-    if values.half_space is not None and values.known <= plan.tested_delta:
-        return Verdict(True, values.known, 0)
-    return _compare(values, plan.threshold, plan.samples, seed, options)
 
 
 def _compare(values: Direction, threshold: float, samples: int, seed: int, options: RunOptions) -> Verdict:

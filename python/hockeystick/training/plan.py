@@ -28,9 +28,8 @@ import numpy as np
 from numpy.typing import DTypeLike
 
 from .._base import storage
-from .._base.bounds import finite
+from .._base.bounds import Shown, finite
 from .._base.files import refusing
-from .._base.html import Shown
 from .._base.randomness import Seed
 from .._base.types import AnyPath, Array, Progress
 from .._base.validation import ParameterError, ParameterTypeError, integer, real

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
+from .._base.bounds import Reported
 from .._base.files import replacing
-from .._base.html import Reported
 from .._base.types import AnyPath
 from .._base.validation import ParameterError, integer
 

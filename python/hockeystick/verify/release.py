@@ -253,10 +253,6 @@ class _Divergence:
         return (1 - share) * self.moments[i - 1] + share * self.moments[i]
 
 
-def _zcdp(step: Fields) -> _Divergence:
-    return _Divergence(step.real("xi", 0.0, 1e6), step.real("rho", 0.0, 1e6))
-
-
 def _renyi_curve(step: Fields) -> _Divergence:
     orders, epsilons = step.reals("orders", 1.0, 1e12, 1000), step.reals("epsilons", 0.0, 1e6, 1000)
     known = [1.0, *orders]
@@ -266,7 +262,10 @@ def _renyi_curve(step: Fields) -> _Divergence:
     return _Divergence(orders=tuple(known), moments=(arb(0), *moments))
 
 
-_DIVERGENCES = {"ZCDP": _zcdp, "RenyiCurve": _renyi_curve}
+_DIVERGENCES: Mapping[str, Callable[[Fields], _Divergence]] = {
+    "ZCDP": lambda step: _Divergence(step.real("xi", 0.0, 1e6), step.real("rho", 0.0, 1e6)),
+    "RenyiCurve": _renyi_curve,
+}
 
 
 def _renyi(parts: Sequence[tuple[_Divergence, int]], nodes: int = 2000) -> Pair:
