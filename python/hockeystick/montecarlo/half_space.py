@@ -62,12 +62,9 @@ def half_space(mechanism: Any, epsilon: float, loss_error: float) -> HalfSpace |
     point to take it at is the nearest to 0 of the last half space, which converges to the nearest
     of all outputs with P/Q <= e^-epsilon: no half space that contains them is farther away.
     """
-    if not hasattr(mechanism, "_described"):
+    if not _is_possible(mechanism):
         return None
     columns, steps, scheme = mechanism._described()
-    width = mechanism.scheme.half_space_width(columns.shape[1])
-    if width is None or steps > _MOST_STEPS or steps * width > _MOST_WORK:
-        return None
     sigma = float(mechanism.noise_multiplier)
     room = _log_room(mechanism, epsilon - loss_error)
     if room is None:
@@ -113,6 +110,14 @@ def half_space(mechanism: Any, epsilon: float, loss_error: float) -> HalfSpace |
 
 def _round_off(steps: int) -> float:
     return 2.0**-48 + 2.0**-52 * steps
+
+
+def _is_possible(mechanism: Any) -> bool:
+    if not hasattr(mechanism, "_described"):
+        return False
+    columns, steps, _ = mechanism._described()
+    width = mechanism.scheme.half_space_width(columns.shape[1])
+    return width is not None and steps <= _MOST_STEPS and steps * width <= _MOST_WORK
 
 
 def _log_room(mechanism: Any, epsilon: float) -> float | None:
