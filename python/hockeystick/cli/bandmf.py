@@ -1,15 +1,68 @@
-"""``hockeystick bandmf``: the least noise multiplier of a matrix mechanism that samples can prove to be enough."""
+"""``hockeystick bandmf``: the least noise multiplier of a matrix mechanism that samples can prove to be enough; `plan` shares its options."""
 
 from __future__ import annotations
 
 import argparse
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
-from ..montecarlo.bandmf_calibration import calibrate_bandmf
-from . import matrix
+from .._base.validation import ParameterError, choice
+from ..matrix.scheme import Scheme
+from ..matrix.schemes import BallsInBins, BMinSep, CyclicPoisson, Poisson, TruncatedBMinSep
+from ..matrix.strategies import BandedToeplitz
+from ..montecarlo.bandmf_calibration import FALLBACKS, calibrate_bandmf
+from ..montecarlo.direction import ADJACENCIES
+from .numbers import real, whole
 
 EXAMPLES = (
     "hockeystick bandmf --steps 1024 --bands 32 --dataset-size 50000 --batch-size 100 --epsilon 4 --delta 1e-3",
 )
+
+_STRATEGIES: dict[str, Callable[[int, int], BandedToeplitz]] = {
+    "optimized": BandedToeplitz.optimized,
+    "square-root": BandedToeplitz.square_root,
+}
+
+
+class _Kind(NamedTuple):
+    """A scheme: the ``probability`` of an available record at an overall rate, and the scheme with a probability."""
+
+    probability: Callable[[float, int], float] | None
+    make: Callable[[argparse.Namespace, int, float], Scheme]
+
+
+def _of_available(rate: float, min_sep: int) -> float:
+    """So that the batch size of all take part, although some wait."""
+    waiting = rate * (min_sep - 1)
+    return rate / (1.0 - waiting) if waiting < 1.0 else math.inf
+
+
+def _if_cut(options: argparse.Namespace) -> int | None:
+    """The number of records, where it matters which batches are too large."""
+    if options.max_batch_size is not None and options.dataset_size is None:
+        raise ParameterError("--max-batch-size: needs --dataset-size")
+    return None if options.max_batch_size is None else options.dataset_size
+
+
+def _b_min_sep(options: argparse.Namespace, min_sep: int, probability: float) -> Scheme:
+    size, warm_start = _if_cut(options), not options.cold_start
+    if size is None:
+        return BMinSep(options.steps, min_sep, probability, warm_start, options.examples_per_user)
+    if options.examples_per_user != 1:
+        raise ParameterError("--max-batch-size: not with --examples-per-user")
+    return TruncatedBMinSep(options.steps, min_sep, probability, size, options.max_batch_size, warm_start)
+
+
+_SCHEMES = {
+    "b-min-sep": _Kind(_of_available, _b_min_sep),
+    "cyclic-poisson": _Kind(
+        lambda rate, sep: rate * sep,
+        lambda o, sep, q: CyclicPoisson(o.steps, sep, q, None, _if_cut(o), o.max_batch_size),
+    ),
+    "balls-in-bins": _Kind(None, lambda o, sep, _: BallsInBins(o.steps, sep)),
+    "poisson": _Kind(lambda rate, _: rate, lambda o, _, q: Poisson(o.steps, q)),
+}
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
@@ -18,17 +71,99 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "and the mean squared error of the prefix sums. Runs as long as the budget asks for, about 100 / delta samples per "
         "candidate; with --checkpoint it can be interrupted and resumed."
     )
-    matrix.add_options(command)
+    command.add_argument("--epsilon", type=real, required=True)
+    command.add_argument("--delta", type=real, required=True)
+    command.add_argument("--steps", type=whole, required=True, help="noisy updates")
+    strategy = command.add_argument_group("the strategy matrix")
+    strategy.add_argument("--bands", type=whole, default=1)
+    strategy.add_argument("--strategy", default="optimized", help=", ".join(_STRATEGIES))
+    scheme = command.add_argument_group("how batches are drawn")
+    scheme.add_argument("--scheme", default="b-min-sep", help=", ".join(_SCHEMES))
+    scheme.add_argument("--min-sep", type=whole, help="steps between participations (default: --bands)")
+    scheme.add_argument("--cold-start", action="store_true", help="b-min-sep: everyone is available at first")
+    scheme.add_argument(
+        "--examples-per-user",
+        type=whole,
+        default=1,
+        help="b-min-sep: protect users who own so many records at most, shared in any way (a plan needs to know who "
+        "owns what: plan_training)",
+    )
+    scheme.add_argument("--sampling-probability", type=real, help="of an available record, per step")
+    scheme.add_argument("--dataset-size", type=whole)
+    scheme.add_argument("--batch-size", type=whole, help="expected, instead of --sampling-probability")
+    scheme.add_argument(
+        "--max-batch-size", type=whole, help="b-min-sep, cyclic-poisson: cut larger batches at random"
+    )
+    run = command.add_argument_group("the run")
+    run.add_argument("--adjacency", default=ADJACENCIES[0], help=", ".join(ADJACENCIES))
+    run.add_argument(
+        "--samples", type=whole, help="per candidate and direction (default: what delta / 2 takes)"
+    )
+    run.add_argument("--fallback", default=FALLBACKS[0], help=", ".join(FALLBACKS))
+    run.add_argument("--seed", type=whole, help="choose it beforehand (default: from the operating system)")
+    run.add_argument("--checkpoint", metavar="DIRECTORY", help="where to keep what is done, and to resume")
+    run.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> None:
-    strategy, scheme = matrix.strategy(options), matrix.scheme(options)
-    found = calibrate_bandmf(
-        strategy, scheme, options.epsilon, options.delta, seed=options.seed, **matrix.calibration(options)
-    )
+    what = strategy(options), scheme(options)
+    found = calibrate_bandmf(*what, options.epsilon, options.delta, seed=options.seed, **calibration(options))
     if options.json:
         print(found.to_json())
         return
-    matrix.print_noise(found.noise_multiplier, found.mean_squared_error)
+    print_noise(found.noise_multiplier, found.mean_squared_error)
     print(f"draw batches from {found.mechanism.scheme!r}")
     print(found.statement())
+
+
+def calibration(options: argparse.Namespace) -> dict[str, Any]:
+    """How to calibrate, for `calibrate_bandmf` and `plan_training` alike."""
+    return {name: getattr(options, name) for name in ("adjacency", "samples", "fallback", "checkpoint")}
+
+
+def strategy(options: argparse.Namespace) -> BandedToeplitz:
+    make = _STRATEGIES[choice("--strategy", options.strategy, tuple(_STRATEGIES))]
+    return make(options.steps, options.bands)
+
+
+def scheme(options: argparse.Namespace) -> Scheme:
+    name = choice("--scheme", options.scheme, tuple(_SCHEMES))
+    if options.cold_start and name != "b-min-sep":
+        raise ParameterError("--cold-start: only b-min-sep has it")
+    if options.examples_per_user != 1 and name != "b-min-sep":
+        raise ParameterError("--examples-per-user: only b-min-sep has it")
+    if options.max_batch_size is not None and name not in ("b-min-sep", "cyclic-poisson"):
+        raise ParameterError("--max-batch-size: only b-min-sep and cyclic-poisson have it")
+    min_sep = options.bands if options.min_sep is None else options.min_sep
+    if name == "poisson":
+        min_sep = 1
+    kind = _SCHEMES[name]
+    return kind.make(options, min_sep, _probability(options, kind, min_sep))
+
+
+def _probability(options: argparse.Namespace, kind: _Kind, min_sep: int) -> float:
+    """Of an available record: what was given, or what makes up the expected batch size."""
+    given, size = options.sampling_probability, options.batch_size
+    if kind.probability is None:
+        if given is not None or size is not None:
+            raise ParameterError(
+                "--scheme balls-in-bins: takes every record once per --min-sep steps; give no rate"
+            )
+        return 0.0  # it has none
+    if (given is None) == (options.dataset_size is None or size is None):
+        raise ParameterError("--sampling-probability: give it or --dataset-size with --batch-size")
+    probability: float = given
+    if given is None:
+        probability = kind.probability(size / max(1, options.dataset_size), min_sep)
+        if not 0.0 <= probability <= 1.0:
+            raise ParameterError(
+                f"--batch-size {size}: must be at most --dataset-size / --min-sep "
+                f"= {options.dataset_size / min_sep:g}"
+            )
+    return probability
+
+
+def print_noise(noise_multiplier: float, mean_squared_error: float) -> None:
+    """What was found, and what it costs."""
+    print(f"noise_multiplier = {noise_multiplier!r}")
+    print(f"mean squared error of prefix sums = {mean_squared_error:.8g} squared clipping norms")

@@ -8,7 +8,7 @@ import os
 
 from .._base.validation import ParameterError
 from ..training.plan import plan_training
-from . import matrix
+from . import bandmf
 from .numbers import real
 
 EXAMPLES = (
@@ -17,11 +17,11 @@ EXAMPLES = (
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
+    bandmf.add_options(command)
     command.description = (
         "Calibrates a training run once and writes the plan to a file, from which TrainingPlan.load(FILE).start(...) draws "
         "batches and noise. DP-SGD: --scheme poisson."
     )
-    matrix.add_options(command)
     command.add_argument("--noise-multiplier", type=real, help="checked against the budget instead of found")
     command.add_argument(
         "--out", metavar="FILE", required=True, help="where to write the plan; must not exist"
@@ -35,19 +35,19 @@ def run(options: argparse.Namespace) -> None:
         # A plan is a calibration: doing it again until it pleases is not covered.
         raise ParameterError(f"--out {options.out}: exists already")
     plan = plan_training(
-        matrix.scheme(options),
+        bandmf.scheme(options),
         options.dataset_size,
         epsilon=options.epsilon,
         delta=options.delta,
         noise_multiplier=options.noise_multiplier,
-        strategy=matrix.strategy(options),
+        strategy=bandmf.strategy(options),
         calibration_seed=options.seed,
-        **matrix.calibration(options),
+        **bandmf.calibration(options),
     )
     plan.save(options.out)
     if options.json:
         print(json.dumps(plan.to_dict(), indent=2, allow_nan=False))
         return
-    matrix.print_noise(plan.noise_multiplier, plan.mean_squared_error)
+    bandmf.print_noise(plan.noise_multiplier, plan.mean_squared_error)
     print(f"batches: {plan.sampling!r}, {plan.expected_batch_size:.6g} records expected")
     print(plan.guarantee.statement)
