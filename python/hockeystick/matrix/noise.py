@@ -133,8 +133,6 @@ class CorrelatedNoise(Exclusive):
         """Memory between rows: (bands - 1, or buffers) * width numbers of ``state_dtype``, and 4 * width doubles from 9 bands on."""
         return self._core.state_bytes
 
-    # --- Rows -----------------------------------------------------------------------------------
-
     def next(self, out: NDArray[Any] | None = None) -> NDArray[Any]:
         """The next row, shape (width,), in ``out`` (any shape, C order, float32 or float64) if given.
 
@@ -185,8 +183,6 @@ class CorrelatedNoise(Exclusive):
         if self.step + count > self.strategy.steps:
             raise ParameterError(f"step = {self.step}: all {self.strategy.steps} steps have had their noise")
         self._core.fill(out, self._scale, add)
-
-    # --- Stop and resume ----------------------------------------------------------------------------
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs besides the seed: {"step", "history", "fingerprint"}.

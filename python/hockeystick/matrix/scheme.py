@@ -60,8 +60,6 @@ class Scheme(Shown):
         """What it was made of: usually itself."""
         return self
 
-    # --- Stored form ------------------------------------------------------------------------------
-
     def to_dict(self) -> dict[str, Any]:
         """Return the scheme as a dict of JSON values; `from_dict` is its inverse.
 
@@ -85,8 +83,6 @@ class Scheme(Shown):
         if plain["type"] not in Scheme._kinds:
             raise ValueError(f"unknown scheme {plain['type']!r}")
         return Scheme._kinds[plain["type"]](**{key: value for key, value in plain.items() if key != "type"})
-
-    # --- Accounting -------------------------------------------------------------------------------
 
     def largest_bands(self) -> int:
         """Return how many bands a strategy may have at most: participations must not overlap."""
@@ -142,8 +138,6 @@ class Scheme(Shown):
     def _core(self) -> _core.Scheme:
         raise NotImplementedError
 
-    # --- Whom it protects -------------------------------------------------------------------------
-
     def examples_of_users(self) -> int | None:
         """Return how many examples a user may have, where users are what is protected; None: single examples are."""
         return None
@@ -194,8 +188,6 @@ class Scheme(Shown):
             raise ParameterError(
                 f'graph: {orphans} examples belong to no user and would be protected for no one; bound(without_users="drop")'
             )
-
-    # --- Batches ----------------------------------------------------------------------------------
 
     def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
         """Return the mean number of examples in a batch (after a cold start: in the long run)."""

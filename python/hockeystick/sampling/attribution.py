@@ -83,8 +83,6 @@ class AttributionGraph:
         """Number of distinct (example, user) pairs."""
         return len(self.users)
 
-    # --- Where graphs come from ---------------------------------------------------------------------
-
     @classmethod
     def from_edges(
         cls, examples: Any, users: Any, num_examples: int | None = None, num_users: int | None = None
@@ -176,8 +174,6 @@ class AttributionGraph:
             _check_columns(parquet.read_schema(name), users, examples)
             table = parquet.read_table(name, columns=columns)
         return cls.from_arrow(table, users, examples)
-
-    # --- What can be asked ----------------------------------------------------------------------
 
     def users_of(self, example: int) -> NDArray[np.int32]:
         """The users of one example, as ids."""
@@ -291,8 +287,6 @@ class AttributionGraph:
         labels = None if self.example_labels is None else self.example_labels[chosen]
         return AttributionGraph(offsets, self.users[at], self.num_users, self.user_labels, labels)
 
-    # --- Contribution bounding ---------------------------------------------------------------------
-
     def bound(
         self,
         max_examples_per_user: int,
@@ -320,9 +314,6 @@ class AttributionGraph:
         be secret. The result is checked (`BoundedAttribution.verify`) before it is returned.
         """
         return bounded(self, max_examples_per_user, duplicates, order, max_neighbourhood, without_users, seed)
-
-
-# --- Who owns what, as callers have it ------------------------------------------------------------------
 
 
 class _Encoded:

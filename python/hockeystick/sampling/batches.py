@@ -159,8 +159,6 @@ class BatchSampler(Exclusive):
     def __len__(self) -> int:
         return self.steps
 
-    # --- Batches ----------------------------------------------------------------------------------
-
     def __iter__(self) -> Iterator[Any]:
         """The batches that are left: `itertools.islice` takes some of them, and the next loop goes on."""
         return self
@@ -196,8 +194,6 @@ class BatchSampler(Exclusive):
         step = integer("step", step, 0, self.steps)
         while not self._core.seek(step, _CHUNK):
             pass
-
-    # --- Stop and resume --------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
         """What a checkpoint needs besides the seed, as JSON values: {"version", "step", "fingerprint"}. No secret."""
@@ -265,8 +261,6 @@ class BatchSampler(Exclusive):
         sampler._from_system = from_system
         sampler.load_state_dict(state)
         return sampler
-
-    # --- Reports ----------------------------------------------------------------------------------
 
     def to_dict(self) -> dict[str, Any]:
         """What a report may say about the batches, as JSON values; the seed is not in it."""

@@ -149,9 +149,6 @@ def law_of(description: object) -> Law:
     return narrowed(law(), Law)
 
 
-# --- The core's samplers --------------------------------------------------------------------------------
-
-
 def _poisson(law: Law, size: int, key: bytes, graph: _Graph) -> _core.BatchSampler:
     p, groups = law.parameters["sampling_probability"], law.parameters.get("min_sep", 1)
     return _core.BatchSampler.poisson(key, size, law.steps, law.max_batch_size, p, groups)

@@ -201,8 +201,6 @@ class TrainingPlan(Shown):
 
         return TrainingRun._resumed(self, path, step, state)
 
-    # --- Files and reports --------------------------------------------------------------------------
-
     def save(self, path: AnyPath) -> None:
         """Write the plan to one file, atomically; `load` reads it. No secret is in it; the graph is not either."""
         content, arrays = self._content()
@@ -337,9 +335,6 @@ def plan_training(
     run = {"checkpoint": checkpoint, "progress": progress}
     mechanism, promise = guarantee(make, example, request, **verifier, **run)
     return TrainingPlan(mechanism, size, promise, known)
-
-
-# --- What can be planned --------------------------------------------------------------------------------
 
 
 def _made(

@@ -203,9 +203,6 @@ def read_report(path: AnyPath) -> dict[str, Any]:
     return found
 
 
-# --- The page ---------------------------------------------------------------------------------------------
-
-
 _STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #1a1a1a; background: #fff; max-width: 52rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.15rem; margin-top: 2rem; }

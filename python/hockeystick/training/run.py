@@ -155,8 +155,6 @@ class TrainingRun(Exclusive):
         """How many steps have been released, ever; at least ``step``, more while steps are repeated after `resume`."""
         return self._ledger.steps
 
-    # --- Steps ----------------------------------------------------------------------------------
-
     def __iter__(self) -> Iterator[TrainingStep]:
         return self
 
@@ -225,8 +223,6 @@ class TrainingRun(Exclusive):
         digest.update(np.ascontiguousarray(total).data)
         return digest.digest()
 
-    # --- Stop and resume ------------------------------------------------------------------------------
-
     def state(self) -> dict[str, Any]:
         """What `TrainingPlan.resume` needs to go on at once: {"step", "batches", "noise"}, as secret as the seed.
 
@@ -256,8 +252,6 @@ class TrainingRun(Exclusive):
         del noise["dtype"]  # that of the sums, whatever it is
         noise["seed"] = "drawn from the operating system" if self._from_system else "given by the caller"
         return TrainingReport._of(self.plan, self.released, noise)
-
-    # --- Where runs come from -------------------------------------------------------------------------
 
     @classmethod
     def _started(
