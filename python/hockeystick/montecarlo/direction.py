@@ -11,11 +11,10 @@ import numpy as np
 
 from .. import _core
 from .._base.bounds import Bounds
-from .._base.payoffs import Composed
 from .._base.types import Array
 from .._base.validation import ParameterError, ParameterTypeError, choice
 from ..matrix.scheme import Scheme
-from .bounded import BoundedValues
+from .bounded import BoundedValues, Composed
 from .confidence import mean_interval
 from .curve import curve_of
 from .half_space import (

@@ -15,9 +15,8 @@ from typing import Any
 import numpy as np
 
 from .. import _core
-from .._base.payoffs import HockeyStick
 from .._base.types import Array, dot
-from .bounded import BoundedValues, Pilot, Prospects, rounded_weights, spread, worthwhile
+from .bounded import BoundedValues, HockeyStick, Pilot, Prospects, rounded_weights, spread, worthwhile
 
 _TANGENTS, _MOST_STEPS, _MOST_WORK = 60, 2**22, 2**26
 """How long the search for a half space may take (*speed*)."""

@@ -16,11 +16,21 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from .. import _core
-from .._base.payoffs import Composed, HockeyStick, Part, Payoff
 from .._base.types import Array
 from .._base.validation import ParameterError, Positive, Probability, check_fields, integer, real
 from ..matrix.bandmf import Components
-from .bounded import BoundedValues, Pilot, Prospects, rounded_weights, spread, worthwhile
+from .bounded import (
+    BoundedValues,
+    Composed,
+    HockeyStick,
+    Part,
+    Payoff,
+    Pilot,
+    Prospects,
+    rounded_weights,
+    spread,
+    worthwhile,
+)
 
 PLAIN = (0, 1.0, 0.0)
 """P itself, as a component (order, theta, shift)."""
