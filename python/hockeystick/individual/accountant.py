@@ -12,7 +12,7 @@ Individual epsilons depend on the data of the individuals. Do not release them a
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,6 +38,7 @@ _RANGES = {
     "sampling_probability": (0.0, 1.0, math.inf),
     "clipping_norm": (1e-100, 1e100, -math.inf),
 }
+_EPSILON, _DELTA = _core.IndividualProfiles.epsilon, _core.IndividualProfiles.delta
 _SLOW = 4  # from this `Path` of the core on: a lattice, or Chernoff's bound
 _ROWS = 2**16  # speed: how many examples are answered at a time
 _MOMENTS = adaptive.Moments(np.exp2(np.arange(-4, 17) / 2.0), np.full(21, 1.0 / 21))
@@ -220,7 +221,7 @@ class IndividualAccountant(Recorded):
         delta = real("delta", delta, 0.0, 1.0)
         accuracy, most = real("accuracy", accuracy, 1e-9, 1.0), integer("refine", refine, 0)
         slow = np.zeros(self.num_examples, np.bool_)
-        upper = self._epsilons(delta, upper_edges=True, slow=slow).upper
+        upper = self._worst(_EPSILON, delta, slow=slow).upper
         if most and slow.any():
             rows = np.flatnonzero(slow)
             # By which histories are neighbours: a Rényi divergence, of whatever order.
@@ -233,7 +234,7 @@ class IndividualAccountant(Recorded):
 
     def _shared_epsilon(self, rows: NDArray[np.int64], delta: float, accuracy: float) -> float:
         """An upper bound on the epsilon of all these examples; inf where the first one's is close already."""
-        known = self._epsilons(delta, True, rows[:1], lower=True)
+        known = self._worst(_EPSILON, delta, rows[:1], lower=True)
         if known.upper[0] <= (1.0 + accuracy) * known.lower[0]:
             return math.inf
         probabilities = self._state.probabilities
@@ -254,13 +255,13 @@ class IndividualAccountant(Recorded):
     def nonadaptive_epsilon_bounds(self, delta: float) -> IndividualBounds:
         """Bounds on `nonadaptive_epsilon`: the upper one for mu rounded up to the grid, the lower one down."""
         delta = real("delta", delta, 0.0, 1.0)
-        upper = self._epsilons(delta, upper_edges=True).upper
-        lower = self._epsilons(delta, upper_edges=False, lower=True).lower
+        upper = self._worst(_EPSILON, delta).upper
+        lower = self._worst(_EPSILON, delta, upper_edges=False, lower=True).lower
         return IndividualBounds(np.minimum(lower, upper), upper)
 
     def nonadaptive_delta(self, epsilon: ArrayLike) -> Floats:
         """The delta of each example at ``epsilon`` >= 0, one number or one for each, for norms FIXED IN ADVANCE: upper bounds."""
-        return self._deltas(values_of("epsilon", epsilon, self.num_examples, towards=-math.inf))
+        return self._worst(_DELTA, values_of("epsilon", epsilon, self.num_examples, towards=-math.inf)).upper
 
     def nonadaptive_gdp_mu(self, example: int, slack: float) -> float:
         """The smallest certified mu such that the example is mu-GDP up to ``slack`` in delta, for norms FIXED IN ADVANCE.
@@ -274,12 +275,12 @@ class IndividualAccountant(Recorded):
         plain = math.sqrt(squares) * (1.0 + 1e-12)
         if slack == 0.0 or plain == 0.0:
             return plain
-        end = float(self._epsilons(slack, True, np.array([row])).upper[0])
+        end = float(self._worst(_EPSILON, slack, np.array([row])).upper[0])
         if not math.isfinite(end):
             return plain
 
         def delta(epsilon: float) -> float:
-            return float(self._deltas(np.array([epsilon]), np.array([row]))[0])
+            return float(self._worst(_DELTA, np.array([epsilon]), np.array([row])).upper[0])
 
         return min(plain, gdp.smallest_mu(delta, end, slack))
 
@@ -340,35 +341,20 @@ class IndividualAccountant(Recorded):
             dtype = np.result_type(*blocks)
             yield part, np.ascontiguousarray(blocks[0] if len(blocks) == 1 else np.hstack(blocks), dtype)
 
-    def _epsilons(
+    def _worst(
         self,
-        delta: float,
-        upper_edges: bool,
+        asked: Callable[..., tuple[Floats, Floats, NDArray[np.uint8]]],
+        at: float | Floats,
         rows: NDArray[np.int64] | None = None,
+        *,
+        upper_edges: bool = True,
         lower: bool = False,
         slow: Mask | None = None,
     ) -> IndividualBounds:
-        """The worst of all directions; the lower bounds may be 0 unless they are asked for. ``slow`` is set where no line served."""
+        """The epsilons or deltas of some examples, the worst of all directions; ``asked`` is _EPSILON or _DELTA, ``at`` what it takes.
 
-        def ask(profiles: Any, counts: Any, _: slice, **wish: Any) -> Any:
-            return profiles.epsilon(counts, delta, **wish)
-
-        return self._worst(rows, upper_edges, lower, ask, slow)
-
-    def _deltas(self, epsilon: Floats, rows: NDArray[np.int64] | None = None) -> Floats:
-        def ask(profiles: Any, counts: Any, part: slice, **wish: Any) -> Any:
-            return profiles.delta(counts, np.ascontiguousarray(epsilon[part]), **wish)
-
-        return self._worst(rows, True, False, ask).upper
-
-    def _worst(
-        self,
-        rows: NDArray[np.int64] | None,
-        upper_edges: bool,
-        lower: bool,
-        ask: Any,
-        slow: Mask | None = None,
-    ) -> IndividualBounds:
+        The lower bounds may be 0 unless they are asked for. ``slow`` is set where no line served.
+        """
         size = self.num_examples if rows is None else rows.size
         out = IndividualBounds(np.zeros(size), np.zeros(size))
         for direction in _DIRECTIONS[self._adjacency]:
@@ -376,7 +362,8 @@ class IndividualAccountant(Recorded):
                 profiles = self._profiles(direction, upper_edges)
                 # Where only upper bounds are wanted, this direction's matters above the last one's only.
                 floor = None if lower else out.upper[part].copy()
-                low, high, path = ask(profiles, counts, part, floor=floor, lower=lower)
+                given = at[part] if isinstance(at, np.ndarray) else at
+                low, high, path = asked(profiles, counts, given, floor=floor, lower=lower)
                 if slow is not None:
                     slow[part] |= path >= _SLOW
                 np.maximum(out.lower[part], low, out=out.lower[part])
@@ -523,7 +510,7 @@ class ApproximateIndividualFilter(Recorded):
         full[:, -1] += np.uint32(further)
         trial._state.counts[book._sampling_probability] = full
         trial._tables = self._tables
-        upper = trial._epsilons(self._delta, upper_edges=True).upper
+        upper = trial._worst(_EPSILON, self._delta).upper
         return np.asarray(upper <= self._epsilon, np.bool_)
 
     @classmethod
