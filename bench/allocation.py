@@ -34,6 +34,7 @@ TAILS = (
     # Little noise, one epoch; and few steps with much noise.
     *((sigma, steps, 1) for sigma in (0.3, 0.5) for steps in (100, 10**4, 10**6)),
     *((30.0, steps, 1) for steps in (2, 3, 4, 5, 7)),
+    *((10.0, steps, 1) for steps in (4, 5, 7)),
     *((30.0, steps, 10) for steps in (2, 3, 4)),
 )
 NOISE, STEPS, EPOCHS = (0.3, 1.0, 3.0, 10.0, 100.0), (10, 100, 1000, 10**4, 10**5, 10**6), (1, 10, 100, 1000)

@@ -95,7 +95,15 @@ def integer_moment(sigma: float, steps: int, order: int) -> mpmath.mpf:
 
 @pytest.mark.parametrize(
     ("sigma", "steps", "epsilon"),
-    [(0.5, 3, 0.3), (1.0, 100, 0.1), (1.0, 10**6, 0.003), (5.0, 7, 0.1), (20.0, 1000, 0.004)],
+    [
+        (0.5, 3, 0.3),
+        (30.0, 5, 0.1),
+        (10.0, 7, 0.3),
+        (1.0, 100, 0.1),
+        (1.0, 10**6, 0.003),
+        (5.0, 7, 0.1),
+        (20.0, 1000, 0.004),
+    ],
 )
 def test_chernoff_bounds_respect_exact_moments(sigma, steps, epsilon):
     """delta <= E V^{1+s} e^{-s eps} (s/(1+s))^s / (1+s) at integer s: no lower bound may exceed it."""
@@ -106,6 +114,46 @@ def test_chernoff_bounds_respect_exact_moments(sigma, steps, epsilon):
         log_moment = mpmath.log(integer_moment(sigma, steps, order))
         ceiling = mpmath.e ** (log_moment - s * epsilon + s * mpmath.log(mpmath.mpf(s) / order)) / order
         assert found.lower <= ceiling * (1 + mpmath.mpf(10) ** -12)
+
+
+@pytest.mark.parametrize("steps", [4, 5, 8])
+@pytest.mark.parametrize("mu", [0.03, 0.1, 0.4])
+def test_the_modulus_of_few_steps_off_the_real_axis(steps, mu):
+    """The inequalities of docs/mechanisms/allocation.md, "A few steps", at random points and those that attain them."""
+    rng = np.random.default_rng(steps)
+    x = rng.normal(size=(20_000, steps)) * rng.choice([0.1, 1, 5, 20], size=(20_000, 1))
+    x[::4] = np.where(
+        np.arange(steps) < 2, x[::4, :1] + 1e-3 * x[::4, 1:2], 0
+    )  # two terms alike, all others equal
+    x -= x.mean(axis=1, keepdims=True)
+    radius, u = np.linalg.norm(x, axis=1), (x[:, 0] - x[:, 1]) / math.sqrt(2)
+    terms = np.exp(mu * x)
+    total, share = terms.mean(axis=1), terms[:, :2].sum(axis=1) / terms.sum(axis=1)
+    furthest = mu * radius * math.sqrt((steps - 1) / steps)
+    assert (total <= 1 + (np.expm1(furthest) - furthest) / (steps - 1) + 1e-9 * total).all()
+    w = mu * radius * math.sqrt((steps - 2) / (2 * steps))
+    gain = np.where(w < 1, w, (1 + w * w) / 2) * steps / (steps - 2)
+    assert (share >= 2 / steps * np.exp(-w) / total * (1 - 1e-9)).all()
+    assert (share <= (1 + 1e-9) / (1 + (steps / 2 - 1) * np.exp(-gain))).all()
+    for turn in (0.1, 0.7, 1.5):
+        d = turn * math.sqrt(2) / mu
+        y = np.zeros(steps)
+        y[:2] = d / math.sqrt(2), -d / math.sqrt(2)
+        ratio = np.exp(mu * (x + 1j * y)).mean(axis=1) / total
+        back, tilt = 1 - math.cos(turn), np.tanh(mu * u / math.sqrt(2)) * math.sin(turn)
+        np.testing.assert_allclose(ratio, 1 - share * back + 1j * share * tilt, rtol=1e-9)
+        phase = np.minimum(turn, share * np.abs(tilt) / (1 - share * back))
+        assert (np.abs(np.angle(ratio)) <= phase + 1e-9).all()
+        for tau in (0.1 / mu, 3 / mu, 30 / mu):
+            assert (tau * phase - (mu * tau) ** 2 / (2 * steps) <= steps * (phase / mu) ** 2 / 2 + 1e-9).all()
+
+
+@pytest.mark.parametrize(("sigma", "steps"), [(10.0, 4), (30.0, 5), (10.0, 7), (15.0, 8)])
+def test_a_few_steps_have_digits_at_any_delta(sigma, steps):
+    curve = hs.account(hs.RandomAllocation(sigma, steps))
+    for delta in (1e-6, 1e-30):
+        found = curve.epsilon_bounds(delta)
+        assert 0 < found.lower <= found.upper <= found.lower * (1 + 1e-10)
 
 
 @pytest.mark.parametrize("direction", DIRECTIONS)

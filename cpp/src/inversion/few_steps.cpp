@@ -1,9 +1,11 @@
 #include "inversion/few_steps.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <complex>
 #include <numbers>
+#include <utility>
 #include <vector>
 
 #include "hockeystick/parallel.hpp"
@@ -16,40 +18,186 @@ namespace {
 using Complex = std::complex<double>;
 constexpr double pi = std::numbers::pi;
 
-// speed: what aliases are beside the real moment, as a logarithm; how many nodes there may be; the heights of
-// the strips that are tried, as shares of the tallest; and how far the noise reaches.
-constexpr double log_alias = -39;
-constexpr double most_nodes = 2e5;
+// speed: how small aliases, and nodes left out, are to be at most and at least beside the real moment; how
+// many nodes there may be, and be visited, and shells; how much the normal law falls within one, as a
+// logarithm; the heights of the strips that are tried, as shares of the tallest.
+constexpr double least_share = 1e-16, most_share = 1e-6;
+constexpr std::size_t most_nodes = 300000, most_visits = 1500000;
+constexpr double most_shells = 1e5, per_shell = 1.5;
 constexpr double shares[] = {0.98, 0.9, 0.8, 0.65, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05};
-constexpr double tallest = 40, reach = 11;
-// proof: the logarithm of S rises by no more than this times mu kappa per unit of radius.
-constexpr double steepest = 1.2;
+constexpr double tallest = 40;
+// proof: the logarithm of S rises by no more than this times mu kappa per unit of radius; and by how much the
+// integrand's falls beyond the shells.
+constexpr double steepest = 1.2, reach = 24;
+// proof: the logarithm of the nearest alias's factor is below minus this.
+constexpr double least_distance = 16;
+// speed: what is e^-nothing beside the largest is summed by a bound.
+constexpr double nothing = 60;
 
-// ln S of a node, S = mean of e^{mu h_t}, and of the integrand there; its weight.
+// ln S of a node, S = mean of e^{mu x_t}; the integrand's logarithm there; the weight of all its
+// permutations.
 struct Node {
     double log_s, log, weight;
 };
 
-// The widest step whose aliases are that small, at all frequencies up to tau.
-double step_for(double mu_kappa, double power, double tau) {
-    double best = 0;
+// The measure of a ball, beside the normal density.
+double ball(double dimensions, double r) {
+    return std::exp2(-0.5 * dimensions) / std::tgamma(0.5 * dimensions + 1) * std::pow(r, dimensions);
+}
+
+// Bounds on the integrand e^{-r^2/2} |S^p| in shells of radii r.
+class Shells {
+public:
+    Shells(const Allocation& law, double power);
+    // Whether there are bounds at all.
+    bool good() const { return peak_ < infinity; }
+    // ln of the integral with x + i d (e_1 - e_2)/sqrt(2) in S^p, times e^{-mu^2 tau^2/2T}, is at most this
+    // at all frequencies tau; and at most that, relatively to E S^power.
+    double log_moved(double d) const;
+    double log_turned(double d) const;
+    // ln of what nodes beyond all shells come to: each has a cell to itself within `cell` of it.
+    double log_outside(double cell) const;
+    // A radius beyond which nodes come to at most e^log_most, if that can be, and ln of what they come to.
+    std::pair<double, double> radius(double cell, double log_most) const;
+
+private:
+    // least, most: of two terms' share in S; tilt: of their difference beside their sum.
+    struct Shell {
+        double from, to, log, volume, least, most, tilt;
+    };
+    double mu_, steps_, power_, dimensions_, peak_ = infinity, end_, log_end_;
+    std::vector<Shell> shells_;
+};
+
+// ln S is at most this at that radius.
+double log_envelope(const Allocation& law, double r) {
+    const double w = law.mu * std::sqrt((law.steps - 1) / law.steps) * r;
+    return (w < 600 ? std::log1p(psi(w) / (law.steps - 1)) : w) * (1 + 8 * u);
+}
+
+Shells::Shells(const Allocation& law, double power)
+    : mu_(law.mu), steps_(law.steps), power_(power), dimensions_(law.steps - 1) {
+    const double rise = std::max(power, 0.0);
+    end_ = steepest * rise * law.mu * std::sqrt((law.steps - 1) / law.steps) + reach;
+    const double count = std::ceil(end_ * end_ / (2 * per_shell));
+    if (!(count < most_shells)) return;
+    log_end_ = rise * log_envelope(law, end_) - 0.5 * end_ * end_;
+    double peak = log_end_, from = 0;
+    for (double i = 1; i <= count; ++i) {
+        const double to = end_ * std::sqrt(i / count), log = log_envelope(law, to);
+        // Of two equal terms, if the others are equal; apart they gain by cosh.
+        const double two = mu_ * to * std::sqrt(dimensions_ - 1) / std::sqrt(2 * steps_),
+                     others = steps_ / (dimensions_ - 1), gain = two < 1 ? two : 0.5 + 0.5 * two * two,
+                     most = 1 / (1 + 0.5 * (dimensions_ - 1) * std::exp(-others * gain));
+        shells_.push_back({from, to, rise * log - 0.5 * from * from,
+                           ball(dimensions_, to) - ball(dimensions_, from), 2 / steps_ * std::exp(-two - log),
+                           most, std::tanh(mu_ * to / std::numbers::sqrt2)});
+        peak = std::max(peak, shells_.back().log);
+        from = to;
+    }
+    peak_ = peak;
+}
+
+// Each further unit of radius falls by e^-reach, and (1 + 2)^n e^-reach + ... is next to nothing.
+double Shells::log_outside(double cell) const {
+    return log_end_ + std::log(1.01 * ball(dimensions_, end_ + 1 + cell));
+}
+
+double Shells::log_turned(double d) const {
+    return 0.5 * d * d * (1 + 0.5 * steps_) +
+           std::min(power_, 0.0) * std::log(std::cos(mu_ * d / std::numbers::sqrt2));
+}
+
+double Shells::log_moved(double d) const {
+    const double turn = mu_ * d / std::numbers::sqrt2, back = 2 * std::pow(std::sin(0.5 * turn), 2),
+                 sine = std::sin(turn);
+    double sum = std::exp(log_outside(0) + log_turned(d) - 0.5 * d * d - peak_);
+    for (const Shell& shell : shells_) {
+        const auto square = [&](double share) {
+            return std::pow(1 - share * back, 2) + std::pow(share * shell.tilt * sine, 2);
+        };
+        const double left = 1 - shell.most * back,
+                     angle = std::min(turn, shell.most * shell.tilt * sine / left),
+                     size = power_ > 0 ? 0.5 * std::log(std::max(square(shell.least), square(shell.most)))
+                                       : std::log(left);
+        sum += shell.volume *
+               std::exp(shell.log - peak_ + 0.5 * steps_ * std::pow(angle / mu_, 2) + power_ * size);
+    }
+    // At least what it is for p = 0, so that the aliases of 1 are bounded, too.
+    return std::max(0.0, peak_ + std::log(1.01 * sum)) + 0.5 * d * d;
+}
+
+std::pair<double, double> Shells::radius(double cell, double log_most) const {
+    const double enough = std::exp(log_most - peak_);
+    double left = std::exp(log_outside(cell) - peak_), radius = end_;
+    for (auto shell = shells_.rbegin(); shell != shells_.rend(); ++shell) {
+        const double more = left + (ball(dimensions_, shell->to + cell) -
+                                    ball(dimensions_, std::max(0.0, shell->from - cell))) *
+                                       std::exp(shell->log - peak_);
+        if (more > enough) break;
+        left = more, radius = shell->from;
+    }
+    return {radius, peak_ + std::log(1.01 * left)};
+}
+
+// A guess at ln E S^power: ln S is about (mu r)^2/2T, or else S that of one term alone.
+double log_guess(const Allocation& law, double power) {
+    const double t = law.steps, shift = law.mu * law.mu * power,
+                 together = -0.5 * (t - 1) * std::log(std::max(1 - shift / t, 0.1)),
+                 alone = 0.5 * shift * power * (t - 1) / t - power * std::log(t);
+    return power > 0 ? std::max(together, alone) : 0;
+}
+
+// The widest step whose aliases are about that share of a moment of that logarithm; ln of the nearest alias
+// relatively to E S^power, and by itself.
+struct Step {
+    double h = 0, relative = infinity, absolute = infinity;
+};
+Step step_for(const Allocation& law, const Shells& shells, double log_share, double log_moment) {
+    Step best;
     for (const double share : shares) {
-        const double d = share * std::min(tallest, 0.5 * pi / mu_kappa), turn = mu_kappa * d,
-                     grow = 0.5 * d * d + tau * turn + std::min(power, 0.0) * std::log(std::cos(turn));
-        best = std::max(best, 2 * pi * d / (grow - log_alias));
+        const double d = share * std::min(tallest, pi / std::numbers::sqrt2 / law.mu),
+                     turned = shells.log_turned(d), moved = law.steps > 3 ? shells.log_moved(d) : infinity,
+                     distance = std::max(least_distance, std::min(turned, moved - log_moment) - log_share),
+                     h = 2 * pi * std::numbers::sqrt2 * d / distance;
+        if (h > best.h) best = {h, turned - distance, moved - distance};
     }
     return best;
 }
 
-// About what is left of the integrand's logarithm, radially: at most -r^2/2 + s ln(1 + psi(mu kappa
-// r)/(T-1)).
-double log_envelope(const Allocation& law, double mu_kappa, double power, double r) {
-    return -0.5 * r * r +
-           std::max(power, 0.0) * std::log1p(psi(mu_kappa * r) / (law.steps - 1)) * (1 + 8 * u);
-}
+// Visits one of each orbit of integers 0 = k_1 <= ... <= k_T, T sum k^2 - (sum k)^2 <= most, under
+// permutations, as long as it is told to go on.
+template <class Visit>
+class Orbits {
+public:
+    Orbits(std::size_t steps, double most, Visit visit) : k_(steps, 0), most_(most), visit_(visit) {
+        place(1, 1, 1, 0, 0);
+    }
+
+private:
+    // Of `placed` numbers the last has come `run` times, and they have `ways` permutations.
+    void place(std::size_t placed, double run, double ways, double sum, double squares) {
+        const double t = static_cast<double>(k_.size()), rest = t - static_cast<double>(placed);
+        if (rest == 0) return void(going_ = visit_(k_, sum, t * squares - sum * sum, ways));
+        for (double next = k_[placed - 1]; going_; ++next) {
+            // The least there can be, as all others are at least this one, and the mean is at most that.
+            const double all = sum + rest * next;
+            if (t * (squares + rest * next * next) - all * all > most_) return;
+            const double runs = next == k_[placed - 1] ? run + 1 : 1;
+            k_[placed] = next;
+            place(placed + 1, runs, ways * static_cast<double>(placed + 1) / runs, sum + next,
+                  squares + next * next);
+        }
+    }
+
+    std::vector<double> k_;
+    double most_;
+    Visit visit_;
+    bool going_ = true;
+};
 
 // Sums in blocks, so that rounding adds up in as many terms as one has, and as there are blocks.
-constexpr std::size_t block = 64;
+constexpr std::size_t block = 64, run = 16;
 template <class Term>
 auto in_blocks(const std::vector<Node>& nodes, Term term) {
     decltype(term(nodes[0])) sum{};
@@ -73,72 +221,105 @@ private:
 
 }  // namespace
 
-// E[S^p] for all p of one real part and imaginary parts up to `highest`, S = e^{mu (h_1 + ...)} without the
-// mean.
+// E[S^p] for all p of one real part.
 struct FewSteps::Rule {
-    Rule(const Allocation& law, double power, double highest);
+    // tolerance: what aliases, and what nodes left out, may be beside the real moment.
+    Rule(const Allocation& law, double power, double tolerance);
 
     template <class Value>
     auto mean(Value value) const {
         return in_blocks(nodes, [&](const Node& node) { return node.weight * value(node); }) / sum;
     }
-    // E[w e^{i tau ln S}] - 1 with the weights w of the real power, of mean 1.
-    Complex turned(double tau) const {
-        return mean([&](const Node& node) { return expm1(Complex(0, tau * node.log_s)); });
-    }
+    void fill(const Allocation& law, double power, double unit, double radius);
+    // E[w e^{i tau ln S}] - 1 with the weights w of the real power, of mean 1, at a run of frequencies.
+    std::array<Complex, run> turned(double tau, double step) const;
 
     std::vector<Node> nodes;  // none where they would be too many
-    double sum, first, second;
+    double largest = -infinity, sum, first, second;
     double log_moment = infinity, log_units;  // ln E[V^power], and its error in units of round-off
-    double missing;                           // aliases and nodes left out, beside it
+    double missing, dropped = 0;              // aliases and nodes left out, beside it; of the latter some
     double turn_units;                        // the error of turned(), beside tau
 };
 
-FewSteps::Rule::Rule(const Allocation& law, double power, double highest) {
-    const double mu = law.mu, t = law.steps, kappa = std::sqrt((t - 1) / t), mu_kappa = mu * kappa;
-    const bool plane = t == 3;
-    const double h = step_for(mu_kappa, power, highest),
-                 radius = steepest * std::max(power, 0.0) * mu_kappa + reach, half = std::ceil(radius / h),
-                 side = 2 * half + 1;
-    if (!((plane ? side * side : side) < most_nodes)) return;
-    double largest = -infinity;
-    for (double i = -half; i <= half; ++i)
-        for (double j = plane ? -half : 0; j <= (plane ? half : 0); ++j) {
-            const double x = h * i, y = h * j, one = mu_kappa * x, rest = plane ? -0.5 * one : -one,
-                         apart = plane ? mu * y / std::numbers::sqrt2 : 0.0;
-            const double s =
-                plane ? (psi(one) + psi(rest + apart) + psi(rest - apart)) / 3 : (psi(one) + psi(rest)) / 2;
-            const double log_s = std::log1p(s), log = power * log_s - 0.5 * (x * x + y * y);
-            nodes.push_back({log_s, log, 0});
-            largest = std::max(largest, log);
-        }
-    for (Node& node : nodes) node.weight = std::exp(node.log - largest);
+// Sorted nodes h (k_t - mean of k); unit: mu h/T.
+void FewSteps::Rule::fill(const Allocation& law, double power, double unit, double radius) {
+    const double t = law.steps, h = unit * t / law.mu, most = t * std::pow(radius / h, 2),
+                 middle = std::ceil(std::sqrt((t - 1) * most)) + 1;
+    if (!(middle < most_visits)) return;
+    std::vector<double> psis(2 * static_cast<std::size_t>(middle) + 1);
+    for (std::size_t i = 0; i < psis.size(); ++i) psis[i] = psi(unit * (static_cast<double>(i) - middle));
+    std::size_t visits = 0;
+    Orbits(static_cast<std::size_t>(t), most, [&](const auto& k, double all, double spread, double ways) {
+        double s = 0;
+        for (const double each : k) s += psis[static_cast<std::size_t>(t * each - all + middle)];
+        const double log_s = std::log1p(s / t), log = power * log_s - 0.5 * h * h * spread / t;
+        largest = std::max(largest, log);
+        if (log > largest - nothing)
+            nodes.push_back({log_s, log, ways});
+        else
+            dropped += ways;
+        return nodes.size() <= most_nodes && ++visits <= most_visits;
+    });
+    if (nodes.size() > most_nodes || visits > most_visits) nodes.clear();
+    for (Node& node : nodes) node.weight *= std::exp(node.log - largest);
+}
+
+FewSteps::Rule::Rule(const Allocation& law, double power, double tolerance) {
+    const double mu = law.mu, t = law.steps, mu_kappa = mu * std::sqrt((t - 1) / t);
+    const double log_share = std::log(std::clamp(tolerance, least_share, most_share)) - t * std::log(3.0),
+                 log_about = log_guess(law, power);
+    const Shells shells(law, power);
+    if (!shells.good()) return;
+    const Step step = step_for(law, shells, log_share, log_about);
+    // mu h/T has so few digits that products with integers are exact.
+    const double about = mu * step.h / t * (1 - 1e-6), split = 0x1p27 * about, unit = about + split - split,
+                 h = unit * t / mu;
+    const auto [radius, log_left] = shells.radius(0.5 * h * std::sqrt(t), log_share + log_about);
+    fill(law, power, unit, radius);
+    if (nodes.empty()) return;
     sum = in_blocks(nodes, [](const Node& node) { return node.weight; });
     first = mean([](const Node& node) { return node.log_s; });
     second = mean([&](const Node& node) { return std::pow(node.log_s - first, 2); });
     // Weights are rounded like their logarithms, sums like their blocks.
-    const auto rounded = [&](const Node& node) { return 16 + 8 * (std::abs(node.log) + std::abs(largest)); };
-    const double blocks = 2 * static_cast<double>(block + nodes.size() / block + 1), units = mean(rounded);
-    turn_units =
-        2 * (mean([&](const Node& node) { return rounded(node) * node.log_s; }) + (units + blocks) * first);
-    // Near 1 a moment is known relatively to what it differs by.
-    const double cell = std::pow(h / std::sqrt(2 * pi), t - 1),
-                 furthest = std::log1p(psi(mu_kappa * radius * std::numbers::sqrt2) / (t - 1));
-    const auto above_one = [&](const Node& node) {
-        return std::exp(node.log - power * node.log_s) * std::expm1(power * node.log_s);
+    const auto rounded = [&](const Node& node) {
+        return 24 + 26 * std::abs(power) * node.log_s + 10 * (std::abs(node.log) + std::abs(largest));
     };
-    const bool near = std::abs(power) * furthest < 0.5;
-    const double log_s =
-                     near ? std::log1p(cell * in_blocks(nodes, above_one)) : std::log(sum * cell) + largest,
+    const double blocks = 2 * static_cast<double>(block + nodes.size() / block + 1), units = mean(rounded);
+    turn_units = 2 * (mean([&](const Node& node) { return (rounded(node) + 4.0 * run) * node.log_s; }) +
+                      (units + blocks) * first);
+    // Near 1 a moment is known relatively to what it differs by.
+    const double cell = std::pow(h / std::sqrt(2 * pi), t - 1) / std::sqrt(t);
+    const bool near = std::abs(power) * std::log1p(psi(mu_kappa * radius) / (t - 1)) < 0.5;
+    const auto above_one = [&](const Node& node) { return -node.weight * std::expm1(-power * node.log_s); };
+    const double log_s = near ? std::log1p(cell * std::exp(largest) * in_blocks(nodes, above_one))
+                              : std::log(sum * cell) + largest,
                  exponent = 0.5 * mu * mu * power * (power / t - 1);
     log_moment = exponent + log_s;
     log_units = 8 * (std::abs(exponent) + std::abs(log_s)) +
                 (near ? 2 * std::abs(power) * turn_units : units + blocks + 8 * std::abs(largest));
-    // Outside the square log_envelope falls by `reach` per unit of radius at least. Of the dual lattice the
-    // nearest points, two on a line and four in a plane; all others are nothing.
-    missing = 2 * pi * (radius + 1) * std::exp(2 * reach * h) *
-                  std::exp(log_envelope(law, mu_kappa, power, radius) - log_s) * 1.01 +
-              (plane ? 4.01 : 2.01) * std::exp(log_alias);
+    // There are fewer than 3^(T-1) nearest points of the dual lattice, and all others are next to nothing.
+    missing = std::exp(log_left - log_s) + dropped / sum * std::exp(-nothing) +
+              1.01 * std::pow(3, t - 1) * std::exp(std::min(step.relative, step.absolute - log_s));
+}
+
+std::array<Complex, run> FewSteps::Rule::turned(double tau, double step) const {
+    std::array<Complex, run> all{};
+    for (std::size_t begin = 0; begin < nodes.size(); begin += block) {
+        std::array<Complex, run> part{};
+        for (std::size_t i = begin; i < std::min(begin + block, nodes.size()); ++i) {
+            const Node& node = nodes[i];
+            const Complex more = expm1(Complex(0, step * node.log_s));
+            Complex at = expm1(Complex(0, tau * node.log_s));
+            for (Complex& each : part) {
+                each += node.weight * at;
+                at += more + Complex(at.real() * more.real() - at.imag() * more.imag(),
+                                     at.real() * more.imag() + at.imag() * more.real());
+            }
+        }
+        for (std::size_t j = 0; j < run; ++j) all[j] += part[j];
+    }
+    for (Complex& each : all) each /= sum;
+    return all;
 }
 
 Cumulant FewSteps::at(double s) const {
@@ -147,22 +328,24 @@ Cumulant FewSteps::at(double s) const {
     if (rule.nodes.empty()) return {infinity, 0, 0, infinity};
     const double mu2 = law_.mu * law_.mu, slope = mu2 * (power / law_.steps - 0.5) + rule.first;
     return {rule.log_moment, law_.add ? -slope : slope, mu2 / law_.steps + rule.second,
-            rule.log_moment + std::log1p(2 * rule.missing) + u * rule.log_units};
+            rule.log_moment + std::log1p(4 * rule.missing) + u * rule.log_units};
 }
 
 // e^{mu^2 p (p/T - 1)/2} E[S^p], p = power + i tau.
-Transform::Row FewSteps::row(double s, double step, std::size_t size, double) const {
+Transform::Row FewSteps::row(double s, double step, std::size_t size, double tolerance) const {
     const double power = law_.add ? -s : 1 + s, mu2 = law_.mu * law_.mu;
-    const Rule rule(law_, power, step * static_cast<double>(size));
+    const Rule rule(law_, power, tolerance);
     if (rule.nodes.empty()) return {};
     Row row{rule.log_moment > 1 ? rule.log_moment : 0.0, std::vector<Complex>(size),
             std::vector<double>(size)};
     const double real = std::expm1(rule.log_moment - row.shift);
-    parallel_ranges(size, 4, [&](std::size_t begin, std::size_t end) {
-        for (std::size_t j = begin; j < end; ++j) {
+    parallel_ranges((size + run - 1) / run, 1, [&](std::size_t begin, std::size_t end) {
+        std::array<Complex, run> together{};
+        for (std::size_t j = begin * run; j < std::min(size, end * run); ++j) {
             const double tau = step * static_cast<double>(j);
+            if (j % run == 0) together = rule.turned(tau, step);
             const Complex turn(-0.5 * mu2 * tau * tau / law_.steps, mu2 * tau * (power / law_.steps - 0.5)),
-                turned = rule.turned(tau), by_mean = expm1(turn), both = turned + by_mean * (1.0 + turned);
+                turned = together[j % run], by_mean = expm1(turn), both = turned + by_mean * (1.0 + turned);
             row.value[j] = real + (1 + real) * both;
             if (law_.add) row.value[j] = std::conj(row.value[j]);
             row.error[j] = (1 + real) *

@@ -1,6 +1,6 @@
-// The transform of one random allocation to two steps, or to three with much noise, from E_Q[V^p] at complex
-// p: the mean of the normal variables apart, few dimensions are left for a trapezoidal rule
-// (docs/mechanisms/allocation.md, "Two or three steps").
+// The transform of one random allocation to few steps with much noise, from E_Q[V^p] at complex p: the mean
+// of the normal variables apart, few dimensions are left, and few nodes of a trapezoidal rule but for
+// permutations (docs/mechanisms/allocation.md, "A few steps").
 #pragma once
 
 #include <memory>
@@ -12,8 +12,11 @@ namespace hockeystick {
 
 class FewSteps final : public Transform {
 public:
-    // speed: little noise takes many nodes in a plane, and other ways serve there.
-    static bool serves(const Allocation& law) { return law.steps == 2 || (law.steps == 3 && law.mu <= 0.4); }
+    // speed: little noise takes many nodes, and other ways serve there. proof: eight steps at most.
+    static bool serves(const Allocation& law) {
+        return law.steps == 2 || (law.steps <= 4 && law.mu <= 0.4) ||
+               (law.steps <= 8 && law.mu * law.steps <= 0.71);
+    }
     explicit FewSteps(const Allocation& law) : law_(law) {}
 
     Cumulant at(double s) const override;

@@ -71,33 +71,48 @@ void frequencies_keep_their_bound(double mu, double steps, bool add, double s) {
     }
 }
 
-// E V^p over two normal variables by a fine sum in long double, the third by the mean that is apart.
-std::complex<long double> plain_moment(double mu, int steps, Complex p) {
+// E S^p over T - 1 normal variables by a fine sum over a cube in long double: x_k tells h_{k+1} from the mean
+// of h_1, ..., h_k.
+struct PlainMoment {
     using Wide = std::complex<long double>;
-    const long double m = mu, h = steps == 2 ? 0.05L : 0.3L, end = 14 + 1.2L * std::abs(p.real()) * m;
-    const Wide power(p.real(), p.imag());
-    Wide sum = 0;
-    for (long double x = -end; x <= end; x += h)
-        for (long double y = steps == 2 ? 0 : -end; y <= (steps == 2 ? 0 : end); y += h) {
-            const long double s =
-                steps == 2 ? std::cosh(m * x / std::sqrt(2.0L))
-                           : (std::exp(m * x * std::sqrt(2 / 3.0L)) +
-                              2 * std::exp(-m * x / std::sqrt(6.0L)) * std::cosh(m * y / std::sqrt(2.0L))) /
-                                 3;
-            sum += std::exp(power * std::log(s) - (x * x + y * y) / 2);
+    long double mu, h, end;
+    int steps;
+    Wide power;
+
+    Wide sum(int k, long double shared, long double s, long double squares) const {
+        if (k == 0) return std::exp(power * std::log((s + std::exp(mu * shared)) / steps) - squares / 2);
+        Wide all = 0;
+        for (long double x = -end; x <= end; x += h) {
+            const long double part = x / std::sqrt(static_cast<long double>(k * (k + 1)));
+            if (squares + x * x < end * end)
+                all += sum(k - 1, shared + part, s + std::exp(mu * (shared - k * part)), squares + x * x);
         }
-    const long double pi = 3.14159265358979323846L, cell = h / std::sqrt(2 * pi);
-    return sum * (steps == 2 ? cell : cell * cell) *
-           std::exp(m * m * power * (power / static_cast<long double>(steps) - 1.0L) / 2.0L);
+        return all;
+    }
+};
+
+// E V^p; the mean of the T normal variables is apart.
+std::complex<long double> plain_moment(double mu, int steps, Complex p) {
+    const PlainMoment plain{mu,
+                            steps == 2   ? 0.05L
+                            : steps == 3 ? 0.3L
+                                         : 0.65L,
+                            steps < 4 ? 14 + 1.2L * std::abs(p.real()) * mu : 12,
+                            steps,
+                            {p.real(), p.imag()}};
+    const long double m = mu, pi = 3.14159265358979323846L;
+    return plain.sum(steps - 1, 0, 0, 0) * std::pow(plain.h / std::sqrt(2 * pi), steps - 1.0L) *
+           std::exp(m * m * plain.power * (plain.power / static_cast<long double>(steps) - 1.0L) / 2.0L);
 }
 
-void few_steps_have_digits(double mu, int steps, bool add, double s, double step, double widest) {
+void few_steps_have_digits(double mu, int steps, bool add, double s, double step, double widest,
+                           double tolerance = 0) {
     const hs::FewSteps transform({mu, 1.0 * steps, add});
     const hs::Cumulant k = transform.at(s);
-    const auto row = transform.row(s, step, 24, 0);
+    const auto row = transform.row(s, step, 24, tolerance);
     const auto decay = transform.decay(s, k.upper);
     CHECK(row.value.size() == 24);
-    for (std::size_t j = 0; j < row.value.size(); j += steps == 2 ? 2 : 6) {
+    for (std::size_t j = 0; j < row.value.size(); j += steps == 2 ? 2 : steps < 5 ? 6 : 23) {
         const Complex z(s, step * static_cast<double>(j));
         const auto moment = plain_moment(mu, steps, add ? -z : 1.0 + z);
         const auto excess = moment * std::exp(-static_cast<long double>(row.shift)) - 1.0L;
@@ -114,18 +129,68 @@ void few_steps_have_digits(double mu, int steps, bool add, double s, double step
     }
 }
 
+// ln E V^n = ln of n!/T^n times the coefficient of x^n in (sum_j e^{mu^2 j (j - 1)/2} x^j/j!)^T.
+void few_steps_know_whole_powers(double mu, int steps, int power) {
+    const auto size = static_cast<std::size_t>(power) + 1;
+    std::vector<long double> base(size), all(size, 0);
+    all[0] = 1;
+    for (std::size_t j = 0; j < size; ++j) {
+        const auto n = static_cast<long double>(j);
+        base[j] = std::exp(0.5L * mu * mu * n * (n - 1) - std::lgamma(n + 1));
+    }
+    for (int t = 0; t < steps; ++t)
+        for (std::size_t n = size; n-- > 0;) {
+            long double sum = 0;
+            for (std::size_t j = 0; j <= n; ++j) sum += base[j] * all[n - j];
+            all[n] = sum;
+        }
+    const auto truth =
+        static_cast<double>(std::log(all[size - 1]) + std::lgamma(static_cast<long double>(power) + 1) -
+                            static_cast<long double>(power) * std::log(static_cast<long double>(steps)));
+    const hs::Cumulant k = hs::FewSteps({mu, 1.0 * steps, false}).at(power - 1);
+    CHECK(truth <= k.upper && k.upper <= truth + 1e-11);
+    CHECK(std::abs(k.value - truth) <= k.upper - k.value);
+}
+
+// The other way to the same transform, along rays.
+void few_steps_and_rays_agree(double mu, int steps, bool add, double s, double step) {
+    const hs::Allocation law{mu, 1.0 * steps, add};
+    const auto few = hs::FewSteps(law).row(s, step, 24, 1e-14),
+               rays = hs::AllocationTransform(law, 0).row(s, step, 24, 1e-14);
+    CHECK(few.value.size() == 24 && rays.value.size() == 24);
+    const double scale = std::exp(rays.shift - few.shift);
+    for (std::size_t j = 0; j < few.value.size(); ++j) {
+        const double apart = std::abs(1.0 + few.value[j] - scale * (1.0 + rays.value[j]));
+        CHECK(apart <= few.error[j] + scale * rays.error[j]);
+        CHECK(few.error[j] <= 1e-11 && scale * rays.error[j] <= 1e-9);
+    }
+}
+
 }  // namespace
 
 int main() {
     for (const bool add : {false, true}) {
-        few_steps_have_digits(0.01, 2, add, 0.5, 2, 3e-16);
+        few_steps_have_digits(0.01, 2, add, 0.5, 2, 4e-16);
         few_steps_have_digits(0.033, 2, add, 900, 8, 1e-11);
-        few_steps_have_digits(1, 2, add, 3, 0.4, 1e-12);
-        few_steps_have_digits(5, 2, add, 2.5, 0.1, 1e-10);
+        few_steps_have_digits(1, 2, add, 3, 0.4, 2e-12);
+        few_steps_have_digits(5, 2, add, 2.5, 0.1, 3e-10);
         few_steps_have_digits(0.01, 3, add, 2, 30, 1e-14);
         few_steps_have_digits(0.033, 3, add, 600, 20, 1e-11);
         few_steps_have_digits(0.4, 3, add, 20, 1, 1e-11);
+        few_steps_have_digits(0.01, 4, add, 3, 60, 1e-13);
+        few_steps_have_digits(0.033, 4, add, 600, 20, 1e-11);
+        few_steps_have_digits(0.4, 4, add, 0.5, 1, 1e-11, 1e-12);
+        few_steps_have_digits(0.2, 4, add, 40, 0.01, 1e-5, 1e-6);
+        few_steps_have_digits(0.4, 4, add, 2, 0.1, 1e-5, 1e-6);
+        for (const int steps : {4, 6, 7, 8}) few_steps_and_rays_agree(0.03, steps, add, 60, 12);
     }
+    few_steps_have_digits(0.1, 5, false, 150, 8, 1e-11);
+    few_steps_know_whole_powers(0.2, 4, 60);
+    few_steps_know_whole_powers(0.033, 5, 700);
+    few_steps_know_whole_powers(0.1, 6, 250);
+    few_steps_know_whole_powers(0.1, 7, 2);
+    few_steps_know_whole_powers(0.1, 7, 300);
+    few_steps_know_whole_powers(0.02, 8, 1000);
     for (const bool add : {false, true})
         for (const double mu : {0.05, 0.5, 1.0, 2.0}) one_step_is_lognormal(mu, add, 0.7, 0.3 / mu);
     one_step_is_lognormal(1.0, true, 6, 0.2);
