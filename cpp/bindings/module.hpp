@@ -4,7 +4,6 @@
 
 #include <pybind11/pybind11.h>
 
-#include <initializer_list>
 #include <string>
 #include <utility>
 
@@ -24,17 +23,29 @@ inline void check_signals() {
     if (PyErr_CheckSignals() != 0) throw py::error_already_set();
 }
 
-// The one of these that Python calls by this name.
+// Kinds that Python calls by name: of up to three, what the argument is.
 template <class Kind>
-Kind named(const char* what, const std::string& name,
-           std::initializer_list<std::pair<const char*, Kind>> kinds) {
-    std::string known;
-    for (const auto& [each, kind] : kinds) {
-        if (name == each) return kind;
-        known += (known.empty() ? "'" : ", '") + std::string(each) + "'";
+struct Names {
+    const char* what;
+    std::pair<const char*, Kind> all[3];
+};
+template <class Kind, const Names<Kind>& names>
+class Named {
+public:
+    PYBIND11_TYPE_CASTER(Kind, py::detail::const_name("str"));
+    bool load(py::handle given, bool) {
+        if (!py::isinstance<py::str>(given)) return false;
+        const std::string asked = given.cast<std::string>();
+        std::string known;
+        for (const auto& [each, kind] : names.all) {
+            if (each == nullptr) continue;
+            value = kind;
+            if (asked == each) return true;
+            known += (known.empty() ? "'" : ", '") + std::string(each) + "'";
+        }
+        throw py::value_error(std::string(names.what) + " must be one of " + known + ", not '" + asked + "'");
     }
-    throw py::value_error(std::string(what) + " must be one of " + known + ", not '" + name + "'");
-}
+};
 
 class Module : public py::module_ {
 public:
@@ -43,6 +54,12 @@ public:
     template <class... Arguments>
     Module& def(Arguments&&... arguments) {
         py::module_::def(std::forward<Arguments>(arguments)..., Standard());
+        return *this;
+    }
+    // For functions that touch nothing of Python's; so below.
+    template <class... Arguments>
+    Module& def_released(Arguments&&... arguments) {
+        py::module_::def(std::forward<Arguments>(arguments)..., Released());
         return *this;
     }
 };
@@ -59,7 +76,6 @@ public:
         Base::def(std::forward<Arguments>(arguments)..., Standard());
         return *this;
     }
-    // For functions that touch nothing of Python's.
     template <class... Arguments>
     Class& def_released(Arguments&&... arguments) {
         Base::def(std::forward<Arguments>(arguments)..., Released());

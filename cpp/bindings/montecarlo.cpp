@@ -20,6 +20,15 @@ namespace py = pybind11;
 namespace hs = hockeystick;
 using namespace hockeystick::bindings;
 
+PYBIND11_MAKE_OPAQUE(hs::Scheme)  // a class, whatever it consists of
+
+constexpr Names<hs::Direction> directions{"direction",
+                                          {{"remove", hs::Direction::remove},
+                                           {"add", hs::Direction::add},
+                                           {"replace_one", hs::Direction::replace_one}}};
+template <>
+struct pybind11::detail::type_caster<hs::Direction> : Named<hs::Direction, directions> {};
+
 namespace {
 
 template <class Kind, class... Fields>
@@ -33,47 +42,23 @@ hs::Strategy strategy_of(const Array& columns, std::size_t steps) {
     return {steps, static_cast<std::size_t>(columns.shape(1)), {values.begin(), values.end()}};
 }
 
-py::array_t<double> divide_by_toeplitz(const Array& coefficients, const Array& values) {
-    const auto c = view(coefficients), v = view(values);
-    return take(released([&] { return hs::divide_by_toeplitz(c, v); }));
-}
-
-py::array_t<double> optimal_toeplitz(const Array& kept, const Array& response, const Array& gram) {
-    const auto weights = view(kept);
-    const hs::ToeplitzErrors errors{view(response), view(gram)};
-    return take(released([&] { return hs::optimal_toeplitz(weights, errors); }));
-}
-
-hs::Direction direction_of(const std::string& name) {
-    return named<hs::Direction>("direction", name,
-                                {{"remove", hs::Direction::remove},
-                                 {"add", hs::Direction::add},
-                                 {"replace_one", hs::Direction::replace_one}});
-}
-
 std::unique_ptr<hs::LossSampler> make_losses(const Array& columns, std::size_t steps,
                                              const hs::Scheme& scheme, double noise_multiplier,
-                                             const std::string& direction) {
+                                             hs::Direction direction) {
     return std::make_unique<hs::LossSampler>(strategy_of(columns, steps), scheme, noise_multiplier,
-                                             direction_of(direction));
+                                             direction);
 }
 
-py::array_t<double> losses(const hs::LossSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
-                           std::size_t blocks) {
-    return take(released([&] { return sampler.losses(seed, first_block, blocks); }));
-}
-
-py::tuple delta_sums(const hs::LossSampler& sampler, std::uint64_t seed, const Array& epsilons,
+py::tuple delta_sums(const hs::LossSampler& sampler, std::uint64_t seed, std::span<const double> epsilons,
                      std::uint64_t first_block, std::size_t blocks) {
-    const auto points = view(epsilons);
-    auto sums = released([&] { return sampler.delta_sums(seed, points, first_block, blocks); });
+    auto sums = released([&] { return sampler.delta_sums(seed, epsilons, first_block, blocks); });
     if (sums.not_a_number > 0) {
         const std::string message =
             std::to_string(sums.not_a_number) + " privacy losses are not a number; they count as infinite";
         if (PyErr_WarnEx(PyExc_RuntimeWarning, message.c_str(), 2) != 0) throw py::error_already_set();
     }
-    return py::make_tuple(table(std::move(sums.values), points.size(), blocks),
-                          table(std::move(sums.squares), points.size(), blocks));
+    return py::make_tuple(table(std::move(sums.values), epsilons.size(), blocks),
+                          table(std::move(sums.squares), epsilons.size(), blocks));
 }
 
 // Means, outputs, public counts or None, components.
@@ -88,43 +73,38 @@ py::tuple draws(const hs::BlockSampler& sampler, std::uint64_t seed, std::uint64
                           take(std::move(drawn.components)));
 }
 
-py::array_t<double> evaluate(const hs::LossSampler& sampler, const Array& outputs,
-                             const Array& public_counts) {
-    const auto in = view(outputs), counts = view(public_counts);
-    return take(released([&] { return sampler.evaluate(in, counts); }));
-}
-
-py::tuple spread_values(const Array& values) {
+auto spread_values(std::span<const double> values) {
     std::vector<std::uint64_t> masses(hs::empirical_points);
-    const auto in = view(values);
-    auto refused = released([&] { return hs::spread_values(in, masses); });
-    return py::make_tuple(take(std::move(masses)), refused);
+    const std::size_t refused = hs::spread_values(values, masses);
+    return std::pair(std::move(masses), refused);
 }
 
-py::array_t<double> empirical_points() {
+std::vector<double> empirical_points() {
     std::vector<double> points(hs::empirical_points);
     for (std::size_t i = 0; i < points.size(); ++i) points[i] = hs::empirical_point(i);
-    return take(std::move(points));
+    return points;
+}
+
+// Rows of so many numbers.
+std::span<const double> rows_of(const Array& array, py::ssize_t width, const char* refusal) {
+    if (array.ndim() != 2 || array.shape(1) != width) throw py::value_error(refusal);
+    return view(array);
 }
 
 std::unique_ptr<hs::TiltedSampler> make_tilted(const Array& columns, std::size_t steps,
                                                const hs::Scheme& scheme, double noise_multiplier,
                                                const Array& components, std::uint64_t most_others,
-                                               const std::string& direction) {
-    // Rows (weight, order, theta, shift).
-    if (components.ndim() != 2 || components.shape(1) != 4) {
-        throw py::value_error("components must be rows of four numbers");
-    }
-    const auto entries = view(components);
+                                               hs::Direction direction) {
+    // (weight, order, theta, shift)
+    const auto entries = rows_of(components, 4, "components must be rows of four numbers");
     auto strategy = strategy_of(columns, steps);
-    const hs::Direction towards = direction_of(direction);
     std::vector<hs::Component> parts;
     for (std::size_t k = 0; k < entries.size(); k += 4) {
         parts.push_back({entries[k], static_cast<int>(entries[k + 1]), {entries[k + 2], entries[k + 3]}});
     }
     const py::gil_scoped_release release;
     return std::make_unique<hs::TiltedSampler>(std::move(strategy), scheme, noise_multiplier,
-                                               std::move(parts), most_others, towards);
+                                               std::move(parts), most_others, direction);
 }
 
 py::array_t<double> samples(const hs::BlockSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
@@ -135,43 +115,46 @@ py::array_t<double> samples(const hs::BlockSampler& sampler, std::uint64_t seed,
 
 // scales: what values are bounded by, and measured in.
 template <class Sampler, class... Scales>
-py::array_t<double> values(const Sampler& sampler, std::uint64_t seed, const Array& epsilons,
+py::array_t<double> values(const Sampler& sampler, std::uint64_t seed, std::span<const double> epsilons,
                            Scales... scales, std::uint64_t first_block, std::size_t blocks) {
-    const auto points = view(epsilons);
-    return table(released([&] { return sampler.values(seed, points, scales..., first_block, blocks); }),
-                 points.size(), blocks * sampler.block_size());
+    return table(released([&] { return sampler.values(seed, epsilons, scales..., first_block, blocks); }),
+                 epsilons.size(), blocks * sampler.block_size());
 }
 
 std::unique_ptr<hs::HalfSpaceSampler> make_half_space(const Array& columns, std::size_t steps,
                                                       const hs::Scheme& scheme, double noise_multiplier,
-                                                      const Array& direction, double threshold,
+                                                      std::vector<double> direction, double threshold,
                                                       const Array& shifts) {
-    // Rows (weight, shift).
-    if (shifts.ndim() != 2 || shifts.shape(1) != 2) throw py::value_error("shifts must be pairs of numbers");
-    const auto entries = view(shifts), unit = view(direction);
+    // (weight, shift)
+    const auto entries = rows_of(shifts, 2, "shifts must be pairs of numbers");
     auto strategy = strategy_of(columns, steps);
     std::vector<hs::HalfSpaceSampler::Shift> parts;
     for (std::size_t k = 0; k < entries.size(); k += 2) parts.push_back({entries[k], entries[k + 1]});
-    std::vector<double> normal(unit.begin(), unit.end());
     const py::gil_scoped_release release;
     return std::make_unique<hs::HalfSpaceSampler>(std::move(strategy), scheme, noise_multiplier,
-                                                  std::move(normal), threshold, std::move(parts));
+                                                  std::move(direction), threshold, std::move(parts));
 }
 
-py::tuple tangent(const Array& columns, std::size_t steps, const hs::Scheme& scheme, double noise_multiplier,
-                  const Array& outputs) {
-    const auto at = view(outputs);
+auto tangent(const Array& columns, std::size_t steps, const hs::Scheme& scheme, double noise_multiplier,
+             std::span<const double> outputs) {
     const auto strategy = strategy_of(columns, steps);
-    auto found = released([&] { return hs::tangent(strategy, scheme, noise_multiplier, at); });
-    return py::make_tuple(found.log_rest, take(std::move(found.means)));
+    auto found = released([&] { return hs::tangent(strategy, scheme, noise_multiplier, outputs); });
+    return std::pair(found.log_rest, std::move(found.means));
 }
 
-void register_strategies(Module& m) {
-    m.def("divide_by_toeplitz", &divide_by_toeplitz);
-    m.def("optimal_toeplitz", &optimal_toeplitz);
+std::vector<double> log_moments_of_cuts(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
+                                        double noise_multiplier, std::size_t most) {
+    const auto* truncated = std::get_if<hs::TruncatedBMinSep>(&scheme);
+    if (truncated == nullptr) throw py::value_error("scheme must be truncated");
+    return hs::log_moments_of_cuts(strategy_of(columns, steps), *truncated, noise_multiplier, most);
 }
 
-void register_samplers(Module& m) {
+void register_plain(Module& m) {
+    m.def_released("divide_by_toeplitz", &hs::divide_by_toeplitz);
+    m.def_released("optimal_toeplitz",
+                   [](std::span<const double> kept, std::span<const double> response,
+                      std::span<const double> gram) { return hs::optimal_toeplitz(kept, {response, gram}); });
+
     Class<hs::Scheme>(m, "Scheme");
     m.def("b_min_sep", &scheme<hs::BMinSep, std::size_t, double, bool>);
     m.def("balls_in_bins", &scheme<hs::BallsInBins, std::size_t>);
@@ -182,7 +165,7 @@ void register_samplers(Module& m) {
     m.def("joint_examples", &hs::joint_examples);
 
     m.def("empirical_points", &empirical_points);
-    m.def("spread_values", &spread_values);
+    m.def_released("spread_values", &spread_values);
 
     Class<hs::BlockSampler>(m, "BlockSampler")
         .def_property_readonly("block_size", &hs::BlockSampler::block_size)
@@ -190,12 +173,12 @@ void register_samplers(Module& m) {
         .def("draws", &draws);
     Class<hs::LossSampler, hs::BlockSampler>(m, "LossSampler")
         .def(py::init(&make_losses))
-        .def("losses", &losses)
+        .def_released("losses", &hs::LossSampler::losses)
         .def("delta_sums", &delta_sums)
-        .def("evaluate", &evaluate);
+        .def_released("evaluate", &hs::LossSampler::evaluate);
 }
 
-void register_tilted(Module& m) {
+void register_importance(Module& m) {
     Class<hs::TiltedSampler, hs::BlockSampler>(m, "TiltedSampler")
         .def(py::init(&make_tilted), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
              py::arg("noise_multiplier"), py::arg("components"),
@@ -206,16 +189,8 @@ void register_tilted(Module& m) {
     m.def("has_moment_law", [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, int order) {
         return hs::has_moment_law(strategy_of(columns, steps), scheme, order);
     });
-    m.def("log_moments_of_cuts", [](const Array& columns, std::size_t steps, const hs::Scheme& scheme,
-                                    double noise_multiplier, std::size_t most) {
-        const auto* truncated = std::get_if<hs::TruncatedBMinSep>(&scheme);
-        if (truncated == nullptr) throw py::value_error("scheme must be truncated");
-        const auto strategy = strategy_of(columns, steps);
-        return take(hs::log_moments_of_cuts(strategy, *truncated, noise_multiplier, most));
-    });
-}
+    m.def("log_moments_of_cuts", &log_moments_of_cuts);
 
-void register_half_space(Module& m) {
     Class<hs::HalfSpaceSampler, hs::BlockSampler>(m, "HalfSpaceSampler")
         .def(py::init(&make_half_space))
         .def_property_readonly("log_probability", &hs::HalfSpaceSampler::log_probability)
@@ -227,8 +202,6 @@ void register_half_space(Module& m) {
 }  // namespace
 
 void register_montecarlo(Module& m) {
-    register_strategies(m);
-    register_samplers(m);
-    register_tilted(m);
-    register_half_space(m);
+    register_plain(m);
+    register_importance(m);
 }

@@ -1,14 +1,19 @@
-// The one gate between NumPy and the core: arrays come in as spans and vectors go out as arrays.
+// The one gate between Python and the core: arrays come in as spans, vectors go out as arrays, and pairs are
+// shared.
 #pragma once
 
 #include <pybind11/numpy.h>
 #include <pybind11/pybind11.h>
+#include <pybind11/stl.h>
 
 #include <cstddef>
 #include <memory>
 #include <span>
+#include <type_traits>
 #include <utility>
 #include <vector>
+
+#include "hockeystick/pairs.hpp"
 
 namespace hockeystick::bindings {
 
@@ -55,4 +60,70 @@ auto released(const Body& body) {
     return body();
 }
 
+template <class T>
+using Readable = std::conditional_t<std::is_same_v<T, double>, Array, Exact<T>>;
+
 }  // namespace hockeystick::bindings
+
+namespace pybind11::detail {
+
+// Functions of the core may be bound as they are: the array lives as long as the call.
+template <class T>
+class type_caster<std::span<const T>> : public make_caster<hockeystick::bindings::Readable<T>> {
+public:
+    template <class>
+    using cast_op_type = std::span<const T>;
+    operator std::span<const T>() const { return hockeystick::bindings::view(this->value); }
+};
+
+// To be written to: never a copy.
+template <class T>
+    requires(!std::is_const_v<T>)
+class type_caster<std::span<T>> : public make_caster<hockeystick::bindings::Exact<T>> {
+public:
+    template <class>
+    using cast_op_type = std::span<T>;
+    operator std::span<T>() { return hockeystick::bindings::mutable_view(this->value); }
+    bool load(handle source, bool) {
+        return make_caster<hockeystick::bindings::Exact<T>>::load(source, false);
+    }
+};
+
+template <class T>
+    requires std::is_arithmetic_v<T>
+class type_caster<std::vector<T>> {
+    using Span = make_caster<std::span<const T>>;
+
+public:
+    PYBIND11_TYPE_CASTER(std::vector<T>, Span::name);
+    bool load(handle source, bool convert) {
+        Span from;
+        if (!from.load(source, convert)) return false;
+        const std::span<const T> all = from;
+        value.assign(all.begin(), all.end());
+        return true;
+    }
+    static handle cast(std::vector<T> values, return_value_policy, handle) {
+        return hockeystick::bindings::take(std::move(values)).release();
+    }
+};
+
+// pybind11 holds a shared_ptr to non-const; pairs are immutable all the same.
+template <>
+class type_caster<hockeystick::PairPtr> {
+    using Own = make_caster<std::shared_ptr<hockeystick::Pair>>;
+
+public:
+    PYBIND11_TYPE_CASTER(hockeystick::PairPtr, Own::name);
+    bool load(handle source, bool convert) {
+        Own own;
+        if (!own.load(source, convert)) return false;
+        value = cast_op<std::shared_ptr<hockeystick::Pair>&>(own);
+        return true;
+    }
+    static handle cast(const hockeystick::PairPtr& pair, return_value_policy policy, handle parent) {
+        return Own::cast(std::const_pointer_cast<hockeystick::Pair>(pair), policy, parent);
+    }
+};
+
+}  // namespace pybind11::detail
