@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "hockeystick/likelihood.hpp"
+#include "hockeystick/random.hpp"
 
 namespace hockeystick {
 

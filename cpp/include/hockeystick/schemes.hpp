@@ -5,9 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <variant>
-#include <vector>
 
-#include "hockeystick/random.hpp"
+#include "hockeystick/ieee.hpp"
 
 namespace hockeystick {
 
@@ -59,89 +58,6 @@ std::size_t separation(const Scheme& scheme) noexcept;
 
 // Throws std::invalid_argument if a parameter is outside its range.
 void check(const Scheme& scheme, std::size_t steps);
-
-// The iterations one sample takes part in, in order.
-class Participations {
-public:
-    Participations(const Scheme& scheme, std::size_t steps, Stream stream);
-
-    struct Next {
-        std::size_t iteration;  // >= steps: none any more
-        double multiplicity;
-    };
-    const Next& next() const noexcept { return next_; }
-    void advance();
-    // For decisions about the current participation: survival of truncation.
-    Stream& stream() noexcept { return stream_; }
-
-private:
-    void sample(std::size_t available);
-    void soonest();
-
-    Scheme scheme_;
-    std::size_t steps_;
-    Stream stream_;
-    double log_failure_;             // of being sampled, while available
-    std::vector<double> counts_;     // Pr[at most j of the user's examples | at least one], j = 1, 2, ...
-    std::vector<std::size_t> each_;  // IndependentBMinSep: the next iteration of each example
-    Next next_{};
-};
-
-// Truncated b-min-sep: how many of the other examples are available in the first round, and how many were
-// sampled in each of the min(separation - 1, steps) rounds before it, the oldest first, as far as that
-// matters later.
-struct OthersAtStart {
-    OthersAtStart(const TruncatedBMinSep& scheme, std::size_t steps, Stream& stream);
-
-    std::uint64_t available;
-    std::vector<std::uint64_t> barred;
-};
-
-// Truncated b-min-sep: how many of the other dataset_size - 1 examples are sampled, round by round.
-//
-// Where truncation is rare, most samples need no counts: think of each count as the inverse distribution
-// function of Binom(available, p) at a uniform number U. Whatever is available, at most dataset_size - 1 are,
-// so there is no truncation unless U > 1 - T, T >= Pr[Binom(dataset_size - 1, p) >= max_batch]. The rounds
-// with such a U, the candidates, are independent of everything else and can be drawn first. If there is one,
-// the counts are drawn given which rounds are candidates.
-class PublicCounts {
-public:
-    // A bound T on the probability that a round is truncated, given the past; 1 if candidates do not pay, and
-    // every count is to be drawn (GroupCounts).
-    static double candidate_probability(const TruncatedBMinSep& scheme, std::size_t steps);
-
-    // For the usual numbers of available examples; outlives every PublicCounts.
-    static BinomialTable table(const TruncatedBMinSep& scheme);
-
-    // candidate_probability < 1.
-    PublicCounts(const TruncatedBMinSep& scheme, std::size_t steps, double candidate_probability,
-                 const BinomialTable& table, const BlockStream& block, std::size_t lane);
-
-    // No round is truncated; the counts need not be asked for.
-    bool quiet() const noexcept { return candidates_.empty(); }
-    // The same for the next round and all after it.
-    bool settled() const noexcept { return candidate_ == candidates_.size(); }
-    // The count of the next round.
-    std::uint64_t next();
-
-private:
-    void start();
-    std::uint64_t below_threshold();
-    std::uint64_t above_threshold();
-
-    TruncatedBMinSep scheme_;
-    std::size_t steps_;
-    const BinomialTable* table_;
-    std::uint64_t available_;
-    std::vector<std::uint64_t> barred_;  // by round, modulo min(separation - 1, steps)
-    std::size_t oldest_ = 0;
-    double candidate_probability_;
-    std::vector<std::size_t> candidates_;
-    std::size_t round_ = 0, candidate_ = 0;
-    // Counts up to safe_count_ are below the threshold whenever at least safe_available_ are available.
-    std::uint64_t safe_available_ = 0, safe_count_ = 0;
-    Stream stream_;
-};
 
 // Not a law: participations that count 0, sign and 2 sign times, with these weights and in every round alike,
 // so that their sum is at least that of the truncated scheme whatever the public counts.

@@ -2,8 +2,12 @@
 // individual.hpp.
 #pragma once
 
+#include <algorithm>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
+#include <unordered_map>
 #include <vector>
 
 #include "hockeystick/individual.hpp"
@@ -31,27 +35,6 @@ inline double dot(const History& history, const std::vector<double>& values) {
     return sum_over(history, values.size() / 4 * 4, [&](std::size_t kind) { return values[kind]; });
 }
 
-class CountTable {
-public:
-    CountTable(const IndividualCounts& cells, std::size_t kinds);
-
-    std::size_t rows() const noexcept { return rows_; }
-    History history(std::size_t row) const;
-    // Which kinds occur at all.
-    std::vector<char> used() const;
-    // The first of the rows that are alike, `point` included, and for every row which one that is.
-    struct Distinct {
-        std::vector<std::uint32_t> rows, first;
-    };
-    Distinct distinct(const std::vector<double>& points) const;
-
-private:
-    const unsigned char* row_bytes(std::size_t row) const;
-
-    IndividualCounts cells_;
-    std::size_t kinds_, rows_, row_size_;  // row_size: in bytes
-};
-
 // body(i) for all i < count, some dozens to a task.
 template <class Body>
 void in_tasks(std::size_t count, const Body& body) {
@@ -60,5 +43,82 @@ void in_tasks(std::size_t count, const Body& body) {
         for (std::size_t i = begin; i < end; ++i) body(i);
     });
 }
+
+class CountTable {
+public:
+    CountTable(const IndividualCounts& cells, std::size_t kinds) : cells_(cells), kinds_(kinds) {
+        std::visit(
+            [&](const auto& all) {
+                rows_ = kinds > 0 ? all.size() / kinds : 0;
+                row_size_ = kinds * sizeof(all[0]);
+            },
+            cells_);
+    }
+
+    std::size_t rows() const noexcept { return rows_; }
+    History history(std::size_t row) const {
+        History out;
+        std::visit(
+            [&](const auto& all) {
+                for (std::size_t kind = 0; kind < kinds_; ++kind)
+                    if (const std::uint64_t count = all[row * kinds_ + kind]; count != 0)
+                        out.push_back({kind, count});
+            },
+            cells_);
+        return out;
+    }
+    // Which kinds occur at all.
+    std::vector<char> used() const {
+        std::vector<char> out(kinds_);
+        std::visit(
+            [&](const auto& all) {
+                for (std::size_t row = 0; row < rows_; ++row)
+                    for (std::size_t kind = 0; kind < kinds_; ++kind)
+                        out[kind] = static_cast<char>(out[kind] | (all[row * kinds_ + kind] != 0));
+            },
+            cells_);
+        return out;
+    }
+    // The first of the rows that are alike, `point` included, and for every row which one that is.
+    struct Distinct {
+        std::vector<std::uint32_t> rows, first;
+    };
+    Distinct distinct(const std::vector<double>& points) const {
+        std::vector<std::uint64_t> hash(rows_);
+        in_tasks(rows_, [&](std::size_t row) {
+            std::uint64_t h = std::bit_cast<std::uint64_t>(points[row]);
+            const unsigned char* const at = row_bytes(row);
+            for (std::size_t i = 0; i < row_size_; i += 8) {
+                std::uint64_t word = 0;
+                std::memcpy(&word, at + i, std::min<std::size_t>(8, row_size_ - i));
+                h = (h ^ word) * 0x9e3779b97f4a7c15;
+                h ^= h >> 29;
+            }
+            hash[row] = h;
+        });
+        Distinct out;
+        out.first.resize(rows_);
+        std::unordered_map<std::uint64_t, std::uint32_t> seen;
+        seen.reserve(rows_);
+        for (std::size_t row = 0; row < rows_; ++row) {
+            const auto [at, added] = seen.try_emplace(hash[row], static_cast<std::uint32_t>(row));
+            const std::size_t other = at->second;
+            const bool same = !added && points[row] == points[other] &&
+                              std::memcmp(row_bytes(row), row_bytes(other), row_size_) == 0;
+            out.first[row] = static_cast<std::uint32_t>(same ? other : row);
+            if (!same) out.rows.push_back(static_cast<std::uint32_t>(row));
+        }
+        return out;
+    }
+
+private:
+    const unsigned char* row_bytes(std::size_t row) const {
+        const auto first = [](const auto& all) { return reinterpret_cast<const unsigned char*>(all.data()); };
+        return std::visit(first, cells_) + row * row_size_;
+    }
+
+    IndividualCounts cells_;
+    std::size_t kinds_, rows_, row_size_;  // row_size: in bytes
+};
 
 }  // namespace hockeystick

@@ -198,7 +198,7 @@ IndividualAnswers IndividualProfiles::epsilon(const IndividualCounts& counts, do
     const CountTable table(counts, kinds());
     if (delta >= 1) return impl_->limits(table, 0);
     if (!(delta > 0)) return impl_->limits(table, infinity);
-    IndividualAnswers out = impl_->answer(table, wish, *epsilon_at(delta));
+    IndividualAnswers out = impl_->answer(table, wish, EpsilonQuestion(delta));
     // Nor is eps above the sum of the largest losses.
     in_tasks(table.rows(), [&](std::size_t row) {
         const double most = impl_->kinds.max_loss(table.history(row));
@@ -210,7 +210,7 @@ IndividualAnswers IndividualProfiles::epsilon(const IndividualCounts& counts, do
 IndividualAnswers IndividualProfiles::delta(const IndividualCounts& counts, std::span<const double> epsilons,
                                             const IndividualWish& wish) {
     const std::lock_guard lock(impl_->calls);
-    return impl_->answer(CountTable(counts, kinds()), wish, *delta_at(epsilons));
+    return impl_->answer(CountTable(counts, kinds()), wish, DeltaQuestion(epsilons));
 }
 
 }  // namespace hockeystick

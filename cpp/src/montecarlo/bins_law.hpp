@@ -1,11 +1,12 @@
 // The law of two copies of balls-in-bins.
+#pragma once
+
 #include <algorithm>
 #include <utility>
 
 #include "montecarlo/law_tables.hpp"
 
 namespace hockeystick {
-namespace {
 
 // Balls-in-bins: pairs of places (j, k) with weight e^{<Cx^j, Cx^k>/sigma^2} / bins^2. Places whose columns
 // never meet have e^0, and only the others are listed.
@@ -90,12 +91,5 @@ private:
     std::vector<Extended> sums_;
     Extended total_;
 };
-
-}  // namespace
-
-std::unique_ptr<MeanLaw> bins_law(const Strategy& strategy, const BallsInBins& scheme,
-                                  double noise_multiplier) {
-    return std::make_unique<BinsLaw>(strategy, scheme, noise_multiplier);
-}
 
 }  // namespace hockeystick

@@ -8,6 +8,7 @@
 #include "hockeystick/parallel.hpp"
 #include "montecarlo/group_counts.hpp"
 #include "montecarlo/output_window.hpp"
+#include "montecarlo/scheme_draws.hpp"
 #include "numerics/require.hpp"
 
 namespace hockeystick {

@@ -1,11 +1,12 @@
 // The law of any number of copies where all rounds are independent.
+#pragma once
+
 #include <algorithm>
 #include <cmath>
 
 #include "montecarlo/law_tables.hpp"
 
 namespace hockeystick {
-namespace {
 
 // Separation 1: rounds are independent, and any order will do. k of the `order` copies take part in a round
 // with weight binomial(order, k) p^k (1-p)^{order-k} e^{k (k-1)/2 |c_i|^2/sigma^2}.
@@ -91,12 +92,5 @@ private:
     std::vector<double> hazards_, log_moments_, cumulative_;
     double log_normaliser_ = 0;
 };
-
-}  // namespace
-
-std::unique_ptr<MeanLaw> independent_law(const Strategy& strategy, double probability,
-                                         double noise_multiplier, int order) {
-    return std::make_unique<IndependentLaw>(strategy, probability, noise_multiplier, order);
-}
 
 }  // namespace hockeystick

@@ -1,5 +1,4 @@
-// What the laws of several copies share: the couplings of columns, draws from tables, and the laws
-// themselves.
+// What the laws of several copies share, each in a file of its name: couplings of columns, draws from tables.
 //
 // S_a = P^a Q^{1-a} / M_a: `a` copies of the participations, drawn jointly with weights
 // prod_k p_{x^k} prod_{j<k} exp(<Cx^j, Cx^k>/sigma^2). Tables of what is to come, and draws forward in time
@@ -9,7 +8,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <memory>
 #include <utility>
 #include <vector>
 
@@ -78,14 +76,5 @@ std::size_t last_above(std::size_t most, const Extended& level, const Value& val
     }
     return low;
 }
-
-// The laws by their copies and schemes; each in a file of its name.
-std::unique_ptr<MeanLaw> pair_law(const Strategy& strategy, ParticipationChain chain,
-                                  double noise_multiplier);
-std::unique_ptr<MeanLaw> triple_law(const Strategy& strategy, const Scheme& scheme, double noise_multiplier);
-std::unique_ptr<MeanLaw> independent_law(const Strategy& strategy, double probability,
-                                         double noise_multiplier, int order);
-std::unique_ptr<MeanLaw> bins_law(const Strategy& strategy, const BallsInBins& scheme,
-                                  double noise_multiplier);
 
 }  // namespace hockeystick

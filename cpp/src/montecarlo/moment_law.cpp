@@ -1,7 +1,10 @@
 // Which law of several copies a strategy and a scheme have, and what its tables cost.
 #include <algorithm>
 
-#include "montecarlo/law_tables.hpp"
+#include "montecarlo/bins_law.hpp"
+#include "montecarlo/independent_law.hpp"
+#include "montecarlo/pair_law.hpp"
+#include "montecarlo/triple_law.hpp"
 #include "numerics/require.hpp"
 
 namespace hockeystick {
@@ -48,20 +51,22 @@ std::unique_ptr<MeanLaw> moment_law(const Strategy& strategy, const Scheme& sche
     require(has_moment_law(strategy, scheme, order),
             "no table of this order for this strategy and sampling scheme");
     if (const auto* bins = std::get_if<BallsInBins>(&scheme)) {
-        return bins_law(strategy, *bins, noise_multiplier);
+        return std::make_unique<BinsLaw>(strategy, *bins, noise_multiplier);
     }
     if (const auto* base = std::get_if<BMinSep>(&scheme); base && base->separation == 1) {
-        return independent_law(strategy, base->probability, noise_multiplier, order);
+        return std::make_unique<IndependentLaw>(strategy, base->probability, noise_multiplier, order);
     }
-    if (order == 3) return triple_law(strategy, scheme, noise_multiplier);
-    return pair_law(strategy, ParticipationChain(scheme, strategy.steps()), noise_multiplier);
+    if (order == 3) return std::make_unique<TripleLaw>(strategy, scheme, noise_multiplier);
+    return std::make_unique<PairLaw>(strategy, ParticipationChain(scheme, strategy.steps()),
+                                     noise_multiplier);
 }
 
 std::unique_ptr<MeanLaw> envelope_law(const Strategy& strategy, const BMinSep& scheme,
                                       double noise_multiplier, const Envelope& envelope) {
     check(scheme, strategy.steps());
     require(strategy.bands() <= scheme.separation, "truncated sampling needs bands <= separation");
-    return pair_law(strategy, ParticipationChain(scheme, strategy.steps(), envelope), noise_multiplier);
+    return std::make_unique<PairLaw>(strategy, ParticipationChain(scheme, strategy.steps(), envelope),
+                                     noise_multiplier);
 }
 
 }  // namespace hockeystick

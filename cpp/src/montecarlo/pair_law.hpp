@@ -1,4 +1,6 @@
 // The law of two copies of a chain of participations.
+#pragma once
+
 #include <algorithm>
 #include <utility>
 
@@ -6,7 +8,6 @@
 #include "montecarlo/law_tables.hpp"
 
 namespace hockeystick {
-namespace {
 
 // Two copies. Iterations from i on, when
 //   both are available in i:                                                  free_(i) = cell(i, 0, .);
@@ -221,12 +222,5 @@ private:
     std::vector<Extended> powers_, cells_, starts_, alone_;
     Extended total_;
 };
-
-}  // namespace
-
-std::unique_ptr<MeanLaw> pair_law(const Strategy& strategy, ParticipationChain chain,
-                                  double noise_multiplier) {
-    return std::make_unique<PairLaw>(strategy, std::move(chain), noise_multiplier);
-}
 
 }  // namespace hockeystick

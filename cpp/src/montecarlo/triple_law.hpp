@@ -1,4 +1,6 @@
 // The law of three copies of a chain with one choice per round.
+#pragma once
+
 #include <algorithm>
 #include <array>
 
@@ -6,7 +8,6 @@
 #include "montecarlo/law_tables.hpp"
 
 namespace hockeystick {
-namespace {
 
 // Three copies, one choice per round. cell(i, d, f), d <= f: iterations from i on, when one copy is available
 // in i, the others in i + d and i + f; those that wait took part in i + d - b and i + f - b (rows before the
@@ -145,11 +146,5 @@ private:
     std::vector<State> first_;
     Extended total_;
 };
-
-}  // namespace
-
-std::unique_ptr<MeanLaw> triple_law(const Strategy& strategy, const Scheme& scheme, double noise_multiplier) {
-    return std::make_unique<TripleLaw>(strategy, scheme, noise_multiplier);
-}
 
 }  // namespace hockeystick
