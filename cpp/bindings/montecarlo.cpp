@@ -36,6 +36,11 @@ hs::Scheme scheme(Fields... fields) {
     return Kind{fields...};
 }
 
+template <class Kind, class... Fields>
+hs::Scheme around_b_min_sep(std::size_t separation, double probability, bool warm_start, Fields... fields) {
+    return Kind{{separation, probability, warm_start}, fields...};
+}
+
 hs::Strategy strategy_of(const Array& columns, std::size_t steps) {
     if (columns.ndim() != 2) throw py::value_error("columns must have two dimensions");
     const auto values = view(columns);
@@ -159,9 +164,8 @@ void register_plain(Module& m) {
     m.def("b_min_sep", &scheme<hs::BMinSep, std::size_t, double, bool>);
     m.def("balls_in_bins", &scheme<hs::BallsInBins, std::size_t>);
     m.def("multi_attribution", &scheme<hs::MultiAttribution, std::size_t, double, std::size_t, bool>);
-    m.def("truncated_b_min_sep",
-          &scheme<hs::TruncatedBMinSep, std::size_t, double, bool, std::uint64_t, std::uint64_t>);
-    m.def("independent_b_min_sep", &scheme<hs::IndependentBMinSep, std::size_t, double, bool, std::size_t>);
+    m.def("truncated_b_min_sep", &around_b_min_sep<hs::TruncatedBMinSep, std::uint64_t, std::uint64_t>);
+    m.def("independent_b_min_sep", &around_b_min_sep<hs::IndependentBMinSep, std::size_t>);
     m.def("joint_examples", &hs::joint_examples);
 
     m.def("empirical_points", &empirical_points);
