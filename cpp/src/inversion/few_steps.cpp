@@ -243,7 +243,7 @@ struct FewSteps::Rule {
 
 // Sorted nodes h (k_t - mean of k); unit: mu h/T.
 void FewSteps::Rule::fill(const Allocation& law, double power, double unit, double radius) {
-    const double t = law.steps, h = unit * t / law.mu, most = t * std::pow(radius / h, 2),
+    const double t = law.steps, h = unit * t / law.mu, most = t * std::pow(radius / h, 2) * (1 + 1e-12),
                  middle = std::ceil(std::sqrt((t - 1) * most)) + 1;
     if (!(middle < most_visits)) return;
     std::vector<double> psis(2 * static_cast<std::size_t>(middle) + 1);

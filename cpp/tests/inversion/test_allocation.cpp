@@ -185,7 +185,11 @@ int main() {
         for (const int steps : {4, 6, 7, 8}) few_steps_and_rays_agree(0.03, steps, add, 60, 12);
     }
     few_steps_have_digits(0.1, 5, false, 150, 8, 1e-11);
-    few_steps_know_whole_powers(0.2, 4, 60);
+    // Where large S carry much of the moment, too.
+    for (const int power : {60, 80, 90, 100, 150}) few_steps_know_whole_powers(0.2, 4, power);
+    few_steps_know_whole_powers(0.1, 4, 381);
+    few_steps_know_whole_powers(0.4, 3, 30);
+    few_steps_know_whole_powers(0.14, 5, 160);
     few_steps_know_whole_powers(0.033, 5, 700);
     few_steps_know_whole_powers(0.1, 6, 250);
     few_steps_know_whole_powers(0.1, 7, 2);
