@@ -21,7 +21,7 @@ MAX_FILE = 600
 MAX_FUNCTION = 80
 MAX_PARAMETERS = 8
 MAX_COMPLEXITY = 15
-MAX_PRODUCT = 53_552
+MAX_PRODUCT = 53_620
 """Lines of the whole; docs/architecture.md, "Size", says when it may rise."""
 
 

@@ -24,6 +24,8 @@ constexpr double wanted_share = 1e-13;
 // fair share; more kinds, or few steps, make frequencies dear. Of many kinds such a gap will do.
 constexpr std::size_t few_kinds = 8;
 constexpr double few_steps = 100, lost_to_period = 0.5, most_lost_to_period = 1.5, small_gap = 1e-8;
+// Fewer factors do not let the transform fall fast enough, nor a few of records that are hardly ever hit.
+constexpr double fewest_factors = 8, few_factors = 16, few_hits = 0.2;
 // Where a first attempt leaves out more, or delta is less of e^{K(s) - s eps}, a coarse one does not pay.
 constexpr double hopeless = 1e-3, least_share = 1e-5, fair_share = 1e-3;
 // What rounding costs at least, beside e^{K(s) - s eps}.
@@ -151,12 +153,17 @@ bool DirectInversion::can_cut() const {
 // Rare large losses of Gaussian mixtures. Infinite losses and lattices have ways of their own.
 void DirectInversion::find_layers() {
     if (infinite_ > 0 || lattice_.spacing > 0 || laplace_ || kinds_.size() > few_kinds) return;
+    double hits = 0;
     for (const auto& kind : kinds_) {
         const std::vector<MixturePart> parts = kind.transform->mixtures();
         if (parts.empty()) return void(has_layers_ = joined_ = false);
-        for (const MixturePart& part : parts) has_layers_ = has_layers_ || !part.p.plain();
+        for (const MixturePart& part : parts) {
+            has_layers_ = has_layers_ || !part.p.plain();
+            hits += kind.count * part.weight * (1 - part.p.weights().front());
+        }
         joined_ = joined_ || parts.front().joined;
     }
+    slow_ = variance_ == 0 && (steps_ < fewest_factors || (steps_ < few_factors && hits < few_hits));
 }
 
 Layers DirectInversion::layers(double tolerance) const {

@@ -32,6 +32,8 @@ public:
     // Whether Layers may help; and whether some kind is the joined form of sampling then.
     bool has_layers() const noexcept { return has_layers_; }
     bool joined() const noexcept { return joined_; }
+    // Whether the whole transform surely takes too many frequencies for a quick attempt.
+    bool slow() const noexcept { return slow_; }
     Layers layers(double tolerance) const;
     // P-mass that the transforms leave out.
     double dropped() const noexcept { return dropped_; }
@@ -105,7 +107,7 @@ private:
     // ln of a lower bound on the atom A of the sum at 0. At any eps >= 0 it adds nothing to delta, below it
     // adds A (1 - e^eps); without it e^K falls at high frequencies.
     double log_atom_ = -std::numeric_limits<double>::infinity();
-    bool answers_ = false, has_layers_ = false, joined_ = false;
+    bool answers_ = false, has_layers_ = false, joined_ = false, slow_ = false;
     LossLattice lattice_;
     double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
     std::vector<Kind> kinds_;

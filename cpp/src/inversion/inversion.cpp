@@ -52,7 +52,7 @@ Inversion::Inversion(const Composition& composition, double accuracy)
                         [](const auto& step) { return step.first->allocation().has_value(); })),
       narrow_gap_(0.1 * accuracy),
       curve_gap_(narrow_gap_),
-      layer_tolerance_(std::clamp(3e-3 * narrow_gap_, 1e-11, 1e-6)),
+      layer_tolerance_(std::clamp(2e-3 * narrow_gap_, 1e-11, 1e-6)),
       fine_tolerance_(direct_->joined() ? fine_tolerance : infinity) {
     if (direct_->joined()) narrow_gap_ = std::min(narrow_gap_, fine_gap);
 }
@@ -106,6 +106,7 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
         // It leaves out what is not worth its nodes, unless delta is that small.
         direct_->dropped() <= largest_shares[0] * delta, direct_->joined(),
         [&](const DirectInversion& direct, Budget budget) {
+            if (budget.quick && direct.slow()) return std::optional<Answer>();
             if (budget.quick) budget.coarse = coarse_share * layer_tolerance_;
             return direct.epsilon_bounds(delta, budget);
         },

@@ -7,8 +7,14 @@ namespace hockeystick {
 namespace {
 
 // All of these are for speed.
-constexpr double largest_ratio = 3, least_ratio = 1.05;  // of neighbouring cuts
-constexpr std::size_t most_cuts = 12, most_close_cuts = 24;
+constexpr double least_ratio = 1.05;  // of neighbouring cuts
+constexpr std::size_t most_close_cuts = 24;
+constexpr double deepest = 6e-6;  // the lowest cut, beside those near epsilon
+// How far apart cuts are, and how wide windows at least: few digits take fewer layers, and smoother ones.
+struct Spacing {
+    double ratio, width;
+};
+constexpr Spacing coarse{7, 0.2}, fine{3, 0.12};
 // By so many nats a layer's density may lie below its chord: a tilt sees the chord.
 constexpr double largest_gap = 3;
 // The outputs that are looked at.
@@ -38,8 +44,7 @@ double falling(const MixturePart& part, double t) {
 }
 
 // Of a cut and the next one below it.
-double ratio_below(const std::vector<LayerPart>& parts, double cut) {
-    double ratio = largest_ratio;
+double ratio_below(const std::vector<LayerPart>& parts, double cut, double ratio) {
     for (const LayerPart& part : parts) {
         if (!part.cut) continue;
         const MixturePart& mixture = part.mixture;
@@ -55,9 +60,9 @@ double ratio_below(const std::vector<LayerPart>& parts, double cut) {
 }
 
 // Windows are to be narrow beside what the loss moves by, and wide to be smooth.
-double width_for(const LayerPart& part, double epsilon) {
+double width_for(const LayerPart& part, double epsilon, double least) {
     const MixturePart& mixture = part.mixture;
-    double width = std::min(0.3, std::max(0.12, epsilon / 20) / (mixture.p.high() - mixture.q.low()));
+    double width = std::min(0.3, std::max(least, epsilon / 20) / (mixture.p.high() - mixture.q.low()));
     if (!part.cut) return width;
     // Beyond its top x, at x + d, a window falls by d^2/2 width^2, and is to fall thrice as much as the
     // tilted density may rise there.
@@ -109,13 +114,14 @@ double output_between(const MixturePart& part, double loss, double low, double h
 double least_output(const MixturePart& part) { return part.q.low() - 40; }
 
 LayerCuts choose_cuts(const std::vector<LayerPart>& parts, const std::vector<double>& counts, double log_mass,
-                      double epsilon, double sharpness) {
+                      double epsilon, double sharpness, double tolerance) {
     LayerCuts out;
+    const Spacing spacing = tolerance > few_digits ? coarse : fine;
     double top = 0;
     for (const LayerPart& part : parts) {
         const MixturePart& mixture = part.mixture;
-        LayerCuts::Part& windows = out.parts.emplace_back(
-            LayerCuts::Part{window_width(sharpness * width_for(part, epsilon)), mixture.p.high(), {}});
+        LayerCuts::Part& windows = out.parts.emplace_back(LayerCuts::Part{
+            window_width(sharpness * width_for(part, epsilon, spacing.width)), mixture.p.high(), {}});
         if (!part.cut) continue;
         const double each =
             log_mass - std::log(counts[part.kind] * static_cast<double>(parts.size()) * mixture.weight);
@@ -128,8 +134,9 @@ LayerCuts choose_cuts(const std::vector<LayerPart>& parts, const std::vector<dou
     std::vector<double>& cuts = out.loss;
     cuts.push_back(top);
     while (cuts.size() < most_close_cuts && cuts.back() > 0.4 * epsilon)
-        cuts.push_back(cuts.back() / ratio_below(parts, cuts.back()));
-    for (std::size_t i = 1; i < most_cuts; ++i) cuts.push_back(cuts.back() / largest_ratio);
+        cuts.push_back(cuts.back() / ratio_below(parts, cuts.back(), spacing.ratio));
+    const double least = deepest * cuts.back();
+    while (cuts.back() > least) cuts.push_back(cuts.back() / spacing.ratio);
     std::reverse(cuts.begin(), cuts.end());
     for (std::size_t i = 0; i < parts.size(); ++i)
         if (parts[i].cut) out.parts[i].edge = edges_of(out.parts[i], parts[i].mixture, cuts);

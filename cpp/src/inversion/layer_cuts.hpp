@@ -17,6 +17,9 @@ struct LayerPart {
     bool cut;
 };
 
+// Speed: a share of delta that is at least this takes fewer layers, and shorter periods.
+constexpr double few_digits = 1e-8;
+
 struct LayerCuts {
     struct Part {
         double width, end;               // of the windows; of the outputs that count
@@ -28,8 +31,9 @@ struct LayerCuts {
 
 // Cuts the last of which leaves out losses of about the P-mass e^{log_mass} in all, for epsilons near this
 // one. counts: of each kind. sharpness: windows of 1 are as wide as the estimates say.
+// tolerance: the share of delta that each source of error aims at.
 LayerCuts choose_cuts(const std::vector<LayerPart>& parts, const std::vector<double>& counts, double log_mass,
-                      double epsilon, double sharpness);
+                      double epsilon, double sharpness, double tolerance);
 
 // The loss at an output; and about the least output between two where the loss is this one.
 double loss_at(const MixturePart& part, double t);

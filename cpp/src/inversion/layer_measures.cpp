@@ -71,9 +71,10 @@ void LayerMeasures::choose_parts(double log_mass) {
 bool LayerMeasures::cut(double log_mass, double epsilon, double sharpness, double tolerance) {
     tolerance_ = tolerance;
     choose_parts(log_mass);
-    cuts_ = choose_cuts(parts_, counts_, log_mass, epsilon, sharpness);
+    cuts_ = choose_cuts(parts_, counts_, log_mass, epsilon, sharpness, tolerance);
     if (cuts_.loss.empty()) return false;
     nodes_.clear();
+    known_.clear();
     for (std::size_t i = 0; i < parts_.size(); ++i) {
         const LayerPart& part = parts_[i];
         const LayerCuts::Part& windows = cuts_.parts[i];
@@ -91,7 +92,10 @@ bool LayerMeasures::cut(double log_mass, double epsilon, double sharpness, doubl
 
 // What the rule along the line aims at, beside the tilted sum, of which delta is a share.
 double LayerMeasures::line_error() const {
-    return tolerance_ * std::min(1.0, std::sqrt(tolerance_ / 1e-7)) / steps_;
+    // Speed: of few digits lines move to where delta is a smaller share.
+    const bool moves = tolerance_ > few_digits && !any_joined();
+    const double share = moves ? 0.25 : std::min(1.0, std::sqrt(tolerance_ / 1e-7));
+    return share * tolerance_ / steps_;
 }
 
 // Real tilts: K is to be known to about 1e-3.
@@ -299,7 +303,7 @@ LayerMeasures::Total LayerMeasures::joined_total(std::size_t index, const Measur
     return {sums.value, sums.first, sums.second, upper};
 }
 
-LayerMeasures::Sums LayerMeasures::sums(Which which, double s) {
+LayerMeasures::Sums LayerMeasures::new_sums(Which which, double s) {
     interruption_point();
     double shift = -infinity;
     for (std::size_t index = 0; index < parts_.size(); ++index)
@@ -322,6 +326,12 @@ LayerMeasures::Sums LayerMeasures::sums(Which which, double s) {
             shift + std::log(all.upper) + 4 * u * (1 + std::abs(shift))};
 }
 
+const LayerMeasures::Sums& LayerMeasures::sums(Which which, double s) {
+    auto [known, is_new] = known_.try_emplace({which, s});
+    if (is_new) known->second = new_sums(which, s);
+    return known->second;
+}
+
 void LayerMeasures::make_line(std::size_t index, double s) {
     const LayerPart& part = parts_[index];
     const LayerCuts::Part& windows = cuts_.parts[index];
@@ -329,7 +339,7 @@ void LayerMeasures::make_line(std::size_t index, double s) {
     if (!nodes.line.log_p.empty()) return;
     const double wanted = line_error();
     const Line line =
-        best_line(probe(part, windows.width), s, std::log(10 / wanted), tolerance_ < 1e-8 ? 1 : 4);
+        best_line(probe(part, windows.width), s, std::log(10 / wanted), tolerance_ < few_digits ? 1 : 4);
     const double h = rounded_down(line.h), reach = depth_for(wanted / 16);
     if (!(h > 0)) return;
     const double first = std::floor((part.mixture.q.low() - reach) / h) * h;
@@ -449,7 +459,7 @@ void LayerMeasures::add_line(std::size_t index, Which which, double s, double up
 
 FallingSum LayerMeasures::along(Which which, double s, double wanted) {
     FallingSum out;
-    const Sums whole = sums(which, s);
+    const Sums& whole = sums(which, s);
     if (!(whole.upper > -infinity)) return out;
     out.shift = whole.value;
     if (!std::isfinite(out.shift)) out.fixed_error = infinity;

@@ -1,8 +1,11 @@
 // The measures between the cuts of a composition's outputs: their transforms at real tilts and along lines.
 #pragma once
 
+#include <compare>
 #include <cstddef>
+#include <map>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "inversion/falling_sum.hpp"
@@ -39,12 +42,13 @@ public:
     struct Which {
         std::size_t kind, cut;
         bool between;
+        auto operator<=>(const Which&) const = default;
     };
     // At a real tilt: ln of the sum, of an upper bound, and the tilted loss's mean and variance.
     struct Sums {
         double value, mean, variance, upper;
     };
-    Sums sums(Which which, double s);
+    const Sums& sums(Which which, double s);
     // Along Re z = s, to whatever frequency. Terms that weigh less than `wanted` together are left out.
     FallingSum along(Which which, double s, double wanted);
     // As parts with windows; empty where some of them are joined.
@@ -78,6 +82,7 @@ private:
         double value = 0, first = 0, second = 0, upper = 0;
     };
 
+    Sums new_sums(Which which, double s);
     void choose_parts(double log_mass);
     double line_error() const;
     bool make_nodes(std::size_t part);
@@ -101,6 +106,7 @@ private:
     std::vector<LayerPart> all_parts_, parts_;  // parts_: those that are not too rare to count
     LayerCuts cuts_;
     std::vector<Nodes> nodes_;  // by part
+    std::map<std::pair<Which, double>, Sums> known_;
 };
 
 }  // namespace hockeystick

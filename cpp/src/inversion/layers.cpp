@@ -15,9 +15,12 @@ using Complex = std::complex<double>;
 
 // All of these are for speed.
 constexpr std::size_t most_frequencies = 4096, least_frequencies = 20;
-constexpr int most_rounds = 5;   // of planning and solving
-constexpr double few_steps = 8;  // so few powers of a measure do not make it fall
-constexpr double too_far = 3;    // of bounds that lie so many nats above their values nothing is learnt
+constexpr int most_rounds = 5;      // of planning and solving
+constexpr double few_steps = 8;     // so few powers of a measure do not make it fall
+constexpr double few_factors = 16;  // whose terms' moduli, to that power, tell where a bottom has fallen
+constexpr double most_lost = 1.5;   // by so much ln e^{K(s) - s eps} may grow for a shorter period
+constexpr double near = 0.2;        // to ln delta an estimate may be
+constexpr double too_far = 3;       // of bounds that lie so many nats above their values nothing is learnt
 // Of the windows: narrow ones serve larger tilts, and need more nodes and frequencies; wide ones fewer.
 constexpr double sharpnesses[] = {1, 0.35, 2.5};
 constexpr double wide = 1e-3;  // beside its upper end, an interval that calls for another attempt
@@ -100,12 +103,13 @@ std::optional<Layers::Ceiling> Layers::ceiling(Which which, double s, double wan
     Ceiling out{s, variance_, measures_.counts(), {}, {}, {}, {}};
     for (std::size_t kind = 0; kind < out.counts.size(); ++kind) {
         out.log_a.push_back(measures_.sums(below(which, kind), s).upper);
+        out.below.push_back(measures_.along(below(which, kind), s, wanted / out.counts[kind]));
         if (which.bottom) {
             const auto mixtures = measures_.mixtures(below(which, kind));
-            out.decays.push_back(mixtures.empty() ? nullptr
-                                                  : std::make_unique<Decay>(mixtures, s, out.log_a.back()));
-            out.terms.push_back(out.decays.back() ? FallingSum{}
-                                                  : measures_.along(below(which, kind), s, wanted));
+            out.decays.push_back(mixtures.empty() ||
+                                         (tolerance_ > few_digits && measures_.counts()[kind] <= few_factors)
+                                     ? nullptr
+                                     : std::make_unique<Decay>(mixtures, s, out.log_a.back()));
             continue;
         }
         const FallingSum& b = out.between.emplace_back(measures_.along({kind, which.cut, true}, s, wanted));
@@ -119,9 +123,10 @@ double Layers::Ceiling::log_at(double tau) const {
     if (variance > 0) sum += 0.5 * variance * s * (s + 1) * (1 + 4 * u);
     for (std::size_t kind = 0; kind < counts.size(); ++kind) {
         double a = log_a[kind];
-        if (!decays.empty())
-            a = decays[kind] ? a + decays[kind]->log_bound(tau) * (1 - 1e-12)
-                             : std::min(a, std::log(terms[kind].bound(tau)) + terms[kind].shift);
+        if (!decays.empty() && decays[kind])
+            a += decays[kind]->log_bound(tau) * (1 - 1e-12);
+        else
+            a = std::min(a, std::log(below[kind].bound(tau)) + below[kind].shift);
         sum += counts[kind] * a;
         if (!between.empty() && !between[kind].empty())
             y += counts[kind] *
@@ -133,12 +138,15 @@ double Layers::Ceiling::log_at(double tau) const {
 std::optional<Contour> Layers::contour(Which which, const Tilt& tilt, double epsilon, double log_wanted,
                                        std::size_t most) {
     SaddlePoint saddle = tilt.saddle;
-    const double s = saddle.s, log_enough = std::min(log_wanted - (saddle.k.value - s * epsilon), -1.0),
-                 enough = std::exp(log_enough), negligible = 0.01 * enough;
-    if (!(enough > 0)) return {};
-    auto out = line_through(saddle, epsilon, tilt.log_delta, log_enough + saddle.k.value - s * epsilon, 0,
+    const double log_goal = std::min(log_wanted, saddle.k.value - saddle.s * epsilon - 1);
+    // Its rule's error, which joined parts have more of, grows as well.
+    const double lost = tolerance_ > few_digits && !measures_.any_joined() ? most_lost : 0;
+    auto out = line_through(saddle, epsilon, tilt.log_delta, log_goal, lost,
                             [&](double at) { return cumulant(which, at); });
     if (!out) return {};
+    const double s = saddle.s, log_enough = log_goal - (saddle.k.value - s * epsilon),
+                 enough = std::exp(log_enough), negligible = 0.01 * enough;
+    if (!(enough > 0)) return {};
     // A Gaussian would need so many frequencies; whatever falls more slowly needs more.
     if (which.bottom && std::sqrt(-2 * log_enough / std::max(saddle.k.second, 1e-300)) >
                             out->step * static_cast<double>(most))
@@ -152,10 +160,7 @@ std::optional<Contour> Layers::contour(Which which, const Tilt& tilt, double eps
     // A layer may do with less.
     if (!(end.tail <= enough) && (which.bottom || !(end.tail < 1e3 * enough))) return {};
     out->tail = end.tail;
-    std::vector<FallingSum> a;
-    for (std::size_t kind = 0; kind < high->counts.size(); ++kind)
-        a.push_back(measures_.along(below(which, kind), s, negligible / high->counts[kind]));
-    if (!fill(*out, end.size, a, high->between, negligible)) return {};
+    if (!fill(*out, end.size, high->below, high->between, negligible)) return {};
     return out;
 }
 
@@ -340,20 +345,27 @@ std::optional<Answer> Layers::delta_at(double epsilon) {
     return delta_answer(describe(at, left_out), at, 0, left_out);
 }
 
-// About the epsilon at which one step alone has this delta.
-double Layers::of_one_step(double log_delta) const {
-    const std::vector<double>& counts = measures_.counts();
-    double epsilon = 0;
-    for (const LayerPart& part : measures_.parts()) {
-        const MixtureRatio& p = part.mixture.p;
-        for (std::size_t i = 0; i < p.shifts().size(); ++i) {
-            const double mass =
-                log_delta - std::log(counts[part.kind] * part.mixture.weight * p.weights()[i]);
-            const double t = p.shifts()[i] + std::sqrt(2 * std::max(-mass, 0.1));
-            epsilon = std::max(epsilon, loss_at(part.mixture, t));
+// About the epsilon at which the steps' deltas, one by one, add up to this.
+double Layers::of_one_step(double delta) const {
+    double high = 0;
+    for (const LayerPart& part : measures_.parts())
+        high = std::max(high, loss_at(part.mixture, part.mixture.p.high() + 40));
+    double low = 1e-9 * high;
+    while (high > 1.02 * low) {
+        const double epsilon = std::sqrt(low * high), y = std::exp(std::min(epsilon, 700.0));
+        double sum = 0;
+        for (const LayerPart& part : measures_.parts()) {
+            const MixtureRatio &p = part.mixture.p, &q = part.mixture.q;
+            const double t = output_between(part.mixture, epsilon, 0, p.high() + 40, 1e-3),
+                         all = measures_.counts()[part.kind] * part.mixture.weight;
+            for (std::size_t i = 0; i < p.shifts().size(); ++i)
+                sum += all * p.weights()[i] * gaussian_tail(t - p.shifts()[i]);
+            for (std::size_t i = 0; i < q.shifts().size(); ++i)
+                sum -= all * y * q.weights()[i] * gaussian_tail(t - q.shifts()[i]);
         }
+        (sum > delta ? low : high) = epsilon;
     }
-    return epsilon;
+    return high;
 }
 
 // Moves epsilon to where the estimate of ln delta is near the target.
@@ -362,7 +374,7 @@ bool Layers::approach(double target, double& epsilon) {
         const auto estimate = visit(epsilon, false);
         if (!estimate || !(estimate->slope > 0)) return false;
         const double off = estimate->log_delta - target;
-        if (std::abs(off) < 0.2) break;
+        if (std::abs(off) < near) break;
         epsilon = std::clamp(epsilon + off / estimate->slope, epsilon / 3, epsilon * 3);
     }
     return true;
@@ -370,7 +382,8 @@ bool Layers::approach(double target, double& epsilon) {
 
 std::optional<Answer> Layers::epsilon_at(double delta) {
     const double target = std::log(delta);
-    double epsilon = of_one_step(target);
+    // Joined parts, hundreds of them, lose more together: their cuts are planned from above.
+    double epsilon = of_one_step(delta) * (measures_.any_joined() ? 3 : 1);
     if (!(epsilon > 0) || !prepare(target + std::log(tolerance_), epsilon) || !approach(target, epsilon))
         return {};
     const InvertedAt inverted = [&](double e) { return invert(contours_, e); };
@@ -383,7 +396,7 @@ std::optional<Answer> Layers::epsilon_at(double delta) {
         // The estimates may be off, and so the lines chosen, and what was taken to be little.
         const double left_out = rest(epsilon);
         const bool off = std::abs(epsilon - planned) * estimate->slope > 3 ||
-                         std::max(left_out, at.scaled(at.aliasing)) > 100 * tolerance_ * delta;
+                         std::max(left_out, at.scaled(at.aliasing)) > 10 * tolerance_ * delta;
         if (off && round < most_rounds) continue;
         return epsilon_answer(describe(at, left_out), inverted, at, epsilon, delta, 0, left_out);
     }

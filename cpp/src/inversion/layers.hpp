@@ -59,7 +59,7 @@ private:
         const std::vector<double>& counts;
         std::vector<double> log_a;                   // of A(s)
         std::vector<std::unique_ptr<Decay>> decays;  // null: a kind's terms themselves fall
-        std::vector<FallingSum> terms, between;
+        std::vector<FallingSum> below, between;
         // ln of a bound of |e^{K(s + i tau')}| for all tau' >= tau.
         double log_at(double tau) const;
     };
@@ -93,7 +93,7 @@ private:
     bool visit_bottom(std::size_t k, Visit& visit);
     // Which layers count at epsilon, and whether the bottom is among them; makes the contours if asked to.
     std::optional<Estimate> visit(double epsilon, bool make);
-    double of_one_step(double log_delta) const;
+    double of_one_step(double delta) const;
     bool approach(double target, double& epsilon);
     double rest(double epsilon) const;
     Answer describe(const Inverted& at, double left_out) const;
