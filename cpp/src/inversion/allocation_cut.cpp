@@ -18,14 +18,14 @@ constexpr double pi = std::numbers::pi;
 
 // speed: how many nodes there are on a line; the share of M that an error may have.
 constexpr double most_nodes = 2e4, worst_error = 1e-8;
-constexpr int most_halvings = 6;
+constexpr int fewer_halvings = 6;
 // proof: terms below e^this are left out, and counted as that much each.
 constexpr double log_nothing = -80;
 
 }  // namespace
 
 CutAllocation::CutAllocation(const Allocation& law, double mass)
-    : law_(law), step_(law, mass, most_halvings), dropped_(step_.left_out() * (1 + 1e-12)) {}
+    : law_(law), step_(law, mass, fewer_halvings), dropped_(step_.left_out() * (1 + 1e-12)) {}
 
 // Where s V weighs most under V^power.
 double CutAllocation::tilt_for(const CutStep::Nodes& nodes, double power) const {
@@ -210,26 +210,8 @@ std::optional<Moments> CutAllocation::moments(double power, std::span<const doub
     return out;
 }
 
-CutAllocation::Edge CutAllocation::edge(double power, double log_moment) const {
-    const double t = law_.steps, root = std::sqrt(t), far = 9;
-    // eta: the mean of all normal variables lies nearer to 0, tilted or not, but for two tails beyond `far`.
-    const double eta = far / root + power * law_.mu / t, tails = 2 * gaussian_tail(far);
-    const CutStep::Nodes nodes = step_.nodes_below(1.3 * power);
-    const double s0 = tilt_for(nodes, power), top = step_.end() + 2 * eta;
-    const CutStep::Log log = step_.log_below(nodes, s0);
-    // Outcomes whose largest normal variable lies between the cut and 2 eta more.
-    const double v = s0 / t * std::expm1(law_.mu * (top - 0.5 * law_.mu));
-    const double log_rim = std::log(2 * eta / std::sqrt(2 * pi)) - 0.5 * step_.end() * step_.end() + v -
-                           log.value.real() / t + 1e-9;
-    const double more = t * std::exp(std::min(log_rim, 700.0));
-    const double log_whole =
-        power * psi(Complex(std::log(s0 / power))).real() + log.value.real() + log.error - log_moment;
-    const double rim =
-        std::exp(std::min(log_whole + (more < 1e-3 ? std::log(1.01 * more) : std::min(more, 1e6)), 700.0));
-    const double whole = (1 + rim) / (1 - tails);
-    const double kept = 1 - t * step_.beyond_q();
-    if (!(kept > 0.5) || !std::isfinite(log.error)) return {1, infinity};
-    return {whole * 1.0001, rim + tails * whole + 2 * tails / kept};
+Bulk::Edge CutAllocation::edge(double power, double log_moment) const {
+    return Bulk(law_, step_).edge(power, tilt_for(step_.nodes_below(1.3 * power), power), log_moment);
 }
 
 }  // namespace hockeystick

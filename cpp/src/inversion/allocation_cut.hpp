@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "inversion/allocation_moments.hpp"
+#include "inversion/allocation_parts.hpp"
 #include "inversion/allocation_step.hpp"
 
 namespace hockeystick {
@@ -29,12 +30,8 @@ public:
     std::optional<Moments> moments(double power, std::span<const double> tau, double log_scale,
                                    double tolerance) const;
 
-    // |E[V^{power + i tau}]| <= E[V^power] (turning e^{-tau^2 mu^2/(2T)} + edge) for every tau, by the tilt
-    // s0 and log_moment, a lower bound of ln E[V^power].
-    struct Edge {
-        double turning, edge;
-    };
-    Edge edge(double power, double log_moment) const;
+    // Of all higher frequencies; log_moment: a lower bound of ln E[V^power].
+    Bulk::Edge edge(double power, double log_moment) const;
 
 private:
     double tilt_for(const CutStep::Nodes& nodes, double power) const;

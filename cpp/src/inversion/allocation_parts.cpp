@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "hockeystick/parallel.hpp"
+#include "inversion/ratio_tail.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
@@ -21,6 +22,9 @@ constexpr std::size_t block = 32;
 constexpr double largest_exponent = 700;
 // speed: the P-mass of the outcomes with a large W, beside delta.
 constexpr double mass_beside_delta = 1e3, most_mass = 0.1;
+// speed: how far below a cut, in g, another one is worth it; the grid on which the bulk's fall is looked at:
+// how much it may differ from there, how far it goes, and a share of s.
+constexpr double least_between = 1, slack_of_grid = 0.5, fallen = -60, most_points = 1e3, close_difference = 0.1;
 
 }  // namespace
 
@@ -31,7 +35,7 @@ CutStep first_cut(const Allocation& law, double epochs, double delta) {
 std::vector<CutStep::Log> AllocationPart::row(double s, double step, std::size_t size) const {
     std::vector<CutStep::Log> out(size);
     parallel_ranges(size, block, [&](std::size_t begin, std::size_t end) {
-        const auto log = up_to({s, step * static_cast<double>(end)});
+        const auto log = between(step * static_cast<double>(begin), {s, step * static_cast<double>(end)});
         for (std::size_t j = begin; j < end; ++j) out[j] = log({s, step * static_cast<double>(j)});
     });
     return out;
@@ -39,30 +43,117 @@ std::vector<CutStep::Log> AllocationPart::row(double s, double step, std::size_t
 
 CutStep::Log Bulk::at(double s) const {
     if (!(s / law_.steps * step_.largest() < largest_exponent)) return {0, infinity};
-    return up_to(s)(s);
+    return between(0, s)(s);
 }
 
-AllocationPart::LogAt Bulk::up_to(Complex most) const {
-    return [this, nodes = step_.nodes_below(most)](Complex s) { return step_.log_below(nodes, s); };
-}
-
-std::function<double(double)> Bulk::log_decay(double s) const {
-    const CutStep::Log log = at(s);
-    const double one = std::exp((log.value.real() + log.error) / law_.steps) * (1 + 4 * u);
-    return [this, one, layers = StepLayers(law_, step_.end(), s / law_.steps)](double tau) {
-        return law_.steps * std::log1p(-std::min(1.0, layers.lost(tau / law_.steps) / one)) * (1 - 1e-12);
+AllocationPart::LogAt Bulk::between(double least, Complex most) const {
+    const double low = least / law_.steps, narrow = RatioTail::first_place(law_, low);
+    if (!(low > 0 && narrow > 0 && narrow < step_.end() - least_between))
+        return [this, nodes = step_.nodes_below(most)](Complex s) { return step_.log_below(nodes, s); };
+    // A lesser cut, from which W turns often at all these frequencies, and what lies between both.
+    const auto tail = [&](double g) {
+        return RatioTail(law_, g, most.real() / law_.steps, low, most.imag() / law_.steps);
     };
+    const CutStep cut = CutStep::at(law_, narrow, most_halvings);
+    return [this, cut, nodes = cut.nodes_below(most), first = tail(narrow), second = tail(step_.end())](Complex s) {
+        const Complex theta = s / law_.steps;
+        return with_more(cut.log_below(nodes, s), first.at(theta), second.at(theta));
+    };
+}
+
+// ln (phi + a - b)^T
+CutStep::Log Bulk::with_more(const CutStep::Log& log, const RatioTail::Value& a, const RatioTail::Value& b) const {
+    const double t = law_.steps;
+    const Complex phi = std::exp(log.value / t), r = (a.value - b.value) / phi;
+    const double dr = (a.error + b.error) / std::abs(phi) + std::abs(r) * (std::expm1(log.error / t) + 8 * u);
+    // Any two numbers of one size differ by twice as much at most.
+    if (!(log.error < 1) || !(std::abs(r) + dr < 0.5)) {
+        const double size = std::exp((log.value.real() + log.error) / t) * (1 + 4 * u) +
+                            std::abs(a.value - b.value) + a.error + b.error;
+        return {t * std::log(size) * (1 + 8 * u), std::log(3.0) + 1e-9};
+    }
+    const Complex x = t * log1p(r);
+    return {log.value + x, log.error + 2 * t * dr + 8 * u * (std::abs(log.value) + std::abs(x))};
+}
+
+// Far out by layers. Before that on a grid: the second derivative of |phi/phi(theta)|^2 is at most 2 phi''/phi
+// in size, and 2 (cosh x - 1) >= x^2, so that differences bound it.
+std::function<double(double)> Bulk::log_decay(double s) const {
+    const double t = law_.steps, h = close_difference * std::abs(s);
+    const CutStep::Log log = at(s), above = at(s + h), below = at(s - h);
+    const double one = std::exp((log.value.real() + log.error) / t) * (1 + 4 * u),
+                 least = log.value.real() - log.error;
+    const auto by_layers = [t, one, layers = StepLayers(law_, step_.end(), s / t)](double tau) {
+        return t * std::log1p(-std::min(1.0, layers.lost(tau / t) / one)) * (1 - 1e-12);
+    };
+    const auto beside = [&](const CutStep::Log& other) {
+        return std::expm1((other.value.real() + other.error - least) / t);
+    };
+    const double curvature = t * (beside(above) + beside(below)) / (h * h) + 1e-9,
+                 step = std::sqrt(8 * slack_of_grid / curvature);
+    double end = step;
+    while (by_layers(end) > fallen && end < step * most_points) end *= 1.25;
+    if (!(by_layers(end) <= fallen)) return by_layers;
+    const std::vector<CutStep::Log> grid = row(s, step, static_cast<std::size_t>(end / step) + 2);
+    // From each point on.
+    std::vector<double> falls(grid.size() + 1, by_layers(end));
+    for (std::size_t k = grid.size(); k-- > 0;) {
+        const double square = std::expm1(2 / t * (grid[k].value.real() + grid[k].error - least));
+        falls[k] = std::max(falls[k + 1], 0.5 * t * std::log1p(square + 2 * slack_of_grid / t) + 1e-9);
+    }
+    return [by_layers, falls, step](double tau) {
+        const double far = by_layers(tau), k = std::floor(tau / step);
+        return k < static_cast<double>(falls.size()) ? std::min(far, falls[static_cast<std::size_t>(k)]) : far;
+    };
+}
+
+Bulk::Edge Bulk::edge(double power, double theta, double log_moment) const {
+    const double t = law_.steps, far = 9;
+    // eta: the mean of all normal variables lies nearer to 0, tilted or not, but for two tails beyond `far`.
+    const double eta = far / std::sqrt(t) + power * law_.mu / t, tails = 2 * gaussian_tail(far);
+    const CutStep::Log log = at(theta);
+    if (!std::isfinite(log.error)) return {1, infinity};
+    // Outcomes whose largest normal variable lies between the cut and 2 eta more.
+    const double v = theta / t * std::expm1(law_.mu * (step_.end() + 2 * eta - 0.5 * law_.mu));
+    const double log_rim = std::log(2 * eta / std::sqrt(2 * pi)) - 0.5 * step_.end() * step_.end() + v -
+                           log.value.real() / t + 1e-9;
+    const double more = t * std::exp(std::min(log_rim, 700.0));
+    const double log_whole =
+        power * psi(Complex(std::log(theta / power))).real() + log.value.real() + log.error - log_moment;
+    const double rim =
+        std::exp(std::min(log_whole + (more < 1e-3 ? std::log(1.01 * more) : std::min(more, 1e6)), 700.0));
+    const double whole = (1 + rim) / (1 - tails);
+    const double kept = 1 - t * step_.beyond_q();
+    if (!(kept > 0.5)) return {1, infinity};
+    return {whole * 1.0001, rim + tails * whole + 2 * tails / kept};
+}
+
+// By Jensen's inequality, from E[V; no W > c] and their Q-mass.
+double Bulk::log_least_moment(double power) const {
+    const double p = std::log1p(-step_.beyond_p()), q = std::log1p(-step_.beyond_q());
+    return law_.steps * q + power * (p - q) + 1e-12 * (law_.steps * q + power * p);
 }
 
 CutStep::Log Rest::at(double s) const {
     if (s > 0 && !(s / law_.steps * std::exp(law_.mu * (top_ - 0.5 * law_.mu)) < largest_exponent))
         return {0, infinity};
-    return up_to(s)(s);
+    return between(0, s)(s);
 }
 
-AllocationPart::LogAt Rest::up_to(Complex most) const {
-    return [this, below = step_.nodes_below(most), beyond = step_.nodes_beyond(most, top_)](Complex s) {
-        return join(step_.log_below(below, s), step_.beyond(beyond, s));
+AllocationPart::LogAt Rest::between(double least, Complex most) const {
+    const double low = least / law_.steps;
+    const auto below = bulk_.between(least, most);
+    if (!(top_ < infinity && RatioTail::serves(law_, step_.end(), low)))
+        return [this, below, beyond = step_.nodes_beyond(most, top_)](Complex s) {
+            return join(below(s), step_.beyond(beyond, s));
+        };
+    const auto tail = [&](double g) {
+        return RatioTail(law_, g, most.real() / law_.steps, low, most.imag() / law_.steps);
+    };
+    return [this, below, first = tail(step_.end()), second = tail(top_)](Complex s) {
+        const Complex theta = s / law_.steps;
+        const auto from = first.at(theta), to = second.at(theta);
+        return join(below(s), {from.value - to.value, from.error + to.error});
     };
 }
 
@@ -70,19 +161,17 @@ AllocationPart::LogAt Rest::up_to(Complex most) const {
 std::function<double(double)> Rest::log_decay(double s) const {
     const CutStep::Log log = step_.log_below(step_.nodes_below(s), s),
                        beyond = step_.beyond(step_.nodes_beyond(s, top_), s), whole = join(log, beyond);
-    const double one = std::exp((log.value.real() + log.error) / law_.steps) * (1 + 4 * u),
+    const double t = law_.steps, one = std::exp((log.value.real() + log.error) / t) * (1 + 4 * u),
                  r = beyond.value.real() + beyond.error,
-                 log_front = std::log(law_.steps * r) - whole.value.real() + whole.error + 1e-9;
+                 log_front = std::log(t * r) - whole.value.real() + whole.error + 1e-9;
     // For s < 0 the tilted density f of W falls from the cut on: |r| <= 2 f/|Im s/T| as well.
     const double g = step_.end(), mu = law_.mu, excess = std::expm1(mu * (g - 0.5 * mu)),
                  log_edge = s > 0 ? infinity
-                                  : std::log(2 * law_.steps / (mu * std::sqrt(2 * pi)) / r) - 0.5 * g * g -
-                                        std::log1p(excess) + s * excess / law_.steps + 1e-9;
-    return [this, one, r, log_front, log_edge,
-            layers = StepLayers(law_, step_.end(), s / law_.steps)](double tau) {
-        const double left = one - layers.lost(tau / law_.steps) + r;
+                                  : std::log(2 * t / (mu * std::sqrt(2 * pi)) / r) - 0.5 * g * g -
+                                        std::log1p(excess) + s * excess / t + 1e-9;
+    return [t, one, r, log_front, log_edge, below = bulk_.log_decay(s)](double tau) {
         return log_front + std::min(0.0, log_edge - std::log(tau)) +
-               (law_.steps - 1) * std::log(std::max(left, r));
+               (t - 1) * std::log(one * std::exp(below(tau) / t) * (1 + 4 * u) + r);
     };
 }
 

@@ -17,6 +17,7 @@
 #include "hockeystick/pairs.hpp"
 #include "inversion/allocation_step.hpp"
 #include "inversion/contour.hpp"
+#include "inversion/ratio_tail.hpp"
 
 namespace hockeystick {
 
@@ -84,9 +85,9 @@ public:
     std::vector<CutStep::Log> row(double s, double step, std::size_t size) const;
 
 protected:
-    // With nodes that do for frequencies up to that of `most`.
+    // With nodes that do for frequencies from `least` up to that of `most`.
     using LogAt = std::function<CutStep::Log(std::complex<double>)>;
-    virtual LogAt up_to(std::complex<double> most) const = 0;
+    virtual LogAt between(double least, std::complex<double> most) const = 0;
 };
 
 // No W is large.
@@ -96,8 +97,20 @@ public:
     CutStep::Log at(double s) const override;
     std::function<double(double)> log_decay(double s) const override;
 
+    // |E[V^{power + i tau}; no W > c]| <= E[V^power] (turning e^{-tau^2 mu^2/(2T)} + edge) for every tau, by
+    // e^{theta V} and log_moment, a lower bound of ln E[V^power] ("High frequencies with a cut").
+    struct Edge {
+        double turning, edge;
+    };
+    Edge edge(double power, double theta, double log_moment) const;
+    double log_least_moment(double power) const;
+    // Of the loss, by the mean of all normal variables: mu^2/T.
+    double variance() const { return law_.mu * law_.mu / law_.steps; }
+
 private:
-    LogAt up_to(std::complex<double> most) const override;
+    friend class Rest;
+    LogAt between(double least, std::complex<double> most) const override;
+    CutStep::Log with_more(const CutStep::Log& log, const RatioTail::Value& a, const RatioTail::Value& b) const;
     const Allocation& law_;
     const CutStep& step_;
 };
@@ -106,16 +119,17 @@ private:
 class Rest final : public AllocationPart {
 public:
     Rest(const Allocation& law, const CutStep& step, double top = std::numeric_limits<double>::infinity())
-        : law_(law), step_(step), top_(top) {}
+        : law_(law), step_(step), bulk_(law, step), top_(top) {}
     CutStep::Log at(double s) const override;
     std::function<double(double)> log_decay(double s) const override;
 
 private:
-    LogAt up_to(std::complex<double> most) const override;
+    LogAt between(double least, std::complex<double> most) const override;
     CutStep::Log join(const CutStep::Log& log, const CutStep::Log& beyond) const;
 
     const Allocation& law_;
     const CutStep& step_;
+    Bulk bulk_;   // up to that cut
     double top_;  // of g
 };
 

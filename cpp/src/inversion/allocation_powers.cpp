@@ -19,7 +19,7 @@ constexpr double pi = std::numbers::pi;
 
 // speed: how far from p the line's theta may be; how closely it is looked for; how many nodes there may be;
 // the strips around it; the cells in which its decay is bounded, and their ends beside theta.
-constexpr double farthest_theta = 1e4, close_theta = 0.02, most_nodes = 2e4;
+constexpr double farthest_theta = 1e12, close_theta = 0.02, most_nodes = 1e5;
 constexpr int strips_tried = 24, cells = 96;
 constexpr double worst_log_error = -10;  // of a node, beside the real one
 constexpr double first_cell = 0.05, last_cell = 1e5;
@@ -36,13 +36,16 @@ double log_power_bound(const AllocationPart& part, double power, double theta) {
     return std::isfinite(log) ? log + head + 8 * u * (std::abs(log) + std::abs(head) + power) : infinity;
 }
 
-PowerLine::PowerLine(const AllocationPart& part, double power) : part_(part), power_(power) {
-    theta_ =
-        std::exp(lowest(std::log(power / farthest_theta), std::log(1.5 * power), close_theta,
-                        [&](double log_theta) { return log_power_bound(part, power, std::exp(log_theta)); }));
+double best_theta(const AllocationPart& part, double power) {
+    return std::exp(lowest(std::log(power / farthest_theta), std::log(1.5 * power), close_theta, [&](double log_theta) {
+        return log_power_bound(part, power, std::exp(log_theta));
+    }));
+}
+
+PowerLine::PowerLine(const AllocationPart& part, double power)
+    : part_(part), power_(power), theta_(best_theta(part, power)) {
     log_at_ = log_transform(part, theta_);
     log_upper_ = log_power_bound(part, power, theta_);
-    if (!empty()) lay_cells();
 }
 
 void PowerLine::lay_cells() {

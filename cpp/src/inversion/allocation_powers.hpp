@@ -16,6 +16,8 @@ namespace hockeystick {
 
 // ln of a bound on E[V^p; part], from its transform at theta: V^p <= (p/(e theta))^p e^{theta V}.
 double log_power_bound(const AllocationPart& part, double power, double theta);
+// The theta where that is least.
+double best_theta(const AllocationPart& part, double power);
 
 class PowerLine {
 public:
@@ -24,6 +26,9 @@ public:
     bool empty() const { return !(log_upper_ < std::numeric_limits<double>::infinity()); }
     double theta() const { return theta_; }
     double log_upper() const { return log_upper_; }  // of E[V^power]
+
+    // What the following need first.
+    void lay_cells();
 
     // E[V^{power + i tau}], tau = 0, step, ..., and errors, which aim at e^{log_wanted}: all times
     // e^{-log_upper()}. Empty where too many nodes were needed.
@@ -40,7 +45,6 @@ public:
 private:
     double log_kernel(double tau, double theta, double angle) const;
     double log_line(double tau, double theta) const;
-    void lay_cells();
     // A strip around the line, and ln of bounds on the transform at its edges.
     struct Strip {
         double width, left, right;

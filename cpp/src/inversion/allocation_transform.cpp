@@ -22,7 +22,7 @@ constexpr double tolerance_of_value = 1e-13, worst_error_of_cut = 1e-9;
 // L = g/sigma + L', g ~ N(0, 1/T) under Q and independent of L': the mean of the T normal variables scales V.
 class AllocationDecay final : public DecayBound {
 public:
-    AllocationDecay(double variance, CutAllocation::Edge edge) : variance_(variance), edge_(edge) {}
+    AllocationDecay(double variance, Bulk::Edge edge) : variance_(variance), edge_(edge) {}
     double log_bound(double tau) const override {
         const double falling = log_falling(tau);
         if (edge_.edge == 0) return falling;
@@ -32,7 +32,7 @@ public:
 
 private:
     double variance_;
-    CutAllocation::Edge edge_;
+    Bulk::Edge edge_;
 };
 
 }  // namespace
@@ -117,7 +117,7 @@ std::unique_ptr<DecayBound> AllocationTransform::decay(double s, double) const {
     const auto all = whole(s);
     return std::make_unique<AllocationDecay>(
         law_.mu * law_.mu / law_.steps,
-        all && all->by_cut ? cut_->edge(1 + s, all->log - all->error - 1e-12) : CutAllocation::Edge{1, 0});
+        all && all->by_cut ? cut_->edge(1 + s, all->log - all->error - 1e-12) : Bulk::Edge{1, 0});
 }
 
 }  // namespace hockeystick

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "inversion/saddle.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 
@@ -23,9 +24,9 @@ constexpr std::size_t least_frequencies = 16, most_frequencies = 10000;
 constexpr int blocks = 60;
 
 // ln of a bound on E[V^{1+s}; part], from a line for another tilt if there is one.
-double log_moment(const AllocationPart& part, const std::optional<PowerLine>& line, double from, double s) {
-    if (!line) return PowerLine(part, 1 + s).log_upper();
-    return log_power_bound(part, 1 + s, line->theta() * (1 + s) / (1 + from));
+double log_moment(const AllocationPart& part, const PowerLine* line, double from, double s) {
+    const double theta = line ? line->theta() * (1 + s) / (1 + from) : best_theta(part, 1 + s);
+    return log_power_bound(part, 1 + s, theta);
 }
 
 // A number, and its error, not 0 where nothing but its error is known.
@@ -43,7 +44,7 @@ struct Known {
 
 // |(A + B)^n - A^n| <= n |B| (|A| + |B|)^{n-1}
 double EpochLine::join(double log_bulk, double log_rest) const {
-    if (!rest_) return count_ * log_bulk;
+    if (rest_.empty()) return count_ * log_bulk;
     if (count_ == 1) return log_rest;
     const double most = std::max(log_bulk, log_rest);
     if (!std::isfinite(most)) return most;
@@ -52,16 +53,24 @@ double EpochLine::join(double log_bulk, double log_rest) const {
 }
 
 double EpochLine::log_upper(double s) const {
-    return join(!rest_ || count_ > 1 ? log_moment(bulk_, bulk_line_, s_, s) : 0.0,
-                rest_ ? log_moment(*rest_, rest_line_, s_, s) : 0.0) +
-           gaussian_steps(variance_, s).upper + 1e-12;
+    double rest = -infinity;
+    for (std::size_t i = 0; i < rest_.size(); ++i)
+        rest = log_add(rest, log_moment(rest_[i], rest_lines_.empty() ? nullptr : &rest_lines_[i], s_, s));
+    return join(with_bulk() ? log_moment(bulk_, bulk_line_ ? &*bulk_line_ : nullptr, s_, s) : 0.0, rest) +
+           gaussian_steps(variance_, s).upper + 1e-12 * static_cast<double>(1 + rest_.size());
 }
 
 // At s + i tau', tau <= tau' <= 2 tau.
 double EpochLine::log_bound(double tau) const {
-    return join(bulk_line_ ? bulk_line_->log_bound(tau) : 0.0,
-                rest_line_ ? rest_line_->log_bound(tau) : 0.0) +
-           gaussian_steps(variance_, s_).upper - 0.5 * variance_ * tau * tau * (1 - 8 * u) + 1e-12;
+    double bulk = 0, rest = -infinity;
+    if (bulk_line_) {
+        const double falling = std::exp(-0.5 * bulk_.variance() * tau * tau * (1 - 1e-12));
+        bulk = std::min(bulk_line_->log_bound(tau), bulk_line_->log_upper() +
+                                                        std::log(edge_.turning * falling + edge_.edge) + 1e-12);
+    }
+    for (const PowerLine& line : rest_lines_) rest = log_add(rest, line.log_bound(tau));
+    return join(bulk, rest) + gaussian_steps(variance_, s_).upper -
+           0.5 * variance_ * tau * tau * (1 - 8 * u) + 1e-12;
 }
 
 // sum over j >= first of step/pi |integrand|, 1/|z (z+1)| <= 1/tau^2, beside e^{K(s)}.
@@ -81,33 +90,45 @@ double EpochLine::best_tilt(double epsilon, double least, double most) const {
     }));
 }
 
+// All parts of the rest, beside e^{log_rest_}; empty where too many nodes were needed.
+PowerLine::Row EpochLine::rest_row(double step, std::size_t size, double log_wanted) const {
+    PowerLine::Row out{std::vector<Complex>(size), std::vector<double>(size)};
+    for (const PowerLine& line : rest_lines_) {
+        const double moved = line.log_upper() - log_rest_, unit = std::exp(moved);
+        const PowerLine::Row row = line.row(step, size, log_wanted - moved);
+        if (row.empty()) return {};
+        const double rounding = u * (8 + 2 * (std::abs(line.log_upper()) + std::abs(log_rest_)));
+        for (std::size_t j = 0; j < size; ++j) {
+            out.value[j] += unit * row.value[j];
+            out.error[j] += unit * (row.error[j] * (1 + rounding) + rounding * std::abs(row.value[j]));
+        }
+    }
+    return out;
+}
+
 DifferenceOfPowers::Value EpochLine::value(const PowerLine::Row& bulk, const PowerLine::Row& rest,
                                            std::size_t j, const Contour& contour) const {
     DifferenceOfPowers power({s_, contour.step * static_cast<double>(j)}, variance_, 1);
-    if (!rest_ || count_ == 1) {
-        const PowerLine::Row& row = rest_ ? rest : bulk;
-        const double shift = (rest_ ? rest_line_ : bulk_line_)->log_upper();
-        const Known m(row.value[j], row.error[j]);
-        power.add_below(count_, std::abs(m.value), m.log(), shift, m.units(shift), m.error, 0);
-        return power.all(contour.scale);
-    }
-    const double shift = bulk_line_->log_upper(), moved = rest_line_->log_upper(),
-                 unit = std::exp(moved - shift);
-    const Known m(bulk.value[j], bulk.error[j]);
+    const PowerLine::Row& row = with_bulk() ? bulk : rest;
+    const double shift = with_bulk() ? bulk_line_->log_upper() : log_rest_;
+    const Known m(row.value[j], row.error[j]);
+    const bool both = with_bulk() && !rest_.empty();
     const double most = power.add_below(count_, std::abs(m.value), m.log(), shift, m.units(shift), m.error,
-                                        1 / std::max(64.0, 4 * count_));
+                                        both ? 1 / std::max(64.0, 4 * count_) : 0);
+    if (!both) return power.all(contour.scale);
+    const double unit = std::exp(log_rest_ - shift);
     power.add_between(count_, most, m.value, unit * rest.value[j], unit * rest.error[j],
-                      std::abs(moved) + std::abs(shift));
+                      std::abs(log_rest_) + std::abs(shift));
     return power.difference(contour.scale);
 }
 
 // False where too many nodes were needed.
 bool EpochLine::fill(Contour& contour, std::size_t size, double log_wanted) const {
     PowerLine::Row bulk, rest;
-    if (rest_ && (rest = rest_line_->row(contour.step, size, log_wanted)).empty()) return false;
+    if (!rest_.empty() && (rest = rest_row(contour.step, size, log_wanted)).empty()) return false;
     if (bulk_line_) {
         // Beside the rest it has all its digits.
-        const double wanted = rest_ ? std::max(log_wanted, least_log_of_bulk) : log_wanted;
+        const double wanted = rest_.empty() ? log_wanted : std::max(log_wanted, least_log_of_bulk);
         if ((bulk = bulk_line_->row(contour.step, size, wanted - std::log(count_))).empty()) return false;
     }
     for (std::size_t j = 0; j < size; ++j) {
@@ -121,15 +142,27 @@ bool EpochLine::fill(Contour& contour, std::size_t size, double log_wanted) cons
 
 std::optional<Contour> EpochLine::contour(double epsilon, double log_delta, double least, double most) {
     bulk_line_.reset();
-    rest_line_.reset();
+    rest_lines_.clear();
     s_ = best_tilt(epsilon, least, most);
-    if (!rest_ || count_ > 1) bulk_line_.emplace(bulk_, 1 + s_);
-    if (rest_) rest_line_.emplace(*rest_, 1 + s_);
-    if ((bulk_line_ && bulk_line_->empty()) || (rest_line_ && rest_line_->empty())) return {};
+    if (with_bulk()) {
+        bulk_line_.emplace(bulk_, 1 + s_);
+        if (bulk_line_->empty()) return {};
+    }
+    log_rest_ = -infinity;
+    for (const Rest& rest : rest_) {
+        rest_lines_.emplace_back(rest, 1 + s_);
+        if (rest_lines_.back().empty()) return {};
+        log_rest_ = log_add(log_rest_, rest_lines_.back().log_upper());
+    }
     const double h = 0.02 * s_, middle = log_upper(s_), log_scale = middle - s_ * epsilon;
     if (!std::isfinite(middle)) return {};
     if (log_scale + log_chernoff(s_) < log_delta + std::log(nothing))
         return Contour::of_nothing(s_, middle, 1.01 * std::exp(log_chernoff(s_)));
+    for (PowerLine& line : rest_lines_) line.lay_cells();
+    if (bulk_line_) {
+        bulk_line_->lay_cells();
+        edge_ = bulk_.edge(1 + s_, bulk_line_->theta(), bulk_.log_least_moment(1 + s_));
+    }
     SaddlePoint saddle{};
     saddle.s = s_;
     saddle.k = {middle, 0, (log_upper(s_ + h) + log_upper(s_ - h) - 2 * middle) / (h * h), middle};

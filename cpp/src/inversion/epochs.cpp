@@ -22,9 +22,11 @@ constexpr double least_tilt = 0.1, largest_tilt = 40, largest_tilt_of_bulk = 1e6
 // which steps it is looked for; what of delta is left to that.
 constexpr double least_margin = 6, most_margin = 4, margin_step = 0.08, largest_put_tilt = 5e3;
 constexpr double share_of_put = 1e-12;
+// The largest W/T of the bulk; how much the loss differs within a part of the rest.
+constexpr double largest_cut = 0.5, widest_part = 1.0, most_parts = 6;
 // Where this is the way: many steps, whose bulk is narrow, and a W of not much less than delta's P-mass that
 // is large beside it.
-constexpr double many_steps = 500, small_spread = 0.25, large_jump = 2.5, rarer = 1e-3, beside_spread = 0.1;
+constexpr double many_steps = 500, small_spread = 0.25, large_jump = 3.5, rarer = 1e-3, beside_spread = 0.1;
 
 }  // namespace
 
@@ -77,8 +79,7 @@ double Epochs::jump(double delta) const {
 
 bool Epochs::suits(double delta) const {
     return delta > least_delta && delta < 1 && law_.steps >= many_steps && spread() < small_spread &&
-           jump(delta) < large_jump &&
-           jump(rarer * delta) > beside_spread * spread() * std::sqrt(-2 * std::log(delta));
+           jump(delta) < large_jump && jump(rarer * delta) > beside_spread * spread() * std::sqrt(-2 * std::log(delta));
 }
 
 double Epochs::guess(double epsilon) const {
@@ -120,17 +121,29 @@ std::optional<Epochs::Parts> Epochs::parts_at(double epsilon, double delta) cons
     if (!(delta > least_delta && epsilon < largest_loss)) return {};
     interruption_point();
     const double log_delta = std::log(delta);
-    const CutStep step = first_cut(law_, count_, delta);
+    CutStep step = first_cut(law_, count_, delta);
+    const auto g_of = [&](double w) { return std::log(w * law_.steps) / law_.mu + 0.5 * law_.mu; };
+    if (step.end() > g_of(largest_cut)) step = CutStep::at(law_, g_of(largest_cut), most_halvings);
     const auto second = second_cut(step.end(), epsilon, log_delta);
     if (!second) return {};
     const Bulk bulk(law_, step);
-    const Rest rest(law_, step, second->g);
+    const double narrow = std::log1p((1 + step.largest()) / law_.steps),
+                 wide = std::log1p(std::exp(law_.mu * (second->g - 0.5 * law_.mu)) / law_.steps);
+    const int parts = static_cast<int>(std::clamp(std::ceil((wide - narrow) / widest_part), 0.0, most_parts));
+    std::vector<CutStep> cuts;
+    std::vector<Rest> rest;
+    cuts.reserve(static_cast<std::size_t>(parts));
+    for (int i = 0; i < parts && second->g > step.end(); ++i) {
+        const auto cut = [&](int k) { return k == parts ? second->g : g_of(std::expm1(narrow + (wide - narrow) * k / parts)); };
+        cuts.push_back(i == 0 ? step : CutStep::at(law_, cut(i), most_halvings));
+        rest.emplace_back(law_, cuts.back(), cut(i + 1));
+    }
     std::vector<Contour> lines;
-    for (const Rest* others : {static_cast<const Rest*>(nullptr), &rest}) {
-        if (others && !(second->g > step.end())) continue;
-        EpochLine line(bulk, others, count_, variance_);
+    for (const bool with_rest : {false, true}) {
+        if (with_rest && rest.empty()) continue;
+        EpochLine line(bulk, with_rest ? std::span<const Rest>(rest) : std::span<const Rest>(), count_, variance_);
         auto contour =
-            line.contour(epsilon, log_delta, least_tilt, others ? largest_tilt : largest_tilt_of_bulk);
+            line.contour(epsilon, log_delta, least_tilt, with_rest ? largest_tilt : largest_tilt_of_bulk);
         if (!contour) return {};
         lines.push_back(std::move(*contour));
     }

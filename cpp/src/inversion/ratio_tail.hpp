@@ -1,0 +1,38 @@
+// E[e^{theta (W-1)}; W > c] of one likelihood ratio W = e^{mu g - mu^2/2} at high frequencies Im theta, as an
+// integral along W = c (1 + ix), where it does not turn but falls (docs/mechanisms/allocation.md, "Epochs in
+// three parts", "Between two cuts").
+#pragma once
+
+#include <complex>
+#include <vector>
+
+#include "hockeystick/pairs.hpp"
+#include "inversion/allocation_step.hpp"
+
+namespace hockeystick {
+
+class RatioTail {
+public:
+    // c: where the normal variable is g. For this Re theta and Im theta from `low` to `high`.
+    RatioTail(const Allocation& law, double g, double real, double low, double high);
+    // From which g on these are high frequencies; infinite where there is too much noise.
+    static double first_place(const Allocation& law, double low);
+    static bool serves(const Allocation& law, double g, double low) { return g >= first_place(law, low); }
+
+    struct Value {
+        std::complex<double> value;
+        double error;
+    };
+    Value at(std::complex<double> theta) const;
+
+private:
+    void add_panel(double from, double to, double real, double low, double high);
+
+    Allocation law_;
+    double g_, c_;
+    std::vector<double> x_, slack_;
+    std::vector<std::complex<double>> weight_;
+    double error_ = 0;
+};
+
+}  // namespace hockeystick
