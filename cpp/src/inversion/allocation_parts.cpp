@@ -24,7 +24,8 @@ constexpr double largest_exponent = 700;
 constexpr double mass_beside_delta = 1e3, most_mass = 0.1;
 // speed: how far below a cut, in g, another one is worth it; the grid on which the bulk's fall is looked at:
 // how much it may differ from there, how far it goes, and a share of s.
-constexpr double least_between = 1, slack_of_grid = 0.5, fallen = -60, most_points = 1e3, close_difference = 0.1;
+constexpr double least_between = 1, slack_of_grid = 0.5, fallen = -60, most_points = 1e3,
+                 close_difference = 0.1;
 
 }  // namespace
 
@@ -55,14 +56,16 @@ AllocationPart::LogAt Bulk::between(double least, Complex most) const {
         return RatioTail(law_, g, most.real() / law_.steps, low, most.imag() / law_.steps);
     };
     const CutStep cut = CutStep::at(law_, narrow, most_halvings);
-    return [this, cut, nodes = cut.nodes_below(most), first = tail(narrow), second = tail(step_.end())](Complex s) {
+    return [this, cut, nodes = cut.nodes_below(most), first = tail(narrow),
+            second = tail(step_.end())](Complex s) {
         const Complex theta = s / law_.steps;
         return with_more(cut.log_below(nodes, s), first.at(theta), second.at(theta));
     };
 }
 
 // ln (phi + a - b)^T
-CutStep::Log Bulk::with_more(const CutStep::Log& log, const RatioTail::Value& a, const RatioTail::Value& b) const {
+CutStep::Log Bulk::with_more(const CutStep::Log& log, const RatioTail::Value& a,
+                             const RatioTail::Value& b) const {
     const double t = law_.steps;
     const Complex phi = std::exp(log.value / t), r = (a.value - b.value) / phi;
     const double dr = (a.error + b.error) / std::abs(phi) + std::abs(r) * (std::expm1(log.error / t) + 8 * u);
@@ -76,8 +79,8 @@ CutStep::Log Bulk::with_more(const CutStep::Log& log, const RatioTail::Value& a,
     return {log.value + x, log.error + 2 * t * dr + 8 * u * (std::abs(log.value) + std::abs(x))};
 }
 
-// Far out by layers. Before that on a grid: the second derivative of |phi/phi(theta)|^2 is at most 2 phi''/phi
-// in size, and 2 (cosh x - 1) >= x^2, so that differences bound it.
+// Far out by layers. Before that on a grid: the second derivative of |phi/phi(theta)|^2 is at most 2
+// phi''/phi in size, and 2 (cosh x - 1) >= x^2, so that differences bound it.
 std::function<double(double)> Bulk::log_decay(double s) const {
     const double t = law_.steps, h = close_difference * std::abs(s);
     const CutStep::Log log = at(s), above = at(s + h), below = at(s - h);
@@ -103,7 +106,8 @@ std::function<double(double)> Bulk::log_decay(double s) const {
     }
     return [by_layers, falls, step](double tau) {
         const double far = by_layers(tau), k = std::floor(tau / step);
-        return k < static_cast<double>(falls.size()) ? std::min(far, falls[static_cast<std::size_t>(k)]) : far;
+        return k < static_cast<double>(falls.size()) ? std::min(far, falls[static_cast<std::size_t>(k)])
+                                                     : far;
     };
 }
 

@@ -110,7 +110,8 @@ public:
 private:
     friend class Rest;
     LogAt between(double least, std::complex<double> most) const override;
-    CutStep::Log with_more(const CutStep::Log& log, const RatioTail::Value& a, const RatioTail::Value& b) const;
+    CutStep::Log with_more(const CutStep::Log& log, const RatioTail::Value& a,
+                           const RatioTail::Value& b) const;
     const Allocation& law_;
     const CutStep& step_;
 };

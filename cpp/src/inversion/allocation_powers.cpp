@@ -37,9 +37,9 @@ double log_power_bound(const AllocationPart& part, double power, double theta) {
 }
 
 double best_theta(const AllocationPart& part, double power) {
-    return std::exp(lowest(std::log(power / farthest_theta), std::log(1.5 * power), close_theta, [&](double log_theta) {
-        return log_power_bound(part, power, std::exp(log_theta));
-    }));
+    return std::exp(
+        lowest(std::log(power / farthest_theta), std::log(1.5 * power), close_theta,
+               [&](double log_theta) { return log_power_bound(part, power, std::exp(log_theta)); }));
 }
 
 PowerLine::PowerLine(const AllocationPart& part, double power)

@@ -65,8 +65,8 @@ double EpochLine::log_bound(double tau) const {
     double bulk = 0, rest = -infinity;
     if (bulk_line_) {
         const double falling = std::exp(-0.5 * bulk_.variance() * tau * tau * (1 - 1e-12));
-        bulk = std::min(bulk_line_->log_bound(tau), bulk_line_->log_upper() +
-                                                        std::log(edge_.turning * falling + edge_.edge) + 1e-12);
+        bulk = std::min(bulk_line_->log_bound(tau),
+                        bulk_line_->log_upper() + std::log(edge_.turning * falling + edge_.edge) + 1e-12);
     }
     for (const PowerLine& line : rest_lines_) rest = log_add(rest, line.log_bound(tau));
     return join(bulk, rest) + gaussian_steps(variance_, s_).upper -

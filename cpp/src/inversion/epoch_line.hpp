@@ -15,8 +15,8 @@ namespace hockeystick {
 
 class EpochLine {
 public:
-    // The outcomes in `bulk` in each of `count` epochs, or, if there is any, those in bulk or some rest in each
-    // but not in bulk in all. variance: of the Gaussian steps' loss.
+    // The outcomes in `bulk` in each of `count` epochs, or, if there is any, those in bulk or some rest in
+    // each but not in bulk in all. variance: of the Gaussian steps' loss.
     EpochLine(const Bulk& bulk, std::span<const Rest> rest, double count, double variance)
         : bulk_(bulk), rest_(rest), count_(count), variance_(variance) {}
 

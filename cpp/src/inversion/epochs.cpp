@@ -79,7 +79,8 @@ double Epochs::jump(double delta) const {
 
 bool Epochs::suits(double delta) const {
     return delta > least_delta && delta < 1 && law_.steps >= many_steps && spread() < small_spread &&
-           jump(delta) < large_jump && jump(rarer * delta) > beside_spread * spread() * std::sqrt(-2 * std::log(delta));
+           jump(delta) < large_jump &&
+           jump(rarer * delta) > beside_spread * spread() * std::sqrt(-2 * std::log(delta));
 }
 
 double Epochs::guess(double epsilon) const {
@@ -134,14 +135,17 @@ std::optional<Epochs::Parts> Epochs::parts_at(double epsilon, double delta) cons
     std::vector<Rest> rest;
     cuts.reserve(static_cast<std::size_t>(parts));
     for (int i = 0; i < parts && second->g > step.end(); ++i) {
-        const auto cut = [&](int k) { return k == parts ? second->g : g_of(std::expm1(narrow + (wide - narrow) * k / parts)); };
+        const auto cut = [&](int k) {
+            return k == parts ? second->g : g_of(std::expm1(narrow + (wide - narrow) * k / parts));
+        };
         cuts.push_back(i == 0 ? step : CutStep::at(law_, cut(i), most_halvings));
         rest.emplace_back(law_, cuts.back(), cut(i + 1));
     }
     std::vector<Contour> lines;
     for (const bool with_rest : {false, true}) {
         if (with_rest && rest.empty()) continue;
-        EpochLine line(bulk, with_rest ? std::span<const Rest>(rest) : std::span<const Rest>(), count_, variance_);
+        EpochLine line(bulk, with_rest ? std::span<const Rest>(rest) : std::span<const Rest>(), count_,
+                       variance_);
         auto contour =
             line.contour(epsilon, log_delta, least_tilt, with_rest ? largest_tilt : largest_tilt_of_bulk);
         if (!contour) return {};

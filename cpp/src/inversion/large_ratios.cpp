@@ -13,42 +13,111 @@ namespace {
 
 constexpr double pi = std::numbers::pi;
 
-// speed: how much less than the gap the cut must be, where only a guess is known else; the radii of Cauchy's
-// bound that are tried, as shares of what is left up to 1; and the fewest terms.
-constexpr double largest_cut = 0.95;
-constexpr double radii[] = {0.15, 0.3, 0.5, 0.7, 0.85};
+// speed: the radii of the polydisc in which the first terms are the price, as shares of that of Cauchy's
+// bound; how far the other epochs' may reach; the fewest terms.
+constexpr double shares[] = {0.95, 0.9, 0.8, 0.7, 0.5};
+constexpr double farthest = 0.9, grid = 1.25;
 constexpr std::size_t fewest_terms = 4;
 // speed: the panels of the first of two large ratios, and what is not divided any more.
 constexpr int panels = 96;
 constexpr double least_tail = 1e-290;
 
+using Known = LargeRatios::Known;
 using Series = LargeRatios::Series;
 constexpr std::size_t degree = LargeRatios::degree;
 
-// Of moments, whose first coefficient is 1.
-Series operator*(const Series& a, const Series& b) {
-    Series out;
-    out.value[0] = 1;
-    for (std::size_t n = 1; n <= degree; ++n) {
-        double size = 0;
-        for (std::size_t i = 0; i <= n; ++i) {
-            const std::size_t j = n - i;
-            out.value[n] += a.value[i] * b.value[j];
-            out.error[n] +=
-                std::abs(a.value[i]) * b.error[j] + a.error[i] * (std::abs(b.value[j]) + b.error[j]);
-            size += std::abs(a.value[i] * b.value[j]);
+double largest(const Known& a) { return std::abs(a.value) + a.error; }
+
+Known operator*(const Known& a, const Known& b) {
+    const double value = a.value * b.value;
+    return {value,
+            (std::abs(a.value) * b.error + a.error * largest(b)) * (1 + 8 * u) + 2 * u * std::abs(value)};
+}
+
+Known operator*(double exact, const Known& a) {
+    return {exact * a.value, std::abs(exact) * (a.error * (1 + 4 * u) + 2 * u * std::abs(a.value))};
+}
+
+Known& operator+=(Known& a, const Known& b) {
+    a.value += b.value;
+    a.error = (a.error + b.error + 2 * u * std::abs(a.value)) * (1 + 4 * u);
+    return a;
+}
+
+// What has no error.
+Series one() {
+    Series out{};
+    out[0] = {1, 0};
+    return out;
+}
+
+// Binomial coefficients, exact.
+constexpr auto choose = [] {
+    std::array<std::array<double, degree + 1>, degree + 1> out{};
+    for (std::size_t n = 0; n <= degree; ++n)
+        for (std::size_t k = 0; k <= n; ++k)
+            out[n][k] = k == 0 || k == n ? 1 : out[n - 1][k - 1] + out[n - 1][k];
+    return out;
+}();
+
+// Of (1 + v)^m, m an integer.
+double binomial(int m, std::size_t l) {
+    if (m >= 0) return l <= static_cast<std::size_t>(m) ? choose[static_cast<std::size_t>(m)][l] : 0;
+    return (l % 2 == 0 ? 1 : -1) * choose[static_cast<std::size_t>(-m) + l - 1][l];
+}
+
+// Of a sum: E (a + b)^k/k!.
+Series sum_of(const Series& a, const Series& b) {
+    Series out = one();
+    for (std::size_t n = 1; n <= degree; ++n)
+        for (std::size_t i = 0; i <= n; ++i) out[n] += a[i] * b[n - i];
+    return out;
+}
+
+// Of a product: E (a + b + a b)^k, where 1 + a and 1 + b are independent.
+Series product_of(const Series& a, const Series& b) {
+    Series out = one();
+    for (std::size_t n = 1; n <= degree; ++n)
+        for (std::size_t j = 0; j <= n; ++j) {
+            Known front;
+            for (std::size_t i = 0; i <= j; ++i) front += choose[j][i] * a[n - j + i];
+            out[n] += choose[n][j] * (front * b[j]);
         }
-        out.error[n] = (out.error[n] + u * static_cast<double>(n + 2) * size) * (1 + 64 * u);
+    return out;
+}
+
+Series repeated(Series base, double times, Series (*join)(const Series&, const Series&)) {
+    Series out = one();
+    for (; times >= 1; times = std::floor(0.5 * times)) {
+        if (std::fmod(times, 2) == 1) out = join(out, base);
+        if (times >= 2) base = join(base, base);
     }
     return out;
 }
 
-Series power(Series base, double exponent) {
-    Series out;
-    out.value[0] = 1;
-    for (; exponent >= 1; exponent = std::floor(0.5 * exponent)) {
-        if (std::fmod(exponent, 2) == 1) out = out * base;
-        base = base * base;
+// E (X - 1)^k of a lognormal X of mean 1 whose logarithm has this variance v: m_k' = k (k-1)/2 (m_{k-2} + 2
+// m_{k-1} + m_k) in v, by Ito's formula, a power series of positive terms; m_k/v^{k/2} is summed.
+Series lognormal(double variance) {
+    Series out = one();
+    if (!(variance > 0)) return out;
+    using Terms = std::array<double, degree + 1>;
+    // Each of its terms is at most that over its number times the largest before: later ones fall by half.
+    const double root = std::sqrt(variance), growth = 0.5 * degree * degree * (1 + root) * (1 + root);
+    Terms term{1}, sum{1};
+    for (double count = 1; count <= 2 * growth + 1; ++count) {
+        Terms next{};
+        for (std::size_t k = 2; k <= degree; ++k) {
+            next[k] = 0.5 * static_cast<double>(k * (k - 1)) / count *
+                      (term[k - 2] + 2 * root * term[k - 1] + variance * term[k]);
+            sum[k] += next[k];
+        }
+        term = next;
+    }
+    const double left_out = 2 * *std::max_element(term.begin(), term.end()), rounding = 32 * u * (growth + 1);
+    double scale = root;
+    for (std::size_t k = 2; k <= degree; ++k) {
+        scale *= root;
+        out[k] = {scale * sum[k], scale * (sum[k] * rounding + left_out)};
     }
     return out;
 }
@@ -61,8 +130,9 @@ double scaled_tail(double x) {
 }  // namespace
 
 // E[(W/B)^k; W <= B] = e^{-g^2/2} scaled_tail(k mu - g), where W = B at g.
-LargeRatios::LargeRatios(const Allocation& law, const CutStep& cut)
+LargeRatios::LargeRatios(const Allocation& law, const CutStep& cut, double epochs, double variance)
     : law_(law),
+      epochs_(epochs),
       g_(cut.end()),
       jump_((1 + cut.largest()) / law.steps),
       p_(cut.beyond_p()),
@@ -70,123 +140,168 @@ LargeRatios::LargeRatios(const Allocation& law, const CutStep& cut)
     const double mu = law.mu, g = g_, density = std::exp(-0.5 * g * g);
     const double mean = density * scaled_tail(mu - g) / (1 - q_);
     const double rounding = u * (32 + 8 * g * g + 4 * static_cast<double>(degree) * mu);
-    Series ratio, shift;  // moments of W/B and powers of -mean, over k!
-    ratio.value[0] = shift.value[0] = 1;
+    Series ratio = one(), shift = one();  // moments of W/B and powers of -mean, over k!
     double over = 1, power_of_mean = 1;
     for (std::size_t k = 1; k <= degree; ++k) {
-        const double n = static_cast<double>(k);
+        const double n = static_cast<double>(k), tail = density * scaled_tail(n * mu - g) / (1 - q_);
         over /= n;
         power_of_mean *= -mean / n;
-        ratio.value[k] = density * scaled_tail(n * mu - g) / (1 - q_) * over;
-        ratio.error[k] = (rounding + 2 * n * u) * ratio.value[k];
-        shift.value[k] = power_of_mean;
-        shift.error[k] = 2 * n * u * std::abs(power_of_mean);
+        ratio[k] = {tail * over, (rounding + 2 * n * u) * tail * over};
+        shift[k] = {power_of_mean, 2 * n * u * std::abs(power_of_mean)};
     }
-    Series central = ratio * shift;
+    Series central = sum_of(ratio, shift);
     // The first is 0, but for the mean's rounding and that of its multiples.
-    central.value[1] = 0;
-    central.error[1] = (rounding + 32 * u) * mean;
+    central[1] = {0, (rounding + 32 * u) * mean};
     mean_ = (law.steps - 1) * mean * jump_;
-    others_ = power(central, law.steps - 1);
+    others_ = repeated(central, law.steps - 1, sum_of);
     slack_ = u * (8 + 4 * mu * (g + mu));
-}
-
-// E z^k/k! of z = (V' - mean)/gap.
-Series LargeRatios::moments(double gap) const {
-    Series out = others_;
-    double scale = 1;
+    // V of an epoch, and all others', beside their means.
+    Series epoch = sum_of(others_, central);
+    double unit = 1;
     for (std::size_t k = 1; k <= degree; ++k) {
-        scale *= jump_ / gap;
-        out.value[k] *= scale;
-        out.error[k] = out.error[k] * scale + slack_ * static_cast<double>(k) * std::abs(out.value[k]);
+        unit *= static_cast<double>(k) / (law.steps * mean);
+        epoch[k] = unit * epoch[k];
     }
-    return out;
+    log_whole_ = (epochs - 1) * std::log(law.steps * mean * jump_);
+    product_ = product_of(repeated(epoch, epochs - 1, product_of), lognormal(variance));
 }
 
 // f(z) = T E[(W/T - gap (1 - z))_+] beside the normal density at g - mu, where W = T gap at g: f'' = e^h/mu,
 // h = (g/mu + 1) l - l^2/(2 mu^2), l = -ln(1 - z).
-Series LargeRatios::price(double g) const {
+LargeRatios::Series LargeRatios::price(double g) const {
     const double mu = law_.mu, front = g / mu + 1, square = 1 / (mu * mu);
     const double root = std::sqrt(2 * pi), tail = root * scaled_normal_tail(g),
                  tilted = root * scaled_normal_tail(g - mu);
-    Series out;
-    out.value[0] = tilted - tail;
-    out.error[0] = 16 * u * (tilted + tail);
-    out.value[1] = tail;
-    out.error[1] = 16 * u * tail;
-    // Coefficients of e^h, and what they would be if no term had another sign. The n-th is a sum of n
-    // products of its forerunners, so that roundings add up like n^2/2.
-    std::array<double, degree + 1> e{1}, size{1}, harmonic{};
+    Series out = one(), e = one();  // e: coefficients of e^h
+    out[0] = {tilted - tail, 16 * u * (tilted + tail)};
+    out[1] = {tail, 16 * u * tail};
+    std::array<double, degree + 1> harmonic{};
+    double factorial = 1;
     for (std::size_t n = 1; n + 2 <= degree; ++n) {
         harmonic[n] = harmonic[n - 1] + 1 / static_cast<double>(n);
         for (std::size_t j = 1; j <= n; ++j) {
             const double less = square * harmonic[j - 1];
-            e[n] += (front - less) * e[n - j] / static_cast<double>(n);
-            size[n] += (front + less) * size[n - j] / static_cast<double>(n);
+            e[n] += Known{front - less, 64 * u * (front + less)} * e[n - j];
         }
+        e[n] = 1 / static_cast<double>(n) * e[n];
     }
     for (std::size_t k = 2; k <= degree; ++k) {
-        const double n = static_cast<double>(k), unit = 1 / (mu * n * (n - 1));
-        out.value[k] = e[k - 2] * unit;
-        out.error[k] = u * (16 + 8 * n + n * n) * size[k - 2] * unit;
+        out[k] = factorial / mu * e[k - 2];
+        factorial *= static_cast<double>(k - 1);
     }
     return out;
 }
 
-// All terms from z^n on, n even: Cauchy's bound where W > B decides whether V' + W/T exceeds c, and elsewhere
-// what f and the first terms are.
-double LargeRatios::remainder(double g, double gap, const Series& price, const Series& moments,
-                              std::size_t n) const {
-    const double mu = law_.mu, order = static_cast<double>(n), inside = 1 - jump_ / gap * (1 + 1e-12);
-    double cauchy = infinity;
-    for (const double share : radii) {
-        const double r = inside + share * (1 - inside), front = g / mu + 1, angle = std::asin(r),
-                     l = std::min(-std::log1p(-r), front * mu * mu),
-                     log = front * l + (angle * angle - l * l) / (2 * mu * mu);
-        cauchy = std::min(cauchy, std::exp(log - (order - 2) * std::log(r)) /
-                                      (mu * order * (order - 1) * (1 - inside / r)));
+LargeRatios::Strike LargeRatios::strike(double epsilon) const {
+    Strike out{};
+    out.a = std::exp(epsilon - log_whole_);
+    out.gap = out.a - mean_;
+    out.log_w = std::log(law_.steps * out.gap);
+    out.g = out.log_w / law_.mu + 0.5 * law_.mu;
+    if (!(out.gap > 0) || !(out.g > law_.mu)) return out;
+    out.price = price(out.g);
+    double moved = 1, scale = 1;
+    for (std::size_t k = 0; k <= degree; ++k) {
+        out.moved[k] = moved;
+        out.others[k] = {
+            others_[k].value * scale,
+            others_[k].error * scale + slack_ * static_cast<double>(k) * std::abs(others_[k].value * scale)};
+        moved *= out.a / out.gap / static_cast<double>(k + 1);
+        scale *= jump_ / out.gap;
     }
-    const double unit = std::exp(0.5 * (g - mu) * (g - mu)) * std::sqrt(2 * pi);
-    double elsewhere = price.value[0] + price.error[0] + law_.steps * q_ * gap * unit * inside, z = 1;
-    for (std::size_t k = 0; k < n; ++k, z *= inside)
-        elsewhere += (std::abs(price.value[k]) + price.error[k]) * z;
-    elsewhere /= std::pow(inside, order);
-    return 1.01 * std::max(cauchy, elsewhere) * (moments.value[n] + moments.error[n]) *
-           std::tgamma(order + 1);
+    return out;
+}
+
+// Of f E (1 + v) z^k, gap z = V' - mean + a v/(1 + v), what is of degree n in both variables; for its slope
+// of f' E z^k.
+LargeRatios::Known LargeRatios::term(const Strike& strike, std::size_t n, bool slope) const {
+    Known sum;
+    for (std::size_t k = 0; k + slope <= degree && k <= n; ++k) {
+        Known moment;
+        for (std::size_t j = 0; j <= k; ++j) {
+            const Known& product = product_[j + n - k];
+            const double front = binomial((slope ? 0 : 1) - static_cast<int>(j), n - k) * strike.moved[j];
+            if (front != 0 && largest(product) > 0) moment += front * (strike.others[k - j] * product);
+        }
+        sum += strike.price[k + slope] * moment;
+    }
+    return sum;
+}
+
+// All terms from degree n on, n even: Cauchy's bound where W > B decides whether the loss exceeds eps, and
+// elsewhere what the price and the first terms are.
+double LargeRatios::remainder(const Strike& strike, std::size_t n) const {
+    const double mu = law_.mu, a = strike.a, order = static_cast<double>(n), over = a - mean_ - jump_;
+    if (!(over > 0)) return infinity;
+    const double own = jump_ * std::sqrt(2 * largest(others_[2])), other = std::sqrt(largest(product_[2])),
+                 both = own + (mean_ + jump_) * other,
+                 reach = std::min(2 * over / (both + std::sqrt(both * both + 4 * own * other * over)),
+                                  farthest / std::max(other, 1e-300)) *
+                         (1 - 1e-12),
+                 radius = reach * own, other_radius = reach * other;
+    // f(y), of all W, beside the density.
+    const auto price_at = [&](double y) {
+        const double g = std::log(law_.steps * y) / mu + 0.5 * mu;
+        return std::exp(0.5 * (strike.g - g) * (strike.g + g - 2 * mu)) * std::sqrt(2 * pi) *
+               (scaled_tail(g - mu) - scaled_tail(g));
+    };
+    // Farther out by s, E (1 + v) f is at most this, which increases; beyond the cut it is of first order in s.
+    const double unit = std::exp(0.5 * (strike.g - mu) * (strike.g - mu)) * std::sqrt(2 * pi);
+    double elsewhere = 0;
+    for (double s = 1;; s *= grid) {
+        const double y = a / (1 + other_radius * s * grid) - mean_ - radius * s * grid;
+        const bool last = !(y > jump_);
+        const double f = last ? unit * (p_ + law_.steps * q_ * (mean_ + radius * s)) : grid * price_at(y);
+        elsewhere = std::max(elsewhere, (1 + other_radius * s) * f / std::pow(s, order));
+        if (last) break;
+    }
+    double least = infinity;
+    for (const double share : shares) {
+        const double r = radius / share, v = other_radius / share;
+        if (!(v < 1)) continue;
+        const double middle = a / (1 - v * v) - mean_, away = a * v / (1 - v * v) + r;
+        if (!(away < middle)) continue;
+        const double angle = std::asin(away / middle),
+                     size = (1 + v) * std::exp(0.5 * angle * angle / (mu * mu)) * price_at(middle - away) /
+                            ((1 - share) * (1 - share));
+        least = std::min(least, std::max(size * (order + 1) * std::pow(share, order), size + elsewhere));
+    }
+    const auto moment = [&](const Known& m, double scale) { return largest(m) / std::pow(scale, order); };
+    return 1.01 * least *
+           (moment(others_[n], radius / jump_) * std::tgamma(order + 1) +
+            (other > 0 ? moment(product_[n], other_radius) : 0));
 }
 
 Inverted LargeRatios::at(double epsilon) const {
-    const double mu = law_.mu, c = std::exp(epsilon), gap = c - mean_, log_w = std::log(law_.steps * gap),
-                 g = log_w / mu + 0.5 * mu;
+    const double mu = law_.mu;
     Inverted out{};
     out.value = std::numeric_limits<double>::quiet_NaN();
-    if (!(gap > 0) || !(g > mu)) return out;
-    const Series f = price(g), z = moments(gap);
-    double sum = 0, slope = 0, error = 0, least = infinity, factorial = 1;
-    for (std::size_t k = 0; k <= degree; ++k) {
+    const Strike s = strike(epsilon);
+    if (!(s.gap > 0) || !(s.g > mu)) return out;
+    Known sum;
+    double least = infinity;
+    for (std::size_t n = 0; n <= degree; ++n) {
         // As few terms as have the least error.
-        if (k == fewest_terms || (k > fewest_terms && k % 2 == 0 && least < infinity)) {
-            const double all = jump_ < largest_cut * gap ? error + remainder(g, gap, f, z, k) : infinity;
-            if (k == fewest_terms || all < least) {
+        if (n == fewest_terms || (n > fewest_terms && n % 2 == 0 && least < infinity)) {
+            const double all = sum.error + remainder(s, n);
+            if (n == fewest_terms || all < least) {
                 least = all;
-                out.value = sum;
-                out.slope = slope * c / gap;
+                out.value = sum.value;
             }
         }
-        if (k > 0) factorial *= static_cast<double>(k);
-        const double front = f.value[k] * factorial;
-        sum += front * z.value[k];
-        error += std::abs(front) * (z.error[k] + 64 * u * std::abs(z.value[k])) +
-                 f.error[k] * factorial * (std::abs(z.value[k]) + z.error[k]);
-        if (k > 0) slope += front * z.value[k - 1];
+        sum += term(s, n, false);
+        out.slope += term(s, n, true).value * s.a / s.gap;
     }
     out.quadrature = least;
-    out.log_scale = (law_.steps - 1) * std::log1p(-q_) - 0.5 * (g - mu) * (g - mu) - 0.5 * std::log(2 * pi);
+    const double t = law_.steps, g = s.g;
+    out.log_scale = std::log(epochs_) + log_whole_ + (t * epochs_ - 1) * std::log1p(-q_) -
+                    0.5 * (g - mu) * (g - mu) - 0.5 * std::log(2 * pi);
     // c, the gap and g are rounded; f falls like a power of the gap.
-    out.round_off = u * std::abs(out.value) *
-                    (64 + 8 * (g / mu + 2) * (c + mean_) / gap + 8 * (g + 1) * (std::abs(log_w) / mu + mu) +
-                     4 * std::abs(out.log_scale) + 1e4 * law_.steps * q_);
-    return with_pairs(out, c);
+    out.round_off =
+        u * std::abs(out.value) *
+        (64 + 8 * (g / mu + 2) * (1 + std::abs(log_whole_)) * (s.a + mean_) / s.gap +
+         8 * (g + 1) * (std::abs(s.log_w) / mu + mu) + 4 * std::abs(out.log_scale) + 1e4 * epochs_ * t * q_);
+    return alone() ? with_pairs(out, std::exp(epsilon)) : out;
 }
 
 // E[(W/T - y)_+; W > B] of one step.
@@ -216,7 +331,7 @@ Inverted LargeRatios::with_pairs(Inverted lone, double c) const {
     }
     const double expected = p_ + (t - 1) * q_, pairs = (t - 1) * q_ * (p_ + 0.5 * (t - 2) * q_),
                  others = 0.5 * t * (t - 1), unit = std::exp(-lone.log_scale),
-                 deviation = jump_ * std::sqrt(2 * (others_.value[2] + others_.error[2]));
+                 deviation = jump_ * std::sqrt(2 * largest(others_[2]));
     low *= others * std::exp((t - 2) * std::log1p(-q_)) * (1 - 1e-9);
     high = others * (high * (1 + 1e-9) + 0.5 * q_ * q_ * deviation) + pairs * expected;
     lone.value += 0.5 * (low + high) * unit;

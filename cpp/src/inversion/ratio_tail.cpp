@@ -34,8 +34,8 @@ RatioTail::RatioTail(const Allocation& law, double g, double real, double low, d
     error_ += std::exp(turned - end) / (low * c_);
 }
 
-// The integrand (1 + ix)^{-1 - g/mu} e^{-ln^2(1 + ix)/(2 mu^2) + i theta c x} on the Bernstein ellipses around
-// the panel (as in CutStep), each within a box.
+// The integrand (1 + ix)^{-1 - g/mu} e^{-ln^2(1 + ix)/(2 mu^2) + i theta c x} on the Bernstein ellipses
+// around the panel (as in CutStep), each within a box.
 void RatioTail::add_panel(double from, double to, double real, double low, double high) {
     static const GaussLegendre<order> rule;
     const double mu = law_.mu, power = 1 + g_ / mu, half = 0.5 * (to - from), middle = 0.5 * (to + from);
@@ -71,8 +71,8 @@ RatioTail::Value RatioTail::at(Complex theta) const {
         error += (std::abs(term.real()) + std::abs(term.imag())) *
                  (slack_[i] + 8 * c_ * x_[i] * (std::abs(theta.real()) + theta.imag()));
     }
-    const Complex front = Complex(0, 1) * std::exp(theta * (c_ - 1) - 0.5 * g_ * g_) /
-                          (law_.mu * std::sqrt(2 * pi));
+    const Complex front =
+        Complex(0, 1) * std::exp(theta * (c_ - 1) - 0.5 * g_ * g_) / (law_.mu * std::sqrt(2 * pi));
     // c is rounded, too, and with it the angle at which e^{theta c} stands.
     const double rounding = 32 + 4 * g_ * g_ + 8 * std::abs(theta) * c_ * (2 + law_.mu * (g_ + law_.mu));
     return {front * sum, std::abs(front) * (1.01 * (u * error + error_) + u * rounding * std::abs(sum))};
