@@ -24,8 +24,10 @@ constexpr double largest_exponent = 700;
 constexpr double mass_beside_delta = 1e3, most_mass = 0.1;
 // speed: how far below a cut, in g, another one is worth it; the grid on which the bulk's fall is looked at:
 // how much it may differ from there, how far it goes, and a share of s.
-constexpr double least_between = 1, slack_of_grid = 0.5, fallen = -60, most_points = 1e3,
+constexpr double least_between = 1, slack_of_grid = 0.02, fallen = -60, most_points = 1e3,
                  close_difference = 0.1;
+// speed: how much the loss differs within a part, and how many parts there are.
+constexpr double widest_part = 1, most_parts = 6;
 
 }  // namespace
 
@@ -198,6 +200,19 @@ CutStep::Log Rest::join(const CutStep::Log& log, const CutStep::Log& beyond) con
     if (!(error < 0.5 * std::abs(whole))) return size_alone();
     const Complex sum = log.value + std::log(whole);
     return {sum, log.error + 2 * error / std::abs(whole) + 8 * u * std::abs(sum)};
+}
+
+Ladder::Ladder(const Allocation& law, const CutStep& first, double top) : top_(top) {
+    if (!(top > first.end())) return;
+    const auto loss = [&](double g) { return std::log1p(std::exp(law.mu * (g - 0.5 * law.mu)) / law.steps); };
+    const double low = loss(first.end()), width = loss(top) - low,
+                 count = std::clamp(std::ceil(width / widest_part), 1.0, most_parts);
+    cuts_.push_back(first);
+    for (double i = 1; i < count; ++i) {
+        const double w = law.steps * std::expm1(low + width * i / count);
+        cuts_.push_back(CutStep::at(law, std::log(w) / law.mu + 0.5 * law.mu, most_halvings));
+    }
+    for (std::size_t i = 0; i < cuts_.size(); ++i) parts_.emplace_back(law, cuts_[i], this->top(i));
 }
 
 // Squares of the cut round, and so does its distance from mu.

@@ -10,6 +10,7 @@
 #include <functional>
 #include <limits>
 #include <optional>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -132,6 +133,20 @@ private:
     const CutStep& step_;
     Bulk bulk_;   // up to that cut
     double top_;  // of g
+};
+
+// The outcomes between two cuts, in parts by their largest W; the loss differs little within each.
+class Ladder {
+public:
+    Ladder(const Allocation& law, const CutStep& first, double top);
+    std::span<const Rest> parts() const { return parts_; }
+    const CutStep& cut(std::size_t i) const { return cuts_[i]; }
+    double top(std::size_t i) const { return i + 1 < cuts_.size() ? cuts_[i + 1].end() : top_; }
+
+private:
+    double top_;
+    std::vector<CutStep> cuts_;
+    std::vector<Rest> parts_;  // of these cuts
 };
 
 // The outcomes with some W beyond a cut g of its normal variable, in some of so many epochs: their masses.

@@ -2,11 +2,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <span>
+#include <variant>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/allocation_parts.hpp"
+#include "inversion/allocation_powers.hpp"
 #include "inversion/allocation_transform.hpp"
 #include "inversion/epoch_line.hpp"
+#include "inversion/large_ratios.hpp"
+#include "inversion/saddle.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
 
@@ -22,25 +28,59 @@ constexpr double least_tilt = 0.1, largest_tilt = 40, largest_tilt_of_bulk = 1e6
 // which steps it is looked for; what of delta is left to that.
 constexpr double least_margin = 6, most_margin = 4, margin_step = 0.08, largest_put_tilt = 5e3;
 constexpr double share_of_put = 1e-12;
-// The largest W/T of the bulk; how much the loss differs within a part of the rest.
-constexpr double largest_cut = 0.5, widest_part = 1.0, most_parts = 6;
 // Where this is the way: many steps, whose bulk is narrow, and a W of not much less than delta's P-mass that
-// is large beside it.
-constexpr double many_steps = 500, small_spread = 0.25, large_jump = 3.5, rarer = 1e-3, beside_spread = 0.1;
+// is large beside it. Where that is very large, one ratio decides alone.
+constexpr double many_steps = 500, small_spread = 0.25, rarer = 1e-3, beside_spread = 0.1;
+constexpr double large_jump = 3.5, series_jump = 1.5, good_series = 1e-7, fair_series = 1e-5,
+                 poor_series = 3e-2;
+// From so many steps on nothing else does better than a poor series.
+constexpr double very_many_steps = 5e4;
+// The largest W/T of the bulk; those that are tried where one decides alone, how far beyond the loss two are
+// looked for, and tilts for that beside the slope of ln delta.
+constexpr double largest_cut = 0.5, cuts_alone[] = {0.1, 0.15, 0.25, 0.35, 0.5, 0.7};
+constexpr double beyond_loss = 1.5, tilts_of_pairs[] = {0.7, 1.0, 1.3};
 
 }  // namespace
 
-// The lines, the outcomes with a W that decides alone, and E[(e^eps - e^L)_+; they] <= e^{log_put + (1 +
-// tilt) eps}, where eps <= `most`.
+double log_pairs(const Allocation& law, double epochs, double variance, const Bulk& bulk,
+                 const Ladder& ladder, double power) {
+    const double t = law.steps;
+    const CutStep& first = ladder.cut(0);
+    double one = -infinity, two = -infinity;
+    for (std::size_t i = 0; i < ladder.parts().size(); ++i) {
+        const double theta = best_theta(ladder.parts()[i], power), top = ladder.top(i);
+        one = log_add(one, log_power_bound(ladder.parts()[i], power, theta));
+        // The largest W is in this part, another one in this or a lower one, and no other is above.
+        const auto log_beyond = [&](const CutStep& cut) {
+            const CutStep::Log sum = cut.beyond(cut.nodes_beyond(theta, top), theta);
+            return std::log(sum.value.real() + sum.error);
+        };
+        const CutStep::Log below = first.log_below(first.nodes_below(theta), theta);
+        const double r = log_beyond(first), each = log_add((below.value.real() + below.error) / t, r) + 8 * u;
+        two = log_add(two, power * (std::log(power / theta) - 1) + theta + 2 * std::log(t) + (t - 2) * each +
+                               log_beyond(ladder.cut(i)) + r);
+    }
+    const double whole = log_add(log_power_bound(bulk, power, best_theta(bulk, power)), one);
+    return log_add(std::log(epochs) + two + (epochs - 1) * whole,
+                   std::log(0.5 * epochs * (epochs - 1)) + 2 * one + (epochs - 2) * whole) +
+           gaussian_steps(variance, power - 1).upper + 1e-6;
+}
+
+// The lines, the outcomes with a W that decides alone, and a bound on what else there is of delta at any eps.
 struct Epochs::Parts {
     std::vector<Contour> lines;
-    Decided decided;
-    double log_put, tilt, most;
+    std::variant<Decided, LargeRatios> others;
+    std::function<double(double epsilon)> more;
 
     Inverted at(double epsilon) const {
-        Inverted out = decided.add_to(invert(lines, epsilon), std::exp(epsilon));
-        out.tail +=
-            epsilon <= most ? 1.01 * std::exp(log_put + (1 + tilt) * epsilon - out.log_scale) : infinity;
+        Inverted out = invert(lines, epsilon);
+        if (const auto* large = std::get_if<LargeRatios>(&others))
+            out = together(out, large->at(epsilon));
+        else
+            out = std::get<Decided>(others).add_to(out, std::exp(epsilon));
+        const double half = 0.5 * more(epsilon) * std::exp(-out.log_scale);
+        out.value += half;
+        out.tail += 1.01 * half;
         return out;
     }
     Answer describe(const Inverted& at) const {
@@ -78,8 +118,8 @@ double Epochs::jump(double delta) const {
 }
 
 bool Epochs::suits(double delta) const {
-    return delta > least_delta && delta < 1 && law_.steps >= many_steps && spread() < small_spread &&
-           jump(delta) < large_jump &&
+    return delta > least_delta && delta < 1 && law_.steps >= many_steps &&
+           (spread() < small_spread || jump(delta) > series_jump + spread()) &&
            jump(rarer * delta) > beside_spread * spread() * std::sqrt(-2 * std::log(delta));
 }
 
@@ -88,6 +128,9 @@ double Epochs::guess(double epsilon) const {
     const double g = std::log(1 + law_.steps * std::expm1(epsilon)) / law_.mu + 0.5 * law_.mu;
     return std::min(0.5, gaussian_tail(epsilon / spread()) + count_ * gaussian_tail(g - law_.mu));
 }
+
+// Where W/T is that.
+double Epochs::place(double ratio) const { return std::log(ratio * law_.steps) / law_.mu + 0.5 * law_.mu; }
 
 // Beyond it a W decides alone: by e^L >= (c/T) e^{L'}, L' the loss of all others, and (1 - y)_+ <=
 // chernoff(t) y^{-t}. Empty where it would have to be too large.
@@ -117,42 +160,73 @@ std::optional<Epochs::SecondCut> Epochs::second_cut(double first, double epsilon
     return {};
 }
 
+std::optional<Epochs::Parts> Epochs::in_three(double epsilon, double delta) const {
+    const double log_delta = std::log(delta);
+    CutStep step = first_cut(law_, count_, delta);
+    if (step.end() > place(largest_cut)) step = CutStep::at(law_, place(largest_cut), most_halvings);
+    const auto second = second_cut(step.end(), epsilon, log_delta);
+    if (!second) return {};
+    const Bulk bulk(law_, step);
+    const Ladder ladder(law_, step, second->g);
+    std::vector<Contour> lines;
+    for (const auto rest : {std::span<const Rest>(), ladder.parts()}) {
+        if (!lines.empty() && rest.empty()) break;
+        auto line =
+            EpochLine(bulk, rest, count_, variance_)
+                .contour(epsilon, log_delta, least_tilt, rest.empty() ? largest_tilt_of_bulk : largest_tilt);
+        if (!line) return {};
+        lines.push_back(std::move(*line));
+    }
+    return Parts{std::move(lines), Decided(law_, count_, second->g), [put = *second](double e) {
+                     return e <= put.most ? std::exp(put.log_put + (1 + put.tilt) * e) : infinity;
+                 }};
+}
+
+// One W > B alone, at the B where the error is least; none; and two or more: of those beyond the ladder their
+// P-mass.
+std::optional<Epochs::Parts> Epochs::by_series(double epsilon, double delta, double worst) const {
+    std::optional<Parts> best;
+    for (const double w : cuts_alone) {
+        const CutStep step = CutStep::at(law_, place(w), most_halvings);
+        if (!(step.end() > law_.mu && 2 * w < std::expm1(epsilon))) continue;
+        const LargeRatios large(law_, step, count_, variance_);
+        const Inverted at = large.at(epsilon);
+        double error = (at.quadrature + at.round_off) / at.value;
+        if (!(at.value > 0 && error < worst)) continue;
+        const Bulk bulk(law_, step);
+        const double top = place(std::exp(epsilon + beyond_loss)), t = law_.steps,
+                     both = count_ * count_ * (gaussian_tail(top - law_.mu) + t * gaussian_tail(top)) *
+                            (step.beyond_p() + t * step.beyond_q());
+        const Ladder ladder(law_, step, top);
+        double log_two = infinity, tilt = 0;
+        for (const double share : tilts_of_pairs) {
+            const double s = share * at.slope / at.value,
+                         log = log_pairs(law_, count_, variance_, bulk, ladder, 1 + s) + log_chernoff(s);
+            if (log - s * epsilon < log_two - tilt * epsilon) log_two = log, tilt = s;
+        }
+        const auto more = [=](double e) { return both + std::exp(log_two - tilt * e); };
+        error += more(epsilon) / at.scaled(at.value);
+        if (!(error < worst)) continue;
+        auto line = EpochLine(bulk, {}, count_, variance_)
+                        .contour(epsilon, std::log(delta), least_tilt, largest_tilt_of_bulk);
+        if (!line) continue;
+        worst = error;
+        best = Parts{{std::move(*line)}, large, more};
+    }
+    return best;
+}
+
 // delta: about that.
 std::optional<Epochs::Parts> Epochs::parts_at(double epsilon, double delta) const {
     if (!(delta > least_delta && epsilon < largest_loss)) return {};
     interruption_point();
-    const double log_delta = std::log(delta);
-    CutStep step = first_cut(law_, count_, delta);
-    const auto g_of = [&](double w) { return std::log(w * law_.steps) / law_.mu + 0.5 * law_.mu; };
-    if (step.end() > g_of(largest_cut)) step = CutStep::at(law_, g_of(largest_cut), most_halvings);
-    const auto second = second_cut(step.end(), epsilon, log_delta);
-    if (!second) return {};
-    const Bulk bulk(law_, step);
-    const double narrow = std::log1p((1 + step.largest()) / law_.steps),
-                 wide = std::log1p(std::exp(law_.mu * (second->g - 0.5 * law_.mu)) / law_.steps);
-    const int parts = static_cast<int>(std::clamp(std::ceil((wide - narrow) / widest_part), 0.0, most_parts));
-    std::vector<CutStep> cuts;
-    std::vector<Rest> rest;
-    cuts.reserve(static_cast<std::size_t>(parts));
-    for (int i = 0; i < parts && second->g > step.end(); ++i) {
-        const auto cut = [&](int k) {
-            return k == parts ? second->g : g_of(std::expm1(narrow + (wide - narrow) * k / parts));
-        };
-        cuts.push_back(i == 0 ? step : CutStep::at(law_, cut(i), most_halvings));
-        rest.emplace_back(law_, cuts.back(), cut(i + 1));
-    }
-    std::vector<Contour> lines;
-    for (const bool with_rest : {false, true}) {
-        if (with_rest && rest.empty()) continue;
-        EpochLine line(bulk, with_rest ? std::span<const Rest>(rest) : std::span<const Rest>(), count_,
-                       variance_);
-        auto contour =
-            line.contour(epsilon, log_delta, least_tilt, with_rest ? largest_tilt : largest_tilt_of_bulk);
-        if (!contour) return {};
-        lines.push_back(std::move(*contour));
-    }
-    return Parts{std::move(lines), Decided(law_, count_, second->g), second->log_put, second->tilt,
-                 second->most};
+    const bool large = epsilon > series_jump;
+    if (large)
+        if (auto parts = by_series(epsilon, delta, good_series)) return parts;
+    if (spread() < small_spread && epsilon < large_jump)
+        if (auto parts = in_three(epsilon, delta)) return parts;
+    const double worst = law_.steps >= very_many_steps ? poor_series : fair_series;
+    return large ? by_series(epsilon, delta, worst) : std::nullopt;
 }
 
 std::optional<Answer> Epochs::delta_bounds(double epsilon) const {

@@ -13,6 +13,14 @@
 
 namespace hockeystick {
 
+class Bulk;
+class Ladder;
+
+// ln of a bound on E[e^{power L}; two or more W on the ladder, in one epoch or in two, and none beyond].
+// bulk: of the outcomes below the ladder.
+double log_pairs(const Allocation& law, double epochs, double variance, const Bulk& bulk,
+                 const Ladder& ladder, double power);
+
 class Epochs {
 public:
     // Null unless the composition is that.
@@ -35,7 +43,10 @@ private:
         : law_(law), count_(count), variance_(variance) {}
     double spread() const;
     double jump(double delta) const;
+    double place(double ratio) const;
     std::optional<SecondCut> second_cut(double first, double epsilon, double log_delta) const;
+    std::optional<Parts> in_three(double epsilon, double delta) const;
+    std::optional<Parts> by_series(double epsilon, double delta, double worst) const;
     std::optional<Parts> parts_at(double epsilon, double delta) const;
 
     Allocation law_;

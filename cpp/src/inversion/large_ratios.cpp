@@ -245,7 +245,8 @@ double LargeRatios::remainder(const Strike& strike, std::size_t n) const {
         return std::exp(0.5 * (strike.g - g) * (strike.g + g - 2 * mu)) * std::sqrt(2 * pi) *
                (scaled_tail(g - mu) - scaled_tail(g));
     };
-    // Farther out by s, E (1 + v) f is at most this, which increases; beyond the cut it is of first order in s.
+    // Farther out by s, E (1 + v) f is at most this, which increases; beyond the cut it is of first order in
+    // s.
     const double unit = std::exp(0.5 * (strike.g - mu) * (strike.g - mu)) * std::sqrt(2 * pi);
     double elsewhere = 0;
     for (double s = 1;; s *= grid) {

@@ -1,6 +1,6 @@
-// E[(e^L - c)_+; one W > B and no other], c = e^eps, of epochs of one random allocation in direction remove, and
-// Gaussian steps, where one large likelihood ratio W decides and all others together hardly move the loss L: a
-// power series in what they do (docs/mechanisms/allocation.md, "One ratio alone").
+// E[(e^L - c)_+; one W > B and no other], c = e^eps, of epochs of one random allocation in direction remove,
+// and Gaussian steps, where one large likelihood ratio W decides and all others together hardly move the loss
+// L: a power series in what they do (docs/mechanisms/allocation.md, "One ratio alone").
 #pragma once
 
 #include <array>
@@ -16,7 +16,8 @@ class LargeRatios {
 public:
     // variance: of the Gaussian steps' loss.
     LargeRatios(const Allocation& law, const CutStep& cut, double epochs = 1, double variance = 0);
-    // The error is infinite where the series does not serve. Of one epoch alone, two and more W > B are in it.
+    // The error is infinite where the series does not serve. Of one epoch alone, two and more W > B are in
+    // it.
     Inverted at(double epsilon) const;
 
     // A number, and what it may be off by.
@@ -28,8 +29,9 @@ public:
     using Series = std::array<Known, degree + 1>;
 
 private:
-    // At one eps: a = c/E Y, the gap a - mean, T gap = W at g; the price f of a W for a gap less by the share z,
-    // its coefficients times k!, beside the normal density at g - mu; E (V' - mean)^k/(gap^k k!); (a/gap)^k/k!.
+    // At one eps: a = c/E Y, the gap a - mean, T gap = W at g; the price f of a W for a gap less by the share
+    // z, its coefficients times k!, beside the normal density at g - mu; E (V' - mean)^k/(gap^k k!);
+    // (a/gap)^k/k!.
     struct Strike {
         double a, gap, log_w, g;
         Series price, others;

@@ -1,10 +1,13 @@
-// The power series of one large ratio against sums over all others, with cuts of any size.
+// The power series of one large ratio against sums over all others, with cuts of any size, of one epoch and
+// of two; the bound on two large ratios against what it bounds.
 #include <cmath>
 #include <numbers>
 
 #include "check.hpp"
 #include "hockeystick/pairs.hpp"
+#include "inversion/allocation_parts.hpp"
 #include "inversion/allocation_step.hpp"
+#include "inversion/epochs.hpp"
 #include "inversion/large_ratios.hpp"
 
 namespace hs = hockeystick;
@@ -55,6 +58,90 @@ void holds_the_truth(double mu, int steps, double c, double share, int nodes) {
     CHECK(rule < 0.03 * fine);
 }
 
+// The same for two epochs of two steps, exactly one W above the cut: f(g, density) over one below it.
+template <class F>
+double below(double cut, int nodes, F f) {
+    const double h = (cut + 9) / nodes;
+    double total = 0;
+    for (int i = 0; i < nodes; ++i) {
+        const double g = -9 + (i + 0.5) * h;
+        total += h * density(g) * f(g);
+    }
+    return total;
+}
+
+double truth_of_two(const Law& law, double cut, double c, int nodes) {
+    return 4 * below(cut, nodes, [&](double a) {
+               return below(cut, nodes, [&](double b) {
+                   const double other = 0.5 * (law.ratio(a) + law.ratio(b));
+                   return below(cut, nodes,
+                                [&](double own) { return other * law.last(law.ratio(own), c / other, cut); });
+               });
+           });
+}
+
+double truth_with_noise(const Law& law, double variance, double cut, double c, int nodes) {
+    return 2 * below(8, nodes, [&](double r) {
+               const double other = std::exp(std::sqrt(variance) * r - 0.5 * variance);
+               return below(cut, nodes,
+                            [&](double own) { return other * law.last(law.ratio(own), c / other, cut); });
+           });
+}
+
+// The midpoint rule's error falls as the square of its step.
+void holds(const hs::Inverted& at, double coarse, double fine) {
+    const double truth = fine + (fine - coarse) / 3, rule = 0.1 * std::abs(fine - coarse),
+                 off = std::abs(at.scaled(at.value) - truth);
+    CHECK(off <= at.scaled(at.quadrature + at.round_off) + rule);
+    CHECK(rule < 2e-3 * truth && off < 1e-4 * truth + rule);
+}
+
+void epochs_hold_the_truth(double mu, double c, double ratio) {
+    const Law law{mu, 2};
+    const hs::Allocation allocation{mu, 2, false};
+    const double cut = law.place(ratio);
+    const auto step = hs::CutStep::at(allocation, cut, 9);
+    holds(hs::LargeRatios(allocation, step, 2).at(std::log(c)), truth_of_two(law, cut, c, 50),
+          truth_of_two(law, cut, c, 100));
+    for (const double variance : {1e-3, 0.02})
+        holds(hs::LargeRatios(allocation, step, 1, variance).at(std::log(c)),
+              truth_with_noise(law, variance, cut, c, 300), truth_with_noise(law, variance, cut, c, 600));
+}
+
+// E[V^power] of one epoch of two steps with so many W on the ladder, and none beyond.
+double moment(const Law& law, double cut, double top, double power, int large) {
+    const auto inner = [&](double low, double high, auto f) {
+        const int nodes = 400;
+        const double h = (high - low) / nodes;
+        double total = 0;
+        for (int i = 0; i < nodes; ++i) total += h * density(low + (i + 0.5) * h) * f(low + (i + 0.5) * h);
+        return total;
+    };
+    return (large == 1 ? 2 : 1) * inner(large > 0 ? cut : -9, large > 0 ? top : cut, [&](double a) {
+               return inner(large > 1 ? cut : -9, large > 1 ? top : cut,
+                            [&](double b) { return std::pow(0.5 * (law.ratio(a) + law.ratio(b)), power); });
+           });
+}
+
+void pairs_are_bounded(double mu, double ratio, double top_ratio, double power, double variance) {
+    const Law law{mu, 2};
+    const hs::Allocation allocation{mu, 2, false};
+    const double cut = law.place(ratio), top = law.place(top_ratio);
+    const double none = moment(law, cut, top, power, 0), one = moment(law, cut, top, power, 1),
+                 two = moment(law, cut, top, power, 2), whole = none + one + two;
+    const auto step = hs::CutStep::at(allocation, cut, 9);
+    const hs::Bulk bulk(allocation, step);
+    const hs::Ladder ladder(allocation, step, top);
+    const double noise = 0.5 * variance * power * (power - 1);
+    for (const double epochs : {1.0, 2.0, 3.0}) {
+        const double truth = std::pow(whole, epochs) - std::pow(none, epochs) -
+                             epochs * one * std::pow(none, epochs - 1),
+                     bound = hs::log_pairs(allocation, epochs, variance, bulk, ladder, power) - noise;
+        CHECK(std::log(truth) <= bound + 1e-3);
+        CHECK(bound < std::log(truth) + 2 * epochs + 2);
+    }
+}
+
 void is_tight(double mu, double steps, double c, double share, double widest) {
     const hs::Allocation law{mu, steps, false};
     const double cut = Law{mu, steps}.place(share * steps * (c - 1));
@@ -72,10 +159,19 @@ int main() {
         holds_the_truth(3, 3, 300, share, 250);
         holds_the_truth(1.6, 4, 8, share, 40);
     }
-    is_tight(3.3, 2, 1e8, 0.5, 1e-12);
-    is_tight(2, 1e3, 2000, 0.5, 1e-10);
+    is_tight(3.3, 2, 1e8, 0.5, 3e-12);
+    is_tight(2, 1e3, 2000, 0.5, 3e-10);
     is_tight(1.4, 1e5, 16, 0.35, 1e-9);
     is_tight(2, 1e9, 10, 0.35, 1e-10);
+    epochs_hold_the_truth(0.5, 8, 1.2);
+    epochs_hold_the_truth(0.5, 40, 1.2);
+    epochs_hold_the_truth(1, 8, 0.7);
+    epochs_hold_the_truth(1, 40, 1.2);
+    for (const double power : {1.5, 4.0, 9.0}) {
+        pairs_are_bounded(1, 2, 30, power, 0);
+        pairs_are_bounded(0.6, 1.5, 8, power, 0.1);
+        pairs_are_bounded(2, 20, 1e4, power, 0);
+    }
     // No series without a gap, or where the cut leaves none.
     const hs::Allocation law{2, 1000, false};
     const hs::LargeRatios large(law, hs::CutStep::at(law, 6, 9));

@@ -1,0 +1,113 @@
+// One ratio between two cuts at high frequencies against the midpoint rule, and the bulk that is computed
+// with its help against the one that is not; how the bulk falls against what it is.
+#include <cmath>
+#include <complex>
+#include <numbers>
+
+#include "check.hpp"
+#include "hockeystick/pairs.hpp"
+#include "inversion/allocation_parts.hpp"
+#include "inversion/allocation_powers.hpp"
+#include "inversion/ratio_tail.hpp"
+
+namespace hs = hockeystick;
+
+namespace {
+
+using Complex = std::complex<double>;
+
+// E[e^{theta (W-1)}; from < g < to]
+Complex sum(double mu, double from, double to, Complex theta, int nodes) {
+    const double h = (to - from) / nodes;
+    Complex total = 0;
+    for (int i = 0; i < nodes; ++i) {
+        const double g = from + (i + 0.5) * h;
+        total += h / std::sqrt(2 * std::numbers::pi) *
+                 std::exp(theta * std::expm1(mu * (g - 0.5 * mu)) - 0.5 * g * g);
+    }
+    return total;
+}
+
+void is_the_integral(double mu, double from, double to, double real, double turns) {
+    const hs::Allocation law{mu, 1, false};
+    const double low = turns / std::exp(mu * (from - 0.5 * mu));
+    CHECK(hs::RatioTail::first_place(law, low) <= from + 1e-9 || turns < 30);
+    const hs::RatioTail a(law, from, real, low, 1.7 * low), b(law, to, real, low, 1.7 * low);
+    for (const double share : {1.0, 1.3, 1.7}) {
+        const Complex theta(real, share * low);
+        const auto first = a.at(theta), second = b.at(theta);
+        const Complex fine = sum(mu, from, to, theta, 400000), coarse = sum(mu, from, to, theta, 200000);
+        const double rule = 2 * std::abs(fine - coarse), error = first.error + second.error;
+        CHECK(std::abs(first.value - second.value - fine) <= error + rule);
+        CHECK(error < 1e-9 * std::abs(first.value) && rule < 1e-3 * std::abs(fine));
+    }
+}
+
+void bulk_is_the_same(double mu, double steps, double cut, double s, double tau) {
+    const hs::Allocation law{mu, steps, false};
+    const auto step = hs::CutStep::at(law, cut, 12);
+    const auto row = hs::Bulk(law, step).row(s, tau, 64);
+    // Blocks of 32 frequencies: the second starts high.
+    const auto nodes = step.nodes_below({s, 64 * tau});
+    for (std::size_t j = 0; j < row.size(); ++j) {
+        const auto direct = step.log_below(nodes, {s, tau * static_cast<double>(j)});
+        const Complex difference = row[j].value - direct.value;
+        const double turns = std::round(difference.imag() / (2 * std::numbers::pi));
+        CHECK(std::abs(difference - Complex(0, 2 * std::numbers::pi * turns)) <= row[j].error + direct.error);
+        CHECK(row[j].error < 1e-6);
+    }
+    CHECK(hs::RatioTail::first_place(law, 32 * tau / steps) < cut - 1);
+}
+
+// Below what is bounded for all higher frequencies, and not by much.
+void falls(double mu, double steps, double cut, double s, double tau, double widest) {
+    const hs::Allocation law{mu, steps, false};
+    const auto step = hs::CutStep::at(law, cut, 9);
+    const hs::Bulk bulk(law, step);
+    const auto decay = bulk.log_decay(s);
+    const auto row = bulk.row(s, tau, 400);
+    double worst = 0;
+    for (std::size_t j = 0; j < row.size(); ++j) {
+        const double size = row[j].value.real() - row[j].error - row[0].value.real() - row[0].error;
+        for (std::size_t i = 0; i <= j; i += 7) CHECK(size <= decay(tau * static_cast<double>(i)) + 1e-9);
+        if (size > -40) worst = std::max(worst, decay(tau * static_cast<double>(j)) - size);
+    }
+    CHECK(worst < widest);
+}
+
+// |E[V^{power + i tau}]| beside its bound by the mean of all normal variables.
+void turns(double mu, double steps, double cut, double power, double tau, double largest_edge) {
+    const hs::Allocation law{mu, steps, false};
+    const auto step = hs::CutStep::at(law, cut, 9);
+    const hs::Bulk bulk(law, step);
+    hs::PowerLine line(bulk, power);
+    line.lay_cells();
+    const auto row = line.row(tau, 100, -36);
+    CHECK(!row.empty());
+    if (row.empty()) return;
+    CHECK(bulk.log_least_moment(power) <= line.log_upper() + std::log(std::abs(row.value[0]) + row.error[0]));
+    const auto edge = bulk.edge(power, line.theta(), bulk.log_least_moment(power));
+    for (std::size_t j = 0; j < row.value.size(); ++j) {
+        const double t = tau * static_cast<double>(j);
+        CHECK(std::abs(row.value[j]) - row.error[j] <=
+              (std::abs(row.value[0]) + row.error[0]) *
+                  (edge.turning * std::exp(-0.5 * bulk.variance() * t * t) + edge.edge));
+    }
+    CHECK(edge.edge < largest_edge && edge.turning < 1.001);
+}
+
+}  // namespace
+
+int main() {
+    for (const double mu : {0.4, 1.0, 2.5})
+        for (const double real : {-1e-2, 0.0, 3e-3}) is_the_integral(mu, 3, 4.5, real, 30);
+    is_the_integral(1.5, 6, 7, 1e-4, 200);
+    bulk_is_the_same(1.4, 1e5, 8, 5, 40);
+    bulk_is_the_same(3.3, 1e4, 4.5, 1, 40);
+    falls(1.4, 1e5, 8, 10, 3, 4);
+    falls(1.0, 1e4, 6, 30, 2, 4);
+    falls(0.2, 300, 5, 20, 0.5, 12);
+    turns(1.4, 1e5, 7.5, 14, 12, 1e-3);
+    turns(1.0, 1e4, 6, 6, 8, 1e-1);
+    return check::summary();
+}
