@@ -30,7 +30,8 @@ WORKLOADS = {
 TAILS = (
     *((sigma, steps, 1) for sigma in (0.7, 1.0, 1.5, 3.0) for steps in (100, 1000, 10**5)),
     *((sigma, steps, epochs) for epochs in (2, 10) for sigma, steps in ((0.7, 1000), (1.0, 10**5))),
-    (0.7, 10**5, 10),
+    *((sigma, 10**5, epochs) for epochs in (2, 10) for sigma in (0.7, 0.5)),
+    (0.5, 10**6, 10),
     # Little noise, one epoch; and few steps with much noise.
     *((sigma, steps, 1) for sigma in (0.3, 0.5) for steps in (100, 10**4, 10**6)),
     *((30.0, steps, 1) for steps in (2, 3, 4, 5, 7)),

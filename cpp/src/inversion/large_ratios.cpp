@@ -221,7 +221,8 @@ LargeRatios::Known LargeRatios::term(const Strike& strike, std::size_t n, bool s
         for (std::size_t j = 0; j <= k; ++j) {
             const Known& product = product_[j + n - k];
             const double front = binomial((slope ? 0 : 1) - static_cast<int>(j), n - k) * strike.moved[j];
-            if (front != 0 && largest(product) > 0) moment += front * (strike.others[k - j] * product);
+            const Known weight{front, 8 * u * static_cast<double>(j + 1) * std::abs(front)};
+            if (front != 0 && largest(product) > 0) moment += weight * (strike.others[k - j] * product);
         }
         sum += strike.price[k + slope] * moment;
     }
@@ -300,7 +301,7 @@ Inverted LargeRatios::at(double epsilon) const {
     // c, the gap and g are rounded; f falls like a power of the gap.
     out.round_off =
         u * std::abs(out.value) *
-        (64 + 8 * (g / mu + 2) * (1 + std::abs(log_whole_)) * (s.a + mean_) / s.gap +
+        (64 + 8 * (g / mu + 2) * (epochs_ + std::abs(log_whole_)) * (s.a + mean_) / s.gap +
          8 * (g + 1) * (std::abs(s.log_w) / mu + mu) + 4 * std::abs(out.log_scale) + 1e4 * epochs_ * t * q_);
     return alone() ? with_pairs(out, std::exp(epsilon)) : out;
 }
