@@ -24,6 +24,7 @@ FEATURES = {
         "cpp/src/*/one_epoch.*",
         "cpp/src/*/large_ratios.*",
         "cpp/src/*/few_steps.*",
+        "cpp/src/*/ratio_tail.*",
         "cpp/src/inversion/gamma_kernel.hpp",
         "cpp/src/inversion/step_series.*",
         "*/mechanisms/allocation.py",
