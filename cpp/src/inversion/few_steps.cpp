@@ -34,8 +34,7 @@ constexpr double least_distance = 16;
 // speed: what is e^-nothing beside the largest is summed by a bound.
 constexpr double nothing = 60;
 
-// ln S of a node, S = mean of e^{mu x_t}; the integrand's logarithm there; the weight of all its
-// permutations.
+// ln S of a node, S = mean of e^{mu x_t}; the integrand's logarithm; all permutations' weight.
 struct Node {
     double log_s, log, weight;
 };
@@ -241,11 +240,11 @@ struct FewSteps::Rule {
     double turn_units;                        // the error of turned(), beside tau
 };
 
-// Sorted nodes h (k_t - mean of k); unit: mu h/T.
+// Sorted nodes h (k_t - mean of k); unit: mu h/T. None where e^{mu x} would be no number.
 void FewSteps::Rule::fill(const Allocation& law, double power, double unit, double radius) {
     const double t = law.steps, h = unit * t / law.mu, most = t * std::pow(radius / h, 2) * (1 + 1e-12),
                  middle = std::ceil(std::sqrt((t - 1) * most)) + 1;
-    if (!(middle < most_visits)) return;
+    if (!(middle < most_visits && unit * middle < 700)) return;
     std::vector<double> psis(2 * static_cast<std::size_t>(middle) + 1);
     for (std::size_t i = 0; i < psis.size(); ++i) psis[i] = psi(unit * (static_cast<double>(i) - middle));
     std::size_t visits = 0;
@@ -297,9 +296,10 @@ FewSteps::Rule::Rule(const Allocation& law, double power, double tolerance) {
     log_moment = exponent + log_s;
     log_units = 8 * (std::abs(exponent) + std::abs(log_s)) +
                 (near ? 2 * std::abs(power) * turn_units : units + blocks + 8 * std::abs(largest));
-    // There are fewer than 3^(T-1) nearest points of the dual lattice, and all others are next to nothing.
+    // Fewer than 3^(T-1) points of the dual lattice are nearest. proof: "Near 1" needs less than a tenth.
     missing = std::exp(log_left - log_s) + dropped / sum * std::exp(-nothing) +
               1.01 * std::pow(3, t - 1) * std::exp(std::min(step.relative, step.absolute - log_s));
+    if (!(missing < 0.1)) nodes.clear();
 }
 
 std::array<Complex, run> FewSteps::Rule::turned(double tau, double step) const {

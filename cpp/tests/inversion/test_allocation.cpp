@@ -3,6 +3,8 @@
 #include <cmath>
 #include <complex>
 #include <initializer_list>
+#include <limits>
+#include <utility>
 #include <vector>
 
 #include "check.hpp"
@@ -152,6 +154,14 @@ void few_steps_know_whole_powers(double mu, int steps, int power) {
     CHECK(std::abs(k.value - truth) <= k.upper - k.value);
 }
 
+// E V^0 = 1, but e^{mu x} is no number at some nodes; nor is the 59th moment of much less noise.
+void few_steps_without_numbers_say_so() {
+    for (const auto& [law, s] : {std::pair{hs::Allocation{1000, 2, true}, 0.0}, {{5, 2, false}, 58.0}}) {
+        CHECK(hs::FewSteps(law).at(s).upper == std::numeric_limits<double>::infinity());
+        CHECK(hs::FewSteps(law).row(s, 0.1, 4, 0).value.empty());
+    }
+}
+
 // The other way to the same transform, along rays.
 void few_steps_and_rays_agree(double mu, int steps, bool add, double s, double step) {
     const hs::Allocation law{mu, 1.0 * steps, add};
@@ -195,6 +205,7 @@ int main() {
     few_steps_know_whole_powers(0.1, 7, 2);
     few_steps_know_whole_powers(0.1, 7, 300);
     few_steps_know_whole_powers(0.02, 8, 1000);
+    few_steps_without_numbers_say_so();
     for (const bool add : {false, true})
         for (const double mu : {0.05, 0.5, 1.0, 2.0}) one_step_is_lognormal(mu, add, 0.7, 0.3 / mu);
     one_step_is_lognormal(1.0, true, 6, 0.2);
