@@ -22,7 +22,7 @@ namespace {
 // All of these are for speed. Smaller deltas and larger losses are left to others, and so are laws without
 // digits. That layers' widths have their digits rests on the least mu, too: proof.
 constexpr double least_delta = 1e-60, largest_loss = 30;
-constexpr double least_mu = 1e-2, largest_mu = 5, least_steps = 100, most_steps = 1e9, most_epochs = 1e6;
+constexpr double least_mu = 1e-2, largest_mu = 5, least_steps = 9, most_steps = 1e9, most_epochs = 1e6;
 constexpr double least_tilt = 0.1, largest_tilt = 40, largest_tilt_of_bulk = 1e6;
 // How far the other steps may move the loss down where a W decides alone, in standard deviations at least; in
 // which steps it is looked for; what of delta is left to that.
@@ -30,7 +30,7 @@ constexpr double least_margin = 6, most_margin = 4, margin_step = 0.08, largest_
 constexpr double share_of_put = 1e-12;
 // Where this is the way: many steps, whose bulk is narrow, and a W of not much less than delta's P-mass that
 // is large beside it. Where that is very large, one ratio decides alone.
-constexpr double many_steps = 500, small_spread = 0.25, rarer = 1e-3, beside_spread = 0.1;
+constexpr double many_steps = 9, small_spread = 0.25, rarer = 1e-3, beside_spread = 0.1;
 constexpr double large_jump = 3.5, series_jump = 1.5, good_series = 1e-7, fair_series = 1e-5,
                  poor_series = 3e-2;
 // From so many steps on nothing else does better than a poor series.
