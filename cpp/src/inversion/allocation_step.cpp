@@ -103,10 +103,10 @@ void CutStep::add_panel(Nodes& nodes, double low, double high, Complex theta, Pa
         const double rise = up + theta.imag() * turned;
         const double v = std::abs(theta) * (std::max(most - 1, 1 - least) + turned);
         const double log_f = 0.5 * (tall * tall - nearest * nearest) +
-                             (part == Part::beyond ? rise : std::max(0.0, rise) + 2 * std::log(v));
+                             (part == Part::beyond ? rise : std::max(0.0, rise) + std::log(0.5 * v * v));
         error = std::min(error, std::exp(log_f - 2 * order * std::log(rho)) / (1 - 1 / (rho * rho)));
     }
-    error *= 64.0 / 30 * half / std::sqrt(2 * pi);
+    error *= 64.0 / 15 * half / std::sqrt(2 * pi);
     const bool below = part == Part::below;
     if (!(error < (below ? panel_error / law_.steps : panel_error_beyond * beyond_q_)) &&
         depth < most_halvings_) {
