@@ -125,6 +125,7 @@ void CutStep::add_panel(Nodes& nodes, double low, double high, Complex theta, Pa
 
 CutStep::Log CutStep::log_below(const Nodes& nodes, Complex s) const {
     const Complex theta = s / law_.steps;
+    const double additions = static_cast<double>(nodes.weight.size());
     Complex sum = 0;
     double error = 0;
     for (std::size_t i = 0; i < nodes.weight.size(); ++i) {
@@ -132,7 +133,8 @@ CutStep::Log CutStep::log_below(const Nodes& nodes, Complex s) const {
         if (!(v.real() < 700)) return {0, infinity};
         const Complex p = psi(v);
         sum += nodes.weight[i] * p;
-        error += nodes.weight[i] * nodes.slack[i] * (size_of(p) + size_of(v) * size_of(p + v));
+        error += nodes.weight[i] *
+                 ((nodes.slack[i] + additions) * size_of(p) + nodes.slack[i] * size_of(v) * size_of(p + v));
     }
     // E[1] and E[W - 1] without what is cut.
     sum += theta * (beyond_q_ - beyond_p_) - beyond_q_;
@@ -148,6 +150,7 @@ CutStep::Log CutStep::log_below(const Nodes& nodes, Complex s) const {
 
 CutStep::Log CutStep::beyond(const Nodes& nodes, Complex s) const {
     const Complex theta = s / law_.steps;
+    const double additions = static_cast<double>(nodes.weight.size());
     Complex sum = 0;
     double error = 0;
     for (std::size_t i = 0; i < nodes.weight.size(); ++i) {
@@ -155,7 +158,7 @@ CutStep::Log CutStep::beyond(const Nodes& nodes, Complex s) const {
         const double size = nodes.weight[i] * exp_or_0(v.real());
         if (!(size > 0)) continue;
         sum += std::polar(size, v.imag());
-        error += size * nodes.slack[i] * (1 + size_of(v));
+        error += size * (nodes.slack[i] * (1 + size_of(v)) + additions);
     }
     return {sum, u * error + 1.01 * nodes.error};
 }

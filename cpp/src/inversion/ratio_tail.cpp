@@ -62,6 +62,7 @@ void RatioTail::add_panel(double from, double to, double real, double low, doubl
 }
 
 RatioTail::Value RatioTail::at(Complex theta) const {
+    const double additions = static_cast<double>(x_.size());
     Complex sum = 0;
     double error = 0;
     for (std::size_t i = 0; i < x_.size(); ++i) {
@@ -69,7 +70,7 @@ RatioTail::Value RatioTail::at(Complex theta) const {
         const Complex term = weight_[i] * std::polar(fall, turn);
         sum += term;
         error += (std::abs(term.real()) + std::abs(term.imag())) *
-                 (slack_[i] + 8 * c_ * x_[i] * (std::abs(theta.real()) + theta.imag()));
+                 (slack_[i] + additions + 8 * c_ * x_[i] * (std::abs(theta.real()) + theta.imag()));
     }
     const Complex front =
         Complex(0, 1) * std::exp(theta * (c_ - 1) - 0.5 * g_ * g_) / (law_.mu * std::sqrt(2 * pi));
