@@ -29,6 +29,20 @@ constexpr double least_between = 1, slack_of_grid = 0.02, fallen = -60, most_poi
 // speed: how much the loss differs within a part, and how many parts there are.
 constexpr double widest_part = 1, most_parts = 6;
 
+// r/phi, ln phi^T and r given; its error is infinite where hardly more than sizes are known.
+CutStep::Log beside(const CutStep::Log& log, const CutStep::Log& beyond, double t) {
+    if (!(log.error < 1)) return {0, infinity};
+    const Complex phi = std::exp(log.value / t), r = beyond.value / phi;
+    const double error = beyond.error / std::abs(phi) + std::abs(r) * (std::expm1(log.error / t) + 8 * u);
+    return {r, std::abs(r) + error < 0.5 ? error : infinity};
+}
+
+// At least |phi| + |r|.
+double most_of(const CutStep::Log& log, const CutStep::Log& beyond, double t) {
+    return std::exp((log.value.real() + log.error) / t) * (1 + 4 * u) +
+           (std::abs(beyond.value) + beyond.error);
+}
+
 }  // namespace
 
 CutStep first_cut(const Allocation& law, double epochs, double delta) {
@@ -54,31 +68,22 @@ AllocationPart::LogAt Bulk::between(double least, Complex most) const {
     if (!(low > 0 && narrow > 0 && narrow < step_.end() - least_between))
         return [this, nodes = step_.nodes_below(most)](Complex s) { return step_.log_below(nodes, s); };
     // A lesser cut, from which W turns often at all these frequencies, and what lies between both.
-    const auto tail = [&](double g) {
-        return RatioTail(law_, g, most.real() / law_.steps, low, most.imag() / law_.steps);
-    };
     const CutStep cut = CutStep::at(law_, narrow, most_halvings);
-    return [this, cut, nodes = cut.nodes_below(most), first = tail(narrow),
-            second = tail(step_.end())](Complex s) {
-        const Complex theta = s / law_.steps;
-        return with_more(cut.log_below(nodes, s), first.at(theta), second.at(theta));
+    return [this, cut, nodes = cut.nodes_below(most),
+            more = BetweenPlaces(law_, narrow, step_.end(), least, most)](Complex s) {
+        return with_more(cut.log_below(nodes, s), more.at(s));
     };
 }
 
-// ln (phi + a - b)^T
-CutStep::Log Bulk::with_more(const CutStep::Log& log, const RatioTail::Value& a,
-                             const RatioTail::Value& b) const {
+// ln (phi + r)^T
+CutStep::Log Bulk::with_more(const CutStep::Log& log, const CutStep::Log& beyond) const {
     const double t = law_.steps;
-    const Complex phi = std::exp(log.value / t), r = (a.value - b.value) / phi;
-    const double dr = (a.error + b.error) / std::abs(phi) + std::abs(r) * (std::expm1(log.error / t) + 8 * u);
+    const CutStep::Log r = beside(log, beyond, t);
     // Any two numbers of one size differ by twice as much at most.
-    if (!(log.error < 1) || !(std::abs(r) + dr < 0.5)) {
-        const double size = std::exp((log.value.real() + log.error) / t) * (1 + 4 * u) +
-                            std::abs(a.value - b.value) + a.error + b.error;
-        return {t * std::log(size) * (1 + 8 * u), std::log(3.0) + 1e-9};
-    }
-    const Complex x = t * log1p(r);
-    return {log.value + x, log.error + 2 * t * dr + 8 * u * (std::abs(log.value) + std::abs(x))};
+    if (!std::isfinite(r.error))
+        return {t * std::log(most_of(log, beyond, t)) * (1 + 8 * u), std::log(3.0) + 1e-9};
+    const Complex x = t * log1p(r.value);
+    return {log.value + x, log.error + 2 * t * r.error + 8 * u * (std::abs(log.value) + std::abs(x))};
 }
 
 // Far out by layers. Before that on a grid: the second derivative of |phi/phi(theta)|^2 is at most 2
@@ -147,19 +152,13 @@ CutStep::Log Rest::at(double s) const {
 }
 
 AllocationPart::LogAt Rest::between(double least, Complex most) const {
-    const double low = least / law_.steps;
     const auto below = bulk_.between(least, most);
-    if (!(top_ < infinity && RatioTail::serves(law_, step_.end(), low)))
+    if (!(top_ < infinity && step_.end() >= RatioTail::first_place(law_, least / law_.steps)))
         return [this, below, beyond = step_.nodes_beyond(most, top_)](Complex s) {
             return join(below(s), step_.beyond(beyond, s));
         };
-    const auto tail = [&](double g) {
-        return RatioTail(law_, g, most.real() / law_.steps, low, most.imag() / law_.steps);
-    };
-    return [this, below, first = tail(step_.end()), second = tail(top_)](Complex s) {
-        const Complex theta = s / law_.steps;
-        const auto from = first.at(theta), to = second.at(theta);
-        return join(below(s), {from.value - to.value, from.error + to.error});
+    return [this, below, beyond = BetweenPlaces(law_, step_.end(), top_, least, most)](Complex s) {
+        return join(below(s), beyond.at(s));
     };
 }
 
@@ -186,16 +185,14 @@ CutStep::Log Rest::join(const CutStep::Log& log, const CutStep::Log& beyond) con
     // Hardly more than its size is known: |(phi + r)^T - phi^T| <= T |r| (|phi| + |r|)^{T-1}.
     const auto size_alone = [&]() -> CutStep::Log {
         const double most = std::abs(beyond.value) + beyond.error;
-        const double size = std::exp((log.value.real() + log.error) / t) * (1 + 4 * u) + most;
-        return {std::log(t * most) + (t - 1) * std::log(size) * (1 + 8 * u), std::log(3.0) + 1e-9};
+        return {std::log(t * most) + (t - 1) * std::log(most_of(log, beyond, t)) * (1 + 8 * u),
+                std::log(3.0) + 1e-9};
     };
-    if (!(log.error < 1)) return size_alone();
-    const Complex phi = std::exp(log.value / t), r = beyond.value / phi;
+    const CutStep::Log r = beside(log, beyond, t);
+    if (!std::isfinite(r.error)) return size_alone();
     // e^{x} - 1 moves by |dx| e^{|x| + |dx|}, and x by T |dr|/(1 - |r| - |dr|).
-    const double dr = beyond.error / std::abs(phi) + std::abs(r) * (std::expm1(log.error / t) + 8 * u);
-    if (!(std::abs(r) + dr < 0.5)) return size_alone();
-    const Complex x = t * log1p(r), whole = expm1(x);
-    const double dx = 2 * t * dr + 8 * u * std::abs(x),
+    const Complex x = t * log1p(r.value), whole = expm1(x);
+    const double dx = 2 * t * r.error + 8 * u * std::abs(x),
                  error = dx * std::exp(std::max(0.0, x.real()) + dx) + 8 * u * std::abs(whole);
     if (!(error < 0.5 * std::abs(whole))) return size_alone();
     const Complex sum = log.value + std::log(whole);
@@ -237,6 +234,17 @@ Inverted Decided::add_to(Inverted out, double c) const {
                          others * (rounding_ + 4 * std::abs(log_scale)));
     out.log_scale = log_scale;
     return out;
+}
+
+Inverted Split::with_others(const Inverted& inverted, double epsilon) const {
+    if (const auto* large = std::get_if<LargeRatios>(&others)) return together(inverted, large->at(epsilon));
+    return std::get<Decided>(others).add_to(inverted, std::exp(epsilon));
+}
+
+Answer Split::describe(const Inverted& at) const {
+    std::size_t size = 0;
+    for (const Contour& line : lines) size += line.integrand.size();
+    return hockeystick::describe(at, lines[0].step, size);
 }
 
 }  // namespace hockeystick

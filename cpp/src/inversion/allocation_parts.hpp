@@ -12,13 +12,14 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "hockeystick/answer.hpp"
 #include "hockeystick/pairs.hpp"
 #include "inversion/allocation_step.hpp"
 #include "inversion/contour.hpp"
-#include "inversion/ratio_tail.hpp"
+#include "inversion/large_ratios.hpp"
 
 namespace hockeystick {
 
@@ -111,8 +112,7 @@ public:
 private:
     friend class Rest;
     LogAt between(double least, std::complex<double> most) const override;
-    CutStep::Log with_more(const CutStep::Log& log, const RatioTail::Value& a,
-                           const RatioTail::Value& b) const;
+    CutStep::Log with_more(const CutStep::Log& log, const CutStep::Log& beyond) const;
     const Allocation& law_;
     const CutStep& step_;
 };
@@ -158,6 +158,16 @@ public:
 
 private:
     double p_, q_, rounding_;  // units of round-off
+};
+
+// What was inverted along lines, and what is known of the outcomes with a large W.
+struct Split {
+    std::vector<Contour> lines;
+    std::variant<Decided, LargeRatios> others;
+
+    // inverted: of the lines.
+    Inverted with_others(const Inverted& inverted, double epsilon) const;
+    Answer describe(const Inverted& at) const;
 };
 
 }  // namespace hockeystick

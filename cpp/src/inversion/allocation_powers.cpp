@@ -46,6 +46,7 @@ PowerLine::PowerLine(const AllocationPart& part, double power)
     : part_(part), power_(power), theta_(best_theta(part, power)) {
     log_at_ = log_transform(part, theta_);
     log_upper_ = log_power_bound(part, power, theta_);
+    if (!empty()) lay_cells();
 }
 
 void PowerLine::lay_cells() {

@@ -27,9 +27,6 @@ public:
     double theta() const { return theta_; }
     double log_upper() const { return log_upper_; }  // of E[V^power]
 
-    // What the following need first.
-    void lay_cells();
-
     // E[V^{power + i tau}], tau = 0, step, ..., and errors, which aim at e^{log_wanted}: all times
     // e^{-log_upper()}. Empty where too many nodes were needed.
     struct Row {
@@ -45,6 +42,7 @@ public:
 private:
     double log_kernel(double tau, double theta, double angle) const;
     double log_line(double tau, double theta) const;
+    void lay_cells();
     // A strip around the line, and ln of bounds on the transform at its edges.
     struct Strip {
         double width, left, right;

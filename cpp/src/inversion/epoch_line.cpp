@@ -144,24 +144,18 @@ std::optional<Contour> EpochLine::contour(double epsilon, double log_delta, doub
     bulk_line_.reset();
     rest_lines_.clear();
     s_ = best_tilt(epsilon, least, most);
-    if (with_bulk()) {
-        bulk_line_.emplace(bulk_, 1 + s_);
-        if (bulk_line_->empty()) return {};
-    }
-    log_rest_ = -infinity;
-    for (const Rest& rest : rest_) {
-        rest_lines_.emplace_back(rest, 1 + s_);
-        if (rest_lines_.back().empty()) return {};
-        log_rest_ = log_add(log_rest_, rest_lines_.back().log_upper());
-    }
     const double h = 0.02 * s_, middle = log_upper(s_), log_scale = middle - s_ * epsilon;
     if (!std::isfinite(middle)) return {};
     if (log_scale + log_chernoff(s_) < log_delta + std::log(nothing))
         return Contour::of_nothing(s_, middle, 1.01 * std::exp(log_chernoff(s_)));
-    for (PowerLine& line : rest_lines_) line.lay_cells();
-    if (bulk_line_) {
-        bulk_line_->lay_cells();
+    if (with_bulk()) {
+        bulk_line_.emplace(bulk_, 1 + s_);
         edge_ = bulk_.edge(1 + s_, bulk_line_->theta(), bulk_.log_least_moment(1 + s_));
+    }
+    log_rest_ = -infinity;
+    for (const Rest& rest : rest_) {
+        rest_lines_.emplace_back(rest, 1 + s_);
+        log_rest_ = log_add(log_rest_, rest_lines_.back().log_upper());
     }
     SaddlePoint saddle{};
     saddle.s = s_;

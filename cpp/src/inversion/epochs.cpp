@@ -4,7 +4,6 @@
 #include <cmath>
 #include <functional>
 #include <span>
-#include <variant>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/allocation_parts.hpp"
@@ -28,9 +27,9 @@ constexpr double least_tilt = 0.1, largest_tilt = 40, largest_tilt_of_bulk = 1e6
 // which steps it is looked for; what of delta is left to that.
 constexpr double least_margin = 6, most_margin = 4, margin_step = 0.08, largest_put_tilt = 5e3;
 constexpr double share_of_put = 1e-12;
-// Where this is the way: many steps, whose bulk is narrow, and a W of not much less than delta's P-mass that
-// is large beside it. Where that is very large, one ratio decides alone.
-constexpr double many_steps = 9, small_spread = 0.25, rarer = 1e-3, beside_spread = 0.1;
+// Where this is the way: a narrow bulk, and a W of not much less than delta's P-mass that is large beside it.
+// Where that is very large, one ratio decides alone.
+constexpr double small_spread = 0.25, rarer = 1e-3, beside_spread = 0.1;
 constexpr double large_jump = 3.5, series_jump = 1.5, good_series = 1e-7, fair_series = 1e-5,
                  poor_series = 3e-2;
 // From so many steps on nothing else does better than a poor series.
@@ -66,27 +65,16 @@ double log_pairs(const Allocation& law, double epochs, double variance, const Bu
            gaussian_steps(variance, power - 1).upper + 1e-6;
 }
 
-// The lines, the outcomes with a W that decides alone, and a bound on what else there is of delta at any eps.
-struct Epochs::Parts {
-    std::vector<Contour> lines;
-    std::variant<Decided, LargeRatios> others;
+// And a bound on what else there is of delta at any eps.
+struct Epochs::Parts : Split {
     std::function<double(double epsilon)> more;
 
     Inverted at(double epsilon) const {
-        Inverted out = invert(lines, epsilon);
-        if (const auto* large = std::get_if<LargeRatios>(&others))
-            out = together(out, large->at(epsilon));
-        else
-            out = std::get<Decided>(others).add_to(out, std::exp(epsilon));
+        Inverted out = with_others(invert(lines, epsilon), epsilon);
         const double half = 0.5 * more(epsilon) * std::exp(-out.log_scale);
         out.value += half;
         out.tail += 1.01 * half;
         return out;
-    }
-    Answer describe(const Inverted& at) const {
-        std::size_t size = 0;
-        for (const Contour& line : lines) size += line.integrand.size();
-        return hockeystick::describe(at, lines[0].step, size);
     }
 };
 
@@ -118,7 +106,7 @@ double Epochs::jump(double delta) const {
 }
 
 bool Epochs::suits(double delta) const {
-    return delta > least_delta && delta < 1 && law_.steps >= many_steps &&
+    return delta > least_delta && delta < 1 &&
            (spread() < small_spread || jump(delta) > series_jump + spread()) &&
            jump(rarer * delta) > beside_spread * spread() * std::sqrt(-2 * std::log(delta));
 }
@@ -177,7 +165,7 @@ std::optional<Epochs::Parts> Epochs::in_three(double epsilon, double delta) cons
         if (!line) return {};
         lines.push_back(std::move(*line));
     }
-    return Parts{std::move(lines), Decided(law_, count_, second->g), [put = *second](double e) {
+    return Parts{{std::move(lines), Decided(law_, count_, second->g)}, [put = *second](double e) {
                      return e <= put.most ? std::exp(put.log_put + (1 + put.tilt) * e) : infinity;
                  }};
 }
@@ -211,7 +199,7 @@ std::optional<Epochs::Parts> Epochs::by_series(double epsilon, double delta, dou
                         .contour(epsilon, std::log(delta), least_tilt, largest_tilt_of_bulk);
         if (!line) continue;
         worst = error;
-        best = Parts{{std::move(*line)}, large, more};
+        best = Parts{{{std::move(*line)}, large}, more};
     }
     return best;
 }
@@ -220,10 +208,10 @@ std::optional<Epochs::Parts> Epochs::by_series(double epsilon, double delta, dou
 std::optional<Epochs::Parts> Epochs::parts_at(double epsilon, double delta) const {
     if (!(delta > least_delta && epsilon < largest_loss)) return {};
     interruption_point();
-    const bool large = epsilon > series_jump;
-    if (large)
+    const bool large = epsilon > series_jump, three = spread() < small_spread && epsilon < large_jump;
+    if (large && three)
         if (auto parts = by_series(epsilon, delta, good_series)) return parts;
-    if (spread() < small_spread && epsilon < large_jump)
+    if (three)
         if (auto parts = in_three(epsilon, delta)) return parts;
     const double worst = law_.steps >= very_many_steps ? poor_series : fair_series;
     return large ? by_series(epsilon, delta, worst) : std::nullopt;

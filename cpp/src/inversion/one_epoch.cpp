@@ -4,7 +4,6 @@
 #include <cmath>
 #include <numbers>
 #include <utility>
-#include <variant>
 #include <vector>
 
 #include "hockeystick/parallel.hpp"
@@ -96,22 +95,11 @@ std::optional<Contour> contour_for(const AllocationPart& part, int sign, double 
 
 }  // namespace
 
-// The lines, and what is known of the outcomes with a large W.
-struct OneEpoch::Parts {
-    std::vector<Contour> lines;
-    std::variant<Decided, LargeRatios> others;
-
+struct OneEpoch::Parts : Split {
     Inverted at(double epsilon) const {
-        const double c = std::exp(epsilon);
         Inverted out = invert(lines, std::expm1(epsilon));
-        out.slope *= c;
-        if (const auto* large = std::get_if<LargeRatios>(&others)) return together(out, large->at(epsilon));
-        return std::get<Decided>(others).add_to(out, c);
-    }
-    Answer describe(const Inverted& at) const {
-        std::size_t size = 0;
-        for (const Contour& line : lines) size += line.integrand.size();
-        return hockeystick::describe(at, lines[0].step, size);
+        out.slope *= std::exp(epsilon);
+        return with_others(out, epsilon);
     }
 };
 
@@ -134,14 +122,14 @@ std::optional<OneEpoch::Parts> OneEpoch::parts_at(double epsilon, double delta, 
         if (!large) return {};
         auto bulk = contour_for(Bulk(law_, large->first), +1, x, spread(), log_delta, frequencies);
         if (!bulk) return {};
-        return Parts{{std::move(*bulk)}, std::move(large->second)};
+        return Parts{{{std::move(*bulk)}, std::move(large->second)}};
     };
     if (auto parts = by_series(good_series, 0)) return parts;
     if (law_.steps >= least_steps) {
         const CutStep step = first_cut(law_, 1, delta);
         auto bulk = contour_for(Bulk(law_, step), +1, x, spread(), log_delta, most);
         auto rest = bulk ? contour_for(Rest(law_, step), -1, x, spread(), log_delta, most) : std::nullopt;
-        if (rest) return Parts{{std::move(*bulk), std::move(*rest)}, Decided(law_, 1, step.end())};
+        if (rest) return Parts{{{std::move(*bulk), std::move(*rest)}, Decided(law_, 1, step.end())}};
     }
     return by_series(poor_series, law_.steps >= many_steps ? most : 0);
 }

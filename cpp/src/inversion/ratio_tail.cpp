@@ -61,7 +61,7 @@ void RatioTail::add_panel(double from, double to, double real, double low, doubl
     }
 }
 
-RatioTail::Value RatioTail::at(Complex theta) const {
+CutStep::Log RatioTail::at(Complex theta) const {
     const double additions = static_cast<double>(x_.size());
     Complex sum = 0;
     double error = 0;

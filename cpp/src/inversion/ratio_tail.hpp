@@ -17,13 +17,8 @@ public:
     RatioTail(const Allocation& law, double g, double real, double low, double high);
     // From which g on these are high frequencies; infinite where there is too much noise.
     static double first_place(const Allocation& law, double low);
-    static bool serves(const Allocation& law, double g, double low) { return g >= first_place(law, low); }
 
-    struct Value {
-        std::complex<double> value;
-        double error;
-    };
-    Value at(std::complex<double> theta) const;
+    CutStep::Log at(std::complex<double> theta) const;
 
 private:
     void add_panel(double from, double to, double real, double low, double high);
@@ -33,6 +28,23 @@ private:
     std::vector<double> x_, slack_;
     std::vector<std::complex<double>> weight_;
     double error_ = 0;
+};
+
+// What lies between two places of g, by s = T theta: as of CutStep::beyond.
+class BetweenPlaces {
+public:
+    BetweenPlaces(const Allocation& law, double g, double top, double least, std::complex<double> most)
+        : steps_(law.steps),
+          from_(law, g, most.real() / steps_, least / steps_, most.imag() / steps_),
+          to_(law, top, most.real() / steps_, least / steps_, most.imag() / steps_) {}
+    CutStep::Log at(std::complex<double> s) const {
+        const CutStep::Log from = from_.at(s / steps_), to = to_.at(s / steps_);
+        return {from.value - to.value, from.error + to.error};
+    }
+
+private:
+    double steps_;
+    RatioTail from_, to_;
 };
 
 }  // namespace hockeystick

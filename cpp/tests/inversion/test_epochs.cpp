@@ -28,9 +28,7 @@ void parts_add_up(double mu, double steps, double mass, double top, double power
     for (std::size_t j = 0; j < size; ++j) tau.push_back(spacing * static_cast<double>(j));
     constexpr int k = 6;
     const auto whole = hs::allocation_moments(law, k, k - power, tau, 0, 1e-14);
-    hs::PowerLine below(bulk, power), beyond(rest, power);
-    below.lay_cells();
-    beyond.lay_cells();
+    const hs::PowerLine below(bulk, power), beyond(rest, power);
     const auto a = below.row(spacing, size, -32), b = beyond.row(spacing, size, -26);
     CHECK(whole && !a.value.empty() && !b.value.empty());
     if (!whole || a.value.empty() || b.value.empty()) return;
@@ -46,8 +44,7 @@ void parts_add_up(double mu, double steps, double mass, double top, double power
 
 void frequencies_are_bounded(const hs::AllocationPart& part, double power, double spacing) {
     constexpr std::size_t size = 200;
-    hs::PowerLine line(part, power);
-    line.lay_cells();
+    const hs::PowerLine line(part, power);
     const auto row = line.row(spacing, size, -30);
     CHECK(!row.value.empty());
     if (row.value.empty()) return;

@@ -80,8 +80,7 @@ void turns(double mu, double steps, double cut, double power, double tau, double
     const hs::Allocation law{mu, steps, false};
     const auto step = hs::CutStep::at(law, cut, 9);
     const hs::Bulk bulk(law, step);
-    hs::PowerLine line(bulk, power);
-    line.lay_cells();
+    const hs::PowerLine line(bulk, power);
     const auto row = line.row(tau, 100, -36);
     CHECK(!row.empty());
     if (row.empty()) return;
