@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from hockeystick.mechanisms.descriptions import composition
 from hockeystick.montecarlo import tally as tallies
-from hockeystick.montecarlo.curve import Curve
+from hockeystick.montecarlo.curve import curve_of
 from hockeystick.montecarlo.direction import Sampled
 from hockeystick.montecarlo.estimate import (
     DeltaEstimate,
@@ -112,7 +112,7 @@ def test_composition_with_an_analytic_mechanism(other: hs.mechanisms.Process) ->
 @pytest.mark.parametrize("other", [hs.Gaussian(1.0), hs.Laplace(1.0), hs.Gaussian(1e3), hs.PureDP(0.3)])
 @pytest.mark.parametrize("direction", ["remove", "add"])
 def test_curve_encloses_the_profile(other: hs.Gaussian, direction: str) -> None:
-    profile, curve = hs.account(other, direction), Curve(composition(other), direction, "add_or_remove")
+    profile, curve = hs.account(other, direction), curve_of(composition(other), direction, "add_or_remove")
     wide = profile.epsilon(1e-15)
     x = np.concatenate(
         [np.linspace(-1.5 * wide, 1.5 * wide, 500), np.random.default_rng(0).uniform(-40.0, 3.0, 200)]

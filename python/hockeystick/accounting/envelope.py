@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from .._base.bounds import Bounds
-from .._base.types import Array
+from .._base.types import Array, Self
 
 if TYPE_CHECKING:
     from .profile import PrivacyProfile
@@ -72,7 +72,7 @@ class Envelope:
         self.upper = np.minimum.accumulate(np.insert(self.upper, place, upper))
         return True
 
-    def close(self) -> Envelope:
+    def close(self) -> Self:
         """Ask nothing any more, and be this one."""
         self._curve = None
         return self
@@ -88,7 +88,7 @@ class Envelope:
         last = self.epsilon[-2]
         lower = _chords(ends, low, epsilon)
         lower -= MARGIN * np.abs(lower)
-        beyond = self.lower[np.searchsorted(self.epsilon, epsilon)]
+        beyond = self.lower[np.searchsorted(self.epsilon[:-1], epsilon)]
         return np.where(epsilon > last, beyond, np.fmax(lower, beyond)), np.minimum(upper, 1.0)
 
     def _slopes(self) -> tuple[Array, Array]:

@@ -314,7 +314,7 @@ class Composed:
 
     def __init__(self, curve: Any, epsilon: float) -> None:
         self._curve, self._epsilon = curve, epsilon
-        nodes = curve.nodes
+        nodes = curve.epsilon[1:-1]
         steps = np.arange(_FINE) / _FINE
         fine = (nodes[:-1, np.newaxis] + np.diff(nodes)[:, np.newaxis] * steps).ravel()
         self._points = np.append(fine, nodes[-1])

@@ -14,6 +14,7 @@ import numpy as np
 
 from .._base.binomial import tail
 from .._base.gdp import log_delta
+from .._base.types import Array
 from ..matrix.schemes import BMinSep, TruncatedBMinSep
 from .curve import Curve
 from .public_counts import (
@@ -78,13 +79,18 @@ class ShownCurve(Curve):
 
     def __init__(self, shown: ShownCoins, distance: float, epsilon: float) -> None:
         whole = math.fsum(weight for _, weight, _ in shown.terms)
-        self._x = np.append(np.linspace(-30.0, -1.5, 58), np.arange(-1.0, epsilon + 4.0, 0.02))
-        self._low = np.zeros(len(self._x))
 
         def total(x: float) -> float:
             return math.fsum(w * stick(math.sqrt(k) * distance, x + shift) for k, w, shift in shown.terms)
 
-        self._high = np.minimum(1.0, [total(x) / whole * ROUND_UP for x in self._x.tolist()])
+        def bounds(x: Array) -> tuple[Array, Array]:
+            above = np.array([total(at) / whole * ROUND_UP for at in x.tolist()])
+            return np.zeros(len(x)), np.minimum(1.0, above)
+
+        super().__init__(
+            bounds, np.append(np.linspace(-30.0, -1.5, 58), np.arange(-1.0, epsilon + 4.0, 0.02))
+        )
+        self.close()
         self.log_mass = math.log(whole) + 1e-12
 
 
