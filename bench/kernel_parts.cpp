@@ -87,8 +87,9 @@ int main() {
             coefficients.push_back(coefficients.back() * (x - 0.5) / x);
         }
         const hs::Strategy strategy(steps, bands, coefficients);
-        const hs::SlidingProducts products(strategy, 0.5, method);
-        const hs::Mixture mixture(strategy, hs::BMinSep{bands, 1e-3, true}, 0.5);
+        const hs::MatrixMechanism mechanism{strategy, hs::BMinSep{bands, 1e-3, true}, 0.5};
+        const hs::SlidingProducts products(mechanism, method);
+        const hs::Mixture mixture(mechanism);
         hs::Rows in(products.rows(), 0.1), out(products.rows());
         const std::size_t n = steps, block = products.outputs();
         const auto blocks = [&](const auto& body) {

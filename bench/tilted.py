@@ -157,8 +157,7 @@ def add() -> None:
         strategy = root(steps, b)
         mechanism = hs.BandMF(strategy, scheme, sigma * float(strategy.column_norms().max()))
         none = -mechanism.no_participation_log_probability
-        columns, rounds, core = mechanism._described()
-        rest, _ = _core.tangent(columns, rounds, core, mechanism.noise_multiplier, np.zeros(rounds))
+        rest, _ = _core.tangent(mechanism._described(), np.zeros(scheme.seen_as(strategy)[1]))
         low = -float(np.logaddexp(rest, -none))
         for share in (0.2, 0.6, 0.9):
             epsilon = low + share * ((none if none < math.inf else 3.0 * low) - low)

@@ -41,17 +41,12 @@ hs::Scheme around_b_min_sep(std::size_t separation, double probability, bool war
     return Kind{{separation, probability, warm_start}, fields...};
 }
 
-hs::Strategy strategy_of(const Array& columns, std::size_t steps) {
+hs::MatrixMechanism mechanism(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
+                              double noise_multiplier) {
     if (columns.ndim() != 2) throw py::value_error("columns must have two dimensions");
     const auto values = view(columns);
-    return {steps, static_cast<std::size_t>(columns.shape(1)), {values.begin(), values.end()}};
-}
-
-std::unique_ptr<hs::LossSampler> make_losses(const Array& columns, std::size_t steps,
-                                             const hs::Scheme& scheme, double noise_multiplier,
-                                             hs::Direction direction) {
-    return std::make_unique<hs::LossSampler>(strategy_of(columns, steps), scheme, noise_multiplier,
-                                             direction);
+    const auto bands = static_cast<std::size_t>(columns.shape(1));
+    return {{steps, bands, {values.begin(), values.end()}}, scheme, noise_multiplier};
 }
 
 py::tuple delta_sums(const hs::LossSampler& sampler, std::uint64_t seed, std::span<const double> epsilons,
@@ -96,20 +91,16 @@ std::span<const double> rows_of(const Array& array, py::ssize_t width, const cha
     return view(array);
 }
 
-std::unique_ptr<hs::TiltedSampler> make_tilted(const Array& columns, std::size_t steps,
-                                               const hs::Scheme& scheme, double noise_multiplier,
-                                               const Array& components, std::uint64_t most_others,
-                                               hs::Direction direction) {
+std::unique_ptr<hs::TiltedSampler> make_tilted(const hs::MatrixMechanism& mechanism, const Array& components,
+                                               std::uint64_t most_others, hs::Direction direction) {
     // (weight, order, theta, shift)
     const auto entries = rows_of(components, 4, "components must be rows of four numbers");
-    auto strategy = strategy_of(columns, steps);
     std::vector<hs::Component> parts;
     for (std::size_t k = 0; k < entries.size(); k += 4) {
         parts.push_back({entries[k], static_cast<int>(entries[k + 1]), {entries[k + 2], entries[k + 3]}});
     }
     const py::gil_scoped_release release;
-    return std::make_unique<hs::TiltedSampler>(std::move(strategy), scheme, noise_multiplier,
-                                               std::move(parts), most_others, direction);
+    return std::make_unique<hs::TiltedSampler>(mechanism, std::move(parts), most_others, direction);
 }
 
 py::array_t<double> samples(const hs::BlockSampler& sampler, std::uint64_t seed, std::uint64_t first_block,
@@ -126,32 +117,21 @@ py::array_t<double> values(const Sampler& sampler, std::uint64_t seed, std::span
                  epsilons.size(), blocks * sampler.block_size());
 }
 
-std::unique_ptr<hs::HalfSpaceSampler> make_half_space(const Array& columns, std::size_t steps,
-                                                      const hs::Scheme& scheme, double noise_multiplier,
+std::unique_ptr<hs::HalfSpaceSampler> make_half_space(const hs::MatrixMechanism& mechanism,
                                                       std::vector<double> direction, double threshold,
                                                       const Array& shifts) {
     // (weight, shift)
     const auto entries = rows_of(shifts, 2, "shifts must be pairs of numbers");
-    auto strategy = strategy_of(columns, steps);
     std::vector<hs::HalfSpaceSampler::Shift> parts;
     for (std::size_t k = 0; k < entries.size(); k += 2) parts.push_back({entries[k], entries[k + 1]});
     const py::gil_scoped_release release;
-    return std::make_unique<hs::HalfSpaceSampler>(std::move(strategy), scheme, noise_multiplier,
-                                                  std::move(direction), threshold, std::move(parts));
+    return std::make_unique<hs::HalfSpaceSampler>(mechanism, std::move(direction), threshold,
+                                                  std::move(parts));
 }
 
-auto tangent(const Array& columns, std::size_t steps, const hs::Scheme& scheme, double noise_multiplier,
-             std::span<const double> outputs) {
-    const auto strategy = strategy_of(columns, steps);
-    auto found = released([&] { return hs::tangent(strategy, scheme, noise_multiplier, outputs); });
+auto tangent(const hs::MatrixMechanism& mechanism, std::span<const double> outputs) {
+    auto found = hs::tangent(mechanism, outputs);
     return std::pair(found.log_rest, std::move(found.means));
-}
-
-std::vector<double> log_moments_of_cuts(const Array& columns, std::size_t steps, const hs::Scheme& scheme,
-                                        double noise_multiplier, std::size_t most) {
-    const auto* truncated = std::get_if<hs::TruncatedBMinSep>(&scheme);
-    if (truncated == nullptr) throw py::value_error("scheme must be truncated");
-    return hs::log_moments_of_cuts(strategy_of(columns, steps), *truncated, noise_multiplier, most);
 }
 
 void register_plain(Module& m) {
@@ -167,6 +147,7 @@ void register_plain(Module& m) {
     m.def("truncated_b_min_sep", &around_b_min_sep<hs::TruncatedBMinSep, std::uint64_t, std::uint64_t>);
     m.def("independent_b_min_sep", &around_b_min_sep<hs::IndependentBMinSep, std::size_t>);
     m.def("joint_examples", &hs::joint_examples);
+    Class<hs::MatrixMechanism>(m, "MatrixMechanism").def(py::init(&mechanism));
 
     m.def("empirical_points", &empirical_points);
     m.def_released("spread_values", &spread_values);
@@ -176,7 +157,7 @@ void register_plain(Module& m) {
         .def("samples", &samples)
         .def("draws", &draws);
     Class<hs::LossSampler, hs::BlockSampler>(m, "LossSampler")
-        .def(py::init(&make_losses))
+        .def(py::init<hs::MatrixMechanism, hs::Direction>())
         .def_released("losses", &hs::LossSampler::losses)
         .def("delta_sums", &delta_sums)
         .def_released("evaluate", &hs::LossSampler::evaluate);
@@ -184,22 +165,21 @@ void register_plain(Module& m) {
 
 void register_importance(Module& m) {
     Class<hs::TiltedSampler, hs::BlockSampler>(m, "TiltedSampler")
-        .def(py::init(&make_tilted), py::arg("columns"), py::arg("steps"), py::arg("scheme"),
-             py::arg("noise_multiplier"), py::arg("components"),
+        .def(py::init(&make_tilted), py::arg("mechanism"), py::arg("components"),
              py::arg("most_others") = std::uint64_t{1} << 62, py::arg("direction") = "remove")
         .def("log_normaliser", &hs::TiltedSampler::log_normaliser)
         .def("log_bound", &hs::TiltedSampler::log_bound)
         .def("values", &values<hs::TiltedSampler, double>);
-    m.def("has_moment_law", [](const Array& columns, std::size_t steps, const hs::Scheme& scheme, int order) {
-        return hs::has_moment_law(strategy_of(columns, steps), scheme, order);
+    m.def("has_moment_law", [](const hs::MatrixMechanism& mechanism, int order) {
+        return hs::has_moment_law(mechanism, order);
     });
-    m.def("log_moments_of_cuts", &log_moments_of_cuts);
+    m.def("log_moments_of_cuts", &hs::log_moments_of_cuts);
 
     Class<hs::HalfSpaceSampler, hs::BlockSampler>(m, "HalfSpaceSampler")
         .def(py::init(&make_half_space))
         .def_property_readonly("log_probability", &hs::HalfSpaceSampler::log_probability)
         .def("values", &values<hs::HalfSpaceSampler, double, double>);
-    m.def("tangent", &tangent);
+    m.def_released("tangent", &tangent);
     m.def("log_normal_below", &hs::log_normal_below);
 }
 

@@ -254,6 +254,11 @@ def independent_b_min_sep(separation: int, probability: float, warm_start: bool,
 def joint_examples(scheme: Scheme, steps: int) -> int:
     """How many of a user's examples the likelihood of ``independent_b_min_sep`` is exact for."""
 
+class MatrixMechanism(metaclass=_Type):
+    """C x + noise, by the columns of C (as `Strategy` has them), the scheme of x and the noise's standard deviation."""
+
+    def __init__(self, columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float) -> None: ...
+
 def empirical_points() -> _Array:
     """The points that `spread_values` spreads onto: 0, 16 per octave from 2^-40 on, 1."""
 
@@ -279,9 +284,7 @@ class BlockSampler(metaclass=_Type):
 class LossSampler(BlockSampler):
     """The privacy loss of a matrix mechanism in one direction."""
 
-    def __init__(
-        self, columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, direction: str
-    ) -> None: ...
+    def __init__(self, mechanism: MatrixMechanism, direction: str) -> None: ...
     def losses(self, seed: int, first_block: int, blocks: int) -> _Array:
         """The losses of these blocks, one after the other."""
 
@@ -298,10 +301,7 @@ class TiltedSampler(BlockSampler):
 
     def __init__(
         self,
-        columns: ArrayLike,
-        steps: int,
-        scheme: Scheme,
-        noise_multiplier: float,
+        mechanism: MatrixMechanism,
         components: ArrayLike,
         most_others: int = ...,
         direction: str = ...,
@@ -325,10 +325,7 @@ class HalfSpaceSampler(BlockSampler):
 
     def __init__(
         self,
-        columns: ArrayLike,
-        steps: int,
-        scheme: Scheme,
-        noise_multiplier: float,
+        mechanism: MatrixMechanism,
         direction: ArrayLike,
         threshold: float,
         shifts: ArrayLike,
@@ -342,20 +339,16 @@ class HalfSpaceSampler(BlockSampler):
     ) -> _Array:
         """Weighted values over e^log_scale, shape (epsilons, samples); ln P/Q is at least ``floor``."""
 
-def tangent(
-    columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, outputs: ArrayLike
-) -> tuple[float, _Array]:
+def tangent(mechanism: MatrixMechanism, outputs: ArrayLike) -> tuple[float, _Array]:
     """ln(P/Q - Pr[x = 0]) at outputs / noise multiplier, and the expectation of x given that x is not 0."""
 
 def log_normal_below(threshold: float) -> float:
     """ln Pr[N(0, 1) <= threshold]."""
 
-def log_moments_of_cuts(
-    columns: ArrayLike, steps: int, scheme: Scheme, noise_multiplier: float, most: int
-) -> _Array:
+def log_moments_of_cuts(mechanism: MatrixMechanism, most: int) -> _Array:
     """ln of bounds on E_R[(P_r/R)^2] over all counts r with at most 0, 1, ..., ``most`` truncated rounds."""
 
-def has_moment_law(columns: ArrayLike, steps: int, scheme: Scheme, order: int) -> bool:
+def has_moment_law(mechanism: MatrixMechanism, order: int) -> bool:
     """Whether `TiltedSampler` has S of this order."""
 
 def first_invalid(values: _Array) -> int:

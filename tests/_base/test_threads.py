@@ -557,6 +557,7 @@ def test_what_changes_in_the_core_has_a_lock() -> None:
         "Coupling",
         "HalfSpaceSampler",
         "LossSampler",
+        "MatrixMechanism",
         "Pair",
         "Profile",
         "Scheme",

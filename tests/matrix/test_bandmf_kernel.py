@@ -480,10 +480,10 @@ def test_the_core_refuses_what_the_descriptions_refuse():
         ([[1.0, 0.5]], 5, math.inf),
     ):
         with pytest.raises(ValueError, match=r"strategy|entries|bands|noise_multiplier"):
-            _core.LossSampler(columns, steps, scheme, sigma, "remove")
+            _core.LossSampler(_core.MatrixMechanism(columns, steps, scheme, sigma), "remove")
     for wrong in (_core.b_min_sep(0, 0.5, True), _core.b_min_sep(2, math.nan, True)):
         with pytest.raises(ValueError, match=r"separation|probability"):
-            _core.LossSampler([[1.0]], 5, wrong, 1.0, "remove")
+            _core.LossSampler(_core.MatrixMechanism([[1.0]], 5, wrong, 1.0), "remove")
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs interval timers")

@@ -102,8 +102,9 @@ def test_the_chain_of_one_example_agrees():
     strategy = toeplitz(40, 4)
     for warm in (False, True):
         mechanism = hs.BandMF(strategy, hs.BMinSep(40, 6, 0.1, warm), 0.7)
+        one = _core.independent_b_min_sep(6, 0.1, warm, 1)
         core = _core.LossSampler(
-            mechanism._described()[0], 40, _core.independent_b_min_sep(6, 0.1, warm, 1), 0.7, "remove"
+            _core.MatrixMechanism(*mechanism.scheme.seen_as(strategy), one, 0.7), "remove"
         )
         assert np.array_equal(core.draws(5, 0, 1)[1], mechanism._blocks("remove").draws(5, 0, 1)[1])
         assert close(core.losses(5, 0, 1)[:256], mechanism.sample_losses(256, 5))

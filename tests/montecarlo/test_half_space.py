@@ -83,13 +83,13 @@ def middle(mechanism: hs.BandMF, law: enumeration.Law, share: float) -> float:
 def test_tangent_against_enumeration(case: int) -> None:
     _, mechanism, law = CASES[case]
     matrix, sigma = mechanism.strategy.matrix(), mechanism.noise_multiplier
-    columns, steps, scheme = mechanism._described()
+    core, steps = mechanism._described(), mechanism.scheme.seen_as(mechanism.strategy)[1]
     _, rest = with_participations(law)
     patterns = np.array([x for _, x in rest])
     rng = np.random.default_rng(case)
     for scale in (0.0, 1.0, 3.0, 40.0):
         y = scale * rng.standard_normal(steps)
-        found, means = _core.tangent(columns, steps, scheme, sigma, y)
+        found, means = _core.tangent(core, y)
         expected = enumeration.log_ratio(rest, matrix, sigma, sigma * y[np.newaxis])[0]
         assert found == pytest.approx(expected, abs=1e-11, rel=1e-11)
         logs = np.array(
@@ -273,9 +273,8 @@ def sampled_cases() -> list[tuple[hs.BandMF, float]]:
     for steps, b, bands in [(1, 1, 1), (8, 3, 3), (12, 5, 2), (40, 8, 8), (9, 20, 4), (64, 32, 32)]:
         for p, sigma, warm in [(0.05, 0.8, True), (0.3, 1.5, False)]:
             mechanism = hs.BandMF(strategy(steps, bands, steps < 40), hs.BMinSep(steps, b, p, warm), sigma)
-            columns, _, scheme = mechanism._described()
             none = mechanism.no_participation_log_probability
-            rest, _ = _core.tangent(columns, steps, scheme, sigma, np.zeros(steps))
+            rest, _ = _core.tangent(mechanism._described(), np.zeros(steps))
             low = -float(np.logaddexp(rest, none))
             found += [(mechanism, 0.5 * low), (mechanism, low + 0.1 * (-none - low))]
     for bins in (5, 40):
@@ -441,11 +440,8 @@ def test_errors() -> None:
     ):
         with pytest.raises(hs.ParameterError, match="weights"):
             sampler(mechanism, found, shifts)
-    columns, steps, scheme = mechanism._described()
     with pytest.raises(ValueError, match="length 1"):
-        _core.HalfSpaceSampler(
-            columns, steps, scheme, 0.7, 2.0 * found.direction, -1.0, np.array([[1.0, 0.0]])
-        )
+        _core.HalfSpaceSampler(mechanism._described(), 2.0 * found.direction, -1.0, np.array([[1.0, 0.0]]))
     truncated = hs.BandMF(strategy(12, 3), hs.matrix.TruncatedBMinSep(12, 3, 0.1, 100, 5), 0.7)
     assert half_space(truncated, 0.8, 1e-9) is None
 

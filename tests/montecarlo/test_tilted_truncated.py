@@ -39,8 +39,7 @@ def sampler(
     steps, b, bands, p, warm, size, most, sigma = case
     scheme = TruncatedBMinSep(steps, b, p, size, most, warm)
     mechanism = hs.BandMF(strategy(steps, bands, toeplitz=steps > 4), scheme, sigma)
-    columns, _, core = mechanism._described()
-    made = _core.TiltedSampler(columns, steps, core, sigma, np.array(MIXTURE), size - 1, direction)
+    made = _core.TiltedSampler(mechanism._described(), np.array(MIXTURE), size - 1, direction)
     return mechanism, made, enumeration.min_sep(steps, b, p, warm)
 
 
@@ -268,9 +267,8 @@ def test_counts_beyond_the_limit_have_value_zero() -> None:
     # The envelope is made for counts up to a limit; whatever lies beyond is left to the added probability.
     case = CASES[0]
     mechanism, _, _ = sampler(case, "remove")
-    columns, steps, scheme = mechanism._described()
     most = 3
-    core = _core.TiltedSampler(columns, steps, scheme, case[-1], np.array(MIXTURE), most)
+    core = _core.TiltedSampler(mechanism._described(), np.array(MIXTURE), most)
     counts = core.draws(2, 0, 1)[2]
     beyond = (counts > most).any(axis=1)
     losses = core.samples(2, 0, 1)[:, 0]

@@ -37,7 +37,7 @@ def test_tables_by_brute_force(steps: int, b: int, bands: int, p: float, warm: b
     matrix = hs.BandedToeplitz(tuple(columns[0].tolist()), steps).matrix()
     law = enumeration.min_sep(steps, b, p, warm)
     core = _core.truncated_b_min_sep(b, p, warm, 100, largest)
-    bounds = _core.log_moments_of_cuts(columns, steps, core, sigma, 3)
+    bounds = _core.log_moments_of_cuts(_core.MatrixMechanism(columns, steps, core, sigma), 3)
     worst = -math.inf
     for k in range(4):
         for cuts in itertools.combinations(range(steps), k):

@@ -28,7 +28,7 @@ public:
     std::size_t block_size() const noexcept { return block_size_; }
     // Numbers in a row of samples().
     std::size_t width() const noexcept { return width_; }
-    std::size_t steps() const noexcept { return strategy_.steps(); }
+    std::size_t steps() const noexcept { return mechanism_.steps(); }
 
     // Of blocks first, ..., first + blocks - 1: one row per sample.
     std::vector<double> samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks) const;
@@ -43,7 +43,7 @@ public:
     Draws draws(std::uint64_t seed, std::uint64_t first, std::size_t blocks) const;
 
 protected:
-    BlockSampler(Strategy strategy, Scheme scheme, double noise_multiplier, Direction direction);
+    BlockSampler(MatrixMechanism mechanism, Direction direction);
     // work: of an iteration beside its sliding products; 1 is that of a chain of participations.
     void set_size(std::size_t width, double work);
 
@@ -64,8 +64,7 @@ protected:
     std::vector<double> values_of(const Blocks& blocks, std::span<const double> epsilons,
                                   const Value& value) const;
 
-    Strategy strategy_;
-    Scheme scheme_;
+    MatrixMechanism mechanism_;
     Direction direction_;
     SlidingProducts products_;
 
@@ -80,7 +79,7 @@ private:
 class LossSampler final : public BlockSampler {
 public:
     // Throws std::invalid_argument for parameters out of range.
-    LossSampler(Strategy strategy, Scheme scheme, double noise_multiplier, Direction direction);
+    LossSampler(MatrixMechanism mechanism, Direction direction);
 
     // One value per sample.
     std::vector<double> losses(std::uint64_t seed, std::uint64_t first, std::size_t blocks) const {
@@ -109,7 +108,6 @@ private:
     void sample_group(const BlockStream& stream, std::size_t lane, double* rows,
                       Draws* record) const override;
 
-    double noise_multiplier_;
     SlidingProducts direct_;
     Mixture mixture_;
     std::optional<Mixture> denominator_;  // truncated scheme, or replace_one: Q is a mixture, too

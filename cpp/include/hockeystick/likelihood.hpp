@@ -16,6 +16,15 @@
 
 namespace hockeystick {
 
+// C x + noise N(0, noise_multiplier^2) is released, x what the scheme draws.
+struct MatrixMechanism {
+    Strategy strategy;
+    Scheme scheme;
+    double noise_multiplier;
+
+    std::size_t steps() const noexcept { return strategy.steps(); }
+};
+
 // Samples computed side by side; one row of data holds one iteration of all of them.
 inline constexpr std::size_t group_size = 16;
 
@@ -53,7 +62,7 @@ enum class Products { direct, transform };
 class SlidingProducts {
 public:
     // C / sigma. `transform` applies to Toeplitz matrices only, and where it pays.
-    SlidingProducts(const Strategy& strategy, double noise_multiplier, Products method);
+    SlidingProducts(const MatrixMechanism& mechanism, Products method);
 
     // compute() turns rows() rows into outputs(); both do not change. outputs() is even, and rows() is at
     // least outputs() + bands - 1.
@@ -94,8 +103,7 @@ enum class Numerator {
 
 // Half the squared norm, over sigma^2, of each column, for balls-in-bins of each bin's sum of columns. If the
 // columns are longer than the separation, those of the upper bound on P/Q, or with `lower` of the lower one.
-std::vector<double> half_norms(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-                               bool lower);
+std::vector<double> half_norms(const MatrixMechanism& mechanism, bool lower);
 
 // What changes the law of x without changing its form, for importance sampling: Pr[x] times
 // theta^(number of participations), and mean (1 + shift) C x.
@@ -114,12 +122,10 @@ public:
     // value is a bound: an upper bound of ln P/Q, or with `lower` a lower bound. Throws std::invalid_argument
     // where sigma is so small that losses exceed 2^45. For a chain of participations, further mixtures that
     // differ in theta alone, `more` of them, cost little.
-    Mixture(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-            Numerator numerator = Numerator::present, bool lower = false, const Tilt& tilt = {},
-            std::span<const double> more = {});
+    explicit Mixture(const MatrixMechanism& mechanism, Numerator numerator = Numerator::present,
+                     bool lower = false, const Tilt& tilt = {}, std::span<const double> more = {});
     // The sum of the weights of an envelope: no law, but as well over N(0, sigma^2).
-    Mixture(const Strategy& strategy, const BMinSep& scheme, double noise_multiplier,
-            const Envelope& envelope);
+    Mixture(const MatrixMechanism& mechanism, const Envelope& envelope);
 
     // The state of one group of outputs.
     class Evaluation {

@@ -12,8 +12,9 @@ namespace hockeystick {
 // never meet have e^0, and only the others are listed.
 class BinsLaw final : public MeanLaw {
 public:
-    BinsLaw(const Strategy& strategy, const BallsInBins& scheme, double noise_multiplier)
-        : steps_(strategy.steps()), bins_(scheme.bins), used_(std::min(scheme.bins, steps_)) {
+    explicit BinsLaw(const MatrixMechanism& mechanism)
+        : steps_(mechanism.steps()), bins_(separation(mechanism.scheme)), used_(std::min(bins_, steps_)) {
+        const auto& [strategy, scheme, noise_multiplier] = mechanism;
         const std::size_t bands = strategy.bands();
         for (std::size_t j = 0; j < used_; ++j) {
             std::vector<std::pair<std::size_t, double>> products;

@@ -9,11 +9,10 @@
 
 namespace hockeystick {
 
-BlockSampler::BlockSampler(Strategy strategy, Scheme scheme, double noise_multiplier, Direction direction)
-    : strategy_(std::move(strategy)),
-      scheme_((check(scheme, strategy_.steps()), std::move(scheme))),
+BlockSampler::BlockSampler(MatrixMechanism mechanism, Direction direction)
+    : mechanism_((check(mechanism.scheme, mechanism.steps()), std::move(mechanism))),
       direction_(direction),
-      products_(strategy_, noise_multiplier, Products::transform) {}
+      products_(mechanism_, Products::transform) {}
 
 void BlockSampler::set_size(std::size_t width, double work) {
     constexpr double block_work = 0x1p21;        // speed
@@ -62,7 +61,7 @@ std::vector<double> BlockSampler::values_of(const Blocks& blocks, std::span<cons
 }
 
 BlockSampler::Draws BlockSampler::draws(std::uint64_t seed, std::uint64_t first, std::size_t blocks) const {
-    const bool counted = std::holds_alternative<TruncatedBMinSep>(scheme_);
+    const bool counted = std::holds_alternative<TruncatedBMinSep>(mechanism_.scheme);
     const std::vector<double> nothing(group_size * steps(), 0.0);
     Draws all;
     const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };

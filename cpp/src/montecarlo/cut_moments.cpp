@@ -16,10 +16,9 @@ Extended larger(const Extended& x, const Extended& y) { return x < y ? y : x; }
 // e + b are kept.
 class CutMoments {
 public:
-    CutMoments(const Strategy& strategy, const TruncatedBMinSep& scheme, double noise_multiplier,
-               std::size_t most)
-        : chain_(scheme, strategy.steps()),
-          couplings_(strategy, noise_multiplier),
+    CutMoments(const MatrixMechanism& mechanism, std::size_t most)
+        : chain_(mechanism.scheme, mechanism.steps()),
+          couplings_(mechanism),
           layers_(most + 1),
           row_size_(chain_.separation * classes * layers_),
           ring_((chain_.separation + 1) * row_size_, Extended(1.0)),
@@ -28,6 +27,7 @@ public:
           take_(chain_.leave) {
         // The survival of a truncated round is at most max_batch / (max_batch + 1). Proof: 1e-15 is more than
         // rounding takes away.
+        const auto& scheme = std::get<TruncatedBMinSep>(mechanism.scheme);
         const auto places = static_cast<double>(scheme.max_batch);
         const double survival = std::min(1.0, places / (places + 1) * (1 + 1e-15)),
                      p = scheme.base.probability;
@@ -126,11 +126,12 @@ private:
 
 }  // namespace
 
-std::vector<double> log_moments_of_cuts(const Strategy& strategy, const TruncatedBMinSep& scheme,
-                                        double noise_multiplier, std::size_t most) {
-    check(scheme, strategy.steps());
-    require(strategy.bands() <= scheme.base.separation, "truncated sampling needs bands <= separation");
-    const CutMoments moments(strategy, scheme, noise_multiplier, most);
+std::vector<double> log_moments_of_cuts(const MatrixMechanism& mechanism, std::size_t most) {
+    check(mechanism.scheme, mechanism.steps());
+    require(std::holds_alternative<TruncatedBMinSep>(mechanism.scheme), "scheme must be truncated");
+    require(mechanism.strategy.bands() <= separation(mechanism.scheme),
+            "truncated sampling needs bands <= separation");
+    const CutMoments moments(mechanism, most);
     std::vector<double> result;
     for (std::size_t k = 0; k <= most; ++k) result.push_back(moments.log_moment(k));
     return result;

@@ -29,13 +29,13 @@ public:
     Group(const LossSampler& sampler, const BlockStream& block, std::size_t first_lane, Draws* record)
         : sampler_(sampler),
           record_(record),
-          truncated_(std::get_if<TruncatedBMinSep>(&sampler.scheme_)),
+          truncated_(std::get_if<TruncatedBMinSep>(&sampler.mechanism_.scheme)),
           outputs_(Rows::scratch(sampler.products_.rows())),
           window_(sampler.products_, sampler.steps(), {block, first_lane, Purpose::noise}, outputs_) {
         // Under Q nobody takes part, unless Q is the mixture of the truncated scheme.
         const bool participates = sampler.direction_ != Direction::add || truncated_ != nullptr;
         for (std::size_t s = 0; participates && s < group_size; ++s) {
-            lanes_.emplace_back(sampler.scheme_, sampler.steps(),
+            lanes_.emplace_back(sampler.mechanism_.scheme, sampler.steps(),
                                 Stream(block, first_lane + s, Purpose::participation));
         }
         if (truncated_ == nullptr) return;
@@ -136,27 +136,26 @@ private:
     std::optional<GroupCounts> all_counts_;  // where all are
 };
 
-LossSampler::LossSampler(Strategy strategy, Scheme scheme, double noise_multiplier, Direction direction)
-    : BlockSampler(std::move(strategy), std::move(scheme), noise_multiplier, direction),
-      noise_multiplier_(noise_multiplier),
-      direct_(strategy_, noise_multiplier, Products::direct),
+LossSampler::LossSampler(MatrixMechanism mechanism, Direction direction)
+    : BlockSampler(std::move(mechanism), direction),
+      direct_(mechanism_, Products::direct),
       // An upper bound on ln P/Q is a lower one on ln Q/P: that direction takes the other bound.
-      mixture_(strategy_, scheme_, noise_multiplier, Numerator::present, direction == Direction::add) {
-    if (const auto* truncated = std::get_if<TruncatedBMinSep>(&scheme_)) {
-        require(strategy_.bands() <= truncated->base.separation,
+      mixture_(mechanism_, Numerator::present, direction == Direction::add) {
+    if (const auto* truncated = std::get_if<TruncatedBMinSep>(&mechanism_.scheme)) {
+        require(mechanism_.strategy.bands() <= truncated->base.separation,
                 "truncated sampling needs bands <= separation");
         if (direction != Direction::replace_one) {
-            denominator_.emplace(strategy_, scheme_, noise_multiplier, Numerator::absent);
+            denominator_.emplace(mechanism_, Numerator::absent);
         }
-        candidate_probability_ = PublicCounts::candidate_probability(*truncated, strategy_.steps());
+        candidate_probability_ = PublicCounts::candidate_probability(*truncated, steps());
         counts_table_ = PublicCounts::table(*truncated);
     }
-    if (const auto* multi = std::get_if<MultiAttribution>(&scheme_)) {
-        require(strategy_.bands() <= multi->separation,
+    if (const auto* multi = std::get_if<MultiAttribution>(&mechanism_.scheme)) {
+        require(mechanism_.strategy.bands() <= multi->separation,
                 "multi-attribution sampling needs bands <= separation");
     }
     if (direction == Direction::replace_one) {
-        denominator_.emplace(strategy_, scheme_, noise_multiplier, Numerator::present, true, mirrored);
+        denominator_.emplace(mechanism_, Numerator::present, true, mirrored);
     }
     set_size(1, 1 + mixture_.families());
 }
@@ -228,7 +227,7 @@ LossSampler::Sums LossSampler::delta_sums(std::uint64_t seed, std::span<const do
 std::vector<double> LossSampler::evaluate(std::span<const double> outputs,
                                           std::span<const double> public_counts) const {
     require(outputs.size() % steps() == 0, "outputs must be rows of `steps` values");
-    const bool truncated = std::holds_alternative<TruncatedBMinSep>(scheme_);
+    const bool truncated = std::holds_alternative<TruncatedBMinSep>(mechanism_.scheme);
     require(!truncated || public_counts.size() == outputs.size(),
             "the truncated scheme needs a public count for every output");
     const std::size_t count = outputs.size() / steps();
@@ -245,7 +244,7 @@ std::vector<double> LossSampler::evaluate(std::span<const double> outputs,
 void LossSampler::evaluate_group(std::span<const double> outputs, std::span<const double> public_counts,
                                  double* losses) const {
     const std::size_t samples = outputs.size() / steps();
-    const auto* truncated = std::get_if<TruncatedBMinSep>(&scheme_);
+    const auto* truncated = std::get_if<TruncatedBMinSep>(&mechanism_.scheme);
     Rows rows(direct_.rows()), products(direct_.rows()), survival;
     if (truncated != nullptr) survival = Rows(direct_.outputs(), 1.0);
     Ratio ratio(*this, false);
@@ -255,7 +254,8 @@ void LossSampler::evaluate_group(std::span<const double> outputs, std::span<cons
         const std::size_t used = std::min(direct_.outputs(), steps() - done);
         for (std::size_t s = 0; s < samples; ++s) {
             const std::size_t at = s * steps() + done;
-            for (std::size_t i = 0; i < there; ++i) rows[i][s] = outputs[at + i] / noise_multiplier_;
+            for (std::size_t i = 0; i < there; ++i)
+                rows[i][s] = outputs[at + i] / mechanism_.noise_multiplier;
             for (std::size_t i = 0; truncated != nullptr && i < used; ++i) {
                 survival[i][s] = survival_probability(*truncated, public_counts[at + i]);
             }

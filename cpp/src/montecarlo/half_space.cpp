@@ -65,18 +65,18 @@ double log_normal_below(double threshold) {
     return portable_log1p(-scaled_normal_tail(threshold) * portable_exp(-0.5 * square));
 }
 
-HalfSpaceSampler::HalfSpaceSampler(Strategy strategy, Scheme scheme, double noise_multiplier,
-                                   std::vector<double> direction, double threshold, std::vector<Shift> shifts)
-    : BlockSampler(std::move(strategy), std::move(scheme), noise_multiplier, Direction::add),
+HalfSpaceSampler::HalfSpaceSampler(MatrixMechanism mechanism, std::vector<double> direction, double threshold,
+                                   std::vector<Shift> shifts)
+    : BlockSampler(std::move(mechanism), Direction::add),
       normal_(std::move(direction)),
       threshold_(threshold),
       log_probability_(log_normal_below(threshold)),
       shifts_(std::move(shifts)),
-      mixture_(strategy_, scheme_, noise_multiplier, Numerator::present, true) {
+      mixture_(mechanism_, Numerator::present, true) {
     check_scheme();
     double square = 0;
     for (const double x : normal_) square += x * x;
-    require(normal_.size() == strategy_.steps() && std::abs(square - 1) < 1e-9,
+    require(normal_.size() == steps() && std::abs(square - 1) < 1e-9,
             "direction must have one entry per step, and length 1");
     require(std::abs(threshold) <= 1e6, "threshold must be in [-1e6, 1e6]");
     check_shifts();
@@ -85,11 +85,12 @@ HalfSpaceSampler::HalfSpaceSampler(Strategy strategy, Scheme scheme, double nois
 }
 
 void HalfSpaceSampler::check_scheme() const {
-    require(!std::holds_alternative<TruncatedBMinSep>(scheme_), "the truncated scheme has no half space");
-    require(!std::holds_alternative<IndependentBMinSep>(scheme_),
+    require(!std::holds_alternative<TruncatedBMinSep>(mechanism_.scheme),
+            "the truncated scheme has no half space");
+    require(!std::holds_alternative<IndependentBMinSep>(mechanism_.scheme),
             "several examples per user have no half space");
-    const auto* multi = std::get_if<MultiAttribution>(&scheme_);
-    require(multi == nullptr || strategy_.bands() <= multi->separation,
+    const auto* multi = std::get_if<MultiAttribution>(&mechanism_.scheme);
+    require(multi == nullptr || mechanism_.strategy.bands() <= multi->separation,
             "multi-attribution sampling needs bands <= separation");
 }
 
@@ -105,7 +106,7 @@ void HalfSpaceSampler::check_shifts() {
 // 16 samples: 3 + shifts rows of 16.
 void HalfSpaceSampler::sample_group(const BlockStream& stream, std::size_t lane, double* rows,
                                     Draws* record) const {
-    const std::size_t steps = strategy_.steps();
+    const std::size_t steps = this->steps();
     for (std::size_t s = 0; s < group_size; ++s) {
         Stream choice(stream, lane + s, Purpose::proposal);
         const double shift = shifts_[chosen(choice.uniform(), shifts_)].shift;

@@ -25,8 +25,7 @@ struct LikelihoodTangent {
 // For every scheme but the truncated one. If the columns are longer than the separation, of the lower bound
 // of P/Q that the losses of direction Q against P are made of (Mixture, `lower`). O(steps), for the exact law
 // of multi-attribution O(steps * separation). Throws std::invalid_argument.
-LikelihoodTangent tangent(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-                          std::span<const double> outputs);
+LikelihoodTangent tangent(const MatrixMechanism& mechanism, std::span<const double> outputs);
 
 // ln P/Q of one example, and E[x | output], x its participations.
 struct Posterior {
@@ -52,8 +51,8 @@ public:
     // direction: of length 1 up to rounding. The first shift must be 0 and have a positive weight: it is Q
     // given the half space, and bounds Q/R by the half space's probability over its weight. The weights add
     // up to 1. Throws std::invalid_argument.
-    HalfSpaceSampler(Strategy strategy, Scheme scheme, double noise_multiplier, std::vector<double> direction,
-                     double threshold, std::vector<Shift> shifts);
+    HalfSpaceSampler(MatrixMechanism mechanism, std::vector<double> direction, double threshold,
+                     std::vector<Shift> shifts);
 
     // ln of the half space's probability under Q.
     double log_probability() const noexcept { return log_probability_; }

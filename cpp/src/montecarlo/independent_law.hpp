@@ -12,14 +12,14 @@ namespace hockeystick {
 // with weight binomial(order, k) p^k (1-p)^{order-k} e^{k (k-1)/2 |c_i|^2/sigma^2}.
 class IndependentLaw final : public MeanLaw {
 public:
-    IndependentLaw(const Strategy& strategy, double probability, double noise_multiplier, int order)
-        : steps_(strategy.steps()), order_(static_cast<std::size_t>(order)) {
-        const double p = probability;
-        const auto norms = strategy.squared_norms();
+    IndependentLaw(const MatrixMechanism& mechanism, double p, int order)
+        : steps_(mechanism.steps()), order_(static_cast<std::size_t>(order)) {
+        const double sigma = mechanism.noise_multiplier;
+        const auto norms = mechanism.strategy.squared_norms();
         const bool same = std::all_of(norms.begin(), norms.end(), [&](double x) { return x == norms[0]; });
         const auto successes = powers(Extended(p), order_), failures = powers(Extended(1 - p), order_);
         for (std::size_t i = 0; i < (same ? 1 : steps_); ++i) {
-            const double square = norms[i] / noise_multiplier / noise_multiplier;
+            const double square = norms[i] / sigma / sigma;
             Extended sum, ways(1.0);
             std::vector<Extended> terms;
             for (std::size_t k = 0; k <= order_; ++k) {

@@ -17,9 +17,10 @@ namespace {
 using kernels::Factor;
 
 struct JointParameters {
-    JointParameters(const Strategy& strategy, const IndependentBMinSep& scheme, double noise_multiplier,
+    JointParameters(const MatrixMechanism& mechanism, const IndependentBMinSep& scheme,
                     std::vector<double> norms)
-        : half_norms(std::move(norms)), states(scheme, strategy.steps()) {
+        : half_norms(std::move(norms)), states(scheme, mechanism.steps()) {
+        const auto& [strategy, whole, noise_multiplier] = mechanism;
         const std::size_t steps = strategy.steps();
         lags = std::min(strategy.bands(), steps) - 1;
         // Toeplitz: one row for all iterations whose column is whole, and one for each of the others.
@@ -204,18 +205,18 @@ struct SharedParameters {
         const Posterior one = posterior(scheme.base, products, half_norms);
         std::vector<double> sums(products.size(), 0.0);
         for (std::size_t i = 0; i < sums.size(); ++i) {
-            const auto column = strategy.column(i);
+            const auto column = mechanism.strategy.column(i);
             for (std::size_t k = 0; k < column.size(); ++k) sums[i + k] += column[k] * one.means[i];
         }
+        const double sigma = mechanism.noise_multiplier;
         double square = 0;
-        for (const double sum : sums) square += sum / noise_multiplier * (sum / noise_multiplier);
+        for (const double sum : sums) square += sum / sigma * (sum / sigma);
         const auto k = static_cast<double>(scheme.examples);
         return k * (one.log_ratio - (k - 1) / 2 * square);
     }
 
-    Strategy strategy;
+    MatrixMechanism mechanism;
     IndependentBMinSep scheme;
-    double noise_multiplier;
     std::vector<double> half_norms;
 };
 
@@ -243,28 +244,27 @@ private:
 
 }  // namespace
 
-Mixture::Form joint_form(const Strategy& strategy, const IndependentBMinSep& scheme, double noise_multiplier,
+Mixture::Form joint_form(const MatrixMechanism& mechanism, const IndependentBMinSep& scheme,
                          std::vector<double> half_norms, bool lower) {
-    require(strategy.bands() <= scheme.base.separation, "several examples per user need bands <= separation");
-    const std::size_t together = JointStates::affordable(scheme, strategy.steps());
+    require(mechanism.strategy.bands() <= scheme.base.separation,
+            "several examples per user need bands <= separation");
+    const std::size_t together = JointStates::affordable(scheme, mechanism.steps());
     if (together == scheme.examples) {
-        JointParameters joint(strategy, scheme, noise_multiplier, std::move(half_norms));
+        JointParameters joint(mechanism, scheme, std::move(half_norms));
         double families = 0;
         for (const std::size_t size : joint.states.sizes) families += static_cast<double>(size);
         return form_of<JointState>(std::move(joint), families);
     }
     if (lower) {
         constexpr double families = 256;  // speed: about what a posterior takes
-        return form_of<SharedState>(
-            SharedParameters{strategy, scheme, noise_multiplier, std::move(half_norms)}, families);
+        return form_of<SharedState>(SharedParameters{mechanism, scheme, std::move(half_norms)}, families);
     }
     Powers powers;
     double families = 0;
     const auto part = [&](std::size_t examples, std::size_t times) {
         if (examples == 0) return;
         const IndependentBMinSep some{scheme.base, examples};
-        powers.emplace_back(joint_form(strategy, some, noise_multiplier, half_norms, false),
-                            static_cast<double>(times));
+        powers.emplace_back(joint_form(mechanism, some, half_norms, false), static_cast<double>(times));
         families += powers.back().first.families;
     };
     part(together, scheme.examples / together);

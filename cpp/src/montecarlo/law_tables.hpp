@@ -19,8 +19,9 @@ namespace hockeystick {
 // e^{m <c_j, c_i>/sigma^2}, j <= i.
 class Couplings {
 public:
-    Couplings(const Strategy& strategy, double noise_multiplier)
-        : strategy_(strategy), scale_(1 / noise_multiplier / noise_multiplier) {}
+    explicit Couplings(const MatrixMechanism& mechanism)
+        : strategy_(mechanism.strategy),
+          scale_(1 / mechanism.noise_multiplier / mechanism.noise_multiplier) {}
 
     Extended between(std::size_t j, std::size_t i, double factor) const {
         if (factor == 0 || i - j >= strategy_.bands()) return Extended(1.0);
@@ -46,7 +47,7 @@ public:
     }
 
 private:
-    const Strategy& strategy_;
+    Strategy strategy_;
     double scale_;
     std::vector<std::pair<double, std::vector<Extended>>> known_;
 };

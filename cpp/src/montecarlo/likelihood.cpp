@@ -20,18 +20,18 @@ namespace {
 
 // The kernels count binary exponents exactly up to 2^50. |u| <= (|c| + 40) |c| in units of sigma for every
 // output that is ever drawn.
-void check_range(const Strategy& strategy, double noise_multiplier, double most) {
-    const auto squares = strategy.squared_norms();
+void check_range(const MatrixMechanism& mechanism, double most) {
+    const double sigma = mechanism.noise_multiplier;
+    const auto squares = mechanism.strategy.squared_norms();
     const double largest = *std::max_element(squares.begin(), squares.end());
-    const double reach = most * std::sqrt(largest / noise_multiplier / noise_multiplier) + 40;
-    require(static_cast<double>(strategy.steps()) * reach * reach < 0x1p45,
+    const double reach = most * std::sqrt(largest / sigma / sigma) + 40;
+    require(static_cast<double>(mechanism.steps()) * reach * reach < 0x1p45,
             "noise_multiplier is too small for this strategy: the privacy loss exceeds 2^45");
 }
 
 // Of the recursion of each scheme, with multiplicities times `multiplicity`.
 struct Making {
-    const Strategy& strategy;
-    double noise_multiplier;
+    const MatrixMechanism& mechanism;
     Numerator numerator;
     bool lower;
     std::vector<double> thetas;
@@ -40,7 +40,7 @@ struct Making {
 
     std::vector<ParticipationChain> chains(const auto& s) const {
         std::vector<ParticipationChain> found;
-        for (const double theta : thetas) found.emplace_back(s, strategy.steps(), theta);
+        for (const double theta : thetas) found.emplace_back(s, mechanism.steps(), theta);
         return found;
     }
     Mixture::Form operator()(const BMinSep& s) { return chain_form(chains(s), multiplicity, half_norms); }
@@ -61,7 +61,7 @@ struct Making {
     Mixture::Form operator()(const IndependentBMinSep& s) {
         require(thetas == std::vector{1.0} && multiplicity == 1,
                 "several examples per user cannot be tilted");
-        return joint_form(strategy, s, noise_multiplier, half_norms, lower);
+        return joint_form(mechanism, s, half_norms, lower);
     }
 };
 
@@ -126,13 +126,13 @@ void Rows::by_sample(std::size_t count, double* to, std::size_t stride) const no
     }
 }
 
-std::vector<double> half_norms(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-                               bool lower) {
+std::vector<double> half_norms(const MatrixMechanism& mechanism, bool lower) {
+    const Strategy& strategy = mechanism.strategy;
     const std::size_t steps = strategy.steps();
-    const auto scaled = [&](double square) { return square / noise_multiplier / noise_multiplier; };
+    const auto scaled = [sigma = mechanism.noise_multiplier](double x) { return x / sigma / sigma; };
     auto norms = strategy.squared_norms();
     for (double& norm : norms) norm = scaled(norm) / 2;
-    if (const auto* scheme_bins = std::get_if<BallsInBins>(&scheme)) {
+    if (const auto* scheme_bins = std::get_if<BallsInBins>(&mechanism.scheme)) {
         const std::size_t bins = scheme_bins->bins;
         std::vector<double> sums(std::min(bins, steps), 0.0);
         for (std::size_t i = 0; i < steps; ++i) {
@@ -148,7 +148,7 @@ std::vector<double> half_norms(const Strategy& strategy, const Scheme& scheme, d
     // of theirs. Without the inner products (all >= 0) the value is an upper bound, with their maximum a
     // lower one.
     if (lower) {
-        const auto bounds = strategy.overlap_bounds(separation(scheme));
+        const auto bounds = strategy.overlap_bounds(separation(mechanism.scheme));
         for (std::size_t i = 0; i < steps; ++i) norms[i] += scaled(bounds[i]);
     }
     return norms;
@@ -161,24 +161,24 @@ std::size_t joint_examples(const Scheme& scheme, std::size_t steps) {
     return JointStates::affordable(*joint, steps);
 }
 
-Mixture::Mixture(const Strategy& strategy, const Scheme& scheme, double noise_multiplier, Numerator numerator,
-                 bool lower, const Tilt& tilt, std::span<const double> more) {
-    check(scheme, strategy.steps());
+Mixture::Mixture(const MatrixMechanism& mechanism, Numerator numerator, bool lower, const Tilt& tilt,
+                 std::span<const double> more) {
+    check(mechanism.scheme, mechanism.steps());
     const double multiplicity = 1 + tilt.shift;
     std::vector<double> thetas{tilt.theta};
     thetas.insert(thetas.end(), more.begin(), more.end());
-    form_ = std::visit(Making{strategy, noise_multiplier, numerator, lower, std::move(thetas), multiplicity,
-                              half_norms(strategy, scheme, noise_multiplier, lower)},
-                       scheme);
-    check_range(strategy, noise_multiplier, std::abs(multiplicity) * most_participations(scheme));
+    form_ = std::visit(
+        Making{mechanism, numerator, lower, std::move(thetas), multiplicity, half_norms(mechanism, lower)},
+        mechanism.scheme);
+    check_range(mechanism, std::abs(multiplicity) * most_participations(mechanism.scheme));
 }
 
-Mixture::Mixture(const Strategy& strategy, const BMinSep& scheme, double noise_multiplier,
-                 const Envelope& envelope) {
-    check(scheme, strategy.steps());
-    form_ = chain_form({ParticipationChain(scheme, strategy.steps(), envelope)}, envelope.sign,
-                       half_norms(strategy, scheme, noise_multiplier, false));
-    check_range(strategy, noise_multiplier, 2);
+Mixture::Mixture(const MatrixMechanism& mechanism, const Envelope& envelope) {
+    const BMinSep& base = *chain_of(mechanism.scheme);
+    check(base, mechanism.steps());
+    form_ = chain_form({ParticipationChain(base, mechanism.steps(), envelope)}, envelope.sign,
+                       half_norms(mechanism, false));
+    check_range(mechanism, 2);
 }
 
 }  // namespace hockeystick

@@ -48,7 +48,7 @@ Mixture::Form blocked_form(const ParticipationChain& chain, double multiplicity,
                            std::vector<double> half_norms);
 Mixture::Form bins_form(std::size_t bins, double multiplicity, std::vector<double> half_norms);
 // Several examples with independent chains, exactly or as a bound; see joint_examples.
-Mixture::Form joint_form(const Strategy& strategy, const IndependentBMinSep& scheme, double noise_multiplier,
+Mixture::Form joint_form(const MatrixMechanism& mechanism, const IndependentBMinSep& scheme,
                          std::vector<double> half_norms, bool lower);
 
 }  // namespace hockeystick

@@ -10,7 +10,8 @@
 namespace hockeystick {
 namespace {
 
-double pair_entries(const Strategy& strategy, const Scheme& scheme) {
+double pair_entries(const MatrixMechanism& mechanism) {
+    const auto& [strategy, scheme, noise_multiplier] = mechanism;
     const auto n = static_cast<double>(strategy.steps());
     const double apart = std::min(static_cast<double>(separation(scheme)), n);
     if (std::holds_alternative<BallsInBins>(scheme)) {
@@ -26,7 +27,8 @@ double pair_entries(const Strategy& strategy, const Scheme& scheme) {
 
 }  // namespace
 
-bool has_moment_law(const Strategy& strategy, const Scheme& scheme, int order, double entries) {
+bool has_moment_law(const MatrixMechanism& mechanism, int order, double entries) {
+    const auto& [strategy, scheme, noise_multiplier] = mechanism;
     if (order < 2 || std::holds_alternative<IndependentBMinSep>(scheme)) return false;
     if (const auto* base = std::get_if<BMinSep>(&scheme); base && base->separation == 1) {
         return strategy.bands() == 1 && order <= 1024 &&  // speed
@@ -42,31 +44,28 @@ bool has_moment_law(const Strategy& strategy, const Scheme& scheme, int order, d
         const auto n = static_cast<double>(strategy.steps()), b = static_cast<double>(base->separation);
         return n * b * b <= entries / 8 && b <= 256;  // speed
     }
-    return order == 2 && pair_entries(strategy, scheme) <= entries;
+    return order == 2 && pair_entries(mechanism) <= entries;
 }
 
-std::unique_ptr<MeanLaw> moment_law(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-                                    int order) {
-    check(scheme, strategy.steps());
-    require(has_moment_law(strategy, scheme, order),
-            "no table of this order for this strategy and sampling scheme");
+std::unique_ptr<MeanLaw> moment_law(const MatrixMechanism& mechanism, int order) {
+    const Scheme& scheme = mechanism.scheme;
+    check(scheme, mechanism.steps());
+    require(has_moment_law(mechanism, order), "no table of this order for this strategy and sampling scheme");
     if (const auto* bins = std::get_if<BallsInBins>(&scheme)) {
-        return std::make_unique<BinsLaw>(strategy, *bins, noise_multiplier);
+        return std::make_unique<BinsLaw>(mechanism);
     }
     if (const auto* base = std::get_if<BMinSep>(&scheme); base && base->separation == 1) {
-        return std::make_unique<IndependentLaw>(strategy, base->probability, noise_multiplier, order);
+        return std::make_unique<IndependentLaw>(mechanism, base->probability, order);
     }
-    if (order == 3) return std::make_unique<TripleLaw>(strategy, scheme, noise_multiplier);
-    return std::make_unique<PairLaw>(strategy, ParticipationChain(scheme, strategy.steps()),
-                                     noise_multiplier);
+    if (order == 3) return std::make_unique<TripleLaw>(mechanism);
+    return std::make_unique<PairLaw>(mechanism, ParticipationChain(scheme, mechanism.steps()));
 }
 
-std::unique_ptr<MeanLaw> envelope_law(const Strategy& strategy, const BMinSep& scheme,
-                                      double noise_multiplier, const Envelope& envelope) {
-    check(scheme, strategy.steps());
-    require(strategy.bands() <= scheme.separation, "truncated sampling needs bands <= separation");
-    return std::make_unique<PairLaw>(strategy, ParticipationChain(scheme, strategy.steps(), envelope),
-                                     noise_multiplier);
+std::unique_ptr<MeanLaw> envelope_law(const MatrixMechanism& mechanism, const Envelope& envelope) {
+    const BMinSep& base = *chain_of(mechanism.scheme);
+    check(base, mechanism.steps());
+    require(mechanism.strategy.bands() <= base.separation, "truncated sampling needs bands <= separation");
+    return std::make_unique<PairLaw>(mechanism, ParticipationChain(base, mechanism.steps(), envelope));
 }
 
 }  // namespace hockeystick

@@ -21,10 +21,10 @@ namespace hockeystick {
 // where i >= n. Rows e < b: barred since before the first iteration (warm start), without a column of C.
 class PairLaw final : public MeanLaw {
 public:
-    PairLaw(const Strategy& strategy, ParticipationChain chain, double noise_multiplier)
-        : strategy_(strategy),
-          chain_(std::move(chain)),
-          couplings_(strategy_, noise_multiplier),
+    PairLaw(const MatrixMechanism& mechanism, ParticipationChain chain)
+        : chain_(std::move(chain)),
+          couplings_(mechanism),
+          reach_(std::min(chain_.separation, mechanism.strategy.bands())),
           classes_(std::max<std::size_t>(chain_.choices.size(), 1)),
           powers_(powers(chain_.stay, 2 * chain_.steps)) {
         const std::size_t n = chain_.steps, b = chain_.separation;
@@ -119,7 +119,6 @@ private:
         const std::size_t n = chain_.steps, b = chain_.separation;
         const auto& choices = chain_.choices;
         const std::size_t classes = e < b ? 1 : choices.size();
-        const std::size_t reach = std::min(b, strategy_.bands());
         for (std::size_t o = 0; o < classes; ++o) {
             const double own = multiplicity(e, o);
             double loaded[2] = {0, 0};
@@ -131,11 +130,11 @@ private:
                 for (std::size_t k = 0; k < choices.size(); ++k) {
                     Extended term = choices[k].weight * cell(i + b, b - d, k);
                     const double factor = own * choices[k].multiplicity;
-                    if (factor != 0 && b - d < reach) {
+                    if (factor != 0 && b - d < reach_) {
                         std::size_t which = 0;
                         while (which < held && loaded[which] != factor) ++which;
                         if (which == held && held < 2) {
-                            couplings_.row(e - b, reach, factor, rows[which]);
+                            couplings_.row(e - b, reach_, factor, rows[which]);
                             loaded[held++] = factor;
                         }
                         term =
@@ -215,9 +214,9 @@ private:
         if (multiplicity != 0) hits.push_back({iteration, multiplicity});
     }
 
-    Strategy strategy_;
     ParticipationChain chain_;
     Couplings couplings_;
+    std::size_t reach_;    // columns further apart do not meet
     std::size_t classes_;  // of how the copy that waits took part
     std::vector<Extended> powers_, cells_, starts_, alone_;
     Extended total_;

@@ -14,8 +14,6 @@
 
 #include "hockeystick/likelihood.hpp"
 #include "hockeystick/random.hpp"
-#include "hockeystick/schemes.hpp"
-#include "hockeystick/strategy.hpp"
 
 namespace hockeystick {
 
@@ -36,23 +34,20 @@ public:
 };
 
 // Whether moment_law() has this order for the scheme, within `entries` table entries.
-bool has_moment_law(const Strategy& strategy, const Scheme& scheme, int order, double entries = 0x1p26);
+bool has_moment_law(const MatrixMechanism& mechanism, int order, double entries = 0x1p26);
 
 // S_a; for the truncated scheme that of its rounds without truncation. Throws std::invalid_argument where
 // has_moment_law() is false.
-std::unique_ptr<MeanLaw> moment_law(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-                                    int order);
+std::unique_ptr<MeanLaw> moment_law(const MatrixMechanism& mechanism, int order);
 
 // The same for U, the sum of an envelope, in the place of P and a = 2: U^2/(M R), M = E_R[(U/R)^2]. Hits lack
 // its sign.
-std::unique_ptr<MeanLaw> envelope_law(const Strategy& strategy, const BMinSep& scheme,
-                                      double noise_multiplier, const Envelope& envelope);
+std::unique_ptr<MeanLaw> envelope_law(const MatrixMechanism& mechanism, const Envelope& envelope);
 
 // ln of bounds on E_R[(P_r/R)^2] of the truncated scheme for all public counts r with at most 0, 1, ...,
 // `most` truncated rounds, R = N(0, sigma^2): whoever chooses the rounds may look at the pair of patterns
 // while it unfolds.
-std::vector<double> log_moments_of_cuts(const Strategy& strategy, const TruncatedBMinSep& scheme,
-                                        double noise_multiplier, std::size_t most);
+std::vector<double> log_moments_of_cuts(const MatrixMechanism& mechanism, std::size_t most);
 
 // T. For balls-in-bins theta does not change anything. Throws std::invalid_argument for the exact law of
 // multi-attribution.

@@ -64,17 +64,18 @@ double total_operations(std::size_t n, std::size_t bands, std::size_t steps) {
 
 }  // namespace
 
-SlidingProducts::SlidingProducts(const Strategy& strategy, double noise_multiplier, Products method)
-    : scaled_((check_noise_multiplier(noise_multiplier), strategy.over(noise_multiplier))),
-      steps_(strategy.steps()),
-      bands_(strategy.bands()) {
+SlidingProducts::SlidingProducts(const MatrixMechanism& mechanism, Products method)
+    : scaled_((check_noise_multiplier(mechanism.noise_multiplier),
+               mechanism.strategy.over(mechanism.noise_multiplier))),
+      steps_(mechanism.steps()),
+      bands_(scaled_.bands()) {
     // A sum: blocks about as long as the bands, so that little is read twice; few enough for the cache.
     const std::size_t even_bands = bands_ + bands_ % 2;  // >= bands - 1
     outputs_ = std::max<std::size_t>(128, std::min(even_bands, longest_block));
     outputs_ = std::min(outputs_, steps_ + steps_ % 2);
     rows_ = outputs_ + (even_bands - (bands_ % 2 != 0 ? 2 : 0));
     if (bands_ == 1) rows_ = outputs_;
-    if (method == Products::transform && strategy.is_toeplitz()) plan_transforms();
+    if (method == Products::transform && scaled_.is_toeplitz()) plan_transforms();
 }
 
 // Where a transform is cheaper than the sum: the cheapest length, its roots of unity and the filter's

@@ -123,14 +123,14 @@ Posterior posterior(const BMinSep& scheme, std::span<const double> products, std
     return {all.log(), std::move(some.means)};
 }
 
-LikelihoodTangent tangent(const Strategy& strategy, const Scheme& scheme, double noise_multiplier,
-                          std::span<const double> outputs) {
+LikelihoodTangent tangent(const MatrixMechanism& mechanism, std::span<const double> outputs) {
+    const auto& [strategy, scheme, noise_multiplier] = mechanism;
     const std::size_t n = strategy.steps();
     check(scheme, n);
     require(!std::holds_alternative<TruncatedBMinSep>(scheme), "the truncated scheme has no half space");
     check_noise_multiplier(noise_multiplier);
     require(outputs.size() == n, "there must be one output per step");
-    const auto norms = half_norms(strategy, scheme, noise_multiplier, true);
+    const auto norms = half_norms(mechanism, true);
     std::vector<double> products(n);
     for (std::size_t i = 0; i < n; ++i) {
         const auto column = strategy.column(i);

@@ -31,24 +31,21 @@ bool is_identity(const Component& c) { return c.order == 0 && c.tilt.theta == 1 
 
 // Public counts, the mixture that P_r is compared with, Q_r, and the envelope of P_r (add: the reverse).
 struct TiltedSampler::Truncation {
-    Truncation(const Strategy& strategy, const TruncatedBMinSep& truncated, double noise_multiplier,
-               std::uint64_t most, Direction direction)
-        : scheme(truncated),
+    Truncation(const MatrixMechanism& mechanism, std::uint64_t most, Direction direction)
+        : scheme(std::get<TruncatedBMinSep>(mechanism.scheme)),
           most_others(most),
-          weights(envelope(truncated, most,
-                           std::ranges::max(half_norms(strategy, truncated, noise_multiplier, false)),
+          weights(envelope(scheme, most, std::ranges::max(half_norms(mechanism, false)),
                            direction == Direction::add)),
-          table(PublicCounts::table(truncated)),
-          other(strategy, truncated, noise_multiplier,
-                direction == Direction::remove ? Numerator::absent : Numerator::present, false,
+          table(PublicCounts::table(scheme)),
+          other(mechanism, direction == Direction::remove ? Numerator::absent : Numerator::present, false,
                 direction == Direction::replace_one ? mirrored : Tilt{}),
-          sum(strategy, truncated.base, noise_multiplier, weights) {
+          sum(mechanism, weights) {
         // Q_r contains R at least with the probability of no surviving participation if all rounds are
         // truncated; P_r and its mirror image with that of no participation. Proof: 1e-15 is more than
         // rounding adds.
-        const auto places = static_cast<double>(truncated.max_batch);
+        const auto places = static_cast<double>(scheme.max_batch);
         const Tilt none{direction == Direction::remove ? 1 / (places + 1) * (1 - 1e-15) : 0, 0};
-        log_none = tilted_law(truncated.base, strategy.steps(), none)->log_normaliser();
+        log_none = tilted_law(scheme.base, mechanism.steps(), none)->log_normaliser();
     }
 
     // 16 lanes: the survival probabilities of all rounds, and whether no count is above the limit.
@@ -91,36 +88,33 @@ double tilted_value(double epsilon, double loss, double log_ratio, double log_sc
     return value <= 1 || (value > 1 + 1e-6 && value < infinity) ? value : 1;
 }
 
-TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_multiplier,
-                             std::vector<Component> components, std::uint64_t most_others,
-                             Direction direction)
-    : BlockSampler(std::move(strategy), std::move(scheme), noise_multiplier, direction),
-      components_(std::move(components)) {
+TiltedSampler::TiltedSampler(MatrixMechanism mechanism, std::vector<Component> components,
+                             std::uint64_t most_others, Direction direction)
+    : BlockSampler(std::move(mechanism), direction), components_(std::move(components)) {
     require(!components_.empty(), "a proposal needs at least one component");
     check_scheme();
     check_components();
     const Numerator numerator = direction_ == Direction::add ? Numerator::absent : Numerator::present;
-    mixtures_.emplace_back(strategy_, scheme_, noise_multiplier, numerator);
-    const auto* truncated = std::get_if<TruncatedBMinSep>(&scheme_);
+    mixtures_.emplace_back(mechanism_, numerator);
+    const auto* truncated = std::get_if<TruncatedBMinSep>(&mechanism_.scheme);
     if (truncated != nullptr) {
-        truncation_ =
-            std::make_shared<Truncation>(strategy_, *truncated, noise_multiplier, most_others, direction_);
+        truncation_ = std::make_shared<Truncation>(mechanism_, most_others, direction_);
         log_none_ = truncation_->log_none;
     } else if (direction_ == Direction::replace_one) {
-        mirror_ = std::make_shared<Mixture>(strategy_, scheme_, noise_multiplier, numerator, false, mirrored);
-        log_none_ = tilted_law(scheme_, strategy_.steps(), {0, 0})->log_normaliser();
+        mirror_ = std::make_shared<Mixture>(mechanism_, numerator, false, mirrored);
+        log_none_ = tilted_law(mechanism_.scheme, steps(), {0, 0})->log_normaliser();
     }
-    const Scheme drawn = truncated == nullptr ? scheme_ : Scheme(truncated->base);
+    const Scheme drawn = truncated == nullptr ? mechanism_.scheme : Scheme(truncated->base);
     const auto order_law = [&](int order) {
-        if (truncated == nullptr) return moment_law(strategy_, scheme_, noise_multiplier, order);
+        if (truncated == nullptr) return moment_law(mechanism_, order);
         require(order == 2, "the truncated scheme has a table of order 2 only");
-        return envelope_law(strategy_, truncated->base, noise_multiplier, truncation_->weights);
+        return envelope_law(mechanism_, truncation_->weights);
     };
     for (const Component& c : components_) {
-        laws_.push_back(c.order == 0 ? tilted_law(drawn, strategy_.steps(), c.tilt) : order_law(c.order));
+        laws_.push_back(c.order == 0 ? tilted_law(drawn, steps(), c.tilt) : order_law(c.order));
         log_normalisers_.push_back(laws_.back()->log_normaliser());
     }
-    add_tilted_mixtures(noise_multiplier, numerator);
+    add_tilted_mixtures(numerator);
     // Public counts cost as much as the noise and its products; two more mixtures.
     const auto tilted = std::count_if(slots_.begin(), slots_.end(), [](std::size_t row) { return row > 0; });
     const double recursions =
@@ -128,9 +122,9 @@ TiltedSampler::TiltedSampler(Strategy strategy, Scheme scheme, double noise_mult
     set_size(2 + components_.size(), 1 + recursions);
 }
 
-void TiltedSampler::add_tilted_mixtures(double noise_multiplier, Numerator numerator) {
+void TiltedSampler::add_tilted_mixtures(Numerator numerator) {
     slots_.assign(components_.size(), 0);
-    const bool bins = std::holds_alternative<BallsInBins>(scheme_);
+    const bool bins = std::holds_alternative<BallsInBins>(mechanism_.scheme);
     for (std::size_t k = 0; k < components_.size(); ++k) {
         const Component& c = components_[k];
         if (c.order != 0 || is_identity(c) || slots_[k] != 0) continue;
@@ -142,21 +136,21 @@ void TiltedSampler::add_tilted_mixtures(double noise_multiplier, Numerator numer
             slots_[j] = densities_ + (bins || j == k ? 0 : more.size() + 1);
             if (slots_[j] > densities_) more.push_back(other.tilt.theta);
         }
-        mixtures_.emplace_back(strategy_, scheme_, noise_multiplier, numerator, false, c.tilt, more);
+        mixtures_.emplace_back(mechanism_, numerator, false, c.tilt, more);
         densities_ += mixtures_.back().rows();
     }
 }
 
 void TiltedSampler::check_scheme() const {
-    const bool bins = std::holds_alternative<BallsInBins>(scheme_);
-    require(bins || is_chain(scheme_),
+    const bool bins = std::holds_alternative<BallsInBins>(mechanism_.scheme);
+    require(bins || is_chain(mechanism_.scheme),
             "no tables for several examples per user, nor for the exact law of multi-attribution");
-    require(direction_ != Direction::add || std::holds_alternative<TruncatedBMinSep>(scheme_),
+    require(direction_ != Direction::add || std::holds_alternative<TruncatedBMinSep>(mechanism_.scheme),
             "importance sampling of direction add is for the truncated scheme");
     require(direction_ != Direction::replace_one || !bins,
             "importance sampling of replace_one needs outputs without the example");
     // Balls-in-bins: any number of bands.
-    require(bins || strategy_.bands() <= separation(scheme_),
+    require(bins || mechanism_.strategy.bands() <= separation(mechanism_.scheme),
             "importance sampling needs bands <= separation");
 }
 
@@ -198,8 +192,8 @@ public:
     Group(const TiltedSampler& sampler, const BlockStream& stream, std::size_t lane, Draws* record)
         : sampler_(sampler), stream_(stream), lane_(lane), record_(record) {
         if (sampler.truncation_) {
-            survival_ = Rows(sampler.strategy_.steps());
-            sampler.truncation_->draw(stream, lane, sampler.strategy_.steps(), survival_, allowed_, record);
+            survival_ = Rows(sampler.steps());
+            sampler.truncation_->draw(stream, lane, sampler.steps(), survival_, allowed_, record);
         }
         for (std::size_t s = 0; s < group_size; ++s) draw_mean(s);
         std::stable_sort(columns_.begin(), columns_.end(),
@@ -270,7 +264,7 @@ private:
     template <class Use>
     void run(const Use& use) const {
         const SlidingProducts& sliding = sampler_.products_;
-        const std::size_t steps = sampler_.strategy_.steps();
+        const std::size_t steps = sampler_.steps();
         Rows outputs = Rows::scratch(sliding.rows()), products = Rows::scratch(sliding.rows());
         OutputWindow window(sliding, steps, {stream_, lane_, Purpose::proposal_noise}, outputs);
         auto next = columns_.begin();

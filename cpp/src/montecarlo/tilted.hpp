@@ -42,8 +42,8 @@ public:
     // Throws std::invalid_argument for parameters out of range, for schemes without an exact density or
     // table, and unless the weights are >= 0 and add up to 1 (they are scaled to do so exactly) and S_a or P
     // has a positive one.
-    TiltedSampler(Strategy strategy, Scheme scheme, double noise_multiplier,
-                  std::vector<Component> components, std::uint64_t most_others = std::uint64_t{1} << 62,
+    TiltedSampler(MatrixMechanism mechanism, std::vector<Component> components,
+                  std::uint64_t most_others = std::uint64_t{1} << 62,
                   Direction direction = Direction::remove);
 
     // ln M_a of component k (where Q is a mixture, >= q_0 R: of M_a/q_0^{a-1}, with which P/R <= that / pi
@@ -62,7 +62,7 @@ private:
 
     void check_scheme() const;
     void check_components();
-    void add_tilted_mixtures(double noise_multiplier, Numerator numerator);
+    void add_tilted_mixtures(Numerator numerator);
     void weigh(const Rows& densities, std::size_t s, double below, double bound, double* rows) const;
     void sample_group(const BlockStream& stream, std::size_t lane, double* rows,
                       Draws* record) const override;

@@ -20,10 +20,9 @@ namespace hockeystick {
 // and 1 where i >= n.
 class TripleLaw final : public MeanLaw {
 public:
-    TripleLaw(const Strategy& strategy, const Scheme& scheme, double noise_multiplier)
-        : strategy_(strategy),
-          chain_(scheme, strategy.steps()),
-          couplings_(strategy_, noise_multiplier),
+    explicit TripleLaw(const MatrixMechanism& mechanism)
+        : chain_(mechanism.scheme, mechanism.steps()),
+          couplings_(mechanism),
           powers_(powers(chain_.stay, 3 * chain_.steps)) {
         const std::size_t n = chain_.steps, b = chain_.separation;
         cells_.assign((n + 1) * b * b, Extended(1.0));
@@ -139,7 +138,6 @@ private:
         Extended both_;
     };
 
-    Strategy strategy_;
     ParticipationChain chain_;
     Couplings couplings_;
     std::vector<Extended> powers_, cells_, starts_;

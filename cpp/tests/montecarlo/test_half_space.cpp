@@ -76,7 +76,7 @@ void tangents() {
                 total += term;
                 for (std::size_t i = 0; i < steps; ++i) means[i] += term * x[i];
             }
-            const LikelihoodTangent found = tangent(strategy, BMinSep{separation, 0.3, false}, sigma, y);
+            const LikelihoodTangent found = tangent({strategy, BMinSep{separation, 0.3, false}, sigma}, y);
             CHECK(std::abs(found.log_rest - std::log(total)) < 1e-12 * (1 + std::abs(std::log(total))));
             for (std::size_t i = 0; i < steps; ++i) {
                 CHECK(std::abs(found.means[i] - means[i] / total) < 1e-12);
@@ -85,7 +85,7 @@ void tangents() {
     }
     // Nobody ever takes part: nothing is left, and nothing is not a number.
     const LikelihoodTangent none =
-        tangent(strategy_of(3, 1), BMinSep{1, 0, false}, 1, std::vector<double>(3, 0.0));
+        tangent({strategy_of(3, 1), BMinSep{1, 0, false}, 1}, std::vector<double>(3, 0.0));
     CHECK(none.log_rest == -infinity && none.means[0] == 0);
 }
 
@@ -125,7 +125,7 @@ void values() {
     const BMinSep scheme{4, 0.1, true};
     std::vector<double> direction(steps);
     for (std::size_t i = 0; i < steps; ++i) direction[i] = 1 / std::sqrt(static_cast<double>(steps));
-    const HalfSpaceSampler sampler(strategy, scheme, 0.8, direction, -3.0,
+    const HalfSpaceSampler sampler({strategy, scheme, 0.8}, direction, -3.0,
                                    {{0.5, 0.0}, {0.3, 2.0}, {0.2, 4.5}});
     const std::size_t blocks = 3;
     const auto rows = sampler.samples(5, 2, blocks);
@@ -170,7 +170,7 @@ void failures() {
     const std::vector<double> unit{1.0, 0.0, 0.0};
     const auto make = [&](const Scheme& scheme, double sigma, std::vector<double> direction, double threshold,
                           std::vector<HalfSpaceSampler::Shift> shifts) {
-        return HalfSpaceSampler(strategy_of(3, 2), scheme, sigma, std::move(direction), threshold,
+        return HalfSpaceSampler({strategy_of(3, 2), scheme, sigma}, std::move(direction), threshold,
                                 std::move(shifts))
             .block_size();
     };
@@ -186,7 +186,7 @@ void failures() {
     CHECK_THROWS(std::invalid_argument, make(good, 1, unit, -1, {{0.5, 0}, {nan, 1}}));
     CHECK_THROWS(std::invalid_argument, make(TruncatedBMinSep{good, 100, 5}, 1, unit, -1, {{1, 0}}));
     CHECK_THROWS(std::invalid_argument, make(MultiAttribution{1, 0.1, 2, true}, 1, unit, -1, {{1, 0}}));
-    CHECK_THROWS(std::invalid_argument, tangent(strategy_of(3, 2), good, 1, std::vector<double>(2)));
+    CHECK_THROWS(std::invalid_argument, tangent({strategy_of(3, 2), good, 1}, std::vector<double>(2)));
 }
 
 }  // namespace

@@ -50,7 +50,7 @@ void strategies() {
 void one_participation() {
     // Certain, cold, no second time: a Gaussian with mean c.
     const double sigma = 0.7;
-    const LossSampler sampler(toeplitz(3), BMinSep{3, 1.0, false}, sigma, Direction::remove);
+    const LossSampler sampler({toeplitz(3), BMinSep{3, 1.0, false}, sigma}, Direction::remove);
     const std::vector<double> y{0.3, -1.2, 2.0};
     const double product = 0.3 - 0.84 + 0.8, norm = 1.65;
     const auto loss = sampler.evaluate(y, {});
@@ -63,7 +63,7 @@ void blocks() {
                                       MultiAttribution{5, 0.1, 2, true}, truncated};
     for (const auto& scheme : schemes) {
         for (const auto direction : {Direction::remove, Direction::add}) {
-            const LossSampler sampler(toeplitz(300), scheme, 0.8, direction);
+            const LossSampler sampler({toeplitz(300), scheme, 0.8}, direction);
             const auto together = sampler.losses(1, 0, 3);
             set_threads(1);
             const auto one = sampler.losses(1, 1, 1);
@@ -86,7 +86,7 @@ void tilted_mixtures() {
     // One step: sum over x in {0, 1} of theta^x Pr[x] e^{(1 + s) u - (1 + s)^2/2}.
     const Strategy identity(1, 1, {1.0});
     const double more[] = {1.0, 5.0};
-    const Mixture mixture(identity, BMinSep{1, 0.25, false}, 1.0, Numerator::present, false, {3.0, 0.5},
+    const Mixture mixture({identity, BMinSep{1, 0.25, false}, 1.0}, Numerator::present, false, {3.0, 0.5},
                           more);
     CHECK(mixture.rows() == 3);
     const auto evaluation = mixture.start();
@@ -107,7 +107,7 @@ void failures() {
           hockey_stick(infinity, infinity) == 0);
     CHECK(std::abs(hockey_stick(1, 2) - (1 - std::exp(-1.0))) < 1e-15);
     const auto make = [](const Scheme& scheme, double sigma) {
-        return LossSampler(toeplitz(10), scheme, sigma, Direction::remove);
+        return LossSampler({toeplitz(10), scheme, sigma}, Direction::remove);
     };
     for (const double sigma : {0.0, -1.0, infinity, std::nan(""), 1e-12}) {
         CHECK_THROWS(std::invalid_argument, make(BMinSep{3, 0.1, true}, sigma));

@@ -126,11 +126,11 @@ void normalisers() {
                         const Strategy strategy = strategy_of(steps, bands, toeplitz);
                         const Law law = patterns(scheme, steps);
                         const double expected = log_moment(law, strategy, 0.9);
-                        const double got = moment_law(strategy, scheme, 0.9, 2)->log_normaliser();
+                        const double got = moment_law({strategy, scheme, 0.9}, 2)->log_normaliser();
                         CHECK(std::abs(got - expected) <= 1e-12 * (1 + std::abs(expected)));
-                        if (has_moment_law(strategy, scheme, 3)) {
+                        if (has_moment_law({strategy, scheme, 0.9}, 3)) {
                             const double third = log_moment(law, strategy, 0.9, 3);
-                            const double table = moment_law(strategy, scheme, 0.9, 3)->log_normaliser();
+                            const double table = moment_law({strategy, scheme, 0.9}, 3)->log_normaliser();
                             CHECK(std::abs(table - third) <= 1e-12 * (1 + std::abs(third)));
                         }
                         if (std::holds_alternative<BallsInBins>(scheme)) continue;
@@ -149,7 +149,7 @@ void normalisers() {
     }
     // Overlapping bins, and any order where rounds are independent: M_a against its definition.
     const Strategy wide = strategy_of(7, 5, true);
-    CHECK(std::abs(moment_law(wide, BallsInBins{3}, 0.9, 2)->log_normaliser() -
+    CHECK(std::abs(moment_law({wide, BallsInBins{3}, 0.9}, 2)->log_normaliser() -
                    log_moment(patterns(BallsInBins{3}, 7), wide, 0.9)) < 1e-12);
     const Strategy diagonal = strategy_of(4, 1, false);
     for (const int order : {2, 3, 5}) {
@@ -162,12 +162,12 @@ void normalisers() {
             }
             expected += std::log(sum);
         }
-        CHECK(std::abs(moment_law(diagonal, BMinSep{1, 0.3, true}, 1, order)->log_normaliser() - expected) <
+        CHECK(std::abs(moment_law({diagonal, BMinSep{1, 0.3, true}, 1}, order)->log_normaliser() - expected) <
               1e-12);
     }
     // Weights far beyond doubles.
     const Strategy identity(200, 1, {1.0});
-    CHECK(std::isfinite(moment_law(identity, BMinSep{2, 0.5, true}, 0.01, 2)->log_normaliser()));
+    CHECK(std::isfinite(moment_law({identity, BMinSep{2, 0.5, true}, 0.01}, 2)->log_normaliser()));
 }
 
 const std::vector<Component> mixture{
@@ -179,7 +179,7 @@ void weights() {
         for (const std::size_t separation : {1, 3}) {
             for (const Scheme& scheme : schemes_of(separation)) {
                 const Strategy strategy = strategy_of(20, separation, true);
-                const TiltedSampler sampler(strategy, scheme, sigma, mixture);
+                const TiltedSampler sampler({strategy, scheme, sigma}, mixture);
                 const std::size_t width = 2 + mixture.size(), blocks = 3;
                 const auto rows = sampler.samples(7, 0, blocks);
                 CHECK(rows.size() == blocks * sampler.block_size() * width);
@@ -241,7 +241,7 @@ void triples() {
                 }
             }
         }
-        const auto triple = moment_law(strategy, scheme, 1.1, 3);
+        const auto triple = moment_law({strategy, scheme, 1.1}, 3);
         std::vector<Hit> hits;
         constexpr double draws = 40000;
         for (std::size_t k = 0; k < 40000; ++k) {
@@ -264,7 +264,7 @@ void triples() {
 
 void blocks() {
     for (const Scheme& scheme : schemes_of(4)) {
-        const TiltedSampler sampler(strategy_of(300, 3, true), scheme, 0.8, mixture);
+        const TiltedSampler sampler({strategy_of(300, 3, true), scheme, 0.8}, mixture);
         const double bound = sampler.log_bound(1);
         const std::vector<double> epsilons{1.0, 2.0};
         const auto together = sampler.values(3, epsilons, bound, 0, 3);
@@ -312,7 +312,7 @@ void truncated() {
             const TruncatedBMinSep scheme{{separation, 0.1, warm}, 300, separation == 30 ? 8ULL : 25ULL};
             const Strategy strategy = strategy_of(20, std::min<std::size_t>(separation, 3), true);
             for (const Direction direction : {Direction::remove, Direction::add}) {
-                const TiltedSampler sampler(strategy, scheme, 0.8, mixture, 299, direction);
+                const TiltedSampler sampler({strategy, scheme, 0.8}, mixture, 299, direction);
                 const std::size_t width = 2 + mixture.size(), blocks = 1;
                 const auto rows = sampler.samples(7, 0, blocks);
                 const auto n = static_cast<double>(rows.size() / width);
@@ -349,11 +349,11 @@ void truncated() {
     }
     const Strategy strategy = strategy_of(20, 3, true);
     CHECK_THROWS(std::invalid_argument,
-                 TiltedSampler(strategy, TruncatedBMinSep{{2, 0.1, true}, 300, 25}, 1, mixture));
+                 TiltedSampler({strategy, TruncatedBMinSep{{2, 0.1, true}, 300, 25}, 1}, mixture));
     CHECK_THROWS(std::invalid_argument,
-                 TiltedSampler(strategy, BMinSep{3, 0.1, true}, 1, mixture, 299, Direction::add));
+                 TiltedSampler({strategy, BMinSep{3, 0.1, true}, 1}, mixture, 299, Direction::add));
     CHECK_THROWS(std::invalid_argument,
-                 TiltedSampler(strategy, TruncatedBMinSep{{3, 0.1, true}, 300, 25}, 1, {{1, 3, {}}}));
+                 TiltedSampler({strategy, TruncatedBMinSep{{3, 0.1, true}, 300, 25}, 1}, {{1, 3, {}}}));
     // What exceeds its bound by more than rounding stays visible.
     CHECK(tilted_value(1, 4, 0, 0) > 1 && tilted_value(1, 40, 40 - 1e-9, 0) == 1);
 }
@@ -367,7 +367,7 @@ void failures() {
     CHECK(std::abs(tilted_value(1, 2, 3, 0) - std::exp(-1.0) * (1 - std::exp(-1.0))) < 1e-15);
     const Strategy strategy = strategy_of(10, 3, true);
     const auto make = [&](const Scheme& scheme, double sigma, std::vector<Component> parts) {
-        return TiltedSampler(strategy, scheme, sigma, std::move(parts)).block_size();
+        return TiltedSampler({strategy, scheme, sigma}, std::move(parts)).block_size();
     };
     const BMinSep good{3, 0.1, true};
     CHECK(make(good, 1, mixture) >= group_size);
@@ -383,8 +383,8 @@ void failures() {
     CHECK_THROWS(std::invalid_argument, make(good, 1, {{1, 1, {}}}));
     CHECK_THROWS(std::invalid_argument, make(BMinSep{2, 0.1, true}, 1, mixture));
     CHECK_THROWS(std::invalid_argument, make(MultiAttribution{3, 0.1, 2, true}, 1, mixture));
-    CHECK(!has_moment_law(strategy, good, 1) && has_moment_law(strategy, good, 2));
-    CHECK(!has_moment_law(strategy, good, 2, 10));
+    CHECK(!has_moment_law({strategy, good, 1}, 1) && has_moment_law({strategy, good, 1}, 2));
+    CHECK(!has_moment_law({strategy, good, 1}, 2, 10));
 }
 
 }  // namespace

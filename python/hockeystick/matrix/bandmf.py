@@ -172,9 +172,11 @@ class BandMF(Composable):
         blocks = -(-count // core.block_size)
         return core.losses(key, 0, blocks)[:count]
 
-    def _described(self) -> tuple[NDArray[np.float64], int, _core.Scheme]:
-        """Columns, number of steps and scheme as the core takes them."""
-        return *self.scheme.seen_as(self.strategy), self.scheme._core()
+    def _described(self) -> _core.MatrixMechanism:
+        """The mechanism as the core takes it."""
+        return _core.MatrixMechanism(
+            *self.scheme.seen_as(self.strategy), self.scheme._core(), self.noise_multiplier
+        )
 
     def _blocks(self, direction: str) -> _core.LossSampler:
         """Return the sampler of whole blocks in this direction; it depends on the description only."""
@@ -185,7 +187,7 @@ class BandMF(Composable):
     def _sampler(self, kind: Callable[..., _Sampler], *how: Any) -> _Sampler:
         """A sampler of the core for this mechanism; ParameterError where the core has none."""
         try:
-            return kind(*self._described(), self.noise_multiplier, *how)
+            return kind(self._described(), *how)
         except ValueError as error:
             raise ParameterError(f"{self!r}: {error}") from None
 

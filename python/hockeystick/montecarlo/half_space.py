@@ -63,8 +63,8 @@ def half_space(mechanism: Any, epsilon: float, loss_error: float) -> HalfSpace |
     """
     if not _is_possible(mechanism):
         return None
-    columns, steps, scheme = mechanism._described()
-    sigma = float(mechanism.noise_multiplier)
+    core, sigma = mechanism._described(), float(mechanism.noise_multiplier)
+    columns, steps = mechanism.scheme.seen_as(mechanism.strategy)
     room = _log_room(mechanism, epsilon - loss_error)
     if room is None:
         return None
@@ -76,7 +76,7 @@ def half_space(mechanism: Any, epsilon: float, loss_error: float) -> HalfSpace |
     best: tuple[float, Array] | None = None
     y, step = np.zeros(steps), 1.0
     for _ in range(_TANGENTS):
-        log_rest, means = _core.tangent(columns, steps, scheme, sigma, y)
+        log_rest, means = _core.tangent(core, y)
         gradient = _product(columns, means) / sigma
         length = math.sqrt(dot(gradient, gradient))
         if not (math.isfinite(log_rest) and 0.0 < length < math.inf):
@@ -114,7 +114,7 @@ def _round_off(steps: int) -> float:
 def _is_possible(mechanism: Any) -> bool:
     if not hasattr(mechanism, "_described"):
         return False
-    columns, steps, _ = mechanism._described()
+    columns, steps = mechanism.scheme.seen_as(mechanism.strategy)
     width = mechanism.scheme.half_space_width(columns.shape[1])
     return width is not None and steps <= _MOST_STEPS and steps * width <= _MOST_WORK
 

@@ -66,8 +66,7 @@ def optimize_strategy(
 
 def _reference(start: BandedToeplitz, scheme: Scheme) -> Scheme:
     """A scheme that `account` answers, with as many participations as ``scheme``."""
-    columns, steps = scheme.seen_as(start)
-    if not scheme.truncates and _core.has_moment_law(columns, steps, scheme._core(), 2):
+    if not scheme.truncates and _core.has_moment_law(BandMF(start, scheme, 1.0)._described(), 2):
         if scheme.has_composition(start):
             return scheme
         rate = scheme.cyclic_rate()

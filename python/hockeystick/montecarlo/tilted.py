@@ -82,8 +82,8 @@ def orders(mechanism: Any) -> tuple[int, ...]:
     described = getattr(mechanism, "_described", None)
     if described is None:
         return ()
-    columns, steps, scheme = described()
-    return tuple(a for a in _ORDERS if _core.has_moment_law(columns, steps, scheme, a))
+    core = described()
+    return tuple(a for a in _ORDERS if _core.has_moment_law(core, a))
 
 
 def log_moment(mechanism: Any, order: int) -> float:
@@ -99,8 +99,7 @@ def log_moment(mechanism: Any, order: int) -> float:
     True
     """
     order = integer("order", order, 2)
-    columns, steps, scheme = mechanism._described()
-    if mechanism.scheme.truncates or not _core.has_moment_law(columns, steps, scheme, order):
+    if mechanism.scheme.truncates or not _core.has_moment_law(mechanism._described(), order):
         raise ParameterError(f"order = {order}: there is no table of this order for {mechanism.scheme!r}")
     return float(mechanism._tilted(((1.0, order, 1.0, 0.0),)).log_normaliser(0))
 

@@ -14,7 +14,6 @@ import numpy as np
 from .. import _core
 from .._base.binomial import tail
 from .._base.gdp import log_delta
-from .._base.types import Array
 from .._base.validation import narrowed
 from ..matrix.bandmf import BandMF, Components
 from ..matrix.schemes import BallsInBins, TruncatedBMinSep
@@ -150,9 +149,8 @@ def _beyond(moments: dict[int, float], epsilon: float, share: float) -> float:
 
 def _by_moments(mechanism: BandMF, epsilon: float, moments: dict[int, float]) -> float:
     """Theorem 8: what truncation adds to H(P||Q), the better of two bounds for each K."""
-    scheme, sigma = narrowed(mechanism.scheme, TruncatedBMinSep), mechanism.noise_multiplier
-    columns, steps, core = mechanism._described()
-    logs = _core.log_moments_of_cuts(columns, steps, core, sigma, _MOST_CUTS)
+    scheme = narrowed(mechanism.scheme, TruncatedBMinSep)
+    logs = _core.log_moments_of_cuts(mechanism._described(), _MOST_CUTS)
     rho = max(participation_probabilities(untruncated(scheme)))
     remove = cut_probability(scheme, _MOST_CUTS + 1)
     for k in range(1, _MOST_CUTS + 1):
@@ -190,7 +188,7 @@ class TwoMixtures:
     def strategy(self) -> Strategy:
         return self.mechanism.strategy
 
-    def _described(self) -> tuple[Array, int, _core.Scheme]:
+    def _described(self) -> _core.MatrixMechanism:
         return self.mechanism._described()
 
     def _tilted(self, components: Components, cached: bool = True) -> _core.TiltedSampler:
