@@ -1,16 +1,11 @@
-"""Gaussian differential privacy: the profile of a Gaussian mechanism, and the smallest mu above a profile."""
+"""Gaussian differential privacy: the profile of a Gaussian mechanism, and the mu that one of its points, or pure privacy, asks for."""
 
 from __future__ import annotations
 
-import heapq
 import math
-from collections.abc import Callable
-from itertools import pairwise
 
 import scipy  # its parts are loaded when they are used
 
-_MAX_EVALUATIONS = 256  # *speed*
-_TOLERANCE = 1e-3  # *speed*
 _MARGIN = 1e-9
 """*Proof*: relative margin on mu for the rounding of the Gaussian profile and of the root search."""
 
@@ -71,33 +66,3 @@ def mu_of_pure_dp(epsilon: float) -> float:
         return 2.0 * math.sqrt(2.0 * math.pi) * h * (1.0 + 2.0 * h * h) * (1.0 + _MARGIN) + 5e-324
     # Phi^-1 of the small side, in logs: ln(1 / (1 + e^eps)).
     return -2.0 * float(scipy.special.ndtri_exp(-math.log1p(math.exp(-epsilon)) - epsilon)) * (1.0 + _MARGIN)
-
-
-def smallest_mu(delta: Callable[[float], float], end: float, slack: float) -> float:
-    """Smallest mu found with delta(eps) <= delta_mu(eps) + slack for every eps in [0, end].
-
-    ``delta`` returns an upper bound that does not increase with eps. On a cell [a, b], delta(a)
-    against the Gaussian's value at b covers every eps in between, because both fall; the cell that
-    asks for the largest mu is halved until it asks for hardly more than one of the points does.
-    The result is rigorous at any time, and within one part in 1000 of the best for this ``delta`` unless the
-    number of evaluations runs out.
-    """
-
-    def needed(at: float, value: float) -> float:
-        return mu_at(at, value - slack) if value > slack else 0.0
-
-    edges = [end * (i / 32.0) ** 2 for i in range(33)]
-    values = [delta(edge) for edge in edges]
-    best = max(needed(edge, value) for edge, value in zip(edges, values, strict=True))
-    cells = [(-needed(b, value), a, b, value) for (a, b), value in zip(pairwise(edges), values, strict=False)]
-    heapq.heapify(cells)
-    for _ in range(_MAX_EVALUATIONS):
-        negative, a, b, value = cells[0]
-        middle = 0.5 * (a + b)
-        if -negative <= best * (1.0 + _TOLERANCE) or not a < middle < b:
-            break
-        at_middle = delta(middle)
-        best = max(best, needed(middle, at_middle))
-        heapq.heapreplace(cells, (-needed(middle, value), a, middle, value))
-        heapq.heappush(cells, (-needed(b, at_middle), middle, b, at_middle))
-    return max(best, -cells[0][0])

@@ -75,10 +75,10 @@ def summarise(
 ) -> GaussianSummary:
     """The least mu found with ``floor``; ``most`` is a mu that is known to do without one. ``roughly`` as in a report."""
     effort = _ROUGHLY if roughly else _CLOSELY
-    sides = [_Side(profile, floor, most, effort, growing=False)]
+    sides = [_side(profile, floor, most, effort)]
     if profile.adjacency in ("add", "remove"):
         # delta at negative epsilon is the other direction's at positive epsilon, where the floor counts e^epsilon times.
-        sides.append(_Side(profile.reversed(), floor, most, effort, growing=True))
+        sides.append(_side(profile.reversed(), floor, most, effort, growing=True))
     mu = max(side.mu for side in sides)
     lower = max(side.least_mu() for side in sides)
     curve = _gaussian(mu)
@@ -112,24 +112,36 @@ def _overview(profile: PrivacyProfile) -> Curve:
     return curve
 
 
+def smallest_mu(curve: Curve, end: float, floor: float, most: float) -> float:
+    """The least mu found with delta(epsilon) <= delta_mu(epsilon) + ``floor`` at every epsilon >= 0; ``most`` does without a floor.
+
+    ``end`` is about where delta has fallen to the floor.
+    """
+    return _Side(curve, end, floor, most, _CLOSELY).mu
+
+
+def _side(
+    profile: PrivacyProfile, floor: float, most: float, effort: _Effort, *, growing: bool = False
+) -> _Side:
+    end = min(_LAST, profile.epsilon(floor))
+    if end == _LAST:
+        end = profile.widest_epsilon()
+    curve = _overview(profile) if effort is _ROUGHLY else profile.delta_curve
+    return _Side(curve, end, floor, most, effort, growing=growing)
+
+
 class _Side:
-    """delta at epsilon >= 0 of one profile, against delta_mu(epsilon) + slack, which is the floor or ``growing`` e^epsilon times it."""
+    """delta at epsilon >= 0 of one curve, against delta_mu(epsilon) + slack, which is the floor or ``growing`` e^epsilon times it."""
 
     def __init__(
-        self, profile: PrivacyProfile, floor: float, most: float, effort: _Effort, *, growing: bool
+        self, curve: Curve, end: float, floor: float, most: float, effort: _Effort, *, growing: bool = False
     ) -> None:
         self._floor, self._growing, self._effort = floor, growing, effort
         self._known: dict[tuple[float, float], float] = {}
-        end = min(_LAST, profile.epsilon(floor))
-        if end == _LAST:
-            end = profile.widest_epsilon()
         end = end or 1.0  # the floor is above delta everywhere
         # Two questions may differ by what is unknown of each: beyond the last of these nodes delta is below the floor.
         ends = np.array([end * (1.0 + further) for further in _FURTHER if end * (1.0 + further) <= _LAST])
-        self.envelope = Envelope(
-            _overview(profile) if effort is _ROUGHLY else profile.delta_curve,
-            np.append(end * np.linspace(0.0, 1.0, _FIRST) ** 2, ends),
-        )
+        self.envelope = Envelope(curve, np.append(end * np.linspace(0.0, 1.0, _FIRST) ** 2, ends))
         covered = ends[self._slack(ends) >= self._at(ends)[1]]
         self._end = float(covered[0]) if covered.size else end
         self.unreachable = bool(self.envelope.lower[-1] > floor)

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import _core
-from .._base import gdp, storage
+from .._base import storage
 from .._base.bounds import Bounds, Shown, round_down, round_up
 from .._base.files import refusing
 from .._base.types import AnyPath, Array
@@ -30,7 +30,7 @@ from ..mechanisms.steps import from_dict, to_dict
 from . import rare
 from .deployment import tuning_words
 from .envelope import Envelope, look
-from .gaussian_summary import DEFAULT_FLOOR, GaussianSummary, summarise, unsampled_mu
+from .gaussian_summary import DEFAULT_FLOOR, GaussianSummary, smallest_mu, summarise, unsampled_mu
 from .plausibility import notes
 from .rare import delta_limit, epsilon_limit
 from .report import Answer, Report, declared, noise_conventions, references, samplers, unit
@@ -291,8 +291,8 @@ class PrivacyProfile(Shown):
         Gaussian behaves like an unsampled one, so its only mu is that of the unsampled
         composition. Allow a slack far below your delta (1e-12, say) to see what sampling gains.
 
-        Rigorous over all epsilon: between grid points monotonicity is used, and beyond the grid
-        delta is below ``slack`` or zero; never above the sum-of-squares bound from each step.
+        Rigorous over all epsilon, as `gdp` is: between points by convexity, and beyond them delta is
+        below ``slack``; never above the sum-of-squares bound from each step.
 
         >>> from hockeystick import Gaussian
         >>> mu = account(Gaussian(noise_multiplier=2.0) * 4).gdp_mu()
@@ -311,7 +311,7 @@ class PrivacyProfile(Shown):
         end = self.epsilon(slack)
         if math.isinf(end):
             return bound
-        return min(bound, gdp.smallest_mu(self.delta, end, slack))
+        return smallest_mu(self.delta_curve, end, slack, bound)
 
     def group(self, size: int) -> PrivacyProfile:
         """The profile where any ``size`` records change instead of one, by what this curve implies alone.

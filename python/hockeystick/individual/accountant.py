@@ -19,11 +19,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
-from .._base import gdp
 from .._base.exclusive import Guard
 from .._base.lazy import warn_deprecated
 from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
+from ..accounting.gaussian_summary import smallest_mu
 from ..accounting.profile import PrivacyProfile
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
 from . import adaptive
@@ -279,10 +279,11 @@ class IndividualAccountant(Recorded):
         if not math.isfinite(end):
             return plain
 
-        def delta(epsilon: float) -> float:
-            return float(self._worst(_DELTA, np.array([epsilon]), np.array([row])).upper[0])
+        def curve(epsilon: Floats) -> tuple[Floats, Floats]:
+            upper = self._worst(_DELTA, epsilon, np.full(epsilon.size, row)).upper
+            return np.zeros_like(upper), upper
 
-        return min(plain, gdp.smallest_mu(delta, end, slack))
+        return smallest_mu(curve, end, slack, plain)
 
     def epsilon_bounds(self, delta: float) -> IndividualBounds:
         """Deprecated name of `nonadaptive_epsilon_bounds`."""
