@@ -1,12 +1,12 @@
 """Random allocation: certified intervals beside PLD_accounting and opake, and how they scale in steps, epochs and noise.
 
-    python -m bench.allocation [W13 W14 W15] [--peers] [--scaling] [--output allocation.png] [--tails]
+    python -m bench.allocation [W13 W14 W15] [--peers] [--scaling] [--output allocation.png] [--tails] [--company]
 
 The workloads are one of 100 steps, sigma = 1, 10 epochs, delta = 1e-5 (W13); one of 1000, 10 epochs, 1e-6 (W14); and one of 1000, 100 epochs,
 sigma = 2, composed with 1000 Poisson-sampled steps (sigma = 1, q = .01), 1e-8 (W15), under add_or_remove. Times are processor seconds of first
 calls. --peers (pip install PLD-accounting opake-accounting) takes some ten minutes. --scaling prints relative gap and time over a grid, and draws it;
 --tails prints the same of one, two and ten epochs at small deltas, where a single large likelihood ratio begins to matter,
-and of few steps.
+and of few steps; --company of compositions of several kinds of allocation, or with steps that are not Gaussian.
 """
 
 from __future__ import annotations
@@ -37,6 +37,30 @@ TAILS = (
     *((30.0, steps, 1) for steps in (2, 3, 4, 5, 7)),
     *((10.0, steps, 1) for steps in (4, 5, 7)),
     *((30.0, steps, 10) for steps in (2, 3, 4)),
+)
+COMPANY = (
+    (hs.RandomAllocation(1.7, 2649) + hs.RandomAllocation(5.16, 3840) * 11, 1.9e-15),
+    (
+        hs.RandomAllocation(7.268, 163) * 3
+        + hs.PoissonSampled(hs.Gaussian(1.009), 0.00012) * 54
+        + hs.PoissonSampled(hs.Gaussian(2.816), 0.00012) * 11,
+        2.2e-21,
+    ),
+    (
+        hs.RandomAllocation(2.239, 1951) * 3 + hs.Laplace(48.52) * 3 + hs.RandomAllocation(1.428, 1436) * 3,
+        7.2e-16,
+    ),
+    (hs.RandomAllocation(4.583, 5825) * 4 + hs.RandomAllocation(0.953, 20820) * 25, 3.3e-12),
+    (
+        hs.RandomAllocation(0.704, 38640)
+        + hs.PoissonSampled(hs.Gaussian(3.47), 0.00011) * 1026
+        + hs.PoissonSampled(hs.Gaussian(3.458), 0.02342) * 37,
+        1.8e-15,
+    ),
+    (hs.RandomAllocation(1.527, 9942) * 5 + hs.Laplace(16.01) * 11, 1.5e-11),
+    (hs.RandomAllocation(0.615, 82727) * 5 + hs.Laplace(80.51) * 18, 9.5e-7),
+    (hs.RandomAllocation(0.814, 12997) * 21 + hs.RandomAllocation(1.475, 10128) * 2, 8.8e-23),
+    (hs.RandomAllocation(0.748, 24532) * 13 + hs.Laplace(7.12) * 10, 4.8e-11),
 )
 NOISE, STEPS, EPOCHS = (0.3, 1.0, 3.0, 10.0, 100.0), (10, 100, 1000, 10**4, 10**5, 10**6), (1, 10, 100, 1000)
 
@@ -166,6 +190,27 @@ def show_tails() -> None:
         print(f"{sigma:6} {steps:8} {epochs:6}{''.join(gaps)} {slowest:9.2f}", flush=True)
 
 
+def word(mechanism: object) -> str:
+    """A mechanism in a few characters."""
+    match mechanism:
+        case hs.RandomAllocation():
+            return f"1 of {mechanism.steps}, σ {mechanism.noise_multiplier}"
+        case hs.PoissonSampled():
+            return f"q {mechanism.sampling_probability}, σ {mechanism.mechanism.noise_multiplier}"
+        case hs.Laplace():
+            return f"Laplace {mechanism.scale}"
+    return str(mechanism)
+
+
+def show_company() -> None:
+    """Bounds of epsilon for epochs of one kind of allocation beside another, or beside other steps."""
+    print(f"{'delta':>8} {'upper':>16} {'gap':>8} {'seconds':>8}")
+    for process, delta in COMPANY:
+        lower, upper, seconds = ours(process, delta)
+        name = "; ".join(f"{count}x {word(mechanism)}" for mechanism, count in process.items)
+        print(f"{delta:8.0e} {upper:16.10g} {1 - lower / upper:8.0e} {seconds:8.2f}  {name}", flush=True)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -175,11 +220,14 @@ def main() -> None:
     parser.add_argument("--scaling", action="store_true")
     parser.add_argument("--output")
     parser.add_argument("--tails", action="store_true")
+    parser.add_argument("--company", action="store_true")
     options = parser.parse_args()
     if options.scaling:
         show_scaling(options.output)
     elif options.tails:
         show_tails()
+    elif options.company:
+        show_company()
     else:
         show_workloads(options.workloads, options.peers)
 

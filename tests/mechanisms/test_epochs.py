@@ -113,3 +113,108 @@ def test_bounds_of_epsilon_and_delta_meet():
     one = hs.account(law, adjacency="remove")
     assert one.epsilon_bounds(delta).lower <= bounds.upper
     assert bounds.lower <= 2 * one.epsilon_bounds(delta / 2).upper
+
+
+def in_company(sigma, steps, epsilon, spacing, length, companion) -> float:
+    """E(V Y - e^eps)_+, Y at the nodes of a rule: ratios and their Q-masses."""
+    law = epoch(sigma, steps, spacing, length // 2, length)
+    v = spacing * np.arange(length) / steps
+    mass, mean = np.cumsum(law[::-1])[::-1], np.cumsum((law * v)[::-1])[::-1]
+    y, weight = companion
+    strike = math.exp(epsilon) / y
+    first = np.minimum(np.ceil(strike * steps / spacing), length - 1).astype(int)
+    return float(np.sum(weight * y * (mean[first] - strike * mass[first])))
+
+
+def laplace_nodes(scale: float):
+    """One Laplace step: atoms at both ends, and Gauss-Legendre nodes between."""
+    x, w = np.polynomial.legendre.leggauss(60)
+    t, b = (x + 1) / 2, 1 / scale
+    density = np.exp(-t * b) * b / 2
+    return (
+        np.concatenate([np.exp(b * (2 * t - 1)), [math.exp(-b), math.exp(b)]]),
+        np.concatenate([w / 2 * density, [0.5, 0.5 * math.exp(-b)]]),
+    )
+
+
+def sampled_nodes(sigma: float, q: float):
+    x, w = np.polynomial.legendre.leggauss(400)
+    g, mu = 3 + 13 * x, 1 / sigma
+    return 1 - q + q * np.exp(mu * g - mu * mu / 2), 13 * w * np.exp(-g * g / 2) / math.sqrt(2 * math.pi)
+
+
+def allocation_nodes(sigma: float, steps: int, spacing: float, length: int):
+    law = epoch(sigma, steps, spacing, length // 2, length)
+    kept = (law > 1e-22) & (np.arange(length) > 0)
+    return (spacing * np.arange(length) / steps)[kept], law[kept]
+
+
+@pytest.mark.parametrize(
+    ("other", "company"),
+    [
+        (hs.Laplace(60.0), lambda _: laplace_nodes(60.0)),
+        (hs.PoissonSampled(hs.Gaussian(0.9), 2e-4), lambda _: sampled_nodes(0.9, 2e-4)),
+        (hs.RandomAllocation(1.3, 400), lambda fine: allocation_nodes(1.3, 400, fine, 2**17)),
+    ],
+)
+def test_lattices_agree_in_company(other, company):
+    """The only step of another kind is integrated by a rule of its own."""
+    sigma, steps, delta, spacing, length = 1.0, 2000, 1e-9, 0.01, 2**20
+    profile = hs.account(hs.RandomAllocation(sigma, steps) + other, adjacency="remove")
+    epsilon = profile.epsilon(delta)
+    found = profile.delta_bounds(epsilon)
+    assert found.upper - found.lower <= 1e-8 * found.upper
+    coarse = in_company(sigma, steps, epsilon, 2 * spacing, length // 2, company(2 * spacing))
+    fine = in_company(sigma, steps, epsilon, spacing, length, company(spacing))
+    assert found.lower <= fine * (1 + 1e-7)
+    truth = fine - (coarse - fine) / 3
+    assert found.lower * (1 - 1e-6) <= truth <= found.upper * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("allocations", "sampled", "laplace", "delta", "samples"),
+    [
+        ([(0.7, 20000, 2), (1.0, 5000, 3)], [], [], 1e-11, 100),
+        ([(7.268, 163, 3)], [(1.009, 0.00012, 54), (2.816, 0.00012, 11)], [], 2.2e-21, 2000),
+        ([(0.8, 10**4, 2), (2.239, 1951, 3)], [], [(48.52, 3)], 1e-12, 100),
+        ([(0.704, 38640, 1)], [(3.47, 0.00011, 1026), (3.458, 0.02342, 37)], [], 1.8e-15, 100),
+    ],
+)
+def test_company_agrees_with_conditional_samples(allocations, sampled, laplace, delta, samples):
+    """Of all jumps a W/T or q W one is the largest; given all others, the price over it has a closed form."""
+    rng = np.random.default_rng(11)
+    mechanisms = (
+        [hs.RandomAllocation(s, t) * n for s, t, n in allocations]
+        + [hs.PoissonSampled(hs.Gaussian(s), q) * n for s, q, n in sampled]
+        + [hs.Laplace(b) * n for b, n in laplace]
+    )
+    profile = hs.account(sum(mechanisms[1:], mechanisms[0]), adjacency="remove")
+    bounds = profile.epsilon_bounds(delta)
+    assert bounds.upper - bounds.lower <= 1e-9 * bounds.upper
+    # sigma, a jump by W = 1, jumps in one factor, factors
+    kinds = [(s, 1 / t, t, n) for s, t, n in allocations] + [(s, q, 1, n) for s, q, n in sampled]
+    values = np.empty(samples)
+    for i in range(samples):
+        jumps = [jump * np.exp(rng.standard_normal((n, t)) / s - 0.5 / s**2) for s, jump, t, n in kinds]
+        rest = 1.0
+        for b, n in laplace:
+            x = rng.laplace(size=n)
+            rest *= math.exp(float(np.sum(np.abs(x) - np.abs(x - 1 / b))))
+        values[i] = 0
+        for k, (s, jump, t, n) in enumerate(kinds):
+            # The first jump of this kind's first factor is to be the largest: the one that was drawn does not count.
+            own = jumps[k][0, 0]
+            jumps[k][0, 0] = 0
+            sums = [w.sum(1) + (1 - a * m) for w, (_, a, m, _) in zip(jumps, kinds, strict=True)]
+            largest = max(w.max() for w in jumps)
+            base = sums[k][0]
+            sums[k][0] = 1
+            others = rest * math.prod(float(np.prod(x)) for x in sums)
+            jumps[k][0, 0] = own
+            strike = (math.exp(bounds.upper) / others - base) / jump
+            g = math.log(max(largest / jump, strike)) * s + 0.5 / s
+            values[i] += n * t * others * jump * (norm.sf(g - 1 / s) - strike * norm.sf(g))
+    error = values.std() / math.sqrt(samples)
+    assert error < 0.2 * values.mean()
+    found = profile.delta_bounds(bounds.upper)
+    assert found.lower - 5 * error <= values.mean() <= found.upper + 5 * error

@@ -212,14 +212,16 @@ Ladder::Ladder(const Allocation& law, const CutStep& first, double top) : top_(t
     for (std::size_t i = 0; i < cuts_.size(); ++i) parts_.emplace_back(law, cuts_[i], this->top(i));
 }
 
-// Squares of the cut round, and so does its distance from mu.
 Decided::Decided(const Allocation& law, double epochs, double g)
-    : p_(-std::expm1(epochs * (std::log1p(-gaussian_tail(g - law.mu)) +
-                               (law.steps - 1) * std::log1p(-gaussian_tail(g))))),
-      q_(-std::expm1(epochs * law.steps * std::log1p(-gaussian_tail(g)))),
-      rounding_(64 + 8 * g * g) {}
+    : Decided(-std::expm1(epochs * (std::log1p(-gaussian_tail(g - law.mu)) +
+                                    (law.steps - 1) * std::log1p(-gaussian_tail(g)))),
+              -std::expm1(epochs * law.steps * std::log1p(-gaussian_tail(g))), g) {}
+
+// Squares of the cut round, and so does its distance from mu.
+Decided::Decided(double p, double q, double g) : p_(p), q_(q), rounding_(64 + 8 * g * g) {}
 
 Inverted Decided::add_to(Inverted out, double c) const {
+    if (!(p_ > 0)) return out;
     const double log_scale = std::max(out.log_scale, std::log(p_)),
                  scale = std::exp(out.log_scale - log_scale), unit = std::exp(-log_scale);
     const double size = std::abs(out.value) + out.aliasing + out.tail + out.quadrature,

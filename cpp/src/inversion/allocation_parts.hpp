@@ -153,6 +153,8 @@ private:
 class Decided {
 public:
     Decided(const Allocation& law, double epochs, double g);
+    // Masses from normal tails no farther out than g.
+    Decided(double p, double q, double g);
     // With E[e^L - c; they] = p - c q, beside what was inverted.
     Inverted add_to(Inverted inverted, double c) const;
 

@@ -23,54 +23,63 @@ constexpr std::size_t least_frequencies = 16, most_frequencies = 10000;
 // speed: beyond so many doublings of the frequency nothing falls.
 constexpr int blocks = 60;
 
-// ln of a bound on E[V^{1+s}; part], from a line for another tilt if there is one.
-double log_moment(const AllocationPart& part, const PowerLine* line, double from, double s) {
-    const double theta = line ? line->theta() * (1 + s) / (1 + from) : best_theta(part, 1 + s);
-    return log_power_bound(part, 1 + s, theta);
-}
-
-// A number, and its error, not 0 where nothing but its error is known.
+// A number e^{shift} M, or M less 1, and its error, not 0 where nothing but its error is known.
 struct Known {
-    Complex value;
-    double error;
-    Known(Complex v, double e) : value(std::abs(v) > e ? v : e), error(std::abs(v) > e ? e : 3 * e) {}
-    Complex log() const { return {std::log(std::abs(value)), std::arg(value)}; }
-    double units(double shift) const {
-        return 12 + 4 * (std::abs(log().real()) + std::abs(log().imag()) + std::abs(shift));
+    Complex value, log;
+    double error, units;
+    Known(const PartRow& row, std::size_t j) : value(row.value[j]), error(row.error[j]) {
+        const Complex given = value;
+        if (row.less_one) value += 1.0;
+        const double size = std::abs(value);
+        const bool known = size > error;
+        if (!known) value = error, error *= 3;
+        log = row.less_one && known ? log1p(given) : Complex(std::log(std::abs(value)), std::arg(value));
+        // The logarithm rounds relatively to M less 1, but where that is about -1.
+        const double off = row.less_one && known ? std::abs(given) * (1 + std::abs(given)) / size : 1;
+        units =
+            8 * std::min(1.0, off) + 4 * (std::abs(log.real()) + std::abs(log.imag()) + std::abs(row.shift));
+        if (!row.less_one) units += 4;
     }
 };
 
 }  // namespace
 
-// |(A + B)^n - A^n| <= n |B| (|A| + |B|)^{n-1}
-double EpochLine::join(double log_bulk, double log_rest) const {
-    if (rest_.empty()) return count_ * log_bulk;
-    if (count_ == 1) return log_rest;
-    const double most = std::max(log_bulk, log_rest);
-    if (!std::isfinite(most)) return most;
-    return std::log(count_) + log_rest +
-           (count_ - 1) * (most + std::log1p(std::exp(std::min(log_bulk, log_rest) - most))) + 1e-9;
+EpochLine::EpochLine(std::vector<Kind> kinds, double variance, bool rest)
+    : kinds_(std::move(kinds)), variance_(variance), rest_(rest) {
+    std::size_t split = 0;
+    for (std::size_t k = 0; k < kinds_.size(); ++k)
+        if (with_rest(k)) ++split, lone_ = k;
+    if (split != 1 || kinds_[lone_].count != 1) lone_ = static_cast<std::size_t>(-1);
+}
+
+// prod a^n, or prod (a + b)^n - prod a^n <= prod (a + b)^n sum of n b/(a + b).
+template <class LogBulk, class LogRest>
+double EpochLine::join(LogBulk log_bulk, LogRest log_rest) const {
+    double sum = 0, share = -infinity;
+    for (std::size_t k = 0; k < kinds_.size(); ++k) {
+        const auto& [parts, n] = kinds_[k];
+        const double a = with_bulk(k) ? log_bulk(*parts) : -infinity,
+                     b = with_rest(k) ? log_rest(*parts) : -infinity, both = log_add(a, b);
+        if (std::isnan(both) || both == infinity) return infinity;
+        sum += n * both;
+        if (b > -infinity) share = log_add(share, std::log(n) + b - both);
+    }
+    if (!std::isfinite(sum)) return sum;
+    const double rounding = 1e-12 + 8 * u * std::abs(sum) * static_cast<double>(kinds_.size());
+    return rest_ ? sum + share + 1e-9 + rounding : sum + rounding;
 }
 
 double EpochLine::log_upper(double s) const {
-    double rest = -infinity;
-    for (std::size_t i = 0; i < rest_.size(); ++i)
-        rest = log_add(rest, log_moment(rest_[i], rest_lines_.empty() ? nullptr : &rest_lines_[i], s_, s));
-    return join(with_bulk() ? log_moment(bulk_, bulk_line_ ? &*bulk_line_ : nullptr, s_, s) : 0.0, rest) +
-           gaussian_steps(variance_, s).upper + 1e-12 * static_cast<double>(1 + rest_.size());
+    return join([s](const KindParts& parts) { return parts.log_bulk(s); },
+                [s](const KindParts& parts) { return parts.log_rest(s); }) +
+           gaussian_steps(variance_, s).upper;
 }
 
 // At s + i tau', tau <= tau' <= 2 tau.
 double EpochLine::log_bound(double tau) const {
-    double bulk = 0, rest = -infinity;
-    if (bulk_line_) {
-        const double falling = std::exp(-0.5 * bulk_.variance() * tau * tau * (1 - 1e-12));
-        bulk = std::min(bulk_line_->log_bound(tau),
-                        bulk_line_->log_upper() + std::log(edge_.turning * falling + edge_.edge) + 1e-12);
-    }
-    for (const PowerLine& line : rest_lines_) rest = log_add(rest, line.log_bound(tau));
-    return join(bulk, rest) + gaussian_steps(variance_, s_).upper -
-           0.5 * variance_ * tau * tau * (1 - 8 * u) + 1e-12;
+    return join([tau](const KindParts& parts) { return parts.log_bulk_at(tau); },
+                [tau](const KindParts& parts) { return parts.log_rest_at(tau); }) +
+           gaussian_steps(variance_, s_).upper - 0.5 * variance_ * tau * tau * (1 - 8 * u);
 }
 
 // sum over j >= first of step/pi |integrand|, 1/|z (z+1)| <= 1/tau^2, beside e^{K(s)}.
@@ -90,49 +99,42 @@ double EpochLine::best_tilt(double epsilon, double least, double most) const {
     }));
 }
 
-// All parts of the rest, beside e^{log_rest_}; empty where too many nodes were needed.
-PowerLine::Row EpochLine::rest_row(double step, std::size_t size, double log_wanted) const {
-    PowerLine::Row out{std::vector<Complex>(size), std::vector<double>(size)};
-    for (const PowerLine& line : rest_lines_) {
-        const double moved = line.log_upper() - log_rest_, unit = std::exp(moved);
-        const PowerLine::Row row = line.row(step, size, log_wanted - moved);
-        if (row.empty()) return {};
-        const double rounding = u * (8 + 2 * (std::abs(line.log_upper()) + std::abs(log_rest_)));
-        for (std::size_t j = 0; j < size; ++j) {
-            out.value[j] += unit * row.value[j];
-            out.error[j] += unit * (row.error[j] * (1 + rounding) + rounding * std::abs(row.value[j]));
-        }
+DifferenceOfPowers::Value EpochLine::value(const std::vector<Rows>& rows, std::size_t j,
+                                           const Contour& contour) const {
+    DifferenceOfPowers power({s_, contour.step * static_cast<double>(j)}, variance_,
+                             static_cast<double>(kinds_.size()));
+    bool difference = false;
+    for (std::size_t k = 0; k < kinds_.size(); ++k) {
+        const double n = kinds_[k].count;
+        const PartRow& row = with_bulk(k) ? rows[k].bulk : rows[k].rest;
+        const bool both = with_bulk(k) && with_rest(k);
+        const Known m(row, j);
+        const double most = power.add_below(n, std::abs(m.value), m.log, row.shift, m.units, m.error,
+                                            both ? 1 / std::max(64.0, 4 * n) : 0);
+        if (!both) continue;
+        difference = true;
+        const PartRow& rest = rows[k].rest;
+        const double unit = std::exp(rest.shift - row.shift);
+        power.add_between(n, most, m.value, unit * rest.value[j], unit * rest.error[j],
+                          std::abs(rest.shift) + std::abs(row.shift));
     }
-    return out;
-}
-
-DifferenceOfPowers::Value EpochLine::value(const PowerLine::Row& bulk, const PowerLine::Row& rest,
-                                           std::size_t j, const Contour& contour) const {
-    DifferenceOfPowers power({s_, contour.step * static_cast<double>(j)}, variance_, 1);
-    const PowerLine::Row& row = with_bulk() ? bulk : rest;
-    const double shift = with_bulk() ? bulk_line_->log_upper() : log_rest_;
-    const Known m(row.value[j], row.error[j]);
-    const bool both = with_bulk() && !rest_.empty();
-    const double most = power.add_below(count_, std::abs(m.value), m.log(), shift, m.units(shift), m.error,
-                                        both ? 1 / std::max(64.0, 4 * count_) : 0);
-    if (!both) return power.all(contour.scale);
-    const double unit = std::exp(log_rest_ - shift);
-    power.add_between(count_, most, m.value, unit * rest.value[j], unit * rest.error[j],
-                      std::abs(log_rest_) + std::abs(shift));
-    return power.difference(contour.scale);
+    return difference ? power.difference(contour.scale) : power.all(contour.scale);
 }
 
 // False where too many nodes were needed.
 bool EpochLine::fill(Contour& contour, std::size_t size, double log_wanted) const {
-    PowerLine::Row bulk, rest;
-    if (!rest_.empty() && (rest = rest_row(contour.step, size, log_wanted)).empty()) return false;
-    if (bulk_line_) {
+    std::vector<Rows> rows(kinds_.size());
+    for (std::size_t k = 0; k < kinds_.size(); ++k) {
+        const auto& [parts, n] = kinds_[k];
+        if (with_rest(k) && (rows[k].rest = parts->rest(contour.step, size, log_wanted)).empty())
+            return false;
+        if (!with_bulk(k)) continue;
         // Beside the rest it has all its digits.
-        const double wanted = rest_.empty() ? log_wanted : std::max(log_wanted, least_log_of_bulk);
-        if ((bulk = bulk_line_->row(contour.step, size, wanted - std::log(count_))).empty()) return false;
+        const double wanted = rest_ ? std::max(log_wanted, least_log_of_bulk) : log_wanted;
+        if ((rows[k].bulk = parts->bulk(contour.step, size, wanted - std::log(n))).empty()) return false;
     }
     for (std::size_t j = 0; j < size; ++j) {
-        const auto at = value(bulk, rest, j, contour);
+        const auto at = value(rows, j, contour);
         contour.integrand.push_back(at.value * contour.pole(j));
         contour.error.push_back(at.error * std::abs(contour.pole(j)));
         if (!std::isfinite(contour.error.back()) || !std::isfinite(std::abs(at.value))) return false;
@@ -141,22 +143,13 @@ bool EpochLine::fill(Contour& contour, std::size_t size, double log_wanted) cons
 }
 
 std::optional<Contour> EpochLine::contour(double epsilon, double log_delta, double least, double most) {
-    bulk_line_.reset();
-    rest_lines_.clear();
+    for (const Kind& kind : kinds_) kind.parts->lay(0, false, false);
     s_ = best_tilt(epsilon, least, most);
     const double h = 0.02 * s_, middle = log_upper(s_), log_scale = middle - s_ * epsilon;
     if (!std::isfinite(middle)) return {};
     if (log_scale + log_chernoff(s_) < log_delta + std::log(nothing))
         return Contour::of_nothing(s_, middle, 1.01 * std::exp(log_chernoff(s_)));
-    if (with_bulk()) {
-        bulk_line_.emplace(bulk_, 1 + s_);
-        edge_ = bulk_.edge(1 + s_, bulk_line_->theta(), bulk_.log_least_moment(1 + s_));
-    }
-    log_rest_ = -infinity;
-    for (const Rest& rest : rest_) {
-        rest_lines_.emplace_back(rest, 1 + s_);
-        log_rest_ = log_add(log_rest_, rest_lines_.back().log_upper());
-    }
+    for (std::size_t k = 0; k < kinds_.size(); ++k) kinds_[k].parts->lay(s_, with_bulk(k), with_rest(k));
     SaddlePoint saddle{};
     saddle.s = s_;
     saddle.k = {middle, 0, (log_upper(s_ + h) + log_upper(s_ - h) - 2 * middle) / (h * h), middle};

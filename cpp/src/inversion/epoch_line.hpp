@@ -1,5 +1,5 @@
-// The transform of one part of the outcomes of several epochs of a random allocation, and Gaussian steps, and
-// its inversion's line (docs/mechanisms/allocation.md, "Epochs in three parts").
+// The transform of one part of the outcomes of a composition with epochs of random allocation, and its
+// inversion's line (docs/mechanisms/allocation.md, "Epochs in three parts").
 #pragma once
 
 #include <cstddef>
@@ -7,18 +7,21 @@
 #include <span>
 #include <vector>
 
-#include "inversion/allocation_powers.hpp"
 #include "inversion/contour.hpp"
+#include "inversion/epoch_kind.hpp"
 #include "numerics/powers.hpp"
 
 namespace hockeystick {
 
 class EpochLine {
 public:
-    // The outcomes in `bulk` in each of `count` epochs, or, if there is any, those in bulk or some rest in
-    // each but not in bulk in all. variance: of the Gaussian steps' loss.
-    EpochLine(const Bulk& bulk, std::span<const Rest> rest, double count, double variance)
-        : bulk_(bulk), rest_(rest), count_(count), variance_(variance) {}
+    struct Kind {
+        KindParts* parts;
+        double count;
+    };
+    // The outcomes in the bulk in each step of all kinds, or, if `rest`, those in bulk or rest in each but
+    // not in bulk in all. variance: of the Gaussian steps' loss.
+    EpochLine(std::vector<Kind> kinds, double variance, bool rest);
 
     // The line, which suits eps, where delta is about e^{log_delta}; empty where there is none with so many
     // frequencies. tilts: from `least` to `most`.
@@ -26,23 +29,26 @@ public:
 
 private:
     double best_tilt(double epsilon, double least, double most) const;
-    bool with_bulk() const { return rest_.empty() || count_ > 1; }
-    double join(double log_bulk, double log_rest) const;
+    // What there is of one kind.
+    bool with_bulk(std::size_t k) const { return k != lone_; }
+    bool with_rest(std::size_t k) const { return rest_ && kinds_[k].parts->split(); }
+    template <class LogBulk, class LogRest>
+    double join(LogBulk log_bulk, LogRest log_rest) const;
     double log_upper(double s) const;
     double log_bound(double tau) const;
     double tail(double step, std::size_t first) const;
-    PowerLine::Row rest_row(double step, std::size_t size, double log_wanted) const;
-    DifferenceOfPowers::Value value(const PowerLine::Row& bulk, const PowerLine::Row& rest, std::size_t j,
+    struct Rows {
+        PartRow bulk, rest;
+    };
+    DifferenceOfPowers::Value value(const std::vector<Rows>& rows, std::size_t j,
                                     const Contour& contour) const;
     bool fill(Contour& contour, std::size_t size, double log_wanted) const;
 
-    const Bulk& bulk_;
-    std::span<const Rest> rest_;
-    double count_, variance_, s_ = 0;
-    std::optional<PowerLine> bulk_line_;  // at s
-    std::vector<PowerLine> rest_lines_;
-    double log_rest_ = 0;  // of all of these
-    Bulk::Edge edge_{1, 0};
+    std::vector<Kind> kinds_;
+    double variance_, s_ = 0;
+    bool rest_;
+    // The one kind of one step that has a rest, whose bulk then does not count.
+    std::size_t lone_ = static_cast<std::size_t>(-1);
 };
 
 }  // namespace hockeystick

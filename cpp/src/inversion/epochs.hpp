@@ -1,11 +1,10 @@
-// delta(eps) of epochs of one random allocation in direction remove, and Gaussian steps, in three parts: the
-// outcomes without a large likelihood ratio W, those with some large one but none that decides alone, and the
-// others (docs/mechanisms/allocation.md, "Epochs in three parts").
+// delta(eps) of epochs of random allocations in direction remove, and other steps: in three parts, or, for
+// one kind of allocation and Gaussian steps, by one large ratio alone (docs/mechanisms/allocation.md, "Epochs
+// in three parts" and "One ratio alone").
 #pragma once
 
 #include <memory>
 #include <optional>
-#include <vector>
 
 #include "hockeystick/answer.hpp"
 #include "hockeystick/pairs.hpp"
@@ -14,7 +13,9 @@
 namespace hockeystick {
 
 class Bulk;
+class EpochSplit;
 class Ladder;
+struct SplitWithMore;
 
 // ln of a bound on E[e^{power L}; two or more W on the ladder, in one epoch or in two, and none beyond].
 // bulk: of the outcomes below the ladder.
@@ -25,6 +26,7 @@ class Epochs {
 public:
     // Null unless the composition is that.
     static std::unique_ptr<Epochs> of(const Composition& composition);
+    ~Epochs();
 
     // Bounds as in Profile; empty where there are none.
     std::optional<Answer> epsilon_bounds(double delta) const;
@@ -35,22 +37,15 @@ public:
     double guess(double epsilon) const;
 
 private:
-    struct Parts;
-    struct SecondCut {
-        double g, log_put, tilt, most;
-    };
-    Epochs(const Allocation& law, double count, double variance)
-        : law_(law), count_(count), variance_(variance) {}
-    double spread() const;
-    double jump(double delta) const;
+    explicit Epochs(std::unique_ptr<EpochSplit> split);
     double place(double ratio) const;
-    std::optional<SecondCut> second_cut(double first, double epsilon, double log_delta) const;
-    std::optional<Parts> in_three(double epsilon, double delta) const;
-    std::optional<Parts> by_series(double epsilon, double delta, double worst) const;
-    std::optional<Parts> parts_at(double epsilon, double delta) const;
+    std::optional<SplitWithMore> by_series(double epsilon, double delta, double worst) const;
+    std::optional<SplitWithMore> parts_at(double epsilon, double delta) const;
 
-    Allocation law_;
-    double count_, variance_;  // of epochs, and of the Gaussian steps: K = variance s (s + 1)/2
+    std::unique_ptr<EpochSplit> split_;
+    bool alone_ = false;               // there is but one kind, and Gaussian steps
+    Allocation law_{};                 // if so
+    double count_ = 0, variance_ = 0;  // of epochs, and of the Gaussian steps: K = variance s (s + 1)/2
 };
 
 }  // namespace hockeystick

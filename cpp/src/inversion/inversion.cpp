@@ -86,7 +86,7 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool layers
                                            AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
                                            AboutDelta delta) const {
     std::optional<Answer> best = ask_epoch(few_frequencies);
-    if (relative_gap(best) >= enough) keep(best, ask_epochs());
+    if (relative_gap(best) >= enough) keep(best, ask_epochs(false));
     if (fits && relative_gap(best) >= enough)
         keep(best, ask_direct(*direct_, soon_ ? Budget{near_exact, few_products, true} : Budget{}));
     const auto ask_cut = [&] { without_largest(best, enough, fits, ask_direct, delta); };
@@ -96,6 +96,7 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool layers
     if (relative_gap(best) >= enough) keep(best, ask_epoch(many_frequencies));
     if (soon_ && relative_gap(best) >= std::min(enough, poor_gap)) keep(best, ask_layers());
     if (!cut_first) ask_cut();
+    if (relative_gap(best) >= enough) keep(best, ask_epochs(true));
     if (layers_last && relative_gap(best) >= enough) keep(best, ask_layers());
     return best;
 }
@@ -111,7 +112,9 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
             return direct.epsilon_bounds(delta, budget);
         },
         [&](std::size_t most) { return one_epoch_ ? one_epoch_->epsilon_bounds(delta, most) : std::nullopt; },
-        [&] { return epochs_ && epochs_->suits(delta) ? epochs_->epsilon_bounds(delta) : std::nullopt; },
+        [&](bool last) {
+            return epochs_ && epochs_->suits(delta) != last ? epochs_->epsilon_bounds(delta) : std::nullopt;
+        },
         [&] {
             auto best = direct_->layers(std::min(layer_tolerance_, fine_tolerance_)).epsilon_bounds(delta);
             if (relative_gap(best) >= narrow_gap_ && fine_tolerance_ < layer_tolerance_)
@@ -130,9 +133,9 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, boo
         enough, true, layers_last,
         [&](const DirectInversion& direct, Budget budget) { return direct.delta_bounds(epsilon, budget); },
         [&](std::size_t most) { return one_epoch_ ? one_epoch_->delta_bounds(epsilon, most) : std::nullopt; },
-        [&] {
-            return epochs_ && epochs_->suits(epochs_->guess(epsilon)) ? epochs_->delta_bounds(epsilon)
-                                                                      : std::nullopt;
+        [&](bool last) {
+            return epochs_ && epochs_->suits(epochs_->guess(epsilon)) != last ? epochs_->delta_bounds(epsilon)
+                                                                              : std::nullopt;
         },
         // delta is wanted to ten digits.
         [&] {

@@ -47,7 +47,8 @@ private:
     Inversion(const Composition& composition, double accuracy);
     // The narrowest of several attempts, of which the first with a gap below `enough` will do: one epoch of
     // random allocation in two parts, some in three, the whole transform if it `fits`, the transform without
-    // P's largest losses, for about this delta, and `layers`.
+    // P's largest losses, for about this delta, some epochs in three parts although that does not suit them
+    // (`last`), and `layers`.
     template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, class AboutDelta>
     std::optional<Answer> narrowest(double enough, bool fits, bool layers_last, AskDirect ask_direct,
                                     AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,

@@ -22,7 +22,7 @@ struct DifferenceOfPowers {
     double y_size = 0;
     double log_below = 0, log_ratio = 0;  // sum of k ln a, of k ln(1 + b/a)
     double below_error = 0;               // sum of k ln(1 + alpha/a)
-    double between_error = 0;             // largest beta/b
+    double between_error = 0;             // sum of k ln(1 + b/a) beta/b
 
     struct Value {
         Complex value;
@@ -60,7 +60,7 @@ struct DifferenceOfPowers {
         y += n * log;
         y_size += n * modulus_of(log);
         log_ratio += n * std::log1p(most / a);
-        between_error = std::max(between_error, beta / most);
+        between_error += n * std::log1p(most / a) * (beta / most);
     }
 
     // prod A^k alone, in units of e^scale.
@@ -84,9 +84,9 @@ struct DifferenceOfPowers {
             (near ? std::abs(value) : all + none) *
                 (std::expm1(common) +
                  u * (16 + 4 * (std::abs(modulus) + std::abs(scale) + std::abs(angle) + std::abs(y))));
-        // With a share `between_error` more of B, as ln(1 + cx) <= c ln(1 + x) for c >= 1. Nothing to share
-        // is no number.
-        const double more = std::expm1(between_error * log_ratio) / -std::expm1(-log_ratio);
+        // With a share beta/b more of B, as ln(1 + cx) <= c ln(1 + x) for c >= 1. Nothing to share is no
+        // number.
+        const double more = std::expm1(between_error) / -std::expm1(-log_ratio);
         const double spread =
             std::exp(log_below + log_expm1(log_ratio) - scale) * std::expm1(below_error + std::log1p(more));
         return {value, 1.01 * (spread + rounding)};
