@@ -193,12 +193,12 @@ def show_tails() -> None:
 def word(mechanism: object) -> str:
     """A mechanism in a few characters."""
     match mechanism:
-        case hs.RandomAllocation():
-            return f"1 of {mechanism.steps}, σ {mechanism.noise_multiplier}"
-        case hs.PoissonSampled():
-            return f"q {mechanism.sampling_probability}, σ {mechanism.mechanism.noise_multiplier}"
-        case hs.Laplace():
-            return f"Laplace {mechanism.scale}"
+        case hs.RandomAllocation(noise_multiplier=sigma, steps=steps):
+            return f"1 of {steps}, σ {sigma}"
+        case hs.PoissonSampled(mechanism=hs.Gaussian(noise_multiplier=sigma), sampling_probability=q):
+            return f"q {q}, σ {sigma}"
+        case hs.Laplace(scale=scale):
+            return f"Laplace {scale}"
     return str(mechanism)
 
 

@@ -19,8 +19,7 @@
 namespace hockeystick {
 namespace {
 
-// All of these are for speed. Smaller deltas and larger losses are left to others, and so are laws without
-// digits. That layers' widths have their digits rests on the least mu, too: proof.
+// All of these are for speed. Smaller deltas and larger losses are left to others.
 constexpr double least_delta = 1e-60, largest_loss = 30;
 constexpr double least_tilt = 0.1, largest_tilt_of_bulk = 1e6;
 // Where this is the way: a narrow bulk, and a W of not much less than delta's P-mass that is large beside it.
@@ -32,9 +31,9 @@ constexpr double large_jump = 3.5, series_jump = 1.5, good_series = 1e-7, fair_s
                  poor_series = 3e-2;
 // From so many steps on nothing else does better than a poor series.
 constexpr double very_many_steps = 5e4;
-// The largest W/T of the bulk; those that are tried where one decides alone, how far beyond the loss two are
-// looked for, and tilts for that beside the slope of ln delta.
-constexpr double largest_cut = 0.5, cuts_alone[] = {0.1, 0.15, 0.25, 0.35, 0.5, 0.7};
+// The W/T that are tried where one decides alone, how far beyond the loss two are looked for, and tilts for
+// that beside the slope of ln delta.
+constexpr double cuts_alone[] = {0.1, 0.15, 0.25, 0.35, 0.5, 0.7};
 constexpr double beyond_loss = 1.5, tilts_of_pairs[] = {0.7, 1.0, 1.3};
 
 }  // namespace

@@ -86,18 +86,22 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool layers
                                            AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
                                            AboutDelta delta) const {
     std::optional<Answer> best = ask_epoch(few_frequencies);
-    if (relative_gap(best) >= enough) keep(best, ask_epochs(false));
-    if (fits && relative_gap(best) >= enough)
-        keep(best, ask_direct(*direct_, soon_ ? Budget{near_exact, few_products, true} : Budget{}));
+    const auto unless_enough = [&](const auto& ask) {
+        if (relative_gap(best) >= enough) keep(best, ask());
+    };
+    unless_enough([&] { return ask_epochs(false); });
+    if (fits)
+        unless_enough(
+            [&] { return ask_direct(*direct_, soon_ ? Budget{near_exact, few_products, true} : Budget{}); });
     const auto ask_cut = [&] { without_largest(best, enough, fits, ask_direct, delta); };
     // Where nothing but what was left out is missing, less of that will do.
     const bool cut_first = !soon_ && (!fits || (best && best->upper - best->lower < 2 * direct_->dropped()));
     if (cut_first) ask_cut();
-    if (relative_gap(best) >= enough) keep(best, ask_epoch(many_frequencies));
+    unless_enough([&] { return ask_epoch(many_frequencies); });
     if (soon_ && relative_gap(best) >= std::min(enough, poor_gap)) keep(best, ask_layers());
     if (!cut_first) ask_cut();
-    if (relative_gap(best) >= enough) keep(best, ask_epochs(true));
-    if (layers_last && relative_gap(best) >= enough) keep(best, ask_layers());
+    unless_enough([&] { return ask_epochs(true); });
+    if (layers_last) unless_enough(ask_layers);
     return best;
 }
 

@@ -59,8 +59,9 @@ struct DifferenceOfPowers {
                      most = std::max(size, beta);
         y += n * log;
         y_size += n * modulus_of(log);
-        log_ratio += n * std::log1p(most / a);
-        between_error += n * std::log1p(most / a) * (beta / most);
+        const double ratio = n * std::log1p(most / a);
+        log_ratio += ratio;
+        if (most > 0) between_error += ratio * (beta / most);
     }
 
     // prod A^k alone, in units of e^scale.

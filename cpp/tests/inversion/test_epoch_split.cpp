@@ -20,8 +20,6 @@ using Complex = std::complex<double>;
 
 namespace {
 
-constexpr double infinity = std::numeric_limits<double>::infinity();
-
 hs::PairPtr allocation(double sigma, double steps) {
     return hs::random_allocation(1 / sigma, steps, hs::Sampling::remove);
 }
