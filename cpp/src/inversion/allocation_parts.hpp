@@ -56,9 +56,9 @@ std::optional<Answer> delta_in_rounds(double epsilon, double about, std::optiona
     return best;
 }
 
-// Bounds of eps by lines for a guess of it, until that is near.
+// Bounds of eps by lines for a guess of it, until that is near, or the bounds are: their relative gap.
 template <class PartsAt>
-std::optional<Answer> epsilon_in_rounds(double delta, double epsilon, PartsAt parts_at) {
+std::optional<Answer> epsilon_in_rounds(double delta, double epsilon, PartsAt parts_at, double near = 0) {
     for (int round = 0; round < most_rounds; ++round) {
         const auto parts = parts_at(epsilon);
         if (!parts) return {};
@@ -70,9 +70,9 @@ std::optional<Answer> epsilon_in_rounds(double delta, double epsilon, PartsAt pa
         Answer terms = parts->describe(at);
         if (epsilon == 0 && before == 0 && at.upper() <= delta) return terms;
         if (!(at.value > 0)) return {};
-        if (std::abs(epsilon - before) > near_epsilon * std::min(epsilon, largest_near) &&
-            round + 1 < most_rounds)
-            continue;
+        const bool last = std::abs(epsilon - before) <= near_epsilon * std::min(epsilon, largest_near) ||
+                          round + 1 == most_rounds;
+        if (!last && !(at.upper() - at.lower() < near * epsilon * at.scaled(at.slope))) continue;
         return epsilon_answer(std::move(terms), inverted, at, epsilon, delta);
     }
     return {};

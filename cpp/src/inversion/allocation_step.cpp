@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
@@ -24,6 +25,9 @@ constexpr double panel_error = 1e-19, panel_error_beyond = 1e-15;
 constexpr double below_first = 1e-24;
 // speed: the farthest cut; ln of what is left out beyond the last node, beside what is beyond the cut.
 constexpr double farthest_cut = 37, log_beyond_last = 44;
+
+// proof: |s (W - 1)/T| where moments do.
+constexpr double largest_small = 1;
 
 // At least the modulus.
 double size_of(Complex z) { return std::abs(z.real()) + std::abs(z.imag()); }
@@ -63,7 +67,29 @@ CutStep::Nodes CutStep::nodes_below(Complex most) const {
     for (double j = 0; j < panels; ++j)
         add_panel(nodes, first_node + width * j, first_node + width * (j + 1), most / law_.steps, Part::below,
                   0);
+    sum_moments(nodes, std::abs(most) / law_.steps);
     return nodes;
+}
+
+// Nodes are many where W is about 1, and each exponential is dear.
+void CutStep::sum_moments(Nodes& nodes, double reach) {
+    const auto is_small = [&](std::size_t i) { return std::abs(nodes.excess[i]) * reach <= largest_small; };
+    for (std::size_t i = 0; i < nodes.excess.size(); ++i) {
+        if (!is_small(i)) continue;
+        for (auto* values : {&nodes.weight, &nodes.excess, &nodes.slack})
+            std::swap((*values)[i], (*values)[nodes.small]);
+        ++nodes.small;
+    }
+    nodes.reach = reach;
+    for (std::size_t i = 0; i < nodes.small; ++i) {
+        const double x = nodes.excess[i], slack = nodes.slack[i];
+        double term = nodes.weight[i] * x;
+        for (std::size_t k = 0; k < nodes.moment.size(); ++k) nodes.moment[k] += term *= x;
+        nodes.second_slack += slack * nodes.weight[i] * x * x;
+    }
+    double factorial = 1;
+    for (std::size_t k = 0; k < nodes.moment.size(); ++k)
+        nodes.moment[k] /= factorial *= static_cast<double>(k + 2);
 }
 
 // Beyond the last node |e^{s(W-1)/T}| is at most what it is at the top, or 1 where Re s < 0. It may grow
@@ -128,7 +154,14 @@ CutStep::Log CutStep::log_below(const Nodes& nodes, Complex s) const {
     const double additions = static_cast<double>(nodes.weight.size());
     Complex sum = 0;
     double error = 0;
-    for (std::size_t i = 0; i < nodes.weight.size(); ++i) {
+    // For |v| <= 1, |psi(v)| <= 0.72 |v|^2, |e^v - 1| <= 1.72 |v|, and terms left out come to 1.2 |v|^2/19!.
+    const bool by_moments = std::abs(theta) <= nodes.reach;
+    if (by_moments && nodes.small > 0) {
+        for (std::size_t k = nodes.moment.size(); k-- > 0;) sum = sum * theta + nodes.moment[k];
+        sum *= theta * theta;
+        error = std::norm(theta) * (3 * nodes.second_slack + 4 * (additions + 120) * nodes.moment[0]);
+    }
+    for (std::size_t i = by_moments ? nodes.small : 0; i < nodes.weight.size(); ++i) {
         const Complex v = theta * nodes.excess[i];
         if (!(v.real() < 700)) return {0, infinity};
         const Complex p = psi(v);

@@ -2,7 +2,9 @@
 // its normal variable g (docs/mechanisms/allocation.md, "Large tilts" and "One epoch in two parts").
 #pragma once
 
+#include <array>
 #include <complex>
+#include <cstddef>
 #include <limits>
 #include <vector>
 
@@ -29,6 +31,11 @@ public:
     struct Nodes {
         std::vector<double> weight, excess, slack;
         double error = 0;
+        // The first `small` of them lie so near W = 1 that for |s| <= T reach their moments of W - 1 do: the
+        // second and higher ones, over k!, and the second with the slacks as weights.
+        std::size_t small = 0;
+        double reach = 0, second_slack = 0;
+        std::array<double, 17> moment{};
     };
     Nodes nodes_below(std::complex<double> most) const;
     // The same beyond the cut, up to another one, or for Re s < 0.
@@ -49,6 +56,7 @@ private:
     CutStep(const Allocation& law, int most_halvings) : law_(law), most_halvings_(most_halvings) {}
     void set(double end);
     double left_out_of(double end) const;
+    static void sum_moments(Nodes& nodes, double reach);
     void add_panel(Nodes& nodes, double low, double high, std::complex<double> theta, Part part,
                    int depth) const;
 

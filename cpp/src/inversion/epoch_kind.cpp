@@ -146,7 +146,7 @@ public:
         const double s = rest_->s();
         for (std::size_t j = 0; j < row.value.size(); ++j) {
             const double tau = step * static_cast<double>(j), turn = tau * (log_p_ - log_q_);
-            const Complex whole = row.value[j] + std::exp(-row.shift);
+            const Complex whole = row.value[j] + 1.0;
             row.value[j] = whole * std::polar(1.0, turn);
             row.error[j] += u * (std::abs(whole) + row.error[j]) *
                             (16 + 4 * std::abs(turn) + 2 * units_ * (1 + std::abs(s) + tau) + 4 * row.shift);

@@ -26,7 +26,9 @@ constexpr double least_tilt = 0.1, largest_tilt_of_bulk = 1e6;
 // Where that is very large, one ratio decides alone.
 constexpr double small_spread = 0.25, rarer = 1e-3, beside_spread = 0.1;
 // Of several kinds the whole transform is slower, and nothing is known of a ratio alone.
-constexpr double fair_spread = 0.35, hardly_beside_spread = 0.01, largest_of_several = 8;
+constexpr double fair_spread = 0.6, hardly_beside_spread = 0.01, largest_of_several = 8;
+// Their bounds are near enough then; how closely a first guess is looked for.
+constexpr double near_bounds = 3e-10, close_guess = 1e-2;
 constexpr double large_jump = 3.5, series_jump = 1.5, good_series = 1e-7, fair_series = 1e-5,
                  poor_series = 3e-2;
 // From so many steps on nothing else does better than a poor series.
@@ -153,8 +155,17 @@ std::optional<Answer> Epochs::delta_bounds(double epsilon) const {
 
 std::optional<Answer> Epochs::epsilon_bounds(double delta) const {
     if (!(delta > least_delta && delta < 1)) return {};
-    const double first = std::max(split_->spread() * std::sqrt(-2 * std::log(delta)), split_->jump(delta));
-    return epsilon_in_rounds(delta, first, [&](double epsilon) { return parts_at(epsilon, delta); });
+    const double spread = split_->spread();
+    double first = std::max(spread * std::sqrt(-2 * std::log(delta)), split_->jump(delta));
+    // Of several kinds both matter.
+    if (!alone_ && guess(first) < delta) {
+        for (double low = 0, high = first; high - low > close_guess * high;) {
+            first = 0.5 * (low + high);
+            (guess(first) < delta ? high : low) = first;
+        }
+    }
+    return epsilon_in_rounds(
+        delta, first, [&](double epsilon) { return parts_at(epsilon, delta); }, alone_ ? 0 : near_bounds);
 }
 
 }  // namespace hockeystick

@@ -61,17 +61,17 @@ void agrees_with_the_whole(const hs::Composition& composition, double epsilon) {
     CHECK(hs::relative_gap(parts) < 1e-8 && hs::relative_gap(whole) < 0.1);
 }
 
-// E_P[(dP/dQ)^z; low < g <= high] of a sampled Gaussian step by Simpson's rule.
-Complex by_simpson(double mu, double q, double low, double high, Complex z) {
-    constexpr int n = 40000;
+// E_P[(dP/dQ)^z; low < g <= high] of a sampled Gaussian step by Boole's rule.
+Complex by_boole(double mu, double q, double low, double high, Complex z) {
+    constexpr int n = 160000;
     const double h = (high - low) / n;
     Complex sum = 0;
     for (int i = 0; i <= n; ++i) {
         const double g = low + h * i, ratio = 1 - q + q * std::exp(mu * g - 0.5 * mu * mu),
-                     weight = i == 0 || i == n ? 1 : (i % 2 ? 4 : 2);
+                     weight = i == 0 || i == n ? 7 : (i % 2 ? 32 : (i % 4 ? 12 : 14));
         sum += weight * std::exp(-0.5 * g * g) * std::pow(Complex(ratio), 1.0 + z);
     }
-    return sum * h / 3.0 / std::sqrt(2 * std::numbers::pi);
+    return sum * h * 2.0 / 45.0 / std::sqrt(2 * std::numbers::pi);
 }
 
 void parts_of_a_sampled_step(double sigma, double q, double s, double step) {
@@ -88,14 +88,14 @@ void parts_of_a_sampled_step(double sigma, double q, double s, double step) {
     for (std::size_t j = 0; j < size; j += 7) {
         const Complex z(s, step * static_cast<double>(j));
         const double unit = std::exp(-a.shift);
-        const Complex below = by_simpson(1 / sigma, q, -12, first, z) * unit,
-                      between = by_simpson(1 / sigma, q, first, second, z) * std::exp(-b.shift);
-        CHECK(std::abs(a.value[j] + 1.0 - below) <= a.error[j] + 1e-11 * std::abs(below) + 1e-13);
-        CHECK(std::abs(b.value[j] - between) <= b.error[j] + 1e-11);
+        const Complex below = by_boole(1 / sigma, q, -12, first, z) * unit,
+                      between = by_boole(1 / sigma, q, first, second, z) * std::exp(-b.shift);
+        CHECK(std::abs(a.value[j] + 1.0 - below) <= a.error[j] + 1e-11 * std::abs(a.value[0] + 1.0));
+        CHECK(std::abs(b.value[j] - between) <= b.error[j] + 1e-11 * std::abs(b.value[0]));
         CHECK(b.error[j] < 1e-9 && a.error[j] < 1e-9);
     }
     CHECK(std::log(std::abs(b.value[0])) + b.shift <= parts->log_rest(s));
-    CHECK(parts->log_rest(s) <= std::log(std::abs(b.value[0])) + b.shift + 1e-6);
+    CHECK(parts->log_rest(s) <= std::log(std::abs(b.value[0])) + b.shift + 1e-2);
     // What is left out.
     for (std::size_t first_left = 1; first_left < size; first_left += 5)
         for (std::size_t j = first_left; j < size && j <= 2 * first_left; ++j) {
@@ -182,6 +182,9 @@ int main() {
     disguises_agree();
     parts_of_a_sampled_step(1, 1e-3, 3, 2);
     parts_of_a_sampled_step(0.7, 0.02, 1.5, 3);
+    // Rows beside a large number.
+    parts_of_a_sampled_step(0.7, 0.02, 35, 3);
+    parts_of_a_sampled_step(1.5, 0.3, 60, 5);
     agrees_with_the_whole({{allocation(1.2, 800), 2}, {allocation(2, 300), 3}}, 0.15);
     agrees_with_the_whole({{allocation(1.1, 500), 1}, {sampled(1.5, 0.002), 40}}, 0.12);
     agrees_with_the_whole({{allocation(1.3, 900), 2}, {hs::laplace(0.02), 6}}, 0.2);
