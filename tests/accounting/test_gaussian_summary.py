@@ -8,6 +8,7 @@ from pathlib import Path
 
 import hockeystick as hs
 import pytest
+from hockeystick._base.gdp import mu_at
 from mpmath import mp
 
 FLOOR = 1e-10
@@ -117,3 +118,12 @@ def test_a_picture(tmp_path: Path) -> None:
     assert (tmp_path / "gdp.svg").stat().st_size > 0
     curve, gaussian, _ = (line.get_ydata() for line in figure.axes[0].lines)
     assert (gaussian <= curve + 1e-9).all()
+
+
+@pytest.mark.parametrize(
+    ("epsilon", "delta"),
+    [(2.2924701674725727e-12, 3.739304346132964e-15), (4.313154633135644e-14, 3.779061121682421e-13)],
+)
+def test_a_mu_beside_the_least_that_is_sought(epsilon: float, delta: float) -> None:
+    # Differences of two probabilities round by more than they change there.
+    assert 0.9e-12 < mu_at(epsilon, delta) < 1.1e-12

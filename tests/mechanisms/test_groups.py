@@ -125,3 +125,19 @@ def test_groups_of_whom_nothing_is_hidden() -> None:
     """The chains of a million tests end where none says anything."""
     for release in (hs.Gaussian(1.0), hs.PureDP(2.0), hs.ApproximateDP(0.1, 1e-3)):
         assert hs.account(Group(release, 10**6)).delta(3.0) == 1.0
+
+
+@pytest.mark.parametrize("selected", [False, True])
+def test_groups_of_truncated_batches_keep_their_places(selected: bool) -> None:
+    # The pair is for n records against n - 1; that of n - 1 against n - 2 samples the record more often.
+    step = hs.TruncatedPoissonSampled(1.0, dataset_size=10, sampling_probability=0.5, max_batch_size=4)
+    less = hs.TruncatedPoissonSampled(1.0, dataset_size=9, sampling_probability=0.5, max_batch_size=4)
+    assert step.truncation.sampled_if_full < less.truncation.sampled_if_full
+    release = hs.PrivateSelection(step, hs.Repetitions.geometric(2.0)) if selected else step * 3
+    assert "exactly 10 records" in hs.account(release).report(delta=1e-5, risks=False).unit
+    for adjacency in ("add", "remove", "add_or_remove"):
+        assert hs.account(release, adjacency).group(1).delta(1.0) > 0.0
+        with pytest.raises(hs.ParameterError, match="zero_out"):
+            hs.account(release, adjacency).group(2)
+    for adjacency in ("zero_out", "replace_one"):
+        assert hs.account(release, adjacency).group(2).delta(1.0) > hs.account(release, adjacency).delta(1.0)

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from mpmath import mp
 
 EPSILONS = (-1.0, 0.0, 0.3, 1.0, 2.5)
 PARTS = [
@@ -227,3 +228,43 @@ def test_what_was_normalised_stays_as_it_is() -> None:
         again = hs.mechanisms.from_dict(json.loads(json.dumps(hs.mechanisms.to_dict(mixture.as_process()))))
         assert again == mixture.as_process()
         assert abs(math.fsum(mixture.weights) - 1.0) <= 4 * 2.0**-53
+
+
+def of_half_line(law: dict[float, float], a: mp.mpf) -> mp.mpf:
+    """H_a of sum_s w_s N(s, 1) against N(0, 1), by the half-line on which the likelihood ratio exceeds a."""
+    low, high = mp.mpf(-200), mp.mpf(200)
+    ratio = lambda t: mp.fsum(w * mp.expm1(s * t - s * s / 2) for s, w in law.items()) - (a - 1)
+    if ratio(high) <= 0:
+        return mp.mpf(0)
+    if ratio(low) >= 0:
+        return 1 - a
+    for _ in range(220):
+        middle = (low + high) / 2
+        low, high = (middle, high) if ratio(middle) < 0 else (low, middle)
+    return mp.fsum(w * mp.ncdf(s - low) for s, w in law.items()) - a * mp.ncdf(-low)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "q"),
+    [(5.3, 1.7e-16), (50.0, 2.3e-20), (5.6e5, 1e-12), (1e16, 0.3), (1e20, 0.3), (4e10, 1e-17), (1.0, 0.01)],
+)
+@pytest.mark.parametrize("users", [False, True])
+def test_losses_that_hardly_move_are_no_smaller(sigma: float, q: float, users: bool) -> None:
+    # Where all losses are within rounding of each other, the one that is asked for is found anywhere.
+    if users:
+        step: hs.mechanisms.Step = hs.UserLevel(hs.PoissonSampled(hs.Gaussian(sigma), q), 2)
+    else:
+        step = hs.MixtureOfGaussians(sigma, [0.0, 1.0], [1.0 - q, q])
+    with mp.workdps(80):
+        rare, shift = mp.mpf(q), 1 / mp.mpf(sigma)
+        law = {mp.mpf(0): 1 - rare, shift: rare}
+        if users:
+            law = {mp.mpf(0): (1 - rare) ** 2, shift: 2 * rare * (1 - rare), 2 * shift: rare**2}
+        for epsilon in (0.0, 0.2 * q / sigma, q / sigma, 3.0 * q / sigma, 0.1 * q):
+            a = mp.exp(mp.mpf(epsilon))
+            for adjacency, truth in [
+                ("remove", of_half_line(law, a)),
+                ("add", 1 - a + a * of_half_line(law, 1 / a)),
+            ]:
+                lower, upper = hs.account(step, adjacency).delta_bounds(epsilon)
+                assert lower * (1.0 - 1e-12) - 1e-70 <= truth <= upper * (1.0 + 1e-15) + 1e-70

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 
 import hockeystick as hs
 import numpy as np
@@ -159,3 +160,30 @@ def test_users_who_are_hardly_ever_sampled() -> None:
     apart = hs.account(hs.Gaussian(0.5)).delta_bounds(0.0).lower
     for process in (step * 2, step * 2 + hs.Laplace(1e9)):
         assert hs.account(process).delta(0.0) >= 8.0 * q * apart * 0.999
+
+
+def test_the_unit_is_what_every_step_is_accounted_for() -> None:
+    step, count = hs.PoissonSampled(hs.Gaussian(2.0), 0.01), hs.Gaussian(5.0)
+    users = hs.UserLevel(step, 4) * 100
+    for release, covered in [
+        (users + count, 1),
+        (users + hs.UserLevel(count, 2), 2),
+        (users + count * 0 + hs.PureDP(0.0), 4),
+        (hs.Mixture([hs.UserLevel(step, 4), count], [0.5, 0.5]), 1),
+        (hs.PrivateSelection(users + count, hs.Repetitions.fixed(2)), 1),
+        (hs.mechanisms.Group(step, 3) + hs.UserLevel(count, 2), 2),
+        (hs.Gaussian(1.0) * 0, 1),
+    ]:
+        report = hs.account(release).report(epsilon=0.5, risks=False)
+        said = re.search(r"at most (\d+) records", report.unit)
+        owned = 1 if said is None else int(said[1])
+        assert owned == covered
+        assert report.deployment.contribution_bound.startswith("at most") == (covered > 1)
+        # What one user of so many records does to the plain Gaussian step alone.
+        if any(
+            count in (part, getattr(part, "mechanism", None)) for part in release.as_process().alternatives()
+        ):
+            mu = owned / 5.0
+            alone = norm.cdf(mu / 2 - 0.5 / mu) - math.exp(0.5) * norm.cdf(-mu / 2 - 0.5 / mu)
+            share = 0.5 if isinstance(release, hs.Mixture) else 1.0
+            assert share * alone <= report.delta.upper  # type: ignore[union-attr]

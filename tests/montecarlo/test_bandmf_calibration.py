@@ -309,3 +309,15 @@ def test_correlated_participations_are_no_composition() -> None:
     mechanism = hs.BandMF(hs.BandedToeplitz.square_root(30, 3), hs.BMinSep(30, 3, 0.1), 1.0)
     with pytest.raises(hs.ParameterError, match="calibrate_bandmf"):
         hs.account(mechanism)
+
+
+def test_the_unit_is_what_is_released_besides_too() -> None:
+    users = hs.BandMF(STRATEGY, hs.BMinSep(STEPS, 4, 0.1, examples_per_user=3), 2.0)
+    for others, covered in [
+        (hs.Gaussian(5.0), 1),
+        (hs.UserLevel(hs.Gaussian(5.0), 2), 2),
+        (hs.UserLevel(hs.Gaussian(5.0), 9), 3),
+    ]:
+        found = CalibratedBandMF(users, 1.0, 1e-5, "zero_out", None, composed_with=others.as_process())
+        assert f"one user, at most {covered}, are" in found.unit
+        assert found.unit in found.statement()

@@ -216,6 +216,33 @@ private:
         return 0.5 * (a + b);
     }
 
+    // More than the rounding of the loss at t, a difference of logarithms of sums of exponentials.
+    double unsure(double t, double x) const {
+        const double widest = std::max(high_, -low_), moved = std::abs(t) + widest;
+        const double exponents = noise_ == Noise::gaussian ? widest * moved : moved;
+        const double terms = static_cast<double>(p_.shift.size() + q_.shift.size());
+        return u * (16 + 8 * std::abs(x) + 16 * exponents + 4 * terms);
+    }
+    // A place on the tail's far side of the root, where the loss is below x (above it for direction -1) by
+    // more than its rounding: between the two the loss is near x, and they are part of the tail. Where the
+    // loss hardly moves they may be far apart, and beyond a root that was missed there would be too little to
+    // measure an error by.
+    double beyond_root(double x, int direction) const {
+        double t = invert(x);
+        if (mirrored_) return t;  // known to some units of itself
+        // Nothing lies further out that a double holds.
+        const double far = noise_ == Noise::gaussian ? 41 : 800;
+        const double end = direction > 0 ? low_ - far : high_ + far;
+        for (double step = 0; direction * (t - end) > 0;) {
+            const Value at = loss(t);
+            const double wanted = unsure(t, x);
+            if (direction * (x - at.value) >= wanted) break;
+            step = std::max(2 * step, 2 * wanted / at.slope);
+            t = direction > 0 ? std::max(t - step, end) : std::min(t + step, end);
+        }
+        return t;
+    }
+
     // ln Pr[side*(T - shift) > side*t] split into a mantissa and an exponent.
     void tail(double z, double& mantissa, double& exponent) const {
         if (noise_ == Noise::gaussian) {
@@ -243,7 +270,7 @@ private:
     }
 
     Tangent tangent(double x, int direction) const {
-        const double t = invert(x);
+        const double t = beyond_root(x, direction);
         double p_exponent, q_exponent;
         double p = side_tail(p_, t, direction, 0, p_exponent);
         double q = side_tail(q_, t, direction, x, q_exponent);
@@ -254,11 +281,9 @@ private:
         const double relative =
             u * (64 + 4 * reach * reach + 4 * std::abs(x) + 4 * static_cast<double>(p_.shift.size()));
         const double value = direction > 0 ? p - q : q - p;
-        const double misplaced = 2 * std::abs(loss(t).value - x) + 8 * u * (1 + std::abs(x));
-        // The loss is a difference of terms of up to reach^2.
-        const double moved = misplaced + 8 * u * reach * (1 + reach);
-        return {value,    q,    exponent, relative * std::max(p, q) + std::min(1.0, misplaced) * q,
-                relative, moved};
+        // Between t and the root |p - e^x q| is at most this much of the larger one.
+        const double moved = 2 * std::abs(loss(t).value - x) + unsure(t, x);
+        return {value, q, exponent, (relative + std::min(1.0, moved)) * std::max(p, q), relative, moved};
     }
 
     Noise noise_;

@@ -7,7 +7,7 @@ import math
 import scipy  # its parts are loaded when they are used
 
 _MARGIN = 1e-9
-"""*Proof*: relative margin on mu for the rounding of the Gaussian profile and of the root search."""
+"""*Proof*: relative margin on mu for the rounding of Phi^-1."""
 
 
 def _mills(x: float) -> float:
@@ -31,25 +31,24 @@ def log_delta(mu: float, epsilon: float) -> float:
 
 
 def mu_at(epsilon: float, delta: float) -> float:
-    """The mu with delta_mu(epsilon) = delta, epsilon >= 0, a hair too large rather than too small."""
+    """About the mu with delta_mu(epsilon) = delta, epsilon >= 0: it steers searches, and proves nothing, as it has few digits below 1e-6."""
     if delta <= 0.0:
         return 0.0
     if delta >= 1.0:
         return math.inf
     target = math.log(delta)
-    low, high = 1e-12, 1.0
-    while log_delta(high, epsilon) < target:
-        high *= 2.0
-        if high > 1e8:
-            return math.inf
-    if log_delta(low, epsilon) >= target:
-        return low
 
+    # On a log scale: mu may be far below 1.
     def excess(log_mu: float) -> float:
         return max(log_delta(math.exp(log_mu), epsilon), -1e300) - target
 
-    # On a log scale: mu may be far below 1.
-    root = scipy.optimize.brentq(excess, math.log(low), math.log(high), xtol=1e-13, rtol=1e-13)
+    low, high = math.log(1e-12), 0.0
+    while excess(high) < 0.0:
+        high += math.log(2.0)
+        if high > math.log(1e8):
+            return math.inf
+    # Asked of the very function whose root is sought, which rounds by more than it changes where mu is small.
+    root = low if excess(low) >= 0.0 else scipy.optimize.brentq(excess, low, high, xtol=1e-13, rtol=1e-13)
     return math.exp(float(root)) * (1.0 + _MARGIN)
 
 

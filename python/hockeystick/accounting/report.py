@@ -302,12 +302,12 @@ def _latex(text: str) -> str:
 
 def unit(process: Composable, adjacency: str) -> str:
     """What is hidden: whose presence or content, and among how many, where the guarantee depends on it."""
-    words = [step.words(adjacency) for step in process.as_process().alternatives()]
-    hidden, owned = UNITS[adjacency], max((each.examples_per_user for each in words), default=1)
+    hidden, owned = UNITS[adjacency], records_covered(process, adjacency)
     if owned > 1:
         user = f"one user with at most {owned} records"
         hidden = hidden.replace("one record", user).replace("by another", "by those of another user")
-    sizes = sorted({each.compared_size for each in words if each.compared_size is not None})
+    parts = process.as_process().alternatives()
+    sizes = sorted({size for part in parts for size in part.words(adjacency).compared_sizes})
     if not sizes or adjacency not in ("add", "remove", "add_or_remove"):
         return hidden
     records = " and ".join(str(size) for size in sizes)
@@ -318,10 +318,16 @@ def unit(process: Composable, adjacency: str) -> str:
     )
 
 
+def records_covered(process: Composable, adjacency: str) -> int:
+    """How many records of one user every step that releases something is accounted for: the fewest, since fewer are safer."""
+    parts = [part for part in process.as_process().alternatives() if part.simplified()]
+    return min((part.words(adjacency).examples_per_user for part in parts), default=1)
+
+
 def declared(process: Process, adjacency: str) -> Deployment:
     """What the description itself says of a deployment."""
     facts: dict[str, str] = {}
-    owned = max((step.words(adjacency).examples_per_user for step in process.alternatives()), default=1)
+    owned = records_covered(process, adjacency)
     if owned > 1:
         facts |= {"unit": "one user", "contribution_bound": f"at most {owned} records of a user"}
     selections = [step for step, _ in process if isinstance(step, PrivateSelection)]

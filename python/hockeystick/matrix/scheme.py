@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, ClassVar
@@ -153,13 +154,16 @@ class Scheme(Shown):
         kept = ("zero_out", "replace_one")
         return kept if self.truncates else (*kept, "add_or_remove", "add", "remove")
 
-    def unit(self) -> str | None:
-        """Return what neighbouring datasets differ in, in words, where users are protected; None: in an example."""
+    def unit(self, covered: float = math.inf) -> str | None:
+        """Return what neighbouring datasets differ in, in words, where users are protected; None: in an example.
+
+        ``covered``: of how many examples what is released besides is accounted for.
+        """
         examples = self.examples_of_users()
         if examples is None:
             return None
         return (
-            f"all examples of one user, at most {examples}, are replaced by null records that contribute nothing; "
+            f"all examples of one user, at most {min(examples, covered)}, are replaced by null records that contribute nothing; "
             "which example belongs to whom is public"
         )
 

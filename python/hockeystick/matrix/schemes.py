@@ -481,8 +481,8 @@ class MultiAttributionBMinSep(_Separated):
     def half_space_width(self, bands: int) -> int | None:
         return bands + (min(self.min_sep, self.steps) if self.law == "exact" else 1)
 
-    def unit(self) -> str:
-        return f"{super().unit()}, examples that share a user having exactly the same users"
+    def unit(self, covered: float = math.inf) -> str:
+        return f"{super().unit(covered)}, examples that share a user having exactly the same users"
 
     def check_data(self, dataset_size: int, graph: AttributionGraph | None) -> None:
         super().check_data(dataset_size, graph)

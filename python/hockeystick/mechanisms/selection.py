@@ -192,7 +192,8 @@ class PrivateSelection(OfCurve):
             "; ".join(dict.fromkeys(part.noise for part in found)),
             sampler and sampler + ", ".join(drawn),
             "docs/accounting/selection.md (private selection)",
-            examples_per_user=max((part.examples_per_user for part in found), default=1),
+            compared_sizes=tuple(size for part in found for size in part.compared_sizes),
+            examples_per_user=min((part.examples_per_user for part in found), default=1),
         )
 
 

@@ -112,7 +112,7 @@ KINDS: dict[str, type[Any]] = {}
 class Words(NamedTuple):
     """What a report says of a step: what its noise is measured in, how it is sampled, the theorem its pair rests on.
 
-    ``caveat`` is added to the sampling where the pair is no guarantee. ``compared_size``: records of the larger of two
+    ``caveat`` is added to the sampling where the pair is no guarantee. ``compared_sizes``: records of the larger of two
     datasets that differ by one, where the guarantee depends on it. ``examples_per_user``: what one user may own.
     """
 
@@ -120,7 +120,7 @@ class Words(NamedTuple):
     sampler: str | None = None
     reference: str | None = None
     caveat: str = ""
-    compared_size: int | None = None
+    compared_sizes: tuple[int, ...] = ()
     examples_per_user: int = 1
 
 

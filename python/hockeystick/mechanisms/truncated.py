@@ -114,7 +114,7 @@ class _Truncated(Step):
             Gaussian.noise_convention,
             sampler,
             f"{reference} (truncated Poisson sampling)",
-            compared_size=self.dataset_size,
+            compared_sizes=(self.dataset_size,),
         )
 
 

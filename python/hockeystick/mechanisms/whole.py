@@ -10,7 +10,7 @@ from typing import Annotated
 import numpy as np
 
 from .. import _core
-from .._base.validation import integer
+from .._base.validation import ParameterError, integer
 from .adjacency import check, directions
 from .core_pairs import Pairs, both
 from .curves import FURTHEST, Curve, group_curve
@@ -89,6 +89,18 @@ class Group(OfCurve):
     @property
     def _process(self) -> Process:
         return self.release.as_process()
+
+    def check_adjacency(self, adjacency: str) -> None:
+        """A group's members leave one after the other: the pair of a step must be one for all sizes of the data."""
+        super().check_adjacency(adjacency)
+        if self.size == 1 or adjacency not in ("add", "remove", "add_or_remove"):
+            return
+        for part in self._process.alternatives():
+            if part.words(adjacency).compared_sizes:
+                raise ParameterError(
+                    f"adjacency = {adjacency!r}: must be 'zero_out' or 'replace_one' for a group of {self.size} and {part!r}, "
+                    "which is accounted for datasets of one size and one record less"
+                )
 
     def _curve(self, adjacency: str) -> Curve:
         return group_curve(curve_of(self._process, adjacency), self.size)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -11,7 +12,7 @@ from .._base.bounds import Reported, finite, round_up
 from .._base.types import Unpack
 from .._base.validation import ParameterError, choice, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
-from ..accounting.report import CAVEAT, UNITS
+from ..accounting.report import CAVEAT, UNITS, records_covered
 from ..matrix.bandmf import BandMF
 from ..matrix.scheme import Scheme
 from ..matrix.schemes import CyclicPoisson, TruncatedBMinSep
@@ -82,7 +83,9 @@ class CalibratedBandMF(Reported):
     @property
     def unit(self) -> str:
         """What neighbouring datasets differ in, in words: whom the guarantee protects."""
-        return self.mechanism.scheme.unit() or UNITS[self.adjacency]
+        others = self.composed_with
+        covered = math.inf if others is None else records_covered(others, self.adjacency)
+        return self.mechanism.scheme.unit(covered) or UNITS[self.adjacency]
 
     def _shown(self) -> list[tuple[str, Any]]:
         names = ("noise_multiplier", "mean_squared_error", "epsilon", "delta", "adjacency", "unit", "seed")
