@@ -36,6 +36,7 @@ TAILS = (
     *((sigma, steps, 1) for sigma in (0.3, 0.5) for steps in (100, 10**4, 10**6)),
     *((30.0, steps, 1) for steps in (2, 3, 4, 5, 7)),
     *((10.0, steps, 1) for steps in (4, 5, 7)),
+    *((5.0, steps, 1) for steps in (5, 6, 8)),
     *((30.0, steps, 10) for steps in (2, 3, 4)),
 )
 COMPANY = (

@@ -16,8 +16,9 @@ namespace {
 using Complex = std::complex<double>;
 constexpr double pi = std::numbers::pi;
 
-// speed: how many nodes there are on a line; the share of M that an error may have.
-constexpr double most_nodes = 2e4, worst_error = 1e-8;
+// speed: how many nodes there are on a line, and times those of one step; the share of M that an error may
+// have.
+constexpr double most_nodes = 2e4, most_work = 2e7, worst_error = 1e-8;
 constexpr int fewer_halvings = 6;
 // proof: terms below e^this are left out, and counted as that much each.
 constexpr double log_nothing = -80;
@@ -142,6 +143,7 @@ bool CutAllocation::fill(Line& line, double power, double highest, double log_er
     line.logs.resize(static_cast<std::size_t>(std::ceil(last / line.step)) + 1);
     const CutStep::Nodes nodes =
         step_.nodes_below({line.s0, line.step * static_cast<double>(line.logs.size())});
+    if (static_cast<double>(nodes.weight.size() * line.logs.size()) > most_work) return false;
     parallel_for(line.logs.size(), [&](std::size_t i) {
         line.logs[i] = step_.log_below(nodes, {line.s0, line.step * static_cast<double>(i)});
     });

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <complex>
 #include <numbers>
+#include <span>
 #include <utility>
 #include <vector>
 
@@ -22,17 +23,17 @@ constexpr double pi = std::numbers::pi;
 // many nodes there may be, and be visited, and shells; how much the normal law falls within one, as a
 // logarithm; the heights of the strips that are tried, as shares of the tallest.
 constexpr double least_share = 1e-16, most_share = 1e-6;
-constexpr std::size_t most_nodes = 300000, most_visits = 1500000;
+constexpr std::size_t most_nodes = 1000000, most_visits = 5000000;
 constexpr double most_shells = 1e5, per_shell = 1.5;
 constexpr double shares[] = {0.98, 0.9, 0.8, 0.65, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05};
 constexpr double tallest = 40;
+// speed: the tolerance where there would be too many nodes otherwise.
+constexpr double tolerance_of_many = 1e-8;
 // proof: the logarithm of S rises by no more than this times mu kappa per unit of radius; and by how much the
 // integrand's falls beyond the shells.
 constexpr double steepest = 1.2, reach = 24;
 // proof: the logarithm of the nearest alias's factor is below minus this.
 constexpr double least_distance = 16;
-// speed: what is e^-nothing beside the largest is summed by a bound.
-constexpr double nothing = 60;
 
 // ln S of a node, S = mean of e^{mu x_t}; the integrand's logarithm; all permutations' weight.
 struct Node {
@@ -165,11 +166,13 @@ Step step_for(const Allocation& law, const Shells& shells, double log_share, dou
 }
 
 // Visits one of each orbit of integers 0 = k_1 <= ... <= k_T, T sum k^2 - (sum k)^2 <= most, under
-// permutations, as long as it is told to go on.
-template <class Visit>
+// permutations, as long as it is told to go on, but for those of which it is told beforehand, by the numbers
+// so far, that none of them matters.
+template <class Matters, class Visit>
 class Orbits {
 public:
-    Orbits(std::size_t steps, double most, Visit visit) : k_(steps, 0), most_(most), visit_(visit) {
+    Orbits(std::size_t steps, double most, Matters matters, Visit visit)
+        : k_(steps, 0), most_(most), matters_(matters), visit_(visit) {
         place(1, 1, 1, 0, 0);
     }
 
@@ -184,15 +187,45 @@ private:
             if (t * (squares + rest * next * next) - all * all > most_) return;
             const double runs = next == k_[placed - 1] ? run + 1 : 1;
             k_[placed] = next;
-            place(placed + 1, runs, ways * static_cast<double>(placed + 1) / runs, sum + next,
-                  squares + next * next);
+            if (matters_(std::span(k_).first(placed + 1), sum + next, squares + next * next))
+                place(placed + 1, runs, ways * static_cast<double>(placed + 1) / runs, sum + next,
+                      squares + next * next);
         }
     }
 
     std::vector<double> k_;
     double most_;
+    Matters matters_;
     Visit visit_;
     bool going_ = true;
+};
+
+// The integrand's logarithm at nodes of a lattice of step h; spread: T sum k^2 - (sum k)^2.
+struct Heights {
+    double steps, power, unit, h;
+
+    double of(double log_s, double spread) const { return power * log_s - 0.5 * h * h * spread / steps; }
+    // The largest of those all but one of whose numbers are alike.
+    double of_alike(double most) const {
+        double largest = -infinity;
+        for (double k = 0; (steps - 1) * k * k <= most; ++k) {
+            const double others = std::log1p((steps - 1) * std::exp(-unit * steps * k));
+            largest =
+                std::max(largest, of(unit * (steps - 1) * k + others - std::log(steps), (steps - 1) * k * k));
+        }
+        return largest;
+    }
+    // No node whose first numbers are these has more ("Nodes that do not count").
+    double of_begun(std::span<const double> k, double all, double squares) const {
+        const double placed = static_cast<double>(k.size()), rest = steps - placed;
+        if (!(power > 0)) return 0;
+        double terms = rest * std::exp(-unit * steps * k.back());
+        for (const double each : k) terms += std::exp(-unit * steps * each);
+        const double same = std::max(k.back(), (power * unit * steps / (h * h) + all) / placed),
+                     whole = all + rest * same;
+        return of(unit * whole + std::log(terms / steps),
+                  steps * (squares + rest * same * same) - whole * whole);
+    }
 };
 
 // Sums in blocks, so that rounding adds up in as many terms as one has, and as there are blocks.
@@ -222,43 +255,53 @@ private:
 
 // E[S^p] for all p of one real part.
 struct FewSteps::Rule {
-    // tolerance: what aliases, and what nodes left out, may be beside the real moment.
+    // tolerance: what aliases, and what nodes left out, may be beside the real moment; more where that would
+    // take too many nodes.
+    static Rule of(const Allocation& law, double power, double tolerance) {
+        Rule rule(law, power, tolerance);
+        return rule.nodes.empty() && tolerance < tolerance_of_many ? Rule(law, power, tolerance_of_many)
+                                                                   : rule;
+    }
     Rule(const Allocation& law, double power, double tolerance);
 
     template <class Value>
     auto mean(Value value) const {
         return in_blocks(nodes, [&](const Node& node) { return node.weight * value(node); }) / sum;
     }
-    void fill(const Allocation& law, double power, double unit, double radius);
+    // nothing: nodes e^-nothing below the largest are left out.
+    void fill(const Allocation& law, double power, double unit, double radius, double nothing);
     // E[w e^{i tau ln S}] - 1 with the weights w of the real power, of mean 1, at a run of frequencies.
     std::array<Complex, run> turned(double tau, double step) const;
 
     std::vector<Node> nodes;  // none where they would be too many
     double largest = -infinity, sum, first, second;
     double log_moment = infinity, log_units;  // ln E[V^power], and its error in units of round-off
-    double missing, dropped = 0;              // aliases and nodes left out, beside it; of the latter some
+    double missing;                           // aliases and nodes left out, beside it
     double turn_units;                        // the error of turned(), beside tau
 };
 
-// Sorted nodes h (k_t - mean of k); unit: mu h/T. None where e^{mu x} would be no number.
-void FewSteps::Rule::fill(const Allocation& law, double power, double unit, double radius) {
+// Nodes h (mean of k - k_t); unit: mu h/T. None where e^{mu x} would be no number.
+void FewSteps::Rule::fill(const Allocation& law, double power, double unit, double radius, double nothing) {
     const double t = law.steps, h = unit * t / law.mu, most = t * std::pow(radius / h, 2) * (1 + 1e-12),
                  middle = std::ceil(std::sqrt((t - 1) * most)) + 1;
     if (!(middle < most_visits && unit * middle < 700)) return;
     std::vector<double> psis(2 * static_cast<std::size_t>(middle) + 1);
     for (std::size_t i = 0; i < psis.size(); ++i) psis[i] = psi(unit * (static_cast<double>(i) - middle));
+    const Heights heights{t, power, unit, h};
+    largest = heights.of_alike(most);
     std::size_t visits = 0;
-    Orbits(static_cast<std::size_t>(t), most, [&](const auto& k, double all, double spread, double ways) {
+    const auto matters = [&](std::span<const double> k, double all, double squares) {
+        return ++visits <= most_visits && heights.of_begun(k, all, squares) > largest - nothing - 1e-6;
+    };
+    const auto visit = [&](const auto& k, double all, double spread, double ways) {
         double s = 0;
-        for (const double each : k) s += psis[static_cast<std::size_t>(t * each - all + middle)];
-        const double log_s = std::log1p(s / t), log = power * log_s - 0.5 * h * h * spread / t;
+        for (const double each : k) s += psis[static_cast<std::size_t>(all - t * each + middle)];
+        const double log_s = std::log1p(s / t), log = heights.of(log_s, spread);
         largest = std::max(largest, log);
-        if (log > largest - nothing)
-            nodes.push_back({log_s, log, ways});
-        else
-            dropped += ways;
+        if (log > largest - nothing) nodes.push_back({log_s, log, ways});
         return nodes.size() <= most_nodes && ++visits <= most_visits;
-    });
+    };
+    Orbits(static_cast<std::size_t>(t), most, matters, visit);
     if (nodes.size() > most_nodes || visits > most_visits) nodes.clear();
     for (Node& node : nodes) node.weight *= std::exp(node.log - largest);
 }
@@ -274,7 +317,10 @@ FewSteps::Rule::Rule(const Allocation& law, double power, double tolerance) {
     const double about = mu * step.h / t * (1 - 1e-6), split = 0x1p27 * about, unit = about + split - split,
                  h = unit * t / mu;
     const auto [radius, log_left] = shells.radius(0.5 * h * std::sqrt(t), log_share + log_about);
-    fill(law, power, unit, radius);
+    // Each node within the radius has a cell to itself, so there are no more than that.
+    const double cell = std::pow(h / std::sqrt(2 * pi), t - 1) / std::sqrt(t),
+                 count = ball(t - 1, radius + 0.5 * h * std::sqrt(t)) / cell;
+    fill(law, power, unit, radius, std::log(count) - log_share);
     if (nodes.empty()) return;
     sum = in_blocks(nodes, [](const Node& node) { return node.weight; });
     first = mean([](const Node& node) { return node.log_s; });
@@ -287,7 +333,6 @@ FewSteps::Rule::Rule(const Allocation& law, double power, double tolerance) {
     turn_units = 2 * (mean([&](const Node& node) { return (rounded(node) + 4.0 * run) * node.log_s; }) +
                       (units + blocks) * first);
     // Near 1 a moment is known relatively to what it differs by.
-    const double cell = std::pow(h / std::sqrt(2 * pi), t - 1) / std::sqrt(t);
     const bool near = std::abs(power) * std::log1p(psi(mu_kappa * radius) / (t - 1)) < 0.5;
     const auto above_one = [&](const Node& node) { return -node.weight * std::expm1(-power * node.log_s); };
     const double log_s = near ? std::log1p(cell * std::exp(largest) * in_blocks(nodes, above_one))
@@ -297,7 +342,7 @@ FewSteps::Rule::Rule(const Allocation& law, double power, double tolerance) {
     log_units = 8 * (std::abs(exponent) + std::abs(log_s)) +
                 (near ? 2 * std::abs(power) * turn_units : units + blocks + 8 * std::abs(largest));
     // Fewer than 3^(T-1) points of the dual lattice are nearest. proof: "Near 1" needs less than a tenth.
-    missing = std::exp(log_left - log_s) + dropped / sum * std::exp(-nothing) +
+    missing = std::exp(log_left - log_s) + 1.01 * std::exp(log_share) / sum +
               1.01 * std::pow(3, t - 1) * std::exp(std::min(step.relative, step.absolute - log_s));
     if (!(missing < 0.1)) nodes.clear();
 }
@@ -324,7 +369,7 @@ std::array<Complex, run> FewSteps::Rule::turned(double tau, double step) const {
 
 Cumulant FewSteps::at(double s) const {
     const double power = law_.add ? -s : 1 + s;
-    const Rule rule(law_, power, 0);
+    const Rule rule = Rule::of(law_, power, 0);
     if (rule.nodes.empty()) return {infinity, 0, 0, infinity};
     const double mu2 = law_.mu * law_.mu, slope = mu2 * (power / law_.steps - 0.5) + rule.first;
     return {rule.log_moment, law_.add ? -slope : slope, mu2 / law_.steps + rule.second,
@@ -334,7 +379,7 @@ Cumulant FewSteps::at(double s) const {
 // e^{mu^2 p (p/T - 1)/2} E[S^p], p = power + i tau.
 Transform::Row FewSteps::row(double s, double step, std::size_t size, double tolerance) const {
     const double power = law_.add ? -s : 1 + s, mu2 = law_.mu * law_.mu;
-    const Rule rule(law_, power, tolerance);
+    const Rule rule = Rule::of(law_, power, tolerance);
     if (rule.nodes.empty()) return {};
     Row row{rule.log_moment > 1 ? rule.log_moment : 0.0, std::vector<Complex>(size),
             std::vector<double>(size)};

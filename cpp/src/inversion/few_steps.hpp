@@ -15,10 +15,12 @@ public:
     // speed: little noise takes many nodes, and other ways serve there. proof: eight steps at most.
     static bool serves(const Allocation& law) {
         return law.steps == 2 || (law.steps <= 4 && law.mu <= 0.4) ||
-               (law.steps <= 8 && law.mu * law.steps <= 0.71);
+               (law.steps <= 8 && law.mu * law.steps <= (law.steps == 5 ? 2.0 : 1.01));
     }
     explicit FewSteps(const Allocation& law) : law_(law) {}
 
+    // Without the largest losses it is another transform's, where this has too many nodes.
+    bool can_cut() const override { return law_.steps > 4 && !law_.add; }
     Cumulant at(double s) const override;
     Row row(double s, double step, std::size_t size, double tolerance) const override;
     std::unique_ptr<DecayBound> decay(double s, double log_mgf) const override;

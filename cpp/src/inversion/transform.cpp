@@ -9,7 +9,7 @@ namespace hockeystick {
 
 std::unique_ptr<Transform> Transform::of(const Pair& pair, double tolerance, double cut_mass) {
     if (const auto law = pair.allocation()) {
-        if (FewSteps::serves(*law)) return std::make_unique<FewSteps>(*law);
+        if (FewSteps::serves(*law) && !(cut_mass > 0)) return std::make_unique<FewSteps>(*law);
         return std::make_unique<AllocationTransform>(*law, cut_mass);
     }
     if (const auto mixtures = pair.gaussian_mixtures(); !mixtures.empty())

@@ -132,7 +132,7 @@ void few_steps_have_digits(double mu, int steps, bool add, double s, double step
 }
 
 // ln E V^n = ln of n!/T^n times the coefficient of x^n in (sum_j e^{mu^2 j (j - 1)/2} x^j/j!)^T.
-void few_steps_know_whole_powers(double mu, int steps, int power) {
+void few_steps_know_whole_powers(double mu, int steps, int power, double widest = 1e-11) {
     const auto size = static_cast<std::size_t>(power) + 1;
     std::vector<long double> base(size), all(size, 0);
     all[0] = 1;
@@ -150,7 +150,7 @@ void few_steps_know_whole_powers(double mu, int steps, int power) {
         static_cast<double>(std::log(all[size - 1]) + std::lgamma(static_cast<long double>(power) + 1) -
                             static_cast<long double>(power) * std::log(static_cast<long double>(steps)));
     const hs::Cumulant k = hs::FewSteps({mu, 1.0 * steps, false}).at(power - 1);
-    CHECK(truth <= k.upper && k.upper <= truth + 1e-11);
+    CHECK(truth <= k.upper && k.upper <= truth + widest);
     CHECK(std::abs(k.value - truth) <= k.upper - k.value);
 }
 
@@ -172,7 +172,7 @@ void few_steps_and_rays_agree(double mu, int steps, bool add, double s, double s
     for (std::size_t j = 0; j < few.value.size(); ++j) {
         const double apart = std::abs(1.0 + few.value[j] - scale * (1.0 + rays.value[j]));
         CHECK(apart <= few.error[j] + scale * rays.error[j]);
-        CHECK(few.error[j] <= 1e-11 && scale * rays.error[j] <= 1e-9);
+        CHECK(few.error[j] <= 1e-9 && scale * rays.error[j] <= 1e-9);
     }
 }
 
@@ -205,6 +205,16 @@ int main() {
     few_steps_know_whole_powers(0.1, 7, 2);
     few_steps_know_whole_powers(0.1, 7, 300);
     few_steps_know_whole_powers(0.02, 8, 1000);
+    // Where nodes far from all others, next to the axes, carry it.
+    for (const int power : {60, 120, 250}) few_steps_know_whole_powers(0.4, 5, power, 1e-10);
+    few_steps_know_whole_powers(0.15, 5, 200);
+    few_steps_know_whole_powers(0.2, 5, 200);
+    few_steps_know_whole_powers(0.125, 6, 400, 1e-7);
+    few_steps_know_whole_powers(0.168, 6, 200, 1e-7);
+    few_steps_know_whole_powers(0.125, 8, 200);
+    few_steps_and_rays_agree(0.3, 5, false, 70, 2);
+    few_steps_and_rays_agree(0.4, 5, false, 50, 1);
+    few_steps_and_rays_agree(0.168, 6, false, 120, 3);
     few_steps_without_numbers_say_so();
     for (const bool add : {false, true})
         for (const double mu : {0.05, 0.5, 1.0, 2.0}) one_step_is_lognormal(mu, add, 0.7, 0.3 / mu);
