@@ -13,6 +13,8 @@ import pytest
 from flint import arb
 from hockeystick.cli.commands import main
 from hockeystick.mechanisms.steps import from_dict
+from hockeystick.montecarlo.certificate import certificate
+from hockeystick.montecarlo.estimate import DirectionEstimate
 from hockeystick.verify.check import proven, verify
 from hockeystick.verify.document import Fields, Rejected, write
 from hockeystick.verify.release import Grid, read_release
@@ -218,6 +220,27 @@ def test_directions_without_tallies_are_not_claimed() -> None:
     assert not verify(changed(text, "directions", to=[])).accepted
     with pytest.raises(hs.ParameterError, match="nothing was drawn"):
         hs.estimate_delta(mechanism, 1.0, 2000, 5, adjacency="add").certificate()
+
+
+def test_tallies_are_of_one_mechanism_and_all_known_cases_count() -> None:
+    strategy = hs.BandedToeplitz.square_root(8, 2)
+    found, other = (
+        hs.estimate_delta(hs.BandMF(strategy, hs.BMinSep(8, 2, 0.4), sigma), 0.2, 2000, 5, "plain")
+        for sigma in (1.0, 1000.0)
+    )
+    content, swapped = json.loads(found.certificate()), json.loads(other.certificate())
+    assert verify(write(content)).accepted
+    assert [entry["direction"] for entry in content["directions"]] == ["remove", "add"]
+    # The other direction of a mechanism with a thousand times the noise, or the same direction twice.
+    assert not verify(
+        write({**content, "directions": [content["directions"][0], swapped["directions"][1]]})
+    ).accepted
+    assert not verify(
+        write({**content, "directions": [*content["directions"], content["directions"][0]]})
+    ).accepted
+    case = DirectionEstimate("add", 0.0, 0.0, 0.75, 0, case=1)
+    facts = {name: content[name] for name in ("adjacency", "epsilon", "seed")}
+    assert json.loads(certificate(facts, [*found.directions, case]))["delta"] == 0.75
 
 
 def test_what_cannot_be_certified_is_refused() -> None:

@@ -274,3 +274,18 @@ def test_sampling_with_replacement_at_one_draw_is_without() -> None:
     same = hs.account(hs.WithoutReplacement(hs.Gaussian(1.0), 1, 20), "replace_one")
     for epsilon in (0.1, 1.0):
         assert one.delta(epsilon) == pytest.approx(same.delta(epsilon), rel=1e-9)
+
+
+def test_null_records_that_are_counted_are_replaced_records() -> None:
+    # One step asks for ones and the next for blanks, by randomised response on whether a drawn record is one. The record is a one, or a blank.
+    rate, epsilon = 0.05, 4.0
+    more = np.array([math.exp(epsilon), 1.0]) / (1.0 + math.exp(epsilon))
+    less, step = more[::-1], hs.PoissonSampled(hs.PureDP(epsilon), rate)
+    p = np.outer(rate * more + (1.0 - rate) * less, less).ravel()
+    q = np.outer(less, rate * more + (1.0 - rate) * less).ravel()
+    exceeded = False
+    for at in np.linspace(0.0, 1.4, 29):
+        truth = max(float(np.maximum(0.0, a - math.exp(at) * b).sum()) for a, b in ((p, q), (q, p)))
+        assert truth <= hs.account(step * 2, "replace_one").delta(at)
+        exceeded |= truth > 1.5 * hs.account(step * 2, "zero_out").delta(at)
+    assert exceeded  # so what the descriptions ask of a null record is needed

@@ -68,7 +68,7 @@ class FinitePair(Given):
     Or any other mechanism that the pair (p, q) dominates: delta(epsilon) is at most sum_i max(0, p_i - e^epsilon q_i)
     under "remove" and sum_i max(0, q_i - e^epsilon p_i) under "add", whatever the data. Under "zero_out" ``q`` is what a
     null record gives. Under "replace_one" the pair must be its own reverse. The pair must hold under the adjacency that is
-    asked for; inside a sampling scheme, under add/remove too. Probabilities are numbers in [0, 1], n of each, that sum to
+    asked for; inside a sampling scheme, under add/remove too, a null record being as none. Probabilities are numbers in [0, 1], n of each, that sum to
     1 to within 1e-12; what is accounted is p and q as given, but for the largest of each, which stands for what the
     others leave of 1.
 
@@ -209,7 +209,7 @@ class DeclaredProfile(Mechanism):
     them, deltas in [0, 1], ``error`` in [0, 1] what the curve itself may be too small by. Accounted by the pair whose profile is
     the largest that keeps all of these guarantees in both directions, which is piecewise linear in e^epsilon. With one
     point it is `ApproximateDP`, but for 1e-9 of delta. As there, the guarantees must hold under the adjacency asked for, and
-    inside a sampling scheme under add/remove too.
+    inside a sampling scheme under add/remove too, a null record being as none.
 
     >>> from hockeystick import Gaussian, account
     >>> curve = account(Gaussian(2.0)).delta

@@ -60,8 +60,8 @@ class _Declared(Mechanism):
 class PureDP(_Declared):
     """Any mechanism known to be ``epsilon``-DP, and nothing else known about it.
 
-    The declared guarantee must hold under the adjacency asked for; inside a sampling scheme, it
-    must hold under add/remove too. Accounted by the worst case, binary randomized response
+    The declared guarantee must hold under the adjacency asked for; inside a sampling scheme, it must hold under add/remove
+    too, and under "zero_out" a null record must do what no record does. Accounted by the worst case, binary randomized response
     (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
     """
 
@@ -81,7 +81,7 @@ class ApproximateDP(_Declared):
     """Any mechanism known to be (``epsilon``, ``delta``)-DP, and nothing else known about it.
 
     As for PureDP, the declaration must hold under the adjacency asked for, and inside a sampling
-    scheme under add/remove too. Accounted by the worst case: with probability delta the data are
+    scheme under add/remove too, a null record being as none. Accounted by the worst case: with probability delta the data are
     revealed, otherwise randomized response (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
     """
 

@@ -27,7 +27,9 @@ def certificate(facts: Mapping[str, Any], directions: Sequence[DirectionEstimate
     names = {entry["direction"] for entry in shown}
     if len(names) == 1:  # the other one is known without samples, or was not asked about
         facts = {**facts, "adjacency": names.pop()}
-    delta = max(entry["delta"] for entry in shown)
+    # Another case of a direction that is shown may be known without samples: it counts as well.
+    known = [d.upper for d in directions if d.evidence is None and d.direction in names]
+    delta = max(known + [entry["delta"] for entry in shown])
     failure = math.nextafter(math.fsum(entry.get("failure_probability", 0.0) for entry in shown), 1.0)
     content = {"format": FORMAT, **facts, "delta": delta, "failure_probability": failure, "directions": shown}
     text = write({**content, "made_by": {"library": "hockeystick", "version": _core.__version__}})

@@ -11,6 +11,7 @@ _UNIT, _POINTS = 1 << 32, 642
 _UNCHECKED = (
     "that the blocks of this seed hold these values: the same call of estimate_delta draws them again, bit for bit",
     "that blocks, method and bets were fixed before a value was seen",
+    "that no case of the mechanism is left out, where users of fewer examples are no safer",
     "that no value exceeds its bound (largest, scale), and what round-off adds (resolution, extra)",
 )
 
@@ -23,31 +24,38 @@ def check_samples(certificate: Fields) -> tuple[tuple[str, ...], tuple[str, ...]
     adjacency = certificate.text("adjacency", "add", "add_or_remove", "remove", "zero_out")
     epsilon, seed = certificate.real("epsilon", 0.0, 1e6), certificate.integer("seed", 0, 2**63 - 1)
     delta, failure = certificate.real("delta", 0.0, 1.0), certificate.real("failure_probability", 0.0, 1.0)
-    checked, shown, spent = [], set(), arb(0)
+    checked, spent = [], arb(0)
+    shown: dict[tuple[str, int], str] = {}
     for each in certificate.objects("directions", least=1):
         direction = each.text("direction", "add", "remove")
-        place = f"direction {direction}, case {each.integer('case', 0, 10_000)}"
+        case = each.integer("case", 0, 10_000)
+        place = f"direction {direction}, case {case}"
         bound, method = each.real("delta", 0.0, 1.0), each.text("method", "betting", "mean")
         if bound > delta:
             raise Rejected(f"{place}: delta is only shown to be at most {bound!r}")
-        count, share = _tally(each, direction, epsilon, seed), arb(each.real("failure_probability", 0.0, 1.0))
+        count, drawn = _tally(each, direction, epsilon, seed)
+        share = arb(each.real("failure_probability", 0.0, 1.0))
+        if (direction, case) in shown or any(c == case and what != drawn for (_, c), what in shown.items()):
+            raise Rejected(f"{place}: shown twice, or of another mechanism than the other direction")
         test = _mean if method == "mean" else _betting
         if not bool(share > 0) or not test(each, count, arb(bound), share):
             raise Rejected(f"{place}: the tally is not evidence enough for {bound!r}")
         spent += share
         checked.append(f"{place}: {count} values of seed {seed} prove delta <= {bound!r}, by {method}")
         each.finished()
-        shown.add(direction)
+        shown[direction, case] = drawn
     certificate.finished()
-    if shown != ({adjacency} if adjacency in ("add", "remove") else {"add", "remove"}):
+    if {direction for direction, _ in shown} != (
+        {adjacency} if adjacency in ("add", "remove") else {"add", "remove"}
+    ):
         raise Rejected(f"{adjacency} asks about other directions")
     if not bool(spent <= arb(failure)):
         raise Rejected("the probabilities of failure are more than is stated")
     return (*checked, f"({epsilon!r}, {delta!r}), wrong with probability at most {failure!r}"), _UNCHECKED
 
 
-def _tally(each: Fields, direction: str, epsilon: float, seed: int) -> int:
-    """The number of values, after a look at the key of the run."""
+def _tally(each: Fields, direction: str, epsilon: float, seed: int) -> tuple[int, str]:
+    """The number of values, and of what, after a look at the key of the run."""
     blocks, key = each.integer("blocks", 1, 2**53), each.object("key")
     size = key.integer("block_size", 1, 2**53)
     if (
@@ -56,7 +64,9 @@ def _tally(each: Fields, direction: str, epsilon: float, seed: int) -> int:
         or key.text("epsilon") != repr(epsilon)
     ):
         raise Rejected(f"{key.place}: a tally of another seed, direction or epsilon")
-    return blocks * size
+    return blocks * size, repr(
+        [key.any(name) for name in ("library", "mechanism", "digest", "composed_with")]
+    )
 
 
 def _whole(text: str) -> int:
