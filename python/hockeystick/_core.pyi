@@ -11,6 +11,9 @@ _Array: TypeAlias = NDArray[float64]
 # pybind11's own metaclass; it has no importable name.
 class _Type(type): ...
 
+class _Made(metaclass=_Type):
+    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+
 __version__: str
 __commit__: str
 
@@ -38,10 +41,9 @@ def optimal_toeplitz(kept: ArrayLike, response: ArrayLike, gram: ArrayLike) -> _
 def max_threads() -> int: ...
 def set_threads(threads: int) -> None: ...
 
-class Pair(metaclass=_Type):
+class Pair(_Made):
     """An immutable pair (P, Q) seen through its privacy loss L = ln P/Q, in one direction."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @property
     def max_loss(self) -> float:
         """Supremum of the finite losses, rounded up; -inf if there are none."""
@@ -93,10 +95,9 @@ def location_mixture_pair(
 def renyi_divergence(pair: Pair, order: float) -> tuple[float, float]:
     """(lower, upper) of D_order(P || Q), for order in (1, 2^53] or +inf."""
 
-class Answer(metaclass=_Type):
+class Answer(_Made):
     """A certified interval and the errors it includes, in units of delta."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @property
     def lower(self) -> float: ...
     @property
@@ -195,8 +196,7 @@ class CorrelatedNoise(metaclass=_Type):
 def coin_thresholds(probability: float, weight: int, most: int) -> tuple[int, list[bytes]]:
     """Block size, and Pr[at least 1, 2, ... heads in a block] as 256 bits; weight > 0: of w p / (1 + w p)."""
 
-class BatchSampler(metaclass=_Type):
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
+class BatchSampler(_Made):
     @staticmethod
     def poisson(
         key: bytes, population: int, steps: int, max_batch: int | None, probability: float, groups: int
@@ -239,10 +239,8 @@ class BatchSampler(metaclass=_Type):
     @property
     def state_bytes(self) -> int: ...
 
-class Scheme(metaclass=_Type):
+class Scheme(_Made):
     """A sampling scheme: which iterations an example takes part in."""
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
 
 def b_min_sep(separation: int, probability: float, warm_start: bool) -> Scheme: ...
 def balls_in_bins(bins: int) -> Scheme: ...
@@ -265,10 +263,9 @@ def empirical_points() -> _Array:
 def spread_values(values: ArrayLike) -> tuple[NDArray[uint64], int]:
     """Masses at the points, in units of 2^-32 of a value, and the number of values outside [0, 1], left out."""
 
-class BlockSampler(metaclass=_Type):
+class BlockSampler(_Made):
     """Samples of a matrix mechanism, in blocks of ``block_size``."""
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None: ...
     @property
     def block_size(self) -> int:
         """Samples per block; a function of the description alone."""

@@ -5,6 +5,7 @@
 #include <bit>
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <numeric>
 #include <vector>
 
@@ -185,30 +186,35 @@ InvalidKernel invalid_values_kernel() {
     return invalid_baseline;
 }
 
-std::size_t tasks(std::size_t examples) { return (examples + examples_per_task - 1) / examples_per_task; }
+// The sum of part(begin, end) over all tasks, or what else they are folded to, beginning with `start`.
+template <class Part, class Fold = std::plus<>>
+std::uint64_t over_tasks(std::size_t size, const Part& part, std::uint64_t start = 0, Fold fold = {}) {
+    std::vector<std::uint64_t> found((size + examples_per_task - 1) / examples_per_task);
+    parallel_ranges(size, examples_per_task, [&](std::size_t begin, std::size_t end) {
+        found[begin / examples_per_task] = part(begin, end);
+    });
+    return std::accumulate(found.begin(), found.end(), start, fold);
+}
 
 }  // namespace
 
 std::size_t first_invalid(std::span<const double> values) {
     const InvalidKernel invalid = invalid_values_kernel();
-    std::vector<std::size_t> first(tasks(values.size()));
-    parallel_ranges(values.size(), examples_per_task, [&](std::size_t begin, std::size_t end) {
+    const auto first = [&](std::size_t begin, std::size_t end) {
         const std::size_t at = begin + invalid(values.data() + begin, end - begin);
-        first[begin / examples_per_task] = at < end ? at : values.size();
-    });
-    return first.empty() ? 0 : *std::min_element(first.begin(), first.end());
+        return at < end ? at : values.size();
+    };
+    return over_tasks(values.size(), first, values.size(), std::ranges::min);
 }
 
 std::size_t charge(const Charge& how, std::span<const double> values, std::span<const double> spent,
                    double budget, std::span<double> after, std::span<std::uint8_t> active) {
     const Kernel run = charge_kernel();
     const Uninterrupted whole;  // `after` may be what was spent before
-    std::vector<std::size_t> counts(tasks(values.size()));
-    parallel_ranges(values.size(), examples_per_task, [&](std::size_t begin, std::size_t end) {
-        counts[begin / examples_per_task] = run({how, values.data() + begin, spent.data() + begin, budget,
-                                                 after.data() + begin, active.data() + begin, end - begin});
+    return over_tasks(values.size(), [&](std::size_t begin, std::size_t end) {
+        return run({how, values.data() + begin, spent.data() + begin, budget, after.data() + begin,
+                    active.data() + begin, end - begin});
     });
-    return std::accumulate(counts.begin(), counts.end(), std::size_t{0});
 }
 
 namespace {
@@ -222,22 +228,12 @@ std::uint64_t mixed(std::uint64_t place, std::uint64_t word) {
     return z ^ (z >> 31);
 }
 
-// The sum of part(begin, end) over all tasks.
-template <class Part>
-std::uint64_t sum_of_parts(std::size_t words, const Part& part) {
-    std::vector<std::uint64_t> sums(tasks(words));
-    parallel_ranges(words, examples_per_task, [&](std::size_t begin, std::size_t end) {
-        sums[begin / examples_per_task] = part(begin, end);
-    });
-    return std::accumulate(sums.begin(), sums.end(), std::uint64_t{0});
-}
-
 }  // namespace
 
 std::uint64_t checksum(std::span<const std::byte> memory, std::uint64_t first) {
     constexpr std::size_t width = sizeof(std::uint64_t);
     const std::size_t whole = memory.size() / width;
-    std::uint64_t sum = sum_of_parts(whole, [&](std::size_t begin, std::size_t end) {
+    std::uint64_t sum = over_tasks(whole, [&](std::size_t begin, std::size_t end) {
         std::uint64_t part = 0;
         for (std::size_t i = begin; i < end; ++i) {
             std::uint64_t word = 0;
@@ -255,7 +251,7 @@ std::uint64_t checksum(std::span<const std::byte> memory, std::uint64_t first) {
 }
 
 std::uint64_t checksum_at(std::span<const std::int64_t> places, std::span<const double> values) {
-    return sum_of_parts(places.size(), [&](std::size_t begin, std::size_t end) {
+    return over_tasks(places.size(), [&](std::size_t begin, std::size_t end) {
         std::uint64_t part = 0;
         for (std::size_t i = begin; i < end; ++i)
             part += mixed(static_cast<std::uint64_t>(places[i]), std::bit_cast<std::uint64_t>(values[i]));

@@ -30,8 +30,7 @@ public:
         : sampler_(sampler),
           record_(record),
           truncated_(std::get_if<TruncatedBMinSep>(&sampler.mechanism_.scheme)),
-          outputs_(Rows::scratch(sampler.products_.rows())),
-          window_(sampler.products_, sampler.steps(), {block, first_lane, Purpose::noise}, outputs_) {
+          window_(sampler.products_, sampler.steps(), {block, first_lane, Purpose::noise}, record) {
         // Under Q nobody takes part, unless Q is the mixture of the truncated scheme.
         const bool participates = sampler.direction_ != Direction::add || truncated_ != nullptr;
         for (std::size_t s = 0; participates && s < group_size; ++s) {
@@ -39,7 +38,7 @@ public:
                                 Stream(block, first_lane + s, Purpose::participation));
         }
         if (truncated_ == nullptr) return;
-        survival_ = Rows(outputs_.count(), 1.0);
+        survival_ = Rows(sampler.products_.rows(), 1.0);
         for (std::size_t s = 0; sampler.candidate_probability_ < 1 && s < group_size; ++s) {
             counts_.emplace_back(*truncated_, sampler.steps(), sampler.candidate_probability_,
                                  sampler.counts_table_, block, first_lane + s);
@@ -47,12 +46,12 @@ public:
         }
         if (counts_.empty()) {
             quiet_ = false;
-            others_ = Rows::scratch(outputs_.count());
+            others_ = Rows::scratch(survival_.count());
             all_counts_.emplace(*truncated_, sampler.steps(), sampler.counts_table_, block, first_lane);
         }
     }
 
-    // use(first, count) for one block of iterations after the other.
+    // use(products, first, count) for one block of iterations after the other.
     template <class Use>
     void run(const Use& use) {
         window_.run(
@@ -70,7 +69,6 @@ public:
             });
     }
 
-    const Rows& outputs() const noexcept { return outputs_; }
     // nullptr if nothing is truncated, in any round of any sample of the group.
     const double* survival() const noexcept { return quiet_ ? nullptr : survival_[0]; }
     bool quiet() const noexcept { return quiet_; }
@@ -129,7 +127,7 @@ private:
     Draws* record_;
     const TruncatedBMinSep* truncated_;
     bool quiet_ = true;
-    Rows outputs_, survival_, others_;
+    Rows survival_, others_;
     OutputWindow window_;
     std::vector<Participations> lanes_;
     std::vector<PublicCounts> counts_;       // where candidates say which are needed
@@ -170,9 +168,9 @@ public:
         if (sampler.denominator_ && (replaced || !quiet)) below_ = sampler.denominator_->start();
     }
 
-    void add(const Rows& products, std::size_t count, const double* survival) {
-        above_->add(products[0], count, survival);
-        if (below_) below_->add(products[0], count, survival);
+    void add(const double* products, std::size_t count, const double* survival) {
+        above_->add(products, count, survival);
+        if (below_) below_->add(products, count, survival);
     }
     void finish(double* losses) {
         Rows above(1), below(1);
@@ -190,11 +188,8 @@ void LossSampler::sample_group(const BlockStream& stream, std::size_t lane, doub
                                Draws* record) const {
     Group group(*this, stream, lane, record);
     Ratio ratio(*this, group.quiet());
-    Rows products = Rows::scratch(products_.rows());
-    group.run([&](std::size_t first, std::size_t count) {
-        products_.compute(group.outputs(), first, products);
+    group.run([&](const double* products, std::size_t, std::size_t count) {
         ratio.add(products, count, group.survival());
-        if (record != nullptr) group.outputs().by_sample(count, record->outputs.data() + first, steps());
     });
     ratio.finish(rows);
 }
@@ -261,7 +256,7 @@ void LossSampler::evaluate_group(std::span<const double> outputs, std::span<cons
             }
         }
         direct_.compute(rows, done, products);
-        ratio.add(products, used, truncated != nullptr ? survival[0] : nullptr);
+        ratio.add(products[0], used, truncated != nullptr ? survival[0] : nullptr);
     }
     ratio.finish(losses);
 }

@@ -127,20 +127,18 @@ void HalfSpaceSampler::sample_group(const BlockStream& stream, std::size_t lane,
     }
     for (std::size_t s = 0; s < group_size; ++s) along[s] = rows[s] - along[s];
 
-    Rows outputs = Rows::scratch(products_.rows()), products = Rows::scratch(products_.rows());
     const auto evaluation = mixture_.start();
-    OutputWindow window(products_, steps, {stream, lane, Purpose::proposal_noise}, outputs);
+    OutputWindow window(products_, steps, {stream, lane, Purpose::proposal_noise}, record);
     window.run(
         [&](std::size_t row, std::size_t from, std::size_t live) {
             for (std::size_t i = 0; i < live; ++i) {
                 const double weight = normal_[from + i];
-                for (std::size_t s = 0; s < group_size; ++s) outputs[row + i][s] += weight * along[s];
+                double* const outputs = window.row(row + i);
+                for (std::size_t s = 0; s < group_size; ++s) outputs[s] += weight * along[s];
             }
         },
-        [&](std::size_t done, std::size_t count) {
-            products_.compute(outputs, done, products);
-            evaluation->add(products[0], count, nullptr);
-            if (record != nullptr) outputs.by_sample(count, record->outputs.data() + done, steps);
+        [&](const double* products, std::size_t, std::size_t count) {
+            evaluation->add(products, count, nullptr);
         });
     evaluation->finish(rows + group_size);
     for (std::size_t s = 0; s < group_size; ++s) log_densities(rows + s);

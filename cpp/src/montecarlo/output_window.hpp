@@ -1,5 +1,5 @@
-// The outputs of 16 samples, generated block by block of iterations as their sliding products need them:
-// noise, and the columns of C that each sample's participations add to it.
+// The outputs of 16 samples and their sliding products, generated block by block of iterations: noise, and
+// the columns of C that each sample's participations add to it.
 #pragma once
 
 #include <algorithm>
@@ -7,6 +7,7 @@
 #include <cstring>
 #include <vector>
 
+#include "hockeystick/estimate.hpp"
 #include "hockeystick/likelihood.hpp"
 #include "hockeystick/random.hpp"
 #include "montecarlo/kernels.hpp"
@@ -29,16 +30,22 @@ public:
         Purpose purpose;
     };
 
-    // In the memory of `rows`, at least products.rows() of them.
-    OutputWindow(const SlidingProducts& products, std::size_t steps, const Noise& noise, Rows& rows)
-        : products_(products), steps_(steps), noise_(noise), rows_(rows) {}
+    // The outputs go to the `record`, if there is one.
+    OutputWindow(const SlidingProducts& sliding, std::size_t steps, const Noise& noise,
+                 BlockSampler::Draws* record)
+        : sliding_(sliding),
+          steps_(steps),
+          noise_(noise),
+          record_(record),
+          rows_(Rows::scratch(sliding.rows())),
+          products_(Rows::scratch(sliding.rows())) {}
 
     // add(row, from, live) adds to the noise of iterations [from, from + live), which are in `row` and the
-    // rows after it; use(first, count) then finds iterations [first, first + count) in the first rows, and
-    // behind them what their products need. shift() is called when the rows behind move to the front.
+    // rows after it; use(products, first, count) then finds the products of iterations [first, first +
+    // count). shift() is called when the rows behind, which those products needed too, move to the front.
     template <class Add, class Use, class Shift = void (*)()>
     void run(const Add& add, const Use& use, const Shift& shift = [] {}) {
-        const std::size_t overlap = products_.overlap(), stride = products_.outputs();
+        const std::size_t overlap = sliding_.overlap(), stride = sliding_.outputs();
         generate(0, overlap, add);
         for (first_ = 0; first_ < steps_; first_ += stride) {
             if (first_ > 0) {
@@ -46,13 +53,17 @@ public:
                 shift();
             }
             generate(overlap, stride, add);
-            use(first_, std::min(stride, steps_ - first_));
+            const std::size_t count = std::min(stride, steps_ - first_);
+            sliding_.compute(rows_, first_, products_);
+            use(products_[0], first_, count);
+            if (record_ != nullptr) rows_.by_sample(count, record_->outputs.data() + first_, steps_);
         }
     }
 
     void move_to_front(Rows& rows) const {
-        std::memmove(rows[0], rows[products_.outputs()], products_.overlap() * group_size * sizeof(double));
+        std::memmove(rows[0], rows[sliding_.outputs()], sliding_.overlap() * group_size * sizeof(double));
     }
+    double* row(std::size_t at) { return rows_[at]; }
 
     // Column `iteration` of C, so many times, in one sample's mean.
     struct Column {
@@ -80,7 +91,7 @@ private:
 
     // Whether there is more of the column later.
     bool add(const Column& open, std::size_t from, std::size_t live) {
-        const auto column = products_.column(open.iteration);
+        const auto column = sliding_.column(open.iteration);
         const std::size_t begin = std::max(from, open.iteration);
         const std::size_t end = std::min(from + live, open.iteration + column.size());
         for (std::size_t i = begin; i < end; ++i) {
@@ -89,10 +100,11 @@ private:
         return open.iteration + column.size() > from + live;
     }
 
-    const SlidingProducts& products_;
+    const SlidingProducts& sliding_;
     std::size_t steps_, first_ = 0;  // iteration of row 0
     Noise noise_;
-    Rows& rows_;
+    BlockSampler::Draws* record_;
+    Rows rows_, products_;
     std::vector<Column> open_;
 };
 

@@ -263,10 +263,8 @@ private:
     // use(products, first, count) for one block of iterations after the other.
     template <class Use>
     void run(const Use& use) const {
-        const SlidingProducts& sliding = sampler_.products_;
-        const std::size_t steps = sampler_.steps();
-        Rows outputs = Rows::scratch(sliding.rows()), products = Rows::scratch(sliding.rows());
-        OutputWindow window(sliding, steps, {stream_, lane_, Purpose::proposal_noise}, outputs);
+        OutputWindow window(sampler_.products_, sampler_.steps(), {stream_, lane_, Purpose::proposal_noise},
+                            record_);
         auto next = columns_.begin();
         window.run(
             [&](std::size_t, std::size_t from, std::size_t live) {
@@ -275,13 +273,7 @@ private:
                     window.begin_column(*next, from, live);
                 }
             },
-            [&](std::size_t done, std::size_t count) {
-                sliding.compute(outputs, done, products);
-                use(products[0], done, count);
-                if (record_ != nullptr) {
-                    outputs.by_sample(count, record_->outputs.data() + done, steps);
-                }
-            });
+            use);
     }
 
     std::size_t place(std::size_t s, std::size_t iteration) const { return s * sampler_.steps() + iteration; }
