@@ -75,12 +75,19 @@ public:
         PowerLine::Row row = bulk_line_->row(step, size, log_wanted);
         return {std::move(row.value), std::move(row.error), bulk_line_->log_upper(), false};
     }
-    // All parts of the ladder.
+    // All parts of the ladder, or none at once.
     PartRow rest(double step, std::size_t size, double log_wanted) const override {
-        PartRow out{std::vector<std::complex<double>>(size), std::vector<double>(size), log_rest_, false};
+        std::vector<PowerLine::Plan> plans;
         for (const PowerLine& line : rest_lines_) {
-            const double moved = line.log_upper() - log_rest_, unit = std::exp(moved);
-            const PowerLine::Row row = line.row(step, size, log_wanted - moved);
+            auto plan = line.plan(step, size, log_wanted - (line.log_upper() - log_rest_));
+            if (!plan) return {};
+            plans.push_back(std::move(*plan));
+        }
+        PartRow out{std::vector<std::complex<double>>(size), std::vector<double>(size), log_rest_, false};
+        for (std::size_t i = 0; i < plans.size(); ++i) {
+            const PowerLine& line = rest_lines_[i];
+            const double unit = std::exp(line.log_upper() - log_rest_);
+            const PowerLine::Row row = line.row(plans[i]);
             if (row.empty()) return {};
             const double rounding = u * (8 + 2 * (std::abs(line.log_upper()) + std::abs(log_rest_)));
             for (std::size_t j = 0; j < size; ++j) {

@@ -132,11 +132,13 @@ std::size_t PowerLine::run_from(double tau, double step) const {
     return static_cast<std::size_t>(std::max(1.0, tau / (power_ + 10) / step));
 }
 
-PowerLine::Row PowerLine::row(double step, std::size_t size, double log_wanted) const {
+std::optional<PowerLine::Plan> PowerLine::plan(double step, std::size_t size, double log_wanted) const {
     const double last = step * static_cast<double>(size - 1);
     // The widest step that serves the lowest and the highest frequency, each by a strip of its own.
-    std::vector<Strip> best;
-    double h = infinity;
+    Plan out{step, size, log_wanted, infinity, 0, {}};
+    double& h = out.h;
+    std::size_t& end = out.end;
+    std::vector<Strip>& best = out.strips;
     for (const double tau : {0.0, last}) {
         double widest = 0;
         best.emplace_back();
@@ -150,9 +152,21 @@ PowerLine::Row PowerLine::row(double step, std::size_t size, double log_wanted) 
     // Where the transform has fallen nothing is worth a node, at any frequency.
     const double size_of_line = log_at_ - log_upper_,
                  worth = log_wanted - 3 - log_line(last, theta_) - size_of_line;
-    std::size_t end = 0;
     while (end < v_.size() && log_fall_[end] > worth) ++end;
     if (end == v_.size() || !(h > 0) || !(v_[end] < h * most_nodes)) return {};
+    return out;
+}
+
+PowerLine::Row PowerLine::row(double step, std::size_t size, double log_wanted) const {
+    const auto planned = plan(step, size, log_wanted);
+    return planned ? row(*planned) : Row{};
+}
+
+PowerLine::Row PowerLine::row(const Plan& planned) const {
+    const double step = planned.step, log_wanted = planned.log_wanted, h = planned.h;
+    const std::size_t size = planned.size, end = planned.end;
+    const std::vector<Strip>& best = planned.strips;
+    const double size_of_line = log_at_ - log_upper_;
     const std::vector<CutStep::Log> logs = part_.row(theta_, h, static_cast<std::size_t>(v_[end] / h) + 2);
     for (const CutStep::Log& log : logs)
         if (!(log.value.real() - logs[0].value.real() + std::log(std::expm1(log.error)) < worst_log_error))

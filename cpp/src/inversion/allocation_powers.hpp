@@ -6,6 +6,7 @@
 #include <complex>
 #include <cstddef>
 #include <limits>
+#include <optional>
 #include <vector>
 
 #include "inversion/allocation_parts.hpp"
@@ -35,6 +36,10 @@ public:
         bool empty() const { return value.empty(); }
     };
     Row row(double step, std::size_t size, double log_wanted) const;
+    // The same in two steps, of which the first is quick; empty where too many nodes are needed.
+    struct Plan;
+    std::optional<Plan> plan(double step, std::size_t size, double log_wanted) const;
+    Row row(const Plan& planned) const;
 
     // ln of a bound on |E[V^{power + i tau'}]|, tau <= tau' <= 2 tau.
     double log_bound(double tau) const;
@@ -65,6 +70,14 @@ private:
     const AllocationPart& part_;
     double power_, theta_, log_upper_, log_at_;  // the last: an upper bound of ln E[e^{theta V}]
     std::vector<double> v_, log_fall_;           // bounds of how the transform falls from v on
+};
+
+struct PowerLine::Plan {
+    double step;
+    std::size_t size;
+    double log_wanted, h;  // the rule's step
+    std::size_t end;       // the first place that is not worth a node
+    std::vector<Strip> strips;
 };
 
 }  // namespace hockeystick

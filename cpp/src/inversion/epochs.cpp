@@ -26,9 +26,10 @@ constexpr double least_tilt = 0.1, largest_tilt_of_bulk = 1e6;
 // Where that is very large, one ratio decides alone.
 constexpr double small_spread = 0.25, rarer = 1e-3, beside_spread = 0.1;
 // Of several kinds the whole transform is slower, and nothing is known of a ratio alone.
-constexpr double fair_spread = 0.6, hardly_beside_spread = 0.01, largest_of_several = 8;
+constexpr double fair_spread = 0.6, hardly_beside_spread = 0.01, largest_of_several = 5;
 // Their bounds are near enough then; how closely a first guess is looked for.
-constexpr double near_bounds = 3e-10, close_guess = 1e-2;
+constexpr double near_bounds = 3e-10, close_guess = 1e-2, lesser_guess = 0.7;
+constexpr int most_guesses = 1;
 constexpr double large_jump = 3.5, series_jump = 1.5, good_series = 1e-7, fair_series = 1e-5,
                  poor_series = 3e-2;
 // From so many steps on nothing else does better than a poor series.
@@ -164,8 +165,12 @@ std::optional<Answer> Epochs::epsilon_bounds(double delta) const {
             (guess(first) < delta ? high : low) = first;
         }
     }
-    return epsilon_in_rounds(
-        delta, first, [&](double epsilon) { return parts_at(epsilon, delta); }, alone_ ? 0 : near_bounds);
+    const auto at = [&](double epsilon) { return parts_at(epsilon, delta); };
+    auto answer = epsilon_in_rounds(delta, first, at, alone_ ? 0 : near_bounds);
+    // A guess may be too large to have lines.
+    for (int i = 0; !alone_ && !answer && i < most_guesses; ++i)
+        answer = epsilon_in_rounds(delta, first *= lesser_guess, at, near_bounds);
+    return answer;
 }
 
 }  // namespace hockeystick
