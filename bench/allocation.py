@@ -62,6 +62,8 @@ COMPANY = (
     (hs.RandomAllocation(0.615, 82727) * 5 + hs.Laplace(80.51) * 18, 9.5e-7),
     (hs.RandomAllocation(0.814, 12997) * 21 + hs.RandomAllocation(1.475, 10128) * 2, 8.8e-23),
     (hs.RandomAllocation(0.748, 24532) * 13 + hs.Laplace(7.12) * 10, 4.8e-11),
+    (hs.RandomAllocation(0.702, 46908) * 4 + hs.PoissonSampled(hs.Gaussian(4.945), 0.00806) * 1468, 1.5e-25),
+    (hs.RandomAllocation(4.748, 31849) + hs.PoissonSampled(hs.Gaussian(1.049), 1.8e-5) * 2, 5.3e-8),
 )
 NOISE, STEPS, EPOCHS = (0.3, 1.0, 3.0, 10.0, 100.0), (10, 100, 1000, 10**4, 10**5, 10**6), (1, 10, 100, 1000)
 

@@ -10,6 +10,7 @@
 
 #include "check.hpp"
 #include "hockeystick/pairs.hpp"
+#include "inversion/allocation_step.hpp"
 #include "inversion/direct_inversion.hpp"
 #include "inversion/epoch_kind.hpp"
 #include "inversion/epoch_split.hpp"
@@ -167,6 +168,20 @@ void remainder_is_bounded(double epsilon, double margin, double tilt, double lea
     CHECK(mass * (mean + 5 * error) >= least_share * bound);
 }
 
+// Nodes that enter by moments, and the same one by one, as they do where nodes are to serve high frequencies.
+void moments_are_nodes(double mu, double steps, double end, double s, double tau) {
+    const hs::Allocation law{mu, steps, false};
+    const hs::CutStep step = hs::CutStep::at(law, end, 9);
+    const auto nodes = step.nodes_below({s, tau}), one_by_one = step.nodes_below({s, 10 * tau});
+    CHECK(nodes.small > nodes.weight.size() / 2 && one_by_one.small < one_by_one.weight.size() / 10);
+    for (const double share : {0.0, 0.01, 0.3, 1.0}) {
+        const Complex at(s, share * tau);
+        const auto a = step.log_below(nodes, at), b = step.log_below(one_by_one, at);
+        CHECK(std::abs(a.value - b.value) <= a.error + b.error);
+        CHECK(a.error < 1e-8 && b.error < 1e-8);
+    }
+}
+
 void is_refused() {
     const auto one = allocation(1, 100);
     CHECK(!hs::EpochSplit::of({{hs::random_allocation(1, 100, hs::Sampling::add), 2}}));
@@ -190,6 +205,8 @@ int main() {
     agrees_with_the_whole({{allocation(1.3, 900), 2}, {hs::laplace(0.02), 6}}, 0.2);
     for (const double margin : {0.0, 0.4}) remainder_is_bounded(0.3, margin, 2, 0.02);
     remainder_is_bounded(0.3, 0.1, 4, 1e-3);
+    moments_are_nodes(1, 1000, 5, 20, 300);
+    moments_are_nodes(0.4, 10000, 6, 2000, 3000);
     is_refused();
     return check::summary();
 }
