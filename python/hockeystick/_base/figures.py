@@ -10,13 +10,14 @@ from .types import AnyPath
 from .validation import ParameterError
 
 
-def new_figure(width: float, height: float, path: AnyPath | None = None) -> Any:
-    """A figure that notebooks display, which leaves the caller's pyplot state and backend alone.
+def new_figure(width: float, height: float, path: AnyPath | None = None, panels: int = 1) -> tuple[Any, Any]:
+    """A figure that notebooks display, which leaves the caller's pyplot state and backend alone, and the axes of its ``panels``, side by side.
 
     Raises what `check_path` raises for the ``path`` that it will be saved to.
     """
     check_path(path)
-    return _imported()(figsize=(width, height), layout="constrained")
+    figure = _imported()(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots(1, panels)
 
 
 def save(figure: Any, path: AnyPath | None) -> Any:

@@ -26,8 +26,7 @@ def plot_profile(profile: PrivacyProfile, path: AnyPath | None = None) -> Any:
     Saves to ``path`` if given, in the format of its ending; raises before any work if that cannot be. Raises
     ImportError naming the extra if matplotlib is missing.
     """
-    figure = new_figure(9.0, 4.2, path)
-    left, right = figure.subplots(1, 2)
+    figure, (left, right) = new_figure(9.0, 4.2, path, 2)
     epsilon, lower, upper = profile.curve(49)
     draw_bounds(left, epsilon, lower, upper)
     left.set(yscale="log", xlabel="epsilon", ylabel="delta")
@@ -56,12 +55,11 @@ def plot_grid(grid: Grid, path: AnyPath | None = None) -> Any:
     The grid must have two axes of more than one configuration, and an argument that varies along
     each of them and not along the other. Infinite values stay blank.
     """
-    figure = new_figure(7.0, 5.0, path)
+    figure, plot = new_figure(7.0, 5.0, path)
     axes = [axis for axis, length in enumerate(grid.shape) if length > 1]
     if len(axes) != 2:
         raise ParameterError(f"grid of shape {grid.shape}: a heat map needs two axes that vary")
     (y_name, y), (x_name, x) = (_along(grid, axis, other) for axis, other in (axes, axes[::-1]))
-    plot = figure.subplots()
     _heat_map(plot, x, y, grid)
     for values, set_scale in ((x, plot.set_xscale), (y, plot.set_yscale)):
         if _geometric(values):
@@ -135,8 +133,7 @@ def plot_truncation(
     (infinite values stay blank), ``wasted`` is the share of each batch that is padding. Saves to
     ``path`` if given.
     """
-    figure = new_figure(7.0, 5.0, path)
-    plot = figure.subplots()
+    figure, plot = new_figure(7.0, 5.0, path)
     sizes, markers = np.asarray(max_batch_sizes), itertools.cycle("os^Dv")
     for name, values in noise_multipliers.items():
         shown = np.ma.masked_invalid(np.asarray(values, dtype=float))
@@ -180,9 +177,8 @@ def plot_gdp(profile: PrivacyProfile, delta: float = DEFAULT_FLOOR, path: AnyPat
 
     The gap between the two is what the one number gives away. Saves to ``path`` if given.
     """
-    figure = new_figure(5.0, 4.5, path)
+    figure, axes = new_figure(5.0, 4.5, path)
     found = profile.gdp(delta)
-    axes = figure.subplots()
     alpha = np.linspace(0.0, 1.0, 101)
     axes.plot(alpha, profile.tradeoff(alpha), label="no attack is below")
     with np.errstate(invalid="ignore"):
@@ -213,8 +209,7 @@ def plot_individual(
     labels = np.full(array.shape, "") if groups is None else np.asarray(groups)
     if array.ndim != 1 or labels.shape != array.shape:
         raise ParameterError(f"groups: must have the shape of values, {array.shape}, not {labels.shape}")
-    figure = new_figure(6.0, 4.0, path)
-    axes = figure.subplots()
+    figure, axes = new_figure(6.0, 4.0, path)
     finite = np.isfinite(array)
     if finite.any():
         edges = np.histogram_bin_edges(array[finite], bins)
@@ -234,8 +229,7 @@ def plot_active(counts: ArrayLike, path: AnyPath | None = None) -> Any:
     array = np.asarray(counts)
     if array.ndim != 1:
         raise ParameterError(f"counts: must be one-dimensional, not of shape {array.shape}")
-    figure = new_figure(6.0, 4.0, path)
-    axes = figure.subplots()
+    figure, axes = new_figure(6.0, 4.0, path)
     axes.plot(np.arange(1, array.size + 1), array)
     axes.set(xlabel="step", ylabel="active examples")
     axes.set_ylim(bottom=0)

@@ -21,8 +21,7 @@ def plot_prefix_noise(plan: TrainingPlan, path: AnyPath | None = None) -> Any:
     Beside it, independent noise with the same noise multiplier and strategy's largest diagonal entry: what correlation cancels.
     Saves to ``path`` if given.
     """
-    figure = new_figure(6.5, 3.6, path)
-    axes = figure.subplots()
+    figure, axes = new_figure(6.5, 3.6, path)
     steps = np.arange(1, plan.steps + 1)
     shown = np.unique(np.geomspace(1, plan.steps, 400).astype(int)) - 1
     errors = np.sqrt(plan.strategy.per_step_error(plan.noise_multiplier))
@@ -44,8 +43,7 @@ def plot_proof(plan: TrainingPlan, path: AnyPath | None = None) -> Any:
     A certified plan: the bounds on delta(epsilon), and the guarantee as a point. A verified one: the verifier's mean for each
     candidate and the threshold. Saves to ``path`` if given.
     """
-    figure = new_figure(6.5, 3.6, path)
-    axes = figure.subplots()
+    figure, axes = new_figure(6.5, 3.6, path)
     if plan.guarantee.kind == "certified":
         profile = account(plan.released(plan.mechanism.as_process()), plan.adjacency)
         epsilons = np.linspace(0.0, 2.0 * plan.epsilon if plan.epsilon else 1.0, 13)
