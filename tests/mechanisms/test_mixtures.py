@@ -268,3 +268,24 @@ def test_losses_that_hardly_move_are_no_smaller(sigma: float, q: float, users: b
             ]:
                 lower, upper = hs.account(step, adjacency).delta_bounds(epsilon)
                 assert lower * (1.0 - 1e-12) - 1e-70 <= truth <= upper * (1.0 + 1e-15) + 1e-70
+
+
+@pytest.mark.parametrize(
+    ("sigma", "q", "steps"),
+    [
+        (3305.0882025058872, 1.2602709778808316e-16, 2),
+        (321061134.1265089, 1.935239910565471e-11, 3),
+        (1e6, 1e-14, 5),
+        (1e12, 1e-9, 100),
+    ],
+)
+@pytest.mark.parametrize("engine", ["auto", "fft"])
+def test_total_variations_add_up_to_no_less(sigma: float, q: float, steps: int, engine: str) -> None:
+    """delta(0) of n steps is at most n times that of one, also where no double tells the lattice's losses from 0."""
+    step = hs.MixtureOfGaussians(sigma, [0.0, 1.0], [1.0 - q, q])
+    with mp.workdps(60):
+        one = mp.mpf(q) * (2 * mp.ncdf(1 / (2 * mp.mpf(sigma))) - 1)
+        for adjacency in ("remove", "add"):
+            assert hs.account(step * steps, adjacency, engine=engine).delta_bounds(
+                0.0
+            ).lower <= steps * one * (1 + 1e-12)

@@ -36,10 +36,10 @@ public:
         Line line = tangent(t_.x[0] - 0.5 * t_.width(1), t_.x[0], from_above);
         const auto [all, rounding] = t_.whole_at(t_.x[0]);
         const double dropped = from_above ? all - line.value - line.slope : line.slope - line.value;
-        t_.head[0] =
-            std::max(0.0, dropped + line.error +
-                              (16 * u + (from_above ? rounding : 0)) * (line.slope + (from_above ? all : 0)));
-        t_.head[0] = std::min(t_.head[0], all * (1 - rounding));
+        const double unsure =
+            line.error + (16 * u + (from_above ? rounding : 0)) * (line.slope + (from_above ? all : 0));
+        t_.head[0] = std::min(std::max(0.0, dropped + unsure), all * (1 - rounding));
+        left_of_first(from_above ? line : seen_from_above(line, 0), all, unsure);
         for (std::size_t i = 1; i <= t_.split; ++i)
             if (!extend_heads(line, i)) return;
         if (!from_above) line = seen_from_above(line, t_.split);
@@ -47,6 +47,17 @@ public:
     }
 
 private:
+    // Less mass alone lowers the profile by the line's error far left of the first point, but hardly next to
+    // it: lesser losses do, or what they would have to be is taken off.
+    void left_of_first(const Line& line, double all, double error) {
+        if (const double q = line.slope - 2 * error; q > 0.5 * all) {
+            t_.excess = 2 * error / q;
+            return;
+        }
+        t_.deficit = error / t_.scale_at(t_.x[0], 0).value;
+        t_.tilted_deficit = error;
+    }
+
     // C_i from the line up to the point before, which is replaced by that up to i; false if there the profile
     // has ended.
     bool extend_heads(Line& line, std::size_t i) {
