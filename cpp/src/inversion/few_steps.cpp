@@ -21,10 +21,11 @@ constexpr double pi = std::numbers::pi;
 
 // speed: how small aliases, and nodes left out, are to be at most and at least beside the real moment; how
 // many nodes there may be, and be visited, and shells; how much the normal law falls within one, as a
-// logarithm; the heights of the strips that are tried, as shares of the tallest.
+// logarithm; from how many orbits in the ball on it is looked which of them count; the heights of the strips
+// that are tried, as shares of the tallest.
 constexpr double least_share = 1e-16, most_share = 1e-6;
 constexpr std::size_t most_nodes = 1000000, most_visits = 5000000;
-constexpr double most_shells = 1e5, per_shell = 1.5;
+constexpr double most_shells = 1e5, per_shell = 1.5, crowd = 1e5;
 constexpr double shares[] = {0.98, 0.9, 0.8, 0.65, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05};
 constexpr double tallest = 40;
 // speed: the tolerance where there would be too many nodes otherwise.
@@ -187,7 +188,7 @@ private:
             if (t * (squares + rest * next * next) - all * all > most_) return;
             const double runs = next == k_[placed - 1] ? run + 1 : 1;
             k_[placed] = next;
-            if (matters_(std::span(k_).first(placed + 1), sum + next, squares + next * next))
+            if (rest == 1 || matters_(std::span(k_).first(placed + 1), sum + next, squares + next * next))
                 place(placed + 1, runs, ways * static_cast<double>(placed + 1) / runs, sum + next,
                       squares + next * next);
         }
@@ -203,13 +204,14 @@ private:
 // The integrand's logarithm at nodes of a lattice of step h; spread: T sum k^2 - (sum k)^2.
 struct Heights {
     double steps, power, unit, h;
+    std::vector<double> falls;  // e^{-mu h k}
 
     double of(double log_s, double spread) const { return power * log_s - 0.5 * h * h * spread / steps; }
     // The largest of those all but one of whose numbers are alike.
     double of_alike(double most) const {
         double largest = -infinity;
         for (double k = 0; (steps - 1) * k * k <= most; ++k) {
-            const double others = std::log1p((steps - 1) * std::exp(-unit * steps * k));
+            const double others = std::log1p((steps - 1) * falls[static_cast<std::size_t>(k)]);
             largest =
                 std::max(largest, of(unit * (steps - 1) * k + others - std::log(steps), (steps - 1) * k * k));
         }
@@ -218,9 +220,8 @@ struct Heights {
     // No node whose first numbers are these has more ("Nodes that do not count").
     double of_begun(std::span<const double> k, double all, double squares) const {
         const double placed = static_cast<double>(k.size()), rest = steps - placed;
-        if (!(power > 0)) return 0;
-        double terms = rest * std::exp(-unit * steps * k.back());
-        for (const double each : k) terms += std::exp(-unit * steps * each);
+        double terms = rest * falls[static_cast<std::size_t>(k.back())];
+        for (const double each : k) terms += falls[static_cast<std::size_t>(each)];
         const double same = std::max(k.back(), (power * unit * steps / (h * h) + all) / placed),
                      whole = all + rest * same;
         return of(unit * whole + std::log(terms / steps),
@@ -268,8 +269,8 @@ struct FewSteps::Rule {
     auto mean(Value value) const {
         return in_blocks(nodes, [&](const Node& node) { return node.weight * value(node); }) / sum;
     }
-    // nothing: nodes e^-nothing below the largest are left out.
-    void fill(const Allocation& law, double power, double unit, double radius, double nothing);
+    // nothing: nodes e^-nothing below the largest are left out, and looked for if the ball is `crowded`.
+    void fill(const Allocation& law, double power, double unit, double radius, double nothing, bool crowded);
     // E[w e^{i tau ln S}] - 1 with the weights w of the real power, of mean 1, at a run of frequencies.
     std::array<Complex, run> turned(double tau, double step) const;
 
@@ -281,17 +282,21 @@ struct FewSteps::Rule {
 };
 
 // Nodes h (mean of k - k_t); unit: mu h/T. None where e^{mu x} would be no number.
-void FewSteps::Rule::fill(const Allocation& law, double power, double unit, double radius, double nothing) {
+void FewSteps::Rule::fill(const Allocation& law, double power, double unit, double radius, double nothing,
+                          bool crowded) {
     const double t = law.steps, h = unit * t / law.mu, most = t * std::pow(radius / h, 2) * (1 + 1e-12),
                  middle = std::ceil(std::sqrt((t - 1) * most)) + 1;
     if (!(middle < most_visits && unit * middle < 700)) return;
     std::vector<double> psis(2 * static_cast<std::size_t>(middle) + 1);
     for (std::size_t i = 0; i < psis.size(); ++i) psis[i] = psi(unit * (static_cast<double>(i) - middle));
-    const Heights heights{t, power, unit, h};
+    Heights heights{t, power, unit, h, std::vector<double>(static_cast<std::size_t>(middle) + 1)};
+    for (std::size_t k = 0; k < heights.falls.size(); ++k)
+        heights.falls[k] = std::exp(-unit * t * static_cast<double>(k));
     largest = heights.of_alike(most);
     std::size_t visits = 0;
     const auto matters = [&](std::span<const double> k, double all, double squares) {
-        return ++visits <= most_visits && heights.of_begun(k, all, squares) > largest - nothing - 1e-6;
+        return !crowded ||
+               (++visits <= most_visits && heights.of_begun(k, all, squares) > largest - nothing - 1e-6);
     };
     const auto visit = [&](const auto& k, double all, double spread, double ways) {
         double s = 0;
@@ -320,7 +325,8 @@ FewSteps::Rule::Rule(const Allocation& law, double power, double tolerance) {
     // Each node within the radius has a cell to itself, so there are no more than that.
     const double cell = std::pow(h / std::sqrt(2 * pi), t - 1) / std::sqrt(t),
                  count = ball(t - 1, radius + 0.5 * h * std::sqrt(t)) / cell;
-    fill(law, power, unit, radius, std::log(count) - log_share);
+    fill(law, power, unit, radius, std::log(count) - log_share,
+         power > 0 && count > crowd * std::tgamma(t + 1));
     if (nodes.empty()) return;
     sum = in_blocks(nodes, [](const Node& node) { return node.weight; });
     first = mean([](const Node& node) { return node.log_s; });
