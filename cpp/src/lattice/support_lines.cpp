@@ -39,7 +39,8 @@ public:
         const double unsure =
             line.error + (16 * u + (from_above ? rounding : 0)) * (line.slope + (from_above ? all : 0));
         t_.head[0] = std::min(std::max(0.0, dropped + unsure), all * (1 - rounding));
-        left_of_first(from_above ? line : seen_from_above(line, 0), all, unsure);
+        // Left of the first point the profile is that of this line, if it is not negative there.
+        if (turns_negative(from_above ? line : seen_from_above(line, 0), 0)) return leave_out_from(0);
         for (std::size_t i = 1; i <= t_.split; ++i)
             if (!extend_heads(line, i)) return;
         if (!from_above) line = seen_from_above(line, t_.split);
@@ -47,15 +48,12 @@ public:
     }
 
 private:
-    // Less mass alone lowers the profile by the line's error far left of the first point, but hardly next to
-    // it: lesser losses do, or what they would have to be is taken off.
-    void left_of_first(const Line& line, double all, double error) {
-        if (const double q = line.slope - 2 * error; q > 0.5 * all) {
-            t_.excess = 2 * error / q;
-            return;
+    // All of the mass lies to the left of this point.
+    void leave_out_from(std::size_t first) {
+        for (std::size_t j = first; j <= t_.split; ++j) {
+            const auto [whole, rounding] = t_.whole_at(t_.x[j > 0 ? j - 1 : 0]);
+            t_.head[j] = whole * (1 - rounding);
         }
-        t_.deficit = error / t_.scale_at(t_.x[0], 0).value;
-        t_.tilted_deficit = error;
     }
 
     // C_i from the line up to the point before, which is replaced by that up to i; false if there the profile
@@ -74,11 +72,7 @@ private:
         const double c = next.slope - next.value + missed + next.error + 8 * u * next.slope;
         t_.failed = t_.failed || std::isnan(c);
         if (ends && !on_point) {
-            // All of the mass lies to the left of a point where the line is negative.
-            for (std::size_t j = i; j <= t_.split; ++j) {
-                const auto [whole, rounding] = t_.whole_at(t_.x[j - 1]);
-                t_.head[j] = whole * (1 - rounding);
-            }
+            leave_out_from(i);
             return false;
         }
         const double before = i > 1 ? t_.head[i - 1] * t_.up(i - 1) : t_.head[0];

@@ -25,6 +25,7 @@ public:
             // It levels off where both sides end at the same shift, which is 0.
             if (*std::min_element(p_.shift.begin(), p_.shift.end()) == low_) min_ = end_ratio(low_);
             if (*std::max_element(q_.shift.begin(), q_.shift.end()) == high_) max_ = end_ratio(high_);
+            if (high_ > low_) farthest_ = gaussian(high_ - low_);
         }
     }
 
@@ -36,6 +37,15 @@ public:
             return {0, 0, 0, at < max_ + unsure ? unsure : 0.0, 0, at < max_ + unsure ? unsure : 0.0};
         if (at < min_) return nothing_below(at);
         Tangent out = tangent(at, +1);
+        // By joint convexity the profile is at most that of the shifts that are farthest apart.
+        if (farthest_ && out.error > 0.1 * std::abs(out.value)) {
+            const Tangent most = farthest_->above(at);
+            const double bound = (most.value + most.error) * std::exp(most.exponent - out.exponent);
+            if (out.value + out.error > bound) {
+                out.value = std::clamp(out.value, 0.0, bound);
+                out.error = std::min(out.error, bound);
+            }
+        }
         if (at > max_ - unsure) {
             if (!(out.exponent > -700)) return {0, 0, 0, 2 * unsure, 0, 2 * unsure};
             out.error += 2 * unsure * std::exp(-out.exponent);
@@ -221,7 +231,7 @@ private:
         const double widest = std::max(high_, -low_), moved = std::abs(t) + widest;
         const double exponents = noise_ == Noise::gaussian ? widest * moved : moved;
         const double terms = static_cast<double>(p_.shift.size() + q_.shift.size());
-        return u * (16 + 8 * std::abs(x) + 16 * exponents + 4 * terms);
+        return u * (8 + 4 * std::abs(x) + 8 * exponents + 2 * terms);
     }
     // A place on the tail's far side of the root, where the loss is below x (above it for direction -1) by
     // more than its rounding: between the two the loss is near x, and they are part of the tail. Where the
@@ -290,6 +300,7 @@ private:
     Side p_, q_;
     double low_ = 0, high_ = 0, min_ = -infinity, max_ = infinity;
     bool mirrored_ = false;
+    PairPtr farthest_;  // of Gaussian noise
 };
 
 }  // namespace

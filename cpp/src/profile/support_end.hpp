@@ -121,7 +121,7 @@ private:
         std::pair<double, double> best{0, 1};
         // Any hair gives bounds. Atoms want next to none, densities a share of the distance to the end.
         for (const auto& [share, floor] :
-             {std::pair{0.0, 8.0}, {0.0, 64.0}, {1e-6, 1e3}, {0.03, 64.0}, {0.5, 64.0}}) {
+             {std::pair{0.0, 8.0}, {0.0, 64.0}, {0.0, 1e4}, {1e-6, 1e3}, {0.03, 64.0}, {0.5, 64.0}}) {
             const auto [lower, upper] = with_hair(wide, narrow, share, floor);
             best.first = std::max(best.first, lower);
             best.second = std::min(best.second, upper);
