@@ -51,7 +51,7 @@ std::unique_ptr<MeanLaw> moment_law(const MatrixMechanism& mechanism, int order)
     const Scheme& scheme = mechanism.scheme;
     check(scheme, mechanism.steps());
     require(has_moment_law(mechanism, order), "no table of this order for this strategy and sampling scheme");
-    if (const auto* bins = std::get_if<BallsInBins>(&scheme)) {
+    if (std::holds_alternative<BallsInBins>(scheme)) {
         return std::make_unique<BinsLaw>(mechanism);
     }
     if (const auto* base = std::get_if<BMinSep>(&scheme); base && base->separation == 1) {
