@@ -20,8 +20,6 @@ constexpr double pi = std::numbers::pi;
 constexpr std::size_t block = 32;
 // proof: beyond this, exponentials overflow.
 constexpr double largest_exponent = 700;
-// speed: the P-mass of the outcomes with a large W, beside delta.
-constexpr double mass_beside_delta = 1e3, most_mass = 0.1;
 // speed: how far below a cut, in g, another one is worth it; the grid on which the bulk's fall is looked at:
 // how much it may differ from there, how far it goes, and a share of s.
 constexpr double least_between = 1, slack_of_grid = 0.02, fallen = -60, most_points = 1e3,
@@ -44,10 +42,6 @@ double most_of(const CutStep::Log& log, const CutStep::Log& beyond, double t) {
 }
 
 }  // namespace
-
-CutStep first_cut(const Allocation& law, double epochs, double delta) {
-    return {law, std::min(most_mass, mass_beside_delta * delta) / epochs, most_halvings};
-}
 
 std::vector<CutStep::Log> AllocationPart::row(double s, double step, std::size_t size) const {
     std::vector<CutStep::Log> out(size);

@@ -31,8 +31,8 @@ inline constexpr double near_epsilon = 0.02, largest_near = 2.5, near_enough = 2
 // speed: how often panels are halved.
 inline constexpr int most_halvings = 9;
 
-// The cut between both: the P-mass beyond it, in so many epochs, is large beside a delta like this.
-CutStep first_cut(const Allocation& law, double epochs, double delta);
+// speed: the P-mass of the outcomes with a large W, where delta is about that: large beside it.
+inline double mass_beyond_first_cut(double delta) { return std::min(0.1, 1e3 * delta); }
 
 template <class Parts>
 std::optional<Answer> answer_by(const Parts& parts, double epsilon) {

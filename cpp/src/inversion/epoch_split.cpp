@@ -16,8 +16,8 @@ namespace {
 // rests on the least mu, too: proof.
 constexpr double least_mu = 1e-2, largest_mu = 5, least_steps = 9, most_steps = 1e9, most_count = 1e6;
 constexpr double least_tilt = 0.1, largest_tilt = 40, largest_tilt_of_bulk = 1e6;
-// The P-mass of large ratios, beside delta, and the largest loss by one of them in the bulk.
-constexpr double mass_beside_delta = 1e3, most_mass = 0.1, largest_ratio = 0.5;
+// The largest loss by one large ratio in the bulk.
+constexpr double largest_ratio = 0.5;
 // How far the other steps may move the loss down where a ratio decides alone, in standard deviations at
 // least; in which steps it is looked for; what of delta is left to that.
 constexpr double least_margin = 6, most_margin = 4, margin_step = 0.08, largest_put_tilt = 5e3;
@@ -170,7 +170,7 @@ EpochSplit::Cuts EpochSplit::cuts(double delta) const {
             cut.first = far;
             continue;
         }
-        cut.first = std::min(kind->place_of_mass(std::min(most_mass, mass_beside_delta * delta) / n),
+        cut.first = std::min(kind->place_of_mass(mass_beyond_first_cut(delta) / n),
                              kind->place_of(std::log1p(largest_ratio)));
     }
     return cuts;

@@ -260,8 +260,8 @@ struct FewSteps::Rule {
     // take too many nodes.
     static Rule of(const Allocation& law, double power, double tolerance) {
         Rule rule(law, power, tolerance);
-        return rule.nodes.empty() && tolerance < tolerance_of_many ? Rule(law, power, tolerance_of_many)
-                                                                   : rule;
+        if (rule.nodes.empty() && tolerance < tolerance_of_many) return Rule(law, power, tolerance_of_many);
+        return rule;
     }
     Rule(const Allocation& law, double power, double tolerance);
 

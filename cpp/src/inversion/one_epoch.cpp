@@ -126,7 +126,7 @@ std::optional<OneEpoch::Parts> OneEpoch::parts_at(double epsilon, double delta, 
     };
     if (auto parts = by_series(good_series, 0)) return parts;
     if (law_.steps >= least_steps) {
-        const CutStep step = first_cut(law_, 1, delta);
+        const CutStep step(law_, mass_beyond_first_cut(delta), most_halvings);
         auto bulk = contour_for(Bulk(law_, step), +1, x, spread(), log_delta, most);
         auto rest = bulk ? contour_for(Rest(law_, step), -1, x, spread(), log_delta, most) : std::nullopt;
         if (rest) return Parts{{{std::move(*bulk), std::move(*rest)}, Decided(law_, 1, step.end())}};
