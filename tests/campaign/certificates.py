@@ -157,7 +157,7 @@ def _proven(entry: dict[str, Any]) -> bool:
             1.0 + 1e-9
         )
     seen = Empirical(tuple(int(mass, 16) for mass in entry["masses"]))
-    evidence = evidence_below(seen, entry["mean"], "betting", tuple(map(tuple, entry["bets"])))
+    evidence = evidence_below(seen, entry["mean"], tuple(map(tuple, entry["bets"])))
     return seen.count == count and evidence >= -math.log(q) - 1e-6
 
 

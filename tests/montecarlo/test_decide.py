@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 from hockeystick._base import executors
 from hockeystick.montecarlo.empirical import Empirical
-from hockeystick.montecarlo.evidence import METHODS
 from hockeystick.montecarlo.runs import ALONE, RunOptions, Samples, run
 from hockeystick.montecarlo.tally import EmpiricalTally
 from hockeystick.montecarlo.verify import decide
@@ -65,9 +64,9 @@ class Beta(Samples[EmpiricalTally]):
         draw = Draw(seed, self.b, self.surprise, self.pilots)
         return run(draw, key, 1, first, last, options, stop, EmpiricalTally)
 
-    def plan(self, tested: float, failure: float = 1e-9, method: str = "auto") -> hs.montecarlo.MeanTest:
+    def plan(self, tested: float, failure: float = 1e-9) -> hs.montecarlo.MeanTest:
         pilot = self.tally(10**9 if not self.pilots else 0, 0, 128).law()
-        return hs.montecarlo.plan_test(tested, failure, pilot=pilot, method=method)
+        return hs.montecarlo.plan_test(tested, failure, pilot=pilot)
 
 
 def test_violations_are_rarely_accepted() -> None:
@@ -80,21 +79,19 @@ def test_violations_are_rarely_accepted() -> None:
     assert accepted <= 72
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_what_is_good_is_accepted(method: str) -> None:
+def test_what_is_good_is_accepted() -> None:
     values = Beta(199.0)
-    test = values.plan(1.2 * values.mean(), method=method)
+    test = values.plan(1.2 * values.mean())
     planned = -(-test.samples // SIZE) * SIZE
     verdicts = [decide(test, values, seed) for seed in range(10)]
     assert sum(accepted for accepted, _ in verdicts) >= 9
     for accepted, seen in verdicts:
         assert accepted == (test.evidence(seen) >= math.log(1e9))
-        assert seen.count == planned if method != "betting" or not accepted else seen.count <= planned
-    if method == "betting":
-        # Most need not wait for the end.
-        assert np.mean([seen.count / planned for _, seen in verdicts]) < 0.9
+        assert seen.count <= planned if accepted else seen.count == planned
+    # Most need not wait for the end.
+    assert np.mean([seen.count / planned for _, seen in verdicts]) < 0.9
     # Nothing to prove, nothing drawn.
-    assert decide(hs.montecarlo.MeanTest(method, 1.0, 0.1, 10, ((0.5, 1.0),)), values, 1) == (
+    assert decide(hs.montecarlo.MeanTest(1.0, 0.1, 10, ((0.5, 1.0),)), values, 1) == (
         True,
         Empirical.of([]),
     )

@@ -10,9 +10,9 @@ import mpmath as mp
 import numpy as np
 import pytest
 from hockeystick.montecarlo import evidence
-from hockeystick.montecarlo.empirical import UNIT, Empirical, points
+from hockeystick.montecarlo.confidence import kl, mean_interval
+from hockeystick.montecarlo.empirical import UNIT, Empirical
 from hockeystick.montecarlo.evidence import (
-    METHODS,
     MeanTest,
     default_bets,
     divide_target,
@@ -62,20 +62,15 @@ def test_false_alarms(name: str) -> None:
     rate, size = 0.05, 300
     mean, draw = LAWS[name]
     rng = np.random.default_rng(list(LAWS).index(name))
-    alarms = {(method, side): 0 for method in METHODS for side in ("below", "above")}
-    planned = plan_test(
-        min(1.0 - 1e-9, 1.05 * mean), rate, mean=0.5 * mean, variance=0.1 * mean**2, method="betting"
-    )
-    alarms["planned", "below"] = normal = 0
+    alarms = {"below": 0, "above": 0, "planned": 0}
+    planned = plan_test(min(1.0 - 1e-9, 1.05 * mean), rate, mean=0.5 * mean, variance=0.1 * mean**2)
+    normal = 0
     for _ in range(1000):
         values = draw(rng, size)
         seen = Empirical.of(values)
-        for method in METHODS:
-            alarms[method, "below"] += evidence_below(seen, mean, method) >= math.log(1.0 / rate)
-            alarms[method, "above"] += evidence_above(seen, mean, method) >= math.log(1.0 / rate)
-        alarms["planned", "below"] += evidence_below(seen, mean, "betting", planned.bets) >= math.log(
-            1.0 / rate
-        )
+        alarms["below"] += evidence_below(seen, mean) >= math.log(1.0 / rate)
+        alarms["above"] += evidence_above(seen, mean) >= math.log(1.0 / rate)
+        alarms["planned"] += evidence_below(seen, mean, planned.bets) >= math.log(1.0 / rate)
         deviation = values.std(ddof=1)
         normal += values.mean() + 1.645 * deviation / math.sqrt(size) < mean
     # Pr[Binomial(1000, .05) > 72] < 1e-3.
@@ -85,21 +80,16 @@ def test_false_alarms(name: str) -> None:
         assert normal > 72
 
 
-@pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize(("samples", "rate"), [(3, 0.3), (20, 0.1), (100, 0.05), (100, 1e-3), (400, 1e-9)])
-def test_false_alarms_of_every_bernoulli_law(method: str, samples: int, rate: float) -> None:
+def test_false_alarms_of_every_bernoulli_law(samples: int, rate: float) -> None:
     # Exact: the probability of the counts that raise a false alarm.
     counts = np.arange(samples + 1)
     laws = [Empirical.of(np.repeat([1.0, 0.0], [count, samples - count])) for count in counts]
     needed = math.log(1.0 / rate)
     for mean in [1e-6, 1e-3, 0.02, 0.2, 0.5, 0.8, 0.99, 1.0 - 1e-5]:
         weights = binom.pmf(counts, samples, mean)
-        below = sum(
-            w for w, law in zip(weights, laws, strict=True) if evidence_below(law, mean, method) >= needed
-        )
-        above = sum(
-            w for w, law in zip(weights, laws, strict=True) if evidence_above(law, mean, method) >= needed
-        )
+        below = sum(w for w, law in zip(weights, laws, strict=True) if evidence_below(law, mean) >= needed)
+        above = sum(w for w, law in zip(weights, laws, strict=True) if evidence_above(law, mean) >= needed)
         assert max(below, above) <= rate
 
 
@@ -114,7 +104,7 @@ def test_capital_is_fair(atoms: tuple[float, float, float]) -> None:
         mean = float(np.dot(atoms, weights))
         chances = multinomial.pmf(outcomes, samples, weights)
         for side in (evidence_below, evidence_above):
-            capital = [side(law, mean, "betting", bets) for law in laws]
+            capital = [side(law, mean, bets) for law in laws]
             assert sum(p * math.exp(w) for p, w in zip(chances, capital, strict=True) if w > 0.0) <= 1.0
 
 
@@ -140,7 +130,7 @@ def test_evidence_never_exceeds_the_capital(values: list[float], mean: float) ->
     with mp.workdps(40):
         for below, side in [(True, evidence_below), (False, evidence_above)]:
             truth = exact_capital(values, mean, bets, below)
-            found = side(seen, mean, "betting", bets)
+            found = side(seen, mean, bets)
             assert mp.exp(mp.mpf(found)) <= max(mp.mpf(1), truth)
             # On the grid nothing is lost but round-off.
             atoms, counts = seen.atoms()
@@ -164,75 +154,49 @@ def test_evidence_never_exceeds_the_capital(values: list[float], mean: float) ->
                 assert found >= float(mp.log(spread)) - loss
 
 
-@given(values=st.lists(st.integers(0, 641), min_size=2, max_size=60), failure=st.floats(1e-30, 0.5))
-@settings(max_examples=100, deadline=None)
-def test_bernstein_is_theorem_4(values: list[int], failure: float) -> None:
-    chosen = points()[values]
-    seen, n = Empirical.of(chosen), len(values)
-    with mp.workdps(40):
-        exact = [mp.mpf(z) for z in chosen.tolist()]
-        mean = sum(exact) / n
-        variance = sum((a - b) ** 2 for a, b in itertools.combinations(exact, 2)) / (n * (n - 1))
-        term = mp.log(2 / mp.mpf(failure))
-        width = mp.sqrt(2 * variance * term / n) + 7 * term / (3 * (n - 1))
-        for bound, truth in [
-            (evidence.upper_bound(seen, failure, "bernstein"), mean + width),
-            (1 - evidence.lower_bound(seen, failure, "bernstein"), 1 - (mean - width)),
-        ]:
-            assert bound >= min(mp.mpf(1), truth) - mp.mpf(10) ** -30 or bound >= 1.0
-            if truth < 1:
-                assert bound <= truth * (1 + 1e-9) + 1e-12
-
-
 def test_betting_beats_chernoff_at_its_own_bet() -> None:
     # The bet that Chernoff's bound stands for, 1 - q/m, makes at least as much on any law with the same mean.
     rng = np.random.default_rng(3)
     for law in (rng.beta(1.0, 30.0, 2000), rng.random(500), (rng.random(3000) < 0.05) * 1.0):
         seen = Empirical.of(law)
         m = min(0.9, 1.3 * seen.mean)
-        chernoff = evidence_below(seen, m, "kl")
-        assert evidence_below(seen, m, "betting", ((1.0 - seen.mean / m, 1.0),)) >= chernoff * (1.0 - 1e-6)
+        chernoff = seen.count * kl(seen.mean, m)
+        assert evidence_below(seen, m, ((1.0 - seen.mean / m, 1.0),)) >= chernoff * (1.0 - 1e-6)
 
 
-@pytest.mark.parametrize("method", METHODS)
 @given(
     values=st.lists(st.floats(0.0, 1.0), max_size=30),
     failure=st.floats(1e-300, 0.5),
     scale=st.sampled_from([1.0, 1e-3, 1e-10]),
 )
 @settings(max_examples=30, deadline=None)
-def test_bounds_are_where_the_evidence_says(
-    method: str, values: list[float], failure: float, scale: float
-) -> None:
+def test_bounds_are_where_the_evidence_says(values: list[float], failure: float, scale: float) -> None:
     seen = Empirical.of(scale * np.array(values))
-    lower, upper = hs.montecarlo.mean_bounds(seen, failure, method)
+    lower, upper = hs.montecarlo.mean_bounds(seen, failure)
     mean = seen.mean if values else 0.5
     assert 0.0 <= lower <= mean <= upper <= 1.0
     needed = math.log(2.0 / failure)
     bets = default_bets(max(1, seen.count), failure / 2.0)
     if upper < 1.0:
-        assert evidence_below(seen, upper, method, bets) >= needed * (1.0 - 1e-12)
-        assert evidence_below(seen, mean + 0.999 * (upper - mean), method, bets) < needed
+        assert evidence_below(seen, upper, bets) >= needed * (1.0 - 1e-12)
+        assert evidence_below(seen, mean + 0.999 * (upper - mean), bets) < needed
     if lower > 0.0:
-        assert evidence_above(seen, lower, method, bets) >= needed * (1.0 - 1e-12)
-        assert evidence_above(seen, lower + 0.001 * (mean - lower), method, bets) < needed
+        assert evidence_above(seen, lower, bets) >= needed * (1.0 - 1e-12)
+        assert evidence_above(seen, lower + 0.001 * (mean - lower), bets) < needed
 
 
 def test_widths() -> None:
-    # Low variance is what the other two see and Chernoff does not.
+    # Low variance is what bets see and Chernoff's bound does not.
     rng = np.random.default_rng(5)
-    seen = Empirical.of(rng.beta(1.0, 99.0, 100_000))
-    widths = {}
-    for method in METHODS:
-        lower, upper = hs.montecarlo.mean_bounds(seen, 1e-6, method)
-        assert lower < 0.01 < upper
-        widths[method] = (upper - lower) / 0.01
-    assert widths["betting"] < 0.05 < widths["bernstein"] < 0.12
-    assert widths["kl"] > 0.3
+    values = rng.beta(1.0, 99.0, 100_000)
+    lower, upper = hs.montecarlo.mean_bounds(Empirical.of(values), 1e-6)
+    assert lower < 0.01 < upper
+    assert upper - lower < 0.05 * 0.01
     # And where there is nothing to see, bets lose little.
-    seen = Empirical.of((rng.random(100_000) < 0.01) * 1.0)
-    by_kl, by_bets = (hs.montecarlo.mean_bounds(seen, 1e-6, method) for method in ("kl", "betting"))
-    assert by_bets.upper - by_bets.lower < 1.25 * (by_kl.upper - by_kl.lower)
+    coins = (rng.random(100_000) < 0.01) * 1.0
+    lower, upper = hs.montecarlo.mean_bounds(Empirical.of(coins), 1e-6)
+    least, most = mean_interval(float(coins.mean()), len(coins), 1.0 - 1e-6)
+    assert upper - lower < 1.25 * (most - least)
 
 
 @given(values=st.lists(st.floats(0.0, 1.0) | st.floats(0.0, 1e-11), min_size=2, max_size=50))
@@ -258,9 +222,8 @@ def test_values_out_of_range_are_errors() -> None:
         with pytest.raises(ArithmeticError, match="1 values are not numbers between 0 and their bound"):
             Empirical.of([0.5, bad])
     nothing = Empirical.of([])
-    for method in METHODS:
-        assert hs.montecarlo.mean_bounds(nothing, 0.1, method) == (0.0, 1.0)
-        assert evidence_below(nothing, 0.5, method) == 0.0
+    assert hs.montecarlo.mean_bounds(nothing, 0.1) == (0.0, 1.0)
+    assert evidence_below(nothing, 0.5) == 0.0
     for masses in [(0,) * 641, (1,) + (0,) * 641, (-UNIT, 2 * UNIT) + (0,) * 640]:
         with pytest.raises(hs.ParameterError, match="masses"):
             Empirical(masses)
@@ -277,34 +240,23 @@ PILOTS: dict[str, Callable[[Rng, int], Array]] = {
 }
 
 
-@pytest.mark.parametrize("method", ["auto", *METHODS])
 @pytest.mark.parametrize("name", PILOTS)
-def test_planned_tests_accept_what_they_should(name: str, method: str) -> None:
+def test_planned_tests_accept_what_they_should(name: str) -> None:
     draw, rng = PILOTS[name], np.random.default_rng(7)
-    test = plan_test(0.02, 1e-9, pilot=Empirical.of(draw(rng, 4000)), method=method)
+    test = plan_test(0.02, 1e-9, pilot=Empirical.of(draw(rng, 4000)))
     accepted = sum(test.accepts(Empirical.of(draw(rng, test.samples))) for _ in range(100))
     assert accepted >= 98
-    if method == "auto":
-        others = [
-            plan_test(0.02, 1e-9, pilot=Empirical.of(draw(np.random.default_rng(7), 4000)), method=m)
-            for m in METHODS
-        ]
-        assert test.samples == min(other.samples for other in others)
-        assert test.method == min(others, key=lambda other: other.samples).method
-    else:
-        assert test.method == method
     # Too few values prove nothing, however good they are; nor do other values.
     assert not test.accepts(Empirical.of(draw(rng, test.samples - 1)))
     larger = sum(draw(rng, test.samples) for _ in range(3))
     assert not test.accepts(Empirical.of(np.minimum(1.0, larger)))
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_planned_tests_reject_what_the_pilot_missed(method: str) -> None:
+def test_planned_tests_reject_what_the_pilot_missed() -> None:
     # The pilot's law, but with a probability of 1 % of a large value that it does not have.
     rate, tested = 0.02, 0.012
     rng = np.random.default_rng(11)
-    test = plan_test(tested, rate, pilot=Empirical.of(rng.beta(1.0, 499.0, 1000)), method=method)
+    test = plan_test(tested, rate, pilot=Empirical.of(rng.beta(1.0, 499.0, 1000)))
     accepted = 0
     for _ in range(1000):
         values = rng.beta(1.0, 499.0, test.samples)
@@ -314,12 +266,11 @@ def test_planned_tests_reject_what_the_pilot_missed(method: str) -> None:
     assert accepted <= 34
 
 
-@pytest.mark.parametrize("method", METHODS)
-def test_one_failure_probability_for_all_candidates(method: str) -> None:
+def test_one_failure_probability_for_all_candidates() -> None:
     # Algorithm 5 over six candidates, of which the first three violate what is tested, the nearest by a hair.
     tested, rate = divide_target(0.1, share=0.3)
     means = [0.3, 0.2, tested * (1.0 + 1e-6), 0.05, 0.03, 0.01]
-    test = plan_test(tested, rate, mean=0.04, variance=0.04 * 0.96, method=method)
+    test = plan_test(tested, rate, mean=0.04, variance=0.04 * 0.96)
     released: list[int] = []
     for seed in range(1000):
         rng = np.random.default_rng(seed)
@@ -341,7 +292,7 @@ def test_looking_early_is_paid_for(name: str) -> None:
     mean, draw = LAWS[name]
     tested = mean * (1.0 - 1e-9)
     rng = np.random.default_rng(17)
-    test = MeanTest("betting", tested, rate, 800, default_bets(800, rate))
+    test = MeanTest(tested, rate, 800, default_bets(800, rate))
     assert test.looks(10)[-1] == 80
     accepted = early = 0
     for _ in range(1000):
@@ -356,7 +307,6 @@ def test_good_candidates_are_accepted_early() -> None:
     rng = np.random.default_rng(19)
     pilot = Empirical.of(rng.beta(1.0, 99.0, 4000))
     test = plan_test(0.012, 1e-9, pilot=pilot)
-    assert test.method == "betting"
     looks = test.looks(16)
     assert looks[-1] == -(-test.samples // 16)
     assert list(looks) == sorted(set(looks))
@@ -367,26 +317,21 @@ def test_good_candidates_are_accepted_early() -> None:
             next(n for n in looks if test.accepts_early(Empirical.of(values[: n * 16]))) / looks[-1]
         )
     assert np.mean(needed) < 0.8
-    # The others may look once.
-    other = plan_test(0.012, 1e-9, pilot=pilot, method="bernstein")
-    assert other.looks(16) == (-(-other.samples // 16),)
-    assert not other.accepts_early(Empirical.of(np.zeros(10**6)))
 
 
 def test_sample_sizes() -> None:
-    for method in METHODS:
-        sizes = [
-            plan_test(tested, 1e-9, mean=1e-3, variance=1e-6, method=method).samples
-            for tested in (1.5e-3, 2e-3, 4e-3, 0.1)
-        ]
-        assert sizes == sorted(sizes, reverse=True)
+    sizes = [
+        plan_test(tested, 1e-9, mean=1e-3, variance=1e-6).samples for tested in (1.5e-3, 2e-3, 4e-3, 0.1)
+    ]
+    assert sizes == sorted(sizes, reverse=True)
     # Betting needs about ln(1/q) / (tested - mean) values where the variance is no obstacle.
     least = math.log(1e9) / 1e-3
     assert least < plan_test(2e-3, 1e-9, mean=1e-3, variance=1e-6).samples < 1.2 * least
-    # A mean of 1e-3 with values 0 and 1 needs what Chernoff's bound says, and luck.
-    law = {"mean": 1e-3, "variance": 1e-3 * (1.0 - 1e-3)}
-    chernoff = plan_test(2e-3, 1e-9, method="kl", **law).samples
-    assert plan_test(2e-3, 1e-9, method="betting", **law).samples < 1.05 * chernoff
+    # A mean of 1e-3 with values 0 and 1 needs what Chernoff's bound says where the mean is three deviations unlucky.
+    variance = 1e-3 * (1.0 - 1e-3)
+    found = plan_test(2e-3, 1e-9, mean=1e-3, variance=variance).samples
+    unlucky = 1e-3 + 3.0 * math.sqrt(variance / found)
+    assert math.log(1e9) < found * kl(unlucky, 2e-3) < 1.05 * math.log(1e9)
     with pytest.raises(hs.ParameterError, match="as the pilot suggests"):
         plan_test(1e-3, 1e-9, mean=1.1e-3, variance=1e-6)
     with pytest.raises(hs.ParameterTypeError, match="must be given"):
@@ -397,12 +342,9 @@ def test_sample_sizes() -> None:
         plan_test(1e-3, 1e-9, mean=1e-4, variance=0.5)
 
 
-@pytest.mark.parametrize(
-    "change", [{"tested": 0.0}, {"method": "normal"}, {"samples": 0}, {"bets": ((1.5, 1.0),)}]
-)
+@pytest.mark.parametrize("change", [{"tested": 0.0}, {"samples": 0}, {"bets": ((1.5, 1.0),)}])
 def test_tests_that_prove_nothing_are_refused(change: dict[str, Any]) -> None:
     arguments = {
-        "method": "betting",
         "tested": 0.1,
         "failure_probability": 0.1,
         "samples": 10,
@@ -429,7 +371,7 @@ def test_scaled_threshold_is_never_above(log_bound: float, target: float) -> Non
             plan_test(found, 0.1, mean=0.0, variance=0.0)
     if found == 1.0:
         # The bound itself is small enough.
-        assert MeanTest("kl", 1.0, 0.1, 1).accepts(Empirical.of([1.0]))
+        assert MeanTest(1.0, 0.1, 1).accepts(Empirical.of([1.0]))
 
 
 @given(target=st.floats(1e-300, 1.0 - 1e-9), share=st.floats(1e-6, 1.0 - 1e-6), probes=st.integers(1, 1000))
@@ -452,8 +394,8 @@ def test_planned_bets_are_as_sound_and_narrower() -> None:
         bets = {side: evidence.plan_bets(pilot, 400, 0.05, side) for side in wrong}
         for _ in range(1000):
             seen = Empirical.of(draw(rng, 400))
-            wrong["below"] += evidence_below(seen, mean, "betting", bets["below"]) >= math.log(20.0)
-            wrong["above"] += evidence_above(seen, mean, "betting", bets["above"]) >= math.log(20.0)
+            wrong["below"] += evidence_below(seen, mean, bets["below"]) >= math.log(20.0)
+            wrong["above"] += evidence_above(seen, mean, bets["above"]) >= math.log(20.0)
         assert max(wrong.values()) <= 72
     seen = Empirical.of(rng.beta(1.0, 99.0, 50_000))
     planned, default = (

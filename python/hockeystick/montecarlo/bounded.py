@@ -64,8 +64,8 @@ class BoundedValues(Samples[EmpiricalTally]):
         """
         above, below = self._bets(tally, confidence)
         half = 0.5 * (1.0 - confidence)
-        most = upper_bound(tally.law(0), half, "betting", above)
-        least = lower_bound(tally.law(1), half, "betting", below)
+        most = upper_bound(tally.law(0), half, above)
+        least = lower_bound(tally.law(1), half, below)
         upper = self._upper(most)
         lower = _scaled(self.log_lower, least - self.resolution, up=False) * self.share / _UP
         estimate = _scaled(self.log_scale, tally.law(0).mean, up=False)
@@ -75,7 +75,7 @@ class BoundedValues(Samples[EmpiricalTally]):
         """The law of all values, and the bets that it pays."""
         half, law = 0.5 * (1.0 - confidence), tally.law(0)
         bets = self._bets(tally, confidence)[0] or default_bets(max(1, law.count), half)
-        mean = upper_bound(law, half, "betting", bets)
+        mean = upper_bound(law, half, bets)
         return {
             "method": "betting",
             "delta": self._upper(mean),

@@ -1,25 +1,21 @@
-"""What independent values in [0, 1] prove about their mean, by three methods; and tests of a mean, planned from pilot samples.
+"""What independent values in [0, 1] prove about their mean, by betting; and tests of a mean, planned from pilot samples.
 
 The evidence against "the mean is at least m" is a number W with Pr[W >= w] <= e^-w, for every w, if that is
 true: the logarithm of one over a p-value, known before anything else. A one-sided bound that fails with
 probability at most q is the first m against which the evidence is at least ln 1/q; proofs in docs/montecarlo/means.md.
 
-"kl"         n KL(sample mean || m): Chernoff's bound in Hoeffding's form. Uses the mean only.
-"bernstein"  the empirical Bernstein bound of Maurer and Pontil 2009, Theorem 4. Profits from a low variance.
-"betting"    the logarithm of the capital that fixed bets against m would have made (Waudby-Smith and Ramdas
-             2024, Section 4): profits from all there is to know about the law.
+That number is the logarithm of the capital that fixed bets against m would have made (Waudby-Smith and Ramdas 2024,
+Section 4), which profits from all there is to know about the law: never worse than Chernoff's bound but for what spreading
+the bets costs, and narrower the less values look like 0 and 1.
 
 A verifier of Estimate-Verify-Release (Dong and Ganesh 2026, Appendix A) accepts a candidate only if its samples are evidence against
 "delta is at least ``tested``"; nothing rests on the pilot of `plan_test` but the number of samples and the chance to be accepted.
 
 >>> import numpy as np
 >>> values = Empirical.of(np.linspace(0.0, 0.1, 1001))
->>> for method in METHODS:
-...     lower, upper = mean_bounds(values, 1e-6, method)
-...     print(f"{method:9} {lower:.3f} {upper:.3f}")
-betting   0.045 0.066
-bernstein 0.009 0.091
-kl        0.021 0.096
+>>> lower, upper = mean_bounds(values, 1e-6)
+>>> print(f"{lower:.3f} {upper:.3f}")
+0.045 0.066
 """
 
 from __future__ import annotations
@@ -34,10 +30,8 @@ import numpy as np
 from .._base.bounds import Bounds
 from .._base.types import Array
 from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, real
-from .confidence import first_proven, kl
+from .confidence import first_proven
 from .empirical import Empirical
-
-METHODS = ("betting", "bernstein", "kl")
 
 Bets: TypeAlias = "tuple[tuple[float, float], ...]"
 """(share, weight): what is staked, as a share of the largest stake that cannot lose more than there is, and how
@@ -50,7 +44,7 @@ SHARES = np.concatenate([-np.expm1(-np.arange(40, 3, -1) / 4.0), np.exp(-np.aran
 """What a plan chooses from: dense near 1, where large values are rare, and near 0 (*speed*)."""
 
 _SLACK = 1e-12
-"""More than the relative round-off of any sum of logarithms or of `kl` here (*proof*)."""
+"""More than the relative round-off of any sum of logarithms here (*proof*)."""
 
 _SPREAD_RELATIVE, _SPREAD_ABSOLUTE = 2.0**-36, 2.0**-72
 """More than what spreading changes of a mean, with all roundings here: bounds are moved outwards by it (*proof*, docs/montecarlo/means.md)."""
@@ -102,37 +96,30 @@ def plan_bets(pilot: Empirical, samples: int, failure_probability: float, side: 
     return insured(float(SHARES[gains(bound).argmax()]), samples, failure)
 
 
-def evidence_below(seen: Empirical, mean: float, method: str = "betting", bets: Bets | None = None) -> float:
+def evidence_below(seen: Empirical, mean: float, bets: Bets | None = None) -> float:
     """A lower bound on the evidence against "the expectation is at least ``mean``"; at least 0.
 
-    ``bets`` (for "betting") must have been fixed before any of the values was seen, and so must the method
-    and the number of values. None: `default_bets` for a failure probability of 1e-6.
+    ``bets`` must have been fixed before any of the values was seen, and so must the number of values. None: `default_bets`
+    for a failure probability of 1e-6.
     """
-    return _evidence(seen, mean, method, bets, 1.0)
+    return _evidence(seen, mean, bets, 1.0)
 
 
-def evidence_above(seen: Empirical, mean: float, method: str = "betting", bets: Bets | None = None) -> float:
+def evidence_above(seen: Empirical, mean: float, bets: Bets | None = None) -> float:
     """A lower bound on the evidence against "the expectation is at most ``mean``"; see `evidence_below`."""
-    return _evidence(seen, mean, method, bets, -1.0)
+    return _evidence(seen, mean, bets, -1.0)
 
 
-def _evidence(seen: Empirical, mean: float, method: str, bets: Bets | None, sign: float) -> float:
+def _evidence(seen: Empirical, mean: float, bets: Bets | None, sign: float) -> float:
     """``sign`` 1: against an expectation of at least ``mean``; -1: of at most that."""
-    choice("method", method, METHODS)
     mean = real("mean", mean, 0.0, 1.0)
     mean = mean * (1.0 - sign * _SPREAD_RELATIVE) - sign * _SPREAD_ABSOLUTE
-    count, below = seen.count, sign > 0.0
-    if not count or not (mean if below else 1.0 - mean) > 0.0:
+    below = sign > 0.0
+    if not seen.count or not (mean if below else 1.0 - mean) > 0.0:
         return 0.0
-    if method == "betting":
-        points, weights = seen.atoms()
-        room, ends = (1.0 - mean, 1.0 - points) if below else (mean, points)
-        return _capital(ends / room, sign * (mean - points) / room, weights, count, bets)
-    found = math.nextafter(seen.mean, 1.0 if below else 0.0)
-    gap = sign * (mean - found)
-    if not gap > 0.0:
-        return 0.0
-    return count * kl(found, mean) * (1.0 - _SLACK) if method == "kl" else _bernstein(seen, gap)
+    points, weights = seen.atoms()
+    room, ends = (1.0 - mean, 1.0 - points) if below else (mean, points)
+    return _capital(ends / room, sign * (mean - points) / room, weights, seen.count, bets)
 
 
 def _capital(ratio: Array, excess: Array, weights: Array, count: int, bets: Bets | None) -> float:
@@ -166,55 +153,36 @@ def checked_bets(bets: Sequence[tuple[float, float]]) -> Bets:
     return tuple(bets)
 
 
-def _bernstein(seen: Empirical, gap: float) -> float:
-    """ln(1/q) of the q at which sqrt(2 V ln(2/q) / n) + 7 ln(2/q) / (3 (n - 1)) is the gap."""
-    count = seen.count
-    if count < 2:
-        return 0.0
-    gap *= 1.0 - _SLACK
-    linear, root = 7.0 / (3.0 * (count - 1)), math.sqrt(2.0 * seen.variance / count)
-    # a s^2 + b s = gap with s the square root of ln(2/q), without cancellation.
-    s = 2.0 * gap / (root + math.sqrt(root * root + 4.0 * linear * gap))
-    return max(0.0, s * s * (1.0 - _SLACK) - math.log(2.0))
-
-
-def upper_bound(
-    seen: Empirical, failure_probability: float, method: str = "betting", bets: Bets | None = None
-) -> float:
+def upper_bound(seen: Empirical, failure_probability: float, bets: Bets | None = None) -> float:
     """What the expectation of values in [0, 1] exceeds with probability at most ``failure_probability``.
 
-    Number of values, method and bets must be fixed beforehand.
+    Number of values and bets must be fixed beforehand.
     """
-    return _bound(evidence_below, 1.0, seen, failure_probability, method, bets)
+    return _bound(evidence_below, 1.0, seen, failure_probability, bets)
 
 
-def lower_bound(
-    seen: Empirical, failure_probability: float, method: str = "betting", bets: Bets | None = None
-) -> float:
+def lower_bound(seen: Empirical, failure_probability: float, bets: Bets | None = None) -> float:
     """What the expectation falls below with probability at most ``failure_probability``; see `upper_bound`."""
-    return _bound(evidence_above, 0.0, seen, failure_probability, method, bets)
+    return _bound(evidence_above, 0.0, seen, failure_probability, bets)
 
 
-def mean_bounds(
-    seen: Empirical, failure_probability: float, method: str = "betting", pilot: Empirical | None = None
-) -> Bounds:
+def mean_bounds(seen: Empirical, failure_probability: float, pilot: Empirical | None = None) -> Bounds:
     """Both, each with half of ``failure_probability``: they enclose the expectation but for that.
 
     ``pilot``: values of other random streams, that `plan_bets` may look at.
     """
     half = 0.5 * real("failure_probability", failure_probability, 0.0, 1.0, open_low=True)
     above = below = None
-    if pilot is not None and method == "betting" and seen.count:
+    if pilot is not None and seen.count:
         above, below = (plan_bets(pilot, seen.count, half, side) for side in ("above", "below"))
-    return Bounds(lower_bound(seen, half, method, above), upper_bound(seen, half, method, below))
+    return Bounds(lower_bound(seen, half, above), upper_bound(seen, half, below))
 
 
 def _bound(
-    evidence: Callable[[Empirical, float, str, Bets], float],
+    evidence: Callable[[Empirical, float, Bets], float],
     end: float,
     seen: Empirical,
     failure: float,
-    method: str,
     bets: Bets | None,
 ) -> float:
     """The first mean on the way to ``end`` against which there is enough evidence."""
@@ -223,7 +191,7 @@ def _bound(
     needed = math.log(1.0 / failure) * (1.0 + _SLACK)
     # Below the grid's resolution nothing is proven.
     return first_proven(
-        lambda m: evidence(seen, m, method, stakes) >= needed, _mean(seen), end, _SLACK, _SPREAD_ABSOLUTE
+        lambda m: evidence(seen, m, stakes) >= needed, _mean(seen), end, _SLACK, _SPREAD_ABSOLUTE
     )
 
 
@@ -245,50 +213,46 @@ class MeanTest:
 
     >>> pilot, seen = (np.random.default_rng(seed).beta(1.0, 99.0, 20_000) for seed in (0, 1))
     >>> test = plan_test(0.012, failure_probability=1e-9, pilot=Empirical.of(pilot[:10_000]))
-    >>> test.method, test.samples < 20_000, test.accepts(Empirical.of(seen))
-    ('betting', True, True)
+    >>> test.samples < 20_000, test.accepts(Empirical.of(seen))
+    (True, True)
     """
 
-    method: str
     tested: float
     failure_probability: float
     samples: int
     bets: Bets = ()
 
     def __post_init__(self) -> None:
-        choice("method", self.method, METHODS)
         real("tested", self.tested, 0.0, 1.0, open_low=True)
         real("failure_probability", self.failure_probability, 0.0, 1.0, open_low=True)
         integer("samples", self.samples, 1)
-        if self.method == "betting":
+        if self.bets:
             checked_bets(self.bets)
 
     def evidence(self, seen: Empirical) -> float:
         """A lower bound on ln 1/p; see `evidence_below`."""
-        return evidence_below(seen, self.tested, self.method, self.bets or None)
+        return evidence_below(seen, self.tested, self.bets or None)
 
     def accepts(self, seen: Empirical) -> bool:
         """Whether there are enough values, and enough evidence in them."""
         return seen.count >= self.samples and self._suffices(seen)
 
     def accepts_early(self, seen: Empirical) -> bool:
-        """Whether fewer values are evidence enough: for "betting" only, which may be asked after any block.
+        """Whether fewer values are evidence enough, which may be asked after any block.
 
         The values must be those of the first blocks, in the order of their numbers, nothing left out and nothing
         drawn ahead: then the capital is a martingale, and Ville's inequality makes one failure probability
         good for all the times it is asked, and for `accepts` at the end.
         """
-        return self.method == "betting" and self._suffices(seen)
+        return self._suffices(seen)
 
     def looks(self, block_size: int) -> tuple[int, ...]:
         """After how many blocks to ask: the last is the number of blocks of the whole test.
 
-        Fixed beforehand, so that the verdict does not depend on the clock: steps of about an eighth for "betting",
-        which makes a test as short as its luck allows; only the end for the others.
+        Fixed beforehand, so that the verdict does not depend on the clock: steps of about an eighth make a test as short
+        as its luck allows.
         """
         last = -(-self.samples // integer("block_size", block_size, 1))
-        if self.method != "betting":
-            return (last,)
         return tuple(sorted({max(1, math.ceil(last * 1.125**-k)) for k in range(24)}))
 
     def _suffices(self, seen: Empirical) -> bool:
@@ -338,11 +302,6 @@ class _Law:
     weights: Array
     samples: float
 
-    def moments(self, values: Array) -> tuple[float, float]:
-        """The mean of a function, and its standard deviation."""
-        mean = float(values @ self.weights)
-        return mean, math.sqrt(max(0.0, float(np.square(values - mean) @ self.weights)))
-
 
 def plan_test(
     tested: float,
@@ -351,37 +310,27 @@ def plan_test(
     pilot: Empirical | None = None,
     mean: float | None = None,
     variance: float | None = None,
-    method: str = "auto",
 ) -> MeanTest:
     """Plan the test of "the expectation of values in [0, 1] exceeds ``tested``" that needs the fewest samples.
 
     The pilot's knowledge is the law of its values (``pilot``, the better), or their ``mean`` and ``variance``: then
-    "betting" expects the least favourable law that has them, with values at 1 (Bennett 1962). The number of samples
+    the least favourable law that has them is expected, with values at 1 (Bennett 1962). The number of samples
     is such that the test still accepts when it is three standard deviations unlucky, and the pilot one and a half.
-    ``method`` "auto" is the one that needs fewest. Raises ParameterError where the pilot suggests
-    that no test would accept, or that it takes more than 2^53 samples.
+    Raises ParameterError where the pilot suggests that no test would accept, or that it takes more than 2^53 samples.
 
-    >>> for method in ("betting", "bernstein", "kl"):
-    ...     print(method, round(plan_test(2e-3, 1e-9, mean=1e-3, variance=1e-6, method=method).samples, -3))
-    betting 23000
-    bernstein 56000
-    kl 69000
+    >>> round(plan_test(2e-3, 1e-9, mean=1e-3, variance=1e-6).samples, -3)
+    23000
     """
     tested = real("tested", tested, 0.0, 1.0, open_low=True)
     failure = real("failure_probability", failure_probability, 0.0, 1.0, open_low=True, open_high=True)
-    method = choice("method", method, ("auto", *METHODS))
     law = _pilot_law(pilot, mean, variance)
-    plans = []
-    for name in METHODS if method == "auto" else (method,):
-        samples, bets = _PLANNERS[name](law, tested, math.log(1.0 / failure))
-        plans.append((samples, METHODS.index(name), name, bets))
-    samples, _, name, bets = min(plans)
+    samples, bets = _betting_samples(law, tested, math.log(1.0 / failure))
     if not samples <= MAX_COUNT:
         raise ParameterError(
-            f"tested = {tested!r}: a mean of about {law.moments(law.points)[0]:.3g}, as the pilot suggests, needs "
+            f"tested = {tested!r}: a mean of about {float(law.points @ law.weights):.3g}, as the pilot suggests, needs "
             f"more than 2^53 samples"
         )
-    return MeanTest(name, tested, failure, math.ceil(samples), bets)
+    return MeanTest(tested, failure, math.ceil(samples), bets)
 
 
 def _pilot_law(pilot: Empirical | None, mean: float | None, variance: float | None) -> _Law:
@@ -417,54 +366,3 @@ def _betting_samples(law: _Law, tested: float, needed: float) -> tuple[float, Be
     found = float(samples[best])
     most = math.ceil(found) if found <= MAX_COUNT else MAX_COUNT
     return found, insured(float(SHARES[best]), most, math.exp(-min(needed, 700.0)))
-
-
-def _kl_samples(law: _Law, tested: float, needed: float) -> tuple[float, Bets]:
-    mean, deviation = law.moments(law.points)
-
-    def suffices(samples: float) -> bool:
-        seen = min(1.0, mean + deviation * _luck(samples, law))
-        return seen < tested and samples * kl(seen, tested) >= needed
-
-    return _fewest(suffices), ()
-
-
-def _bernstein_samples(law: _Law, tested: float, needed: float) -> tuple[float, Bets]:
-    mean, deviation = law.moments(law.points)
-    variance, spread = law.moments(np.square(law.points - mean))
-    term = needed + math.log(2.0)
-
-    def suffices(samples: float) -> bool:
-        luck = _luck(samples, law)
-        seen = math.sqrt(variance + luck * spread)
-        width = seen * math.sqrt(2.0 * term / samples) + 7.0 * term / (3.0 * (samples - 1.0))
-        return mean + luck * deviation + width <= tested
-
-    return _fewest(suffices, 2.0), ()
-
-
-def _luck(samples: float, law: _Law) -> float:
-    """How bad the luck is that a plan expects, in standard deviations of one value."""
-    return _CAUTION / math.sqrt(samples) + _PILOT_CAUTION / math.sqrt(law.samples)
-
-
-def _fewest(suffices: Callable[[float], bool], low: float = 1.0) -> float:
-    """The least number of samples, nearly, from ``low`` on; infinite if 2^54 do not suffice."""
-    if suffices(low):
-        return low
-    high = 2.0 * low
-    while not suffices(high):
-        low, high = high, 2.0 * high
-        if high > 2.0**54:
-            return math.inf
-    while high - low > max(1.0, 1e-6 * high):
-        middle = 0.5 * (low + high)
-        low, high = (low, middle) if suffices(middle) else (middle, high)
-    return high
-
-
-_PLANNERS: dict[str, Callable[[_Law, float, float], tuple[float, Bets]]] = {
-    "betting": _betting_samples,
-    "bernstein": _bernstein_samples,
-    "kl": _kl_samples,
-}

@@ -238,7 +238,7 @@ class Look:
             return None
         if threshold >= 1.0:
             # The bound on the values is below what is tested: nothing to be drawn.
-            return MeanTest("kl", 1.0, plan.failure_probability, 1)
+            return MeanTest(1.0, plan.failure_probability, 1)
         try:
             test = plan_test(threshold, plan.failure_probability, pilot=self.law)
         except ParameterError:
@@ -251,8 +251,8 @@ def decide(
 ) -> tuple[bool, Empirical]:
     """Whether the samples of ``seed`` are evidence enough, and the law of those that were drawn.
 
-    Guarantee: `MeanTest`'s, whatever the pilot that planned it, which must not have seen this ``seed``. A test by
-    betting ends as soon as the first blocks suffice (`MeanTest.looks`). The same call resumes from the
+    Guarantee: `MeanTest`'s, whatever the pilot that planned it, which must not have seen this ``seed``. It ends
+    as soon as the first blocks suffice (`MeanTest.looks`). The same call resumes from the
     ``checkpoint`` file, with the same verdict. ``progress`` is called with the samples done and planned.
     """
     seen = Empirical.of([])
