@@ -48,59 +48,68 @@ void Decay::add_part(const MixturePart& part) {
     });
 }
 
-void Decay::slice(const MixturePart& part) const {
-    Slices slices{part.p.high(), -part.q.low(), part.q.high() - part.q.low(), {}};
+// A part's slices: ln of an upper bound on each one's share of M(s), and lower bounds of the mean shifts.
+std::vector<Decay::Slice> Decay::slices(const MixturePart& part) const {
+    std::vector<Slice> all;
     const Centres centre = centres(part, s_);
-    const double reach = std::sqrt(2 * steep_depth);
+    const double reach = std::sqrt(2 * steep_depth), q_spread = part.q.high() - part.q.low();
     const double first = centre.low - reach, last = centre.high + reach;
-    const double narrow = 2 * cell / std::sqrt(1 + std::max(s_, 0.0) * slices.q_spread * slices.q_spread / 4);
+    const double narrow = 2 * cell / std::sqrt(1 + std::max(s_, 0.0) * q_spread * q_spread / 4);
     const int cells = static_cast<int>(std::min<double>(most_cells, std::ceil((last - first) / narrow)));
     const double width = (last - first) / cells;
     const double constant = std::log(part.weight) - log_mgf_ - 0.5 * std::log(2 * std::numbers::pi) + slack;
     TiltedPoint left = tilted_point(part, s_, first);
-    slices.all.push_back({constant + left.log_g + left.log_kept - std::log(reach), 0, 0});
+    all.push_back({constant + left.log_g + left.log_kept - std::log(reach), 0, 0});
     for (int i = 1; i <= cells; ++i) {
         const TiltedPoint right = tilted_point(part, s_, first + i * width);
-        slices.all.push_back({constant + log_most(left, right, s_) + std::log(width), std::abs(left.p_mean),
-                              std::abs(right.q_mean)});
+        all.push_back({constant + log_most(left, right, s_) + std::log(width), std::abs(left.p_mean),
+                       std::abs(right.q_mean)});
         left = right;
     }
-    slices.all.push_back({constant + left.log_g + left.log_kept - std::log(reach), 0, 0});
+    all.push_back({constant + left.log_g + left.log_kept - std::log(reach), 0, 0});
     // What hardly weighs need not turn.
     double light = 0;
-    std::erase_if(slices.all, [&](const Slice& each) {
+    std::erase_if(all, [&](const Slice& each) {
         if (each.log_mass > -steep_depth) return false;
         light += std::exp(each.log_mass);
         return true;
     });
-    slices.all.push_back({std::log(light), 0, 0});
-    slices_.push_back(std::move(slices));
+    all.push_back({std::log(light), 0, 0});
+    return all;
 }
 
-double Decay::steep_log_bound(double tau) const {
-    double best = log_bound(tau);
-    if (slices_.empty())
-        for (const auto& part : parts_) slice(part);
+void Decay::add_steep_lines() const {
+    std::vector<std::vector<Slice>> all;
     double extreme = 0, growth = 1;
-    for (const auto& part : parts_) growth = std::max(growth, part.growth());
-    for (const auto& slices : slices_) extreme = std::max({extreme, slices.p_extreme, slices.q_extreme});
+    for (const auto& part : parts_) {
+        all.push_back(slices(part));
+        growth = std::max(growth, part.growth());
+        extreme = std::max({extreme, part.p.high(), -part.q.low()});
+    }
     double a = std::min(0.5 * std::numbers::pi / extreme, 12.0);
     for (int i = 0; i < 5; ++i, a *= 0.5) {
-        double sum = 0;
-        for (const auto& slices : slices_) {
+        SteepLine& line = steep_lines_.emplace_back(SteepLine{0.5 * a * a * growth, {}});
+        for (std::size_t k = 0; k < parts_.size(); ++k) {
             // sin x >= x sin(x1)/x1 up to x1 <= pi/2, and Re E[e^{i a shift}] <= 1, so the angle is at least
             // the arc tangent of Im = E[sin(a shift)].
             const auto sine = [&](double end) { return end > 0 ? std::sin(a * end) / end : 0.0; };
-            const double p_sine = sine(slices.p_extreme), q_sine = sine(slices.q_extreme);
-            const double cosine = std::cos(0.5 * a * slices.q_spread);
-            for (const Slice& slice : slices.all) {
-                const double angle = std::atan(slice.p_mean * p_sine) + std::atan(slice.q_mean * q_sine);
-                double log_modulus = 0;
-                if (slices.q_spread > 0 && s_ > 0) log_modulus = std::log(cosine);
-                sum += std::exp(slice.log_mass - tau * angle - s_ * log_modulus);
-            }
+            const MixtureRatio &p = parts_[k].p, &q = parts_[k].q;
+            const double p_sine = sine(p.high()), q_sine = sine(-q.low()), q_spread = q.high() - q.low();
+            const double lost = q_spread > 0 && s_ > 0 ? s_ * std::log(std::cos(0.5 * a * q_spread)) : 0;
+            for (const Slice& slice : all[k])
+                line.slices.push_back({slice.log_mass - lost,
+                                       std::atan(slice.p_mean * p_sine) + std::atan(slice.q_mean * q_sine)});
         }
-        best = std::min(best, 0.5 * a * a * growth + std::log(sum));
+    }
+}
+
+double Decay::steep_log_bound(double tau) const {
+    if (steep_lines_.empty()) add_steep_lines();
+    double best = log_bound(tau);
+    for (const SteepLine& line : steep_lines_) {
+        double sum = 0;
+        for (const auto& slice : line.slices) sum += std::exp(slice.log_mass - tau * slice.angle);
+        best = std::min(best, line.log_growth + std::log(sum));
     }
     return best;
 }

@@ -57,19 +57,24 @@ public:
 private:
     void add_part(const MixturePart& part);
 
-    // A cell of the grid over t: ln of an upper bound on its share of M(s), lower bounds of the mean shifts.
+    // A cell of the grid over t.
     struct Slice {
         double log_mass, p_mean, q_mean;
     };
-    struct Slices {
-        double p_extreme, q_extreme, q_spread;
-        std::vector<Slice> all;
+    std::vector<Slice> slices(const MixturePart& part) const;
+    // Along Im t = a: each cell's share of M(s) at most, beside e^{log_growth}, and its angle at least.
+    struct SteepLine {
+        struct Turned {
+            double log_mass, angle;
+        };
+        double log_growth;
+        std::vector<Turned> slices;
     };
-    void slice(const MixturePart& part) const;
+    void add_steep_lines() const;
 
     std::vector<MixturePart> parts_;
     double s_, log_mgf_;
-    mutable std::vector<Slices> slices_;  // for steep_log_bound, on first use
+    mutable std::vector<SteepLine> steep_lines_;  // on first use
 };
 
 }  // namespace hockeystick

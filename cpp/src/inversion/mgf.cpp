@@ -20,7 +20,9 @@ constexpr double most_nodes = 1 << 15;
 constexpr double most_products = 1e8;  // nodes times frequencies: about a tenth of a second
 // Speed: a line's terms may be e to this larger, and its step is to be so many times as wide.
 constexpr double most_growth = 2, worth_a_line = 2.5;
+// The first frequencies, on the real line, and how many nodes for one of a line they are worth.
 constexpr std::size_t few_frequencies = 8;
+constexpr double most_real_nodes = 16;
 constexpr double many_steps = 1e-18;  // tolerances below this are those of many steps
 
 double best_step(const std::vector<AnalyticityStrip>& strips, double tau, double tolerance) {
@@ -41,6 +43,18 @@ double gaussian_step(const MixturePart& part, double modulus, double tolerance, 
 
 // Where the angles of P and 1/Q have one sign above the real line.
 bool apart(const MixturePart& part) { return part.window.whole() && part.p.low() >= 0 && part.q.high() <= 0; }
+
+// How many frequencies come before those of a line. The first count most, and on the real line little cancels
+// there (of many silent steps nowhere), but it asks for nodes in proportion to the last of them.
+std::size_t before_line(const MixturePart& part, double line_step, double s, double step, std::size_t size,
+                        double tolerance) {
+    const auto strips = AnalyticityStrip::simple(part, s, tolerance);
+    std::size_t first = size / 8;
+    while (first >= 2 * few_frequencies &&
+           most_real_nodes * best_step(strips, step * static_cast<double>(first), tolerance) < line_step)
+        first /= 2;
+    return first;
+}
 
 // How far out the nodes must go for Gaussian tails of mass `tolerance`.
 double far(double modulus, double tolerance) {
@@ -277,25 +291,25 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double tolerance) con
     Row row;
     row.value.assign(size, 0.0);
     row.error.assign(size, 0.0);
-    // The first frequencies count most, and on the real line little cancels there; of many silent steps
-    // nowhere.
-    const std::size_t few = size / 8;
-    const bool lines_pay = few >= few_frequencies && tolerance > many_steps;
-    std::vector<std::pair<std::optional<Rule>, std::optional<Rule>>> rules;
+    struct Both {
+        std::optional<Rule> real, line;
+        std::size_t first;  // on the real line: so many frequencies
+    };
+    std::vector<Both> rules;
     std::vector<const LossNodes*> nodes;
     for (const MixturePart& part : parts_) {
-        auto& [real, line] = rules.emplace_back();
-        if (lines_pay) line = line_rule(part, s, step * static_cast<double>(size), tolerance);
-        const std::size_t first = line ? few : size;
+        auto& [real, line, first] = rules.emplace_back(Both{{}, {}, size});
+        if (size >= 8 * few_frequencies && tolerance > many_steps)
+            line = line_rule(part, s, step * static_cast<double>(size), tolerance);
+        if (line) first = before_line(part, line->line.h, s, step, size, tolerance);
         real = real_rule(part, s, step * static_cast<double>(first), first, tolerance);
         if (!real) return {};
     }
-    for (const auto& rule : rules) nodes.push_back(&rule.first->real);
+    for (const Both& rule : rules) nodes.push_back(&rule.real->real);
     row.shift = peak(nodes, s);
     for (std::size_t k = 0; k < parts_.size(); ++k) {
         const MixturePart& part = parts_[k];
-        const auto& [real, line] = rules[k];
-        const std::size_t first = line ? few : size;
+        const auto& [real, line, first] = rules[k];
         // M(s) itself, with room for the aliasing it is used to bound.
         const double whole = 1.02 * (1 + add_band(part, *real, s, step, 0, first, tolerance, row)),
                      of_line = line ? line->aliasing(part, s, 0) : 0;

@@ -31,15 +31,14 @@ std::array<double, 6> widths(const MixturePart& part, double s, double tolerance
 
 // A sum of e^{shift (t + ia)} with weights is e^{...} E[e^{i a shift}]; with shifts of one sign and mean m,
 //     |Im E| <= a |m|,   Re E >= 1 - a^2 extreme |m| / 2,
-// and always the angle is at most a extreme, the modulus at least cos(a spread / 2).
-struct Turn {
-    double angle, log_modulus;
-};
-Turn turn(double a, double mean, double extreme, double spread) {
-    const double re = 1 - 0.5 * a * a * extreme * mean;
-    const double cosine = std::cos(std::min(0.5 * a * spread, pi / 2));
-    return {std::min(a * extreme, re > 0 ? std::atan2(a * mean, re) : pi),
-            std::log(std::max({re, cosine, 1e-300}))};
+// and always the angle is at most a extreme, the modulus at least cosine = cos(a spread / 2).
+double least_real(double a, double mean, double extreme) { return 1 - 0.5 * a * a * extreme * mean; }
+double angle(double a, double mean, double extreme) {
+    const double re = least_real(a, mean, extreme);
+    return std::min(a * extreme, re > 0 ? std::atan2(a * mean, re) : pi);
+}
+double log_modulus(double a, double mean, double extreme, double cosine) {
+    return std::log(std::max({least_real(a, mean, extreme), cosine, 1e-300}));
 }
 
 }  // namespace
@@ -66,7 +65,7 @@ std::vector<AnalyticityStrip> AnalyticityStrip::detailed(const MixturePart& part
     // Where a mixture turns fast only far out, narrow strips are best.
     for (double share : {0.5, 0.25, 0.12, 0.06}) candidates.push_back(share * wide.back());
     const double p_extreme = part.p.high(), q_extreme = -part.q.low();
-    const double p_spread = part.p.high() - part.p.low(), q_spread = part.q.high() - part.q.low();
+    const double q_spread = part.q.high() - part.q.low();
     const Centres centre = centres(part, s);
     const double narrow = 0.25 / std::sqrt(1 + std::max(s, 0.0) * q_spread * q_spread / 4), near = 6;
     const double span = centre.high - centre.low + 2 * near;
@@ -83,24 +82,32 @@ std::vector<AnalyticityStrip> AnalyticityStrip::detailed(const MixturePart& part
     std::vector<TiltedPoint> points;
     for (double t : grid) points.push_back(tilted_point(part, s, t));
 
+    // ln of an upper bound on the tilted mass of each cell, and of what lies beyond either end, and of the
+    // mean shifts there.
+    struct Cell {
+        double log_mass, p_mean, q_mean;
+    };
+    const TiltedPoint &low = points.front(), &high = points.back();
+    std::vector<Cell> all{
+        {low.log_g + low.log_kept - std::log(centre.low - low.t), std::abs(low.p_mean), q_extreme},
+        {high.log_g + high.log_kept - std::log(high.t - centre.high), p_extreme, std::abs(high.q_mean)}};
+    for (std::size_t i = 0; i + 1 < points.size(); ++i) {
+        const TiltedPoint &l = points[i], &r = points[i + 1];
+        all.push_back({log_most(l, r, s) + std::log(r.t - l.t), std::abs(r.p_mean), std::abs(l.q_mean)});
+    }
+
     const double constant = -0.5 * std::log(2 * pi) - log_mgf;
-    std::vector<double> exponents;
+    std::vector<double> angles(all.size()), moduli(all.size()), exponents(all.size());
     for (double a : candidates) {
+        const double q_cosine = std::cos(std::min(0.5 * a * q_spread, pi / 2));
+        for (std::size_t i = 0; i < all.size(); ++i) {
+            const Cell& each = all[i];
+            angles[i] = angle(a, each.p_mean, p_extreme) + angle(a, each.q_mean, q_extreme);
+            moduli[i] = log_modulus(a, each.q_mean, q_extreme, q_cosine);
+        }
         const auto growth = [&](double tau) {
-            exponents.clear();
-            const auto add = [&](double log_mass, double p_mean, double q_mean) {
-                const Turn p = turn(a, p_mean, p_extreme, p_spread), q = turn(a, q_mean, q_extreme, q_spread);
-                exponents.push_back(log_mass + constant + tau * (p.angle + q.angle) -
-                                    std::max(s, 0.0) * q.log_modulus);
-            };
-            const TiltedPoint &low = points.front(), &high = points.back();
-            add(low.log_g + low.log_kept - std::log(centre.low - low.t), std::abs(low.p_mean), q_extreme);
-            add(high.log_g + high.log_kept - std::log(high.t - centre.high), p_extreme,
-                std::abs(high.q_mean));
-            for (std::size_t i = 0; i + 1 < points.size(); ++i) {
-                const TiltedPoint &l = points[i], &r = points[i + 1];
-                add(log_most(l, r, s) + std::log(r.t - l.t), std::abs(r.p_mean), std::abs(l.q_mean));
-            }
+            for (std::size_t i = 0; i < all.size(); ++i)
+                exponents[i] = all[i].log_mass + constant + tau * angles[i] - std::max(s, 0.0) * moduli[i];
             // They may be far beyond the range of exp.
             const double top = *std::max_element(exponents.begin(), exponents.end());
             double sum = 0;
