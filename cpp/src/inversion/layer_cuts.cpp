@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <numeric>
 
 namespace hockeystick {
 namespace {
@@ -10,11 +11,13 @@ namespace {
 constexpr double least_ratio = 1.05;  // of neighbouring cuts
 constexpr std::size_t most_close_cuts = 24;
 constexpr double deepest = 6e-6;  // the lowest cut, beside those near epsilon
-// How far apart cuts are, and how wide windows at least: few digits take fewer layers, and smoother ones.
+// How far apart cuts are, and how wide windows at least: few digits take fewer layers, and smoother ones, the
+// more so where several factors fall together.
 struct Spacing {
     double ratio, width;
 };
-constexpr Spacing coarse{7, 0.2}, fine{3, 0.12};
+constexpr Spacing coarse{10, 0.25}, of_few_steps{7, 0.2}, fine{3, 0.12};
+constexpr double few_steps = 8;
 // By so many nats a layer's density may lie below its chord: a tilt sees the chord.
 constexpr double largest_gap = 3;
 // The outputs that are looked at.
@@ -116,7 +119,8 @@ double least_output(const MixturePart& part) { return part.q.low() - 40; }
 LayerCuts choose_cuts(const std::vector<LayerPart>& parts, const std::vector<double>& counts, double log_mass,
                       double epsilon, double sharpness, double tolerance) {
     LayerCuts out;
-    const Spacing spacing = tolerance > few_digits ? coarse : fine;
+    const double steps = std::accumulate(counts.begin(), counts.end(), 0.0);
+    const Spacing spacing = tolerance <= few_digits ? fine : steps < few_steps ? of_few_steps : coarse;
     double top = 0;
     for (const LayerPart& part : parts) {
         const MixturePart& mixture = part.mixture;
