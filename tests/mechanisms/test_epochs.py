@@ -218,3 +218,11 @@ def test_company_agrees_with_conditional_samples(allocations, sampled, laplace, 
     assert error < 0.2 * values.mean()
     found = profile.delta_bounds(bounds.upper)
     assert found.lower - 5 * error <= values.mean() <= found.upper + 5 * error
+
+
+@pytest.mark.parametrize("sigma", [0.05, 0.004, 1e-3, 1e-5])
+def test_gaussian_steps_that_settle_all(sigma):
+    """No series of what they do is tried: it would have as many terms as the variance of their loss."""
+    step = hs.Gaussian(sigma)
+    found = hs.account(hs.RandomAllocation(1.0, 1000) + step, adjacency="remove").delta_bounds(2.0)
+    assert found.upper >= hs.account(step, adjacency="remove").delta_bounds(2.0).lower > 0.999

@@ -121,7 +121,7 @@ Bulk::Edge Bulk::edge(double power, double theta, double log_moment) const {
     // Outcomes whose largest normal variable lies between the cut and 2 eta more.
     const double v = theta / t * std::expm1(law_.mu * (step_.end() + 2 * eta - 0.5 * law_.mu));
     const double log_rim = std::log(2 * eta / std::sqrt(2 * pi)) - 0.5 * step_.end() * step_.end() + v -
-                           log.value.real() / t + 1e-9;
+                           (log.value.real() - log.error) / t + 1e-9;
     const double more = t * std::exp(std::min(log_rim, 700.0));
     const double log_whole =
         power * psi(Complex(std::log(theta / power))).real() + log.value.real() + log.error - log_moment;

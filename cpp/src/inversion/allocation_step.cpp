@@ -21,7 +21,8 @@ constexpr double pi = std::numbers::pi;
 constexpr double first_node = -10.5, panel = 1.5;
 constexpr int order = 20;
 constexpr double panel_error = 1e-19, panel_error_beyond = 1e-15;
-// proof: what a normal variable has below the first node, with room for its mean absolute value.
+// proof: what a normal variable has below the first node, with room for its mean absolute value; where Re s <
+// 0 beside the integral of e^{s(W-1)/T}.
 constexpr double below_first = 1e-24;
 // speed: the farthest cut; ln of what is left out beyond the last node, beside what is beyond the cut.
 constexpr double farthest_cut = 37, log_beyond_last = 44;
@@ -63,10 +64,17 @@ double CutStep::largest() const { return std::expm1(law_.mu * (end_ - 0.5 * law_
 
 CutStep::Nodes CutStep::nodes_below(Complex most) const {
     Nodes nodes;
-    const double panels = std::ceil((end_ - first_node) / panel), width = (end_ - first_node) / panels;
+    // A tilt of Re s < 0 moves the normal variable by so much.
+    const double pull = std::max(0.0, -most.real() / law_.steps), moved = law_.mu * pull,
+                 first = std::max(first_node - moved, -farthest_cut),
+                 panels = std::ceil((end_ - first) / panel), width = (end_ - first) / panels;
     for (double j = 0; j < panels; ++j)
-        add_panel(nodes, first_node + width * j, first_node + width * (j + 1), most / law_.steps, Part::below,
-                  0);
+        add_panel(nodes, first + width * j, first + width * (j + 1), most / law_.steps, Part::below, 0);
+    // Before the first node e^{s(W-1)/T} <= e^{pull min(1, mu^2/2 - mu g)}.
+    if (pull > 0)
+        nodes.error +=
+            1.01 * std::min(std::exp(pull) * gaussian_tail(-first),
+                            std::exp(0.5 * moved * (moved + law_.mu)) * gaussian_tail(-first - moved));
     sum_moments(nodes, std::abs(most) / law_.steps);
     return nodes;
 }

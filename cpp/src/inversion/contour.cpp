@@ -264,15 +264,17 @@ Inverted newton(const InvertedAt& inverted, double target, double& epsilon, doub
 Bracket bracket(const InvertedAt& inverted, const Inverted& at, double epsilon, double delta, double least,
                 double most) {
     Bracket out{0, infinity};
-    const double smallest = 4 * u * epsilon + 1e-300, aside = most - least;
-    double margin = 1.5 * (at.upper() + aside - at.scaled(at.value)) / at.scaled(at.slope) + smallest;
+    // Whatever is known of the slope, the margins must be positive to grow into bounds.
+    const double smallest = 4 * u * epsilon + 1e-300, aside = most - least,
+                 slope = std::abs(at.scaled(at.slope));
+    double margin = 1.5 * (at.upper() + aside - at.scaled(at.value)) / slope + smallest;
     int tries = 0;
     while (!(inverted(epsilon + margin).upper() + most + 5e-324 <= delta)) {
         margin *= 2;
         if (++tries > 60 || !std::isfinite(margin)) return out;
     }
     out.upper = epsilon + margin;
-    margin = 1.5 * (at.scaled(at.value) - at.lower()) / at.scaled(at.slope) + smallest;
+    margin = 1.5 * (at.scaled(at.value) - at.lower()) / slope + smallest;
     while (epsilon - margin > 0 && !(inverted(epsilon - margin).lower() + least - 5e-324 > delta))
         margin *= 2;
     out.lower = std::max(0.0, epsilon - margin);

@@ -34,6 +34,8 @@ constexpr double large_jump = 3.5, series_jump = 1.5, good_series = 1e-7, fair_s
                  poor_series = 3e-2;
 // From so many steps on nothing else does better than a poor series.
 constexpr double very_many_steps = 5e4;
+// No series serves where the Gaussian steps' loss varies as much; its moments would take ever more terms.
+constexpr double most_variance = 4;
 // The W/T that are tried where one decides alone, how far beyond the loss two are looked for, and tilts for
 // that beside the slope of ln delta.
 constexpr double cuts_alone[] = {0.1, 0.15, 0.25, 0.35, 0.5, 0.7};
@@ -102,6 +104,7 @@ double Epochs::place(double ratio) const { return std::log(ratio * law_.steps) /
 // P-mass.
 std::optional<SplitWithMore> Epochs::by_series(double epsilon, double delta, double worst) const {
     std::optional<SplitWithMore> best;
+    if (!(variance_ < most_variance)) return best;
     for (const double w : cuts_alone) {
         const CutStep step = CutStep::at(law_, place(w), most_halvings);
         if (!(step.end() > law_.mu && 2 * w < std::expm1(epsilon))) continue;
@@ -116,8 +119,10 @@ std::optional<SplitWithMore> Epochs::by_series(double epsilon, double delta, dou
         const Ladder ladder(law_, step, top);
         double log_two = infinity, tilt = 0;
         for (const double share : tilts_of_pairs) {
-            const double s = share * at.slope / at.value,
-                         log = log_pairs(law_, count_, variance_, bulk, ladder, 1 + s) + log_chernoff(s);
+            const double s = share * at.slope / at.value;
+            // proof: Chernoff's bound is one for positive tilts.
+            if (!(s > 0)) continue;
+            const double log = log_pairs(law_, count_, variance_, bulk, ladder, 1 + s) + log_chernoff(s);
             if (log - s * epsilon < log_two - tilt * epsilon) log_two = log, tilt = s;
         }
         const auto more = [=](double e) { return both + std::exp(log_two - tilt * e); };

@@ -281,18 +281,19 @@ Inverted LargeRatios::at(double epsilon) const {
     const Strike s = strike(epsilon);
     if (!(s.gap > 0) || !(s.g > mu)) return out;
     Known sum;
-    double least = infinity;
+    double least = infinity, slope = 0;
     for (std::size_t n = 0; n <= degree; ++n) {
-        // As few terms as have the least error.
+        // As few terms as have the least error: later ones may be larger than all before.
         if (n == fewest_terms || (n > fewest_terms && n % 2 == 0 && least < infinity)) {
             const double all = sum.error + remainder(s, n);
             if (n == fewest_terms || all < least) {
                 least = all;
                 out.value = sum.value;
+                out.slope = slope;
             }
         }
         sum += term(s, n, false);
-        out.slope += term(s, n, true).value * s.a / s.gap;
+        slope += term(s, n, true).value * s.a / s.gap;
     }
     out.quadrature = least;
     const double t = law_.steps, g = s.g;

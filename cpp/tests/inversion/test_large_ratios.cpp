@@ -150,6 +150,16 @@ void is_tight(double mu, double steps, double c, double share, double widest) {
     CHECK(at.quadrature + at.round_off < widest * at.value);
 }
 
+// Its slope is that of the terms it sums, though those beyond may be larger than all of these.
+void slope_is_near(double mu, double steps, double epochs, double epsilon, double ratio) {
+    const hs::Allocation law{mu, steps, false};
+    const double cut = Law{mu, steps}.place(ratio * steps), step = 1e-4;
+    const hs::LargeRatios large(law, hs::CutStep::at(law, cut, 9), epochs);
+    const hs::Inverted at = large.at(epsilon), next = large.at(epsilon + step);
+    const double slope = (at.scaled(at.value) - next.scaled(next.value)) / step;
+    CHECK(std::abs(at.scaled(at.slope) - slope) < 0.05 * slope);
+}
+
 }  // namespace
 
 int main() {
@@ -173,6 +183,10 @@ int main() {
         pairs_are_bounded(0.6, 1.5, 8, power, 0.1);
         pairs_are_bounded(2, 20, 1e4, power, 0);
     }
+    slope_is_near(2.4, 4.5e7, 6, 0.95, 0.7);
+    slope_is_near(1.9, 9e4, 4, 6, 0.5);
+    slope_is_near(3, 1e6, 4, 8, 0.3);
+    slope_is_near(1, 1000, 2, 3, 0.5);
     // No series without a gap, or where the cut leaves none.
     const hs::Allocation law{2, 1000, false};
     const hs::LargeRatios large(law, hs::CutStep::at(law, 6, 9));

@@ -47,6 +47,16 @@ void both_sides_are_known(double mu, double steps, double mass, Complex s) {
     CHECK(beyond.error < 1e-10 * step.beyond_q());
 }
 
+// A tilt of Re s < 0 may move all that counts far to the left.
+void the_left_is_known(double mu, double steps, Complex s) {
+    const hs::Allocation law{mu, steps, false};
+    const auto step = hs::CutStep::at(law, 4, 9);
+    const auto log = step.log_below(step.nodes_below(s), s);
+    const Complex truth = plain_sum(mu, steps, s, -60, step.end());
+    CHECK(std::abs(std::exp(log.value / steps) / truth - 1.0) <= std::expm1(log.error / steps) + 1e-9);
+    CHECK(log.error < 1e-9);
+}
+
 // Up to another cut, where e^{s(W-1)/T} grows faster than the normal law falls, all of it is there.
 void what_is_between_two_cuts_is_known(double mu, double steps, double mass, double top, Complex s) {
     const hs::CutStep step({mu, steps, false}, mass, 9);
@@ -89,6 +99,10 @@ int main() {
              {Complex(-30, 0), Complex(-30, 80), Complex(-10, 300), Complex(4, 0), Complex(4, 300)})
             both_sides_are_known(mu, 1000, 1e-7, s);
     both_sides_are_known(1.0, 1e5, 1e-3, {-300, 4000});
+    the_left_is_known(0.01, 8, -8000);
+    the_left_is_known(0.01, 8, {-2000, 300});
+    the_left_is_known(0.1, 20, -1600);
+    the_left_is_known(1, 10, -300);
     agrees_with_the_whole(0.1, 50, 0.06, 1e-6);
     agrees_with_the_whole(0.3, 100, -0.05, 1e-8);
     agrees_with_the_whole(1, 300, 0, 1e-8);
