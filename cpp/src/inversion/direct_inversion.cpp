@@ -21,9 +21,9 @@ constexpr double pi = std::numbers::pi;
 // All of these are for speed. Each source of error aims at this share of delta.
 constexpr double wanted_share = 1e-13;
 // For a shorter period a line may let e^{K(s) - s eps} grow by e to this, of a few kinds until delta is its
-// fair share; more kinds, or few steps, make frequencies dear. Of many kinds such a gap will do.
+// fair share; more kinds, or few steps, make frequencies dear.
 constexpr std::size_t few_kinds = 8;
-constexpr double few_steps = 100, lost_to_period = 0.5, most_lost_to_period = 1.5, small_gap = 1e-8;
+constexpr double few_steps = 100, lost_to_period = 0.5, most_lost_to_period = 1.5;
 // Fewer factors do not let the transform fall fast enough, nor a few of records that are hardly ever hit.
 constexpr double fewest_factors = 8, few_factors = 16, few_hits = 0.2;
 // Where a first attempt leaves out more, or delta is less of e^{K(s) - s eps}, a coarse one does not pay.
@@ -336,12 +336,10 @@ double DirectInversion::products(const Plan& plan) const {
     return n * 17 * std::max(2.0, n * plan.contour.step * shift / (2 * pi));
 }
 
-// log_delta: what ln delta will be, if that is known.
-std::optional<Contour> DirectInversion::contour_at(double epsilon, std::optional<double> log_delta,
-                                                   Budget budget) const {
+std::optional<Contour> DirectInversion::contour_at(double epsilon, Budget budget) const {
     const auto saddle = saddle_for(epsilon, 0.1);
     if (!saddle) return {};
-    return make_contour(*saddle, epsilon, log_delta.value_or(std::min(saddle->log_delta, 0.0)), budget);
+    return make_contour(*saddle, epsilon, std::min(saddle->log_delta, 0.0), budget);
 }
 
 // The line through the saddle, where errors are smallest beside delta. But there rare huge losses may
@@ -428,7 +426,7 @@ std::optional<Answer> DirectInversion::delta_bounds(double epsilon, Budget budge
         if (saddle && laplace_->needed_at(saddle->s))
             return laplace_->delta_bounds(epsilon, saddle->s, share_of(*saddle));
     }
-    const auto contour = contour_at(epsilon, std::nullopt, budget);
+    const auto contour = contour_at(epsilon, budget);
     return contour ? on_contour(*contour, epsilon) : std::nullopt;
 }
 
@@ -442,7 +440,7 @@ std::vector<std::optional<Answer>> DirectInversion::delta_curve(std::span<const 
         std::optional<Answer> answer;
         if (contour) answer = on_contour(*contour, epsilon);
         if (!laplace_ && !(relative_gap(answer) < gap) && misses < most_misses) {
-            contour = contour_at(epsilon, std::nullopt, budget);
+            contour = contour_at(epsilon, budget);
             answer = contour ? on_contour(*contour, epsilon) : std::nullopt;
             gap = std::max(enough, 2 * relative_gap(answer));
             misses = answer ? 0 : misses + 1;
@@ -469,20 +467,13 @@ std::optional<Answer> DirectInversion::epsilon_bounds(double delta, Budget budge
     double epsilon = std::max(0.0, saddle->epsilon);
     if (laplace_ && laplace_->needed_at(saddle->s))
         return laplace_->epsilon_bounds(delta, epsilon, saddle->s, share_of(*saddle));
-    auto contour = make_contour(*saddle, epsilon, target, budget);
+    const auto contour = make_contour(*saddle, epsilon, target, budget);
+    if (!contour) return {};
     const InvertedAt inverted = [&](double e) { return invert(*contour, e); };
-    const double enough = std::max(kinds_.size() > few_kinds ? small_gap : 0, 10 * budget.coarse);
-    for (int round = 0; contour; ++round) {
-        const Inverted at = newton(inverted, target, epsilon);
-        if (!(at.value > 0)) return {};
-        const auto answer =
-            epsilon_answer(describe(at, contour->step, contour->integrand.size(), dropped_), inverted, at,
-                           epsilon, delta, infinite(-1), infinite(+1) + dropped_);
-        // Where the tilted loss has two humps, the estimate of delta is poor, and so the line chosen.
-        if (at.value > 0.2 * contour->share || relative_gap(answer) < enough || round == 2) return answer;
-        contour = contour_at(epsilon, target, budget);
-    }
-    return {};
+    const Inverted at = newton(inverted, target, epsilon);
+    if (!(at.value > 0)) return {};
+    return epsilon_answer(describe(at, contour->step, contour->integrand.size(), dropped_), inverted, at,
+                          epsilon, delta, infinite(-1), infinite(+1) + dropped_);
 }
 
 // The best tilt lies near the saddle.

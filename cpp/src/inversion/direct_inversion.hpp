@@ -96,7 +96,7 @@ private:
     double products(const Plan& plan) const;
     std::optional<Contour> make_contour(const SaddlePoint& saddle, double epsilon, double log_delta,
                                         Budget budget) const;
-    std::optional<Contour> contour_at(double epsilon, std::optional<double> log_delta, Budget budget) const;
+    std::optional<Contour> contour_at(double epsilon, Budget budget) const;
     bool fill(Contour& contour, std::size_t size) const;
 
     std::optional<Answer> on_contour(const Contour& contour, double epsilon) const;

@@ -53,15 +53,7 @@ public:
             answer.lower = std::min(answer.upper, (1 - 8 * u) * lower_epsilon(lower, delta, start));
             describe(tables.upper, *tables.lower, answer.upper, answer);
         };
-        // Where delta's estimate is too large the saddle's epsilon is, too: better the one of the epsilon
-        // found.
-        return refine(at, accuracy * scale, accuracy, evaluate, [](const Answer& answer, Depth& better) {
-            if (!(better.saddle.tilt * (better.saddle.epsilon - answer.upper) > poor)) return false;
-            const double log_delta = better.saddle.log_delta;
-            better.saddle = saddle_for_epsilon(*better.steps, answer.upper);
-            better.saddle.log_delta = std::min(better.saddle.log_delta, log_delta);
-            return true;
-        });
+        return refine(at, accuracy * scale, accuracy, evaluate);
     }
     Answer delta(double epsilon, double accuracy) {
         const Depth at = saddle_at_epsilon(epsilon);
@@ -70,13 +62,7 @@ public:
             answer.lower = std::min(tables.lower->at(epsilon).value, answer.upper);
             describe(tables.upper, *tables.lower, epsilon, answer);
         };
-        return refine(at, accuracy / at.saddle.tilt, accuracy, evaluate,
-                      [](const Answer& answer, Depth& better) {
-                          const double log_delta = std::log(std::max(answer.upper, 1e-320));
-                          if (!(log_delta < better.saddle.log_delta - poor)) return false;
-                          better.saddle.log_delta = log_delta;
-                          return true;
-                      });
+        return refine(at, accuracy / at.saddle.tilt, accuracy, evaluate);
     }
     // Bounds at many eps from a few lattices together: each of them bounds delta everywhere, and closely
     // where its tilt looks.
@@ -125,9 +111,6 @@ private:
     static inline const double log_left_out = std::log(1e-10);
     static constexpr double coarseness = 4;
     static constexpr int most_rounds = 8;
-    // speed: an estimate that is off by so many nats of delta is made anew, so often.
-    static constexpr double poor = 1;
-    static constexpr int most_corrections = 2;
 
     // speed: at which delta the lattices of a rough curve look, and how large they may be.
     static constexpr double first_rung = 1e-1, rungs_apart = 1e-2, last_close = 2e-13, far_apart = 1e-5;
@@ -249,7 +232,7 @@ private:
         return tables;
     }
     TablesPtr make_tables(const LatticePlan& plan, bool with_lower) const {
-        const LatticeWindow window = window_of(plan, size_limit_);
+        const LatticeWindow window = window_of(plan);
         const LatticeKey& key = plan.key;
         std::size_t most = window.size;
         for (const auto& points : window.points) most = std::max(most, points.size());
@@ -286,11 +269,8 @@ private:
             fineness.shrink *= finer(tables.key.step, tables.size, share > 0 ? 0.6 * share : 0.0625);
     }
     using Evaluate = std::function<void(const Tables&, Answer&)>;
-    // Whether the answer shows that the estimates were poor; then they are better now.
-    using Correct = std::function<bool(const Answer&, Depth&)>;
     // Evaluates on finer lattices until upper and lower are as close as wanted, or memory forbids.
-    Answer refine(Depth at, double tolerance, double accuracy, const Evaluate& evaluate,
-                  const Correct& correct) {
+    Answer refine(const Depth& at, double tolerance, double accuracy, const Evaluate& evaluate) {
         Fineness fineness{size_limit_, tolerance};
         Answer best;
         TablesPtr tables;
@@ -307,8 +287,6 @@ private:
             evaluate(*tables, answer);
             const bool better = attempt == 0 || answer.upper - answer.lower < best.upper - best.lower;
             if (better) best = answer;
-            if (attempt < most_corrections && gap_of(best) > accuracy * best.upper && correct(answer, at))
-                continue;
             stalled = better ? 0 : stalled + 1;
             if (stalled > 1 && tables->most > small_transform) break;
             if (!(gap_of(best) > accuracy * best.upper) || tables->size >= size_limit_ * 3 / 4) break;

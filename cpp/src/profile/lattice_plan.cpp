@@ -160,7 +160,6 @@ LatticePlan plan_lattice(const Composition& composition, const Steps& steps, con
     step = std::exp2(std::floor(8 * std::log2(step)) / 8) * fineness.shrink;
     step = aligned(std::max(step, span / (0.9 * size_limit)), composition, lone, points_tilt, span,
                    size_limit, 0.05 * fineness.tolerance);
-    const double apart = widening.at(step);
     std::vector<double> offset;
     for (std::size_t i = 0; i < kept.size(); ++i) {
         offset.push_back(lone[i].offset);
@@ -174,25 +173,12 @@ LatticePlan plan_lattice(const Composition& composition, const Steps& steps, con
             std::move(kept),
             std::move(lone),
             left,
-            right,
-            span,
-            apart};
+            right};
 }
 
-LatticeWindow window_of(const LatticePlan& plan, std::size_t size_limit) {
-    const double tilt = plan.key.tilt, step = plan.key.step, apart = plan.apart;
-    TailPoint left = plan.left, right = plan.right;
-    // Where memory keeps the step wide, the bounds lie so far from the truth that the error terms grow,
-    // or the window must.
-    if (apart * tilt > 0.1 || apart > 0.01 * plan.span) {
-        auto [further_left, further_right] = ends(plan.kept, tilt, plan.key.log_mass - 1.5 * tilt * apart);
-        further_left.loss -= apart;
-        further_right.loss += apart;
-        if (further_right.loss - further_left.loss < 1.5 * static_cast<double>(size_limit) * step) {
-            left = further_left;
-            right = further_right;
-        }
-    }
+LatticeWindow window_of(const LatticePlan& plan) {
+    const double tilt = plan.key.tilt, step = plan.key.step;
+    const TailPoint &left = plan.left, &right = plan.right;
     std::vector<std::vector<std::int64_t>> points;
     double bottom = std::floor(left.loss / step) - 1, top = std::ceil(right.loss / step) + 1;
     double lowest = 0, highest = 0;

@@ -44,8 +44,6 @@ struct LatticePlan {
     Steps kept;  // the sketches without what matters to nothing, less their offsets
     std::vector<LoneAtoms> lone;
     TailPoint left, right;  // where the tilted sum, less all offsets, has a mass of e^log_mass to either side
-    double span;            // of the window, or of a single loss
-    double apart;           // how far the two bounds will lie apart
 };
 // left_out: the P-mass of a step that the sketches are without.
 LatticePlan plan_lattice(const Composition& composition, const Steps& steps, const Saddle& saddle,
@@ -58,6 +56,6 @@ struct LatticeWindow {
     std::size_t size;
     double theta_left, theta_right;
 };
-LatticeWindow window_of(const LatticePlan& plan, std::size_t size_limit);
+LatticeWindow window_of(const LatticePlan& plan);
 
 }  // namespace hockeystick
