@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections import Counter
 from collections.abc import Callable
 from decimal import Decimal
@@ -59,6 +60,23 @@ WORKLOADS: dict[str, tuple[Callable[[], hs.mechanisms.Process], str, Callable[..
     "randomized response, eps .1, T=1000": (
         lambda: hs.RandomizedResponse(0.1) * 1000,
         "replace_one",
+        None,
+    ),
+    "sampled discrete Gaussian, sigma 1.337, q=.09686, T=1186": (
+        lambda: hs.PoissonSampled(hs.DiscreteGaussian(1.337), 0.09686) * 1186,
+        "add_or_remove",
+        None,
+    ),
+    "sampled discrete Gaussian, sigma .5671, shift 2, q=.00001084, T=440": (
+        lambda: hs.PoissonSampled(hs.DiscreteGaussian(0.5671, 2), 1.084e-5) * 440,
+        "remove",
+        None,
+    ),
+    "sampled pair of four outcomes, q=.0002, T=979": (
+        lambda: (
+            hs.PoissonSampled(hs.FinitePair([0.3, 0.3, 0.2, 0.2], [0.001, 0.299, 0.35, 0.35]), 0.0002) * 979
+        ),
+        "remove",
         None,
     ),
     "without replacement, Gaussian 2, 50 of 1000, T=1000": (
@@ -148,6 +166,10 @@ def peer(event: Callable[..., object] | None) -> str:
     return f"{call():.7f} {1e3 * seconds:9.2f}"
 
 
+def width(answer: hs.accounting.Answer) -> float:
+    return answer.upper / answer.lower - 1 if answer.lower > 0 else math.inf
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -169,8 +191,8 @@ def main() -> None:
         quick = least(partial(epsilon, build, adjacency), arguments.repeats)
         slow = least(partial(epsilon, build, adjacency, engine="fft"), arguments.repeats)
         print(
-            f"{name:<52} {answer.upper:>13.9f} {answer.upper / answer.lower - 1:>8.0e} {answer.engine:<10} "
-            f"{1e3 * quick:>8.3f} {coarse.upper / coarse.lower - 1:>9.0e} {1e3 * slow:>8.2f}  {peer(event)}",
+            f"{name:<52} {answer.upper:>13.9f} {width(answer):>8.0e} {answer.engine:<10} "
+            f"{1e3 * quick:>8.3f} {width(coarse):>9.0e} {1e3 * slow:>8.2f}  {peer(event)}",
             flush=True,
         )
 

@@ -98,13 +98,14 @@ def test_laplace_at_and_beside_its_kinks(steps: int, factor: float) -> None:
     assert middle.lower <= ((1 - share) * left.upper + share * right.upper) * (1 + 1e-12)
 
 
-def test_atoms_on_no_lattice_are_left_to_the_fft() -> None:
+def test_atoms_on_no_lattice_are_inverted_with_a_pinch_of_noise() -> None:
     process = hs.RandomizedResponse(1.0) * 6 + hs.RandomizedResponse(2.0**0.5) * 6
     answer = (
         hs.account(process).report(delta=0.1, risks=False).epsilon
     )  # at 1e-3 the largest losses say it all
     assert answer is not None
-    assert answer.engine == "fft"
+    assert answer.engine == "inversion"
+    assert answer.upper - answer.lower <= 1e-6 * answer.upper
 
 
 def branches(description: dict[str, Any], adjacency: str) -> _core.Pair:

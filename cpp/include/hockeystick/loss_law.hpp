@@ -41,6 +41,8 @@ struct LossLaw {
     // Leaves out the least likely of these, of at most `mass` together, and returns how much it was. A zero
     // loss is left where it is, as it adds nothing to M - 1.
     double drop_rare(double mass);
+    // The same of the atoms with the largest losses, as far as these are positive.
+    double drop_largest(double mass);
 
     // P and Q swapped: atoms and pieces at the negative losses.
     LossLaw swapped() const;

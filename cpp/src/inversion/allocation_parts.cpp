@@ -218,11 +218,12 @@ Inverted Decided::add_to(Inverted out, double c) const {
     if (!(p_ > 0)) return out;
     const double log_scale = std::max(out.log_scale, std::log(p_)),
                  scale = std::exp(out.log_scale - log_scale), unit = std::exp(-log_scale);
-    const double size = std::abs(out.value) + out.aliasing + out.tail + out.quadrature,
+    const double size = std::abs(out.value) + out.aliasing + out.noise + out.tail + out.quadrature,
                  others = (p_ + c * q_) * unit;
     out.value = out.value * scale + (p_ - c * q_) * unit;
     out.slope = out.slope * scale + c * q_ * unit;
     out.aliasing *= scale;
+    out.noise *= scale;
     out.tail *= scale;
     out.quadrature *= scale;
     out.round_off = out.round_off * scale +

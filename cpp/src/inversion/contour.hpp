@@ -32,6 +32,10 @@ struct Contour {
     double log_left = -std::numeric_limits<double>::infinity();  // aliases
     LossLattice lattice;
     double points = 0;  // frequencies in a period, on a lattice
+    // If positive, the sum of the losses has a Gaussian step of that mu^2 more than delta's, and the density
+    // of that sum has this error from the frequencies left out (docs/accounting/bounds.md, "A pinch of
+    // noise").
+    double pinch = 0, density_tail = 0;
 
     // What e^{K(z)} is multiplied by at frequency j, its weight in the rule included: 1/(z (z+1)), and on a
     // lattice, whose transform is periodic, 1/((1 - e^{-zh}) (1 - e^{-(z+1)h})).
@@ -61,10 +65,10 @@ struct CutOff {
 CutOff cut_off(std::size_t first, std::size_t limit, double wanted,
                const std::function<double(std::size_t size)>& tail);
 
-// delta(eps) on a contour, and -d delta / d eps.
+// delta(eps) on a contour, and -d delta / d eps. noise: by how much a pinch of noise may have raised it.
 struct Inverted {
-    double value, slope, aliasing, tail, quadrature, round_off, log_scale;
-    double lower() const { return scaled(value - aliasing - tail - quadrature - round_off); }
+    double value, slope, aliasing, noise, tail, quadrature, round_off, log_scale;
+    double lower() const { return scaled(value - aliasing - noise - tail - quadrature - round_off); }
     double upper() const { return scaled(value + tail + quadrature + round_off); }
     // In two steps, so that only the last of them can be denormal.
     double scaled(double relative) const {

@@ -21,9 +21,9 @@ constexpr double pi = std::numbers::pi;
 // All of these are for speed. Each source of error aims at this share of delta.
 constexpr double wanted_share = 1e-13;
 // For a shorter period a line may let e^{K(s) - s eps} grow by e to this, of a few kinds until delta is its
-// fair share; more kinds, or few steps, make frequencies dear.
+// fair share; more kinds, or few steps, make frequencies dear. Of many kinds such a gap will do.
 constexpr std::size_t few_kinds = 8;
-constexpr double few_steps = 100, lost_to_period = 0.5, most_lost_to_period = 1.5;
+constexpr double few_steps = 100, lost_to_period = 0.5, most_lost_to_period = 1.5, small_gap = 1e-8;
 // Fewer factors do not let the transform fall fast enough, nor a few of records that are hardly ever hit.
 constexpr double fewest_factors = 8, few_factors = 16, few_hits = 0.2;
 // Where a first attempt leaves out more, or delta is less of e^{K(s) - s eps}, a coarse one does not pay.
@@ -36,8 +36,8 @@ constexpr double tilts[] = {1, 0.85, 0.7, 0.5};
 constexpr double nothing = 1e-100;
 // After so many points in a row without an answer, a curve gets no more contours.
 constexpr int most_misses = 3;
-constexpr std::size_t most_frequencies = 4096, few_frequencies = 1300, coarse_frequencies = 800,
-                      fewer_frequencies = 520, most_beside_atom = 512;
+constexpr std::size_t few_frequencies = 1300, coarse_frequencies = 800, fewer_frequencies = 520,
+                      most_beside_atom = 512;
 
 // How far a line may move for a shorter period; delta itself is wanted to more digits.
 double most_lost(std::size_t kinds, double steps, double log_share, const DirectInversion::Budget& budget) {
@@ -101,6 +101,7 @@ DirectInversion::DirectInversion(const Composition& composition, double cut_mass
         }
     }
     infinite_ = -std::expm1(log_finite);
+    known_ = true;
     if (kinds_.size() == composed_) {
         log_atom_ = 0;
         for (const auto& kind : kinds_)
@@ -269,8 +270,9 @@ double DirectInversion::lattice_tail(const Decays& decays, double step, std::siz
 
 // The line, and where to cut it. quick: few frequencies, no dear bounds. share: an error's, of delta.
 std::optional<DirectInversion::Plan> DirectInversion::make_plan(SaddlePoint saddle, double epsilon,
-                                                                double log_delta, bool quick,
+                                                                double log_delta, const Budget& budget,
                                                                 double most_lost, double share) const {
+    const bool quick = budget.quick;
     const double log_goal = std::min(saddle.k.value - saddle.s * epsilon, log_delta) + std::log(share);
     auto line =
         line_through(saddle, epsilon, log_delta, log_goal, most_lost, [&](double s) { return cumulant(s); });
@@ -278,7 +280,7 @@ std::optional<DirectInversion::Plan> DirectInversion::make_plan(SaddlePoint sadd
     Plan plan{std::move(*line), 0};
     Contour& contour = plan.contour;
     const std::size_t few = most_lost > 0 && steps_ <= few_steps ? fewer_frequencies : few_frequencies;
-    std::size_t most = !quick ? most_frequencies : share > wanted_share ? coarse_frequencies : few;
+    std::size_t most = !quick ? budget.frequencies : share > wanted_share ? coarse_frequencies : few;
     if (const double spacing = lattice_.spacing; spacing > 0) {
         contour.lattice = lattice_;
         contour.points = std::max(1.0, std::ceil(2 * pi / contour.step / spacing));
@@ -302,7 +304,7 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
     const Decays decays = decays_at(saddle.s);
     const double log_atom = log_atom_ - saddle.k.upper, enough = contour.share * goal;
     const auto first = static_cast<std::size_t>(
-        std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, 1.0 * most_frequencies));
+        std::clamp(7 / (contour.step * std::sqrt(saddle.curvature)), 4.0, static_cast<double>(most)));
     const auto cut = [&](double wanted, std::size_t limit, bool steep) {
         const auto tail_at = [&](Bound bound) {
             return [&, bound](std::size_t size) { return tail(decays, contour.step, size, bound, log_atom); };
@@ -323,8 +325,11 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
     good = good || cut(enough, most, false);
     // Many steps make up for the coarser bound, unless nothing would help.
     if (!good && steps_ <= few_steps && !quick) cut(enough, most, true);
+    contour.pinch = pinch_;
+    contour.density_tail = density_tail(contour, plan.size);
     // The decay is relative to K's upper bound, everything else to its value.
-    contour.tail *= std::exp(saddle.k.upper - saddle.k.value);
+    for (double* tail : {&contour.tail, &contour.density_tail})
+        *tail *= std::exp(saddle.k.upper - saddle.k.value);
     return true;
 }
 
@@ -336,10 +341,12 @@ double DirectInversion::products(const Plan& plan) const {
     return n * 17 * std::max(2.0, n * plan.contour.step * shift / (2 * pi));
 }
 
-std::optional<Contour> DirectInversion::contour_at(double epsilon, Budget budget) const {
+// log_delta: what ln delta will be, if that is known.
+std::optional<Contour> DirectInversion::contour_at(double epsilon, std::optional<double> log_delta,
+                                                   Budget budget) const {
     const auto saddle = saddle_for(epsilon, 0.1);
     if (!saddle) return {};
-    return make_contour(*saddle, epsilon, std::min(saddle->log_delta, 0.0), budget);
+    return make_contour(*saddle, epsilon, log_delta.value_or(std::min(saddle->log_delta, 0.0)), budget);
 }
 
 // The line through the saddle, where errors are smallest beside delta. But there rare huge losses may
@@ -351,15 +358,15 @@ std::optional<Contour> DirectInversion::make_contour(const SaddlePoint& saddle, 
     };
     const double log_share = log_delta - (saddle.k.value - saddle.s * epsilon),
                  lost = most_lost(kinds_.size(), steps_, log_share, budget);
-    auto best = make_plan(saddle, epsilon, log_delta, budget.quick, lost, wanted_share);
+    auto best = make_plan(saddle, epsilon, log_delta, budget, lost, wanted_share);
     if (budget.coarse > 0 && steps_ <= few_steps && error(best) > budget.worst && error(best) < hopeless &&
         best->contour.share > least_share) {
-        best = make_plan(saddle, epsilon, log_delta, true, most_lost_to_period, budget.coarse);
+        best = make_plan(saddle, epsilon, log_delta, budget, most_lost_to_period, budget.coarse);
         budget.worst = 10 * budget.coarse;
     }
     for (const double share : tilts) {
         if (budget.quick || (best && best->contour.tail <= wanted_share * best->contour.share)) break;
-        auto plan = make_plan(saddle_at(share * saddle.s), epsilon, log_delta, false, 0, wanted_share);
+        auto plan = make_plan(saddle_at(share * saddle.s), epsilon, log_delta, budget, 0, wanted_share);
         if (error(plan) < error(best)) best = std::move(plan);
     }
     const bool good = error(best) < budget.worst && products(*best) <= budget.products;
@@ -426,7 +433,7 @@ std::optional<Answer> DirectInversion::delta_bounds(double epsilon, Budget budge
         if (saddle && laplace_->needed_at(saddle->s))
             return laplace_->delta_bounds(epsilon, saddle->s, share_of(*saddle));
     }
-    const auto contour = contour_at(epsilon, budget);
+    const auto contour = contour_at(epsilon, std::nullopt, budget);
     return contour ? on_contour(*contour, epsilon) : std::nullopt;
 }
 
@@ -440,7 +447,7 @@ std::vector<std::optional<Answer>> DirectInversion::delta_curve(std::span<const 
         std::optional<Answer> answer;
         if (contour) answer = on_contour(*contour, epsilon);
         if (!laplace_ && !(relative_gap(answer) < gap) && misses < most_misses) {
-            contour = contour_at(epsilon, budget);
+            contour = contour_at(epsilon, std::nullopt, budget);
             answer = contour ? on_contour(*contour, epsilon) : std::nullopt;
             gap = std::max(enough, 2 * relative_gap(answer));
             misses = answer ? 0 : misses + 1;
@@ -467,13 +474,20 @@ std::optional<Answer> DirectInversion::epsilon_bounds(double delta, Budget budge
     double epsilon = std::max(0.0, saddle->epsilon);
     if (laplace_ && laplace_->needed_at(saddle->s))
         return laplace_->epsilon_bounds(delta, epsilon, saddle->s, share_of(*saddle));
-    const auto contour = make_contour(*saddle, epsilon, target, budget);
-    if (!contour) return {};
+    auto contour = make_contour(*saddle, epsilon, target, budget);
     const InvertedAt inverted = [&](double e) { return invert(*contour, e); };
-    const Inverted at = newton(inverted, target, epsilon);
-    if (!(at.value > 0)) return {};
-    return epsilon_answer(describe(at, contour->step, contour->integrand.size(), dropped_), inverted, at,
-                          epsilon, delta, infinite(-1), infinite(+1) + dropped_);
+    const double enough = std::max(kinds_.size() > few_kinds ? small_gap : 0, 10 * budget.coarse);
+    for (int round = 0; contour; ++round) {
+        const Inverted at = newton(inverted, target, epsilon);
+        if (!(at.value > 0)) return {};
+        const auto answer =
+            epsilon_answer(describe(at, contour->step, contour->integrand.size(), dropped_), inverted, at,
+                           epsilon, delta, infinite(-1), infinite(+1) + dropped_);
+        // Where the tilted loss has two humps, the estimate of delta is poor, and so the line chosen.
+        if (at.value > 0.2 * contour->share || relative_gap(answer) < enough || round == 2) return answer;
+        contour = contour_at(epsilon, target, budget);
+    }
+    return {};
 }
 
 // The best tilt lies near the saddle.

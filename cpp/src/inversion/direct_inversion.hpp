@@ -25,8 +25,14 @@ public:
     // cut_mass: see Transform; of all steps together.
     explicit DirectInversion(const Composition& composition, double cut_mass = 0);
 
-    // Whether the transform decays, or is periodic.
+    // Whether all transforms are known; and whether theirs decays, or is periodic.
+    bool known() const noexcept { return known_; }
     bool answers() const noexcept { return answers_; }
+    // Whether atoms keep it from falling; and bounds from the sum with a pinch of noise, a Gaussian step of a
+    // mu so small that lower bounds are hardly less ("A pinch of noise").
+    bool noise_helps() const;
+    std::optional<Answer> delta_with_noise(double epsilon, double enough) const;
+    std::optional<Answer> epsilon_with_noise(double delta, double enough) const;
     // Whether there are losses that a cut could leave out.
     bool can_cut() const;
     // Whether Layers may help; and whether some kind is the joined form of sampling then.
@@ -45,6 +51,7 @@ public:
         double products = std::numeric_limits<double>::infinity();
         bool quick = false;  // more than a few frequencies are not even looked for, nor are dear bounds
         double coarse = 0;   // the share of delta an error may take where a quick attempt at less fails
+        std::size_t frequencies = 4096;
     };
     std::optional<Answer> delta_bounds(double epsilon, Budget budget) const;
     std::optional<Answer> epsilon_bounds(double delta, Budget budget) const;
@@ -72,6 +79,12 @@ private:
     // How the transform decays along Re z = s.
     using Decays = std::vector<std::unique_ptr<DecayBound>>;
 
+    double atoms() const;
+    DirectInversion with_noise(double mu) const;
+    double density_tail(const Contour& contour, std::size_t size) const;
+    template <class Ask>
+    std::optional<Answer> with_less_noise(const std::optional<SaddlePoint>& saddle, double log_delta,
+                                          double enough, Ask ask) const;
     bool find_lattice(const Composition& composition);
     void find_layers();
     double infinite(int direction) const;
@@ -90,13 +103,13 @@ private:
     double tail(const Decays& decays, double step, std::size_t first, Bound bound, double log_atom) const;
     double lattice_tail(const Decays& decays, double step, std::size_t first) const;
     std::size_t frequencies_in(double step) const;
-    std::optional<Plan> make_plan(SaddlePoint saddle, double epsilon, double log_delta, bool quick,
+    std::optional<Plan> make_plan(SaddlePoint saddle, double epsilon, double log_delta, const Budget& budget,
                                   double most_lost, double share) const;
     bool cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_t most, bool quick, double wanted) const;
     double products(const Plan& plan) const;
     std::optional<Contour> make_contour(const SaddlePoint& saddle, double epsilon, double log_delta,
                                         Budget budget) const;
-    std::optional<Contour> contour_at(double epsilon, Budget budget) const;
+    std::optional<Contour> contour_at(double epsilon, std::optional<double> log_delta, Budget budget) const;
     bool fill(Contour& contour, std::size_t size) const;
 
     std::optional<Answer> on_contour(const Contour& contour, double epsilon) const;
@@ -107,9 +120,10 @@ private:
     // ln of a lower bound on the atom A of the sum at 0. At any eps >= 0 it adds nothing to delta, below it
     // adds A (1 - e^eps); without it e^K falls at high frequencies.
     double log_atom_ = -std::numeric_limits<double>::infinity();
-    bool answers_ = false, has_layers_ = false, joined_ = false, slow_ = false;
+    bool known_ = false, answers_ = false, has_layers_ = false, joined_ = false, slow_ = false;
     LossLattice lattice_;
     double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
+    double pinch_ = 0;     // how much of that is not the composition's
     std::vector<Kind> kinds_;
     std::optional<LaplaceSteps> laplace_;  // where there is nothing else
 };

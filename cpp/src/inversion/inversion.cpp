@@ -33,6 +33,9 @@ constexpr double fine_tolerance = 1e-9, fine_gap = 1e-8;
 constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
 // Speed: how many points of a rough curve that no contour serves get a bound of their own.
 constexpr std::size_t most_alone = 24;
+// Speed: the share of delta that may be left out where noise is added, and how much less than a guess of
+// delta makes another one worth it.
+constexpr double share_beside_noise = 1e-12, near_guess = 0.1;
 // Speed: where all of delta may have been cut, about this is tried next.
 constexpr double next_delta = 1e-280;
 
@@ -60,14 +63,28 @@ Inversion::~Inversion() = default;
 
 std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double accuracy) {
     std::unique_ptr<Inversion> inversion(new Inversion(composition, accuracy));
-    return inversion->direct_->answers() ? std::move(inversion) : nullptr;
+    return inversion->direct_->known() ? std::move(inversion) : nullptr;
+}
+
+// With a pinch of noise, and without the largest losses, as they ask for a long period: of a P-mass that is
+// nothing beside delta, of which the first estimate may be too large.
+std::optional<Answer> Inversion::delta_with_noise(double epsilon, double enough) const {
+    std::optional<Answer> best;
+    double about = std::exp(direct_->log_delta(epsilon)), previous = infinity;
+    while (about < near_guess * previous) {
+        keep(best,
+             DirectInversion(composition_, share_beside_noise * about).delta_with_noise(epsilon, enough));
+        if (!best || relative_gap(best) < enough) break;
+        previous = std::exchange(about, best->upper);
+    }
+    return best;
 }
 
 // fits: whether the whole transform was asked already.
 template <class AskDirect, class AboutDelta>
 void Inversion::without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,
                                 AboutDelta delta) const {
-    if (!direct_->can_cut() || relative_gap(best) < enough) return;
+    if (!direct_->can_cut() || !direct_->answers() || relative_gap(best) < enough) return;
     // What is cut must be little beside a delta that may not be known yet.
     double about = delta(best), previous = infinity, dropped = fits && !soon_ ? direct_->dropped() : -1;
     for (int round = 0; round < most_rounds && about < 0.1 * previous; ++round) {
@@ -90,7 +107,7 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool layers
         if (relative_gap(best) >= enough) keep(best, ask());
     };
     unless_enough([&] { return ask_epochs(false); });
-    if (fits)
+    if (fits && direct_->answers())
         unless_enough(
             [&] { return ask_direct(*direct_, soon_ ? Budget{near_exact, few_products, true} : Budget{}); });
     const auto ask_cut = [&] { without_largest(best, enough, fits, ask_direct, delta); };
@@ -109,7 +126,7 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
     return narrowest(
         narrow_gap_,
         // It leaves out what is not worth its nodes, unless delta is that small.
-        direct_->dropped() <= largest_shares[0] * delta, direct_->joined(),
+        direct_->dropped() <= largest_shares[0] * delta, direct_->joined() || direct_->noise_helps(),
         [&](const DirectInversion& direct, Budget budget) {
             if (budget.quick && direct.slow()) return std::optional<Answer>();
             if (budget.quick) budget.coarse = coarse_share * layer_tolerance_;
@@ -120,6 +137,9 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
             return epochs_ && epochs_->suits(delta) != last ? epochs_->epsilon_bounds(delta) : std::nullopt;
         },
         [&] {
+            if (direct_->noise_helps())
+                return DirectInversion(composition_, share_beside_noise * delta)
+                    .epsilon_with_noise(delta, narrow_gap_);
             auto best = direct_->layers(std::min(layer_tolerance_, fine_tolerance_)).epsilon_bounds(delta);
             if (relative_gap(best) >= narrow_gap_ && fine_tolerance_ < layer_tolerance_)
                 keep(best, direct_->layers(layer_tolerance_).epsilon_bounds(delta));
@@ -129,7 +149,7 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
 }
 
 std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
-    return delta_bounds(epsilon, narrow_gap_, direct_->joined());
+    return delta_bounds(epsilon, narrow_gap_, direct_->joined() || direct_->noise_helps());
 }
 
 std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, bool layers_last) const {
@@ -143,6 +163,7 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, boo
         },
         // delta is wanted to ten digits.
         [&] {
+            if (direct_->noise_helps()) return delta_with_noise(epsilon, enough);
             auto best = direct_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon);
             for (const double tolerance : {fine_tolerance_, layer_tolerance_})
                 if (relative_gap(best) >= narrow_gap_ && fine_tolerance_ < infinity)
@@ -162,7 +183,9 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, boo
 // What neighbours share, and the places where the gap is not below `enough`.
 std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> epsilons, double reuse,
                                                      double enough, std::vector<std::size_t>& left) const {
-    auto curve = direct_->delta_curve(epsilons, soon_ ? Budget{curve_gap_} : Budget{}, reuse);
+    std::vector<std::optional<Answer>> curve(epsilons.size());
+    if (direct_->answers())
+        curve = direct_->delta_curve(epsilons, soon_ ? Budget{curve_gap_} : Budget{}, reuse);
     if (one_epoch_) one_epoch_->improve(curve, epsilons, few_frequencies, enough);
     for (std::size_t i = 0; i < curve.size(); ++i)
         if (!(relative_gap(curve[i]) < enough)) left.push_back(i);
@@ -173,13 +196,15 @@ std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double
     std::vector<std::size_t> left;
     auto curve = shared(epsilons, near_as_good, curve_gap_, left);
     // Of joined pairs most are narrow without layers, which are too dear for each of many points.
-    for (const std::size_t i : left) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, false));
+    for (const std::size_t i : left)
+        keep(curve[i], delta_bounds(epsilons[i], curve_gap_, direct_->noise_helps()));
     return curve;
 }
 
 std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double> epsilons) const {
     std::vector<std::size_t> left;
     auto curve = shared(epsilons, curve_gap_, 10 * curve_gap_, left);
+    if (!direct_->answers()) return curve;
     if (!dear_) {
         for (const std::size_t i : left) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, false));
         return curve;

@@ -24,8 +24,8 @@ class OneEpoch;
 // Not for use by several threads at once.
 class Inversion {
 public:
-    // Null where the transform neither decays nor is periodic, as for atoms on no common lattice. Mostly the
-    // answers are far more accurate than `accuracy`; where that takes several attempts, it says when to stop.
+    // Null where no transform is known. Mostly the answers are far more accurate than `accuracy`; where that
+    // takes several attempts, it says when to stop.
     static std::unique_ptr<Inversion> of(const Composition& composition, double accuracy = 1e-6);
     ~Inversion();
 
@@ -48,11 +48,12 @@ private:
     // The narrowest of several attempts, of which the first with a gap below `enough` will do: one epoch of
     // random allocation in two parts, some in three, the whole transform if it `fits`, the transform without
     // P's largest losses, for about this delta, some epochs in three parts although that does not suit them
-    // (`last`), and `layers`.
+    // (`last`), and `layers`, or a pinch of noise where atoms keep the transform from falling.
     template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, class AboutDelta>
     std::optional<Answer> narrowest(double enough, bool fits, bool layers_last, AskDirect ask_direct,
                                     AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
                                     AboutDelta delta) const;
+    std::optional<Answer> delta_with_noise(double epsilon, double enough) const;
     template <class AskDirect, class AboutDelta>
     void without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,
                          AboutDelta delta) const;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "hockeystick/parallel.hpp"
 #include "inversion/decay.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/gauss_legendre.hpp"
@@ -16,7 +17,9 @@ constexpr double pi = std::numbers::pi;
 constexpr double most_panels = 1 << 10, most_panels_of_searches = 1 << 7;
 // What is rarer is not worth its nodes, but for a delta as small.
 constexpr double always_cut = 1e-30;
-constexpr double most_products = 1e8;
+constexpr double most_products = 3e8;
+// Frequencies that are turned from one to the next.
+constexpr std::size_t block = 4096;
 
 // ---- Gauss-Legendre ------------------------------------------------------------------------------------
 
@@ -176,8 +179,14 @@ LossTransform::LossTransform(LossLaw law, double tolerance, double cut_mass, dou
       tolerance_(tolerance),
       spacing_(spacing),
       dropped_(law_.drop_rare(cut_mass > 0 ? cut_mass : always_cut)) {
+    if (cut_mass > 0 && !(spacing > 0)) dropped_ += law_.drop_largest(cut_mass);
     for (const GaussianMixtures& m : joined)
         joined_.push_back({m.weight, {m.p_shift, m.p_weight}, {m.q_shift, m.q_weight}, {}, true});
+}
+
+double LossTransform::atoms() const {
+    const double terms_of_pieces = most_panels_of_searches * order * static_cast<double>(law_.pieces.size());
+    return law_.atoms.empty() ? 0 : static_cast<double>(law_.atoms.size()) + terms_of_pieces;
 }
 
 double LossTransform::zero_mass() const {
@@ -395,16 +404,21 @@ LossTransform::Row LossTransform::row(double s, double step, std::size_t size, d
     const Nodes nodes = make_nodes({s}, end, tolerance, most_panels);
     if (nodes.failed) return {};
     row.shift = peak({&nodes}, s);
-    LossSum sum(s, step, 0, size, nodes.loss.size(), 1e-2 * tolerance);
-    for (std::size_t i = 0; i < nodes.loss.size(); ++i)
-        sum.add(nodes.log_p[i] - row.shift, nodes.loss[i], nodes.log_p_slack[i] + 2 * row.shift,
-                nodes.loss_slack[i]);
-    if (static_cast<double>(sum.size()) * static_cast<double>(size) > most_products) return {};
+    if (static_cast<double>(nodes.loss.size()) * static_cast<double>(size) > most_products) return {};
     const double unit = std::exp(-row.shift);
-    sum.leave_out(law_.missing_p * unit, law_.missing_q * unit, 64 * law_.missing_size * unit);
-    FallingSum::Row own = sum.values();
-    row.value = std::move(own.value);
-    row.error = std::move(own.error);
+    row.value.resize(size);
+    row.error.resize(size);
+    // Afresh in each block, so that turns do not add up.
+    parallel_ranges(size, block, [&](std::size_t begin, std::size_t stop) {
+        LossSum sum(s, step, begin, stop - begin, nodes.loss.size(), 1e-2 * tolerance);
+        for (std::size_t i = 0; i < nodes.loss.size(); ++i)
+            sum.add(nodes.log_p[i] - row.shift, nodes.loss[i], nodes.log_p_slack[i] + 2 * row.shift,
+                    nodes.loss_slack[i]);
+        sum.leave_out(law_.missing_p * unit, law_.missing_q * unit, 64 * law_.missing_size * unit);
+        const FallingSum::Row own = sum.values();
+        std::ranges::copy(own.value, row.value.begin() + static_cast<std::ptrdiff_t>(begin));
+        std::ranges::copy(own.error, row.error.begin() + static_cast<std::ptrdiff_t>(begin));
+    });
     double omitted = 0;
     std::vector<std::vector<Panels::Line>> lines;
     for (const Panels& panels : nodes.panels) {

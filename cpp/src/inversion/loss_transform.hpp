@@ -25,6 +25,7 @@ public:
     bool can_cut() const override { return law_.group_weight.size() > 1; }
     std::vector<MixturePart> mixtures() const override { return joined_; }
     double dropped() const override { return dropped_; }
+    double atoms() const override;
     double zero_mass() const override;
     bool can_decay() const override { return !law_.pieces.empty(); }
     Cumulant at(double s) const override;

@@ -34,6 +34,8 @@ public:
     virtual bool can_decay() const { return true; }
     virtual bool can_cut() const { return false; }
     virtual double dropped() const { return 0; }
+    // About how many terms a value takes, where losses have atoms that keep the transform from falling; or 0.
+    virtual double atoms() const { return 0; }
     // A lower bound on P(L = 0), what is left there of M at high frequencies.
     virtual double zero_mass() const { return 0; }
     // The mixtures of Gaussians of which it is one, if Layers can cut their outputs.

@@ -152,6 +152,23 @@ double LossLaw::drop_rare(double mass) {
     return sum;
 }
 
+double LossLaw::drop_largest(double mass) {
+    std::ranges::sort(atoms, {}, &LossAtom::loss);
+    double sum = 0;
+    for (; !atoms.empty() && atoms.back().loss > 0; atoms.pop_back()) {
+        const LossAtom& atom = atoms.back();
+        const double p = std::exp(atom.log_p), q = std::exp(atom.log_p - atom.loss);
+        if (!(sum + p <= mass)) break;
+        sum += p;
+        missing_p += p;
+        missing_q += q;
+        // Its unit is 64 of round-off.
+        const double units = atom.log_p_slack + atom.loss_slack + std::abs(atom.log_p) + atom.loss + 8;
+        missing_size += (p + q) * (1 + units / 64);
+    }
+    return sum;
+}
+
 namespace {
 
 // speed: no comb is finer than its range over this.

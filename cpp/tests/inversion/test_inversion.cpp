@@ -96,6 +96,39 @@ void engines_agree(double sigma, double q, hs::Sampling mode, std::uint64_t coun
     CHECK(quick.upper <= quick.lower * (1 + 1e-8));
 }
 
+// Atoms on no common lattice, whose transform never decays, against the sum over all outcomes: at sums of
+// losses, right beside them, and elsewhere.
+void three_losses(int steps) {
+    const double loss[] = {-0.7, std::numbers::sqrt2 - 1, 1}, p[] = {0.2, 0.2, 0.6};
+    const double q[] = {p[0] * std::exp(-loss[0]), p[1] * std::exp(-loss[1]), p[2] * std::exp(-loss[2])};
+    const double rest = 1 - (q[0] + q[1] + q[2]);  // of Q alone
+    CHECK(rest > 0);
+    const auto inversion =
+        hs::Inversion::of({{hs::discrete({loss[0], loss[1], loss[2]}, {p[0], p[1], p[2]}, {q[0], q[1], q[2]}),
+                            static_cast<std::uint64_t>(steps)}});
+    CHECK(inversion != nullptr);
+    const auto sum_of = [&](int i, int j) { return i * loss[0] + j * loss[1] + (steps - i - j) * loss[2]; };
+    const auto delta = [&](double epsilon) {
+        double sum = 0;
+        for (int i = 0; i <= steps; ++i)
+            for (int j = 0; i + j <= steps; ++j) {
+                const int k = steps - i - j;
+                const double ways = std::lgamma(steps + 1.0) - std::lgamma(i + 1.0) - std::lgamma(j + 1.0) -
+                                    std::lgamma(k + 1.0),
+                             log_p = ways + i * std::log(p[0]) + j * std::log(p[1]) + k * std::log(p[2]);
+                sum += std::exp(log_p) * std::max(0.0, -std::expm1(epsilon - sum_of(i, j)));
+            }
+        return sum;
+    };
+    const double sum = sum_of(steps / 5, steps / 4);
+    for (const double epsilon : {0.1, 0.3 * steps, sum, sum + 1e-9, sum - 1e-6, sum + 1e-4, 0.52 * steps}) {
+        const auto answer = inversion->delta_bounds(epsilon);
+        const double truth = delta(epsilon), slack = 1e-11 * truth;
+        CHECK(answer && answer->lower <= truth + slack && truth - slack <= answer->upper);
+        CHECK(answer && answer->upper - answer->lower <= 1e-3 * truth);
+    }
+}
+
 }  // namespace
 
 int main() {
@@ -138,10 +171,8 @@ int main() {
     engines_agree(20, 0.001, hs::Sampling::remove, 10000000, 1e-5);
     engines_agree(0.7, 0.2, hs::Sampling::add, 50, 1e-9);
 
-    // Atoms on no common lattice, and nothing else: the transform never decays.
-    CHECK(hs::Inversion::of({{hs::discrete({-1, std::numbers::sqrt2 - 1, 1}, {0.2, 0.2, 0.6},
-                                           {0.2 * std::exp(1), 0.2 * std::exp(1 - std::numbers::sqrt2),
-                                            0.6 * std::exp(-1)}),
-                              10}}) == nullptr);
+    three_losses(5);
+    three_losses(10);
+    three_losses(60);
     return check::summary();
 }
