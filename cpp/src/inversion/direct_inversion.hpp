@@ -29,10 +29,10 @@ public:
     bool known() const noexcept { return known_; }
     bool answers() const noexcept { return answers_; }
     // Whether atoms keep it from falling; and bounds from the sum with a pinch of noise, a Gaussian step of a
-    // mu so small that lower bounds are hardly less ("A pinch of noise").
+    // mu so small that lower bounds are hardly less ("A pinch of noise"); most: frequencies.
     bool noise_helps() const;
-    std::optional<Answer> delta_with_noise(double epsilon, double enough) const;
-    std::optional<Answer> epsilon_with_noise(double delta, double enough) const;
+    std::optional<Answer> delta_with_noise(double epsilon, double enough, std::size_t most) const;
+    std::optional<Answer> epsilon_with_noise(double delta, double enough, std::size_t most) const;
     // Whether there are losses that a cut could leave out.
     bool can_cut() const;
     // Whether Layers may help; and whether some kind is the joined form of sampling then.
@@ -84,7 +84,7 @@ private:
     double density_tail(const Contour& contour, std::size_t size) const;
     template <class Ask>
     std::optional<Answer> with_less_noise(const std::optional<SaddlePoint>& saddle, double log_delta,
-                                          double enough, Ask ask) const;
+                                          double enough, std::size_t limit, Ask ask) const;
     bool find_lattice(const Composition& composition);
     void find_layers();
     double infinite(int direction) const;

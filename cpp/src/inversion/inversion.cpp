@@ -33,6 +33,8 @@ constexpr double fine_tolerance = 1e-9, fine_gap = 1e-8;
 constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
 // Speed: how many points of a rough curve that no contour serves get a bound of their own.
 constexpr std::size_t most_alone = 24;
+// A frequency's values and errors, of one kind, of which so many are filled together.
+constexpr std::size_t bytes_per_frequency = 32, kinds_at_once = 32;
 // Speed: the share of delta that may be left out where noise is added, and how much less than a guess of
 // delta makes another one worth it.
 constexpr double share_beside_noise = 1e-12, near_guess = 0.1;
@@ -45,8 +47,10 @@ void keep(std::optional<Answer>& best, const std::optional<Answer>& answer) {
 
 }  // namespace
 
-Inversion::Inversion(const Composition& composition, double accuracy)
+Inversion::Inversion(const Composition& composition, double accuracy, std::size_t memory_limit)
     : composition_(composition),
+      most_frequencies_(memory_limit /
+                        (bytes_per_frequency * (2 + std::min(composition.size(), kinds_at_once)))),
       direct_(std::make_unique<DirectInversion>(composition)),
       one_epoch_(OneEpoch::of(composition)),
       epochs_(Epochs::of(composition)),
@@ -61,8 +65,9 @@ Inversion::Inversion(const Composition& composition, double accuracy)
 }
 Inversion::~Inversion() = default;
 
-std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double accuracy) {
-    std::unique_ptr<Inversion> inversion(new Inversion(composition, accuracy));
+std::unique_ptr<Inversion> Inversion::of(const Composition& composition, double accuracy,
+                                         std::size_t memory_limit) {
+    std::unique_ptr<Inversion> inversion(new Inversion(composition, accuracy, memory_limit));
     return inversion->direct_->known() ? std::move(inversion) : nullptr;
 }
 
@@ -72,8 +77,8 @@ std::optional<Answer> Inversion::delta_with_noise(double epsilon, double enough)
     std::optional<Answer> best;
     double about = std::exp(direct_->log_delta(epsilon)), previous = infinity;
     while (about < near_guess * previous) {
-        keep(best,
-             DirectInversion(composition_, share_beside_noise * about).delta_with_noise(epsilon, enough));
+        keep(best, DirectInversion(composition_, share_beside_noise * about)
+                       .delta_with_noise(epsilon, enough, most_frequencies_));
         if (!best || relative_gap(best) < enough) break;
         previous = std::exchange(about, best->upper);
     }
@@ -139,7 +144,7 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
         [&] {
             if (direct_->noise_helps())
                 return DirectInversion(composition_, share_beside_noise * delta)
-                    .epsilon_with_noise(delta, narrow_gap_);
+                    .epsilon_with_noise(delta, narrow_gap_, most_frequencies_);
             auto best = direct_->layers(std::min(layer_tolerance_, fine_tolerance_)).epsilon_bounds(delta);
             if (relative_gap(best) >= narrow_gap_ && fine_tolerance_ < layer_tolerance_)
                 keep(best, direct_->layers(layer_tolerance_).epsilon_bounds(delta));

@@ -7,6 +7,7 @@
 // its own.
 #pragma once
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <span>
@@ -26,7 +27,9 @@ class Inversion {
 public:
     // Null where no transform is known. Mostly the answers are far more accurate than `accuracy`; where that
     // takes several attempts, it says when to stop.
-    static std::unique_ptr<Inversion> of(const Composition& composition, double accuracy = 1e-6);
+    // memory_limit: in bytes, of many frequencies.
+    static std::unique_ptr<Inversion> of(const Composition& composition, double accuracy = 1e-6,
+                                         std::size_t memory_limit = std::size_t{1} << 30);
     ~Inversion();
 
     // Bounds as in Profile; empty where the transform decays too slowly, or no saddle was found.
@@ -44,7 +47,7 @@ public:
     bool surely_below(double epsilon, double delta) const;
 
 private:
-    Inversion(const Composition& composition, double accuracy);
+    Inversion(const Composition& composition, double accuracy, std::size_t memory_limit);
     // The narrowest of several attempts, of which the first with a gap below `enough` will do: one epoch of
     // random allocation in two parts, some in three, the whole transform if it `fits`, the transform without
     // P's largest losses, for about this delta, some epochs in three parts although that does not suit them
@@ -61,6 +64,7 @@ private:
     std::vector<std::optional<Answer>> shared(std::span<const double> epsilons, double reuse, double enough,
                                               std::vector<std::size_t>& left) const;
     Composition composition_;
+    std::size_t most_frequencies_;
     std::unique_ptr<DirectInversion> direct_;
     std::unique_ptr<OneEpoch> one_epoch_;  // null where it is something else
     std::unique_ptr<Epochs> epochs_;       // as well

@@ -46,7 +46,8 @@ DirectInversion DirectInversion::with_noise(double mu) const {
 // guess takes the density for s (s + 1) delta; the answer says better.
 template <class Ask>
 std::optional<Answer> DirectInversion::with_less_noise(const std::optional<SaddlePoint>& saddle,
-                                                       double log_delta, double enough, Ask ask) const {
+                                                       double log_delta, double enough, std::size_t limit,
+                                                       Ask ask) const {
     if (!saddle || !noise_helps()) return {};
     SaddlePoint moved = *saddle;
     const auto line = line_through(moved, saddle->epsilon, log_delta, log_delta + std::log(wanted_share), 0,
@@ -55,7 +56,8 @@ std::optional<Answer> DirectInversion::with_less_noise(const std::optional<Saddl
     // Beyond the last frequency the noise leaves no more than is wanted.
     const double reach = std::sqrt(2 * (spare_nats - std::log(wanted_share * line->share)));
     const auto frequencies = [&](double terms) {
-        return std::clamp(std::floor(terms / (atoms() + beside_terms)), least_frequencies, most_frequencies);
+        return std::clamp(std::floor(terms / (atoms() + beside_terms)), least_frequencies,
+                          std::clamp(static_cast<double>(limit), least_frequencies, most_frequencies));
     };
     double mu = std::sqrt(first_gap / (saddle->s * (1 + saddle->s))),
            most = std::min(frequencies(few_terms), few_frequencies);
@@ -77,19 +79,21 @@ std::optional<Answer> DirectInversion::with_less_noise(const std::optional<Saddl
     return best;
 }
 
-std::optional<Answer> DirectInversion::delta_with_noise(double epsilon, double enough) const {
+std::optional<Answer> DirectInversion::delta_with_noise(double epsilon, double enough,
+                                                        std::size_t most) const {
     const auto saddle = saddle_for(epsilon, 0.1);
-    return with_less_noise(saddle, saddle ? std::min(saddle->log_delta, 0.0) : 0, enough,
+    return with_less_noise(saddle, saddle ? std::min(saddle->log_delta, 0.0) : 0, enough, most,
                            [&](const DirectInversion& noisy, const Budget& budget) {
                                return noisy.delta_bounds(epsilon, budget);
                            });
 }
 
-std::optional<Answer> DirectInversion::epsilon_with_noise(double delta, double enough) const {
+std::optional<Answer> DirectInversion::epsilon_with_noise(double delta, double enough,
+                                                          std::size_t most) const {
     const double finite = delta - infinite(+1);
     if (!(finite > 0)) return {};
     const double target = std::log(finite);
-    return with_less_noise(saddle_of(target), target, enough,
+    return with_less_noise(saddle_of(target), target, enough, most,
                            [&](const DirectInversion& noisy, const Budget& budget) {
                                return noisy.epsilon_bounds(delta, budget);
                            });

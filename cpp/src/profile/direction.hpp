@@ -36,7 +36,8 @@ public:
           stands_in_(std::any_of(composition.begin(), composition.end(),
                                  [](const auto& step) { return step.first->stand_in() != nullptr; })),
           unamplified_(stands_in_ ? ClosedForm::of(on_lattices(composition), engine) : std::nullopt),
-          inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy) : nullptr),
+          inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy, memory_limit)
+                                                 : nullptr),
           lattices_(on_lattices(composition), end_.log_finite(), memory_limit) {
         if (stands_in_ && !inversion_)
             throw std::invalid_argument("Profile: these pairs are answered by inversion alone");
