@@ -244,7 +244,7 @@ def _boxes(
 
 def _lines(root: Path, rooms: Iterable[str], homes: Mapping[str, str]) -> dict[str, int]:
     found = {
-        room: sum(len(p.read_text().splitlines()) for p in (root / room).rglob("*.?p*")) for room in rooms
+        room: sum(len(p.read_text().splitlines()) for p in (root / room).rglob("*.[ch]pp")) for room in rooms
     }
     for path in public_headers() if homes else ():
         found[homes[path.stem]] += len(path.read_text().splitlines())

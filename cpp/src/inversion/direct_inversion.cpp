@@ -18,10 +18,9 @@ namespace {
 using Complex = std::complex<double>;
 constexpr double pi = std::numbers::pi;
 
-// All of these are for speed. Each source of error aims at this share of delta.
-constexpr double wanted_share = 1e-13;
-// For a shorter period a line may let e^{K(s) - s eps} grow by e to this, of a few kinds until delta is its
-// fair share; more kinds, or few steps, make frequencies dear. Of many kinds such a gap will do.
+// All of these are for speed. For a shorter period a line may let e^{K(s) - s eps} grow by e to this, of a
+// few kinds until delta is its fair share; more kinds, or few steps, make frequencies dear. Of many kinds
+// such a gap will do.
 constexpr std::size_t few_kinds = 8;
 constexpr double few_steps = 100, lost_to_period = 0.5, most_lost_to_period = 1.5, small_gap = 1e-8;
 // Fewer factors do not let the transform fall fast enough, nor a few of records that are hardly ever hit.

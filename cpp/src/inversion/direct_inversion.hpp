@@ -51,7 +51,7 @@ public:
         double products = std::numeric_limits<double>::infinity();
         bool quick = false;  // more than a few frequencies are not even looked for, nor are dear bounds
         double coarse = 0;   // the share of delta an error may take where a quick attempt at less fails
-        std::size_t frequencies = 4096;
+        std::size_t frequencies = 4096;  // at most
     };
     std::optional<Answer> delta_bounds(double epsilon, Budget budget) const;
     std::optional<Answer> epsilon_bounds(double delta, Budget budget) const;
@@ -67,6 +67,9 @@ public:
     double log_delta(double epsilon) const;
 
 private:
+    // speed: the share of delta that each source of error aims at.
+    static constexpr double wanted_share = 1e-13;
+
     struct Kind {
         std::shared_ptr<const Transform> transform;
         double count, share;  // share: of the error that each of its steps may make

@@ -14,13 +14,12 @@ namespace {
 // All of these are for speed. The gap that is aimed at, and at first, as next to no sums mean none; how many
 // terms the sums at all frequencies take together, at first and where their gap is not enough, and how many
 // more a frequency is worth; how many frequencies there are, and at first; how often the noise is changed,
-// and how much at most. The share of delta that frequencies left out aim at, and by how many nats the
-// transform falls below that.
+// and how much at most; by how many nats more than is wanted the transform falls.
 constexpr double gap_with_noise = 1e-9, first_gap = 1e-6, few_terms = 1.5e7, most_terms = 6e7,
                  beside_terms = 30, least_frequencies = 4096, most_frequencies = 1 << 20,
                  few_frequencies = 1 << 18;
 constexpr int most_noises = 4;
-constexpr double least_change = 0.03, wanted_share = 1e-13, spare_nats = 4;
+constexpr double least_change = 0.03, spare_nats = 4;
 
 }  // namespace
 
