@@ -101,6 +101,29 @@ def test_one_direction_counts_negative_epsilon(adjacency: str) -> None:
         assert distance <= found.regret.upper + 1e-14
 
 
+@pytest.mark.parametrize("adjacency", ["remove", "add"])
+@pytest.mark.parametrize("swapped", [False, True])
+@pytest.mark.parametrize("probability", [1.0, 0.05])
+@pytest.mark.parametrize("floor", [0.0, 1e-10])
+def test_a_direction_of_small_losses_is_no_gaussian_of_them(
+    adjacency: str, swapped: bool, probability: float, floor: float
+) -> None:
+    """One direction's largest loss is .22, the other's 5.3: mu counts both, whichever is asked for."""
+    one, other = [0.2, 0.8], [0.001, 0.999]
+    present, absent = (other, one) if swapped else (one, other)
+    pair = hs.FinitePair(present, absent)
+    process = (hs.PoissonSampled(pair, probability) if probability < 1 else pair) * 2
+    present = [probability * p + (1 - probability) * q for p, q in zip(present, absent, strict=True)]
+    p, q = ([a * b for a, b in product(masses, repeat=2)] for masses in (present, absent))
+    if adjacency == "add":
+        p, q = q, p
+    mu = hs.account(process, adjacency).gdp(floor).mu
+    largest = max(abs(math.log(a / b)) for a, b in zip(p, q, strict=True))
+    for i in range(-100, 101):
+        at = mp.mpf(1.05 * largest * i / 100)
+        assert finite_delta(p, q, at) <= gaussian_delta(mu, at) + floor + 1e-14
+
+
 def test_limits() -> None:
     nothing = hs.account(hs.Gaussian(1.0) * 0).gdp()
     assert (nothing.mu, nothing.regret) == (0.0, (0.0, 0.0))

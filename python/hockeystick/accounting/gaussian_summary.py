@@ -265,7 +265,8 @@ def _regret(envelope: Envelope, curve: Curve, effort: _Effort) -> Bounds:
 
 
 def unsampled_mu(process: Process, adjacency: str) -> float:
-    """mu^2 = sum of count * mu_i^2, each step taken as if it were never sampled."""
+    """mu^2 = sum of count * mu_i^2, each step taken as if it were never sampled; in both directions, as mu is about losses of either sign."""
+    adjacency = "add_or_remove" if adjacency in ("add", "remove") else adjacency
     terms = [(max(_mu_of(part, adjacency) for part in step.alternatives()), count) for step, count in process]
     return root_sum_of_squares(terms)
 
