@@ -2,6 +2,7 @@
 
     python -m bench.replacement [--count 292] [--seed 1] [--worst 10] [--kind with_replacement]
     python -m bench.replacement --kind finite
+    python -m bench.replacement --kind company
     python -m bench.replacement --aligned
 
 Seeded draws that a deep-learning user may make: batches of fixed size drawn with replacement from 1e4 to 1e7
@@ -9,7 +10,7 @@ records (a tenth of them at most), 1 to 100 passes over the data, noise multipli
 1e-12 to 1/n; beside them Poisson sampling with a record replaced, sums of two unlike Poisson-sampled
 Gaussians at δ down to 1e-30, and sampled randomised response. Each is asked for ε(δ) under every adjacency that
 its mechanism supports. `finite`, only where asked for, are sampled pairs of two to six outcomes whose losses are on no lattice, at
-δ from 1e-12 to 1e-3. Printed: the percentiles of the relative gap and of the time by kind, and the worst of both.
+δ from 1e-12 to 1e-3; `company` are batches with replacement composed with up to 30 releases of another kind. Printed: the percentiles of the relative gap and of the time by kind, and the worst of both.
 
 --aligned compares the pair of with-replacement batches with what one data set attains, in which all other records
 are the replaced record's opposite: then a record drawn l times moves the sum by 2 l, and nothing says what l was.
@@ -27,8 +28,10 @@ from typing import NamedTuple
 import hockeystick as hs
 
 KINDS = ("with_replacement", "replaced", "sum", "response")
-FINITE = "finite"
+FINITE, COMPANY = "finite", "company"
 SHARES = (60, 15, 15, 10)
+OTHERS = ("RandomizedResponse", "DiscreteLaplace", "Laplace", "PureDP")
+NAMES = ("FinitePair", "Gaussian", "PoissonSampled", "WithReplacement", *OTHERS)
 
 
 class Request(NamedTuple):
@@ -44,8 +47,7 @@ def log_uniform(rng: random.Random, low: float, high: float) -> float:
 
 
 def request(kind: str, text: str, adjacency: str, delta: float) -> Request:
-    names = ("FinitePair", "Gaussian", "PoissonSampled", "RandomizedResponse", "WithReplacement")
-    return Request(kind, text, eval(text, {name: getattr(hs, name) for name in names}), adjacency, delta)
+    return Request(kind, text, eval(text, {name: getattr(hs, name) for name in NAMES}), adjacency, delta)
 
 
 def draw(rng: random.Random) -> Request:
@@ -82,6 +84,21 @@ def draw_finite(rng: random.Random) -> Request:
     rate, steps = log_uniform(rng, 1e-4, 0.5), int(log_uniform(rng, 1, 1e5))
     text = f"PoissonSampled(FinitePair({pair}), {rate}) * {steps}"
     return request(FINITE, text, rng.choice(("add", "remove")), log_uniform(rng, 1e-12, 1e-3))
+
+
+def draw_company(rng: random.Random) -> Request:
+    records = int(log_uniform(rng, 30, 1e6))
+    batch = max(1, int(log_uniform(rng, 1e-4, 0.2) * records))
+    steps, sigma = int(log_uniform(rng, 3, 1e4)), log_uniform(rng, 0.6, 10)
+    name = rng.choice(OTHERS)
+    size = log_uniform(rng, 0.05, 2)
+    other = f"{name}({size if name in ('RandomizedResponse', 'PureDP') else 1 / size:.4g})"
+    if rng.random() < 0.5:
+        other = f"PoissonSampled({other}, {log_uniform(rng, 1e-3, 0.3)})"
+    text = (
+        f"WithReplacement(Gaussian({sigma}), {batch}, {records}) * {steps} + {other} * {rng.randint(1, 30)}"
+    )
+    return request(COMPANY, text, "replace_one", log_uniform(rng, 1e-10, 1e-5))
 
 
 def named() -> Iterator[Request]:
@@ -136,7 +153,7 @@ def show(outcomes: list[Outcome], worst: int) -> None:
     print(
         "kind              count  > 1e-3  > 1e-9  no lower  > 1 s   gap: 50 %, 90 %, 99 %, most; seconds: the same"
     )
-    for kind in (*KINDS, FINITE, "all"):
+    for kind in (*KINDS, FINITE, COMPANY, "all"):
         some = [each for each in outcomes if kind in (each.asked.kind, "all")]
         if some:
             counts = [
@@ -179,15 +196,16 @@ def main() -> None:
     parser.add_argument(
         "--worst", type=int, default=10, help="how many of the widest and slowest are printed"
     )
-    parser.add_argument("--kind", choices=(*KINDS, FINITE), help="these only")
+    parser.add_argument("--kind", choices=(*KINDS, FINITE, COMPANY), help="these only")
     parser.add_argument("--aligned", action="store_true")
     options = parser.parse_args()
     if options.aligned:
         compare_aligned()
         return
     rng = random.Random(options.seed)
-    if options.kind == FINITE:
-        drawn = [draw_finite(rng) for _ in range(options.count)]
+    if options.kind in (FINITE, COMPANY):
+        draw_one = draw_finite if options.kind == FINITE else draw_company
+        drawn = [draw_one(rng) for _ in range(options.count)]
     else:
         drawn = [*named(), *(draw(rng) for _ in range(options.count))]
     asked = [each for each in drawn if options.kind in (None, each.kind)]

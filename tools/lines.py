@@ -40,7 +40,6 @@ FEATURES = {
         "*/mechanisms/ratios.py",
     ),
     "joined layers of replace_one": ("cpp/src/inversion/joined_rule.*",),
-    "lattices for few losses": ("cpp/src/profile/lone_atoms.*",),
     "risks, mu and attacks": (
         "*/accounting/gaussian_summary.py",
         "*/accounting/envelope.py",

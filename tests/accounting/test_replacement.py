@@ -168,3 +168,33 @@ def test_many_steps_that_hardly_lose_anything(g: float) -> None:
             assert bounds.lower <= truth * (1 + 1e-9)
             assert truth <= bounds.upper * (1 + 1e-9)
             assert bounds.upper <= bounds.lower * 1.01
+
+
+@pytest.mark.parametrize(
+    ("request_", "delta", "h", "tilt", "said"),
+    [
+        ((1.857, 22634, 567368, 1149), 2.1e-9, 1e-3, 0.3, 0.3),
+        ((2.705, 4913, 501700, 203), 3.1e-7, 4e-4, 1.0, 0.1),
+        ((1.0, 256, 60000, 1000), 1e-5, 1e-3, 0.2, 1.0),
+    ],
+)
+def test_in_company_of_answers(
+    request_: tuple[float, int, int, int], delta: float, h: float, tilt: float, said: float
+) -> None:
+    """Two randomised responses: delta is a mean over their losses; no transform of the steps falls fast enough."""
+    sigma, batch, records, steps = request_
+    process = hs.WithReplacement(hs.Gaussian(sigma), batch, records) * steps + hs.RandomizedResponse(said) * 2
+    truthful = 1 / (1 + math.exp(-said))
+    losses = {2 * said: truthful**2, 0.0: 2 * truthful * (1 - truthful), -2 * said: (1 - truthful) ** 2}
+    report = hs.account(process, adjacency="replace_one").report(delta=delta, risks=False).epsilon
+    assert report is not None
+    assert report.engine == "inversion"
+    assert 0 < report.lower <= report.upper <= report.lower * (1 + 1e-7)
+    for epsilon, sign in ((report.lower, 1), (report.upper, -1)):
+        fine, coarse = (
+            sum(weight * chords(request_, epsilon - loss, step, tilt) for loss, weight in losses.items())
+            for step in (h, 2 * h)
+        )
+        assert abs(coarse - fine) < 1e-3 * delta
+        truth = fine + (fine - coarse) / 3
+        assert sign * (truth / delta - 1) > -1e-5

@@ -159,10 +159,11 @@ def test_ordinary_pairs_are_tight() -> None:
 def test_few_losses_on_no_lattice_are_tight(
     p: list[float], q: list[float], rate: float, steps: int, epsilons: list[float]
 ) -> None:
-    """Their lattice counts from one of them and divides the way to the largest."""
+    """By a pinch of noise; a lattice moves each of them."""
     masses = power(sampled(law(p, q), rate), steps)
     process = hs.PoissonSampled(hs.FinitePair(p, q), rate) * steps
-    assert enclosed(process, masses, "remove", epsilons, "fft") < 5e-4
+    assert enclosed(process, masses, "remove", epsilons) < 1e-6
+    assert enclosed(process, masses, "remove", epsilons, "fft") < 5e-2
 
 
 @settings(max_examples=60, deadline=None)

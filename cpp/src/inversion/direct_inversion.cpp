@@ -31,8 +31,6 @@ constexpr double hopeless = 1e-3, least_share = 1e-5, fair_share = 1e-3;
 constexpr double lost_to_rounding = 1e-15;
 // The shares of the saddle that are tried where the transform hardly decays.
 constexpr double tilts[] = {1, 0.85, 0.7, 0.5};
-// proof: any number below the errors of rows.
-constexpr double nothing = 1e-100;
 // After so many points in a row without an answer, a curve gets no more contours.
 constexpr int most_misses = 3;
 constexpr std::size_t few_frequencies = 1300, coarse_frequencies = 800, fewer_frequencies = 520,
@@ -61,13 +59,7 @@ void for_tilts(double middle, Visit visit) {
 void add_row(const Transform::Row& row, double count, std::vector<double>& modulus,
              std::vector<double>& angle, std::vector<double>& upper) {
     for (std::size_t j = 0; j < row.value.size(); ++j) {
-        // What vanished altogether is as good as any number this small.
-        const Complex given = row.value[j], f = given == -1.0 ? Complex(-1, nothing) : given, k = log1p(f);
-        const double size_f = modulus_of(f), whole = modulus_of(1.0 + f);
-        // The logarithm rounds relatively to f; where 1 + f nearly vanishes, that is rounded once.
-        const double rounding =
-            whole < 0.5 ? whole * (1 + std::abs(k.real())) : (size_f + size_f * size_f) / whole;
-        const double slack = row.error[j] + u * 8 * rounding;
+        const auto [k, whole, slack] = row.log(j);
         const double log_upper =
             whole > slack ? k.real() + std::log1p(slack / whole) : std::log(whole + slack);
         modulus[j] += count * (k.real() + row.shift);
@@ -117,7 +109,9 @@ DirectInversion::DirectInversion(const Composition& composition, double cut_mass
     if (a > 0 && std::all_of(composition.begin(), composition.end(),
                              [&](const auto& each) { return plain_laplace_epsilon(*each.first) == a; }))
         laplace_.emplace(a, steps_);
-    if (answers_) find_layers();
+    if (answers_ && std::none_of(composition.begin(), composition.end(),
+                                 [](const auto& step) { return step.first->allocation().has_value(); }))
+        find_layers();
 }
 
 // The P-mass at +inf of all steps together, rounded down or up.
@@ -150,13 +144,14 @@ bool DirectInversion::can_cut() const {
                        [](const Kind& kind) { return kind.transform->can_cut(); });
 }
 
-// Rare large losses of Gaussian mixtures. Infinite losses and lattices have ways of their own.
+// Rare large losses of Gaussian mixtures. Lattices, and epochs of random allocation, have ways of their own.
 void DirectInversion::find_layers() {
-    if (infinite_ > 0 || lattice_.spacing > 0 || laplace_ || kinds_.size() > few_kinds) return;
+    if (lattice_.spacing > 0 || laplace_ || kinds_.size() > few_kinds) return;
     double hits = 0;
     for (const auto& kind : kinds_) {
         const std::vector<MixturePart> parts = kind.transform->mixtures();
-        if (parts.empty()) return void(has_layers_ = joined_ = false);
+        company_ = company_ || parts.empty();
+        if (parts.empty()) continue;
         for (const MixturePart& part : parts) {
             has_layers_ = has_layers_ || !part.p.plain();
             hits += kind.count * part.weight * (1 - part.p.weights().front());
@@ -168,20 +163,19 @@ void DirectInversion::find_layers() {
 
 Layers DirectInversion::layers(double tolerance) const {
     std::vector<Layers::Kind> kinds;
-    for (const auto& kind : kinds_) kinds.push_back({kind.transform->mixtures(), kind.count});
-    return Layers(kinds, variance_, tolerance);
+    Layers::Beside beside{variance_, {}, infinite(-1), infinite(+1)};
+    for (const auto& kind : kinds_)
+        if (auto parts = kind.transform->mixtures(); !parts.empty())
+            kinds.push_back({std::move(parts), kind.count});
+        else
+            beside.company.push_back({kind.transform.get(), kind.count});
+    return Layers(kinds, std::move(beside), tolerance);
 }
 
 Cumulant DirectInversion::cumulant(double s) const {
     interruption_point();
     Cumulant k = gaussian_steps(variance_, s);
-    for (const auto& kind : kinds_) {
-        const Cumulant m = kind.transform->at(s);
-        k.value += kind.count * m.value;
-        k.upper += kind.count * m.upper;
-        k.first += kind.count * m.first;
-        k.second += kind.count * m.second;
-    }
+    for (const auto& kind : kinds_) k.add(kind.transform->at(s), kind.count);
     return k;
 }
 

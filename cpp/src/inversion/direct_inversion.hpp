@@ -33,11 +33,15 @@ public:
     bool noise_helps() const;
     std::optional<Answer> delta_with_noise(double epsilon, double enough, std::size_t most) const;
     std::optional<Answer> epsilon_with_noise(double delta, double enough, std::size_t most) const;
+    // Of increasing epsilons, with a gap of about this where delta is no smaller than any that matters.
+    std::vector<std::optional<Answer>> curve_with_noise(std::span<const double> epsilons, double gap,
+                                                        std::size_t most) const;
     // Whether there are losses that a cut could leave out.
     bool can_cut() const;
-    // Whether Layers may help; and whether some kind is the joined form of sampling then.
+    // Whether Layers may help; and whether some kind is the joined form of sampling then, or has no layers.
     bool has_layers() const noexcept { return has_layers_; }
     bool joined() const noexcept { return joined_; }
+    bool in_company() const noexcept { return company_; }
     // Whether the whole transform surely takes too many frequencies for a quick attempt.
     bool slow() const noexcept { return slow_; }
     Layers layers(double tolerance) const;
@@ -123,7 +127,8 @@ private:
     // ln of a lower bound on the atom A of the sum at 0. At any eps >= 0 it adds nothing to delta, below it
     // adds A (1 - e^eps); without it e^K falls at high frequencies.
     double log_atom_ = -std::numeric_limits<double>::infinity();
-    bool known_ = false, answers_ = false, has_layers_ = false, joined_ = false, slow_ = false;
+    bool known_ = false, answers_ = false, has_layers_ = false, joined_ = false, company_ = false,
+         slow_ = false;
     LossLattice lattice_;
     double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
     double pinch_ = 0;     // how much of that is not the composition's

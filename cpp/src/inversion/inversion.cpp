@@ -54,8 +54,9 @@ Inversion::Inversion(const Composition& composition, double accuracy, std::size_
       direct_(std::make_unique<DirectInversion>(composition)),
       one_epoch_(OneEpoch::of(composition)),
       epochs_(Epochs::of(composition)),
-      soon_(direct_->has_layers() && !direct_->joined()),
-      dear_(std::any_of(composition.begin(), composition.end(),
+      soon_(direct_->has_layers() && !direct_->joined() && !direct_->in_company()),
+      slow_(direct_->joined() ||
+            std::any_of(composition.begin(), composition.end(),
                         [](const auto& step) { return step.first->allocation().has_value(); })),
       narrow_gap_(0.1 * accuracy),
       curve_gap_(narrow_gap_),
@@ -103,8 +104,13 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, bool
     }
 }
 
+// Whether layers come before all that is dear; in company the whole transform often falls without.
+bool Inversion::layers_soon(bool dear) const {
+    return soon_ || (dear && direct_->joined() && !direct_->in_company());
+}
+
 template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, class AboutDelta>
-std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool layers_last, AskDirect ask_direct,
+std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool dear, AskDirect ask_direct,
                                            AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
                                            AboutDelta delta) const {
     std::optional<Answer> best = ask_epoch(few_frequencies);
@@ -112,18 +118,19 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool layers
         if (relative_gap(best) >= enough) keep(best, ask());
     };
     unless_enough([&] { return ask_epochs(false); });
+    const bool layers = layers_soon(dear);
     if (fits && direct_->answers())
         unless_enough(
-            [&] { return ask_direct(*direct_, soon_ ? Budget{near_exact, few_products, true} : Budget{}); });
+            [&] { return ask_direct(*direct_, layers ? Budget{near_exact, few_products, true} : Budget{}); });
     const auto ask_cut = [&] { without_largest(best, enough, fits, ask_direct, delta); };
     // Where nothing but what was left out is missing, less of that will do.
-    const bool cut_first = !soon_ && (!fits || (best && best->upper - best->lower < 2 * direct_->dropped()));
+    const bool cut_first = !layers && (!fits || (best && best->upper - best->lower < 2 * direct_->dropped()));
     if (cut_first) ask_cut();
     unless_enough([&] { return ask_epoch(many_frequencies); });
-    if (soon_ && relative_gap(best) >= std::min(enough, poor_gap)) keep(best, ask_layers());
+    if (layers && relative_gap(best) >= std::min(enough, poor_gap)) keep(best, ask_layers());
     if (!cut_first) ask_cut();
     unless_enough([&] { return ask_epochs(true); });
-    if (layers_last) unless_enough(ask_layers);
+    if (dear && !layers) unless_enough(ask_layers);
     return best;
 }
 
@@ -131,7 +138,7 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
     return narrowest(
         narrow_gap_,
         // It leaves out what is not worth its nodes, unless delta is that small.
-        direct_->dropped() <= largest_shares[0] * delta, direct_->joined() || direct_->noise_helps(),
+        direct_->dropped() <= largest_shares[0] * delta, true,
         [&](const DirectInversion& direct, Budget budget) {
             if (budget.quick && direct.slow()) return std::optional<Answer>();
             if (budget.quick) budget.coarse = coarse_share * layer_tolerance_;
@@ -142,24 +149,26 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
             return epochs_ && epochs_->suits(delta) != last ? epochs_->epsilon_bounds(delta) : std::nullopt;
         },
         [&] {
-            if (direct_->noise_helps())
-                return DirectInversion(composition_, share_beside_noise * delta)
-                    .epsilon_with_noise(delta, narrow_gap_, most_frequencies_);
-            auto best = direct_->layers(std::min(layer_tolerance_, fine_tolerance_)).epsilon_bounds(delta);
-            if (relative_gap(best) >= narrow_gap_ && fine_tolerance_ < layer_tolerance_)
+            std::optional<Answer> best;
+            const double first = std::min(layer_tolerance_, fine_tolerance_);
+            if (direct_->has_layers()) best = direct_->layers(first).epsilon_bounds(delta);
+            if (relative_gap(best) >= narrow_gap_ && first < layer_tolerance_)
                 keep(best, direct_->layers(layer_tolerance_).epsilon_bounds(delta));
+            if (direct_->noise_helps() && relative_gap(best) >= narrow_gap_)
+                keep(best, DirectInversion(composition_, share_beside_noise * delta)
+                               .epsilon_with_noise(delta, narrow_gap_, most_frequencies_));
             return best;
         },
         [&](const std::optional<Answer>&) { return delta; });
 }
 
 std::optional<Answer> Inversion::delta_bounds(double epsilon) const {
-    return delta_bounds(epsilon, narrow_gap_, direct_->joined() || direct_->noise_helps());
+    return delta_bounds(epsilon, narrow_gap_, true);
 }
 
-std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, bool layers_last) const {
+std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, bool dear) const {
     return narrowest(
-        enough, true, layers_last,
+        enough, true, dear,
         [&](const DirectInversion& direct, Budget budget) { return direct.delta_bounds(epsilon, budget); },
         [&](std::size_t most) { return one_epoch_ ? one_epoch_->delta_bounds(epsilon, most) : std::nullopt; },
         [&](bool last) {
@@ -168,14 +177,17 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, boo
         },
         // delta is wanted to ten digits.
         [&] {
-            if (direct_->noise_helps()) return delta_with_noise(epsilon, enough);
-            auto best = direct_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon);
+            std::optional<Answer> best;
+            if (direct_->has_layers())
+                best = direct_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon);
             for (const double tolerance : {fine_tolerance_, layer_tolerance_})
-                if (relative_gap(best) >= narrow_gap_ && fine_tolerance_ < infinity)
+                if (direct_->joined() && relative_gap(best) >= narrow_gap_)
                     keep(best, direct_->layers(tolerance).delta_bounds(epsilon));
-            if (relative_gap(best) >= near_exact)
+            if (!direct_->in_company() && relative_gap(best) >= near_exact)
                 keep(best, direct_->delta_bounds(epsilon,
                                                  {std::min(narrow_gap_, relative_gap(best)), some_products}));
+            if (direct_->noise_helps() && relative_gap(best) >= enough)
+                keep(best, delta_with_noise(epsilon, enough));
             return best;
         },
         [&](const std::optional<Answer>& best) {
@@ -191,6 +203,8 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
     std::vector<std::optional<Answer>> curve(epsilons.size());
     if (direct_->answers())
         curve = direct_->delta_curve(epsilons, soon_ ? Budget{curve_gap_} : Budget{}, reuse);
+    else if (direct_->noise_helps())
+        curve = direct_->curve_with_noise(epsilons, curve_gap_, most_frequencies_);
     if (one_epoch_) one_epoch_->improve(curve, epsilons, few_frequencies, enough);
     for (std::size_t i = 0; i < curve.size(); ++i)
         if (!(relative_gap(curve[i]) < enough)) left.push_back(i);
@@ -202,7 +216,7 @@ std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double
     auto curve = shared(epsilons, near_as_good, curve_gap_, left);
     // Of joined pairs most are narrow without layers, which are too dear for each of many points.
     for (const std::size_t i : left)
-        keep(curve[i], delta_bounds(epsilons[i], curve_gap_, direct_->noise_helps()));
+        keep(curve[i], delta_bounds(epsilons[i], curve_gap_, direct_->noise_helps() && !direct_->joined()));
     return curve;
 }
 
@@ -210,7 +224,7 @@ std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double
     std::vector<std::size_t> left;
     auto curve = shared(epsilons, curve_gap_, 10 * curve_gap_, left);
     if (!direct_->answers()) return curve;
-    if (!dear_) {
+    if (!slow_) {
         for (const std::size_t i : left) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, false));
         return curve;
     }

@@ -52,15 +52,17 @@ private:
     // random allocation in two parts, some in three, the whole transform if it `fits`, the transform without
     // P's largest losses, for about this delta, some epochs in three parts although that does not suit them
     // (`last`), and `layers`, or a pinch of noise where atoms keep the transform from falling.
+    // dear: whether layers of joined pairs, and a pinch of noise, are worth their time.
+    bool layers_soon(bool dear) const;
     template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, class AboutDelta>
-    std::optional<Answer> narrowest(double enough, bool fits, bool layers_last, AskDirect ask_direct,
+    std::optional<Answer> narrowest(double enough, bool fits, bool dear, AskDirect ask_direct,
                                     AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
                                     AboutDelta delta) const;
     std::optional<Answer> delta_with_noise(double epsilon, double enough) const;
     template <class AskDirect, class AboutDelta>
     void without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,
                          AboutDelta delta) const;
-    std::optional<Answer> delta_bounds(double epsilon, double enough, bool layers_last) const;
+    std::optional<Answer> delta_bounds(double epsilon, double enough, bool dear) const;
     std::vector<std::optional<Answer>> shared(std::span<const double> epsilons, double reuse, double enough,
                                               std::vector<std::size_t>& left) const;
     Composition composition_;
@@ -69,7 +71,7 @@ private:
     std::unique_ptr<OneEpoch> one_epoch_;  // null where it is something else
     std::unique_ptr<Epochs> epochs_;       // as well
     bool soon_;               // layers are likely to be needed: what comes before them must be quick
-    bool dear_;               // every contour takes long
+    bool slow_;               // every contour takes long
     double narrow_gap_;       // good enough not to look for better
     double curve_gap_;        // the same for many points at once
     double layer_tolerance_;  // what each source of error in layers aims at, beside delta

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
@@ -27,8 +28,8 @@ constexpr double wide = 1e-3;  // beside its upper end, an interval that calls f
 
 }  // namespace
 
-Layers::Layers(const std::vector<Kind>& kinds, double variance, double tolerance)
-    : measures_(kinds), variance_(variance), tolerance_(tolerance) {
+Layers::Layers(const std::vector<Kind>& kinds, Beside beside, double tolerance)
+    : measures_(kinds), beside_(std::move(beside)), tolerance_(tolerance) {
     if (!measures_.any_joined()) return;
     most_at_bottom_ = most_frequencies;
     most_products_ = 1e8;
@@ -47,7 +48,8 @@ LayerMeasures::Which Layers::below(Which which, std::size_t kind) const {
 }
 
 Cumulant Layers::cumulant(Which which, double s) {
-    Cumulant k = gaussian_steps(variance_, s);
+    Cumulant k = gaussian_steps(beside_.variance, s);
+    for (const Company& other : beside_.company) k.add(other.transform->at(s), other.count);
     double y = 0, y1 = 0, y2 = 0, y_upper = 0;
     for (std::size_t kind = 0; kind < measures_.counts().size(); ++kind) {
         const double n = measures_.counts()[kind];
@@ -100,7 +102,11 @@ Layers::Tilt Layers::tilt(Which which, double epsilon, double enough) {
 
 // Empty where a layer without nodes is not without mass.
 std::optional<Layers::Ceiling> Layers::ceiling(Which which, double s, double wanted) {
-    Ceiling out{s, variance_, measures_.counts(), {}, {}, {}, {}};
+    Ceiling out{s, beside_, measures_.counts(), {}, {}, {}, {}, {}, {}};
+    for (const Company& other : beside_.company) {
+        out.log_company.push_back(other.transform->at(s).upper);
+        out.company_decays.push_back(other.transform->decay(s, out.log_company.back()));
+    }
     for (std::size_t kind = 0; kind < out.counts.size(); ++kind) {
         out.log_a.push_back(measures_.sums(below(which, kind), s).upper);
         out.below.push_back(measures_.along(below(which, kind), s, wanted / out.counts[kind]));
@@ -119,8 +125,11 @@ std::optional<Layers::Ceiling> Layers::ceiling(Which which, double s, double wan
 }
 
 double Layers::Ceiling::log_at(double tau) const {
+    const double variance = beside.variance;
     double sum = -0.5 * variance * tau * tau * (1 - 8 * u), y = 0;
     if (variance > 0) sum += 0.5 * variance * s * (s + 1) * (1 + 4 * u);
+    for (std::size_t i = 0; i < log_company.size(); ++i)
+        sum += beside.company[i].count * (log_company[i] + company_decays[i]->log_bound(tau) * (1 - 1e-12));
     for (std::size_t kind = 0; kind < counts.size(); ++kind) {
         double a = log_a[kind];
         if (!decays.empty() && decays[kind])
@@ -191,6 +200,22 @@ bool Layers::add_rows(std::vector<DifferenceOfPowers>& sums, const FallingSum& a
     return true;
 }
 
+// Powers that multiply both of the others; false where their values are not known.
+bool Layers::add_company(std::vector<DifferenceOfPowers>& sums, const Contour& contour,
+                         double negligible) const {
+    for (const auto& [transform, count] : beside_.company) {
+        const Transform::Row row = transform->row(contour.s, contour.step, sums.size(), negligible / count);
+        if (row.value.size() < sums.size()) return false;
+        for (std::size_t j = 0; j < sums.size(); ++j) {
+            const Transform::Row::Log at = row.log(j);
+            if (!(at.slack < infinity)) return false;
+            const double units = 12 + 4 * (std::abs(at.value.real()) + std::abs(at.value.imag()) + row.shift);
+            sums[j].add_below(count, at.modulus, at.value, row.shift, units, at.slack, 0);
+        }
+    }
+    return true;
+}
+
 // e^K for the bottom, e^K (e^y - 1) for a layer, along the contour, with their errors.
 bool Layers::fill(Contour& contour, std::size_t size, const std::vector<FallingSum>& below,
                   const std::vector<FallingSum>& between, double negligible) const {
@@ -202,8 +227,9 @@ bool Layers::fill(Contour& contour, std::size_t size, const std::vector<FallingS
     if (products > most_products_) return false;
     std::vector<DifferenceOfPowers> sums;
     for (std::size_t j = 0; j < size; ++j)
-        sums.emplace_back(Complex(contour.s, contour.step * static_cast<double>(j)), variance_,
-                          static_cast<double>(counts.size()));
+        sums.emplace_back(Complex(contour.s, contour.step * static_cast<double>(j)), beside_.variance,
+                          static_cast<double>(counts.size() + beside_.company.size()));
+    if (!add_company(sums, contour, negligible)) return false;
     for (std::size_t kind = 0; kind < counts.size(); ++kind)
         if (!add_rows(sums, below[kind], bottom ? nullptr : &between[kind], counts[kind], contour.step,
                       negligible))
@@ -217,9 +243,7 @@ bool Layers::fill(Contour& contour, std::size_t size, const std::vector<FallingS
         const Complex pole = contour.pole(j);
         contour.integrand[j] = at.value * pole;
         contour.error[j] = at.error * std::abs(pole);
-        if (!std::isfinite(contour.error[j]) || !std::isfinite(at.value.real()) ||
-            !std::isfinite(at.value.imag()))
-            return false;
+        if (!std::isfinite(contour.error[j] + at.value.real() + at.value.imag())) return false;
     }
     return true;
 }
@@ -243,9 +267,9 @@ bool Layers::visit_bottom(std::size_t k, Visit& visit) {
     if (!(cut < visit.epsilon || k == 0)) return false;
     const Tilt bottom = tilt(all_below, visit.epsilon, visit.log_delta + log_share);
     if (light(bottom, visit.log_delta + log_share)) return true;
-    if (!bottom.found || !(measures_.steps() > few_steps)) return false;
+    if (!bottom.found || (!(measures_.steps() > few_steps) && beside_.company.empty())) return false;
     if (!visit.make) {
-        if (!(cut < visit.epsilon / 3 && bottom.log_delta < visit.log_delta)) return false;
+        if (k > 0 && !(cut < visit.epsilon / 3 && bottom.log_delta < visit.log_delta)) return false;
         visit.add(all_below, bottom);
         return true;
     }
@@ -288,6 +312,7 @@ double Layers::rest(double epsilon) const {
     for (const Light& light : light_)
         sum += std::exp(light.log_bound - light.tilt * epsilon) *
                (1 + 8 * u * (1 + std::abs(light.log_bound) + light.tilt * std::abs(epsilon)));
+    for (const Company& other : beside_.company) sum += other.count * other.transform->dropped() * (1 + 1e-9);
     return sum + measures_.dropped();
 }
 
@@ -342,7 +367,7 @@ std::optional<Answer> Layers::delta_at(double epsilon) {
     if (!visit(epsilon, true) || contours_.empty()) return {};
     const Inverted at = invert(contours_, epsilon);
     const double left_out = rest(epsilon);
-    return delta_answer(describe(at, left_out), at, 0, left_out);
+    return delta_answer(describe(at, left_out), at, beside_.least_infinite, beside_.most_infinite + left_out);
 }
 
 // About the epsilon at which the steps' deltas, one by one, add up to this.
@@ -368,6 +393,18 @@ double Layers::of_one_step(double delta) const {
     return high;
 }
 
+// About the epsilon of the steps that are not cut, or more.
+double Layers::of_company(double delta) const {
+    if (beside_.company.empty()) return 0;
+    double least = infinity;
+    for (double s = 1e-2; s < 1e4; s *= 2) {
+        double k = log_chernoff(s) - std::log(delta);
+        for (const Company& other : beside_.company) k += other.count * other.transform->at(s).value;
+        if (std::isfinite(k)) least = std::min(least, k / s);
+    }
+    return least < infinity ? std::max(least, 0.0) : 0;
+}
+
 // Moves epsilon to where the estimate of ln delta is near the target.
 bool Layers::approach(double target, double& epsilon) {
     for (int i = 0; i < 12; ++i) {
@@ -381,9 +418,11 @@ bool Layers::approach(double target, double& epsilon) {
 }
 
 std::optional<Answer> Layers::epsilon_at(double delta) {
-    const double target = std::log(delta);
+    const double finite = delta - beside_.most_infinite;
+    if (!(finite > 0)) return {};
+    const double target = std::log(finite);
     // Joined parts, hundreds of them, lose more together: their cuts are planned from above.
-    double epsilon = of_one_step(delta) * (measures_.any_joined() ? 3 : 1);
+    double epsilon = of_one_step(finite) * (measures_.any_joined() ? 3 : 1) + of_company(finite);
     if (!(epsilon > 0) || !prepare(target + std::log(tolerance_), epsilon) || !approach(target, epsilon))
         return {};
     const InvertedAt inverted = [&](double e) { return invert(contours_, e); };
@@ -398,7 +437,8 @@ std::optional<Answer> Layers::epsilon_at(double delta) {
         const bool off = std::abs(epsilon - planned) * estimate->slope > 3 ||
                          std::max(left_out, at.scaled(at.aliasing)) > 10 * tolerance_ * delta;
         if (off && round < most_rounds) continue;
-        return epsilon_answer(describe(at, left_out), inverted, at, epsilon, delta, 0, left_out);
+        return epsilon_answer(describe(at, left_out), inverted, at, epsilon, delta, beside_.least_infinite,
+                              beside_.most_infinite + left_out);
     }
     return {};
 }

@@ -2,7 +2,8 @@
 //
 // The outputs of a step are cut at losses c_0 < ... < c_m. With A_k the measure of the outputs below c_k and
 // B_k = A_k - A_{k-1}, the outcomes whose largest step lies in layer k have the transform A_k^T - A_{k-1}^T,
-// which falls as fast as B_k does; and they have a tilt, a period and a last frequency of their own.
+// which falls as fast as B_k does; and they have a tilt, a period and a last frequency of their own. Steps of
+// other kinds are not cut: their transform multiplies that of every layer.
 #pragma once
 
 #include <cstddef>
@@ -16,6 +17,7 @@
 #include "inversion/decay.hpp"
 #include "inversion/layer_measures.hpp"
 #include "inversion/saddle.hpp"
+#include "inversion/transform.hpp"
 
 namespace hockeystick {
 
@@ -24,9 +26,19 @@ struct DifferenceOfPowers;
 class Layers {
 public:
     using Kind = LayerMeasures::Kind;
-    // variance: of plain Gaussian steps, K = variance s (s+1)/2. tolerance: the share of delta that each
-    // source of error aims at.
-    Layers(const std::vector<Kind>& kinds, double variance, double tolerance);
+    struct Company {
+        const Transform* transform;
+        double count;
+    };
+    // What is composed with the kinds that are cut: plain Gaussian steps, K = variance s (s+1)/2, and steps
+    // of other kinds, with the P-mass at +inf of all steps, rounded down and up.
+    struct Beside {
+        double variance = 0;
+        std::vector<Company> company;
+        double least_infinite = 0, most_infinite = 0;
+    };
+    // tolerance: the share of delta that each source of error aims at.
+    Layers(const std::vector<Kind>& kinds, Beside beside, double tolerance);
 
     // Bounds as in Profile; empty where none were found.
     std::optional<Answer> epsilon_bounds(double delta);
@@ -55,17 +67,21 @@ private:
     // Bounds at all high frequencies along Re z = s: of A of each kind, where the bottom falls, and of a
     // layer's B.
     struct Ceiling {
-        double s, variance;
+        double s;
+        const Beside& beside;
         const std::vector<double>& counts;
         std::vector<double> log_a;                   // of A(s)
         std::vector<std::unique_ptr<Decay>> decays;  // null: a kind's terms themselves fall
         std::vector<FallingSum> below, between;
+        std::vector<double> log_company;  // as log_a and decays
+        std::vector<std::unique_ptr<DecayBound>> company_decays;
         // ln of a bound of |e^{K(s + i tau')}| for all tau' >= tau.
         double log_at(double tau) const;
     };
     std::optional<Ceiling> ceiling(Which which, double s, double wanted);
     bool fill(Contour& contour, std::size_t size, const std::vector<FallingSum>& below,
               const std::vector<FallingSum>& between, double negligible) const;
+    bool add_company(std::vector<DifferenceOfPowers>& sums, const Contour& contour, double negligible) const;
     static bool add_rows(std::vector<DifferenceOfPowers>& sums, const FallingSum& a, const FallingSum* b,
                          double count, double step, double negligible);
     // The narrowest answer of a few window widths.
@@ -94,13 +110,15 @@ private:
     // Which layers count at epsilon, and whether the bottom is among them; makes the contours if asked to.
     std::optional<Estimate> visit(double epsilon, bool make);
     double of_one_step(double delta) const;
+    double of_company(double delta) const;
     bool approach(double target, double& epsilon);
     double rest(double epsilon) const;
     Answer describe(const Inverted& at, double left_out) const;
 
     LayerMeasures measures_;
     double sharpness_ = 1;  // of the windows
-    double variance_, tolerance_;
+    Beside beside_;
+    double tolerance_;
     // Speed: the frequencies for the bottom, and nodes times frequencies of a contour. Where parts are joined
     // the terms that are summed fall, so that more of both are worth their time.
     std::size_t most_at_bottom_ = 300;

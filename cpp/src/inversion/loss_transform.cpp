@@ -14,7 +14,7 @@ namespace hockeystick {
 namespace {
 
 constexpr double pi = std::numbers::pi;
-constexpr double most_panels = 1 << 10, most_panels_of_searches = 1 << 7;
+constexpr double most_panels = 1 << 11, most_panels_of_searches = 1 << 8;
 // What is rarer is not worth its nodes, but for a delta as small.
 constexpr double always_cut = 1e-30;
 constexpr double most_products = 3e8;
@@ -380,8 +380,8 @@ const LossTransform::Nodes& LossTransform::nodes_up_to(int k) const {
 }
 
 Cumulant LossTransform::at(double s) const {
-    int power;
-    std::frexp(s, &power);
+    int power = -10;
+    if (s > 0) std::frexp(s, &power);
     const Nodes& nodes = nodes_up_to(std::max(power, -10));
     if (nodes.failed) return {infinity, 0, 0, infinity};
     const double shift = peak({&nodes}, s), modulus = std::abs(s), unit = std::exp(-shift);

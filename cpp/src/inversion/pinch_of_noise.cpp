@@ -20,6 +20,8 @@ constexpr double gap_with_noise = 1e-9, first_gap = 1e-6, few_terms = 1.5e7, mos
                  few_frequencies = 1 << 18;
 constexpr int most_noises = 4;
 constexpr double least_change = 0.03, spare_nats = 4;
+// Of a curve, how small a delta may be to have a say in the noise.
+constexpr double least_log_delta = -50;
 
 }  // namespace
 
@@ -30,7 +32,7 @@ double DirectInversion::atoms() const {
 }
 
 bool DirectInversion::noise_helps() const {
-    return atoms() > 0 && !(lattice_.spacing > 0) && !laplace_ && !has_layers_;
+    return atoms() > 0 && !(lattice_.spacing > 0) && !laplace_ && (!has_layers_ || company_);
 }
 
 DirectInversion DirectInversion::with_noise(double mu) const {
@@ -96,6 +98,18 @@ std::optional<Answer> DirectInversion::epsilon_with_noise(double delta, double e
                            [&](const DirectInversion& noisy, const Budget& budget) {
                                return noisy.epsilon_bounds(delta, budget);
                            });
+}
+
+// One noise serves all points: the least that one of them asks for.
+std::vector<std::optional<Answer>> DirectInversion::curve_with_noise(std::span<const double> epsilons,
+                                                                     double gap, std::size_t most) const {
+    std::optional<SaddlePoint> last;
+    for (std::size_t i = epsilons.size(); i-- > 0 && !(last && last->log_delta > least_log_delta);)
+        last = saddle_for(epsilons[i], 0.3);
+    if (!last) return std::vector<std::optional<Answer>>(epsilons.size());
+    const double frequencies = std::min(static_cast<double>(most), few_terms / (atoms() + beside_terms));
+    return with_noise(std::sqrt(gap / (last->s * (1 + last->s))))
+        .delta_curve(epsilons, {.frequencies = static_cast<std::size_t>(frequencies)}, gap);
 }
 
 // The frequencies left out of the density of the sum, by the Gaussian steps' decay.

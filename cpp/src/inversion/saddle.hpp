@@ -14,6 +14,13 @@ namespace hockeystick {
 // K and its derivatives at a real tilt, and an upper bound of K.
 struct Cumulant {
     double value, first, second, upper;
+    // So many times another one.
+    void add(const Cumulant& other, double count) {
+        value += count * other.value;
+        first += count * other.first;
+        second += count * other.second;
+        upper += count * other.upper;
+    }
 };
 // Of plain Gaussian steps with this variance of the loss.
 inline Cumulant gaussian_steps(double variance, double s) {

@@ -51,6 +51,12 @@ public:
         double shift = 0;
         std::vector<std::complex<double>> value;
         std::vector<double> error;
+        // Of 1 + value: the logarithm, the modulus, and the error with what the logarithm rounds by.
+        struct Log {
+            std::complex<double> value;
+            double modulus, slack;
+        };
+        Log log(std::size_t j) const;
     };
     // The error aims at `tolerance`. Empty where too many nodes were needed.
     virtual Row row(double s, double step, std::size_t size, double tolerance) const = 0;

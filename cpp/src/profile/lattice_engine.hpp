@@ -17,7 +17,6 @@
 #include "hockeystick/parallel.hpp"
 #include "lattice/compose.hpp"
 #include "lattice/discretise.hpp"
-#include "lattice/shifted_pair.hpp"
 #include "lattice/tail_table.hpp"
 #include "numerics/constants.hpp"
 #include "profile/answers.hpp"
@@ -242,14 +241,11 @@ private:
             const bool upper = job < n;
             const std::size_t i = upper ? job : job - n;
             const auto& [pair, count] = composition_[i];
-            const double offset = key.offset[i], rare = 2 * key.infinity_mass;
-            const ShiftedPair shifted(*pair, offset);
-            const Pair& from = offset == 0 ? *pair : shifted;
+            const double rare = 2 * key.infinity_mass;
             Lattice lattice = !upper && key.step > widest_support
-                                  ? round_down(from, window.points[i], key.step, key.tilt)
-                                  : discretise(from, window.points[i], key.step, key.tilt,
+                                  ? round_down(*pair, window.points[i], key.step, key.tilt)
+                                  : discretise(*pair, window.points[i], key.step, key.tilt,
                                                upper ? Bound::upper : Bound::lower, rare);
-            lattice.offset += offset;
             lattices[upper ? 0 : 1][i] = {std::move(lattice), count};
         });
         std::optional<TailTable> tables[2];

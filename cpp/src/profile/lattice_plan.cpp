@@ -82,20 +82,12 @@ std::pair<double, double> choose_tilt(const Steps& steps, const Saddle& saddle, 
 }
 
 // A step of which every atom of the composition is a multiple, if there is one; otherwise the wanted step,
-// reduced to suit atoms on no lattice, or to divide the first anchor.
-double aligned(double step, const Composition& composition, std::vector<LoneAtoms>& lone, double tilt,
-               double span, double size_limit, double tolerance) {
+// reduced to divide the first anchor.
+double aligned(double step, const Composition& composition, double span, double size_limit) {
     double smallest = infinity, first = 0;
-    std::uint64_t anchored = 0, alone = 0;
-    for (std::size_t i = 0; i < composition.size(); ++i) {
-        const auto& [pair, count] = composition[i];
+    for (const auto& [pair, count] : composition) {
         smallest = std::min(smallest, pair->spacing());
-        if (!lone[i].loss.empty()) {
-            alone += count;
-        } else if (pair->anchor() > 0) {
-            anchored += count;
-            if (first == 0) first = pair->anchor();
-        }
+        if (first == 0 && pair->anchor() > 0) first = pair->anchor();
     }
     const bool all =
         smallest > 0 && std::all_of(composition.begin(), composition.end(), [&](const auto& kind) {
@@ -103,10 +95,6 @@ double aligned(double step, const Composition& composition, std::vector<LoneAtom
             return !(std::abs(ratio - std::round(ratio)) > 1e-12 * ratio);
         });
     if (all && span / smallest < 0.9 * size_limit) return smallest;
-    if (alone > anchored) {
-        const double suits = place(lone, tilt, step, span / size_limit, tolerance);
-        if (suits > 0) return suits;
-    }
     if (first > 0 && span / first < size_limit && first / step < 1e9)
         return first / std::max(1.0, std::ceil(first / step));
     return rounded_down(step);
@@ -146,10 +134,7 @@ LatticePlan plan_lattice(const Composition& composition, const Steps& steps, con
         kept.push_back({trimmed(step.sketch, tilt, tail, infinity_mass), step.count});
     // Whatever the tilt of the transform, delta is made up of losses that the saddle's tilt finds.
     const double points_tilt = std::max(tilt, coarse_tilt(saddle.tilt));
-    std::vector<LoneAtoms> lone;
-    for (std::size_t i = 0; i < steps.size(); ++i)
-        lone.push_back(lone_atoms(*composition[i].first, steps[i].count, kept[i].sketch, points_tilt));
-    auto [left, right] = ends(kept, tilt, log_mass);
+    const auto [left, right] = ends(kept, tilt, log_mass);
     double span = std::max(right.loss - left.loss, 1e-290);
     // A single loss may reach further than the window, and takes memory too.
     for (const auto& step : kept)
@@ -158,35 +143,22 @@ LatticePlan plan_lattice(const Composition& composition, const Steps& steps, con
     const Widening widening(kept, saddle.tilt);
     double step = widening.step_for(0.45 * fineness.tolerance, std::min(span / 24, 0.5 / saddle.tilt));
     step = std::exp2(std::floor(8 * std::log2(step)) / 8) * fineness.shrink;
-    step = aligned(std::max(step, span / (0.9 * size_limit)), composition, lone, points_tilt, span,
-                   size_limit, 0.05 * fineness.tolerance);
-    std::vector<double> offset;
-    for (std::size_t i = 0; i < kept.size(); ++i) {
-        offset.push_back(lone[i].offset);
-        const double all = static_cast<double>(kept[i].count) * offset.back();
-        left.loss -= all;
-        right.loss -= all;
-        for (auto* losses : {&kept[i].sketch.left, &kept[i].sketch.right, &kept[i].sketch.loss})
-            for (double& loss : *losses) loss -= offset.back();
-    }
-    return {{&steps, tilt, step, log_mass, infinity_mass, points_tilt, fineness.steep, std::move(offset)},
+    step = aligned(std::max(step, span / (0.9 * size_limit)), composition, span, size_limit);
+    return {{&steps, tilt, step, log_mass, infinity_mass, points_tilt, fineness.steep},
             std::move(kept),
-            std::move(lone),
             left,
             right};
 }
 
 LatticeWindow window_of(const LatticePlan& plan) {
-    const double tilt = plan.key.tilt, step = plan.key.step;
+    const double step = plan.key.step;
     const TailPoint &left = plan.left, &right = plan.right;
     std::vector<std::vector<std::int64_t>> points;
     double bottom = std::floor(left.loss / step) - 1, top = std::ceil(right.loss / step) + 1;
     double lowest = 0, highest = 0;
     for (std::size_t i = 0; i < plan.kept.size(); ++i) {
         const auto& [sketch, count] = plan.kept[i];
-        auto around = points_around(plan.lone[i], step, tilt);
-        points.push_back(around.empty() ? choose_points(sketch, step, plan.key.points_tilt)
-                                        : std::move(around));
+        points.push_back(choose_points(sketch, step, plan.key.points_tilt));
         lowest += static_cast<double>(count) * static_cast<double>(points.back().front());
         highest += static_cast<double>(count) * static_cast<double>(points.back().back());
     }

@@ -9,7 +9,6 @@
 
 #include "hockeystick/answer.hpp"
 #include "lattice/sketch.hpp"
-#include "profile/lone_atoms.hpp"
 
 namespace hockeystick {
 
@@ -31,19 +30,17 @@ struct Fineness {
 struct LatticeKey {
     const Steps* steps;
     double tilt, step;
-    double log_mass;             // of the tilted sum, what may lie outside the window
-    double infinity_mass;        // a jump with at most this P-mass may as well be infinite
-    double points_tilt;          // the tilt under which points are dense where the loss has mass
-    bool careful;                // see compose()
-    std::vector<double> offset;  // of each kind: the loss that lies on its point 0
+    double log_mass;       // of the tilted sum, what may lie outside the window
+    double infinity_mass;  // a jump with at most this P-mass may as well be infinite
+    double points_tilt;    // the tilt under which points are dense where the loss has mass
+    bool careful;          // see compose()
     bool operator==(const LatticeKey&) const = default;
 };
 
 struct LatticePlan {
     LatticeKey key;
-    Steps kept;  // the sketches without what matters to nothing, less their offsets
-    std::vector<LoneAtoms> lone;
-    TailPoint left, right;  // where the tilted sum, less all offsets, has a mass of e^log_mass to either side
+    Steps kept;             // the sketches without what matters to nothing
+    TailPoint left, right;  // where the tilted sum has a mass of e^log_mass to either side
 };
 // left_out: the P-mass of a step that the sketches are without.
 LatticePlan plan_lattice(const Composition& composition, const Steps& steps, const Saddle& saddle,

@@ -1,8 +1,10 @@
 // Layers of losses against closed forms, an integral for two steps, and each other.
 #include "inversion/layers.hpp"
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
+#include <functional>
 #include <initializer_list>
 #include <numbers>
 #include <vector>
@@ -110,7 +112,7 @@ double simple_profile(double sigma, double q, double epsilon) {
 // One step: the layers add up to its closed form. Returns whether the answer was as narrow as asked for; the
 // last attempts may be wider.
 bool one_step(double sigma, double q, double epsilon, double tolerance) {
-    const auto answer = hs::Layers({{{part(sigma, q)}, 1}}, 0, tolerance).delta_bounds(epsilon);
+    const auto answer = hs::Layers({{{part(sigma, q)}, 1}}, {}, tolerance).delta_bounds(epsilon);
     if (!answer) return false;
     const double truth = profile(*pair(sigma, q), epsilon);
     CHECK(answer->lower <= truth * (1 + 1e-12) && truth * (1 - 1e-12) <= answer->upper);
@@ -129,7 +131,7 @@ void two_steps(double sigma, double q, double epsilon, double tolerance) {
         const double rest = simple_profile(sigma, q, epsilon - (p - q_log));
         truth += h / std::sqrt(2 * std::numbers::pi) * std::exp(p - 0.5 * t * t) * rest;
     }
-    const auto answer = hs::Layers({{{mixture}, 2}}, 0, tolerance).delta_bounds(epsilon);
+    const auto answer = hs::Layers({{{mixture}, 2}}, {}, tolerance).delta_bounds(epsilon);
     CHECK(answer.has_value());
     if (!answer) return;
     CHECK(answer->lower <= truth * (1 + 1e-10) && truth * (1 - 1e-10) <= answer->upper);
@@ -138,7 +140,7 @@ void two_steps(double sigma, double q, double epsilon, double tolerance) {
     const double delta = 0.5 * (answer->lower + answer->upper);
     for (const bool split : {false, true}) {
         std::vector<hs::Layers::Kind> kinds(split ? 2 : 1, {{mixture}, split ? 1.0 : 2.0});
-        const auto back = hs::Layers(kinds, 0, tolerance).epsilon_bounds(delta);
+        const auto back = hs::Layers(kinds, {}, tolerance).epsilon_bounds(delta);
         CHECK(back.has_value());
         if (back) CHECK(back->lower <= epsilon * (1 + 1e-12) && epsilon * (1 - 1e-12) <= back->upper);
     }
@@ -155,7 +157,7 @@ void unlike_steps(double sigma, double q, double other_sigma, double other_q, do
         truth += h / std::sqrt(2 * std::numbers::pi) * std::exp(p - 0.5 * t * t) *
                  simple_profile(other_sigma, other_q, epsilon - loss);
     }
-    const auto answer = hs::Layers({{{first}, 1}, {{second}, 1}}, 0, 1e-9).delta_bounds(epsilon);
+    const auto answer = hs::Layers({{{first}, 1}, {{second}, 1}}, {}, 1e-9).delta_bounds(epsilon);
     CHECK(answer.has_value());
     if (!answer) return;
     CHECK(answer->lower <= truth * (1 + 1e-9) && truth * (1 - 1e-9) <= answer->upper);
@@ -238,18 +240,79 @@ void joined_steps(double m, double q, double epsilon, double tolerance) {
         CHECK(answer->lower <= truth * (1 + slack) && truth * (1 - slack) <= answer->upper);
         CHECK(answer->upper <= answer->lower * (1 + 1e3 * tolerance));
     };
-    holds(hs::Layers({one}, 0, tolerance).delta_bounds(epsilon), joined_profile(m, q, epsilon), 1e-11);
+    holds(hs::Layers({one}, {}, tolerance).delta_bounds(epsilon), joined_profile(m, q, epsilon), 1e-11);
     const double truth = over_halves(m, q, 30 + m, 1.0 / 2048, epsilon, [&](double loss, double, bool) {
         return joined_profile(m, q, epsilon - loss);
     });
-    holds(hs::Layers({two}, 0, tolerance).delta_bounds(epsilon), truth, 1e-8);
-    holds(hs::Layers({two}, 0, tolerance).epsilon_bounds(truth), epsilon, 1e-8);
+    holds(hs::Layers({two}, {}, tolerance).delta_bounds(epsilon), truth, 1e-8);
+    holds(hs::Layers({two}, {}, tolerance).epsilon_bounds(truth), epsilon, 1e-8);
     if (q < 1e-3) return;
     // Beside a Poisson-sampled step, which is no joined one.
     const double unlike = over_halves(m, q, 30 + m, 1.0 / 2048, epsilon, [&](double loss, double, bool) {
         return simple_profile(1.5, 0.02, epsilon - loss);
     });
-    holds(hs::Layers({one, {{part(1.5, 0.02)}, 1}}, 0, tolerance).delta_bounds(epsilon), unlike, 1e-8);
+    holds(hs::Layers({one, {{part(1.5, 0.02)}, 1}}, {}, tolerance).delta_bounds(epsilon), unlike, 1e-8);
+}
+
+// Simpson's rule.
+double integral(double low, double high, int n, const std::function<double(double)>& f) {
+    double sum = 0;
+    for (int i = 0; i <= n; ++i)
+        sum += (i == 0 || i == n ? 1 : i % 2 ? 4 : 2) * f(low + (high - low) * i / n);
+    return sum * (high - low) / (3.0 * n);
+}
+
+// One step that is cut beside others that are not: atoms, some of the mass at +inf, Laplace noise, and a
+// Gaussian step. delta is the mean of the step's own delta, which has a kink, over the others' losses.
+// Returns how often epsilon was found.
+int in_company(const hs::MixturePart& cut, const std::function<double(double)>& alone, double kink,
+               double epsilon) {
+    const double a = 0.7, variance = 0.3, q0 = 0.2, p1 = 0.5, p2 = 0.25, infinite = 1e-4,
+                 p0 = 1 - p1 - p2 - infinite, losses[] = {std::log(p0 / q0), 0.25, 0.75};
+    const std::vector<double> q{q0, p1 * std::exp(-losses[1]), p2 * std::exp(-losses[2])};
+    const auto atoms = hs::discrete({losses[0], losses[1], losses[2]}, {p0, p1, p2}, q, infinite, 0.0,
+                                    1 - q[0] - q[1] - q[2]);
+    const auto noise = hs::laplace(a);
+    const auto first = hs::Transform::of(*atoms, 1e-9), second = hs::Transform::of(*noise, 1e-9);
+    const auto beside_gaussian = [&](double e) {
+        const double s = std::sqrt(variance), low = 0.5 * variance - 9 * s, high = low + 18 * s,
+                     middle = std::clamp(e - kink, low, high);
+        const auto f = [&](double loss) {
+            const double z = (loss - 0.5 * variance) / s;
+            return std::exp(-0.5 * z * z) / (s * std::sqrt(2 * std::numbers::pi)) * alone(e - loss);
+        };
+        // Where records are rare alone() turns within a hair of its kink.
+        const auto to_middle = [&](double end) {
+            return integral(0, 1, 300, [&](double x) {
+                const double way = end - middle;
+                return 5 * x * x * x * x * std::abs(way) * f(middle + way * x * x * x * x * x);
+            });
+        };
+        return to_middle(low) + to_middle(high);
+    };
+    // The loss is a at outputs beyond one shift, -a beyond the other, and a (1 - 2 x) in between.
+    const auto beside_noise = [&](double e) {
+        return 0.5 * beside_gaussian(e - a) + 0.5 * std::exp(-a) * beside_gaussian(e + a) +
+               integral(0, 1, 200, [&](double x) {
+                   return 0.5 * a * std::exp(-a * x) * beside_gaussian(e - a * (1 - 2 * x));
+               });
+    };
+    const double truth = infinite + p0 * beside_noise(epsilon - losses[0]) +
+                         p1 * beside_noise(epsilon - losses[1]) + p2 * beside_noise(epsilon - losses[2]);
+    int found = 0;
+    const hs::Layers::Beside beside{
+        variance, {{first.get(), 1}, {second.get(), 1}}, infinite * (1 - 1e-14), infinite * (1 + 1e-14)};
+    for (const double tolerance : {1e-7, 1e-10}) {
+        const auto holds = [&](const std::optional<hs::Answer>& answer, double value) {
+            if (!answer) return false;
+            CHECK(answer->lower <= value * (1 + 1e-8) && value * (1 - 1e-8) <= answer->upper);
+            CHECK(answer->upper <= answer->lower * (1 + 1e3 * tolerance));
+            return true;
+        };
+        CHECK(holds(hs::Layers({{{cut}, 1}}, beside, tolerance).delta_bounds(epsilon), truth));
+        found += holds(hs::Layers({{{cut}, 1}}, beside, tolerance).epsilon_bounds(truth), epsilon);
+    }
+    return found;
 }
 
 // The bound lies above the sum of exponentials, and hardly.
@@ -283,6 +346,14 @@ int main() {
         joined_steps(0.7, 4e-6, 0.001, tolerance);
         joined_steps(5, 0.1, 12, tolerance);
     }
+    int found = 0;
+    for (const double epsilon : {1.2, 4.0})
+        for (const double q : {0.1, 1e-3, 1e-5}) {
+            found += in_company(joined(2, q), [&](double e) { return joined_profile(2, q, e); }, 0, epsilon);
+            found += in_company(
+                part(0.7, q), [&](double e) { return simple_profile(0.7, q, e); }, std::log1p(-q), epsilon);
+        }
+    CHECK(found >= 12);
     for (const double q : {0.3, 0.01, 1e-4})
         for (const double sigma : {0.3, 1.0, 4.0})
             for (const double tolerance : {1e-10, 1e-7}) {  // narrow windows, and wide ones
@@ -330,7 +401,7 @@ int main() {
     // A reference of 25 digits, deep in the tail: an infinite error once got lost there.
     for (const double tolerance : {1e-6, 1e-8, 1e-10, 1e-12}) {
         const auto answer =
-            hs::Layers({{{part(0.995895, 4.21371e-06)}, 53}}, 0, tolerance).delta_bounds(8.73014375834);
+            hs::Layers({{{part(0.995895, 4.21371e-06)}, 53}}, {}, tolerance).delta_bounds(8.73014375834);
         CHECK(answer.has_value());
         if (answer) CHECK(answer->lower <= 7.643028463169826e-99 && 7.643028463169825e-99 <= answer->upper);
     }
@@ -341,8 +412,8 @@ int main() {
         for (const double steps : {1.0, 8.0, 100.0, 3935.0}) {
             double lower = 0, upper = 1;
             for (const double tolerance : {1e-6, 1e-8, 1e-10, 1e-12}) {
-                const auto answer =
-                    hs::Layers({{{part(4.13998, 0.000156163)}, steps}}, 0, tolerance).delta_bounds(0.0900217);
+                const auto answer = hs::Layers({{{part(4.13998, 0.000156163)}, steps}}, {}, tolerance)
+                                        .delta_bounds(0.0900217);
                 CHECK(answer.has_value());
                 if (!answer) continue;
                 lower = std::max(lower, answer->lower);
@@ -356,14 +427,14 @@ int main() {
         double above = 0;
         for (const double epsilon : {0.0001, 0.00008}) {
             const auto answer =
-                hs::Layers({{{part(6.78498, 3.01141e-06)}, 69}}, 0, 1e-8).delta_bounds(epsilon);
+                hs::Layers({{{part(6.78498, 3.01141e-06)}, 69}}, {}, 1e-8).delta_bounds(epsilon);
             CHECK(answer.has_value() && above <= answer->lower && answer->upper > 4.596e-114);
             if (answer) above = answer->upper;
         }
     }
     CHECK(one_step(4.13998, 0.000156163, 0.0900217, 1e-9));
     // The square of the layer's share is below the least number.
-    const auto tiny = hs::Layers({{{part(4.439, 0.00136)}, 76}}, 0, 1e-10).delta_bounds(1.2);
+    const auto tiny = hs::Layers({{{part(4.439, 0.00136)}, 76}}, {}, 1e-10).delta_bounds(1.2);
     CHECK(tiny.has_value() && tiny->upper > 0 && tiny->lower <= tiny->upper);
     return check::summary();
 }
