@@ -158,3 +158,26 @@ def test_a_common_request_is_answered_closely() -> None:
     assert all(
         a.upper >= b.upper for a, b in itertools.pairwise(map(profile.delta_bounds, (0.5, 1, 3, 5, 7)))
     )
+
+
+@pytest.mark.parametrize(("probability", "steps"), [(1.0, 12), (0.1, 40), (1e-3, 60)])
+def test_one_noise_serves_a_curve(probability: float, steps: int) -> None:
+    """Many points of both signs, some of them sums of losses, and beyond the largest one."""
+    p, q = np.array([0.2, 0.3, 0.5]), np.array([0.25, 0.43, 0.32])
+    one_p, one_q = sampled(p, q, probability)
+    all_p, all_q = multinomial(one_p, one_q, steps)
+    losses = np.unique(np.log(all_p / all_q))
+    pair = hs.FinitePair(list(p), list(q))
+    one = hs.PoissonSampled(pair, probability) if probability < 1 else pair
+    epsilons = np.sort(
+        np.concatenate([np.linspace(losses[0], losses[-1] + 0.1, 150), losses[:: len(losses) // 40]])
+    )
+    lower, upper = hs.account(one * steps, adjacency="remove").delta_curve(epsilons)
+    truth = np.array([delta(all_p, all_q, epsilon) for epsilon in epsilons])
+    # Differences of nearly equal masses round.
+    slack = 1e-11 * truth + 1e-15
+    assert (lower <= truth + slack).all()
+    assert (truth <= upper + slack).all()
+    common = (truth > 1e-10) & (epsilons < 0.9 * losses[-1])
+    assert np.median((upper - lower)[common] / truth[common]) < 1e-4
+    assert (upper[common] <= 1.01 * lower[common]).all()

@@ -35,9 +35,9 @@ constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
 constexpr std::size_t most_alone = 24;
 // A frequency's values and errors, of one kind, of which so many are filled together.
 constexpr std::size_t bytes_per_frequency = 32, kinds_at_once = 32;
-// Speed: the share of delta that may be left out where noise is added, and how much less than a guess of
-// delta makes another one worth it.
-constexpr double share_beside_noise = 1e-12, near_guess = 0.1;
+// Speed: the share of delta that may be left out where noise is added, how much less than a guess of delta
+// makes another one worth it, and what share of a curve's gap one noise for all of its points aims at.
+constexpr double share_beside_noise = 1e-12, near_guess = 0.1, noisy_share = 0.2;
 // Speed: where all of delta may have been cut, about this is tried next.
 constexpr double next_delta = 1e-280;
 
@@ -104,7 +104,7 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, bool
     }
 }
 
-// Whether layers come before all that is dear; in company the whole transform often falls without.
+// In company the whole transform often falls without layers.
 bool Inversion::layers_soon(bool dear) const {
     return soon_ || (dear && direct_->joined() && !direct_->in_company());
 }
@@ -204,7 +204,7 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
     if (direct_->answers())
         curve = direct_->delta_curve(epsilons, soon_ ? Budget{curve_gap_} : Budget{}, reuse);
     else if (direct_->noise_helps())
-        curve = direct_->curve_with_noise(epsilons, curve_gap_, most_frequencies_);
+        curve = direct_->curve_with_noise(epsilons, noisy_share * curve_gap_, most_frequencies_);
     if (one_epoch_) one_epoch_->improve(curve, epsilons, few_frequencies, enough);
     for (std::size_t i = 0; i < curve.size(); ++i)
         if (!(relative_gap(curve[i]) < enough)) left.push_back(i);

@@ -48,12 +48,13 @@ public:
 
 private:
     Inversion(const Composition& composition, double accuracy, std::size_t memory_limit);
+    // Whether layers come before whatever takes long. dear: whether those of joined pairs, and a pinch of
+    // noise, are worth their time.
+    bool layers_soon(bool dear) const;
     // The narrowest of several attempts, of which the first with a gap below `enough` will do: one epoch of
     // random allocation in two parts, some in three, the whole transform if it `fits`, the transform without
     // P's largest losses, for about this delta, some epochs in three parts although that does not suit them
     // (`last`), and `layers`, or a pinch of noise where atoms keep the transform from falling.
-    // dear: whether layers of joined pairs, and a pinch of noise, are worth their time.
-    bool layers_soon(bool dear) const;
     template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, class AboutDelta>
     std::optional<Answer> narrowest(double enough, bool fits, bool dear, AskDirect ask_direct,
                                     AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
