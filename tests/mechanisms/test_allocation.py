@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hockeystick import _core
 from hockeystick.mechanisms.steps import from_dict, to_dict
+from scipy.special import log_ndtr, ndtr
 
 DIRECTIONS = ("remove", "add")
 
@@ -239,7 +240,7 @@ def test_noise_without_digits_has_no_lower_bound_of_its_own():
 
 @pytest.mark.parametrize("adjacency", DIRECTIONS)
 def test_a_released_choice_may_be_an_allocation(adjacency):
-    """No lattice knows its law: between nothing and the Gaussian that stands in."""
+    """No lattice knows its law: between a statistic of the outputs and the Gaussian that stands in."""
     allocation, other = hs.RandomAllocation(1.0, 10), hs.Laplace(2.0)
     chosen = hs.Mixture([allocation, hs.Mixture([other, allocation], [0.5, 0.5])], [0.25, 0.75])
     for epsilon in (-0.5, 0.4):
@@ -248,6 +249,62 @@ def test_a_released_choice_may_be_an_allocation(adjacency):
         assert found.lower <= 0.625 * one.lower + 0.375 * two.lower
         assert 0.625 * one.upper + 0.375 * two.upper <= found.upper
         assert bounds(chosen * 3, adjacency, epsilon).upper >= found.upper
+
+
+def delta_of_a_statistic(sigma: float, steps: int, direction: str, epsilon: float) -> float:
+    """The best test by a threshold of the largest output, or of the sum of all."""
+    if sigma > 1:
+        mu = 1 / (sigma * math.sqrt(steps))
+        return float(ndtr(mu / 2 - epsilon / mu) - math.exp(epsilon) * ndtr(-mu / 2 - epsilon / mu))
+    mu, low, high, best = 1 / sigma, -12.0, 12 + 1 / sigma, -math.inf
+    while high - low > 1e-9:
+        m = np.linspace(low, high, 10_001)
+        q, p = steps * log_ndtr(m), (steps - 1) * log_ndtr(m) + log_ndtr(m - mu)
+        masses = (-np.expm1(p), -np.expm1(q)) if direction == "remove" else (np.exp(q), np.exp(p))
+        values = masses[0] - math.exp(epsilon) * masses[1]
+        at, best = int(np.argmax(values)), max(best, float(values.max()))
+        low, high = m[max(at - 2, 0)], m[min(at + 2, len(m) - 1)]
+    return best
+
+
+@pytest.mark.parametrize("direction", DIRECTIONS)
+@pytest.mark.parametrize(("sigma", "steps"), [(0.4, 2), (0.9, 2), (0.5, 10**4), (2.0, 2), (4.0, 12)])
+def test_a_statistic_of_the_outputs_is_a_lower_bound(direction, sigma, steps):
+    """A released choice between the same is that itself, and on lattices is known by the statistic alone."""
+    law = hs.RandomAllocation(sigma, steps)
+    same = hs.Mixture([law, law], [0.5, 0.5])
+    for epsilon in (-0.4, 0.0, 0.3, 1.0):
+        found, truth = (bounds(process, direction, epsilon) for process in (same, law))
+        assert found.lower <= truth.lower * (1 + 1e-9)
+        if steps == 2:
+            assert found.lower <= float(exact_of_two(sigma, epsilon, direction))
+        known = max(delta_of_a_statistic(sigma, steps, direction, epsilon), -math.expm1(epsilon))
+        assert known * (1 - 1e-3) - 1e-12 <= found.lower <= known * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "steps", "epochs", "delta", "near"),
+    [
+        (6.67, 9, 2, 2e-45, 0.1),
+        (0.5, 10**5, 2, 1e-30, 0.1),
+        (0.256, 802205, 2, 1e-9, 0.1),
+        (0.267, 26 * 10**7, 2, 1e-9, 0.3),
+    ],
+)
+def test_what_the_inversion_does_not_know_has_both_bounds(sigma, steps, epochs, delta, near):
+    """And a Gaussian in company moves them up."""
+    law = hs.RandomAllocation(sigma, steps) * epochs
+    for adjacency in DIRECTIONS:
+        found = hs.account(law, adjacency=adjacency).epsilon_bounds(delta)
+        assert found.upper * (1 - near) <= found.lower or adjacency == "add"
+        assert 0 < found.lower <= found.upper
+
+
+def test_a_choice_with_noise_without_digits_has_no_lower_bound_of_its_own():
+    """What stands in for it from below is not of the lesser noise that its upper bound is of."""
+    law = hs.RandomAllocation(1e7, 10)
+    found = hs.account(hs.Mixture([law, law], [0.5, 0.5])).delta_bounds(0.0)
+    assert found.lower <= hs.account(hs.Gaussian(1e7)).delta_bounds(0.0).upper
 
 
 def test_composes_with_everything():

@@ -95,3 +95,50 @@ def test_bounds_of_epsilon_and_delta_meet(sigma):
         assert profile.delta_bounds(bounds.upper).lower <= delta
         if bounds.lower > 0:
             assert profile.delta_bounds(bounds.lower).upper >= delta * (1 - 1e-12)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "steps", "delta", "adjacency", "samples"),
+    [
+        # Largest losses near those of the Gaussian, and ratios that overflow in high powers.
+        (0.2, 5000, 1e-12, "remove", 3000),
+        (0.2, 49999, 4e-12, "remove", 300),
+        # So wide a law that the transform of its logarithm hardly falls.
+        (0.2, 5000, 1e-3, "add", 20000),
+        (0.25, 10**5, 1e-2, "add", 2000),
+    ],
+)
+def test_little_noise_agrees_with_samples(sigma, steps, delta, adjacency, samples):
+    """A last and largest ratio in closed form given all others; or all sampled, under a law that makes them smaller (add)."""
+    mu, rng = 1 / sigma, np.random.default_rng(5)
+    profile = hs.account(hs.RandomAllocation(sigma, steps), adjacency=adjacency)
+    bounds = profile.epsilon_bounds(delta)
+    assert bounds.upper - bounds.lower <= 1e-7 * bounds.upper
+    values, epsilon = np.empty(samples), bounds.upper
+    for i in range(samples):
+        if adjacency == "add":
+            w = np.exp(mu * rng.standard_normal(steps) - 0.5 * mu * mu)
+            values[i] = max(0.0, 1 - math.exp(epsilon) * w.mean())
+            continue
+        w = np.exp(mu * rng.standard_normal(steps - 1) - 0.5 * mu * mu)
+        strike = steps * math.exp(epsilon) - w.sum()
+        g = math.log(max(w.max(), strike)) / mu + mu / 2
+        values[i] = norm.sf(g - mu) - strike * norm.sf(g)
+    error = values.std() / math.sqrt(samples)
+    assert error < 0.3 * values.mean()
+    found = profile.delta_bounds(epsilon)
+    assert found.upper - found.lower <= 1e-6 * found.upper
+    assert found.lower - 5 * error <= values.mean() <= found.upper + 5 * error
+
+
+@pytest.mark.parametrize(("sigma", "steps"), [(0.27, 10**8), (0.35, 10**6), (0.5, 10**5)])
+def test_any_epsilon_of_little_noise_is_known(sigma, steps):
+    """Losses that all have and those of one ratio alone, and by duality: delta_add(eps) = 1 - e^eps + e^eps delta_remove(-eps)."""
+    remove, add = (hs.account(hs.RandomAllocation(sigma, steps), adjacency=a) for a in ("remove", "add"))
+    for epsilon in (-0.7, 0.0, 0.2, 2.0, 12.0):
+        found = remove.delta_bounds(epsilon)
+        assert found.upper - found.lower <= 1e-3 * found.upper
+        mirrored = add.delta_bounds(-epsilon)
+        low, high = (1 - math.exp(-epsilon) + math.exp(-epsilon) * d for d in (found.lower, found.upper))
+        assert mirrored.lower <= high + 1e-14
+        assert low <= mirrored.upper + 1e-14

@@ -50,7 +50,7 @@ public:
     virtual Tangent below(double x) const = 0;
 
     // Where above() and below() are not known, so that only the inversion answers: a pair that is more than
-    // this one and has them. Null: they are known.
+    // this one and has them, as has what its lower() says is less. Null: they are known.
     virtual std::shared_ptr<const Pair> stand_in() const { return nullptr; }
 
     // Supremum of the finite losses, -inf if there are none: never below it, whatever rounds. P(L = +inf).

@@ -256,23 +256,28 @@ Scaled sum_nodes(Complex a, double angle, double h, double first, const std::vec
 std::optional<Moments> allocation_moments(const Allocation& law, int k, double kappa,
                                           std::span<const double> tau, double log_scale, double tolerance) {
     const RayRule rules(law, k, kappa, log_scale, tolerance);
+    const std::vector<Ray> rays = rays_for(kappa, tau);
+    // Those of high frequencies may take too many nodes: all are known before any is summed.
+    std::vector<std::optional<Rule>> found;
+    for (const Ray& ray : rays)
+        if (!found.emplace_back(rules.along(ray, tau))) return {};
     std::vector<Scaled> sums;
     std::vector<double> left_out, alias;
-    for (const Ray& ray : rays_for(kappa, tau)) {
+    for (std::size_t i = 0; i < rays.size(); ++i) {
         interruption_point();
-        const auto rule = rules.along(ray, tau);
-        if (!rule) return {};
+        const Ray& ray = rays[i];
+        const auto& rule = found[i];
         const auto r_at = [&](double node) { return kappa * std::exp(node * rule->h); };
         const StepSeries series(law, k, ray.angle, r_at(rule->first), r_at(rule->last));
         if (series.empty()) return {};
         std::vector<SeriesValue> nodes(static_cast<std::size_t>(rule->last - rule->first + 1));
-        parallel_for(nodes.size(), [&](std::size_t i) {
-            nodes[i] = series.at(r_at(rule->first + static_cast<double>(i)));
+        parallel_for(nodes.size(), [&](std::size_t n) {
+            nodes[n] = series.at(r_at(rule->first + static_cast<double>(n)));
         });
         const std::size_t before = sums.size();
         sums.resize(ray.last + 1);
-        parallel_for(sums.size() - before, [&](std::size_t i) {
-            sums[before + i] = sum_nodes({kappa, tau[before + i]}, ray.angle, rule->h, rule->first, nodes);
+        parallel_for(sums.size() - before, [&](std::size_t n) {
+            sums[before + n] = sum_nodes({kappa, tau[before + n]}, ray.angle, rule->h, rule->first, nodes);
         });
         for (std::size_t j = before; j < sums.size(); ++j) {
             alias.push_back(aliasing(Growth(kappa, tau[j]), ray.angle, rule->h));

@@ -29,6 +29,8 @@ constexpr double farthest_cut = 37, log_beyond_last = 44;
 
 // proof: |s (W - 1)/T| where moments do.
 constexpr double largest_small = 1;
+// proof: moments of larger W overflow.
+constexpr double largest_power = 1e12;
 
 // At least the modulus.
 double size_of(Complex z) { return std::abs(z.real()) + std::abs(z.imag()); }
@@ -81,7 +83,9 @@ CutStep::Nodes CutStep::nodes_below(Complex most) const {
 
 // Nodes are many where W is about 1, and each exponential is dear.
 void CutStep::sum_moments(Nodes& nodes, double reach) {
-    const auto is_small = [&](std::size_t i) { return std::abs(nodes.excess[i]) * reach <= largest_small; };
+    const auto is_small = [&](std::size_t i) {
+        return std::abs(nodes.excess[i]) <= std::min(largest_small / reach, largest_power);
+    };
     for (std::size_t i = 0; i < nodes.excess.size(); ++i) {
         if (!is_small(i)) continue;
         for (auto* values : {&nodes.weight, &nodes.excess, &nodes.slack})
@@ -204,9 +208,10 @@ CutStep::Log CutStep::beyond(const Nodes& nodes, Complex s) const {
     return {sum, u * error + 1.01 * nodes.error};
 }
 
-// speed: how many layers there are, and how far below the mode the last is.
+// speed: how many layers there are, and how far below the mode the last is; it must reach the W of which
+// there are so many among all steps.
 constexpr int layers = 48;
-constexpr double lowest_layer = 20;
+constexpr double lowest_layer = 20, deepest_layer = 80, enough_ratios = 30;
 // proof: more than what the layers' masses round by.
 constexpr double rounding_of_layers = 1e-9;
 
@@ -233,7 +238,9 @@ StepLayers::StepLayers(const Allocation& law, double end, double theta) {
     const double mode =
         last_where(first_node, last, [&](double g) { return -g - mu + theta * mu * w_at(g) >= 0; });
     const double peak = log_density(mode);
-    const auto level = [&](int k) { return peak - lowest_layer * std::pow((k + 1.0) / layers, 2); };
+    const double far = std::sqrt(2 * std::log(std::max(1.0, law.steps / enough_ratios))),
+                 depth = std::clamp(peak - log_density(std::min(far, last)), lowest_layer, deepest_layer);
+    const auto level = [&](int k) { return peak - depth * std::pow((k + 1.0) / layers, 2); };
     for (int k = 0; k < layers; ++k) {
         const auto inside = [&](double g) { return log_density(g) >= level(k); };
         const double right = w_at(last_where(mode, last, inside)),

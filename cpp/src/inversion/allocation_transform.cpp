@@ -18,6 +18,9 @@ constexpr std::size_t most_known = 64;
 // What is cut in any case; at least, of what may be left out.
 constexpr double always_cut = 1e-60, least_cut = 1e-300;
 constexpr double tolerance_of_value = 1e-13, worst_error_of_cut = 1e-9;
+// Of few steps the cut keeps the transform from falling: a larger share of what does not fall is worse than
+// the time that moments without a cut take.
+constexpr double worst_edge = 1e-3;
 
 // L = g/sigma + L', g ~ N(0, 1/T) under Q and independent of L': the mean of the T normal variables scales V.
 class AllocationDecay final : public DecayBound {
@@ -75,15 +78,17 @@ std::optional<AllocationTransform::Whole> AllocationTransform::whole(double s) c
 }
 
 std::optional<AllocationTransform::Whole> AllocationTransform::find_whole(double s) const {
+    std::optional<Whole> by_cut;
     if (cut_)
         if (const auto found = cut_->moments(1 + s, zero_frequency, 0, tolerance_of_value)) {
             const double value = found->value[0].real();
-            if (found->error[0] < worst_error_of_cut * value)
-                return Whole{std::log1p(value - 1), found->error[0] / value, found->first, found->second,
-                             true};
+            if (found->error[0] < worst_error_of_cut * value) {
+                by_cut = {std::log1p(value - 1), found->error[0] / value, found->first, found->second, true};
+                if (edge_of(s, *by_cut).edge < worst_edge) return by_cut;
+            }
         }
     const auto found = moments(s, zero_frequency, std::min(0.0, s), tolerance_of_value);
-    if (!found || !(found->value[0].real() > 0)) return {};
+    if (!found || !(found->value[0].real() > 0)) return by_cut;
     const double value = found->value[0].real();
     return Whole{found->shift + (found->shift > 0 ? std::log(value) : std::log1p(value - 1)),
                  found->error[0] / value, law_.add ? -found->first : found->first, found->second, false};
@@ -113,11 +118,14 @@ Transform::Row AllocationTransform::row(double s, double step, std::size_t size,
     return row;
 }
 
+Bulk::Edge AllocationTransform::edge_of(double s, const Whole& all) const {
+    return all.by_cut ? cut_->edge(1 + s, all.log - all.error - 1e-12) : Bulk::Edge{1, 0};
+}
+
 std::unique_ptr<DecayBound> AllocationTransform::decay(double s, double) const {
     const auto all = whole(s);
-    return std::make_unique<AllocationDecay>(
-        law_.mu * law_.mu / law_.steps,
-        all && all->by_cut ? cut_->edge(1 + s, all->log - all->error - 1e-12) : Bulk::Edge{1, 0});
+    return std::make_unique<AllocationDecay>(law_.mu * law_.mu / law_.steps,
+                                             all ? edge_of(s, *all) : Bulk::Edge{1, 0});
 }
 
 }  // namespace hockeystick

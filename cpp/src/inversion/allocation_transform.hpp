@@ -33,6 +33,7 @@ private:
     };
     std::optional<Whole> whole(double s) const;  // of tilts asked for before it is remembered
     std::optional<Whole> find_whole(double s) const;
+    Bulk::Edge edge_of(double s, const Whole& all) const;  // how it falls there
     // The moments E[V^{k-a}] of frequencies tau at the tilt s; k and kappa as it suits the highest of them.
     std::optional<Moments> moments(double s, std::span<const double> tau, double log_scale,
                                    double tolerance) const;

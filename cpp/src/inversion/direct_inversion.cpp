@@ -27,6 +27,8 @@ constexpr double few_steps = 100, lost_to_period = 0.5, most_lost_to_period = 1.
 constexpr double fewest_factors = 8, few_factors = 16, few_hits = 0.2;
 // Where a first attempt leaves out more, or delta is less of e^{K(s) - s eps}, a coarse one does not pay.
 constexpr double hopeless = 1e-3, least_share = 1e-5, fair_share = 1e-3;
+// Rows may aim at so many times the error, as far as that is a share of delta.
+constexpr double coarser = 100, coarsest_share = 1e-2;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
 // The shares of the saddle that are tried where the transform hardly decays.
@@ -387,7 +389,12 @@ bool DirectInversion::fill(Contour& contour, std::size_t size) const {
         const std::size_t count = std::min(chunk, kinds_.size() - begin);
         parallel_for(count, [&](std::size_t i) {
             const Kind& kind = kinds_[begin + i];
-            rows[i] = kind.transform->row(s, contour.step, size, 0.3 * wanted_share * kind.share);
+            // Where that takes too many nodes, fewer digits do.
+            for (double share = wanted_share;
+                 share < std::max(2 * wanted_share, coarsest_share * contour.share); share *= coarser) {
+                rows[i] = kind.transform->row(s, contour.step, size, 0.3 * share * kind.share);
+                if (!rows[i].value.empty()) break;
+            }
         });
         for (std::size_t i = 0; i < count; ++i) {
             if (rows[i].value.empty()) return false;

@@ -97,8 +97,11 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, bool
         for (const double share : largest_shares) {
             const DirectInversion cut(composition_, share * about);
             if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;
+            const double before = relative_gap(best);
             keep(best, ask_direct(cut, Budget{}));
             if (relative_gap(best) < enough) return;
+            // Where the cut is not what keeps them apart, a larger one takes as long in vain.
+            if (epochs_ && !(relative_gap(best) < 0.5 * before)) return;
         }
         previous = std::exchange(about, delta(best));
     }

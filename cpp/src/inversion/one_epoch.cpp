@@ -25,6 +25,7 @@ constexpr double pi = std::numbers::pi;
 // left out come to more than the second they are not worth computing the others.
 constexpr double wanted_share = 1e-12, worst_share = 1e-6, nothing = 1e-10;
 constexpr std::size_t least_frequencies = 16;
+constexpr int most_retreats = 12;
 // Smaller deltas and larger losses are left to others, and so are laws without digits, or with too few
 // frequencies. That layers' widths have their digits rests on the least mu, too: proof.
 constexpr double least_delta = 1e-60, largest_loss = 100;
@@ -34,7 +35,14 @@ constexpr double least_log_wanted = -10;
 // does where the series' error is at most this share, for one of these cuts, as shares of it.
 constexpr double least_jump = 0.3, least_deviations = 4, good_series = 3e-9, poor_series = 1e-6;
 constexpr double many_steps = 1e4;
-constexpr double cuts_alone[] = {0.5, 0.45, 0.4, 0.35, 0.25, 0.15};
+// Beyond the lowest cut that has all digits least is left of two.
+constexpr double cuts_alone[] = {0.15, 0.25, 0.35, 0.4, 0.45, 0.5}, all_digits = 1e-13;
+// (c - V)_+ has digits enough beside c where delta is no less, and is asked first where V is that wide, as
+// the whole transform falls too slowly then. How much larger than c the ratio alone is that ends the nodes:
+// proof, as no larger c is asked there.
+constexpr double least_beside_put = 1e-6, wide_spread = 0.5, beyond_put = 3;
+// How closely a first guess in direction add is looked for.
+constexpr int halvings = 10;
 
 // What line_through must count beside a payoff (1 - e^{-x})_+ for x_+, at most e^{sx}/(e s).
 double beside_chernoff(double s) { return -1 - std::log(std::abs(s)) - log_chernoff(s); }
@@ -46,8 +54,11 @@ double best_tilt(const AllocationPart& part, int sign, double x, double spread) 
         const CutStep::Log log = part.at(s);
         return std::isfinite(log.error) ? log.value.real() - s * x - 2 * log_s : infinity;
     };
-    return sign * std::exp(lowest(std::log(1e-3 / (std::abs(x) + spread)),
-                                  std::log(std::max(1e7, 1e3 / spread)), 0.05, height));
+    double s = sign * std::exp(lowest(std::log(1e-3 / (std::abs(x) + spread)),
+                                      std::log(std::max(1e7, 1e3 / spread)), 0.05, height));
+    // The least may lie where there is hardly any more.
+    for (int i = 0; i < most_retreats && !std::isfinite(part.at(1.1 * s).error); ++i) s *= 0.9;
+    return s;
 }
 
 std::optional<Contour> contour_for(const AllocationPart& part, int sign, double x, double spread,
@@ -96,42 +107,83 @@ std::optional<Contour> contour_for(const AllocationPart& part, int sign, double 
 }  // namespace
 
 struct OneEpoch::Parts : Split {
+    bool add = false;
+    double most_x = infinity;  // of V - 1
     Inverted at(double epsilon) const {
-        Inverted out = invert(lines, std::expm1(epsilon));
-        out.slope *= std::exp(epsilon);
-        return with_others(out, epsilon);
+        const double x = std::expm1(add ? -epsilon : epsilon);
+        Inverted out = invert(lines, x);
+        if (!(x <= most_x)) out.tail = infinity;
+        if (!add) {
+            out.slope *= std::exp(epsilon);
+            return with_others(out, epsilon);
+        }
+        // e^eps E[(e^-eps - V)_+]
+        out.slope = -out.value - std::exp(-epsilon) * out.slope;
+        out.log_scale += epsilon;
+        out.round_off += u * std::abs(out.value) * (4 + 2 * (std::abs(epsilon) + std::abs(out.log_scale)));
+        return out;
     }
 };
 
 std::unique_ptr<OneEpoch> OneEpoch::of(const Composition& composition) {
     if (composition.size() != 1 || composition.front().second != 1) return nullptr;
     const auto law = composition.front().first->allocation();
-    if (!law || law->add || FewSteps::serves(*law) || !(law->mu >= least_mu && law->mu <= largest_mu) ||
+    if (!law || FewSteps::serves(*law) || !(law->mu >= least_mu && law->mu <= largest_mu) ||
         !(law->steps > 1 && law->steps <= most_steps))
         return nullptr;
-    return std::unique_ptr<OneEpoch>(new OneEpoch(*law));
+    std::unique_ptr<OneEpoch> out(new OneEpoch(*law));
+    const bool direct = out->spread() < wide_spread || law->steps < least_steps;
+    return law->add && direct ? nullptr : std::move(out);
+}
+
+// No ratio alone exceeds c + beyond_put where V does not.
+CutStep OneEpoch::step_of_put(double x) const {
+    return CutStep::at(law_, std::log(law_.steps * (1 + x + beyond_put)) / law_.mu + 0.5 * law_.mu,
+                       most_halvings);
+}
+
+// E[(c - V)_+], and 1 - c in direction remove.
+std::optional<OneEpoch::Parts> OneEpoch::by_put(double epsilon, double delta, std::size_t most) const {
+    const double x = std::expm1(law_.add ? -epsilon : epsilon),
+                 log_delta = std::log(delta) - (law_.add ? epsilon : 0);
+    const CutStep step = step_of_put(x);
+    auto line = contour_for(Bulk(law_, step), -1, x, spread(), log_delta, most);
+    if (!line) return {};
+    return Parts{{{std::move(*line)}, Decided(1, 1, 1)}, law_.add, x + beyond_put};
+}
+
+std::optional<OneEpoch::Parts> OneEpoch::in_two(double x, double delta, std::size_t most) const {
+    const double log_delta = std::log(delta);
+    const CutStep step(law_, mass_beyond_first_cut(delta), most_halvings);
+    auto bulk = contour_for(Bulk(law_, step), +1, x, spread(), log_delta, most);
+    auto rest = bulk ? contour_for(Rest(law_, step), -1, x, spread(), log_delta, most) : std::nullopt;
+    if (!rest) return {};
+    return Parts{{{std::move(*bulk), std::move(*rest)}, Decided(law_, 1, step.end())}};
+}
+
+std::optional<OneEpoch::Parts> OneEpoch::by_series(double x, double delta, double worst,
+                                                   std::size_t most) const {
+    auto large = alone(x, worst);
+    if (!large) return {};
+    auto bulk = contour_for(Bulk(law_, large->first), +1, x, spread(), std::log(delta), most);
+    if (!bulk) return {};
+    return Parts{{{std::move(*bulk)}, std::move(large->second)}};
 }
 
 // delta: about that.
 std::optional<OneEpoch::Parts> OneEpoch::parts_at(double epsilon, double delta, std::size_t most) const {
     if (!(delta > least_delta && epsilon < largest_loss)) return {};
     interruption_point();
-    const double x = std::expm1(epsilon), log_delta = std::log(delta);
-    const auto by_series = [&](double worst, std::size_t frequencies) -> std::optional<Parts> {
-        auto large = alone(x, worst);
-        if (!large) return {};
-        auto bulk = contour_for(Bulk(law_, large->first), +1, x, spread(), log_delta, frequencies);
-        if (!bulk) return {};
-        return Parts{{{std::move(*bulk)}, std::move(large->second)}};
-    };
-    if (auto parts = by_series(good_series, 0)) return parts;
-    if (law_.steps >= least_steps) {
-        const CutStep step(law_, mass_beyond_first_cut(delta), most_halvings);
-        auto bulk = contour_for(Bulk(law_, step), +1, x, spread(), log_delta, most);
-        auto rest = bulk ? contour_for(Rest(law_, step), -1, x, spread(), log_delta, most) : std::nullopt;
-        if (rest) return Parts{{{std::move(*bulk), std::move(*rest)}, Decided(law_, 1, step.end())}};
-    }
-    return by_series(poor_series, law_.steps >= many_steps ? most : 0);
+    if (law_.add) return by_put(epsilon, delta, most);
+    const double x = std::expm1(epsilon);
+    const bool put = law_.steps >= least_steps && delta > least_beside_put, first = spread() > wide_spread;
+    std::optional<Parts> parts;
+    if (put && first) parts = by_put(epsilon, delta, most);
+    if (!parts) parts = by_series(x, delta, good_series, 0);
+    if (!parts && law_.steps >= least_steps) parts = in_two(x, delta, most);
+    if (!parts) parts = by_series(x, delta, poor_series, law_.steps >= many_steps ? most : 0);
+    if (!parts && put && !first) parts = by_put(epsilon, delta, most);
+    return parts;
 }
 
 // The outcomes with a W beyond a cut, and that, where there is one that suits the series.
@@ -145,7 +197,7 @@ std::optional<std::pair<CutStep, LargeRatios>> OneEpoch::alone(double x, double 
         if (!(cut.end() > law_.mu)) break;
         LargeRatios large(law_, cut);
         const Inverted at = large.at(std::log1p(x));
-        const double error = (at.quadrature + at.round_off) / at.value;
+        const double error = std::max((at.quadrature + at.round_off) / at.value, all_digits);
         if (!(at.value > 0 && error < least)) continue;
         least = error;
         best.emplace(cut, std::move(large));
@@ -158,7 +210,15 @@ double OneEpoch::spread() const {
     return std::sqrt(std::expm1(std::min(law_.mu * law_.mu, 50.0)) / law_.steps);
 }
 
-double OneEpoch::guess(double x) const {
+// In direction add by Chernoff's bound.
+double OneEpoch::guess(double epsilon) const {
+    const double x = std::expm1(law_.add ? -epsilon : epsilon);
+    if (law_.add) {
+        const CutStep step = step_of_put(x);
+        const Bulk part(law_, step);
+        const double s = best_tilt(part, -1, x, spread());
+        return std::min(0.5, std::exp(epsilon + part.at(s).value.real() - s * x - 1) / std::abs(s));
+    }
     if (!(x > 0)) return 0.5;
     const double g = std::log(1 + law_.steps * x) / law_.mu + 0.5 * law_.mu;
     return std::min(0.5, gaussian_tail(x / spread()) + gaussian_tail(g - law_.mu));
@@ -185,7 +245,7 @@ void OneEpoch::improve(std::span<std::optional<Answer>> curve, std::span<const d
 // parts: of the last guess.
 std::optional<Answer> OneEpoch::delta_bounds(double epsilon, std::size_t most,
                                              std::optional<Parts>& parts) const {
-    return delta_in_rounds(epsilon, guess(std::expm1(epsilon)), parts,
+    return delta_in_rounds(epsilon, guess(epsilon), parts,
                            [&](double about) { return parts_at(epsilon, about, most); });
 }
 
@@ -193,7 +253,14 @@ std::optional<Answer> OneEpoch::epsilon_bounds(double delta, std::size_t most) c
     if (!(delta > least_delta)) return {};
     const double target = std::log(delta), mu = law_.mu,
                  jump = std::exp(mu * (CutStep(law_, delta, 0).end() - 0.5 * mu)) / law_.steps;
-    const double first = std::log1p(std::max(spread() * std::sqrt(-2 * target), jump));
+    double first = std::log1p(std::max(spread() * std::sqrt(-2 * target), jump));
+    if (law_.add) {
+        double low = 0, high = 0.5 * first + mu * mu;
+        for (int i = 0; i < halvings; ++i) {
+            first = 0.5 * (low + high);
+            (guess(first) < delta ? high : low) = first;
+        }
+    }
     return epsilon_in_rounds(delta, first, [&](double epsilon) { return parts_at(epsilon, delta, most); });
 }
 

@@ -1,8 +1,8 @@
-// delta(eps) of one epoch of random allocation in direction remove, in two parts: the outcomes without a
-// large likelihood ratio W, and the others (docs/mechanisms/allocation.md, "One epoch in two parts").
+// delta(eps) of one epoch of random allocation (docs/mechanisms/allocation.md, "One epoch in two parts"). In
+// direction remove the outcomes without a large likelihood ratio W are one part, the others another.
 //
-// E[(V - e^eps)_+] is linear in V, so each part is an inversion in V itself, along a line that suits it
-// alone.
+// E[(V - e^eps)_+] and E[(1 - e^eps V)_+] are linear in V, so each part is an inversion in V itself, along a
+// line that suits it alone.
 #pragma once
 
 #include <cstddef>
@@ -36,7 +36,11 @@ private:
     struct Parts;
     explicit OneEpoch(const Allocation& law) : law_(law) {}
     double spread() const;
-    double guess(double x) const;  // of delta, x = e^eps - 1
+    double guess(double epsilon) const;  // of delta
+    CutStep step_of_put(double x) const;
+    std::optional<Parts> in_two(double x, double delta, std::size_t most) const;
+    std::optional<Parts> by_series(double x, double delta, double worst, std::size_t most) const;
+    std::optional<Parts> by_put(double epsilon, double delta, std::size_t most) const;
     std::optional<Parts> parts_at(double epsilon, double delta, std::size_t most) const;
     std::optional<std::pair<CutStep, LargeRatios>> alone(double x, double worst) const;
     std::optional<Answer> delta_bounds(double epsilon, std::size_t most, std::optional<Parts>& parts) const;

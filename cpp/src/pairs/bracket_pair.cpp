@@ -20,7 +20,10 @@ public:
     double anchor() const override { return upper_->anchor(); }
     std::vector<GaussianMixtures> gaussian_mixtures() const override { return upper_->gaussian_mixtures(); }
     std::optional<LossLaw> loss_law() const override { return upper_->loss_law(); }
-    PairPtr stand_in() const override { return upper_->stand_in(); }
+    PairPtr stand_in() const override {
+        const PairPtr more = upper_->stand_in(), less = lower_->stand_in();
+        return more ? bracket(less ? less->lower() : lower_, more) : nullptr;
+    }
     std::optional<Allocation> allocation() const override { return upper_->allocation(); }
     PairPtr lower() const override { return lower_; }
 

@@ -165,8 +165,8 @@ PairPtr mixture(std::vector<PairPtr> pairs, std::vector<double> weights) {
         require(pairs[i] != nullptr, "mixture: a pair is missing");
         require(weights[i] >= 0, "mixture: weights must not be negative");
         total += weights[i];
-        // The inversion does not know mixtures: such a part is between nothing and what stands in for it.
-        if (PairPtr more = pairs[i]->stand_in()) pairs[i] = bracket(discrete({0}, {1}, {1}), std::move(more));
+        // The inversion does not know mixtures.
+        if (PairPtr other = pairs[i]->stand_in()) pairs[i] = std::move(other);
     }
     require(total <= 1 + 1e-9, "mixture: weights must sum to at most 1");
     return std::make_shared<MixturePair>(std::move(pairs), std::move(weights));

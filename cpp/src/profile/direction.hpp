@@ -29,6 +29,7 @@ public:
     Direction(Composition composition, double accuracy, std::size_t memory_limit, Engine engine,
               const std::function<void()>& before_lattices)
         : accuracy_(accuracy),
+          memory_limit_(memory_limit),
           before_lattices_(before_lattices),
           end_(composition),
           max_loss_(end_.sum()),
@@ -41,6 +42,7 @@ public:
           lattices_(on_lattices(composition), end_.log_finite(), memory_limit) {
         if (stands_in_ && !inversion_)
             throw std::invalid_argument("Profile: these pairs are answered by inversion alone");
+        if (stands_in_) composition_ = composition;
         if (engine == Engine::prv) coupling_.emplace(composition, memory_limit);
         if (Composition less = lower_composition(composition); !less.empty())
             lower_ =
@@ -119,6 +121,8 @@ private:
     static constexpr double smallest_loss = 1e-290;
     // speed: no smaller delta is worth an engine, where it is bounded already.
     static constexpr double no_delta = 1e-100;
+    // speed: a lower bound from less than the mechanisms is no nearer than this.
+    static constexpr double rough_gap = 1e-3;
     // proof: more than the rounding of the largest losses and of their sum ("The end of the support").
     static constexpr double rounding_of_max_loss = 1e-12;
 
@@ -154,11 +158,16 @@ private:
     }
 
     // Lattices of more than the mechanisms bound from above alone, and only where nothing else is known;
-    // Gaussians need none.
-    template <class Ask>
-    Answer with_lattice(Answer best, Ask ask) const {
+    // Gaussians need none. What is less bounds from below, where that may be nearer.
+    template <class Ask, class AskLess>
+    Answer with_lattice(Answer best, Ask ask, AskLess ask_less) const {
         if (!stands_in_) return both(best, ask());
         if (!(best.lower > 0) && !unamplified_) best.upper = std::min(best.upper, ask().upper);
+        if (close(best, rough_gap)) return best;
+        if (!less_)
+            less_ = std::make_unique<Direction>(lower_composition(on_lattices(composition_)), rough_gap,
+                                                memory_limit_, Engine::automatic, before_lattices_);
+        best.lower = std::max(best.lower, std::min(best.upper, ask_less(*less_).lower));
         return best;
     }
 
@@ -221,7 +230,9 @@ private:
             if (close(best, accuracy_)) return best;
         }
         if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
-        return with_lattice(best, [&] { return lattices().epsilon(delta, accuracy_, most); });
+        return with_lattice(
+            best, [&] { return lattices().epsilon(delta, accuracy_, most); },
+            [&](const Direction& less) { return less.epsilon_bounds(delta); });
     }
 
     // What takes next to no work, where nothing else is needed.
@@ -256,7 +267,9 @@ private:
                 return best;
             }
         }
-        return with_lattice(best, [&] { return lattices().delta(epsilon, accuracy_); });
+        return with_lattice(
+            best, [&] { return lattices().delta(epsilon, accuracy_); },
+            [&](const Direction& less) { return less.delta_bounds(epsilon); });
     }
 
     static Answer upper_of(Answer answer) {
@@ -340,7 +353,9 @@ private:
     }
 
     double accuracy_;
+    std::size_t memory_limit_;
     std::function<void()> before_lattices_;
+    Composition composition_;  // where pairs stand in
     SupportEnd end_;
     double max_loss_;
     std::optional<ClosedForm> closed_;
@@ -352,6 +367,7 @@ private:
     mutable std::mutex mutex_;                // guards what follows, which caches
     std::unique_ptr<Inversion> inversion_;
     mutable LatticeEngine lattices_;
+    mutable std::unique_ptr<Direction> less_;  // of the pairs below those that stand in
     mutable Inverted inverted_epsilon_, inverted_delta_;
 };
 
