@@ -57,16 +57,22 @@ void for_tilts(double middle, Visit visit) {
     for (int i = 0; i < 48; ++i) visit(std::exp(std::log(middle) - 12 + 0.5 * (i + 0.5)));
 }
 
+// Of e^{K(z)} along a contour: ln of the modulus, of an upper bound of it, and the angle; and what their sums
+// over the kinds added up, without signs.
+struct Sums {
+    std::vector<double> modulus, upper, angle, size;
+};
+
 // Adds count * ln of one kind's M along the contour.
-void add_row(const Transform::Row& row, double count, std::vector<double>& modulus,
-             std::vector<double>& angle, std::vector<double>& upper) {
+void add_row(const Transform::Row& row, double count, Sums& sums) {
     for (std::size_t j = 0; j < row.value.size(); ++j) {
         const auto [k, whole, slack] = row.log(j);
         const double log_upper =
             whole > slack ? k.real() + std::log1p(slack / whole) : std::log(whole + slack);
-        modulus[j] += count * (k.real() + row.shift);
-        angle[j] += count * k.imag();
-        upper[j] += count * (row.shift + log_upper) + 4 * u * count * (std::abs(k.real()) + row.shift);
+        sums.modulus[j] += count * (k.real() + row.shift);
+        sums.angle[j] += count * k.imag();
+        sums.upper[j] += count * (row.shift + log_upper) + 4 * u * count * (std::abs(k.real()) + row.shift);
+        sums.size[j] += count * (std::abs(k.real()) + row.shift + std::abs(k.imag()));
     }
 }
 
@@ -372,14 +378,15 @@ std::optional<Contour> DirectInversion::make_contour(const SaddlePoint& saddle, 
 // The values along the contour; false where they cannot be had.
 bool DirectInversion::fill(Contour& contour, std::size_t size) const {
     const double s = contour.s;
-    // ln of the modulus, of an upper bound of it, and the angle of e^{K(z)}.
-    std::vector<double> modulus(size), upper(size), angle(size);
+    Sums sums;
+    for (auto* each : {&sums.modulus, &sums.upper, &sums.angle, &sums.size}) each->resize(size);
     for (std::size_t j = 0; j < size; ++j) {
         const Complex z(s, contour.step * static_cast<double>(j));
         const Complex k = 0.5 * variance_ * z * (z + 1.0);
-        modulus[j] = k.real();
-        angle[j] = k.imag();
-        upper[j] =
+        sums.modulus[j] = k.real();
+        sums.angle[j] = k.imag();
+        sums.size[j] = std::abs(k.real()) + std::abs(k.imag());
+        sums.upper[j] =
             k.real() + (12 + static_cast<double>(composed_)) * u * 0.5 * variance_ * std::norm(z + 1.0);
     }
     // A few kinds at a time, so that memory stays bounded; added up in order, whatever the threads.
@@ -398,7 +405,7 @@ bool DirectInversion::fill(Contour& contour, std::size_t size) const {
         });
         for (std::size_t i = 0; i < count; ++i) {
             if (rows[i].value.empty()) return false;
-            add_row(rows[i], kinds_[begin + i].count, modulus, angle, upper);
+            add_row(rows[i], kinds_[begin + i].count, sums);
         }
     }
     contour.integrand.resize(size);
@@ -406,14 +413,15 @@ bool DirectInversion::fill(Contour& contour, std::size_t size) const {
     const double atom = std::exp(log_atom_ - contour.scale);
     for (std::size_t j = 0; j < size; ++j) {
         const Complex z(s, contour.step * static_cast<double>(j));
-        const double low = modulus[j] - contour.scale, high = upper[j] - contour.scale;
+        const double low = sums.modulus[j] - contour.scale, high = sums.upper[j] - contour.scale;
         const Complex pole = contour.pole(j);
         const double value = std::exp(low);
         const double between = high - low < 1 ? value * std::expm1(high - low) : std::exp(high);
+        // Each partial sum over the kinds rounds, of the moduli, their bounds and the angles.
         const double rounding =
             (value + atom) * u *
-            (16 + 4 * (std::abs(modulus[j]) + std::abs(contour.scale) + std::abs(angle[j])));
-        contour.integrand[j] = (std::polar(value, angle[j]) - atom) * pole;
+            (16 + 4 * std::abs(contour.scale) + (4 + 2 * static_cast<double>(kinds_.size())) * sums.size[j]);
+        contour.integrand[j] = (std::polar(value, sums.angle[j]) - atom) * pole;
         contour.error[j] = (between + rounding) * std::abs(pole);
         if (!std::isfinite(contour.error[j]) || !std::isfinite(value)) return false;
     }

@@ -23,6 +23,7 @@ struct DifferenceOfPowers {
     double log_below = 0, log_ratio = 0;  // sum of k ln a, of k ln(1 + b/a)
     double below_error = 0;               // sum of k ln(1 + alpha/a)
     double between_error = 0;             // sum of k ln(1 + b/a) beta/b
+    double sums = 0;                      // how many kinds are added up: each partial sum rounds
 
     struct Value {
         Complex value;
@@ -31,7 +32,7 @@ struct DifferenceOfPowers {
 
     DifferenceOfPowers() = default;
     // Gaussian steps, K = variance z (z+1)/2, beside so many kinds of others.
-    DifferenceOfPowers(Complex z, double variance, double kinds) {
+    DifferenceOfPowers(Complex z, double variance, double kinds) : sums(kinds) {
         const Complex k = 0.5 * variance * z * (z + 1.0);
         modulus = log_below = k.real();
         angle = k.imag();
@@ -44,7 +45,8 @@ struct DifferenceOfPowers {
                      double least) {
         modulus += n * (log.real() + shift);
         angle += n * log.imag();
-        common += n * unit_roundoff * units;
+        common += n * unit_roundoff *
+                  (units + sums * (std::abs(log.real()) + std::abs(log.imag()) + std::abs(shift)));
         const double a = std::max({size, error, least});
         log_below += n * (std::log(a) + shift);
         below_error += n * std::log1p(error / a);
