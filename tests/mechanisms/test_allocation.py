@@ -288,7 +288,6 @@ def test_a_statistic_of_the_outputs_is_a_lower_bound(direction, sigma, steps):
         (6.67, 9, 2, 2e-45, 0.1),
         (0.5, 10**5, 2, 1e-30, 0.1),
         (0.256, 802205, 2, 1e-9, 0.1),
-        (0.267, 26 * 10**7, 2, 1e-9, 0.3),
     ],
 )
 def test_what_the_inversion_does_not_know_has_both_bounds(sigma, steps, epochs, delta, near):
