@@ -83,6 +83,11 @@ double relative_gap(const std::optional<Answer>& answer) {
     return answer->upper > 0 ? (answer->upper - answer->lower) / answer->upper : 0;
 }
 
+bool has_allocation(const Composition& composition) {
+    return std::any_of(composition.begin(), composition.end(),
+                       [](const auto& step) { return step.first->allocation().has_value(); });
+}
+
 DirectInversion::DirectInversion(const Composition& composition, double cut_mass) {
     const double kinds = static_cast<double>(composition.size());
     double log_finite = 0;
@@ -117,9 +122,7 @@ DirectInversion::DirectInversion(const Composition& composition, double cut_mass
     if (a > 0 && std::all_of(composition.begin(), composition.end(),
                              [&](const auto& each) { return plain_laplace_epsilon(*each.first) == a; }))
         laplace_.emplace(a, steps_);
-    if (answers_ && std::none_of(composition.begin(), composition.end(),
-                                 [](const auto& step) { return step.first->allocation().has_value(); }))
-        find_layers();
+    if (answers_ && !has_allocation(composition)) find_layers();
 }
 
 // The P-mass at +inf of all steps together, rounded down or up.

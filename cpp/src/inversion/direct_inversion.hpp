@@ -18,6 +18,8 @@ namespace hockeystick {
 
 // 1 - lower/upper, infinite where there is no answer.
 double relative_gap(const std::optional<Answer>& answer);
+// Whether some step is an epoch of random allocation.
+bool has_allocation(const Composition& composition);
 
 // Not for use by several threads at once.
 class DirectInversion {

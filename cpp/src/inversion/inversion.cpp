@@ -54,10 +54,7 @@ Inversion::Inversion(const Composition& composition, double accuracy, std::size_
       direct_(std::make_unique<DirectInversion>(composition)),
       one_epoch_(OneEpoch::of(composition)),
       epochs_(Epochs::of(composition)),
-      soon_(direct_->has_layers() && !direct_->joined() && !direct_->in_company()),
-      slow_(direct_->joined() ||
-            std::any_of(composition.begin(), composition.end(),
-                        [](const auto& step) { return step.first->allocation().has_value(); })),
+      slow_(direct_->joined() || has_allocation(composition)),
       narrow_gap_(0.1 * accuracy),
       curve_gap_(narrow_gap_),
       layer_tolerance_(std::clamp(2e-3 * narrow_gap_, 1e-11, 1e-6)),
@@ -86,13 +83,27 @@ std::optional<Answer> Inversion::delta_with_noise(double epsilon, double enough)
     return best;
 }
 
+// delta is wanted to ten digits.
+std::optional<Answer> Inversion::delta_in_layers(double epsilon) const {
+    auto best = direct_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon);
+    for (const double tolerance : {fine_tolerance_, layer_tolerance_})
+        if (direct_->joined() && relative_gap(best) >= narrow_gap_)
+            keep(best, direct_->layers(tolerance).delta_bounds(epsilon));
+    // In company the whole transform had its full budget before.
+    if (!direct_->in_company() && relative_gap(best) >= near_exact)
+        keep(best,
+             direct_->delta_bounds(epsilon, {std::min(narrow_gap_, relative_gap(best)), some_products}));
+    return best;
+}
+
 // fits: whether the whole transform was asked already.
 template <class AskDirect, class AboutDelta>
 void Inversion::without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,
                                 AboutDelta delta) const {
     if (!direct_->can_cut() || !direct_->answers() || relative_gap(best) < enough) return;
     // What is cut must be little beside a delta that may not be known yet.
-    double about = delta(best), previous = infinity, dropped = fits && !soon_ ? direct_->dropped() : -1;
+    double about = delta(best), previous = infinity,
+           dropped = fits && !layers_soon(false) ? direct_->dropped() : -1;
     for (int round = 0; round < most_rounds && about < 0.1 * previous; ++round) {
         for (const double share : largest_shares) {
             const DirectInversion cut(composition_, share * about);
@@ -109,7 +120,7 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, bool
 
 // In company the whole transform often falls without layers.
 bool Inversion::layers_soon(bool dear) const {
-    return soon_ || (dear && direct_->joined() && !direct_->in_company());
+    return direct_->has_layers() && !direct_->in_company() && (dear || !direct_->joined());
 }
 
 template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, class AboutDelta>
@@ -178,17 +189,9 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, boo
             return epochs_ && epochs_->suits(epochs_->guess(epsilon)) != last ? epochs_->delta_bounds(epsilon)
                                                                               : std::nullopt;
         },
-        // delta is wanted to ten digits.
         [&] {
             std::optional<Answer> best;
-            if (direct_->has_layers())
-                best = direct_->layers(std::min(layer_tolerance_, 1e-12)).delta_bounds(epsilon);
-            for (const double tolerance : {fine_tolerance_, layer_tolerance_})
-                if (direct_->joined() && relative_gap(best) >= narrow_gap_)
-                    keep(best, direct_->layers(tolerance).delta_bounds(epsilon));
-            if (!direct_->in_company() && relative_gap(best) >= near_exact)
-                keep(best, direct_->delta_bounds(epsilon,
-                                                 {std::min(narrow_gap_, relative_gap(best)), some_products}));
+            if (direct_->has_layers()) best = delta_in_layers(epsilon);
             if (direct_->noise_helps() && relative_gap(best) >= enough)
                 keep(best, delta_with_noise(epsilon, enough));
             return best;
@@ -205,7 +208,7 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
                                                      double enough, std::vector<std::size_t>& left) const {
     std::vector<std::optional<Answer>> curve(epsilons.size());
     if (direct_->answers())
-        curve = direct_->delta_curve(epsilons, soon_ ? Budget{curve_gap_} : Budget{}, reuse);
+        curve = direct_->delta_curve(epsilons, layers_soon(false) ? Budget{curve_gap_} : Budget{}, reuse);
     else if (direct_->noise_helps())
         curve = direct_->curve_with_noise(epsilons, noisy_share * curve_gap_, most_frequencies_);
     if (one_epoch_) one_epoch_->improve(curve, epsilons, few_frequencies, enough);

@@ -48,8 +48,8 @@ public:
 
 private:
     Inversion(const Composition& composition, double accuracy, std::size_t memory_limit);
-    // Whether layers come before whatever takes long. dear: whether those of joined pairs, and a pinch of
-    // noise, are worth their time.
+    // Whether layers are likely to be needed, so that what comes before them must be quick. dear: whether
+    // those of joined pairs, and a pinch of noise, are worth their time.
     bool layers_soon(bool dear) const;
     // The narrowest of several attempts, of which the first with a gap below `enough` will do: one epoch of
     // random allocation in two parts, some in three, the whole transform if it `fits`, the transform without
@@ -60,6 +60,7 @@ private:
                                     AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
                                     AboutDelta delta) const;
     std::optional<Answer> delta_with_noise(double epsilon, double enough) const;
+    std::optional<Answer> delta_in_layers(double epsilon) const;
     template <class AskDirect, class AboutDelta>
     void without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,
                          AboutDelta delta) const;
@@ -71,12 +72,11 @@ private:
     std::unique_ptr<DirectInversion> direct_;
     std::unique_ptr<OneEpoch> one_epoch_;  // null where it is something else
     std::unique_ptr<Epochs> epochs_;       // as well
-    bool soon_;               // layers are likely to be needed: what comes before them must be quick
-    bool slow_;               // every contour takes long
-    double narrow_gap_;       // good enough not to look for better
-    double curve_gap_;        // the same for many points at once
-    double layer_tolerance_;  // what each source of error in layers aims at, beside delta
-    double fine_tolerance_;   // what is tried before
+    bool slow_;                            // every contour takes long
+    double narrow_gap_;                    // good enough not to look for better
+    double curve_gap_;                     // the same for many points at once
+    double layer_tolerance_;               // what each source of error in layers aims at, beside delta
+    double fine_tolerance_;                // what is tried before
 };
 
 }  // namespace hockeystick
