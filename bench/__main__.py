@@ -53,6 +53,7 @@ ENTRIES = [
     Entry("wide", "1 min"),
     Entry("replacement", "40 s", "--count 20"),
     Entry("curves", "40 s"),
+    Entry("derived", "40 s"),
     Entry("grid", "1 min"),
     Entry("references", "3 s", ""),
     Entry("population", "5 min", "run {folder}/answers.json --count 20", "run {folder}/answers.json"),

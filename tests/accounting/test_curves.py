@@ -43,6 +43,58 @@ def test_a_curve_is_as_good_as_single_questions(process: hs.mechanisms.Process, 
     assert lower[-1] == lower[-2]
 
 
+ASYMMETRIC = [
+    hs.PoissonSampled(hs.Gaussian(0.5), 1e-4) * 10,
+    hs.PoissonSampled(hs.Laplace(1.0), 0.2) * 3,
+    hs.RandomAllocation(1.0, 20),
+    hs.FinitePair([0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4]) * 2,
+    SAMPLED + hs.ApproximateDP(0.1, 1e-3),
+]
+
+
+@pytest.mark.parametrize("adjacency", ["remove", "add", "add_or_remove"])
+@pytest.mark.parametrize("process", ASYMMETRIC, ids=str)
+def test_negative_epsilons_are_seen_from_the_other_side(
+    process: hs.mechanisms.Process, adjacency: str
+) -> None:
+    """A curve mirrors the other direction's; single questions ask their own pair."""
+    epsilon = -np.array([1e-9, 1e-4, 0.01, 0.3, 1.0, 4.0, 30.0])
+    profile = hs.account(process, adjacency)
+    for curve in (profile.delta_curve, profile.rough_curve):
+        for value, low, high in zip(epsilon, *curve(epsilon), strict=True):
+            single = profile.delta_bounds(float(value))
+            assert low <= single.upper * (1 + 1e-15)
+            assert single.lower <= high * (1 + 1e-15)
+            assert high >= -math.expm1(value) * (1 - 1e-15)
+
+
+def test_neighbours_share_the_layers_of_joined_pairs() -> None:
+    process = hs.WithReplacement(hs.Gaussian(2.0), batch_size=50, dataset_size=1000) * 100
+    epsilon = np.linspace(0.0, 25.0, 60)
+    lower, upper = hs.account(process, "replace_one").delta_curve(epsilon)
+    assert (upper[1:] <= lower[1:] * (1 + 1e-3)).all()
+    alone = hs.account(process, "replace_one")
+    for i in range(1, 60, 13):
+        single = alone.delta_bounds(float(epsilon[i]))
+        assert max(lower[i], single.lower) <= min(upper[i], single.upper)
+
+
+def test_beside_the_largest_loss_nothing_is_looked_for() -> None:
+    """No engine has an answer there but that a double does not hold delta, whose level of Gaussian privacy once took minutes."""
+    process = hs.PoissonSampled(hs.Laplace(1.0), 0.01) * 1000
+    profile = hs.account(process, "remove")
+    end = profile.epsilon(0.0)
+    last = np.linspace(0.999 * end, end * (1 - 1e-9), 200)
+    lower, upper = profile.delta_curve(last)
+    assert (upper == 5e-324).all()
+    assert (lower == 0.0).all()
+    assert profile.delta_bounds(float(last[0])) == (0.0, 5e-324)
+    mu = profile.gdp_mu()
+    points = np.linspace(0.0, 3.0, 30)
+    least = hs.account(process).delta_curve(points)[0]
+    assert (least <= hs.account(hs.Gaussian(1 / mu)).delta_curve(points)[1]).all()
+
+
 def test_a_truncated_batch_has_a_curve() -> None:
     step = hs.TruncatedPoissonSampled(1.0, dataset_size=1000, sampling_probability=0.05, max_batch_size=60)
     profile = hs.account(step * 10, "zero_out")

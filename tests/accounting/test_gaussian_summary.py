@@ -150,3 +150,38 @@ def test_a_picture(tmp_path: Path) -> None:
 def test_a_mu_beside_the_least_that_is_sought(epsilon: float, delta: float) -> None:
     # Differences of two probabilities round by more than they change there.
     assert 0.9e-12 < mu_at(epsilon, delta) < 1.1e-12
+
+
+@pytest.mark.parametrize("floor", [1e-3, 1e-10])
+def test_infinite_losses_of_the_other_direction_cost_what_the_floor_does_not_cover(floor: float) -> None:
+    """Under "remove" they lie at negative epsilon, where the floor counts e^epsilon times on the other side: a finite mu does."""
+    p, q = (0.9, 0.1, 0.0), (0.7, 0.1, 0.2)
+    found = hs.account(hs.FinitePair(p, q), "remove").gdp(floor)
+    assert found.mu_bounds.lower <= found.mu < math.inf
+
+    def needed(mu: float) -> float:
+        """The floor that this mu leaves, between and beyond all kinks: delta is linear in e^epsilon there, delta_mu convex."""
+        most = -math.inf
+        for i in range(-3000, 3001):
+            at = mp.mpf(i) / 100
+            delta = sum(max(0, mp.mpf(a) - mp.exp(at) * mp.mpf(b)) for a, b in zip(p, q, strict=True))
+            most = max(most, delta - gaussian_delta(mu, at))
+        return float(most)
+
+    assert needed(found.mu) <= floor * (1 + 1e-9)
+    assert needed(found.mu_bounds.lower * (1 - 1e-3)) > floor
+    both = hs.account(hs.FinitePair(p, q)).gdp(floor)
+    assert (both.mu, both.mu_bounds.lower) == (math.inf, math.inf)
+
+
+@pytest.mark.parametrize("ask", [hs.PrivacyProfile.gdp, hs.PrivacyProfile.gdp_mu])
+def test_floors_that_no_double_resolves_are_refused(ask) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(ValueError, match=r"5e-324: must be 0 or at least 1e-300"):
+        ask(hs.account(hs.Gaussian(1.0)), 5e-324)
+
+
+def test_kinks_do_not_attract_nodes_without_end() -> None:
+    """A few atoms on no lattice, whose deltas are known to 1e-4: once minutes, of nodes that told nothing new."""
+    process = hs.FinitePair((0.28, 0.34, 0.373, 0.007), (0.36, 1e-7, 0.1, 0.5399999)) + hs.PureDP(1.6e-4) * 2
+    found = hs.account(process + hs.PureDP(0.0126), "remove").gdp()
+    assert found.mu <= found.mu_bounds.lower * (1 + 1e-6)

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from itertools import product
 
 import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick._base.bounds import Bounds
-from hockeystick.accounting.envelope import Envelope
+from hockeystick.accounting.envelope import Envelope, line
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from mpmath import mp
@@ -45,6 +44,44 @@ def test_gaussian_tpr(mu: float, alpha: float) -> None:
         truth = float(normal_tail(upper_quantile(alpha) - 1 / (1 / mp.mpf(mu))))
     tight = TIGHT if alpha >= 1e-40 else math.inf  # deeper tails are owed a bound only
     encloses(hs.account(hs.Gaussian(1 / mu)).risk.tpr(alpha), truth, tight, slack=1e-12)
+
+
+@pytest.mark.parametrize("mu", [1e-3, 0.3, 1.0, 4.0])
+@pytest.mark.parametrize("adjacency", ["remove", "add_or_remove"])
+def test_gaussian_tradeoff(mu: float, adjacency: str) -> None:
+    """Below the truth, for all errors in one call, by no more than is promised."""
+    alphas = [1e-250, 1e-30, 1e-5, 0.01, 0.2, 0.5, 0.9, 0.999]
+    with mp.workdps(40):
+        missed = [1 - normal_tail(upper_quantile(alpha) - mp.mpf(mu)) for alpha in alphas]
+    found = hs.account(hs.Gaussian(1 / mu), adjacency).tradeoff(alphas)
+    for value, truth in zip(found.tolist(), missed, strict=True):
+        assert value <= float(truth) + 2e-16
+        assert value >= float(truth) - 2e-7
+    assert hs.account(hs.Gaussian(1 / mu), adjacency).tradeoff([0.0, 1.0]).tolist() == [1.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        hs.PoissonSampled(hs.Gaussian(0.5), 1e-4) * 10,
+        hs.PoissonSampled(hs.DiscreteGaussian(1.3), 0.05) * 30,
+        hs.RandomAllocation(1.0, 100) * 2,
+        hs.RandomizedResponse(0.7) * 3 + hs.Laplace(2.0),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("adjacency", ["remove", "add"])
+def test_a_tradeoff_is_one_minus_the_best_attack(process: hs.mechanisms.Process, adjacency: str) -> None:
+    """Which another profile bounds by itself, node after node."""
+    alphas = np.array([1e-4, 0.03, 0.3, 0.5, 0.8, 0.97])
+    found = hs.account(process, adjacency).tradeoff(alphas)
+    for alpha, value in zip(alphas.tolist(), found.tolist(), strict=True):
+        lower, upper = hs.account(process, adjacency).risk.tpr(alpha)
+        assert value <= 1.0 - lower + 1e-15
+        assert value >= 1.0 - upper - 2e-7
+    slopes = np.diff(found) / np.diff(alphas)
+    assert (slopes < 0).all()
+    assert (np.diff(slopes) > -1e-5).all()
 
 
 @pytest.mark.parametrize("mu", [1e-3, 0.5, 2.0, 9.0])
@@ -205,8 +242,7 @@ def test_bounds_hold_whatever_is_known_of_a_finite_pair(
         return np.clip(delta - off[0] * delta - 1e-16, 0, 1), np.clip(delta + off[1] + 1e-16, 0, 1)
 
     envelope = Envelope(curve, np.linspace(-3.0, 3.0, 5))
-    found: Callable[..., Bounds] = envelope.least
-    lower, upper = found(lambda epsilon, delta: alpha * np.exp(epsilon) + delta, 1e-7)
+    [(lower, upper)] = envelope.least([line(alpha)], 1e-7)
     truth = best_test(present, absent, alpha)
     assert lower <= truth * (1 + 1e-15) + 1e-16
     assert truth <= upper * (1 + 1e-15) + 1e-16

@@ -48,6 +48,8 @@ def test_numbers_as_people_type_them(capsys: pytest.CaptureFixture[str]) -> None
         ("--steps", "nan", "whole number"),
         ("--steps", "-1e4", "steps = -10000"),
         ("--sampling-probability", "1/0", "256/60000"),
+        ("--sampling-probability", "1e-400", "256/60000"),
+        ("--sampling-probability", "1e-200/1e200", "256/60000"),
         ("--sampling-probability", "1/2/3", "256/60000"),
         ("--sampling-probability", "-.1", "sampling_probability = -0.1"),
         ("--noise-multiplier", "-1e-5", "noise_multiplier = -1e-05"),

@@ -325,6 +325,24 @@ def test_last_step_uses_the_budget_up(
     assert not filt.step([budget * 1e-5, 0.0])[0]
 
 
+@settings(max_examples=100, deadline=None)
+@given(
+    budget=st.sampled_from([1e-150, 1e-12, 1.0, 1e12]),
+    last=st.one_of(st.sampled_from([5e-324, 1e-310, 2.3e-308, 1.7e308]), st.floats(5e-324, 1.7e308)),
+    noise=st.sampled_from([1e-15, 1.0, 1e15]),
+)
+def test_last_steps_of_extreme_norms_do_not_overspend(budget: float, last: float, noise: float) -> None:
+    filt = hs.IndividualGDPFilter(1, mu=budget)
+    scale = filt.last_scales([last], noise_multiplier=noise, clipping_norm=1.0)[0]
+    assert (Fraction(scale) * Fraction(last) / Fraction(noise)) ** 2 <= square(budget)
+
+
+def test_scales_without_all_their_digits_are_none() -> None:
+    filt = hs.IndividualGDPFilter(1, mu=1e-12)
+    assert filt.last_scales([1.7e308], noise_multiplier=1.0, clipping_norm=1.0).tolist() == [0.0]
+    assert filt.spent.tolist() == [0.0]
+
+
 # ---- odometers ----------------------------------------------------------------------------------
 
 

@@ -129,7 +129,7 @@ def test_occurrences_follow_the_binomial_law(m: int, n: int) -> None:
     assert groups == sorted(set(groups))
     assert groups[-1] == m
     assert len(groups) <= 258
-    assert math.fsum(weights) == 1.0
+    assert math.fsum(weights) == pytest.approx(1.0, rel=1e-15)
     gamma = -math.expm1(m * math.log1p(-1.0 / n)) if n > 1 else 1.0
     for group, weight in zip(groups[:5], weights[:5], strict=False):
         assert weight == pytest.approx(stats.binom.pmf(group, m, 1.0 / n) / gamma, rel=1e-6)
@@ -137,7 +137,7 @@ def test_occurrences_follow_the_binomial_law(m: int, n: int) -> None:
 
 def test_absurdly_many_occurrences_are_all_counted_as_most() -> None:
     groups, weights = sampled.occurrences(10**15, 2)
-    assert (groups, list(weights)) == ([10**15], [1.0])
+    assert (groups[-1], weights[-1]) == (10**15, 1.0)
 
 
 def binomial_cdf(trials: int, probability: float, at: np.ndarray) -> np.ndarray:

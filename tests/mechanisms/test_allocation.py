@@ -318,6 +318,16 @@ def test_composes_with_everything():
     assert found.upper - found.lower <= 1e-3 * found.upper
 
 
+@pytest.mark.parametrize("adjacency", ["remove", "add", "add_or_remove", "zero_out"])
+def test_who_is_told_the_step_sees_gaussian_noise(adjacency):
+    """So it is mu-GDP for a finite mu, which no smaller one is far out."""
+    profile = hs.account(hs.RandomAllocation(2.0, 50, participations=2) * 3 + hs.Gaussian(4.0), adjacency)
+    mu = profile.gdp_mu()
+    assert math.sqrt(6 / 4 + 1 / 16) <= mu <= math.sqrt(6 / 4 + 1 / 16) * (1 + 1e-9)
+    points = np.linspace(-3.0, 5.0, 30)
+    assert (profile.delta_curve(points)[0] <= hs.account(hs.Gaussian(1 / mu)).delta_curve(points)[1]).all()
+
+
 def test_adjacencies():
     process = hs.RandomAllocation(1.0, 20)
     remove, add = (hs.account(process, adjacency=a).epsilon(1e-5) for a in DIRECTIONS)

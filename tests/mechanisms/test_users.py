@@ -5,12 +5,16 @@ from __future__ import annotations
 import itertools
 import math
 import re
+from fractions import Fraction
 
 import hockeystick as hs
+import mpmath as mp
 import numpy as np
 import pytest
 from hockeystick._base.types import Array
-from hockeystick.mechanisms.users import sensitivities
+from hockeystick.mechanisms.sampled import binomial_cells, law_of
+from scipy.optimize import brentq
+from scipy.special import log_ndtr, logsumexp
 from scipy.stats import binom, norm
 
 EPSILONS = (-1.0, 0.0, 0.2, 0.7, 2.0)
@@ -120,16 +124,141 @@ def test_the_issue_number_and_the_peer() -> None:
 @pytest.mark.parametrize(
     ("k", "q"), [(1, 0.2), (4, 1e-300), (7, 1.0), (9, 1.0 - 1e-15), (3000, 0.3), (100_000, 1e-5)]
 )
-def test_weights_are_rounded_upwards(k: int, q: float) -> None:
-    law = sensitivities(k, q)
-    assert abs(math.fsum(law.values()) - 1.0) < 1e-15
-    assert min(law.values()) > 0.0
-    assert max(law) <= k
-    assert len(law) <= 258
-    sizes = np.array(sorted(law))
-    above = np.cumsum([law[s] for s in sizes[::-1].tolist()])[::-1]
-    truth = binom.sf(sizes - 1, k, q)
-    assert (above >= truth * (1.0 - 1e-13) - 1e-308).all()
+def test_cells_hold_the_binomial_law(k: int, q: float) -> None:
+    cells = binomial_cells(k, Fraction(q))
+    assert len(cells) <= 258
+    for above in (True, False):
+        law = law_of(cells, above)
+        assert abs(math.fsum(law.values()) - 1.0) < 1e-15
+        sizes = np.array(sorted(law))
+        mass = np.cumsum([law[s] for s in sizes[::-1].tolist()])[::-1]
+        truth = binom.sf(sizes - 1, k, q)
+        assert ((mass - truth) * (1 if above else -1) >= -1e-12 * truth - 1e-307).all()
+    if k < 50:
+        for low, high, weight in cells:
+            if low == high:
+                exact = math.comb(k, low) * Fraction(q) ** low * (1 - Fraction(q)) ** (k - low)
+                assert abs(Fraction(weight) - exact) <= exact * Fraction(2) ** -53
+
+
+def aligned(k: int, q: float, sigma: float, epsilon: float, adjacency: str) -> float:
+    """The mixture's delta by log-binomials (in 40 digits for few sizes): where the loss is epsilon, and both tails there."""
+    sizes = np.arange(k + 1.0)
+    if k < 50:
+        mp.mp.dps = 60
+        logs = [
+            mp.log(mp.binomial(k, s)) + s * mp.log(q) + (k - s) * mp.log(1 - mp.mpf(q)) for s in range(k + 1)
+        ]
+        weights = np.array([float(x) for x in logs])
+    else:
+        weights = binom.logpmf(sizes, k, q)
+    shifts = sizes / sigma
+
+    def density(t: float, sign: float) -> float:
+        return float(logsumexp(weights + sign * shifts * t - shifts**2 / 2))
+
+    replaced, add = adjacency == "replace_one", adjacency == "add"
+
+    def loss(t: float) -> float:  # rises with t, or with -t under "add"
+        return density(t, 1.0) - (density(t, -1.0) if replaced else 0.0)
+
+    target = -epsilon if add else epsilon
+    far = 60.0 + shifts[-1] + abs(epsilon) * sigma
+    if (loss(-far) - target) * (loss(far) - target) > 0.0:
+        return 0.0
+    t = brentq(lambda x: loss(x) - target, -far, far, xtol=1e-13, rtol=1e-15)
+    side = 1.0 if add else -1.0
+    mixed = float(logsumexp(weights + log_ndtr(side * (t - shifts))))
+    other = float(logsumexp(weights + log_ndtr(-t - shifts))) if replaced else float(log_ndtr(side * t))
+    p, x = (other, mixed) if add else (mixed, other)
+    return math.exp(p) - math.exp(epsilon + x)
+
+
+def released(k: int, q: float, epsilon: float, delta_of: object) -> float:
+    """gamma sum_l w_l delta_l(epsilon'), 1 + (e^epsilon - 1)/gamma = e^epsilon'."""
+    seen = -math.expm1(k * math.log1p(-q))
+    inner = math.log1p(math.expm1(epsilon) / seen)
+    terms = (math.exp(binom.logpmf(s, k, q)) * delta_of(s, inner) for s in range(1, k + 1))  # type: ignore[operator]
+    return math.fsum(terms)
+
+
+def gaussian(mu: float, e: float) -> float:
+    return math.exp(log_ndtr(mu / 2 - e / mu)) - math.exp(e + log_ndtr(-mu / 2 - e / mu))
+
+
+def laplace(reach: float, e: float) -> float:
+    return max(0.0, -math.expm1((e - reach) / 2))
+
+
+SLACK = 1e-11
+"""Of the oracles, which are computed in doubles."""
+
+
+@pytest.mark.parametrize(
+    ("k", "q", "sigma", "epsilon", "adjacency", "width"),
+    [
+        (2, 1 - 1e-13, 0.2, 48.0, "add", 1e-10),
+        (2000, 0.01, 60.0, 0.5, "remove", 1e-8),
+        (1000, 0.5, 200.0, 2.0, "remove", 1e-8),
+        (100_000, 0.5, 20_000.0, 1.0, "remove", 2e-4),
+        (1000, 0.5, 200.0, 1.5, "add", 1e-8),
+    ],
+)
+def test_lower_bounds_of_many_sizes(
+    k: int, q: float, sigma: float, epsilon: float, adjacency: str, width: float
+) -> None:
+    step = hs.UserLevel(hs.PoissonSampled(hs.Gaussian(sigma), q), k)
+    bounds, truth = (
+        hs.account(step, adjacency).delta_bounds(epsilon),
+        aligned(k, q, sigma, epsilon, adjacency),
+    )
+    assert bounds.lower <= truth * (1 + SLACK)
+    assert truth * (1 - SLACK) <= bounds.upper <= bounds.lower * (1 + width)
+
+
+def test_lower_epsilon_where_examples_are_hardly_ever_left_out() -> None:
+    step = hs.UserLevel(hs.PoissonSampled(hs.Gaussian(0.2), 1 - 1e-13), 2)
+    bounds = hs.account(step, "add").epsilon_bounds(0.3)
+    assert bounds.lower <= bounds.upper <= bounds.lower + 1e-9
+    assert aligned(2, 1 - 1e-13, 0.2, bounds.lower - 1e-9, "add") >= 0.3
+    assert aligned(2, 1 - 1e-13, 0.2, bounds.upper + 1e-9, "add") <= 0.3
+
+
+def test_random_users_lie_between_their_bounds() -> None:
+    rng = np.random.default_rng(11)
+    for trial in range(24):
+        k = int(rng.choice([2, 3, 7, 30, 400, 1500]))
+        q = float(rng.choice([0.01, 0.3, 0.9, 1 - 1e-6]))
+        sigma = float(rng.uniform(0.3, 2.0)) * max(1.0, k * q / 3)
+        adjacency = ("remove", "add", "replace_one", "zero_out")[trial % 4]
+        profile = hs.account(hs.UserLevel(hs.PoissonSampled(hs.Gaussian(sigma), q), k), adjacency)
+        for epsilon in (0.2, 1.5):
+            kinds = ("remove", "add") if adjacency == "zero_out" else (adjacency,)
+            truth = max(aligned(k, q, sigma, epsilon, kind) for kind in kinds)
+            bounds = profile.delta_bounds(epsilon)
+            assert bounds.lower <= truth * (1 + SLACK) + 1e-15
+            assert truth * (1 - SLACK) - 1e-15 <= bounds.upper <= bounds.lower * (1 + 1e-4) + 1e-12
+
+
+@pytest.mark.parametrize(
+    ("k", "q", "scale"), [(3, 0.2, 2.0), (400, 0.5, 200.0), (2000, 0.5, 1000.0), (3, 0.99, 2.0)]
+)
+def test_released_sizes_lie_between_their_bounds(k: int, q: float, scale: float) -> None:
+    step = hs.UserLevel(hs.PoissonSampled(hs.Laplace(scale), q), k)
+    bounds = hs.account(step, "remove").delta_bounds(0.5)
+    truth = released(k, q, 0.5, lambda size, e: laplace(size / scale, e))
+    assert bounds.lower <= truth * (1 + SLACK)
+    assert truth * (1 - SLACK) <= bounds.upper <= bounds.lower * (1 + 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "sigma"), [(5000, 10, 1000.0), (400, 2, 200.0), (256, 60_000, 1.0), (7, 3, 2.0)]
+)
+def test_draws_with_replacement_lie_between_their_bounds(m: int, n: int, sigma: float) -> None:
+    bounds = hs.account(hs.WithReplacement(hs.Gaussian(sigma), m, n), "replace_one").delta_bounds(1.0)
+    truth = released(m, 1 / n, 1.0, lambda size, e: gaussian(2 * size / sigma, e))
+    assert bounds.lower <= truth * (1 + SLACK)
+    assert truth * (1 - SLACK) <= bounds.upper <= bounds.lower * (1 + 1e-6)
 
 
 def test_groups_of_unsampled_mechanisms_are_their_own() -> None:

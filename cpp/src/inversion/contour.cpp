@@ -142,6 +142,11 @@ SaddlePoint balanced(const SaddlePoint& saddle, const Aliases& left, const Alias
 
 }  // namespace
 
+double relative_gap(const std::optional<Answer>& answer) {
+    if (!answer) return infinity;
+    return answer->upper > 0 ? (answer->upper - answer->lower) / answer->upper : 0;
+}
+
 double log_chernoff(double s) { return s > 0 ? -s * std::log1p(1 / s) - std::log1p(s) : 0; }
 
 Complex Contour::pole(std::size_t j) const {

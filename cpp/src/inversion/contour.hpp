@@ -1,6 +1,7 @@
 // delta(eps) from the values of the transform on one line Re z = s, with its errors; see inversion.hpp.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <complex>
 #include <cstddef>
@@ -8,6 +9,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "hockeystick/answer.hpp"
@@ -106,6 +108,33 @@ Answer describe(const Inverted& at, double step, std::size_t size, double left_o
 std::optional<Answer> delta_answer(Answer terms, const Inverted& at, double least = 0, double most = 0);
 std::optional<Answer> epsilon_answer(Answer terms, const InvertedAt& inverted, const Inverted& at,
                                      double epsilon, double delta, double least = 0, double most = 0);
+
+// 1 - lower/upper, infinite where there is no answer.
+double relative_gap(const std::optional<Answer>& answer);
+
+// delta at many eps. ask(eps, lines) lays lines for one of them and answers there; answer(lines, eps) serves
+// its neighbours, as long as the gap is below `enough`, or hardly more than where the lines were laid.
+template <class Lines, class Ask, class AnswerBy>
+std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilons, double enough, Ask ask,
+                                                  AnswerBy answer_by) {
+    // speed: after so many points in a row without an answer, none is asked for any more.
+    constexpr int most_misses = 3;
+    std::vector<std::optional<Answer>> curve;
+    std::optional<Lines> lines;
+    double gap = 0;
+    int misses = 0;
+    for (const double epsilon : epsilons) {
+        std::optional<Answer> answer;
+        if (lines) answer = answer_by(*lines, epsilon);
+        if (!(relative_gap(answer) < gap) && misses < most_misses) {
+            answer = ask(epsilon, lines);
+            gap = std::max(enough, 2 * relative_gap(answer));
+            misses = answer ? 0 : misses + 1;
+        }
+        curve.push_back(std::move(answer));
+    }
+    return curve;
+}
 
 // sup over x >= 0 of e^{-s x} (1 - e^{-x}): delta(eps) <= chernoff(s) e^{K(s) - s eps}.
 double log_chernoff(double s);

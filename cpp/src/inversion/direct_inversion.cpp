@@ -33,8 +33,6 @@ constexpr double coarser = 100, coarsest_share = 1e-2;
 constexpr double lost_to_rounding = 1e-15;
 // The shares of the saddle that are tried where the transform hardly decays.
 constexpr double tilts[] = {1, 0.85, 0.7, 0.5};
-// After so many points in a row without an answer, a curve gets no more contours.
-constexpr int most_misses = 3;
 constexpr std::size_t few_frequencies = 1300, coarse_frequencies = 800, fewer_frequencies = 520,
                       most_beside_atom = 512;
 
@@ -77,11 +75,6 @@ void add_row(const Transform::Row& row, double count, Sums& sums) {
 }
 
 }  // namespace
-
-double relative_gap(const std::optional<Answer>& answer) {
-    if (!answer) return infinity;
-    return answer->upper > 0 ? (answer->upper - answer->lower) / answer->upper : 0;
-}
 
 bool has_allocation(const Composition& composition) {
     return std::any_of(composition.begin(), composition.end(),
@@ -450,22 +443,15 @@ std::optional<Answer> DirectInversion::delta_bounds(double epsilon, Budget budge
 
 std::vector<std::optional<Answer>> DirectInversion::delta_curve(std::span<const double> epsilons,
                                                                 Budget budget, double enough) const {
-    std::vector<std::optional<Answer>> curve;
-    std::optional<Contour> contour;
-    double gap = 0;
-    int misses = 0;
-    for (const double epsilon : epsilons) {
-        std::optional<Answer> answer;
-        if (contour) answer = on_contour(*contour, epsilon);
-        if (!laplace_ && !(relative_gap(answer) < gap) && misses < most_misses) {
+    // Plain Laplace noise has lines of its own.
+    return curve_by_lines<Contour>(
+        epsilons, laplace_ ? 0 : enough,
+        [&](double epsilon, std::optional<Contour>& contour) {
+            if (laplace_) return delta_bounds(epsilon, budget);
             contour = contour_at(epsilon, std::nullopt, budget);
-            answer = contour ? on_contour(*contour, epsilon) : std::nullopt;
-            gap = std::max(enough, 2 * relative_gap(answer));
-            misses = answer ? 0 : misses + 1;
-        }
-        curve.push_back(laplace_ ? delta_bounds(epsilon, budget) : answer);
-    }
-    return curve;
+            return contour ? on_contour(*contour, epsilon) : std::nullopt;
+        },
+        [&](const Contour& contour, double epsilon) { return on_contour(contour, epsilon); });
 }
 
 std::optional<Answer> DirectInversion::epsilon_bounds(double delta, Budget budget) const {

@@ -16,8 +16,6 @@
 
 namespace hockeystick {
 
-// 1 - lower/upper, infinite where there is no answer.
-double relative_gap(const std::optional<Answer>& answer);
 // Whether some step is an epoch of random allocation.
 bool has_allocation(const Composition& composition);
 

@@ -207,22 +207,41 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, boo
 std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> epsilons, double reuse,
                                                      double enough, std::vector<std::size_t>& left) const {
     std::vector<std::optional<Answer>> curve(epsilons.size());
+    const auto narrow = [&](const auto& ask) {
+        left.clear();
+        std::vector<double> open;
+        for (std::size_t i = 0; i < curve.size(); ++i) {
+            if (relative_gap(curve[i]) < enough) continue;
+            left.push_back(i);
+            open.push_back(epsilons[i]);
+        }
+        if (open.empty()) return;
+        const auto found = ask(open);
+        for (std::size_t j = 0; j < open.size(); ++j) keep(curve[left[j]], found[j]);
+    };
+    const auto by_layers = [&](const auto& open) {
+        return direct_->layers(layer_tolerance_).delta_curve(open, reuse);
+    };
+    if (one_epoch_)
+        narrow([&](const auto& open) { return one_epoch_->delta_curve(open, few_frequencies, reuse); });
+    if (direct_->joined()) narrow(by_layers);
     if (direct_->answers())
-        curve = direct_->delta_curve(epsilons, layers_soon(false) ? Budget{curve_gap_} : Budget{}, reuse);
+        narrow([&](const auto& open) {
+            return direct_->delta_curve(open, layers_soon(false) ? Budget{curve_gap_} : Budget{}, reuse);
+        });
     else if (direct_->noise_helps())
-        curve = direct_->curve_with_noise(epsilons, noisy_share * curve_gap_, most_frequencies_);
-    if (one_epoch_) one_epoch_->improve(curve, epsilons, few_frequencies, enough);
-    for (std::size_t i = 0; i < curve.size(); ++i)
-        if (!(relative_gap(curve[i]) < enough)) left.push_back(i);
+        narrow([&](const auto& open) {
+            return direct_->curve_with_noise(open, noisy_share * curve_gap_, most_frequencies_);
+        });
+    if (direct_->has_layers() && !direct_->joined()) narrow(by_layers);
+    narrow([](const auto& open) { return std::vector<std::optional<Answer>>(open.size()); });
     return curve;
 }
 
 std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons) const {
     std::vector<std::size_t> left;
     auto curve = shared(epsilons, near_as_good, curve_gap_, left);
-    // Of joined pairs most are narrow without layers, which are too dear for each of many points.
-    for (const std::size_t i : left)
-        keep(curve[i], delta_bounds(epsilons[i], curve_gap_, direct_->noise_helps() && !direct_->joined()));
+    for (const std::size_t i : left) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, true));
     return curve;
 }
 

@@ -36,6 +36,7 @@ Layers::Layers(const std::vector<Kind>& kinds, Beside beside, double tolerance)
 }
 
 bool Layers::prepare(double log_mass, double epsilon) {
+    contours_.clear();
     if (!measures_.cut(log_mass, epsilon, sharpness_, tolerance_)) return false;
     layer_tilt_.assign(measures_.cuts().loss.size(), 0);
     bottom_tilt_ = layer_tilt_;
@@ -332,6 +333,16 @@ std::optional<Answer> Layers::delta_bounds(double epsilon) {
     return best_of([&] { return delta_at(epsilon); });
 }
 
+std::vector<std::optional<Answer>> Layers::delta_curve(std::span<const double> epsilons, double enough) {
+    return curve_by_lines<const Layers*>(
+        epsilons, enough,
+        [&](double epsilon, std::optional<const Layers*>& lines) {
+            lines = this;
+            return delta_bounds(epsilon);
+        },
+        [](const Layers* lines, double epsilon) { return lines->as_laid(epsilon); });
+}
+
 std::optional<Answer> Layers::epsilon_bounds(double delta) {
     return best_of([&] { return epsilon_at(delta); });
 }
@@ -364,7 +375,12 @@ std::optional<Answer> Layers::delta_at(double epsilon) {
         }
     }
     if (!prepare(std::max(log_one, -650.0) + std::log(tolerance_), epsilon)) return {};
-    if (!visit(epsilon, true) || contours_.empty()) return {};
+    if (!visit(epsilon, true)) return {};
+    return as_laid(epsilon);
+}
+
+std::optional<Answer> Layers::as_laid(double epsilon) const {
+    if (!(epsilon > 0) || contours_.empty()) return {};
     const Inverted at = invert(contours_, epsilon);
     const double left_out = rest(epsilon);
     return delta_answer(describe(at, left_out), at, beside_.least_infinite, beside_.most_infinite + left_out);

@@ -10,6 +10,7 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "hockeystick/answer.hpp"
@@ -43,6 +44,8 @@ public:
     // Bounds as in Profile; empty where none were found.
     std::optional<Answer> epsilon_bounds(double delta);
     std::optional<Answer> delta_bounds(double epsilon);
+    // The same for many; as long as the gap is below `enough`, the contours of one serve its neighbours.
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, double enough);
 
 private:
     // Layer k lies between cut k-1 and cut k; `bottom` k is all below cut k.
@@ -89,6 +92,8 @@ private:
     std::optional<Answer> best_of(const Try& attempt);
     std::optional<Answer> epsilon_at(double delta);
     std::optional<Answer> delta_at(double epsilon);
+    // By the contours that were laid last, for whichever epsilon.
+    std::optional<Answer> as_laid(double epsilon) const;
     // Of ln delta, and what it falls by with epsilon.
     struct Estimate {
         double log_delta, slope;

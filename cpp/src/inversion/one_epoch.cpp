@@ -229,17 +229,12 @@ std::optional<Answer> OneEpoch::delta_bounds(double epsilon, std::size_t most) c
     return delta_bounds(epsilon, most, parts);
 }
 
-void OneEpoch::improve(std::span<std::optional<Answer>> curve, std::span<const double> epsilons,
-                       std::size_t most, double enough) const {
-    std::optional<Parts> parts;
-    for (std::size_t i = 0; i < curve.size(); ++i) {
-        const auto narrower = [&](const std::optional<Answer>& answer) {
-            if (relative_gap(answer) < relative_gap(curve[i])) curve[i] = answer;
-            return relative_gap(curve[i]) < enough;
-        };
-        if (narrower({}) || (parts && narrower(answer_by(*parts, epsilons[i])))) continue;
-        narrower(delta_bounds(epsilons[i], most, parts));
-    }
+std::vector<std::optional<Answer>> OneEpoch::delta_curve(std::span<const double> epsilons, std::size_t most,
+                                                         double enough) const {
+    return curve_by_lines<Parts>(
+        epsilons, enough,
+        [&](double epsilon, std::optional<Parts>& parts) { return delta_bounds(epsilon, most, parts); },
+        answer_by<Parts>);
 }
 
 // parts: of the last guess.

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <utility>
+#include <vector>
 
 #include "hockeystick/answer.hpp"
 #include "hockeystick/pairs.hpp"
@@ -27,10 +28,9 @@ public:
     // Bounds as in Profile, from at most so many frequencies of each part; empty where that is too few.
     std::optional<Answer> epsilon_bounds(double delta, std::size_t most) const;
     std::optional<Answer> delta_bounds(double epsilon, std::size_t most) const;
-    // Narrows what is known of delta at many epsilon where the gap is not below `enough`; as long as the same
-    // two lines do, they serve the next points, too.
-    void improve(std::span<std::optional<Answer>> curve, std::span<const double> epsilons, std::size_t most,
-                 double enough) const;
+    // As delta_bounds; the same lines also serve the next points, as long as the gap there is below `enough`.
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, std::size_t most,
+                                                   double enough) const;
 
 private:
     struct Parts;

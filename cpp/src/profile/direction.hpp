@@ -119,6 +119,7 @@ public:
 private:
     // speed: losses this small underflow in every transform.
     static constexpr double smallest_loss = 1e-290;
+    static constexpr double smallest_double = 5e-324;
     // speed: no smaller delta is worth an engine, where it is bounded already.
     static constexpr double no_delta = 1e-100;
     // speed: a lower bound from less than the mechanisms is no nearer than this.
@@ -172,7 +173,7 @@ private:
     }
 
     // Below the largest loss delta is positive, however little of it a double holds.
-    double least_delta(double epsilon) const { return epsilon < max_loss_ ? 5e-324 : 0.0; }
+    double least_delta(double epsilon) const { return epsilon < max_loss_ ? smallest_double : 0.0; }
     // The inversion's answer to one question: it is wanted again when a ceiling is not kept.
     struct Inverted {
         double question = std::numeric_limits<double>::quiet_NaN();
@@ -254,6 +255,8 @@ private:
         Answer best = known_of(epsilon);
         if (close(best, accuracy_) || (unamplified_ && best.upper < no_delta)) return best;
         const std::lock_guard lock(mutex_);
+        if (max_loss_ < infinity && nothing_from({epsilon}, smallest_double) == epsilon)
+            return less_than_any_double();
         if (const auto& inverted = inverted_delta(epsilon)) {
             best = both(*inverted, best);
             if (close(*inverted, accuracy_)) return best;
@@ -261,11 +264,7 @@ private:
         if (inversion_) {
             best.upper = std::min(best.upper, inversion_->chernoff_delta(epsilon));
             best.lower = std::min(best.lower, best.upper);
-            // Less than any double: nothing more can be known.
-            if (best.upper <= 5e-324) {
-                best.engine = "inversion";
-                return best;
-            }
+            if (best.upper <= smallest_double) return less_than_any_double();
         }
         return with_lattice(
             best, [&] { return lattices().delta(epsilon, accuracy_); },
@@ -296,10 +295,34 @@ private:
         }
         if (inside.empty() || !inversion_) return curve;
         const std::lock_guard lock(mutex_);
+        const double end = max_loss_ < infinity ? nothing_from(inside, smallest_double) : infinity;
+        for (const std::size_t i : place)
+            if (epsilons[i] >= end) curve[i] = less_than_any_double();
+        const auto done = [&](double epsilon) { return epsilon >= end; };
+        std::erase_if(place, [&](std::size_t i) { return done(epsilons[i]); });
+        std::erase_if(inside, done);
         const auto inverted = inversion_->delta_curve(inside);
         for (std::size_t i = 0; i < inside.size(); ++i)
             if (inverted[i] && close(*inverted[i], accuracy_)) curve[place[i]] = inverted[i];
         return curve;
+    }
+
+    // The least of these points at which delta is surely below `negligible`, as it is from there on.
+    double nothing_from(std::vector<double> epsilons, double negligible) const {
+        const auto nothing = [&](double epsilon) { return inversion_->surely_below(epsilon, negligible); };
+        std::sort(epsilons.begin(), epsilons.end());
+        if (!inversion_ || epsilons.empty() || !nothing(epsilons.back())) return infinity;
+        return *std::partition_point(epsilons.begin(), epsilons.end() - 1,
+                                     [&](double epsilon) { return !nothing(epsilon); });
+    }
+
+    // Less than any double: nothing more can be known, though engines would look for it beside the largest
+    // loss.
+    static Answer less_than_any_double() {
+        Answer answer;
+        answer.upper = smallest_double;
+        answer.engine = "inversion";
+        return answer;
     }
 
     // Worth asking an engine about, where the answer may be rough.
@@ -316,14 +339,9 @@ private:
             curve.push_back(known ? *known : known_of(epsilon));
             if (!known && curve.back().upper > negligible) open.push_back(epsilon);
         }
-        // delta falls, and so does the bound: from which point on.
-        const auto nothing = [&](double epsilon) { return inversion_->surely_below(epsilon, negligible); };
-        std::sort(open.begin(), open.end());
-        if (!inversion_ || open.empty() || !nothing(open.back())) return curve;
-        const auto first = std::partition_point(open.begin(), open.end() - 1,
-                                                [&](double epsilon) { return !nothing(epsilon); });
+        const double first = nothing_from(std::move(open), negligible);
         for (std::size_t i = 0; i < epsilons.size(); ++i)
-            if (epsilons[i] >= *first) curve[i].upper = std::min(curve[i].upper, negligible);
+            if (epsilons[i] >= first) curve[i].upper = std::min(curve[i].upper, negligible);
         for (Answer& answer : curve) answer.lower = std::min(answer.lower, answer.upper);
         return curve;
     }

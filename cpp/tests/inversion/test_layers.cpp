@@ -232,6 +232,22 @@ double joined_profile(double m, double q, double epsilon) {
                        : profile(*hs::sampled(hs::gaussian(m), q, hs::Sampling::remove), epsilon);
 }
 
+// The lines of one point answer for its neighbours: as their own do.
+void neighbours_share_lines(const hs::Layers::Kind& kind, double first, double last) {
+    constexpr double enough = 1e-6;
+    std::vector<double> epsilons;
+    for (int i = 0; i <= 40; ++i) epsilons.push_back(first + (last - first) * i / 40);
+    const auto curve = hs::Layers({kind}, {}, 1e-9).delta_curve(epsilons, enough);
+    CHECK(curve.size() == epsilons.size());
+    for (std::size_t i = 0; i < curve.size(); i += 4) {
+        const auto own = hs::Layers({kind}, {}, 1e-9).delta_bounds(epsilons[i]);
+        CHECK(curve[i] && own);
+        if (!curve[i] || !own) continue;
+        CHECK(curve[i]->lower <= own->upper && own->lower <= curve[i]->upper);
+        CHECK(hs::relative_gap(curve[i]) < std::max(enough, 10 * hs::relative_gap(own)));
+    }
+}
+
 void joined_steps(double m, double q, double epsilon, double tolerance) {
     const hs::Layers::Kind one{{joined(m, q)}, 1}, two{{joined(m, q)}, 2};
     const auto holds = [&](const std::optional<hs::Answer>& answer, double truth, double slack) {
@@ -336,6 +352,9 @@ void terms_fall() {
 
 int main() {
     terms_fall();
+    neighbours_share_lines({{joined(2, 0.01)}, 2}, 0.2, 6);
+    neighbours_share_lines({{joined(0.7, 1e-3)}, 20}, 0.01, 2);
+    neighbours_share_lines({{part(0.7, 1e-3)}, 10}, 0.5, 5);
     for (const double q : {0.3, 0.01, 1e-5})
         for (const double m : {0.2, 1.0, 6.0})
             for (const double s : {0.4, 4.0, 30.0}) joined_measures(m, q, s, 0.3 / s, 60);

@@ -5,7 +5,7 @@ and extended chords from below (docs/accounting/risk.md, "Between the points").
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,14 +27,50 @@ MARGIN = 1e-14
 """*Proof*: more than the roundings of the few sums, products and exponentials behind a value, relative to its terms."""
 FURTHEST = 700.0
 """*Speed*: no node lies beyond, so that e^epsilon stays finite."""
+TOLERANCE, FIRST_NODES = 1e-7, 33
+"""*Speed*: how close, relatively, the two bounds on an infimum are brought where delta is known as well as that, from so many nodes at first."""
 _NEIGHBOURS = 4  # *speed*: chords to so many nodes on one side bound a slope
 _NOTHING = 1e-200  # *speed*: a risk so small needs no lower bound
 _LOOKS, _CLOSER = 129, 7
 """*Speed*: points of one look at a curve, and where it is wanted more closely: e^epsilon FPR + delta at its least."""
 _FPRS = (1e-4, 1e-3, 1e-2, 1e-1)  # *speed*
 _CLOSEST = 1.0 / 16.0  # *speed*: a new node keeps that share of its cell from either end
+_PARTS = 6  # *speed*
 _NOISE = 4.0  # *speed*
-_ROUNDS, _NODES = 40, 400  # *speed*: where to stop, with the interval as it is then
+_ROUNDS, _NODES, _NODES_EACH = 40, 400, 16  # *speed*: where to stop, with the interval as it is then
+
+
+def mirrored(curves: Sequence[Curve], epsilon: Array) -> tuple[Array, Array]:
+    """Bounds on delta at any ``epsilon`` from curves that are asked about positive ones alone, of which more is known.
+
+    P and Q change places: delta(-x) = 1 - e^{-x} + e^{-x} delta'(x), where delta' is the second curve, that of the other
+    direction, or the only one, of the worse of both.
+    """
+    negative = (epsilon < 0.0) & (epsilon > -math.inf)
+    lower, upper = np.ones_like(epsilon), np.ones_like(epsilon)
+    signs = [epsilon >= 0.0, negative] if len(curves) > 1 else [epsilon > -math.inf]
+    for curve, chosen in zip(curves, signs, strict=True):
+        if chosen.any():
+            asked, place = np.unique(np.abs(epsilon[chosen]), return_inverse=True)
+            lower[chosen], upper[chosen] = (np.clip(each, 0.0, 1.0)[place] for each in curve(asked))
+    rest, share = -np.expm1(epsilon[negative]), np.exp(epsilon[negative])
+    lower[negative] = (rest + share * lower[negative]) * (1.0 - MARGIN)
+    upper[negative] = np.minimum(1.0, (rest + share * upper[negative]) * (1.0 + MARGIN))
+    return lower, upper
+
+
+def divide(left: Array, right: Array) -> Array:
+    """Nodes inside of each cell: neighbours in one curve cost little, another curve as much as the first."""
+    return np.linspace(left, right, _PARTS + 1)[1:-1].ravel()
+
+
+def line(fpr: float) -> Objective:
+    """e^epsilon FPR + delta, which no test's true positive rate exceeds at this false positive rate."""
+
+    def rate(epsilon: Array, delta: Array) -> Array:
+        return fpr * np.exp(epsilon) + delta
+
+    return rate
 
 
 class Cells(NamedTuple):
@@ -129,52 +165,59 @@ class Envelope:
         at_vertex = np.nan_to_num(np.minimum(from_left, from_right), nan=-math.inf)
         return Cells(left, vertex, right, at_left, at_vertex, at_right)
 
-    def least(self, objective: Objective, tolerance: float, top: float = math.inf) -> Bounds:
-        """Bounds on the infimum of ``objective`` over epsilon < ``top``, refined until they are ``tolerance`` apart.
+    def least(self, objectives: Sequence[Objective], tolerance: float, top: float = math.inf) -> list[Bounds]:
+        """Bounds on the infimum of each of ``objectives`` over epsilon < ``top``, refined until they are ``tolerance`` apart.
 
-        Relatively, or as close as the bounds on delta allow.
+        Relatively, or as close as the bounds on delta allow. All of them ask for their nodes together, as neighbours in one curve
+        cost little.
         """
+        most = _NODES + _NODES_EACH * len(objectives)
         for _ in range(_ROUNDS):
-            inside = self.epsilon < top
-            finite = inside & (self.epsilon < math.inf)
-            values = objective(self.epsilon[finite], self.upper[finite])
-            best = float(np.min(values)) * (1.0 + MARGIN)
-            enough = best * (1.0 - tolerance)
-            cells = Cells(*(part[self.epsilon[:-2] < top] for part in self.cells()))
-            low = objective(cells.left, cells.at_left)
-            low = np.minimum(low, objective(cells.vertex, cells.at_vertex))
-            ends = np.where(cells.right < top, cells.right, cells.vertex)
-            low = np.minimum(
-                low, objective(ends, np.where(cells.right < top, cells.at_right, cells.at_vertex))
-            )
-            # In a cell both epsilon and delta are at least this.
-            low = np.maximum(low, objective(cells.left, cells.at_right))
-            last = self.epsilon[finite][-1:]
-            tail = float(objective(last, self.lower[-1:])[0]) if top == math.inf else math.inf
-            bottom = max(0.0, min(float(np.min(low)), tail)) * (1.0 - MARGIN)
-            if bottom >= enough or best < _NOTHING or len(self.epsilon) > _NODES:
+            found, wanted = zip(*(self._look(each, tolerance, top) for each in objectives), strict=True)
+            if len(self.epsilon) > most or not self.ask(np.concatenate(wanted)):
                 break
-            new = self.inside(cells, (low < enough) & self.worthwhile(cells, best))
+        return list(found)
+
+    def _look(self, objective: Objective, tolerance: float, top: float) -> tuple[Bounds, Array]:
+        """What the nodes say of an infimum, and which further ones would say more."""
+        finite = (self.epsilon < top) & (self.epsilon < math.inf)
+        values = objective(self.epsilon[finite], self.upper[finite])
+        best = float(np.min(values)) * (1.0 + MARGIN)
+        enough = best * (1.0 - tolerance)
+        cells = Cells(*(part[self.epsilon[:-2] < top] for part in self.cells()))
+        low = objective(cells.left, cells.at_left)
+        low = np.minimum(low, objective(cells.vertex, cells.at_vertex))
+        ends = np.where(cells.right < top, cells.right, cells.vertex)
+        low = np.minimum(low, objective(ends, np.where(cells.right < top, cells.at_right, cells.at_vertex)))
+        # In a cell both epsilon and delta are at least this.
+        low = np.maximum(low, objective(cells.left, cells.at_right))
+        last = self.epsilon[finite][-1:]
+        tail = float(objective(last, self.lower[-1:])[0]) if top == math.inf else math.inf
+        bottom = max(0.0, min(float(np.min(low)), tail)) * (1.0 - MARGIN)
+        new = np.empty(0)
+        if bottom < enough and best >= _NOTHING:
+            helpful = self.worthwhile(best)[: len(cells.left)]
+            new = self.inside(cells, (low < enough) & helpful)
             if tail < enough:
                 new = np.append(new, min(FURTHEST, float(last[0]) + max(1.0, 0.5 * float(last[0]))))
-            if not self.ask(new):
-                break
-        return Bounds(min(bottom, best), best)
+        return Bounds(min(bottom, best), best), new
 
-    def worthwhile(self, cells: Cells, best: float) -> Mask:
-        """Whether more nodes may narrow a cell: not where delta falls by hardly more than is unknown at its ends."""
-        before, after = slice(0, len(cells.left)), slice(1, len(cells.left) + 1)
-        unknown = (self.upper - self.lower)[before] + (self.upper - self.lower)[after]
-        # Where that is more than the minimum, neither counts: then y alone decides, and nodes help.
-        return np.asarray((self.upper[before] - self.lower[after] > _NOISE * unknown) | (unknown > best))
+    def worthwhile(self, best: float = math.inf) -> Mask:
+        """Whether more nodes may narrow each of the `cells`: not where delta falls by hardly more than is unknown at its ends.
+
+        Where that is more than ``best``, neither counts: then y alone decides, and nodes help.
+        """
+        unknown = (self.upper - self.lower)[:-2] + (self.upper - self.lower)[1:-1]
+        return np.asarray((self.upper[:-2] - self.lower[1:-1] > _NOISE * unknown) | (unknown > best))
 
     @staticmethod
     def inside(cells: Cells, chosen: Mask) -> Array:
-        """One new node in each chosen cell: beside the vertex, off the ends."""
+        """New nodes in each chosen cell: beside the vertex, off the ends, and where they divide it evenly."""
         left, right = cells.left[chosen], cells.right[chosen]
         left = np.where(np.isneginf(left), right - 4.0, left)
         gap = _CLOSEST * (right - left)
-        return np.asarray(np.clip(cells.vertex[chosen], left + gap, right - gap))
+        vertex = np.clip(cells.vertex[chosen], left + gap, right - gap)
+        return np.append(vertex, divide(left, right))
 
 
 def _chords(nodes: Array, values: Array, epsilon: Array) -> Array:

@@ -13,22 +13,31 @@ from .. import _core
 from .._base import gdp
 from .._base.bounds import Bounds, Stated, finite, round_down, round_up
 from .._base.types import Array
+from .._base.validation import ParameterError
 from ..mechanisms.adjacency import directions, root_sum_of_squares
 from ..mechanisms.core_pairs import gaussian
 from ..mechanisms.descriptions import Process, Step, composition, shift_of
-from .envelope import FURTHEST, MARGIN, Curve, Envelope, Mask
+from .envelope import FURTHEST, MARGIN, Curve, Envelope, Mask, divide
 from .settings import Settings
 
 if TYPE_CHECKING:
     from .profile import PrivacyProfile
 
 DEFAULT_FLOOR = 1e-10
+_LEAST_FLOOR = 1e-300  # *speed*: smaller ones take minutes
 _LAST = 1e5  # *speed*: no node lies beyond
 _FURTHER = (0.0, 1e-12, 1e-9, 1e-6, 1e-3, 0.1)
 """*Speed*: ends that are tried, relative to epsilon at the floor."""
 _FIRST, _NODES, _ROUNDS = 33, 400, 40  # *speed*
 _LEAST, _MOST = 1e-12, 1e6
 """*Speed*: mu outside is 0 or infinite, as far as searches go."""
+
+
+def granted(name: str, floor: float) -> float:
+    """A delta that is granted everywhere: none, or one that doubles near it resolve."""
+    if 0.0 < floor < _LEAST_FLOOR:
+        raise ParameterError(f"{name} = {floor!r}: must be 0 or at least {_LEAST_FLOOR!r}")
+    return floor
 
 
 @dataclass(frozen=True)
@@ -124,6 +133,8 @@ def _side(
     profile: PrivacyProfile, floor: float, most: float, effort: _Effort, *, growing: bool = False
 ) -> _Side:
     end = min(_LAST, profile.epsilon(floor))
+    if growing and floor > 0.0:
+        end = min(end, -math.log(floor))  # where the slack is 1
     if end == _LAST:
         end = profile.widest_epsilon()
     curve = _overview(profile) if effort is _ROUGHLY else profile.delta_curve
@@ -144,7 +155,8 @@ class _Side:
         self.envelope = Envelope(curve, np.append(end * np.linspace(0.0, 1.0, _FIRST) ** 2, ends))
         covered = ends[self._slack(ends) >= self._at(ends)[1]]
         self._end = float(covered[0]) if covered.size else end
-        self.unreachable = bool(self.envelope.lower[-1] > floor)
+        # Infinite losses, unless what is allowed grows beyond any mass.
+        self.unreachable = bool(self.envelope.lower[-1] > floor) and not (growing and floor > 0.0)
         if self.unreachable:
             self.mu = math.inf
         else:
@@ -189,7 +201,7 @@ class _Side:
             if not open_.any():
                 return mu * (1.0 + MARGIN)
             left, right = nodes[:-1][open_], nodes[1:][open_]
-            if len(nodes) > _NODES or not self.envelope.ask(0.5 * (left + right)):
+            if len(nodes) > _NODES or not self.envelope.ask(divide(left, right)):
                 break
         nodes = self._nodes()
         excess = self._at(nodes)[1] * (1.0 + MARGIN) - self._slack(nodes)
@@ -256,7 +268,7 @@ def _regret(envelope: Envelope, curve: Curve, effort: _Effort) -> Bounds:
         enough = best + effort.regret + effort.mu * best
         if upper <= enough or len(nodes) > _NODES:
             break
-        new = envelope.inside(cells, most > enough)
+        new = envelope.inside(cells, (most > enough) & envelope.worthwhile()[chosen])
         if tail > enough:
             new = np.append(new, min(FURTHEST, float(nodes[-1]) + 1.0))
         if not envelope.ask(new):

@@ -29,8 +29,15 @@ from ..mechanisms.descriptions import (
 from ..mechanisms.steps import from_dict, to_dict
 from . import rare
 from .deployment import tuning_words
-from .envelope import Envelope, look
-from .gaussian_summary import DEFAULT_FLOOR, GaussianSummary, smallest_mu, summarise, unsampled_mu
+from .envelope import FIRST_NODES, TOLERANCE, Envelope, line, look, mirrored
+from .gaussian_summary import (
+    DEFAULT_FLOOR,
+    GaussianSummary,
+    granted,
+    smallest_mu,
+    summarise,
+    unsampled_mu,
+)
 from .plausibility import notes
 from .rare import delta_limit, epsilon_limit
 from .report import Answer, Report, declared, noise_conventions, references, samplers, unit
@@ -44,7 +51,6 @@ _FAST = ("exact", "closed form", "inversion")
 """Engines that answer many points together, or at once."""
 _AT_ONCE = ("exact", "closed form")
 _CACHE_SIZE = 4096  # *speed*
-_FINEST = 2**9  # *speed*: nodes on either side of 0, of which a trade-off value visits about 45
 _KIND = "profile"
 ROUGH = 1e-2
 """*Speed*: the accuracy of what a report says beside epsilon and delta."""
@@ -200,14 +206,14 @@ class PrivacyProfile(Shown):
         """The whole profile in one number: the smallest certified mu with delta(epsilon) <= delta_mu(epsilon) + ``delta`` for all real epsilon.
 
         Bounds on it from both sides, and on the regret: how far the trade-off curve is above that of mu-GDP. ``delta`` in
-        [0, 1) is a floor far below any delta of interest; without one, sampling gains nothing (see `gdp_mu`).
+        [0, 1), 0 or at least 1e-300, is a floor far below any delta of interest; without one, sampling gains nothing (see `gdp_mu`).
 
         >>> from hockeystick import Gaussian
         >>> found = account(Gaussian(noise_multiplier=2.0) * 4).gdp()
         >>> bool(found.mu_bounds.lower <= 1.0 <= found.mu + 1e-9), found.regret.upper < 1e-5
         (True, True)
         """
-        return self._summary(real("delta", delta, 0.0, 1.0, open_high=True))
+        return self._summary(granted("delta", real("delta", delta, 0.0, 1.0, open_high=True)))
 
     def _summary(self, floor: float, *, roughly: bool = False) -> GaussianSummary:
         if not self._directions:
@@ -218,6 +224,10 @@ class PrivacyProfile(Shown):
 
     def reversed(self) -> PrivacyProfile:
         """The profile of "add" for "remove" and the other way round; itself for all else."""
+        return self._reversed
+
+    @functools.cached_property
+    def _reversed(self) -> PrivacyProfile:
         other = {"add": "remove", "remove": "add"}.get(self.adjacency)
         return self._other(self._process, adjacency=other) if other else self
 
@@ -241,8 +251,8 @@ class PrivacyProfile(Shown):
         """Certified lower bound on the type II error of any test with type I error ``alpha``.
 
         f(alpha) = sup over real epsilon of max(0, 1 - delta(epsilon) - e^epsilon alpha) (Dong,
-        Roth, Su 2022, Proposition 6), evaluated at finitely many epsilon chosen around the best
-        one, each of which gives a valid bound. ``alpha`` in [0, 1], a number (returns a float) or
+        Roth, Su 2022, Proposition 6), at finitely many epsilon, each of which gives a valid bound, chosen so that
+        no other one gives more than 1e-7 more. ``alpha`` in [0, 1], a number (returns a float) or
         an array (returns an array of the same shape). Decreasing and convex.
 
         >>> from hockeystick import Gaussian
@@ -250,30 +260,18 @@ class PrivacyProfile(Shown):
         0.75
         """
         points = reals("alpha", alpha, 0.0, 1.0)
+        errors = points.ravel()
         if not self._process.items or not self._directions:
-            return 1.0 - points if points.ndim else 1.0 - float(points)
-        wide = self.widest_epsilon()
-        values = [self._conjugate(point, wide) for point in points.ravel().tolist()]
-        return np.array(values).reshape(points.shape) if points.ndim else values[0]
-
-    def _conjugate(self, alpha: float, wide: float) -> float:
-        """max over epsilon in [-wide, wide] of 1 - delta(epsilon) - e^epsilon alpha, or 0.
-
-        Concave in e^epsilon, so the maximum stays beside the best node. The nodes are a grid that
-        is halved around it: shared between different alpha, and each is computed only once.
-        """
-
-        def height(index: int) -> float:
-            epsilon = wide * index / _FINEST
-            return 1.0 - self.delta(epsilon) - math.exp(epsilon) * alpha
-
-        spacing = _FINEST // 16
-        best = max(range(-_FINEST, _FINEST + 1, spacing), key=height)
-        while spacing > 1:
-            spacing //= 2
-            nearby = (best, best - spacing, best + spacing)
-            best = max((index for index in nearby if abs(index) <= _FINEST), key=height)
-        return max(0.0, height(best) - 2.0**-51)  # three roundings of numbers below 1
+            found = 1.0 - errors
+            found = np.where(1.0 - found < errors, np.nextafter(found, 0.0), found)
+        else:
+            wide = self.widest_epsilon()
+            curve = Envelope(self.delta_curve, np.linspace(-wide, wide, FIRST_NODES))
+            detected = curve.least([line(error) for error in errors.tolist()], TOLERANCE)
+            # Three roundings of numbers below 1.
+            found = np.array([max(0.0, 1.0 - upper - 2.0**-51) for _, upper in detected])
+            found[errors == 0.0] = 1.0 - self.delta(math.inf)
+        return found.reshape(points.shape) if points.ndim else float(found[0])
 
     def widest_epsilon(self) -> float:
         """An epsilon beyond which delta hardly falls any more."""
@@ -287,9 +285,9 @@ class PrivacyProfile(Shown):
         delta(epsilon) <= delta_mu(epsilon) + slack for every epsilon >= 0, in both directions, so
         that the trade-off curve lies above the Gaussian one of mu minus ``slack``. With
         ``slack=0`` this is mu-GDP itself: exact for Gaussian compositions, infinite if the data
-        may be revealed outright. Sampling does not help there: far enough in the tail a sampled
+        may be revealed outright, or the noise is discrete and unbounded. Sampling does not help there: far enough in the tail a sampled
         Gaussian behaves like an unsampled one, so its only mu is that of the unsampled
-        composition. Allow a slack far below your delta (1e-12, say) to see what sampling gains.
+        composition. Allow a slack far below your delta (1e-12, say; at least 1e-300) to see what sampling gains.
 
         Rigorous over all epsilon, as `gdp` is: between points by convexity, and beyond them delta is
         below ``slack``; never above the sum-of-squares bound from each step.
@@ -299,7 +297,7 @@ class PrivacyProfile(Shown):
         >>> 1.0 <= mu <= 1.0 + 1e-6
         True
         """
-        slack = real("slack", slack, 0.0, 1.0)
+        slack = granted("slack", real("slack", slack, 0.0, 1.0))
         # G_mu is its own inverse, so one direction is above it exactly if the other one is.
         if self.adjacency in ("add", "remove"):
             return self._other(self._process, adjacency="add_or_remove").gdp_mu(slack)
@@ -347,12 +345,7 @@ class PrivacyProfile(Shown):
         """
         points = reals("epsilon", epsilon, allow_inf=True)
         known, place = np.unique(points, return_inverse=True)
-        if self._rest is None and self._views is None and self._directions:
-            lower, upper = self._profile.delta_curve(known)
-            bounds = np.clip([lower, upper], 0.0, 1.0)
-            bounds[:, np.isneginf(known)] = 1.0
-        else:
-            bounds = np.array([self.delta_bounds(value) for value in known.tolist()]).reshape(-1, 2).T
+        bounds = np.array(self._mirrored(PrivacyProfile._curve, known))
         # delta falls, so that what bounds it at one point does so at all that lie to the proper side.
         bounds = np.array([np.maximum.accumulate(bounds[0, ::-1])[::-1], np.minimum.accumulate(bounds[1])])
         bounds = bounds[:, place.reshape(points.shape)]
@@ -363,6 +356,21 @@ class PrivacyProfile(Shown):
 
         Lattices of a size that is fixed beforehand serve all points, where inversion does not answer.
         """
+        return self._mirrored(PrivacyProfile._rough_curve, epsilon)
+
+    def _mirrored(
+        self, curve: Callable[[PrivacyProfile, Array], tuple[Array, Array]], epsilon: Array
+    ) -> tuple[Array, Array]:
+        profiles = (self, self._reversed) if self.adjacency in ("add", "remove") else (self,)
+        return mirrored([functools.partial(curve, profile) for profile in profiles], epsilon)
+
+    def _curve(self, epsilon: Array) -> tuple[Array, Array]:
+        if self._rest is None and self._views is None and self._directions:
+            return self._profile.delta_curve(epsilon)
+        lower, upper = np.array([self.delta_bounds(value) for value in epsilon.tolist()]).reshape(-1, 2).T
+        return lower, upper
+
+    def _rough_curve(self, epsilon: Array) -> tuple[Array, Array]:
         if self._rest is not None:
             lower, upper = self._rest.rough_curve(epsilon)
             upper = upper + rare.total(self._rare) * (1.0 + 1e-12) + 5e-324
@@ -371,11 +379,8 @@ class PrivacyProfile(Shown):
         elif self._directions:
             lower, upper = self._profile.rough_curve(epsilon)
         else:
-            return self.delta_curve(epsilon)
-        everything = np.isneginf(epsilon)
-        return np.where(everything, 1.0, np.clip(lower, 0.0, 1.0)), np.where(
-            everything, 1.0, np.clip(upper, 0.0, 1.0)
-        )
+            lower, upper = self._curve(epsilon)
+        return lower, upper
 
     def slope_bounds(self, epsilon: float) -> Bounds:
         """Bounds(lower, upper) on d delta / d epsilon = -e^epsilon Q(L > epsilon), for finite ``epsilon``.

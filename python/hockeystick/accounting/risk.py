@@ -15,14 +15,10 @@ from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
 from .._base.types import Array
 from .._base.validation import real
-from .envelope import MARGIN, Envelope
+from .envelope import FIRST_NODES, MARGIN, TOLERANCE, Envelope, line
 
 if TYPE_CHECKING:
     from .profile import PrivacyProfile
-
-TOLERANCE = 1e-7
-"""*Speed*: how close, relatively, the two bounds are brought where delta is known as well as that."""
-_FIRST = 33  # *speed*: nodes at first
 
 
 class Risk(Exclusive):
@@ -64,7 +60,7 @@ class Risk(Exclusive):
         elif not self._found:
             for profile in self._profile.each_direction():
                 wide = profile.widest_epsilon()
-                self._found.append(Envelope(profile.delta_curve, np.linspace(-wide, wide, _FIRST)))
+                self._found.append(Envelope(profile.delta_curve, np.linspace(-wide, wide, FIRST_NODES)))
         return self._found
 
     def advantage(self) -> Bounds:
@@ -83,11 +79,7 @@ class Risk(Exclusive):
             return self._profile.delta_bounds(math.inf)
         if self.advantage().upper == 0.0:
             return Bounds(alpha, alpha)
-
-        def rate(epsilon: Array, delta: Array) -> Array:
-            return alpha * np.exp(epsilon) + delta
-
-        found = [envelope.least(rate, self._tolerance) for envelope in self._envelopes]
+        found = [envelope.least([line(alpha)], self._tolerance)[0] for envelope in self._envelopes]
         return _worst([*found, Bounds(alpha, alpha)])
 
     def reconstruction(self, baseline: float) -> Bounds:
@@ -130,7 +122,7 @@ class Risk(Exclusive):
         found = []
         for envelope in self._envelopes:
             envelope.ask(np.array([top]))
-            found.append(envelope.least(rate, self._tolerance, top))
+            found += envelope.least([rate], self._tolerance, top)
         return _worst(found)
 
     def bayes_risk(self, prior: float = 0.5) -> Bounds:
@@ -156,7 +148,7 @@ class Risk(Exclusive):
         rows = [("membership advantage, TPR - FPR", self.advantage())]
         wrong = self.bayes_risk(0.5)
         right = min(1.0, (1.0 - wrong.lower) * (1.0 + MARGIN))
-        rows += [(f"members found at a false positive rate of {fpr:g}", self.tpr(fpr)) for fpr in fprs]
+        rows += [(f"members found at a false positive rate of {fpr!r}", self.tpr(fpr)) for fpr in fprs]
         rows += [
             (
                 "share of members among those it takes for one (precision) at a false positive rate of 0.01, 1 of 2 a member",

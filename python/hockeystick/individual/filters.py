@@ -38,6 +38,9 @@ from .spending import (
     squared_down,
 )
 
+_LEAST_NORMAL = 2.0**-1022
+"""*Proof*: roundings of smaller doubles are not relative to them."""
+
 _COST_ITSELF = (math.inf, 1.0, 1.0, False)  # a rule under which the values are costs
 
 
@@ -145,7 +148,7 @@ class IndividualGDPFilter(IndividualLedger):
         The scaled gradient has the norm sigma C sqrt(B^2 - sum mu^2), so that sum mu^2 = B^2 (Remark 3, where
         sum mu = B is a slip; Feldman, Zrnic 2021, Algorithm 3). Multiply instead of clipping. Scales are
         rounded down by a few units of the last place, and may exceed 1. A gradient of norm 0 cannot be
-        scaled: it spends nothing.
+        scaled: it spends nothing, nor does one whose scale would be below 2^-1022 or above all doubles.
         """
         deviation = noise_deviation(noise_multiplier, clipping_norm)
         chosen, array = self._given(norms, indices)
@@ -154,9 +157,12 @@ class IndividualGDPFilter(IndividualLedger):
         mu = np.nextafter(np.sqrt(rest), 0.0)
         usable = np.isfinite(array) & (array > 0.0)
         scales = np.zeros(array.size)
-        scales[usable] = mu[usable] * deviation / array[usable] * (1.0 - 2.0**-50)
-        # So small or large norms that the quotient overflows: nothing is scaled.
-        scales[~np.isfinite(scales)] = 0.0
+        with np.errstate(over="ignore", under="ignore"):
+            product = mu[usable] * deviation
+            quotient = product / array[usable] * (1.0 - 2.0**-50)
+        # Where either overflows, or is too small to have all its digits, nothing is scaled.
+        digits = (product >= _LEAST_NORMAL) & (quotient >= _LEAST_NORMAL) & np.isfinite(quotient)
+        scales[usable] = np.where(digits, quotient, 0.0)
         cost = np.where(scales > 0.0, mu, 0.0)
         # mu was rounded down so far that its square, rounded up, still fits: nobody is dropped here.
         self._charge_gaussian(cost, None, None, indices)

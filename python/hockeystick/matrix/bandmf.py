@@ -132,7 +132,7 @@ class BandMF(Composable):
     def worst_cases(self) -> tuple[BandMF, ...]:
         """Return the mechanisms whose largest delta is the guarantee: usually only this one.
 
-        More than one for `MultiAttributionBMinSep` with ``law="exact"``: each number of examples of a user.
+        More than one for `MultiAttributionBMinSep`: each number of examples of a user, at most 64 (else ParameterError).
         """
         return tuple(BandMF(self.strategy, case, self.noise_multiplier) for case in self.scheme.worst_cases())
 

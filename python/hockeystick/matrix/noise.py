@@ -29,6 +29,7 @@ from .._base.files import refusing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
 from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, boolean, integer, real
+from .rounding import check_rounding
 from .strategy import Strategy
 
 MAX_DIMENSION = 2**53
@@ -57,7 +58,8 @@ class CorrelatedNoise(Exclusive):
     range. ``seed`` None draws 32 bytes from the operating system; see `randomness.resolve_seed`.
 
     Row i solves its equation, sum_k C[i, i-k] w_{i-k} = z_i, up to (bands + 3) 2^-53 times the sum of the magnitudes of its terms, at
-    every step alike: nothing accumulates. The last bands - 1 rows (of Z for `InverseBanded`) are kept as ``state_dtype``; float32
+    every step alike. Guarantee: the rows are those of Z + e, e a function of the seed alone, with entries of root mean square at most
+    2^-10; ParameterError for a strategy whose inverse grows beyond what that allows (docs/matrix/noise.md). The last bands - 1 rows (of Z for `InverseBanded`) are kept as ``state_dtype``; float32
     halves the memory and adds 2^-24 C[i, i] |w_i| (for `InverseBanded`, it rounds Z to float32). A `LowerTriangular` strategy needs
     all rows: steps * dimension numbers. A `BufferedToeplitz` keeps its buffers instead, whose rounding errors decay as they do
     (docs/matrix/buffered.md).
@@ -92,6 +94,7 @@ class CorrelatedNoise(Exclusive):
         self._scale = real(
             "noise_multiplier * clipping_norm", self.noise_multiplier * self.clipping_norm, 0.0
         )
+        self._largest = check_rounding(strategy, self.state_dtype) * self._scale
         self._form, columns = strategy.recurrence()
         self._columns = np.ascontiguousarray(columns)
         kept = self._rows_at(strategy.steps) * self.width * self.state_dtype.itemsize
@@ -180,9 +183,18 @@ class CorrelatedNoise(Exclusive):
 
     def _write(self, out: Any, add: bool, count: int = 1) -> None:
         check_writable("out", out, count * self.width)
+        self._check_room(out.dtype)
         if self.step + count > self.strategy.steps:
             raise ParameterError(f"step = {self.step}: all {self.strategy.steps} steps have had their noise")
         self._core.fill(out, self._scale, add)
+
+    def _check_room(self, dtype: np.dtype[Any], beside: float = 0.0) -> None:
+        """Refuse a type in which a row, or its sum with numbers of at most ``beside``, could overflow."""
+        if not self._largest * (1.0 + 1e-6) + beside <= float(np.finfo(dtype).max):
+            raise ParameterError(
+                f"noise_multiplier * clipping_norm = {self._scale:.3g}: rows of noise may have entries of up to {self._largest:.3g}, which added to "
+                f"{beside:.3g} do not fit into {dtype}"
+            )
 
     def state(self) -> dict[str, Any]:
         """What a checkpoint needs besides the seed: {"step", "history", "fingerprint"}.

@@ -48,6 +48,9 @@ _NORM_ERROR = 1e-12
 
 LAWS = ("dominating", "exact")
 
+MOST_CASES = 64
+"""*Speed*: most cases of one guarantee: k of them cost k^2 / 2 times what one does, seconds of bare overhead at 64 (docs/matrix/bandmf.md)."""
+
 _Examples: TypeAlias = Annotated[int, functools.partial(integer, low=1, high=2**16)]
 
 
@@ -455,7 +458,8 @@ class MultiAttributionBMinSep(_Separated):
     ``min_sep`` - 1 iterations after one took part. ``law="exact"`` is what Algorithm 3 does: samples while barred
     extend the bar, which is much tighter. Both are the law of a user with *exactly* ``examples_per_user`` examples, and
     that fewer are safer is true for neither (a user of fewer is barred less): the guarantee is the largest
-    divergence of `worst_cases`.
+    divergence of `worst_cases`. That takes k times the samples, at k times the work each: more than 64 ``examples_per_user`` are
+    drawn in batches (up to 65536), but not accounted for (ParameterError). `BMinSep`, where fewer are safer, has one case for any number.
 
     ``batches`` are those of Algorithm 3; ParameterError names an example and its users where a graph has an open neighbourhood.
     ``batches(..., run_ahead=n)`` draws n steps and throws them away before the first: after ``min_sep`` - 1 of them the law is
@@ -475,7 +479,12 @@ class MultiAttributionBMinSep(_Separated):
         return self.examples_per_user
 
     def worst_cases(self) -> tuple[Scheme, ...]:
-        """Return the schemes of each number of examples up to this one."""
+        """Return the schemes of each number of examples up to this one; ParameterError for more than 64 of them."""
+        if self.examples_per_user > MOST_CASES:
+            raise ParameterError(
+                f"examples_per_user = {self.examples_per_user}: must be an integer in [1, {MOST_CASES}] to be accounted for, since each "
+                "smaller number takes samples of its own; bound the graph to fewer, or use BMinSep(examples_per_user=...)"
+            )
         return tuple(replace(self, examples_per_user=k) for k in range(1, self.examples_per_user + 1))
 
     def half_space_width(self, bands: int) -> int | None:

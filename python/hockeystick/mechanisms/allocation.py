@@ -90,6 +90,10 @@ class RandomAllocation(Step):
         """The noise of one step."""
         return Gaussian(self.noise_multiplier)
 
+    def unsampled_mu(self, shift: float) -> float | None:
+        """That of who is told the step."""
+        return self.mechanism.unsampled_mu(shift)
+
     @property
     def releases(self) -> int:
         """As many as there are steps."""

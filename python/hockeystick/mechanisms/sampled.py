@@ -6,10 +6,12 @@ docs/mechanisms/replacement.md proves what is accounted where a record is replac
 from __future__ import annotations
 
 import functools
+import itertools
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import Annotated, ClassVar
+from typing import Annotated, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -25,9 +27,10 @@ from .._base.validation import (
     narrowed,
 )
 from ..sampling.laws import Law
-from .core_pairs import Pairs, both, location_pair, sampled
-from .numeric import Gaussian
-from .steps import Mechanism, Step, Words, base_pair
+from . import atoms
+from .core_pairs import HUGE, Pairs, both, discrete, location_pair, sampled
+from .numeric import Gaussian, Laplace, _OnIntegers
+from .steps import Mechanism, Step, Words, base_pair, shift_of
 
 PAIRS = ("sound", "koskela2020")
 
@@ -36,13 +39,18 @@ _NO_GUARANTEE = (
 )
 
 _GROUPS = 256
-"""*Speed*: most group sizes that sampling with replacement keeps apart."""
+"""*Speed*: most cells of group sizes."""
 
 _MOST_SIZES = 2**20
-"""*Speed*: if more group sizes than this are likely (batch_size > 1e8 dataset_size), all count as the largest."""
+"""*Speed*: if more group sizes than this are likely (batch_size > 1e8 dataset_size), all share a cell."""
 
-_RARE = 1e-310
-"""*Speed*: group sizes rarer than this are treated as the largest one."""
+_RARE = 1e-307
+"""*Proof*: so that weights have all their digits: group sizes that are rarer have none of their own."""
+
+_OUTSIDE = 1e-312
+"""*Proof*: more than what Bernstein's inequality leaves outside of the sizes that are looked at."""
+
+NOTHING = both(_core.discrete_pair([0.0], [1.0], [1.0]))
 
 
 @dataclass(frozen=True)
@@ -180,12 +188,12 @@ class _FixedSize(_Sampled):
                 "size is drawn from a dataset of fixed size, so no record can be added or removed"
             )
 
-    def _published_pair(self, shifts: list[float], weights: list[float]) -> Pairs | None:
+    def _published_pair(self, law: dict[int, float]) -> Pairs | None:
         """The paper's pair: the other records of the batch are taken to be fixed. None if there is no noise."""
         sigma = getattr(self.mechanism, "noise_multiplier", 0.0)
         if not (self.is_published and sigma > 0.0):
             return None
-        return both(location_pair("gaussian", sigma, shifts, weights))
+        return both(location_pair("gaussian", sigma, list(map(float, law)), list(law.values())))
 
     def _batch_law_of(self, steps: int) -> Law:
         return Law(self.kind, steps, {"batch_size": self.batch_size}, self.dataset_size)
@@ -219,7 +227,7 @@ class WithoutReplacement(_FixedSize):
     def pairs(self, adjacency: str) -> Pairs:
         """Balle, Barthe, Gaboardi 2018, Theorem 9: advanced joint convexity with gamma = m/n."""
         gamma = self.batch_size / self.dataset_size
-        return self._published_pair([0.0, 1.0], [1.0 - gamma, gamma]) or both(
+        return self._published_pair({0: 1.0 - gamma, 1: gamma}) or both(
             _core.sampled_pair(base_pair(self._inner, 2), gamma, "replace_one")
         )
 
@@ -238,58 +246,176 @@ class WithReplacement(_FixedSize):
 
     def pairs(self, adjacency: str) -> Pairs:
         """Balle, Barthe, Gaboardi 2018, Theorem 10: a group of l records with a binomial weight."""
-        m, n = self.batch_size, self.dataset_size
-        gamma = -math.expm1(m * math.log1p(-1.0 / n)) if n > 1 else 1.0
-        groups, weights = occurrences(m, n)
-        published = self._published_pair([0.0, *map(float, groups)], [1.0 - gamma, *(gamma * weights)])
-        if published is not None:
-            return published
-        bases = [base_pair(self._inner, 2 * int(group), int(group)) for group in groups]
-        base = bases[0] if len(bases) == 1 else _core.mixture_pair(bases, list(weights))
-        return both(base if gamma == 1.0 else _core.sampled_pair(base, gamma, "replace_one"))
+        cells = binomial_cells(self.batch_size, Fraction(1, self.dataset_size))
+        published = [self._published_pair(law_of(cells, above)) for above in (False, True)]
+        if published[0] and published[1]:
+            return (
+                published[1] if all(c.low == c.high for c in cells) else between(published[0], published[1])
+            )
+        return group_pairs(self._inner, cells, adjacency)
 
     def unsampled_mu(self, shift: float) -> float | None:
         return super().unsampled_mu(shift * self.batch_size)
 
 
+class Cell(NamedTuple):
+    """That a batch holds so many, from ``low`` to ``high``: counted as ``low`` from below and as ``high`` from above."""
+
+    low: int
+    high: int
+    weight: float
+
+
 def occurrences(batch_size: int, dataset_size: int) -> tuple[list[int], Array]:
-    """How often a record enters a batch drawn with replacement, given that it does.
+    """How often a record enters a batch drawn with replacement, given that it does, counted from above.
 
-    Returns group sizes l >= 1 (increasing) and weights summing to 1: the law of l ~ Binomial(m,
-    1/n) given l >= 1. Sizes beyond the point where their weight falls below 1e-310 are counted as
-    m, and if more than 256 sizes remain, neighbours are counted as the largest of them; both make
-    the result an upper bound, in bounded time and memory.
+    Group sizes l >= 1 (increasing) and weights summing to 1 up to their rounding: the law of l ~ Binomial(m, 1/n)
+    given l >= 1, or one that is stochastically larger (`binomial_cells`).
     """
-    if dataset_size == 1:
-        return [batch_size], np.ones(1)
-    return binomial_sizes(batch_size, batch_size / dataset_size, -math.log(dataset_size - 1.0))
+    law = law_of(binomial_cells(batch_size, Fraction(1, dataset_size)), above=True)
+    seen = _seen(law)
+    return [size for size in law if size], np.array([weight / seen for size, weight in law.items() if size])
 
 
-def binomial_sizes(trials: int, mean: float, log_odds: float) -> tuple[list[int], Array]:
-    """`occurrences` for any binomial law with this mean and these odds of a single trial."""
-    # Bernstein: the chance to exceed mean + x is below exp(-x^2 / (2 mean + 2x/3)) = 1e-313.
+@functools.lru_cache(maxsize=64)
+def binomial_cells(trials: int, probability: Fraction) -> tuple[Cell, ...]:
+    """The law Binomial(trials, probability), between a stochastically smaller and a larger one.
+
+    One cell for each size and its probability, correctly rounded, if all of these are above 1e-307 and no more than 256.
+    Otherwise rare sizes share a cell: the rarer, the more of them. Size 0 has a cell of its own, or is in the first one.
+    """
+    if probability == 1:
+        return (Cell(trials, trials, 1.0),)
+    # Bernstein: the chance to be outside of [low, high] is below 2e-313; for means below 1 it is no double.
+    mean = float(trials * probability)
     high = min(trials, math.ceil(mean + 241.0 + math.sqrt(241.0**2 + 1445.0 * mean)))
-    low = max(1, math.floor(mean - math.sqrt(1445.0 * mean)))
-    if trials == 1 or high - low > _MOST_SIZES:
-        return [trials], np.ones(1)
-    sizes = np.arange(low, high + 1, dtype=np.float64)
-    # Relative to the first size, then normalised: no binomial coefficient is ever formed.
-    ratios = np.log((trials - sizes[:-1]) / (sizes[:-1] + 1.0)) + log_odds
-    log_weights = np.concatenate(([0.0], np.cumsum(ratios)))
-    weights = np.exp(log_weights - log_weights.max())
-    weights /= math.fsum(weights)
-    keep = weights >= _RARE
-    keep[: int(np.argmax(weights))] = True
-    sizes, weights = sizes[keep], weights[keep]
-    if len(sizes) > _GROUPS:
-        chunk = math.ceil(len(sizes) / _GROUPS)
-        starts = np.arange(0, len(sizes), chunk)
-        weights = np.add.reduceat(weights, starts)
-        sizes = sizes[np.minimum(starts + chunk, len(sizes)) - 1]
-    groups = [int(size) for size in sizes]
-    if groups[-1] < trials:
-        groups.append(trials)
-        weights = np.append(weights, _RARE)
-    # Rounding must not leave a gap, which the core would put at loss +inf.
-    weights[int(np.argmax(weights))] += 1.0 - math.fsum(weights)
-    return groups, weights
+    low = max(0, math.floor(mean - math.sqrt(1445.0 * mean)))
+    if high - low > _MOST_SIZES:
+        return Cell(0, low, _OUTSIDE), Cell(low, trials, 1.0)
+    first, masses = _masses(trials, probability, low, high)
+    total = sum(masses)
+    weights = np.array([mass / total for mass in masses])
+    kept = np.flatnonzero(weights >= _RARE)
+    start, end = int(kept[0]), int(kept[-1]) + 1
+    rest = _OUTSIDE if mean > 1.0 else 1e-323
+    cells = []
+    if first + start > 0:
+        cells.append(Cell(0, first + start, rest + sum(masses[:start]) / total))
+    edges = [start + edge for edge in _edges(weights[start:end], first + start == 0)]
+    for begin, stop in itertools.pairwise([*edges, end]):
+        cells.append(Cell(first + begin, first + stop - 1, sum(masses[begin:stop]) / total))
+    if first + end <= trials:
+        cells.append(Cell(first + end - 1, trials, rest + sum(masses[end:]) / total))
+    return tuple(cells)
+
+
+def _masses(trials: int, probability: Fraction, low: int, high: int) -> tuple[int, list[int]]:
+    """The first size, and multiples of the probabilities of sizes in [low, high] that are not far below 1e-307."""
+    yes, no = probability.numerator, probability.denominator - probability.numerator
+    mode = min(trials, max(low, (trials + 1) * yes // (yes + no)))
+    largest, least = 1 << 1200, 1 << 120  # each quotient is rounded down by less than 1
+    above, below = [largest], [largest]
+    for size in range(mode, high):
+        if above[-1] < least:
+            break
+        above.append(above[-1] * ((trials - size) * yes) // ((size + 1) * no))
+    for size in range(mode, low, -1):
+        if below[-1] < least:
+            break
+        below.append(below[-1] * (size * no) // ((trials - size + 1) * yes))
+    return mode - len(below) + 1, below[:0:-1] + above
+
+
+def _edges(weights: Array, from_zero: bool) -> list[int]:
+    """Where cells begin, at most 256: one for each size, or as wide as the eighth root of the weight allows."""
+    count = len(weights)
+    if count <= _GROUPS:
+        return list(range(count))
+    roots = np.exp(np.log(weights / weights.max()) / 8.0)
+    few, many = 0.0, float(_GROUPS)
+    for _ in range(40):
+        scale = 0.5 * (few + many)
+        fits = np.minimum(1.0, scale * roots).sum() <= _GROUPS - 3
+        few, many = (scale, many) if fits else (few, scale)
+    places = np.floor(np.cumsum(np.minimum(1.0, few * roots)))
+    edges = np.flatnonzero(np.diff(places, prepend=-1.0))
+    return sorted({0, *edges.tolist()} | ({1} if from_zero else set()))
+
+
+def law_of(cells: tuple[Cell, ...], above: bool) -> dict[int, float]:
+    """{size: weight}, sizes increasing, each cell's counted as its largest (``above``) or as its least."""
+    law: dict[int, list[float]] = {}
+    for cell in cells:
+        law.setdefault(cell.high if above else cell.low, []).append(cell.weight)
+    return {size: math.fsum(weights) for size, weights in sorted(law.items())}
+
+
+def _seen(law: dict[int, float]) -> float:
+    """The probability of sizes above 0, from the smaller part."""
+    unseen = law.get(0, 0.0)
+    return 1.0 - unseen if unseen < 0.5 else math.fsum(weight for size, weight in law.items() if size)
+
+
+def between(lower: Pairs, upper: Pairs) -> Pairs:
+    """A mechanism between two, of which the lower must not be between pairs itself: the core asks once for what is below."""
+    remove = _core.bracket_pair(lower.remove, upper.remove)
+    if lower.symmetric and upper.symmetric:
+        return both(remove)
+    return Pairs(remove, _core.bracket_pair(lower.add, upper.add))
+
+
+def group_pairs(mechanism: Mechanism, cells: tuple[Cell, ...], adjacency: str) -> Pairs:
+    """The mechanism on a group whose size is released if it is not 0: its pairs mixed, then sampled.
+
+    Between those of the two laws, unless the chance of 0 rounds as little as a weight and all other sizes have cells but
+    those that are rarer than 1e-306 together (docs/mechanisms/users.md, section 3).
+    """
+    upper = law_of(cells, above=True)
+    seen, last = _seen(upper), cells[-1]
+    apart = all(cell.low == cell.high for cell in cells[:-1])
+    rare = last.low == last.high or (last.low > 0 and last.weight < 10.0 * _RARE)
+    if apart and rare and (seen <= 0.875 or last.weight == 1.0):
+        return _group_pairs(base_pair, mechanism, upper, seen, adjacency)
+    lower = law_of(cells, above=False)
+    above = _group_pairs(base_pair, mechanism, upper, min(1.0, math.nextafter(seen, 2.0)), adjacency)
+    return between(
+        _group_pairs(_below, mechanism, lower, math.nextafter(_seen(lower), 0.0), adjacency), above
+    )
+
+
+def _group_pairs(
+    made: Callable[[Mechanism, int, int], _core.Pair],
+    mechanism: Mechanism,
+    law: dict[int, float],
+    seen: float,
+    adjacency: str,
+) -> Pairs:
+    sizes = [size for size in law if size]
+    if not sizes or seen == 0.0:
+        return NOTHING
+    all_seen, shift = _seen(law), shift_of(adjacency)
+    bases = [made(mechanism, size * shift, size) for size in sizes]
+    weights = [law[size] / all_seen for size in sizes]
+    weights[weights.index(max(weights))] += 1.0 - math.fsum(weights)  # rounding is no loss of +inf
+    pair = bases[0] if len(bases) == 1 else _core.mixture_pair(bases, weights)
+    if seen == 1.0:
+        return both(pair)
+    if adjacency == "replace_one":
+        return both(_core.sampled_pair(pair, seen, "replace_one"))
+    return sampled(both(pair), seen)
+
+
+def _below(mechanism: Mechanism, shift: int, group: int) -> _core.Pair:
+    """`base_pair`, or a smaller one where that is between two."""
+    if isinstance(mechanism, _OnIntegers):
+        noise, reach = mechanism.noise(), shift * mechanism.sensitivity
+        if not reach < HUGE * noise.scale:
+            return discrete(atoms.shown(HUGE))
+        found = atoms.shifted(noise, reach)
+        return discrete(found.upper if found.lower is None else found.lower)
+    least = shift / HUGE * 1.001
+    if isinstance(mechanism, Gaussian):
+        mechanism = Gaussian(max(mechanism.noise_multiplier, least))
+    elif isinstance(mechanism, Laplace):
+        mechanism = Laplace(max(mechanism.scale, least))
+    return base_pair(mechanism, shift, group)

@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 import functools
-import math
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Annotated
 
-from .. import _core
 from .._base.validation import ParameterTypeError, integer, narrowed
 from ..sampling.laws import Law
-from .core_pairs import Pairs, both, sampled
+from .core_pairs import HUGE, Pairs, both
 from .mixtures import MixtureOfGaussians
 from .numeric import Gaussian
-from .sampled import PoissonSampled, binomial_sizes
+from .sampled import NOTHING, PoissonSampled, between, binomial_cells, group_pairs, law_of
 from .steps import Mechanism, Step, Words, base_pair, shift_of
 
 MOST_EXAMPLES = 100_000
 """speed: with more, one batch in 1e300 that holds them all would be what the engines spend their time on."""
-
-_ROUNDING = 1e-12
-"""proof: more than the relative error of a binomial weight, here added to the larger groups (docs, section 3)."""
 
 
 @dataclass(frozen=True)
@@ -69,18 +65,19 @@ class UserLevel(Step):
         if isinstance(inner, Mechanism):
             return both(base_pair(inner, k * shift, k))
         inner = narrowed(inner, PoissonSampled)
-        base, law = narrowed(inner.mechanism, Mechanism), sensitivities(k, inner.sampling_probability)
-        if isinstance(base, Gaussian):
-            sizes = tuple(map(float, law))
-            return MixtureOfGaussians(base.noise_multiplier, sizes, tuple(law.values())).pairs(adjacency)
-        seen = min(1.0, math.fsum(weight for size, weight in law.items() if size))
-        groups = [(base_pair(base, size * shift, size), weight) for size, weight in law.items() if size]
-        weights = [weight / seen for _, weight in groups]
-        weights[-1] += max(0.0, 1.0 - math.fsum(weights))  # no gap, which the core would put at loss +inf
-        pair = _core.mixture_pair([pair for pair, _ in groups], weights) if len(groups) > 1 else groups[0][0]
-        if adjacency == "replace_one":
-            return both(_core.sampled_pair(pair, seen, "replace_one"))
-        return sampled(both(pair), seen)
+        base, cells = (
+            narrowed(inner.mechanism, Mechanism),
+            binomial_cells(k, Fraction(inner.sampling_probability)),
+        )
+        if not isinstance(base, Gaussian):
+            return group_pairs(base, cells, adjacency)
+        upper = _gaussian_pairs(base.noise_multiplier, law_of(cells, above=True), adjacency)
+        if all(cell.low == cell.high for cell in cells):
+            return upper
+        # More noise shows less, and where there is next to none a pair is between two itself.
+        law = law_of(cells, above=False)
+        sigma = max(base.noise_multiplier, max(law) / HUGE * 1.001)
+        return between(_gaussian_pairs(sigma, law, adjacency), upper)
 
     def unsampled_mu(self, shift: float) -> float | None:
         return self.mechanism.unsampled_mu(shift * self.examples_per_user)
@@ -98,22 +95,7 @@ class UserLevel(Step):
         return inner._replace(reference=reference, examples_per_user=self.examples_per_user)
 
 
-def sensitivities(examples: int, probability: float) -> dict[int, float]:
-    """{size: weight}: how many of a user's examples a batch holds, Binomial(examples, probability), rounded upwards.
-
-    Sizes are merged into larger ones and weights moved to larger ones only (docs/mechanisms/users.md, section 3).
-    """
-    if probability == 1.0:
-        return {examples: 1.0}
-    seen = -math.expm1(examples * math.log1p(-probability))
-    log_odds = math.log(probability) - math.log1p(-probability)
-    sizes, weights = binomial_sizes(examples, examples * probability, log_odds)
-    law = {0: 1.0}
-    law.update(
-        (size, seen * weight * (1.0 + _ROUNDING))
-        for size, weight in zip(sizes, weights.tolist(), strict=True)
-    )
-    excess = math.fsum(law.values()) - 1.0
-    for size, weight in law.items():  # what was added is taken from the smallest groups
-        law[size], excess = max(0.0, weight - excess), max(0.0, excess - weight)
-    return {size: weight for size, weight in law.items() if weight > 0.0}
+def _gaussian_pairs(sigma: float, law: dict[int, float], adjacency: str) -> Pairs:
+    if not any(law):
+        return NOTHING
+    return MixtureOfGaussians(sigma, tuple(map(float, law)), tuple(law.values())).pairs(adjacency)

@@ -214,6 +214,7 @@ def calibrate_bandmf(
         )
     any_noise = BandMF(strategy, scheme, 1.0)
     directions(any_noise, adjacency)  # refuses what does not fit together
+    any_noise.worst_cases()  # refuses more of them than there is time for
     if any_noise.is_certified(adjacency):
         exact = _budgeted(any_noise, "exact", epsilon, delta, options)
         mechanism = BandMF(strategy, scheme, exact.noise_multiplier)

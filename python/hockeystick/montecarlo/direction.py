@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator
+from collections import deque
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -82,11 +83,39 @@ def cases(
 ) -> Iterator[Direction]:
     """Every pair of distributions whose divergence must be small; ``only_above``: only upper bounds are of interest.
 
-    Their largest delta is that of ``mechanism``: both directions of each of its worst cases, usually only itself.
+    Their largest delta is that of ``mechanism``: both directions of each of its worst cases, usually only itself. Each is made when it is
+    asked for, and nothing here keeps it: samplers of many cases take much memory together.
     """
-    for case, worst in enumerate(getattr(mechanism, "worst_cases", lambda: (mechanism,))()):
+    left = deque(_worst_cases(mechanism))
+    for case in range(len(left)):
+        worst = left.popleft()
         for direction in directions(mechanism, options.adjacency):
             yield Direction(worst, direction, epsilon, options, case, only_above)
+
+
+def sampled_cases(mechanism: Sampled, epsilon: float, options: RunOptions) -> int:
+    """How many of the `cases` take samples, without making them: those that share a failure probability."""
+    asked = directions(mechanism, options.adjacency)
+    return sum(
+        _largest_value(worst, direction, epsilon, options) > 0.0
+        for worst in _worst_cases(mechanism)
+        for direction in asked
+    )
+
+
+def _worst_cases(mechanism: Sampled) -> Sequence[Sampled]:
+    made: Sequence[Sampled] = getattr(mechanism, "worst_cases", lambda: (mechanism,))()
+    return made
+
+
+def _largest_value(mechanism: Sampled, direction: str, epsilon: float, options: RunOptions) -> float:
+    """What no value that is averaged exceeds; 0 where delta is 0 for certain."""
+    if direction != "add" or options.others is not None:
+        return 1.0
+    floor = float(mechanism.no_participation_log_probability)
+    # L <= -floor: 1 - e^{epsilon - L} is at most 1 - e^{epsilon + floor}.
+    gap = min(0.0, epsilon - loss_error(mechanism) + floor)
+    return min(1.0, max(0.0, -math.expm1(gap) * (1.0 + 1e-15)))
 
 
 class Direction(Samples[Tally]):
@@ -117,13 +146,7 @@ class Direction(Samples[Tally]):
         self._points = np.array([epsilon - self.error, epsilon + self.error])
         self._curve = None if others is None else curve_of(others, direction, adjacency)
         self._only_above = only_above
-        self.bound = 1.0
-        if direction == "add" and others is None:
-            floor = float(mechanism.no_participation_log_probability)
-            # L <= -floor: 1 - e^{epsilon - L} is at most 1 - e^{epsilon + floor}.
-            self.bound = min(
-                1.0, max(0.0, -math.expm1(min(0.0, epsilon - self.error + floor)) * (1.0 + 1e-15))
-            )
+        self.bound = _largest_value(mechanism, direction, epsilon, options)
         self.identity = {
             "library": _core.__version__,
             "mechanism": repr(mechanism),

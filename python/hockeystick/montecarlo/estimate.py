@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Any
 
 from .._base.bounds import Stated, round_down, round_up
@@ -19,7 +20,7 @@ from .._base.validation import ParameterError, choice, integer, real
 from ..matrix.bandmf import DIRECTIONS
 from ..mechanisms.descriptions import Composable
 from .confidence import checked_confidence
-from .direction import Direction, Sampled, cases
+from .direction import Direction, Sampled, cases, sampled_cases
 from .runs import MAX_SEED, RunOptions, RunSettings, Samples, derived, resolve_seed
 from .tally import Tally
 
@@ -137,17 +138,19 @@ def estimate_delta(
     method = choice("method", method, METHODS)
     confidence = checked_confidence(confidence)
     options = RunOptions.of(adjacency, **run)
-    plans = list(cases(mechanism, epsilon, options))  # what does not fit raises before a seed is remembered
-    if method == "tilted" and not any(plan.can_tilt for plan in plans):
+    plans = cases(mechanism, epsilon, options)
+    begun = list(islice(plans, 2))  # what does not fit raises before a seed is remembered
+    every = chain(begun, cases(mechanism, epsilon, options))
+    if method == "tilted" and not any(plan.can_tilt for plan in every):
         raise ParameterError(
             f"method = {method!r}: needs direction 'remove' and a scheme with a table, or direction 'add' and no "
             "composed_with; use 'auto' or 'plain'"
         )
-    sampled = sum(plan.bound > 0.0 for plan in plans)
+    sampled = sampled_cases(mechanism, epsilon, options)
     share = 1.0 - (1.0 - confidence) / max(1, sampled)
     asked = _Asked(samples, method, resolve_seed(seed, options.checkpoint), sampled, share)
     found: list[DirectionEstimate] = []
-    for plan in plans:
+    for plan in chain(begun, plans):
         found.append(_estimate(plan, asked, options, sum(entry.samples for entry in found)))
     return DeltaEstimate(
         epsilon=epsilon,

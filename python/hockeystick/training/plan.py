@@ -35,6 +35,7 @@ from .._base.types import AnyPath, Array, Progress
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.profile import account
 from ..matrix.bandmf import BandMF
+from ..matrix.rounding import check_rounding
 from ..matrix.scheme import Scheme, no_users, same_size
 from ..matrix.strategies import BandedToeplitz, Identity
 from ..matrix.strategy import Strategy
@@ -307,7 +308,8 @@ def plan_training(
     the guarantee is "certified", and a ``noise_multiplier`` alone is accounted for. Elsewhere (balls-in-bins, b-min-sep) it is
     "verified": see `calibrate_bandmf`, whose ``fallback``, ``samples``, ``seed`` and ``checkpoint`` these are. A ``noise_multiplier``
     then needs ``epsilon`` too: it is verified once, and ParameterError is raised if that fails. The fallback may draw batches from another
-    scheme than was asked for; the plan is then about that one, with the same expected batch size.
+    scheme than was asked for; the plan is then about that one, with the same expected batch size. ParameterError for a ``strategy`` whose
+    inverse grows so much that no run could have its noise (`CorrelatedNoise`).
 
     ``tuning`` `Repetitions`: the best of K runs of this plan is what is released, K drawn from that law, and what the
     guarantee is for (`PrivateSelection`; certified plans only). "none" declares that no other run on these data chose a setting; by
@@ -330,7 +332,9 @@ def plan_training(
     request = Request(delta, epsilon, noise_multiplier, adjacency, tuning)
     known, make = _graph(graph), _made(sampling, strategy, size)
     example = make(1.0)
-    _as_matrix(example).scheme.check_data(size, known)
+    matrix = _as_matrix(example)
+    matrix.scheme.check_data(size, known)
+    check_rounding(matrix.strategy, np.dtype(np.float64))  # no run could have its noise
     verifier = {"fallback": fallback, "samples": samples, "seed": calibration_seed}
     run = {"checkpoint": checkpoint, "progress": progress}
     mechanism, promise = guarantee(make, example, request, **verifier, **run)

@@ -1,0 +1,139 @@
+"""What rounding of correlated noise does to the law of Z, bounded before a row is made (docs/matrix/noise.md, "How exact the rows are").
+
+The rows w that are released satisfy C w = Z + e exactly. Where C^{-1} grows, so do the rows, and e, which is relative to them.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from .._base.types import Array
+from .._base.validation import ParameterError
+from .strategy import Strategy
+
+MOST_ROUNDING = 2.0**-10
+"""*Proof*: most that the entries of e may be, root mean square, in standard deviations of an entry of Z."""
+
+LARGEST_NORMAL = 9.51
+"""*Proof*: no entry of Z is larger; 9.5 is that of Box-Muller from 64 bits."""
+
+_DOUBLE = 2.0**-53  # *proof*: relative rounding of a double
+_PROBES, _ABOVE = 32, 8.0
+"""*Proof*: so many random right sides, and a norm exceeds so many times what they show with probability below 1e-22: 8^2 times a mean of 32 squared
+normals is below 1 with probability at most (t e^{1-t})^16, t = 1/64."""
+
+
+class _Sizes(NamedTuple):
+    """Bounds on the rows w = C^{-1} Z for independent standard normals Z, and on what their rounding adds to an entry of C w.
+
+    ``added`` is its root mean square for these w; ``fed`` the most that it adds for a Z with entries of at most 1, whatever they are; ``row`` the largest
+    sum of magnitudes of a row of C^{-1}.
+    """
+
+    added: float
+    fed: float
+    row: float
+
+
+def check_rounding(strategy: Strategy, state: np.dtype[Any]) -> float:
+    """Return a bound on the entries of C^{-1} Z, for rows kept as ``state``; ParameterError where rounding changes Z too much.
+
+    Guarantee: the rows are C^{-1} (Z + e), e a function of Z, and so of the seed, alone, whose entries have a root mean square of
+    at most 2^-10: E <= ``added`` + ``fed`` E.
+    """
+    with np.errstate(all="ignore"):
+        sizes = _sizes(strategy, state)
+        rest = max(0.0, 1.0 - sizes.fed)
+        share = sizes.added / rest if rest > 0.0 else math.inf
+        largest = LARGEST_NORMAL * sizes.row / rest if rest > 0.0 else math.inf
+    if not (share <= MOST_ROUNDING and largest <= float(np.finfo(state).max)):
+        raise ParameterError(
+            f"strategy = {type(strategy).__name__}(steps={strategy.steps}, bands={strategy.bands}): a row of its inverse has entries that add up to "
+            f"{sizes.row:.3g}, so that rounding of rows kept as {state} changes Z by up to {share:.3g} of its standard deviation; must be at most "
+            "2^-10. Take fewer steps, coefficients whose inverse does not grow, or state_dtype = float64 if it is float32"
+        )
+    return largest
+
+
+def _sizes(strategy: Strategy, state: np.dtype[Any]) -> _Sizes:
+    form, columns = strategy.recurrence()
+    single = 0.0 if state == np.float64 else 2.0**-24
+    if form == "inverse":
+        return _of_inverse(strategy, columns, single)
+    if form == "buffers":
+        return _of_buffers(strategy, columns, single)
+    return _of_strategy(strategy, columns, single)
+
+
+def _of_strategy(strategy: Strategy, columns: Array, single: float) -> _Sizes:
+    """Each row solves its equation up to rounding of its terms, and of itself where it is kept in single precision."""
+    steps, bands = strategy.steps, columns.shape[1]
+    diagonal = columns[:, 0]
+    norms, row = 1.0 / diagonal, float(np.max(1.0 / diagonal))
+    if bands > 1 and len(columns) == 1:
+        response = strategy.correlated_noise(_impulse(steps))
+        norms, row = np.array([math.sqrt(_total(np.square(response)))]), _total(np.abs(response))
+    elif bands > 1:
+        probes = strategy.correlated_noise(np.random.default_rng(0).standard_normal((steps, _PROBES)))
+        norms = _ABOVE * np.sqrt(np.mean(np.square(probes), axis=1))
+        row = math.sqrt(steps) * float(np.max(norms))
+    # Subnormal numbers are rounded absolutely.
+    lost = 2.0**-150 * float(np.max(diagonal)) if single else 0.0
+    # Twice, for z_i, which is as large as the other terms together.
+    terms = 2.0 * float(bands + 3) * _DOUBLE * float(np.max(_row_sums(columns, steps)))
+
+    def rounded(own: float, largest: float) -> float:
+        return single * own + lost + terms * largest
+
+    added = rounded(float(np.max(diagonal * norms)), float(np.max(norms)))
+    return _Sizes(added, rounded(float(np.max(diagonal)) * row, row), row)
+
+
+def _of_inverse(strategy: Strategy, columns: Array, single: float) -> _Sizes:
+    """Z is rounded before it is used; rows are sums of its entries, whose rounding C adds up."""
+    row = float(np.max(_row_sums(np.abs(columns), strategy.steps))) * (1.0 + single)
+    grown = float(np.max(_row_sums(strategy._columns(), strategy.steps)))
+    return _Sizes(single + (columns.shape[1] + 3) * _DOUBLE * row * grown, 0.0, row)
+
+
+def _of_buffers(strategy: Strategy, columns: Array, single: float) -> _Sizes:
+    """Every step rounds each buffer, and what that leaves decays as the buffer does (docs/matrix/buffered.md, "The rows")."""
+    from scipy.signal import lfilter
+
+    steps, unit = strategy.steps, 2.0 * _DOUBLE + single
+    response = strategy.correlated_noise(_impulse(steps))
+    row, sums = _total(np.abs(response)), 2.0 * (len(columns[0]) + 3) * _DOUBLE
+    norm = math.sqrt(_total(np.square(response)))
+    added, fed = sums * norm, sums * row
+    for weight, decay in columns.T.tolist():
+        kept = lfilter([0.0, 1.0], [1.0, -decay], response)
+        left = unit * (1.0 - decay**steps) / (1.0 - decay)
+        # The stored buffers, which are what is rounded, are off themselves.
+        error = weight * ((left / (1.0 - left) if left < 1.0 else math.inf) + sums) if weight else 0.0
+        added += error * math.sqrt(_total(np.square(kept)))
+        fed += error * _total(np.abs(kept))
+    return _Sizes(added, fed, row)
+
+
+def _impulse(steps: int) -> Array:
+    impulse = np.zeros(steps)
+    impulse[0] = 1.0
+    return impulse
+
+
+def _total(values: Array) -> float:
+    """Of numbers >= 0: nan where one of them is not a number."""
+    return float(np.sum(values))
+
+
+def _row_sums(columns: Array, steps: int) -> Array:
+    """Of a matrix of entries >= 0; for a Toeplitz one the last of them, which is the largest."""
+    if len(columns) == 1:
+        return np.asarray(np.sum(columns, axis=1))
+    sums = np.zeros(steps)
+    for offset in range(columns.shape[1]):
+        sums[offset:] += columns[: steps - offset, offset]
+    return sums
