@@ -276,6 +276,19 @@ def test_delta_and_epsilon_agree(adjacency: str) -> None:
     assert (accountant.nonadaptive_delta(epsilon) <= 1e-5 * (1 + 1e-3)).all()
 
 
+@pytest.mark.parametrize("noise", [100.0, 5.0, 0.5])
+@pytest.mark.parametrize("q", [0.1, 1e-6, 1.0])
+def test_delta_is_positive_wherever_something_was_spent(noise: float, q: float) -> None:
+    """The losses have no largest one, so that 0 is no upper bound, however little a double holds."""
+    accountant = hs.IndividualAccountant(2, noise_multiplier=noise, sampling_probability=q)
+    for _ in range(2):
+        accountant.step([1.0, 0.0])
+        for epsilon in (5.0, 40.0, 300.0):
+            spent, nothing = accountant.nonadaptive_delta(epsilon)
+            assert spent >= 5e-324
+            assert nothing == 0.0
+
+
 def test_gdp_mu_holds_for_every_epsilon() -> None:
     accountant = hs.IndividualAccountant(2, noise_multiplier=2.0, sampling_probability=0.006)
     rng = np.random.default_rng(3)

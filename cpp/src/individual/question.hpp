@@ -70,15 +70,17 @@ public:
         const double log_factor = log_chernoff(s), exponent = s * epsilons_[row];
         return k + log_factor - exponent + 16 * u * (k - log_factor + exponent);
     }
-    double chernoff(double score) const override { return std::min(1.0, std::exp(score) * (1 + 1e-12)); }
+    double chernoff(double score) const override {
+        return std::min(1.0, std::exp(score) * (1 + 1e-12) + 5e-324);
+    }
     double log_inverse_delta(double score) const override { return std::max(0.0, -score); }
     double point(std::size_t row) const override { return epsilons_[row]; }
     Bracket solve(const Contour& contour, std::size_t row, double) const override {
         const Inverted at = invert(contour, epsilons_[row]);
         return {std::max(0.0, at.lower() - 5e-324), std::min(1.0, at.upper() + 5e-324)};
     }
-    double read(const TailTable& table, std::size_t row, double, bool) const override {
-        return table.at(epsilons_[row]).value;
+    double read(const TailTable& table, std::size_t row, double, bool upper) const override {
+        return table.at(epsilons_[row]).value + (upper ? 5e-324 : 0);
     }
     bool shares_lattices() const override { return false; }
 

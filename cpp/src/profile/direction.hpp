@@ -119,7 +119,7 @@ public:
 private:
     // speed: losses this small underflow in every transform.
     static constexpr double smallest_loss = 1e-290;
-    static constexpr double smallest_double = 5e-324;
+    static constexpr double smallest_double = 5e-324, not_a_number = std::numeric_limits<double>::quiet_NaN();
     // speed: no smaller delta is worth an engine, where it is bounded already.
     static constexpr double no_delta = 1e-100;
     // speed: a lower bound from less than the mechanisms is no nearer than this.
@@ -295,7 +295,7 @@ private:
         }
         if (inside.empty() || !inversion_) return curve;
         const std::lock_guard lock(mutex_);
-        const double end = max_loss_ < infinity ? nothing_from(inside, smallest_double) : infinity;
+        const double end = max_loss_ < infinity ? nothing_from(inside, smallest_double) : not_a_number;
         for (const std::size_t i : place)
             if (epsilons[i] >= end) curve[i] = less_than_any_double();
         const auto done = [&](double epsilon) { return epsilon >= end; };
@@ -307,11 +307,12 @@ private:
         return curve;
     }
 
-    // The least of these points at which delta is surely below `negligible`, as it is from there on.
+    // The least of these points at which delta is surely below `negligible`, as it is from there on; nan,
+    // which nothing is beyond, if there is none.
     double nothing_from(std::vector<double> epsilons, double negligible) const {
         const auto nothing = [&](double epsilon) { return inversion_->surely_below(epsilon, negligible); };
         std::sort(epsilons.begin(), epsilons.end());
-        if (!inversion_ || epsilons.empty() || !nothing(epsilons.back())) return infinity;
+        if (!inversion_ || epsilons.empty() || !nothing(epsilons.back())) return not_a_number;
         return *std::partition_point(epsilons.begin(), epsilons.end() - 1,
                                      [&](double epsilon) { return !nothing(epsilon); });
     }
