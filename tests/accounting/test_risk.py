@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from itertools import product
 
 import hockeystick as hs
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from mpmath import mp
 from scipy.integrate import quad
 from scipy.optimize import brentq
+from scipy.special import ndtr, ndtri
 
 TIGHT = 1e-6
 
@@ -58,6 +60,19 @@ def test_gaussian_tradeoff(mu: float, adjacency: str) -> None:
         assert value <= float(truth) + 2e-16
         assert value >= float(truth) - 2e-7
     assert hs.account(hs.Gaussian(1 / mu), adjacency).tradeoff([0.0, 1.0]).tolist() == [1.0, 0.0]
+
+
+def test_tradeoff_of_no_errors_many_errors_and_what_is_revealed() -> None:
+    assert hs.account(hs.Gaussian(1.0)).tradeoff([]).shape == (0,)
+    # 1 - 1e-20 is no double, and 1 is not below it.
+    assert hs.account(hs.ApproximateDP(1.0, 1e-20)).tradeoff(0.0) == 1.0 - 2.0**-53
+    tiny = 1.9270385348723083e-12
+    assert Fraction(hs.account(hs.Gaussian(1.0) * 0).tradeoff(tiny)) <= 1 - Fraction(tiny)
+    alphas = np.linspace(0.001, 0.999, 1001)
+    found = hs.account(hs.Gaussian(1.0)).tradeoff(alphas)
+    truth = ndtr(-ndtri(alphas) - 1.0)
+    assert (found <= truth + 1e-15).all()
+    assert (found >= truth - 1e-6).all()
 
 
 @pytest.mark.parametrize(

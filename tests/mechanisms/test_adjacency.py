@@ -1,6 +1,7 @@
 """The pairs handed to the core, against direct formulas on the integers and against each other."""
 
 import math
+from fractions import Fraction
 
 import hockeystick as hs
 import numpy as np
@@ -123,9 +124,16 @@ def test_approximate_dp_meets_its_declaration_exactly() -> None:
     assert delta(pair, 0.7) == pytest.approx(1e-6, rel=1e-12)
 
 
+def occurrences(batch_size: int, dataset_size: int) -> tuple[list[int], np.ndarray]:
+    """How often a record enters a batch drawn with replacement, given that it does, counted from above."""
+    law = sampled.law_of(sampled.binomial_cells(batch_size, Fraction(1, dataset_size)), above=True)
+    weights = np.array([weight for size, weight in law.items() if size])
+    return [size for size in law if size], weights / math.fsum(weights)
+
+
 @pytest.mark.parametrize(("m", "n"), [(1, 10), (5, 2), (30, 3000), (256, 60_000), (10**9, 10**9), (7, 1)])
 def test_occurrences_follow_the_binomial_law(m: int, n: int) -> None:
-    groups, weights = sampled.occurrences(m, n)
+    groups, weights = occurrences(m, n)
     assert groups == sorted(set(groups))
     assert groups[-1] == m
     assert len(groups) <= 258
@@ -136,7 +144,7 @@ def test_occurrences_follow_the_binomial_law(m: int, n: int) -> None:
 
 
 def test_absurdly_many_occurrences_are_all_counted_as_most() -> None:
-    groups, weights = sampled.occurrences(10**15, 2)
+    groups, weights = occurrences(10**15, 2)
     assert (groups[-1], weights[-1]) == (10**15, 1.0)
 
 
@@ -153,7 +161,7 @@ def binomial_cdf(trials: int, probability: float, at: np.ndarray) -> np.ndarray:
 
 @pytest.mark.parametrize(("m", "n"), [(10**6, 100), (10**9, 10), (2000, 2)])
 def test_many_occurrences_are_lumped_upwards(m: int, n: int) -> None:
-    groups, weights = sampled.occurrences(m, n)
+    groups, weights = occurrences(m, n)
     assert len(groups) <= 258
     cumulative = np.cumsum(weights)
     # A lumped size is never smaller than the size it stands for.

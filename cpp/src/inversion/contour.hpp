@@ -117,8 +117,10 @@ double relative_gap(const std::optional<Answer>& answer);
 template <class Lines, class Ask, class AnswerBy>
 std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilons, double enough, Ask ask,
                                                   AnswerBy answer_by) {
-    // speed: after so many points in a row without an answer, none is asked for any more.
+    // speed: after so many points in a row without an answer, none is asked for any more; no gap is shared
+    // that says next to nothing.
     constexpr int most_misses = 3;
+    constexpr double largest_shared = 0.1;
     std::vector<std::optional<Answer>> curve;
     std::optional<Lines> lines;
     double gap = 0;
@@ -127,9 +129,11 @@ std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilo
         std::optional<Answer> answer;
         if (lines) answer = answer_by(*lines, epsilon);
         if (!(relative_gap(answer) < gap) && misses < most_misses) {
-            answer = ask(epsilon, lines);
-            gap = std::max(enough, 2 * relative_gap(answer));
-            misses = answer ? 0 : misses + 1;
+            std::optional<Answer> own = ask(epsilon, lines);
+            if (!own) lines.reset();
+            gap = std::min(std::max(enough, 2 * relative_gap(own)), largest_shared);
+            misses = own ? 0 : misses + 1;
+            if (relative_gap(own) < relative_gap(answer)) answer = std::move(own);
         }
         curve.push_back(std::move(answer));
     }

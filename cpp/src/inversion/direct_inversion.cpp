@@ -532,7 +532,8 @@ bool DirectInversion::surely_below(double epsilon, double delta) const {
     const double enough = std::log(finite) - 1e-6;
     bool below = false;
     saddle(std::min(start(epsilon, 1), 2.2 * std::abs(enough / epsilon)), [&](const SaddlePoint& p) {
-        below = p.k.upper - p.s * epsilon + log_chernoff(p.s) < enough;
+        const double rounding = 16 * u * (std::abs(p.k.upper) + p.s * std::abs(epsilon));
+        below = p.k.upper - p.s * epsilon + log_chernoff(p.s) + rounding < enough;
         return std::array{p.epsilon - epsilon, p.s * p.curvature, below ? infinity : 0.3 / p.s};
     });
     return below;

@@ -241,7 +241,9 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
 std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons) const {
     std::vector<std::size_t> left;
     auto curve = shared(epsilons, near_as_good, curve_gap_, left);
-    for (const std::size_t i : left) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, true));
+    // Joined pairs have had their layers.
+    const bool dear = direct_->noise_helps() && !direct_->joined();
+    for (const std::size_t i : left) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, dear));
     return curve;
 }
 

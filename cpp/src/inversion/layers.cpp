@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
+#include <variant>
 
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
@@ -334,13 +335,14 @@ std::optional<Answer> Layers::delta_bounds(double epsilon) {
 }
 
 std::vector<std::optional<Answer>> Layers::delta_curve(std::span<const double> epsilons, double enough) {
-    return curve_by_lines<const Layers*>(
+    // The lines are the contours of this object.
+    return curve_by_lines<std::monostate>(
         epsilons, enough,
-        [&](double epsilon, std::optional<const Layers*>& lines) {
-            lines = this;
+        [&](double epsilon, std::optional<std::monostate>& lines) {
+            lines.emplace();
             return delta_bounds(epsilon);
         },
-        [](const Layers* lines, double epsilon) { return lines->as_laid(epsilon); });
+        [&](std::monostate, double epsilon) { return as_laid(epsilon); });
 }
 
 std::optional<Answer> Layers::epsilon_bounds(double delta) {
@@ -375,7 +377,7 @@ std::optional<Answer> Layers::delta_at(double epsilon) {
         }
     }
     if (!prepare(std::max(log_one, -650.0) + std::log(tolerance_), epsilon)) return {};
-    if (!visit(epsilon, true)) return {};
+    if (!visit(epsilon, true)) contours_.clear();  // some of the layers would be too little
     return as_laid(epsilon);
 }
 

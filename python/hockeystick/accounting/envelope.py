@@ -35,9 +35,14 @@ _LOOKS, _CLOSER = 129, 7
 """*Speed*: points of one look at a curve, and where it is wanted more closely: e^epsilon FPR + delta at its least."""
 _FPRS = (1e-4, 1e-3, 1e-2, 1e-1)  # *speed*
 _CLOSEST = 1.0 / 16.0  # *speed*: a new node keeps that share of its cell from either end
-_PARTS = 6  # *speed*
+_PARTS = 4  # *speed*
 _NOISE = 4.0  # *speed*
-_ROUNDS, _NODES, _NODES_EACH = 40, 400, 16  # *speed*: where to stop, with the interval as it is then
+_ROUNDS, _NODES, _NODES_EACH, _MANY = (
+    40,
+    400,
+    16,
+    100,
+)  # *speed*: where to stop, with the interval as it is then
 
 
 def mirrored(curves: Sequence[Curve], epsilon: Array) -> tuple[Array, Array]:
@@ -62,6 +67,12 @@ def mirrored(curves: Sequence[Curve], epsilon: Array) -> tuple[Array, Array]:
 def divide(left: Array, right: Array) -> Array:
     """Nodes inside of each cell: neighbours in one curve cost little, another curve as much as the first."""
     return np.linspace(left, right, _PARTS + 1)[1:-1].ravel()
+
+
+def complement(probability: Array) -> Array:
+    """1 - ``probability``, rounded down."""
+    nearest = 1.0 - probability
+    return np.where(1.0 - nearest < probability, np.nextafter(nearest, 0.0), nearest)
 
 
 def line(fpr: float) -> Objective:
@@ -171,20 +182,25 @@ class Envelope:
         Relatively, or as close as the bounds on delta allow. All of them ask for their nodes together, as neighbours in one curve
         cost little.
         """
-        most = _NODES + _NODES_EACH * len(objectives)
+        most = _NODES + _NODES_EACH * min(len(objectives), _MANY)
+        found, left = [Bounds(0.0, math.inf)] * len(objectives), list(range(len(objectives)))
         for _ in range(_ROUNDS):
-            found, wanted = zip(*(self._look(each, tolerance, top) for each in objectives), strict=True)
-            if len(self.epsilon) > most or not self.ask(np.concatenate(wanted)):
+            cells, new = self.cells(), [np.empty(0)]
+            cells = Cells(*(part[cells.left < top] for part in cells))
+            for i in left:
+                found[i], wanted = self._look(objectives[i], cells, tolerance, top)
+                new.append(wanted)
+            left = [i for i, wanted in zip(left, new[1:], strict=True) if wanted.size]
+            if len(self.epsilon) > most or not self.ask(np.concatenate(new)):
                 break
-        return list(found)
+        return found
 
-    def _look(self, objective: Objective, tolerance: float, top: float) -> tuple[Bounds, Array]:
+    def _look(self, objective: Objective, cells: Cells, tolerance: float, top: float) -> tuple[Bounds, Array]:
         """What the nodes say of an infimum, and which further ones would say more."""
         finite = (self.epsilon < top) & (self.epsilon < math.inf)
         values = objective(self.epsilon[finite], self.upper[finite])
         best = float(np.min(values)) * (1.0 + MARGIN)
         enough = best * (1.0 - tolerance)
-        cells = Cells(*(part[self.epsilon[:-2] < top] for part in self.cells()))
         low = objective(cells.left, cells.at_left)
         low = np.minimum(low, objective(cells.vertex, cells.at_vertex))
         ends = np.where(cells.right < top, cells.right, cells.vertex)

@@ -29,7 +29,7 @@ from ..mechanisms.descriptions import (
 from ..mechanisms.steps import from_dict, to_dict
 from . import rare
 from .deployment import tuning_words
-from .envelope import FIRST_NODES, TOLERANCE, Envelope, line, look, mirrored
+from .envelope import FIRST_NODES, TOLERANCE, Envelope, complement, line, look, mirrored
 from .gaussian_summary import (
     DEFAULT_FLOOR,
     GaussianSummary,
@@ -252,7 +252,7 @@ class PrivacyProfile(Shown):
 
         f(alpha) = sup over real epsilon of max(0, 1 - delta(epsilon) - e^epsilon alpha) (Dong,
         Roth, Su 2022, Proposition 6), at finitely many epsilon, each of which gives a valid bound, chosen so that
-        no other one gives more than 1e-7 more. ``alpha`` in [0, 1], a number (returns a float) or
+        no other one gives 1e-7 more where delta is known as well as that. ``alpha`` in [0, 1], a number (returns a float) or
         an array (returns an array of the same shape). Decreasing and convex.
 
         >>> from hockeystick import Gaussian
@@ -261,17 +261,15 @@ class PrivacyProfile(Shown):
         """
         points = reals("alpha", alpha, 0.0, 1.0)
         errors = points.ravel()
-        if not self._process.items or not self._directions:
-            found = 1.0 - errors
-            found = np.where(1.0 - found < errors, np.nextafter(found, 0.0), found)
-        else:
+        detected = errors
+        if self._process.items and self._directions:
             wide = self.widest_epsilon()
             curve = Envelope(self.delta_curve, np.linspace(-wide, wide, FIRST_NODES))
-            detected = curve.least([line(error) for error in errors.tolist()], TOLERANCE)
-            # Three roundings of numbers below 1.
-            found = np.array([max(0.0, 1.0 - upper - 2.0**-51) for _, upper in detected])
-            found[errors == 0.0] = 1.0 - self.delta(math.inf)
-        return found.reshape(points.shape) if points.ndim else float(found[0])
+            found = curve.least([line(error) for error in errors.tolist()], TOLERANCE)
+            detected = np.minimum(1.0, [upper for _, upper in found])
+            detected[errors == 0.0] = self.delta(math.inf)
+        missed = complement(detected).reshape(points.shape)
+        return missed if points.ndim else float(missed)
 
     def widest_epsilon(self) -> float:
         """An epsilon beyond which delta hardly falls any more."""
@@ -361,7 +359,8 @@ class PrivacyProfile(Shown):
     def _mirrored(
         self, curve: Callable[[PrivacyProfile, Array], tuple[Array, Array]], epsilon: Array
     ) -> tuple[Array, Array]:
-        profiles = (self, self._reversed) if self.adjacency in ("add", "remove") else (self,)
+        split = self.adjacency in ("add", "remove") and bool((epsilon < 0.0).any())
+        profiles = (self, self._reversed) if split else (self,)
         return mirrored([functools.partial(curve, profile) for profile in profiles], epsilon)
 
     def _curve(self, epsilon: Array) -> tuple[Array, Array]:

@@ -148,7 +148,7 @@ class Risk(Exclusive):
         rows = [("membership advantage, TPR - FPR", self.advantage())]
         wrong = self.bayes_risk(0.5)
         right = min(1.0, (1.0 - wrong.lower) * (1.0 + MARGIN))
-        rows += [(f"members found at a false positive rate of {fpr!r}", self.tpr(fpr)) for fpr in fprs]
+        rows += [(f"members found at a false positive rate of {float(fpr)!r}", self.tpr(fpr)) for fpr in fprs]
         rows += [
             (
                 "share of members among those it takes for one (precision) at a false positive rate of 0.01, 1 of 2 a member",

@@ -17,11 +17,15 @@ def real(text: str) -> float:
         (denominator,) = rest or [1.0]
         value = numerator / denominator
         # What underflows is not what was typed: a sampling probability of 0 would cost nothing.
-        if value == 0.0 and set("123456789") & set(text.split("/")[0].lower().split("e")[0]):
+        if value == 0.0 and any(map(_counts, text.split("/")[0].lower().split("e")[0])):
             raise ValueError
         return value
     except (ValueError, ArithmeticError):
         raise ArgumentTypeError(f"must be a number, such as 1e-5 or 256/60000, not {text!r}") from None
+
+
+def _counts(digit: str) -> bool:
+    return digit.isdecimal() and int(digit) > 0
 
 
 def whole(text: str) -> int:

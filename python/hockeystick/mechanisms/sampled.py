@@ -50,6 +50,8 @@ _RARE = 1e-307
 _OUTSIDE = 1e-312
 """*Proof*: more than what Bernstein's inequality leaves outside of the sizes that are looked at."""
 
+_ROUNDED = 8e-16  # *proof*: more than the roundings of a sum of weights
+
 NOTHING = both(_core.discrete_pair([0.0], [1.0], [1.0]))
 
 
@@ -266,17 +268,6 @@ class Cell(NamedTuple):
     weight: float
 
 
-def occurrences(batch_size: int, dataset_size: int) -> tuple[list[int], Array]:
-    """How often a record enters a batch drawn with replacement, given that it does, counted from above.
-
-    Group sizes l >= 1 (increasing) and weights summing to 1 up to their rounding: the law of l ~ Binomial(m, 1/n)
-    given l >= 1, or one that is stochastically larger (`binomial_cells`).
-    """
-    law = law_of(binomial_cells(batch_size, Fraction(1, dataset_size)), above=True)
-    seen = _seen(law)
-    return [size for size in law if size], np.array([weight / seen for size, weight in law.items() if size])
-
-
 @functools.lru_cache(maxsize=64)
 def binomial_cells(trials: int, probability: Fraction) -> tuple[Cell, ...]:
     """The law Binomial(trials, probability), between a stochastically smaller and a larger one.
@@ -377,10 +368,9 @@ def group_pairs(mechanism: Mechanism, cells: tuple[Cell, ...], adjacency: str) -
     if apart and rare and (seen <= 0.875 or last.weight == 1.0):
         return _group_pairs(base_pair, mechanism, upper, seen, adjacency)
     lower = law_of(cells, above=False)
-    above = _group_pairs(base_pair, mechanism, upper, min(1.0, math.nextafter(seen, 2.0)), adjacency)
-    return between(
-        _group_pairs(_below, mechanism, lower, math.nextafter(_seen(lower), 0.0), adjacency), above
-    )
+    above = _group_pairs(base_pair, mechanism, upper, min(1.0, seen * (1.0 + _ROUNDED)), adjacency)
+    below = _group_pairs(_below, mechanism, lower, _seen(lower) * (1.0 - _ROUNDED), adjacency)
+    return between(below, above)
 
 
 def _group_pairs(
