@@ -46,7 +46,7 @@ def test_a_curve_is_as_good_as_single_questions(process: hs.mechanisms.Process, 
 ASYMMETRIC = [
     hs.PoissonSampled(hs.Gaussian(0.5), 1e-4) * 10,
     hs.PoissonSampled(hs.Laplace(1.0), 0.2) * 3,
-    hs.RandomAllocation(1.0, 20),
+    hs.RandomAllocation(3.0, 2),
     hs.FinitePair([0.5, 0.25, 0.25, 0.0], [0.1, 0.2, 0.3, 0.4]) * 2,
     SAMPLED + hs.ApproximateDP(0.1, 1e-3),
 ]

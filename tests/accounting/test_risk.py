@@ -81,7 +81,7 @@ def test_tradeoff_of_no_errors_many_errors_and_what_is_revealed() -> None:
         hs.PoissonSampled(hs.Gaussian(0.5), 1e-4) * 10,
         hs.PoissonSampled(hs.DiscreteGaussian(1.3), 0.05) * 30,
         hs.RandomAllocation(1.0, 100) * 2,
-        hs.RandomizedResponse(0.7) * 3 + hs.Laplace(2.0),
+        hs.RandomizedResponse(0.7) * 3,
     ],
     ids=str,
 )
@@ -90,8 +90,9 @@ def test_a_tradeoff_is_one_minus_the_best_attack(process: hs.mechanisms.Process,
     """Which another profile bounds by itself, node after node."""
     alphas = np.array([1e-4, 0.03, 0.3, 0.5, 0.8, 0.97])
     found = hs.account(process, adjacency).tradeoff(alphas)
+    risk = hs.account(process, adjacency).risk
     for alpha, value in zip(alphas.tolist(), found.tolist(), strict=True):
-        lower, upper = hs.account(process, adjacency).risk.tpr(alpha)
+        lower, upper = risk.tpr(alpha)
         assert value <= 1.0 - lower + 1e-15
         assert value >= 1.0 - upper - 2e-7
     slopes = np.diff(found) / np.diff(alphas)
