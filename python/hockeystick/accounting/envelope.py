@@ -37,12 +37,8 @@ _FPRS = (1e-4, 1e-3, 1e-2, 1e-1)  # *speed*
 _CLOSEST = 1.0 / 16.0  # *speed*: a new node keeps that share of its cell from either end
 _PARTS = 4  # *speed*
 _NOISE = 4.0  # *speed*
-_ROUNDS, _NODES, _NODES_EACH, _MANY = (
-    40,
-    400,
-    16,
-    100,
-)  # *speed*: where to stop, with the interval as it is then
+_ROUNDS, _NODES, _NODES_EACH, _MANY = 40, 400, 16, 100
+"""*Speed*: where to stop, with the interval as it is then: after so many rounds, or at so many nodes and some for each question, up to so many."""
 
 
 def mirrored(curves: Sequence[Curve], epsilon: Array) -> tuple[Array, Array]:

@@ -8,15 +8,12 @@ from dataclasses import dataclass
 from .. import _core
 from .._base.validation import NonNegative, ParameterError, Size, integer
 from ..sampling.laws import MAX_STEPS, Law
-from .core_pairs import HUGE, Pairs, both, gaussian, revealing
+from .core_pairs import HUGE, NOTHING, Pairs, both, gaussian, revealing
 from .numeric import Gaussian
 from .steps import Process, Step, Words
 
 _LEAST_MU, _LEAST_NOISE, _LEAST_DEVIATION = 1e-6, 0.2, 1e-8
 """*Speed*: outside, transforms have no digits left, or too many nodes: an upper bound is accounted instead."""
-
-_NOTHING = _core.discrete_pair([0.0], [1.0], [1.0])
-"""What depends on nothing."""
 
 
 @dataclass(frozen=True)
@@ -78,12 +75,12 @@ class RandomAllocation(Step):
         if sigma < _LEAST_NOISE:
             # Whoever knows the step sees the noise alone.
             upper = gaussian(1.0 / sigma) if sigma > 0.0 else revealing(_core.gaussian_pair(HUGE), math.inf)
-            return both(_core.bracket_pair(_NOTHING, upper))
+            return both(_core.bracket_pair(NOTHING, upper))
         mu = max(1.0 / sigma, _LEAST_MU, _LEAST_DEVIATION * math.sqrt(self.steps))
         pairs = [
             _core.random_allocation_pair(mu, self.steps, mode, 1.0 / sigma) for mode in ("remove", "add")
         ]
-        return Pairs(*pairs if mu == 1.0 / sigma else (_core.bracket_pair(_NOTHING, pair) for pair in pairs))
+        return Pairs(*pairs if mu == 1.0 / sigma else (_core.bracket_pair(NOTHING, pair) for pair in pairs))
 
     @property
     def mechanism(self) -> Gaussian:

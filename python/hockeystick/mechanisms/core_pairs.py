@@ -9,6 +9,9 @@ from .. import _core
 from . import atoms
 from .atoms import Atoms, Bracket
 
+NOTHING = _core.discrete_pair([0.0], [1.0], [1.0])
+"""What depends on nothing."""
+
 HUGE = 1e100
 """*Speed*: a shift this many times the noise is treated as no noise at all: only epsilon > 1e199 is lost."""
 

@@ -28,7 +28,7 @@ from .._base.validation import (
 )
 from ..sampling.laws import Law
 from . import atoms
-from .core_pairs import HUGE, Pairs, both, discrete, location_pair, sampled
+from .core_pairs import HUGE, NOTHING, Pairs, both, discrete, location_pair, sampled
 from .numeric import Gaussian, Laplace, _OnIntegers
 from .steps import Mechanism, Step, Words, base_pair, shift_of
 
@@ -51,8 +51,6 @@ _OUTSIDE = 1e-312
 """*Proof*: more than what Bernstein's inequality leaves outside of the sizes that are looked at."""
 
 _ROUNDED = 8e-16  # *proof*: more than the roundings of a sum of weights
-
-NOTHING = both(_core.discrete_pair([0.0], [1.0], [1.0]))
 
 
 @dataclass(frozen=True)
@@ -251,9 +249,7 @@ class WithReplacement(_FixedSize):
         cells = binomial_cells(self.batch_size, Fraction(1, self.dataset_size))
         published = [self._published_pair(law_of(cells, above)) for above in (False, True)]
         if published[0] and published[1]:
-            return (
-                published[1] if all(c.low == c.high for c in cells) else between(published[0], published[1])
-            )
+            return published[1] if exact(cells) else between(published[0], published[1])
         return group_pairs(self._inner, cells, adjacency)
 
     def unsampled_mu(self, shift: float) -> float | None:
@@ -333,6 +329,11 @@ def _edges(weights: Array, from_zero: bool) -> list[int]:
     return sorted({0, *edges.tolist()} | ({1} if from_zero else set()))
 
 
+def exact(cells: tuple[Cell, ...]) -> bool:
+    """Whether no two sizes share a cell."""
+    return all(cell.low == cell.high for cell in cells)
+
+
 def law_of(cells: tuple[Cell, ...], above: bool) -> dict[int, float]:
     """{size: weight}, sizes increasing, each cell's counted as its largest (``above``) or as its least."""
     law: dict[int, list[float]] = {}
@@ -363,7 +364,7 @@ def group_pairs(mechanism: Mechanism, cells: tuple[Cell, ...], adjacency: str) -
     """
     upper = law_of(cells, above=True)
     seen, last = _seen(upper), cells[-1]
-    apart = all(cell.low == cell.high for cell in cells[:-1])
+    apart = exact(cells[:-1])
     rare = last.low == last.high or (last.low > 0 and last.weight < 10.0 * _RARE)
     if apart and rare and (seen <= 0.875 or last.weight == 1.0):
         return _group_pairs(base_pair, mechanism, upper, seen, adjacency)
@@ -382,7 +383,7 @@ def _group_pairs(
 ) -> Pairs:
     sizes = [size for size in law if size]
     if not sizes or seen == 0.0:
-        return NOTHING
+        return both(NOTHING)
     all_seen, shift = _seen(law), shift_of(adjacency)
     bases = [made(mechanism, size * shift, size) for size in sizes]
     weights = [law[size] / all_seen for size in sizes]

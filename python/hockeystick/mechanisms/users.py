@@ -9,10 +9,10 @@ from typing import Annotated
 
 from .._base.validation import ParameterTypeError, integer, narrowed
 from ..sampling.laws import Law
-from .core_pairs import HUGE, Pairs, both
+from .core_pairs import HUGE, NOTHING, Pairs, both
 from .mixtures import MixtureOfGaussians
 from .numeric import Gaussian
-from .sampled import NOTHING, PoissonSampled, between, binomial_cells, group_pairs, law_of
+from .sampled import PoissonSampled, between, binomial_cells, exact, group_pairs, law_of
 from .steps import Mechanism, Step, Words, base_pair, shift_of
 
 MOST_EXAMPLES = 100_000
@@ -65,14 +65,12 @@ class UserLevel(Step):
         if isinstance(inner, Mechanism):
             return both(base_pair(inner, k * shift, k))
         inner = narrowed(inner, PoissonSampled)
-        base, cells = (
-            narrowed(inner.mechanism, Mechanism),
-            binomial_cells(k, Fraction(inner.sampling_probability)),
-        )
+        base = narrowed(inner.mechanism, Mechanism)
+        cells = binomial_cells(k, Fraction(inner.sampling_probability))
         if not isinstance(base, Gaussian):
             return group_pairs(base, cells, adjacency)
         upper = _gaussian_pairs(base.noise_multiplier, law_of(cells, above=True), adjacency)
-        if all(cell.low == cell.high for cell in cells):
+        if exact(cells):
             return upper
         # More noise shows less, and where there is next to none a pair is between two itself.
         law = law_of(cells, above=False)
@@ -97,5 +95,5 @@ class UserLevel(Step):
 
 def _gaussian_pairs(sigma: float, law: dict[int, float], adjacency: str) -> Pairs:
     if not any(law):
-        return NOTHING
+        return both(NOTHING)
     return MixtureOfGaussians(sigma, tuple(map(float, law)), tuple(law.values())).pairs(adjacency)
