@@ -59,9 +59,10 @@ def test_lattices_agree(sigma, steps, delta, spacing, length):
         (0.7, 20000, 2, 1e-10, 60, 1e-9),
         (1.0, 10**4, 5, 1e-14, 100, 1e-9),
         (0.6, 3000, 1, 1e-6, 100, 1e-9),
-        (0.7, 10**5, 10, 1e-18, 20, 1e-9),
+        (0.7, 10**5, 10, 1e-18, 20, 1e-8),
         (0.7, 10**5, 10, 1e-30, 20, 1e-6),
-        (0.5, 10**6, 2, 1e-20, 20, 1e-5),
+        (0.5, 10**6, 2, 1e-20, 20, 1e-7),
+        (0.5, 10**5, 2, 1e-12, 60, 2e-6),
     ],
 )
 def test_rare_jumps_agree_with_conditional_samples(sigma, steps, epochs, delta, samples, gap):
@@ -87,6 +88,22 @@ def test_rare_jumps_agree_with_conditional_samples(sigma, steps, epochs, delta, 
     assert error < 0.3 * values.mean()
     found = profile.delta_bounds(bounds.upper)
     assert found.lower - 5 * error <= values.mean() <= found.upper + 5 * error
+
+
+@pytest.mark.parametrize(
+    ("sigma", "steps", "epochs", "delta"), [(0.625, 20000, 5, 1e-40), (0.55, 40000, 4, 1e-24)]
+)
+def test_ratios_in_several_epochs_agree_with_the_whole_transform(sigma, steps, epochs, delta):
+    """The transform of all outcomes answers for epsilon, and large ratios one by one for delta: two share much of what they come to."""
+    profile = hs.account(hs.RandomAllocation(sigma, steps) * epochs, adjacency="remove")
+    bounds = profile.epsilon_bounds(delta)
+    assert bounds.upper - bounds.lower <= 1e-9 * bounds.upper
+    before, beyond = (
+        profile.delta_bounds(bounds.lower * (1 - 1e-9)),
+        profile.delta_bounds(bounds.upper * (1 + 1e-9)),
+    )
+    assert before.upper >= delta >= beyond.lower
+    assert before.upper - before.lower <= 5e-3 * before.upper
 
 
 def test_with_gaussian_steps():

@@ -222,26 +222,26 @@ struct Scaled {
 };
 
 Scaled sum_nodes(Complex a, double angle, double h, double first, const std::vector<SeriesValue>& nodes) {
-    const GammaKernel kernel(a);
+    const GammaKernel kernel(a, angle);
     std::vector<LogKernel> logs;
     double shift = -infinity;
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-        logs.push_back(kernel.at((first + static_cast<double>(i)) * h, angle, nodes[i].bare));
+        logs.push_back(kernel.at((first + static_cast<double>(i)) * h, nodes[i].bare));
         logs.back().log += nodes[i].log;
         if (nodes[i].coefficient != 0.0 || nodes[i].error > 0)
             shift = std::max(shift, logs.back().log.real());
     }
     Scaled out{0, 0, 0, 0, shift};
     for (std::size_t i = 0; i < nodes.size(); ++i) {
-        const double modulus = std::exp(logs[i].log.real() - shift);
+        const double modulus = exp_or_0(logs[i].log.real() - shift);
         if (!(modulus > 0)) continue;
         const Complex term = std::polar(modulus, logs[i].log.imag()) * nodes[i].coefficient,
                       log_s((first + static_cast<double>(i)) * h, angle);
         out.value += term;
         out.mean += term * log_s;
         out.variance += term * log_s * log_s;
-        out.error += modulus * (nodes[i].error + std::abs(nodes[i].coefficient) * u *
-                                                     (logs[i].slack + 8 * std::abs(logs[i].log)));
+        out.error += modulus * (nodes[i].error + modulus_of(nodes[i].coefficient) * u *
+                                                     (logs[i].slack + 8 * modulus_of(logs[i].log)));
     }
     out.mean /= out.value;
     out.variance = out.variance / out.value - out.mean * out.mean;

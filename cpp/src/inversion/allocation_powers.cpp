@@ -61,7 +61,8 @@ void PowerLine::lay_cells() {
 double PowerLine::log_kernel(double tau, double theta, double angle) const {
     const double front = log_gamma({power_ + 1, tau}).real(), power = power_ * std::log(theta),
                  turned = tau * angle + (power_ - 1) * std::log(std::cos(angle));
-    return front - power + turned + 16 * u * (std::abs(front) + std::abs(power) + 2 * tau + power_ + 10);
+    return front - power + turned +
+           u * (shifted_error + 16 * (std::abs(front) + std::abs(power) + 2 * tau + power_ + 10));
 }
 
 // ln of a bound on the kernel's integral over a whole line: pi times its largest value, over 2 pi.
@@ -104,9 +105,9 @@ double PowerLine::log_bound(double tau) const {
 // What the nodes' sum is multiplied by at a frequency, and its error in units of round-off.
 LogKernel PowerLine::front(double tau, double h) const {
     const Complex gamma = log_gamma({power_ + 1, tau}), turned = Complex(power_, tau) * std::log(theta_);
-    return {
-        gamma - turned + 0.5 * pi * tau + std::log(h / theta_ / (2 * pi)) + log_at_ - log_upper_,
-        16 + 8 * (std::abs(gamma) + std::abs(turned) + 2 * tau + std::abs(log_at_) + std::abs(log_upper_))};
+    return {gamma - turned + 0.5 * pi * tau + std::log(h / theta_ / (2 * pi)) + log_at_ - log_upper_,
+            shifted_error + 8 * (std::abs(gamma) + std::abs(turned) + 2 * tau + std::abs(log_at_) +
+                                 std::abs(log_upper_))};
 }
 
 // The nodes on either side of the real one: theta^{-i tau} e^{-pi tau/2} turns and falls with tau.

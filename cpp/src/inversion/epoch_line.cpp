@@ -24,10 +24,10 @@ constexpr std::size_t least_frequencies = 16, most_frequencies = 10000;
 constexpr int blocks = 60;
 
 // A number e^{shift} M, or M less 1, and its error, not 0 where nothing but its error is known.
-struct Known {
+struct Factor {
     Complex value, log;
     double error, units;
-    Known(const PartRow& row, std::size_t j) : value(row.value[j]), error(row.error[j]) {
+    Factor(const PartRow& row, std::size_t j) : value(row.value[j]), error(row.error[j]) {
         const Complex given = value;
         if (row.less_one) value += 1.0;
         const double size = std::abs(value);
@@ -108,7 +108,7 @@ DifferenceOfPowers::Value EpochLine::value(const std::vector<Rows>& rows, std::s
         const double n = kinds_[k].count;
         const PartRow& row = with_bulk(k) ? rows[k].bulk : rows[k].rest;
         const bool both = with_bulk(k) && with_rest(k);
-        const Known m(row, j);
+        const Factor m(row, j);
         const double most = power.add_below(n, std::abs(m.value), m.log, row.shift, m.units, m.error,
                                             both ? 1 / std::max(64.0, 4 * n) : 0);
         if (!both) continue;

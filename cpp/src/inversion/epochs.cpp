@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <span>
 #include <utility>
+#include <vector>
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/allocation_parts.hpp"
@@ -12,6 +14,7 @@
 #include "inversion/epoch_line.hpp"
 #include "inversion/epoch_split.hpp"
 #include "inversion/large_ratios.hpp"
+#include "inversion/ratios_apart.hpp"
 #include "inversion/saddle.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
@@ -30,41 +33,65 @@ constexpr double fair_spread = 0.6, hardly_beside_spread = 0.01, largest_of_seve
 // Their bounds are near enough then; how closely a first guess is looked for.
 constexpr double near_bounds = 3e-10, close_guess = 1e-2, lesser_guess = 0.7;
 constexpr int most_guesses = 1;
-constexpr double large_jump = 3.5, series_jump = 1.5, good_series = 1e-7, fair_series = 1e-5,
-                 poor_series = 3e-2;
-// From so many steps on nothing else does better than a poor series.
-constexpr double very_many_steps = 5e4;
+constexpr double large_jump = 3.5, series_jump = 1.5, good_series = 1e-7, poor_series = 3e-2;
 // No series serves where the Gaussian steps' loss varies as much; its moments would take ever more terms.
 constexpr double most_variance = 4;
 // The W/T that are tried where one decides alone, how far beyond the loss two are looked for, and tilts for
 // that beside the slope of ln delta.
-constexpr double cuts_alone[] = {0.1, 0.15, 0.25, 0.35, 0.5, 0.7};
-constexpr double beyond_loss = 1.5, tilts_of_pairs[] = {0.7, 1.0, 1.3};
+constexpr double cuts_alone[] = {0.7, 0.5, 0.35, 0.25, 0.15, 0.1},
+                 cuts_of_loss[] = {0.15, 0.25, 0.35, 0.4, 0.45};
+// Errors of a series beside the least, or at all, at which its cut may do.
+constexpr double fair_share = 20, good_enough = 1e-5;
+// Tilts beside the slope of ln delta, and how closely the best is looked for.
+constexpr double beyond_loss = 2.5, least_share = 0.5, largest_share = 8, close_tilt = 0.1;
+
+// The bound e^{log - tilt eps} on a part of delta.
+struct Chernoff {
+    double log = -infinity, tilt = 0;
+    double at(double epsilon) const { return std::exp(log - tilt * epsilon); }
+};
 
 }  // namespace
 
-double log_pairs(const Allocation& law, double epochs, double variance, const Bulk& bulk,
-                 const Ladder& ladder, double power) {
+// The cut of the epoch that decides, what it comes to with one ratio beyond that, a bound on that of two, and
+// the relative error of both.
+struct Epochs::Lone {
+    CutStep own;
+    LargeRatios large;
+    Inverted at;
+    double pairs, error;
+};
+
+struct Epochs::Attempt {
+    SplitWithMore parts;
+    double error;  // beside delta
+};
+
+double log_several(const Allocation& law, double epochs, double variance, const Bulk& bulk,
+                   const Ladder& ladder, double power, bool apart) {
     const double t = law.steps;
     const CutStep& first = ladder.cut(0);
-    double one = -infinity, two = -infinity;
+    double one = -infinity, two = -infinity, three = -infinity;
     for (std::size_t i = 0; i < ladder.parts().size(); ++i) {
         const double theta = best_theta(ladder.parts()[i], power), top = ladder.top(i);
         one = log_add(one, log_power_bound(ladder.parts()[i], power, theta));
-        // The largest W is in this part, another one in this or a lower one, and no other is above.
+        // The largest W is in this part, one or two more are in this or a lower one, and no other is above.
         const auto log_beyond = [&](const CutStep& cut) {
             const CutStep::Log sum = cut.beyond(cut.nodes_beyond(theta, top), theta);
             return std::log(sum.value.real() + sum.error);
         };
         const CutStep::Log below = first.log_below(first.nodes_below(theta), theta);
-        const double r = log_beyond(first), each = log_add((below.value.real() + below.error) / t, r) + 8 * u;
-        two = log_add(two, power * (std::log(power / theta) - 1) + theta + 2 * std::log(t) + (t - 2) * each +
-                               log_beyond(ladder.cut(i)) + r);
+        const double r = log_beyond(first), each = log_add((below.value.real() + below.error) / t, r) + 8 * u,
+                     largest = power * (std::log(power / theta) - 1) + theta + std::log(t) +
+                               log_beyond(ladder.cut(i)),
+                     more = std::log(t) + r;
+        two = log_add(two, largest + more + (t - 2) * each);
+        if (t > 2) three = log_add(three, largest + 2 * more - std::log(2.0) + (t - 3) * each);
     }
-    const double whole = log_add(log_power_bound(bulk, power, best_theta(bulk, power)), one);
-    return log_add(std::log(epochs) + two + (epochs - 1) * whole,
-                   std::log(0.5 * epochs * (epochs - 1)) + 2 * one + (epochs - 2) * whole) +
-           gaussian_steps(variance, power - 1).upper + 1e-6;
+    const double some = log_add(one, two),
+                 whole = log_add(log_power_bound(bulk, power, best_theta(bulk, power)), some);
+    return std::log((apart ? 1.0 : 0.5) * epochs * (epochs - 1)) + (apart ? three : some) + some +
+           (epochs - 2) * whole + gaussian_steps(variance, power - 1).upper + 1e-6;
 }
 
 Epochs::Epochs(std::unique_ptr<EpochSplit> split) : split_(std::move(split)) {}
@@ -100,42 +127,103 @@ double Epochs::guess(double epsilon) const { return split_->guess(epsilon); }
 // Where W/T is that.
 double Epochs::place(double ratio) const { return std::log(ratio * law_.steps) / law_.mu + 0.5 * law_.mu; }
 
-// One W > B alone, at the B where the error is least; none; and two or more: of those beyond the ladder their
-// P-mass.
+// One epoch alone has large ratios, one of which decides: one beyond a cut of its own, at which the error is
+// least. Two beyond that have no more than their P-mass.
+std::optional<Epochs::Lone> Epochs::lone(const CutStep& cut, double epsilon, double worst) const {
+    std::optional<Lone> best;
+    const double t = law_.steps;
+    const auto attempt = [&](const CutStep& own) {
+        const LargeRatios large(law_, own, cut, count_, variance_);
+        const Inverted at = large.at(epsilon);
+        if (!(at.value > 0)) return;
+        const double p = own.beyond_p(), q = own.beyond_q(),
+                     pairs = count_ * (t - 1) * q * (p + 0.5 * (t - 2) * q) * 1.01,
+                     error = (at.quadrature + at.round_off) / at.value + pairs / at.scaled(at.value);
+        if (error < worst) best = Lone{own, large, at, pairs, worst = error};
+    };
+    attempt(cut);
+    for (const double share : cuts_of_loss)
+        if (const double end = place(share * std::expm1(epsilon)); end > cut.end())
+            attempt(CutStep::at(law_, end, most_halvings));
+    return best;
+}
+
+// ln of a bound on E[e^{power L}; one epoch has a W on the ladder, and none is beyond].
+double Epochs::log_low(const Bulk& bulk, const Ladder& ladder, double power) const {
+    double some = -infinity;
+    for (const Rest& part : ladder.parts())
+        some = log_add(some, log_power_bound(part, power, best_theta(part, power)));
+    return std::log(count_) + some + (count_ - 1) * log_power_bound(bulk, power, best_theta(bulk, power)) +
+           gaussian_steps(variance_, power - 1).upper + 1e-6;
+}
+
+// By the epochs that have a W > B: none; one; two or more. What is bounded alone is that in one of the latter
+// there are two, or one is beyond the ladder, or that none of one epoch's decides.
+std::optional<Epochs::Attempt> Epochs::series_at(const CutStep& step, const Lone& lone, double epsilon,
+                                                 double delta) const {
+    const Bulk bulk(law_, step);
+    const double top = place(std::exp(epsilon + beyond_loss)), t = law_.steps,
+                 one = lone.at.scaled(lone.at.value),
+                 slope = std::max(lone.at.slope / lone.at.value, least_tilt),
+                 both = count_ * (count_ - 1) * (gaussian_tail(top - law_.mu) + t * gaussian_tail(top)) *
+                        (step.beyond_p() + t * step.beyond_q());
+    // proof: Chernoff's bound is one for positive tilts.
+    const auto chernoff = [&](const auto& log_at) {
+        const auto log_of = [&](double tilt) { return log_at(1 + tilt) + log_chernoff(tilt); };
+        const double tilt =
+            std::exp(lowest(std::log(least_share * slope), std::log(largest_share * slope), close_tilt,
+                            [&](double log) { return log_of(std::exp(log)) - std::exp(log) * epsilon; }));
+        return Chernoff{log_of(tilt), tilt};
+    };
+    const auto parts = EpochKind::of_allocation(law_, count_)->parts(step.end(), step.end());
+    auto line = EpochLine({{parts.get(), count_}}, variance_, false)
+                    .contour(epsilon, std::log(delta), least_tilt, largest_tilt_of_bulk);
+    if (!line) return {};
+    std::vector<Contour> lines{std::move(*line)};
+    double error = lone.error;
+    Chernoff low, several;
+    if (lone.own.end() > step.end()) {
+        const Ladder ladder(law_, step, lone.own.end());
+        low = chernoff([&](double power) { return log_low(bulk, ladder, power); });
+    }
+    if (count_ > 1) {
+        auto apart = RatiosApart(law_, step, top, count_, variance_).contour(epsilon, std::log(delta));
+        const bool known = apart.has_value();
+        if (known) {
+            const Inverted at = invert(*apart, epsilon);
+            error += at.scaled(at.aliasing + at.tail + at.quadrature + at.round_off) / one;
+            lines.push_back(std::move(*apart));
+        }
+        const Ladder ladder(law_, step, top);
+        several = chernoff(
+            [&](double power) { return log_several(law_, count_, variance_, bulk, ladder, power, known); });
+    }
+    const auto more = [=, sure = both + lone.pairs](double e) { return sure + low.at(e) + several.at(e); };
+    error += more(epsilon) / one;
+    return Attempt{{{std::move(lines), lone.large}, more}, error};
+}
+
+// From the largest B whose series is about as good as any, as long as a lesser one is better.
 std::optional<SplitWithMore> Epochs::by_series(double epsilon, double delta, double worst) const {
-    std::optional<SplitWithMore> best;
-    if (!(variance_ < most_variance)) return best;
+    if (!(variance_ < most_variance)) return {};
+    std::vector<std::pair<CutStep, Lone>> cuts;
+    double least = infinity;
     for (const double w : cuts_alone) {
         const CutStep step = CutStep::at(law_, place(w), most_halvings);
         if (!(step.end() > law_.mu && 2 * w < std::expm1(epsilon))) continue;
-        const LargeRatios large(law_, step, count_, variance_);
-        const Inverted at = large.at(epsilon);
-        double error = (at.quadrature + at.round_off) / at.value;
-        if (!(at.value > 0 && error < worst)) continue;
-        const Bulk bulk(law_, step);
-        const double top = place(std::exp(epsilon + beyond_loss)), t = law_.steps,
-                     both = count_ * count_ * (gaussian_tail(top - law_.mu) + t * gaussian_tail(top)) *
-                            (step.beyond_p() + t * step.beyond_q());
-        const Ladder ladder(law_, step, top);
-        double log_two = infinity, tilt = 0;
-        for (const double share : tilts_of_pairs) {
-            const double s = share * at.slope / at.value;
-            // proof: Chernoff's bound is one for positive tilts.
-            if (!(s > 0)) continue;
-            const double log = log_pairs(law_, count_, variance_, bulk, ladder, 1 + s) + log_chernoff(s);
-            if (log - s * epsilon < log_two - tilt * epsilon) log_two = log, tilt = s;
-        }
-        const auto more = [=](double e) { return both + std::exp(log_two - tilt * e); };
-        error += more(epsilon) / at.scaled(at.value);
-        if (!(error < worst)) continue;
-        const auto parts = EpochKind::of_allocation(law_, count_)->parts(step.end(), step.end());
-        auto line = EpochLine({{parts.get(), count_}}, variance_, false)
-                        .contour(epsilon, std::log(delta), least_tilt, largest_tilt_of_bulk);
-        if (!line) continue;
-        worst = error;
-        best = SplitWithMore{{{std::move(*line)}, large}, more};
+        auto found = lone(step, epsilon, worst);
+        if (!found) continue;
+        least = std::min(least, found->error);
+        cuts.emplace_back(step, std::move(*found));
     }
-    return best;
+    std::optional<Attempt> best;
+    for (const auto& [step, found] : cuts) {
+        if (found.error > std::max(fair_share * least, good_enough)) continue;
+        auto next = series_at(step, found, epsilon, delta);
+        if (best && !(next && next->error < best->error)) break;
+        if (next && next->error < worst) best = std::move(next);
+    }
+    return best ? std::optional(std::move(best->parts)) : std::nullopt;
 }
 
 // delta: about that.
@@ -149,8 +237,7 @@ std::optional<SplitWithMore> Epochs::parts_at(double epsilon, double delta) cons
         if (auto parts = by_series(epsilon, delta, good_series)) return parts;
     if (three)
         if (auto parts = split_->in_three(epsilon, delta)) return parts;
-    const double worst = law_.steps >= very_many_steps ? poor_series : fair_series;
-    return large ? by_series(epsilon, delta, worst) : std::nullopt;
+    return large ? by_series(epsilon, delta, poor_series) : std::nullopt;
 }
 
 std::optional<Answer> Epochs::delta_bounds(double epsilon) const {

@@ -13,14 +13,16 @@
 namespace hockeystick {
 
 class Bulk;
+class CutStep;
 class EpochSplit;
 class Ladder;
 struct SplitWithMore;
 
-// ln of a bound on E[e^{power L}; two or more W on the ladder, in one epoch or in two, and none beyond].
-// bulk: of the outcomes below the ladder.
-double log_pairs(const Allocation& law, double epochs, double variance, const Bulk& bulk,
-                 const Ladder& ladder, double power);
+// ln of a bound on E[e^{power L}; two or more epochs have a W on the ladder, and one has two, and none is
+// beyond]; if not `apart`, on that of all with a W on the ladder in two or more epochs. bulk: of the outcomes
+// below the ladder.
+double log_several(const Allocation& law, double epochs, double variance, const Bulk& bulk,
+                   const Ladder& ladder, double power, bool apart);
 
 class Epochs {
 public:
@@ -39,6 +41,12 @@ public:
 private:
     explicit Epochs(std::unique_ptr<EpochSplit> split);
     double place(double ratio) const;
+    struct Lone;
+    std::optional<Lone> lone(const CutStep& cut, double epsilon, double worst) const;
+    double log_low(const Bulk& bulk, const Ladder& ladder, double power) const;
+    struct Attempt;
+    std::optional<Attempt> series_at(const CutStep& step, const Lone& lone, double epsilon,
+                                     double delta) const;
     std::optional<SplitWithMore> by_series(double epsilon, double delta, double worst) const;
     std::optional<SplitWithMore> parts_at(double epsilon, double delta) const;
 

@@ -128,14 +128,17 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool dear, 
                                            AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
                                            AboutDelta delta) const {
     std::optional<Answer> best = ask_epoch(few_frequencies);
-    const auto unless_enough = [&](const auto& ask) {
-        if (relative_gap(best) >= enough) keep(best, ask());
+    const auto unless = [&](double near, const auto& ask) {
+        if (relative_gap(best) >= near) keep(best, ask());
     };
+    const auto unless_enough = [&](const auto& ask) { unless(enough, ask); };
     unless_enough([&] { return ask_epochs(false); });
     const bool layers = layers_soon(dear);
+    // Where large ratios in several epochs are bounded alone, the whole transform may do better.
     if (fits && direct_->answers())
-        unless_enough(
-            [&] { return ask_direct(*direct_, layers ? Budget{near_exact, few_products, true} : Budget{}); });
+        unless(epochs_ ? std::min(enough, poor_gap) : enough, [&] {
+            return ask_direct(*direct_, layers ? Budget{near_exact, few_products, true} : Budget{});
+        });
     const auto ask_cut = [&] { without_largest(best, enough, fits, ask_direct, delta); };
     // Where nothing but what was left out is missing, less of that will do.
     const bool cut_first = !layers && (!fits || (best && best->upper - best->lower < 2 * direct_->dropped()));

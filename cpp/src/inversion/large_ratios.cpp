@@ -5,6 +5,7 @@
 #include <limits>
 #include <numbers>
 
+#include "inversion/light_ratios.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
 
@@ -22,153 +23,35 @@ constexpr std::size_t fewest_terms = 4;
 constexpr int panels = 96;
 constexpr double least_tail = 1e-290;
 
-using Known = LargeRatios::Known;
-using Series = LargeRatios::Series;
-constexpr std::size_t degree = LargeRatios::degree;
-
-double largest(const Known& a) { return std::abs(a.value) + a.error; }
-
-Known operator*(const Known& a, const Known& b) {
-    const double value = a.value * b.value;
-    return {value,
-            (std::abs(a.value) * b.error + a.error * largest(b)) * (1 + 8 * u) + 2 * u * std::abs(value)};
-}
-
-Known operator*(double exact, const Known& a) {
-    return {exact * a.value, std::abs(exact) * (a.error * (1 + 4 * u) + 2 * u * std::abs(a.value))};
-}
-
-Known& operator+=(Known& a, const Known& b) {
-    a.value += b.value;
-    a.error = (a.error + b.error + 2 * u * std::abs(a.value)) * (1 + 4 * u);
-    return a;
-}
-
-// What has no error.
-Series one() {
-    Series out{};
-    out[0] = {1, 0};
-    return out;
-}
-
-// Binomial coefficients, exact.
-constexpr auto choose = [] {
-    std::array<std::array<double, degree + 1>, degree + 1> out{};
-    for (std::size_t n = 0; n <= degree; ++n)
-        for (std::size_t k = 0; k <= n; ++k)
-            out[n][k] = k == 0 || k == n ? 1 : out[n - 1][k - 1] + out[n - 1][k];
-    return out;
-}();
-
-// Of (1 + v)^m, m an integer.
-double binomial(int m, std::size_t l) {
-    if (m >= 0) return l <= static_cast<std::size_t>(m) ? choose[static_cast<std::size_t>(m)][l] : 0;
-    return (l % 2 == 0 ? 1 : -1) * choose[static_cast<std::size_t>(-m) + l - 1][l];
-}
-
-// Of a sum: E (a + b)^k/k!.
-Series sum_of(const Series& a, const Series& b) {
-    Series out = one();
-    for (std::size_t n = 1; n <= degree; ++n)
-        for (std::size_t i = 0; i <= n; ++i) out[n] += a[i] * b[n - i];
-    return out;
-}
-
-// Of a product: E (a + b + a b)^k, where 1 + a and 1 + b are independent.
-Series product_of(const Series& a, const Series& b) {
-    Series out = one();
-    for (std::size_t n = 1; n <= degree; ++n)
-        for (std::size_t j = 0; j <= n; ++j) {
-            Known front;
-            for (std::size_t i = 0; i <= j; ++i) front += choose[j][i] * a[n - j + i];
-            out[n] += choose[n][j] * (front * b[j]);
-        }
-    return out;
-}
-
-Series repeated(Series base, double times, Series (*join)(const Series&, const Series&)) {
-    Series out = one();
-    for (; times >= 1; times = std::floor(0.5 * times)) {
-        if (std::fmod(times, 2) == 1) out = join(out, base);
-        if (times >= 2) base = join(base, base);
-    }
-    return out;
-}
-
-// E (X - 1)^k of a lognormal X of mean 1 whose logarithm has this variance v: m_k' = k (k-1)/2 (m_{k-2} + 2
-// m_{k-1} + m_k) in v, by Ito's formula, a power series of positive terms; m_k/v^{k/2} is summed.
-Series lognormal(double variance) {
-    Series out = one();
-    if (!(variance > 0)) return out;
-    using Terms = std::array<double, degree + 1>;
-    // Each of its terms is at most that over its number times the largest before: later ones fall by half.
-    const double root = std::sqrt(variance), growth = 0.5 * degree * degree * (1 + root) * (1 + root);
-    Terms term{1}, sum{1};
-    for (double count = 1; count <= 2 * growth + 1; ++count) {
-        Terms next{};
-        for (std::size_t k = 2; k <= degree; ++k) {
-            next[k] = 0.5 * static_cast<double>(k * (k - 1)) / count *
-                      (term[k - 2] + 2 * root * term[k - 1] + variance * term[k]);
-            sum[k] += next[k];
-        }
-        term = next;
-    }
-    const double left_out = 2 * *std::max_element(term.begin(), term.end()), rounding = 32 * u * (growth + 1);
-    double scale = root;
-    for (std::size_t k = 2; k <= degree; ++k) {
-        scale *= root;
-        out[k] = {scale * sum[k], scale * (sum[k] * rounding + left_out)};
-    }
-    return out;
-}
-
-// The normal tail beyond x, beside e^{-x^2/2}.
-double scaled_tail(double x) {
-    return x >= 0 ? scaled_normal_tail(x) : gaussian_tail(x) * std::exp(0.5 * x * x);
-}
+constexpr std::size_t degree = series_degree;
 
 }  // namespace
 
-// E[(W/B)^k; W <= B] = e^{-g^2/2} scaled_tail(k mu - g), where W = B at g.
-LargeRatios::LargeRatios(const Allocation& law, const CutStep& cut, double epochs, double variance)
-    : law_(law),
-      epochs_(epochs),
-      g_(cut.end()),
-      jump_((1 + cut.largest()) / law.steps),
-      p_(cut.beyond_p()),
-      q_(cut.beyond_q()) {
-    const double mu = law.mu, g = g_, density = std::exp(-0.5 * g * g);
-    const double mean = density * scaled_tail(mu - g) / (1 - q_);
-    const double rounding = u * (32 + 8 * g * g + 4 * static_cast<double>(degree) * mu);
-    Series ratio = one(), shift = one();  // moments of W/B and powers of -mean, over k!
-    double over = 1, power_of_mean = 1;
-    for (std::size_t k = 1; k <= degree; ++k) {
-        const double n = static_cast<double>(k), tail = density * scaled_tail(n * mu - g) / (1 - q_);
-        over /= n;
-        power_of_mean *= -mean / n;
-        ratio[k] = {tail * over, (rounding + 2 * n * u) * tail * over};
-        shift[k] = {power_of_mean, 2 * n * u * std::abs(power_of_mean)};
-    }
-    Series central = sum_of(ratio, shift);
-    // The first is 0, but for the mean's rounding and that of its multiples.
-    central[1] = {0, (rounding + 32 * u) * mean};
-    mean_ = (law.steps - 1) * mean * jump_;
-    others_ = repeated(central, law.steps - 1, sum_of);
-    slack_ = u * (8 + 4 * mu * (g + mu));
-    // V of an epoch, and all others', beside their means.
-    Series epoch = sum_of(others_, central);
+LargeRatios::LargeRatios(const Allocation& law, const CutStep& own, const CutStep& other, double epochs,
+                         double variance)
+    : law_(law), epochs_(epochs), g_(own.end()), p_(own.beyond_p()), q_(own.beyond_q()) {
+    const LightSum beside = LightRatios(law, own).sum(law.steps - 1),
+                   whole = LightRatios(law, other).sum(law.steps);
+    mean_ = beside.mean;
+    jump_ = beside.unit;
+    others_ = beside.central;
+    slack_ = u * (8 + 4 * law.mu * (g_ + law.mu));
+    // Another epoch's V beside its mean.
+    Series epoch = whole.central;
     double unit = 1;
     for (std::size_t k = 1; k <= degree; ++k) {
-        unit *= static_cast<double>(k) / (law.steps * mean);
+        unit *= static_cast<double>(k) * whole.unit / whole.mean;
         epoch[k] = unit * epoch[k];
     }
-    log_whole_ = (epochs - 1) * std::log(law.steps * mean * jump_);
+    log_whole_ = (epochs - 1) * std::log(whole.mean);
+    log_kept_ = (law.steps - 1) * std::log1p(-q_) + law.steps * (epochs - 1) * std::log1p(-other.beyond_q());
+    rounding_of_kept_ = law.steps * (q_ + epochs * other.beyond_q());
     product_ = product_of(repeated(epoch, epochs - 1, product_of), lognormal(variance));
 }
 
 // f(z) = T E[(W/T - gap (1 - z))_+] beside the normal density at g - mu, where W = T gap at g: f'' = e^h/mu,
 // h = (g/mu + 1) l - l^2/(2 mu^2), l = -ln(1 - z).
-LargeRatios::Series LargeRatios::price(double g) const {
+Series LargeRatios::price(double g) const {
     const double mu = law_.mu, front = g / mu + 1, square = 1 / (mu * mu);
     const double root = std::sqrt(2 * pi), tail = root * scaled_normal_tail(g),
                  tilted = root * scaled_normal_tail(g - mu);
@@ -214,7 +97,7 @@ LargeRatios::Strike LargeRatios::strike(double epsilon) const {
 
 // Of f E (1 + v) z^k, gap z = V' - mean + a v/(1 + v), what is of degree n in both variables; for its slope
 // of f' E z^k.
-LargeRatios::Known LargeRatios::term(const Strike& strike, std::size_t n, bool slope) const {
+Known LargeRatios::term(const Strike& strike, std::size_t n, bool slope) const {
     Known sum;
     for (std::size_t k = 0; k + slope <= degree && k <= n; ++k) {
         Known moment;
@@ -236,10 +119,10 @@ double LargeRatios::remainder(const Strike& strike, std::size_t n) const {
     if (!(over > 0)) return infinity;
     const double own = jump_ * std::sqrt(2 * largest(others_[2])), other = std::sqrt(largest(product_[2])),
                  both = own + (mean_ + jump_) * other,
-                 reach = std::min(2 * over / (both + std::sqrt(both * both + 4 * own * other * over)),
-                                  farthest / std::max(other, 1e-300)) *
-                         (1 - 1e-12),
-                 radius = reach * own, other_radius = reach * other;
+                 reach = 2 * over / (both + std::sqrt(both * both + 4 * own * other * over)),
+                 other_radius = std::min(reach * other, farthest) * (1 - 1e-12),
+                 strike_left = a / (1 + other_radius) - mean_,
+                 radius = std::min(strike_left - jump_, farthest * farthest * strike_left) * (1 - 1e-12);
     // f(y), of all W, beside the density.
     const auto price_at = [&](double y) {
         const double g = std::log(law_.steps * y) / mu + 0.5 * mu;
@@ -296,14 +179,14 @@ Inverted LargeRatios::at(double epsilon) const {
         slope += term(s, n, true).value * s.a / s.gap;
     }
     out.quadrature = least;
-    const double t = law_.steps, g = s.g;
-    out.log_scale = std::log(epochs_) + log_whole_ + (t * epochs_ - 1) * std::log1p(-q_) -
-                    0.5 * (g - mu) * (g - mu) - 0.5 * std::log(2 * pi);
+    const double g = s.g;
+    out.log_scale =
+        std::log(epochs_) + log_whole_ + log_kept_ - 0.5 * (g - mu) * (g - mu) - 0.5 * std::log(2 * pi);
     // c, the gap and g are rounded; f falls like a power of the gap.
     out.round_off =
         u * std::abs(out.value) *
         (64 + 8 * (g / mu + 2) * (epochs_ + std::abs(log_whole_)) * (s.a + mean_) / s.gap +
-         8 * (g + 1) * (std::abs(s.log_w) / mu + mu) + 4 * std::abs(out.log_scale) + 1e4 * epochs_ * t * q_);
+         8 * (g + 1) * (std::abs(s.log_w) / mu + mu) + 4 * std::abs(out.log_scale) + 1e4 * rounding_of_kept_);
     return alone() ? with_pairs(out, std::exp(epsilon)) : out;
 }
 

@@ -35,7 +35,10 @@ inline std::complex<double> one_minus_exp(std::complex<double> w) {
 // e^w - 1 - w of a real or complex number, to a few units of round-off of |w|^2.
 template <class Number>
 Number psi(Number w) {
-    if (modulus_of(w) > 0.5) return expm1(w) - w;
+    using std::exp;
+    const double size = modulus_of(w);
+    if (size > 2) return exp(w) - 1.0 - w;
+    if (size > 0.5) return expm1(w) - w;
     constexpr int terms = 16;  // proof: the next term is below 2^-18/18! times the first
     Number sum = 1.0;
     for (int n = terms; n >= 1; --n) sum = 1.0 + sum * w * (1 / (n + 2.0));

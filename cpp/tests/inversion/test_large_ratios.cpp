@@ -1,5 +1,5 @@
 // The power series of one large ratio against sums over all others, with cuts of any size, of one epoch and
-// of two; the bound on two large ratios against what it bounds.
+// of two; the bound on large ratios in several epochs against what it bounds.
 #include <cmath>
 #include <numbers>
 
@@ -70,12 +70,13 @@ double below(double cut, int nodes, F f) {
     return total;
 }
 
-double truth_of_two(const Law& law, double cut, double c, int nodes) {
+// own: the cut of the epoch with that W, cut: of the other one.
+double truth_of_two(const Law& law, double own, double cut, double c, int nodes) {
     return 4 * below(cut, nodes, [&](double a) {
                return below(cut, nodes, [&](double b) {
                    const double other = 0.5 * (law.ratio(a) + law.ratio(b));
-                   return below(cut, nodes,
-                                [&](double own) { return other * law.last(law.ratio(own), c / other, cut); });
+                   return below(own, nodes,
+                                [&](double g) { return other * law.last(law.ratio(g), c / other, own); });
                });
            });
 }
@@ -100,46 +101,60 @@ void holds(const hs::Inverted& at, double coarse, double fine) {
 void epochs_hold_the_truth(double mu, double c, double ratio) {
     const Law law{mu, 2};
     const hs::Allocation allocation{mu, 2, false};
-    const double cut = law.place(ratio);
+    const double cut = law.place(ratio), farther = law.place(2 * ratio);
     const auto step = hs::CutStep::at(allocation, cut, 9);
-    holds(hs::LargeRatios(allocation, step, 2).at(std::log(c)), truth_of_two(law, cut, c, 70),
-          truth_of_two(law, cut, c, 140));
+    for (const double own : {cut, farther})
+        holds(hs::LargeRatios(allocation, hs::CutStep::at(allocation, own, 9), step, 2).at(std::log(c)),
+              truth_of_two(law, own, cut, c, 70), truth_of_two(law, own, cut, c, 140));
     for (const double variance : {1e-3, 0.02})
         holds(hs::LargeRatios(allocation, step, 1, variance).at(std::log(c)),
               truth_with_noise(law, variance, cut, c, 300), truth_with_noise(law, variance, cut, c, 600));
 }
 
-// E[V^power] of one epoch of two steps with so many W on the ladder, and none beyond.
-double moment(const Law& law, double cut, double top, double power, int large) {
-    const auto inner = [&](double low, double high, auto f) {
-        const int nodes = 400;
+// E[V^power] of one epoch with so many W on the ladder, and none beyond: sum is what other steps have.
+double moment(const Law& law, double cut, double top, double power, int large, int steps, double sum = 0) {
+    if (steps == 0) return large == 0 ? std::pow(sum / law.steps, power) : 0;
+    double total = 0;
+    for (const bool beyond : {false, true}) {
+        if (beyond ? large == 0 : large == steps) continue;
+        const double low = beyond ? cut : -9, high = beyond ? top : cut;
+        const int nodes = law.steps > 2 ? 100 : 400;
         const double h = (high - low) / nodes;
-        double total = 0;
-        for (int i = 0; i < nodes; ++i) total += h * density(low + (i + 0.5) * h) * f(low + (i + 0.5) * h);
-        return total;
-    };
-    return (large == 1 ? 2 : 1) * inner(large > 0 ? cut : -9, large > 0 ? top : cut, [&](double a) {
-               return inner(large > 1 ? cut : -9, large > 1 ? top : cut,
-                            [&](double b) { return std::pow(0.5 * (law.ratio(a) + law.ratio(b)), power); });
-           });
+        for (int i = 0; i < nodes; ++i) {
+            const double g = low + (i + 0.5) * h;
+            total +=
+                h * density(g) * moment(law, cut, top, power, large - beyond, steps - 1, sum + law.ratio(g));
+        }
+    }
+    return total;
 }
 
-void pairs_are_bounded(double mu, double ratio, double top_ratio, double power, double variance) {
-    const Law law{mu, 2};
-    const hs::Allocation allocation{mu, 2, false};
+// Of steps that may have three: what is bounded if none, or less than three, of an epoch are known.
+void several_are_bounded(double mu, int steps, double ratio, double top_ratio, double power,
+                         double variance) {
+    const Law law{mu, 1.0 * steps};
+    const hs::Allocation allocation{mu, law.steps, false};
     const double cut = law.place(ratio), top = law.place(top_ratio);
-    const double none = moment(law, cut, top, power, 0), one = moment(law, cut, top, power, 1),
-                 two = moment(law, cut, top, power, 2), whole = none + one + two;
+    const auto with = [&](int large) {
+        return large > steps ? 0 : moment(law, cut, top, power, large, steps);
+    };
+    const double none = with(0), few = with(1) + with(2), three = with(3), some = few + three;
     const auto step = hs::CutStep::at(allocation, cut, 9);
     const hs::Bulk bulk(allocation, step);
     const hs::Ladder ladder(allocation, step, top);
     const double noise = 0.5 * variance * power * (power - 1);
-    for (const double epochs : {1.0, 2.0, 3.0}) {
-        const double truth = std::pow(whole, epochs) - std::pow(none, epochs) -
-                             epochs * one * std::pow(none, epochs - 1),
-                     bound = hs::log_pairs(allocation, epochs, variance, bulk, ladder, power) - noise;
-        CHECK(std::log(truth) <= bound + 1e-3);
-        CHECK(bound < std::log(truth) + 2 * epochs + 2);
+    for (const double epochs : {2.0, 3.0}) {
+        const auto several = [&](double each) {
+            return std::pow(none + each, epochs) - std::pow(none, epochs) -
+                   epochs * each * std::pow(none, epochs - 1);
+        };
+        for (const bool apart : {false, true}) {
+            const double truth = apart ? several(some) - several(few) : several(some),
+                         bound = hs::log_several(allocation, epochs, variance, bulk, ladder, power, apart) -
+                                 noise;
+            CHECK(std::log(truth) <= bound + 1e-3);
+            CHECK(!(truth > 0) || bound < std::log(truth) + 2 * epochs + (apart ? 7 : 2));
+        }
     }
 }
 
@@ -179,9 +194,10 @@ int main() {
     epochs_hold_the_truth(1, 8, 0.7);
     epochs_hold_the_truth(1, 40, 0.7);
     for (const double power : {1.5, 4.0, 9.0}) {
-        pairs_are_bounded(1, 2, 30, power, 0);
-        pairs_are_bounded(0.6, 1.5, 8, power, 0.1);
-        pairs_are_bounded(2, 20, 1e4, power, 0);
+        several_are_bounded(1, 2, 2, 30, power, 0);
+        several_are_bounded(0.6, 2, 1.5, 8, power, 0.1);
+        several_are_bounded(2, 2, 20, 1e4, power, 0);
+        several_are_bounded(0.8, 3, 2, 20, power, 0.05);
     }
     slope_is_near(2.4, 4.5e7, 6, 0.95, 0.7);
     slope_is_near(1.9, 9e4, 4, 6, 0.5);
