@@ -105,6 +105,13 @@ def test_smaller_claims_are_rejected(texts: dict[str, str], kind: str) -> None:
             assert not verify(changed(smaller, "claims", 0, "epsilon", to=epsilon)).accepted
 
 
+@pytest.mark.parametrize("text", [None, 3.0, ["{}"]])
+def test_what_is_no_text_is_rejected(text: object) -> None:
+    verdict = verify(text)  # type: ignore[arg-type]
+    assert not verdict.accepted
+    assert "must be str or bytes" in verdict.reason
+
+
 def test_every_byte_counts(texts: dict[str, str]) -> None:
     text = texts["Gaussian"]
     for i in range(len(text)):

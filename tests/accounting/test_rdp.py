@@ -165,3 +165,35 @@ def test_truncated_and_fixed_batches_contain_what_a_random_law_says() -> None:
 def test_orders_are_refused_by_name(orders: object) -> None:
     with pytest.raises(hs.ParameterError, match="orders"):
         rdp_curve(hs.Gaussian(1.0), orders)  # type: ignore[arg-type]
+
+
+def converted(order: float, rho: float, delta: float) -> mpf:
+    with mp.workdps(700):
+        a = mpf(order)
+        return mpf(rho) + mp.log((a - 1) / a) - (mp.log(mpf(delta)) + mp.log(a)) / (a - 1)
+
+
+@pytest.mark.parametrize("rho", [0.0, 0.3, 30.0, 1e20])
+@pytest.mark.parametrize("delta", [5e-324, 1e-5, 0.5, 1.0 - 1e-9, 1.0 - 2.0**-53])
+def test_conversion_is_an_upper_bound_at_every_order(rho: float, delta: float) -> None:
+    near = [1.0 + k * 2.0**-52 for k in (1, 2, 3, 2**25 + 1, 2**26 + 3, 3 * 2**25 + 7, 2**27 + 5, 2**40 + 1)]
+    for order in (*near, 1.01, 2.0, 16.0, 1e6, 2.0**53, 1e300):
+        truth = max(mpf(0), converted(order, rho, delta))
+        found = rdp_epsilon(order, rho, delta)
+        assert truth <= found
+        try:
+            budget = hs.accounting.rdp.rdp_budget(order, rho, delta)
+        except hs.ParameterError:
+            continue
+        assert converted(order, budget, delta) <= rho
+        filt = hs.individual.IndividualRDPFilter(1, order=min(order, 1e6), rho=2.0)
+        filt.step([1.0 / order])
+        assert filt.epsilon(delta)[0] >= converted(min(order, 1e6), filt.spent[0], delta)
+
+
+@pytest.mark.parametrize("epsilon", [1e-300, 1.0, 1e308])
+@pytest.mark.parametrize("delta", [5e-324, 0.5, 1.0 - 1e-16])
+def test_the_best_order_of_extreme_budgets(epsilon: float, delta: float) -> None:
+    filt = hs.individual.IndividualRDPFilter(2, epsilon=epsilon, delta=delta)
+    assert filt.order > 1.0
+    assert converted(filt.order, filt.rho, delta) <= epsilon

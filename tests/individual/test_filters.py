@@ -343,6 +343,19 @@ def test_scales_without_all_their_digits_are_none() -> None:
     assert filt.spent.tolist() == [0.0]
 
 
+@pytest.mark.parametrize("budget", [1e-119, 1e-121, 1e-130, 1e-150])
+def test_scales_of_what_cannot_be_charged_are_none(budget: float) -> None:
+    """Every call hands out no more than it charges, however small the budget is."""
+    filt = hs.IndividualGDPFilter(2, mu=budget)
+    total = Fraction(0)
+    for _ in range(3):
+        scale = filt.last_scales([1.0, 0.5], noise_multiplier=1.0, clipping_norm=1.0)[1]
+        total += square(Fraction(scale) / 2)
+        assert total <= filt.spent[1]
+    assert total <= square(budget)
+    assert (total > 0) == (budget > 2.0**-400)
+
+
 # ---- odometers ----------------------------------------------------------------------------------
 
 

@@ -6,6 +6,7 @@ import itertools
 import math
 
 import hockeystick as hs
+import mpmath
 import numpy as np
 import pytest
 from hockeystick._base.types import Array
@@ -130,3 +131,11 @@ def test_what_is_refused() -> None:
     with pytest.raises(hs.ParameterTypeError, match="unsampled mechanism"):
         hs.PoissonSampled(hs.ZCDP(1.0), 0.1)
     assert renyi_curve([(hs.ZCDP(0.5), 1)])(np.array(0.0)) <= 0.5 + 1e-6
+
+
+@pytest.mark.parametrize("rho", [5e-324, 1.5e-323, 1e-320, 1e-300])
+def test_divergences_as_small_as_can_be_are_something(rho: float) -> None:
+    """A Gaussian mechanism has this rho, and delta(0) = erf(sqrt(rho) / 2)."""
+    truth = mpmath.erf(mpmath.sqrt(mpmath.mpf(rho)) / 2)
+    for step in (hs.mechanisms.ZCDP(rho), hs.mechanisms.RenyiCurve((2.0,), (2.0 * rho,))):
+        assert hs.account(step).delta(0.0) >= truth

@@ -197,12 +197,13 @@ IndividualAnswers IndividualProfiles::epsilon(const IndividualCounts& counts, do
     const std::lock_guard lock(impl_->calls);
     const CountTable table(counts, kinds());
     if (delta >= 1) return impl_->limits(table, 0);
-    if (!(delta > 0)) return impl_->limits(table, infinity);
-    IndividualAnswers out = impl_->answer(table, wish, EpsilonQuestion(delta));
-    // Nor is eps above the sum of the largest losses.
+    IndividualAnswers out =
+        delta > 0 ? impl_->answer(table, wish, EpsilonQuestion(delta)) : impl_->limits(table, infinity);
+    // Nor is eps above the sum of the largest losses, which it is at delta = 0.
     in_tasks(table.rows(), [&](std::size_t row) {
         const double most = impl_->kinds.max_loss(table.history(row));
-        out.upper[row] = std::min(out.upper[row], std::max(out.lower[row], most * (1 + 1e-12)));
+        out.lower[row] = std::min(out.lower[row], most * (1 - 1e-12));
+        out.upper[row] = std::min(out.upper[row], most * (1 + 1e-12) + 5e-324);
     });
     return out;
 }

@@ -42,7 +42,10 @@ public:
             double shift = mu;
             if (mgf)
                 for (const auto& part : mgf->parts()) shift = std::max(shift, part.p.high() - part.q.low());
-            variance_.push_back(mgf ? mgf->at(0).second : mu * mu);
+            // Squares of rates and shifts underflow: 0 is the variance of those alone that reveal nothing.
+            const double variance = mgf ? mgf->at(0).second : mu * mu;
+            variance_.push_back(shift > 0 ? std::max(variance, std::numeric_limits<double>::min())
+                                          : variance);
             max_loss_.push_back(pair ? std::max(0.0, pair->max_loss()) : 0.0);
             kinds_.push_back({pair, shift, mu, pair ? loss_without(*pair) : 0.0, std::move(mgf)});
         }
@@ -63,7 +66,8 @@ public:
         // K(s), rounded up; and with its derivatives.
         double upper(double s) const {
             if (too_large(s)) return infinity;
-            return mgf ? mgf->at(s).upper * (1 + 4 * u) : 0.5 * mu * mu * s * (s + 1) * (1 + 8 * u);
+            const double k = mgf ? mgf->at(s).upper * (1 + 4 * u) : 0.5 * mu * mu * s * (s + 1) * (1 + 8 * u);
+            return shift > 0 ? k + std::numeric_limits<double>::denorm_min() : k;
         }
         Cumulant moment(double s) const {
             if (too_large(s)) return {infinity, infinity, infinity, infinity};

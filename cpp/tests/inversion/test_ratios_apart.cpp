@@ -20,7 +20,7 @@ namespace {
 
 constexpr double pi = std::numbers::pi;
 // What the rules below are off by, beside the largest value.
-constexpr double rules = 3e-9;
+constexpr double rules = 3e-8;
 
 struct Law {
     double mu, steps, epochs, variance;
@@ -32,11 +32,10 @@ struct Law {
 class ByGamma {
 public:
     ByGamma(const Law& law, double cut, double top) : law_(law) {
-        for (int n = -nodes; n <= nodes; ++n) {
+        for (int n = 0; n <= nodes; ++n) {
             const Complex theta(real, step * n);
-            theta_.push_back(theta);
-            below_.push_back(one_step(theta, -11, cut));
-            beyond_.push_back(one_step(theta, cut, top));
+            add(theta, one_step(theta, -11, cut), one_step(theta, cut, top));
+            if (n > 0) add(std::conj(theta), std::conj(below_.back()), std::conj(beyond_.back()));
         }
     }
 
@@ -61,10 +60,15 @@ public:
     }
 
 private:
+    void add(Complex theta, Complex below, Complex beyond) {
+        theta_.push_back(theta);
+        below_.push_back(below);
+        beyond_.push_back(beyond);
+    }
     static constexpr double real = 3, step = 0.25;
     static constexpr int nodes = 2800;
     Complex one_step(Complex theta, double low, double high) const {
-        constexpr int panels = 2000;
+        constexpr int panels = 1200;
         const double h = (high - low) / panels;
         Complex sum = 0;
         for (int i = 0; i <= panels; ++i) {

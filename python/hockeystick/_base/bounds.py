@@ -37,6 +37,15 @@ def round_down(value: float, digits: int = 6) -> str:
     return _rounded(value, digits, -math.inf)
 
 
+def exactly(value: float) -> str:
+    """``value`` in as few digits as read back the same: for noise and rates, which a statement may round in neither direction.
+
+    >>> exactly(1.225300677), exactly(60.0)
+    ('1.225300677', '60')
+    """
+    return repr(float(value)).removesuffix(".0")
+
+
 def _rounded(value: float, digits: int, towards: float) -> str:
     text = f"{value:.{digits}g}"
     nearest = float(text)

@@ -61,7 +61,7 @@ def real(
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, numbers.Real):
         raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
     try:
-        number = _double(value, towards)
+        number = double(value, towards)
     except OverflowError:
         raise ParameterError(f"{name} = {value!r}: {expected}") from None
     above = low < number if open_low else low <= number
@@ -72,7 +72,7 @@ def real(
     return number
 
 
-def _double(value: Any, towards: float | None) -> float:
+def double(value: Any, towards: float | None) -> float:
     """The nearest double or, if that is not ``value``, the next one ``towards`` an infinity."""
     number = float(value)
     if towards is None or not math.isfinite(number):

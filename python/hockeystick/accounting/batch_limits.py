@@ -207,8 +207,10 @@ class UnionBound:
         _, delta = poisson.delta_curve(epsilon)
         if self.eta == 0.0:
             return delta
-        factor = np.exp(np.minimum(epsilon, 700.0))
-        return np.minimum(1.0, (delta + factor * self.eta) * (1.0 + 1e-15))
+        with np.errstate(over="ignore"):
+            # e^epsilon may overflow where its product with eta does not.
+            root = np.exp(0.5 * epsilon)
+            return np.minimum(1.0, (delta + root * self.eta * root) * (1.0 + 2e-15))
 
     def epsilon(self, delta: float) -> float:
         """The smallest epsilon at which the bound is at most ``delta`` in (0, 1); inf if there is none.

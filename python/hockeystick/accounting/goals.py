@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Any, TypedDict
 
 import scipy  # its parts are loaded when they are used
@@ -12,7 +13,7 @@ import scipy  # its parts are loaded when they are used
 from .._base import gdp
 from .._base.bounds import Bounds
 from .._base.search import Verdict
-from .._base.validation import ParameterError, ParameterTypeError, real
+from .._base.validation import ParameterError, ParameterTypeError, double, real
 from ..mechanisms.descriptions import Composable, composition
 from .profile import PrivacyProfile, account
 from .risk import Risk
@@ -122,7 +123,7 @@ def _aim(kind: str, value: float, at: dict[str, float]) -> Aim:
             )
         epsilon = math.log1p(-prior) - math.log(prior)
         epsilon = max(0.0, epsilon - 4e-16 * (1.0 - math.log(prior)))
-        return Aim(epsilon, (1.0 - value / prior / _DOWN) * _DOWN, None, asked)
+        return Aim(epsilon, double(1 - Fraction(value) / Fraction(prior), -math.inf), None, asked)
     if kind == "recall":
         odds = at["odds"]
         return Aim(0.0, 0.0, Goal(value, lambda risk: risk.recall(odds), lambda tpr: tpr / odds), asked)
@@ -201,7 +202,9 @@ class Budget:
                 return Verdict(fits, exceeds, height, _width(lower, upper) / self.steepness)
         lower, upper = self.epsilon_bounds(profile)
         fits, exceeds = fits or upper <= self.epsilon, exceeds or lower > self.epsilon
-        return Verdict(fits, exceeds, self._log_mu(upper, self.delta) - self.target, _width(lower, upper))
+        # Epsilon is 0 however far below the target: that says nothing of the distance.
+        height = self._log_mu(upper, self.delta) - self.target if upper > 0.0 else math.nan
+        return Verdict(fits, exceeds, height, _width(lower, upper))
 
     def risk_bounds(self, profile: PrivacyProfile) -> Bounds | None:
         """What was limited, where that is not epsilon at delta."""
@@ -214,10 +217,9 @@ class Budget:
         if not (0.0 < delta < 1.0 and epsilon < math.inf):
             return math.nan
         if epsilon == 0.0:  # delta = 2 Phi(mu / 2) - 1
-            half = 0.5 * delta
-            return math.log(
-                2.0 * float(scipy.special.ndtri(0.5 + half)) if half > 1e-6 else _ROOT_2PI * delta
-            )
+            # By the small side, which is a double however near 1 delta is.
+            mu = -2.0 * float(scipy.special.ndtri(0.5 * (1.0 - delta))) if delta > 2e-6 else _ROOT_2PI * delta
+            return math.log(mu)
         mu = gdp.mu_at(epsilon, delta)
         return math.log(mu) if 1.1e-12 < mu < math.inf else math.nan
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from .._base.validation import real
+import sys
+from fractions import Fraction
+
+from .._base.validation import ParameterError, real
+
+_LEAST, _MOST = Fraction(sys.float_info.min), Fraction(sys.float_info.max)
 
 
 def noise_multiplier(standard_deviation: float, clipping_norm: float, divided_by: float = 1.0) -> float:
@@ -18,7 +23,11 @@ def noise_multiplier(standard_deviation: float, clipping_norm: float, divided_by
     """
     sigma = real("standard_deviation", standard_deviation, 0.0)
     clip = real("clipping_norm", clipping_norm, 0.0, open_low=True)
-    return sigma * real("divided_by", divided_by, 0.0, open_low=True) / clip
+    scale = real("divided_by", divided_by, 0.0, open_low=True)
+    exact = Fraction(sigma) * Fraction(scale) / Fraction(clip)
+    return _double(
+        f"standard_deviation * divided_by / clipping_norm = {sigma!r} * {scale!r} / {clip!r}", exact
+    )
 
 
 def standard_deviation(noise_multiplier: float, clipping_norm: float, divided_by: float = 1.0) -> float:
@@ -29,4 +38,13 @@ def standard_deviation(noise_multiplier: float, clipping_norm: float, divided_by
     """
     sigma = real("noise_multiplier", noise_multiplier, 0.0)
     clip = real("clipping_norm", clipping_norm, 0.0, open_low=True)
-    return sigma * clip / real("divided_by", divided_by, 0.0, open_low=True)
+    scale = real("divided_by", divided_by, 0.0, open_low=True)
+    exact = Fraction(sigma) * Fraction(clip) / Fraction(scale)
+    return _double(f"noise_multiplier * clipping_norm / divided_by = {sigma!r} * {clip!r} / {scale!r}", exact)
+
+
+def _double(said: str, exact: Fraction) -> float:
+    # No noise at all, or infinite noise, is not what was asked for.
+    if exact and not _LEAST <= exact <= _MOST:
+        raise ParameterError(f"{said}: must be 0 or in [{float(_LEAST)!r}, {float(_MOST)!r}]")
+    return float(exact)

@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 
 from .. import _core
 from .._base import storage
-from .._base.bounds import Bounds, Shown, round_down, round_up
+from .._base.bounds import Bounds, Shown, exactly, round_down, round_up
 from .._base.files import refusing
 from .._base.types import AnyPath, Array
 from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
@@ -134,7 +134,7 @@ class PrivacyProfile(Shown):
             ("released", self._description),
             ("adjacency", self.adjacency),
             *(
-                (f"epsilon at delta = {delta:g}", f"[{round_down(lower, 8)}, {round_up(upper, 8)}]")
+                (f"epsilon at delta = {exactly(delta)}", f"[{round_down(lower, 8)}, {round_up(upper, 8)}]")
                 for delta, (lower, upper) in answers
             ),
         ]

@@ -81,7 +81,7 @@ def best_rdp_epsilon(
 
     def epsilon(log_excess: float) -> float:
         order = 1.0 + math.exp(log_excess)
-        return max(0.0, _divergence(directions, order)[1] + conversion(order, delta))
+        return _converted(order, _divergence(directions, order)[1], delta)
 
     # Any order will do. Half steps find the basin, of which there may be several; rho increases with the order,
     # so that far beyond the best epsilon nothing is left to find.
@@ -109,8 +109,12 @@ def rdp_epsilon(order: float, rho: float, delta: float) -> float:
     0.8182
     """
     order = real("order", order, 1.0, open_low=True)
-    rho = real("rho", rho, 0.0, allow_inf=True)
-    return max(0.0, rho + conversion(order, real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)))
+    rho = real("rho", rho, 0.0, allow_inf=True, towards=math.inf)
+    return _converted(order, rho, real("delta", delta, 0.0, 1.0, open_low=True, open_high=True))
+
+
+def _converted(order: float, rho: float, delta: float) -> float:
+    return max(0.0, math.nextafter(rho + conversion(order, delta), math.inf))
 
 
 def rdp_budget(order: float, epsilon: float, delta: float) -> float:
@@ -143,14 +147,16 @@ def best_order(epsilon: float, delta: float) -> float:
         order = order_at(log_excess)
         return -(epsilon - conversion(order, delta)) / order
 
-    middle = math.log(-math.log(delta) / epsilon)
+    middle = math.log(-math.log(delta)) - math.log(epsilon)
     best = scipy.optimize.minimize_scalar(allowed, bounds=(middle - 5.0, middle + 5.0), method="bounded")
     return order_at(float(best.x))
 
 
 def conversion(order: float, delta: float) -> float:
     """What the conversion adds to rho, rounded up."""
-    first = math.log1p(-1.0 / order)
-    second = (math.log(delta) + math.log(order)) / (order - 1.0)
-    size = abs(first) + (abs(math.log(delta)) + abs(math.log(order))) / (order - 1.0)
+    excess = order - 1.0
+    # ln(1 - 1/order) with all its digits near order 1, too, as the excess is exact there.
+    first = -math.log1p(1.0 / excess)
+    second = (math.log(delta) + math.log(order)) / excess
+    size = abs(first) + (abs(math.log(delta)) + abs(math.log(order))) / excess
     return first - second + _MARGIN * size

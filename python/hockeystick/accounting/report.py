@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from .. import _core
-from .._base.bounds import Bounds, Reported, finite, round_down, round_up, table
+from .._base.bounds import Bounds, Reported, exactly, finite, round_down, round_up, table
 from .._base.validation import ParameterTypeError
 from ..mechanisms.descriptions import Composable, PrivateSelection, Process
 from .deployment import Deployment, registry_entry, to_yaml, tuning_words
@@ -183,7 +183,9 @@ class Report(Reported):
             "e^epsilon times that on the other, plus delta; the lower end of the range says how much of the number is due to the computation."
         )
         if self.profile:
-            points = ", ".join(f"{round_up(bounds.upper)} at {delta:g}" for delta, bounds in self.profile)
+            points = ", ".join(
+                f"{round_up(bounds.upper)} at {exactly(delta)}" for delta, bounds in self.profile
+            )
             said.append(f"The same holds at other delta, with epsilon at most {points}.")
         return said
 
@@ -277,7 +279,8 @@ class Report(Reported):
         }
         found += [(name, "; ".join(texts)) for name, texts in parts.items() if texts]
         found += [
-            (f"epsilon at delta = {at:g}", f"at most {round_up(bounds.upper)}") for at, bounds in self.profile
+            (f"epsilon at delta = {exactly(at)}", f"at most {round_up(bounds.upper)}")
+            for at, bounds in self.profile
         ]
         budget = {
             f"{name}, part of delta": f"{value:.2g}"

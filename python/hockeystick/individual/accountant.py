@@ -203,7 +203,11 @@ class IndividualAccountant(Recorded):
             found = [[table.log_moments(order) for order in _MOMENTS.at.tolist()] for table in tables]
             # Sampling only lowers them: where those of the sampled noise are not found, the plain noise's do.
             plain = 0.5 * np.multiply.outer(_MOMENTS.at * (_MOMENTS.at + 1.0), self._edges**2)
-            least = np.minimum(np.maximum(0.0, np.max(found, axis=0)), np.tile(plain, len(key)))
+            found = np.max(found, axis=0)
+            # Squares underflow: 0 is the log-moment of what reveals nothing.
+            least = np.where(
+                found > 0.0, np.maximum(5e-324, np.minimum(found, np.tile(plain, len(key)))), 0.0
+            )
             self._moments = {key: np.ascontiguousarray(least.T * (1.0 + 1e-14))}
         return self._moments[key]
 

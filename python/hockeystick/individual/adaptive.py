@@ -61,7 +61,7 @@ def gaussian_epsilons(spent: Floats, moments: Moments, delta: float) -> Floats:
     different, where = np.unique(rounded, return_inverse=True)
     with np.errstate(over="ignore"):
         cost = 0.5 * moments.at * (moments.at + 1.0)
-        sums = np.where(different[:, None] > 0.0, different[:, None] * cost, 0.0)
+        sums = np.where(different[:, None] > 0.0, np.maximum(5e-324, different[:, None] * cost), 0.0)
     return spent_epsilons(sums, moments, delta)[where.reshape(spent.shape)]
 
 

@@ -148,7 +148,7 @@ class IndividualGDPFilter(IndividualLedger):
         The scaled gradient has the norm sigma C sqrt(B^2 - sum mu^2), so that sum mu^2 = B^2 (Remark 3, where
         sum mu = B is a slip; Feldman, Zrnic 2021, Algorithm 3). Multiply instead of clipping. Scales are
         rounded down by a few units of the last place, and may exceed 1. A gradient of norm 0 cannot be
-        scaled: it spends nothing, nor does one whose scale would be below 2^-1022 or above all doubles.
+        scaled: it spends nothing, nor does one whose scale would be below 2^-1022 or above all doubles, or whose mu below 2^-400.
         """
         deviation = noise_deviation(noise_multiplier, clipping_norm)
         chosen, array = self._given(norms, indices)
@@ -164,9 +164,8 @@ class IndividualGDPFilter(IndividualLedger):
         digits = (product >= _LEAST_NORMAL) & (quotient >= _LEAST_NORMAL) & np.isfinite(quotient)
         scales[usable] = np.where(digits, quotient, 0.0)
         cost = np.where(scales > 0.0, mu, 0.0)
-        # mu was rounded down so far that its square, rounded up, still fits: nobody is dropped here.
-        self._charge_gaussian(cost, None, None, indices)
-        return scales
+        # mu was rounded down so far that its square, rounded up, still fits; dropped are those whose mu is too small to be squared.
+        return np.where(self._charge_gaussian(cost, None, None, indices), scales, 0.0)
 
     def spent_mu(self) -> Floats:
         """sqrt(sum mu^2) of each example so far, rounded up; sensitive.
@@ -282,7 +281,8 @@ class IndividualRDPFilter(IndividualLedger):
 def _costs(order: float, noise_multiplier: float, q: float) -> tuple[Floats, Floats]:
     """A grid of mu, and what a sampled step costs at this order: 0 first, for no cell, then in each."""
     edges = cell_edges(noise_multiplier)
-    costs = np.zeros(edges.size)
+    # Divergences underflow: only what reveals nothing is free.
+    costs = np.full(edges.size, 5e-324 if q > 0.0 else 0.0)
     for direction in ("remove", "add") if q > 0.0 else ():
         moments = _core.IndividualProfiles(sampled_pairs(edges, q, direction)).log_moments(order - 1.0)
         costs = np.maximum(costs, np.maximum(0.0, moments) / (order - 1.0) * (1.0 + 1e-15))
@@ -457,7 +457,8 @@ class IndividualGDPOdometer(IndividualLedger):
         """The number m of the level that each example is below, 0 if it has spent nothing; sensitive."""
         square = squared_down(self._increment)
         spent = np.asarray(self._spent)
-        level = np.ceil(spent / square)
+        with np.errstate(over="ignore"):
+            level = np.ceil(spent / square)
         return np.asarray(level + (level * square < spent), np.float64)
 
     def mu(self) -> Floats:

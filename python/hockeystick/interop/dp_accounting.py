@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from numpy.typing import ArrayLike
 from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
 from .._base.lazy import needing
-from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
+from .._base.validation import ParameterError, ParameterTypeError, double, integer, real, reals
 from ..accounting.accountant import Accountant
 from ..accounting.profile import PrivacyProfile
 from ..accounting.report import Report
@@ -283,7 +284,7 @@ def _discrete_laplace(event: Any, _: NeighboringRelation) -> Mechanism:
     if a == 0.0:
         return _NON_PRIVATE  # as dp_accounting has it; there is no such distribution
     scale = 1.0 / a
-    if 1.0 / scale < a:
+    if scale < math.inf and Fraction(scale) * Fraction(a) > 1:
         scale = math.nextafter(scale, 0.0)
     return DiscreteLaplace(scale, event.sensitivity)
 
@@ -302,7 +303,9 @@ def _discrete_gaussian(event: Any, relation: NeighboringRelation) -> Step | None
         whole = math.floor(sensitivity)  # of integers
         return DiscreteGaussian(sigma, whole) if whole else None
     shift = 2.0 if relation is _REPLACE_ONE else 1.0
-    return ZCDP(_up(0.5 * (shift * sensitivity / sigma) ** 2))
+    mu = shift * sensitivity / sigma
+    rho = _up(0.5 * mu * mu)
+    return ZCDP(rho) if rho < math.inf else _NON_PRIVATE
 
 
 def _declared(event: Any, _: NeighboringRelation) -> Mechanism | None:
@@ -399,17 +402,15 @@ def _single(event: Any, relation: NeighboringRelation) -> Step | None:
 
 def _sampled(event: Any, relation: NeighboringRelation) -> Step | None:
     if isinstance(event, dp_event.PoissonSampledDpEvent):
-        q = real("sampling_probability", event.sampling_probability, 0.0, 1.0)
-        inner = event.event
+        q, inner = Fraction(1), event
         while isinstance(inner, dp_event.PoissonSampledDpEvent):  # a Poisson sample of a Poisson sample
-            inside = real("sampling_probability", inner.sampling_probability, 0.0, 1.0)
-            q = q * inside if 1.0 in (q, inside) or 0.0 in (q, inside) else min(1.0, _up(q * inside))
+            q *= Fraction(real("sampling_probability", inner.sampling_probability, 0.0, 1.0))
             inner = inner.event
         mechanism = _on_one_sample(inner, relation)
         if isinstance(mechanism, (Laplace, DiscreteLaplace)):
             why = "no tight pair is proven for vector-valued Laplace noise when a record is replaced"
             _only(event, relation, _ADD_OR_REMOVE, _ZERO_OUT, why=why)
-        return None if mechanism is None else PoissonSampled(mechanism, q)
+        return None if mechanism is None else PoissonSampled(mechanism, double(q, math.inf))
     _only(event, relation, _REPLACE_ONE, why="a batch of fixed size comes from a dataset of fixed size")
     mechanism = _on_one_sample(event.event, relation)
     if mechanism is None or event.sample_size == 0:
@@ -460,7 +461,8 @@ def _step_event(step: Step) -> Any:
     if isinstance(step, (WithoutReplacement, WithReplacement)) and step.pair != "sound":
         raise ParameterError(f"step = {step!r}: no DpEvent describes a pair that is not a guarantee")
     if isinstance(step, (PoissonSampled, WithoutReplacement, WithReplacement)):
-        inner = _mechanism_event(step.mechanism, step)
+        nested = isinstance(step.mechanism, PoissonSampled)
+        inner = _step_event(step.mechanism) if nested else _mechanism_event(step.mechanism, step)
         if isinstance(inner, dp_event.NoOpDpEvent):
             return inner
         if isinstance(step, PoissonSampled):
@@ -478,7 +480,7 @@ def _step_event(step: Step) -> Any:
 def _mechanism_event(mechanism: Step, step: Step) -> Any:
     if isinstance(mechanism, DiscreteLaplace):
         a = 1.0 / mechanism.scale
-        if 1.0 / a > mechanism.scale:
+        if a < math.inf and Fraction(a) * Fraction(mechanism.scale) < 1:
             a = math.nextafter(a, math.inf)
         return dp_event.DiscreteLaplaceDpEvent(a, mechanism.sensitivity)
     if mechanism == _NON_PRIVATE:
@@ -522,12 +524,12 @@ _EVENTS: dict[type[Step], tuple[str, Callable[[Any], tuple[Any, ...]]]] = {
 
 def _up(value: float) -> float:
     """Larger than the exact result of a few roundings that gave ``value`` > 0."""
-    return value * (1.0 + 1e-15)
+    return math.nextafter(value * (1.0 + 1e-15), math.inf)
 
 
 def _down(value: float) -> float:
     """Smaller than the exact result of a few roundings that gave ``value`` > 0."""
-    return value * (1.0 - 1e-15)
+    return math.nextafter(value * (1.0 - 1e-15), 0.0)
 
 
 def from_pld(pld: Any) -> PrivacyLoss:

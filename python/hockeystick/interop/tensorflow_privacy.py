@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+from .._base.bounds import exactly
 from .._base.validation import boolean, integer, real
 from ..accounting.profile import account
 from ..mechanisms.descriptions import Composable, Gaussian, UserLevel
@@ -65,7 +66,7 @@ def _remarks(noise: float, doubled: bool, owned: int | None) -> list[str]:
     found = ["Both protect the release of all intermediate models as well."]
     if doubled:
         found.append(
-            f"Microbatches of several examples: the noise multiplier {noise:g} is accounted for as {noise / 2:g}, since "
+            f"Microbatches of several examples: the noise multiplier {exactly(noise)} is accounted for as {exactly(noise / 2)}, since "
             "one example moves the sum by up to twice the clipping norm."
         )
     if owned is None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, field, replace
 
+from .._base.bounds import exactly
 from .._base.validation import (
     Flag,
     NonNegative,
@@ -21,7 +22,7 @@ from .numeric import Gaussian
 from .sampled import PoissonSampled
 from .steps import Composable, Process, Step, set_fields
 from .truncated import TruncatedPoissonSampled
-from .users import UserLevel
+from .users import Examples, UserLevel
 
 
 @dataclass(frozen=True)
@@ -44,7 +45,7 @@ class DPSGD(Composable):
     drop_last: Flag = False
     sampler: str = "poisson"
     max_batch_size: int | None = None
-    examples_per_user: Size = 1
+    examples_per_user: Examples = 1
     sampling_probability: float = field(init=False)
     steps: int = field(init=False)
 
@@ -118,15 +119,15 @@ class DPSGD(Composable):
         return str(self)
 
     def __str__(self) -> str:
-        given = f"{self.epochs:g} epochs" if self.epochs is not None else f"{self.steps} steps"
+        given = f"{exactly(self.epochs)} epochs" if self.epochs is not None else f"{self.steps} steps"
         cut = "" if self.max_batch_size is None else f" truncated to {self.max_batch_size} records"
         batches = "Poisson sampling" if self.sampler == "poisson" else "random allocation in every epoch"
         users = "" if self.examples_per_user == 1 else f", at most {self.examples_per_user} of each user"
         return (
-            f"DP-SGD: noise multiplier {self.noise_multiplier:g}, {batches}{cut}, "
+            f"DP-SGD: noise multiplier {exactly(self.noise_multiplier)}, {batches}{cut}, "
             f"{self.dataset_size} records{users}, {given}; derived: expected batch size {self.logical_batch} "
             f"(= {self.batch_size} per worker and pass x {self.gradient_accumulation} accumulated "
-            f"x {self.world_size} workers), sampling probability {self.sampling_probability:.9g}, "
+            f"x {self.world_size} workers), sampling probability {exactly(self.sampling_probability)}, "
             f"{self.steps} noisy updates"
         )
 

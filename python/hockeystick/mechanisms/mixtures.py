@@ -6,10 +6,11 @@ import functools
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from typing import Annotated, TypeAlias
 
 from .. import _core
-from .._base.validation import NonNegative, NonNegatives, ParameterTypeError, vector
+from .._base.validation import NonNegative, NonNegatives, ParameterTypeError, double, vector
 from . import atoms
 from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, revealing, sampled
 from .given import check_lengths, check_total
@@ -135,7 +136,7 @@ class MixtureOfGaussians(Step):
     def sampled_by(self, scheme: Step) -> Step:
         """Whether a record is in the batch is one more chance that it contributes nothing (docs/mechanisms/pairs.md, "Sampling again")."""
         q = scheme.participation
-        seen = [q * p if p == 0.0 else max(q * p, 5e-324) for p in self.probabilities]
+        seen = [double(Fraction(q) * Fraction(p), math.inf) for p in self.probabilities]
         return MixtureOfGaussians(self.noise_multiplier, (0.0, *self.sensitivities), (1.0 - q, *seen))
 
     def simplified(self) -> Step | None:

@@ -127,7 +127,9 @@ def renyi_curve(parts: Sequence[tuple[Renyi, int]]) -> Curve:
     nodes = end * np.linspace(0.0, 1.0, _NODES) ** 1.5
     delta = np.concatenate([_delta(nodes[i : i + 100], orders, moments) for i in range(0, _NODES, 100)])
     entropy = math.fsum(count * part.relative_entropy for part, count in parts) * (1.0 + 1e-12)
-    delta[0] = min(delta[0], math.sqrt(0.5 * entropy), math.sqrt(-math.expm1(-entropy)))
+    # Half of the least double would be 0.
+    pinsker = math.sqrt(0.5) * math.sqrt(entropy) * (1.0 + 1e-15)
+    delta[0] = min(delta[0], pinsker, math.sqrt(-math.expm1(-entropy)))
     return Curve.of_symmetric(nodes, delta)
 
 

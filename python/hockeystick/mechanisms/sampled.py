@@ -16,6 +16,7 @@ from typing import Annotated, ClassVar, NamedTuple
 import numpy as np
 
 from .. import _core
+from .._base.bounds import exactly
 from .._base.types import Array
 from .._base.validation import (
     ParameterError,
@@ -23,6 +24,7 @@ from .._base.validation import (
     Probability,
     Size,
     choice,
+    double,
     integer,
     narrowed,
 )
@@ -120,8 +122,11 @@ class PoissonSampled(_Sampled):
         return scheme.independent
 
     def sampled_by(self, scheme: Step) -> Step:
-        """A record is in both samples with the product of the probabilities."""
-        return PoissonSampled(self.mechanism, scheme.participation)
+        """A record is in all samples with the product of their probabilities, which is the outermost one's `participation`."""
+        within = self.mechanism
+        while isinstance(within, PoissonSampled):
+            within = within.mechanism
+        return PoissonSampled(within, scheme.participation)
 
     def simplified(self) -> Step | None:
         return None if self.sampling_probability == 0.0 else super().simplified()
@@ -138,17 +143,13 @@ class PoissonSampled(_Sampled):
     @property
     def participation(self) -> float:
         """Of all samples around the mechanism, rounded up."""
-        q, inner = self.sampling_probability, self.mechanism.participation
-        if inner == 1.0:
-            return q
-        product = q * inner
-        return math.nextafter(product, 1.0) if Fraction(product) < Fraction(q) * Fraction(inner) else product
+        return double(Fraction(self.sampling_probability) * Fraction(self.mechanism.participation), math.inf)
 
     def if_seen(self) -> Step:
         return self.mechanism.if_seen()
 
     def words(self, adjacency: str) -> Words:
-        sampler = f"independent Poisson sampling with probability {self.sampling_probability:g}"
+        sampler = f"independent Poisson sampling with probability {exactly(self.sampling_probability)}"
         reference = "Zhu, Dong and Wang 2022, Theorem 11 (Poisson sampling)"
         if adjacency == "replace_one":
             reference = "docs/mechanisms/replacement.md, section 5 (Poisson sampling, one record replaced)"

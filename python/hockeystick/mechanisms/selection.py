@@ -9,6 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
+from .._base.bounds import exactly
 from .._base.randomness import Seed, derive_key, resolve_seed
 from .._base.types import Array
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
@@ -186,7 +187,9 @@ class PrivateSelection(OfCurve):
         drawn = dict.fromkeys(part.sampler + part.caveat for part in found if part.sampler)
         law, mean = self.repetitions.law.replace("_", " "), self.repetitions.mean
         sampler = (
-            f"the best of a number of runs, its law {law} with mean {mean:g}, each with " if drawn else None
+            f"the best of a number of runs, its law {law} with mean {exactly(mean)}, each with "
+            if drawn
+            else None
         )
         return Words(
             "; ".join(dict.fromkeys(part.noise for part in found)),

@@ -12,6 +12,7 @@ True
 from __future__ import annotations
 
 import functools
+import importlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias, cast
@@ -389,14 +390,28 @@ def _rebuilt(value: Any) -> Any:
     return from_dict(value) if isinstance(value, dict) else value
 
 
+def _check_keys(plain: Any, *keys: str) -> None:
+    if not isinstance(plain, dict) or set(plain) != set(keys):
+        raise TypeError(f"{plain!r}: must have the keys {', '.join(keys)}, and no others")
+
+
+def _listed(value: Any) -> list[Any]:
+    if not isinstance(value, list):
+        raise TypeError(f"items = {value!r}: must be a list")
+    return value
+
+
 def from_dict(plain: Any) -> Composable:
     """Rebuild a description; every value is validated again. Raises ValueError or TypeError."""
+    importlib.import_module(".descriptions", __package__)  # each file of it adds its kinds
     if not isinstance(plain, dict):
         raise TypeError(f"not a description: {plain!r}")
     name = plain.get("type")
     if name == "Process":
+        _check_keys(plain, "type", "items")
         items: list[tuple[Step, int]] = []
-        for item in plain["items"]:
+        for item in _listed(plain["items"]):
+            _check_keys(item, "step", "count")
             step = from_dict(item["step"])
             if not isinstance(step, Step):
                 raise TypeError(f"not a step: {item!r}")

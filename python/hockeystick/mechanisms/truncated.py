@@ -9,6 +9,7 @@ from typing import Annotated
 
 from .. import _core
 from .._base import binomial
+from .._base.bounds import exactly
 from .._base.validation import NonNegative, Probability, Size, choice
 from ..sampling.laws import Law
 from . import atoms
@@ -104,7 +105,7 @@ class _Truncated(Step):
 
     def words(self, adjacency: str) -> Words:
         sampler = (
-            f"independent Poisson sampling with probability {self.sampling_probability:g} from "
+            f"independent Poisson sampling with probability {exactly(self.sampling_probability)} from "
             f"{self.dataset_size} records, batches cut to {self.max_batch_size} records chosen at random"
         )
         reference = f"Ganesh 2025, Theorem {_THEOREMS.get(adjacency, '3.1')}"
@@ -186,7 +187,7 @@ class TruncatedPoissonGroup(_Truncated):
     def words(self, adjacency: str) -> Words:
         found, sizes = super().words(adjacency), " or ".join(map(str, sorted(set(self._sizes()))))
         sampler = (
-            f"independent Poisson sampling with probability {self.sampling_probability:g} from one of {self.groups} fixed groups "
+            f"independent Poisson sampling with probability {exactly(self.sampling_probability)} from one of {self.groups} fixed groups "
             f"of {sizes} records, batches cut to {self.max_batch_size} records chosen at random"
         )
         return found._replace(sampler=sampler)

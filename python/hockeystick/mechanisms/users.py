@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 from .._base.validation import ParameterTypeError, integer, narrowed
 from ..sampling.laws import Law
@@ -17,6 +17,8 @@ from .steps import Mechanism, Step, Words, base_pair, shift_of
 
 MOST_EXAMPLES = 100_000
 """speed: with more, one batch in 1e300 that holds them all would be what the engines spend their time on."""
+
+Examples: TypeAlias = Annotated[int, functools.partial(integer, low=1, high=MOST_EXAMPLES)]
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,7 @@ class UserLevel(Step):
     """
 
     mechanism: Step
-    examples_per_user: Annotated[int, functools.partial(integer, low=1, high=MOST_EXAMPLES)]
+    examples_per_user: Examples
     repeats = True
 
     def __post_init__(self) -> None:

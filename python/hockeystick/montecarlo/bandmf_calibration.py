@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from .. import _core
-from .._base.bounds import Reported, finite, round_up
+from .._base.bounds import Reported, exactly, finite, round_up
 from .._base.types import Unpack
 from .._base.validation import ParameterError, choice, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
@@ -114,7 +114,7 @@ class CalibratedBandMF(Reported):
             )
             sentences.append(plan.explained())
             verdicts = ", ".join(
-                f"{entry.noise_multiplier:.6g} {'accepted' if entry.accepted else 'rejected'}"
+                f"{exactly(entry.noise_multiplier)} {'accepted' if entry.accepted else 'rejected'}"
                 for entry in self.verifications
             )
             sentences.append(f"Verdicts, in order: {verdicts or 'none asked for'} (seed {self.seed}).")

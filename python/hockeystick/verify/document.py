@@ -23,6 +23,8 @@ def write(content: Mapping[str, Any]) -> str:
 
 def read(text: str | bytes) -> Fields:
     """The fields of a certificate; Rejected unless its digest is right, and every byte as `write` puts it."""
+    if not isinstance(text, (str, bytes)):
+        raise Rejected(f"text = {text!r}: must be str or bytes, not {type(text).__name__}")
     try:
         text = text if isinstance(text, str) else text.decode("ascii")
         content = json.loads(text, object_pairs_hook=_once, parse_constant=_no_number)
