@@ -124,6 +124,8 @@ private:
     static constexpr double no_delta = 1e-100;
     // speed: a lower bound from less than the mechanisms is no nearer than this.
     static constexpr double rough_gap = 1e-3;
+    // speed: nor is it looked for where bounds are as near as this.
+    static constexpr double near_enough = 1e-2;
     // proof: more than the rounding of the largest losses and of their sum ("The end of the support").
     static constexpr double rounding_of_max_loss = 1e-12;
 
@@ -164,7 +166,7 @@ private:
     Answer with_lattice(Answer best, Ask ask, AskLess ask_less) const {
         if (!stands_in_) return both(best, ask());
         if (!(best.lower > 0) && !unamplified_) best.upper = std::min(best.upper, ask().upper);
-        if (close(best, rough_gap)) return best;
+        if (close(best, near_enough)) return best;
         if (!less_)
             less_ = std::make_unique<Direction>(lower_composition(on_lattices(composition_)), rough_gap,
                                                 memory_limit_, Engine::automatic, before_lattices_);
