@@ -159,6 +159,21 @@ def test_a_few_steps_have_digits_at_any_delta(sigma, steps):
         assert 0 < found.lower <= found.upper <= found.lower * (1 + 1e-10)
 
 
+@pytest.mark.parametrize(("sigma", "delta"), [(10.8, 1e-12), (9.0, 1e-12), (20.0, 1e-30)])
+def test_a_few_more_steps_follow_on_few(sigma, delta):
+    """From nine steps on another way answers; ln epsilon is nearly straight in ln steps."""
+    all_steps = (6, 7, 8, 9)
+    found = [
+        hs.account(hs.RandomAllocation(sigma, steps) * 2, adjacency="remove").epsilon_bounds(delta)
+        for steps in all_steps
+    ]
+    for bounds in found:
+        assert bounds.upper - bounds.lower <= 1e-9 * bounds.upper
+    logs = np.log([bounds.upper for bounds in found])
+    line = np.polyfit(np.log(all_steps[:3]), logs[:3], 2)
+    assert abs(np.polyval(line, math.log(9)) - logs[3]) < 1e-3
+
+
 @pytest.mark.parametrize("direction", DIRECTIONS)
 def test_one_step_is_the_gaussian(direction):
     """The core answers T = 2 with both steps alike nowhere; one step is simplified to the Gaussian."""

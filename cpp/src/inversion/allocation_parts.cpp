@@ -6,6 +6,7 @@
 
 #include "hockeystick/parallel.hpp"
 #include "inversion/ratio_tail.hpp"
+#include "inversion/saddle.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
@@ -26,6 +27,8 @@ constexpr double least_between = 1, slack_of_grid = 0.02, fallen = -60, most_poi
                  close_difference = 0.1;
 // speed: how much the loss differs within a part, and how many parts there are.
 constexpr double widest_part = 1, most_parts = 6;
+// speed: slices in which what lies next to a cut is bounded.
+constexpr int slices_of_rim = 64;
 
 // r/phi, ln phi^T and r given; its error is infinite where hardly more than sizes are known.
 CutStep::Log beside(const CutStep::Log& log, const CutStep::Log& beyond, double t) {
@@ -118,10 +121,15 @@ Bulk::Edge Bulk::edge(double power, double theta, double log_moment) const {
     const double eta = far / std::sqrt(t) + power * law_.mu / t, tails = 2 * gaussian_tail(far);
     const CutStep::Log log = at(theta);
     if (!std::isfinite(log.error)) return {1, infinity};
-    // Outcomes whose largest normal variable lies between the cut and 2 eta more.
-    const double v = theta / t * std::expm1(law_.mu * (step_.end() + 2 * eta - 0.5 * law_.mu));
-    const double log_rim = std::log(2 * eta / std::sqrt(2 * pi)) - 0.5 * step_.end() * step_.end() + v -
-                           (log.value.real() - log.error) / t + 1e-9;
+    // Outcomes whose largest normal variable lies between the cut and 2 eta more, slice by slice.
+    double log_rim = -infinity;
+    const double slice = 2 * eta / slices_of_rim;
+    for (int i = 0; i < slices_of_rim; ++i) {
+        const double left = step_.end() + slice * i,
+                     most = theta / t * std::expm1(law_.mu * (left + slice - 0.5 * law_.mu));
+        log_rim = log_add(log_rim, most - 0.5 * left * left);
+    }
+    log_rim += std::log(slice / std::sqrt(2 * pi)) - (log.value.real() - log.error) / t + 1e-9;
     const double more = t * std::exp(std::min(log_rim, 700.0));
     const double log_whole =
         power * psi(Complex(std::log(theta / power))).real() + log.value.real() + log.error - log_moment;

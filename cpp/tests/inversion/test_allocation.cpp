@@ -242,5 +242,9 @@ int main() {
         frequencies_keep_their_bound(0.1, 100, add, 60);
         frequencies_keep_their_bound(1, 100, add, 3);
     }
+    // Large tilts of few steps: what lies next to the cut is hardly anything.
+    frequencies_keep_their_bound(0.0926, 9, false, 165);
+    frequencies_keep_their_bound(0.1, 12, false, 150);
+    frequencies_keep_their_bound(0.08, 18, false, 250);
     return check::summary();
 }
