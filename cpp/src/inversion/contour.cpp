@@ -196,6 +196,25 @@ std::optional<Contour> line_through(SaddlePoint& saddle, double epsilon, double 
     return out;
 }
 
+double best_tilt(const LogBound& log_upper, double epsilon, double least, double most, double close) {
+    return std::exp(lowest(std::log(least), std::log(most), close, [&](double log_s) {
+        const double s = std::exp(log_s), log = log_upper(s);
+        return std::isfinite(log) ? log - s * epsilon - log_s - std::log1p(s) : infinity;
+    }));
+}
+
+std::optional<Contour> line_at(double s, double log_here, const LogBound& log_upper, double epsilon,
+                               double log_delta, double log_goal) {
+    const double h = 0.02 * s;
+    SaddlePoint saddle{};
+    saddle.s = s;
+    saddle.k = {log_here, 0, (log_upper(s + h) + log_upper(s - h) - 2 * log_here) / (h * h), log_here};
+    return line_through(saddle, epsilon, log_delta, log_goal, 0, [&](double other) {
+        const double log = log_upper(other);
+        return Cumulant{log, 0, 0, log};
+    });
+}
+
 double tail_from(double step, std::size_t first, const std::function<double(double)>& bound) {
     double sum = 0, tau = step * static_cast<double>(first);
     for (int block = 0;; ++block, tau *= 2) {

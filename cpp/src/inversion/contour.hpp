@@ -54,6 +54,14 @@ struct Contour {
 std::optional<Contour> line_through(SaddlePoint& saddle, double epsilon, double log_delta, double log_goal,
                                     double most_lost, const CumulantOf& cumulant);
 
+// Of a transform whose logarithm is only bounded at real tilts: the tilt from `least` to `most` where
+// e^{K(s) - s eps}/(s (s + 1)) is least, found as closely as that in ln s; and the line there, where that
+// bound is `log_here`, as line_through.
+using LogBound = std::function<double(double s)>;
+double best_tilt(const LogBound& log_upper, double epsilon, double least, double most, double close);
+std::optional<Contour> line_at(double s, double log_here, const LogBound& log_upper, double epsilon,
+                               double log_delta, double log_goal);
+
 // sum over j >= first of step/pi |integrand|: 1/|z (z+1)| <= 1/tau^2, in blocks of doubling tau. bound(tau):
 // of |e^{K(z)}| beside e^{K(s)} at all frequencies from tau on.
 double tail_from(double step, std::size_t first, const std::function<double(double tau)>& bound);

@@ -91,14 +91,6 @@ double EpochLine::tail(double step, std::size_t first) const {
     return 1.01 / pi * (sum + 1 / tau);
 }
 
-// Where e^{K(s) - s eps}/(s (s + 1)) is least.
-double EpochLine::best_tilt(double epsilon, double least, double most) const {
-    return std::exp(lowest(std::log(least), std::log(most), close_tilt, [&](double log_s) {
-        const double s = std::exp(log_s), log = log_upper(s);
-        return std::isfinite(log) ? log - s * epsilon - log_s - std::log1p(s) : infinity;
-    }));
-}
-
 DifferenceOfPowers::Value EpochLine::value(const std::vector<Rows>& rows, std::size_t j,
                                            const Contour& contour) const {
     DifferenceOfPowers power({s_, contour.step * static_cast<double>(j)}, variance_,
@@ -144,20 +136,15 @@ bool EpochLine::fill(Contour& contour, std::size_t size, double log_wanted) cons
 
 std::optional<Contour> EpochLine::contour(double epsilon, double log_delta, double least, double most) {
     for (const Kind& kind : kinds_) kind.parts->lay(0, false, false);
-    s_ = best_tilt(epsilon, least, most);
-    const double h = 0.02 * s_, middle = log_upper(s_), log_scale = middle - s_ * epsilon;
+    const auto bound = [this](double s) { return log_upper(s); };
+    s_ = best_tilt(bound, epsilon, least, most, close_tilt);
+    const double middle = log_upper(s_), log_scale = middle - s_ * epsilon;
     if (!std::isfinite(middle)) return {};
     if (log_scale + log_chernoff(s_) < log_delta + std::log(nothing))
         return Contour::of_nothing(s_, middle, 1.01 * std::exp(log_chernoff(s_)));
     for (std::size_t k = 0; k < kinds_.size(); ++k) kinds_[k].parts->lay(s_, with_bulk(k), with_rest(k));
-    SaddlePoint saddle{};
-    saddle.s = s_;
-    saddle.k = {middle, 0, (log_upper(s_ + h) + log_upper(s_ - h) - 2 * middle) / (h * h), middle};
     const double log_wanted = std::min(std::log(wanted_share) + log_delta - log_scale, least_log_wanted);
-    auto out = line_through(saddle, epsilon, log_delta, log_wanted + log_scale, 0, [&](double s) {
-        const double log = log_upper(s);
-        return Cumulant{log, 0, 0, log};
-    });
+    auto out = line_at(s_, middle, bound, epsilon, log_delta, log_wanted + log_scale);
     if (!out) return {};
     const CutOff end = cut_off(least_frequencies, most_frequencies, std::exp(log_wanted),
                                [&](std::size_t size) { return tail(out->step, size); });

@@ -28,7 +28,6 @@ public:
     std::optional<Contour> contour(double epsilon, double log_delta, double least, double most);
 
 private:
-    double best_tilt(double epsilon, double least, double most) const;
     // What there is of one kind.
     bool with_bulk(std::size_t k) const { return k != lone_; }
     bool with_rest(std::size_t k) const { return rest_ && kinds_[k].parts->split(); }

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -36,13 +35,13 @@ constexpr int most_guesses = 1;
 constexpr double large_jump = 3.5, series_jump = 1.5, good_series = 1e-7, poor_series = 3e-2;
 // No series serves where the Gaussian steps' loss varies as much; its moments would take ever more terms.
 constexpr double most_variance = 4;
-// The W/T that are tried where one decides alone, how far beyond the loss two are looked for, and tilts for
-// that beside the slope of ln delta.
+// The W/T that are tried as what is large, and as shares of e^eps - 1 where one decides alone.
 constexpr double cuts_alone[] = {0.7, 0.5, 0.35, 0.25, 0.15, 0.1},
                  cuts_of_loss[] = {0.15, 0.25, 0.35, 0.4, 0.45};
 // Errors of a series beside the least, or at all, at which its cut may do.
 constexpr double fair_share = 20, good_enough = 1e-5;
-// Tilts beside the slope of ln delta, and how closely the best is looked for.
+// How far beyond the loss ratios in several epochs are looked for; tilts beside the slope of ln delta, and
+// how closely the best is looked for.
 constexpr double beyond_loss = 2.5, least_share = 0.5, largest_share = 8, close_tilt = 0.1;
 
 // The bound e^{log - tilt eps} on a part of delta.
@@ -158,7 +157,7 @@ double Epochs::log_low(const Bulk& bulk, const Ladder& ladder, double power) con
 }
 
 // By the epochs that have a W > B: none; one; two or more. What is bounded alone is that in one of the latter
-// there are two, or one is beyond the ladder, or that none of one epoch's decides.
+// there are three, or one is beyond the ladder, or that none of one epoch's decides.
 std::optional<Epochs::Attempt> Epochs::series_at(const CutStep& step, const Lone& lone, double epsilon,
                                                  double delta) const {
     const Bulk bulk(law_, step);

@@ -18,7 +18,7 @@ class EpochSplit;
 class Ladder;
 struct SplitWithMore;
 
-// ln of a bound on E[e^{power L}; two or more epochs have a W on the ladder, and one has two, and none is
+// ln of a bound on E[e^{power L}; two or more epochs have a W on the ladder, one has three, and none is
 // beyond]; if not `apart`, on that of all with a W on the ladder in two or more epochs. bulk: of the outcomes
 // below the ladder.
 double log_several(const Allocation& law, double epochs, double variance, const Bulk& bulk,

@@ -11,8 +11,8 @@ double scaled_tail(double x) {
     return x >= 0 ? scaled_normal_tail(x) : gaussian_tail(x) * std::exp(0.5 * x * x);
 }
 
-// With v the variance, m_k' = k (k-1)/2 (m_{k-2} + 2
-// m_{k-1} + m_k) in v, by Ito's formula, a power series of positive terms; m_k/v^{k/2} is summed.
+// With v the variance, m_k' = k (k-1)/2 (m_{k-2} + 2 m_{k-1} + m_k) in v, by Ito's formula, a power series of
+// positive terms; m_k/v^{k/2} is summed.
 Series lognormal(double variance) {
     Series out = one();
     if (!(variance > 0)) return out;

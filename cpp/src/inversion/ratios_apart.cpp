@@ -321,26 +321,14 @@ RatiosApart::Value RatiosApart::at(Complex z, double scale, const Moduli& line) 
     return {front * more, 1.01 * std::abs(front) * most * (by_a + by_y + rounding)};
 }
 
-double RatiosApart::tilt(double epsilon) const {
-    return std::exp(lowest(std::log(least_tilt), std::log(largest_tilt), close_tilt, [&](double log_s) {
-        const double s = std::exp(log_s), log = log_upper(s);
-        return std::isfinite(log) ? log - s * epsilon - log_s - std::log1p(s) : infinity;
-    }));
-}
-
 std::optional<Contour> RatiosApart::contour(double epsilon, double log_delta) const {
-    const double s = tilt(epsilon), h = 0.02 * s, middle = log_upper(s), log_scale = middle - s * epsilon,
-                 log_goal = std::log(wanted_share) + log_delta;
+    const auto bound = [this](double tilt) { return log_upper(tilt); };
+    const double s = best_tilt(bound, epsilon, least_tilt, largest_tilt, close_tilt), middle = log_upper(s),
+                 log_scale = middle - s * epsilon, log_goal = std::log(wanted_share) + log_delta;
     if (!std::isfinite(middle)) return {};
     if (log_scale + log_chernoff(s) < log_goal)
         return Contour::of_nothing(s, middle, 1.01 * std::exp(log_chernoff(s)));
-    SaddlePoint saddle{};
-    saddle.s = s;
-    saddle.k = {middle, 0, (log_upper(s + h) + log_upper(s - h) - 2 * middle) / (h * h), middle};
-    auto out = line_through(saddle, epsilon, log_delta, log_goal, 0, [&](double other) {
-        const double log = log_upper(other);
-        return Cumulant{log, 0, 0, log};
-    });
+    auto out = line_at(s, middle, bound, epsilon, log_delta, log_goal);
     if (!out) return {};
     Moduli line = moduli(s);
     set_fall(line);

@@ -73,7 +73,6 @@ private:
     Value at(Complex z, double scale, const Moduli& line) const;
     double log_panels(Complex p, double shift) const;
     double log_panels_of_two(Complex p, double shift) const;
-    double tilt(double epsilon) const;
 
     double mu_, epochs_, variance_, q_, steps_, first_, last_;
     LightSum all_, others_, both_;  // of all steps of an epoch, of all but one, of all but two
