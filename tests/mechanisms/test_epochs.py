@@ -106,6 +106,45 @@ def test_ratios_in_several_epochs_agree_with_the_whole_transform(sigma, steps, e
     assert before.upper - before.lower <= 5e-3 * before.upper
 
 
+@pytest.mark.parametrize(
+    ("sigma", "steps", "epochs", "delta"),
+    [
+        (6.0, 6, 1, 1e-20),
+        (7.0, 7, 1, 1e-30),
+        (8.0, 8, 1, 1e-30),
+        (9.0, 9, 2, 1e-30),
+        (10.0, 10, 2, 1e-30),
+        (8.57, 12, 2, 1e-20),
+        (7.5, 15, 2, 1e-30),
+        (9.0, 18, 2, 1e-30),
+    ],
+)
+def test_few_steps_agree_with_conditional_samples(sigma, steps, epochs, delta):
+    """The means of all normal variables make a lognormal, priced in closed form given the rest: that is drawn as wide as a large tilt makes it."""
+    samples, mu, rng = 400_000, 1 / sigma, np.random.default_rng(11)
+    profile = hs.account(hs.RandomAllocation(sigma, steps) * epochs, adjacency="remove")
+    bounds = profile.epsilon_bounds(delta)
+    assert bounds.upper - bounds.lower <= 1e-9 * bounds.upper
+    variance = epochs * mu**2 / steps
+    wide = 1 / (1 - min(0.7, bounds.upper / variance * mu**2 / steps))
+    rest, log_weight = np.zeros(samples), np.zeros(samples)
+    for _ in range(epochs):
+        h = math.sqrt(wide) * rng.standard_normal((samples, steps))
+        h -= h.mean(axis=1, keepdims=True)
+        rest += np.log(np.exp(mu * h).mean(axis=1)) - mu**2 / 2
+        log_weight += 0.5 * (steps - 1) * math.log(wide) - 0.5 * (h**2).sum(axis=1) * (1 - 1 / wide)
+    beyond = (rest + variance - bounds.upper) / math.sqrt(variance)
+    price = np.exp(rest + variance / 2) * ndtr(beyond) - math.exp(bounds.upper) * ndtr(
+        beyond - math.sqrt(variance)
+    )
+    values = np.exp(log_weight) * price
+    error = values.std() / math.sqrt(samples)
+    assert error < 0.01 * values.mean()
+    found = profile.delta_bounds(bounds.upper)
+    assert found.upper - found.lower <= 1e-6 * found.upper
+    assert found.lower - 5 * error <= values.mean() <= found.upper + 5 * error
+
+
 def test_with_gaussian_steps():
     """A noisy step adds loss, and by Gaussian dominance no more than one of the joint noise does."""
     law, delta = hs.RandomAllocation(0.8, 10**4), 1e-10

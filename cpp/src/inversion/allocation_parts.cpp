@@ -90,8 +90,9 @@ std::function<double(double)> Bulk::log_decay(double s) const {
     const CutStep::Log log = at(s), above = at(s + h), below = at(s - h);
     const double one = std::exp((log.value.real() + log.error) / t) * (1 + 4 * u),
                  least = log.value.real() - log.error;
-    const auto by_layers = [t, one, layers = StepLayers(law_, step_.end(), s / t)](double tau) {
-        return t * std::log1p(-std::min(1.0, layers.lost(tau / t) / one)) * (1 - 1e-12);
+    const auto by_layers = [t, one, least, layers = StepLayers(law_, step_.end(), s / t)](double tau) {
+        return t * std::min(std::log1p(-std::min(1.0, layers.lost(tau / t) / one)) * (1 - 1e-12),
+                            layers.log_bound(tau / t) - least / t);
     };
     const auto beside = [&](const CutStep::Log& other) {
         return std::expm1((other.value.real() + other.error - least) / t);

@@ -216,7 +216,7 @@ constexpr double lowest_layer = 20, deepest_layer = 80, enough_ratios = 30;
 constexpr double rounding_of_layers = 1e-9;
 
 // The logarithm of the density, as a function of g, is concave as far as W <= 1/(theta mu^2): where it
-// exceeds a level is an interval there.
+// exceeds a level is an interval there. Beyond it is convex, and so no larger than at either end.
 StepLayers::StepLayers(const Allocation& law, double end, double theta) {
     const double mu = law.mu,
                  last = theta > 0 ? std::min(end, 0.5 * mu - std::log(theta * mu * mu) / mu) : end;
@@ -238,6 +238,7 @@ StepLayers::StepLayers(const Allocation& law, double end, double theta) {
     const double mode =
         last_where(first_node, last, [&](double g) { return -g - mu + theta * mu * w_at(g) >= 0; });
     const double peak = log_density(mode);
+    log_variation_ = std::max(peak, log_density(end)) + std::log(last < end ? 4.0 : 2.0) + 1e-9;
     const double far = std::sqrt(2 * std::log(std::max(1.0, law.steps / enough_ratios))),
                  depth = std::clamp(peak - log_density(std::min(far, last)), lowest_layer, deepest_layer);
     const auto level = [&](int k) { return peak - depth * std::pow((k + 1.0) / layers, 2); };

@@ -72,9 +72,12 @@ public:
     StepLayers(const Allocation& law, double end, double theta);
     // |E[e^{(theta + i tau)(W-1)}; W <= c]| is less than at tau = 0 by at least this, for every larger tau.
     double lost(double tau) const;
+    // ln of a bound on it, by the total variation of that density.
+    double log_bound(double tau) const { return log_variation_ - std::log(tau); }
 
 private:
     std::vector<double> mass_, half_width_;
+    double log_variation_ = std::numeric_limits<double>::infinity();
 };
 
 }  // namespace hockeystick

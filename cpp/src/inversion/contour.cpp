@@ -16,6 +16,8 @@ constexpr double pi = std::numbers::pi;
 
 // speed: sums of so many terms are added up by themselves, so that rounding hardly does.
 constexpr std::size_t block_of_terms = 1024;
+// speed: so many times what the most frequencies leave out is as good, where fewer do.
+constexpr double hardly_more = 2;
 // proof: positive terms, of a million frequencies and more, add up to no more than this many times their sum.
 constexpr double rounding_of_sums = 1 + 1e-9;
 
@@ -227,7 +229,8 @@ double tail_from(double step, std::size_t first, const std::function<double(doub
 CutOff cut_off(std::size_t first, std::size_t limit, double wanted,
                const std::function<double(std::size_t)>& tail) {
     CutOff out{limit, tail(limit)};
-    if (!(out.tail <= wanted)) return out;
+    // Where hardly anything falls any more, fewer frequencies leave out as little.
+    wanted = std::max(wanted, hardly_more * out.tail);
     // The tail falls with the size: doubled until it is small, then halved in ratio until close.
     std::size_t low = std::min(first, limit);
     for (std::size_t size = 2 * low; 10 * out.size > 11 * low + 10; size *= 2) {

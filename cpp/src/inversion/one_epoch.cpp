@@ -29,7 +29,7 @@ constexpr int most_retreats = 12;
 // Smaller deltas and larger losses are left to others, and so are laws without digits, or with too few
 // frequencies. That layers' widths have their digits rests on the least mu, too: proof.
 constexpr double least_delta = 1e-60, largest_loss = 100;
-constexpr double least_mu = 1e-4, largest_mu = 5, least_steps = 8, most_steps = 1e9;
+constexpr double least_mu = 1e-4, largest_mu = 5, least_steps = 6, most_steps = 1e9;
 constexpr double least_log_wanted = -10;
 // One W may decide alone where x is so large, and so many standard deviations of V more than that; and it
 // does where the series' error is at most this share, for one of these cuts, as shares of it.
@@ -128,8 +128,8 @@ struct OneEpoch::Parts : Split {
 std::unique_ptr<OneEpoch> OneEpoch::of(const Composition& composition) {
     if (composition.size() != 1 || composition.front().second != 1) return nullptr;
     const auto law = composition.front().first->allocation();
-    if (!law || FewSteps::serves(*law) || !(law->mu >= least_mu && law->mu <= largest_mu) ||
-        !(law->steps > 1 && law->steps <= most_steps))
+    if (!law || (FewSteps::serves(*law) && law->steps < least_steps) ||
+        !(law->mu >= least_mu && law->mu <= largest_mu) || !(law->steps > 1 && law->steps <= most_steps))
         return nullptr;
     std::unique_ptr<OneEpoch> out(new OneEpoch(*law));
     const bool direct = out->spread() < wide_spread || law->steps < least_steps;

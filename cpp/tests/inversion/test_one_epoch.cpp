@@ -40,11 +40,24 @@ void both_sides_are_known(double mu, double steps, double mass, Complex s) {
     const double lost = layers.lost(s.imag() / steps);
     CHECK(std::abs(below) <= real - lost + 1e-9 * real);
     if (s.imag() > 0) CHECK(lost > 0);
+    if (s.imag() > 0) CHECK(std::abs(below) <= std::exp(layers.log_bound(s.imag() / steps)) + 1e-9 * real);
     if (s.real() > 0) return;
     const auto beyond = step.beyond(step.nodes_beyond(s), s);
     const Complex truth = plain_sum(mu, steps, s, step.end(), std::sqrt(step.end() * step.end() + 88));
     CHECK(std::abs(beyond.value - truth) <= beyond.error + 1e-5 * step.beyond_q());
     CHECK(beyond.error < 1e-10 * step.beyond_q());
+}
+
+// At high frequencies what the integrand's total variation leaves is near what it is: where it is cut.
+void falls_as_its_edge(double mu, double steps, double end, double real) {
+    const hs::Allocation law{mu, steps, false};
+    const hs::StepLayers layers(law, end, real / steps);
+    for (const double tau : {1e2, 1e3, 1e4}) {
+        const double below = std::abs(plain_sum(mu, steps, {real, tau * steps}, -40, end, 4000000)),
+                     bound = std::exp(layers.log_bound(tau));
+        CHECK(below <= bound);
+        CHECK(bound < 30 * below);
+    }
 }
 
 // A tilt of Re s < 0 may move all that counts far to the left.
@@ -88,6 +101,11 @@ void knows_what_it_answers() {
 }  // namespace
 
 int main() {
+    // The density's largest value is at the cut, before it, and on either side of its inflection.
+    falls_as_its_edge(0.5, 9, 1.5, 40);
+    falls_as_its_edge(0.5, 9, 2.5, 9);
+    falls_as_its_edge(0.5, 9, 4.5, 30);
+    falls_as_its_edge(1.2, 9, 2.0, 9);
     for (const Complex s : {Complex(2), Complex(40), Complex(40, 5), Complex(60, 1)}) {
         what_is_between_two_cuts_is_known(1, 1e5, 1e-6, 8, s);
         what_is_between_two_cuts_is_known(1, 1e5, 1e-6, 12.5, s);  // beyond where nodes end without a top
