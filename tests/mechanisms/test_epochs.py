@@ -63,6 +63,8 @@ def test_lattices_agree(sigma, steps, delta, spacing, length):
         (0.7, 10**5, 10, 1e-30, 20, 1e-6),
         (0.5, 10**6, 2, 1e-20, 20, 1e-7),
         (0.5, 10**5, 2, 1e-12, 60, 2e-6),
+        (0.35, 10**5, 2, 1e-9, 300, 1e-9),
+        (0.3, 10**6, 2, 1e-6, 40, 1e-9),
     ],
 )
 def test_rare_jumps_agree_with_conditional_samples(sigma, steps, epochs, delta, samples, gap):

@@ -4,8 +4,10 @@
 #include <cmath>
 #include <numbers>
 #include <optional>
+#include <utility>
 
 #include "hockeystick/parallel.hpp"
+#include "inversion/falling_sum.hpp"
 #include "inversion/gamma_kernel.hpp"
 #include "inversion/step_series.hpp"
 #include "numerics/complex.hpp"
@@ -88,19 +90,20 @@ private:
     double kappa_, tau_, base_;
 };
 
-std::vector<Ray> rays_for(double kappa, std::span<const double> tau) {
+std::vector<Ray> rays_for(double kappa, double step, std::size_t size) {
+    const auto tau = [step](std::size_t j) { return step * static_cast<double>(j); };
     std::vector<Ray> rays;
-    for (std::size_t j = 0; j < tau.size();) {
-        const Growth growth(kappa, tau[j]);
-        double low = std::atan2(tau[j], kappa), high = 0.5 * pi;
-        if (tau.back() == 0) high = low;
+    for (std::size_t j = 0; j < size;) {
+        const Growth growth(kappa, tau(j));
+        double low = std::atan2(tau(j), kappa), high = 0.5 * pi;
+        if (size == 1) high = low;
         for (int i = 0; i < 40 && high > low; ++i) {
             const double middle = 0.5 * (low + high);
             (growth.excess(middle) < growth_on_ray ? low : high) = middle;
         }
-        const double angle = std::min(low, std::atan2(tau.back(), kappa));
+        const double angle = std::min(low, std::atan2(tau(size - 1), kappa));
         std::size_t last = j;
-        while (last + 1 < tau.size() && Growth(kappa, tau[last + 1]).excess(angle) < growth_on_ray) ++last;
+        while (last + 1 < size && Growth(kappa, tau(last + 1)).excess(angle) < growth_on_ray) ++last;
         rays.push_back({angle, j, last});
         j = last + 1;
     }
@@ -154,14 +157,14 @@ public:
           log_tolerance_(std::log(tolerance)),
           log_wanted_(log_scale + log_tolerance_) {}
 
-    std::optional<Rule> along(const Ray& ray, std::span<const double> tau) const {
+    std::optional<Rule> along(const Ray& ray, double step) const {
         Rule rule;
         double log_front = -infinity;
         rule.h = infinity;
         for (const std::size_t j : {ray.first, (ray.first + ray.last) / 2, ray.last}) {
-            const Growth growth(kappa_, tau[j]);
-            rule.h = std::min(rule.h, best_step(growth, ray.angle, log_tolerance_));
-            log_front = std::max(log_front, -ray.angle * tau[j] - log_gamma({kappa_, tau[j]}).real());
+            const double tau = step * static_cast<double>(j);
+            rule.h = std::min(rule.h, best_step(Growth(kappa_, tau), ray.angle, log_tolerance_));
+            log_front = std::max(log_front, -ray.angle * tau - log_gamma({kappa_, tau}).real());
         }
         // The largest terms are where r cos(angle) is about kappa.
         const double peak = std::rint(-std::log(std::cos(ray.angle)) / rule.h);
@@ -215,54 +218,97 @@ private:
     double kappa_, log_tolerance_, log_wanted_;
 };
 
-// The sum over the nodes for one a; mean and variance of ln s beside ln Re a with its terms as weights.
-struct Scaled {
-    Complex value, mean, variance;
-    double error, shift;
-};
+// The nodes of a ray: where they are, the kernel's other factor, and sums over them.
+class RaySum {
+public:
+    RaySum(const Rule& rule, double kappa, double angle, std::vector<SeriesValue> nodes)
+        : h_(rule.h), first_(rule.first), kappa_(kappa), angle_(angle), nodes_(std::move(nodes)) {}
 
-Scaled sum_nodes(Complex a, double angle, double h, double first, const std::vector<SeriesValue>& nodes) {
-    const GammaKernel kernel(a, angle);
-    std::vector<LogKernel> logs;
-    double shift = -infinity;
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-        logs.push_back(kernel.at((first + static_cast<double>(i)) * h, nodes[i].bare));
-        logs.back().log += nodes[i].log;
-        if (nodes[i].coefficient != 0.0 || nodes[i].error > 0)
-            shift = std::max(shift, logs.back().log.real());
+    // At the frequencies first step, ..., last step, times e^{-shift}.
+    struct Values {
+        FallingSum::Row row;
+        double shift;
+    };
+    // From one frequency to the next the kernel turns by s^{i step}, and all nodes' kernels change in modulus
+    // by as much as that of the largest one.
+    Values at(double step, std::size_t first, std::size_t last) const {
+        const double start = step * static_cast<double>(first);
+        const GammaKernel kernel({kappa_, start}, angle_);
+        std::vector<LogKernel> logs;
+        double shift = -infinity, largest = 0;
+        for (std::size_t i = 0; i < nodes_.size(); ++i) {
+            logs.push_back(kernel.at(x(i), nodes_[i].bare));
+            logs.back().log += nodes_[i].log;
+            if (nodes_[i].coefficient == 0.0 && !(nodes_[i].error > 0)) continue;
+            if (logs.back().log.real() > shift) shift = logs.back().log.real(), largest = x(i);
+        }
+        FallingSum sum;
+        const double additions = static_cast<double>(nodes_.size());
+        for (std::size_t i = 0; i < nodes_.size(); ++i) {
+            const double modulus = exp_or_0(logs[i].log.real() - shift);
+            if (!(modulus > 0)) continue;
+            const Complex term = std::polar(modulus, logs[i].log.imag()) * nodes_[i].coefficient;
+            sum.re.push_back(term.real());
+            sum.im.push_back(term.imag());
+            sum.turn.push_back(x(i) - largest);
+            sum.fall.push_back(0);
+            sum.fixed.push_back(logs[i].slack + 8 * modulus_of(logs[i].log) + additions);
+            sum.turning.push_back(4 * (std::abs(x(i)) + std::abs(largest)));
+            sum.fixed_error += modulus * nodes_[i].error;
+        }
+        Values out{sum.row(step, last - first + 1, 0), shift};
+        const LogKernel front = kernel.at(largest, false);
+        for (std::size_t j = 0; j < out.row.value.size(); ++j) {
+            const LogKernel here =
+                GammaKernel({kappa_, step * static_cast<double>(first + j)}, angle_).at(largest, false);
+            const Complex more = here.log - front.log;
+            const double size = h_ * std::exp(more.real()),
+                         slack = u * (here.slack + front.slack +
+                                      8 * (1 + modulus_of(here.log) + modulus_of(front.log)));
+            Complex& value = out.row.value[j];
+            out.row.error[j] = size * (out.row.error[j] * (1 + slack) + slack * modulus_of(value));
+            value *= std::polar(size, more.imag());
+        }
+        return out;
     }
-    Scaled out{0, 0, 0, 0, shift};
-    for (std::size_t i = 0; i < nodes.size(); ++i) {
-        const double modulus = exp_or_0(logs[i].log.real() - shift);
-        if (!(modulus > 0)) continue;
-        const Complex term = std::polar(modulus, logs[i].log.imag()) * nodes[i].coefficient,
-                      log_s((first + static_cast<double>(i)) * h, angle);
-        out.value += term;
-        out.mean += term * log_s;
-        out.variance += term * log_s * log_s;
-        out.error += modulus * (nodes[i].error + modulus_of(nodes[i].coefficient) * u *
-                                                     (logs[i].slack + 8 * modulus_of(logs[i].log)));
+
+    // Of ln E[V^q] at the real power: its derivatives, up to those of ln Gamma. They are estimates.
+    std::pair<double, double> moments() const {
+        const GammaKernel kernel(kappa_, angle_);
+        double shift = -infinity;
+        for (std::size_t i = 0; i < nodes_.size(); ++i)
+            shift = std::max(shift, (kernel.at(x(i), nodes_[i].bare).log + nodes_[i].log).real());
+        Complex sum = 0, mean = 0, variance = 0;
+        for (std::size_t i = 0; i < nodes_.size(); ++i) {
+            const Complex log = kernel.at(x(i), nodes_[i].bare).log + nodes_[i].log - shift,
+                          term = std::polar(exp_or_0(log.real()), log.imag()) * nodes_[i].coefficient,
+                          log_s(x(i), angle_);
+            sum += term;
+            mean += term * log_s;
+            variance += term * log_s * log_s;
+        }
+        mean /= sum;
+        return {mean.real(), (variance / sum - mean * mean).real()};
     }
-    out.mean /= out.value;
-    out.variance = out.variance / out.value - out.mean * out.mean;
-    out.value *= h;
-    out.error *= h;
-    out.error += u * static_cast<double>(nodes.size()) * 1e-3 * std::abs(out.value);
-    return out;
-}
+
+private:
+    double x(std::size_t i) const { return (first_ + static_cast<double>(i)) * h_; }
+    double h_, first_, kappa_, angle_;
+    std::vector<SeriesValue> nodes_;
+};
 
 }  // namespace
 
-std::optional<Moments> allocation_moments(const Allocation& law, int k, double kappa,
-                                          std::span<const double> tau, double log_scale, double tolerance) {
+std::optional<Moments> allocation_moments(const Allocation& law, int k, double kappa, double step,
+                                          std::size_t size, double log_scale, double tolerance) {
     const RayRule rules(law, k, kappa, log_scale, tolerance);
-    const std::vector<Ray> rays = rays_for(kappa, tau);
+    const std::vector<Ray> rays = rays_for(kappa, step, size);
     // Those of high frequencies may take too many nodes: all are known before any is summed.
     std::vector<std::optional<Rule>> found;
     for (const Ray& ray : rays)
-        if (!found.emplace_back(rules.along(ray, tau))) return {};
-    std::vector<Scaled> sums;
-    std::vector<double> left_out, alias;
+        if (!found.emplace_back(rules.along(ray, step))) return {};
+    Moments out;
+    std::vector<double> alias;
     for (std::size_t i = 0; i < rays.size(); ++i) {
         interruption_point();
         const Ray& ray = rays[i];
@@ -274,29 +320,29 @@ std::optional<Moments> allocation_moments(const Allocation& law, int k, double k
         parallel_for(nodes.size(), [&](std::size_t n) {
             nodes[n] = series.at(r_at(rule->first + static_cast<double>(n)));
         });
-        const std::size_t before = sums.size();
-        sums.resize(ray.last + 1);
-        parallel_for(sums.size() - before, [&](std::size_t n) {
-            sums[before + n] = sum_nodes({kappa, tau[before + n]}, ray.angle, rule->h, rule->first, nodes);
-        });
-        for (std::size_t j = before; j < sums.size(); ++j) {
-            alias.push_back(aliasing(Growth(kappa, tau[j]), ray.angle, rule->h));
-            left_out.push_back(rule->omitted);
+        const RaySum sum(*rule, kappa, ray.angle, std::move(nodes));
+        const RaySum::Values found_here = sum.at(step, ray.first, ray.last);
+        if (i == 0) {
+            out.shift = found_here.shift > 20 ? found_here.shift : 0;
+            const auto [mean, variance] = sum.moments();
+            const Polygamma of_gamma(kappa);
+            out.first = of_gamma.first - std::log(kappa) - mean;
+            out.second = variance - of_gamma.second;
+        }
+        const double scale = std::exp(found_here.shift - out.shift),
+                     rounding = 4 * u * (1 + std::abs(found_here.shift) + std::abs(out.shift));
+        for (std::size_t j = 0; j < found_here.row.value.size(); ++j) {
+            const Complex value = found_here.row.value[j] * scale;
+            out.value.push_back(value);
+            out.error.push_back(found_here.row.error[j] * scale + rounding * modulus_of(value) +
+                                rule->omitted * std::exp(-out.shift));
+            alias.push_back(
+                aliasing(Growth(kappa, step * static_cast<double>(ray.first + j)), ray.angle, rule->h));
         }
     }
-    Moments out;
-    out.shift = sums.front().shift > 20 ? sums.front().shift : 0;
-    for (std::size_t j = 0; j < sums.size(); ++j) {
-        const double scale = std::exp(sums[j].shift - out.shift);
-        out.value.push_back(sums[j].value * scale);
-        out.error.push_back(sums[j].error * scale + left_out[j] * std::exp(-out.shift));
-    }
-    const Polygamma of_gamma(kappa);
-    out.first = of_gamma.first - std::log(kappa) - sums.front().mean.real();
-    out.second = sums.front().variance.real() - of_gamma.second;
     // E[V^{k-kappa}], rounded up: all aliasing is relative to it.
     const double whole = (std::abs(out.value[0]) + out.error[0]) / (1 - std::min(alias[0], 0.5));
-    for (std::size_t j = 0; j < sums.size(); ++j) out.error[j] += 1.01 * alias[j] * whole;
+    for (std::size_t j = 0; j < alias.size(); ++j) out.error[j] += 1.01 * alias[j] * whole;
     return out;
 }
 

@@ -8,8 +8,8 @@
 #pragma once
 
 #include <complex>
+#include <cstddef>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
@@ -24,9 +24,9 @@ struct Moments {
     double first = 0, second = 0;
 };
 
-// E[V^{k-a}] for a = kappa + i tau, tau increasing from 0. log_scale: less than ln E[V^{k-kappa}], beside
-// which errors aim at the tolerance. Empty where too many nodes were needed.
-std::optional<Moments> allocation_moments(const Allocation& law, int k, double kappa,
-                                          std::span<const double> tau, double log_scale, double tolerance);
+// E[V^{k-a}] for a = kappa + i tau, tau = 0, step, ..., so many of them. log_scale: less than ln
+// E[V^{k-kappa}], beside which errors aim at the tolerance. Empty where too many nodes were needed.
+std::optional<Moments> allocation_moments(const Allocation& law, int k, double kappa, double step,
+                                          std::size_t size, double log_scale, double tolerance);
 
 }  // namespace hockeystick

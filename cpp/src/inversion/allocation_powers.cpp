@@ -196,7 +196,8 @@ void PowerLine::add_run(const std::vector<Term>& nodes, double h, double step, s
     FallingSum sum;
     sum.start = step * static_cast<double>(first);
     const LogKernel at_start = front(sum.start, h);
-    const double log_nothing_each = log_nothing - std::log(static_cast<double>(nodes.size()));
+    const double count = static_cast<double>(nodes.size()),
+                 log_nothing_each = log_nothing - std::log(count);
     for (const Term& term : nodes) {
         const double log_size = term.weight.real() + at_start.log.real() - sum.start * term.fall;
         if (log_size < log_nothing_each) {
@@ -208,7 +209,7 @@ void PowerLine::add_run(const std::vector<Term>& nodes, double h, double step, s
         sum.im.push_back(size * std::sin(angle));
         sum.turn.push_back(term.turn);
         sum.fall.push_back(term.fall);
-        sum.fixed.push_back(term.fixed + 8 * std::abs(at_start.log.real()));
+        sum.fixed.push_back(term.fixed + 8 * std::abs(at_start.log.real()) + 0.25 * count + 4);
         sum.turning.push_back(term.turning);
     }
     const auto row = sum.row(step, last - first, std::exp(log_nothing));

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
+#include "inversion/turned_ratios.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 
@@ -25,17 +27,24 @@ constexpr double worst_edge = 1e-3;
 // L = g/sigma + L', g ~ N(0, 1/T) under Q and independent of L': the mean of the T normal variables scales V.
 class AllocationDecay final : public DecayBound {
 public:
-    AllocationDecay(double variance, Bulk::Edge edge) : variance_(variance), edge_(edge) {}
+    AllocationDecay(double variance, Bulk::Edge edge, std::optional<TurnedRatios> turned, double log_mgf)
+        : variance_(variance), edge_(edge), turned_(std::move(turned)), log_mgf_(log_mgf) {}
     double log_bound(double tau) const override {
         const double falling = log_falling(tau);
         if (edge_.edge == 0) return falling;
         return std::min(0.0, std::log(edge_.turning * std::exp(falling) + edge_.edge) + 1e-12);
     }
     double log_falling(double tau) const override { return -0.5 * variance_ * tau * tau * (1 - 1e-12); }
+    double steep_log_bound(double tau) const override {
+        const double plain = log_bound(tau);
+        return turned_ ? std::min(plain, turned_->log_bound(tau) - log_mgf_) : plain;
+    }
 
 private:
     double variance_;
     Bulk::Edge edge_;
+    std::optional<TurnedRatios> turned_;
+    double log_mgf_;
 };
 
 }  // namespace
@@ -44,26 +53,21 @@ AllocationTransform::AllocationTransform(const Allocation& law, double cut_mass)
     if (!law.add) cut_.emplace(law, cut_mass > 0 ? std::max(cut_mass, least_cut) : always_cut);
 }
 
-std::optional<Moments> AllocationTransform::moments(double s, std::span<const double> tau, double log_scale,
+std::optional<Moments> AllocationTransform::moments(double s, double step, std::size_t size, double log_scale,
                                                     double tolerance) const {
-    const double wanted = std::clamp(tau.back() / frequencies_per_kappa, least_kappa, most_kappa);
+    const double highest = step * static_cast<double>(size - 1),
+                 wanted = std::clamp(highest / frequencies_per_kappa, least_kappa, most_kappa);
     const double most = std::min(most_power, std::floor(std::sqrt(2 * largest_log) / law_.mu));
     const double least = law_.add ? std::max(0.0, std::ceil(1 - s)) : std::ceil(2 + s);
     if (!(least <= most)) return {};
     const double power =
         std::clamp(std::ceil(wanted + (law_.add ? -s : 1 + s)), least, std::max(most, least));
     const double kappa = law_.add ? s + power : power - 1 - s;
-    auto found = allocation_moments(law_, static_cast<int>(power), kappa, tau, log_scale, tolerance);
+    auto found = allocation_moments(law_, static_cast<int>(power), kappa, step, size, log_scale, tolerance);
     if (found && !law_.add)
         for (auto& value : found->value) value = std::conj(value);
     return found;
 }
-
-namespace {
-
-constexpr double zero_frequency[] = {0.0};
-
-}  // namespace
 
 std::optional<AllocationTransform::Whole> AllocationTransform::whole(double s) const {
     {
@@ -80,14 +84,14 @@ std::optional<AllocationTransform::Whole> AllocationTransform::whole(double s) c
 std::optional<AllocationTransform::Whole> AllocationTransform::find_whole(double s) const {
     std::optional<Whole> by_cut;
     if (cut_)
-        if (const auto found = cut_->moments(1 + s, zero_frequency, 0, tolerance_of_value)) {
+        if (const auto found = cut_->moments(1 + s, {{0.0}}, 0, tolerance_of_value)) {
             const double value = found->value[0].real();
             if (found->error[0] < worst_error_of_cut * value) {
                 by_cut = {std::log1p(value - 1), found->error[0] / value, found->first, found->second, true};
                 if (edge_of(s, *by_cut).edge < worst_edge) return by_cut;
             }
         }
-    const auto found = moments(s, zero_frequency, std::min(0.0, s), tolerance_of_value);
+    const auto found = moments(s, 0, 1, std::min(0.0, s), tolerance_of_value);
     if (!found || !(found->value[0].real() > 0)) return by_cut;
     const double value = found->value[0].real();
     return Whole{found->shift + (found->shift > 0 ? std::log(value) : std::log1p(value - 1)),
@@ -108,7 +112,7 @@ Transform::Row AllocationTransform::row(double s, double step, std::size_t size,
     const auto all = whole(s);
     if (!all) return {};
     auto found = all->by_cut ? cut_->moments(1 + s, tau, all->log, tolerance)
-                             : moments(s, tau, std::max(0.0, all->log - 1e-6), tolerance);
+                             : moments(s, step, size, std::max(0.0, all->log - 1e-6), tolerance);
     if (!found) return {};
     Row row{found->shift, std::move(found->value), std::move(found->error)};
     for (std::size_t j = 0; j < size; ++j) {
@@ -122,10 +126,13 @@ Bulk::Edge AllocationTransform::edge_of(double s, const Whole& all) const {
     return all.by_cut ? cut_->edge(1 + s, all.log - all.error - 1e-12) : Bulk::Edge{1, 0};
 }
 
-std::unique_ptr<DecayBound> AllocationTransform::decay(double s, double) const {
+std::unique_ptr<DecayBound> AllocationTransform::decay(double s, double log_mgf) const {
     const auto all = whole(s);
+    std::optional<TurnedRatios> turned;
+    if (all && !all->by_cut && !law_.add) turned.emplace(law_, 1 + s);
     return std::make_unique<AllocationDecay>(law_.mu * law_.mu / law_.steps,
-                                             all ? edge_of(s, *all) : Bulk::Edge{1, 0});
+                                             all ? edge_of(s, *all) : Bulk::Edge{1, 0}, std::move(turned),
+                                             log_mgf);
 }
 
 }  // namespace hockeystick

@@ -2,11 +2,11 @@
 // (docs/mechanisms/allocation.md): M(z) = E_Q[V^{1+z}] in direction remove, E_Q[V^{-z}] in direction add.
 #pragma once
 
+#include <cstddef>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <span>
 
 #include "inversion/allocation_cut.hpp"
 #include "inversion/allocation_moments.hpp"
@@ -21,6 +21,7 @@ public:
 
     bool can_cut() const override { return cut_.has_value(); }
     double dropped() const override { return cut_ ? cut_->dropped() : 0; }
+    bool dear() const override { return !law_.add; }
     Cumulant at(double s) const override;
     Row row(double s, double step, std::size_t size, double tolerance) const override;
     std::unique_ptr<DecayBound> decay(double s, double log_mgf) const override;
@@ -34,8 +35,8 @@ private:
     std::optional<Whole> whole(double s) const;  // of tilts asked for before it is remembered
     std::optional<Whole> find_whole(double s) const;
     Bulk::Edge edge_of(double s, const Whole& all) const;  // how it falls there
-    // The moments E[V^{k-a}] of frequencies tau at the tilt s; k and kappa as it suits the highest of them.
-    std::optional<Moments> moments(double s, std::span<const double> tau, double log_scale,
+    // The moments E[V^{k-a}] at the tilt s, of frequencies 0, step, ...; k and kappa as it suits the highest.
+    std::optional<Moments> moments(double s, double step, std::size_t size, double log_scale,
                                    double tolerance) const;
 
     Allocation law_;

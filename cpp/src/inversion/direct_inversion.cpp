@@ -33,6 +33,8 @@ constexpr double coarser = 100, coarsest_share = 1e-2;
 constexpr double lost_to_rounding = 1e-15;
 // The shares of the saddle that are tried where the transform hardly decays.
 constexpr double tilts[] = {1, 0.85, 0.7, 0.5};
+// So many of dear values are worth a steep bound.
+constexpr std::size_t dear_frequencies = 500;
 constexpr std::size_t few_frequencies = 1300, coarse_frequencies = 800, fewer_frequencies = 520,
                       most_beside_atom = 512;
 
@@ -321,7 +323,9 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
     }
     good = good || cut(enough, most, false);
     // Many steps make up for the coarser bound, unless nothing would help.
-    if (!good && steps_ <= few_steps && !quick) cut(enough, most, true);
+    const bool dear = plan.size > dear_frequencies &&
+                      std::ranges::any_of(kinds_, [](const Kind& kind) { return kind.transform->dear(); });
+    if ((!good || dear) && steps_ <= few_steps && !quick) cut(enough, good ? plan.size : most, true);
     contour.pinch = pinch_;
     contour.density_tail = density_tail(contour, plan.size);
     // The decay is relative to K's upper bound, everything else to its value.

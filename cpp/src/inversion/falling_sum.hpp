@@ -9,7 +9,9 @@ namespace hockeystick {
 
 struct FallingSum {
     std::vector<double> re, im, turn, fall;  // weights; Re and Im of the losses
-    std::vector<double> fixed, turning;      // errors of weight and loss, in units of round-off
+    // Errors of weight and loss, in units of round-off; the former with what adding the terms up rounds by, a
+    // quarter of their number.
+    std::vector<double> fixed, turning;
     double shift = 0, fixed_error = 0;       // values are relative to e^shift
     double start = 0;                        // the frequency at which the weights are
 

@@ -26,6 +26,11 @@ constexpr double vanished = 745;
 // proof: the k-th power of a coefficient's scale is at least e^-this, so that none underflows.
 constexpr double largest_log = 600;
 
+// speed: an exponent so near 0 needs no exp(), where the strip's edges have so little more of it; products
+// that are larger are computed from their logarithms.
+constexpr double small_exponent = 0.5, small_more = 0.1, large_size = 1e290;
+constexpr double most_more = 1.106;  // proof: e^small_more is less
+
 // proof: up to this relative error of c_0, quotients by it are bounded as such ("Moments").
 constexpr double small_error = 0.01;
 
@@ -80,9 +85,14 @@ StepSeries::StepSeries(const Allocation& law, int k, double angle, double least,
         const double x = i * h_;
         log_size_.push_back(std::log(h_ / std::sqrt(2 * pi)) + 0.5 * (turn_ - x) * (turn_ + x));
         phase_.push_back(-x * turn_);
+        size_.push_back(exp_or_0(log_size_.back()));
+        direction_.push_back(std::polar(1.0, phase_.back()));
         ratio_.push_back(std::exp(mu * (x - 0.5 * mu)));
         slack_.push_back(8 + 2 * mu * (std::abs(x) + mu) + std::abs(x * turn_) + x * x);
-        if (k > 0) add_powers(mu * (x - 0.5 * mu));
+        if (k > 0) {
+            add_powers(mu * (x - 0.5 * mu));
+            size_of_powers_.push_back(std::exp(log_size_.back() + log_power_.back()));
+        }
     }
 }
 
@@ -131,34 +141,46 @@ StepSeries::Point StepSeries::point_at(double modulus) const {
 }
 
 // One node's e^{-sW/T}, times the unit: logarithms of its weight there and on the strip's edges, its
-// direction.
+// direction. Where v = s(W - 1)/T is so small that neither needs an exponential, `modulus` is e^{-Re v}.
 struct StepSeries::Term {
-    double log_size, log_on_edge, rounding, edges;
-    Complex turn;
+    double log_size, log_on_edge, rounding, edges, modulus = 0;
+    Complex turn = 0.0, v = 0.0, psi = 0.0;  // psi(-v)
 };
 
 StepSeries::Term StepSeries::term_at(const Point& point, std::size_t i) const {
     const double y = point.per_step * ratio_[i], log_size = log_size_[i] + point.log_unit;
     const double edges = i == 0 || i + 1 == ratio_.size() ? 2 / std::min(1.0, h_ * reach) : 0.0;
-    return {log_size - y * point.cosine, log_size - y * least_cosine_, u * (slack_[i] + 4) * (1 + y) + edges,
-            edges, std::polar(1.0, phase_[i] - y * point.sine) * point.unit_turn};
+    Term out{log_size - y * point.cosine, log_size - y * least_cosine_, u * (slack_[i] + 4) * (1 + y) + edges,
+             edges};
+    if (!point.bare) {
+        out.v = point.theta * (ratio_[i] * point.turned - 1.0);
+        out.psi = psi(-out.v);
+    }
+    if (point.bare || !(std::norm(out.v) < small_exponent * small_exponent) ||
+        !(y * (point.cosine - least_cosine_) < small_more)) {
+        out.turn = std::polar(1.0, phase_[i] - y * point.sine) * point.unit_turn;
+        return out;
+    }
+    const Complex whole = 1.0 - out.v + out.psi;
+    out.modulus = std::sqrt(std::norm(whole));
+    out.turn = direction_[i] * whole / out.modulus;
+    return out;
 }
 
 void StepSeries::add_to_front(const Point& point, std::size_t i, const Term& term, Complex& front,
                               double& error) const {
-    error += aliasing_ * exp_or_0(term.log_on_edge);
+    error +=
+        aliasing_ * (term.modulus > 0 ? most_more * size_[i] * term.modulus : exp_or_0(term.log_on_edge));
     if (point.bare) {
         const double size = exp_or_0(term.log_size);
         front += size * term.turn;
         error += size * term.rounding;
         return;
     }
-    const Complex v = point.theta * (ratio_[i] * point.turned - 1.0), p = psi(-v);
-    const double size = exp_or_0(log_size_[i]), of_p = std::sqrt(std::norm(p)),
-                 of_v = std::sqrt(std::norm(v));
-    front += std::polar(size, phase_[i]) * p;
-    error += size * (u * (slack_[i] + 8) * (of_p + of_v * (of_p + of_v)) + term.edges * (of_v + of_p) +
-                     aliasing_ * (1 + point.per_step * (ratio_[i] + 1)));
+    const double of_p = std::sqrt(std::norm(term.psi)), of_v = std::sqrt(std::norm(term.v));
+    front += size_[i] * direction_[i] * term.psi;
+    error += size_[i] * (u * (slack_[i] + 8) * (of_p + of_v * (of_p + of_v)) + term.edges * (of_v + of_p) +
+                         aliasing_ * (1 + point.per_step * (ratio_[i] + 1)));
 }
 
 StepSeries::Sums StepSeries::sums(double modulus, double scale) const {
@@ -177,8 +199,11 @@ StepSeries::Sums StepSeries::sums(double modulus, double scale) const {
         const Term term = term_at(point, i);
         add_to_front(point, i, term, front, front_error);
         if (k == 0) continue;
-        const double size = exp_or_0(term.log_size + log_power_[i]),
-                     loose = aliasing_ * exp_or_0(term.log_on_edge + log_power_[i]);
+        const bool quick = term.modulus > 0 && size_of_powers_[i] < large_size;
+        const double size =
+                         quick ? size_of_powers_[i] * term.modulus : exp_or_0(term.log_size + log_power_[i]),
+                     loose =
+                         aliasing_ * (quick ? most_more * size : exp_or_0(term.log_on_edge + log_power_[i]));
         if (!(size > 0 || loose > 0)) continue;
         const double right = size * term.turn.real(), up = size * term.turn.imag(),
                      error = size * term.rounding + loose;

@@ -62,7 +62,7 @@ void both_ways_agree(double mu, double steps, double power, double tau) {
     const hs::CutAllocation cut({mu, steps, false}, 1e-60);
     const auto line = cut.moments(power, frequencies, 0, 1e-14);
     const int k = static_cast<int>(std::ceil(power)) + 8;
-    const auto ray = hs::allocation_moments({mu, steps, false}, k, k - power, frequencies, 0, 1e-14);
+    const auto ray = hs::allocation_moments({mu, steps, false}, k, k - power, 0.5 * tau, 3, 0, 1e-14);
     CHECK(line && ray);
     if (!line || !ray) return;
     for (std::size_t j = 0; j < frequencies.size(); ++j) {
@@ -83,6 +83,8 @@ void frequencies_keep_their_bound(double mu, double steps, bool add, double s) {
     for (std::size_t j = 1; j < row.value.size(); ++j) {
         const double bound = std::exp(k.upper - row.shift + decay->log_bound(step * static_cast<double>(j)));
         CHECK(std::abs(row.value[j] + 1.0) <= bound + row.error[j]);
+        const double steep = decay->steep_log_bound(step * static_cast<double>(j));
+        CHECK(std::abs(row.value[j] + 1.0) <= std::exp(k.upper - row.shift + steep) + row.error[j]);
     }
 }
 

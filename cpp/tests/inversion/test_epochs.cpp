@@ -24,10 +24,8 @@ void parts_add_up(double mu, double steps, double mass, double top, double power
     const hs::Rest rest(law, step, top);
     constexpr double spacing = 1.7;
     constexpr std::size_t size = 40;
-    std::vector<double> tau;
-    for (std::size_t j = 0; j < size; ++j) tau.push_back(spacing * static_cast<double>(j));
     constexpr int k = 6;
-    const auto whole = hs::allocation_moments(law, k, k - power, tau, 0, 1e-14);
+    const auto whole = hs::allocation_moments(law, k, k - power, spacing, size, 0, 1e-14);
     const hs::PowerLine below(bulk, power), beyond(rest, power);
     const auto a = below.row(spacing, size, -32), b = beyond.row(spacing, size, -26);
     CHECK(whole && !a.value.empty() && !b.value.empty());

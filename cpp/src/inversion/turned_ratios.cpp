@@ -1,0 +1,167 @@
+#include "inversion/turned_ratios.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <vector>
+
+#include "inversion/saddle.hpp"
+#include "numerics/constants.hpp"
+#include "numerics/special.hpp"
+
+namespace hockeystick {
+namespace {
+
+// All of these are for speed. The grid of frequencies, and the turns that are tried beside the one that suits
+// V = 1.
+constexpr double first_frequency = 8, next_frequency = 1.2;
+constexpr int most_frequencies = 40;
+constexpr double shares_of_turn[] = {1.0, 0.5, 0.25};
+// Cells of g, those of ln V, which become ever wider, and the powers of V that bound how rare these are.
+constexpr double first_g = -6, width_of_g = 0.02;
+constexpr double first_cell = 0.1, next_cell = 1.1, most_cells = 56;
+constexpr std::size_t more_powers = 16;
+// proof: more than what these sums and logarithms round by.
+constexpr double rounding = 1e-11;
+// proof: from there on w^k e^{-exponent} falls with w, for k up to that.
+constexpr double far_exponent = 200;
+// proof: a tail below it is counted as that.
+constexpr double least_tail = 1e-300;
+
+// Of each cell of g its mass, and at the end where it is largest: w = W/T, e^{-turned} and e^{grown}.
+struct Cell {
+    double mass, w, turned, grown, beyond;  // beyond: the mass of all cells after it
+};
+
+// w turns by psi(w) = min(largest, rate w); the normal density grows by e^{psi^2/2 mu^2}, and its argument
+// moves psi' times as fast aside.
+struct Turn {
+    std::vector<Cell> cells;
+    double before = 0;  // what is left of the first cell comes to, less its mass
+    double most_grown, end;
+
+    Turn(const Allocation& law, double tau, double share) {
+        const double mu = law.mu, largest = std::min(1.0, mu), sine = std::sin(largest),
+                     slope = tau * std::atan(sine) / sine, rate = share * slope * mu * mu / (1 + mu * mu);
+        const auto ratio = [&](double g) { return std::exp(mu * (g - 0.5 * mu)) / law.steps; };
+        const auto grown = [&](double psi, bool turns) {
+            return 0.5 * psi * psi / (mu * mu) + (turns ? 0.5 * std::log1p(psi * psi) : 0);
+        };
+        most_grown = grown(largest, true) + rounding;
+        before = gaussian_tail(-first_g) * std::expm1(grown(std::min(largest, rate * ratio(first_g)), true));
+        double g = first_g, w = ratio(g);
+        for (int i = 1; gaussian_tail(g) > 0; ++i) {
+            const double next = first_g + width_of_g * i, w_next = ratio(next),
+                         mass = next <= 0 ? gaussian_tail(-next) - gaussian_tail(-g)
+                                          : gaussian_tail(g) - gaussian_tail(next);
+            cells.push_back({mass, w_next * (1 + rounding),
+                             w * slope * std::sin(std::min(largest, rate * w)) * (1 - rounding),
+                             grown(std::min(largest, rate * w_next), rate * w < largest) + rounding,
+                             gaussian_tail(next)});
+            g = next, w = w_next;
+        }
+        end = g;
+    }
+};
+
+// ln m! a b_m, m = 0, ..., of (h_0 + sum h_j x^j)^T <= h_0^T e^{T sum h_j x^j/h_0}, coefficient by
+// coefficient.
+std::vector<double> log_moments(double steps, double log_zero, const std::vector<double>& log_h) {
+    std::vector<double> out = {0.0};
+    double log_factorial = steps * log_zero;
+    for (std::size_t n = 1; n < log_h.size(); ++n) {
+        double sum = -infinity;
+        for (std::size_t j = 1; j <= n; ++j)
+            sum = log_add(sum, std::log(static_cast<double>(j)) + log_h[j] + out[n - j]);
+        out.push_back(sum + std::log(steps / static_cast<double>(n)) - log_zero);
+    }
+    for (std::size_t n = 0; n < out.size(); ++n) {
+        if (n > 0) log_factorial += std::log(static_cast<double>(n));
+        out[n] += log_factorial + rounding * (10 + std::abs(out[n]) + std::abs(log_factorial));
+    }
+    return out;
+}
+
+// ln of a bound on e^{most_grown} E[w^j; g > first], without a turn.
+double log_far(const Allocation& law, const Turn& turn, double j, double first) {
+    const double log_moment = 0.5 * j * (j - 1) * law.mu * law.mu - j * std::log(law.steps);
+    return turn.most_grown + log_moment + rounding * (1 + std::abs(log_moment)) +
+           std::log(std::max(gaussian_tail(first - j * law.mu), least_tail));
+}
+
+// ln of bounds on E[prod_t e^{grown - turned/c} (V/c)^m] for m up to `most`.
+std::vector<double> log_turned_moments(const Allocation& law, const Turn& turn, double log_c,
+                                       std::size_t most) {
+    const double inverse = std::exp(-log_c);
+    double less_one = turn.before, size = turn.before;
+    std::vector<double> h(most + 1), log_h(most + 1);
+    const auto add = [&](double weight, double w) {
+        for (std::size_t j = 1; j <= most; ++j) h[j] += weight *= w * inverse / static_cast<double>(j);
+    };
+    bool ended = false;
+    for (std::size_t i = 0; i < turn.cells.size() && !ended; ++i) {
+        const Cell& cell = turn.cells[i];
+        const double exponent = cell.grown - cell.turned * inverse, change = cell.mass * std::expm1(exponent);
+        less_one += change;
+        size += std::abs(change);
+        add(cell.mass * std::exp(exponent), cell.w);
+        // Those beyond come to less than their mass, and no power is larger than here.
+        if ((ended = exponent < -far_exponent - turn.most_grown))
+            add(cell.beyond * std::exp(turn.most_grown + exponent), cell.w);
+    }
+    double log_factorial = 0;
+    for (std::size_t j = 1; j <= most; ++j) {
+        const double k = static_cast<double>(j);
+        log_factorial += std::log(k);
+        log_h[j] = std::log(h[j]) + rounding * (10 + k);
+        if (!ended) log_h[j] = log_add(log_h[j], log_far(law, turn, k, turn.end) - k * log_c - log_factorial);
+    }
+    return log_moments(law.steps, less_one + rounding * size, log_h);
+}
+
+// V in cells (c', c]: what turns does so by turned/V >= turned/c, and V^p is at most V^m c'^{p-m}, m >= p.
+double log_bound_by(const Allocation& law, const Turn& turn, double power) {
+    const auto least = static_cast<std::size_t>(std::ceil(power)), most = least + more_powers;
+    double sum = -infinity, log_before = 0;
+    for (double i = 0; i < most_cells; ++i) {
+        const double log_c = first_cell * (std::pow(next_cell, i + 1) - 1) / (next_cell - 1);
+        const auto moments = log_turned_moments(law, turn, log_c, i > 0 ? most : 0);
+        double log = power * log_c + moments[0];
+        for (std::size_t m = std::max<std::size_t>(least, 1); m < moments.size(); ++m) {
+            const double k = static_cast<double>(m);
+            log = std::min(log, moments[m] + k * (log_c - log_before) + power * log_before);
+        }
+        sum = log_add(sum, log);
+        log_before = log_c;
+    }
+    // Beyond them all, without a turn.
+    double less_one = turn.before;
+    std::vector<double> log_h = {0.0};
+    for (const Cell& cell : turn.cells) less_one += cell.mass * std::expm1(cell.grown);
+    for (std::size_t j = 1; j <= most; ++j)
+        log_h.push_back(log_far(law, turn, static_cast<double>(j), -infinity) -
+                        std::lgamma(static_cast<double>(j) + 1));
+    const double log_last = log_moments(law.steps, less_one * (1 + rounding), log_h).back() +
+                            (power - static_cast<double>(most)) * log_before;
+    return log_add(sum, log_last) + 1e-9;
+}
+
+}  // namespace
+
+double TurnedRatios::log_bound(double tau) const {
+    const int k =
+        std::min(most_frequencies,
+                 static_cast<int>(std::floor(std::log(tau / first_frequency) / std::log(next_frequency))));
+    if (!(tau >= first_frequency)) return infinity;
+    auto [known, is_new] = known_.try_emplace(k, infinity);
+    if (is_new)
+        for (const double share : shares_of_turn)
+            known->second = std::min(
+                known->second,
+                log_bound_by(
+                    law_, Turn(law_, first_frequency * std::pow(next_frequency, k) * (1 - rounding), share),
+                    power_));
+    return known->second;
+}
+
+}  // namespace hockeystick
