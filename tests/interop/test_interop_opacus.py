@@ -2,6 +2,7 @@
 
 import contextlib
 import copy
+import itertools
 import json
 import math
 import pickle
@@ -18,8 +19,10 @@ from hockeystick.interop.opacus import (
     HockeystickAccountant,
     PrivacyEngine,
     check_loader,
+    drawn_rate,
 )
 from opacus.accountants import RDPAccountant, create_accountant
+from opacus.utils.batch_memory_manager import BatchMemoryManager
 from opacus.utils.uniform_sampler import UniformWithReplacementSampler
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off")
@@ -92,8 +95,10 @@ def test_hook_refuses_what_has_no_guarantee() -> None:
     hook = accountant.get_optimizer_hook_fn(sample_rate=0.125)
     with pytest.raises(hs.ParameterError, match="accumulated_iterations = 4"):
         hook(optimizer(accumulated=4))
-    with pytest.raises(hs.ParameterError, match="clipping = 'adaptive'"):
-        hook(optimizer(unclipped_num_std=10.0))
+    # By gradients of each record, and by ghost clipping.
+    for adaptive in ("unclipped_num_std", "_adjusted_noise_multiplier"):
+        with pytest.raises(hs.ParameterError, match="clipping = 'adaptive'"):
+            hook(optimizer(**{adaptive: 10.0}))
     with pytest.raises(hs.ParameterError, match="poisson = False"):
         accountant.get_epsilon(1e-5, poisson=False)
     for rate in (-0.1, 1.1, float("nan")):
@@ -102,6 +107,58 @@ def test_hook_refuses_what_has_no_guarantee() -> None:
         with pytest.raises(hs.ParameterError, match="sample_rate"):
             accountant.step(noise_multiplier=1.0, sample_rate=rate)
     assert accountant.history == []
+
+
+@pytest.mark.parametrize(
+    "clipping",
+    [{"max_grad_norms": [3.0, 4.0]}, {"accumulate": None}],
+    ids=["to norms of layers", "by the model, to what it was told"],
+)
+def test_hook_refuses_noise_for_a_smaller_norm_than_that_of_clipping(clipping: dict[str, Any]) -> None:
+    accountant = HockeystickAccountant()
+    hook = accountant.get_optimizer_hook_fn(sample_rate=0.125)
+    for norm in (5.0, float(np.float32(5.0 * (1.0 - 5e-8))), 6.0):
+        hook(optimizer(max_grad_norm=norm, **clipping))
+    with pytest.raises(hs.ParameterError, match=r"optimizer.max_grad_norm = 4.5: must be at least 5.0"):
+        hook(optimizer(max_grad_norm=4.5, **clipping))
+    assert len(accountant) == 3
+    # Gradients that the optimizer clips itself follow its norm.
+    hook = accountant.get_optimizer_hook_fn(sample_rate=0.125)
+    for norm in (5.0, 4.5):
+        hook(optimizer(max_grad_norm=norm))
+
+
+def test_the_rate_is_that_of_the_comparison_with_uniform_numbers() -> None:
+    uniforms = np.arange(4096, dtype=np.float32) * np.float32(2.0**-24)
+    for rate in (1e-7, 1 / 3e6, 1e-6, 3 * 2.0**-24, 5e-324, 0.0, 2.0**-13):
+        taken = int((uniforms < np.float32(rate)).sum()) * 2.0**-24
+        assert rate <= drawn_rate(rate)
+        assert taken <= drawn_rate(rate) <= math.nextafter(rate, 0.0) + 2.0**-24
+        assert drawn_rate(drawn_rate(rate)) == drawn_rate(rate)
+    assert drawn_rate(1e-7) == 2 * 2.0**-24
+    assert drawn_rate(1.0) == drawn_rate(math.nextafter(1.0, 0.0)) == 1.0
+
+
+def test_rates_of_opacus_are_accounted_as_they_are_drawn() -> None:
+    accountant = HockeystickAccountant()
+    accountant.get_optimizer_hook_fn(sample_rate=1e-7)(optimizer())
+    assert accountant.history == [(1.0, 2 * 2.0**-24, 1)]
+    other = RDPAccountant()
+    other.step(noise_multiplier=1.0, sample_rate=1e-7)
+    assert HockeystickAccountant.from_accountant(other).history == accountant.history
+
+
+def test_other_devices_and_types_of_uniform_numbers(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "get_default_device", lambda: SimpleNamespace(type="cuda"))
+    assert (drawn_rate(0.0), drawn_rate(0.25), drawn_rate(1.0)) == (0.0, 0.25 + 2.0**-24, 1.0)
+    accountant = HockeystickAccountant()
+    hook = accountant.get_optimizer_hook_fn(sample_rate=0.25)
+    monkeypatch.setattr(torch, "get_default_dtype", lambda: torch.float64)
+    hook(optimizer())
+    monkeypatch.setattr(torch, "get_default_dtype", lambda: torch.float16)
+    with pytest.raises(hs.ParameterError, match=r"get_default_dtype\(\) = torch.float16"):
+        hook(optimizer())
+    assert len(accountant) == 1
 
 
 @pytest.mark.parametrize(
@@ -164,7 +221,7 @@ def test_a_history_can_be_taken_over() -> None:
     for _ in range(5):
         other.step(noise_multiplier=1.3, sample_rate=0.01)
     accountant = HockeystickAccountant.from_accountant(other)
-    assert accountant.process == hs.PoissonSampled(hs.Gaussian(1.3), 0.01) * 5
+    assert accountant.process == hs.PoissonSampled(hs.Gaussian(1.3), drawn_rate(0.01)) * 5
     accountant.step(noise_multiplier=1.3, sample_rate=0.01)
     assert sum(entry[2] for entry in other.history) == 5
     with pytest.raises(hs.ParameterTypeError, match="other"):
@@ -184,6 +241,28 @@ def test_engine_refuses_other_samplers() -> None:
         PrivacyEngine().make_private(poisson_sampling=False)
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("rand_on_empty", True, "rand_on_empty = True: must be False; a made-up record"),
+        ("clipping", "adaptive", "clipping = 'adaptive': must be"),
+        ("target_unclipped_quantile", 0.5, "target_unclipped_quantile = 0.5: must be left out"),
+        ("of_a_later_version", 1, "of_a_later_version = 1: must be left out"),
+    ],
+)
+def test_engine_refuses_options_that_are_not_known_to_be_sound(option: str, value: Any, message: str) -> None:
+    with pytest.raises(hs.ParameterError, match=message):
+        private(PrivacyEngine(), **{option: value})
+    with pytest.raises(hs.ParameterError, match=message):
+        PrivacyEngine().make_private_with_epsilon(
+            data_loader=[None] * 10, target_epsilon=2.0, target_delta=1e-5, epochs=1, **{option: value}
+        )
+
+
+def test_engine_takes_the_other_options() -> None:
+    private(PrivacyEngine(), rand_on_empty=False, poisson_sampling=True)
+
+
 def test_engine_finds_noise_for_the_steps_that_will_be_run(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = PrivacyEngine()
     made: dict[str, Any] = {}
@@ -195,24 +274,31 @@ def test_engine_finds_noise_for_the_steps_that_will_be_run(monkeypatch: pytest.M
     sigma = made["noise_multiplier"]
     assert type(sigma) is float
     assert made["max_grad_norm"] == 1.0
-    run = hs.PoissonSampled(hs.Gaussian(sigma), 1 / 75) * 225
+    rate = drawn_rate(1 / 75)
+    run = hs.PoissonSampled(hs.Gaussian(sigma), rate) * 225
     assert hs.account(run).epsilon(1e-5) <= 2.0
-    less = hs.PoissonSampled(hs.Gaussian(sigma * (1 - 2e-6)), 1 / 75) * 225
+    less = hs.PoissonSampled(hs.Gaussian(sigma * (1 - 2e-6)), rate) * 225
     assert hs.account(less).epsilon_bounds(1e-5).lower > 2.0
     # What was spent before is part of the budget.
     engine.accountant.history = [(sigma, 1 / 75, 100)]
     engine.make_private_with_epsilon(data_loader=loader, **options)
     assert made["noise_multiplier"] > 1.05 * sigma
-    both = engine.accountant.process + hs.PoissonSampled(hs.Gaussian(made["noise_multiplier"]), 1 / 75) * 225
+    both = engine.accountant.process + hs.PoissonSampled(hs.Gaussian(made["noise_multiplier"]), rate) * 225
     assert hs.account(both).epsilon(1e-5) <= 2.0
     with pytest.raises(hs.ParameterError, match="accountant = 'rdp'"):
         PrivacyEngine(accountant="rdp").make_private_with_epsilon(data_loader=loader, **options)
 
 
-def steps_on(hook: Any, sizes: Any, expected: float = 60.0, **more: Any) -> int:
+def steps_on(hook: Any, sizes: Any, expected: float = 60.0, ghost: bool = False, **more: Any) -> int:
     """How many batches of these sizes the hook lets pass."""
     for done, size in enumerate(sizes):
-        parameters = [SimpleNamespace(), SimpleNamespace(grad_sample=[np.zeros((size, 2))])]
+        # Ghost clipping keeps the norm of each record's gradient.
+        kept = (
+            {"grad_sample": None, "_norm_sample": np.zeros(size)}
+            if ghost
+            else {"grad_sample": [np.zeros((size, 2))]}
+        )
+        parameters = [SimpleNamespace(), SimpleNamespace(**kept)]
         try:
             hook(optimizer(params=parameters, expected_batch_size=expected, **more))
         except hs.ParameterError as error:
@@ -224,9 +310,18 @@ def steps_on(hook: Any, sizes: Any, expected: float = 60.0, **more: Any) -> int:
 def test_batches_of_one_size_stop_a_loop() -> None:
     accountant = HockeystickAccountant()
     assert steps_on(accountant.get_optimizer_hook_fn(0.1), [60] * 50) == len(accountant) == 10
+    assert steps_on(HockeystickAccountant().get_optimizer_hook_fn(0.1), [60] * 50, ghost=True) == 10
     # A remainder at the end of each of a few epochs hides nothing.
     epoch = [60] * 20 + [37]
     assert steps_on(HockeystickAccountant().get_optimizer_hook_fn(0.05), epoch * 3) == 10
+    # Nor does one in epochs that are shorter than any run of equal batches would have to be.
+    assert steps_on(HockeystickAccountant().get_optimizer_hook_fn(0.2), [60, 60, 60, 60, 37] * 10) == 16
+    assert steps_on(HockeystickAccountant().get_optimizer_hook_fn(0.5), [60, 37] * 100) != -1
+    # A loader may be exchanged late.
+    poisson = np.random.default_rng(2).binomial(600, 0.1, 3000).tolist()
+    assert steps_on(HockeystickAccountant().get_optimizer_hook_fn(0.1), poisson + [60] * 20) in range(
+        3000, 3012
+    )
     # All records in every batch, or less than a record expected: nothing is known.
     assert steps_on(HockeystickAccountant().get_optimizer_hook_fn(1.0), [60] * 500) == -1
     assert steps_on(HockeystickAccountant().get_optimizer_hook_fn(0.001), [0] * 500, 0.1) == -1
@@ -253,17 +348,18 @@ def test_no_size_is_likelier_than_the_bound() -> None:
             assert likeliest <= 1.0 / math.sqrt(2.0 * math.e * records * rate * (1.0 - rate))
 
 
-def private(engine: Any) -> Any:
+def private(engine: Any, num_workers: int = 0, **options: Any) -> Any:
     """(model, optimizer, private loader, the loader that was passed in) of a small run."""
     records = torch.utils.data.TensorDataset(torch.randn(400, 8), torch.randint(0, 2, (400,)))
     model = torch.nn.Linear(8, 2)
-    loader = torch.utils.data.DataLoader(records, batch_size=40)
+    loader = torch.utils.data.DataLoader(records, batch_size=40, num_workers=num_workers)
     made = engine.make_private(
         module=model,
         optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
         data_loader=loader,
         noise_multiplier=1.0,
         max_grad_norm=1.0,
+        **options,
     )
     return (*made, loader)
 
@@ -285,16 +381,110 @@ def test_the_engine_steps_on_its_own_loader_only(before: int) -> None:
     train(model, private_optimizer, loader)
     assert len(engine.accountant) == before + 10
     train(model, private_optimizer, loader)
-    with pytest.raises(hs.ParameterError, match="came from another one"):
+    with pytest.raises(hs.ParameterError, match="came from another loader"):
         train(model, private_optimizer, passed_in)
-    assert len(engine.accountant) <= before + 21
+    assert len(engine.accountant) == before + 20
 
 
 def test_the_engine_does_not_step_on_the_loader_that_was_passed_in() -> None:
     engine = PrivacyEngine()
     model, private_optimizer, _, passed_in = private(engine)
-    with pytest.raises(hs.ParameterError, match="0 steps on 0 batches of the private loader"):
+    with pytest.raises(
+        hs.ParameterError, match="0 batches of the private loader wait for their step, must be 1"
+    ):
         train(model, private_optimizer, passed_in)
+    assert engine.accountant.history == []
+
+
+WORKERS = pytest.mark.parametrize("workers", [0, 1])
+
+
+@WORKERS
+def test_a_batch_is_used_once(workers: int) -> None:
+    engine = PrivacyEngine()
+    model, private_optimizer, loader, _ = private(engine, workers)
+    batch = next(batches := iter(loader))
+    train(model, private_optimizer, [batch])
+    with pytest.raises(hs.ParameterError, match="used before"):
+        train(model, private_optimizer, [batch])
+    train(model, private_optimizer, batches)
+    assert len(engine.accountant) == 10
+
+
+@WORKERS
+def test_what_was_drawn_and_not_used_pays_for_no_other_step(workers: int) -> None:
+    engine = PrivacyEngine()
+    model, private_optimizer, loader, passed_in = private(engine, workers)
+    kept = list(loader)
+    for batches in (kept, passed_in):
+        with pytest.raises(hs.ParameterError, match=f"10 batches .* must be {2 * workers + 1}"):
+            train(model, private_optimizer, batches)
+    # Leaving out an empty batch would be to train without its noise.
+    next(batches := iter(loader))
+    with pytest.raises(hs.ParameterError, match="a batch was left out"):
+        train(model, private_optimizer, batches)
+    assert engine.accountant.history == []
+    # The next pass begins anew, and may be left.
+    for _ in range(3):
+        train(model, private_optimizer, itertools.islice(loader, 4))
+    assert len(engine.accountant) == 12
+
+
+@WORKERS
+def test_parts_of_a_batch_are_one_step(workers: int) -> None:
+    engine = PrivacyEngine()
+    model, private_optimizer, loader, passed_in = private(engine, workers)
+    done = 0
+
+    def until(steps: int) -> None:
+        nonlocal done
+        done += steps
+        with BatchMemoryManager(
+            data_loader=loader, max_physical_batch_size=16, optimizer=private_optimizer
+        ) as parts:
+            for part in parts:
+                train(model, private_optimizer, [part])
+                if len(engine.accountant) == done:
+                    break
+
+    # Between two batches a pass may be left, though parts of the next one have been fetched.
+    for steps in (10, 2, 10, 1, 3):
+        until(steps)
+    assert len(engine.accountant) == done
+    with pytest.raises(hs.ParameterError, match=r"0 batches|2 batches .* must be 3"):
+        train(model, private_optimizer, passed_in)
+    assert len(engine.accountant) == done
+
+
+@WORKERS
+@pytest.mark.parametrize("used", [[0, 0], [1], [0, 2]], ids=["a part twice", "but the first", "but one"])
+def test_every_part_is_used_once(used: list[int], workers: int) -> None:
+    engine = PrivacyEngine()
+    model, private_optimizer, loader, _ = private(engine, workers)
+    with BatchMemoryManager(
+        data_loader=loader, max_physical_batch_size=8, optimizer=private_optimizer
+    ) as parts:
+        first = list(itertools.islice(parts, used[-1] + 1)) if used != [0, 2] else None
+        if first is None:
+            batches = iter(parts)
+            train(model, private_optimizer, [next(batches)])
+            first, used = [next(batches), next(batches)], [1]
+        with pytest.raises(hs.ParameterError, match="wait for their step"):
+            train(model, private_optimizer, [first[i] for i in used])
+    assert engine.accountant.history == []
+
+
+@WORKERS
+def test_a_pass_is_not_left_inside_a_batch(workers: int) -> None:
+    engine = PrivacyEngine()
+    model, private_optimizer, loader, _ = private(engine, workers)
+    with BatchMemoryManager(
+        data_loader=loader, max_physical_batch_size=8, optimizer=private_optimizer
+    ) as parts:
+        train(model, private_optimizer, itertools.islice(parts, 1))
+        for again in (parts, loader):
+            with pytest.raises(hs.ParameterError, match="left inside a batch"):
+                train(model, private_optimizer, again)
     assert engine.accountant.history == []
 
 

@@ -1,5 +1,7 @@
 """Stand-in: a model that learns nothing, on data that are numbers."""
 
+import itertools
+from collections import deque
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,8 +37,12 @@ class DataLoader:
         batch_size: int = 1,
         batch_sampler: Any = None,
         collate_fn: Any = None,
+        num_workers: int = 0,
+        prefetch_factor: int | None = None,
     ) -> None:
         self.dataset = dataset
+        self.num_workers = num_workers
+        self.prefetch_factor = prefetch_factor or (2 if num_workers else None)
         rows = len(dataset)
         self.batch_sampler = batch_sampler or [
             range(start, min(start + batch_size, rows)) for start in range(0, rows, batch_size)
@@ -47,7 +53,14 @@ class DataLoader:
         return len(self.batch_sampler)
 
     def __iter__(self) -> Any:
-        for indices in self.batch_sampler:
+        batches, ahead = iter(self.batch_sampler), deque[Any]()
+        for _ in range(self.num_workers * (self.prefetch_factor or 0)):
+            ahead.extend(itertools.islice(batches, 1))
+        while True:
+            ahead.extend(itertools.islice(batches, 1))
+            if not ahead:
+                return
+            indices = ahead.popleft()
             if self.collate_fn is not None:
                 yield self.collate_fn([self.dataset[i] for i in indices])
             else:
@@ -86,6 +99,17 @@ def randn(rows: int, columns: int) -> Tensor:
 
 def randint(low: int, high: int, size: tuple[int, ...]) -> Tensor:
     return Tensor(size[0])
+
+
+float16, float32, float64 = "torch.float16", "torch.float32", "torch.float64"
+
+
+def get_default_dtype() -> str:
+    return float32
+
+
+def get_default_device() -> Any:
+    return SimpleNamespace(type="cpu")
 
 
 nn = SimpleNamespace(

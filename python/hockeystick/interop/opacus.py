@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -21,6 +22,7 @@ from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import opacus
+    import torch
     from opacus.accountants import IAccountant, register_accountant
     from opacus.utils.uniform_sampler import (
         DistributedUniformWithReplacementSampler,
@@ -49,11 +51,14 @@ class HockeystickAccountant(Answers, IAccountant):
 
     @classmethod
     def from_accountant(cls, other: IAccountant, adjacency: str = "add_or_remove") -> HockeystickAccountant:
-        """Take over the history of one of Opacus's accountants; both count what follows on their own."""
+        """Take over the history of one of Opacus's accountants; both count what follows on their own.
+
+        Rates become those that Opacus's sampler has drawn with (`drawn_rate`).
+        """
         if not isinstance(other, IAccountant):
             raise ParameterTypeError(f"other = {other!r}: must be an Opacus accountant")
         accountant = cls(adjacency)
-        accountant.history = _checked_history(other.history)
+        accountant.history = [(s, drawn_rate(q), steps) for s, q, steps in _checked_history(other.history)]
         return accountant
 
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
@@ -108,19 +113,16 @@ class HockeystickAccountant(Answers, IAccountant):
         """The function that Opacus's optimizer calls before it updates the weights.
 
         It raises, and the weights stay as they are, where Opacus would report an epsilon that does not
-        hold: for batches summed over several backward passes, for adaptive clipping, and for batches that are all of
-        one size, which are no Poisson samples (``poisson_sampling=False``, or another loader than ``make_private`` returned).
+        hold: for batches summed over several backward passes, for adaptive clipping, for noise in proportion to a smaller norm
+        than gradients are clipped to, and for batches that are nearly all of one size, which are no Poisson samples
+        (``poisson_sampling=False``, or another loader than ``make_private`` returned). What it records is `drawn_rate`.
         """
-        rate = real("sample_rate", _plain(sample_rate), 0.0, 1.0)
-        sizes = EqualSizes(rate)
+        rate = drawn_rate(real("sample_rate", _plain(sample_rate), 0.0, 1.0))
+        sizes, norms = EqualSizes(rate), ClippingNorm()
 
         def hook(optimizer: Any) -> None:
-            if hasattr(optimizer, "unclipped_num_std"):
-                raise ParameterError(
-                    "clipping = 'adaptive': must be 'flat' or 'per_layer'; the clipping bound follows the "
-                    "fraction of unclipped gradients, which is divided by the true size of the batch and "
-                    "so has no guarantee that could be accounted for"
-                )
+            check_uniforms()
+            norms.see(optimizer)
             accumulated = optimizer.accumulated_iterations
             if accumulated != 1:
                 raise ParameterError(
@@ -192,11 +194,39 @@ def check_loader(data_loader: Any) -> None:
         )
 
 
+def drawn_rate(sample_rate: float) -> float:
+    """The probability with which Opacus's samplers take a record: ceil(2^24 ``sample_rate``) / 2^24, at most 1.
+
+    They compare ``sample_rate`` with a uniform number in float32, which is a multiple of 2^-24. Other devices than the CPU draw
+    from (0, 1] and turn 1, which has a probability of about 2^-25, into 0: there it is 2^-24 more.
+    """
+    units = math.ceil(sample_rate * 2.0**24) + (torch.get_default_device().type != "cpu")
+    return min(1.0, units * 2.0**-24) if sample_rate else 0.0
+
+
+def check_uniforms() -> None:
+    """Raise ParameterError unless torch's default type is one whose uniform numbers have the steps that `drawn_rate` assumes."""
+    kind = torch.get_default_dtype()
+    if kind not in (torch.float32, torch.float64):
+        raise ParameterError(
+            f"torch.get_default_dtype() = {kind}: must be torch.float32 or torch.float64; Opacus's sampler compares the "
+            "sample rate with uniform numbers of that type, which are multiples of 1/256 or 1/2048"
+        )
+
+
+SOUND_OPTIONS = frozenset(
+    {"module", "optimizer", "criterion", "data_loader", "noise_multiplier", "max_grad_norm", "batch_first"}
+    | {"loss_reduction", "clipping", "noise_generator", "grad_sample_mode", "wrap_model"}
+)
+"""What ``make_private`` may be given besides ``poisson_sampling=True``: with these, one record moves the sum by max_grad_norm at most."""
+
+
 class PrivacyEngine(opacus.PrivacyEngine):
     """Opacus's ``PrivacyEngine`` that trains only what its accountant accounts for.
 
-    ``poisson_sampling=False`` is refused, and the noise for a target epsilon is found by hockeystick:
-    certified, for exactly the steps that will be run, with what was spent before counted in.
+    ``poisson_sampling=False`` is refused, and so are ``rand_on_empty``, adaptive clipping and options that are not known here. The
+    noise for a target epsilon is found by hockeystick: certified, for exactly the steps that will be run, with what was spent
+    before counted in.
     """
 
     def __init__(self, *, accountant: str = MECHANISM, secure_mode: bool = False) -> None:
@@ -205,13 +235,26 @@ class PrivacyEngine(opacus.PrivacyEngine):
     def make_private(self, *, poisson_sampling: bool = True, **options: Any) -> Any:
         """As ``opacus.PrivacyEngine.make_private``; ``poisson_sampling`` must be True.
 
-        The optimizer steps only on batches of the loader that is returned: ParameterError, and the weights stay as
-        they are, where a step follows a batch of another one. Warns where a weighted sampler is replaced by a uniform one.
+        The optimizer steps once on each batch of the loader that is returned, one after the other (`watch`): ParameterError, and the
+        weights stay as they are, where it does not. So it is for ``rand_on_empty=True``, whose made-up record takes the place of an
+        empty batch, so that a real one moves the sum by twice max_grad_norm; for adaptive clipping; and for options that are not in
+        `SOUND_OPTIONS`. Warns where a weighted sampler is replaced by a uniform one.
         """
         if not poisson_sampling:
             raise ParameterError(
                 "poisson_sampling = False: must be True; epsilon is computed for Poisson samples, and "
                 "batches cut from a shuffled dataset have a larger one"
+            )
+        if options.pop("rand_on_empty", False):
+            raise ParameterError(
+                "rand_on_empty = True: must be False; a made-up record in place of an empty batch doubles what a real one can change"
+            )
+        if options.get("clipping") == "adaptive":
+            raise ParameterError(_ADAPTIVE)
+        for name in sorted(options.keys() - SOUND_OPTIONS):
+            raise ParameterError(
+                f"{name} = {options[name]!r}: must be left out; make_private is known to be sound with "
+                f"{', '.join(sorted(SOUND_OPTIONS))}"
             )
         before = type(getattr(options.get("data_loader"), "sampler", None)).__name__
         if before.startswith("Weighted"):
@@ -222,7 +265,7 @@ class PrivacyEngine(opacus.PrivacyEngine):
             )
         made = super().make_private(poisson_sampling=True, **options)
         check_loader(made[-1])
-        watch(made[-1].batch_sampler, made[1])
+        watch(made[-1], made[1], made[0])
         return made
 
     def make_private_with_epsilon(
@@ -242,7 +285,7 @@ class PrivacyEngine(opacus.PrivacyEngine):
         batches = len(data_loader)
         steps = math.ceil(real("epochs", epochs, 0.0) * batches)
         # Opacus computes this twice, and rounding can lose a batch: then its rate is the larger one.
-        rate = 1.0 / int(1.0 / (1.0 / batches))
+        rate = drawn_rate(1.0 / int(1.0 / (1.0 / batches)))
         before = accountant.process
         found = calibrate_noise_multiplier(
             lambda sigma: before + PoissonSampled(Gaussian(sigma), rate) * steps,
@@ -255,67 +298,133 @@ class PrivacyEngine(opacus.PrivacyEngine):
 
 register_accountant(MECHANISM, HockeystickAccountant, force=True)
 
-_CHANCE = 1e-12  # of stopping a loop that is right, for each of its steps; any value is sound
+_CHANCE = (
+    1e-12  # of stopping a loop that is right, for each of its steps and sizes of a window; any value is sound
+)
+_WINDOW = 1000  # batches that are looked back on; any value is sound
 _ADVICE = "train on the loader that make_private returned, with poisson_sampling=True"
+_ADAPTIVE = (
+    "clipping = 'adaptive': must be 'flat' or 'per_layer'; the clipping bound follows the fraction of unclipped gradients, which "
+    "is divided by the true size of the batch and so has no guarantee that could be accounted for"
+)
+
+
+class ClippingNorm:
+    """Stops a loop whose noise is not in proportion to the norm that its gradients are clipped to."""
+
+    def __init__(self) -> None:
+        self._first = 0.0
+
+    def see(self, optimizer: Any) -> None:
+        """Raise ParameterError if the noise of this step is not noise_multiplier times the norm of clipping."""
+        # Both kinds of adaptive clipping add less noise than their noise_multiplier says.
+        if hasattr(optimizer, "unclipped_num_std") or hasattr(optimizer, "_adjusted_noise_multiplier"):
+            raise ParameterError(_ADAPTIVE)
+        norm = _plain(getattr(optimizer, "max_grad_norm", 0.0))
+        if hasattr(optimizer, "max_grad_norms"):
+            self._first = math.hypot(*optimizer.max_grad_norms)  # clipping by layer: to these
+        elif hasattr(optimizer, "accumulate"):
+            self._first = self._first or norm  # ghost clipping: the model clips, to what it was told at first
+        check_norm(norm, self._first)
+
+
+def check_norm(max_grad_norm: float, clipped: float) -> None:
+    """Raise ParameterError where noise is in proportion to ``max_grad_norm`` and gradients are clipped to a larger norm."""
+    # Opacus rounds the norm of a list to float32.
+    if max_grad_norm < clipped * (1.0 - 1e-6):
+        raise ParameterError(
+            f"optimizer.max_grad_norm = {max_grad_norm!r}: must be at least {clipped!r}; gradients are still clipped to that: with "
+            "ghost clipping, or by layer, a schedule of max_grad_norm moves the noise alone"
+        )
 
 
 class EqualSizes:
-    """Stops a loop whose batches all have one size, as those of a shuffled loader have.
+    """Stops a loop most of whose batches have one size, as those of a shuffled loader have.
 
-    No size of a Poisson sample has a probability above 1 / sqrt(2 e v), v = B (1 - q) being the variance (Herzog 1947), so that k
-    equal ones in a row have at most its power k - 1. Batches that were split in memory are let pass, as their size is not seen here.
+    No size of a Poisson sample has a probability above p = 1 / sqrt(2 e v), v = B (1 - q) being the variance (Herzog 1947), so that m
+    of n batches are equal with at most (n choose m) p^(m - 1). Batches that were split in memory are let pass, as their size is not
+    seen here.
     """
 
     def __init__(self, sample_rate: float) -> None:
-        self._rate, self._size, self._count, self._split = sample_rate, -1, 0, False
+        self._rate, self._split, self._sizes = sample_rate, False, deque[int](maxlen=_WINDOW)
 
     def see(self, optimizer: Any) -> None:
-        """Raise ParameterError if the batch of this step completes a run that Poisson samples do not have."""
+        """Raise ParameterError if the batch of this step is one of more equal ones than Poisson samples have."""
         size = _batch_size(optimizer)
         self._split = self._split or getattr(optimizer, "_is_last_step_skipped", False)
         if size is None or self._split:
             return
-        self._count = self._count + 1 if size == self._size else 1
-        self._size = size
+        self._sizes.append(size)
         variance = getattr(optimizer, "expected_batch_size", 0) * (1.0 - self._rate)
         likely = 1.0 / math.sqrt(2.0 * math.e * variance) if variance > 0.0 else 1.0
-        if likely < 1.0 and (self._count - 1) * math.log(likely) < math.log(_CHANCE):
-            raise ParameterError(
-                f"batch size = {size}: the last {self._count} batches all had it; Poisson samples do that with a "
-                f"probability below {_CHANCE:g}, so epsilon would not hold: {_ADVICE}"
-            )
+        equal = 0
+        for last, other in enumerate(reversed(self._sizes), 1):
+            if other != size:
+                continue
+            equal += 1
+            ways = math.lgamma(last + 1) - math.lgamma(equal + 1) - math.lgamma(last - equal + 1)
+            if likely < 1.0 and ways + (equal - 1) * math.log(likely) < math.log(_CHANCE):
+                raise ParameterError(
+                    f"batch size = {size}: {equal} of the last {last} batches had it; Poisson samples do that with a "
+                    f"probability below {_CHANCE:g}, so epsilon would not hold: {_ADVICE}"
+                )
 
 
 def _batch_size(optimizer: Any) -> int | None:
-    """Of the gradients that the optimizer holds; None where it does not keep one for each record."""
+    """Of the gradients that the optimizer holds, or of their norms; None where it keeps neither for each record."""
     for parameter in getattr(optimizer, "params", ()):
-        kept = getattr(parameter, "grad_sample", None)
-        if kept is not None:
-            return sum(map(len, kept)) if isinstance(kept, list) else len(kept)
+        for kept in (getattr(parameter, "grad_sample", None), getattr(parameter, "_norm_sample", None)):
+            if kept is not None:
+                return sum(map(len, kept)) if isinstance(kept, list) else len(kept)
     return None
 
 
-def watch(sampler: Any, optimizer: Any) -> None:
-    """Let ``optimizer`` take no more steps than ``sampler`` has drawn batches; raises ParameterError before the weights change."""
-    drawn, taken, hook = 0, 0, optimizer.step_hook
+def watch(loader: Any, optimizer: Any, module: Any) -> None:
+    """Let ``optimizer`` step once on each batch of ``loader``, before the next one; raises ParameterError before the weights change.
+
+    Batches are counted as they are drawn, parts of a batch as BatchMemoryManager announces them. At each step one batch waits, and as
+    many more as the loader's workers fetch ahead; in the end of a pass, when no more are drawn, at most those. What an earlier pass
+    drew pays for nothing in a later one.
+    """
+    waiting, ended, announced = 0, False, False
+    sampler, signal, pre_step = loader.batch_sampler, optimizer.signal_skip_step, optimizer.pre_step
     kind: type[Any] = type(sampler)
 
-    def counted(self: Any) -> Iterator[list[int]]:
-        nonlocal drawn
-        for batch in kind.__iter__(self):
-            drawn += 1
-            yield batch
-
-    def guarded(optimizer: Any) -> None:
-        nonlocal taken
-        if taken == drawn:
+    def drawing(self: Any) -> Iterator[Any]:
+        nonlocal waiting, ended, announced
+        if optimizer._is_last_step_skipped:
             raise ParameterError(
-                f"optimizer.step: {taken} steps on {drawn} batches of the private loader, so this batch came from "
-                f"another one, and epsilon would not hold: {_ADVICE}"
+                "data_loader: a pass begins where the last one was left inside a batch that BatchMemoryManager had split, whose "
+                "gradients would be added to the next batch; leave a pass between batches, or call make_private again"
             )
-        hook(optimizer)
-        taken += 1
+        # Parts that workers fetched ahead of the end of the last pass are not going to come.
+        optimizer._step_skip_queue.clear()
+        waiting, ended = 0, False
+        for batch in kind.__iter__(self):
+            check_uniforms()
+            waiting, announced = waiting + 1, False
+            yield batch
+        ended = True
+
+    def announcing(do_skip: bool = True) -> None:
+        nonlocal waiting, announced
+        waiting, announced = waiting + announced, True
+        signal(do_skip)
+
+    def stepping(closure: Any = None) -> Any:
+        nonlocal waiting
+        ahead = loader.num_workers * (loader.prefetch_factor or 0)
+        if waiting != ahead + 1 and not (ended and 1 <= waiting <= ahead):
+            raise ParameterError(
+                f"optimizer.step: {waiting} batches of the private loader wait for their step, must be {ahead + 1}. If less, this batch "
+                f"was used before or came from another loader; if more, a batch was left out (empty ones are steps, too), so "
+                f"epsilon would not hold: {_ADVICE}, one step for each batch"
+            )
+        check_norm(_plain(optimizer.max_grad_norm), _plain(getattr(module, "max_grad_norm", 0.0)))
+        waiting -= 1
+        return pre_step(closure)
 
     # A DataLoader does not let its sampler be replaced; a class of its own makes this one count.
-    sampler.__class__ = type(kind.__name__, (kind,), {"__iter__": counted, "__module__": kind.__module__})
-    optimizer.attach_step_hook(guarded)
+    sampler.__class__ = type(kind.__name__, (kind,), {"__iter__": drawing, "__module__": kind.__module__})
+    optimizer.signal_skip_step, optimizer.pre_step = announcing, stepping

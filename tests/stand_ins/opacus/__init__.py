@@ -8,7 +8,7 @@ from .utils.uniform_sampler import UniformWithReplacementSampler
 
 
 class DPOptimizer:
-    """Calls the hook before each step, as Opacus's does."""
+    """Calls the hook before each step that is not skipped, as Opacus's does."""
 
     def __init__(self, optimizer: Any, noise_multiplier: float, max_grad_norm: float) -> None:
         self.original_optimizer = optimizer
@@ -17,6 +17,8 @@ class DPOptimizer:
         self.step_hook: Any = None
         self.accumulated_iterations = 1
         self.steps_done = 0
+        self._step_skip_queue: list[bool] = []
+        self._is_last_step_skipped = False
 
     def attach_step_hook(self, fn: Any) -> None:
         self.step_hook = fn
@@ -24,11 +26,19 @@ class DPOptimizer:
     def zero_grad(self) -> None:
         self.original_optimizer.zero_grad()
 
-    def step(self) -> None:
-        if self.step_hook:
+    def signal_skip_step(self, do_skip: bool = True) -> None:
+        self._step_skip_queue.append(do_skip)
+
+    def pre_step(self, closure: Any = None) -> bool:
+        self._is_last_step_skipped = bool(self._step_skip_queue) and self._step_skip_queue.pop(0)
+        if not self._is_last_step_skipped and self.step_hook:
             self.step_hook(self)
-        self.steps_done += 1
-        self.original_optimizer.step()
+        return not self._is_last_step_skipped
+
+    def step(self) -> None:
+        if self.pre_step():
+            self.steps_done += 1
+            self.original_optimizer.step()
 
 
 class PrivacyEngine:
@@ -45,6 +55,7 @@ class PrivacyEngine:
         noise_multiplier: float,
         max_grad_norm: float,
         poisson_sampling: bool = True,
+        rand_on_empty: bool = False,
     ) -> Any:
         if poisson_sampling:
             sampler = UniformWithReplacementSampler(
