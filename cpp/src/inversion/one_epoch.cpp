@@ -205,23 +205,25 @@ std::optional<std::pair<CutStep, LargeRatios>> OneEpoch::alone(double x, double 
     return best;
 }
 
-// The standard deviation of V. First guesses are where V is a normal variable, or one W alone is that large.
+// The standard deviation of V.
 double OneEpoch::spread() const {
     return std::sqrt(std::expm1(std::min(law_.mu * law_.mu, 50.0)) / law_.steps);
 }
 
-// In direction add by Chernoff's bound.
+// By Chernoff's bound; in direction remove of what is left where V is a normal variable or one W alone is
+// that large, as far as that is likelier.
 double OneEpoch::guess(double epsilon) const {
     const double x = std::expm1(law_.add ? -epsilon : epsilon);
-    if (law_.add) {
-        const CutStep step = step_of_put(x);
-        const Bulk part(law_, step);
-        const double s = best_tilt(part, -1, x, spread());
-        return std::min(0.5, std::exp(epsilon + part.at(s).value.real() - s * x - 1) / std::abs(s));
-    }
-    if (!(x > 0)) return 0.5;
-    const double g = std::log(1 + law_.steps * x) / law_.mu + 0.5 * law_.mu;
-    return std::min(0.5, gaussian_tail(x / spread()) + gaussian_tail(g - law_.mu));
+    if (!law_.add && !(x > 0)) return 0.5;
+    const double g = std::log(1 + law_.steps * std::abs(x)) / law_.mu + 0.5 * law_.mu,
+                 least = law_.add ? 0 : gaussian_tail(x / spread()) + gaussian_tail(g - law_.mu);
+    const CutStep step =
+        law_.add ? step_of_put(x)
+                 : CutStep(law_, mass_beyond_first_cut(std::max(least, least_delta)), most_halvings);
+    const Bulk part(law_, step);
+    const double s = best_tilt(part, law_.add ? -1 : +1, x, spread()),
+                 log = part.at(s).value.real() - s * x - 1 + (law_.add ? epsilon : 0);
+    return std::min(0.5, std::max(least, std::exp(log) / std::abs(s)));
 }
 
 std::optional<Answer> OneEpoch::delta_bounds(double epsilon, std::size_t most) const {
