@@ -1,5 +1,7 @@
 """Flush-to-zero, rounding modes and traps that a host has set: the same answers, and the host's mode afterwards."""
 
+import decimal
+import functools
 import inspect
 import platform
 import re
@@ -12,6 +14,10 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick import _core
+from hockeystick._base import binomial
+from hockeystick._base.bounds import round_down, round_up
+from hockeystick._base.decimals import in_digits
+from hockeystick.mechanisms import skellam
 
 STANDARD = _core.arithmetic_mode()
 MODES = (
@@ -121,6 +127,69 @@ def test_threads_of_the_host(mode: int) -> None:
         thread.join()
     _core.set_arithmetic_mode(STANDARD)
     assert found == [delta_of_a_few_subnormals()] * 3
+
+
+@functools.cache
+def spent() -> hs.IndividualAccountant:
+    accountant = hs.IndividualAccountant(3, noise_multiplier=2.0, sampling_probability=0.01)
+    accountant.step([0, 5e-324, 1.0], steps=100)
+    return accountant
+
+
+UNDERFLOWING: dict[str, Callable[[], Any]] = {
+    "discrete noise": lambda: hs.account(hs.DiscreteGaussian(2.0) * 7).epsilon(1e-5),
+    "trade-off of an envelope": lambda: (
+        hs.account(hs.RandomAllocation(1.0, 100) * 3).tradeoff([0, 1e-300, 0.05, 1.0]).tolist()
+    ),
+    "trade-off": lambda: hs.account(hs.Gaussian(1.0)).tradeoff([0, 1e-300, 0.05, 1.0]).tolist(),
+    "mu": lambda: hs.account(hs.Gaussian(1e308) * 3).gdp_mu(1e-6),
+    "individual": lambda: [spent().epsilon(d).tolist() for d in (1e-6, 1e-300)],
+    "individual, not adaptive": lambda: [spent().nonadaptive_epsilon(d).tolist() for d in (1e-6, 1e-300)],
+}
+
+
+@pytest.mark.parametrize("name", QUESTIONS | UNDERFLOWING)
+def test_answers_do_not_depend_on_what_numpy_does_about_errors(name: str) -> None:
+    ask = (QUESTIONS | UNDERFLOWING)[name]
+    expected = ask()
+    with np.errstate(all="raise"):
+        assert ask() == expected
+        assert np.geterr() == dict.fromkeys(["divide", "over", "under", "invalid"], "raise")
+
+
+CONTEXTS = {
+    "two digits": {"prec": 2},
+    "six digits, down": {"prec": 6, "rounding": decimal.ROUND_DOWN},
+    "no room": {"Emin": -2, "Emax": 2, "clamp": 1},
+    "traps": {"traps": list(decimal.getcontext().traps)},
+}
+
+
+@pytest.mark.parametrize("name", CONTEXTS)
+def test_answers_do_not_depend_on_the_hosts_decimals(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def answers() -> Any:
+        binomial.tail.cache_clear()
+        binomial._log_factorial.cache_clear()
+        skellam._sums.cache_clear()
+        printed = [
+            rounded(value, digits)
+            for rounded in (round_up, round_down)
+            for value in (5.26032288407, 0.95398735, -1.23456789e-300, 9.9999999e205)
+            for digits in (2, 6, 8, 17)
+        ]
+        tails = [binomial.tail(10**6, 0.3, k) for k in (299_000, 301_234)] + [binomial.tail(20, 0.3, 6)]
+        noise = hs.mechanisms.Skellam(3.3)
+        return printed, tails, hs.account(noise * 2).epsilon(1e-6), hs.account(noise).report(1e-5).statement()
+
+    expected = answers()
+    with decimal.localcontext(decimal.Context(**CONTEXTS[name])):
+        assert answers() == expected
+    # The host may also have changed what contexts are made of.
+    for key, value in {"prec": 2, "rounding": decimal.ROUND_UP, "Emin": -2, "Emax": 2}.items():
+        monkeypatch.setattr(decimal.DefaultContext, key, value)
+    with in_digits(60) as context:
+        assert (context.prec, context.rounding) == (60, decimal.ROUND_HALF_EVEN)
+    assert answers() == expected
 
 
 def test_errors_restore_the_mode(mode: int) -> None:

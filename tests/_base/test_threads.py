@@ -414,6 +414,7 @@ OWNED = {
     "accounting.goals.RiskBudget",  # one call
     "accounting.envelope.Envelope",  # Risk, or one call
     "accounting.gaussian_summary._Side",  # one call
+    "interop.opacus.ClippingNorm",  # the hook of one optimizer
     "interop.opacus.EqualSizes",  # the hook of one optimizer
     "individual.histories.Histories",  # Recorded
     "individual.histories.LiveHistories",  # Recorded
@@ -670,6 +671,25 @@ def test_forked_children_are_refused(name: str, tmp_path: Path) -> None:
         with held_elsewhere(thing):
             assert in_child(lambda: all(refused(call, error) for call in calls))
         CASES[name].check(thing, in_threads(lambda thread: CASES[name].work(thing, thread)))
+
+
+@needs_fork
+@may_fork
+def test_a_child_with_its_parents_number_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the first process of a container and its child in another one."""
+    thing, number = hs.Accountant(), os.getpid()
+    monkeypatch.setattr(os, "getpid", lambda: number)
+    assert in_child(lambda: refused(lambda: thing.epsilon(1e-5), hs.ForkedError))
+
+    # What the child makes is its own; and its child's not.
+    def in_a_child() -> bool:
+        own = hs.Accountant()
+        return own.epsilon(1e-5) == 0.0 and in_child(
+            lambda: refused(lambda: own.epsilon(1e-5), hs.ForkedError)
+        )
+
+    assert in_child(in_a_child)
+    assert thing.epsilon(1e-5) == 0.0
 
 
 @needs_fork

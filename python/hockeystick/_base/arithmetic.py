@@ -3,7 +3,8 @@
 A library that was linked with -ffast-math sets flush-to-zero for the thread that loads it, and
 frameworks set it for speed. A comparison of Python's then takes 5e-310 for 0, as NumPy does, and a bound would
 be lost after the core has found it. So what the package exports sets IEEE arithmetic when it is called and
-restores what was there when it returns; the core does the same for its own functions and threads.
+restores what was there when it returns; the core does the same for its own functions and threads. So it is with what NumPy does
+about an underflow or a division by zero (``np.seterr``): inside, what NumPy does unless it is told otherwise.
 """
 
 from __future__ import annotations
@@ -12,7 +13,10 @@ import functools
 import inspect
 import sys
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any
+
+import numpy as np
 
 from .. import _core
 
@@ -23,6 +27,10 @@ _OPERATORS = frozenset(
     for name in ["init", "call", "add", "radd", "mul", "rmul", "next", "contains", "eq", "repr", "str"]
 )
 
+_inside: ContextVar[bool] = ContextVar(
+    "_inside", default=False
+)  # some call has set all this for those that it makes
+
 
 def standard(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, in IEEE arithmetic."""
@@ -32,12 +40,16 @@ def standard(function: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         before = _core.begin_standard_arithmetic()
-        if before is None:
+        if before is None and _inside.get():
             return function(*args, **kwargs)
+        outer = _inside.set(True)
         try:
-            return function(*args, **kwargs)
+            with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+                return function(*args, **kwargs)
         finally:
-            _core.set_arithmetic_mode(before)
+            _inside.reset(outer)
+            if before is not None:
+                _core.set_arithmetic_mode(before)
 
     call.in_standard_arithmetic = True  # type: ignore[attr-defined]
     return call

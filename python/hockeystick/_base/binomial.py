@@ -9,13 +9,14 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from decimal import Context, Decimal, localcontext
+from decimal import Decimal
 from fractions import Fraction
 
 import numpy as np
 import scipy  # its parts are loaded when they are used
 
-_CONTEXT = Context(prec=60, Emin=-(10**12), Emax=10**12)
+from .decimals import in_digits
+
 _EXACT = Decimal("1e-40")  # *proof*: bounds every relative error of the decimal part
 _ROUND_OFF = 2.0**-53  # *proof*: half a unit of the last place
 _CHUNK = 2**16  # *speed*
@@ -61,7 +62,7 @@ def tail(trials: int, probability: float, k: int) -> Tail:
         return Tail(0.0, 0.0, 1.0, 1.0, 0.0)
     if probability == 1.0:
         return Tail(1.0, 1.0, 0.0, 0.0, 0.0 if k == trials else 1.0)
-    with localcontext(_CONTEXT):
+    with in_digits(60):
         p = Decimal(probability)
         if k > trials * p:  # sum upwards from k
             sums = _sums(trials, k, p)
@@ -104,7 +105,7 @@ def _mass(trials: int, k: int, p: Decimal) -> Decimal:
 
 @functools.lru_cache(maxsize=4096)
 def _log_factorial(m: int) -> Decimal:
-    """ln m! to about 60 digits; call under _CONTEXT."""
+    """ln m! to about 60 digits, among that many."""
     if m < _STIRLING_FROM:
         return Decimal(math.factorial(m)).ln()
     x = Decimal(m)

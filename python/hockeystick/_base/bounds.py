@@ -10,6 +10,8 @@ from decimal import Decimal
 from html import escape
 from typing import Any, NamedTuple
 
+from .decimals import in_digits
+
 
 class Bounds(NamedTuple):
     """A certified interval: lower <= truth <= upper, where the truth is that of the dominating pair.
@@ -51,9 +53,10 @@ def _rounded(value: float, digits: int, towards: float) -> str:
     nearest = float(text)
     if nearest < value if towards > 0.0 else nearest > value:
         # Decimal arithmetic: the next number of so many digits, whatever the exponent.
-        exact = Decimal(text)
-        unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)
-        text = f"{exact + unit.copy_sign(Decimal(towards)):.{digits}g}"
+        with in_digits(digits + 2):
+            exact = Decimal(text)
+            unit = Decimal(1).scaleb(exact.adjusted() - digits + 1)
+            text = f"{exact + unit.copy_sign(Decimal(towards)):.{digits}g}"
     return text
 
 

@@ -24,6 +24,18 @@ _Method = TypeVar("_Method", bound=Callable[..., Any])
 _SPECIAL = frozenset({"__call__", "__getstate__", "__iter__", "__len__", "__next__"})
 
 
+_forks = 0  # of which this process is the last child
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_count_fork)
+
+
 class ForkedError(RuntimeError):
     """An object with state was used in a forked child of the process that made it. Make it, or load it, in the child."""
 
@@ -31,16 +43,17 @@ class ForkedError(RuntimeError):
 class Guard:
     """A lock, which the thread that holds it may take again, and the process that it belongs to."""
 
-    __slots__ = ("lock", "process")
+    __slots__ = ("forks", "lock", "process")
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self.process = os.getpid()
+        self.process, self.forks = os.getpid(), _forks
 
     @property
     def forked(self) -> bool:
         """Whether this is another process: then the lock means nothing, a thread that held it is not here."""
-        return os.getpid() != self.process
+        # A child in a container of its own may have its parent's number, and one that C code forked is not counted.
+        return _forks != self.forks or os.getpid() != self.process
 
 
 def unlocked(method: _Method) -> _Method:

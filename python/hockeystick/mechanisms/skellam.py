@@ -5,13 +5,14 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import Decimal
 from typing import Annotated, ClassVar
 
 import numpy as np
 import scipy  # its parts are loaded when they are used
 from numpy.typing import NDArray
 
+from .._base.decimals import in_digits
 from .._base.types import Array
 from .._base.validation import integer, real
 from .atoms import CUT, IntegerNoise
@@ -73,19 +74,17 @@ class SkellamNoise(IntegerNoise):
 @functools.lru_cache(maxsize=8)
 def _sums(variance: float, end: int) -> tuple[Array, Array]:
     """Sums over j < t of -ln I_{j+1}/I_j for t = 0..end, in two parts, each of which adds up without rounding."""
-    context = Context(prec=_DIGITS)
-    v, one = Decimal(variance), Decimal(1)
-    last = end + _FURTHER
-    root = context.sqrt(context.add(context.multiply(Decimal(last), Decimal(last)), context.multiply(v, v)))
-    ratio = context.divide(v, context.add(Decimal(last), root))
-    two_over_v = context.divide(Decimal(2), v)
-    terms = np.empty(end)
-    for j in range(last - 1, -1, -1):
-        # I_j = 2 (j+1)/v I_{j+1} + I_{j+2}
-        ratio = context.divide(one, context.fma(Decimal(j + 1), two_over_v, ratio))
-        if j < end:
-            far = float(ratio)
-            terms[j] = -math.log(far) if far < 0.5 else -math.log1p(-float(context.subtract(one, ratio)))
+    last, terms = end + _FURTHER, np.empty(end)
+    with in_digits(_DIGITS):
+        v = Decimal(variance)
+        ratio = v / (last + (last * Decimal(last) + v * v).sqrt())
+        two_over_v = 2 / v
+        for j in range(last - 1, -1, -1):
+            # I_j = 2 (j+1)/v I_{j+1} + I_{j+2}
+            ratio = 1 / two_over_v.fma(j + 1, ratio)
+            if j < end:
+                far = float(ratio)
+                terms[j] = -math.log(far) if far < 0.5 else -math.log1p(-float(1 - ratio))
     coarse = np.rint(terms / _COARSE) * _COARSE
     fine = np.rint((terms - coarse) / _FINE) * _FINE
     return np.append(0.0, np.cumsum(coarse)), np.append(0.0, np.cumsum(fine))
