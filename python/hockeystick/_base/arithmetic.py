@@ -16,8 +16,6 @@ from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from typing import Any
 
-import numpy as np
-
 from .. import _core
 
 _PACKAGE = __name__.partition(".")[0] + "."  # with every room of it
@@ -32,6 +30,14 @@ _inside: ContextVar[bool] = ContextVar(
 )  # some call has set all this for those that it makes
 
 
+@functools.cache
+def _numpys_own() -> Callable[[], Any]:
+    """What makes the context, for a ``with``, in which NumPy does about errors what it does by default."""
+    import numpy as np  # the version can be asked for without it
+
+    return functools.partial(np.errstate, divide="warn", over="warn", under="ignore", invalid="warn")
+
+
 def standard(function: Callable[..., Any]) -> Callable[..., Any]:
     """The same function, in IEEE arithmetic."""
     if getattr(function, "in_standard_arithmetic", False):
@@ -44,7 +50,7 @@ def standard(function: Callable[..., Any]) -> Callable[..., Any]:
             return function(*args, **kwargs)
         outer = _inside.set(True)
         try:
-            with np.errstate(divide="warn", over="warn", under="ignore", invalid="warn"):
+            with _numpys_own()():
                 return function(*args, **kwargs)
         finally:
             _inside.reset(outer)
