@@ -32,9 +32,11 @@ TAILS = (
     *((sigma, steps, epochs) for epochs in (2, 10) for sigma, steps in ((0.7, 1000), (1.0, 10**5))),
     *((sigma, 10**5, epochs) for epochs in (2, 10) for sigma in (0.7, 0.5)),
     (0.5, 10**6, 10),
-    # Little noise, one epoch; and few steps with much noise.
+    *((sigma, 10**6, epochs) for sigma in (0.4, 0.3) for epochs in (2, 5, 20)),
+    # Little noise, one epoch; and few steps with much noise, as many as its multiple, or more.
     *((sigma, steps, 1) for sigma in (0.3, 0.5) for steps in (100, 10**4, 10**6)),
     *((30.0, steps, 1) for steps in (2, 3, 4, 5, 7)),
+    *((1.0 * steps, steps, epochs) for steps, epochs in ((8, 1), (9, 2), (18, 2))),
     *((10.0, steps, 1) for steps in (4, 5, 7)),
     *((5.0, steps, 1) for steps in (5, 6, 8)),
     *((30.0, steps, 10) for steps in (2, 3, 4)),

@@ -33,8 +33,9 @@ constexpr double coarser = 100, coarsest_share = 1e-2;
 constexpr double lost_to_rounding = 1e-15;
 // The shares of the saddle that are tried where the transform hardly decays.
 constexpr double tilts[] = {1, 0.85, 0.7, 0.5};
-// So many of dear values are worth a steep bound.
+// So many of dear values are worth a steep bound, and no more digits of delta than this.
 constexpr std::size_t dear_frequencies = 500;
+constexpr double dear_share = 1e-10;
 constexpr std::size_t few_frequencies = 1300, coarse_frequencies = 800, fewer_frequencies = 520,
                       most_beside_atom = 512;
 
@@ -323,15 +324,20 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
     }
     good = good || cut(enough, most, false);
     // Many steps make up for the coarser bound, unless nothing would help.
-    const bool dear = plan.size > dear_frequencies &&
-                      std::ranges::any_of(kinds_, [](const Kind& kind) { return kind.transform->dear(); });
-    if ((!good || dear) && steps_ <= few_steps && !quick) cut(enough, good ? plan.size : most, true);
+    const bool dear = plan.size > dear_frequencies && enough_share() > wanted_share;
+    if ((!good || dear) && steps_ <= few_steps && !quick)
+        cut(std::max(enough, enough_share() * contour.share), good ? plan.size : most, true);
     contour.pinch = pinch_;
     contour.density_tail = density_tail(contour, plan.size);
     // The decay is relative to K's upper bound, everything else to its value.
     for (double* tail : {&contour.tail, &contour.density_tail})
         *tail *= std::exp(saddle.k.upper - saddle.k.value);
     return true;
+}
+
+double DirectInversion::enough_share() const {
+    const bool dear = std::ranges::any_of(kinds_, [](const Kind& kind) { return kind.transform->dear(); });
+    return dear ? dear_share : wanted_share;
 }
 
 // About what filling it takes: over some 17 units of the noise, nodes as close as the frequency asks for.
@@ -366,7 +372,7 @@ std::optional<Contour> DirectInversion::make_contour(const SaddlePoint& saddle, 
         budget.worst = 10 * budget.coarse;
     }
     for (const double share : tilts) {
-        if (budget.quick || (best && best->contour.tail <= wanted_share * best->contour.share)) break;
+        if (budget.quick || (best && best->contour.tail <= enough_share() * best->contour.share)) break;
         auto plan = make_plan(saddle_at(share * saddle.s), epsilon, log_delta, budget, 0, wanted_share);
         if (error(plan) < error(best)) best = std::move(plan);
     }
@@ -478,17 +484,18 @@ std::optional<Answer> DirectInversion::epsilon_bounds(double delta, Budget budge
     auto contour = make_contour(*saddle, epsilon, target, budget);
     const InvertedAt inverted = [&](double e) { return invert(*contour, e); };
     const double enough = std::max(kinds_.size() > few_kinds ? small_gap : 0, 10 * budget.coarse);
+    std::optional<Answer> best;
     for (int round = 0; contour; ++round) {
         const Inverted at = newton(inverted, target, epsilon);
-        if (!(at.value > 0)) return {};
-        const auto answer =
-            epsilon_answer(describe(at, contour->step, contour->integrand.size(), dropped_), inverted, at,
-                           epsilon, delta, infinite(-1), infinite(+1) + dropped_);
+        if (!(at.value > 0)) break;
+        auto answer = epsilon_answer(describe(at, contour->step, contour->integrand.size(), dropped_),
+                                     inverted, at, epsilon, delta, infinite(-1), infinite(+1) + dropped_);
+        if (relative_gap(answer) < relative_gap(best)) best = std::move(answer);
         // Where the tilted loss has two humps, the estimate of delta is poor, and so the line chosen.
-        if (at.value > 0.2 * contour->share || relative_gap(answer) < enough || round == 2) return answer;
+        if (at.value > 0.2 * contour->share || relative_gap(best) < enough || round == 2) break;
         contour = contour_at(epsilon, target, budget);
     }
-    return {};
+    return best;
 }
 
 // The best tilt lies near the saddle.
