@@ -31,6 +31,8 @@ constexpr int most_retreats = 12;
 constexpr double least_delta = 1e-60, largest_loss = 100;
 constexpr double least_mu = 1e-4, largest_mu = 5, least_steps = 6, most_steps = 1e9;
 constexpr double least_log_wanted = -10;
+// Less mu T than that makes few nodes of few steps.
+constexpr double much_noise = 0.4;
 // One W may decide alone where x is so large, and so many standard deviations of V more than that; and it
 // does where the series' error is at most this share, for one of these cuts, as shares of it.
 constexpr double least_jump = 0.3, least_deviations = 4, good_series = 3e-9, poor_series = 1e-6;
@@ -128,8 +130,9 @@ struct OneEpoch::Parts : Split {
 std::unique_ptr<OneEpoch> OneEpoch::of(const Composition& composition) {
     if (composition.size() != 1 || composition.front().second != 1) return nullptr;
     const auto law = composition.front().first->allocation();
-    if (!law || (FewSteps::serves(*law) && law->steps < least_steps) ||
-        !(law->mu >= least_mu && law->mu <= largest_mu) || !(law->steps > 1 && law->steps <= most_steps))
+    if (!law || !(law->mu >= least_mu && law->mu <= largest_mu) ||
+        !(law->steps > 1 && law->steps <= most_steps) ||
+        (FewSteps::serves(*law) && (law->steps < least_steps || law->mu * law->steps < much_noise)))
         return nullptr;
     std::unique_ptr<OneEpoch> out(new OneEpoch(*law));
     const bool direct = out->spread() < wide_spread || law->steps < least_steps;
