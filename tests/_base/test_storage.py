@@ -1,10 +1,12 @@
 """Files: what is saved comes back; anything else is refused with a reason; writes are all or nothing."""
 
+import copy
 import io
 import json
 import math
 import os
 import pickle
+import threading
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -14,7 +16,7 @@ from typing import Any
 import hockeystick as hs
 import numpy as np
 import pytest
-from hockeystick._base import storage
+from hockeystick._base import files, storage
 
 STEP = hs.PoissonSampled(hs.Gaussian(1.0), 0.05)
 EVERYTHING = sum(
@@ -300,3 +302,125 @@ def test_infinite_answers_survive(tmp_path: Path) -> None:
     assert profile.epsilon(1e-5) == math.inf
     profile.save(tmp_path / "x")
     assert hs.PrivacyProfile.load(tmp_path / "x").epsilon(1e-5) == math.inf
+
+
+SAVED: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "Accountant": (hs.Accountant, lambda ledger: ledger.step(STEP)),
+    "IndividualGDPFilter": (
+        lambda: hs.IndividualGDPFilter(3, epsilon=1.0, delta=1e-5),
+        lambda filt: filt.step([0.1, 0.0, 0.2]),
+    ),
+    "IndividualAccountant": (
+        lambda: hs.IndividualAccountant(2, noise_multiplier=2.0, sampling_probability=0.01),
+        lambda accountant: accountant.step([1.0, 0.5]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAVED)
+def test_a_save_does_not_forget_what_another_one_saved(name: str, tmp_path: Path) -> None:
+    make, spend = SAVED[name]
+    path = tmp_path / "ledger.hs"
+    first = make()
+    first.save(path)
+    second = type(first).load(path)
+    spend(first)
+    first.save(path)
+    spend(first)
+    first.save(os.path.relpath(path))
+    kept = path.read_bytes()
+    spend(second)
+    for late in (second, copy.deepcopy(second)):
+        with pytest.raises(hs.StorageError, match="what somebody else has saved would be lost"):
+            late.save(path)
+    assert path.read_bytes() == kept
+    assert os.listdir(tmp_path) == [path.name]
+    # What is refused is not lost: it goes elsewhere, or on top of what is there.
+    second.save(tmp_path / "elsewhere.hs")
+    resumed = type(first).load(path)
+    spend(resumed)
+    resumed.save(path)
+    with pytest.raises(hs.StorageError, match="somebody else"):
+        first.save(path)
+    path.unlink()
+    first.save(path)
+    # Nor is what is no ledger at all, or damaged, taken for the one that was there.
+    for other in (b"", b"PK\x03\x04", kept[:50], b'{"header": 99999999, '):
+        path.write_bytes(other)
+        with pytest.raises(hs.StorageError, match="somebody else"):
+            first.save(path)
+        assert path.read_bytes() == other
+
+
+def test_archives_of_version_01_are_replaced_by_who_loaded_them(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.hs"
+    hs.Accountant().save(path)
+    archive(path, "accountant")
+    first, second = (hs.Accountant.load(path) for _ in range(2))
+    first.step(STEP)
+    first.save(path)
+    with pytest.raises(hs.StorageError, match="somebody else"):
+        second.save(path)
+    assert hs.Accountant.load(path).process == STEP * 1
+
+
+def test_of_many_who_save_at_once_one_does(tmp_path: Path) -> None:
+    path = tmp_path / "ledger.hs"
+    hs.Accountant().save(path)
+    for _ in range(20):
+        ledgers = [hs.Accountant.load(path) for _ in range(4)]
+        start, outcomes = threading.Barrier(len(ledgers)), []
+
+        def save(ledger: hs.Accountant, start: threading.Barrier = start, outcomes: Any = outcomes) -> None:
+            ledger.step(STEP)
+            # All the same, they would not forget each other: each has a step of its own.
+            ledger.step(hs.Laplace(1.0 + id(ledger) % 2**20))
+            start.wait()
+            try:
+                ledger.save(path)
+            except hs.StorageError:
+                outcomes.append(False)
+            else:
+                outcomes.append(True)
+
+        threads = [threading.Thread(target=save, args=(ledger,)) for ledger in ledgers]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(outcomes) == [False, False, False, True]
+
+
+@pytest.mark.parametrize("remove_at", ["chmod", "open"])
+def test_who_takes_a_new_directory_for_a_leftover_stops_nobody(
+    remove_at: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    removed: list[str] = []
+    call: Any = getattr(os, remove_at)
+
+    def removing(name: Any, *arguments: Any) -> Any:
+        if not removed and str(name).endswith(".part"):
+            os.rmdir(name)
+            removed.append(name)
+        return call(name, *arguments)
+
+    monkeypatch.setattr(os, remove_at, removing)
+    with files.new_directory(tmp_path / "store", "") as directory:
+        (directory / "part").touch()
+    assert os.listdir(tmp_path / "store") == ["part"]
+    assert len(removed) == 1
+
+
+@pytest.mark.parametrize("length", [240, 241, 255])
+@pytest.mark.parametrize("letter", ["n", "ε"])
+def test_names_may_be_as_long_as_the_file_system_allows(letter: str, length: int, tmp_path: Path) -> None:
+    name = letter * (length // len(letter.encode()))
+    path = tmp_path / name
+    hs.Accountant().save(path)
+    path.unlink()
+    # What a killed writer left behind is found under such a name, too.
+    stale = tmp_path / f"{files._prefix(path)}{'x' * 8}.part"
+    stale.touch()
+    hs.IndividualGDPFilter(2, epsilon=1.0, delta=1e-5, path=path).close()
+    assert os.listdir(tmp_path) == [name]
+    hs.IndividualGDPFilter.open(path).close()

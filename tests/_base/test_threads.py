@@ -414,6 +414,7 @@ OWNED = {
     "accounting.goals.RiskBudget",  # one call
     "accounting.envelope.Envelope",  # Risk, or one call
     "accounting.gaussian_summary._Side",  # one call
+    "_base.storage.Seen",  # Accountant, Kept
     "interop.opacus.ClippingNorm",  # the hook of one optimizer
     "interop.opacus.EqualSizes",  # the hook of one optimizer
     "individual.histories.Histories",  # Recorded
@@ -690,6 +691,37 @@ def test_a_child_with_its_parents_number_is_refused(monkeypatch: pytest.MonkeyPa
 
     assert in_child(in_a_child)
     assert thing.epsilon(1e-5) == 0.0
+
+
+@needs_fork
+@may_fork
+def test_a_child_neither_keeps_a_store_from_its_parent_nor_opens_it_to_others(tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    filt = hs.IndividualGDPFilter(3, epsilon=1.0, delta=1e-5, path=path)
+
+    def still_locked() -> bool:
+        # What a child inherited may end before its parent does.
+        filt._state._lock.close()
+        with pytest.raises(hs.StorageError, match="another process has it open"):
+            hs.IndividualGDPFilter.open(path)
+        return True
+
+    assert in_child(still_locked)
+    with pytest.raises(hs.StorageError, match="another process has it open"):
+        hs.IndividualGDPFilter.open(path)
+    end, alive = os.pipe()
+    child = os.fork()
+    if child == 0:
+        os.close(alive)
+        os.read(end, 1)
+        os._exit(0)
+    try:
+        filt.close()
+        hs.IndividualGDPFilter.open(path).close()
+    finally:
+        os.close(alive)
+        os.close(end)
+        os.waitpid(child, 0)
 
 
 @needs_fork

@@ -7,19 +7,22 @@ step by step.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import shutil
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from .exclusive import Guard
 from .types import AnyPath
 from .validation import ParameterError
 
 _UNFINISHED = ".part"
 _RANDOM = 8  # characters that tempfile puts into a name
+_LONGEST = 255  # bytes of a name, in most file systems
 _LOCK = "lock"
 _NOTE = struct.Struct("<QQ")  # steps, and the same with _MARK
 _MARK = 0x6B636974735F7368  # any number but 0: then zeros are no note
@@ -45,12 +48,16 @@ def refusing(path: AnyPath) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def replacing(path: AnyPath, *, durable: bool = True) -> Iterator[BinaryIO]:
+def replacing(
+    path: AnyPath, *, durable: bool = True, check: Callable[[BinaryIO], None] | None = None
+) -> Iterator[BinaryIO]:
     """A new file to be written, which takes the name ``path`` at the end: all of it or nothing.
 
     It is written beside its place, under a temporary name, so that a crash leaves either the old file or the new one.
     Only its owner can read it, whatever the umask. Where ``path`` is a symbolic link, its target is replaced. What
     killed writers of the same name left behind is removed. ``durable`` waits until the file has reached the disk.
+    ``check`` may raise, so that all stays as it is, when it has looked at the file that would be replaced, if there is one;
+    nobody else who checks replaces it in between.
     """
     target = Path(os.path.realpath(path))
     file, temporary = _new_file(target)
@@ -61,7 +68,12 @@ def replacing(path: AnyPath, *, durable: bool = True) -> Iterator[BinaryIO]:
             if durable:
                 os.fsync(file.fileno())
             # While the file is open, its lock tells others that it is no leftover.
-            os.replace(temporary, target)
+            with _held(target) if check else contextlib.nullcontext() as old:
+                if check and old:
+                    check(old)
+                os.replace(temporary, target)
+            # A forked child may have it open for longer.
+            _unlock(file.fileno())
     except BaseException:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
@@ -99,11 +111,31 @@ def new_directory(path: AnyPath, resume: str) -> Iterator[Path]:
     _sync_directory(target.parent)
 
 
+@contextlib.contextmanager
+def _held(target: Path) -> Iterator[BinaryIO | None]:
+    """The file at ``target``, open and locked; None if there is none."""
+    while True:
+        try:
+            file = open(target, "rb")  # noqa: SIM115
+        except FileNotFoundError:
+            yield None
+            return
+        with file:
+            _lock(file.fileno(), wait=True)
+            try:
+                # Whoever held it before may have replaced it.
+                if _named(file.fileno(), target):
+                    yield file
+                    return
+            finally:
+                _unlock(file.fileno())
+
+
 def _new_file(target: Path) -> tuple[BinaryIO, Path]:
     """A temporary file for this target, open for writing and locked."""
     _remove_leftovers(target)
     while True:
-        descriptor, name = tempfile.mkstemp(_UNFINISHED, f".{target.name}.", target.parent)
+        descriptor, name = tempfile.mkstemp(_UNFINISHED, _prefix(target), target.parent)
         os.fchmod(descriptor, 0o600)
         if _claimed(descriptor, name):
             return os.fdopen(descriptor, "wb"), Path(name)
@@ -114,19 +146,30 @@ def _new_folder(target: Path) -> tuple[Path, int]:
     """A temporary directory for this target, and a descriptor that locks it."""
     _remove_leftovers(target)
     while True:
-        name = tempfile.mkdtemp(_UNFINISHED, f".{target.name}.", target.parent)
-        os.chmod(name, 0o700)
+        name = tempfile.mkdtemp(_UNFINISHED, _prefix(target), target.parent)
+        # Somebody may take it for a leftover before it is locked.
         with contextlib.suppress(FileNotFoundError):
+            os.chmod(name, 0o700)
             descriptor = os.open(name, os.O_RDONLY)
             if _claimed(descriptor, name):
                 return Path(name), descriptor
             os.close(descriptor)
 
 
+def _prefix(target: Path) -> str:
+    """With what the names of temporary files for this target begin: its name, or a digest where that would make them too long."""
+    name = os.fsencode(target.name)
+    short = len(name) + 2 + _RANDOM + len(_UNFINISHED) <= _LONGEST
+    return f".{target.name if short else hashlib.sha256(name).hexdigest()}."
+
+
 def _claimed(descriptor: int, name: str) -> bool:
     """Lock what was just made; False if somebody took it for a leftover before it was locked."""
-    if _lock(descriptor) is False:
-        return False
+    return _lock(descriptor) is not False and _named(descriptor, name)
+
+
+def _named(descriptor: int, name: AnyPath) -> bool:
+    """Whether the open file still has this name."""
     try:
         return os.path.samestat(os.stat(name), os.fstat(descriptor))
     except FileNotFoundError:
@@ -135,7 +178,7 @@ def _claimed(descriptor: int, name: str) -> bool:
 
 def _remove_leftovers(target: Path) -> None:
     """Remove temporary files and directories for this target that nobody is writing to any more."""
-    prefix = f".{target.name}."
+    prefix = _prefix(target)
     length = len(prefix) + _RANDOM + len(_UNFINISHED)
     # Not being able to clean up is no reason not to save.
     with contextlib.suppress(OSError), os.scandir(target.parent) as entries:
@@ -155,17 +198,25 @@ def _remove_leftovers(target: Path) -> None:
                     os.close(descriptor)
 
 
-def _lock(descriptor: int) -> bool | None:
+def _lock(descriptor: int, wait: bool = False) -> bool | None:
     """Whether the file is locked now, until it is closed or the process ends; None where files cannot be locked."""
     import fcntl
 
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
     except OSError:
         return None
     return True
+
+
+def _unlock(descriptor: int) -> None:
+    """Give up the lock, which forked children share as long as they have the file open."""
+    import fcntl
+
+    with contextlib.suppress(OSError):
+        fcntl.flock(descriptor, fcntl.LOCK_UN)
 
 
 def part(directory: Path, name: str) -> Path:
@@ -187,7 +238,7 @@ class StoreLock:
     """
 
     def __init__(self, directory: Path) -> None:
-        self._directory = directory
+        self._directory, self._owner = directory, Guard()
         # Held open as long as the store.
         self._file = open(part(directory, _LOCK), "r+b", buffering=0)  # noqa: SIM115
         try:
@@ -235,6 +286,9 @@ class StoreLock:
 
     def close(self) -> None:
         """Let another process open the store."""
+        # A forked child shares the lock: it would take its parent's away, and must not keep it for longer than its parent does.
+        if not self._file.closed and not self._owner.forked:
+            _unlock(self._file.fileno())
         self._file.close()
 
 

@@ -64,11 +64,12 @@ def write(
     arrays: Mapping[str, Array | Made],
     *,
     durable: bool = True,
+    seen: Seen | None = None,
 ) -> dict[str, int]:
     """Write ``content`` and ``arrays`` to ``path``, all of it or nothing, and return the checksums of the arrays.
 
     ``content``: JSON values, or what makes a few of them of the checksums after all arrays are written. ``durable`` waits until
-    the file has reached the disk.
+    the file has reached the disk. StorageError if ``seen`` knows of another file there than it finds.
     """
     layout = [
         {"name": name, "dtype": array.dtype.str, "shape": array.shape, "offset": 0, "checksum": 0}
@@ -77,7 +78,7 @@ def write(
     # Room for the header; what is made of checksums is small.
     described = _header(kind, {} if callable(content) else content, layout, 0)
     offset = size = _aligned(len(described) + _GROWTH * (1 + len(layout)))
-    with replacing(path, durable=durable) as file:
+    with replacing(path, durable=durable, check=seen.check(path) if seen else None) as file:
         _reserve(file, 0, size)
         for entry, array in zip(layout, arrays.values(), strict=True):
             end = _aligned(offset + math.prod(array.shape) * array.dtype.itemsize)
@@ -95,17 +96,26 @@ def write(
             offset = end
         checksums = {entry["name"]: entry["checksum"] for entry in layout}
         file.seek(0)
-        file.write(_header(kind, content(checksums) if callable(content) else content, layout, size))
+        head = _header(kind, content(checksums) if callable(content) else content, layout, size)
+        file.write(head)
+    if seen is not None:
+        seen.note(path, head)
     return checksums
 
 
 def read(
-    path: AnyPath, kind: str, *, mapped: bool = False, writable: bool = False, verify: bool = True
+    path: AnyPath,
+    kind: str,
+    *,
+    mapped: bool = False,
+    writable: bool = False,
+    verify: bool = True,
+    seen: Seen | None = None,
 ) -> tuple[dict[str, Any], dict[str, Array]]:
     """Read back (content, arrays) of a file of this ``kind``; StorageError for whatever no version wrote.
 
     ``mapped``: arrays are mapped into memory instead of read, and changing them changes the file if it is ``writable``.
-    ``verify`` compares checksums. Raises OSError if there is no such file.
+    ``verify`` compares checksums, and ``seen`` notes what was read. Raises OSError if there is no such file.
     """
     with refusing(path), open(path, "r+b" if writable else "rb") as file:
         text = file.read(_BLOCK)
@@ -123,7 +133,40 @@ def read(
         content = header["content"]
         if not isinstance(content, dict):
             raise StorageError("its header has no content")
+        if seen is not None:
+            seen.note(path, _head(file))
         return content, arrays
+
+
+class Seen:
+    """The files that an object was read from or has written, so that it does not overwrite what somebody else has saved since."""
+
+    def __init__(self) -> None:
+        self._digests: dict[str, bytes] = {}
+
+    def note(self, path: AnyPath, head: bytes) -> None:
+        """What is at ``path`` begins with ``head``, which has the checksums of all."""
+        self._digests[os.path.realpath(path)] = hashlib.sha256(head).digest()
+
+    def check(self, path: AnyPath) -> Callable[[BinaryIO], None]:
+        """What raises StorageError if a file is not the one that was seen at ``path``, if any was."""
+        expected = self._digests.get(os.path.realpath(path))
+
+        def compare(file: BinaryIO) -> None:
+            if expected is not None and hashlib.sha256(_head(file)).digest() != expected:
+                raise StorageError(
+                    f"cannot save {os.fspath(path)!r}: the file there is not the one that was loaded or saved last, so "
+                    "what somebody else has saved would be lost; load it and record there what is new, or remove it first"
+                )
+
+        return compare
+
+
+def _head(file: BinaryIO) -> bytes:
+    """All of a file but its arrays; of an archive, all."""
+    file.seek(0)
+    text = file.read(_BLOCK)
+    return text + file.read(_LIMIT if text.startswith(b"PK") else _rest(file, text))
 
 
 def kind_of(path: AnyPath) -> str | None:
@@ -152,10 +195,7 @@ def _header(kind: str, content: Mapping[str, Any], layout: list[dict[str, Any]],
 def _read_header(file: BinaryIO, text: bytes) -> dict[str, Any]:
     """The header of a file that begins with this text."""
     try:
-        size = re.match(rb'\{"header": (\d+),', text)
-        # Not more than there is: the number may be damaged.
-        more = min(int(size[1]), os.fstat(file.fileno()).st_size) - len(text) if size else 0
-        header: Any = json.loads(text + file.read(max(0, more)))
+        header: Any = json.loads(text + file.read(_rest(file, text)))
     except ValueError as error:
         raise StorageError(f"it is damaged or not a hockeystick file ({error})") from None
     if not isinstance(header, dict) or header.get("format") != FORMAT:
@@ -170,6 +210,13 @@ def _read_header(file: BinaryIO, text: bytes) -> dict[str, Any]:
     if zlib.crc32(json.dumps(header, allow_nan=False).encode()) != checksum:
         raise StorageError("its checksum does not match: the header is damaged")
     return header
+
+
+def _rest(file: BinaryIO, text: bytes) -> int:
+    """How many bytes a header that begins with this text goes on for."""
+    size = re.match(rb'\{"header": (\d+),', text)
+    # Not more than there is: the number may be damaged.
+    return max(0, min(int(size[1]), os.fstat(file.fileno()).st_size) - len(text)) if size else 0
 
 
 def _read_arrays(file: BinaryIO, header: Mapping[str, Any], mapped: bool, mode: str) -> dict[str, Array]:

@@ -94,6 +94,7 @@ class Accountant(Answers):
         self._memory_limit = integer("memory_limit", memory_limit, 2**20)
         self._process = Process()
         self._profile: PrivacyProfile | None = None
+        self._seen = storage.Seen()
 
     @property
     def process(self) -> Process:
@@ -149,20 +150,26 @@ class Accountant(Answers):
         return self.profile().delta(epsilon)
 
     def save(self, path: AnyPath) -> None:
-        """Write the ledger to one file, atomically; `load` resumes from it."""
+        """Write the ledger to one file, atomically; `load` resumes from it.
+
+        StorageError, and the file stays as it is, if it is not the one that this ledger was loaded from or saved to last: another
+        process has saved its own spending there.
+        """
         header: dict[str, Any] = {
             "process": to_dict(self._process),
             "adjacency": self._adjacency,
             "accuracy": self._accuracy,
             "memory_limit": self._memory_limit,
         }
-        storage.write(path, _KIND, header, {})
+        storage.write(path, _KIND, header, {}, seen=self._seen)
 
     @classmethod
     def load(cls, path: AnyPath) -> Accountant:
         """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
-        header, _ = storage.read(path, _KIND)
+        seen = storage.Seen()
+        header, _ = storage.read(path, _KIND, seen=seen)
         with refusing(path):
             accountant = cls(header["adjacency"], header["accuracy"], header["memory_limit"])
             accountant.step(from_dict(header["process"]))
+        accountant._seen = seen
         return accountant

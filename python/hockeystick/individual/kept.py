@@ -79,6 +79,12 @@ class Kept(Exclusive):
     _LIVE: ClassVar[Any]
     """The class of its state on disk."""
     _state: Any
+    _seen: storage.Seen
+
+    def __new__(cls, *arguments: Any, **options: Any) -> Self:
+        self = super().__new__(cls, *arguments, **options)
+        self._seen = storage.Seen()
+        return self
 
     @property
     def num_examples(self) -> int:
@@ -93,18 +99,21 @@ class Kept(Exclusive):
     def save(self, path: AnyPath) -> None:
         """Write the whole state to one file, atomically; `load` resumes from it.
 
-        Save together with the model: a state and a model from the same moment resume exactly.
+        Save together with the model: a state and a model from the same moment resume exactly. StorageError, and the file stays as
+        it is, if it is not the one that this was loaded from or saved to last: another process has saved its own spending there.
         """
         content, arrays = self._state.snapshot([self._state])
-        storage.write(path, self._KIND, {**self._settings(), **content}, arrays)
+        storage.write(path, self._KIND, {**self._settings(), **content}, arrays, seen=self._seen)
 
     @classmethod
     def load(cls, path: AnyPath) -> Self:
         """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
-        content, arrays = storage.read(path, cls._KIND)
+        seen = storage.Seen()
+        content, arrays = storage.read(path, cls._KIND, seen=seen)
         with refusing(path):
             self = cls._restore(content)
             self._take(self._state.loaded(content, arrays))
+        self._seen = seen
         return self
 
     @classmethod
