@@ -73,6 +73,30 @@ assert os.waitpid(child, 0)[1] == 0
     subprocess.run([sys.executable, "-c", program], check=True, timeout=120)
 
 
+def test_a_subinterpreter_is_refused_at_once() -> None:
+    """It would wait for ever for a lock that its own thread holds."""
+    program = """
+try:
+    import _interpreters as interpreters
+    other = interpreters.create("legacy")
+except ImportError:
+    import _xxsubinterpreters as interpreters
+    other = interpreters.create(isolated=False)
+interpreters.run_string(other, '''
+try:
+    import hockeystick as hs
+    hs.account(hs.Gaussian(1.0)).epsilon(1e-5)
+except ImportError as error:
+    print(error, flush=True)
+''')
+interpreters.destroy(other)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=120
+    )
+    assert "hockeystick works in the main interpreter of a process only" in done.stdout
+
+
 @pytest.mark.parametrize("name", MODULES)
 def test_examples_in_docstrings(name: str) -> None:
     try:

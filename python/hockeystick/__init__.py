@@ -12,7 +12,10 @@ True
 
 import os as _os
 
+from ._base.interpreters import require_main as _require_main
 from ._base.lazy import attach as _attach
+
+_require_main(__name__)
 
 # What 0.1 showed here and a room shows now.
 _MOVED = {
