@@ -328,9 +328,9 @@ def test_command(tmp_path: Path) -> None:
             "-m",
             "tests.campaign",
             "--seed",
-            "18",
+            "22",
             "--checks",
-            "3000",
+            "1500",
             "--summary",
             str(summary),
         ]

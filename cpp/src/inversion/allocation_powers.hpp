@@ -17,8 +17,11 @@ namespace hockeystick {
 
 // ln of a bound on E[V^p; part], from its transform at theta: V^p <= (p/(e theta))^p e^{theta V}.
 double log_power_bound(const AllocationPart& part, double power, double theta);
-// The theta where that is least.
+// The theta where that is least, and what it is there.
 double best_theta(const AllocationPart& part, double power);
+inline double log_power_bound(const AllocationPart& part, double power) {
+    return log_power_bound(part, power, best_theta(part, power));
+}
 
 class PowerLine {
 public:

@@ -89,8 +89,7 @@ double log_several(const Allocation& law, double epochs, double variance, const 
         two = log_add(two, largest + more + (t - 2) * each);
         if (t > 2) three = log_add(three, largest + 2 * more - std::log(2.0) + (t - 3) * each);
     }
-    const double some = log_add(one, two),
-                 whole = log_add(log_power_bound(bulk, power, best_theta(bulk, power)), some);
+    const double some = log_add(one, two), whole = log_add(log_power_bound(bulk, power), some);
     return std::log((apart ? 1.0 : 0.5) * epochs * (epochs - 1)) + (apart ? three : some) + some +
            (epochs - 2) * whole + gaussian_steps(variance, power - 1).upper + 1e-6;
 }
@@ -152,9 +151,8 @@ std::optional<Epochs::Lone> Epochs::lone(const CutStep& cut, double epsilon, dou
 // ln of a bound on E[e^{power L}; one epoch has a W on the ladder, and none is beyond].
 double Epochs::log_low(const Bulk& bulk, const Ladder& ladder, double power) const {
     double some = -infinity;
-    for (const Rest& part : ladder.parts())
-        some = log_add(some, log_power_bound(part, power, best_theta(part, power)));
-    return std::log(count_) + some + (count_ - 1) * log_power_bound(bulk, power, best_theta(bulk, power)) +
+    for (const Rest& part : ladder.parts()) some = log_add(some, log_power_bound(part, power));
+    return std::log(count_) + some + (count_ - 1) * log_power_bound(bulk, power) +
            gaussian_steps(variance_, power - 1).upper + 1e-6;
 }
 
