@@ -28,6 +28,7 @@ FEATURES = {
         "cpp/src/inversion/known_series.hpp",
         "cpp/src/*/few_steps.*",
         "cpp/src/*/ratio_tail.*",
+        "cpp/src/*/turned_ratios.*",
         "cpp/src/inversion/gamma_kernel.hpp",
         "cpp/src/inversion/step_series.*",
         "*/mechanisms/allocation.py",

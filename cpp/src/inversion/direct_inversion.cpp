@@ -323,9 +323,7 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
         if (!good && log_atom > std::log(enough)) return false;
     }
     good = good || cut(enough, most, false);
-    // Many steps make up for the coarser bound, unless nothing would help.
-    const bool dear = plan.size > dear_frequencies && enough_share() > wanted_share;
-    if ((!good || dear) && steps_ <= few_steps && !quick)
+    if (worth_steep(good, plan.size, quick))
         cut(std::max(enough, enough_share() * contour.share), good ? plan.size : most, true);
     contour.pinch = pinch_;
     contour.density_tail = density_tail(contour, plan.size);
@@ -333,6 +331,12 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
     for (double* tail : {&contour.tail, &contour.density_tail})
         *tail *= std::exp(saddle.k.upper - saddle.k.value);
     return true;
+}
+
+// Many steps make up for the coarser bound, unless nothing would help.
+bool DirectInversion::worth_steep(bool good, std::size_t size, bool quick) const {
+    if (quick || steps_ > few_steps) return false;
+    return !good || (size > dear_frequencies && enough_share() > wanted_share);
 }
 
 double DirectInversion::enough_share() const {

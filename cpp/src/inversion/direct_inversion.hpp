@@ -113,6 +113,7 @@ private:
     std::optional<Plan> make_plan(SaddlePoint saddle, double epsilon, double log_delta, const Budget& budget,
                                   double most_lost, double share) const;
     bool cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_t most, bool quick, double wanted) const;
+    bool worth_steep(bool good, std::size_t size, bool quick) const;
     double enough_share() const;  // of delta, as the error from the frequencies left out
     double products(const Plan& plan) const;
     std::optional<Contour> make_contour(const SaddlePoint& saddle, double epsilon, double log_delta,

@@ -1,5 +1,5 @@
 // How E[V^{p + i tau}] of a random allocation falls where likelihood ratios of all sizes decide: on a contour
-// on which each ratio turns by as much as suits its size (docs/mechanisms/allocation.md, "Ratios that turn").
+// on which each ratio turns by as much as suits its size (docs/mechanisms/allocation.md, "Moments").
 #pragma once
 
 #include <map>
