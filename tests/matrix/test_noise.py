@@ -362,7 +362,7 @@ def test_foreign_states_are_refused(tmp_path, monkeypatch):
     path.write_bytes(data)
     with pytest.raises(hs.StorageError):
         CorrelatedNoise.load(path, strategy)
-    path.write_bytes(b"")
+    path.unlink()
     monkeypatch.setattr("hockeystick.matrix.noise._MAX_SAVED", 99)
     with pytest.raises(hs.ParameterError, match="history = True: 100 numbers"):
         noise.save(path)
@@ -416,3 +416,18 @@ def test_refusals():
     with pytest.raises(hs.ParameterError, match="step = 4"):
         noise.seek(4)
     assert noise.step == 0
+
+
+def test_two_that_go_on_from_one_file_are_told_at_the_second_save(tmp_path):
+    """Both would add the same rows to different sums, whose difference has no noise."""
+    path = tmp_path / "noise.hs"
+    strategy = hs.Identity(4)
+    CorrelatedNoise(strategy, 3, noise_multiplier=1.0, seed=5).save(path)
+    one, other = (CorrelatedNoise.load(path, strategy) for _ in range(2))
+    assert np.array_equal(one.next(), other.next())
+    one.save(path)
+    with pytest.raises(hs.StorageError, match="somebody else"):
+        other.save(path)
+    one.next()
+    one.save(path)
+    assert CorrelatedNoise.load(path, strategy).step == 2

@@ -91,6 +91,7 @@ class CorrelatedNoise(Exclusive):
         self.coordinates = _range(coordinates, self.dimension)
         self._seed = resolve_seed(seed)
         self._from_system = seed is None
+        self._seen = storage.Seen()
         self._scale = real(
             "noise_multiplier * clipping_norm", self.noise_multiplier * self.clipping_norm, 0.0
         )
@@ -226,7 +227,8 @@ class CorrelatedNoise(Exclusive):
         """Write seed, step and kept rows to a file that only its owner can read (where the system has such a thing).
 
         Without ``history``, or where there is much of it (more than 2^24 numbers: then ParameterError asks for it), `load`
-        makes the rows again. The file holds the seed: keep it as safe as the data.
+        makes the rows again. The file holds the seed: keep it as safe as the data. StorageError, and the file stays as it is, if it
+        is not the one that this was loaded from or saved to last: two that go on from one file make the same noise.
         """
         rows = self._core.history() if boolean("history", history) else None
         if rows is not None and rows.size > _MAX_SAVED:
@@ -241,7 +243,7 @@ class CorrelatedNoise(Exclusive):
             "from_system": self._from_system,
             "fingerprint": self._fingerprint(),
         }
-        storage.write(path, _KIND, content, {} if rows is None else {"history": rows})
+        storage.write(path, _KIND, content, {} if rows is None else {"history": rows}, seen=self._seen)
 
     @classmethod
     def load(cls, path: AnyPath, strategy: Strategy) -> CorrelatedNoise:
@@ -251,14 +253,15 @@ class CorrelatedNoise(Exclusive):
         """
         if not isinstance(strategy, Strategy):
             raise ParameterTypeError(f"strategy = {strategy!r}: must be a Strategy")
-        content, arrays = storage.read(path, _KIND)
+        seen = storage.Seen()
+        content, arrays = storage.read(path, _KIND, seen=seen)
         with refusing(path):
             noise = cls(
                 strategy,
                 seed=seed_from_dict(content["seed"]),
                 **{name: content[name] for name in _ARGUMENTS},
             )
-            noise._from_system = bool(content["from_system"])
+            noise._from_system, noise._seen = bool(content["from_system"]), seen
             step, fingerprint = integer("step", content["step"]), str(content["fingerprint"])
         if fingerprint != noise._fingerprint():
             raise ParameterError(f"strategy = {strategy!r}: the file is of another one")
