@@ -23,7 +23,10 @@ from hockeystick.interop.opacus import (
 )
 from opacus.accountants import RDPAccountant, create_accountant
 from opacus.utils.batch_memory_manager import BatchMemoryManager
-from opacus.utils.uniform_sampler import UniformWithReplacementSampler
+from opacus.utils.uniform_sampler import (
+    DistributedUniformWithReplacementSampler,
+    UniformWithReplacementSampler,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off")
 
@@ -234,6 +237,19 @@ def test_loaders_without_poisson_sampling_are_refused() -> None:
     for wrong in (SimpleNamespace(batch_sampler=[range(10)]), SimpleNamespace()):
         with pytest.raises(hs.ParameterError, match="Poisson sampler"):
             check_loader(wrong)
+
+
+def test_small_shares_of_replicas_are_refused() -> None:
+    """Opacus's distributed sampler passes over empty batches: what it draws is Poisson given that it is not empty."""
+    # It is made in a process group alone.
+    sampler = object.__new__(DistributedUniformWithReplacementSampler)
+    sampler.sample_rate, sampler.num_samples = 0.1, 400
+    check_loader(SimpleNamespace(batch_sampler=sampler))
+    sampler.num_samples = 200
+    with pytest.raises(
+        hs.ParameterError, match="batch size = 20 expected on this replica: must be at least 30"
+    ):
+        check_loader(SimpleNamespace(batch_sampler=sampler))
 
 
 def test_engine_refuses_other_samplers() -> None:

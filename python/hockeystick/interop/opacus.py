@@ -184,7 +184,7 @@ def check_loader(data_loader: Any) -> None:
     """Raise ParameterError unless ``data_loader`` draws Poisson samples, as the accounting assumes.
 
     What ``make_private`` returns does; the loader that was passed to it, or one made with
-    ``poisson_sampling=False``, does not.
+    ``poisson_sampling=False``, does not. Nor does one of several replicas whose share of a batch is less than 30.
     """
     sampler = getattr(data_loader, "batch_sampler", None)
     if not isinstance(sampler, (UniformWithReplacementSampler, DistributedUniformWithReplacementSampler)):
@@ -192,6 +192,13 @@ def check_loader(data_loader: Any) -> None:
             f"data_loader.batch_sampler = {sampler!r}: must be Opacus's Poisson sampler; train on the "
             "loader that make_private returned, with poisson_sampling=True"
         )
+    if isinstance(sampler, DistributedUniformWithReplacementSampler):
+        expected = sampler.num_samples * sampler.sample_rate
+        if expected < _LEAST_SHARE:
+            raise ParameterError(
+                f"batch size = {expected:.6g} expected on this replica: must be at least {_LEAST_SHARE:g}; the distributed "
+                "sampler passes over empty batches, so that what it draws is no Poisson sample where there are any"
+            )
 
 
 def drawn_rate(sample_rate: float) -> float:
@@ -301,6 +308,7 @@ register_accountant(MECHANISM, HockeystickAccountant, force=True)
 _CHANCE = (
     1e-12  # of stopping a loop that is right, for each of its steps and sizes of a window; any value is sound
 )
+_LEAST_SHARE = 30.0  # a replica's batch is empty with a probability of at most e^-this, 1e-13, by which delta may be larger
 _WINDOW = 1000  # batches that are looked back on; any value is sound
 _ADVICE = "train on the loader that make_private returned, with poisson_sampling=True"
 _ADAPTIVE = (
