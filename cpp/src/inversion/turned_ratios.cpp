@@ -14,8 +14,7 @@ namespace {
 
 // All of these are for speed. The grid of frequencies, and the turns that are tried beside the one that suits
 // V = 1.
-constexpr double first_frequency = 8, next_frequency = 1.2;
-constexpr int most_frequencies = 40;
+constexpr double first_frequency = 8, next_frequency = 1.2, most_frequencies = 40;
 constexpr double shares_of_turn[] = {1.0, 0.5, 0.25};
 // Cells of g, those of ln V, which become ever wider, and the powers of V that bound how rare these are.
 constexpr double first_g = -6, width_of_g = 0.02;
@@ -23,10 +22,10 @@ constexpr double first_cell = 0.1, next_cell = 1.1, most_cells = 56;
 constexpr std::size_t more_powers = 16;
 // proof: more than what these sums and logarithms round by.
 constexpr double rounding = 1e-11;
-// proof: from there on w^k e^{-exponent} falls with w, for k up to that.
-constexpr double far_exponent = 200;
-// proof: a tail below it is counted as that.
-constexpr double least_tail = 1e-300;
+// proof: from there on w^k e^{-exponent} falls with w, for k up to that, and so for these powers.
+constexpr double far_exponent = 200, largest_power = far_exponent - more_powers - 1;
+// proof: cells end where tails have all their digits, and what is less is counted as that.
+constexpr double least_tail = 1e-290;
 
 // Of each cell of g its mass, and at the end where it is largest: w = W/T, e^{-turned} and e^{grown}.
 struct Cell {
@@ -37,7 +36,7 @@ struct Cell {
 // moves psi' times as fast aside.
 struct Turn {
     std::vector<Cell> cells;
-    double before = 0;  // what is left of the first cell comes to, less its mass
+    double before, before_w, before_mass;  // what is left of the first cell comes to, less its mass; as there
     double most_grown, end;
 
     Turn(const Allocation& law, double tau, double share) {
@@ -48,9 +47,11 @@ struct Turn {
             return 0.5 * psi * psi / (mu * mu) + (turns ? 0.5 * std::log1p(psi * psi) : 0);
         };
         most_grown = grown(largest, true) + rounding;
-        before = gaussian_tail(-first_g) * std::expm1(grown(std::min(largest, rate * ratio(first_g)), true));
         double g = first_g, w = ratio(g);
-        for (int i = 1; gaussian_tail(g) > 0; ++i) {
+        before_w = w * (1 + rounding);
+        before_mass = gaussian_tail(-g) * (1 + rounding);
+        before = before_mass * std::expm1(grown(std::min(largest, rate * w), true));
+        for (int i = 1; gaussian_tail(g) > least_tail; ++i) {
             const double next = first_g + width_of_g * i, w_next = ratio(next),
                          mass = next <= 0 ? gaussian_tail(-next) - gaussian_tail(-g)
                                           : gaussian_tail(g) - gaussian_tail(next);
@@ -98,6 +99,7 @@ std::vector<double> log_turned_moments(const Allocation& law, const Turn& turn, 
     const auto add = [&](double weight, double w) {
         for (std::size_t j = 1; j <= most; ++j) h[j] += weight *= w * inverse / static_cast<double>(j);
     };
+    add(turn.before + turn.before_mass, turn.before_w);
     bool ended = false;
     for (std::size_t i = 0; i < turn.cells.size() && !ended; ++i) {
         const Cell& cell = turn.cells[i];
@@ -149,18 +151,14 @@ double log_bound_by(const Allocation& law, const Turn& turn, double power) {
 }  // namespace
 
 double TurnedRatios::log_bound(double tau) const {
-    const int k =
-        std::min(most_frequencies,
-                 static_cast<int>(std::floor(std::log(tau / first_frequency) / std::log(next_frequency))));
-    if (!(tau >= first_frequency)) return infinity;
+    if (!(tau >= first_frequency && power_ <= largest_power)) return infinity;
+    const double index = std::floor(std::log(tau / first_frequency) / std::log(next_frequency)),
+                 k = std::min(index, most_frequencies),
+                 frequency = first_frequency * std::pow(next_frequency, k) * (1 - rounding);
     auto [known, is_new] = known_.try_emplace(k, infinity);
     if (is_new)
         for (const double share : shares_of_turn)
-            known->second = std::min(
-                known->second,
-                log_bound_by(
-                    law_, Turn(law_, first_frequency * std::pow(next_frequency, k) * (1 - rounding), share),
-                    power_));
+            known->second = std::min(known->second, log_bound_by(law_, Turn(law_, frequency, share), power_));
     return known->second;
 }
 

@@ -17,7 +17,7 @@ public:
 private:
     Allocation law_;
     double power_;
-    mutable std::map<int, double> known_;  // at frequencies of a grid, on first use
+    mutable std::map<double, double> known_;  // at frequencies of a grid, on first use
 };
 
 }  // namespace hockeystick
