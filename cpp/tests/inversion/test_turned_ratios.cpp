@@ -58,7 +58,8 @@ double values_are_below(double mu, double steps, double power, double step) {
 
 int main() {
     for (const double mu : {0.2, 1.0, 2.0, 5.0})
-        for (const double power : {0.0, 1.6, 4.0, 30.0}) one_and_two_steps_are_below(mu, power);
+        for (const double power : {0.0, 1.6, 4.0}) one_and_two_steps_are_below(mu, power);
+    for (const double mu : {0.2, 1.0}) one_and_two_steps_are_below(mu, 30);
     for (const double power : {0.5, 2.3}) {
         for (const double steps : {9.0, 1e3, 2e4}) {
             values_are_below(0.5, steps, power, 0.05 * std::sqrt(steps) + 0.5);
