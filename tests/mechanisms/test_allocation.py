@@ -455,3 +455,17 @@ def test_the_core_refuses():
         _core.random_allocation_pair(1.0, 10, "replace_one")
     with pytest.raises(ValueError, match="inversion"):
         hs.account(hs.RandomAllocation(1.0, 10), engine="fft").epsilon(1e-5)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "steps", "epochs", "delta"),
+    [(0.2, 3, 1, 1e-30), (0.25, 10, 1, 1e-60), (0.3, 20, 1, 1e-6), (0.5, 3, 3, 1e-60)],
+)
+def test_removals_of_little_noise_are_tight(sigma, steps, epochs, delta):
+    """The adversary who is told the step knows no more than of a Gaussian, and one who sees the sum no less."""
+    found = hs.account(hs.RandomAllocation(sigma, steps) * epochs, adjacency="add").epsilon_bounds(delta)
+    assert found.upper - found.lower <= 1e-9 * found.upper
+    assert found.lower <= hs.account(hs.Gaussian(sigma) * epochs).epsilon(delta)
+    assert (
+        found.upper >= hs.account(hs.Gaussian(sigma * math.sqrt(steps)) * epochs).epsilon_bounds(delta).lower
+    )

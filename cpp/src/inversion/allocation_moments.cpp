@@ -257,14 +257,15 @@ public:
             sum.fixed_error += modulus * nodes_[i].error;
         }
         Values out{sum.row(step, last - first + 1, 0), shift};
-        const LogKernel front = kernel.at(largest, false);
+        // Bare, as e^{-s} is the same at all frequencies, and may be large.
+        const LogKernel front = kernel.at(largest, true);
         for (std::size_t j = 0; j < out.row.value.size(); ++j) {
             const LogKernel here =
-                GammaKernel({kappa_, step * static_cast<double>(first + j)}, angle_).at(largest, false);
+                GammaKernel({kappa_, step * static_cast<double>(first + j)}, angle_).at(largest, true);
             const Complex more = here.log - front.log;
             const double size = h_ * std::exp(more.real()),
-                         slack = u * (here.slack + front.slack +
-                                      8 * (1 + modulus_of(here.log) + modulus_of(front.log)));
+                         slack = std::expm1(u * (here.slack + front.slack +
+                                                 8 * (1 + modulus_of(here.log) + modulus_of(front.log))));
             Complex& value = out.row.value[j];
             out.row.error[j] = size * (out.row.error[j] * (1 + slack) + slack * modulus_of(value));
             value *= std::polar(size, more.imag());

@@ -196,8 +196,7 @@ void PowerLine::add_run(const std::vector<Term>& nodes, double h, double step, s
     FallingSum sum;
     sum.start = step * static_cast<double>(first);
     const LogKernel at_start = front(sum.start, h);
-    const double count = static_cast<double>(nodes.size()),
-                 log_nothing_each = log_nothing - std::log(count);
+    const double count = static_cast<double>(nodes.size()), log_nothing_each = log_nothing - std::log(count);
     for (const Term& term : nodes) {
         const double log_size = term.weight.real() + at_start.log.real() - sum.start * term.fall;
         if (log_size < log_nothing_each) {

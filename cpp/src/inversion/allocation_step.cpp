@@ -235,10 +235,11 @@ StepLayers::StepLayers(const Allocation& law, double end, double theta) {
         }
         return low;
     };
-    const double mode =
-        last_where(first_node, last, [&](double g) { return -g - mu + theta * mu * w_at(g) >= 0; });
+    const auto rises = [&](double g) { return -g - mu + theta * mu * w_at(g) >= 0; };
+    const double mode = last_where(first_node, last, rises);
     const double peak = log_density(mode);
-    log_variation_ = std::max(peak, log_density(end)) + std::log(last < end ? 4.0 : 2.0) + 1e-9;
+    if (rises(first_node))
+        log_variation_ = std::max(peak, log_density(end)) + std::log(last < end ? 4.0 : 2.0) + 1e-9;
     const double far = std::sqrt(2 * std::log(std::max(1.0, law.steps / enough_ratios))),
                  depth = std::clamp(peak - log_density(std::min(far, last)), lowest_layer, deepest_layer);
     const auto level = [&](int k) { return peak - depth * std::pow((k + 1.0) / layers, 2); };

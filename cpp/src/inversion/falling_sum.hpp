@@ -12,8 +12,8 @@ struct FallingSum {
     // Errors of weight and loss, in units of round-off; the former with what adding the terms up rounds by, a
     // quarter of their number.
     std::vector<double> fixed, turning;
-    double shift = 0, fixed_error = 0;       // values are relative to e^shift
-    double start = 0;                        // the frequency at which the weights are
+    double shift = 0, fixed_error = 0;  // values are relative to e^shift
+    double start = 0;                   // the frequency at which the weights are
 
     bool empty() const { return re.empty(); }
     // Of the sum at all frequencies from tau on.

@@ -33,6 +33,8 @@ constexpr double least_mu = 1e-4, largest_mu = 5, least_steps = 6, most_steps = 
 constexpr double least_log_wanted = -10;
 // Less mu T than that makes few nodes of few steps.
 constexpr double much_noise = 0.4;
+// In direction add the whole transform falls fast enough where mu^2 T is less.
+constexpr double few_for_put = 2000;
 // One W may decide alone where x is so large, and so many standard deviations of V more than that; and it
 // does where the series' error is at most this share, for one of these cuts, as shares of it.
 constexpr double least_jump = 0.3, least_deviations = 4, good_series = 3e-9, poor_series = 1e-6;
@@ -135,7 +137,7 @@ std::unique_ptr<OneEpoch> OneEpoch::of(const Composition& composition) {
         (FewSteps::serves(*law) && (law->steps < least_steps || law->mu * law->steps < much_noise)))
         return nullptr;
     std::unique_ptr<OneEpoch> out(new OneEpoch(*law));
-    const bool direct = out->spread() < wide_spread || law->steps < least_steps;
+    const bool direct = out->spread() < wide_spread || law->mu * law->mu * law->steps < few_for_put;
     return law->add && direct ? nullptr : std::move(out);
 }
 

@@ -88,6 +88,7 @@ StepSeries::StepSeries(const Allocation& law, int k, double angle, double least,
         size_.push_back(exp_or_0(log_size_.back()));
         direction_.push_back(std::polar(1.0, phase_.back()));
         ratio_.push_back(std::exp(mu * (x - 0.5 * mu)));
+        excess_.push_back(std::expm1(mu * (x - 0.5 * mu)));
         slack_.push_back(8 + 2 * mu * (std::abs(x) + mu) + std::abs(x * turn_) + x * x);
         if (k > 0) {
             add_powers(mu * (x - 0.5 * mu));
@@ -111,8 +112,8 @@ void StepSeries::add_powers(double log_ratio) {
 
 // What all nodes share at one s.
 struct StepSeries::Point {
-    double per_step, cosine, sine;  // |s|/T; of the angle of sW
-    Complex theta, turned;          // s/T; the angle of W
+    double per_step, cosine, sine;           // |s|/T; of the angle of sW
+    Complex theta, turned, turned_less_one;  // s/T; the angle of W
     bool bare;
     double log_unit;  // what all terms are multiplied by: e^{s/T}, or one over the largest
     Complex unit_turn;
@@ -125,6 +126,7 @@ StepSeries::Point StepSeries::point_at(double modulus) const {
               std::sin(phase),
               std::polar(per_step, angle_),
               std::polar(1.0, law_.mu * turn_),
+              expm1(Complex(0, law_.mu * turn_)),
               per_step * std::min(1.0, law_.mu) > 1,
               0,
               1.0};
@@ -153,7 +155,7 @@ StepSeries::Term StepSeries::term_at(const Point& point, std::size_t i) const {
     Term out{log_size - y * point.cosine, log_size - y * least_cosine_, u * (slack_[i] + 4) * (1 + y) + edges,
              edges};
     if (!point.bare) {
-        out.v = point.theta * (ratio_[i] * point.turned - 1.0);
+        out.v = point.theta * (excess_[i] + ratio_[i] * point.turned_less_one);
         out.psi = psi(-out.v);
     }
     if (point.bare || !(std::norm(out.v) < small_exponent * small_exponent) ||

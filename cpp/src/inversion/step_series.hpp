@@ -42,9 +42,9 @@ private:
     Allocation law_;
     int k_;
     double angle_, turn_ = 0, h_ = 0, aliasing_, least_cosine_ = 0;
-    // Weights' logarithm and phase; |W|; the errors of both in units of round-off; the weights' size and
-    // direction.
-    std::vector<double> log_size_, phase_, ratio_, slack_, size_;
+    // Weights' logarithm and phase; |W|, and that less 1; the errors of both in units of round-off; the
+    // weights' size and direction.
+    std::vector<double> log_size_, phase_, ratio_, excess_, slack_, size_;
     std::vector<std::complex<double>> direction_;
     // |W|^j/j! for each node, but for a common factor, and the weights' size with that, or infinity.
     std::vector<double> power_, log_power_, size_of_powers_;

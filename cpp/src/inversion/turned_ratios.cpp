@@ -24,12 +24,14 @@ constexpr std::size_t more_powers = 16;
 constexpr double rounding = 1e-11;
 // proof: from there on w^k e^{-exponent} falls with w, for k up to that, and so for these powers.
 constexpr double far_exponent = 200, largest_power = far_exponent - more_powers - 1;
-// proof: cells end where tails have all their digits, and what is less is counted as that.
-constexpr double least_tail = 1e-290;
+// proof: cells end where no tail is less, so that no product underflows before it falls from one power to the
+// next; what does then is less than this in all.
+constexpr double least_tail = 1e-200, underflow = 1e-290;
 
-// Of each cell of g its mass, and at the end where it is largest: w = W/T, e^{-turned} and e^{grown}.
+// Of each cell of g its mass and that of all after it, w = W/T at its right end, the least that w turns by at
+// its left end, and ln of the most that the density grows by.
 struct Cell {
-    double mass, w, turned, grown, beyond;  // beyond: the mass of all cells after it
+    double mass, w, turned, grown, beyond;
 };
 
 // w turns by psi(w) = min(largest, rate w); the normal density grows by e^{psi^2/2 mu^2}, and its argument
@@ -65,8 +67,8 @@ struct Turn {
     }
 };
 
-// ln m! a b_m, m = 0, ..., of (h_0 + sum h_j x^j)^T <= h_0^T e^{T sum h_j x^j/h_0}, coefficient by
-// coefficient.
+// ln of m! times the coefficient of x^m in (h_0 + sum h_j x^j)^T, which is at most that in h_0^T e^{T sum h_j
+// x^j/h_0}.
 std::vector<double> log_moments(double steps, double log_zero, const std::vector<double>& log_h) {
     std::vector<double> out = {0.0};
     double log_factorial = steps * log_zero;
@@ -93,11 +95,13 @@ double log_far(const Allocation& law, const Turn& turn, double j, double first) 
 // ln of bounds on E[prod_t e^{grown - turned/c} (V/c)^m] for m up to `most`.
 std::vector<double> log_turned_moments(const Allocation& law, const Turn& turn, double log_c,
                                        std::size_t most) {
-    const double inverse = std::exp(-log_c);
+    // Powers times scale^j, which leaves them their factorials.
+    const double inverse = std::exp(-log_c), scale = std::max<double>(1, static_cast<double>(most));
     double less_one = turn.before, size = turn.before;
-    std::vector<double> h(most + 1), log_h(most + 1);
+    std::vector<double> h(most + 1, underflow), log_h(most + 1);
     const auto add = [&](double weight, double w) {
-        for (std::size_t j = 1; j <= most; ++j) h[j] += weight *= w * inverse / static_cast<double>(j);
+        for (std::size_t j = 1; j <= most; ++j)
+            h[j] += weight *= scale * w * inverse / static_cast<double>(j);
     };
     add(turn.before + turn.before_mass, turn.before_w);
     bool ended = false;
@@ -115,7 +119,7 @@ std::vector<double> log_turned_moments(const Allocation& law, const Turn& turn, 
     for (std::size_t j = 1; j <= most; ++j) {
         const double k = static_cast<double>(j);
         log_factorial += std::log(k);
-        log_h[j] = std::log(h[j]) + rounding * (10 + k);
+        log_h[j] = std::log(h[j]) - k * std::log(scale) + rounding * (10 + k);
         if (!ended) log_h[j] = log_add(log_h[j], log_far(law, turn, k, turn.end) - k * log_c - log_factorial);
     }
     return log_moments(law.steps, less_one + rounding * size, log_h);

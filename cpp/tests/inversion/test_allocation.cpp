@@ -73,6 +73,21 @@ void both_ways_agree(double mu, double steps, double power, double tau) {
     }
 }
 
+// Of one step W^q has a closed form; the nodes that weigh most lie far from kappa.
+void one_step_is_known(double mu, int k, double kappa, double step) {
+    const double shift = (0.5 * mu * mu * (k - kappa) * (k - kappa - 1));
+    constexpr std::size_t size = 40;
+    const auto found = hs::allocation_moments({mu, 1, false}, k, kappa, step, size, shift - 1e-6, 1e-12);
+    CHECK(found);
+    if (!found) return;
+    for (std::size_t j = 0; j < size; ++j) {
+        const Complex q(k - kappa, -step * static_cast<double>(j));
+        const Complex truth = std::exp(0.5 * mu * mu * q * (q - 1.0) - found->shift);
+        CHECK(std::abs(found->value[j] - truth) <= found->error[j] + 1e-13 * std::abs(truth));
+        CHECK(found->error[j] <= 1e-9 * std::exp(shift - found->shift));
+    }
+}
+
 void frequencies_keep_their_bound(double mu, double steps, bool add, double s) {
     const hs::AllocationTransform transform({mu, steps, add}, 1e-30);
     const hs::Cumulant k = transform.at(s);
@@ -194,6 +209,11 @@ void few_steps_and_rays_agree(double mu, int steps, bool add, double s, double s
 }  // namespace
 
 int main() {
+    for (const double mu : {1.0, 1.4, 1.83}) {
+        one_step_is_known(mu, 0, 16.3, 0.3);
+        one_step_is_known(mu, 4, 16.39, 0.05);
+        one_step_is_known(mu, 1, 3.5, 0.7);
+    }
     for (double a = 0.3; a < 60; a *= 1.07) kernels_round_as_they_say(a);
     for (const bool add : {false, true}) {
         few_steps_have_digits(0.01, 2, add, 0.5, 2, 4e-16);

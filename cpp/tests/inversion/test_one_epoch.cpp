@@ -106,6 +106,8 @@ int main() {
     falls_as_its_edge(0.5, 9, 2.5, 9);
     falls_as_its_edge(0.5, 9, 4.5, 30);
     falls_as_its_edge(1.2, 9, 2.0, 9);
+    // The mode lies left of all nodes.
+    CHECK(std::isinf(hs::StepLayers({0.5, 9, false}, 2, -1e4).log_bound(1e3)));
     for (const Complex s : {Complex(2), Complex(40), Complex(40, 5), Complex(60, 1)}) {
         what_is_between_two_cuts_is_known(1, 1e5, 1e-6, 8, s);
         what_is_between_two_cuts_is_known(1, 1e5, 1e-6, 12.5, s);  // beyond where nodes end without a top

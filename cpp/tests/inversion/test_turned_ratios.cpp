@@ -60,6 +60,10 @@ int main() {
     for (const double mu : {0.2, 1.0, 2.0, 5.0})
         for (const double power : {0.0, 1.6, 4.0}) one_and_two_steps_are_below(mu, power);
     for (const double mu : {0.2, 1.0}) one_and_two_steps_are_below(mu, 30);
+    // Where powers of small ratios underflow.
+    one_and_two_steps_are_below(0.3, 100);
+    for (const double tau : {8.0, 20.0})
+        CHECK(log_of_one(0.25, {130.5, tau}) <= hs::TurnedRatios({0.25, 1, false}, 130.5).log_bound(tau));
     for (const double power : {0.5, 2.3}) {
         for (const double steps : {9.0, 1e3, 2e4}) {
             values_are_below(0.5, steps, power, 0.05 * std::sqrt(steps) + 0.5);
