@@ -257,18 +257,16 @@ public:
             sum.fixed_error += modulus * nodes_[i].error;
         }
         Values out{sum.row(step, last - first + 1, 0), shift};
-        // Bare, as e^{-s} is the same at all frequencies, and may be large.
-        const LogKernel front = kernel.at(largest, true);
         for (std::size_t j = 0; j < out.row.value.size(); ++j) {
-            const LogKernel here =
-                GammaKernel({kappa_, step * static_cast<double>(first + j)}, angle_).at(largest, true);
-            const Complex more = here.log - front.log;
-            const double size = h_ * std::exp(more.real()),
-                         slack = std::expm1(u * (here.slack + front.slack +
-                                                 8 * (1 + modulus_of(here.log) + modulus_of(front.log))));
+            const GammaKernel here({kappa_, step * static_cast<double>(first + j)}, angle_);
+            // With e^{-s}, which is the same at all frequencies, or without: what loses less.
+            LogKernel more = quotient(here, kernel, largest, false);
+            if (const LogKernel bare = quotient(here, kernel, largest, true); bare.slack < more.slack)
+                more = bare;
+            const double size = h_ * std::exp(more.log.real()), slack = std::expm1(u * more.slack);
             Complex& value = out.row.value[j];
             out.row.error[j] = size * (out.row.error[j] * (1 + slack) + slack * modulus_of(value));
-            value *= std::polar(size, more.imag());
+            value *= std::polar(size, more.log.imag());
         }
         return out;
     }
@@ -293,6 +291,11 @@ public:
     }
 
 private:
+    static LogKernel quotient(const GammaKernel& a, const GammaKernel& b, double x, bool bare) {
+        const LogKernel above = a.at(x, bare), below = b.at(x, bare);
+        return {above.log - below.log,
+                above.slack + below.slack + 8 * (1 + modulus_of(above.log) + modulus_of(below.log))};
+    }
     double x(std::size_t i) const { return (first_ + static_cast<double>(i)) * h_; }
     double h_, first_, kappa_, angle_;
     std::vector<SeriesValue> nodes_;

@@ -24,9 +24,8 @@ constexpr std::size_t more_powers = 16;
 constexpr double rounding = 1e-11;
 // proof: from there on w^k e^{-exponent} falls with w, for k up to that, and so for these powers.
 constexpr double far_exponent = 200, largest_power = far_exponent - more_powers - 1;
-// proof: cells end where no tail is less, so that no product underflows before it falls from one power to the
-// next; what does then is less than this in all.
-constexpr double least_tail = 1e-200, underflow = 1e-290;
+// proof: cells end where no tail is less, so that no weight underflows at first.
+constexpr double least_tail = 1e-200;
 
 // Of each cell of g its mass and that of all after it, w = W/T at its right end, the least that w turns by at
 // its left end, and ln of the most that the density grows by.
@@ -92,35 +91,38 @@ double log_far(const Allocation& law, const Turn& turn, double j, double first) 
            std::log(std::max(gaussian_tail(first - j * law.mu), least_tail));
 }
 
-// ln of bounds on E[prod_t e^{grown - turned/c} (V/c)^m] for m up to `most`.
+// ln of bounds on E[prod_t e^{grown - turned/c} V^m] for m up to `most`.
 std::vector<double> log_turned_moments(const Allocation& law, const Turn& turn, double log_c,
                                        std::size_t most) {
-    // Powers times scale^j, which leaves them their factorials.
-    const double inverse = std::exp(-log_c), scale = std::max<double>(1, static_cast<double>(most));
+    const double inverse = std::exp(-log_c);
     double less_one = turn.before, size = turn.before;
-    std::vector<double> h(most + 1, underflow), log_h(most + 1);
-    const auto add = [&](double weight, double w) {
-        for (std::size_t j = 1; j <= most; ++j)
-            h[j] += weight *= scale * w * inverse / static_cast<double>(j);
-    };
-    add(turn.before + turn.before_mass, turn.before_w);
+    std::vector<double> weight{turn.before + turn.before_mass}, w{turn.before_w};
     bool ended = false;
     for (std::size_t i = 0; i < turn.cells.size() && !ended; ++i) {
         const Cell& cell = turn.cells[i];
         const double exponent = cell.grown - cell.turned * inverse, change = cell.mass * std::expm1(exponent);
         less_one += change;
         size += std::abs(change);
-        add(cell.mass * std::exp(exponent), cell.w);
+        weight.push_back(cell.mass * std::exp(exponent));
+        w.push_back(cell.w);
         // Those beyond come to less than their mass, and no power is larger than here.
         if ((ended = exponent < -far_exponent - turn.most_grown))
-            add(cell.beyond * std::exp(turn.most_grown + exponent), cell.w);
+            weight.back() += cell.beyond * std::exp(turn.most_grown + exponent);
     }
-    double log_factorial = 0;
+    // Beside the sum of all, weights that fall from one power to the next fall ever after: what underflows
+    // does not count any more.
+    std::vector<double> log_h(most + 1);
+    double unit = 1, log_power = 0, log_factorial = 0;
     for (std::size_t j = 1; j <= most; ++j) {
+        double sum = 0;
+        for (std::size_t i = 0; i < weight.size(); ++i) sum += weight[i] *= w[i] * unit;
+        unit = 1 / sum;
         const double k = static_cast<double>(j);
+        log_power += std::log(sum);
         log_factorial += std::log(k);
-        log_h[j] = std::log(h[j]) - k * std::log(scale) + rounding * (10 + k);
-        if (!ended) log_h[j] = log_add(log_h[j], log_far(law, turn, k, turn.end) - k * log_c - log_factorial);
+        log_h[j] = log_power;
+        if (!ended) log_h[j] = log_add(log_h[j], log_far(law, turn, k, turn.end));
+        log_h[j] += rounding * (10 + k) - log_factorial;
     }
     return log_moments(law.steps, less_one + rounding * size, log_h);
 }
@@ -135,7 +137,7 @@ double log_bound_by(const Allocation& law, const Turn& turn, double power) {
         double log = power * log_c + moments[0];
         for (std::size_t m = std::max<std::size_t>(least, 1); m < moments.size(); ++m) {
             const double k = static_cast<double>(m);
-            log = std::min(log, moments[m] + k * (log_c - log_before) + power * log_before);
+            log = std::min(log, moments[m] + (power - k) * log_before);
         }
         sum = log_add(sum, log);
         log_before = log_c;
