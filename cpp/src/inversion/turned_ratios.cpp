@@ -27,8 +27,8 @@ constexpr double far_exponent = 200, largest_power = far_exponent - more_powers 
 // proof: cells end where no tail is less, so that no weight underflows at first.
 constexpr double least_tail = 1e-200;
 
-// Of each cell of g its mass and that of all after it, w = W/T at its right end, the least that w turns by at
-// its left end, and ln of the most that the density grows by.
+// Of each cell of g, the first of which is all that lies before, its mass and that of all after it, w = W/T
+// at its right end, the least that w turns by at its left end, and ln of the most that the density grows by.
 struct Cell {
     double mass, w, turned, grown, beyond;
 };
@@ -37,7 +37,6 @@ struct Cell {
 // moves psi' times as fast aside.
 struct Turn {
     std::vector<Cell> cells;
-    double before, before_w, before_mass;  // what is left of the first cell comes to, less its mass; as there
     double most_grown, end;
 
     Turn(const Allocation& law, double tau, double share) {
@@ -49,9 +48,8 @@ struct Turn {
         };
         most_grown = grown(largest, true) + rounding;
         double g = first_g, w = ratio(g);
-        before_w = w * (1 + rounding);
-        before_mass = gaussian_tail(-g) * (1 + rounding);
-        before = before_mass * std::expm1(grown(std::min(largest, rate * w), true));
+        cells.push_back({gaussian_tail(-g), w * (1 + rounding), 0,
+                         grown(std::min(largest, rate * w), true) + rounding, gaussian_tail(g)});
         for (int i = 1; gaussian_tail(g) > least_tail; ++i) {
             const double next = first_g + width_of_g * i, w_next = ratio(next),
                          mass = next <= 0 ? gaussian_tail(-next) - gaussian_tail(-g)
@@ -95,8 +93,8 @@ double log_far(const Allocation& law, const Turn& turn, double j, double first) 
 std::vector<double> log_turned_moments(const Allocation& law, const Turn& turn, double log_c,
                                        std::size_t most) {
     const double inverse = std::exp(-log_c);
-    double less_one = turn.before, size = turn.before;
-    std::vector<double> weight{turn.before + turn.before_mass}, w{turn.before_w};
+    double less_one = 0, size = 0;
+    std::vector<double> weight, w;
     bool ended = false;
     for (std::size_t i = 0; i < turn.cells.size() && !ended; ++i) {
         const Cell& cell = turn.cells[i];
@@ -143,7 +141,7 @@ double log_bound_by(const Allocation& law, const Turn& turn, double power) {
         log_before = log_c;
     }
     // Beyond them all, without a turn.
-    double less_one = turn.before;
+    double less_one = 0;
     std::vector<double> log_h = {0.0};
     for (const Cell& cell : turn.cells) less_one += cell.mass * std::expm1(cell.grown);
     for (std::size_t j = 1; j <= most; ++j)
