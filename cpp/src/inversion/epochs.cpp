@@ -34,7 +34,10 @@ constexpr double fair_spread = 0.6, hardly_beside_spread = 0.01, largest_of_seve
 // Their bounds are near enough then; how closely a first guess is looked for.
 constexpr double near_bounds = 3e-10, close_guess = 1e-2, lesser_guess = 0.7;
 constexpr int most_guesses = 1;
-constexpr double large_jump = 3.5, series_jump = 1.5, good_series = 1e-7, poor_series = 3e-2;
+constexpr double large_jump = 3.5, series_jump = 1.5;
+// Errors of a series beside delta that make it better than three parts, than the whole transform, or than
+// nothing; with so many times as much one cut is no better than all others.
+constexpr double good_series = 1e-7, close_series = 1e-6, poor_series = 3e-2, hopeless = 100;
 // No series serves where the Gaussian steps' loss varies as much; its moments would take ever more terms.
 constexpr double most_variance = 4;
 // The W/T that are tried as what is large, and as shares of e^eps - 1 where one decides alone.
@@ -64,8 +67,8 @@ struct Epochs::Lone {
 };
 
 struct Epochs::Attempt {
-    SplitWithMore parts;
-    double error;  // beside delta
+    std::optional<SplitWithMore> parts;  // none where that is worse than what was asked for
+    double error;                        // beside delta, or what is known of it
 };
 
 double log_several(const Allocation& law, double epochs, double variance, const Bulk& bulk,
@@ -159,7 +162,7 @@ double Epochs::log_low(const Bulk& bulk, const Ladder& ladder, double power) con
 // By the epochs that have a W > B: none; one; two or more. What is bounded alone is that in one of the latter
 // there are three, or one is beyond the ladder, or that none of one epoch's decides.
 std::optional<Epochs::Attempt> Epochs::series_at(const CutStep& step, const Lone& lone, double epsilon,
-                                                 double delta) const {
+                                                 double delta, double worst) const {
     const Bulk bulk(law_, step);
     const double top = place(std::exp(epsilon + beyond_loss)), t = law_.steps,
                  one = lone.at.scaled(lone.at.value),
@@ -174,32 +177,41 @@ std::optional<Epochs::Attempt> Epochs::series_at(const CutStep& step, const Lone
                             [&](double log) { return log_of(std::exp(log)) - std::exp(log) * epsilon; }));
         return Chernoff{log_of(tilt), tilt};
     };
-    const auto parts = EpochKind::of_allocation(law_, count_)->parts(step.end(), step.end());
-    auto line = EpochLine({{parts.get(), count_}}, variance_, false)
-                    .contour(epsilon, std::log(delta), least_tilt, largest_tilt_of_bulk);
-    if (!line) return {};
-    std::vector<Contour> lines{std::move(*line)};
-    double error = lone.error;
     Chernoff low, several;
     if (lone.own.end() > step.end()) {
         const Ladder ladder(law_, step, lone.own.end());
         low = chernoff([&](double power) { return log_low(bulk, ladder, power); });
     }
+    const auto more = [&] {
+        return [=, sure = both + lone.pairs](double e) { return sure + low.at(e) + several.at(e); };
+    };
+    std::vector<Contour> lines;
+    double error = lone.error;
     if (count_ > 1) {
+        const Ladder ladder(law_, step, top);
+        const auto bound_several = [&](bool known) {
+            return chernoff([&](double power) {
+                return log_several(law_, count_, variance_, bulk, ladder, power, known);
+            });
+        };
+        several = bound_several(true);
+        if (error + more()(epsilon) / one > worst) return Attempt{{}, error + more()(epsilon) / one};
         auto apart = RatiosApart(law_, step, top, count_, variance_).contour(epsilon, std::log(delta));
-        const bool known = apart.has_value();
-        if (known) {
+        if (!apart) several = bound_several(false);
+        if (apart) {
             const Inverted at = invert(*apart, epsilon);
             error += at.scaled(at.aliasing + at.tail + at.quadrature + at.round_off) / one;
             lines.push_back(std::move(*apart));
         }
-        const Ladder ladder(law_, step, top);
-        several = chernoff(
-            [&](double power) { return log_several(law_, count_, variance_, bulk, ladder, power, known); });
     }
-    const auto more = [=, sure = both + lone.pairs](double e) { return sure + low.at(e) + several.at(e); };
-    error += more(epsilon) / one;
-    return Attempt{{{std::move(lines), lone.large}, more}, error};
+    error += more()(epsilon) / one;
+    if (error > worst) return Attempt{{}, error};
+    const auto parts = EpochKind::of_allocation(law_, count_)->parts(step.end(), step.end());
+    auto line = EpochLine({{parts.get(), count_}}, variance_, false)
+                    .contour(epsilon, std::log(delta), least_tilt, largest_tilt_of_bulk);
+    if (!line) return {};
+    lines.push_back(std::move(*line));
+    return Attempt{SplitWithMore{{std::move(lines), lone.large}, more()}, error};
 }
 
 // From the largest B whose series is about as good as any, as long as a lesser one is better.
@@ -216,17 +228,20 @@ std::optional<SplitWithMore> Epochs::by_series(double epsilon, double delta, dou
         cuts.emplace_back(step, std::move(*found));
     }
     std::optional<Attempt> best;
+    double previous = hopeless * worst;
     for (const auto& [step, found] : cuts) {
         if (found.error > std::max(fair_share * least, good_enough)) continue;
-        auto next = series_at(step, found, epsilon, delta);
-        if (best && !(next && next->error < best->error)) break;
-        if (next && next->error < worst) best = std::move(next);
+        auto next = series_at(step, found, epsilon, delta, worst);
+        if (!next) continue;
+        if (!(next->error < previous)) break;
+        previous = next->error;
+        if (next->parts) best = std::move(next);
     }
-    return best ? std::optional(std::move(best->parts)) : std::nullopt;
+    return best ? std::move(best->parts) : std::nullopt;
 }
 
 // delta: about that.
-std::optional<SplitWithMore> Epochs::parts_at(double epsilon, double delta) const {
+std::optional<SplitWithMore> Epochs::parts_at(double epsilon, double delta, bool last) const {
     if (!(delta > least_delta && epsilon < largest_loss)) return {};
     interruption_point();
     const bool large = alone_ && epsilon > series_jump,
@@ -236,16 +251,16 @@ std::optional<SplitWithMore> Epochs::parts_at(double epsilon, double delta) cons
         if (auto parts = by_series(epsilon, delta, good_series)) return parts;
     if (three)
         if (auto parts = split_->in_three(epsilon, delta)) return parts;
-    return large ? by_series(epsilon, delta, poor_series) : std::nullopt;
+    return large ? by_series(epsilon, delta, last ? poor_series : close_series) : std::nullopt;
 }
 
-std::optional<Answer> Epochs::delta_bounds(double epsilon) const {
+std::optional<Answer> Epochs::delta_bounds(double epsilon, bool last) const {
     std::optional<SplitWithMore> parts;
     return delta_in_rounds(epsilon, guess(epsilon), parts,
-                           [&](double about) { return parts_at(epsilon, about); });
+                           [&](double about) { return parts_at(epsilon, about, last); });
 }
 
-std::optional<Answer> Epochs::epsilon_bounds(double delta) const {
+std::optional<Answer> Epochs::epsilon_bounds(double delta, bool last) const {
     if (!(delta > least_delta && delta < 1)) return {};
     const double spread = split_->spread();
     double first = std::max(spread * std::sqrt(-2 * std::log(delta)), split_->jump(delta));
@@ -256,7 +271,7 @@ std::optional<Answer> Epochs::epsilon_bounds(double delta) const {
             (guess(first) < delta ? high : low) = first;
         }
     }
-    const auto at = [&](double epsilon) { return parts_at(epsilon, delta); };
+    const auto at = [&](double epsilon) { return parts_at(epsilon, delta, last); };
     auto answer = epsilon_in_rounds(delta, first, at, alone_ ? 0 : near_bounds);
     // A guess may be too large to have lines.
     for (int i = 0; !alone_ && !answer && i < most_guesses; ++i)

@@ -30,9 +30,10 @@ public:
     static std::unique_ptr<Epochs> of(const Composition& composition);
     ~Epochs();
 
-    // Bounds as in Profile; empty where there are none.
-    std::optional<Answer> epsilon_bounds(double delta) const;
-    std::optional<Answer> delta_bounds(double epsilon) const;
+    // Bounds as in Profile; empty where there are none, or, unless nothing else is left to ask (last), where
+    // the whole transform may be closer.
+    std::optional<Answer> epsilon_bounds(double delta, bool last) const;
+    std::optional<Answer> delta_bounds(double epsilon, bool last) const;
 
     // Whether this is the way, rather than the whole transform; a first guess of delta.
     bool suits(double delta) const;
@@ -45,10 +46,10 @@ private:
     std::optional<Lone> lone(const CutStep& cut, double epsilon, double worst) const;
     double log_low(const Bulk& bulk, const Ladder& ladder, double power) const;
     struct Attempt;
-    std::optional<Attempt> series_at(const CutStep& step, const Lone& lone, double epsilon,
-                                     double delta) const;
+    std::optional<Attempt> series_at(const CutStep& step, const Lone& lone, double epsilon, double delta,
+                                     double worst) const;
     std::optional<SplitWithMore> by_series(double epsilon, double delta, double worst) const;
-    std::optional<SplitWithMore> parts_at(double epsilon, double delta) const;
+    std::optional<SplitWithMore> parts_at(double epsilon, double delta, bool last) const;
 
     std::unique_ptr<EpochSplit> split_;
     bool alone_ = false;               // there is but one kind, and Gaussian steps

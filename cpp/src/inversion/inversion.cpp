@@ -163,7 +163,8 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
         },
         [&](std::size_t most) { return one_epoch_ ? one_epoch_->epsilon_bounds(delta, most) : std::nullopt; },
         [&](bool last) {
-            return epochs_ && epochs_->suits(delta) != last ? epochs_->epsilon_bounds(delta) : std::nullopt;
+            return epochs_ && (last || epochs_->suits(delta)) ? epochs_->epsilon_bounds(delta, last)
+                                                              : std::nullopt;
         },
         [&] {
             std::optional<Answer> best;
@@ -189,8 +190,9 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, boo
         [&](const DirectInversion& direct, Budget budget) { return direct.delta_bounds(epsilon, budget); },
         [&](std::size_t most) { return one_epoch_ ? one_epoch_->delta_bounds(epsilon, most) : std::nullopt; },
         [&](bool last) {
-            return epochs_ && epochs_->suits(epochs_->guess(epsilon)) != last ? epochs_->delta_bounds(epsilon)
-                                                                              : std::nullopt;
+            return epochs_ && (last || epochs_->suits(epochs_->guess(epsilon)))
+                       ? epochs_->delta_bounds(epsilon, last)
+                       : std::nullopt;
         },
         [&] {
             std::optional<Answer> best;
@@ -263,7 +265,7 @@ std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double
     const std::size_t asked = std::min(most_alone, left.size());
     for (std::size_t j = 0; j < asked; ++j) {
         const std::size_t i = left[j * left.size() / asked];
-        if (epochs_) curve[i] = epochs_->delta_bounds(epsilons[i]);
+        if (epochs_) curve[i] = epochs_->delta_bounds(epsilons[i], true);
         if (curve[i]) continue;
         curve[i].emplace().engine = "inversion";
         curve[i]->upper = direct_->chernoff_delta(epsilons[i]);

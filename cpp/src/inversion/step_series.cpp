@@ -340,4 +340,21 @@ SeriesValue StepSeries::at(double modulus) const {
     return power(sums(modulus, scale), scale);
 }
 
+std::vector<double> StepSeries::log_terms(double s) const {
+    const double scale = std::max(s, 0.5 * k_);
+    const Sums c = sums(s, scale);
+    std::vector<double> out(c.value.size(), infinity);
+    if (!(c.relative < small_error)) return out;
+    const double per_step = c.bare ? 0 : s / law_.steps, front = c.log_front.real() - per_step,
+                 rounding = 16 * u * (1 + std::abs(c.log_front.real()) + per_step);
+    out[0] = front + std::log1p(c.relative) + rounding;
+    for (std::size_t j = 1; j < out.size(); ++j) {
+        const double k = static_cast<double>(j), size = c.value[j].real() + c.error[j];
+        if (size < infinity)
+            out[j] = out[0] + std::log(std::max(size, 1e-300)) - k * std::log(scale) +
+                     16 * u * k * (1 + std::abs(std::log(scale)));
+    }
+    return out;
+}
+
 }  // namespace hockeystick

@@ -26,6 +26,8 @@ public:
     // Whether there were too many nodes.
     bool empty() const { return ratio_.empty(); }
     SeriesValue at(double modulus) const;
+    // At angle 0: ln of E[(W/T)^j e^{-sW/T}]/j!, j = 0..k, rounded up.
+    std::vector<double> log_terms(double s) const;
 
 private:
     struct Sums;

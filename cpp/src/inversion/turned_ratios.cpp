@@ -5,6 +5,7 @@
 #include <cstddef>
 #include <vector>
 
+#include "inversion/mean_moments.hpp"
 #include "inversion/saddle.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/special.hpp"
@@ -64,24 +65,6 @@ struct Turn {
     }
 };
 
-// ln of m! times the coefficient of x^m in (h_0 + sum h_j x^j)^T, which is at most that in h_0^T e^{T sum h_j
-// x^j/h_0}.
-std::vector<double> log_moments(double steps, double log_zero, const std::vector<double>& log_h) {
-    std::vector<double> out = {0.0};
-    double log_factorial = steps * log_zero;
-    for (std::size_t n = 1; n < log_h.size(); ++n) {
-        double sum = -infinity;
-        for (std::size_t j = 1; j <= n; ++j)
-            sum = log_add(sum, std::log(static_cast<double>(j)) + log_h[j] + out[n - j]);
-        out.push_back(sum + std::log(steps / static_cast<double>(n)) - log_zero);
-    }
-    for (std::size_t n = 0; n < out.size(); ++n) {
-        if (n > 0) log_factorial += std::log(static_cast<double>(n));
-        out[n] += log_factorial + rounding * (10 + std::abs(out[n]) + std::abs(log_factorial));
-    }
-    return out;
-}
-
 // ln of a bound on e^{most_grown} E[w^j; g > first], without a turn.
 double log_far(const Allocation& law, const Turn& turn, double j, double first) {
     const double log_moment = 0.5 * j * (j - 1) * law.mu * law.mu - j * std::log(law.steps);
@@ -122,7 +105,7 @@ std::vector<double> log_turned_moments(const Allocation& law, const Turn& turn, 
         if (!ended) log_h[j] = log_add(log_h[j], log_far(law, turn, k, turn.end));
         log_h[j] += rounding * (10 + k) - log_factorial;
     }
-    return log_moments(law.steps, less_one + rounding * size, log_h);
+    return log_mean_moments(law.steps, less_one + rounding * size, log_h);
 }
 
 // V in cells (c', c]: what turns does so by turned/V >= turned/c, and V^p is at most V^m c'^{p-m}, m >= p.
@@ -147,7 +130,7 @@ double log_bound_by(const Allocation& law, const Turn& turn, double power) {
     for (std::size_t j = 1; j <= most; ++j)
         log_h.push_back(log_far(law, turn, static_cast<double>(j), -infinity) -
                         std::lgamma(static_cast<double>(j) + 1));
-    const double log_last = log_moments(law.steps, less_one * (1 + rounding), log_h).back() +
+    const double log_last = log_mean_moments(law.steps, less_one * (1 + rounding), log_h).back() +
                             (power - static_cast<double>(most)) * log_before;
     return log_add(sum, log_last) + 1e-9;
 }

@@ -30,7 +30,7 @@ hs::PairPtr sampled(double sigma, double q) {
 
 std::optional<hs::Answer> split_delta(const hs::Composition& composition, double epsilon) {
     const auto epochs = hs::Epochs::of(composition);
-    return epochs ? epochs->delta_bounds(epsilon) : std::nullopt;
+    return epochs ? epochs->delta_bounds(epsilon, true) : std::nullopt;
 }
 
 void agree(const std::optional<hs::Answer>& a, const std::optional<hs::Answer>& b, double widest) {

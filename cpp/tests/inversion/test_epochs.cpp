@@ -59,7 +59,7 @@ void frequencies_are_bounded(const hs::AllocationPart& part, double power, doubl
 
 void agrees_with_the_whole(const hs::Composition& composition, double epsilon, double widest) {
     const auto whole = hs::DirectInversion(composition).delta_bounds(epsilon, {}),
-               parts = hs::Epochs::of(composition)->delta_bounds(epsilon);
+               parts = hs::Epochs::of(composition)->delta_bounds(epsilon, true);
     CHECK(whole && parts);
     if (!whole || !parts) return;
     CHECK(parts->lower <= whole->upper && whole->lower <= parts->upper);
