@@ -57,11 +57,10 @@ std::optional<Moments> AllocationTransform::moments(double s, double step, std::
                                                     double tolerance) const {
     const double highest = step * static_cast<double>(size - 1),
                  wanted = std::clamp(highest / frequencies_per_kappa, least_kappa, most_kappa);
-    const double most = std::min(most_power, std::floor(std::sqrt(2 * largest_log) / law_.mu));
+    const double most = std::floor(std::sqrt(2 * largest_log) / law_.mu);
     const double least = law_.add ? std::max(0.0, std::ceil(1 - s)) : std::ceil(2 + s);
-    if (!(least <= most)) return {};
-    const double power =
-        std::clamp(std::ceil(wanted + (law_.add ? -s : 1 + s)), least, std::max(most, least));
+    if (!(least <= std::min(most, most_power))) return {};
+    const double power = std::clamp(std::ceil(wanted + (law_.add ? -s : 1 + s)), least, most);
     const double kappa = law_.add ? s + power : power - 1 - s;
     auto found = allocation_moments(law_, static_cast<int>(power), kappa, step, size, log_scale, tolerance);
     if (found && !law_.add)

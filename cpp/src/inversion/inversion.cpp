@@ -145,8 +145,8 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool dear, 
     if (cut_first) ask_cut();
     unless_enough([&] { return ask_epoch(many_frequencies); });
     if (layers && relative_gap(best) >= std::min(enough, poor_gap)) keep(best, ask_layers());
-    if (!cut_first) ask_cut();
     unless_enough([&] { return ask_epochs(true); });
+    if (!cut_first) ask_cut();
     if (dear && !layers) unless_enough(ask_layers);
     return best;
 }

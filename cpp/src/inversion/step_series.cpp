@@ -34,6 +34,9 @@ constexpr double most_more = 1.106;  // proof: e^small_more is less
 // proof: up to this relative error of c_0, quotients by it are bounded as such ("Moments").
 constexpr double small_error = 0.01;
 
+// No less than the modulus, and quicker.
+double size_of(Complex w) { return std::abs(w.real()) + std::abs(w.imag()); }
+
 }  // namespace
 
 // c_0, for e^{-s(m - 1/T)} unless bare; S_j = E[(scale m)^j e^{..}]/j!, sums of moduli, errors.
@@ -179,7 +182,7 @@ void StepSeries::add_to_front(const Point& point, std::size_t i, const Term& ter
         error += size * term.rounding;
         return;
     }
-    const double of_p = std::sqrt(std::norm(term.psi)), of_v = std::sqrt(std::norm(term.v));
+    const double of_p = size_of(term.psi), of_v = size_of(term.v);
     front += size_[i] * direction_[i] * term.psi;
     error += size_[i] * (u * (slack_[i] + 8) * (of_p + of_v * (of_p + of_v)) + term.edges * (of_v + of_p) +
                          aliasing_ * (1 + point.per_step * (ratio_[i] + 1)));

@@ -32,17 +32,28 @@ inline std::complex<double> one_minus_exp(std::complex<double> w) {
     return {-std::expm1(-w.real()) + 2 * fall * sine * sine, fall * std::sin(w.imag())};
 }
 
+// Parts' products and sums alone: that of the language asks whether some part is not a number.
+inline double times(double a, double b) { return a * b; }
+inline std::complex<double> times(std::complex<double> a, std::complex<double> b) {
+    return {a.real() * b.real() - a.imag() * b.imag(), a.real() * b.imag() + a.imag() * b.real()};
+}
+
 // e^w - 1 - w of a real or complex number, to a few units of round-off of |w|^2.
 template <class Number>
 Number psi(Number w) {
     using std::exp;
-    const double size = modulus_of(w);
-    if (size > 2) return exp(w) - 1.0 - w;
-    if (size > 0.5) return expm1(w) - w;
-    const int terms = size > 0.01 ? 16 : 6;  // proof: the next term is below 2^-54 of the first
-    Number sum = 1.0;
-    for (int n = terms; n >= 1; --n) sum = 1.0 + sum * w * (1 / (n + 2.0));
-    return 0.5 * w * w * sum;
+    const double square = std::norm(w);
+    if (square > 4) return exp(w) - 1.0 - w;
+    if (square > 0.25) return expm1(w) - w;
+    // 1/(n + 2)!, n = 0, 1, ...; proof: the first term left out is below 2^-54 of the first.
+    constexpr double c[] = {
+        0x1p-1,          1.0 / 6,          1.0 / 24,          1.0 / 120,          1.0 / 720,
+        1.0 / 5040,      1.0 / 40320,      1.0 / 362880,      1.0 / 3628800,      1.0 / 39916800,
+        1.0 / 479001600, 1.0 / 6227020800, 1.0 / 87178291200, 1.0 / 1307674368000};
+    int n = square > 1e-2 ? 13 : square > 1e-4 ? 8 : 5;
+    Number sum = c[n];
+    while (n > 0) sum = c[--n] + times(w, sum);
+    return times(times(w, w), sum);
 }
 
 }  // namespace hockeystick
