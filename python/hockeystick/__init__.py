@@ -14,8 +14,10 @@ import os as _os
 
 from ._base.interpreters import require_main as _require_main
 from ._base.lazy import attach as _attach
+from ._base.loading import install as _install
 
 _require_main(__name__)
+_install()
 
 # What 0.1 showed here and a room shows now.
 _MOVED = {

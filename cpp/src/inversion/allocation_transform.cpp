@@ -60,9 +60,14 @@ std::optional<Moments> AllocationTransform::moments(double s, double step, std::
     const double most = std::floor(std::sqrt(2 * largest_log) / law_.mu);
     const double least = law_.add ? std::max(0.0, std::ceil(1 - s)) : std::ceil(2 + s);
     if (!(least <= std::min(most, most_power))) return {};
-    const double power = std::clamp(std::ceil(wanted + (law_.add ? -s : 1 + s)), least, most);
-    const double kappa = law_.add ? s + power : power - 1 - s;
-    auto found = allocation_moments(law_, static_cast<int>(power), kappa, step, size, log_scale, tolerance);
+    const double best = std::clamp(std::ceil(wanted + (law_.add ? -s : 1 + s)), least, most);
+    std::optional<Moments> found;
+    // Where more powers are too many for a double.
+    for (const double power : {best, std::min(best, most_power)}) {
+        const double kappa = law_.add ? s + power : power - 1 - s;
+        found = allocation_moments(law_, static_cast<int>(power), kappa, step, size, log_scale, tolerance);
+        if (found || best <= most_power) break;
+    }
     if (found && !law_.add)
         for (auto& value : found->value) value = std::conj(value);
     return found;

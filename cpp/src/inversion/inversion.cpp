@@ -132,7 +132,12 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool dear, 
         if (relative_gap(best) >= near) keep(best, ask());
     };
     const auto unless_enough = [&](const auto& ask) { unless(enough, ask); };
-    unless_enough([&] { return ask_epochs(false); });
+    bool parts = false;
+    unless_enough([&] {
+        auto answer = ask_epochs(false);
+        parts = answer.has_value();
+        return answer;
+    });
     const bool layers = layers_soon(dear);
     // Where large ratios in several epochs are bounded alone, the whole transform may do better.
     if (fits && direct_->answers())
@@ -145,7 +150,7 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool dear, 
     if (cut_first) ask_cut();
     unless_enough([&] { return ask_epoch(many_frequencies); });
     if (layers && relative_gap(best) >= std::min(enough, poor_gap)) keep(best, ask_layers());
-    unless_enough([&] { return ask_epochs(true); });
+    if (!parts) unless_enough([&] { return ask_epochs(true); });
     if (!cut_first) ask_cut();
     if (dear && !layers) unless_enough(ask_layers);
     return best;

@@ -21,10 +21,10 @@ constexpr double rounding = 1e-12;
 }  // namespace
 
 KernelBounds::KernelBounds(const Allocation& law, int k, double first, double last)
-    : law_(law), k_(k), first_(first) {
-    const StepSeries series(law, k, 0, std::exp(first), std::exp(last + spacing));
+    : law_(law), first_(first - spacing) {
+    const StepSeries series(law, k, 0, std::exp(first_), std::exp(last + spacing));
     if (series.empty()) return;
-    log_terms_.resize(static_cast<std::size_t>((last - first) / spacing) + 2);
+    log_terms_.resize(static_cast<std::size_t>((last - first_) / spacing) + 2);
     parallel_for(log_terms_.size(), [&](std::size_t i) {
         log_terms_[i] = series.log_terms(std::exp(first_ + spacing * static_cast<double>(i)));
     });
@@ -50,6 +50,7 @@ double KernelBounds::turned_by(double turn, double angle, double log_modulus) co
 double KernelBounds::at(double angle, double log_modulus) const {
     double least = infinity;
     if (log_terms_.empty()) return least;
+    // Of a number and what is none the first one stays.
     for (const double share : shares_of_turn)
         least = std::min(least, turned_by(share * angle / law_.mu, angle, log_modulus));
     return least;

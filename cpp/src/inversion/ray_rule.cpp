@@ -199,9 +199,10 @@ RayRule RayRules::shorter(const Ray& ray, RayRule rule, const KernelBounds& kern
                                                 kernel.at(ray.angle, log_kappa + x) + 1e-9);
     };
     double left = rule.first * rule.h, right = rule.last * rule.h, before = 0, after = 0;
-    while (left < right && before + cell(left) < enough) before += cell(left), left += cell_width;
-    while (left < right && after + cell(right - cell_width) < enough)
-        after += cell(right - cell_width), right -= cell_width;
+    for (double next; left < right && before + (next = cell(left)) < enough; left += cell_width)
+        before += next;
+    for (double next; left < right && after + (next = cell(right - cell_width)) < enough; right -= cell_width)
+        after += next;
     rule.first = std::max(rule.first, std::ceil(left / rule.h - 1e-6));
     rule.last = std::max(rule.first, std::min(rule.last, std::floor(right / rule.h + 1e-6)));
     rule.omitted += 1.01 * (before + after);

@@ -56,6 +56,11 @@ def attach(face: str, file: str, *, moved: Mapping[str, str] | None = None) -> F
     return __getattr__, lambda: public, public
 
 
+def shown(module: str) -> set[str]:
+    """The names that faces show of this module."""
+    return _shown.get(module, set())
+
+
 def _guard() -> None:
     """IEEE arithmetic for what faces show of the modules loaded so far: answers lead from one to another."""
     from .arithmetic import protect

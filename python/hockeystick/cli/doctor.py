@@ -40,10 +40,10 @@ def run(options: argparse.Namespace) -> int:
     print(f"core: {build['compiler']}, {build['build_type']}, FFT {build['fft']}")
     print(f"lanes: {build['instruction_set']}; threads: {_core.max_threads()}; OpenMP: {build['openmp']}")
     wrong = 0
-    for check in (_closed_form, _reference, _enumeration, _same_draws, _ledger):
+    for what, check in _CHECKS.items():
         passed = check()
         wrong += not passed
-        print(f"{'ok' if passed else 'WRONG'}: {check.__doc__}")
+        print(f"{'ok' if passed else 'WRONG'}: {what}")
     return min(wrong, 1)
 
 
@@ -60,20 +60,17 @@ def _within(lower: float, truth: float, upper: float, slack: float = 1e-12) -> b
 
 
 def _closed_form() -> bool:
-    """Gaussian noise has its closed form"""
     # 420 Gaussians of sigma 100: both digits of epsilon and delta from 30-digit arithmetic.
     lower, upper = account(Gaussian(100.0) * 420).epsilon_bounds(1e-5)
     return _within(lower, 0.74513823552116571, upper)
 
 
 def _reference() -> bool:
-    """1000 steps of DP-SGD have the epsilon of tests/references"""
     lower, upper = account(PoissonSampled(Gaussian(1.0), 0.01) * 1000).epsilon_bounds(1e-5)
     return _within(lower, 1.82823667, upper, 1e-8)
 
 
 def _enumeration() -> bool:
-    """30 randomized responses have the delta that enumeration gives"""
     budget, count, epsilon = 0.4, 30, 2.0
     yes = 1.0 / (1.0 + math.exp(-budget))
     delta = math.fsum(
@@ -88,16 +85,23 @@ def _enumeration() -> bool:
 
 
 def _same_draws() -> bool:
-    """a seed draws the batches that it draws on every machine"""
     batches = Poisson(steps=5, sampling_probability=0.1).batches(1000, seed=7)
     return zlib.crc32(b"".join(batch.astype("<i8").tobytes() for batch in batches)) == _DRAWN
 
 
 def _ledger() -> bool:
-    """a ledger is what it was after a way over the disk"""
     ledger = Accountant()
     ledger.step(PoissonSampled(Gaussian(1.1), 0.01), 300)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "ledger"
         ledger.save(path)
         return Accountant.load(path).epsilon_bounds(1e-5) == ledger.epsilon_bounds(1e-5)
+
+
+_CHECKS = {
+    "Gaussian noise has its closed form": _closed_form,
+    "1000 steps of DP-SGD have the epsilon of tests/references": _reference,
+    "30 randomized responses have the delta that enumeration gives": _enumeration,
+    "a seed draws the batches that it draws on every machine": _same_draws,
+    "a ledger is what it was after a way over the disk": _ledger,
+}

@@ -19,6 +19,8 @@ def real(text: str) -> float:
         # What underflows is not what was typed: a sampling probability of 0 would cost nothing.
         if value == 0.0 and any(map(_counts, text.split("/")[0].lower().split("e")[0])):
             raise ValueError
+        if not denominator > 0.0:
+            raise ValueError
         return value
     except (ValueError, ArithmeticError):
         raise ArgumentTypeError(f"must be a number, such as 1e-5 or 256/60000, not {text!r}") from None

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
+from .._base.arithmetic import standard
 from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
 from .._base.lazy import needing
@@ -141,6 +142,7 @@ class HockeystickAccountant(Exclusive, dp_accounting.PrivacyAccountant):
         self._accountant = Accountant(adjacency(neighboring_relation), accuracy)
         super().__init__(neighboring_relation)
 
+    @standard  # what calls it, with compositions of others, is dp_accounting's
     def _maybe_compose(self, event: Any, count: int, do_compose: bool) -> Any:
         count = integer("count", count)  # the caller's, not the event's
         try:

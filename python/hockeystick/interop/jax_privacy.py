@@ -26,6 +26,9 @@ _Base: Any = getattr(theirs, "PldAccountantConfig", object)  # 2.2 has none
 class HockeystickAccountantConfig(_Base):
     """Takes the place of JAX Privacy's ``PldAccountantConfig``; relation ADD_OR_REMOVE_ONE, as there.
 
+    No guarantee for ``SamplingMethod.FIXED_BATCH_SIZE``, of which an accountant sees a Poisson sample that is no bound for it; compose
+    ``fixed_dpsgd_event`` with REPLACE_ONE instead.
+
     ``accuracy`` is that of `hockeystick.interop.dp_accounting.HockeystickAccountant`; the inherited
     ``value_discretization_interval`` has no meaning here.
     """
