@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any, ClassVar, TypeVar
 
+from .tracing import refuse_tracing
 from .types import Self
 
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 # The special methods that ask for state, or change it; copying and pickling begin with __getstate__.
 _SPECIAL = frozenset({"__call__", "__getstate__", "__iter__", "__len__", "__next__"})
+_READ = frozenset({"__getstate__", "__len__"})
 
 
 _forks = 0  # of which this process is the last child
@@ -67,6 +69,7 @@ class Exclusive:
 
     A thread that comes while another one is in waits; a forked child gets `ForkedError`. Copies (`copy`, `pickle`, where
     a class has them) share nothing with the original, are of one moment between two calls, and belong to whoever makes them.
+    Inside a function that JAX is tracing, methods raise `ParameterError`; properties may be read there.
     Objects that share their state share their guard: they override ``_guard``.
     """
 
@@ -90,9 +93,11 @@ class Exclusive:
                 continue
             found = inspect.getattr_static(cls, name)
             if inspect.isfunction(found):
-                locked: Any = _locked(found)
+                locked: Any = _locked(found, traceable=name in _READ)
             elif type(found) is property:
-                fget, fset, fdel = (each and _locked(each) for each in (found.fget, found.fset, found.fdel))
+                fget, fset, fdel = (
+                    each and _locked(each, traceable=True) for each in (found.fget, found.fset, found.fdel)
+                )
                 locked = property(fget, fset, fdel, found.__doc__)
             else:
                 continue
@@ -113,7 +118,7 @@ class Exclusive:
             )
 
 
-def _locked(method: Callable[..., Any]) -> Callable[..., Any]:
+def _locked(method: Callable[..., Any], traceable: bool) -> Callable[..., Any]:
     if "_locks" in method.__dict__:
         return method
     if inspect.isgeneratorfunction(method):
@@ -123,6 +128,8 @@ def _locked(method: Callable[..., Any]) -> Callable[..., Any]:
     def alone(self: Exclusive, *args: Any, **options: Any) -> Any:
         # Before the lock: in a forked child nobody may be left to release it.
         self._check_process()
+        if not traceable:
+            refuse_tracing(f"{type(self).__name__}.{method.__name__}")
         # Nothing can come between a lock of the interpreter's own and this block, Ctrl-C neither.
         with self._guard.lock:
             return method(self, *args, **options)
