@@ -1,7 +1,7 @@
 """Objects with state inside functions that JAX is tracing; against a stand-in, and against JAX where it is installed."""
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -43,7 +43,7 @@ def refused(use: Callable[[Any], Any], made: Any) -> None:
 
 
 @pytest.fixture(params=["with the quick answer", "without"])
-def stand_in(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
+def stand_in(request: Any, monkeypatch: pytest.MonkeyPatch) -> SimpleNamespace:
     """JAX as far as the check sees it; ``tracing`` says whether it is."""
 
     class Tracer:
@@ -57,7 +57,7 @@ def stand_in(request: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNa
     monkeypatch.setitem(
         sys.modules, "jax._src.core", inside if request.param.startswith("with ") else SimpleNamespace()
     )
-    yield state
+    return state
 
 
 @pytest.mark.parametrize("use", USES)

@@ -16,6 +16,7 @@ import pytest
 import scipy.stats
 import torch
 from hockeystick.interop.opacus import (
+    BatchWarning,
     HockeystickAccountant,
     PrivacyEngine,
     check_loader,
@@ -243,11 +244,20 @@ def test_small_shares_of_replicas_are_refused() -> None:
     """Opacus's distributed sampler passes over empty batches: what it draws is Poisson given that it is not empty."""
     # It is made in a process group alone.
     sampler = object.__new__(DistributedUniformWithReplacementSampler)
-    sampler.sample_rate, sampler.num_samples = 0.1, 400
+    sampler.sample_rate, sampler.num_samples, sampler.generator = 0.1, 400, object()
     check_loader(SimpleNamespace(batch_sampler=sampler))
     sampler.num_samples = 200
     with pytest.raises(
         hs.ParameterError, match="batch size = 20 expected on this replica: must be at least 30"
+    ):
+        check_loader(SimpleNamespace(batch_sampler=sampler))
+
+
+def test_replicas_that_draw_from_the_default_generator_are_refused() -> None:
+    sampler = object.__new__(DistributedUniformWithReplacementSampler)
+    sampler.sample_rate, sampler.num_samples, sampler.generator = 0.1, 400, None
+    with pytest.raises(
+        hs.ParameterError, match="generator = None: must be a generator of this replica's own"
     ):
         check_loader(SimpleNamespace(batch_sampler=sampler))
 
@@ -412,6 +422,49 @@ def test_the_engine_does_not_step_on_the_loader_that_was_passed_in() -> None:
     assert engine.accountant.history == []
 
 
+def test_an_epoch_without_a_private_step_is_warned_of_once() -> None:
+    engine = PrivacyEngine()
+    model, private_optimizer, loader, _ = private(engine)
+    # Evaluation, and a pass that is left, are none of its business.
+    with torch.no_grad():
+        list(loader)
+    model.eval()
+    list(loader)
+    model.training = True
+    list(itertools.islice(loader, 3))
+    train(model, private_optimizer, loader)
+    with pytest.warns(BatchWarning, match="10 batches were drawn, and the optimizer .* made no step"):
+        train(model, private_optimizer.original_optimizer, loader)
+    train(model, private_optimizer.original_optimizer, loader)
+    assert len(engine.accountant) == 10
+
+
+@pytest.mark.parametrize("name", ["sample_rate", "num_samples", "another"])
+def test_the_sampler_stays_as_it_was_made(name: str) -> None:
+    engine = PrivacyEngine()
+    model, private_optimizer, loader, _ = private(engine)
+    train(model, private_optimizer, loader, 2)
+    setattr(loader.batch_sampler, name, 200)
+    with pytest.raises(hs.ParameterError, match=rf"batch_sampler.{name} = 200: must stay"):
+        train(model, private_optimizer, loader)
+    assert len(engine.accountant) == 2
+
+
+@pytest.mark.parametrize("held", ["", ".grad_sample", "._norm_sample"])
+def test_16_bits_are_refused(held: str) -> None:
+    accountant = HockeystickAccountant()
+    hook = accountant.get_optimizer_hook_fn(sample_rate=0.125)
+    for kind, refused in ((np.float64, False), (np.float32, False), (np.float16, True)):
+        kept = np.zeros((3, 2), kind)
+        parameter = SimpleNamespace(**{held[1:] or "dtype": kept if held else kept.dtype})
+        if refused:
+            with pytest.raises(hs.ParameterError, match=rf"parameters\[0\]{held}.dtype = float16"):
+                hook(optimizer(params=[parameter]))
+        else:
+            hook(optimizer(params=[parameter]))
+    assert len(accountant) == 2
+
+
 WORKERS = pytest.mark.parametrize("workers", [0, 1])
 
 
@@ -431,7 +484,8 @@ def test_a_batch_is_used_once(workers: int) -> None:
 def test_what_was_drawn_and_not_used_pays_for_no_other_step(workers: int) -> None:
     engine = PrivacyEngine()
     model, private_optimizer, loader, passed_in = private(engine, workers)
-    kept = list(loader)
+    with torch.no_grad():
+        kept = list(loader)
     for batches in (kept, passed_in):
         with pytest.raises(hs.ParameterError, match=f"10 batches .* must be {2 * workers + 1}"):
             train(model, private_optimizer, batches)

@@ -1,7 +1,9 @@
 """Stand-in: a model that learns nothing, on data that are numbers."""
 
+import contextlib
 import itertools
 from collections import deque
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -70,6 +72,10 @@ class DataLoader:
 class Linear:
     def __init__(self, inputs: int, outputs: int) -> None:
         self.shape = (outputs, inputs)
+        self.training = True
+
+    def eval(self) -> None:
+        self.training = False
 
     def parameters(self) -> list[Any]:
         return [self.shape]
@@ -99,6 +105,22 @@ def randn(rows: int, columns: int) -> Tensor:
 
 def randint(low: int, high: int, size: tuple[int, ...]) -> Tensor:
     return Tensor(size[0])
+
+
+_grad = [True]
+
+
+def is_grad_enabled() -> bool:
+    return _grad[0]
+
+
+@contextlib.contextmanager
+def no_grad() -> Iterator[None]:
+    _grad[0] = False
+    try:
+        yield
+    finally:
+        _grad[0] = True
 
 
 float16, float32, float64 = "torch.float16", "torch.float32", "torch.float64"

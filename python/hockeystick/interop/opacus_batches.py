@@ -1,0 +1,187 @@
+"""What Opacus's loaders draw: Poisson samples at the rate that is accounted, and one step on each of them."""
+
+from __future__ import annotations
+
+import math
+import os
+import struct
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from .._base.lazy import needing
+from .._base.validation import ParameterError
+from .opacus_steps import ADVICE, check_norm, check_seen, check_types, plain
+
+with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
+    import torch
+    from opacus.utils.uniform_sampler import (
+        DistributedUniformWithReplacementSampler,
+        UniformWithReplacementSampler,
+    )
+
+_LEAST_SHARE = 30.0  # a replica's batch is empty with a probability of at most e^-this, 1e-13, by which delta may be larger
+_STATE, _WORDS, _AT = (
+    5056,
+    624,
+    24,
+)  # bytes of a CPU generator's state, and where the 64-bit words of its Mersenne twister are
+
+
+def check_loader(data_loader: Any) -> None:
+    """Raise ParameterError unless ``data_loader`` draws Poisson samples, as the accounting assumes.
+
+    What ``make_private`` returns does; the loader that was passed to it, or one made with
+    ``poisson_sampling=False``, does not. Nor does one of several replicas whose share of a batch is less than 30, or which draws from
+    torch's default generator: `own_coins` gives it one of its own.
+    """
+    sampler = getattr(data_loader, "batch_sampler", None)
+    if not isinstance(sampler, (UniformWithReplacementSampler, DistributedUniformWithReplacementSampler)):
+        raise ParameterError(
+            f"data_loader.batch_sampler = {sampler!r}: must be Opacus's Poisson sampler; train on the "
+            "loader that make_private returned, with poisson_sampling=True"
+        )
+    if isinstance(sampler, DistributedUniformWithReplacementSampler):
+        if sampler.generator is None:
+            raise ParameterError(
+                "data_loader.batch_sampler.generator = None: must be a generator of this replica's own; replicas with the same "
+                "torch.manual_seed draw the same coins, and records that are drawn together move the sum together: call "
+                "own_coins(data_loader) on each of them"
+            )
+        expected = sampler.num_samples * sampler.sample_rate
+        if expected < _LEAST_SHARE:
+            raise ParameterError(
+                f"batch size = {expected:.6g} expected on this replica: must be at least {_LEAST_SHARE:g}; the distributed "
+                "sampler passes over empty batches, so that what it draws is no Poisson sample where there are any"
+            )
+
+
+def drawn_rate(sample_rate: float) -> float:
+    """The probability with which Opacus's samplers take a record: ceil(2^24 ``sample_rate``) / 2^24, at most 1.
+
+    They compare ``sample_rate`` with a uniform number in float32, which is a multiple of 2^-24. Other devices than the CPU draw
+    from (0, 1] and turn 1, which has a probability of about 2^-25, into 0: there it is 2^-24 more.
+    """
+    units = math.ceil(sample_rate * 2.0**24) + (torch.get_default_device().type != "cpu")
+    return min(1.0, units * 2.0**-24) if sample_rate else 0.0
+
+
+def check_uniforms() -> None:
+    """Raise ParameterError unless torch's default type is one whose uniform numbers have the steps that `drawn_rate` assumes."""
+    kind = torch.get_default_dtype()
+    if kind not in (torch.float32, torch.float64):
+        raise ParameterError(
+            f"torch.get_default_dtype() = {kind}: must be torch.float32 or torch.float64; Opacus's sampler compares the "
+            "sample rate with uniform numbers of that type, which are multiples of 1/256 or 1/2048"
+        )
+
+
+def own_coins(data_loader: Any) -> None:
+    """Let the sampler of ``data_loader`` draw from a generator of its own, whose state is from the operating system.
+
+    For each of several replicas, before it is iterated over: coins of different replicas are then independent, whatever
+    ``torch.manual_seed`` each has called. How records are split among them stays as it is. `PrivacyEngine` does it by itself.
+    """
+    generator = torch.Generator(device=torch.get_default_device())
+    generator.manual_seed(int.from_bytes(os.urandom(8), "little"))
+    state = generator.get_state()
+    if generator.device.type == "cpu" and state.numel() == _STATE:
+        # Of a seed, 32 bits are used: two of a thousand replicas would have the same one with a probability of 1e-4.
+        words = torch.tensor(struct.unpack(f"<{_WORDS}I", os.urandom(4 * _WORDS)), dtype=torch.int64)
+        state[_AT : _AT + 8 * _WORDS].view(torch.int64).copy_(words)
+        generator.set_state(state)
+    data_loader.batch_sampler.generator = generator
+
+
+class BatchWarning(UserWarning):
+    """Batches of a private loader were drawn, and no private step was made on any of them."""
+
+
+class Watch:
+    """Lets ``optimizer`` step once on each batch of ``loader``, before the next one; raises ParameterError before the weights change.
+
+    Batches are counted as they are drawn, parts of a batch as BatchMemoryManager announces them. At each step one batch waits, and as
+    many more as the loader's workers fetch ahead; in the end of a pass, when no more are drawn, at most those. What an earlier pass
+    drew pays for nothing in a later one. The sampler must stay as it is: ParameterError, instead of a batch, where it was changed.
+
+    Warns, once, where a whole pass was drawn in training mode without a step: another optimizer may have made them. Evaluation is
+    let pass under ``torch.no_grad()`` or after ``eval()``.
+    """
+
+    def __init__(self, loader: Any, optimizer: Any, module: Any) -> None:
+        self._loader, self._optimizer, self._module = loader, optimizer, module
+        self._trained = getattr(module, "_module", module)
+        self._waiting, self._ended, self._announced, self._warned = 0, False, False, False
+        sampler = loader.batch_sampler
+        self._kind: type[Any] = type(sampler)
+        self._facts = dict(vars(sampler))
+        self._signal, self._pre_step = optimizer.signal_skip_step, optimizer.pre_step
+        # A DataLoader does not let its sampler be replaced; a class of its own makes this one count.
+        members: dict[str, Any] = {
+            "__iter__": lambda its: self._drawing(its),
+            "__module__": self._kind.__module__,
+        }
+        if hasattr(self._kind, "set_epoch"):
+            # Split anew on some replicas only, shares would overlap. All splits are as good, as coins are fresh in each pass.
+            members["set_epoch"] = lambda its, epoch: None
+        sampler.__class__ = type(self._kind.__name__, (self._kind,), members)
+        optimizer.signal_skip_step, optimizer.pre_step = self._announcing, self._stepping
+
+    @property
+    def _ahead(self) -> int:
+        return int(self._loader.num_workers * (self._loader.prefetch_factor or 0))
+
+    def _drawing(self, sampler: Any) -> Iterator[Any]:
+        if self._optimizer._is_last_step_skipped:
+            raise ParameterError(
+                "data_loader: a pass begins where the last one was left inside a batch that BatchMemoryManager had split, whose "
+                "gradients would be added to the next batch; leave a pass between batches, or call make_private again"
+            )
+        # Parts that workers fetched ahead of the end of the last pass are not going to come.
+        self._optimizer._step_skip_queue.clear()
+        self._waiting, self._ended = 0, False
+        drawn, training = 0, True
+        for batch in self._kind.__iter__(sampler):
+            check_uniforms()
+            self._check_facts(sampler)
+            drawn, self._waiting, self._announced = drawn + 1, self._waiting + 1, False
+            training = training and torch.is_grad_enabled() and getattr(self._trained, "training", True)
+            yield batch
+        self._ended = True
+        if training and drawn > self._ahead and self._waiting == drawn and not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"data_loader: {drawn} batches were drawn, and the optimizer that make_private returned has made no step on them: steps of "
+                "another one, also of the one that was passed in, have no noise and are not accounted for (to evaluate, use "
+                "torch.no_grad())",
+                BatchWarning,
+                stacklevel=2,
+            )
+
+    def _check_facts(self, sampler: Any) -> None:
+        now = vars(sampler)
+        for name in sorted(now.keys() | self._facts.keys()):
+            if now.get(name) != self._facts.get(name):
+                raise ParameterError(
+                    f"data_loader.batch_sampler.{name} = {now.get(name)!r}: must stay {self._facts.get(name)!r}, as make_private left it; "
+                    "what is accounted for is what that draws"
+                )
+
+    def _announcing(self, do_skip: bool = True) -> None:
+        self._waiting, self._announced = self._waiting + self._announced, True
+        self._signal(do_skip)
+
+    def _stepping(self, closure: Any = None) -> Any:
+        optimizer, ahead = self._optimizer, self._ahead
+        if self._waiting != ahead + 1 and not (self._ended and 1 <= self._waiting <= ahead):
+            raise ParameterError(
+                f"optimizer.step: {self._waiting} batches of the private loader wait for their step, must be {ahead + 1}. If less, this batch "
+                f"was used before or came from another loader; if more, a batch was left out (empty ones are steps, too), so "
+                f"epsilon would not hold: {ADVICE}, one step for each batch"
+            )
+        check_norm(plain(optimizer.max_grad_norm), plain(getattr(self._module, "max_grad_norm", 0.0)))
+        # Each part of a batch, before it is added to the others.
+        check_types(getattr(optimizer, "params", ()))
+        check_seen(optimizer, "grad")
+        self._waiting -= 1
+        return self._pre_step(closure)

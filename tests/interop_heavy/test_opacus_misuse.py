@@ -1,0 +1,218 @@
+"""Ways to train with the real Opacus, under the strict engine, that the accounting does not cover."""
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import hockeystick as hs
+import opacus
+import pytest
+import torch
+from hockeystick.interop.opacus import BatchWarning, PrivacyEngine, own_coins
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+LOSS = nn.CrossEntropyLoss()
+MODES = pytest.mark.parametrize("mode", ["hooks", "ghost"])
+
+
+class Tied(nn.Module):
+    """A weight that is used again outside its module, as language models do with that of their embedding."""
+
+    def __init__(self, again: bool) -> None:
+        super().__init__()
+        self.again = again
+        self.first, self.last = nn.Linear(8, 8, bias=False), nn.Linear(8, 8, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        if self.again:
+            return self.last(hidden) * 1e-3 + nn.functional.linear(hidden, self.first.weight)
+        return self.last(hidden)
+
+
+def private(
+    mode: str = "hooks", engine: Any = None, model: Any = None, scale: float = 100.0, **more: Any
+) -> Any:
+    """(engine, model, optimizer, criterion, loader) of a small run."""
+    torch.manual_seed(1)
+    engine, model = engine or PrivacyEngine(), model or Tied(False)
+    kind = next(model.parameters()).dtype
+    records = TensorDataset((torch.randn(400, 8) * scale).to(kind), torch.randint(0, 8, (400,)))
+    made = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.0),
+        criterion=LOSS,
+        data_loader=DataLoader(records, batch_size=20),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        grad_sample_mode=mode,
+        **more,
+    )
+    criterion = made[2] if len(made) == 4 else LOSS
+    return engine, made[0], made[1], criterion, made[-1]
+
+
+def train(parts: Any, after: Callable[[Any, Any], None] = lambda model, x: None, stepped: Any = None) -> None:
+    _, model, optimizer, criterion, loader = parts
+    for x, y in loader:
+        optimizer.zero_grad()
+        criterion(model(x), y).backward()
+        after(model, x)
+        (stepped or optimizer).step()
+
+
+ENGINES = pytest.mark.parametrize("engine", [PrivacyEngine, opacus.PrivacyEngine])
+
+
+@ENGINES
+def test_weights_that_are_used_outside_their_module_stop_ghost_clipping(engine: Any) -> None:
+    parts = private("ghost", engine(accountant="hockeystick"), Tied(True))
+    with pytest.raises(hs.ParameterError, match="gradients came in that ghost clipping does not see"):
+        train(parts)
+    assert parts[0].accountant.history == []
+
+
+@ENGINES
+def test_a_second_backward_pass_stops_ghost_clipping(engine: Any) -> None:
+    parts = private("ghost", engine(accountant="hockeystick"))
+    with pytest.raises(hs.ParameterError, match="gradients came in that ghost clipping does not see"):
+        train(parts, lambda model, x: model(x).pow(2).sum().backward())
+    assert parts[0].accountant.history == []
+
+
+@pytest.mark.parametrize("scale", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(
+    "model",
+    [
+        lambda: Tied(False),
+        lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.LayerNorm(8), nn.Linear(8, 8)),
+        lambda: nn.Sequential(nn.Unflatten(1, (1, 8)), nn.Conv1d(1, 4, 3), nn.Flatten(), nn.Linear(24, 8)),
+    ],
+)
+def test_ghost_clipping_that_sees_everything_is_let_pass(model: Any, scale: float) -> None:
+    parts = private("ghost", model=model(), scale=scale)
+    train(parts)
+    assert len(parts[0].accountant) == 20
+
+
+@MODES
+def test_weights_of_16_bits_are_refused(mode: str) -> None:
+    with pytest.raises(hs.ParameterError, match=r"parameters\[0\].dtype = torch.bfloat16"):
+        private(mode, model=Tied(False).bfloat16())
+
+
+@ENGINES
+@MODES
+def test_autocast_is_refused_where_norms_are_rounded(mode: str, engine: Any) -> None:
+    parts = private(mode, engine(accountant="hockeystick"))
+    with (
+        torch.autocast("cpu", dtype=torch.bfloat16),
+        pytest.raises(hs.ParameterError, match=r"sample.dtype = torch.bfloat16"),
+    ):
+        train(parts)
+    assert parts[0].accountant.history == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("sample_rate", 0.5), ("steps", 100), ("generator", torch.Generator())]
+)
+def test_the_sampler_stays_as_it_was_made(name: str, value: Any) -> None:
+    parts = private()
+    train(parts)
+    setattr(parts[-1].batch_sampler, name, value)
+    with pytest.raises(hs.ParameterError, match=f"batch_sampler.{name} = "):
+        train(parts)
+    assert len(parts[0].accountant) == 20
+
+
+def test_steps_of_the_optimizer_that_was_passed_in_are_warned_of() -> None:
+    parts = private()
+    with pytest.warns(BatchWarning, match="20 batches were drawn"):
+        train(parts, stepped=parts[2].original_optimizer)
+
+
+def test_coins_do_not_follow_from_a_seed_of_32_bits() -> None:
+    loaders = [private()[-1] for _ in range(2)]
+    for loader in loaders:
+        own_coins(loader)
+    words = [g.batch_sampler.generator.get_state()[24 : 24 + 8 * 624].view(torch.int64) for g in loaders]
+    for state in words:
+        assert 0 <= int(state.min()) <= int(state.max()) < 2**32
+        assert len(set(state.tolist())) > 600
+        # What a seed would have made of the first word.
+        first = int(state[0])
+        assert int(state[1]) != (1812433253 * (first ^ first >> 30) + 1) % 2**32
+    assert not torch.equal(*words)
+    uniform = torch.rand(10**6, generator=loaders[0].batch_sampler.generator)
+    assert abs(float(uniform.double().mean()) - 0.5) < 6 * (1 / 12e6) ** 0.5
+
+
+REPLICA = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import torch
+import torch.distributed as dist
+from hockeystick.interop.opacus import PrivacyEngine
+from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as Replicated
+
+rank, store, given = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+torch.manual_seed(0)
+model = Replicated(torch.nn.Linear(1, 4, bias=False))
+records = torch.utils.data.TensorDataset(torch.arange(2000.0)[:, None], torch.zeros(2000))
+generator = torch.Generator() if given == "loader" else None
+engine = PrivacyEngine()
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    model, optimizer, loader = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.0),
+        data_loader=torch.utils.data.DataLoader(records, batch_size=200, generator=generator),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        noise_generator=torch.Generator() if given == "noise" else None,
+    )
+named = any("data_loader.generator" in str(warning.message) for warning in caught)
+order = torch.randperm(2000, generator=torch.Generator().manual_seed(0))[rank::2]
+place = {int(record): i for i, record in enumerate(order)}
+coins = []
+for epoch in range(2):
+    loader.batch_sampler.set_epoch(epoch * rank)
+    for x, y in loader:
+        coins.append(sorted(place[int(record)] for record in x[:, 0]))
+        optimizer.zero_grad()
+        model(x / 2000).sum(1).mean().backward()
+        optimizer.step()
+print((coins, named, engine.accountant.history))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("given", ["nothing", "noise", "loader"])
+def test_replicas_with_one_seed_toss_coins_of_their_own(given: str, tmp_path: Path) -> None:
+    """Two processes; every record is in the share that the common shuffle gave it, or it has no place there."""
+    command = [sys.executable, "-c", REPLICA]
+    running = [
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "store"), given],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    try:
+        first, second = (eval(process.communicate(timeout=120)[0]) for process in running)
+    finally:
+        for process in running:
+            process.kill()
+    assert first[1:] == second[1:]
+    assert first[1] == (given == "loader")
+    assert len(first[0]) == len(second[0]) == first[2][0][2] == 20
+    for one, other in zip(first[0], second[0], strict=True):
+        # Of 100 of 1000 places, 10 are common to independent batches, at any shift.
+        assert max(len({i + shift for i in one} & set(other)) for shift in range(-999, 1000)) < 50
