@@ -140,6 +140,7 @@ class Watch:
         # Parts that workers fetched ahead of the end of the last pass are not going to come.
         self._optimizer._step_skip_queue.clear()
         self._waiting, self._ended = 0, False
+        self._check_facts(sampler)
         drawn, training = 0, True
         for batch in self._kind.__iter__(sampler):
             check_uniforms()
