@@ -415,8 +415,9 @@ OWNED = {
     "accounting.envelope.Envelope",  # Risk, or one call
     "accounting.gaussian_summary._Side",  # one call
     "_base.storage.Seen",  # Accountant, Kept
-    "interop.opacus.ClippingNorm",  # the hook of one optimizer
-    "interop.opacus.EqualSizes",  # the hook of one optimizer
+    "interop.opacus_steps.ClippingNorm",  # the hook of one optimizer
+    "interop.opacus_steps.EqualSizes",  # the hook of one optimizer
+    "interop.opacus_batches.Watch",
     "individual.histories.Histories",  # Recorded
     "individual.histories.LiveHistories",  # Recorded
     "individual.ledger.Ledger",  # IndividualLedger

@@ -74,6 +74,9 @@ class Linear:
         self.shape = (outputs, inputs)
         self.training = True
 
+    def train(self) -> None:
+        self.training = True
+
     def eval(self) -> None:
         self.training = False
 
