@@ -422,6 +422,7 @@ def test_the_engine_does_not_step_on_the_loader_that_was_passed_in() -> None:
     assert engine.accountant.history == []
 
 
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 def test_an_epoch_without_a_private_step_is_warned_of_once() -> None:
     engine = PrivacyEngine()
     model, private_optimizer, loader, _ = private(engine)
