@@ -31,6 +31,9 @@ FEATURES = {
         "cpp/src/*/turned_ratios.*",
         "cpp/src/inversion/gamma_kernel.hpp",
         "cpp/src/inversion/step_series.*",
+        "cpp/src/inversion/ray_rule.*",
+        "cpp/src/inversion/kernel_bounds.*",
+        "cpp/src/inversion/mean_moments.*",
         "*/mechanisms/allocation.py",
     ),
     "certificates and their verifier": (

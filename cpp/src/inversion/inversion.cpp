@@ -149,7 +149,7 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool dear, 
     const bool cut_first = !layers && (!fits || (best && best->upper - best->lower < 2 * direct_->dropped()));
     if (cut_first) ask_cut();
     unless_enough([&] { return ask_epoch(many_frequencies); });
-    if (layers && relative_gap(best) >= std::min(enough, poor_gap)) keep(best, ask_layers());
+    if (layers) unless(std::min(enough, poor_gap), ask_layers);
     if (!parts) unless_enough([&] { return ask_epochs(true); });
     if (!cut_first) ask_cut();
     if (dear && !layers) unless_enough(ask_layers);
