@@ -424,7 +424,6 @@ OWNED = {
     "individual.ledger.LiveLedger",  # IndividualLedger
     "_base.progress.Bar",  # one call
     "verify.document.Fields",  # one call
-    "cli.commands._Once",  # one call
     "verify.release.Grid",  # one call
     "_base.progress.Patience",  # one call
     "_base.files.StoreLock",  # the store it lies in

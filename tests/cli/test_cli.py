@@ -99,11 +99,6 @@ def test_plot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
             ["epsilon", "--noise-multiplier", "-1", "--steps", "3", "--delta", "1e-5"],
             "noise_multiplier = -1.0",
         ),
-        (
-            ["epsilon", *SAMPLED, "--delta", "1e-5", "--noise-multiplier", "5"],
-            "--noise-multiplier: given twice",
-        ),
-        (["epsilon", *SAMPLED, "--delta", "1e-5", "--delta=1e-9"], "--delta: given twice"),
         (["epsilon", *SAMPLED, "--delta", "1e-5/-1"], "1e-5/-1"),
         (["profile", *SAMPLED, "--plot", "/nowhere/at/all.png"], "/nowhere/at/all.png"),
     ],

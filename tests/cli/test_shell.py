@@ -59,9 +59,7 @@ def test_numbers_as_people_type_them(capsys: pytest.CaptureFixture[str]) -> None
 def test_numbers_that_are_none(
     capsys: pytest.CaptureFixture[str], option: str, text: str, named: str
 ) -> None:
-    typed = [*SAMPLED, "--delta", "1e-5"]
-    typed[typed.index(option) + 1] = text
-    assert named in mistake(capsys, "epsilon", *typed)
+    assert named in mistake(capsys, "epsilon", *SAMPLED, "--delta", "1e-5", option, text)
 
 
 def test_what_begins_with_a_dash_is_an_option() -> None:

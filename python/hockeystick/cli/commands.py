@@ -8,7 +8,7 @@ import sys
 import textwrap
 from collections.abc import Collection, Sequence
 from importlib import import_module
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from .. import _core
 from .numbers import joined
@@ -29,26 +29,8 @@ COMMANDS = {
 """What there is, each a module of this folder with ``EXAMPLES``, ``add_options(parser)`` and ``run(options)``."""
 
 
-class _Once(argparse.Action):
-    """An option with a value, which is not said twice: of two numbers one would count."""
-
-    _seen = False
-
-    def __call__(
-        self, parser: argparse.ArgumentParser, options: Any, values: Any, option: Any = None
-    ) -> None:
-        if self._seen:
-            parser.error(f"argument {option or self.dest}: given twice")
-        self._seen = True
-        setattr(options, self.dest, values)
-
-
 class _Parser(argparse.ArgumentParser):
     """Reports a mistake in one line, like every other error."""
-
-    def __init__(self, *arguments: Any, **named: Any) -> None:
-        super().__init__(*arguments, **named)
-        self.register("action", None, _Once)
 
     def error(self, message: str) -> NoReturn:
         from .._base.validation import ParameterError
