@@ -83,6 +83,49 @@ def test_sampled_gaussian_at_real_orders(direction: str) -> None:
         assert_encloses(hs.PoissonSampled(hs.Gaussian(sigma), q), order, truth, direction)
 
 
+def allocation_sum(sigma: float, steps: int, order: int) -> mpf:
+    """Of one of T steps, "remove": E[V^order] is order!/T^order times a coefficient of (sum E[W^j] x^j/j!)^T."""
+    with mp.workdps(60):
+        size = order + 1
+        one = [mp.exp(mpf(j * j - j) / (2 * mpf(sigma) ** 2)) / mp.factorial(j) for j in range(size)]
+
+        def times(a: list[mpf], b: list[mpf]) -> list[mpf]:
+            return [mp.fsum(a[i] * b[n - i] for i in range(n + 1)) for n in range(size)]
+
+        power, square, left = [mpf(1)] + [mpf(0)] * order, one, steps
+        while left:
+            if left % 2:
+                power = times(power, square)
+            square, left = times(square, square), left // 2
+        return mp.log(mp.factorial(order) / mpf(steps) ** order * power[order]) / (order - 1)
+
+
+@pytest.mark.parametrize(
+    ("sigma", "steps", "order"),
+    [
+        (1.0, 10, 2),
+        (1.0, 10, 30),
+        (0.5, 3, 12),
+        (5.0, 100, 40),
+        (20.0, 10, 100),
+        (2.0, 100000, 8),
+        (30.0, 1000, 60),
+    ],
+)
+def test_random_allocation_at_integer_orders(sigma: float, steps: int, order: int) -> None:
+    one = hs.RandomAllocation(sigma, steps)
+    truth = allocation_sum(sigma, steps, order)
+    assert_encloses(one, order, truth, "remove", 1e-8)
+    assert_encloses(one * 3, order, 3 * truth, "remove", 1e-8)
+
+
+def test_far_orders_of_random_allocation() -> None:
+    truth = allocation_sum(0.7, 10, 200)
+    (lower,), (upper,) = rdp_curve(hs.RandomAllocation(0.7, 10), [200], "remove")
+    assert lower <= truth <= upper
+    assert upper - lower <= 1.01 * math.log(10)
+
+
 @pytest.mark.parametrize("order", [1.0001, 1.5, 2.0, 7.3, 64.0, 3000.0])
 def test_closed_forms(order: float) -> None:
     a = mpf(order)

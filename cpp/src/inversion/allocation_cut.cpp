@@ -20,6 +20,7 @@ constexpr double pi = std::numbers::pi;
 // have.
 constexpr double most_nodes = 2e4, most_work = 2e7, worst_error = 1e-8;
 constexpr int fewer_halvings = 6;
+constexpr std::size_t block = 32;  // nodes that one turns into the next; errors grow with their number
 // proof: terms below e^this are left out, and counted as that much each.
 constexpr double log_nothing = -80;
 
@@ -144,8 +145,10 @@ bool CutAllocation::fill(Line& line, double power, double highest, double log_er
     const CutStep::Nodes nodes =
         step_.nodes_below({line.s0, line.step * static_cast<double>(line.logs.size())});
     if (static_cast<double>(nodes.weight.size() * line.logs.size()) > most_work) return false;
-    parallel_for(line.logs.size(), [&](std::size_t i) {
-        line.logs[i] = step_.log_below(nodes, {line.s0, line.step * static_cast<double>(i)});
+    parallel_ranges(line.logs.size(), block, [&](std::size_t begin, std::size_t end) {
+        const auto found =
+            step_.log_below(nodes, {line.s0, line.step * static_cast<double>(begin)}, line.step, end - begin);
+        std::copy(found.begin(), found.end(), line.logs.begin() + static_cast<std::ptrdiff_t>(begin));
     });
     return std::all_of(line.logs.begin(), line.logs.end(),
                        [](const CutStep::Log& log) { return std::isfinite(log.error); });

@@ -135,7 +135,7 @@ std::optional<Moments> allocation_moments(const Allocation& law, int k, double k
         const Ray& ray = rays[i];
         const RayRule& rule = found[i];
         const auto r_at = [&](std::size_t node) { return kappa * std::exp(rule.x(node)); };
-        const StepSeries series(law, k, ray.angle, r_at(0), r_at(rule.size() - 1));
+        const StepSeries series(law, k, ray.angle, r_at(0), r_at(rule.size() - 1), tolerance);
         if (series.empty()) return {};
         std::vector<SeriesValue> nodes(rule.size());
         parallel_for(nodes.size(), [&](std::size_t n) { nodes[n] = series.at(r_at(n)); });

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
 #include <numbers>
 
 #include "hockeystick/parallel.hpp"
@@ -49,27 +50,28 @@ double most_of(const CutStep::Log& log, const CutStep::Log& beyond, double t) {
 std::vector<CutStep::Log> AllocationPart::row(double s, double step, std::size_t size) const {
     std::vector<CutStep::Log> out(size);
     parallel_ranges(size, block, [&](std::size_t begin, std::size_t end) {
-        const auto log = between(step * static_cast<double>(begin), {s, step * static_cast<double>(end)});
-        for (std::size_t j = begin; j < end; ++j) out[j] = log({s, step * static_cast<double>(j)});
+        const auto found = run({s, step * static_cast<double>(begin)}, step, end - begin);
+        std::copy(found.begin(), found.end(), out.begin() + static_cast<std::ptrdiff_t>(begin));
     });
     return out;
 }
 
 CutStep::Log Bulk::at(double s) const {
     if (!(s / law_.steps * step_.largest() < largest_exponent)) return {0, infinity};
-    return between(0, s)(s);
+    return run(s, 0, 1)[0];
 }
 
-AllocationPart::LogAt Bulk::between(double least, Complex most) const {
-    const double low = least / law_.steps, narrow = RatioTail::first_place(law_, low);
+std::vector<CutStep::Log> Bulk::run(Complex s, double step, std::size_t size) const {
+    const Complex most = s + Complex(0, step * static_cast<double>(size));
+    const double low = s.imag() / law_.steps, narrow = RatioTail::first_place(law_, low);
     if (!(low > 0 && narrow > 0 && narrow < step_.end() - least_between))
-        return [this, nodes = step_.nodes_below(most)](Complex s) { return step_.log_below(nodes, s); };
+        return step_.log_below(step_.nodes_below(most), s, step, size);
     // A lesser cut, from which W turns often at all these frequencies, and what lies between both.
     const CutStep cut = CutStep::at(law_, narrow, most_halvings);
-    return [this, cut, nodes = cut.nodes_below(most),
-            more = BetweenPlaces(law_, narrow, step_.end(), least, most)](Complex s) {
-        return with_more(cut.log_below(nodes, s), more.at(s));
-    };
+    auto out = cut.log_below(cut.nodes_below(most), s, step, size);
+    const auto more = BetweenPlaces(law_, narrow, step_.end(), s.imag(), most).row(s, step, size);
+    for (std::size_t j = 0; j < size; ++j) out[j] = with_more(out[j], more[j]);
+    return out;
 }
 
 // ln (phi + r)^T
@@ -151,18 +153,17 @@ double Bulk::log_least_moment(double power) const {
 CutStep::Log Rest::at(double s) const {
     if (s > 0 && !(s / law_.steps * std::exp(law_.mu * (top_ - 0.5 * law_.mu)) < largest_exponent))
         return {0, infinity};
-    return between(0, s)(s);
+    return run(s, 0, 1)[0];
 }
 
-AllocationPart::LogAt Rest::between(double least, Complex most) const {
-    const auto below = bulk_.between(least, most);
-    if (!(top_ < infinity && step_.end() >= RatioTail::first_place(law_, least / law_.steps)))
-        return [this, below, beyond = step_.nodes_beyond(most, top_)](Complex s) {
-            return join(below(s), step_.beyond(beyond, s));
-        };
-    return [this, below, beyond = BetweenPlaces(law_, step_.end(), top_, least, most)](Complex s) {
-        return join(below(s), beyond.at(s));
-    };
+std::vector<CutStep::Log> Rest::run(Complex s, double step, std::size_t size) const {
+    const Complex most = s + Complex(0, step * static_cast<double>(size));
+    const bool tails = top_ < infinity && step_.end() >= RatioTail::first_place(law_, s.imag() / law_.steps);
+    const auto beyond = tails ? BetweenPlaces(law_, step_.end(), top_, s.imag(), most).row(s, step, size)
+                              : step_.beyond(step_.nodes_beyond(most, top_), s, step, size);
+    auto out = bulk_.run(s, step, size);
+    for (std::size_t j = 0; j < size; ++j) out[j] = join(out[j], beyond[j]);
+    return out;
 }
 
 // |(phi + r)^T - phi^T| <= T |r| (|phi| + |r|)^{T-1}

@@ -87,9 +87,8 @@ public:
     std::vector<CutStep::Log> row(double s, double step, std::size_t size) const;
 
 protected:
-    // With nodes that do for frequencies from `least` up to that of `most`.
-    using LogAt = std::function<CutStep::Log(std::complex<double>)>;
-    virtual LogAt between(double least, std::complex<double> most) const = 0;
+    // At s, s + i step, ..., with the same nodes for all of them.
+    virtual std::vector<CutStep::Log> run(std::complex<double> s, double step, std::size_t size) const = 0;
 };
 
 // No W is large.
@@ -111,7 +110,7 @@ public:
 
 private:
     friend class Rest;
-    LogAt between(double least, std::complex<double> most) const override;
+    std::vector<CutStep::Log> run(std::complex<double> s, double step, std::size_t size) const override;
     CutStep::Log with_more(const CutStep::Log& log, const CutStep::Log& beyond) const;
     const Allocation& law_;
     const CutStep& step_;
@@ -126,7 +125,7 @@ public:
     std::function<double(double)> log_decay(double s) const override;
 
 private:
-    LogAt between(double least, std::complex<double> most) const override;
+    std::vector<CutStep::Log> run(std::complex<double> s, double step, std::size_t size) const override;
     CutStep::Log join(const CutStep::Log& log, const CutStep::Log& beyond) const;
 
     const Allocation& law_;

@@ -1,10 +1,13 @@
 #include "inversion/allocation_step.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <numbers>
+#include <span>
 #include <utility>
 
+#include "inversion/turning.hpp"
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/gauss_legendre.hpp"
@@ -29,8 +32,8 @@ constexpr double farthest_cut = 37, log_beyond_last = 44;
 
 // proof: |s (W - 1)/T| where moments do.
 constexpr double largest_small = 1;
-// proof: moments of larger W overflow.
-constexpr double largest_power = 1e12;
+// proof: moments of larger W overflow, and exponentials of more.
+constexpr double largest_power = 1e12, largest_exponent = 700;
 
 // At least the modulus.
 double size_of(Complex z) { return std::abs(z.real()) + std::abs(z.imag()); }
@@ -161,31 +164,22 @@ void CutStep::add_panel(Nodes& nodes, double low, double high, Complex theta, Pa
     }
 }
 
-CutStep::Log CutStep::log_below(const Nodes& nodes, Complex s) const {
-    const Complex theta = s / law_.steps;
+// For |v| <= 1, |psi(v)| <= 0.72 |v|^2, |e^v - 1| <= 1.72 |v|, and terms left out come to 1.2 |v|^2/19!.
+CutStep::Sum CutStep::sum_of_small(const Nodes& nodes, Complex theta) {
+    if (nodes.small == 0) return {};
     const double additions = static_cast<double>(nodes.weight.size());
     Complex sum = 0;
-    double error = 0;
-    // For |v| <= 1, |psi(v)| <= 0.72 |v|^2, |e^v - 1| <= 1.72 |v|, and terms left out come to 1.2 |v|^2/19!.
-    const bool by_moments = std::abs(theta) <= nodes.reach;
-    if (by_moments && nodes.small > 0) {
-        for (std::size_t k = nodes.moment.size(); k-- > 0;) sum = sum * theta + nodes.moment[k];
-        sum *= theta * theta;
-        error = std::norm(theta) * (3 * nodes.second_slack + 4 * (additions + 120) * nodes.moment[0]);
-    }
-    for (std::size_t i = by_moments ? nodes.small : 0; i < nodes.weight.size(); ++i) {
-        const Complex v = theta * nodes.excess[i];
-        if (!(v.real() < 700)) return {0, infinity};
-        const Complex p = psi(v);
-        sum += nodes.weight[i] * p;
-        error += nodes.weight[i] *
-                 ((nodes.slack[i] + additions) * size_of(p) + nodes.slack[i] * size_of(v) * size_of(p + v));
-    }
+    for (std::size_t k = nodes.moment.size(); k-- > 0;) sum = sum * theta + nodes.moment[k];
+    return {sum * theta * theta,
+            std::norm(theta) * (3 * nodes.second_slack + 4 * (additions + 120) * nodes.moment[0])};
+}
+
+CutStep::Log CutStep::log_of(const Nodes& nodes, Complex theta, const Sum& found) const {
     // E[1] and E[W - 1] without what is cut.
-    sum += theta * (beyond_q_ - beyond_p_) - beyond_q_;
-    error = u * error + nodes.error + below_first * (1 + std::abs(theta)) +
-            1e-12 * (beyond_q_ + std::abs(theta) * beyond_p_);
-    const double whole = std::abs(1.0 + sum);
+    const Complex sum = found.value + theta * (beyond_q_ - beyond_p_) - beyond_q_;
+    const double error = u * found.error + nodes.error + below_first * (1 + std::abs(theta)) +
+                         1e-12 * (beyond_q_ + std::abs(theta) * beyond_p_),
+                 whole = std::abs(1.0 + sum);
     if (std::isnan(whole + error)) return {0, infinity};
     // Nothing but its size is known: any two numbers of that size differ by twice as much at most.
     if (!(error < 0.5 * whole)) return {law_.steps * std::log(whole + error), std::log(3.0) + 1e-9};
@@ -193,19 +187,92 @@ CutStep::Log CutStep::log_below(const Nodes& nodes, Complex s) const {
     return {log, law_.steps * 2 * error / whole + 8 * u * std::abs(log)};
 }
 
-CutStep::Log CutStep::beyond(const Nodes& nodes, Complex s) const {
+CutStep::Log CutStep::log_below(const Nodes& nodes, Complex s) const {
     const Complex theta = s / law_.steps;
     const double additions = static_cast<double>(nodes.weight.size());
-    Complex sum = 0;
-    double error = 0;
-    for (std::size_t i = 0; i < nodes.weight.size(); ++i) {
+    const bool by_moments = std::abs(theta) <= nodes.reach;
+    Sum sum = by_moments ? sum_of_small(nodes, theta) : Sum{};
+    for (std::size_t i = by_moments ? nodes.small : 0; i < nodes.weight.size(); ++i) {
         const Complex v = theta * nodes.excess[i];
-        const double size = nodes.weight[i] * exp_or_0(v.real());
-        if (!(size > 0)) continue;
-        sum += std::polar(size, v.imag());
-        error += size * (nodes.slack[i] * (1 + size_of(v)) + additions);
+        if (!(v.real() < largest_exponent)) return {0, infinity};
+        const Complex p = psi(v);
+        sum.value += nodes.weight[i] * p;
+        sum.error += nodes.weight[i] * ((nodes.slack[i] + additions) * size_of(p) +
+                                        nodes.slack[i] * size_of(v) * size_of(p + v));
     }
-    return {sum, u * error + 1.01 * nodes.error};
+    return log_of(nodes, theta, sum);
+}
+
+namespace {
+
+// As long as the lanes of what turns; the rest weighs nothing.
+std::vector<double> padded(std::span<const double> values, std::size_t size) {
+    std::vector<double> out(values.begin(), values.end());
+    out.resize(size);
+    return out;
+}
+
+}  // namespace
+
+// Where |v| is large, e^v - 1 - v has as many digits as e^v has.
+std::vector<CutStep::Log> CutStep::log_below(const Nodes& nodes, Complex s, double step,
+                                             std::size_t size) const {
+    std::vector<Log> out(size);
+    const auto s_at = [&](std::size_t j) { return s + Complex(0, step * static_cast<double>(j)); };
+    if (size == 1 || !(std::abs(s_at(size - 1) / law_.steps) <= nodes.reach)) {
+        for (std::size_t j = 0; j < size; ++j) out[j] = log_below(nodes, s_at(j));
+        return out;
+    }
+    const auto others = [&](const std::vector<double>& all) { return std::span(all).subspan(nodes.small); };
+    Turning turning(others(nodes.excess), s / law_.steps, step / law_.steps);
+    const std::vector<double> x = padded(others(nodes.excess), turning.size()),
+                              weight = padded(others(nodes.weight), turning.size()),
+                              slack = padded(others(nodes.slack), turning.size());
+    for (const double each : x)
+        if (!(s.real() / law_.steps * each < largest_exponent)) return std::vector<Log>(size, {0, infinity});
+    const double additions = static_cast<double>(nodes.weight.size());
+    for (std::size_t j = 0; j < size; ++j) {
+        if (j > 0) turning.turn();
+        const Complex theta = s_at(j) / law_.steps;
+        const double turned = turning.rounding();
+        const auto [real, imaginary, error] = turning.sum<3>([&](std::size_t i) {
+            const double right = theta.real() * x[i], up = theta.imag() * x[i],
+                         size_of_v = std::abs(right) + std::abs(up), more = turning.real(i) - 1,
+                         p = more - right, q = turning.imaginary(i) - up;
+            return std::array{
+                weight[i] * p, weight[i] * q,
+                weight[i] * ((slack[i] + additions) * (std::abs(p) + std::abs(q)) +
+                             slack[i] * size_of_v * (std::abs(more) + std::abs(turning.imaginary(i))) +
+                             (turned + 4 * size_of_v) * (turning.modulus(i) + 1 + size_of_v))};
+        });
+        const Sum small = sum_of_small(nodes, theta);
+        out[j] = log_of(nodes, theta, {small.value + Complex(real, imaginary), small.error + error});
+    }
+    return out;
+}
+
+std::vector<CutStep::Log> CutStep::beyond(const Nodes& nodes, Complex s, double step,
+                                          std::size_t size) const {
+    Turning turning(nodes.excess, s / law_.steps, step / law_.steps);
+    const std::vector<double> weight = padded(nodes.weight, turning.size());
+    const double additions = static_cast<double>(nodes.weight.size());
+    std::vector<Log> out(size);
+    for (std::size_t j = 0; j < size; ++j) {
+        if (j > 0) turning.turn();
+        const double size_of_theta =
+                         (std::abs(s.real()) + std::abs(s.imag()) + step * static_cast<double>(j)) /
+                         law_.steps,
+                     more = additions + turning.rounding();
+        double error = 0;
+        for (std::size_t i = 0; i < nodes.weight.size(); ++i)
+            error += weight[i] * turning.modulus(i) *
+                     (nodes.slack[i] * (1 + size_of_theta * std::abs(nodes.excess[i])) + more);
+        const auto [real, imaginary] = turning.sum<2>([&](std::size_t i) {
+            return std::array{weight[i] * turning.real(i), weight[i] * turning.imaginary(i)};
+        });
+        out[j] = {{real, imaginary}, u * error + 1.01 * nodes.error};
+    }
+    return out;
 }
 
 // speed: how many layers there are, and how far below the mode the last is; it must reach the W of which

@@ -45,10 +45,13 @@ public:
         std::complex<double> value;
         double error;
     };
-    // ln E[e^{s(V-1)}; no W > c], T times that of one step.
+    // ln E[e^{s(V-1)}; no W > c], T times that of one step; and the same at s, s + i step, ..., so many.
     Log log_below(const Nodes& nodes, std::complex<double> s) const;
-    // E[e^{s(W-1)/T}; W > c], up to the nodes' top, of one step.
-    Log beyond(const Nodes& nodes, std::complex<double> s) const;
+    std::vector<Log> log_below(const Nodes& nodes, std::complex<double> s, double step,
+                               std::size_t size) const;
+    // E[e^{s(W-1)/T}; W > c], up to the nodes' top, of one step; and the same at s, s + i step, ...
+    Log beyond(const Nodes& nodes, std::complex<double> s) const { return beyond(nodes, s, 0, 1)[0]; }
+    std::vector<Log> beyond(const Nodes& nodes, std::complex<double> s, double step, std::size_t size) const;
 
 private:
     // What the integrand is: that of log_below, which is of second order, or e^{s(W-1)/T}.
@@ -57,6 +60,13 @@ private:
     void set(double end);
     double left_out_of(double end) const;
     static void sum_moments(Nodes& nodes, double reach);
+    // A sum over nodes, and its error in units of round-off.
+    struct Sum {
+        std::complex<double> value = 0;
+        double error = 0;
+    };
+    static Sum sum_of_small(const Nodes& nodes, std::complex<double> theta);
+    Log log_of(const Nodes& nodes, std::complex<double> theta, const Sum& sum) const;
     void add_panel(Nodes& nodes, double low, double high, std::complex<double> theta, Part part,
                    int depth) const;
 

@@ -20,6 +20,9 @@ constexpr std::size_t most_known = 64;
 // What is cut in any case; at least, of what may be left out.
 constexpr double always_cut = 1e-60, least_cut = 1e-300;
 constexpr double tolerance_of_value = 1e-13, worst_error_of_cut = 1e-9;
+// speed: where a line is only chosen, the error of M beside the least that its logarithm's curvature can be,
+// and at most.
+constexpr double share_of_curvature = 1e-4, tolerance_near = 1e-6;
 // Of few steps the cut keeps the transform from falling: a larger share of what does not fall is worse than
 // the time that moments without a cut take.
 constexpr double worst_edge = 1e-3;
@@ -49,8 +52,9 @@ private:
 
 }  // namespace
 
-AllocationTransform::AllocationTransform(const Allocation& law, double cut_mass) : law_(law) {
-    if (!law.add) cut_.emplace(law, cut_mass > 0 ? std::max(cut_mass, least_cut) : always_cut);
+AllocationTransform::AllocationTransform(const Allocation& law, double cut_mass)
+    : law_(law), for_cut_(cut_mass > 0) {
+    if (!law.add && cut_mass != uncut) cut_.emplace(law, for_cut_ ? std::max(cut_mass, least_cut) : always_cut);
 }
 
 std::optional<Moments> AllocationTransform::moments(double s, double step, std::size_t size, double log_scale,
@@ -73,29 +77,34 @@ std::optional<Moments> AllocationTransform::moments(double s, double step, std::
     return found;
 }
 
-std::optional<AllocationTransform::Whole> AllocationTransform::whole(double s) const {
+std::optional<AllocationTransform::Whole> AllocationTransform::whole(double s, bool near) const {
+    const std::pair key(s, near);
     {
         const std::lock_guard guard(lock_);
-        if (const auto known = known_.find(s); known != known_.end()) return known->second;
+        if (const auto known = known_.find(key); known != known_.end()) return known->second;
     }
-    const auto found = find_whole(s);
+    const double least_curvature = law_.mu * law_.mu / law_.steps;
+    const auto found = find_whole(
+        s, near ? std::clamp(share_of_curvature * least_curvature, tolerance_of_value, tolerance_near)
+                : tolerance_of_value);
     const std::lock_guard guard(lock_);
     if (known_.size() >= most_known) known_.clear();
-    known_.emplace(s, found);
+    known_.emplace(key, found);
     return found;
 }
 
-std::optional<AllocationTransform::Whole> AllocationTransform::find_whole(double s) const {
+std::optional<AllocationTransform::Whole> AllocationTransform::find_whole(double s, double tolerance) const {
     std::optional<Whole> by_cut;
     if (cut_)
-        if (const auto found = cut_->moments(1 + s, {{0.0}}, 0, tolerance_of_value)) {
+        if (const auto found = cut_->moments(1 + s, {{0.0}}, 0, tolerance)) {
             const double value = found->value[0].real();
-            if (found->error[0] < worst_error_of_cut * value) {
+            if (found->error[0] < std::max(worst_error_of_cut, 8 * tolerance) * value) {
                 by_cut = {std::log1p(value - 1), found->error[0] / value, found->first, found->second, true};
                 if (edge_of(s, *by_cut).edge < worst_edge) return by_cut;
             }
         }
-    const auto found = moments(s, 0, 1, std::min(0.0, s), tolerance_of_value);
+    if (for_cut_ && cut_ && 1 + s >= CutAllocation::least_power) return by_cut;
+    const auto found = moments(s, 0, 1, std::min(0.0, s), tolerance);
     if (!found || !(found->value[0].real() > 0)) return by_cut;
     const double value = found->value[0].real();
     return Whole{found->shift + (found->shift > 0 ? std::log(value) : std::log1p(value - 1)),
@@ -103,7 +112,7 @@ std::optional<AllocationTransform::Whole> AllocationTransform::find_whole(double
 }
 
 Cumulant AllocationTransform::at(double s) const {
-    const auto all = whole(s);
+    const auto all = whole(s, true);
     if (!all) return {infinity, 0, 0, infinity};
     return {all->log, all->first, std::max(all->second, 0.0),
             all->log + std::log1p(all->error) + 4 * u * std::abs(all->log)};
@@ -113,7 +122,7 @@ Transform::Row AllocationTransform::row(double s, double step, std::size_t size,
     std::vector<double> tau(size);
     for (std::size_t j = 0; j < size; ++j) tau[j] = step * static_cast<double>(j);
     tolerance = std::max(tolerance, 1e-15);
-    const auto all = whole(s);
+    const auto all = whole(s, false);
     if (!all) return {};
     auto found = all->by_cut ? cut_->moments(1 + s, tau, all->log, tolerance)
                              : moments(s, step, size, std::max(0.0, all->log - 1e-6), tolerance);
@@ -131,7 +140,7 @@ Bulk::Edge AllocationTransform::edge_of(double s, const Whole& all) const {
 }
 
 std::unique_ptr<DecayBound> AllocationTransform::decay(double s, double log_mgf) const {
-    const auto all = whole(s);
+    const auto all = whole(s, false);
     std::optional<TurnedRatios> turned;
     if (all && !all->by_cut && !law_.add) turned.emplace(law_, 1 + s);
     return std::make_unique<AllocationDecay>(law_.mu * law_.mu / law_.steps,

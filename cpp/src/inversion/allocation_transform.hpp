@@ -7,6 +7,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "inversion/allocation_cut.hpp"
 #include "inversion/allocation_moments.hpp"
@@ -16,7 +17,10 @@ namespace hockeystick {
 
 class AllocationTransform final : public Transform {
 public:
-    // cut_mass as in Transform::of. Direction remove leaves some out in any case, however little.
+    // cut_mass as in Transform::of: direction remove leaves some out in any case, however little, unless that
+    // is `uncut`. With a cut that was asked for, large tilts are those that it allows: what it does not help
+    // is as without it.
+    static constexpr double uncut = -1;
     AllocationTransform(const Allocation& law, double cut_mass);
 
     bool can_cut() const override { return cut_.has_value(); }
@@ -32,17 +36,19 @@ private:
         double log, error, first, second;
         bool by_cut;
     };
-    std::optional<Whole> whole(double s) const;  // of tilts asked for before it is remembered
-    std::optional<Whole> find_whole(double s) const;
+    // near: to the few digits that choosing a line takes. Of tilts asked for before it is remembered.
+    std::optional<Whole> whole(double s, bool near) const;
+    std::optional<Whole> find_whole(double s, double tolerance) const;
     Bulk::Edge edge_of(double s, const Whole& all) const;  // how it falls there
     // The moments E[V^{k-a}] at the tilt s, of frequencies 0, step, ...; k and kappa as it suits the highest.
     std::optional<Moments> moments(double s, double step, std::size_t size, double log_scale,
                                    double tolerance) const;
 
     Allocation law_;
+    bool for_cut_;
     std::optional<CutAllocation> cut_;
     mutable std::mutex lock_;
-    mutable std::map<double, std::optional<Whole>> known_;
+    mutable std::map<std::pair<double, bool>, std::optional<Whole>> known_;
 };
 
 }  // namespace hockeystick

@@ -31,7 +31,7 @@ constexpr double hopeless = 1e-3, least_share = 1e-5, fair_share = 1e-3;
 constexpr double coarser = 100, coarsest_share = 1e-2;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
-// The shares of the saddle that are tried where the transform hardly decays.
+// The shares of the saddle that are tried where the transform hardly decays, until one is worse than another.
 constexpr double tilts[] = {1, 0.85, 0.7, 0.5};
 // So many of dear values are worth a steep bound, and no more digits of delta than this.
 constexpr std::size_t dear_frequencies = 500;
@@ -280,7 +280,8 @@ std::optional<DirectInversion::Plan> DirectInversion::make_plan(SaddlePoint sadd
     Plan plan{std::move(*line), 0};
     Contour& contour = plan.contour;
     const std::size_t few = most_lost > 0 && steps_ <= few_steps ? fewer_frequencies : few_frequencies;
-    std::size_t most = !quick ? budget.frequencies : share > wanted_share ? coarse_frequencies : few;
+    std::size_t most = budget.frequencies;
+    if (quick) most = std::min(most, share > wanted_share ? coarse_frequencies : few);
     if (const double spacing = lattice_.spacing; spacing > 0) {
         contour.lattice = lattice_;
         contour.points = std::max(1.0, std::ceil(2 * pi / contour.step / spacing));
@@ -378,7 +379,10 @@ std::optional<Contour> DirectInversion::make_contour(const SaddlePoint& saddle, 
     for (const double share : tilts) {
         if (budget.quick || (best && best->contour.tail <= enough_share() * best->contour.share)) break;
         auto plan = make_plan(saddle_at(share * saddle.s), epsilon, log_delta, budget, 0, wanted_share);
-        if (error(plan) < error(best)) best = std::move(plan);
+        if (error(plan) < error(best))
+            best = std::move(plan);
+        else if (best && share < 1)
+            break;
     }
     const bool good = error(best) < budget.worst && products(*best) <= budget.products;
     if (!good || !fill(best->contour, best->size)) return {};

@@ -17,7 +17,7 @@ constexpr double pi = std::numbers::pi;
 // All of these are for speed. Each source of error aims at this share of delta, and where the frequencies
 // left out come to more than the second they are not worth computing the others. A part below the third is
 // left out.
-constexpr double wanted_share = 1e-12, worst_share = 1e-3, nothing = 1e-11;
+constexpr double wanted_share = 1e-10, worst_share = 1e-3, nothing = 1e-9;
 constexpr double least_log_wanted = -10, least_log_of_bulk = -36, close_tilt = 0.05;
 constexpr std::size_t least_frequencies = 16, most_frequencies = 10000;
 // speed: beyond so many doublings of the frequency nothing falls.

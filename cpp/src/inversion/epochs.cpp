@@ -27,8 +27,9 @@ constexpr double least_tilt = 0.1, largest_tilt_of_bulk = 1e6;
 // Where this is the way: a narrow bulk, and a W of not much less than delta's P-mass that is large beside it.
 // Where that is very large, one ratio decides alone.
 constexpr double small_spread = 0.25, rarer = 1e-3, beside_spread = 0.1;
-// Of fewer steps the parts fall slowly, and the whole transform is asked before.
-constexpr double least_steps = 12;
+// Of fewer steps the parts fall slowly where a ratio alone is worth more than so much a step, and the whole
+// transform is asked before.
+constexpr double enough_steps = 35, loss_per_step = 0.1;
 // Of several kinds the whole transform is slower, and nothing is known of a ratio alone.
 constexpr double fair_spread = 0.6, hardly_beside_spread = 0.01, largest_of_several = 5;
 // Their bounds are near enough then; how closely a first guess is looked for.
@@ -118,7 +119,8 @@ std::unique_ptr<Epochs> Epochs::of(const Composition& composition) {
 
 bool Epochs::suits(double delta) const {
     const double spread = split_->spread();
-    return delta > least_delta && delta < 1 && (!alone_ || law_.steps >= least_steps) &&
+    return delta > least_delta && delta < 1 &&
+           (!alone_ || law_.steps >= enough_steps || split_->jump(delta) < loss_per_step * law_.steps) &&
            (spread < (alone_ ? small_spread : fair_spread) ||
             (alone_ && split_->jump(delta) > series_jump + spread)) &&
            split_->jump(rarer * delta) >

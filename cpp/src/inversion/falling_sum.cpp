@@ -5,15 +5,13 @@
 #include <cmath>
 
 #include "hockeystick/parallel.hpp"
+#include "inversion/turning.hpp"
 #include "numerics/constants.hpp"
 
 namespace hockeystick {
 namespace {
 
 using Complex = std::complex<double>;
-
-// Proof: a product by a rounded e^{i step L}, in units of round-off ("Exact inversion").
-constexpr double error_of_turn = 6;
 
 }  // namespace
 
@@ -58,20 +56,12 @@ FallingSum::Row FallingSum::row(double step, std::size_t size, double negligible
         c_far[i] = fallen_far * std::cos(far * turn[i]);
         d_far[i] = fallen_far * std::sin(far * turn[i]);
     }
-    const auto rotate = [](double* a, double* b, const double* cosine, const double* sine,
-                           std::size_t count) {
-        for (std::size_t i = 0; i < count; ++i) {
-            const double next = a[i] * cosine[i] - b[i] * sine[i];
-            b[i] = a[i] * sine[i] + b[i] * cosine[i];
-            a[i] = next;
-        }
-    };
     double still = 0, turned = 0, left_out = fixed_error;
     std::size_t padded = room;
     for (std::size_t j = 0; j < size; ++j) {
         if (j % leap == 0) {
             interruption_point();
-            if (j > 0) rotate(x_far, y_far, c_far, d_far, n);
+            if (j > 0) turn_all(x_far, y_far, c_far, d_far, n);
             std::size_t kept = 0;
             still = turned = 0;
             for (std::size_t i = 0; i < n; ++i) {
@@ -95,7 +85,7 @@ FallingSum::Row FallingSum::row(double step, std::size_t size, double negligible
             std::copy(x_far, x_far + padded, x);
             std::copy(y_far, y_far + padded, y);
         } else {
-            rotate(x, y, c, d, padded);
+            turn_all(x, y, c, d, padded);
         }
         std::array<double, lanes> real{}, imag{};
         for (std::size_t i = 0; i < padded; i += lanes)

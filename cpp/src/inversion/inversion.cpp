@@ -31,6 +31,9 @@ constexpr double fine_tolerance = 1e-9, fine_gap = 1e-8;
 // Speed: what one epoch of random allocation may take before anything else is tried, and after that, in
 // frequencies.
 constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
+// Speed: what epochs without their largest ratios may take before they are told apart, where those count for
+// little.
+constexpr Budget few_of_epochs{near_exact, infinity, true, 0, 64};
 // Speed: how many points of a rough curve that no contour serves get a bound of their own.
 constexpr std::size_t most_alone = 24;
 // A frequency's values and errors, of one kind, of which so many are filled together.
@@ -132,6 +135,10 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool dear, 
         if (relative_gap(best) >= near) keep(best, ask());
     };
     const auto unless_enough = [&](const auto& ask) { unless(enough, ask); };
+    if (epochs_)
+        unless_enough([&] {
+            return ask_direct(DirectInversion(composition_, largest_shares[0] * delta(best)), few_of_epochs);
+        });
     bool parts = false;
     unless_enough([&] {
         auto answer = ask_epochs(false);
@@ -139,19 +146,23 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool dear, 
         return answer;
     });
     const bool layers = layers_soon(dear);
+    const auto ask_cut = [&](bool asked) { without_largest(best, enough, asked, ask_direct, delta); };
+    // Epochs whose ratios lie too close together to be told apart: without the largest few frequencies do.
+    const bool cut_before = !layers && (!fits || (epochs_ && !parts));
+    if (cut_before) ask_cut(false);
     // Where large ratios in several epochs are bounded alone, the whole transform may do better.
     if (fits && direct_->answers())
         unless(epochs_ ? std::min(enough, poor_gap) : enough, [&] {
             return ask_direct(*direct_, layers ? Budget{near_exact, few_products, true} : Budget{});
         });
-    const auto ask_cut = [&] { without_largest(best, enough, fits, ask_direct, delta); };
     // Where nothing but what was left out is missing, less of that will do.
-    const bool cut_first = !layers && (!fits || (best && best->upper - best->lower < 2 * direct_->dropped()));
-    if (cut_first) ask_cut();
+    const bool cut_first =
+        !layers && !cut_before && best && best->upper - best->lower < 2 * direct_->dropped();
+    if (cut_first) ask_cut(fits);
     unless_enough([&] { return ask_epoch(many_frequencies); });
     if (layers) unless(std::min(enough, poor_gap), ask_layers);
     if (!parts) unless_enough([&] { return ask_epochs(true); });
-    if (!cut_first) ask_cut();
+    if (!cut_first && !cut_before) ask_cut(fits);
     if (dear && !layers) unless_enough(ask_layers);
     return best;
 }
@@ -163,7 +174,7 @@ std::optional<Answer> Inversion::epsilon_bounds(double delta) const {
         direct_->dropped() <= largest_shares[0] * delta, true,
         [&](const DirectInversion& direct, Budget budget) {
             if (budget.quick && direct.slow()) return std::optional<Answer>();
-            if (budget.quick) budget.coarse = coarse_share * layer_tolerance_;
+            if (budget.quick && direct.has_layers()) budget.coarse = coarse_share * layer_tolerance_;
             return direct.epsilon_bounds(delta, budget);
         },
         [&](std::size_t most) { return one_epoch_ ? one_epoch_->epsilon_bounds(delta, most) : std::nullopt; },

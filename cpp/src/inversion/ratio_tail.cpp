@@ -61,22 +61,38 @@ void RatioTail::add_panel(double from, double to, double real, double low, doubl
     }
 }
 
-CutStep::Log RatioTail::at(Complex theta) const {
+// Along a line the terms' directions stay; from one frequency to the next each falls by as much as before.
+std::vector<CutStep::Log> RatioTail::row(Complex theta, double step, std::size_t size) const {
     const double additions = static_cast<double>(x_.size());
-    Complex sum = 0;
-    double error = 0;
+    std::vector<Complex> term;
+    std::vector<double> falls;
     for (std::size_t i = 0; i < x_.size(); ++i) {
-        const double fall = std::exp(-theta.imag() * c_ * x_[i]), turn = theta.real() * c_ * x_[i];
-        const Complex term = weight_[i] * std::polar(fall, turn);
-        sum += term;
-        error += (std::abs(term.real()) + std::abs(term.imag())) *
-                 (slack_[i] + additions + 8 * c_ * x_[i] * (std::abs(theta.real()) + theta.imag()));
+        term.push_back(weight_[i] *
+                       std::polar(std::exp(-theta.imag() * c_ * x_[i]), theta.real() * c_ * x_[i]));
+        falls.push_back(std::exp(-step * c_ * x_[i]));
     }
-    const Complex front =
-        Complex(0, 1) * std::exp(theta * (c_ - 1) - 0.5 * g_ * g_) / (law_.mu * std::sqrt(2 * pi));
-    // c is rounded, too, and with it the angle at which e^{theta c} stands.
-    const double rounding = 32 + 4 * g_ * g_ + 8 * std::abs(theta) * c_ * (2 + law_.mu * (g_ + law_.mu));
-    return {front * sum, std::abs(front) * (1.01 * (u * error + error_) + u * rounding * std::abs(sum))};
+    std::vector<CutStep::Log> out;
+    for (std::size_t j = 0; j < size; ++j) {
+        const Complex here = theta + Complex(0, step * static_cast<double>(j));
+        // Proof: four units of round-off for every fall.
+        const double turned = 8 * c_ * (std::abs(here.real()) + here.imag()),
+                     rounded = additions + 4 * static_cast<double>(j);
+        Complex sum = 0;
+        double error = 0;
+        for (std::size_t i = 0; i < x_.size(); ++i) {
+            if (j > 0) term[i] *= falls[i];
+            sum += term[i];
+            error += (std::abs(term[i].real()) + std::abs(term[i].imag())) *
+                     (slack_[i] + rounded + turned * x_[i]);
+        }
+        const Complex front =
+            Complex(0, 1) * std::exp(here * (c_ - 1) - 0.5 * g_ * g_) / (law_.mu * std::sqrt(2 * pi));
+        // c is rounded, too, and with it the angle at which e^{theta c} stands.
+        const double rounding = 32 + 4 * g_ * g_ + 8 * std::abs(here) * c_ * (2 + law_.mu * (g_ + law_.mu));
+        out.push_back(
+            {front * sum, std::abs(front) * (1.01 * (u * error + error_) + u * rounding * std::abs(sum))});
+    }
+    return out;
 }
 
 }  // namespace hockeystick

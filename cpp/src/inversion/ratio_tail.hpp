@@ -4,6 +4,7 @@
 #pragma once
 
 #include <complex>
+#include <cstddef>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
@@ -18,7 +19,8 @@ public:
     // From which g on these are high frequencies; infinite where there is too much noise.
     static double first_place(const Allocation& law, double low);
 
-    CutStep::Log at(std::complex<double> theta) const;
+    // At theta, theta + i step, ..., so many.
+    std::vector<CutStep::Log> row(std::complex<double> theta, double step, std::size_t size) const;
 
 private:
     void add_panel(double from, double to, double real, double low, double high);
@@ -37,9 +39,14 @@ public:
         : steps_(law.steps),
           from_(law, g, most.real() / steps_, least / steps_, most.imag() / steps_),
           to_(law, top, most.real() / steps_, least / steps_, most.imag() / steps_) {}
-    CutStep::Log at(std::complex<double> s) const {
-        const CutStep::Log from = from_.at(s / steps_), to = to_.at(s / steps_);
-        return {from.value - to.value, from.error + to.error};
+    std::vector<CutStep::Log> row(std::complex<double> s, double step, std::size_t size) const {
+        std::vector<CutStep::Log> out = from_.row(s / steps_, step / steps_, size);
+        const std::vector<CutStep::Log> to = to_.row(s / steps_, step / steps_, size);
+        for (std::size_t j = 0; j < size; ++j) {
+            out[j].value -= to[j].value;
+            out[j].error += to[j].error;
+        }
+        return out;
     }
 
 private:

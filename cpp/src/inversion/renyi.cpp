@@ -6,6 +6,7 @@
 #include <tuple>
 #include <vector>
 
+#include "inversion/allocation_transform.hpp"
 #include "inversion/transform.hpp"
 #include "numerics/constants.hpp"
 
@@ -66,6 +67,13 @@ std::pair<double, double> log_moment_of_parts(const std::vector<GaussianMixtures
     return {low - slack_of_parts * std::abs(low), high + slack_of_parts * std::abs(high)};
 }
 
+// The same of an allocation: V^{1+s}, V the mean of T ratios W, is at most the mean of theirs, and at least
+// their sum over T^{1+s}.
+std::pair<double, double> log_moment_of_ratios(const Allocation& law, double s) {
+    const double one = 0.5 * s * (s + 1) * law.mu * law.mu, less = s * std::log(law.steps);
+    return {one - less - slack_of_parts * (one + less), one * (1 + slack_of_parts)};
+}
+
 }  // namespace
 
 std::pair<double, double> renyi_divergence(const Pair& pair, double order) {
@@ -79,12 +87,17 @@ std::pair<double, double> renyi_divergence(const Pair& pair, double order) {
         return {value * (1 - slack), value * (1 + slack) + 5e-324};
     }
     // High orders see the rarest losses: the whole range of outputs counts.
-    const auto transform = Transform::of(pair, tolerance, pair.gaussian_mixtures().empty() ? rare_mass : 0);
+    const auto allocation = pair.allocation();
+    const std::unique_ptr<const Transform> transform =
+        allocation ? std::make_unique<AllocationTransform>(*allocation, AllocationTransform::uncut)
+                   : Transform::of(pair, tolerance, pair.gaussian_mixtures().empty() ? rare_mass : 0);
     if (!transform) return {0, most};
     const double s = order - 1;
     auto [low, high] = log_moment(*transform, s, most);
     if (const auto mixtures = pair.gaussian_mixtures(); high == infinity && !mixtures.empty())
         std::tie(low, high) = log_moment_of_parts(mixtures, s);
+    if (high == infinity && allocation && !allocation->add)
+        std::tie(low, high) = log_moment_of_ratios(*allocation, s);
     // D increases with the order, from at least 0 up to the largest loss.
     const double upper = std::min(most, std::max(0.0, high / s * (1 + slack)));
     return {std::clamp(low / s * (1 - slack), 0.0, upper), upper};

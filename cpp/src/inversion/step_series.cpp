@@ -48,12 +48,14 @@ struct StepSeries::Sums {
     std::vector<double> modulus, error;  // all three beside c_0
 };
 
-StepSeries::StepSeries(const Allocation& law, int k, double angle, double least, double most)
+StepSeries::StepSeries(const Allocation& law, int k, double angle, double least, double most,
+                       double tolerance)
     : law_(law), k_(k), angle_(angle) {
     // The line and the strip around it with the widest step: sW must stay in the right half-plane on the
     // strip, where e^{-sW} falls less than on the line, which k powers of W make k times as bad; turning
     // costs, too. What matters has fallen by e^-40 at most.
-    const double mu = law.mu, wanted = 42 + std::log(law.steps),
+    const double mu = law.mu,
+                 wanted = 12 + std::log(law.steps) - std::log(std::max(tolerance, full_tolerance)),
                  farthest = std::min(widest_turn, std::sqrt(8.0 / std::max(k, 1)));
     double exponent = 0;
     h_ = 0;

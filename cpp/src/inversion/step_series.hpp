@@ -21,13 +21,17 @@ struct SeriesValue {
 // little.
 class StepSeries {
 public:
-    // For |s| in [least, most] and arg s = angle.
-    StepSeries(const Allocation& law, int k, double angle, double least, double most);
+    // For |s| in [least, most] and arg s = angle. tolerance: about the relative error of the expectations'
+    // sums; what they have is part of each value's error.
+    StepSeries(const Allocation& law, int k, double angle, double least, double most,
+               double tolerance = full_tolerance);
     // Whether there were too many nodes.
     bool empty() const { return ratio_.empty(); }
     SeriesValue at(double modulus) const;
     // At angle 0: ln of E[(W/T)^j e^{-sW/T}]/j!, j = 0..k, rounded up.
     std::vector<double> log_terms(double s) const;
+
+    static constexpr double full_tolerance = 1e-13;  // speed
 
 private:
     struct Sums;

@@ -33,9 +33,11 @@ void is_the_integral(double mu, double from, double to, double real, double turn
     const double low = turns / std::exp(mu * (from - 0.5 * mu));
     CHECK(hs::RatioTail::first_place(law, low) <= from + 1e-9 || turns < 30);
     const hs::RatioTail a(law, from, real, low, 1.7 * low), b(law, to, real, low, 1.7 * low);
-    for (const double share : {1.0, 1.3, 1.7}) {
-        const Complex theta(real, share * low);
-        const auto first = a.at(theta), second = b.at(theta);
+    const double step = 0.02 * low;
+    const auto a_row = a.row({real, low}, step, 36), b_row = b.row({real, low}, step, 36);
+    for (const std::size_t j : {std::size_t{0}, std::size_t{13}, std::size_t{35}}) {
+        const Complex theta(real, low + step * static_cast<double>(j));
+        const auto first = a_row[j], second = b_row[j];
         const Complex fine = sum(mu, from, to, theta, 400000), coarse = sum(mu, from, to, theta, 200000);
         const double rule = 2 * std::abs(fine - coarse), error = first.error + second.error;
         CHECK(std::abs(first.value - second.value - fine) <= error + rule);
