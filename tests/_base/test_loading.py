@@ -103,6 +103,19 @@ def test_unpickled_objects_keep_subnormals(tmp_path: Path) -> None:
         assert found == profile.delta_bounds(38.0)[1] > 0.0
 
 
+LOADED_BY_ANOTHER = """
+import sys
+import hockeystick
+sys.meta_path = [finder for finder in sys.meta_path if getattr(finder, "package", None) != "hockeystick"]
+for value in [hockeystick.account, hockeystick.Gaussian.__init__, hockeystick.PrivacyProfile.delta_bounds]:
+    assert value.in_standard_arithmetic, value
+"""
+
+
+def test_what_another_finder_loads_is_protected_when_a_face_hands_it_out() -> None:
+    run(LOADED_BY_ANOTHER, path=PACKAGE.parent)
+
+
 ADAPTED = """
 import sys
 from dp_accounting import NeighboringRelation, dp_event as events

@@ -17,8 +17,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from .. import _core
-
-_PACKAGE = __name__.partition(".")[0] + "."  # with every room of it
+from . import PACKAGE
 
 _OPERATORS = frozenset(
     f"__{name}__"
@@ -71,7 +70,7 @@ def protect(exported: Iterable[tuple[str, Any]]) -> dict[str, Any]:
             setattr(sys.modules[value.__module__], value.__name__, functions[name])
         elif inspect.isclass(value):
             for base in value.__mro__:
-                if base.__module__.startswith(_PACKAGE) and not issubclass(base, BaseException):
+                if base.__module__.startswith(f"{PACKAGE}.") and not issubclass(base, BaseException):
                     _protect_class(base)
     return functions
 

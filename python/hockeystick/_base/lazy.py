@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import importlib
-import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-_shown: dict[str, set[str]] = {}  # by module, what faces show of it
-_guarded: set[str] = set()
+from . import PACKAGE
+from .loading import protect_loaded, shown
 
 Face = tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]
 
@@ -35,13 +34,13 @@ def attach(face: str, file: str, *, moved: Mapping[str, str] | None = None) -> F
             elif words[:1] == ["def"]:
                 own.append(words[1].partition("(")[0])
     for name, module in home.items():
-        _shown.setdefault(module, set()).add(name)
+        shown.setdefault(module, set()).add(name)
     public = sorted([*home, *rooms, *own])
 
     def __getattr__(name: str) -> Any:
         if name in home:
             importlib.import_module(home[name])
-            _guard()
+            protect_loaded()
             value = getattr(sys.modules[home[name]], name)
             setattr(sys.modules[face], name, value)
             return value
@@ -56,31 +55,11 @@ def attach(face: str, file: str, *, moved: Mapping[str, str] | None = None) -> F
     return __getattr__, lambda: public, public
 
 
-def shown(module: str) -> set[str]:
-    """The names that faces show of this module."""
-    return _shown.get(module, set())
-
-
-def _guard() -> None:
-    """IEEE arithmetic for what faces show of the modules loaded so far: answers lead from one to another."""
-    from .arithmetic import protect
-
-    for module in [module for module in list(_shown) if module in sys.modules and module not in _guarded]:
-        if getattr(sys.modules[module].__spec__, "_initializing", False):
-            continue  # by another thread, or by a circle of imports: its time comes
-        loaded = vars(sys.modules[module])
-        protect([(name, loaded[name]) for name in _shown[module]])
-        _guarded.add(module)
-
-
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-
-
 def warn_deprecated(message: str) -> None:
     """Warn, as of the first line of the call stack that is not the package's own."""
     # Level 1 is this function; locks and the arithmetic guard lie between the caller and the user.
     level, frame = 2, sys._getframe(1)
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_PACKAGE):
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").partition(".")[0] == PACKAGE:
         level, frame = level + 1, frame.f_back
     warnings.warn(message, DeprecationWarning, stacklevel=level)
 
