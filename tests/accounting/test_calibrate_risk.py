@@ -84,5 +84,7 @@ def test_what_is_refused() -> None:
         calibrate(precision=0.9999, fpr=0.5, prior=0.5)
     with pytest.raises(hs.UnreachableError, match="an attack reaches"):
         hs.calibrate_noise_multiplier(lambda s: hs.Gaussian(s) + hs.Gaussian(1.0), tpr=0.02, fpr=0.01)
-    with pytest.raises(hs.UnreachableError):
-        hs.calibrate_noise_multiplier(lambda s: hs.Gaussian(s) + hs.Gaussian(1.0), advantage=0.1)
+    for risk in ({"advantage": 0.1}, {"bayes_risk": 0.4, "prior": 0.5}):
+        asked = ", ".join(f"{name} = {value!r}" for name, value in risk.items())
+        with pytest.raises(hs.UnreachableError, match=rf"^{asked} \(at epsilon = 0\.0, delta = "):
+            hs.calibrate_noise_multiplier(lambda s: hs.Gaussian(s) + hs.Gaussian(1.0), **risk)

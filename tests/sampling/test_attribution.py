@@ -227,7 +227,10 @@ def test_sweep():
     assert kept.target_probability < whole.target_probability == sweep.sampling_probability
     ruled = max(row.max_neighbourhood for row in sweep.rows if row.rule is not None and row.rule < 1.0)
     assert (ruled + 1) * 8 * sweep.sampling_probability >= 1.0
+    # Probabilities read back as they are: they are what a run is made with.
     assert "k_e" in str(sweep)
+    assert f"p = {sweep.sampling_probability!r}" in str(sweep)
+    assert repr(kept.target_probability) in str(sweep)
     # Out of reach without a limit: shown, with what comes closest.
     beyond = hs.sampling.sweep_neighbourhood(graph, 2, 8, expected_batch=1.5)
     assert beyond.rows[0].target_probability is None

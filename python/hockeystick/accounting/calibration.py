@@ -288,8 +288,11 @@ def _unreachable(budget: Budget, axis: Axis, start: float, parameter: str) -> Pa
     exceeds = epsilon.lower > budget.epsilon or delta.lower > budget.delta
     keeps = "keeps" if exceeds else "could be shown to keep"
     reachable = f"epsilon = {round_up(epsilon.upper)}" if epsilon.upper < math.inf else "no finite epsilon"
+    asked = f"epsilon = {budget.epsilon!r}, delta = {budget.delta!r}"
+    if budget.aim.risk:
+        asked = f"{budget.aim} (at {asked})"
     return UnreachableError(
-        f"epsilon = {budget.epsilon!r}, delta = {budget.delta!r}: no {parameter} in [{axis.low:g}, "
+        f"{asked}: no {parameter} in [{axis.low:g}, "
         f"{axis.high:g}] {keeps} within this budget; reachable is {reachable} at delta = {budget.delta!r}, "
         f"or delta = {round_up(delta.upper)} at epsilon = {budget.epsilon!r}",
         axis.safest,

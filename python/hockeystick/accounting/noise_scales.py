@@ -25,7 +25,7 @@ def noise_multiplier(standard_deviation: float, clipping_norm: float, divided_by
     clip = real("clipping_norm", clipping_norm, 0.0, open_low=True)
     scale = real("divided_by", divided_by, 0.0, open_low=True)
     exact = Fraction(sigma) * Fraction(scale) / Fraction(clip)
-    return _double(
+    return _scaled(
         f"standard_deviation * divided_by / clipping_norm = {sigma!r} * {scale!r} / {clip!r}", exact
     )
 
@@ -40,10 +40,10 @@ def standard_deviation(noise_multiplier: float, clipping_norm: float, divided_by
     clip = real("clipping_norm", clipping_norm, 0.0, open_low=True)
     scale = real("divided_by", divided_by, 0.0, open_low=True)
     exact = Fraction(sigma) * Fraction(clip) / Fraction(scale)
-    return _double(f"noise_multiplier * clipping_norm / divided_by = {sigma!r} * {clip!r} / {scale!r}", exact)
+    return _scaled(f"noise_multiplier * clipping_norm / divided_by = {sigma!r} * {clip!r} / {scale!r}", exact)
 
 
-def _double(said: str, exact: Fraction) -> float:
+def _scaled(said: str, exact: Fraction) -> float:
     # No noise at all, or infinite noise, is not what was asked for.
     if exact and not _LEAST <= exact <= _MOST:
         raise ParameterError(f"{said}: must be 0 or in [{float(_LEAST)!r}, {float(_MOST)!r}]")

@@ -11,8 +11,7 @@ from typing import Annotated, TypeAlias
 
 from .. import _core
 from .._base.validation import NonNegative, NonNegatives, ParameterTypeError, double, vector
-from . import atoms
-from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, revealing, sampled
+from .core_pairs import HUGE, NOTHING, Pairs, both, gaussian, location_mixture, mixture, revealing, sampled
 from .given import check_lengths, check_total
 from .numeric import Gaussian
 from .steps import Step, Words, set_fields
@@ -89,12 +88,11 @@ class Mixture(Step):
 
     def pairs(self, adjacency: str) -> Pairs:
         """A mixture of those of its parts, one of which may release nothing."""
-        nothing = both(discrete(atoms.revealing(0.0)))
         parts = [part.simplified() for part in self.mechanisms]
         weights = list(self.weights)
         # Rounding must not leave a gap, which the core would put at loss +inf.
         weights[weights.index(max(weights))] += max(0.0, 1.0 - math.fsum(weights))
-        return mixture([part.pairs(adjacency) if part else nothing for part in parts], weights)
+        return mixture([part.pairs(adjacency) if part else both(NOTHING) for part in parts], weights)
 
 
 @dataclass(frozen=True)
@@ -155,8 +153,7 @@ class MixtureOfGaussians(Step):
         counts, revealed = min(1.0, math.fsum(w for s, w in law.items() if s > 0.0)), gaussian(math.inf)
         if adjacency == "replace_one":
             joined = _core.sampled_pair(revealed, counts, "replace_one")
-            nothing = discrete(atoms.revealing(0.0))
-            return both(joined if sigma == 0.0 else _core.bracket_pair(nothing, joined))
+            return both(joined if sigma == 0.0 else _core.bracket_pair(NOTHING, joined))
         if sigma > 0.0:
             least = min(s for s in law if s > 0.0) / sigma
             revealed = revealing(_core.gaussian_pair(min(HUGE, least)), least)

@@ -30,7 +30,7 @@ from .._base.validation import (
 )
 from ..sampling.laws import Law
 from . import atoms
-from .core_pairs import HUGE, NOTHING, Pairs, both, discrete, location_pair, sampled
+from .core_pairs import HUGE, NOTHING, Pairs, both, discrete, least_noise, location_pair, sampled
 from .numeric import Gaussian, Laplace, _OnIntegers
 from .steps import Mechanism, Step, Words, base_pair, shift_of
 
@@ -405,7 +405,7 @@ def _below(mechanism: Mechanism, shift: int, group: int) -> _core.Pair:
             return discrete(atoms.shown(HUGE))
         found = atoms.shifted(noise, reach)
         return discrete(found.upper if found.lower is None else found.lower)
-    least = shift / HUGE * 1.001
+    least = least_noise(shift)
     if isinstance(mechanism, Gaussian):
         mechanism = Gaussian(max(mechanism.noise_multiplier, least))
     elif isinstance(mechanism, Laplace):

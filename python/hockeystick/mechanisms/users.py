@@ -9,7 +9,7 @@ from typing import Annotated, TypeAlias
 
 from .._base.validation import ParameterTypeError, integer, narrowed
 from ..sampling.laws import Law
-from .core_pairs import HUGE, NOTHING, Pairs, both
+from .core_pairs import NOTHING, Pairs, both, least_noise
 from .mixtures import MixtureOfGaussians
 from .numeric import Gaussian
 from .sampled import PoissonSampled, between, binomial_cells, exact, group_pairs, law_of
@@ -76,7 +76,7 @@ class UserLevel(Step):
             return upper
         # More noise shows less, and where there is next to none a pair is between two itself.
         law = law_of(cells, above=False)
-        sigma = max(base.noise_multiplier, max(law) / HUGE * 1.001)
+        sigma = max(base.noise_multiplier, least_noise(max(law)))
         return between(_gaussian_pairs(sigma, law, adjacency), upper)
 
     def unsampled_mu(self, shift: float) -> float | None:

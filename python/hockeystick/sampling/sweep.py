@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from .._base.bounds import exactly, round_down
 from .._base.types import Array
 from .._base.validation import ParameterError, integer, real
 from .attribution import AttributionGraph
@@ -128,16 +129,16 @@ class NeighbourhoodSweep:
 
     def __str__(self) -> str:
         lines = [
-            f"k_u = {self.max_examples_per_user}, b = {self.min_sep}, p = {self.sampling_probability:.6g}",
-            f"{'k_e':>8} {'b p k_e':>8} {'examples':>10} {'max |N|':>8} {'mean |N|':>9} {'E|B| at p':>12} {'p for target':>13}",
+            f"k_u = {self.max_examples_per_user}, b = {self.min_sep}, p = {exactly(self.sampling_probability)}",
+            f"{'k_e':>8} {'b p k_e':>11} {'examples':>10} {'max |N|':>8} {'mean |N|':>9} {'E|B| at p':>12} {'p for target':>22}",
         ]
         for row in self.rows:
             limit = "none" if row.max_neighbourhood is None else str(row.max_neighbourhood)
-            rule = "-" if row.rule is None else f"{row.rule:.3g}"
-            probability = "-" if row.target_probability is None else f"{row.target_probability:.6g}"
+            rule = "-" if row.rule is None else round_down(row.rule)
+            probability = "-" if row.target_probability is None else exactly(row.target_probability)
             lines.append(
-                f"{limit:>8} {rule:>8} {row.examples:>10} {row.largest_neighbourhood:>8} "
-                f"{row.mean_neighbourhood:>9.3f} {row.expected_batch_size:>12.6g} {probability:>13}"
+                f"{limit:>8} {rule:>11} {row.examples:>10} {row.largest_neighbourhood:>8} "
+                f"{row.mean_neighbourhood:>9.3f} {row.expected_batch_size:>12.6g} {probability:>22}"
             )
         return "\n".join(lines)
 
