@@ -111,7 +111,7 @@ def test_curves_fall(composition: hs.mechanisms.Process) -> None:
     """Both bounds of a curve, however close its points."""
     profile = hs.account(composition)
     end = min(profile.epsilon_bounds(0.0).upper, 5.0)
-    near = np.concatenate([np.linspace(-0.5, end, 60), end - np.logspace(-13, 0, 60)])
+    near = np.concatenate([np.linspace(-0.5, end, 30), end - np.logspace(-13, 0, 30)])
     near = np.concatenate([near, near * (1 + 1e-15)])
     lower, upper = profile.delta_curve(near)
     order = np.argsort(near)

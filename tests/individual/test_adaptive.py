@@ -23,7 +23,7 @@ DELTA = 1e-5
 Reader = Callable[[int], float]
 
 
-def normal_nodes(count: int = 241, end: float = 9.0) -> tuple[np.ndarray, np.ndarray]:
+def normal_nodes(count: int = 121, end: float = 9.0) -> tuple[np.ndarray, np.ndarray]:
     """Nodes and masses of a standard normal by the trapezoidal rule, whose error is far below 1e-12."""
     nodes = np.linspace(-end, end, count)
     masses = np.exp(-0.5 * nodes * nodes)

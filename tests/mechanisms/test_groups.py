@@ -133,7 +133,7 @@ def test_groups_of_truncated_batches_keep_their_places(selected: bool) -> None:
     step = hs.TruncatedPoissonSampled(1.0, dataset_size=10, sampling_probability=0.5, max_batch_size=4)
     less = hs.TruncatedPoissonSampled(1.0, dataset_size=9, sampling_probability=0.5, max_batch_size=4)
     assert step.truncation.sampled_if_full < less.truncation.sampled_if_full
-    release = hs.PrivateSelection(step, hs.Repetitions.geometric(2.0)) if selected else step * 3
+    release = hs.PrivateSelection(step, hs.Repetitions.geometric(2.0)) if selected else step * 10
     assert "exactly 10 records" in hs.account(release).report(delta=1e-5, risks=False).unit
     for adjacency in ("add", "remove", "add_or_remove"):
         assert hs.account(release, adjacency).group(1).delta(1.0) > 0.0

@@ -168,7 +168,7 @@ def test_any_interruption_of_an_executor_is_resumed(
 ) -> None:
     # Workers bring blocks of a later look before all of its first: the file has gaps whenever the process ends.
     values = Beta(199.0)
-    test = values.plan(1.6 * values.mean(), 1e-4)
+    test = values.plan(1.8 * values.mean(), 1e-4)
     whole = decide(test, values, 5)
     used: list[Disorderly] = []
     waiting = executors.wait
