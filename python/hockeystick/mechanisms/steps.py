@@ -395,12 +395,6 @@ def _check_keys(plain: Any, *keys: str) -> None:
         raise TypeError(f"{plain!r}: must have the keys {', '.join(keys)}, and no others")
 
 
-def _listed(value: Any) -> list[Any]:
-    if not isinstance(value, list):
-        raise TypeError(f"items = {value!r}: must be a list")
-    return value
-
-
 def from_dict(plain: Any) -> Composable:
     """Rebuild a description; every value is validated again. Raises ValueError or TypeError."""
     importlib.import_module(".descriptions", __package__)  # each file of it adds its kinds
@@ -409,8 +403,10 @@ def from_dict(plain: Any) -> Composable:
     name = plain.get("type")
     if name == "Process":
         _check_keys(plain, "type", "items")
+        if not isinstance(plain["items"], list):
+            raise TypeError(f"items = {plain['items']!r}: must be a list")
         items: list[tuple[Step, int]] = []
-        for item in _listed(plain["items"]):
+        for item in plain["items"]:
             _check_keys(item, "step", "count")
             step = from_dict(item["step"])
             if not isinstance(step, Step):

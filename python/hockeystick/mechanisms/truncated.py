@@ -103,10 +103,13 @@ class _Truncated(Step):
     def published(self) -> Step:
         return replace(self, pair="ganesh2025")
 
+    def _drawn_from(self) -> str:
+        return f"{self.dataset_size} records"
+
     def words(self, adjacency: str) -> Words:
         sampler = (
             f"independent Poisson sampling with probability {exactly(self.sampling_probability)} from "
-            f"{self.dataset_size} records, batches cut to {self.max_batch_size} records chosen at random"
+            f"{self._drawn_from()}, batches cut to {self.max_batch_size} records chosen at random"
         )
         reference = f"Ganesh 2025, Theorem {_THEOREMS.get(adjacency, '3.1')}"
         if self.pair == "tight" and adjacency in _THEOREMS:
@@ -184,13 +187,9 @@ class TruncatedPoissonGroup(_Truncated):
         means = [(more, size + 1), (self.groups - more, size)]
         return sum(k * self._of_size(m).expected_batch_size for k, m in means if k and m) / self.groups
 
-    def words(self, adjacency: str) -> Words:
-        found, sizes = super().words(adjacency), " or ".join(map(str, sorted(set(self._sizes()))))
-        sampler = (
-            f"independent Poisson sampling with probability {exactly(self.sampling_probability)} from one of {self.groups} fixed groups "
-            f"of {sizes} records, batches cut to {self.max_batch_size} records chosen at random"
-        )
-        return found._replace(sampler=sampler)
+    def _drawn_from(self) -> str:
+        sizes = " or ".join(map(str, sorted(set(self._sizes()))))
+        return f"one of {self.groups} fixed groups of {sizes} records"
 
 
 @dataclass(frozen=True)

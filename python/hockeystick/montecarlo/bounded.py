@@ -28,6 +28,8 @@ from .evidence import Bets, default_bets, lower_bound, plan_bets, scaled_thresho
 from .runs import Samples
 from .tally import EmpiricalTally
 
+_ROUNDS, _UNITS = 100, 1024
+"""Of the search for weights, and what they are whole multiples of (*speed*)."""
 _UP = 1.0 + 1e-15
 """More than the round-off of the few products it is applied to (*proof*)."""
 
@@ -200,7 +202,7 @@ class Pilot:
         part._ratios = self._ratios[:, list(chosen)]
         return part
 
-    def best_weights(self, price: float, start: Array | None = None, iterations: int = 100) -> Array:
+    def best_weights(self, price: float, start: Array | None = None) -> Array:
         """Weights of a mixture that make E Y^2 / delta^2 + price / weight[0] small."""
         y, ratios = self._y, self._ratios
         count = ratios.shape[1]
@@ -208,7 +210,7 @@ class Pilot:
         weights = weights / weights.sum()
         if not y.size:
             return weights
-        for _ in range(iterations):
+        for _ in range(_ROUNDS):
             mixed = ratios @ weights
             with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
                 pull = np.square(y / mixed) @ ratios / self._samples
@@ -265,15 +267,15 @@ def worthwhile(weights: Array, last: bool) -> list[int]:
     return [k for k in np.argsort(-weights).tolist() if k != 0 and weights[k] > least][:most]
 
 
-def rounded_weights(weights: Array, units: int = 1024) -> Array:
-    """Whole multiples of 1/``units`` that add up to 1; the first stays positive.
+def rounded_weights(weights: Array) -> Array:
+    """Whole multiples of 1/1024 that add up to 1; the first stays positive.
 
     So that round-off in a pilot's sums does not reach the result.
     """
-    parts = np.floor(weights / weights.sum() * units)
+    parts = np.floor(weights / weights.sum() * _UNITS)
     parts[0] = max(parts[0], 1.0)
-    parts[int(np.argmax(parts))] += units - parts.sum()
-    return np.asarray(parts / units)
+    parts[int(np.argmax(parts))] += _UNITS - parts.sum()
+    return np.asarray(parts / _UNITS)
 
 
 Part: TypeAlias = "tuple[float, int]"

@@ -16,6 +16,7 @@ from .pairs import Ball, Pair, completed, curve, finite, gaussian, laplace, loca
 
 ADJACENCIES = ("add", "add_or_remove", "remove", "replace_one", "zero_out")
 _MANY = 2**53
+_NODES = 2000  # of the curve of declared divergences; any number is sound
 _MOST_MASSES = 1 << 22
 """speed: of cells times shifts, of all steps together: a few minutes, and some gigabytes."""
 
@@ -268,7 +269,7 @@ _DIVERGENCES: Mapping[str, Callable[[Fields], _Divergence]] = {
 }
 
 
-def _renyi(parts: Sequence[tuple[_Divergence, int]], nodes: int = 2000) -> Pair:
+def _renyi(parts: Sequence[tuple[_Divergence, int]]) -> Pair:
     """The pair of docs/accounting/certificates.md, "Declared divergences"."""
     orders = sorted(
         {1.0 + 10.0 ** (k / 50.0 - 4.0) for k in range(650)}.union(*(d.orders[1:] for d, _ in parts))
@@ -282,8 +283,8 @@ def _renyi(parts: Sequence[tuple[_Divergence, int]], nodes: int = 2000) -> Pair:
     rough = [(a, float(m), (a - 1.0) * math.log1p(-1.0 / a) - math.log(a)) for a, m in moments]
     end = min(600.0, min((m + 140.0) / (a - 1.0) for a, m, _ in rough))
     points = [(arb(0), arb(1))]
-    for i in range(nodes):
-        epsilon = end * (i / (nodes - 1)) ** 1.5
+    for i in range(_NODES):
+        epsilon = end * (i / (_NODES - 1)) ** 1.5
         best = min(range(len(rough)), key=lambda j: rough[j][1] - (rough[j][0] - 1.0) * epsilon + rough[j][2])
         points.append((arb(epsilon), _from_divergence(*moments[best], arb(epsilon))))
     entropy = min((m / (arb(a) - 1) for a, m in moments), key=lambda x: float(x.mid()))
