@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -582,13 +582,8 @@ class PrivacyProfile(Shown):
         """Read what `save` wrote; StorageError (a ValueError) says why a file is refused."""
         header, arrays = storage.read(path, _KIND)
         with refusing(path):
-            profile = cls(
-                from_dict(header["description"]),
-                header["adjacency"],
-                header["accuracy"],
-                header["memory_limit"],
-                header["engine"],
-            )
+            settings = {entry.name: header[entry.name] for entry in fields(Settings)}
+            profile = cls(from_dict(header["description"]), **settings)
             answers, rows = header["answers"], arrays["answers"]
             if len(answers) != len(rows):
                 raise ValueError("the table of answers does not match its header")

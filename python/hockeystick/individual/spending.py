@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .._base.exclusive import Exclusive, Guard
-from .._base.validation import ParameterError, ParameterTypeError, boolean, doubles, integer, real
+from .._base.validation import ParameterError, ParameterTypeError, boolean, doubles, integer, integers, real
 from .kept import MAX_EXAMPLES, Kept
 from .ledger import Ledger, LiveLedger
 
@@ -109,23 +109,16 @@ class IndividualLedger(Kept):
     def _indices(self, indices: Any) -> NDArray[np.int64] | None:
         if indices is None:
             return None
-        array = np.asarray(indices)
-        if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        array = integers("indices", indices, 0, self.num_examples - 1)
+        if array.ndim != 1:
             raise ParameterTypeError("indices: must be a one-dimensional array of integers")
-        array = array.astype(np.int64)
-        if array.size:
-            low, high = int(array.min()), int(array.max())
-            if low < 0 or high >= self.num_examples:
-                raise ParameterError(
-                    f"indices: must be in [0, {self.num_examples - 1}], found {low if low < 0 else high}"
-                )
-            order = np.sort(array)
-            twice = order[1:][order[1:] == order[:-1]]
-            if twice.size:
-                # Its contributions would add up before they are squared.
-                raise ParameterError(
-                    f"indices: {int(twice[0])} occurs twice; an example takes part in a step at most once"
-                )
+        order = np.sort(array)
+        twice = order[1:][order[1:] == order[:-1]]
+        if twice.size:
+            # Its contributions would add up before they are squared.
+            raise ParameterError(
+                f"indices: {int(twice[0])} occurs twice; an example takes part in a step at most once"
+            )
         return array
 
     def __repr__(self) -> str:

@@ -18,7 +18,7 @@ from .._base.validation import ParameterError, check_fields, integer
 from ..mechanisms.descriptions import Process
 from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
-from ..sampling.laws import MAX_STEPS, Law
+from ..sampling.laws import MAX_STEPS, Law, check_owners
 from .strategy import Strategy
 
 
@@ -181,12 +181,7 @@ class Scheme(Shown):
             raise ParameterError(
                 f"dataset_size = {dataset_size}: must be {graph.num_examples}, that of the graph (bounded, if it was)"
             )
-        most = int(graph.user_degrees().max(initial=0))
-        if most > allowed:
-            raise ParameterError(
-                f"graph: a user has {most} examples, more than the {allowed} that are accounted for; "
-                "see AttributionGraph.bound"
-            )
+        check_owners(graph, allowed)
         orphans = int(np.count_nonzero(graph.example_degrees() == 0))
         if orphans:
             raise ParameterError(

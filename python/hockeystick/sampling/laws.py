@@ -127,16 +127,21 @@ class Law:
             )
         if not isinstance(graph, AttributionGraph):
             raise ParameterTypeError(f"graph = {graph!r}: must be an AttributionGraph")
-        most, allowed = int(graph.user_degrees().max(initial=0)), self.parameters["examples_per_user"]
-        if most > allowed:
-            raise ParameterError(
-                f"graph: a user has {most} examples; must be at most examples_per_user = {allowed}, as accounted. "
-                "AttributionGraph.bound leaves so many"
-            )
+        check_owners(graph, self.parameters["examples_per_user"])
         integer("number of examples", graph.num_examples, 1)
         if self.kind == "multi_attribution":
             graph.check_closed()
         return graph.num_examples
+
+
+def check_owners(graph: AttributionGraph, allowed: int) -> None:
+    """Refuse a graph in which a user has more examples than are accounted for."""
+    most = int(graph.user_degrees().max(initial=0))
+    if most > allowed:
+        raise ParameterError(
+            f"graph: a user has {most} examples, more than the {allowed} that are accounted for (examples_per_user); "
+            "AttributionGraph.bound leaves so many"
+        )
 
 
 def law_of(description: object) -> Law:
