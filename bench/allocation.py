@@ -1,17 +1,20 @@
 """Random allocation: certified intervals beside PLD_accounting and opake, and how they scale in steps, epochs and noise.
 
-    python -m bench.allocation [W13 W14 W15] [--peers] [--scaling] [--output allocation.png] [--tails] [--company]
+    python -m bench.allocation [W13 W14 W15] [--peers] [--scaling] [--output allocation.png] [--tails] [--company] [--random REQUESTS]
 
 The workloads are one of 100 steps, sigma = 1, 10 epochs, delta = 1e-5 (W13); one of 1000, 10 epochs, 1e-6 (W14); and one of 1000, 100 epochs,
 sigma = 2, composed with 1000 Poisson-sampled steps (sigma = 1, q = .01), 1e-8 (W15), under add_or_remove. Times are processor seconds of first
 calls. --peers (pip install PLD-accounting opake-accounting) takes some ten minutes. --scaling prints relative gap and time over a grid, and draws it;
 --tails prints the same of one, two and ten epochs at small deltas, where a single large likelihood ratio begins to matter,
-and of few steps; --company of compositions of several kinds of allocation, or with steps that are not Gaussian.
+and of few steps; --company of compositions of several kinds of allocation, or with steps that are not Gaussian; --random what random requests take, sigma .3
+to 100, up to 10^6 steps, 1 to 50 epochs and delta 1e-30 to 1e-3.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
+import random
 import time
 from collections.abc import Callable
 
@@ -195,6 +198,26 @@ def show_tails() -> None:
         print(f"{sigma:6} {steps:8} {epochs:6}{''.join(gaps)} {slowest:9.2f}", flush=True)
 
 
+def show_random(requests: int) -> None:
+    """How long random requests take, and how wide they are; the slowest of them."""
+    draw = random.Random(1)
+    found = []
+    for _ in range(requests):
+        sigma, steps = math.exp(draw.uniform(*map(math.log, (0.3, 100)))), round(10 ** draw.uniform(0, 6))
+        epochs, delta = draw.choice((1, 2, 3, 5, 10, 20, 50)), 10 ** draw.uniform(-30, -3)
+        process = hs.RandomAllocation(float(f"{sigma:.4g}"), steps) * epochs
+        lower, upper, seconds = ours(process, float(f"{delta:.2g}"))
+        found.append((seconds, (upper - lower) / upper if upper else 0.0, f"{process} at {delta:.2g}"))
+    found.sort(reverse=True)
+    times, widest = [seconds for seconds, _, _ in found], max(gap for _, gap, _ in found)
+    print(
+        f"{requests} requests: median {times[requests // 2]:.3f} s, {sum(t > 0.8 for t in times)} above .8 s; "
+        f"widest {widest:.0e}"
+    )
+    for seconds, gap, name in found[:5]:
+        print(f"{seconds:6.2f} s  {gap:7.0e}  {name}")
+
+
 def word(mechanism: object) -> str:
     """A mechanism in a few characters."""
     match mechanism:
@@ -226,6 +249,7 @@ def main() -> None:
     parser.add_argument("--output")
     parser.add_argument("--tails", action="store_true")
     parser.add_argument("--company", action="store_true")
+    parser.add_argument("--random", type=int, metavar="REQUESTS")
     options = parser.parse_args()
     if options.scaling:
         show_scaling(options.output)
@@ -233,6 +257,8 @@ def main() -> None:
         show_tails()
     elif options.company:
         show_company()
+    elif options.random:
+        show_random(options.random)
     else:
         show_workloads(options.workloads, options.peers)
 

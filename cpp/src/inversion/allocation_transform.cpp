@@ -40,7 +40,11 @@ public:
     double log_falling(double tau) const override { return -0.5 * variance_ * tau * tau * (1 - 1e-12); }
     double steep_log_bound(double tau) const override {
         const double plain = log_bound(tau);
-        return turned_ ? std::min(plain, turned_->log_bound(tau) - log_mgf_) : plain;
+        if (!turned_) return plain;
+        // Where to cut off is looked for at the same frequencies again and again.
+        const auto [known, fresh] = known_.try_emplace(tau, 0);
+        if (fresh) known->second = turned_->log_bound(tau) - log_mgf_;
+        return std::min(plain, known->second);
     }
 
 private:
@@ -48,13 +52,15 @@ private:
     Bulk::Edge edge_;
     std::optional<TurnedRatios> turned_;
     double log_mgf_;
+    mutable std::map<double, double> known_;  // not for several threads at once
 };
 
 }  // namespace
 
 AllocationTransform::AllocationTransform(const Allocation& law, double cut_mass)
     : law_(law), for_cut_(cut_mass > 0) {
-    if (!law.add && cut_mass != uncut) cut_.emplace(law, for_cut_ ? std::max(cut_mass, least_cut) : always_cut);
+    if (!law.add && cut_mass != uncut)
+        cut_.emplace(law, for_cut_ ? std::max(cut_mass, least_cut) : always_cut);
 }
 
 std::optional<Moments> AllocationTransform::moments(double s, double step, std::size_t size, double log_scale,
