@@ -10,7 +10,7 @@ from .._base.validation import NonNegative, ParameterError, Size, integer
 from ..sampling.laws import MAX_STEPS, Law
 from .core_pairs import HUGE, NOTHING, Pairs, both, gaussian, revealing
 from .numeric import Gaussian
-from .steps import Process, Step, Words
+from .steps import Items, Step, Words
 
 _LEAST_MU, _LEAST_NOISE, _LEAST_DEVIATION = 1e-6, 0.2, 1e-8
 """*Speed*: outside, transforms have no digits left, or too many nodes: an upper bound is accounted instead."""
@@ -51,12 +51,16 @@ class RandomAllocation(Step):
         integer("steps", self.steps, 1, MAX_STEPS)
         integer("participations", self.participations, 1, self.steps)
 
-    def as_process(self) -> Process:
-        """Return one allocation for each participation."""
-        if self.participations == 1:
-            return super().as_process()
+    def parts(self) -> Items:
+        """One allocation for each participation: whatever follows is of a single one."""
         block = RandomAllocation(self.noise_multiplier, self.steps // self.participations)
-        return Process([(block, self.participations)])
+        return ((block, self.participations),)
+
+    def _check_single(self) -> None:
+        if self.participations != 1:
+            raise ParameterError(
+                f"participations = {self.participations}: must be 1 for one pair of distributions; as_process() is a composition of others"
+            )
 
     def check_adjacency(self, adjacency: str) -> None:
         if adjacency == "replace_one":
@@ -67,10 +71,12 @@ class RandomAllocation(Step):
 
     def simplified(self) -> Step | None:
         """An epoch of one step is that step."""
+        self._check_single()
         return Gaussian(self.noise_multiplier) if self.steps == 1 else self
 
     def pairs(self, adjacency: str) -> Pairs:
         """Exact, but for noise so large or so small that no digits are left: there from above alone."""
+        self._check_single()
         sigma = self.noise_multiplier
         if sigma < _LEAST_NOISE:
             # Whoever knows the step sees the noise alone.
@@ -89,6 +95,7 @@ class RandomAllocation(Step):
 
     def unsampled_mu(self, shift: float) -> float | None:
         """That of who is told the step."""
+        self._check_single()
         return self.mechanism.unsampled_mu(shift)
 
     @property
@@ -97,9 +104,11 @@ class RandomAllocation(Step):
         return self.steps
 
     def _batch_law_of(self, steps: int) -> Law:
+        self._check_single()
         return Law("random_allocation", self.steps * steps, {"bins": self.steps})
 
     def words(self, adjacency: str) -> Words:
+        self._check_single()
         return Words(
             self.noise_convention,
             f"every record in one of {self.steps} steps, chosen uniformly by a draw of its own",

@@ -10,7 +10,7 @@ from fractions import Fraction
 from typing import Annotated, TypeAlias
 
 from .. import _core
-from .._base.validation import NonNegative, NonNegatives, ParameterTypeError, double, vector
+from .._base.validation import NonNegative, NonNegatives, ParameterError, ParameterTypeError, double, vector
 from .core_pairs import HUGE, NOTHING, Pairs, both, gaussian, location_mixture, mixture, revealing, sampled
 from .given import check_lengths, check_total
 from .numeric import Gaussian
@@ -35,8 +35,8 @@ class Mixture(Step):
     """One of several steps, chosen at random independently of the data; the choice is released.
 
     The privacy loss distribution is the mixture of theirs: delta(epsilon) = sum_i weights[i]
-    delta_i(epsilon) for one use. ``mechanisms`` is a sequence of steps, sampled or not, and
-    ``weights`` one probability for each; they must sum to 1. Composes with everything else, under
+    delta_i(epsilon) for one use. ``mechanisms`` is a sequence of steps, sampled or not (of a composition, ``Group(composition, 1)``
+    makes one), and ``weights`` one probability for each; they must sum to 1. Composes with everything else, under
     every adjacency that its parts allow. Where all parts are unsampled, it may be sampled itself:
     the choice is then made before the batch is drawn.
 
@@ -61,6 +61,11 @@ class Mixture(Step):
                 raise ParameterTypeError(
                     f"mechanisms[{i}] = {mechanism!r}: must be a mechanism or a sampled mechanism, "
                     f"not {type(mechanism).__name__}"
+                )
+            if (uses := mechanism.as_process().steps) != 1:
+                raise ParameterError(
+                    f"mechanisms[{i}] = {mechanism!r}: must be one step, and this is accounted as a composition of {uses}; "
+                    "Group(mechanism, 1) makes one step of any composition"
                 )
         check_lengths("mechanisms", mechanisms, "weights", self.weights)
         set_fields(self, mechanisms=mechanisms, weights=_normalised("weights", self.weights))

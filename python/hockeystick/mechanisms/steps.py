@@ -139,8 +139,12 @@ class Step(Composable):
     """The theorem that its pair rests on."""
 
     def as_process(self) -> Process:
-        """Return the composition that consists of this single step."""
+        """Return the composition that one use is accounted as: mostly that of this single step."""
         return Process([(self, 1)])
+
+    def parts(self) -> Items:
+        """The steps that one use is accounted as, with their counts, where these are not the step itself; a `Process` has them in its place."""
+        return ((self, 1),)
 
     independent: ClassVar[bool] = False
     """Whether each record is in its batch by a coin of its own."""
@@ -278,8 +282,8 @@ Items: TypeAlias = tuple[tuple[Step, int], ...]
 class Process(Composable):
     """A composition: steps with their counts, equal steps merged, order irrelevant to equality.
 
-    ``items`` is a tuple of (step, count), count >= 1, in the order of first appearance; an empty
-    process releases nothing. Iterating yields the items; ``steps`` is the total count.
+    ``items`` is a tuple of (step, count), count >= 1, in the order of first appearance, where a step that stands for several
+    (`RandomAllocation` with ``participations``) is these; an empty process releases nothing. Iterating yields the items; ``steps`` is the total count.
 
     >>> from hockeystick import Gaussian, Laplace
     >>> process = Gaussian(2.0) * 3 + Laplace(1.0) + Gaussian(2.0)
@@ -301,8 +305,9 @@ class Process(Composable):
                 raise ParameterTypeError(
                     f"step = {step!r}: must be a mechanism or a sampled mechanism, not {type(step).__name__}"
                 )
-            if integer("steps", count):
-                counts[step] = integer("steps", counts.get(step, 0) + count)
+            if times := integer("steps", count):
+                for part, uses in step.parts():
+                    counts[part] = integer("steps", counts.get(part, 0) + times * uses)
         set_fields(self, items=tuple(counts.items()), _counts=counts)
 
     def _with(self, other: Process) -> Process:
