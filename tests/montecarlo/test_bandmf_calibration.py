@@ -321,3 +321,10 @@ def test_the_unit_is_what_is_released_besides_too() -> None:
         found = CalibratedBandMF(users, 1.0, 1e-5, "zero_out", None, composed_with=others.as_process())
         assert f"one user, at most {covered}, are" in found.unit
         assert found.unit in found.statement()
+    single, cut = (
+        hs.BandMF(STRATEGY, hs.BMinSep(STEPS, 4, 0.1), 2.0),
+        hs.TruncatedPoissonSampled(1.0, 60, 0.3, 20),
+    )
+    for others in (cut, hs.mechanisms.Group(cut, 1)):
+        found = CalibratedBandMF(single, 1.0, 1e-5, "add_or_remove", None, composed_with=others.as_process())
+        assert "exactly 60 records" in found.unit

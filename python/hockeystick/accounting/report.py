@@ -304,11 +304,16 @@ def _latex(text: str) -> str:
 
 
 def unit(process: Composable, adjacency: str) -> str:
-    """What is hidden: whose presence or content, and among how many, where the guarantee depends on it."""
+    """What is hidden: whose presence or content, and among how many."""
     hidden, owned = UNITS[adjacency], records_covered(process, adjacency)
     if owned > 1:
         user = f"one user with at most {owned} records"
         hidden = hidden.replace("one record", user).replace("by another", "by those of another user")
+    return with_sizes(hidden, process, adjacency)
+
+
+def with_sizes(hidden: str, process: Composable, adjacency: str) -> str:
+    """``hidden``, and among how many records, where the guarantee depends on it."""
     parts = process.as_process().alternatives()
     sizes = sorted({size for part in parts for size in part.words(adjacency).compared_sizes})
     if not sizes or adjacency not in ("add", "remove", "add_or_remove"):

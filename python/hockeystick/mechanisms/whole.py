@@ -106,6 +106,13 @@ class Group(OfCurve):
         return group_curve(curve_of(self._process, adjacency), self.size)
 
     def words(self, adjacency: str) -> Words:
-        found = {part.words(adjacency).noise: None for part in self._process.alternatives()}
-        reference = "docs/mechanisms/users.md, section 4 (groups; Dong, Roth and Su 2022, Theorem 2.14)"
-        return Words("; ".join(found), reference=reference, examples_per_user=self.size)
+        """What its steps say, with all that their guarantees depend on."""
+        found = [part.words(adjacency) for part in self._process.alternatives()]
+        drawn = dict.fromkeys(part.sampler + part.caveat for part in found if part.sampler)
+        return Words(
+            "; ".join(dict.fromkeys(part.noise for part in found)),
+            "a whole release with " + ", ".join(drawn) if drawn else None,
+            "docs/mechanisms/users.md, section 4 (groups; Dong, Roth and Su 2022, Theorem 2.14)",
+            compared_sizes=tuple(dict.fromkeys(size for part in found for size in part.compared_sizes)),
+            examples_per_user=self.size,
+        )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -12,7 +11,7 @@ from .._base.bounds import Reported, exactly, finite, round_up
 from .._base.types import Unpack
 from .._base.validation import ParameterError, choice, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
-from ..accounting.report import CAVEAT, UNITS, records_covered
+from ..accounting.report import CAVEAT, UNITS, records_covered, with_sizes
 from ..matrix.bandmf import BandMF
 from ..matrix.scheme import Scheme
 from ..matrix.schemes import CyclicPoisson, TruncatedBMinSep
@@ -83,9 +82,11 @@ class CalibratedBandMF(Reported):
     @property
     def unit(self) -> str:
         """What neighbouring datasets differ in, in words: whom the guarantee protects."""
-        others = self.composed_with
-        covered = math.inf if others is None else records_covered(others, self.adjacency)
-        return self.mechanism.scheme.unit(covered) or UNITS[self.adjacency]
+        others, scheme = self.composed_with, self.mechanism.scheme
+        if others is None:
+            return scheme.unit() or UNITS[self.adjacency]
+        hidden = scheme.unit(records_covered(others, self.adjacency)) or UNITS[self.adjacency]
+        return with_sizes(hidden, others, self.adjacency)
 
     def _shown(self) -> list[tuple[str, Any]]:
         names = ("noise_multiplier", "mean_squared_error", "epsilon", "delta", "adjacency", "unit", "seed")
