@@ -102,6 +102,9 @@ class BandMF(Composable):
     def as_process(self) -> Process:
         """Return the composition of sampled Gaussians that dominates it; see `cyclic_poisson`, `RandomAllocation`.
 
+        What `account` says is about that composition: upper ends hold for the mechanism, lower ends where one group of examples has it all,
+        as with Toeplitz strategies.
+
         Raises ParameterError where the scheme correlates participations: that needs sampled privacy losses,
         `calibrate_bandmf` or `estimate_delta`.
         """

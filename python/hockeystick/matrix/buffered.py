@@ -21,7 +21,7 @@ from .._base.validation import ParameterError, ParameterTypeError, Size, integer
 from ..mechanisms.descriptions import Gaussian, Process, set_fields
 from .scheme import Scheme
 from .strategies import MAX_STEPS, divided_by_toeplitz
-from .strategy import Strategy
+from .strategy import Strategy, squared_norm
 from .workload import PREFIX_SUMS, Workload
 
 MOST_BUFFERS = 64
@@ -201,6 +201,19 @@ class FixedOrder(Scheme):
     def seen_as(self, strategy: Strategy) -> tuple[Array, int]:
         """One release of a number that moves by the sensitivity."""
         return np.array([[strategy.sensitivity(self.min_sep, None)]]), 1
+
+    def losses_are_exact(self, strategy: Strategy) -> bool:
+        """Whether one group attains the sensitivity."""
+        attained = self._attained(strategy)
+        return attained >= strategy.sensitivity(self.min_sep, None) * _ROUNDING
+
+    def _attained(self, strategy: Strategy) -> float:
+        """The largest norm of C x, x the participations of a group; of equal columns the first group has it."""
+        columns = strategy._columns()
+        groups = range(min(self.steps, 1 if len(columns) == 1 else self.min_sep))
+        return math.sqrt(
+            max(squared_norm(columns, self.steps, range(group, self.steps, self.min_sep)) for group in groups)
+        )
 
     def seen_outputs(self, strategy: Strategy, outputs: Array) -> Array:
         raise ParameterError(

@@ -112,8 +112,8 @@ class Scheme(Shown):
             "for a guarantee, estimate_delta for an estimate"
         )
 
-    def losses_are_exact(self, bands: int) -> bool:
-        """Return whether losses under a strategy of so many bands are exact, and not only bounds that make delta larger."""
+    def losses_are_exact(self, strategy: Strategy) -> bool:
+        """Return whether some example has the losses that are drawn, and not only smaller ones: else nothing is known from below."""
         return True
 
     def unamplified(self) -> tuple[int, int]:

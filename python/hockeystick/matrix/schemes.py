@@ -139,7 +139,9 @@ class CyclicPoisson(_Separated):
     ``min_sep`` times the probability that Poisson sampling needs for the same batch size. ``group`` in
     [0, min_sep) is the group of the protected example. None (default) stands for all: for a Toeplitz strategy
     that is group 0, which has the most turns and the longest columns; for others turn j has the largest norm
-    of the columns j min_sep, ..., (j + 1) min_sep - 1, which dominates every group.
+    of the columns j min_sep, ..., (j + 1) min_sep - 1, which dominates every group. Unless one group has all of these, nothing is
+    as bad as that: then ``lower`` of `estimate_delta` is 0, and the lower ends of `account` are those of the composition that dominates
+    all groups. ``group`` = 0, 1, ... gives what each of them has.
 
     With ``max_batch_size``, batches of more are cut to a uniformly random choice of so many, as in `TruncatedPoissonSampled`
     (Ganesh 2025): of ``dataset_size`` examples in groups whose sizes differ by at most one, and the guarantee holds for all groups
@@ -244,6 +246,14 @@ class CyclicPoisson(_Separated):
             chosen = [math.sqrt(dot(column, column)) for column in self._columns_of_turns(strategy)]
             norms = np.array(chosen or [0.0])  # a group without turns: one that shows nothing
         return norms[:, np.newaxis], len(norms)
+
+    def losses_are_exact(self, strategy: Strategy) -> bool:
+        """Whether one group has the largest column of every turn, if it stands for all."""
+        if not self._stands_for_all(strategy):
+            return True
+        norms, largest = strategy.column_norms(), self.seen_as(strategy)[0][:, 0]
+        groups = (norms[group :: self.min_sep] for group in range(self.min_sep))
+        return any(np.array_equal(np.pad(group, (0, len(largest) - len(group))), largest) for group in groups)
 
     def seen_outputs(self, strategy: Strategy, outputs: Array) -> Array:
         """<c_i, y> / |c_i| for each turn i."""
@@ -401,7 +411,7 @@ class BMinSep(_MinSep):
     def no_participation_log_probability(self) -> float:
         return super().no_participation_log_probability() * self.examples_per_user
 
-    def losses_are_exact(self, bands: int) -> bool:
+    def losses_are_exact(self, strategy: Strategy) -> bool:
         return self.is_exact
 
     def half_space_width(self, bands: int) -> int | None:
@@ -437,9 +447,9 @@ class RMinSep(_MinSep):
     def largest_bands(self) -> int:
         return self.steps
 
-    def losses_are_exact(self, bands: int) -> bool:
+    def losses_are_exact(self, strategy: Strategy) -> bool:
         # Participations whose columns do not meet, or only one of them.
-        return self.min_sep >= min(self.steps, bands)
+        return self.min_sep >= min(self.steps, strategy.bands)
 
 
 @dataclass(frozen=True)
@@ -486,6 +496,10 @@ class MultiAttributionBMinSep(_Separated):
                 "smaller number takes samples of its own; bound the graph to fewer, or use BMinSep(examples_per_user=...)"
             )
         return tuple(replace(self, examples_per_user=k) for k in range(1, self.examples_per_user + 1))
+
+    def losses_are_exact(self, strategy: Strategy) -> bool:
+        # Nobody is barred for longer where nobody is barred, or until the end.
+        return self.law == "exact" or self.min_sep == 1 or self.min_sep >= self.steps
 
     def half_space_width(self, bands: int) -> int | None:
         return bands + (min(self.min_sep, self.steps) if self.law == "exact" else 1)
@@ -558,6 +572,10 @@ class TruncatedBMinSep(_Separated):
 
     def no_participation_log_probability(self) -> float:
         return -math.inf
+
+    def losses_are_exact(self, strategy: Strategy) -> bool:
+        # The pair of Corollary D.2 shows more than is released.
+        return self.max_batch_size >= self.dataset_size
 
     def half_space_width(self, bands: int) -> int | None:
         return None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from typing import Any, ClassVar, Literal
 
@@ -212,7 +212,7 @@ def _sensitivity(columns: Array, steps: int, bands: int, min_sep: int, count: in
         else:
             weights = np.square(column_norms(columns, steps))
         upper, pattern = _heaviest(weights, min_sep, count)
-        lower = _squared_norm(columns, steps, pattern)
+        lower = squared_norm(columns, steps, pattern)
     slack = 8.0 * (steps + bands) * _EPSILON
     return Bounds(math.sqrt(lower * max(0.0, 1.0 - slack)), math.sqrt(upper * (1.0 + slack)))
 
@@ -254,7 +254,8 @@ def _spaced_norm(coefficients: Array, steps: int, min_sep: int, count: int) -> f
     return dot(image, image)
 
 
-def _squared_norm(columns: Array, steps: int, pattern: list[int]) -> float:
+def squared_norm(columns: Array, steps: int, pattern: Iterable[int]) -> float:
+    """||C x||^2 for x = 1 at the steps of the pattern."""
     image = np.zeros(steps)
     for start in pattern:
         column = columns[0] if len(columns) == 1 else columns[start]

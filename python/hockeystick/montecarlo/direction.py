@@ -167,7 +167,7 @@ class Direction(Samples[Tally]):
     @functools.cached_property
     def is_exact(self) -> bool:
         """Whether losses are those of the mechanism, and not only bounds that make delta larger."""
-        return self.scheme is None or self.scheme.losses_are_exact(self.mechanism.strategy.bands)  # type: ignore[attr-defined]
+        return self.scheme is None or self.scheme.losses_are_exact(self.mechanism.strategy)  # type: ignore[attr-defined]
 
     @functools.cached_property
     def half_space(self) -> HalfSpace | None:
@@ -261,7 +261,8 @@ class Direction(Samples[Tally]):
         else:
             to, epsilon = self.tilting, self.epsilon + self.tilting.shift
             curve = to.curve if self._curve is None else self._curve
-            found = TiltedValues(to.mechanism, epsilon, proposal, self.error, to.extra, to.share, curve)
+            share = to.share if self.is_exact else 0.0
+            found = TiltedValues(to.mechanism, epsilon, proposal, self.error, to.extra, share, curve)
         found.identity = self.identity
         return found
 

@@ -106,9 +106,11 @@ def estimate_delta(
     The number of samples (in each direction, rounded up to whole blocks) is fixed before the first one is drawn, and the interval
     holds with the stated ``confidence`` for that number only: do not ask again with another ``seed`` until the answer pleases. Each
     direction gets its share of the failure probability; "add" is not sampled where epsilon is at least minus the logarithm of the
-    probability that the example never takes part, since delta is exactly 0 there. The round-off of the losses is included. The losses
-    of `RMinSep` with more bands than ``min_sep``, and of `BMinSep` with more ``examples_per_user`` than it is exact for, are bounds:
-    the estimate is that of something larger than delta, and ``lower`` is 0. ``seed`` None draws one; the result records it.
+    probability that the example never takes part, since delta is exactly 0 there. The round-off of the losses is included. Some losses
+    are bounds: those of `RMinSep` with more bands than ``min_sep``, of `BMinSep` with more ``examples_per_user`` than it is exact for, of
+    `MultiAttributionBMinSep` with ``law="dominating"``, of `TruncatedBMinSep`, and of `CyclicPoisson` and `FixedOrder` for all groups where none
+    of them is the worst in every turn (`Scheme.losses_are_exact`). There the estimate is that of something larger than delta, and ``lower``
+    is 0. ``seed`` None draws one; the result records it.
 
     The default ``adjacency`` "zero_out" is the one that BandMF is analysed under; where the presence of an example does not change
     what happens to others (all schemes but the truncated one and those that protect users), "add_or_remove" is the same, and "add"
@@ -116,7 +118,7 @@ def estimate_delta(
     users (docs/montecarlo/replacement.md).
 
     ``run`` may have: ``composed_with``, anything `account` takes, which is released as well: the loss L of a sample leaves epsilon - L
-    to it, whose certified delta there is averaged (upper bounds for the estimate and ``upper``, lower bounds for ``lower``);
+    to it, whose certified delta there is averaged (upper bounds for the estimate and ``upper``; lower bounds, of the pairs that dominate it, for ``lower``);
     ``checkpoint``, a directory for what is done so far: the same call resumes there, with bit-identical results; ``progress``, called
     with the number of samples done and that of all; ``executor``, any `concurrent.futures.Executor`, whose workers draw the blocks:
     the same result, bit for bit (docs/montecarlo/executors.md).
