@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from flint import arb, fmpq
 from hockeystick.mechanisms import atoms
-from hockeystick.mechanisms.ratios import fewer, from_masses, lacking, log_ratio
+from hockeystick.mechanisms.ratios import fewer, from_masses, hidden, lacking, log_ratio
 from hockeystick.mechanisms.steps import from_dict, to_dict
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -250,6 +250,88 @@ def test_privacy_losses_are_enclosed() -> None:
     same = hs.PrivacyLoss(losses, p, beyond, add=hs.PrivacyLoss(losses, p, beyond))
     assert hs.account(same, "add").delta_bounds(0.3) == hs.account(step, "remove").delta_bounds(0.3)
     assert hs.account(same * 2, "replace_one").delta(0.3) > 0.0
+
+
+def lacking_of(losses: list[float], p: list[float], beyond: float = 0.0) -> arb:
+    """What the other distribution lacks to 1, the largest mass standing for what the others leave."""
+    exact = [Fraction(x) for x in (*p, beyond)]
+    at = max(range(len(exact)), key=lambda i: exact[i])
+    exact[at] += 1 - sum(exact)
+    return 1 - sum((ball(x) * (-arb(loss)).exp() for x, loss in zip(exact, losses, strict=False)), arb(0))
+
+
+@pytest.mark.parametrize("steps", [1, 3, 10**6, 10**9])
+@pytest.mark.parametrize(
+    ("losses", "p"),
+    [
+        ([1.0, 0.0], [1e-15, 1.0 - 1e-15]),
+        ([3e-16, 0.0], [0.5, 0.5]),
+        ([40.0, 0.0, -3e-17], [3e-17, 0.5, 0.5]),
+        ([1e-12, -1e-12 * (1 - 1e-3)], [0.5, 0.5]),
+        (
+            [*np.linspace(1e-3, 1.0, 40_000), 0.0],
+            [2.0**-66] * 40_000 + [1.0 - 40_000 * 2.0**-66],
+        ),  # fewer atoms
+    ],
+)
+def test_the_smallest_rest_is_shown(losses: list[float], p: list[float], steps: int) -> None:
+    """Under "add" what Q lacks is mass at +inf, of each step: 6e-16 of it were left out."""
+    step = hs.PrivacyLoss(losses, p)
+    rest = lacking_of(losses, p)
+    truth = 1 - (1 - rest) ** steps
+    for adjacency in ("add", "add_or_remove"):
+        profile = hs.account(step * steps, adjacency)
+        for epsilon in (math.inf, 600.0):
+            lower, upper = profile.delta_bounds(epsilon)
+            assert not arb(lower) > truth
+            assert not truth > arb(upper)
+            assert upper <= 1.2 * float(truth)
+        below = 0.5 * float(truth)
+        assert profile.epsilon_bounds(below) == (math.inf, math.inf)
+    sampled_too = hs.account(hs.PoissonSampled(step, 0.5) * steps, "add")
+    assert sampled_too.epsilon(0.0) < math.inf  # the sample is what hides it
+
+
+def test_rests_are_enclosed() -> None:
+    """For the doubles as given from above; from below for all that they may be rounded from."""
+    rng, clear = random.Random(11), 0
+    for _ in range(300):
+        n = rng.randint(1, 6)
+        q, p = vector(rng, n), vector(rng, n)
+        both = [(a, b) for a, b in zip(p, q, strict=True) if a > 0 and b > 0]
+        scale = rng.choice([1.0, 1e-3, 1e-9, 1e-15])
+        p = [b + scale * (a - b) for a, b in both]
+        q = [b for _, b in both]
+        beyond = max(0.0, 1.0 - math.fsum(p))
+        losses = [math.log(a / b) if a > 0 else 0.0 for a, b in zip(p, q, strict=True)]
+        q_total = math.fsum(a * math.exp(-loss) for a, loss in zip(p, losses, strict=True))
+        if q_total > 1.0 + 1e-15 or abs(math.fsum([*p, beyond]) - 1.0) > 1e-12:
+            continue
+        found = hidden(hs.PrivacyLoss(losses, p, beyond)._atoms())
+        truth = lacking_of(losses, p, beyond)
+        assert not truth > arb(found.upper), (losses, p, beyond)
+        assert not arb(found.lower) > max(truth, arb(0)), (losses, p, beyond)
+        clear += found.lower > 0.0
+    assert clear > 10
+
+
+@pytest.mark.parametrize("odds", [3.0, 1.001, 2.0**0.5, 1e3, 7.0])
+def test_rounded_losses_of_a_finite_mechanism_stay_finite(odds: float) -> None:
+    """Randomised response: whatever rounding leaves is counted, and moves nothing else; ``add`` says that nothing is left."""
+    loss = math.log(odds)
+    given = hs.PrivacyLoss([loss, -loss], [odds / (1 + odds), 1 / (1 + odds)])
+    symmetric = hs.PrivacyLoss(given.losses, given.probabilities, add=given)
+    for steps in (1, 10, 1000):
+        truth = hs.account(hs.RandomizedResponse(loss) * steps)
+        found = hs.account(given * steps)
+        for delta_ in (1e-5, 1e-8, 1e-11 * steps):
+            lower, upper = truth.epsilon_bounds(delta_)
+            assert lower * (1 - 1e-9) <= found.epsilon(delta_) <= upper * (1 + 1e-3) + 1e-12
+            assert found.epsilon_bounds(delta_).lower <= upper * (1 + 1e-9)
+        assert found.delta_bounds(math.inf).lower == 0.0
+        assert found.delta(math.inf) <= 4e-15 * steps
+        assert found.epsilon_bounds(0.0).lower <= loss * steps * (1 + 1e-9)
+        assert hs.account(symmetric * steps).epsilon(0.0) == pytest.approx(loss * steps, rel=1e-9)
 
 
 @pytest.mark.parametrize(

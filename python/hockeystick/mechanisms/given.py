@@ -138,7 +138,10 @@ class PrivacyLoss(Given):
     With P the output with a record and Q without it, the loss is ln P/Q under P, and delta(epsilon) is at most
     infinity_mass + sum_i probabilities[i] max(0, 1 - e^(epsilon - losses[i])) under "remove". ``add`` is the loss
     distribution of the other direction, ln Q/P under Q; without it, it follows from this one: -losses[i] with probability
-    probabilities[i] e^(-losses[i]), and +inf with what these lack to 1. Losses are finite, in any order, equal ones
+    probabilities[i] e^(-losses[i]), and +inf with what these lack to 1, the numbers being what they are to the last digit. Upper bounds
+    count what the rounding of that sum leaves open, at most 4e-15 of sum_i |1 - e^(-losses[i])| probabilities[i] for each step, so that there epsilon at
+    delta = 0 is inf even if the numbers are the rounded ones of a mechanism without infinite losses; lower bounds count what no rounding of the
+    numbers explains. Give ``add`` if the other direction is known better. Losses are finite, in any order, equal ones
     allowed; probabilities and ``infinity_mass`` sum to 1 to within 1e-12 (the largest stands for what the others leave of
     1), and sum_i probabilities[i] e^(-losses[i]), Q's mass where P has any, is at most 1 + 1e-12 (what is above 1 by more
     than 2e-15 is taken away by raising all losses by its logarithm). Under "replace_one", ``add`` must be given, and the same.

@@ -12,6 +12,7 @@ from fractions import Fraction
 
 import numpy as np
 
+from .._base.bounds import Bounds
 from .._base.types import Array
 from .._base.validation import ParameterError
 from .atoms import MAX_ATOMS, Atoms, Bracket
@@ -23,10 +24,10 @@ LOSS_ERROR = 16.0
 """proof: `log_ratio` is off by at most this many units of 2^-53, relatively (docs/mechanisms/pairs.md, "Rounding")."""
 
 _TOTAL = 16 * 2.0**-53
-"""proof: what Q's masses may be from 1 while they count as summing to 1 (docs/mechanisms/pairs.md, "Privacy loss distributions")."""
+"""proof: what Q's masses may be from 1 while they count as summing to 1, but for `hidden` (docs/mechanisms/pairs.md, "Privacy loss distributions")."""
 
-_MASS_ERROR = 10 * 2.0**-53
-"""proof: relative error of p e^-loss (docs/mechanisms/pairs.md, "Rounding")."""
+_REST_ERROR = 16 * 2.0**-53
+"""proof: relative error of each p (1 - e^-loss), merged and completed masses included (docs/mechanisms/pairs.md, "Rounding")."""
 
 
 def lacking(values: list[float]) -> list[float]:
@@ -123,7 +124,7 @@ def q_masses(losses: Array, p: Array) -> Array:
 
 
 def reversed_bracket(atoms: Atoms) -> Bracket:
-    """(Q, P), whose mass at +inf is known in an interval only where Q's total is rounded."""
+    """(Q, P), whose mass at +inf is known in an interval only where it is what masses p e^-loss lack to 1."""
     back = Atoms(
         -atoms.losses[::-1],
         atoms.q[::-1].copy(),
@@ -133,11 +134,28 @@ def reversed_bracket(atoms: Atoms) -> Bracket:
         loss_error=atoms.loss_error,
         total_is_rounded=atoms.total_is_rounded,
     )
-    if not (atoms.total_is_rounded and back.p_infinity > 0.0):
+    if not atoms.total_is_rounded:
         return fewer(back)
-    upper = fewer(replace(back, p_infinity=min(1.0, back.p_infinity + _MASS_ERROR))).upper
-    below = fewer(replace(back, p_infinity=max(0.0, back.p_infinity - _MASS_ERROR)))
-    return Bracket(upper, below.lower or below.upper)
+    low, high = hidden(atoms)
+    above = fewer(replace(back, p_infinity=high))
+    if low == high:
+        return above
+    below = fewer(replace(back, p_infinity=low))
+    return Bracket(above.upper, below.lower or below.upper)
+
+
+def hidden(atoms: Atoms) -> Bounds:
+    """What Q's masses p e^-loss lack to 1: at most, for the doubles as given; at least, also for what they may have been rounded from."""
+    losses, p = atoms.losses, atoms.p
+    # P's masses sum to 1, so what Q's lack is the sum of the differences: it rounds relatively to these, and not to 1.
+    with np.errstate(over="ignore", invalid="ignore"):
+        lost = np.where(np.abs(losses) < 700.0, p * -np.expm1(-losses), p - q_masses(losses, p))
+    rest = math.fsum([*lost.tolist(), atoms.p_infinity])
+    size = math.fsum(np.abs(lost).tolist()) + atoms.p_infinity
+    unsure = _REST_ERROR * size + len(losses) * 5e-324
+    # Losses and probabilities that are off by half a unit of the last place move the rest by a quarter of this.
+    given = 2.0**-51 * (size + math.fsum((q_masses(losses, p) * np.abs(losses)).tolist()))
+    return Bounds(max(0.0, rest - unsure - given), min(1.0, max(0.0, rest + unsure)))
 
 
 def fewer(atoms: Atoms) -> Bracket:
