@@ -83,25 +83,26 @@ std::optional<Moments> AllocationTransform::moments(double s, double step, std::
     return found;
 }
 
-std::optional<AllocationTransform::Whole> AllocationTransform::whole(double s, bool near) const {
-    const std::pair key(s, near);
+std::optional<AllocationTransform::Whole> AllocationTransform::whole(double s, Look look) const {
+    const std::pair key(s, look);
     {
         const std::lock_guard guard(lock_);
         if (const auto known = known_.find(key); known != known_.end()) return known->second;
     }
-    const double least_curvature = law_.mu * law_.mu / law_.steps;
-    const auto found = find_whole(
-        s, near ? std::clamp(share_of_curvature * least_curvature, tolerance_of_value, tolerance_near)
-                : tolerance_of_value);
+    const auto found = find_whole(s, look);
     const std::lock_guard guard(lock_);
     if (known_.size() >= most_known) known_.clear();
     known_.emplace(key, found);
     return found;
 }
 
-std::optional<AllocationTransform::Whole> AllocationTransform::find_whole(double s, double tolerance) const {
+std::optional<AllocationTransform::Whole> AllocationTransform::find_whole(double s, Look look) const {
+    const double least_curvature = law_.mu * law_.mu / law_.steps,
+                 tolerance = look == Look::full ? tolerance_of_value
+                                                : std::clamp(share_of_curvature * least_curvature,
+                                                             tolerance_of_value, tolerance_near);
     std::optional<Whole> by_cut;
-    if (cut_)
+    if (cut_ && look != Look::uncut)
         if (const auto found = cut_->moments(1 + s, {{0.0}}, 0, tolerance)) {
             const double value = found->value[0].real();
             if (found->error[0] < std::max(worst_error_of_cut, 8 * tolerance) * value) {
@@ -117,19 +118,28 @@ std::optional<AllocationTransform::Whole> AllocationTransform::find_whole(double
                  found->error[0] / value, law_.add ? -found->first : found->first, found->second, false};
 }
 
-Cumulant AllocationTransform::at(double s) const {
-    const auto all = whole(s, true);
-    if (!all) return {infinity, 0, 0, infinity};
-    return {all->log, all->first, std::max(all->second, 0.0),
-            all->log + std::log1p(all->error) + 4 * u * std::abs(all->log)};
+Cumulant AllocationTransform::bound_of(const std::optional<Whole>& whole) {
+    if (!whole) return {infinity, 0, 0, infinity};
+    return {whole->log, whole->first, std::max(whole->second, 0.0),
+            whole->log + std::log1p(whole->error) + 4 * u * std::abs(whole->log)};
+}
+
+Cumulant AllocationTransform::at(double s) const { return bound_of(whole(s, Look::near)); }
+
+// What is more than the cut law bounds it, too.
+Cumulant AllocationTransform::for_line(double s, double line) const {
+    const auto all = whole(line, Look::full);
+    if (!all || !lays(*all)) return bound_of(std::nullopt);
+    if (s == line) return bound_of(all);
+    return all->by_cut ? at(s) : bound_of(whole(s, Look::uncut));
 }
 
 Transform::Row AllocationTransform::row(double s, double step, std::size_t size, double tolerance) const {
     std::vector<double> tau(size);
     for (std::size_t j = 0; j < size; ++j) tau[j] = step * static_cast<double>(j);
     tolerance = std::max(tolerance, 1e-15);
-    const auto all = whole(s, false);
-    if (!all) return {};
+    const auto all = whole(s, Look::full);
+    if (!all || !lays(*all)) return {};
     auto found = all->by_cut ? cut_->moments(1 + s, tau, all->log, tolerance)
                              : moments(s, step, size, std::max(0.0, all->log - 1e-6), tolerance);
     if (!found) return {};
@@ -146,7 +156,7 @@ Bulk::Edge AllocationTransform::edge_of(double s, const Whole& all) const {
 }
 
 std::unique_ptr<DecayBound> AllocationTransform::decay(double s, double log_mgf) const {
-    const auto all = whole(s, false);
+    const auto all = whole(s, Look::full);
     std::optional<TurnedRatios> turned;
     if (all && !all->by_cut && !law_.add) turned.emplace(law_, 1 + s);
     return std::make_unique<AllocationDecay>(law_.mu * law_.mu / law_.steps,

@@ -18,8 +18,7 @@ namespace hockeystick {
 class AllocationTransform final : public Transform {
 public:
     // cut_mass as in Transform::of: direction remove leaves some out in any case, however little, unless that
-    // is `uncut`. With a cut that was asked for, large tilts are those that it allows: what it does not help
-    // is as without it.
+    // is `uncut`. Where a cut was asked for, all lines are of the law that it leaves.
     static constexpr double uncut = -1;
     AllocationTransform(const Allocation& law, double cut_mass);
 
@@ -27,6 +26,7 @@ public:
     double dropped() const override { return cut_ ? cut_->dropped() : 0; }
     bool dear() const override { return !law_.add; }
     Cumulant at(double s) const override;
+    Cumulant for_line(double s, double line) const override;
     Row row(double s, double step, std::size_t size, double tolerance) const override;
     std::unique_ptr<DecayBound> decay(double s, double log_mgf) const override;
 
@@ -36,9 +36,14 @@ private:
         double log, error, first, second;
         bool by_cut;
     };
-    // near: to the few digits that choosing a line takes. Of tilts asked for before it is remembered.
-    std::optional<Whole> whole(double s, bool near) const;
-    std::optional<Whole> find_whole(double s, double tolerance) const;
+    // How closely, and of which law: as a line is laid; or to the few digits that choosing one takes, of any
+    // law or the one without a cut. Of tilts asked for before it is remembered.
+    enum class Look { full, near, uncut };
+    std::optional<Whole> whole(double s, Look look) const;
+    std::optional<Whole> find_whole(double s, Look look) const;
+    // Whether there may be a line there.
+    bool lays(const Whole& whole) const { return whole.by_cut || !(for_cut_ && cut_); }
+    static Cumulant bound_of(const std::optional<Whole>& whole);
     Bulk::Edge edge_of(double s, const Whole& all) const;  // how it falls there
     // The moments E[V^{k-a}] at the tilt s, of frequencies 0, step, ...; k and kappa as it suits the highest.
     std::optional<Moments> moments(double s, double step, std::size_t size, double log_scale,
@@ -48,7 +53,7 @@ private:
     bool for_cut_;
     std::optional<CutAllocation> cut_;
     mutable std::mutex lock_;
-    mutable std::map<std::pair<double, bool>, std::optional<Whole>> known_;
+    mutable std::map<std::pair<double, Look>, std::optional<Whole>> known_;
 };
 
 }  // namespace hockeystick

@@ -31,7 +31,7 @@ constexpr double hopeless = 1e-3, least_share = 1e-5, fair_share = 1e-3;
 constexpr double coarser = 100, coarsest_share = 1e-2;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
-// The shares of the saddle that are tried where the transform hardly decays, until one is worse than another.
+// The shares of the saddle that are tried where the transform hardly decays.
 constexpr double tilts[] = {1, 0.85, 0.7, 0.5};
 // So many of dear values are worth a steep bound, and no more digits of delta than this.
 constexpr std::size_t dear_frequencies = 500;
@@ -186,6 +186,13 @@ Cumulant DirectInversion::cumulant(double s) const {
     return k;
 }
 
+Cumulant DirectInversion::cumulant_for(double s, double line) const {
+    interruption_point();
+    Cumulant k = gaussian_steps(variance_, s);
+    for (const auto& kind : kinds_) k.add(kind.transform->for_line(s, line), kind.count);
+    return k;
+}
+
 // A first guess: that of a Gaussian of the same variance.
 double DirectInversion::start(double epsilon, double log_inverse_delta) const {
     const Cumulant k = cumulant(0);
@@ -226,7 +233,8 @@ std::optional<SaddlePoint> DirectInversion::saddle_of(double log_delta) const {
 
 DirectInversion::Decays DirectInversion::decays_at(double s) const {
     Decays decays;
-    for (const auto& kind : kinds_) decays.push_back(kind.transform->decay(s, kind.transform->at(s).upper));
+    for (const auto& kind : kinds_)
+        decays.push_back(kind.transform->decay(s, kind.transform->for_line(s, s).upper));
     return decays;
 }
 
@@ -274,9 +282,11 @@ std::optional<DirectInversion::Plan> DirectInversion::make_plan(SaddlePoint sadd
                                                                 double most_lost, double share) const {
     const bool quick = budget.quick;
     const double log_goal = std::min(saddle.k.value - saddle.s * epsilon, log_delta) + std::log(share);
-    auto line =
-        line_through(saddle, epsilon, log_delta, log_goal, most_lost, [&](double s) { return cumulant(s); });
+    // The line may move.
+    auto line = line_through(saddle, epsilon, log_delta, log_goal, most_lost,
+                             [&](double s) { return cumulant_for(s, saddle.s); });
     if (!line) return {};
+    saddle.k.upper = cumulant_for(saddle.s, saddle.s).upper;
     Plan plan{std::move(*line), 0};
     Contour& contour = plan.contour;
     const std::size_t few = most_lost > 0 && steps_ <= few_steps ? fewer_frequencies : few_frequencies;
@@ -379,10 +389,7 @@ std::optional<Contour> DirectInversion::make_contour(const SaddlePoint& saddle, 
     for (const double share : tilts) {
         if (budget.quick || (best && best->contour.tail <= enough_share() * best->contour.share)) break;
         auto plan = make_plan(saddle_at(share * saddle.s), epsilon, log_delta, budget, 0, wanted_share);
-        if (error(plan) < error(best))
-            best = std::move(plan);
-        else if (best && share < 1)
-            break;
+        if (error(plan) < error(best)) best = std::move(plan);
     }
     const bool good = error(best) < budget.worst && products(*best) <= budget.products;
     if (!good || !fill(best->contour, best->size)) return {};

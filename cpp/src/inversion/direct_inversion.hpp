@@ -96,6 +96,7 @@ private:
     void find_layers();
     double infinite(int direction) const;
     Cumulant cumulant(double s) const;
+    Cumulant cumulant_for(double s, double line) const;  // as Transform::for_line
     SaddlePoint saddle_at(double s) const { return SaddlePoint::at(s, cumulant(s)); }
     double start(double epsilon, double log_inverse_delta) const;
     template <class Judge>

@@ -24,8 +24,11 @@ constexpr double search_tolerance = 1e-3, least_tolerance = 1e-22;
 class LaidTransform {
 public:
     explicit LaidTransform(std::shared_ptr<const Transform> transform) : transform_(std::move(transform)) {}
-    double log_at(double s) const { return transform_->at(s).upper; }
+    double log_at(double s) const { return (laid_ ? transform_->for_line(s, s_) : transform_->at(s)).upper; }
+    // There is no line then.
+    void lift() { laid_ = false; }
     void lay(double s) {
+        laid_ = true;
         s_ = s;
         log_ = log_at(s);
         decay_ = transform_->decay(s, log_);
@@ -39,6 +42,7 @@ public:
 
 private:
     std::shared_ptr<const Transform> transform_;
+    bool laid_ = false;
     double s_ = 0, log_ = 0;
     std::unique_ptr<DecayBound> decay_;
 };
@@ -48,9 +52,7 @@ class WholeParts : public KindParts {
 public:
     explicit WholeParts(std::shared_ptr<const Transform> transform) : bulk_(std::move(transform)) {}
     double log_bulk(double s) const override { return bulk_.log_at(s); }
-    void lay(double s, bool bulk, bool) override {
-        if (bulk) bulk_.lay(s);
-    }
+    void lay(double s, bool bulk, bool) override { bulk ? bulk_.lay(s) : bulk_.lift(); }
     double log_bulk_at(double tau) const override { return bulk_.log_bound(tau); }
     PartRow bulk(double step, std::size_t size, double log_wanted) const override {
         return bulk_.row(step, size, log_wanted);
@@ -134,7 +136,7 @@ public:
     }
     void lay(double s, bool bulk, bool rest) override {
         WholeParts::lay(s, bulk, rest);
-        if (rest && rest_) rest_->lay(s);
+        if (rest_) rest ? rest_->lay(s) : rest_->lift();
     }
     double log_rest_at(double tau) const override {
         const double s = rest_ ? rest_->s() : 0;

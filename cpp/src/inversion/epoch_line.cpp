@@ -138,11 +138,12 @@ std::optional<Contour> EpochLine::contour(double epsilon, double log_delta, doub
     for (const Kind& kind : kinds_) kind.parts->lay(0, false, false);
     const auto bound = [this](double s) { return log_upper(s); };
     s_ = best_tilt(bound, epsilon, least, most, close_tilt);
+    if (const double before = log_upper(s_);
+        before - s_ * epsilon + log_chernoff(s_) < log_delta + std::log(nothing))
+        return Contour::of_nothing(s_, before, 1.01 * std::exp(log_chernoff(s_)));
+    for (std::size_t k = 0; k < kinds_.size(); ++k) kinds_[k].parts->lay(s_, with_bulk(k), with_rest(k));
     const double middle = log_upper(s_), log_scale = middle - s_ * epsilon;
     if (!std::isfinite(middle)) return {};
-    if (log_scale + log_chernoff(s_) < log_delta + std::log(nothing))
-        return Contour::of_nothing(s_, middle, 1.01 * std::exp(log_chernoff(s_)));
-    for (std::size_t k = 0; k < kinds_.size(); ++k) kinds_[k].parts->lay(s_, with_bulk(k), with_rest(k));
     const double log_wanted = std::min(std::log(wanted_share) + log_delta - log_scale, least_log_wanted);
     auto out = line_at(s_, middle, bound, epsilon, log_delta, log_wanted + log_scale);
     if (!out) return {};

@@ -58,6 +58,7 @@ Inversion::Inversion(const Composition& composition, double accuracy, std::size_
       one_epoch_(OneEpoch::of(composition)),
       epochs_(Epochs::of(composition)),
       slow_(direct_->joined() || has_allocation(composition)),
+      whole_gap_(epochs_ ? poor_gap : infinity),
       narrow_gap_(0.1 * accuracy),
       curve_gap_(narrow_gap_),
       layer_tolerance_(std::clamp(2e-3 * narrow_gap_, 1e-11, 1e-6)),
@@ -126,6 +127,17 @@ bool Inversion::layers_soon(bool dear) const {
     return direct_->has_layers() && !direct_->in_company() && (dear || !direct_->joined());
 }
 
+bool Inversion::lacks_dropped(const std::optional<Answer>& best) const {
+    return best && best->upper - best->lower < 2 * direct_->dropped();
+}
+
+template <class AskDirect, class AboutDelta>
+std::optional<Answer> Inversion::epochs_quickly(const std::optional<Answer>& best, AskDirect ask_direct,
+                                                AboutDelta delta) const {
+    if (!epochs_) return {};
+    return ask_direct(DirectInversion(composition_, largest_shares[0] * delta(best)), few_of_epochs);
+}
+
 template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, class AboutDelta>
 std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool dear, AskDirect ask_direct,
                                            AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
@@ -135,34 +147,31 @@ std::optional<Answer> Inversion::narrowest(double enough, bool fits, bool dear, 
         if (relative_gap(best) >= near) keep(best, ask());
     };
     const auto unless_enough = [&](const auto& ask) { unless(enough, ask); };
-    if (epochs_)
-        unless_enough([&] {
-            return ask_direct(DirectInversion(composition_, largest_shares[0] * delta(best)), few_of_epochs);
-        });
-    bool parts = false;
+    unless_enough([&] { return epochs_quickly(best, ask_direct, delta); });
+    bool left = epochs_ != nullptr;  // to ask at last
     unless_enough([&] {
         auto answer = ask_epochs(false);
-        parts = answer.has_value();
+        left &= !answer;
         return answer;
     });
     const bool layers = layers_soon(dear);
-    const auto ask_cut = [&](bool asked) { without_largest(best, enough, asked, ask_direct, delta); };
+    bool cut = false;
+    const auto ask_cut = [&](bool asked) {
+        if (!std::exchange(cut, true)) without_largest(best, enough, asked, ask_direct, delta);
+    };
     // Epochs whose ratios lie too close together to be told apart: without the largest few frequencies do.
-    const bool cut_before = !layers && (!fits || (epochs_ && !parts));
-    if (cut_before) ask_cut(false);
+    if (!layers && (!fits || left)) ask_cut(false);
     // Where large ratios in several epochs are bounded alone, the whole transform may do better.
     if (fits && direct_->answers())
-        unless(epochs_ ? std::min(enough, poor_gap) : enough, [&] {
+        unless(std::min(enough, whole_gap_), [&] {
             return ask_direct(*direct_, layers ? Budget{near_exact, few_products, true} : Budget{});
         });
     // Where nothing but what was left out is missing, less of that will do.
-    const bool cut_first =
-        !layers && !cut_before && best && best->upper - best->lower < 2 * direct_->dropped();
-    if (cut_first) ask_cut(fits);
+    if (!layers && lacks_dropped(best)) ask_cut(fits);
     unless_enough([&] { return ask_epoch(many_frequencies); });
     if (layers) unless(std::min(enough, poor_gap), ask_layers);
-    if (!parts) unless_enough([&] { return ask_epochs(true); });
-    if (!cut_first && !cut_before) ask_cut(fits);
+    if (left) unless_enough([&] { return ask_epochs(true); });
+    ask_cut(fits);
     if (dear && !layers) unless_enough(ask_layers);
     return best;
 }

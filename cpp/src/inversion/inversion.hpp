@@ -51,6 +51,7 @@ private:
     // Whether layers are likely to be needed, so that what comes before them must be quick. dear: whether
     // those of joined pairs, and a pinch of noise, are worth their time.
     bool layers_soon(bool dear) const;
+    bool lacks_dropped(const std::optional<Answer>& best) const;
     // The narrowest of several attempts, of which the first with a gap below `enough` will do: one epoch of
     // random allocation in two parts, some in three, the whole transform if it `fits`, the transform without
     // P's largest losses, for about this delta, some epochs in three parts although that does not suit them
@@ -64,6 +65,9 @@ private:
     template <class AskDirect, class AboutDelta>
     void without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,
                          AboutDelta delta) const;
+    template <class AskDirect, class AboutDelta>
+    std::optional<Answer> epochs_quickly(const std::optional<Answer>& best, AskDirect ask_direct,
+                                         AboutDelta delta) const;
     std::optional<Answer> delta_bounds(double epsilon, double enough, bool dear) const;
     std::vector<std::optional<Answer>> shared(std::span<const double> epsilons, double reuse, double enough,
                                               std::vector<std::size_t>& left) const;
@@ -73,6 +77,7 @@ private:
     std::unique_ptr<OneEpoch> one_epoch_;  // null where it is something else
     std::unique_ptr<Epochs> epochs_;       // as well
     bool slow_;                            // every contour takes long
+    double whole_gap_;                     // good enough, of epochs, not to ask the whole transform
     double narrow_gap_;                    // good enough not to look for better
     double curve_gap_;                     // the same for many points at once
     double layer_tolerance_;               // what each source of error in layers aims at, beside delta

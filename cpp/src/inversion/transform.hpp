@@ -44,6 +44,9 @@ public:
     // K = ln M at a real s >= 0. The upper bound lies above by about the tolerance, or is infinite where too
     // many nodes were needed.
     virtual Cumulant at(double s) const = 0;
+    // A bound for the very law that row(line, ...) is the transform of, where another tilt may have one that
+    // leaves out more: what the line's errors, aliases among them, are bounded by.
+    virtual Cumulant for_line(double s, double /*line*/) const { return at(s); }
 
     // M(s + i j step) e^{-shift} - 1 for j = 0, ..., size - 1, with error bounds. The shift is 0 unless M(s)
     // is huge.
