@@ -12,6 +12,8 @@ import pytest
 from hockeystick.accounting import best_rdp_epsilon, rdp_curve, rdp_epsilon
 from mpmath import mp, mpf
 
+from tests.allocation_moments import integer_moment
+
 
 def assert_encloses(
     process: hs.mechanisms.Composable, order: float, truth: mpf, adjacency: str, gap: float = 1e-9
@@ -83,21 +85,10 @@ def test_sampled_gaussian_at_real_orders(direction: str) -> None:
         assert_encloses(hs.PoissonSampled(hs.Gaussian(sigma), q), order, truth, direction)
 
 
-def allocation_sum(sigma: float, steps: int, order: int) -> mpf:
-    """Of one of T steps, "remove": E[V^order] is order!/T^order times a coefficient of (sum E[W^j] x^j/j!)^T."""
+def of_allocation(sigma: float, steps: int, order: int) -> mpf:
+    """Of one of so many steps, "remove"."""
     with mp.workdps(60):
-        size = order + 1
-        one = [mp.exp(mpf(j * j - j) / (2 * mpf(sigma) ** 2)) / mp.factorial(j) for j in range(size)]
-
-        def times(a: list[mpf], b: list[mpf]) -> list[mpf]:
-            return [mp.fsum(a[i] * b[n - i] for i in range(n + 1)) for n in range(size)]
-
-        power, square, left = [mpf(1)] + [mpf(0)] * order, one, steps
-        while left:
-            if left % 2:
-                power = times(power, square)
-            square, left = times(square, square), left // 2
-        return mp.log(mp.factorial(order) / mpf(steps) ** order * power[order]) / (order - 1)
+        return mp.log(integer_moment(sigma, steps, order)) / (order - 1)
 
 
 @pytest.mark.parametrize(
@@ -114,13 +105,13 @@ def allocation_sum(sigma: float, steps: int, order: int) -> mpf:
 )
 def test_random_allocation_at_integer_orders(sigma: float, steps: int, order: int) -> None:
     one = hs.RandomAllocation(sigma, steps)
-    truth = allocation_sum(sigma, steps, order)
+    truth = of_allocation(sigma, steps, order)
     assert_encloses(one, order, truth, "remove", 1e-8)
     assert_encloses(one * 3, order, 3 * truth, "remove", 1e-8)
 
 
 def test_far_orders_of_random_allocation() -> None:
-    truth = allocation_sum(0.7, 10, 200)
+    truth = of_allocation(0.7, 10, 200)
     (lower,), (upper,) = rdp_curve(hs.RandomAllocation(0.7, 10), [200], "remove")
     assert lower <= truth <= upper
     assert upper - lower <= 1.01 * math.log(10)

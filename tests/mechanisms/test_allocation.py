@@ -11,6 +11,8 @@ from hockeystick import _core
 from hockeystick.mechanisms.steps import from_dict, to_dict
 from scipy.special import log_ndtr, ndtr
 
+from tests.allocation_moments import integer_moment
+
 DIRECTIONS = ("remove", "add")
 
 
@@ -77,23 +79,6 @@ def test_two_steps_agree_with_quadrature(direction, sigma, epsilon):
         assert found.upper - found.lower <= 1e-6 * found.upper
 
 
-def integer_moment(sigma: float, steps: int, order: int) -> mpmath.mpf:
-    """E V^order by the T-th power of a series of rational coefficients' exponentials."""
-    mpmath.mp.dps = 40
-    mu2 = 1 / mpmath.mpf(sigma) ** 2
-    base = [mpmath.e ** (mpmath.mpf(j * (j - 1)) / 2 * mu2) / mpmath.factorial(j) for j in range(order + 1)]
-
-    def times(a, b):
-        return [mpmath.fsum(a[i] * b[n - i] for i in range(n + 1)) for n in range(order + 1)]
-
-    power, square, left = [mpmath.mpf(1)] + [mpmath.mpf(0)] * order, base, steps
-    while left:
-        if left & 1:
-            power = times(power, square)
-        square, left = times(square, square), left >> 1
-    return mpmath.factorial(order) * power[order] / mpmath.mpf(steps) ** order
-
-
 @pytest.mark.parametrize(
     ("sigma", "steps", "epsilon"),
     [
@@ -110,6 +95,7 @@ def integer_moment(sigma: float, steps: int, order: int) -> mpmath.mpf:
 )
 def test_chernoff_bounds_respect_exact_moments(sigma, steps, epsilon):
     """delta <= E V^{1+s} e^{-s eps} (s/(1+s))^s / (1+s) at integer s: no lower bound may exceed it."""
+    mpmath.mp.dps = 40
     found = bounds(hs.RandomAllocation(sigma, steps), "remove", epsilon)
     assert found.upper - found.lower <= 1e-6 * found.upper
     for order in (2, 3, 4, 6):
