@@ -13,7 +13,7 @@ namespace {
 
 // speed: how large Re a is at least, and at most for the sake of high frequencies; beyond which k powers are
 // dear.
-constexpr double least_kappa = 3, most_kappa = 16, frequencies_per_kappa = 10;
+constexpr double least_kappa = 3, most_kappa = 60, frequencies_per_kappa = 1.5;
 constexpr double most_power = 160, largest_log = 650;  // e^{k^2 mu^2/2} must not overflow
 // speed: how many tilts' moments are remembered.
 constexpr std::size_t most_known = 64;

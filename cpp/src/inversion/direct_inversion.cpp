@@ -31,11 +31,11 @@ constexpr double hopeless = 1e-3, least_share = 1e-5, fair_share = 1e-3;
 constexpr double coarser = 100, coarsest_share = 1e-2;
 // What rounding costs at least, beside e^{K(s) - s eps}.
 constexpr double lost_to_rounding = 1e-15;
-// The shares of the saddle that are tried where the transform hardly decays.
-constexpr double tilts[] = {1, 0.85, 0.7, 0.5};
-// So many of dear values are worth a steep bound, and no more digits of delta than this.
+// The shares of the saddle that are tried where the transform hardly decays: where more than so many times
+// the error wanted is left out.
+constexpr double tilts[] = {1, 0.85, 0.7, 0.5}, hardly = 1000;
+// So many of dear values are worth a steep bound.
 constexpr std::size_t dear_frequencies = 500;
-constexpr double dear_share = 1e-10;
 constexpr std::size_t few_frequencies = 1300, coarse_frequencies = 800, fewer_frequencies = 520,
                       most_beside_atom = 512;
 
@@ -96,6 +96,7 @@ DirectInversion::DirectInversion(const Composition& composition, double cut_mass
         } else {
             kinds_.push_back({Transform::of(*pair, 1e-3 * share, cut_mass * share), k, share});
             if (!kinds_.back().transform) return;
+            if (kinds_.back().transform->dear()) wanted_share_ = dear_share;
             dropped_ += k * kinds_.back().transform->dropped() * (1 + 1e-9);
             log_finite += k * std::log1p(-pair->infinity_mass());
         }
@@ -291,7 +292,7 @@ std::optional<DirectInversion::Plan> DirectInversion::make_plan(SaddlePoint sadd
     Contour& contour = plan.contour;
     const std::size_t few = most_lost > 0 && steps_ <= few_steps ? fewer_frequencies : few_frequencies;
     std::size_t most = budget.frequencies;
-    if (quick) most = std::min(most, share > wanted_share ? coarse_frequencies : few);
+    if (quick) most = std::min(most, share > wanted_share_ ? coarse_frequencies : few);
     if (const double spacing = lattice_.spacing; spacing > 0) {
         contour.lattice = lattice_;
         contour.points = std::max(1.0, std::ceil(2 * pi / contour.step / spacing));
@@ -329,13 +330,12 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
     bool good = false;
     if (log_atom_ > -infinity) {
         for (const std::size_t limit : {most_beside_atom, 2 * most_beside_atom})
-            for (const double share : {wanted_share, 1e-11, 1e-9, 1e-7, 1e-5})
+            for (const double share : {full_share, 1e-11, 1e-9, 1e-7, 1e-5})
                 good = good || cut(contour.share * share, std::min(most, limit), false);
         if (!good && log_atom > std::log(enough)) return false;
     }
     good = good || cut(enough, most, false);
-    if (worth_steep(good, plan.size, quick))
-        cut(std::max(enough, enough_share() * contour.share), good ? plan.size : most, true);
+    if (worth_steep(good, plan.size, quick)) cut(enough, good ? plan.size : most, true);
     contour.pinch = pinch_;
     contour.density_tail = density_tail(contour, plan.size);
     // The decay is relative to K's upper bound, everything else to its value.
@@ -347,12 +347,7 @@ bool DirectInversion::cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_
 // Many steps make up for the coarser bound, unless nothing would help.
 bool DirectInversion::worth_steep(bool good, std::size_t size, bool quick) const {
     if (quick || steps_ > few_steps) return false;
-    return !good || (size > dear_frequencies && enough_share() > wanted_share);
-}
-
-double DirectInversion::enough_share() const {
-    const bool dear = std::ranges::any_of(kinds_, [](const Kind& kind) { return kind.transform->dear(); });
-    return dear ? dear_share : wanted_share;
+    return !good || (size > dear_frequencies && wanted_share_ > full_share);
 }
 
 // About what filling it takes: over some 17 units of the noise, nodes as close as the frequency asks for.
@@ -380,15 +375,17 @@ std::optional<Contour> DirectInversion::make_contour(const SaddlePoint& saddle, 
     };
     const double log_share = log_delta - (saddle.k.value - saddle.s * epsilon),
                  lost = most_lost(kinds_.size(), steps_, log_share, budget);
-    auto best = make_plan(saddle, epsilon, log_delta, budget, lost, wanted_share);
+    auto best = make_plan(saddle, epsilon, log_delta, budget, lost, wanted_share_);
     if (budget.coarse > 0 && steps_ <= few_steps && error(best) > budget.worst && error(best) < hopeless &&
         best->contour.share > least_share) {
         best = make_plan(saddle, epsilon, log_delta, budget, most_lost_to_period, budget.coarse);
         budget.worst = 10 * budget.coarse;
     }
     for (const double share : tilts) {
-        if (budget.quick || (best && best->contour.tail <= enough_share() * best->contour.share)) break;
-        auto plan = make_plan(saddle_at(share * saddle.s), epsilon, log_delta, budget, 0, wanted_share);
+        if (budget.quick || (best && best->contour.tail <= hardly * wanted_share_ * best->contour.share))
+            break;
+        if (share == 1 && lost == 0) continue;  // as it was
+        auto plan = make_plan(saddle_at(share * saddle.s), epsilon, log_delta, budget, 0, wanted_share_);
         if (error(plan) < error(best)) best = std::move(plan);
     }
     const bool good = error(best) < budget.worst && products(*best) <= budget.products;
@@ -418,8 +415,9 @@ bool DirectInversion::fill(Contour& contour, std::size_t size) const {
         parallel_for(count, [&](std::size_t i) {
             const Kind& kind = kinds_[begin + i];
             // Where that takes too many nodes, fewer digits do.
-            for (double share = wanted_share;
-                 share < std::max(2 * wanted_share, coarsest_share * contour.share); share *= coarser) {
+            const double first = std::max(full_share, wanted_share_ * contour.share);
+            for (double share = first; share < std::max(2 * first, coarsest_share * contour.share);
+                 share *= coarser) {
                 rows[i] = kind.transform->row(s, contour.step, size, 0.3 * share * kind.share);
                 if (!rows[i].value.empty()) break;
             }
@@ -498,7 +496,8 @@ std::optional<Answer> DirectInversion::epsilon_bounds(double delta, Budget budge
         return laplace_->epsilon_bounds(delta, epsilon, saddle->s, share_of(*saddle));
     auto contour = make_contour(*saddle, epsilon, target, budget);
     const InvertedAt inverted = [&](double e) { return invert(*contour, e); };
-    const double enough = std::max(kinds_.size() > few_kinds ? small_gap : 0, 10 * budget.coarse);
+    const double enough =
+        std::max(kinds_.size() > few_kinds ? small_gap : 0, 10 * std::max(wanted_share_, budget.coarse));
     std::optional<Answer> best;
     for (int round = 0; contour; ++round) {
         const Inverted at = newton(inverted, target, epsilon);

@@ -71,8 +71,8 @@ public:
     double log_delta(double epsilon) const;
 
 private:
-    // speed: the share of delta that each source of error aims at.
-    static constexpr double wanted_share = 1e-13;
+    // speed: the share of delta that each source of error aims at, of kinds that are dear at most.
+    static constexpr double full_share = 1e-13, dear_share = 1e-9;
 
     struct Kind {
         std::shared_ptr<const Transform> transform;
@@ -115,7 +115,6 @@ private:
                                   double most_lost, double share) const;
     bool cut_plan(Plan& plan, const SaddlePoint& saddle, std::size_t most, bool quick, double wanted) const;
     bool worth_steep(bool good, std::size_t size, bool quick) const;
-    double enough_share() const;  // of delta, as the error from the frequencies left out
     double products(const Plan& plan) const;
     std::optional<Contour> make_contour(const SaddlePoint& saddle, double epsilon, double log_delta,
                                         Budget budget) const;
@@ -136,6 +135,7 @@ private:
     double variance_ = 0;  // of the plain Gaussian steps: K = variance s (s+1) / 2
     double pinch_ = 0;     // how much of that is not the composition's
     std::vector<Kind> kinds_;
+    double wanted_share_ = full_share;
     std::optional<LaplaceSteps> laplace_;  // where there is nothing else
 };
 

@@ -38,7 +38,7 @@ constexpr int most_guesses = 1;
 constexpr double large_jump = 3.5, series_jump = 1.5;
 // Errors of a series beside delta that make it better than three parts, than the whole transform, or than
 // nothing; with so many times as much one cut is no better than all others.
-constexpr double good_series = 1e-7, close_series = 1e-6, poor_series = 3e-2, hopeless = 100;
+constexpr double good_series = 1e-7, close_series = 1e-6, poor_series = 3e-2, hopeless = 10;
 // No series serves where the Gaussian steps' loss varies as much; its moments would take ever more terms.
 constexpr double most_variance = 4;
 // The W/T that are tried as what is large, and as shares of e^eps - 1 where one decides alone.
@@ -216,7 +216,7 @@ std::optional<Epochs::Attempt> Epochs::series_at(const CutStep& step, const Lone
     return Attempt{SplitWithMore{{std::move(lines), lone.large}, more()}, error};
 }
 
-// From the largest B whose series is about as good as any, as long as a lesser one is better.
+// From the largest B whose series is about as good as any, as long as a lesser one is needed, and better.
 std::optional<SplitWithMore> Epochs::by_series(double epsilon, double delta, double worst) const {
     if (!(variance_ < most_variance)) return {};
     std::vector<std::pair<CutStep, Lone>> cuts;
@@ -238,6 +238,7 @@ std::optional<SplitWithMore> Epochs::by_series(double epsilon, double delta, dou
         if (!(next->error < previous)) break;
         previous = next->error;
         if (next->parts) best = std::move(next);
+        if (previous < good_series) break;
     }
     return best ? std::move(best->parts) : std::nullopt;
 }
@@ -274,7 +275,7 @@ std::optional<Answer> Epochs::epsilon_bounds(double delta, bool last) const {
         }
     }
     const auto at = [&](double epsilon) { return parts_at(epsilon, delta, last); };
-    auto answer = epsilon_in_rounds(delta, first, at, alone_ ? 0 : near_bounds);
+    auto answer = epsilon_in_rounds(delta, first, at, near_bounds);
     // A guess may be too large to have lines.
     for (int i = 0; !alone_ && !answer && i < most_guesses; ++i)
         answer = epsilon_in_rounds(delta, first *= lesser_guess, at, near_bounds);

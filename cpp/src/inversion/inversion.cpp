@@ -33,7 +33,7 @@ constexpr double fine_tolerance = 1e-9, fine_gap = 1e-8;
 constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
 // Speed: what epochs without their largest ratios may take before they are told apart, where those count for
 // little.
-constexpr Budget few_of_epochs{near_exact, infinity, true, 0, 64};
+constexpr Budget few_of_epochs{100 * near_exact, infinity, true, 0, 64};
 // Speed: how many points of a rough curve that no contour serves get a bound of their own.
 constexpr std::size_t most_alone = 24;
 // A frequency's values and errors, of one kind, of which so many are filled together.
@@ -100,6 +100,12 @@ std::optional<Answer> Inversion::delta_in_layers(double epsilon) const {
     return best;
 }
 
+// The same is asked for again, and what it knows of tilts may have taken long.
+const DirectInversion& Inversion::without(double mass) const {
+    if (!cut_ || mass != cut_mass_) cut_ = std::make_unique<DirectInversion>(composition_, cut_mass_ = mass);
+    return *cut_;
+}
+
 // fits: whether the whole transform was asked already.
 template <class AskDirect, class AboutDelta>
 void Inversion::without_largest(std::optional<Answer>& best, double enough, bool fits, AskDirect ask_direct,
@@ -110,7 +116,7 @@ void Inversion::without_largest(std::optional<Answer>& best, double enough, bool
            dropped = fits && !layers_soon(false) ? direct_->dropped() : -1;
     for (int round = 0; round < most_rounds && about < 0.1 * previous; ++round) {
         for (const double share : largest_shares) {
-            const DirectInversion cut(composition_, share * about);
+            const DirectInversion& cut = without(share * about);
             if (cut.dropped() == std::exchange(dropped, cut.dropped())) continue;
             const double before = relative_gap(best);
             keep(best, ask_direct(cut, Budget{}));
@@ -135,7 +141,7 @@ template <class AskDirect, class AboutDelta>
 std::optional<Answer> Inversion::epochs_quickly(const std::optional<Answer>& best, AskDirect ask_direct,
                                                 AboutDelta delta) const {
     if (!epochs_) return {};
-    return ask_direct(DirectInversion(composition_, largest_shares[0] * delta(best)), few_of_epochs);
+    return ask_direct(without(largest_shares[0] * delta(best)), few_of_epochs);
 }
 
 template <class AskDirect, class AskEpoch, class AskEpochs, class AskLayers, class AboutDelta>

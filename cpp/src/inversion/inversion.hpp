@@ -60,6 +60,7 @@ private:
     std::optional<Answer> narrowest(double enough, bool fits, bool dear, AskDirect ask_direct,
                                     AskEpoch ask_epoch, AskEpochs ask_epochs, AskLayers ask_layers,
                                     AboutDelta delta) const;
+    const DirectInversion& without(double mass) const;  // the largest losses, of that P-mass
     std::optional<Answer> delta_with_noise(double epsilon, double enough) const;
     std::optional<Answer> delta_in_layers(double epsilon) const;
     template <class AskDirect, class AboutDelta>
@@ -82,6 +83,8 @@ private:
     double curve_gap_;                     // the same for many points at once
     double layer_tolerance_;               // what each source of error in layers aims at, beside delta
     double fine_tolerance_;                // what is tried before
+    mutable std::unique_ptr<DirectInversion> cut_;  // the last one without the largest losses
+    mutable double cut_mass_ = 0;
 };
 
 }  // namespace hockeystick

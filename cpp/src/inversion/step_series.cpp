@@ -94,25 +94,35 @@ StepSeries::StepSeries(const Allocation& law, int k, double angle, double least,
         direction_.push_back(std::polar(1.0, phase_.back()));
         ratio_.push_back(std::exp(mu * (x - 0.5 * mu)));
         excess_.push_back(std::expm1(mu * (x - 0.5 * mu)));
-        slack_.push_back(8 + 2 * mu * (std::abs(x) + mu) + std::abs(x * turn_) + x * x);
+        slack_of_ratio_.push_back(8 + 2 * mu * (std::abs(x) + mu));
+        slack_.push_back(slack_of_ratio_.back() + std::abs(x * turn_) + x * x);
         if (k > 0) {
-            add_powers(mu * (x - 0.5 * mu));
+            add_powers(ratio_.back(), mu * (x - 0.5 * mu));
             size_of_powers_.push_back(std::exp(log_size_.back() + log_power_.back()));
         }
     }
 }
 
-// |W|^j/j! beside the largest of them, for j = 0..k: those that underflow count for nothing.
-void StepSeries::add_powers(double log_ratio) {
-    const std::size_t first = power_.size();
-    double largest = 0, log_power = 0;
-    for (int j = 0; j <= k_; ++j) {
-        if (j > 0) log_power += log_ratio - std::log(static_cast<double>(j));
-        power_.push_back(log_power);
-        largest = std::max(largest, log_power);
+// |W|^j/j! beside the largest of them, for j = 0..k: those that underflow count for nothing. Each follows
+// from its neighbour on the way from the largest by a quotient and a product, which all round by u; ln W is
+// known to 2 u ln W, and W no better.
+void StepSeries::add_powers(double ratio, double log_ratio) {
+    const double most = k_, largest = std::clamp(std::floor(ratio), 0.0, most),
+                 log_factorial = std::lgamma(largest + 1), log_power = largest * log_ratio;
+    const std::size_t first = power_.size(), peak = first + static_cast<std::size_t>(largest);
+    power_.resize(first + static_cast<std::size_t>(k_) + 1);
+    power_[peak] = 1;
+    for (double j = largest; j < most; ++j) {
+        const std::size_t i = first + static_cast<std::size_t>(j);
+        power_[i + 1] = power_[i] * (ratio / (j + 1));
     }
-    for (std::size_t j = first; j < power_.size(); ++j) power_[j] = exp_or_0(power_[j] - largest);
-    log_power_.push_back(largest);
+    for (double j = largest; j > 0; --j) {
+        const std::size_t i = first + static_cast<std::size_t>(j);
+        power_[i - 1] = power_[i] * (j / ratio);
+    }
+    log_power_.push_back(log_power - log_factorial);
+    slack_of_powers_.push_back(8 + most * (2 * std::abs(log_ratio) + 3) + 2 * std::abs(log_power) +
+                               4 * log_factorial);
 }
 
 // What all nodes share at one s.
@@ -157,8 +167,8 @@ struct StepSeries::Term {
 StepSeries::Term StepSeries::term_at(const Point& point, std::size_t i) const {
     const double y = point.per_step * ratio_[i], log_size = log_size_[i] + point.log_unit;
     const double edges = i == 0 || i + 1 == ratio_.size() ? 2 / std::min(1.0, h_ * reach) : 0.0;
-    Term out{log_size - y * point.cosine, log_size - y * least_cosine_, u * (slack_[i] + 4) * (1 + y) + edges,
-             edges};
+    Term out{log_size - y * point.cosine, log_size - y * least_cosine_,
+             u * (slack_[i] + 4 + (slack_of_ratio_[i] + 4) * y) + edges, edges};
     if (!point.bare) {
         out.v = point.theta * (excess_[i] + ratio_[i] * point.turned_less_one);
         out.psi = psi(-out.v);
@@ -213,7 +223,7 @@ StepSeries::Sums StepSeries::sums(double modulus, double scale) const {
                          aliasing_ * (quick ? most_more * size : exp_or_0(term.log_on_edge + log_power_[i]));
         if (!(size > 0 || loose > 0)) continue;
         const double right = size * term.turn.real(), up = size * term.turn.imag(),
-                     error = size * term.rounding + loose;
+                     error = size * (term.rounding + u * slack_of_powers_[i]) + loose;
         const double* powers = &power_[i * (k + 1)];
         for (std::size_t j = 1; j <= k; ++j) {
             real[j] += powers[j] * right;

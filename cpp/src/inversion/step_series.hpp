@@ -41,19 +41,20 @@ private:
     Term term_at(const Point& point, std::size_t i) const;
     void add_to_front(const Point& point, std::size_t i, const Term& term, std::complex<double>& front,
                       double& error) const;
-    void add_powers(double log_ratio);
+    void add_powers(double ratio, double log_ratio);
     Sums sums(double modulus, double scale) const;
     SeriesValue power(const Sums& sums, double scale) const;
 
     Allocation law_;
     int k_;
     double angle_, turn_ = 0, h_ = 0, aliasing_, least_cosine_ = 0;
-    // Weights' logarithm and phase; |W|, and that less 1; the errors of both in units of round-off; the
-    // weights' size and direction.
-    std::vector<double> log_size_, phase_, ratio_, excess_, slack_, size_;
+    // Weights' logarithm and phase; |W|, and that less 1; the errors of the latter, and of all, in units of
+    // round-off; the weights' size and direction.
+    std::vector<double> log_size_, phase_, ratio_, excess_, slack_of_ratio_, slack_, size_;
     std::vector<std::complex<double>> direction_;
-    // |W|^j/j! for each node, but for a common factor, and the weights' size with that, or infinity.
-    std::vector<double> power_, log_power_, size_of_powers_;
+    // |W|^j/j! for each node, but for a common factor, their errors in units of round-off, and the weights'
+    // size with the factor, or infinity.
+    std::vector<double> power_, log_power_, slack_of_powers_, size_of_powers_;
 };
 
 }  // namespace hockeystick
