@@ -124,7 +124,7 @@ std::optional<Moments> allocation_moments(const Allocation& law, int k, double k
         first = std::min(first, rule->x(0));
         last = std::max(last, rule->x(rule->size() - 1));
     }
-    if (all > many_nodes) {
+    if (size > 1 && all > many_nodes) {
         const KernelBounds kernel(law, k, std::log(kappa) + first, std::log(kappa) + last);
         for (std::size_t i = 0; i < rays.size(); ++i) found[i] = rules.shorter(rays[i], found[i], kernel);
     }

@@ -180,17 +180,11 @@ Layers DirectInversion::layers(double tolerance) const {
     return Layers(kinds, std::move(beside), tolerance);
 }
 
-Cumulant DirectInversion::cumulant(double s) const {
+Cumulant DirectInversion::cumulant(double s, std::optional<double> line) const {
     interruption_point();
     Cumulant k = gaussian_steps(variance_, s);
-    for (const auto& kind : kinds_) k.add(kind.transform->at(s), kind.count);
-    return k;
-}
-
-Cumulant DirectInversion::cumulant_for(double s, double line) const {
-    interruption_point();
-    Cumulant k = gaussian_steps(variance_, s);
-    for (const auto& kind : kinds_) k.add(kind.transform->for_line(s, line), kind.count);
+    for (const auto& [transform, count, share] : kinds_)
+        k.add(line ? transform->for_line(s, *line) : transform->at(s), count);
     return k;
 }
 
@@ -285,9 +279,9 @@ std::optional<DirectInversion::Plan> DirectInversion::make_plan(SaddlePoint sadd
     const double log_goal = std::min(saddle.k.value - saddle.s * epsilon, log_delta) + std::log(share);
     // The line may move.
     auto line = line_through(saddle, epsilon, log_delta, log_goal, most_lost,
-                             [&](double s) { return cumulant_for(s, saddle.s); });
+                             [&](double s) { return cumulant(s, saddle.s); });
     if (!line) return {};
-    saddle.k.upper = cumulant_for(saddle.s, saddle.s).upper;
+    saddle.k.upper = cumulant(saddle.s, saddle.s).upper;
     Plan plan{std::move(*line), 0};
     Contour& contour = plan.contour;
     const std::size_t few = most_lost > 0 && steps_ <= few_steps ? fewer_frequencies : few_frequencies;

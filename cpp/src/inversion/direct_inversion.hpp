@@ -95,8 +95,7 @@ private:
     bool find_lattice(const Composition& composition);
     void find_layers();
     double infinite(int direction) const;
-    Cumulant cumulant(double s) const;
-    Cumulant cumulant_for(double s, double line) const;  // as Transform::for_line
+    Cumulant cumulant(double s, std::optional<double> line = {}) const;  // line: as in Transform::for_line
     SaddlePoint saddle_at(double s) const { return SaddlePoint::at(s, cumulant(s)); }
     double start(double epsilon, double log_inverse_delta) const;
     template <class Judge>

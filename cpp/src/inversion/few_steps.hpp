@@ -14,8 +14,8 @@ class FewSteps final : public Transform {
 public:
     // speed: little noise takes many nodes, and other ways serve there. proof: eight steps at most.
     static bool serves(const Allocation& law) {
-        return law.steps == 2 || (law.steps <= 4 && law.mu <= 0.4) ||
-               (law.steps <= 8 && law.mu * law.steps <= (law.steps == 5 ? 2.0 : 1.01));
+        const double most = law.steps <= 4 ? 8 : law.steps == 5 ? 2 : 1.01;
+        return law.steps <= 3 || (law.steps <= 8 && law.mu * law.steps <= most);
     }
     explicit FewSteps(const Allocation& law) : law_(law) {}
 

@@ -52,7 +52,7 @@ std::optional<Answer> DirectInversion::with_less_noise(const std::optional<Saddl
     if (!saddle || !noise_helps()) return {};
     SaddlePoint moved = *saddle;
     const auto line = line_through(moved, saddle->epsilon, log_delta, log_delta + std::log(wanted_share_), 0,
-                                   [&](double s) { return cumulant_for(s, moved.s); });
+                                   [&](double s) { return cumulant(s, moved.s); });
     if (!line) return {};
     // Beyond the last frequency the noise leaves no more than is wanted.
     const double reach = std::sqrt(2 * (spare_nats - std::log(wanted_share_ * line->share)));

@@ -13,9 +13,9 @@ namespace {
 
 constexpr double pi = std::numbers::pi;
 
-// speed: more nodes on one ray are given up, and for one frequency: a tilt that takes so many is not worth
-// it. How many frequencies' kernels may grow along a ray that suits another one.
-constexpr double most_nodes = 2e5, most_for_one = 600, growth_on_ray = 1.5;
+// speed: more nodes on one ray are given up. How many frequencies' kernels may grow along a ray that suits
+// another one.
+constexpr double most_nodes = 2e5, growth_on_ray = 1.5;
 // speed: how wide the cells are in which nodes at the ends are counted together.
 constexpr double cell_width = 0.25;
 
@@ -157,7 +157,7 @@ std::optional<RayRule> RayRules::along(const Ray& ray) const {
         while (!good(high)) {
             low = high;
             high *= 2;
-            if (high > (size_ == 1 ? most_for_one : most_nodes)) return {};
+            if (high > most_nodes) return {};
         }
         while (high - low > 1)
             (good(std::floor(0.5 * (low + high))) ? high : low) = std::floor(0.5 * (low + high));

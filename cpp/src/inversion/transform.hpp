@@ -64,7 +64,8 @@ public:
     // The error aims at `tolerance`. Empty where too many nodes were needed.
     virtual Row row(double s, double step, std::size_t size, double tolerance) const = 0;
 
-    // Whether values take longer than a steep bound of those left out.
+    // Whether values take long: longer than a steep bound of those left out, and than their last digits are
+    // worth.
     virtual bool dear() const { return false; }
     // For all high frequencies at once. log_mgf: an upper bound on ln M(s).
     virtual std::unique_ptr<DecayBound> decay(double s, double log_mgf) const = 0;
