@@ -75,6 +75,8 @@ StepSeries::StepSeries(const Allocation& law, int k, double angle, double least,
             least_cosine_ = std::min(cosine, std::cos(centre - mu * strip));
             exponent = growth - 0.5 * turn * turn - turns;
         }
+    // A step of few bits, so that its multiples are exact; "2.1" allows for what that is more.
+    h_ = static_cast<float>(h_);
     // Of the integrals along both edges of the strip, whose weights are e^{-growth} those that are summed
     // below.
     aliasing_ = 2.1 * std::exp(exponent);
@@ -95,7 +97,7 @@ StepSeries::StepSeries(const Allocation& law, int k, double angle, double least,
         ratio_.push_back(std::exp(mu * (x - 0.5 * mu)));
         excess_.push_back(std::expm1(mu * (x - 0.5 * mu)));
         slack_of_ratio_.push_back(8 + 2 * mu * (std::abs(x) + mu));
-        slack_.push_back(slack_of_ratio_.back() + std::abs(x * turn_) + x * x);
+        slack_.push_back(slack_of_ratio_.back() + std::abs(x * turn_) + 3 * x * x);
         if (k > 0) {
             add_powers(ratio_.back(), mu * (x - 0.5 * mu));
             size_of_powers_.push_back(std::exp(log_size_.back() + log_power_.back()));
