@@ -462,7 +462,7 @@ class ApproximateIndividualFilter(Recorded):
 
     def active_counts(self) -> NDArray[np.int64]:
         """Number of examples that could take part in each step so far, shape (steps,)."""
-        return np.array(self._state.active_counts, np.int64)
+        return np.array(self._state.active_counts[: self.steps], np.int64)
 
     def __repr__(self) -> str:
         return (
