@@ -23,10 +23,12 @@ _KIND = "accountant"
 class Answers(Exclusive):
     """What accountants answer of everything so far: this room's, and those in the clothes of other libraries.
 
-    Those in other clothes have an `Accountant` that does the work. Threads and forks: see `Exclusive`.
+    Those in other clothes have an `Accountant` that does the work, and may have a ``process`` of their own, which is then what
+    counts. Threads and forks: see `Exclusive`.
     """
 
     _accountant: Accountant
+    _accuracy: float
 
     @property
     def process(self) -> Process:
@@ -40,6 +42,11 @@ class Answers(Exclusive):
 
     def profile(self) -> PrivacyProfile:
         """The privacy profile of everything so far; later steps do not change it."""
+        process = self.process
+        if process != self._accountant.process:
+            begun = Accountant(self.adjacency, self._accuracy)
+            begun.step(process)
+            self._accountant = begun
         return self._accountant.profile()
 
     def epsilon_bounds(self, delta: float) -> Bounds:
