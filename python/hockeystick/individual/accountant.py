@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
-from .._base.exclusive import Guard
+from .._base.exclusive import Guard, undivided
 from .._base.lazy import warn_deprecated
 from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
@@ -470,6 +470,7 @@ class ApproximateIndividualFilter(Recorded):
             f"delta={self._delta!r}, {self.steps} steps)"
         )
 
+    @undivided
     def step(self, norms: ArrayLike) -> Mask:
         """Record one step and return who may take part in it; as in `IndividualAccountant.step`."""
         book = self._accountant

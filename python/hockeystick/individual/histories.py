@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .._base import storage
+from .._base.exclusive import undivided
 from .._base.files import StorageError, part, refusing
 from .._base.storage import Made
 from .._base.validation import ParameterError, boolean, integer, real
@@ -87,6 +88,7 @@ class Histories:
         """The sampling probabilities that occurred, in the order in which they first did."""
         return list(self.counts)
 
+    @undivided
     def record(
         self, q: float, cells: NDArray[np.uint16], times: int, decision: Decision | None = None
     ) -> None:
@@ -197,6 +199,7 @@ class LiveHistories(Live, Histories):
         self._check()
         return list(dict.fromkeys([*self.counts, *(q for _, q, _ in self._pending if q > 0.0)]))
 
+    @undivided
     def record(
         self, q: float, cells: NDArray[np.uint16], times: int, decision: Decision | None = None
     ) -> None:
@@ -242,6 +245,7 @@ class LiveHistories(Live, Histories):
         for path, _, _ in done:
             path.unlink()
 
+    @undivided
     def close(self) -> None:
         self.counts, self._pending = {}, []
         self._lock.close()

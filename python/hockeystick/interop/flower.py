@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._base.exclusive import undivided
 from .._base.lazy import needing
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.accountant import Accountant, Answers
@@ -68,6 +69,7 @@ class HockeystickAccountant(Answers):
         """The number of composed private releases."""
         return sum(count for _, count in self._compositions)
 
+    @undivided
     def compose(self, event: Any, count: int = 1) -> None:
         """Record ``count`` >= 1 releases described by a ``flwr.serverapp.GaussianPrivacyEvent``."""
         self._step(event).check_adjacency(self.adjacency)

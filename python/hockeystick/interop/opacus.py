@@ -11,6 +11,7 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from .._base.exclusive import undivided
 from .._base.lazy import needing
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.accountant import Accountant, Answers
@@ -68,6 +69,7 @@ class HockeystickAccountant(Answers, IAccountant):
         accountant.history = [(s, drawn_rate(q), steps) for s, q, steps in _checked_history(other.history)]
         return accountant
 
+    @undivided
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Record one optimizer step on a batch that holds each record with probability ``sample_rate``."""
         noise_multiplier = real("noise_multiplier", plain(noise_multiplier), 0.0)
