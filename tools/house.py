@@ -121,7 +121,7 @@ def public_headers() -> list[Path]:
 
 def header_homes() -> dict[str, str]:
     """The room of every installed header: that of the source of its name, or of those that have none."""
-    alone = {"answer": "inversion", "pairs": "pairs", "ieee": "numerics"}
+    alone = {"answer": "inversion", "pairs": "pairs", "ieee": "numerics", "mutex": "numerics"}
     return {path.stem: path.parent.name for path in CORE.rglob("*.cpp")} | alone
 
 

@@ -108,6 +108,66 @@ def test_ctrl_c_ends_it(name: str) -> None:
         assert run.stdout.read() == "interrupted\n"
 
 
+ASKED = {
+    "noise": """
+noise = hs.CorrelatedNoise(hs.BandedToeplitz.square_root(64, 32), 400_000, 1.0, seed=1)
+work, ask = lambda: noise.seek(60 - noise.step), noise.state
+""",
+    "batches": """
+batches = hs.BMinSep(1000, 4, 0.05).batches(1_000_000, seed=1)
+work, ask = lambda: batches.seek(60 - batches.step), lambda: batches.state_bytes
+""",
+    "profile": """
+made = [None]
+def work():
+    made[0] = hs.account(hs.DiscreteGaussian(50.0) * 10_000 + hs.DiscreteLaplace(70.0) * 9_999, engine="fft")
+    made[0].epsilon(1e-5)
+def ask():
+    if made[0] is not None:
+        made[0].epsilon(1e-6)
+""",
+    "individual accountant": """
+accountant = hs.IndividualAccountant(20_000, noise_multiplier=1.0, sampling_probability=0.1)
+accountant.step(np.linspace(0, 1, 20_000), steps=100)
+work, ask = lambda: accountant.nonadaptive_epsilon(rng.random()), lambda: accountant.nonadaptive_epsilon(1e-6)
+""",
+}
+
+ASKING = """
+import os, signal
+import numpy as np
+import hockeystick as hs
+
+rng = np.random.default_rng(1)
+{body}
+def handler(*_):
+    try:
+        ask()
+    except RuntimeError as error:
+        print(error, flush=True)
+        os._exit(7)
+    signal.setitimer(signal.ITIMER_REAL, 0.02)
+
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.02)
+while True:
+    work()
+"""
+
+
+@pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs an alarm clock")
+@pytest.mark.parametrize("name", ASKED)
+def test_a_handler_cannot_ask_for_what_is_being_worked_on(name: str) -> None:
+    """It waited for its own thread, for ever."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
+    command = [sys.executable, "-c", ASKING.format(body=ASKED[name])]
+    done = subprocess.run(
+        command, check=False, env=environment, capture_output=True, text=True, timeout=GUARD
+    )
+    assert (done.returncode, done.stderr) == (7, "")
+    assert "its own thread" in done.stdout
+
+
 class Bell(Exception):
     """Rung by a signal."""
 

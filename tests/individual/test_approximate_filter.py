@@ -14,6 +14,8 @@ import pytest
 from hockeystick._base import storage
 from hockeystick.individual import histories
 
+from tests.anywhere import interrupted_everywhere
+
 SETTINGS = {"epsilon": 1.0, "delta": 1e-5, "noise_multiplier": 1.5, "sampling_probability": 0.05}
 N = 12
 TABLES: dict[Any, Any] = {}
@@ -223,6 +225,21 @@ def test_an_exception_within_a_step_asks_to_open_again(
     disk = hs.individual.ApproximateIndividualFilter.open(tmp_path / "filter")
     assert state(disk) == whole[10]
     disk.close()
+
+
+def test_a_filter_goes_on_wherever_ctrl_c_comes(tmp_path: Path) -> None:
+    def begun() -> hs.individual.ApproximateIndividualFilter:
+        filt = make(2)
+        filt.step([1.0, 0.0])
+        return filt
+
+    for filt in interrupted_everywhere(("histories.py",), begun, lambda it: it.step([1.0, 1.0])):
+        filt.step([1.0, 0.0])
+        assert sum(count for _, count in filt.accountant.history(0)) <= filt.steps in (2, 3)
+        assert filt.active_counts().tolist()[-1] == 2
+        filt.save(tmp_path / "saved")
+        assert state(filt.load(tmp_path / "saved")) == state(filt)
+        (tmp_path / "saved").unlink()
 
 
 def test_refusals(whole: list[object], tmp_path: Path) -> None:

@@ -10,8 +10,11 @@ from pathlib import Path
 import hockeystick as hs
 import numpy as np
 import pytest
+from hockeystick import _core
 from hockeystick._base import storage
 from hockeystick.individual import histories
+
+from tests.anywhere import interrupted_everywhere
 
 SETTINGS = {"noise_multiplier": 1.0, "sampling_probability": 0.01, "clipping_norm": 2.0}
 
@@ -154,6 +157,24 @@ def test_an_exception_within_a_step_asks_to_open_again(
     disk = hs.IndividualAccountant.open(path)
     assert disk.steps == 1
     disk.close()
+
+
+def test_counters_are_wide_enough_wherever_ctrl_c_comes() -> None:
+    """A count without its step: the next one would begin again at 0."""
+
+    def full() -> hs.IndividualAccountant:
+        accountant = hs.IndividualAccountant(2, **SETTINGS, fine=8, coarse=2)
+        accountant.step([1.0, 0.0], steps=65534)
+        return accountant
+
+    for accountant in interrupted_everywhere(("histories.py",), full, lambda it: it.step([1.0, 0.0])):
+        before, made = accountant.steps, sum(count for _, count in accountant.history(0))
+        assert 65534 <= made <= before
+        accountant.step([1.0, 0.0])
+        assert sum(count for _, count in accountant.history(0)) == made + 1
+    # By whatever way: a counter never wraps.
+    with pytest.raises(OverflowError, match="full"):
+        _core.count_cells(np.ones(3, np.uint16), 1, np.array([[0], [65535], [0]], np.uint16))
 
 
 def test_damage_is_found(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from flwr.serverapp import (
 )
 from hockeystick.interop.flower import HockeystickAccountant
 
+from tests.anywhere import interrupted_everywhere
+
 MODELS = {
     "poisson": (SamplingMethod.POISSON, NeighboringRelation.ADD_OR_REMOVE_ONE),
     "fixed": (SamplingMethod.WITHOUT_REPLACEMENT, NeighboringRelation.REPLACE_ONE),
@@ -143,3 +145,19 @@ def test_wrong_arguments_are_named() -> None:
     with pytest.raises(hs.ParameterError, match="delta"):
         accountant.get_epsilon(1.5)
     assert accountant.num_releases == 0
+
+
+def test_ctrl_c_takes_no_history_away() -> None:
+    def begun() -> HockeystickAccountant:
+        accountant = HockeystickAccountant(config("poisson"))
+        for _ in range(3):
+            accountant.compose(event())
+        return accountant
+
+    def work(accountant: HockeystickAccountant) -> None:
+        accountant.compose(event())
+
+    for accountant in interrupted_everywhere(("flower.py",), begun, work):
+        made = accountant.num_releases
+        assert made in (3, 4)
+        assert accountant.process.steps == accountant.profile().description.as_process().steps == made

@@ -29,6 +29,8 @@ from opacus.utils.uniform_sampler import (
     UniformWithReplacementSampler,
 )
 
+from tests.anywhere import interrupted_everywhere
+
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off")
 
 
@@ -580,3 +582,19 @@ def test_names_that_users_of_opacus_expect() -> None:
     ledger.step(accountant.process)
     assert ledger.get_epsilon(1e-5) == ledger.epsilon(1e-5) == accountant.get_epsilon(1e-5)
     assert ledger.get_delta(0.1) == ledger.delta(0.1) == accountant.get_delta(0.1)
+
+
+def test_ctrl_c_takes_no_history_away() -> None:
+    def begun() -> HockeystickAccountant:
+        accountant = HockeystickAccountant()
+        for _ in range(3):
+            accountant.step(noise_multiplier=1.0, sample_rate=0.1)
+        return accountant
+
+    def work(accountant: HockeystickAccountant) -> None:
+        accountant.step(noise_multiplier=1.0, sample_rate=0.1)
+
+    for accountant in interrupted_everywhere(("opacus.py",), begun, work):
+        made = len(accountant)
+        assert made in (3, 4)
+        assert accountant.process.steps == accountant.profile().description.as_process().steps == made

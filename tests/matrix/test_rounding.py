@@ -198,6 +198,33 @@ def test_rows_that_would_overflow_are_refused_before_they_are_made():
     assert np.isfinite(noise.next(np.empty(3))).all()
 
 
+@pytest.mark.parametrize(
+    ("strategy", "share"),
+    [
+        (hs.Identity(4), 1.0),
+        (hs.BandedToeplitz([64.0, 1.0], 4), 64.0),
+        (hs.matrix.InverseBanded([0.25, -0.125], 4), 4.0),
+    ],
+)
+def test_rows_that_would_underflow_are_refused_before_they_are_made(strategy, share):
+    least = share * 2.0**-102
+    noise = made(strategy, noise_multiplier=least)
+    row = noise.next(np.empty(3, np.float32)).astype(np.float64)
+    noise.seek(0)
+    assert row == pytest.approx(noise.next(np.empty(3)), rel=1e-6)
+    noise = made(strategy, noise_multiplier=0.99 * least)
+    with pytest.raises(hs.ParameterError, match="underflow"):
+        noise.next(np.empty(3, np.float32))
+    assert noise.step == 0
+    noise.next(np.empty(3))
+    # There is no type for these.
+    with pytest.raises(hs.ParameterError, match=r"noise_multiplier \* clipping_norm = 1e-305: must"):
+        made(strategy, noise_multiplier=1e-205, clipping_norm=1e-100)
+    with pytest.raises(hs.ParameterError, match="clipping_norm = 0"):
+        made(strategy, noise_multiplier=0.4, clipping_norm=5e-324)
+    assert not made(strategy, noise_multiplier=0.0, clipping_norm=5e-324).next().any()
+
+
 def test_a_sum_that_would_overflow_is_not_released():
     plan = hs.plan_training(hs.matrix.FixedOrder(4, 2), 10, noise_multiplier=1.0, delta=1e-5)
     run = plan.start(3, clipping_norm=6e37, seed=1)

@@ -123,6 +123,39 @@ def test_every_source_gives_the_same_graph(tmp_path):
         assert (graph.num_examples, graph.num_users, graph.num_edges) == (4, 4, 5)
 
 
+def test_a_dictionary_may_hold_a_name_twice(tmp_path):
+    """As it does after its names were mapped, to lower case, say: one person is one user all the same."""
+    pa = pytest.importorskip("pyarrow")
+    from pyarrow import feather, parquet
+
+    who = pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 3, 1]), pa.array(["ann", "ann", "bob", "ann"]))
+    pairs = pa.table({"row": [0, 1, 2, 3, 3], "who": who})
+    lists = pa.table({"who": pa.ListArray.from_arrays(pa.array([0, 1, 2, 3, 5]), who)})
+    feather.write_feather(pairs, str(tmp_path / "pairs.arrow"))
+    feather.write_feather(lists, str(tmp_path / "lists.feather"))
+    parquet.write_table(pairs, tmp_path / "pairs.parquet")
+    for graph in (
+        AttributionGraph.from_arrow(pairs, "who", "row"),
+        AttributionGraph.from_arrow(lists, "who"),
+        AttributionGraph.from_parquet(tmp_path / "pairs.arrow", "who", "row"),
+        AttributionGraph.from_parquet(tmp_path / "lists.feather", "who"),
+        AttributionGraph.from_parquet(tmp_path / "pairs.parquet", "who", "row"),
+    ):
+        assert list(graph.user_labels) == ["ann", "bob"]
+        assert users_of(graph) == [{0}, {0}, {1}, {0}]
+    nameless = pa.DictionaryArray.from_arrays(pa.array([0, 1, 1]), pa.array(["ann", None]))
+    with pytest.raises(hs.ParameterError, match="has 2 nulls"):
+        AttributionGraph.from_arrow(pa.table({"row": [0, 1, 2], "who": nameless}), "who", "row")
+
+
+def test_a_graph_keeps_no_memory_of_its_callers():
+    offsets, users = np.array([0, 1, 2]), np.array([0, 0], np.int32)
+    graph = AttributionGraph(offsets, users, 2)
+    offsets[1], users[1] = 2, 1
+    assert users_of(graph) == [{0}, {0}]
+    assert graph.user_degrees().tolist() == [2, 0]
+
+
 def test_names_of_examples_and_users():
     graph = AttributionGraph.from_edges(["y", "x", "y"], [-7, 10**12, 10**12])
     assert graph.example_labels.tolist() == ["x", "y"]

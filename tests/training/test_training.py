@@ -240,18 +240,26 @@ def test_a_fallback_changes_the_batches_too():
 
 def test_expected_batch_sizes(kinds):
     trials = 300
-    for name, plan in kinds.items():
+    allocated = hs.plan_training(
+        lambda sigma: hs.RandomAllocation(sigma, 4) * 2, SIZE, delta=1e-4, noise_multiplier=1.3
+    )
+    assert allocated.expected_batch_size == SIZE / 4
+    for name, plan in {**kinds, "allocated": allocated}.items():
         sizes = [
             len(indices)
             for trial in range(trials)
             for indices in training_run._drawn(plan, 1000 + trial, 1)[1]
         ]
         mean, error = np.mean(sizes), np.std(sizes) / np.sqrt(trials)
-        slack = 0.02 * mean if "truncated" in name else 0.0
-        # A cap makes the number above the cap's approximation for b-min-sep an upper bound.
-        assert mean <= plan.expected_batch_size + 6 * error + slack, name
-        if name != "truncated b-min-sep":
-            assert mean >= plan.expected_batch_size - 6 * error - slack, name
+        assert abs(mean - plan.expected_batch_size) <= 6 * error, name
+
+
+def test_the_mean_of_truncated_separated_batches_is_that_of_a_truncated_binomial():
+    scheme = hs.matrix.TruncatedBMinSep(4, 2, 0.3, 3, 1)
+    left_out = 1.0 - 0.3 / 1.3  # in the long run
+    assert scheme.expected_batch_size(3) == pytest.approx(1.0 - left_out**3, rel=1e-12)
+    # Nothing is cut.
+    assert hs.matrix.TruncatedBMinSep(4, 2, 0.3, 3, 3).expected_batch_size(3) == pytest.approx(3 * 0.3 / 1.3)
 
 
 # --- What cannot be planned ---------------------------------------------------------------------------

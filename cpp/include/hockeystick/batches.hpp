@@ -14,6 +14,7 @@
 
 #include "hockeystick/attribution.hpp"
 #include "hockeystick/chacha.hpp"
+#include "hockeystick/mutex.hpp"
 
 namespace hockeystick {
 
@@ -131,7 +132,7 @@ private:
     std::deque<std::uint32_t> recent_;        // members of the batches that bar them, oldest first
     std::deque<std::uint64_t> recent_sizes_;  // of these batches
     std::vector<std::uint32_t> free_from_;    // by user
-    mutable std::mutex mutex_;                // two threads that ask for batches get different ones
+    mutable Mutex mutex_;                     // two threads that ask for batches get different ones
 };
 
 }  // namespace hockeystick

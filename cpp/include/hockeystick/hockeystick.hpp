@@ -12,6 +12,7 @@
 #include "hockeystick/individual.hpp"
 #include "hockeystick/likelihood.hpp"
 #include "hockeystick/loss_law.hpp"
+#include "hockeystick/mutex.hpp"
 #include "hockeystick/noise.hpp"
 #include "hockeystick/pairs.hpp"
 #include "hockeystick/parallel.hpp"

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "hockeystick/chacha.hpp"
+#include "hockeystick/mutex.hpp"
 
 namespace hockeystick {
 
@@ -101,7 +102,7 @@ private:
     // After an interruption: how many of the last rows are not made for all blocks, and for which they are.
     std::size_t underway_ = 0;
     std::vector<char> ahead_of_others_;
-    mutable std::mutex mutex_;  // two threads that ask for rows get different ones
+    mutable Mutex mutex_;  // two threads that ask for rows get different ones
 };
 
 }  // namespace hockeystick

@@ -9,6 +9,7 @@
 #include <set>
 #include <utility>
 
+#include "hockeystick/mutex.hpp"
 #include "individual/counts.hpp"
 #include "individual/question.hpp"
 #include "individual/shared_lattices.hpp"
@@ -74,7 +75,7 @@ public:
     // Where delta says enough: `value` for all that spent something.
     IndividualAnswers limits(const CountTable& table, double value) const;
 
-    std::mutex calls;  // Lines and transforms are made on the way: one caller at a time.
+    Mutex calls;  // Lines and transforms are made on the way: one caller at a time.
     StepKinds kinds;
 
 private:

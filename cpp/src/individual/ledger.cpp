@@ -6,7 +6,9 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <limits>
 #include <numeric>
+#include <stdexcept>
 #include <vector>
 
 #include "hockeystick/arithmetic.hpp"
@@ -315,6 +317,9 @@ void count_cells(std::span<const std::uint16_t> cells, Count times, std::size_t 
         for (std::size_t i = begin; i < end; ++i)
             if (cells[i] > 0) {
                 Count& count = counts[i * columns + cells[i] - 1];
+                // Never from the beginning again: that would forget all steps.
+                if (count > std::numeric_limits<Count>::max() - times)
+                    throw std::overflow_error("a counter is full");
                 count = static_cast<Count>(count + times);
             }
     });

@@ -50,7 +50,8 @@ std::uint64_t checksum_at(std::span<const std::int64_t> places, std::span<const 
 void find_cells(const Charge& how, std::span<const double> values, std::span<const double> edges,
                 std::span<std::uint16_t> cells);
 
-// counts[row * columns + cells[row] - 1] += times where cells[row] > 0.
+// counts[row * columns + cells[row] - 1] += times where cells[row] > 0; std::overflow_error where one is
+// full.
 template <class Count>  // of 16 or 32 bits
 void count_cells(std::span<const std::uint16_t> cells, Count times, std::size_t columns,
                  std::span<Count> counts);

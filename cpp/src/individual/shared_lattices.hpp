@@ -14,6 +14,7 @@
 #include <utility>
 #include <vector>
 
+#include "hockeystick/mutex.hpp"
 #include "individual/lattice_bank.hpp"
 #include "individual/question.hpp"
 #include "individual/shared_lines.hpp"
@@ -162,7 +163,7 @@ private:
     }
 
     const StepKinds& kinds_;
-    std::mutex mutex_;  // of the reaches
+    Mutex mutex_;  // of the reaches
     std::map<std::pair<std::size_t, int>, double> reaches_;
     std::map<Key, LatticeBank> banks_;
 };

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "hockeystick/mutex.hpp"
 #include "hockeystick/pairs.hpp"
 #include "individual/counts.hpp"
 #include "inversion/mgf.hpp"
@@ -119,7 +120,7 @@ private:
     std::vector<Kind> kinds_;
     std::vector<double> variance_, max_loss_;
     std::vector<std::vector<std::atomic<double>>> columns_;  // nan: not computed yet
-    std::vector<std::mutex> mutex_;                          // of each transform's own tables
+    std::vector<Mutex> mutex_;                               // of each transform's own tables
 };
 
 }  // namespace hockeystick

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "hockeystick/mutex.hpp"
 #include "hockeystick/profile.hpp"
 #include "inversion/inversion.hpp"
 #include "numerics/constants.hpp"
@@ -385,7 +386,7 @@ private:
         unamplified_;  // of the pairs that stand in, if they have one: bounds from above
     std::optional<CouplingEngine> coupling_;  // if it is to answer, alone
     std::unique_ptr<Direction> lower_;        // of the pairs below the mechanisms, where they are others
-    mutable std::mutex mutex_;                // guards what follows, which caches
+    mutable Mutex mutex_;                     // guards what follows, which caches
     std::unique_ptr<Inversion> inversion_;
     mutable LatticeEngine lattices_;
     mutable std::unique_ptr<Direction> less_;  // of the pairs below those that stand in

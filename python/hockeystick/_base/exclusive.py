@@ -14,7 +14,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, cast
 
 from .tracing import refuse_tracing
 from .types import Self
@@ -42,6 +42,34 @@ class ForkedError(RuntimeError):
     """An object with state was used in a forked child of the process that made it. Make it, or load it, in the child."""
 
 
+class ReentryError(RuntimeError):
+    """An object with state was changed by a signal handler, or a finaliser, that came while its own thread was changing it."""
+
+
+_changing: set[int] = set()
+"""Of objects that are being changed, their ids."""
+
+
+def undivided(method: _Method) -> _Method:
+    """Mark a method that changes its object in several steps: between them, nothing on the same thread may change it."""
+
+    @functools.wraps(method)
+    def whole(self: object, *args: Any, **options: Any) -> Any:
+        key = id(self)
+        if key in _changing:
+            raise ReentryError(
+                f"this {type(self).__name__} is being changed by its own thread already: a signal handler, or a finaliser, must leave a "
+                "note instead, to be looked at between two calls"
+            )
+        try:
+            _changing.add(key)
+            return method(self, *args, **options)
+        finally:
+            _changing.discard(key)
+
+    return cast("_Method", whole)
+
+
 class Guard:
     """A lock, which the thread that holds it may take again, and the process that it belongs to."""
 
@@ -67,7 +95,8 @@ def unlocked(method: _Method) -> _Method:
 class Exclusive:
     """The base of what has state: every public method and property runs alone, and only in the process that made the object.
 
-    A thread that comes while another one is in waits; a forked child gets `ForkedError`. Copies (`copy`, `pickle`, where
+    A thread that comes while another one is in waits; a forked child gets `ForkedError`, and a signal handler that comes while its
+    own thread is changing the object, and would change it too, `ReentryError`. Copies (`copy`, `pickle`, where
     a class has them) share nothing with the original, are of one moment between two calls, and belong to whoever makes them.
     Inside a function that JAX is tracing, methods raise `ParameterError`; properties may be read there.
     Objects that share their state share their guard: they override ``_guard``.

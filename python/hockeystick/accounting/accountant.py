@@ -6,7 +6,7 @@ from typing import Any
 
 from .._base import storage
 from .._base.bounds import Bounds
-from .._base.exclusive import Exclusive, holding, unlocked
+from .._base.exclusive import Exclusive, holding, undivided, unlocked
 from .._base.files import refusing
 from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
@@ -23,10 +23,12 @@ _KIND = "accountant"
 class Answers(Exclusive):
     """What accountants answer of everything so far: this room's, and those in the clothes of other libraries.
 
-    Those in other clothes have an `Accountant` that does the work. Threads and forks: see `Exclusive`.
+    Those in other clothes have an `Accountant` that does the work, and may have a ``process`` of their own, which is then what
+    counts. Threads and forks: see `Exclusive`.
     """
 
     _accountant: Accountant
+    _accuracy: float
 
     @property
     def process(self) -> Process:
@@ -40,6 +42,11 @@ class Answers(Exclusive):
 
     def profile(self) -> PrivacyProfile:
         """The privacy profile of everything so far; later steps do not change it."""
+        process = self.process
+        if process != self._accountant.process:
+            begun = Accountant(self.adjacency, self._accuracy)
+            begun.step(process)
+            self._accountant = begun
         return self._accountant.profile()
 
     def epsilon_bounds(self, delta: float) -> Bounds:
@@ -93,7 +100,7 @@ class Accountant(Answers):
         self._accuracy = real("accuracy", accuracy, 1e-9, 1.0)
         self._memory_limit = integer("memory_limit", memory_limit, 2**20)
         self._process = Process()
-        self._profile: PrivacyProfile | None = None
+        self._profile: tuple[Process, PrivacyProfile] | None = None
         self._seen = storage.Seen()
 
     @property
@@ -112,6 +119,7 @@ class Accountant(Answers):
     def __repr__(self) -> str:
         return f"Accountant({self._process}, adjacency={self._adjacency!r})"
 
+    @undivided
     def step(self, mechanism: Composable, steps: int = 1) -> None:
         """Record that ``mechanism`` (or a whole composition) was run ``steps`` times.
 
@@ -119,8 +127,7 @@ class Accountant(Answers):
         """
         added = composition(mechanism, "mechanism") * steps
         _adjacency.check(added, self._adjacency)
-        self._process = self._process + added
-        self._profile = None
+        self._process, self._profile = self._process + added, None
 
     @unlocked
     def merge(self, other: Accountant) -> None:
@@ -137,9 +144,11 @@ class Accountant(Answers):
 
     def profile(self) -> PrivacyProfile:
         """The privacy profile of everything so far; later steps do not change it."""
-        if self._profile is None:
-            self._profile = PrivacyProfile(self._process, self._adjacency, self._accuracy, self._memory_limit)
-        return self._profile
+        made, process = self._profile, self._process
+        if made is None or made[0] is not process:
+            made = process, PrivacyProfile(process, self._adjacency, self._accuracy, self._memory_limit)
+            self._profile = made
+        return made[1]
 
     def epsilon(self, delta: float) -> float:
         """Certified epsilon at ``delta`` so far; see `PrivacyProfile.epsilon`."""

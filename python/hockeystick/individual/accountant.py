@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
-from .._base.exclusive import Guard
+from .._base.exclusive import Guard, undivided
 from .._base.lazy import warn_deprecated
 from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
@@ -462,7 +462,7 @@ class ApproximateIndividualFilter(Recorded):
 
     def active_counts(self) -> NDArray[np.int64]:
         """Number of examples that could take part in each step so far, shape (steps,)."""
-        return np.array(self._state.active_counts, np.int64)
+        return np.array(self._state.active_counts[: self.steps], np.int64)
 
     def __repr__(self) -> str:
         return (
@@ -470,6 +470,7 @@ class ApproximateIndividualFilter(Recorded):
             f"delta={self._delta!r}, {self.steps} steps)"
         )
 
+    @undivided
     def step(self, norms: ArrayLike) -> Mask:
         """Record one step and return who may take part in it; as in `IndividualAccountant.step`."""
         book = self._accountant

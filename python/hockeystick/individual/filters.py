@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from .. import _core
+from .._base.exclusive import undivided
 from .._base.gdp import mu_at
 from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, real
@@ -354,6 +355,7 @@ class GDPFilter(_WholeFilter):
         """sqrt(sum mu^2) so far, rounded up: the outputs are mu-GDP for it only if all mu were fixed in advance."""
         return float(self._ledger.spent_mu()[0])
 
+    @undivided
     def step(self, mu: float, *, noise_multiplier: float | None = None) -> bool:
         """Whether a mu-GDP step may be made; if so, it is charged.
 
@@ -400,6 +402,7 @@ class RDPFilter(_WholeFilter):
         """The budget at that order."""
         return self._ledger.rho
 
+    @undivided
     def step(self, mu: float | None = None, *, rho: float | None = None) -> bool:
         """Whether a step may be made that is mu-GDP, or (order, rho)-RDP; if so, it is charged."""
         if (mu is None) == (rho is None):

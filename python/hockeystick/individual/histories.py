@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .._base import storage
+from .._base.exclusive import undivided
 from .._base.files import StorageError, part, refusing
 from .._base.storage import Made
 from .._base.validation import ParameterError, boolean, integer, real
@@ -87,6 +88,7 @@ class Histories:
         """The sampling probabilities that occurred, in the order in which they first did."""
         return list(self.counts)
 
+    @undivided
     def record(
         self, q: float, cells: NDArray[np.uint16], times: int, decision: Decision | None = None
     ) -> None:
@@ -95,19 +97,19 @@ class Histories:
         A filter's need its ``decision``, for one step at a time.
         """
         self._check_decision(decision, times)
+        # Decisions, steps, counts: if an exception (Ctrl-C) comes between, the filter must not know too little, nor may counters
+        # hold more than the number of steps has room for.
+        self._decide(decision)
+        self.steps += times
         if q > 0.0 and times > 0 and self.num_examples > 0:
-            dtype = counter(self.steps + times)
+            dtype = counter(self.steps)
             counts = self.counts.get(q)
             if counts is None:
                 counts = np.zeros((self.num_examples, self.columns), dtype)
             elif counts.dtype != dtype:
                 counts = counts.astype(dtype)
-            # Before the counts: if an exception (Ctrl-C) comes between, the filter must not know too little.
-            self.decision = decision
             _core.count_cells(cells, times, counts)
             self.counts[q] = counts
-        self.steps += times
-        self._decide(decision)
 
     def _check_decision(self, decision: Decision | None, times: int) -> None:
         if (decision is None) != (self.decision is None) or (decision is not None and times != 1):
@@ -115,9 +117,10 @@ class Histories:
             raise ParameterError("these histories are a filter's: only its own step may add to them")
 
     def _decide(self, decision: Decision | None) -> None:
+        """Take the next step's decision; what is known of a step that was interrupted here is written over."""
         if decision is not None:
             self.decision = decision
-            self.active_counts.append(int(np.count_nonzero(decision.active)))
+            self.active_counts[self.steps :] = [int(np.count_nonzero(decision.active))]
 
     def rows(self, q: float, chosen: slice | NDArray[np.int64]) -> Counts:
         """The counts of some examples; all zeros for a q that did not occur."""
@@ -140,7 +143,7 @@ class Histories:
         }
         if decided:
             together = Decision(*(np.concatenate(part) for part in zip(*decisions, strict=True)))
-            active = np.array([shard.active_counts for shard in shards], np.int64).sum(axis=0)
+            active = np.array([shard.active_counts[:steps] for shard in shards], np.int64).sum(axis=0)
             arrays.update({**together.arrays(), "active_counts": active})
         return content, arrays
 
@@ -196,6 +199,7 @@ class LiveHistories(Live, Histories):
         self._check()
         return list(dict.fromkeys([*self.counts, *(q for _, q, _ in self._pending if q > 0.0)]))
 
+    @undivided
     def record(
         self, q: float, cells: NDArray[np.uint16], times: int, decision: Decision | None = None
     ) -> None:
@@ -216,8 +220,8 @@ class LiveHistories(Live, Histories):
             self._interrupted = path.exists()
             raise
         self._pending.append((path, q, times))
-        self.steps += times
         self._decide(decision)
+        self.steps += times
         self._lock.note(self.steps)
         self._interrupted = False
 
@@ -241,6 +245,7 @@ class LiveHistories(Live, Histories):
         for path, _, _ in done:
             path.unlink()
 
+    @undivided
     def close(self) -> None:
         self.counts, self._pending = {}, []
         self._lock.close()
@@ -275,8 +280,8 @@ class LiveHistories(Live, Histories):
                 decision = None if self.decision is None else Decision.read(arrays, self.num_examples)
                 self._check_decision(decision, times)
             self._pending.append((path, q, times))
-            self.steps += times
             self._decide(decision)
+            self.steps += times
         self._lock.check(self.steps)
         # Left over from a process that was killed while it wrote.
         for path in self._path.glob(".*"):

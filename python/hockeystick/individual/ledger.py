@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .._base import storage
+from .._base.exclusive import undivided
 from .._base.files import StorageError, part, refusing, replacing
 from .._base.storage import Array, Made
 from .._base.validation import boolean, integer, narrowed
@@ -60,6 +61,7 @@ class Ledger:
     def active_counts(self) -> NDArray[np.int64]:
         return np.array(self._active, np.int64)
 
+    @undivided
     def step(self, indices: Array | None, charge: Charge) -> Array:
         """Make one step, of all values or those at ``indices``; returns who is active."""
         active = np.empty(self.values.size if indices is None else indices.size, np.uint8)
@@ -116,6 +118,7 @@ class LiveLedger(Live, Ledger):
         journal = _journal(name, counts.size, 0, written["spent"], _core.checksum(counts))
         storage.write(directory / "journal", _STEP_KIND, journal, {})
 
+    @undivided
     def step(self, indices: Array | None, charge: Charge) -> Array:
         """As in memory. An exception before the journal has its name leaves all as it was; after
         it (Ctrl-C, say), only opening the ledger again finds out how far the step has come, and finishes it.
@@ -160,6 +163,7 @@ class LiveLedger(Live, Ledger):
         self._check()
         return self._counts()
 
+    @undivided
     def close(self) -> None:
         self.values = np.array([], np.float64)
         self.last = None

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from .._base.exclusive import undivided
 from .._base.lazy import needing
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.accountant import Accountant, Answers
 from ..accounting.profile import account
 from ..accounting.report import Report
 from ..accounting.settings import DEFAULT_ACCURACY
-from ..mechanisms.descriptions import Gaussian, PoissonSampled, Step, WithoutReplacement
+from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process, Step, WithoutReplacement
 
 with needing("hockeystick.interop.flower needs Flower 1.35 or later", extra="flower"):
     from flwr.serverapp import GaussianPrivacyEvent, PrivacyConfig, PrivacySpent, SamplingMethod
@@ -68,13 +69,21 @@ class HockeystickAccountant(Answers):
         """The number of composed private releases."""
         return sum(count for _, count in self._compositions)
 
+    @undivided
     def compose(self, event: Any, count: int = 1) -> None:
         """Record ``count`` >= 1 releases described by a ``flwr.serverapp.GaussianPrivacyEvent``."""
-        step, count = self._step(event), integer("count", count, 1)
-        self._accountant.step(step, count)
-        if self._compositions and self._compositions[-1][0] == event:
-            count += self._compositions.pop()[1]
-        self._compositions.append((event, count))
+        self._step(event).check_adjacency(self.adjacency)
+        count, last = integer("count", count, 1), self._compositions[-1:]
+        if last and last[0][0] == event:
+            # In one assignment: an exception (Ctrl-C) may come before or after it, and must not find the entry gone.
+            self._compositions[-1] = (event, last[0][1] + count)
+        else:
+            self._compositions.append((event, count))
+
+    @property
+    def process(self) -> Process:
+        """Everything that happened so far."""
+        return Process((self._step(event), count) for event, count in self._compositions)
 
     def report(self, delta: float | None = None, epsilon: float | None = None) -> Report:
         """Everything known about the guarantee at ``delta`` (default: that of ``config``)."""
@@ -136,7 +145,7 @@ class HockeystickAccountant(Answers):
                 loaded.compose(GaussianPrivacyEvent(**composition["event"]), composition["count"])
         except (ValueError, TypeError, KeyError) as error:
             raise ParameterError(f"state['compositions']: not a valid ledger: {error!r}") from error
-        self._compositions, self._accountant = loaded._compositions, loaded._accountant
+        self._compositions = loaded._compositions
 
     def _delta(self, delta: float | None) -> float:
         return real("delta", self._config.target_delta if delta is None else delta, 0.0, 1.0)

@@ -11,11 +11,11 @@ import warnings
 from collections.abc import Callable
 from typing import Any
 
+from .._base.exclusive import undivided
 from .._base.lazy import needing
 from .._base.validation import ParameterError, ParameterTypeError, integer, real
 from ..accounting.accountant import Accountant, Answers
 from ..accounting.calibration import calibrate_noise_multiplier
-from ..accounting.profile import PrivacyProfile
 from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
 from .opacus_batches import BatchWarning, Watch, check_loader, check_uniforms, drawn_rate, own_coins
@@ -69,14 +69,17 @@ class HockeystickAccountant(Answers, IAccountant):
         accountant.history = [(s, drawn_rate(q), steps) for s, q, steps in _checked_history(other.history)]
         return accountant
 
+    @undivided
     def step(self, *, noise_multiplier: float, sample_rate: float) -> None:
         """Record one optimizer step on a batch that holds each record with probability ``sample_rate``."""
         noise_multiplier = real("noise_multiplier", plain(noise_multiplier), 0.0)
         sample_rate = real("sample_rate", plain(sample_rate), 0.0, 1.0)
-        steps = 1
-        if self.history and tuple(self.history[-1][:2]) == (noise_multiplier, sample_rate):
-            steps += self.history.pop()[2]
-        self.history.append((noise_multiplier, sample_rate, steps))
+        last = self.history[-1:]
+        if last and tuple(last[0][:2]) == (noise_multiplier, sample_rate):
+            # In one assignment: an exception (Ctrl-C) may come before or after it, and must not find the entry gone.
+            self.history[-1] = (noise_multiplier, sample_rate, last[0][2] + 1)
+        else:
+            self.history.append((noise_multiplier, sample_rate, 1))
 
     @property
     def process(self) -> Process:
@@ -85,15 +88,6 @@ class HockeystickAccountant(Answers, IAccountant):
             (PoissonSampled(Gaussian(noise_multiplier), sample_rate), steps)
             for noise_multiplier, sample_rate, steps in _checked_history(self.history)
         )
-
-    def profile(self) -> PrivacyProfile:
-        """The privacy profile of everything in ``history``."""
-        process = self.process
-        if process != self._accountant.process:
-            # The history may have been replaced: begin anew.
-            self._accountant = Accountant(self.adjacency, self._accuracy)
-            self._accountant.step(process)
-        return self._accountant.profile()
 
     def get_epsilon(self, delta: float, *, poisson: bool = True, **_: Any) -> float:
         """Certified epsilon at ``delta`` so far.

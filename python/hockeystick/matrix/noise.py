@@ -42,6 +42,8 @@ FLOATING_POINT_CAVEAT = (
 _KIND = "noise"
 _MAX_SAVED = 2**24  # *speed*: numbers in a file
 _MAX_STATE = 2**40  # *speed*: bytes: no machine's memory, surely a mistake
+_ROOM = 2.0**24
+"""*Proof*: subnormal numbers are rounded by 2^-48 of a row's standard deviation at most (float32; docs/matrix/noise.md)."""
 _CHUNK = 64  # *speed*: steps between two looks at Ctrl-C
 _ARGUMENTS = ("dimension", "coordinates", "noise_multiplier", "clipping_norm", "dtype", "state_dtype")
 
@@ -98,6 +100,11 @@ class CorrelatedNoise(Exclusive):
         self._largest = check_rounding(strategy, self.state_dtype) * self._scale
         self._form, columns = strategy.recurrence()
         self._columns = np.ascontiguousarray(columns)
+        # Of any entry of C^{-1} Z: no less than what its own entry of Z gives it.
+        first = columns[:, 0].tolist()
+        own = {"strategy": 1.0 / max(first), "inverse": min(first), "buffers": 1.0}
+        self._least_deviation = own[self._form]
+        self._check_room(np.dtype(np.float64))
         kept = self._rows_at(strategy.steps) * self.width * self.state_dtype.itemsize
         if kept > _MAX_STATE:
             raise ParameterError(
@@ -190,7 +197,13 @@ class CorrelatedNoise(Exclusive):
         self._core.fill(out, self._scale, add)
 
     def _check_room(self, dtype: np.dtype[Any], beside: float = 0.0) -> None:
-        """Refuse a type in which a row, or its sum with numbers of at most ``beside``, could overflow."""
+        """Refuse a type in which a row would underflow, or in which its sum with numbers of at most ``beside`` could overflow."""
+        least = _ROOM * float(np.finfo(dtype).tiny) / self._least_deviation
+        if self.noise_multiplier > 0.0 and not self._scale >= least:
+            raise ParameterError(
+                f"noise_multiplier * clipping_norm = {self._scale:.3g}: must be at least {least:.3g} for rows of noise in {dtype}, "
+                "or noise_multiplier = 0; smaller ones underflow"
+            )
         if not self._largest * (1.0 + 1e-6) + beside <= float(np.finfo(dtype).max):
             raise ParameterError(
                 f"noise_multiplier * clipping_norm = {self._scale:.3g}: rows of noise may have entries of up to {self._largest:.3g}, which added to "

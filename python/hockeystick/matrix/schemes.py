@@ -35,7 +35,7 @@ from .._base.validation import (
 from ..mechanisms.allocation import RandomAllocation
 from ..mechanisms.cyclic import cyclic_poisson
 from ..mechanisms.descriptions import Process, set_fields
-from ..mechanisms.truncated import TruncatedPoissonGroup
+from ..mechanisms.truncated import TruncatedPoissonGroup, TruncatedPoissonSampled
 from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import MAX_STEPS, Law
@@ -308,9 +308,6 @@ class BallsInBins(Scheme):
     def cyclic_rate(self) -> float | None:
         return 1.0 / self.bins
 
-    def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
-        return dataset_size / self.bins
-
     def has_composition(self, strategy: Strategy) -> bool:
         return strategy.bands == 1 and len(strategy._columns()) == 1 and self.steps % self.bins == 0
 
@@ -581,8 +578,9 @@ class TruncatedBMinSep(_Separated):
         return None
 
     def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
-        p = self.sampling_probability
-        return min(dataset_size * p / (1.0 + (self.min_sep - 1) * p), float(self.max_batch_size))
+        # Who is not kept is barred all the same: what is drawn does not depend on the cuts.
+        rate = self.sampling_probability / (1.0 + (self.min_sep - 1) * self.sampling_probability)
+        return TruncatedPoissonSampled(1.0, dataset_size, rate, self.max_batch_size).expected_batch_size
 
     def _core(self) -> _core.Scheme:
         return _core.truncated_b_min_sep(

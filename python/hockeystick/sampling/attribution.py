@@ -59,8 +59,8 @@ class AttributionGraph:
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_users", integer("num_users", self.num_users, 0, MAX_IDS))
         for name, dtype in (("offsets", np.int64), ("users", np.int32)):
-            # Not through asarray alone: the caller's array would stay writable under our hands.
-            array = np.ascontiguousarray(getattr(self, name), dtype=dtype).view()
+            # A copy: the caller's array, and what it is a view of, stay writable.
+            array = np.array(getattr(self, name), dtype=dtype, order="C")
             array.setflags(write=False)
             object.__setattr__(self, name, array)
         try:
@@ -320,6 +320,11 @@ class _Encoded:
     """A pyarrow column of names: hashing them is much faster than sorting them."""
 
     def __init__(self, name: str, column: Any) -> None:
+        from pyarrow import types
+
+        if types.is_dictionary(column.type):
+            # Its dictionary may hold a name twice, and nulls: what it stands for is encoded anew.
+            column = column.cast(column.type.value_type)
         if column.null_count:
             raise ParameterError(f"column {name!r}: has {column.null_count} nulls; every user needs a name")
         encoded = column.dictionary_encode()

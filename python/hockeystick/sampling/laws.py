@@ -117,7 +117,11 @@ class Law:
     def expected_drawn(self, size: int) -> float:
         """How many of so many examples are sampled in a step on average, whatever bars or cuts them afterwards."""
         values = self.parameters
-        expected = float(values.get("batch_size", size * values.get("sampling_probability", 0.0)))
+        if "batch_size" in values:
+            return float(values["batch_size"])
+        if "bins" in values:
+            return size / float(values["bins"])
+        expected = size * float(values["sampling_probability"])
         return expected / values["min_sep"] if self.kind == "cyclic_poisson" else expected
 
     def _checked_graph(self, graph: Any) -> int:

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from .._base import storage
-from .._base.exclusive import Exclusive, Guard
+from .._base.exclusive import Exclusive, Guard, undivided
 from .._base.files import StorageError, StoreLock, new_directory, part, refusing, replacing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
 from .._base.types import AnyPath, Self
@@ -186,6 +186,7 @@ class TrainingRun(Exclusive):
                 "or a step was interrupted; resume the run"
             )
 
+    @undivided
     def _release(self, step: TrainingStep, total: NDArray[Any]) -> NDArray[Any]:
         self._ledger.check_open()
         if step is not self._open:
