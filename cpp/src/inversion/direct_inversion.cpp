@@ -375,10 +375,10 @@ std::optional<Contour> DirectInversion::make_contour(const SaddlePoint& saddle, 
         best = make_plan(saddle, epsilon, log_delta, budget, most_lost_to_period, budget.coarse);
         budget.worst = 10 * budget.coarse;
     }
-    for (const double share : tilts) {
+    // The first is known already if its line did not move.
+    for (const double share : std::span(tilts).subspan(static_cast<std::size_t>(lost == 0))) {
         if (budget.quick || (best && best->contour.tail <= hardly * wanted_share_ * best->contour.share))
             break;
-        if (share == 1 && lost == 0) continue;  // as it was
         auto plan = make_plan(saddle_at(share * saddle.s), epsilon, log_delta, budget, 0, wanted_share_);
         if (error(plan) < error(best)) best = std::move(plan);
     }
