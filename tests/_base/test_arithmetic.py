@@ -139,7 +139,7 @@ def spent() -> hs.IndividualAccountant:
 UNDERFLOWING: dict[str, Callable[[], Any]] = {
     "discrete noise": lambda: hs.account(hs.DiscreteGaussian(2.0) * 7).epsilon(1e-5),
     "trade-off of an envelope": lambda: (
-        hs.account(hs.RandomAllocation(1.0, 10)).tradeoff([0, 1e-300, 0.05, 1.0]).tolist()
+        hs.account(hs.RandomAllocation(1.0, 3)).tradeoff([0, 1e-300, 0.05, 1.0]).tolist()
     ),
     "trade-off": lambda: hs.account(hs.Gaussian(1.0)).tradeoff([0, 1e-300, 0.05, 1.0]).tolist(),
     "mu": lambda: hs.account(hs.Gaussian(1e308) * 3).gdp_mu(1e-6),
