@@ -32,7 +32,7 @@ constexpr double small_spread = 0.25, rarer = 1e-3, beside_spread = 0.1;
 constexpr double enough_steps = 35, loss_per_step = 0.1;
 // Of several kinds the whole transform is slower, and nothing is known of a ratio alone.
 constexpr double fair_spread = 0.6, hardly_beside_spread = 0.01, largest_of_several = 5;
-// Their bounds are near enough then; how closely a first guess is looked for.
+// How near bounds are near enough; how closely a first guess is looked for.
 constexpr double near_bounds = 3e-10, close_guess = 1e-2, lesser_guess = 0.7;
 constexpr int most_guesses = 1;
 constexpr double large_jump = 3.5, series_jump = 1.5;

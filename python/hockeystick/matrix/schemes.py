@@ -579,7 +579,7 @@ class TruncatedBMinSep(_Separated):
 
     def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
         # Who is not kept is barred all the same: what is drawn does not depend on the cuts.
-        rate = self.sampling_probability / (1.0 + (self.min_sep - 1) * self.sampling_probability)
+        rate = BMinSep(self.steps, self.min_sep, self.sampling_probability).participation_rate
         return TruncatedPoissonSampled(1.0, dataset_size, rate, self.max_batch_size).expected_batch_size
 
     def _core(self) -> _core.Scheme:
