@@ -23,13 +23,18 @@ constexpr double most_nodes = 6e3;
 constexpr double beyond_reach = 1e-24;
 // speed: e^-this is less than any double.
 constexpr double vanished = 745;
+// proof: e^-this is nothing beside it.
+constexpr double far = 45;
 // proof: the k-th power of a coefficient's scale is at least e^-this, so that none underflows.
 constexpr double largest_log = 600;
 
 // speed: an exponent so near 0 needs no exp(), where the strip's edges have so little more of it; products
 // that are larger are computed from their logarithms.
 constexpr double small_exponent = 0.5, small_more = 0.1, large_size = 1e290;
-constexpr double most_more = 1.106;  // proof: e^small_more is less
+// proof: e^small_more is less; more than e times that, and once more.
+constexpr double most_more = 1.106, aliasing_of_small = 1 + 2.72 * most_more;
+// proof: sums over nodes are added up in such blocks. speed: for how many |s| nodes are gathered.
+constexpr std::size_t block = 16, most_reaches = 12;
 
 // proof: up to this relative error of c_0, quotients by it are bounded as such ("Moments").
 constexpr double small_error = 0.01;
@@ -88,6 +93,7 @@ StepSeries::StepSeries(const Allocation& law, int k, double angle, double least,
     const double first = std::floor((-reach - pull) / h_);
     const double last = std::ceil(std::min(tilted, std::max(reach + mu, vanishing)) / h_);
     if (!(last - first < most_nodes) || !(k * std::log(2 * law.steps / std::max(k, 1)) < largest_log)) return;
+    const double additions = static_cast<double>(block) + (last - first + 1) / static_cast<double>(block) + 2;
     for (double i = first; i <= last; ++i) {
         const double x = i * h_;
         log_size_.push_back(std::log(h_ / std::sqrt(2 * pi)) + 0.5 * (turn_ - x) * (turn_ + x));
@@ -97,12 +103,56 @@ StepSeries::StepSeries(const Allocation& law, int k, double angle, double least,
         ratio_.push_back(std::exp(mu * (x - 0.5 * mu)));
         excess_.push_back(std::expm1(mu * (x - 0.5 * mu)));
         slack_of_ratio_.push_back(8 + 2 * mu * (std::abs(x) + mu));
-        slack_.push_back(slack_of_ratio_.back() + std::abs(x * turn_) + 3 * x * x);
+        slack_.push_back(slack_of_ratio_.back() + std::abs(x * turn_) + 3 * x * x + additions);
         if (k > 0) {
             add_powers(ratio_.back(), mu * (x - 0.5 * mu));
             size_of_powers_.push_back(std::exp(log_size_.back() + log_power_.back()));
         }
     }
+    gather(least, most);
+}
+
+// Of psi's sum, too, what lies beyond the first and the last node is counted beside them.
+double StepSeries::edges(std::size_t i) const {
+    return i == 0 || i + 1 == ratio_.size() ? 2 / std::min(1.0, h_ * reach) : 0.0;
+}
+
+// The nodes whose e^{-s(W-1)/T} is a power series in s up to the largest |s|, and to lesser ones.
+void StepSeries::gather(double least, double most) {
+    const Complex direction = std::polar(1 / law_.steps, angle_),
+                  turned_less_one = expm1(Complex(0, law_.mu * turn_));
+    const double cosine = std::cos(angle_ + law_.mu * turn_);
+    const std::size_t width = k_ > 0 ? static_cast<std::size_t>(k_) + 1 : 0;
+    SmallTerms terms(most, width);
+    std::vector<SmallTerms::Node> nodes;
+    const auto add_next = [&] {
+        nodes.clear();
+        for (std::size_t i = terms.count(); i < terms.count() + block; ++i) {
+            const Complex zeta = direction * (excess_[i] + ratio_[i] * turned_less_one);
+            const double per_s = ratio_[i] / law_.steps, size_of_powers = k_ > 0 ? size_of_powers_[i] : 0;
+            if (!terms.fits(zeta) || !(terms.reach() * per_s * (cosine - least_cosine_) < small_more) ||
+                !(size_of_powers < large_size))
+                return false;
+            const double slack_of_powers = k_ > 0 ? slack_of_powers_[i] : 0;
+            nodes.push_back({zeta, direction_[i], size_[i], size_of_powers,
+                             std::span(power_).subspan(i * width, width), slack_[i], slack_of_powers,
+                             edges(i), aliasing_of_small * aliasing_, aliasing_ * (per_s + 1 / law_.steps)});
+        }
+        terms.add(nodes);
+        return true;
+    };
+    for (std::size_t i = 0; i < most_reaches && terms.reach() > least; ++i, terms = terms.closer()) {
+        while (terms.count() + block < ratio_.size() && add_next()) {
+        }
+        if (terms.count() > 0) small_.push_back(terms);
+    }
+}
+
+const SmallTerms* StepSeries::small_for(double modulus) const {
+    const SmallTerms* out = nullptr;
+    for (const SmallTerms& each : small_)
+        if (modulus <= each.reach()) out = &each;
+    return out;
 }
 
 // |W|^j/j! beside the largest of them, for j = 0..k: those that underflow count for nothing. Each follows
@@ -168,13 +218,15 @@ struct StepSeries::Term {
 
 StepSeries::Term StepSeries::term_at(const Point& point, std::size_t i) const {
     const double y = point.per_step * ratio_[i], log_size = log_size_[i] + point.log_unit;
-    const double edges = i == 0 || i + 1 == ratio_.size() ? 2 / std::min(1.0, h_ * reach) : 0.0;
     Term out{log_size - y * point.cosine, log_size - y * least_cosine_,
-             u * (slack_[i] + 4 + (slack_of_ratio_[i] + 4) * y) + edges, edges};
+             u * (slack_[i] + 4 + (slack_of_ratio_[i] + 4) * y) + edges(i), edges(i)};
+    // Neither on the line nor on the edges is anything left of it, of no power.
+    const bool gone = out.log_on_edge + (k_ > 0 ? log_power_[i] : 0) < -(vanished + 1);
     if (!point.bare) {
         out.v = point.theta * (excess_[i] + ratio_[i] * point.turned_less_one);
-        out.psi = psi(-out.v);
+        out.psi = gone && out.v.real() > far ? out.v - 1.0 : psi(-out.v);
     }
+    if (gone) return out;
     if (point.bare || !(std::norm(out.v) < small_exponent * small_exponent) ||
         !(y * (point.cosine - least_cosine_) < small_more)) {
         out.turn = std::polar(1.0, phase_[i] - y * point.sine) * point.unit_turn;
@@ -186,54 +238,61 @@ StepSeries::Term StepSeries::term_at(const Point& point, std::size_t i) const {
     return out;
 }
 
-void StepSeries::add_to_front(const Point& point, std::size_t i, const Term& term, Complex& front,
-                              double& error) const {
-    error +=
+void StepSeries::add_to_front(const Point& point, std::size_t i, const Term& term, NodeSums& sums) const {
+    sums.front_error +=
         aliasing_ * (term.modulus > 0 ? most_more * size_[i] * term.modulus : exp_or_0(term.log_on_edge));
     if (point.bare) {
         const double size = exp_or_0(term.log_size);
-        front += size * term.turn;
-        error += size * term.rounding;
+        sums.front += size * term.turn;
+        sums.front_error += size * term.rounding;
         return;
     }
     const double of_p = size_of(term.psi), of_v = size_of(term.v);
-    front += size_[i] * direction_[i] * term.psi;
-    error += size_[i] * (u * (slack_[i] + 8) * (of_p + of_v * (of_p + of_v)) + term.edges * (of_v + of_p) +
-                         aliasing_ * (1 + point.per_step * (ratio_[i] + 1)));
+    sums.front += size_[i] * direction_[i] * term.psi;
+    sums.front_error +=
+        size_[i] * (u * (slack_[i] + 8) * (of_p + of_v * (of_p + of_v)) + term.edges * (of_v + of_p) +
+                    aliasing_ * (1 + point.per_step * (ratio_[i] + 1)));
+}
+
+void StepSeries::add_node(const Point& point, std::size_t i, NodeSums& sums) const {
+    const Term term = term_at(point, i);
+    add_to_front(point, i, term, sums);
+    if (k_ == 0) return;
+    const bool quick = term.modulus > 0 && size_of_powers_[i] < large_size;
+    const double size = quick ? size_of_powers_[i] * term.modulus : exp_or_0(term.log_size + log_power_[i]),
+                 loose = aliasing_ * (quick ? most_more * size : exp_or_0(term.log_on_edge + log_power_[i]));
+    if (!(size > 0 || loose > 0)) return;
+    const double right = size * term.turn.real(), up = size * term.turn.imag(),
+                 error = size * (term.rounding + u * slack_of_powers_[i]) + loose;
+    const double* powers = &power_[i * sums.real.size()];
+    for (std::size_t j = 1; j < sums.real.size(); ++j) {
+        sums.real[j] += powers[j] * right;
+        sums.imaginary[j] += powers[j] * up;
+        sums.modulus[j] += powers[j] * size;
+        sums.error[j] += powers[j] * error;
+    }
 }
 
 StepSeries::Sums StepSeries::sums(double modulus, double scale) const {
     const Point point = point_at(modulus);
     const auto k = static_cast<std::size_t>(k_);
+    const SmallTerms* small = point.bare ? nullptr : small_for(modulus);
+    NodeSums all = small ? small->at(modulus) : NodeSums(k > 0 ? k + 1 : 0);
+    NodeSums some(all.real.size());
+    for (std::size_t i = small ? small->count() : 0; i < ratio_.size();) {
+        some.clear();
+        for (const std::size_t end = std::min(i + block, ratio_.size()); i < end; ++i)
+            add_node(point, i, some);
+        all.add(some);
+    }
     Sums out{point.bare,
              0,
              0,
              std::vector<Complex>(k + 1),
              std::vector<double>(k + 1),
              std::vector<double>(k + 1)};
-    Complex front = 0;
-    double front_error = 0;
-    std::vector<double> real(k + 1), imaginary(k + 1);
-    for (std::size_t i = 0; i < ratio_.size(); ++i) {
-        const Term term = term_at(point, i);
-        add_to_front(point, i, term, front, front_error);
-        if (k == 0) continue;
-        const bool quick = term.modulus > 0 && size_of_powers_[i] < large_size;
-        const double size =
-                         quick ? size_of_powers_[i] * term.modulus : exp_or_0(term.log_size + log_power_[i]),
-                     loose =
-                         aliasing_ * (quick ? most_more * size : exp_or_0(term.log_on_edge + log_power_[i]));
-        if (!(size > 0 || loose > 0)) continue;
-        const double right = size * term.turn.real(), up = size * term.turn.imag(),
-                     error = size * (term.rounding + u * slack_of_powers_[i]) + loose;
-        const double* powers = &power_[i * (k + 1)];
-        for (std::size_t j = 1; j <= k; ++j) {
-            real[j] += powers[j] * right;
-            imaginary[j] += powers[j] * up;
-            out.modulus[j] += powers[j] * size;
-            out.error[j] += powers[j] * error;
-        }
-    }
+    Complex front = all.front;
+    double front_error = all.front_error;
     const Complex excess = front;  // over 1, which it must not be rounded to
     if (!out.bare) {
         front += 1.0;
@@ -249,10 +308,10 @@ StepSeries::Sums StepSeries::sums(double modulus, double scale) const {
     for (std::size_t j = 1; j <= k; ++j) {
         power *= scale / law_.steps;
         turns *= point.turned;
-        const double modulus_here = out.modulus[j] * power,
+        const double modulus_here = all.modulus[j] * power,
                      rounding = out.relative + u * (10 * static_cast<double>(j) + 4);
-        out.value[j] = power * Complex(real[j], imaginary[j]) * turns / front;
-        out.error[j] = (out.error[j] * power + modulus_here * rounding) * of_quotient / whole;
+        out.value[j] = power * Complex(all.real[j], all.imaginary[j]) * turns / front;
+        out.error[j] = (all.error[j] * power + modulus_here * rounding) * of_quotient / whole;
         out.modulus[j] = modulus_here / whole;
     }
     return out;

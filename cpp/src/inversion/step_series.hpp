@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
+#include "inversion/small_terms.hpp"
 
 namespace hockeystick {
 
@@ -37,10 +38,13 @@ private:
     struct Sums;
     struct Point;
     struct Term;
+    void gather(double least, double most);
+    const SmallTerms* small_for(double modulus) const;
     Point point_at(double modulus) const;
     Term term_at(const Point& point, std::size_t i) const;
-    void add_to_front(const Point& point, std::size_t i, const Term& term, std::complex<double>& front,
-                      double& error) const;
+    double edges(std::size_t i) const;
+    void add_node(const Point& point, std::size_t i, NodeSums& sums) const;
+    void add_to_front(const Point& point, std::size_t i, const Term& term, NodeSums& sums) const;
     void add_powers(double ratio, double log_ratio);
     Sums sums(double modulus, double scale) const;
     SeriesValue power(const Sums& sums, double scale) const;
@@ -55,6 +59,7 @@ private:
     // |W|^j/j! for each node, but for a common factor, their errors in units of round-off, and the weights'
     // size with the factor, or infinity.
     std::vector<double> power_, log_power_, slack_of_powers_, size_of_powers_;
+    std::vector<SmallTerms> small_;  // of the first nodes, for less and less |s|
 };
 
 }  // namespace hockeystick

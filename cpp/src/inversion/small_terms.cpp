@@ -1,0 +1,122 @@
+#include "inversion/small_terms.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+#include "numerics/complex.hpp"
+#include "numerics/constants.hpp"
+
+namespace hockeystick {
+namespace {
+
+using Complex = std::complex<double>;
+
+// proof: what is left out of a term's series beside its term of second order, in units of round-off.
+constexpr double left_out = 1.0 / 16;
+// proof: more than what a term's factors, other than the node's own, and the sum over powers of |s| round by.
+constexpr double own_rounding = 100;
+
+void add_to_all(std::vector<double>& sums, const std::vector<double>& more) {
+    for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
+}
+
+}  // namespace
+
+void NodeSums::add(const NodeSums& other) {
+    front += other.front;
+    front_error += other.front_error;
+    add_to_all(real, other.real);
+    add_to_all(imaginary, other.imaginary);
+    add_to_all(modulus, other.modulus);
+    add_to_all(error, other.error);
+}
+
+void NodeSums::clear() {
+    front = front_error = 0;
+    for (auto* values : {&real, &imaginary, &modulus, &error}) std::fill(values->begin(), values->end(), 0.0);
+}
+
+SmallTerms::SmallTerms(double reach, std::size_t size)
+    : reach_(reach), size_(size), sums_(most_terms * size), error_(size) {}
+
+// By powers of two, so that nothing rounds.
+SmallTerms SmallTerms::closer() const {
+    constexpr double share = 1.0 / 16;
+    SmallTerms out = *this;
+    double power = 1;
+    for (std::size_t m = 0; m < used_; ++m, power *= share) {
+        out.sums_.front[m] *= power;
+        if (m < 3) out.front_error_[m] *= power;
+        for (auto* values : {&out.sums_.real, &out.sums_.imaginary, &out.sums_.modulus})
+            for (std::size_t j = 0; j < size_; ++j) (*values)[m * size_ + j] *= power;
+    }
+    out.reach_ *= share;
+    return out;
+}
+
+void SmallTerms::add(std::span<const Node> nodes) {
+    Coefficients block(most_terms * size_);
+    for (const Node& node : nodes) add_to(block, node);
+    for (std::size_t m = 0; m < used_; ++m) sums_.front[m] += block.front[m];
+    add_to_all(sums_.real, block.real);
+    add_to_all(sums_.imaginary, block.imaginary);
+    add_to_all(sums_.modulus, block.modulus);
+    count_ += nodes.size();
+}
+
+// With q = |reach zeta| <= 1 the terms of order m and more come to q^m/m! e^q at most, and each rounds as
+// often as it has factors: sums of m q^m/m! are at most q e^q.
+void SmallTerms::add_to(Coefficients& block, const Node& node) {
+    const Complex step = -reach_ * node.zeta;
+    const double q = std::abs(step);
+    Complex turn = node.direction;
+    double term = 1, modulus = 1;
+    for (std::size_t m = 0; m < most_terms; ++m) {
+        if (m > 0) {
+            const double order = 1 / static_cast<double>(m);
+            turn = times(turn, step * order);
+            modulus *= step.real() * order;
+            term *= q * order;
+        }
+        if (m > 2 && term < u * left_out * q * q) break;
+        used_ = std::max(used_, m + 1);
+        if (m > 1) block.front[m] += node.size * turn;
+        const double right = node.size_of_powers * turn.real(), up = node.size_of_powers * turn.imag(),
+                     size = node.size_of_powers * modulus;
+        double *re = &block.real[m * size_], *im = &block.imaginary[m * size_],
+               *moduli = &block.modulus[m * size_];
+        for (std::size_t j = 1; j < node.powers.size(); ++j) {
+            re[j] += node.powers[j] * right;
+            im[j] += node.powers[j] * up;
+            moduli[j] += node.powers[j] * size;
+        }
+    }
+    constexpr double e = std::numbers::e * 1.0001;
+    const double rounding = u * (2 * node.slack + own_rounding);
+    front_error_[0] += node.size * node.aliasing;
+    front_error_[1] += node.size * (node.aliasing_per_s * reach_ + e * node.edges * q);
+    front_error_[2] += node.size * e * rounding * q * q;
+    const double error =
+        node.size_of_powers * (e * (rounding + u * node.slack_of_powers + node.edges) + node.aliasing);
+    for (std::size_t j = 1; j < node.powers.size(); ++j) error_[j] += node.powers[j] * error;
+}
+
+NodeSums SmallTerms::at(double modulus) const {
+    const double t = modulus / reach_;
+    NodeSums out(size_);
+    const auto to_next = [&](const std::vector<double>& from, std::size_t m, std::vector<double>& sums) {
+        for (std::size_t j = 0; j < size_; ++j) sums[j] = sums[j] * t + from[m * size_ + j];
+    };
+    for (std::size_t m = used_; m-- > 0;) {
+        out.front = out.front * t + sums_.front[m];
+        to_next(sums_.real, m, out.real);
+        to_next(sums_.imaginary, m, out.imaginary);
+        to_next(sums_.modulus, m, out.modulus);
+    }
+    out.front_error = front_error_[0] + t * (front_error_[1] + t * front_error_[2]);
+    out.error = error_;
+    return out;
+}
+
+}  // namespace hockeystick
