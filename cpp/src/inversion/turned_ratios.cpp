@@ -1,10 +1,12 @@
 #include "inversion/turned_ratios.hpp"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstddef>
 #include <vector>
 
+#include "hockeystick/parallel.hpp"
 #include "inversion/mean_moments.hpp"
 #include "inversion/saddle.hpp"
 #include "numerics/constants.hpp"
@@ -19,8 +21,8 @@ constexpr double first_frequency = 8, next_frequency = 1.2, most_frequencies = 4
 constexpr double shares_of_turn[] = {1.0, 0.5, 0.25};
 // Cells of g, those of ln V, which become ever wider, and the powers of V that bound how rare these are.
 constexpr double first_g = -6, width_of_g = 0.02;
-constexpr double first_cell = 0.1, next_cell = 1.1, most_cells = 56;
-constexpr std::size_t more_powers = 16;
+constexpr double first_cell = 0.1, next_cell = 1.1;
+constexpr std::size_t most_cells = 56, more_powers = 16;
 // proof: more than what these sums and logarithms round by.
 constexpr double rounding = 1e-11;
 // proof: from there on w^k e^{-exponent} falls with w, for k up to that, and so for these powers.
@@ -72,6 +74,16 @@ double log_far(const Allocation& law, const Turn& turn, double j, double first) 
            std::log(std::max(gaussian_tail(first - j * law.mu), least_tail));
 }
 
+// The sum of all weights, each of which is multiplied by its w and the unit first; their number is one of
+// whole lanes.
+constexpr std::size_t lanes = 4;
+double next_sum(std::vector<double>& weight, const std::vector<double>& w, double unit) {
+    std::array<double, lanes> sum{};
+    for (std::size_t i = 0; i < weight.size(); i += lanes)
+        for (std::size_t lane = 0; lane < lanes; ++lane) sum[lane] += weight[i + lane] *= w[i + lane] * unit;
+    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+}
+
 // ln of bounds on E[prod_t e^{grown - turned/c} V^m] for m up to `most`.
 std::vector<double> log_turned_moments(const Allocation& law, const Turn& turn, double log_c,
                                        std::size_t most) {
@@ -81,22 +93,24 @@ std::vector<double> log_turned_moments(const Allocation& law, const Turn& turn, 
     bool ended = false;
     for (std::size_t i = 0; i < turn.cells.size() && !ended; ++i) {
         const Cell& cell = turn.cells[i];
-        const double exponent = cell.grown - cell.turned * inverse, change = cell.mass * std::expm1(exponent);
+        const double exponent = cell.grown - cell.turned * inverse, more = std::expm1(exponent),
+                     change = cell.mass * more;
         less_one += change;
         size += std::abs(change);
-        weight.push_back(cell.mass * std::exp(exponent));
+        weight.push_back(cell.mass * (more > -0.5 ? 1 + more : std::exp(exponent)));
         w.push_back(cell.w);
         // Those beyond come to less than their mass, and no power is larger than here.
         if ((ended = exponent < -far_exponent - turn.most_grown))
             weight.back() += cell.beyond * std::exp(turn.most_grown + exponent);
     }
+    weight.resize((weight.size() + lanes - 1) / lanes * lanes);
+    w.resize(weight.size());
     // Beside the sum of all, weights that fall from one power to the next fall ever after: what underflows
     // does not count any more.
     std::vector<double> log_h(most + 1);
     double unit = 1, log_power = 0, log_factorial = 0;
     for (std::size_t j = 1; j <= most; ++j) {
-        double sum = 0;
-        for (std::size_t i = 0; i < weight.size(); ++i) sum += weight[i] *= w[i] * unit;
+        const double sum = next_sum(weight, w, unit);
         unit = 1 / sum;
         const double k = static_cast<double>(j);
         log_power += std::log(sum);
@@ -111,18 +125,19 @@ std::vector<double> log_turned_moments(const Allocation& law, const Turn& turn, 
 // V in cells (c', c]: what turns does so by turned/V >= turned/c, and V^p is at most V^m c'^{p-m}, m >= p.
 double log_bound_by(const Allocation& law, const Turn& turn, double power) {
     const auto least = static_cast<std::size_t>(std::ceil(power)), most = least + more_powers;
-    double sum = -infinity, log_before = 0;
-    for (double i = 0; i < most_cells; ++i) {
-        const double log_c = first_cell * (std::pow(next_cell, i + 1) - 1) / (next_cell - 1);
+    const auto log_end = [](std::size_t cell) {
+        return first_cell * (std::pow(next_cell, static_cast<double>(cell) + 1) - 1) / (next_cell - 1);
+    };
+    std::array<double, most_cells> logs{};
+    parallel_for(most_cells, [&](std::size_t i) {
+        const double log_c = log_end(i), log_before = i > 0 ? log_end(i - 1) : 0;
         const auto moments = log_turned_moments(law, turn, log_c, i > 0 ? most : 0);
-        double log = power * log_c + moments[0];
-        for (std::size_t m = std::max<std::size_t>(least, 1); m < moments.size(); ++m) {
-            const double k = static_cast<double>(m);
-            log = std::min(log, moments[m] + (power - k) * log_before);
-        }
-        sum = log_add(sum, log);
-        log_before = log_c;
-    }
+        logs[i] = power * log_c + moments[0];
+        for (std::size_t m = std::max<std::size_t>(least, 1); m < moments.size(); ++m)
+            logs[i] = std::min(logs[i], moments[m] + (power - static_cast<double>(m)) * log_before);
+    });
+    double sum = -infinity;
+    for (const double log : logs) sum = log_add(sum, log);
     // Beyond them all, without a turn.
     double less_one = 0;
     std::vector<double> log_h = {0.0};
@@ -131,7 +146,7 @@ double log_bound_by(const Allocation& law, const Turn& turn, double power) {
         log_h.push_back(log_far(law, turn, static_cast<double>(j), -infinity) -
                         std::lgamma(static_cast<double>(j) + 1));
     const double log_last = log_mean_moments(law.steps, less_one * (1 + rounding), log_h).back() +
-                            (power - static_cast<double>(most)) * log_before;
+                            (power - static_cast<double>(most)) * log_end(most_cells - 1);
     return log_add(sum, log_last) + 1e-9;
 }
 
