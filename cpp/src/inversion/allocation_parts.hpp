@@ -82,6 +82,8 @@ class AllocationPart {
 public:
     virtual ~AllocationPart() = default;
     virtual CutStep::Log at(double s) const = 0;
+    // speed: V is hardly ever more.
+    virtual double about_largest() const = 0;
     // For what is left out and the integrand, at one s: beside the value at tau = 0, at tau and beyond.
     virtual std::function<double(double tau)> log_decay(double s) const = 0;
     std::vector<CutStep::Log> row(double s, double step, std::size_t size) const;
@@ -96,6 +98,7 @@ class Bulk final : public AllocationPart {
 public:
     Bulk(const Allocation& law, const CutStep& step) : law_(law), step_(step) {}
     CutStep::Log at(double s) const override;
+    double about_largest() const override { return largest_by(step_.largest()); }
     std::function<double(double)> log_decay(double s) const override;
 
     // |E[V^{power + i tau}; no W > c]| <= E[V^power] (turning e^{-tau^2 mu^2/(2T)} + edge) for every tau, by
@@ -112,6 +115,8 @@ private:
     friend class Rest;
     std::vector<CutStep::Log> run(std::complex<double> s, double step, std::size_t size) const override;
     CutStep::Log with_more(const CutStep::Log& log, const CutStep::Log& beyond) const;
+    // A few of these, and all others.
+    double largest_by(double w) const { return 1.5 + 4 * w / law_.steps; }
     const Allocation& law_;
     const CutStep& step_;
 };
@@ -122,6 +127,9 @@ public:
     Rest(const Allocation& law, const CutStep& step, double top = std::numeric_limits<double>::infinity())
         : law_(law), step_(step), bulk_(law, step), top_(top) {}
     CutStep::Log at(double s) const override;
+    double about_largest() const override {
+        return bulk_.largest_by(std::exp(law_.mu * (top_ - 0.5 * law_.mu)));
+    }
     std::function<double(double)> log_decay(double s) const override;
 
 private:

@@ -19,7 +19,7 @@ constexpr double pi = std::numbers::pi;
 
 // speed: how far from p the line's theta may be; how closely it is looked for; how many nodes there may be;
 // the strips around it; the cells in which its decay is bounded, and their ends beside theta.
-constexpr double farthest_theta = 1e12, close_theta = 0.02, most_nodes = 1e5;
+constexpr double farthest_theta = 1e12, close_theta = 0.05, most_nodes = 1e5;
 constexpr int strips_tried = 24, cells = 96;
 constexpr double worst_log_error = -10;  // of a node, beside the real one
 constexpr double first_cell = 0.05, last_cell = 1e5;
@@ -37,9 +37,16 @@ double log_power_bound(const AllocationPart& part, double power, double theta) {
 }
 
 double best_theta(const AllocationPart& part, double power) {
-    return std::exp(
-        lowest(std::log(power / farthest_theta), std::log(1.5 * power), close_theta,
-               [&](double log_theta) { return log_power_bound(part, power, std::exp(log_theta)); }));
+    const auto least_in = [&](double first, double last) {
+        return lowest(first, last, close_theta,
+                      [&](double log_theta) { return log_power_bound(part, power, std::exp(log_theta)); });
+    };
+    // With the bound's weights V is p/theta in the mean.
+    const double last = std::log(1.5 * power), first = std::log(power / part.about_largest());
+    const double found = least_in(first, last);
+    return std::exp(found - first > close_theta
+                        ? found
+                        : least_in(std::log(power / farthest_theta), first + close_theta));
 }
 
 PowerLine::PowerLine(const AllocationPart& part, double power)

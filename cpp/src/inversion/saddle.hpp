@@ -77,23 +77,47 @@ bool search_tilt(double start, double least, Judge judge) {
     return false;
 }
 
-// About where a function with one hollow is least between low and high, by the golden section. Where it is
-// infinite on the right, it is less to the left.
+// About where a function with one hollow is least between low and high: at the bottom of a parabola through
+// the three lowest points so far, where that closes in, or else a golden section towards the farther end
+// (Brent 1973). Where it is infinite on the right, it is less to the left.
 template <class Height>
 double lowest(double low, double high, double close, Height height) {
-    const double golden = 0.5 * (std::sqrt(5.0) - 1);
-    double a = high - golden * (high - low), b = low + golden * (high - low), at_a = height(a),
-           at_b = height(b);
-    while (high - low > close) {
-        if (at_a < at_b || !(at_b < infinity)) {
-            high = b, b = a, at_b = at_a;
-            at_a = height(a = high - golden * (high - low));
+    struct Point {
+        double x, y;
+    };
+    const auto at = [&](double x) { return Point{x, height(x)}; };
+    const double golden = 0.5 * (3 - std::sqrt(5.0)), least = 0.25 * close;
+    Point best = at(high - golden * (high - low));
+    while (!(best.y < infinity) && high - low > close) high = best.x, best = at(high - golden * (high - low));
+    Point second = best, third = best;
+    for (double move = 0, before = 0; std::max(best.x - low, high - best.x) > 2 * least;) {
+        const double r = (best.x - second.x) * (best.y - third.y),
+                     q = (best.x - third.x) * (best.y - second.y),
+                     bottom = best.x - 0.5 * ((best.x - third.x) * q - (best.x - second.x) * r) / (q - r);
+        const bool closes = bottom > low && bottom < high && 2 * std::abs(bottom - best.x) < std::abs(before);
+        before = move;
+        if (closes) {
+            move = bottom - best.x;
+            // Nearer than that to an end, the end is what moves.
+            if (std::min(bottom - low, high - bottom) < 2 * least)
+                move = best.x < 0.5 * (low + high) ? least : -least;
         } else {
-            low = a, a = b, at_a = at_b;
-            at_b = height(b = low + golden * (high - low));
+            before = best.x < 0.5 * (low + high) ? high - best.x : low - best.x;
+            move = golden * before;
+        }
+        const Point next = at(best.x + (std::abs(move) < least ? std::copysign(least, move) : move));
+        if (next.y <= best.y) {
+            (next.x < best.x ? high : low) = best.x;
+            third = second, second = best, best = next;
+        } else {
+            (next.x < best.x ? low : high) = next.x;
+            if (next.y <= second.y || second.x == best.x)
+                third = second, second = next;
+            else if (next.y <= third.y || third.x == best.x || third.x == second.x)
+                third = next;
         }
     }
-    return 0.5 * (low + high);
+    return best.x;
 }
 
 }  // namespace hockeystick
