@@ -84,11 +84,16 @@ double EpochSplit::jump(double delta) const {
     return most;
 }
 
+// As if the loss were normal, and what one large ratio alone adds.
 double EpochSplit::guess(double epsilon) const {
     if (!(epsilon > 0)) return 0.5;
-    double sum = gaussian_tail(epsilon / spread());
-    for (const auto& kind : kinds_)
-        if (kind->can_split()) sum += kind->count * kind->beyond(kind->place_of(epsilon)).p;
+    const double x = epsilon / spread(), half = 0.5 * spread(), c = std::exp(epsilon);
+    double sum = std::max(0.0, gaussian_tail(x - half) - c * gaussian_tail(x + half));
+    for (const auto& kind : kinds_) {
+        if (!kind->can_split()) continue;
+        const EpochKind::Beyond beyond = kind->beyond(kind->place_of(epsilon));
+        sum += kind->count * std::max(0.0, beyond.p - c * beyond.q);
+    }
     return std::min(0.5, sum);
 }
 

@@ -267,12 +267,9 @@ std::optional<Answer> Epochs::epsilon_bounds(double delta, bool last) const {
     if (!(delta > least_delta && delta < 1)) return {};
     const double spread = split_->spread();
     double first = std::max(spread * std::sqrt(-2 * std::log(delta)), split_->jump(delta));
-    // Of several kinds both matter.
-    if (!alone_ && guess(first) < delta) {
-        for (double low = 0, high = first; high - low > close_guess * high;) {
-            first = 0.5 * (low + high);
-            (guess(first) < delta ? high : low) = first;
-        }
+    for (double low = 0, high = first; guess(high) < delta && high - low > close_guess * high;) {
+        first = 0.5 * (low + high);
+        (guess(first) < delta ? high : low) = first;
     }
     const auto at = [&](double epsilon) { return parts_at(epsilon, delta, last); };
     auto answer = epsilon_in_rounds(delta, first, at, near_bounds);
