@@ -39,6 +39,9 @@ constexpr double large_jump = 3.5, series_jump = 1.5;
 // Errors of a series beside delta that make it better than three parts, than the whole transform, or than
 // nothing; with so many times as much one cut is no better than all others.
 constexpr double good_series = 1e-7, close_series = 1e-6, poor_series = 3e-2, hopeless = 10;
+// A share of delta that no tilt need make smaller; where less than a share of the error is that of one ratio,
+// lesser cuts are worse.
+constexpr double hardly = 1e-9, share_of_one = 0.5;
 // No series serves where the Gaussian steps' loss varies as much; its moments would take ever more terms.
 constexpr double most_variance = 4;
 // The W/T that are tried as what is large, and as shares of e^eps - 1 where one decides alone.
@@ -53,7 +56,8 @@ constexpr double beyond_loss = 2.5, least_share = 0.5, largest_share = 8, close_
 // The bound e^{log - tilt eps} on a part of delta.
 struct Chernoff {
     double log = -infinity, tilt = 0;
-    double at(double epsilon) const { return std::exp(log - tilt * epsilon); }
+    double log_at(double epsilon) const { return log - tilt * epsilon; }
+    double at(double epsilon) const { return std::exp(log_at(epsilon)); }
 };
 
 }  // namespace
@@ -173,11 +177,11 @@ std::optional<Epochs::Attempt> Epochs::series_at(const CutStep& step, const Lone
                         (step.beyond_p() + t * step.beyond_q());
     // proof: Chernoff's bound is one for positive tilts.
     const auto chernoff = [&](const auto& log_at) {
-        const auto log_of = [&](double tilt) { return log_at(1 + tilt) + log_chernoff(tilt); };
-        const double tilt =
+        const auto bound = [&](double tilt) { return Chernoff{log_at(1 + tilt) + log_chernoff(tilt), tilt}; };
+        if (const Chernoff first = bound(slope); first.at(epsilon) < hardly * one) return first;
+        return bound(
             std::exp(lowest(std::log(least_share * slope), std::log(largest_share * slope), close_tilt,
-                            [&](double log) { return log_of(std::exp(log)) - std::exp(log) * epsilon; }));
-        return Chernoff{log_of(tilt), tilt};
+                            [&](double log) { return bound(std::exp(log)).log_at(epsilon); })));
     };
     Chernoff low, several;
     if (lone.own.end() > step.end()) {
@@ -238,7 +242,7 @@ std::optional<SplitWithMore> Epochs::by_series(double epsilon, double delta, dou
         if (!(next->error < previous)) break;
         previous = next->error;
         if (next->parts) best = std::move(next);
-        if (previous < good_series) break;
+        if (previous < good_series || found.error < share_of_one * previous) break;
     }
     return best ? std::move(best->parts) : std::nullopt;
 }

@@ -27,7 +27,7 @@ constexpr double farthest_fall = 9, largest_fall = 0.5;
 constexpr double least_tilt = 0.1, largest_tilt = 28, close_tilt = 0.02;
 // Each source of error aims at this share of delta; more frequencies than that are never worth it.
 constexpr double wanted_share = 1e-9;
-constexpr std::size_t most_frequencies = 4000;
+constexpr std::size_t most_frequencies = 4000, at_once = 32;
 // Powers of what is small are series.
 constexpr double small_power = 0.1;
 constexpr int terms_of_power = 12;
@@ -335,14 +335,21 @@ std::optional<Contour> RatiosApart::contour(double epsilon, double log_delta) co
     const auto beyond = [&](double tau) { return std::exp(log_beyond(line, tau) - middle); };
     const CutOff end = cut_off(order, most_frequencies, std::exp(log_goal - log_scale),
                                [&](std::size_t size) { return tail_from(out->step, size, beyond); });
-    for (std::size_t j = 0; j < end.size; ++j) {
-        const Complex z(s, out->step * static_cast<double>(j));
-        const Value at_z = at(z, middle, line);
-        // What is known no better than by how it falls is left out, as is all beyond.
-        if (!(at_z.error < beyond(z.imag()))) break;
-        out->integrand.push_back(at_z.value * out->pole(j));
-        out->error.push_back(at_z.error * std::abs(out->pole(j)));
-        if (j % order == 0) interruption_point();
+    std::vector<Value> values(end.size);
+    const auto tau = [&](std::size_t j) { return out->step * static_cast<double>(j); };
+    // What is known no better than by how it falls is left out, as is all beyond.
+    const auto known = [&](std::size_t j) { return values[j].error < beyond(tau(j)); };
+    for (std::size_t first = 0; first < end.size; first += at_once) {
+        const std::size_t last = std::min(first + at_once, end.size);
+        parallel_ranges(last - first, 1, [&](std::size_t j, std::size_t) {
+            values[first + j] = at({s, tau(first + j)}, middle, line);
+        });
+        std::size_t j = first;
+        for (; j < last && known(j); ++j) {
+            out->integrand.push_back(values[j].value * out->pole(j));
+            out->error.push_back(values[j].error * std::abs(out->pole(j)));
+        }
+        if (j < last) break;
     }
     if (out->integrand.empty()) return {};
     out->tail = tail_from(out->step, out->integrand.size(), beyond);
