@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <numbers>
 
 #include "numerics/complex.hpp"
 #include "numerics/constants.hpp"
@@ -14,8 +13,9 @@ using Complex = std::complex<double>;
 
 // proof: what is left out of a term's series beside its term of second order, in units of round-off.
 constexpr double left_out = 1.0 / 16;
-// proof: more than what a term's factors, other than the node's own, and the sum over powers of |s| round by.
-constexpr double own_rounding = 100;
+// proof: more than what a node's terms round by, in units, besides what the node is known to; each factor
+// |s| zeta of a term, besides zeta, and with its place in the sum over powers of |s|.
+constexpr double rounding_of_node = 6, rounding_of_factor = 20;
 
 void add_to_all(std::vector<double>& sums, const std::vector<double>& more) {
     for (std::size_t i = 0; i < sums.size(); ++i) sums[i] += more[i];
@@ -66,7 +66,7 @@ void SmallTerms::add(std::span<const Node> nodes) {
 }
 
 // With q = |reach zeta| <= 1 the terms of order m and more come to q^m/m! e^q at most, and each rounds as
-// often as it has factors: sums of m q^m/m! are at most q e^q.
+// often as it has factors: sums of m q^m/m! are at most q e^q, from the second order on q^2 e^q.
 void SmallTerms::add_to(Coefficients& block, const Node& node) {
     const Complex step = -reach_ * node.zeta;
     const double q = std::abs(step);
@@ -92,13 +92,14 @@ void SmallTerms::add_to(Coefficients& block, const Node& node) {
             moduli[j] += node.powers[j] * size;
         }
     }
-    constexpr double e = std::numbers::e * 1.0001;
-    const double rounding = u * (2 * node.slack + own_rounding);
+    const double grown = std::exp(q) * (1 + 1e-12), of_node = u * (node.slack + rounding_of_node),
+                 of_factor = u * (node.slack + rounding_of_factor);
     front_error_[0] += node.size * node.aliasing;
-    front_error_[1] += node.size * (node.aliasing_per_s * reach_ + e * node.edges * q);
-    front_error_[2] += node.size * e * rounding * q * q;
+    front_error_[1] += node.size * (node.aliasing_per_s * reach_ + 2.5 * grown * node.edges * q);
+    front_error_[2] += node.size * grown * (0.5 * of_node + of_factor) * q * q;
     const double error =
-        node.size_of_powers * (e * (rounding + u * node.slack_of_powers + node.edges) + node.aliasing);
+        node.size_of_powers *
+        (grown * (of_node + u * node.slack_of_powers + q * of_factor + node.edges) + node.aliasing);
     for (std::size_t j = 1; j < node.powers.size(); ++j) error_[j] += node.powers[j] * error;
 }
 
