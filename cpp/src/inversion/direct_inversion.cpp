@@ -34,6 +34,8 @@ constexpr double lost_to_rounding = 1e-15;
 // The shares of the saddle that are tried where the transform hardly decays: where more than so many times
 // the error wanted is left out.
 constexpr double tilts[] = {1, 0.85, 0.7, 0.5}, hardly = 1000;
+// Beyond which eps it may be that less than any double is left, and -ln of one.
+constexpr double least_far = 8, nothing_left = 745;
 // So many of dear values are worth a steep bound.
 constexpr std::size_t dear_frequencies = 500;
 constexpr std::size_t few_frequencies = 1300, coarse_frequencies = 800, fewer_frequencies = 520,
@@ -406,8 +408,9 @@ bool DirectInversion::fill(Contour& contour, std::size_t size) const {
     std::vector<Transform::Row> rows(std::min(chunk, kinds_.size()));
     for (std::size_t begin = 0; begin < kinds_.size(); begin += chunk) {
         const std::size_t count = std::min(chunk, kinds_.size() - begin);
-        parallel_for(count, [&](std::size_t i) {
+        const auto lay_row = [&](std::size_t i, bool dear) {
             const Kind& kind = kinds_[begin + i];
+            if (kind.transform->dear() != dear) return;
             // Where that takes too many nodes, fewer digits do.
             const double first = std::max(full_share, wanted_share_ * contour.share);
             for (double share = first; share < std::max(2 * first, coarsest_share * contour.share);
@@ -415,7 +418,10 @@ bool DirectInversion::fill(Contour& contour, std::size_t size) const {
                 rows[i] = kind.transform->row(s, contour.step, size, 0.3 * share * kind.share);
                 if (!rows[i].value.empty()) break;
             }
-        });
+        };
+        parallel_for(count, [&](std::size_t i) { lay_row(i, false); });
+        // Dear ones have loops of their own for all threads.
+        for (std::size_t i = 0; i < count; ++i) lay_row(i, true);
         for (std::size_t i = 0; i < count; ++i) {
             if (rows[i].value.empty()) return false;
             add_row(rows[i], kinds_[begin + i].count, sums);
@@ -542,6 +548,13 @@ double DirectInversion::chernoff_delta(double epsilon) const {
 double DirectInversion::log_delta(double epsilon) const {
     const auto saddle = saddle_for(epsilon, 0.3);
     return saddle ? std::min(saddle->log_delta, 0.0) : 0.0;
+}
+
+bool DirectInversion::far(double epsilon) const {
+    if (!(epsilon > least_far)) return false;
+    const Cumulant k = cumulant(0);
+    const double beyond = epsilon - k.first;
+    return beyond > 0 && 0.5 * beyond * beyond > nothing_left * k.second;
 }
 
 // Chernoff's bound at any tilt on the way to the saddle; mostly the first, which does for Gaussians.

@@ -67,6 +67,8 @@ public:
     double chernoff_epsilon(double delta) const;
     double chernoff_delta(double epsilon) const;
     bool surely_below(double epsilon, double delta) const;
+    // Whether a normal loss of the same variance would have nothing left there.
+    bool far(double epsilon) const;
     // An estimate of ln delta, too large where rare losses rule.
     double log_delta(double epsilon) const;
 

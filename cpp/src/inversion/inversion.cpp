@@ -317,4 +317,6 @@ bool Inversion::surely_below(double epsilon, double delta) const {
     return direct_->surely_below(epsilon, delta);
 }
 
+bool Inversion::far(double epsilon) const { return direct_->far(epsilon); }
+
 }  // namespace hockeystick

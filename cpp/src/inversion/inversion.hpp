@@ -45,6 +45,8 @@ public:
     double chernoff_delta(double epsilon) const;
     // Whether a quick bound shows delta(epsilon) < delta.
     bool surely_below(double epsilon, double delta) const;
+    // Whether that is likely to show that there is nothing.
+    bool far(double epsilon) const;
 
 private:
     Inversion(const Composition& composition, double accuracy, std::size_t memory_limit);

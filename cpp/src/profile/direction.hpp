@@ -258,7 +258,7 @@ private:
         Answer best = known_of(epsilon);
         if (close(best, accuracy_) || (unamplified_ && best.upper < no_delta)) return best;
         const std::lock_guard lock(mutex_);
-        if (max_loss_ < infinity && nothing_from({epsilon}, smallest_double) == epsilon)
+        if (may_be_nothing(epsilon) && nothing_from({epsilon}, smallest_double) == epsilon)
             return less_than_any_double();
         if (const auto& inverted = inverted_delta(epsilon)) {
             best = both(*inverted, best);
@@ -298,7 +298,8 @@ private:
         }
         if (inside.empty() || !inversion_) return curve;
         const std::lock_guard lock(mutex_);
-        const double end = max_loss_ < infinity ? nothing_from(inside, smallest_double) : not_a_number;
+        const bool ends = may_be_nothing(*std::max_element(inside.begin(), inside.end()));
+        const double end = ends ? nothing_from(inside, smallest_double) : not_a_number;
         for (const std::size_t i : place)
             if (epsilons[i] >= end) curve[i] = less_than_any_double();
         const auto done = [&](double epsilon) { return epsilon >= end; };
@@ -308,6 +309,11 @@ private:
         for (std::size_t i = 0; i < inside.size(); ++i)
             if (inverted[i] && close(*inverted[i], accuracy_)) curve[place[i]] = inverted[i];
         return curve;
+    }
+
+    // speed: where it is worth a look whether less than any double is left.
+    bool may_be_nothing(double epsilon) const {
+        return inversion_ && (max_loss_ < infinity || inversion_->far(epsilon));
     }
 
     // The least of these points at which delta is surely below `negligible`, as it is from there on; nan,
