@@ -30,6 +30,7 @@ FEATURES = {
         "cpp/src/*/ratio_tail.*",
         "cpp/src/*/turned_ratios.*",
         "cpp/src/inversion/gamma_kernel.hpp",
+        "cpp/src/inversion/small_terms.*",
         "cpp/src/inversion/step_series.*",
         "cpp/src/inversion/ray_rule.*",
         "cpp/src/inversion/kernel_bounds.*",

@@ -122,3 +122,37 @@ def test_two_steps_lie_in_the_ball_of_an_integral(direction, sigma, epsilon):
         assert not truth.below(found.lower)
         assert truth.above(found.upper * (1.0 - 1e-8))
         assert truth.below(found.lower * (1.0 + 1e-8))
+
+
+def delta_of_one_ratio(sigma, steps, epsilon):
+    """(V - c)_+ is at least the sum of all (W_t/T - c)_+, and hardly more where one W decides: a price of a call in closed form."""
+    mu, c = 1 / mpmath.mpf(sigma), mpmath.e**epsilon
+    g = mpmath.log(steps * c) / mu + mu / 2
+    return mpmath.ncdf(mu - g) - steps * c * mpmath.ncdf(-g)
+
+
+@pytest.mark.parametrize("epsilon", [16.0])
+def test_deltas_beside_another_release_are_close_far_below_what_a_cut_leaves_out(epsilon):
+    """Randomised response adds its loss, of two values; what is left out of an allocation by itself is 1e-60."""
+    mpmath.mp.dps = 400
+    least = sum(
+        delta_of_one_ratio(1.0, 1000, epsilon - loss) / (1 + mpmath.exp(-loss))
+        for loss in map(mpmath.mpf, (-0.4, 0.4))
+    )
+    assert 1e-300 < least < 1e-100
+    release = hs.RandomAllocation(1.0, 1000) + hs.RandomizedResponse(0.4)
+    found = hs.account(release, adjacency="remove").delta_bounds(epsilon)
+    assert found.lower <= least * 2
+    assert least <= found.upper <= 1000 * least
+
+
+@pytest.mark.parametrize(
+    "other", [hs.Laplace(10.0), hs.DiscreteLaplace(8.0), hs.PoissonSampled(hs.Gaussian(2.0), 0.01)], ids=str
+)
+def test_where_less_than_any_double_is_left_nothing_is_looked_for(other):
+    """Each release alone has a loss above a third of this with far less than that; so have all three together."""
+    profile = hs.account(hs.RandomAllocation(0.7, 1000) * 3 + other * 3, adjacency="remove")
+    alone = hs.account(hs.Gaussian(0.7) * 3 + other * 3, adjacency="remove")
+    assert profile.delta_bounds(300.0) == (0.0, 5e-324)
+    assert alone.delta(300.0) <= 5e-324
+    assert profile.delta_curve(np.array([2.0, 300.0])).upper[1] <= 5e-324

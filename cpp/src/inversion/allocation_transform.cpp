@@ -59,8 +59,7 @@ private:
 
 AllocationTransform::AllocationTransform(const Allocation& law, double cut_mass)
     : law_(law), for_cut_(cut_mass > 0) {
-    if (!law.add && cut_mass != uncut)
-        cut_.emplace(law, for_cut_ ? std::max(cut_mass, least_cut) : always_cut);
+    if (!law.add && cut_mass >= 0) cut_.emplace(law, for_cut_ ? std::max(cut_mass, least_cut) : always_cut);
 }
 
 std::optional<Moments> AllocationTransform::moments(double s, double step, std::size_t size, double log_scale,

@@ -17,9 +17,7 @@ namespace hockeystick {
 
 class AllocationTransform final : public Transform {
 public:
-    // cut_mass as in Transform::of: direction remove leaves some out in any case, however little, unless that
-    // is `uncut`. Where a cut was asked for, all lines are of the law that it leaves.
-    static constexpr double uncut = -1;
+    // cut_mass as in Transform::of. Where a cut was asked for, all lines are of the law that it leaves.
     AllocationTransform(const Allocation& law, double cut_mass);
 
     bool can_cut() const override { return cut_.has_value(); }

@@ -35,7 +35,7 @@ constexpr double lost_to_rounding = 1e-15;
 // the error wanted is left out.
 constexpr double tilts[] = {1, 0.85, 0.7, 0.5}, hardly = 1000;
 // Beyond which eps it may be that less than any double is left, and -ln of one.
-constexpr double least_far = 8, nothing_left = 745;
+constexpr double least_far = 2, nothing_left = 745;
 // So many of dear values are worth a steep bound.
 constexpr std::size_t dear_frequencies = 500;
 constexpr std::size_t few_frequencies = 1300, coarse_frequencies = 800, fewer_frequencies = 520,

@@ -33,8 +33,8 @@ constexpr double enough_steps = 35, loss_per_step = 0.1;
 // Of several kinds the whole transform is slower, and nothing is known of a ratio alone.
 constexpr double fair_spread = 0.6, hardly_beside_spread = 0.01, largest_of_several = 5;
 // How near bounds are near enough; how closely a first guess is looked for.
-constexpr double near_bounds = 3e-10, close_guess = 1e-2, lesser_guess = 0.7;
-constexpr int most_guesses = 1;
+constexpr double near_bounds = 3e-10;
+constexpr int halvings = 10;
 constexpr double large_jump = 3.5, series_jump = 1.5;
 // Errors of a series beside delta that make it better than three parts, than the whole transform, or than
 // nothing; with so many times as much one cut is no better than all others.
@@ -271,16 +271,13 @@ std::optional<Answer> Epochs::epsilon_bounds(double delta, bool last) const {
     if (!(delta > least_delta && delta < 1)) return {};
     const double spread = split_->spread();
     double first = std::max(spread * std::sqrt(-2 * std::log(delta)), split_->jump(delta));
-    for (double low = 0, high = first; guess(high) < delta && high - low > close_guess * high;) {
+    double low = 0, high = first;
+    for (int i = 0; i < halvings && guess(high) < delta; ++i) {
         first = 0.5 * (low + high);
         (guess(first) < delta ? high : low) = first;
     }
     const auto at = [&](double epsilon) { return parts_at(epsilon, delta, last); };
-    auto answer = epsilon_in_rounds(delta, first, at, near_bounds);
-    // A guess may be too large to have lines.
-    for (int i = 0; !alone_ && !answer && i < most_guesses; ++i)
-        answer = epsilon_in_rounds(delta, first *= lesser_guess, at, near_bounds);
-    return answer;
+    return epsilon_in_rounds(delta, first, at, near_bounds);
 }
 
 }  // namespace hockeystick

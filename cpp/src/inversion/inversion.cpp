@@ -311,10 +311,16 @@ double Inversion::chernoff_epsilon(double delta) const {
     return best;
 }
 
-double Inversion::chernoff_delta(double epsilon) const { return direct_->chernoff_delta(epsilon); }
+// What allocations leave out in any case, however little, may be more than all else.
+double Inversion::chernoff_delta(double epsilon, bool whole) const {
+    const double delta = direct_->chernoff_delta(epsilon);
+    if (!whole || !(delta < 2 * direct_->dropped())) return delta;
+    return std::min(delta, DirectInversion(composition_, Transform::uncut).chernoff_delta(epsilon));
+}
 
 bool Inversion::surely_below(double epsilon, double delta) const {
-    return direct_->surely_below(epsilon, delta);
+    if (direct_->dropped() < delta) return direct_->surely_below(epsilon, delta);
+    return DirectInversion(composition_, Transform::uncut).surely_below(epsilon, delta);
 }
 
 bool Inversion::far(double epsilon) const { return direct_->far(epsilon); }

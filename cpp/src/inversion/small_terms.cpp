@@ -84,8 +84,8 @@ void SmallTerms::add_to(Coefficients& block, const Node& node) {
         if (m > 1) block.front[m] += node.size * turn;
         const double right = node.size_of_powers * turn.real(), up = node.size_of_powers * turn.imag(),
                      size = node.size_of_powers * modulus;
-        double *re = &block.real[m * size_], *im = &block.imaginary[m * size_],
-               *moduli = &block.modulus[m * size_];
+        double *re = block.real.data() + m * size_, *im = block.imaginary.data() + m * size_,
+               *moduli = block.modulus.data() + m * size_;
         for (std::size_t j = 1; j < node.powers.size(); ++j) {
             re[j] += node.powers[j] * right;
             im[j] += node.powers[j] * up;

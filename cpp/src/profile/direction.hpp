@@ -125,6 +125,8 @@ private:
     static constexpr double no_delta = 1e-100;
     // speed: a lower bound from less than the mechanisms is no nearer than this.
     static constexpr double rough_gap = 1e-3;
+    // speed: what its lattices may take, each point of which is dear.
+    static constexpr std::size_t memory_of_less = std::size_t{1} << 23;
     // speed: nor is it looked for where bounds are as near as this.
     static constexpr double near_enough = 1e-2;
     // proof: more than the rounding of the largest losses and of their sum ("The end of the support").
@@ -170,7 +172,8 @@ private:
         if (close(best, near_enough)) return best;
         if (!less_)
             less_ = std::make_unique<Direction>(lower_composition(on_lattices(composition_)), rough_gap,
-                                                memory_limit_, Engine::automatic, before_lattices_);
+                                                std::min(memory_limit_, memory_of_less), Engine::automatic,
+                                                before_lattices_);
         best.lower = std::max(best.lower, std::min(best.upper, ask_less(*less_).lower));
         return best;
     }
@@ -265,7 +268,7 @@ private:
             if (close(*inverted, accuracy_)) return best;
         }
         if (inversion_) {
-            best.upper = std::min(best.upper, inversion_->chernoff_delta(epsilon));
+            best.upper = std::min(best.upper, inversion_->chernoff_delta(epsilon, !unamplified_));
             best.lower = std::min(best.lower, best.upper);
             if (best.upper <= smallest_double) return less_than_any_double();
         }
@@ -311,9 +314,10 @@ private:
         return curve;
     }
 
-    // speed: where it is worth a look whether less than any double is left.
+    // speed: where it is worth a look whether less than any double is left; without amplification a closed
+    // form says so.
     bool may_be_nothing(double epsilon) const {
-        return inversion_ && (max_loss_ < infinity || inversion_->far(epsilon));
+        return inversion_ && (max_loss_ < infinity || (!unamplified_ && inversion_->far(epsilon)));
     }
 
     // The least of these points at which delta is surely below `negligible`, as it is from there on; nan,
