@@ -77,45 +77,61 @@ bool search_tilt(double start, double least, Judge judge) {
     return false;
 }
 
-// About where a function with one hollow is least between low and high: at the bottom of a parabola through
-// the three lowest points so far, where that closes in, or else a golden section towards the farther end
-// (Brent 1973). Where it is infinite on the right, it is less to the left.
-template <class Height>
-double lowest(double low, double high, double close, Height height) {
+// The three lowest points of a function with one hollow so far, and the interval which that is in.
+struct Hollow {
     struct Point {
         double x, y;
     };
-    const auto at = [&](double x) { return Point{x, height(x)}; };
-    const double golden = 0.5 * (3 - std::sqrt(5.0)), least = 0.25 * close;
-    Point best = at(high - golden * (high - low));
-    while (!(best.y < infinity) && high - low > close) high = best.x, best = at(high - golden * (high - low));
-    Point second = best, third = best;
-    for (double move = 0, before = 0; std::max(best.x - low, high - best.x) > 2 * least;) {
+    double low, high;
+    Point best, second, third;
+
+    // Of the parabola through them.
+    double bottom() const {
         const double r = (best.x - second.x) * (best.y - third.y),
-                     q = (best.x - third.x) * (best.y - second.y),
-                     bottom = best.x - 0.5 * ((best.x - third.x) * q - (best.x - second.x) * r) / (q - r);
-        const bool closes = bottom > low && bottom < high && 2 * std::abs(bottom - best.x) < std::abs(before);
-        before = move;
-        if (closes) {
-            move = bottom - best.x;
-            // Nearer than that to an end, the end is what moves.
-            if (std::min(bottom - low, high - bottom) < 2 * least)
-                move = best.x < 0.5 * (low + high) ? least : -least;
-        } else {
-            before = best.x < 0.5 * (low + high) ? high - best.x : low - best.x;
-            move = golden * before;
-        }
-        const Point next = at(best.x + (std::abs(move) < least ? std::copysign(least, move) : move));
+                     q = (best.x - third.x) * (best.y - second.y);
+        return best.x - 0.5 * ((best.x - third.x) * q - (best.x - second.x) * r) / (q - r);
+    }
+    void keep(Point next) {
         if (next.y <= best.y) {
             (next.x < best.x ? high : low) = best.x;
             third = second, second = best, best = next;
-        } else {
-            (next.x < best.x ? low : high) = next.x;
-            if (next.y <= second.y || second.x == best.x)
-                third = second, second = next;
-            else if (next.y <= third.y || third.x == best.x || third.x == second.x)
-                third = next;
+            return;
         }
+        (next.x < best.x ? low : high) = next.x;
+        if (next.y <= second.y || second.x == best.x)
+            third = second, second = next;
+        else if (next.y <= third.y || third.x == best.x || third.x == second.x)
+            third = next;
+    }
+};
+
+// About where such a function is least between low and high: at the bottom of the parabola, where that closes
+// in, or else a golden section towards the farther end (Brent 1973). Where it is infinite on the right, it is
+// less to the left.
+template <class Height>
+double lowest(double low, double high, double close, Height height) {
+    const auto at = [&](double x) { return Hollow::Point{x, height(x)}; };
+    const double golden = 0.5 * (3 - std::sqrt(5.0)), least = 0.25 * close;
+    Hollow::Point first = at(high - golden * (high - low));
+    while (!(first.y < infinity) && high - low > close)
+        high = first.x, first = at(high - golden * (high - low));
+    Hollow hollow{low, high, first, first, first};
+    const auto& best = hollow.best;
+    for (double move = 0, before = 0; std::max(best.x - hollow.low, hollow.high - best.x) > 2 * least;) {
+        const double bottom = hollow.bottom();
+        const bool right = best.x<0.5 * (hollow.low + hollow.high), closes = bottom> hollow.low &&
+                           bottom < hollow.high && 2 * std::abs(bottom - best.x) < std::abs(before);
+        before = move;
+        if (!closes) {
+            before = right ? hollow.high - best.x : hollow.low - best.x;
+            move = golden * before;
+        } else if (std::min(bottom - hollow.low, hollow.high - bottom) < 2 * least) {
+            // Nearer than that to an end, the end is what moves.
+            move = right ? least : -least;
+        } else {
+            move = bottom - best.x;
+        }
+        hollow.keep(at(best.x + (std::abs(move) < least ? std::copysign(least, move) : move)));
     }
     return best.x;
 }
