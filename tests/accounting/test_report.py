@@ -223,6 +223,53 @@ def test_entries_that_the_registry_would_refuse() -> None:
         report.to_registry_yaml(BASIC, [])
     with pytest.raises(hs.ParameterError, match="must be finite"):
         hs.account(hs.Gaussian(0.0)).report(delta=1e-6).to_registry_yaml(BASIC, ["A"])
+    with pytest.raises(hs.ParameterError, match="at least 0"):
+        hs.account(STEP).report(epsilon=-1.0).to_registry_yaml(BASIC, ["A"])
+    with pytest.raises(hs.ParameterError, match="surrogates"):
+        report.declare(unit="a\ud800")
+
+
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"notes": float("nan")}, r"basic\['notes'\]"),
+        ({"notes": b"x"}, r"basic\['notes'\]"),
+        ({"notes": ["x", {"y": "z"}]}, r"basic\['notes'\]\[1\]"),
+        ({"a: b": "x"}, "key 'a: b'"),
+        ({"y": "x"}, "key 'y'"),
+        ({"no": "x"}, "key 'no'"),
+    ],
+)
+def test_values_that_yaml_would_read_as_others_are_refused(more: dict[str, object], named: str) -> None:
+    report = hs.account(STEP * 100).report(delta=1e-6)
+    with pytest.raises((hs.ParameterError, hs.ParameterTypeError), match=named):
+        report.to_registry_yaml({**BASIC, **more}, ["A"])
+    for authors in (3, ["A", 1], "A"):
+        with pytest.raises(hs.ParameterError, match="authors"):
+            report.to_registry_yaml(BASIC, authors)  # type: ignore[arg-type]
+    with pytest.raises(hs.ParameterTypeError, match="basic = None"):
+        report.to_registry_yaml(None, ["A"])  # type: ignore[arg-type]
+
+
+def test_yaml_reads_what_was_written() -> None:
+    """An oracle of its own: PyYAML. Control characters, line ends of Unicode, empty lists, small floats."""
+    yaml = pytest.importorskip("yaml")
+    texts = ["a\x85b", "\x7f", "\x90", "\u2028", "\uffff", "\ufeffé😀", 'a"b\\', "no", "1e5", "# x", " - y"]
+    basic = {
+        **BASIC,
+        "texts": texts,
+        "sources": [],
+        "notes": {},
+        "size": 1e-5,
+        "huge": 1e300,
+        "count": 3,
+        "none": None,
+    }
+    report = hs.account(STEP * 100).report(delta=1e-6).declare(unit="one\x85record")
+    entry = yaml.safe_load(report.to_registry_yaml(basic, texts))["deployment"]
+    assert entry["basic"] == basic
+    assert entry["administrative"]["registry_authors"] == texts
+    assert entry["privacy_loss"]["privacy_unit"] == "one\x85record"
 
 
 @pytest.mark.parametrize(

@@ -141,3 +141,14 @@ def test_groups_of_truncated_batches_keep_their_places(selected: bool) -> None:
             hs.account(release, adjacency).group(2)
     for adjacency in ("zero_out", "replace_one"):
         assert hs.account(release, adjacency).group(2).delta(1.0) > hs.account(release, adjacency).delta(1.0)
+
+
+def test_a_group_of_groups_says_how_many_records_it_protects():
+    inner = hs.UserLevel(hs.PoissonSampled(hs.Gaussian(20.0), 0.01), 4)
+    for process, records in (
+        (Group(Group(hs.Gaussian(40.0), 2), 3), 6),
+        (Group(inner, 3), 12),
+        (Group(hs.Gaussian(40.0) * 2, 3), 3),
+    ):
+        said = hs.account(process).report(delta=1e-5).deployment.contribution_bound
+        assert f"{records} records" in said

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .._base.validation import ParameterError, choice
+from .._base.validation import ParameterError, ParameterTypeError, choice
 from ..mechanisms.selection import Repetitions
 
 REQUIRED = (
@@ -23,6 +24,8 @@ REQUIRED = (
     "data_product_region",
     "publication_date",
 )
+# Of the words that YAML 1.1 reads as something else none is a name.
+_KEY = "(?!(?:yes|no|on|off|true|false|null)$)[a-z][a-z_]+"
 _PRODUCTS = (
     "Summary statistics",
     "Machine learning model",
@@ -63,6 +66,7 @@ class Deployment:
         for name, value in asdict(self).items():
             if not isinstance(value, str):
                 raise ParameterError(f"{name} = {value!r}: must be a text")
+            _check_plain(name, value)
         choice("trust_model", self.trust_model, ("Central", "Local", "Shuffle", "Federated"))
         choice("release_type", self.release_type, ("One release", "Many releases"))
 
@@ -85,12 +89,20 @@ def registry_entry(
     report: Mapping[str, Any], deployment: Deployment, basic: Mapping[str, Any], authors: Sequence[str]
 ) -> dict[str, Any]:
     """The entry as plain values, in the order of the schema; ``report`` is what `Report.to_dict` returns."""
+    if not isinstance(basic, Mapping):
+        raise ParameterTypeError(f"basic = {basic!r}: must be a mapping of names to values")
     missing = [name for name in REQUIRED if name not in basic]
     if missing:
         raise ParameterError(f"basic: must have {', '.join(missing)}")
+    _check_plain("basic", basic)
     choice("data_product_type", basic["data_product_type"], _PRODUCTS)
-    if not authors or isinstance(authors, str):
+    if (
+        not isinstance(authors, (list, tuple))
+        or not authors
+        or not all(isinstance(name, str) for name in authors)
+    ):
         raise ParameterError(f"authors = {authors!r}: must be a list of at least one name")
+    _check_plain("authors", authors)
     epsilon, delta = _point(report)
     slug = "".join(letter if letter.isalnum() else "_" for letter in str(basic["name"]).lower())
     return {
@@ -131,9 +143,34 @@ def _point(report: Mapping[str, Any]) -> tuple[float, float]:
         epsilon, delta = report["epsilon"]["upper"], report["at_delta"]
     else:
         epsilon, delta = report["at_epsilon"], report["delta"]["upper"]
-    if not isinstance(epsilon, float) or not math.isfinite(epsilon):
-        raise ParameterError(f"epsilon = {epsilon!r}: must be finite to be registered")
+    if not isinstance(epsilon, float) or not 0.0 <= epsilon < math.inf:
+        raise ParameterError(f"epsilon = {epsilon!r}: must be finite and at least 0 to be registered")
     return epsilon, delta
+
+
+def _check_plain(name: str, value: Any) -> None:
+    """Refuse what YAML has no way to write, or reads as something else."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            if not isinstance(key, str) or not re.fullmatch(_KEY, key):
+                raise ParameterError(
+                    f"{name} has the key {key!r}: must be a word of lower-case letters and underscores"
+                )
+            _check_plain(f"{name}[{key!r}]", each)
+    elif isinstance(value, (list, tuple)):
+        for index, each in enumerate(value):
+            if isinstance(each, (Mapping, list, tuple)):
+                raise ParameterTypeError(f"{name}[{index}] = {each!r}: must be a text or a number")
+            _check_plain(f"{name}[{index}]", each)
+    elif isinstance(value, str):
+        if any(0xD800 <= ord(letter) < 0xE000 for letter in value):
+            raise ParameterError(f"{name} = {value!r}: must be a text without lone surrogates")
+    elif isinstance(value, float) and not math.isfinite(value):
+        raise ParameterError(f"{name} = {value!r}: must be finite")
+    elif value is not None and not isinstance(value, (bool, int, float)):
+        raise ParameterTypeError(
+            f"{name} = {value!r}: must be a text, a number, or a list or mapping of these"
+        )
 
 
 def to_yaml(entry: Mapping[str, Any]) -> str:
@@ -143,10 +180,10 @@ def to_yaml(entry: Mapping[str, Any]) -> str:
 
 def _lines(entry: Mapping[str, Any], indent: str) -> Iterator[str]:
     for name, value in entry.items():
-        if isinstance(value, Mapping):
+        if value and isinstance(value, Mapping):
             yield f"{indent}{name}:"
             yield from _lines(value, indent + "  ")
-        elif isinstance(value, (list, tuple)):
+        elif value and isinstance(value, (list, tuple)):
             yield f"{indent}{name}:"
             yield from (f"{indent}  - {_scalar(part)}" for part in value)
         else:
@@ -154,6 +191,13 @@ def _lines(entry: Mapping[str, Any], indent: str) -> Iterator[str]:
 
 
 def _scalar(value: Any) -> str:
-    if isinstance(value, float) and "e" in repr(value) and "." not in repr(value):
-        return repr(value).replace("e", ".0e")  # YAML 1.1 takes 1e-05 for a text
-    return json.dumps(value, ensure_ascii=False)
+    if isinstance(value, float):
+        text = float.__repr__(value)
+        # YAML 1.1 takes 1e-05 for a text.
+        return text if "e" not in text or "." in text else text.replace("e", ".0e")
+    # What JSON leaves as it is, and YAML does not.
+    return re.sub(
+        "[\x7f-\x9f\u2028\u2029\ufeff\ufffe\uffff]",
+        lambda found: f"\\u{ord(found[0]):04x}",
+        json.dumps(value, ensure_ascii=False),
+    )

@@ -114,5 +114,5 @@ class Group(OfCurve):
             "a whole release with " + ", ".join(drawn) if drawn else None,
             "docs/mechanisms/users.md, section 4 (groups; Dong, Roth and Su 2022, Theorem 2.14)",
             compared_sizes=tuple(dict.fromkeys(size for part in found for size in part.compared_sizes)),
-            examples_per_user=self.size,
+            examples_per_user=self.size * min((part.examples_per_user for part in found), default=1),
         )
