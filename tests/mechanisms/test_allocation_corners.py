@@ -155,4 +155,5 @@ def test_where_less_than_any_double_is_left_nothing_is_looked_for(other):
     alone = hs.account(hs.Gaussian(0.7) * 3 + other * 3, adjacency="remove")
     assert profile.delta_bounds(300.0) == (0.0, 5e-324)
     assert alone.delta(300.0) <= 5e-324
-    assert profile.delta_curve(np.array([2.0, 300.0])).upper[1] <= 5e-324
+    _, upper = profile.delta_curve(np.array([2.0, 300.0]))
+    assert upper[1] <= 5e-324
