@@ -123,7 +123,8 @@ void register_profile(Module& m) {
             [](const hs::Profile& profile, std::span<const double> x, double negligible) {
                 return bounds(profile.rough_curve(x, negligible));
             },
-            py::arg("epsilon"), py::arg("negligible") = 1e-15);
+            py::arg("epsilon"), py::arg("negligible") = 1e-15)
+        .def_property_readonly("quick", &hs::Profile::quick);
 }
 
 py::tuple grid(hs::Quantity wanted,

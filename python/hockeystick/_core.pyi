@@ -129,6 +129,9 @@ class Profile(metaclass=_Type):
         """(lower, upper) for many epsilon, best in order: neighbours share work."""
     def rough_curve(self, epsilon: ArrayLike, negligible: float = 1e-15) -> tuple[_Array, _Array]:
         """The same in less time, and wider where that takes many lattices; a negligible delta may be known from above alone."""
+    @property
+    def quick(self) -> bool:
+        """Whether a rough curve takes next to no time, however small the delta that is not negligible."""
 
 def grid(
     quantity: str,

@@ -79,6 +79,25 @@ def test_rough_and_close_curves_meet_far_down():
         profile.rough_curve(epsilon, 0.0)
 
 
+@pytest.mark.parametrize(
+    ("process", "adjacency"),
+    [
+        (hs.RandomAllocation(1.0, 100) * 10, "remove"),
+        (hs.WithReplacement(hs.Gaussian(1.857), 226, 5673) * 100, "replace_one"),
+    ],
+    ids=str,
+)
+def test_neighbours_of_a_dense_curve_share_lines(process, adjacency):
+    profile = _core.Profile(directions(process.as_process(), adjacency), 1e-3)
+    assert not profile.quick
+    epsilon = profile.epsilon_bounds(1e-30).upper * np.linspace(0.0, 1.0, 400) ** 1.5
+    lower, upper = profile.rough_curve(epsilon, 1e-40)
+    for i in range(0, 400, 23):
+        close = profile.delta_bounds(epsilon[i])
+        assert lower[i] <= close.upper
+        assert close.lower <= upper[i] <= 1.12 * close.upper
+
+
 @pytest.mark.parametrize("epsilon", [14.0, 21.0])
 def test_deltas_next_to_nothing_of_two_steps(epsilon):
     """One large W alone decides, either of the two; the quadrature over the first ends before it is the large one."""

@@ -7,6 +7,7 @@ import json
 import math
 
 import hockeystick as hs
+import mpmath
 import numpy as np
 import pytest
 from hockeystick._base.types import Array
@@ -45,6 +46,29 @@ def test_a_curve_and_its_pair_bound_the_mechanism_and_touch_it() -> None:
             assert profile.delta_bounds(epsilon).upper <= bound * (1.0 + 1e-8) + 1e-12
         for node in nodes:  # no smaller is known there, but for the margin, if it is a corner of the hull
             assert float(curve(np.array(node))) <= worst(p, q, node) * (1.0 + 1e-8) + 1e-9
+
+
+@pytest.mark.parametrize(
+    ("end", "deepest"), [(590.0, 1e-240), (590.0, 1e-60), (300.0, 1e-200), (600.0, 1e-250)]
+)
+def test_chords_far_out_are_not_lost(end: float, deepest: float) -> None:
+    """A slope by e^epsilon is less than any double there; chords in mpmath."""
+    nodes = np.linspace(0.0, end, 40)
+    known = 0.5 * deepest ** (nodes / end)
+    curve = Curve.of_symmetric(nodes, known)
+    profile = hs._core.Profile([[(curve.pair(), 1)]])
+    declared = hs.account(hs.mechanisms.DeclaredProfile(nodes, known))
+    with mpmath.workdps(50):
+        points = [(mpmath.exp(e), mpmath.mpf(d)) for e, d in zip(nodes, known, strict=True)]
+        for (x, high), (y, low), left, right in zip(points, points[1:], nodes, nodes[1:], strict=False):
+            for epsilon in left + (right - left) * np.array([0.01, 0.5, 0.9, 0.99]):
+                chord = float(high + (low - high) * (mpmath.exp(epsilon) - x) / (y - x))
+                for bound in (
+                    float(curve(epsilon)),
+                    profile.delta_bounds(epsilon).upper,
+                    declared.delta(epsilon),
+                ):
+                    assert chord <= bound * (1.0 + 1e-15) <= chord * (1.0 + 1e-7) + 1e-300
 
 
 def test_power_and_what_it_needs_are_tangents() -> None:
@@ -88,6 +112,30 @@ def test_gaussian_groups_are_gaussian(sigma: float, size: int) -> None:
         assert truth <= profile.delta(epsilon) <= truth * 1.03
     exact = hs.account(hs.Gaussian(sigma / size)).epsilon(1e-6)
     assert exact <= profile.epsilon(1e-6) <= exact * 1.003
+
+
+@pytest.mark.parametrize("mu", [1.0, 10.0])
+@pytest.mark.parametrize("size", [99, 100, 101, 10_000, 10**6])
+def test_large_gaussian_groups_are_gaussian(mu: float, size: int) -> None:
+    """Each record's share of delta is as deep as that of the group's mu; sizes are digits to the base of 100."""
+    group, exact = hs.account(Group(hs.Gaussian(size / mu), size)), hs.account(hs.Gaussian(1.0 / mu))
+    for delta in (1e-3, 1e-6, 1e-12, 1e-30):
+        assert exact.epsilon_bounds(delta).lower <= group.epsilon(delta) <= 1.001 * exact.epsilon(delta)
+
+
+@pytest.mark.parametrize("size", [150, 20_000])
+def test_large_groups_of_finite_mechanisms(size: int) -> None:
+    """A walk of one chance whose odds change by as much with each record, with a chance of telling all."""
+    step, leak = 3.0 / size, 1e-3 / size
+    group = hs.account(Group(hs.ApproximateDP(step, leak), size))
+    # The chain that keeps every bound with equality: odds that grow by e^step, and the leak on top.
+    for start in (1e-6, 1e-3, 0.03):
+        chance = start
+        for _ in range(size):
+            chance = min(leak + math.exp(step) * chance, 1.0 - math.exp(-step) * (1.0 - leak - chance))
+        for epsilon in (0.5, 1.5, 2.5):
+            assert chance - math.exp(epsilon) * start <= group.delta(epsilon)
+    assert group.delta(3.0) <= 1.01 * leak * math.expm1(3.0) / math.expm1(step)
 
 
 def test_other_groups() -> None:

@@ -39,6 +39,8 @@ public:
     // known from above alone. Finer than `accuracy` where that costs nothing, wider where it would cost more
     // lattices.
     std::vector<Answer> rough_curve(std::span<const double> epsilons, double negligible = 1e-15) const;
+    // Whether a rough curve takes next to no time, however small the delta that is not negligible.
+    bool quick() const;
 
     // Bytes that the largest lattice takes under this limit.
     static std::size_t most_memory(std::size_t memory_limit);

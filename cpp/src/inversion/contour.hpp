@@ -120,10 +120,18 @@ std::optional<Answer> epsilon_answer(Answer terms, const InvertedAt& inverted, c
 // 1 - lower/upper, infinite where there is no answer.
 double relative_gap(const std::optional<Answer>& answer);
 
+// speed: which neighbours the lines of one eps serve: as long as the gap is below `enough`, or hardly more
+// than where they were laid; and the next `run` of them in any case, if the gap is not beyond what may be
+// shared.
+struct Sharing {
+    double enough;
+    std::size_t run = 0;
+};
+
 // delta at many eps. ask(eps, lines) lays lines for one of them and answers there; answer(lines, eps) serves
-// its neighbours, as long as the gap is below `enough`, or hardly more than where the lines were laid.
+// its neighbours.
 template <class Lines, class Ask, class AnswerBy>
-std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilons, double enough, Ask ask,
+std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilons, Sharing sharing, Ask ask,
                                                   AnswerBy answer_by) {
     // speed: after so many points in a row without an answer, none is asked for any more; no gap is shared
     // that says next to nothing.
@@ -133,14 +141,17 @@ std::vector<std::optional<Answer>> curve_by_lines(std::span<const double> epsilo
     std::optional<Lines> lines;
     double gap = 0;
     int misses = 0;
+    std::size_t served = 0;
     for (const double epsilon : epsilons) {
         std::optional<Answer> answer;
         if (lines) answer = answer_by(*lines, epsilon);
-        if (!(relative_gap(answer) < gap) && misses < most_misses) {
+        const double shared = served++ < sharing.run ? largest_shared : gap;
+        if (!(relative_gap(answer) < shared) && misses < most_misses) {
             std::optional<Answer> own = ask(epsilon, lines);
             if (!own) lines.reset();
-            gap = std::min(std::max(enough, 2 * relative_gap(own)), largest_shared);
+            gap = std::min(std::max(sharing.enough, 2 * relative_gap(own)), largest_shared);
             misses = own ? 0 : misses + 1;
+            served = 0;
             if (relative_gap(own) < relative_gap(answer)) answer = std::move(own);
         }
         curve.push_back(std::move(answer));

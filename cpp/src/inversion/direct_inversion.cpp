@@ -465,10 +465,10 @@ std::optional<Answer> DirectInversion::delta_bounds(double epsilon, Budget budge
 }
 
 std::vector<std::optional<Answer>> DirectInversion::delta_curve(std::span<const double> epsilons,
-                                                                Budget budget, double enough) const {
+                                                                Budget budget, Sharing sharing) const {
     // Plain Laplace noise has lines of its own.
     return curve_by_lines<Contour>(
-        epsilons, laplace_ ? 0 : enough,
+        epsilons, laplace_ ? Sharing{0} : sharing,
         [&](double epsilon, std::optional<Contour>& contour) {
             if (laplace_) return delta_bounds(epsilon, budget);
             contour = contour_at(epsilon, std::nullopt, budget);

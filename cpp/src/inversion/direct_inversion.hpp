@@ -61,7 +61,7 @@ public:
     std::optional<Answer> epsilon_bounds(double delta, Budget budget) const;
     // As delta_bounds; a contour also serves the next points, as long as it is hardly worse there.
     std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, Budget budget,
-                                                   double enough) const;
+                                                   Sharing sharing) const;
 
     // Chernoff's bounds: never tight, never vague.
     double chernoff_epsilon(double delta) const;

@@ -36,6 +36,8 @@ constexpr std::size_t few_frequencies = 2500, many_frequencies = 16000;
 constexpr Budget few_of_epochs{100 * near_exact, infinity, true, 0, 64};
 // Speed: how many points of a rough curve that no contour serves get a bound of their own.
 constexpr std::size_t most_alone = 24;
+// Speed: about how many times lines are laid for one where each takes long.
+constexpr std::size_t most_lines = 64;
 // A frequency's values and errors, of one kind, of which so many are filled together.
 constexpr std::size_t bytes_per_frequency = 32, kinds_at_once = 32;
 // Speed: the share of delta that may be left out where noise is added, how much less than a guess of delta
@@ -240,7 +242,7 @@ std::optional<Answer> Inversion::delta_bounds(double epsilon, double enough, boo
 }
 
 // What neighbours share, and the places where the gap is not below `enough`.
-std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> epsilons, double reuse,
+std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> epsilons, Sharing sharing,
                                                      double enough, std::vector<std::size_t>& left) const {
     std::vector<std::optional<Answer>> curve(epsilons.size());
     const auto narrow = [&](const auto& ask) {
@@ -256,14 +258,14 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
         for (std::size_t j = 0; j < open.size(); ++j) keep(curve[left[j]], found[j]);
     };
     const auto by_layers = [&](const auto& open) {
-        return direct_->layers(layer_tolerance_).delta_curve(open, reuse);
+        return direct_->layers(layer_tolerance_).delta_curve(open, sharing);
     };
     if (one_epoch_)
-        narrow([&](const auto& open) { return one_epoch_->delta_curve(open, few_frequencies, reuse); });
+        narrow([&](const auto& open) { return one_epoch_->delta_curve(open, few_frequencies, sharing); });
     if (direct_->joined()) narrow(by_layers);
     if (direct_->answers())
         narrow([&](const auto& open) {
-            return direct_->delta_curve(open, layers_soon(false) ? Budget{curve_gap_} : Budget{}, reuse);
+            return direct_->delta_curve(open, layers_soon(false) ? Budget{curve_gap_} : Budget{}, sharing);
         });
     else if (direct_->noise_helps())
         narrow([&](const auto& open) {
@@ -276,7 +278,7 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
 
 std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double> epsilons) const {
     std::vector<std::size_t> left;
-    auto curve = shared(epsilons, near_as_good, curve_gap_, left);
+    auto curve = shared(epsilons, {near_as_good}, curve_gap_, left);
     // Joined pairs have had their layers.
     const bool dear = direct_->noise_helps() && !direct_->joined();
     for (const std::size_t i : left) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, dear));
@@ -285,7 +287,8 @@ std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double
 
 std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double> epsilons) const {
     std::vector<std::size_t> left;
-    auto curve = shared(epsilons, curve_gap_, 10 * curve_gap_, left);
+    const double enough = 10 * curve_gap_;
+    auto curve = shared(epsilons, {enough, slow_ ? epsilons.size() / most_lines : 0}, enough, left);
     if (!direct_->answers()) return curve;
     if (!slow_) {
         for (const std::size_t i : left) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, false));
@@ -303,6 +306,8 @@ std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double
     }
     return curve;
 }
+
+bool Inversion::quick() const { return !slow_ && direct_->answers(); }
 
 double Inversion::chernoff_epsilon(double delta) const {
     double best = direct_->chernoff_epsilon(delta);

@@ -21,6 +21,7 @@ namespace hockeystick {
 class DirectInversion;
 class Epochs;
 class OneEpoch;
+struct Sharing;
 
 // Not for use by several threads at once.
 class Inversion {
@@ -39,6 +40,8 @@ public:
     std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons) const;
     // The same at no more than the accuracy, so that each contour serves as many neighbours as it can.
     std::vector<std::optional<Answer>> rough_curve(std::span<const double> epsilons) const;
+    // Whether that takes next to no time, whatever delta is.
+    bool quick() const;
     // An upper bound on eps(delta) that is finite wherever some moment is, and never tight.
     double chernoff_epsilon(double delta) const;
     // As loose, for delta(epsilon); whole: nothing is left out, which takes its time.
@@ -72,8 +75,8 @@ private:
     std::optional<Answer> epochs_quickly(const std::optional<Answer>& best, AskDirect ask_direct,
                                          AboutDelta delta) const;
     std::optional<Answer> delta_bounds(double epsilon, double enough, bool dear) const;
-    std::vector<std::optional<Answer>> shared(std::span<const double> epsilons, double reuse, double enough,
-                                              std::vector<std::size_t>& left) const;
+    std::vector<std::optional<Answer>> shared(std::span<const double> epsilons, Sharing sharing,
+                                              double enough, std::vector<std::size_t>& left) const;
     Composition composition_;
     std::size_t most_frequencies_;
     std::unique_ptr<DirectInversion> direct_;

@@ -334,10 +334,10 @@ std::optional<Answer> Layers::delta_bounds(double epsilon) {
     return best_of([&] { return delta_at(epsilon); });
 }
 
-std::vector<std::optional<Answer>> Layers::delta_curve(std::span<const double> epsilons, double enough) {
+std::vector<std::optional<Answer>> Layers::delta_curve(std::span<const double> epsilons, Sharing sharing) {
     // The lines are the contours of this object.
     return curve_by_lines<std::monostate>(
-        epsilons, enough,
+        epsilons, sharing,
         [&](double epsilon, std::optional<std::monostate>& lines) {
             lines.emplace();
             return delta_bounds(epsilon);

@@ -45,7 +45,7 @@ public:
     std::optional<Answer> epsilon_bounds(double delta);
     std::optional<Answer> delta_bounds(double epsilon);
     // The same for many; as long as the gap is below `enough`, the contours of one serve its neighbours.
-    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, double enough);
+    std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, Sharing sharing);
 
 private:
     // Layer k lies between cut k-1 and cut k; `bottom` k is all below cut k.

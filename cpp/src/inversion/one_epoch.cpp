@@ -237,9 +237,9 @@ std::optional<Answer> OneEpoch::delta_bounds(double epsilon, std::size_t most) c
 }
 
 std::vector<std::optional<Answer>> OneEpoch::delta_curve(std::span<const double> epsilons, std::size_t most,
-                                                         double enough) const {
+                                                         Sharing sharing) const {
     return curve_by_lines<Parts>(
-        epsilons, enough,
+        epsilons, sharing,
         [&](double epsilon, std::optional<Parts>& parts) { return delta_bounds(epsilon, most, parts); },
         answer_by<Parts>);
 }

@@ -28,9 +28,9 @@ public:
     // Bounds as in Profile, from at most so many frequencies of each part; empty where that is too few.
     std::optional<Answer> epsilon_bounds(double delta, std::size_t most) const;
     std::optional<Answer> delta_bounds(double epsilon, std::size_t most) const;
-    // As delta_bounds; the same lines also serve the next points, as long as the gap there is below `enough`.
+    // As delta_bounds; the same lines also serve the next points.
     std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, std::size_t most,
-                                                   double enough) const;
+                                                   Sharing sharing) const;
 
 private:
     struct Parts;

@@ -109,7 +109,7 @@ std::vector<std::optional<Answer>> DirectInversion::curve_with_noise(std::span<c
     if (!last) return std::vector<std::optional<Answer>>(epsilons.size());
     const double frequencies = std::min(static_cast<double>(most), few_terms / (atoms() + beside_terms));
     return with_noise(std::sqrt(gap / (last->s * (1 + last->s))))
-        .delta_curve(epsilons, {.frequencies = static_cast<std::size_t>(frequencies)}, gap);
+        .delta_curve(epsilons, {.frequencies = static_cast<std::size_t>(frequencies)}, {gap});
 }
 
 // The frequencies left out of the density of the sum, by the Gaussian steps' decay.

@@ -92,6 +92,11 @@ public:
         return curve;
     }
 
+    // Whether that takes next to no time, whatever delta is.
+    bool quick() const {
+        return (closed_ || (inversion_ && inversion_->quick())) && (!lower_ || lower_->quick());
+    }
+
     // Whether a coarse upper bound proves that eps(delta), or delta(eps), is at most `ceiling`.
     bool epsilon_at_most(double delta, double ceiling) const {
         if (delta >= 1 || ceiling == infinity) return true;

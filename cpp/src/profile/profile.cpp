@@ -104,6 +104,11 @@ std::vector<Answer> Profile::rough_curve(std::span<const double> epsilons, doubl
     return out;
 }
 
+bool Profile::quick() const {
+    return std::all_of(directions_.begin(), directions_.end(),
+                       [](const auto& direction) { return direction->quick(); });
+}
+
 std::size_t Profile::most_memory(std::size_t memory_limit) {
     return LatticeEngine::most_memory(memory_limit);
 }

@@ -20,6 +20,8 @@ FURTHEST = 600.0
 
 _MARGIN = 1e-9
 """proof: more than the relative rounding of sums of differences of a curve (docs/mechanisms/curves.md, section 1)."""
+_AT_ONCE = 100
+"""speed: curves of groups of 100, 10^4 and 10^6 records are made on the way to larger groups."""
 _STARTS = 3000
 """speed: how many type I errors the chains of tests start from."""
 
@@ -32,21 +34,17 @@ class Curve:
 
     def __init__(self, epsilon: Array, delta: Array) -> None:
         order = np.argsort(epsilon, kind="stable")
-        x, delta = np.exp(epsilon[order]), np.minimum(1.0, delta[order] * (1.0 + _MARGIN))
-        delta = np.minimum.accumulate(delta)
-        kept = [0]
-        for i in range(1, len(x)):
-            if x[i] == x[kept[-1]]:
-                continue
-            while len(kept) > 1 and _slope(x, delta, kept[-1], i) >= _slope(x, delta, kept[-2], kept[-1]):
-                kept.pop()
-            if len(kept) == 1 and (1.0 - delta[kept[0]]) * x[i] <= (1.0 - delta[i]) * x[kept[0]]:
-                kept.pop()
-            kept.append(i)
-        self.epsilon, self.delta, self._x = epsilon[order][kept], delta[kept], x[kept]
-        drops = np.concatenate(([1.0 - self.delta[0]], -np.diff(self.delta)))
-        self._slopes = drops / np.diff(self._x, prepend=0.0)
-        """Of the chords that end at each point, downwards; decreasing."""
+        epsilon = epsilon[order]
+        delta = np.minimum.accumulate(np.minimum(1.0, delta[order] * (1.0 + _MARGIN)))
+        kept = _hull(epsilon, delta)
+        self.epsilon, self.delta = epsilon[kept], delta[kept]
+        # Slopes as such, by e^epsilon, would be less than any double far out: they are held as slope times e^epsilon.
+        gaps = np.diff(self.epsilon)
+        steep = -np.diff(self.delta) / -np.expm1(-gaps)
+        self._arriving = np.concatenate(([1.0 - self.delta[0]], steep))
+        """Slope times e^epsilon at each point, of the chord that ends there, downwards."""
+        self._leaving = np.concatenate((steep * np.exp(-gaps), [0.0]))
+        """The same of the chord that begins there."""
 
     @classmethod
     def of_symmetric(cls, epsilon: Array, delta: Array) -> Curve:
@@ -59,16 +57,15 @@ class Curve:
         right = np.searchsorted(self.epsilon, epsilon, side="right")
         last = len(self.epsilon) - 1
         at = np.minimum(right, last)
-        below = self.delta[at] + self._slopes[at] * (
-            self._x[at] - np.exp(np.minimum(epsilon, self.epsilon[last]))
-        )
+        before = np.minimum(epsilon - self.epsilon[at], 0.0)
+        below = self.delta[at] - self._arriving[at] * np.expm1(before)
         return np.asarray(np.where(right > last, self.delta[last], np.minimum(1.0, below * (1.0 + 1e-14))))
 
     @cached_property
     def _corners(self) -> tuple[Array, Array]:
         """Where one tangent of the power meets the next: type I errors, increasing, and the powers there."""
-        alpha = self._slopes[1:][::-1]
-        return alpha, self.delta[1:][::-1] + alpha * self._x[1:][::-1]
+        alpha = (self._arriving * np.exp(-self.epsilon))[1:][::-1]
+        return alpha, (self.delta + self._arriving)[1:][::-1]
 
     def least(self, other: Curve) -> Curve:
         """The curve below both."""
@@ -88,12 +85,12 @@ class Curve:
     def needed(self, power: Array) -> Array:
         """At least the probability of an event in one world whose probability in the other is ``power``."""
         at = len(self.epsilon) - 1 - np.searchsorted(self._corners[1], power)
-        return np.maximum(0.0, (power - self.delta[at]) / self._x[at] * (1.0 - 1e-14) - 1e-300)
+        return np.maximum(0.0, (power - self.delta[at]) * np.exp(-self.epsilon[at]) * (1.0 - 1e-14) - 1e-300)
 
     def pair(self) -> _core.Pair:
         """The pair of distributions with this profile: at each point its change of slope is Q's mass."""
-        q = -np.diff(self._slopes, append=0.0)
-        p, rest = q * self._x, float(self.delta[-1])
+        p, rest = self._arriving - self._leaving, float(self.delta[-1])
+        q = p * np.exp(-self.epsilon)
         scale = (1.0 - rest) / math.fsum(p) if rest < 1.0 else 0.0
         kept = p > 0.0
         if not kept.any():
@@ -103,27 +100,59 @@ class Curve:
         return discrete(Atoms(self.epsilon[kept], p, q, rest, q_infinity=missing))
 
 
-def _slope(x: Array, delta: Array, left: int, right: int) -> float:
-    return float((delta[left] - delta[right]) / (x[right] - x[left]))
+def _hull(epsilon: Array, delta: Array) -> list[int]:
+    """Which points, of increasing epsilon and falling delta, are the lower convex hull of delta over e^epsilon, and of 1 at 0."""
+    kept, arriving = [0], [1.0 - float(delta[0])]
+    for i in range(1, len(epsilon)):
+        while kept:
+            gap = float(epsilon[i] - epsilon[kept[-1]])
+            if gap == 0.0:
+                break
+            # Slopes, downwards, times e^epsilon at the point where they end.
+            steep = float(delta[kept[-1]] - delta[i]) / -math.expm1(-gap)
+            if steep * math.exp(-gap) < arriving[-1]:
+                kept.append(i)
+                arriving.append(steep)
+                break
+            kept.pop()
+            arriving.pop()
+        else:
+            kept, arriving = [i], [1.0 - float(delta[i])]
+    return kept
 
 
 def group_curve(curve: Curve, size: int) -> Curve:
-    """The curve of a group: P_size(E) <= delta_1 + e^eps_1 (delta_2 + e^eps_2 (...)) along any chain of tangents.
+    """The curve of a group: that of one record, applied ``size`` times.
+
+    Curves of groups are curves of records to larger groups: the digits of size to the base of ``_AT_ONCE`` say of which, and how often.
+    """
+    levels = []
+    while size > 0:
+        size, times = divmod(size, _AT_ONCE)
+        levels.append((curve, times))
+        if size > 0:
+            curve = _chains([(curve, _AT_ONCE)])
+    return _chains(levels)
+
+
+def _chains(levels: list[tuple[Curve, int]]) -> Curve:
+    """P_n(E) <= delta_1 + e^eps_1 (delta_2 + e^eps_2 (...)) along any chain of tangents, of each curve so many.
 
     Each chain follows the power of the best tests from one type I error on.
     """
     starts = np.concatenate([np.logspace(-280.0, -1.0, _STARTS), np.linspace(0.1, 1.0, 200), [0.0]])
     alpha, total, epsilon = starts.copy(), np.zeros_like(starts), np.zeros_like(starts)
-    for _ in range(size):
-        delta, slope = curve.tangent(alpha)
-        growth = np.exp(slope)
-        total, epsilon = delta + growth * total, epsilon + slope
-        alpha = np.minimum(1.0, delta + growth * alpha)
-        if np.all((alpha == 1.0) | (epsilon > 600.0)):
-            # No chain says anything of so many records, and more of them are no safer.
-            return Curve.of_symmetric(np.zeros(1), np.ones(1))
-    # The sums of up to 10^6 terms are rounded upwards.
-    rounding = 1e-15 * (size + 1.0)
+    for curve, times in levels:
+        for _ in range(times):
+            delta, slope = curve.tangent(alpha)
+            growth = np.exp(slope)
+            total, epsilon = delta + growth * total, epsilon + slope
+            alpha = np.minimum(1.0, delta + growth * alpha)
+            if np.all((alpha == 1.0) | (epsilon > FURTHEST)):
+                # No chain says anything of so many records, and more of them are no safer.
+                return Curve.of_symmetric(np.zeros(1), np.ones(1))
+    # The sums of so many terms are rounded upwards.
+    rounding = 1e-15 * (sum(times for _, times in levels) + 1.0)
     total, epsilon = total * (1.0 + rounding), epsilon + rounding * np.abs(epsilon) + rounding
-    kept = (epsilon >= 0.0) & (epsilon <= 600.0) & (total <= 1.0)
+    kept = (epsilon >= 0.0) & (epsilon <= FURTHEST) & (total <= 1.0)
     return Curve.of_symmetric(np.append(epsilon[kept], 0.0), np.append(total[kept], 1.0))
