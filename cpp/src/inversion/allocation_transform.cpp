@@ -113,8 +113,10 @@ std::optional<AllocationTransform::Whole> AllocationTransform::find_whole(double
     const auto found = moments(s, 0, 1, std::min(0.0, s), tolerance);
     if (!found || !(found->value[0].real() > 0)) return by_cut;
     const double value = found->value[0].real();
+    // Of much noise the curvature is lost among its terms, and with it the scale of all tilts.
     return Whole{found->shift + (found->shift > 0 ? std::log(value) : std::log1p(value - 1)),
-                 found->error[0] / value, law_.add ? -found->first : found->first, found->second, false};
+                 found->error[0] / value, law_.add ? -found->first : found->first,
+                 std::max(found->second, least_curvature), false};
 }
 
 Cumulant AllocationTransform::bound_of(const std::optional<Whole>& whole) {

@@ -34,8 +34,8 @@ constexpr double lost_to_rounding = 1e-15;
 // The shares of the saddle that are tried where the transform hardly decays: where more than so many times
 // the error wanted is left out.
 constexpr double tilts[] = {1, 0.85, 0.7, 0.5}, hardly = 1000;
-// Beyond which eps it may be that less than any double is left, and -ln of one.
-constexpr double least_far = 2, nothing_left = 745;
+// -ln of the least double.
+constexpr double nothing_left = 745;
 // So many of dear values are worth a steep bound.
 constexpr std::size_t dear_frequencies = 500;
 constexpr std::size_t few_frequencies = 1300, coarse_frequencies = 800, fewer_frequencies = 520,
@@ -96,7 +96,7 @@ DirectInversion::DirectInversion(const Composition& composition, double cut_mass
         if (const double mu = plain_gaussian_mu(*pair); mu != 0) {
             variance_ += k * mu * mu;
         } else {
-            kinds_.push_back({Transform::of(*pair, 1e-3 * share, cut_mass * share), k, share});
+            kinds_.push_back({Transform::of(*pair, 1e-3 * share, cut_mass * share), k, share, pair->max_loss()});
             if (!kinds_.back().transform) return;
             if (kinds_.back().transform->dear()) wanted_share_ = dear_share;
             dropped_ += k * kinds_.back().transform->dropped() * (1 + 1e-9);
@@ -185,8 +185,8 @@ Layers DirectInversion::layers(double tolerance) const {
 Cumulant DirectInversion::cumulant(double s, std::optional<double> line) const {
     interruption_point();
     Cumulant k = gaussian_steps(variance_, s);
-    for (const auto& [transform, count, share] : kinds_)
-        k.add(line ? transform->for_line(s, *line) : transform->at(s), count);
+    for (const Kind& kind : kinds_)
+        k.add(line ? kind.transform->for_line(s, *line) : kind.transform->at(s), kind.count);
     return k;
 }
 
@@ -551,10 +551,20 @@ double DirectInversion::log_delta(double epsilon) const {
 }
 
 bool DirectInversion::far(double epsilon) const {
-    if (!(epsilon > least_far)) return false;
-    const Cumulant k = cumulant(0);
-    const double beyond = epsilon - k.first;
-    return beyond > 0 && 0.5 * beyond * beyond > nothing_left * k.second;
+    const auto nothing = [&](double mean, double variance) {
+        const double beyond = epsilon - mean;
+        return beyond > 0 && 0.5 * beyond * beyond > nothing_left * variance;
+    };
+    double mean = 0.5 * variance_, least_variance = variance_, variance = variance_, most = 0.5 * variance_;
+    for (const Kind& kind : kinds_) {
+        const Cumulant k = kind.transform->at(0);
+        mean += kind.count * k.first;
+        variance += kind.count * k.second;
+        const bool bounded = std::isfinite(kind.largest);
+        most += kind.count * (bounded ? kind.largest : k.first);
+        if (!bounded) least_variance += kind.count * k.second;
+    }
+    return nothing(mean, variance) || nothing(most, least_variance);
 }
 
 // Chernoff's bound at any tilt on the way to the saddle; mostly the first, which does for Gaussians.

@@ -67,7 +67,8 @@ public:
     double chernoff_epsilon(double delta) const;
     double chernoff_delta(double epsilon) const;
     bool surely_below(double epsilon, double delta) const;
-    // Whether a normal loss of the same variance would have nothing left there.
+    // Whether a normal loss of the same variance would have nothing left there, or bounded losses at their largest
+    // and one of the others' variance.
     bool far(double epsilon) const;
     // An estimate of ln delta, too large where rare losses rule.
     double log_delta(double epsilon) const;
@@ -78,7 +79,7 @@ private:
 
     struct Kind {
         std::shared_ptr<const Transform> transform;
-        double count, share;  // share: of the error that each of its steps may make
+        double count, share, largest;  // of the error that each of its steps may make; the largest loss
     };
     // A contour but for its values.
     struct Plan {
