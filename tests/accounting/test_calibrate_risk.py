@@ -88,3 +88,17 @@ def test_what_is_refused() -> None:
         asked = ", ".join(f"{name} = {value!r}" for name, value in risk.items())
         with pytest.raises(hs.UnreachableError, match=rf"^{asked} \(at epsilon = 0\.0, delta = "):
             hs.calibrate_noise_multiplier(lambda s: hs.Gaussian(s) + hs.Gaussian(1.0), **risk)
+
+
+def test_precision_at_the_least_rates_and_limits_next_to_the_last_value() -> None:
+    """The true positive rate that belongs to a precision underflowed; and nothing was shown of a limit that 10 just keeps."""
+
+    def make(sigma: float) -> hs.Gaussian:
+        return hs.Gaussian(sigma)
+
+    sigma = hs.calibrate_noise_multiplier(make, precision=0.3, fpr=5e-324, prior=0.1)
+    assert hs.account(hs.Gaussian(sigma)).risk.tpr(5e-324).upper <= 3 * 5e-324
+    with pytest.raises(hs.ParameterError, match=r"precision = 0\.1001: must be .*prior = 0\.1.*fpr = 5e-324"):
+        hs.calibrate_noise_multiplier(make, precision=0.1001, fpr=5e-324, prior=0.1)
+    with pytest.raises(hs.UnreachableError, match="could be shown to keep below it; an attack reaches"):
+        hs.calibrate_noise_multiplier(make, tpr=0.012995444546147705, fpr=0.01, limits=(1.0, 10.0))

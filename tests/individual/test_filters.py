@@ -2,6 +2,7 @@
 
 import math
 from fractions import Fraction
+from pathlib import Path
 
 import hockeystick as hs
 import mpmath
@@ -447,3 +448,37 @@ def test_rdp_and_gdp_filters_agree_on_the_sum() -> None:
     for value in np.random.default_rng(3).random(200) * 0.2:
         assert rho.step([value]).tolist() == gdp.step([value]).tolist()
     assert rho.spent[0] == pytest.approx(4.0 * gdp.spent[0], rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("order", "probability", "noise"),
+    [(1.0 + 2.0**-52, 0.5, 1.0), (1000.0, 0.5, 1.0), (8.0, 0.01, 1.0), (1e6, 1e-9, 1.0), (2.0, 0.3, 0.05)],
+)
+def test_sampling_never_costs_more_than_its_share(order: float, probability: float, noise: float) -> None:
+    """By joint convexity the moment is at most 1 + q (e^{(order - 1) order mu^2 / 2} - 1); and it is no less than of one outcome."""
+    filt = hs.individual.IndividualRDPFilter(1, order=order, rho=1e9)
+    filt.step([1.0], noise_multiplier=noise, clipping_norm=1.0, sampling_probability=probability)
+    with mpmath.workdps(400):
+        plain = mpmath.mpf(order) * (mpmath.mpf(order) - 1) / (2 * mpmath.mpf(noise) ** 2)
+        most = mpmath.log1p(probability * mpmath.expm1(plain)) / (mpmath.mpf(order) - 1)
+        least = mpmath.log(mpmath.mpf(probability) ** order * mpmath.exp(plain)) / (mpmath.mpf(order) - 1)
+    assert least <= filt.spent[0] <= 1.02 * most
+
+
+def test_a_filter_of_any_budget_is_stored(tmp_path: Path) -> None:
+    filt = hs.individual.IndividualRDPFilter(2, epsilon=1e-300, delta=1e-5)  # of an order of 10^303
+    filt.step([1e-160, 0.0])
+    filt.step([1e-160, 0.0], noise_multiplier=1.0, clipping_norm=1e-10, sampling_probability=0.5)
+    filt.save(tmp_path / "filter")
+    again = hs.individual.IndividualRDPFilter.load(tmp_path / "filter")
+    assert (again.order, again.rho, *again.spent) == (filt.order, filt.rho, *filt.spent)
+
+
+def test_masked_norms_are_refused() -> None:
+    filt = hs.IndividualGDPFilter(2, mu=1.0)
+    for masked in (np.ma.masked_array([0.1, 0.2], [False, True]), np.ma.masked_array([0.1, 0.2])):
+        with pytest.raises(hs.ParameterTypeError, match=r"norms: .*masked"):
+            filt.step(masked)
+    with pytest.raises(hs.ParameterTypeError, match=r"indices: .*masked"):
+        filt.step([0.1], indices=np.ma.masked_array([1], [True]))
+    assert not filt.spent_mu().any()

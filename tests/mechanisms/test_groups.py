@@ -138,6 +138,31 @@ def test_large_groups_of_finite_mechanisms(size: int) -> None:
     assert group.delta(3.0) <= 1.01 * leak * math.expm1(3.0) / math.expm1(step)
 
 
+@pytest.mark.parametrize(
+    ("process", "least"),
+    [
+        (Group(hs.Gaussian(8.0), 4), hs.Gaussian(2.0)),
+        (Group(hs.Gaussian(1e300), 3), hs.Gaussian(1e300 / 3.0)),
+        (Group(hs.PureDP(250.0), 3), hs.PureDP(749.0)),
+        (Group(hs.Gaussian(8.0), 4) + hs.Gaussian(3.0), hs.Gaussian(2.0) + hs.Gaussian(3.0)),
+        (hs.PoissonSampled(hs.mechanisms.ExponentialMechanism(0.5), 0.1) * 10, hs.Gaussian(1.0) * 0),
+        (hs.mechanisms.DeclaredProfile([0.5, 1.0], [0.1, 0.01]) * 3, hs.Gaussian(1.0) * 0),
+        (hs.ZCDP(0.1) * 3, hs.Gaussian(1.0) * 0),
+        (hs.PrivateSelection(hs.Gaussian(3.0), hs.Repetitions.geometric(3.0)), hs.Gaussian(3.0)),
+    ],
+    ids=str,
+)
+def test_curves_tell_nothing_from_below(process: hs.mechanisms.Process, least: hs.mechanisms.Process) -> None:
+    """Chords, margins and cut ends are above the truth: lower bounds were, too, and "exceeding" values false."""
+    found, truth = hs.account(process), hs.account(least)
+    for epsilon in (0.0, 0.3, 2.0, math.inf):
+        assert found.delta_bounds(epsilon).lower <= truth.delta_bounds(epsilon).upper
+    for delta in (0.0, 1e-12, 1e-5, 0.1):
+        assert found.epsilon_bounds(delta).lower <= truth.epsilon_bounds(delta).upper
+    sigma = hs.calibrate_noise_multiplier(lambda s: Group(hs.Gaussian(s), 4), 1.9933, 1e-5, tolerance=1e-3)
+    assert not sigma.certificate.tight
+
+
 def test_other_groups() -> None:
     pure = hs.account(hs.PureDP(0.5)).group(3)
     assert 1.5 <= pure.epsilon(0.0) <= 1.5 + 1e-6

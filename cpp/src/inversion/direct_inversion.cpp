@@ -96,7 +96,8 @@ DirectInversion::DirectInversion(const Composition& composition, double cut_mass
         if (const double mu = plain_gaussian_mu(*pair); mu != 0) {
             variance_ += k * mu * mu;
         } else {
-            kinds_.push_back({Transform::of(*pair, 1e-3 * share, cut_mass * share), k, share, pair->max_loss()});
+            kinds_.push_back(
+                {Transform::of(*pair, 1e-3 * share, cut_mass * share), k, share, pair->max_loss()});
             if (!kinds_.back().transform) return;
             if (kinds_.back().transform->dear()) wanted_share_ = dear_share;
             dropped_ += k * kinds_.back().transform->dropped() * (1 + 1e-9);

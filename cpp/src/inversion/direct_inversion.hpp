@@ -67,8 +67,8 @@ public:
     double chernoff_epsilon(double delta) const;
     double chernoff_delta(double epsilon) const;
     bool surely_below(double epsilon, double delta) const;
-    // Whether a normal loss of the same variance would have nothing left there, or bounded losses at their largest
-    // and one of the others' variance.
+    // Whether a normal loss of the same variance would have nothing left there, or bounded losses at their
+    // largest and one of the others' variance.
     bool far(double epsilon) const;
     // An estimate of ln delta, too large where rare losses rule.
     double log_delta(double epsilon) const;

@@ -288,9 +288,10 @@ std::vector<std::optional<Answer>> Inversion::delta_curve(std::span<const double
 std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double> epsilons) const {
     std::vector<std::size_t> left;
     const double enough = 10 * curve_gap_;
-    auto curve = shared(epsilons, {enough, slow_ ? epsilons.size() / most_lines : 0}, enough, left);
+    const bool slow = slow_ || direct_->slow();
+    auto curve = shared(epsilons, {enough, slow ? epsilons.size() / most_lines : 0}, enough, left);
     if (!direct_->answers()) return curve;
-    if (!slow_) {
+    if (!slow) {
         for (const std::size_t i : left) keep(curve[i], delta_bounds(epsilons[i], curve_gap_, false));
         return curve;
     }
@@ -307,7 +308,7 @@ std::vector<std::optional<Answer>> Inversion::rough_curve(std::span<const double
     return curve;
 }
 
-bool Inversion::quick() const { return !slow_ && direct_->answers(); }
+bool Inversion::quick() const { return !slow_ && !direct_->slow() && direct_->answers(); }
 
 double Inversion::chernoff_epsilon(double delta) const {
     double best = direct_->chernoff_epsilon(delta);

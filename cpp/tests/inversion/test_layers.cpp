@@ -237,7 +237,7 @@ void neighbours_share_lines(const hs::Layers::Kind& kind, double first, double l
     constexpr double enough = 1e-6;
     std::vector<double> epsilons;
     for (int i = 0; i <= 40; ++i) epsilons.push_back(first + (last - first) * i / 40);
-    const auto curve = hs::Layers({kind}, {}, 1e-9).delta_curve(epsilons, enough);
+    const auto curve = hs::Layers({kind}, {}, 1e-9).delta_curve(epsilons, {enough});
     CHECK(curve.size() == epsilons.size());
     for (std::size_t i = 0; i < curve.size(); i += 4) {
         const auto own = hs::Layers({kind}, {}, 1e-9).delta_bounds(epsilons[i]);

@@ -173,6 +173,16 @@ def integers(name: str, values: Any, low: int = 0, high: int = MAX_COUNT) -> NDA
     return _each(name, values, "iu", np.int64, lambda at, value: integer(at, value, low, high))
 
 
+def unmasked(name: str, values: Any) -> NDArray[Any]:
+    """``values`` as an array; a masked one is refused, as what is masked would count."""
+    if isinstance(values, np.ma.MaskedArray):
+        raise ParameterTypeError(f"{name}: must be an array of numbers, not a masked one")
+    try:
+        return np.asarray(values)
+    except ValueError as error:  # lists of different lengths
+        raise ParameterTypeError(f"{name}: must be an array of numbers: {error}") from None
+
+
 def _each(
     name: str,
     values: Any,
@@ -181,10 +191,7 @@ def _each(
     check: Callable[[str, Any], Any],
     towards: float | None = None,
 ) -> NDArray[Any]:
-    try:
-        array = np.asarray(values)
-    except ValueError as error:  # lists of different lengths
-        raise ParameterTypeError(f"{name}: must be an array of numbers: {error}") from None
+    array = unmasked(name, values)
     if not array.size:
         return np.empty(array.shape, dtype)
     if array.dtype.kind in kinds:

@@ -48,7 +48,7 @@ def calibrate_max_batch_size(
         steps = [step for step in parts if isinstance(step, TruncatedPoissonSampled)]
         if len({replace(step, noise_multiplier=1.0) for step in steps}) != 1:
             raise ParameterTypeError(
-                "limits: must be given, unless make(1) has one kind of TruncatedPoissonSampled step"
+                f"limits: must be given, unless make(1) has one kind of TruncatedPoissonSampled step; it has {len(steps)} such steps"
             )
         step = steps[0]
         mean = step.dataset_size * step.sampling_probability

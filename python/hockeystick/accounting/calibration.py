@@ -305,8 +305,10 @@ def _out_of_reach(budget: Budget, axis: Axis, parameter: str) -> ParameterError:
     """The error for a risk that not even the safest value keeps below its limit."""
     profile = budget.profile(axis.safest, COARSEST)
     found = narrowed(budget.risk_bounds(profile), Bounds)
+    exceeds = budget.aim.goal is not None and found.lower > budget.aim.goal.limit
+    keeps = "keeps" if exceeds else "could be shown to keep"
     return UnreachableError(
-        f"{budget.aim}: no {parameter} in [{axis.low:g}, {axis.high:g}] keeps below it; an attack reaches {round_down(found.lower)} "
+        f"{budget.aim}: no {parameter} in [{axis.low:g}, {axis.high:g}] {keeps} below it; an attack reaches {round_down(found.lower)} "
         f"at {parameter} = {axis.safest!r}",
         axis.safest,
         Bounds(0.0, math.inf),

@@ -46,7 +46,6 @@ _AT = {
     "recall": ("odds",),
     "bayes_risk": ("prior",),
 }
-_DOWN = 1.0 - 2.0**-50  # *proof*: more than the roundings of the quotients below
 
 
 @dataclass(frozen=True)
@@ -132,7 +131,12 @@ def _aim(kind: str, value: float, at: dict[str, float]) -> Aim:
         prior = at["prior"]
         if not prior < value:
             raise ParameterError(f"precision = {value!r}: must be above prior = {prior!r}, that of guessing")
-        tpr = value / (1.0 - value) * fpr * (1.0 - prior) / prior * _DOWN
+        share = Fraction(value) / (1 - Fraction(value)) * (1 - Fraction(prior)) / Fraction(prior)
+        tpr = double(share * Fraction(fpr), -math.inf)
+        if not fpr < tpr:
+            raise ParameterError(
+                f"precision = {value!r}: must be so far above prior = {prior!r} that it is told apart at fpr = {fpr!r}"
+            )
         if tpr >= 1.0:
             raise ParameterError(
                 f"precision = {value!r}: is reached by no attack with fpr = {fpr!r} and prior = {prior!r}; must be less, or fpr lower"

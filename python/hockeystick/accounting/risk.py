@@ -15,10 +15,13 @@ from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
 from .._base.types import Array
 from .._base.validation import real
-from .envelope import FIRST_NODES, MARGIN, TOLERANCE, Envelope, line
+from .envelope import FIRST_NODES, FURTHEST, MARGIN, TOLERANCE, Envelope, line
 
 if TYPE_CHECKING:
     from .profile import PrivacyProfile
+
+_NEARLY_ALL = 0.99
+"""speed: a delta that is quickly known to be reached wherever losses are large throughout."""
 
 
 class Risk(Exclusive):
@@ -60,6 +63,9 @@ class Risk(Exclusive):
         elif not self._found:
             for profile in self._profile.each_direction():
                 wide = profile.widest_epsilon()
+                if wide > FURTHEST and profile.epsilon_bounds(_NEARLY_ALL).lower > FURTHEST:
+                    self._found = [_of_nearly_all()]  # the other direction cannot do better than 1
+                    break
                 self._found.append(Envelope(profile.delta_curve, np.linspace(-wide, wide, FIRST_NODES)))
         return self._found
 
@@ -163,6 +169,12 @@ class Risk(Exclusive):
             ),
         ]
         return rows
+
+
+def _of_nearly_all() -> Envelope:
+    """Where delta at FURTHEST is at least _NEARLY_ALL: how much closer to 1 it is would take minutes."""
+    ends = np.array([-FURTHEST, 0.0, FURTHEST])
+    return Envelope(lambda at: (np.where(at <= FURTHEST, _NEARLY_ALL, 0.0), np.ones_like(at)), ends).close()
 
 
 def _worst(found: Sequence[Bounds]) -> Bounds:

@@ -11,7 +11,16 @@ from numpy.typing import NDArray
 
 from .. import _core
 from .._base.exclusive import Exclusive, Guard
-from .._base.validation import ParameterError, ParameterTypeError, boolean, doubles, integer, integers, real
+from .._base.validation import (
+    ParameterError,
+    ParameterTypeError,
+    boolean,
+    doubles,
+    integer,
+    integers,
+    real,
+    unmasked,
+)
 from .kept import MAX_EXAMPLES, Kept
 from .ledger import Ledger, LiveLedger
 
@@ -140,7 +149,7 @@ def values_of(name: str, values: Any, size: int, towards: float = math.inf) -> F
 
     Numbers that are no doubles (long doubles, large integers) are rounded ``towards`` an infinity: costs upwards.
     """
-    array = np.asarray(values)
+    array = unmasked(name, values)
     if array.dtype.kind not in "iuf":
         raise ParameterTypeError(f"{name}: must be an array of numbers, not {array.dtype}")
     if array.ndim == 0:

@@ -13,7 +13,7 @@ import numpy as np
 from .. import _core
 from .._base.types import Array
 from .atoms import Atoms, revealing
-from .core_pairs import discrete
+from .core_pairs import NOTHING, discrete
 
 FURTHEST = 600.0
 """speed: beyond this epsilon a curve is taken to be constant; e^600 times what it is beside stays a double."""
@@ -88,16 +88,20 @@ class Curve:
         return np.maximum(0.0, (power - self.delta[at]) * np.exp(-self.epsilon[at]) * (1.0 - 1e-14) - 1e-300)
 
     def pair(self) -> _core.Pair:
-        """The pair of distributions with this profile: at each point its change of slope is Q's mass."""
+        """The pair of distributions with this profile: at each point its change of slope is Q's mass.
+
+        Chords and margins are above what the curve bounds, so from below it tells nothing.
+        """
         p, rest = self._arriving - self._leaving, float(self.delta[-1])
         q = p * np.exp(-self.epsilon)
         scale = (1.0 - rest) / math.fsum(p) if rest < 1.0 else 0.0
         kept = p > 0.0
         if not kept.any():
-            return discrete(revealing(rest))
+            return _core.bracket_pair(NOTHING, discrete(revealing(rest)))
         q, p = q[kept] * scale, p[kept] * scale
         missing = max(0.0, 1.0 - math.fsum(q))
-        return discrete(Atoms(self.epsilon[kept], p, q, rest, q_infinity=missing))
+        known = discrete(Atoms(self.epsilon[kept], p, q, rest, q_infinity=missing))
+        return _core.bracket_pair(NOTHING, known)
 
 
 def _hull(epsilon: Array, delta: Array) -> list[int]:

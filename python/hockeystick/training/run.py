@@ -326,7 +326,7 @@ class TrainingRun(Exclusive):
 def _position(step: int | None, state: Mapping[str, Any] | None, released: int) -> int:
     """Where to go on: at most where the next new step is, since nothing may be left out."""
     if state is not None:
-        if not {"step", "batches", "noise"} <= set(state):
+        if not ("step" in state and all(isinstance(state.get(of), Mapping) for of in ("batches", "noise"))):
             raise ParameterTypeError("state: must be what state() returned")
         if step is not None and step != state["step"]:
             raise ParameterError(f"step = {step}: the state is at {state['step']}; give one of the two")
