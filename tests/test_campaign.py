@@ -330,7 +330,7 @@ def test_command(tmp_path: Path) -> None:
             "--seed",
             "22",
             "--checks",
-            "800",
+            "1500",
             "--summary",
             str(summary),
         ]
