@@ -253,9 +253,9 @@ class IndividualRDPFilter(IndividualLedger):
         The cost is order mu^2 / 2. With ``sampling_probability`` q < 1 (then noise_multiplier and clipping_norm
         are needed), each example that takes part is in the batch with probability q, independently, and the
         cost is the Rényi divergence of the sampled Gaussian in the worse direction, at mu rounded up by less
-        than 0.7 % (7 % below 7 % of the clipping norm); where its moment is 1 but for some 1e-13, as at orders next to 1, it may be
-        many times that, and is never more than q times the cost without sampling if that is small. ``norms`` must then be those of all examples that could
-        have been drawn, not of the batch.
+        than 0.7 % (7 % below 7 % of the clipping norm). Where its moment is 1 but for some 1e-13, as at orders next to
+        1, it may be many times that, but never above ln(1 + q (e^c - 1)) / (order - 1), c = order (order - 1) mu^2 / 2.
+        ``norms`` must then be those of all examples that could have been drawn, not of the batch.
         """
         clip, divisor = scaling(noise_multiplier, clipping_norm)
         q = real("sampling_probability", sampling_probability, 0.0, 1.0, towards=math.inf)
@@ -292,6 +292,7 @@ def _costs(order: float, noise_multiplier: float, q: float) -> tuple[Floats, Flo
         plain = 0.5 * order * (order - 1.0) * edges**2 * (1.0 + 1e-15)
         tame = np.log1p(q * np.expm1(np.minimum(plain, 700.0)))
         least = np.where(plain < 700.0, tame, np.logaddexp(0.0, math.log(q) + plain)) * (1.0 + 1e-12)
+    least += 5e-323  # proof: the products are rounded by units of the least double there
     if order <= _LARGEST_SAMPLED:
         tables = [_core.IndividualProfiles(sampled_pairs(edges, q, way)) for way in ("remove", "add")]
         least = np.fmin(least, np.max([table.log_moments(order - 1.0) for table in tables], axis=0))

@@ -76,7 +76,8 @@ class Group(OfCurve):
     Whatever ``release`` is, size events in a row bound its profile: the trade-off curve of the group is that of one record, applied
     ``size`` times (Dong, Roth and Su 2022, Theorem 2.14), which is all that a curve implies, and exact for Gaussian noise. Where
     the mechanism of one step is known, `UserLevel` is tighter. ``size`` in [1, 10^6]. A step like any other: it
-    composes, and both directions are the worse one. Its pair is no smaller than that of its curve; docs/mechanisms/users.md.
+    composes, and both directions are the worse one. Its pair is no smaller than that of its curve, and tells nothing from below;
+    docs/mechanisms/users.md.
 
     >>> from hockeystick import Gaussian, account
     >>> alone, group = account(Gaussian(2.0)), account(Group(Gaussian(8.0), 4))
