@@ -138,6 +138,16 @@ def test_large_groups_of_finite_mechanisms(size: int) -> None:
     assert group.delta(3.0) <= 1.01 * leak * math.expm1(3.0) / math.expm1(step)
 
 
+@pytest.mark.parametrize("probability", [1e-6, 1e-8, 1e-20])
+def test_groups_of_records_that_are_hardly_ever_sampled(probability: float) -> None:
+    """No end of their curves was seen. The steps' own groups are no worse, and each record adds no more than its delta."""
+    step = hs.PoissonSampled(hs.Gaussian(1.0), probability)
+    group, users = hs.account(Group(step * 10, 3)), hs.account(hs.UserLevel(step, 3) * 10)
+    for epsilon in (0.0, 1e-3):
+        assert users.delta_bounds(epsilon).lower <= group.delta(epsilon)
+    assert group.delta(0.0) <= 3.0 * 10.0 * probability + 1e-12
+
+
 @pytest.mark.parametrize(
     ("process", "least"),
     [
