@@ -307,7 +307,7 @@ def test_dask_worker_killed(tmp_path: Path) -> None:
     large = mechanism(2048, 64)
 
     def go(**settings: Any) -> hs.montecarlo.DeltaEstimate:
-        return hs.estimate_delta(large, 2.0, 30_000, seed=8, **settings)
+        return hs.estimate_delta(large, 2.0, 60_000, seed=8, **settings)
 
     with (
         distributed.LocalCluster(

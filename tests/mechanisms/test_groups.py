@@ -169,6 +169,9 @@ def test_curves_tell_nothing_from_below(process: hs.mechanisms.Process, least: h
         assert found.delta_bounds(epsilon).lower <= truth.delta_bounds(epsilon).upper
     for delta in (0.0, 1e-12, 1e-5, 0.1):
         assert found.epsilon_bounds(delta).lower <= truth.epsilon_bounds(delta).upper
+
+
+def test_nothing_is_said_to_exceed_a_budget_by_a_curve() -> None:
     sigma = hs.calibrate_noise_multiplier(lambda s: Group(hs.Gaussian(s), 4), 1.9933, 1e-5, tolerance=1e-3)
     assert not sigma.certificate.tight
 

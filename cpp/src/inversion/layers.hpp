@@ -44,7 +44,7 @@ public:
     // Bounds as in Profile; empty where none were found.
     std::optional<Answer> epsilon_bounds(double delta);
     std::optional<Answer> delta_bounds(double epsilon);
-    // The same for many; as long as the gap is below `enough`, the contours of one serve its neighbours.
+    // The same for many; the contours of one serve its neighbours.
     std::vector<std::optional<Answer>> delta_curve(std::span<const double> epsilons, Sharing sharing);
 
 private:

@@ -273,7 +273,7 @@ def _unreachable(budget: Budget, axis: Axis, start: float, parameter: str) -> Pa
     """The error for a budget that not even the safest value keeps."""
     # At the end of the range the bounds may be wide, so the values before it have a say.
     if budget.aim.goal is not None:
-        return _out_of_reach(budget, axis, parameter)
+        return _out_of_reach(budget, budget.aim.goal.limit, axis, parameter)
     near = sorted(budget.accuracies, key=axis.position)[:3]
     profiles = {value: budget.profile(value, COARSEST) for value in (axis.safest, *near, start)}
     epsilons = {value: budget.epsilon_bounds(profile) for value, profile in profiles.items()}
@@ -301,12 +301,11 @@ def _unreachable(budget: Budget, axis: Axis, start: float, parameter: str) -> Pa
     )
 
 
-def _out_of_reach(budget: Budget, axis: Axis, parameter: str) -> ParameterError:
+def _out_of_reach(budget: Budget, limit: float, axis: Axis, parameter: str) -> ParameterError:
     """The error for a risk that not even the safest value keeps below its limit."""
     profile = budget.profile(axis.safest, COARSEST)
     found = narrowed(budget.risk_bounds(profile), Bounds)
-    exceeds = budget.aim.goal is not None and found.lower > budget.aim.goal.limit
-    keeps = "keeps" if exceeds else "could be shown to keep"
+    keeps = "keeps" if found.lower > limit else "could be shown to keep"
     return UnreachableError(
         f"{budget.aim}: no {parameter} in [{axis.low:g}, {axis.high:g}] {keeps} below it; an attack reaches {round_down(found.lower)} "
         f"at {parameter} = {axis.safest!r}",

@@ -36,15 +36,8 @@ class Curve:
         order = np.argsort(epsilon, kind="stable")
         epsilon = epsilon[order]
         delta = np.minimum.accumulate(np.minimum(1.0, delta[order] * (1.0 + _MARGIN)))
-        kept = _hull(epsilon, delta)
+        kept, self._arriving = _hull(epsilon, delta)
         self.epsilon, self.delta = epsilon[kept], delta[kept]
-        # Slopes as such, by e^epsilon, would be less than any double far out: they are held as slope times e^epsilon.
-        gaps = np.diff(self.epsilon)
-        steep = -np.diff(self.delta) / -np.expm1(-gaps)
-        self._arriving = np.concatenate(([1.0 - self.delta[0]], steep))
-        """Slope times e^epsilon at each point, of the chord that ends there, downwards."""
-        self._leaving = np.concatenate((steep * np.exp(-gaps), [0.0]))
-        """The same of the chord that begins there."""
 
     @classmethod
     def of_symmetric(cls, epsilon: Array, delta: Array) -> Curve:
@@ -92,27 +85,29 @@ class Curve:
 
         Chords and margins are above what the curve bounds, so from below it tells nothing.
         """
-        p, rest = self._arriving - self._leaving, float(self.delta[-1])
+        # The slopes of the chords that begin at each point, times e^epsilon there.
+        leaving = np.append(self._arriving[1:] * np.exp(-np.diff(self.epsilon)), 0.0)
+        p, rest = self._arriving - leaving, float(self.delta[-1])
         q = p * np.exp(-self.epsilon)
         scale = (1.0 - rest) / math.fsum(p) if rest < 1.0 else 0.0
         kept = p > 0.0
-        if not kept.any():
-            return _core.bracket_pair(NOTHING, discrete(revealing(rest)))
         q, p = q[kept] * scale, p[kept] * scale
         missing = max(0.0, 1.0 - math.fsum(q))
-        known = discrete(Atoms(self.epsilon[kept], p, q, rest, q_infinity=missing))
-        return _core.bracket_pair(NOTHING, known)
+        known = Atoms(self.epsilon[kept], p, q, rest, q_infinity=missing) if kept.any() else revealing(rest)
+        return _core.bracket_pair(NOTHING, discrete(known))
 
 
-def _hull(epsilon: Array, delta: Array) -> list[int]:
-    """Which points, of increasing epsilon and falling delta, are the lower convex hull of delta over e^epsilon, and of 1 at 0."""
+def _hull(epsilon: Array, delta: Array) -> tuple[list[int], Array]:
+    """Which points, of increasing epsilon and falling delta, are the lower convex hull of delta over e^epsilon, and of 1 at 0.
+
+    And the slopes, downwards, of the chords that end at each, times e^epsilon there: by itself a slope is less than any double far out.
+    """
     kept, arriving = [0], [1.0 - float(delta[0])]
     for i in range(1, len(epsilon)):
         while kept:
             gap = float(epsilon[i] - epsilon[kept[-1]])
             if gap == 0.0:
                 break
-            # Slopes, downwards, times e^epsilon at the point where they end.
             steep = float(delta[kept[-1]] - delta[i]) / -math.expm1(-gap)
             if steep * math.exp(-gap) < arriving[-1]:
                 kept.append(i)
@@ -122,7 +117,7 @@ def _hull(epsilon: Array, delta: Array) -> list[int]:
             arriving.pop()
         else:
             kept, arriving = [i], [1.0 - float(delta[i])]
-    return kept
+    return kept, np.array(arriving)
 
 
 def group_curve(curve: Curve, size: int) -> Curve:
