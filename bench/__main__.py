@@ -2,7 +2,7 @@
 
     python -m bench                     # the list
     python -m bench steps families      # runs these
-    python -m bench --quick             # a short part of each: within three minutes on two cores
+    python -m bench --quick --jobs 2    # a short part of each: within two minutes on two cores
     python -m bench steps --quick
     python -m bench --write             # writes the list into bench/README.md
 
@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import argparse
 import ast
-import resource
+import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
+from typing import IO
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "bench" / "README.md"
@@ -97,8 +99,8 @@ def readme(text: str) -> str:
     return text[:start] + table() + text[end:]
 
 
-def run(entry: Entry, quick: bool) -> bool:
-    """Run one benchmark; whether it succeeded."""
+def run(entry: Entry, quick: bool, output: IO[str] | None = None) -> bool:
+    """Run one benchmark, which prints into ``output``; whether it succeeded."""
     arguments = entry.quick if quick else entry.arguments
     with tempfile.TemporaryDirectory() as folder:
         command = [
@@ -107,15 +109,35 @@ def run(entry: Entry, quick: bool) -> bool:
             f"bench.{entry.name}",
             *(arguments or "").format(folder=folder).split(),
         ]
-        print(f"==== {' '.join(command[1:])}", flush=True)
-        before = resource.getrusage(resource.RUSAGE_CHILDREN)
-        code = subprocess.run(command, cwd=ROOT, check=False).returncode
-        after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    seconds = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    print(
-        f"==== {entry.name}: {seconds:.1f} s of processor time{'' if code == 0 else ', FAILED'}\n", flush=True
-    )
+        print(f"==== {' '.join(command[1:])}", file=output, flush=True)
+        with subprocess.Popen(command, cwd=ROOT, stdout=output, stderr=output) as process:
+            # The processor time of this child alone, while others run.
+            _, status, used = os.wait4(process.pid, 0)
+            process.returncode = code = os.waitstatus_to_exitcode(status)
+    seconds = used.ru_utime + used.ru_stime
+    ending = "" if code == 0 else ", FAILED"
+    print(f"==== {entry.name}: {seconds:.1f} s of processor time{ending}\n", file=output, flush=True)
     return code == 0
+
+
+def run_all(entries: list[Entry], quick: bool, jobs: int) -> list[str]:
+    """Run benchmarks, ``jobs`` at a time, and print what they print in their order; the names of those that failed."""
+    if jobs == 1:
+        return [entry.name for entry in entries if not run(entry, quick)]
+    failed = []
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(jobs) as pool:
+
+        def printed(i: int) -> tuple[bool, str]:
+            path = Path(folder) / str(i)
+            with path.open("w", encoding="utf-8") as output:
+                passed = run(entries[i], quick, output)
+            return passed, path.read_text(encoding="utf-8")
+
+        for entry, (passed, text) in zip(entries, pool.map(printed, range(len(entries))), strict=True):
+            print(text, end="", flush=True)
+            if not passed:
+                failed.append(entry.name)
+    return failed
 
 
 def main() -> None:
@@ -124,6 +146,9 @@ def main() -> None:
     )
     parser.add_argument("names", nargs="*", help="benchmarks of the list")
     parser.add_argument("--quick", action="store_true", help="a short part of each, or of those named")
+    parser.add_argument(
+        "--jobs", type=int, default=1, help="so many at a time, where it matters that they run, not how fast"
+    )
     parser.add_argument("--write", action="store_true", help="write the list into bench/README.md")
     options = parser.parse_args()
     known = {entry.name: entry for entry in ENTRIES}
@@ -136,10 +161,8 @@ def main() -> None:
             print(f"{entry.name:<28} {entry.takes:>7}  {entry.purpose()}")
     else:
         chosen = [known[name] for name in options.names] or ENTRIES
-        failed = [
-            e.name for e in chosen if not (options.quick and e.quick is None) and not run(e, options.quick)
-        ]
-        if failed:
+        chosen = [entry for entry in chosen if not (options.quick and entry.quick is None)]
+        if failed := run_all(chosen, options.quick, max(1, options.jobs)):
             sys.exit(f"failed: {', '.join(failed)}")
 
 

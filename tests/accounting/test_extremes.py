@@ -201,6 +201,29 @@ def test_delta_outside_the_unit_interval(delta: float) -> None:
         hs.account(hs.Gaussian(1.0)).epsilon(delta=delta)
 
 
+@pytest.mark.parametrize(
+    ("mechanism", "q", "steps", "adjacency"),
+    [
+        (hs.Gaussian(1.0), 1e-20, 10, "remove"),
+        (hs.Gaussian(1.0), 1e-30, 10**6, "remove"),
+        (hs.Gaussian(1.0), 1e-30, 10, "add"),
+        (hs.Laplace(1.0), 1e-16, 10**6, "remove"),
+        (hs.FinitePair([0.2, 0.3, 0.5], [0.3, 0.3, 0.4]), 1e-16, 10, "add"),
+    ],
+    ids=str,
+)
+def test_a_record_that_is_never_sampled_is_safe(
+    mechanism: hs.Step, q: float, steps: int, adjacency: str
+) -> None:
+    """Where losses are lost among their rounding, delta is no more than the chance to be sampled at all, and no less than that in one step."""
+    account = hs.account(hs.PoissonSampled(mechanism, q) * steps, adjacency)
+    distance = hs.account(mechanism).delta_bounds(0.0)
+    for epsilon in (0.0, 1e-30, 1e-3, 0.5):
+        assert account.delta_bounds(epsilon).upper <= steps * q * distance.upper * (1 + 1e-6)
+    assert account.delta_bounds(0.0).upper >= q * distance.lower
+    assert account.epsilon_bounds(steps * q) == (0.0, 0.0)
+
+
 @pytest.mark.parametrize("steps", [1.5, 1.0, np.float64(3.0)])
 def test_a_fractional_number_of_steps_is_refused(steps: float) -> None:
     with pytest.raises(TypeError, match="steps"):

@@ -166,6 +166,27 @@ def test_few_losses_on_no_lattice_are_tight(
     assert enclosed(process, masses, "remove", epsilons, "fft") < 5e-2
 
 
+@pytest.mark.parametrize(
+    ("p", "q", "rate", "steps", "epsilons"),
+    [
+        ([0.02, 0.38, 0.6], [1e-6, 0.4, 0.6 - 1e-6], 3e-3, 30, [0.05, 0.3, 1.1, 5.0]),
+        ([0.02, 0.38, 0.6], [1e-6, 0.4, 0.6 - 1e-6], 1e-4, 60, [0.001, 0.03, 0.3]),
+        ([0.1, 0.2, 0.3, 0.4], [1e-5, 0.25, 0.3, 0.44999], 1e-3, 16, [0.01, 0.3, 1.5]),
+    ],
+)
+def test_where_delta_hardly_falls_epsilon_is_tight(
+    p: list[float], q: list[float], rate: float, steps: int, epsilons: list[float]
+) -> None:
+    """Between the sums of a few losses, which lie far apart."""
+    masses = power(sampled(law(p, q), rate), steps)
+    profile = hs.account(hs.PoissonSampled(hs.FinitePair(p, q), rate) * steps, adjacency="remove")
+    for epsilon in epsilons:
+        wanted = float(delta(masses, epsilon))
+        lower, upper = profile.epsilon_bounds(wanted)
+        assert delta(masses, upper) < arb(wanted) < delta(masses, lower)
+        assert upper - lower < 1e-6 * upper
+
+
 @settings(max_examples=60, deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 2**40), st.integers(0, 2**40)), min_size=1, max_size=5))
 def test_one_step_is_exact(raw: list[tuple[int, int]]) -> None:

@@ -16,6 +16,8 @@ constexpr double pi = std::numbers::pi;
 
 // speed: sums of so many terms are added up by themselves, so that rounding hardly does.
 constexpr std::size_t block_of_terms = 1024;
+// speed: a step of Newton's that leaves more than this share of its error was not his kind of step.
+constexpr double poor_step = 0.3;
 // speed: so many times what the most frequencies leave out is as good, where fewer do.
 constexpr double hardly_more = 2;
 // proof: positive terms, of a million frequencies and more, add up to no more than this many times their sum.
@@ -293,17 +295,23 @@ Inverted invert(std::span<const Contour> contours, double epsilon) {
 }
 
 Inverted newton(const InvertedAt& inverted, double target, double& epsilon, double still) {
-    double low = 0, high = infinity;
+    double low = 0, high = infinity, before = 0, moved = 0;
     Inverted at = inverted(epsilon);
     for (int i = 0; i < 60; ++i) {
         const double excess = at.value > 0 ? std::log(at.value) + at.log_scale - target : -infinity;
         (excess > 0 ? low : high) = epsilon;
-        double next = epsilon + excess * at.value / at.slope;
+        double step = excess * at.value / at.slope;
+        // Between atoms delta hardly falls, and its slope may be lost: then the last two points tell it.
+        const double secant = moved * excess / (before - excess);
+        if (i > 0 && std::abs(excess) > poor_step * std::abs(before) && std::isfinite(secant)) step = secant;
+        double next = epsilon + step;
         // A step lost to rounding would not lie inside the bracket, whose one end is epsilon.
         if (std::abs(next - epsilon) <= still * epsilon) break;
         if (!(next > low && next < high)) next = std::isfinite(high) ? 0.5 * (low + high) : 2 * low;
         if (excess < 0 && epsilon == 0) break;
         const bool close = std::abs(next - epsilon) <= still * next;
+        before = excess;
+        moved = next - epsilon;
         epsilon = next;
         at = inverted(epsilon);
         if (close) break;

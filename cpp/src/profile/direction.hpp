@@ -43,7 +43,7 @@ public:
           lattices_(on_lattices(composition), end_.log_finite(), memory_limit) {
         if (stands_in_ && !inversion_)
             throw std::invalid_argument("Profile: these pairs are answered by inversion alone");
-        if (stands_in_) composition_ = composition;
+        composition_ = composition;
         if (engine == Engine::prv) coupling_.emplace(composition, memory_limit);
         if (Composition less = lower_composition(composition); !less.empty())
             lower_ =
@@ -136,6 +136,8 @@ private:
     static constexpr double near_enough = 1e-2;
     // proof: more than the rounding of the largest losses and of their sum ("The end of the support").
     static constexpr double rounding_of_max_loss = 1e-12;
+    // proof: more than the rounding of a sum over a million kinds.
+    static constexpr double rounding_of_sum = 1e-9;
 
     // Of the pairs below the mechanisms; empty where every pair is its mechanism.
     static Composition lower_composition(const Composition& composition) {
@@ -202,6 +204,17 @@ private:
         return inverted_delta_.answer;
     }
 
+    // delta at any eps >= 0 is no more than the sum of the steps' total variations, which may be nothing where
+    // every engine is lost among their rounding.
+    double steps_apart() const {
+        double sum = 0;
+        for (const auto& [pair, count] : on_lattices(composition_)) {
+            if (pair->q_mass() != 1) return 1;
+            sum += static_cast<double>(count) * ClosedForm::of({{pair, 1}}, Engine::fft)->delta(0).upper;
+        }
+        return std::min(1.0, sum * (1 + rounding_of_sum));
+    }
+
     Answer capped(Answer answer) const {
         answer.upper = std::min(answer.upper, std::max(0.0, max_loss_));
         answer.lower = std::min(answer.lower, answer.upper);
@@ -241,6 +254,7 @@ private:
             best = both(best, *ending);
             if (close(best, accuracy_)) return best;
         }
+        if (steps_apart() <= delta) return exact(0);
         if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
         return with_lattice(
             best, [&] { return lattices().epsilon(delta, accuracy_, most); },
@@ -272,6 +286,7 @@ private:
             best = both(*inverted, best);
             if (close(*inverted, accuracy_)) return best;
         }
+        if (epsilon >= 0) best.upper = std::min(best.upper, steps_apart());
         if (inversion_) {
             best.upper = std::min(best.upper, inversion_->chernoff_delta(epsilon, !unamplified_));
             best.lower = std::min(best.lower, best.upper);
@@ -392,7 +407,7 @@ private:
     double accuracy_;
     std::size_t memory_limit_;
     std::function<void()> before_lattices_;
-    Composition composition_;  // where pairs stand in
+    Composition composition_;
     SupportEnd end_;
     double max_loss_;
     std::optional<ClosedForm> closed_;

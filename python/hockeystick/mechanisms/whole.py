@@ -16,10 +16,9 @@ from .core_pairs import Pairs, both
 from .curves import FURTHEST, Curve, group_curve
 from .steps import Process, Release, Step, Words
 
-_DEEPEST, _DEEPEST_IF_DEAR = 1e-250, 1e-50
-"""speed: where the curve falls below this it is no longer followed, and where each of its points takes long."""
-_ASKED, _NODES = 2000, 1200
-"""speed: how many points are asked for, as neighbours share a contour or a lattice, and how many are kept."""
+_QUICK, _DEAR = (1e-250, 2000, 1200), (1e-50, 1000, 600)
+"""speed: where the curve falls below this it is no longer followed; how many points are asked for, as neighbours share a contour or a
+lattice, and how many are kept; and all of that where each point takes long."""
 
 
 class OfCurve(Step):
@@ -53,18 +52,18 @@ def curve_of(process: Process, adjacency: str) -> Curve:
     """
     profile = _core.Profile(directions(process, adjacency), 3e-4)
     floor = profile.delta_bounds(math.inf).upper
-    deepest = _DEEPEST if profile.quick else _DEEPEST_IF_DEAR
+    deepest, asked, nodes = _QUICK if profile.quick else _DEAR
     end = profile.epsilon_bounds(min(1.0, max(deepest, floor * 1.0001))).upper
     end = min(FURTHEST, end)
     if end == 0.0:
         return Curve.of_symmetric(np.zeros(1), np.array([profile.delta_bounds(0.0).upper]))
     # The end may be one of the support, where the curve has a corner.
-    epsilon = np.append(end * np.linspace(0.0, 1.0, _ASKED) ** 1.5, end * (1.0 + 1e-9))
+    epsilon = np.append(end * np.linspace(0.0, 1.0, asked) ** 1.5, end * (1.0 + 1e-9))
     delta = np.minimum.accumulate(np.clip(profile.rough_curve(epsilon, deepest)[1], 0.0, 1.0))
     fall = -np.log(np.maximum(delta, deepest))
     # Equal steps of a half of the root of ln delta and a half of epsilon's: closer where delta is large, as most ask there.
     travelled = np.sqrt((fall - fall[0]) / max(fall[-1] - fall[0], 1e-9)) + np.sqrt(epsilon / end)
-    kept = np.searchsorted(travelled, np.linspace(0.0, travelled[-2], _NODES))
+    kept = np.searchsorted(travelled, np.linspace(0.0, travelled[-2], nodes))
     kept = np.unique(np.append(kept, [len(epsilon) - 2, len(epsilon) - 1]))
     return Curve.of_symmetric(epsilon[kept], delta[kept])
 
