@@ -126,9 +126,10 @@ def test_masses_that_underflow_are_not_lost(engine: str) -> None:
             )
             adjacency = rng.choice(("remove", "add", "replace_one"))
             profile = hs.account(process, adjacency, engine=engine)
-            for at in (-6.3, 0.0, 0.5, 5.0, epsilon - 1.0, epsilon + 1.0, 2.0 * epsilon - 3.0):
-                with contextlib.suppress(Infeasible):
-                    assert _contains(profile.delta_bounds(at), truth(process, adjacency).delta(at))
+            with contextlib.suppress(Infeasible):
+                known = truth(process, adjacency)
+                for at in (-6.3, 0.0, 0.5, 5.0, epsilon - 1.0, epsilon + 1.0, 2.0 * epsilon - 3.0):
+                    assert _contains(profile.delta_bounds(at), known.delta(at))
                     known_cases += 1
     assert known_cases > 60
 

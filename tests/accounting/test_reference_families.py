@@ -58,7 +58,7 @@ def test_delta_contains_the_truth_and_is_exact() -> None:
         assert contains(bounds, truth), entry
         answer = account.report(epsilon=epsilon, risks=False).delta
         assert answer is not None
-        assert answer.engine == "inversion", entry
+        assert answer.engine in ("inversion", "closed form"), entry
         middle = (Decimal(bounds.lower) + Decimal(bounds.upper)) / 2
         assert abs(middle / truth - 1) < Decimal("1e-10"), entry
         assert bounds.upper <= bounds.lower * (1 + 1e-9), entry
@@ -99,7 +99,7 @@ def test_laplace_at_and_beside_its_kinks(steps: int, factor: float) -> None:
 
 
 def test_atoms_on_no_lattice_are_inverted_with_a_pinch_of_noise() -> None:
-    process = hs.RandomizedResponse(1.0) * 6 + hs.RandomizedResponse(2.0**0.5) * 6
+    process = hs.RandomizedResponse(1.0) * 400 + hs.RandomizedResponse(2.0**0.5) * 400
     answer = (
         hs.account(process).report(delta=0.1, risks=False).epsilon
     )  # at 1e-3 the largest losses say it all

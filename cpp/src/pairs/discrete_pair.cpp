@@ -96,6 +96,7 @@ public:
         law.missing_p = p_infinity_;
         law.missing_q = q_below_[0];
         law.missing_size = law.missing_p + law.missing_q + (rest_is_rounded_ ? 1 : 0);
+        law.lacks_rounding = rest_is_rounded_;
         return law;
     }
 
@@ -144,7 +145,8 @@ PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<
     require(losses.size() == p.size() && p.size() == q.size(),
             "discrete: losses, p and q must have equal lengths");
     require(p_infinity >= 0 && p_infinity <= 1, "discrete: p_infinity must lie in [0, 1]");
-    require(given.loss_error >= 0 && given.loss_error <= 64, "discrete: loss_error must lie in [0, 64]");
+    require(given.loss_error >= 0 && given.loss_error <= 65536,
+            "discrete: loss_error must lie in [0, 65536]");
     require(std::isfinite(spacing) && spacing >= 0, "discrete: spacing must be finite and not negative");
     CompensatedSum p_total, q_total;
     p_total.add(p_infinity);

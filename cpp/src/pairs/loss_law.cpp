@@ -83,6 +83,7 @@ LossLaw LossLaw::swapped() const {
     out.missing_p = missing_q;
     out.missing_q = missing_p;
     out.missing_size = missing_size;
+    out.lacks_rounding = lacks_rounding;
     return out;
 }
 
@@ -108,6 +109,7 @@ LossLaw LossLaw::sampled(double q) const {
     out.group_weight = group_weight;
     out.missing_p = q * missing_p;
     out.missing_size = q * missing_size;
+    out.lacks_rounding = lacks_rounding;
     return out;
 }
 
@@ -126,6 +128,7 @@ LossLaw LossLaw::joined(double q, double total_variation) const {
     out.missing_p = right.missing_p;
     out.missing_q = left.missing_q;
     out.missing_size = left.missing_size + right.missing_size;
+    out.lacks_rounding = true;  // at 0
     return out;
 }
 

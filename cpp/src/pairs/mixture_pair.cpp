@@ -83,6 +83,7 @@ public:
             law.missing_p += weights_[i] * part->missing_p;
             law.missing_q += weights_[i] * part->missing_q;
             law.missing_size += weights_[i] * part->missing_size;
+            law.lacks_rounding = law.lacks_rounding || part->lacks_rounding;
         }
         return law;
     }

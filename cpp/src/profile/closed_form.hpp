@@ -1,8 +1,10 @@
-// Compositions with a closed form: a single step, and Gaussians alone.
+// Compositions with a closed form: a single step, Gaussians alone, and few outcomes.
 #pragma once
 
 #include <algorithm>
 #include <cmath>
+#include <cstddef>
+#include <functional>
 #include <optional>
 #include <utility>
 
@@ -10,6 +12,8 @@
 #include "lattice/tail_table.hpp"
 #include "numerics/constants.hpp"
 #include "profile/answers.hpp"
+#include "profile/outcomes.hpp"
+#include "profile/support_end.hpp"
 
 namespace hockeystick {
 
@@ -20,19 +24,32 @@ public:
     static std::optional<ClosedForm> of(const Composition& composition, Engine engine) {
         const auto& [first, first_count] = composition.front();
         if (engine == Engine::prv) return {};
-        if (composition.size() == 1 && first_count == 1 && !first->stand_in())
-            return ClosedForm(first, first);
+        if (composition.size() == 1 && first_count == 1 && !first->stand_in()) return between(first, first);
         if (engine != Engine::automatic) return {};
         double squares = 0;
         for (const auto& [pair, count] : composition) {
             const double mu = plain_gaussian_mu(*pair);
-            if (!(mu > smallest_mu)) return {};
+            if (!(mu > smallest_mu)) return of_outcomes(composition, few_outcomes);
             squares += static_cast<double>(count) * mu * mu;
         }
         const double mu = std::sqrt(squares);
         if (!(mu < largest_mu)) return {};
         const double rounding = (4 + static_cast<double>(composition.size())) * u;
-        return ClosedForm(gaussian(mu * (1 - rounding)), gaussian(mu * (1 + rounding)));
+        return between(gaussian(mu * (1 - rounding)), gaussian(mu * (1 + rounding)));
+    }
+
+    // The sum over all outcomes, if they are no more than `most`.
+    static std::optional<ClosedForm> of_outcomes(const Composition& composition, std::size_t most) {
+        const auto outcomes = Outcomes::of(composition, most);
+        if (!outcomes) return {};
+        const Answer infinite = SupportEnd(composition).infinity_mass();
+        return ClosedForm(
+            [outcomes, infinite](double epsilon, bool upper) {
+                const double lower = outcomes->delta(epsilon, false) + infinite.lower,
+                             most_of_it = outcomes->delta(epsilon, true) + infinite.upper;
+                return rounded(upper ? most_of_it : lower, 4 * u * most_of_it, epsilon, upper);
+            },
+            infinite.upper > 0);
     }
 
     Answer delta(double epsilon) const {
@@ -47,7 +64,7 @@ public:
     Answer epsilon(double delta, double max_loss) const {
         Answer answer = exact(0);
         answer.upper = upper_epsilon([&](double e) { return at(e, true).value; }, delta, 1);
-        if (upper_->infinity_mass() == 0) answer.upper = std::min(answer.upper, std::max(0.0, max_loss));
+        if (!infinite_) answer.upper = std::min(answer.upper, std::max(0.0, max_loss));
         if (std::isfinite(answer.upper))
             answer.lower = lower_epsilon([&](double e) { return at(e, false).value; }, delta, answer.upper);
         answer.round_off = at(answer.upper, true).error;
@@ -55,30 +72,46 @@ public:
     }
 
 private:
-    ClosedForm(PairPtr lower, PairPtr upper) : lower_(std::move(lower)), upper_(std::move(upper)) {}
-
     // proof: squares of mu neither lose digits to underflow nor overflow.
     static constexpr double smallest_mu = 1e-140, largest_mu = 1e150;
     // proof: pairs of very many parts state their mass at infinity up to this.
     static constexpr double rounding_of_mass = 1e-12;
+    // speed: of so few outcomes the sum takes no longer than anything else.
+    static constexpr std::size_t few_outcomes = 1024;
 
     struct Value {
         double value, error;
     };
-    // The profile itself, with its stated error.
-    Value at(double epsilon, bool upper) const {
-        const Pair& pair = upper ? *upper_ : *lower_;
-        const Tangent t = pair.above(epsilon);
-        const double scale = std::exp(t.exponent);
-        const double error = (t.error + 4 * u * std::abs(t.value) * (1 + std::abs(t.exponent))) * scale +
-                             rounding_of_mass * pair.infinity_mass();
-        const double value = t.value * scale + pair.infinity_mass();
+    // Bounds of the profile on either side, with their stated error.
+    using Bounds = std::function<Value(double epsilon, bool upper)>;
+    ClosedForm(Bounds at, bool infinite) : at_(std::move(at)), infinite_(infinite) {}
+
+    static Value rounded(double value, double error, double epsilon, bool upper) {
         return {
             std::clamp(upper ? value + error + 5e-324 : value - error - 5e-324, trivial_delta(epsilon), 1.0),
             error};
     }
 
-    PairPtr lower_, upper_;  // the composition is between the two
+    // The composition is between the two.
+    static ClosedForm between(PairPtr below, PairPtr above) {
+        const bool infinite = above->infinity_mass() > 0;
+        return ClosedForm(
+            [lower = std::move(below), higher = std::move(above)](double epsilon, bool upper) {
+                const Pair& pair = upper ? *higher : *lower;
+                const Tangent t = pair.above(epsilon);
+                const double scale = std::exp(t.exponent);
+                const double error =
+                    (t.error + 4 * u * std::abs(t.value) * (1 + std::abs(t.exponent))) * scale +
+                    rounding_of_mass * pair.infinity_mass();
+                return rounded(t.value * scale + pair.infinity_mass(), error, epsilon, upper);
+            },
+            infinite);
+    }
+
+    Value at(double epsilon, bool upper) const { return at_(epsilon, upper); }
+
+    Bounds at_;
+    bool infinite_;
 };
 
 }  // namespace hockeystick

@@ -41,6 +41,9 @@ public:
           inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy, memory_limit)
                                                  : nullptr),
           lattices_(on_lattices(composition), end_.log_finite(), memory_limit) {
+        if (!closed_ && engine == Engine::automatic && !(inversion_ && inversion_->quick()))
+            closed_ = ClosedForm::of_outcomes(composition,
+                                              std::min(most_outcomes, memory_limit / bytes_per_outcome));
         if (stands_in_ && !inversion_)
             throw std::invalid_argument("Profile: these pairs are answered by inversion alone");
         composition_ = composition;
@@ -126,8 +129,13 @@ private:
     // speed: losses this small underflow in every transform.
     static constexpr double smallest_loss = 1e-290;
     static constexpr double smallest_double = 5e-324, not_a_number = std::numeric_limits<double>::quiet_NaN();
+    // speed: so many outcomes are added up where the inversion would take longer.
+    static constexpr std::size_t most_outcomes = 1 << 17;
+    static constexpr std::size_t bytes_per_outcome = 128;
     // speed: no smaller delta is worth an engine, where it is bounded already.
     static constexpr double no_delta = 1e-100;
+    // speed: nor are so many of the smallest doubles.
+    static constexpr double few_doubles = 64 * smallest_double;
     // speed: a lower bound from less than the mechanisms is no nearer than this.
     static constexpr double rough_gap = 1e-3;
     // speed: what its lattices may take, each point of which is dear.
@@ -135,7 +143,7 @@ private:
     // speed: nor is it looked for where bounds are as near as this.
     static constexpr double near_enough = 1e-2;
     // proof: more than the rounding of the largest losses and of their sum ("The end of the support").
-    static constexpr double rounding_of_max_loss = 1e-12;
+    static constexpr double rounding_of_max_loss = 2e-11;
     // proof: more than the rounding of a sum over a million kinds.
     static constexpr double rounding_of_sum = 1e-9;
 
@@ -204,8 +212,8 @@ private:
         return inverted_delta_.answer;
     }
 
-    // delta at any eps >= 0 is no more than the sum of the steps' total variations, which may be nothing where
-    // every engine is lost among their rounding.
+    // delta at any eps >= 0 is no more than the sum of the steps' total variations, which may be nothing
+    // where every engine is lost among their rounding.
     double steps_apart() const {
         double sum = 0;
         for (const auto& [pair, count] : on_lattices(composition_)) {
@@ -238,7 +246,12 @@ private:
             answer.lower *= 1 - rounding_of_max_loss;
             return answer;
         }
-        if (closed_) return closed_->epsilon(delta, max_loss_);
+        if (closed_) {
+            const Answer answer = closed_->epsilon(delta, max_loss_);
+            if (close(answer, accuracy_)) return answer;
+            const auto ending = end_.epsilon(delta);
+            return ending ? both(answer, *ending) : answer;
+        }
         const double most = infinite.upper > 0 ? infinity : std::max(0.0, max_loss_);
         if (coupling_) {
             before_lattices();
@@ -265,7 +278,10 @@ private:
     std::optional<Answer> at_once(double epsilon) const {
         if (epsilon == infinity || epsilon >= max_loss_) return end_.infinity_mass();
         if (epsilon == -infinity) return exact(1);
-        if (closed_) return closed_->delta(epsilon);
+        if (closed_) {
+            const Answer answer = closed_->delta(epsilon);
+            return settled(answer) ? answer : both(answer, end_.delta(epsilon));
+        }
         if (!coupling_ && (max_loss_ - epsilon < smallest_loss || end_.rules(epsilon)))
             return end_.delta(epsilon);
         return {};
@@ -278,23 +294,30 @@ private:
             return coupling_->delta(epsilon, accuracy_);
         }
         Answer best = known_of(epsilon);
-        if (close(best, accuracy_) || (unamplified_ && best.upper < no_delta)) return best;
+        if (settled(best) || (unamplified_ && best.upper < no_delta)) return best;
         const std::lock_guard lock(mutex_);
         if (may_be_nothing(epsilon) && nothing_from({epsilon}, smallest_double) == epsilon)
             return less_than_any_double();
         if (const auto& inverted = inverted_delta(epsilon)) {
             best = both(*inverted, best);
-            if (close(*inverted, accuracy_)) return best;
+            if (settled(*inverted)) return best;
         }
         if (epsilon >= 0) best.upper = std::min(best.upper, steps_apart());
         if (inversion_) {
             best.upper = std::min(best.upper, inversion_->chernoff_delta(epsilon, !unamplified_));
             best.lower = std::min(best.lower, best.upper);
             if (best.upper <= smallest_double) return less_than_any_double();
+            if (settled(best)) return best;
         }
         return with_lattice(
             best, [&] { return lattices().delta(epsilon, accuracy_); },
             [&](const Direction& less) { return less.delta_bounds(epsilon); });
+    }
+
+    // Whether a delta is known as closely as is asked for, or as its few digits next to the smallest double
+    // allow.
+    bool settled(const Answer& delta) const {
+        return delta.upper - delta.lower <= accuracy_ * delta.upper + few_doubles;
     }
 
     static Answer upper_of(Answer answer) {
@@ -330,7 +353,7 @@ private:
         std::erase_if(inside, done);
         const auto inverted = inversion_->delta_curve(inside);
         for (std::size_t i = 0; i < inside.size(); ++i)
-            if (inverted[i] && close(*inverted[i], accuracy_)) curve[place[i]] = inverted[i];
+            if (inverted[i] && settled(*inverted[i])) curve[place[i]] = inverted[i];
         return curve;
     }
 

@@ -365,7 +365,7 @@ int main() {
     engines_agree({{hs::sampled(hs::laplace(1), 0.1, add), 400}}, {1e-2, 1e-8}, 1e-8);
     engines_agree({{hs::sampled(hs::laplace(1), 0.1, both), 400}}, {1e-2, 1e-8}, 1e-8);
     engines_agree({{hs::sampled(hs::gaussian(0.8), 0.1, both), 300}}, {1e-2, 1e-8}, 1e-8);
-    engines_agree({{responses(0.5, 0.5), 30}, {responses(0.25, 0), 20}}, {1e-2, 1e-6}, 1e-8);
+    engines_agree({{responses(0.5, 0.5), 60}, {responses(0.25, 0), 40}}, {1e-2, 1e-6}, 1e-8);
     const auto cut = [&](double full, const hs::PairPtr& branch, const hs::PairPtr& other) {
         return hs::mixture({other, branch}, {1 - full, full});
     };
@@ -378,11 +378,11 @@ int main() {
     engines_agree({{hs::mixture({swapped, hs::laplace(0.5)}, {0.5, 0.5}), 200}}, {1e-2, 1e-6}, 1e-8);
     engines_agree({{hs::discrete({-1, 0, 1}, {0.15, 0.34999, 0.5},
                                  {0.15 * std::exp(1), 0.34999, 0.5 * std::exp(-1)}, 1e-5, 1),
-                    20}},
-                  {1e-2, 3e-4}, 1e-8);
+                    45}},
+                  {1e-2, 6e-4}, 1e-8);
 
     // Sums of atoms on no common lattice never decay.
-    engines_agree({{responses(1, 1), 5}, {responses(std::numbers::sqrt2, 0), 5}}, {0.1}, 1e-6);
+    engines_agree({{responses(1, 1), 400}, {responses(std::numbers::sqrt2, 0), 400}}, {0.1}, 1e-6);
     CHECK(hs::Inversion::of({{responses(1, 1), 5}, {hs::gaussian(1), 5}}) != nullptr);
     return check::summary();
 }

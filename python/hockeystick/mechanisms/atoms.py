@@ -28,6 +28,7 @@ CUT = 1e-310
 _WIDE_SHIFT = 40.0
 """Blocks of merged integers are narrow beside Q's tail, too, up to this many scales of a shift (`_below`)."""
 
+_LARGE = 600.0  # *proof*: e to this over 2^-53 is a double
 _GAUSSIAN_REACH = 38.0  # *proof*: exp(-38^2/2) = 3e-314
 _LAPLACE_REACH = 720.0  # *proof*: exp(-720) = 2e-313
 
@@ -105,17 +106,6 @@ def response_against_uniform(epsilon: float, num_categories: int) -> tuple[Atoms
     return forth, back
 
 
-def _log_mean(q: float, a: Array) -> Array:
-    """ln(1 - q + q e^a), precise for small q a and for q near 1, free of overflow."""
-    if q == 1.0:
-        return a
-    excess = q * np.expm1(np.minimum(a, 1.0))
-    # Near -1 the excess has few digits.
-    small = np.where(excess < -0.5, np.log((1.0 - q) + q * np.exp(np.minimum(a, 0.0))), np.log1p(excess))
-    large = np.logaddexp(math.log1p(-q), math.log(q) + a)
-    return np.where(a < 1.0, small, large)
-
-
 @dataclass(frozen=True)
 class IntegerNoise:
     """Even, log-concave noise on the integers: discrete Laplace or discrete Gaussian; `skellam` has one more."""
@@ -191,10 +181,30 @@ class _Law:
     q: float
 
     def loss(self, t: Array) -> Array:
-        forth = self.noise.log_ratio(t, self.shift)
+        """With a and b the noise's own losses for the shift and for its opposite, and t >= 0 as the loss is odd, for q < 1
+
+        ln (1 + q (e^a - e^b) / (1 - q + q e^b)): b <= 0, b <= a, and a - b is a loss of twice the shift.
+        """
+        noise, q, k = self.noise, self.q, self.shift
+        if q == 1.0:
+            return noise.log_ratio(t, k)
+        s = np.abs(t)
+        a, b, apart = noise.log_ratio(s, k), noise.log_ratio(s, -k), noise.log_ratio(s + k, 2 * k)
+        e_b = np.exp(b)
+        moved = np.where(
+            apart < 1.0, e_b * np.expm1(np.minimum(apart, 1.0)), np.exp(np.minimum(a, _LARGE)) - e_b
+        )
+        small = np.log1p(q * moved / ((1.0 - q) + q * e_b))
+        large = np.logaddexp(0.0, a + (math.log(q) - math.log1p(-q)))
+        return np.asarray(np.copysign(np.where(a < _LARGE, small, large), t))
+
+    def loss_error(self, t: Array) -> float:
+        """A bound on the relative error of all these losses, in units of 2^-53 (docs/mechanisms/replacement.md, section 5)."""
+        noise, own = self.noise, self.noise.loss_error + 1.0
         if self.q == 1.0:
-            return forth
-        return _log_mean(self.q, forth) - _log_mean(self.q, self.noise.log_ratio(t, -self.shift))
+            return noise.loss_error
+        most = float(np.max(np.abs(noise.log_ratio(np.abs(t), -self.shift)), initial=0.0))
+        return own * (3.2 * min(most, 750.0) + 4.0) + 32.0
 
     def log_p(self, t: Array) -> Array:
         moved = self.noise.log_mass(t - self.shift)
@@ -257,7 +267,14 @@ def _integers(noise: IntegerNoise, shift: int, q: float) -> Atoms:
         p[-1] += law.tail(anchors[-1] + 1.0 - shift, anchors[-1] + 1.0)
         p[0] += law.tail(shift - anchors[0] + 1.0, 1.0 - anchors[0])
         p_infinity = 0.0
-    return _atoms(law, losses, p, p_infinity, merged=bool(between.any()))
+    merged, q_mass = bool(between.any()), None
+    if sampled and not merged:
+        # Q is P mirrored. From P and large losses it would have the errors of these.
+        if noise.kind != "laplace":
+            q_mass = law.p_mass(-anchors)
+        elif anchors[0] == -anchors[-1]:
+            q_mass = p[::-1].copy()
+    return _atoms(law, losses, p, p_infinity, merged, law.loss_error(anchors), q_mass=q_mass)
 
 
 def _below(noise: IntegerNoise, shift: int, q: float) -> Atoms | None:
@@ -287,11 +304,18 @@ def _below(noise: IntegerNoise, shift: int, q: float) -> Atoms | None:
         p[-1] += law.tail(anchors[-1] + 1.0 - shift, anchors[-1] + 1.0)
         if whole:
             p[0] += law.tail(shift - anchors[0] + 1.0, 1.0 - anchors[0])
-    return _atoms(law, losses, p, 0.0, merged=bool(between.any()), shared=np.minimum)
+    return _atoms(law, losses, p, 0.0, bool(between.any()), law.loss_error(anchors), shared=np.minimum)
 
 
 def _atoms(
-    law: _Law, losses: Array, p: Array, p_infinity: float, merged: bool, shared: np.ufunc = np.maximum
+    law: _Law,
+    losses: Array,
+    p: Array,
+    p_infinity: float,
+    merged: bool,
+    error: float,
+    shared: np.ufunc = np.maximum,
+    q_mass: Array | None = None,
 ) -> Atoms:
     noise, spacing = law.noise, 0.0
     if not merged and law.q == 1.0 and noise.kind != "skellam":
@@ -299,10 +323,13 @@ def _atoms(
         unit = 1.0 / noise.scale if noise.kind == "laplace" else 0.5 * law.shift / noise.scale / noise.scale
         spacing = unit * (1.0 if law.shift % 2 else 2.0)
         losses = spacing * np.rint(losses / spacing)
-    losses, p = _merge_ties(losses, p, shared)
-    with np.errstate(divide="ignore"):
-        q_mass = np.exp(np.log(p) - losses)
-    return Atoms(losses, p, np.minimum(q_mass, 1.0), p_infinity, spacing, loss_error=noise.loss_error)
+    if q_mass is None:
+        losses, (p,) = _merge_ties(losses, [p], shared)
+        with np.errstate(divide="ignore"):
+            q_mass = np.exp(np.log(p) - losses)
+    else:
+        losses, (p, q_mass) = _merge_ties(losses, [p, q_mass], shared)
+    return Atoms(losses, p, np.minimum(q_mass, 1.0), p_infinity, spacing, loss_error=error)
 
 
 def _anchors(noise: IntegerNoise, shift: int, sampled: bool) -> tuple[Array, Array]:
@@ -329,7 +356,7 @@ def _anchors(noise: IntegerNoise, shift: int, sampled: bool) -> tuple[Array, Arr
     return np.concatenate(anchors), np.concatenate(between)[:-1]
 
 
-def _merge_ties(losses: Array, p: Array, shared: np.ufunc) -> tuple[Array, Array]:
+def _merge_ties(losses: Array, masses: list[Array], shared: np.ufunc) -> tuple[Array, list[Array]]:
     """Make the losses strictly increasing: atoms that rounding made equal share the larger loss, or the lesser."""
     if shared is np.maximum:
         losses = np.maximum.accumulate(losses)
@@ -337,4 +364,4 @@ def _merge_ties(losses: Array, p: Array, shared: np.ufunc) -> tuple[Array, Array
         losses = np.minimum.accumulate(losses[::-1])[::-1]
     last = np.append(losses[1:] > losses[:-1], True)
     first = np.concatenate(([0], np.flatnonzero(last)[:-1] + 1))
-    return losses[last], np.add.reduceat(p, first)
+    return losses[last], [np.add.reduceat(mass, first) for mass in masses]

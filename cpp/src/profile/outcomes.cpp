@@ -1,0 +1,127 @@
+#include "profile/outcomes.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <utility>
+
+#include "numerics/constants.hpp"
+#include "numerics/sums.hpp"
+
+namespace hockeystick {
+namespace {
+
+// proof: what one step of the recurrence for delta rounds by, relatively, in units; what products of errors
+// add to them; and the mass and delta that an outcome may lose below the normal doubles.
+constexpr double rounding_of_step = 16, products = 1 + 1e-9, lost_below = 16 * 5e-324;
+
+// ln k! for k = 0, ..., n.
+std::vector<double> log_factorials(std::size_t n) {
+    std::vector<double> out{0};
+    CompensatedSum sum;
+    for (std::size_t k = 1; k <= n; ++k) {
+        sum.add(std::log(static_cast<double>(k)));
+        out.push_back(sum.value());
+    }
+    return out;
+}
+
+// How many multisets of so many steps there are; perhaps rounded.
+double multisets(std::size_t atoms, double steps) {
+    double out = 1;
+    for (std::size_t i = 1; i < atoms; ++i) out *= (steps + static_cast<double>(i)) / static_cast<double>(i);
+    return out;
+}
+
+}  // namespace
+
+std::vector<Outcomes::Outcome> Outcomes::of_kind(const std::vector<LossAtom>& atoms, std::size_t steps) {
+    const std::vector<double> log_factorial = log_factorials(atoms.size() > 1 ? steps : 0);
+    std::vector<Outcome> out;
+    // Of these steps `left` are yet without an outcome, which is none before atom j.
+    const std::function<void(std::size_t, std::size_t, Outcome)> add = [&](std::size_t j, std::size_t left,
+                                                                           const Outcome& before) {
+        const LossAtom& atom = atoms[j];
+        const bool last = j + 1 == atoms.size();
+        for (std::size_t k = last ? left : 0; k <= left; ++k) {
+            const double times = static_cast<double>(k), ways = atoms.size() > 1 ? log_factorial[k] : 0;
+            Outcome at = before;
+            at.loss += times * atom.loss;
+            // Multiples of a step are rounded, too, though they count as exact.
+            at.loss_error += times * (atom.loss_slack + 2 * std::abs(atom.loss)) + std::abs(at.loss);
+            at.log_p += times * atom.log_p - ways;
+            at.log_p_error +=
+                times * (atom.log_p_slack + 2 * std::abs(atom.log_p)) + 6 * ways + std::abs(at.log_p);
+            if (last)
+                out.push_back(at);
+            else
+                add(j + 1, left - k, at);
+        }
+    };
+    const double all = atoms.size() > 1 ? log_factorial[steps] : 0;
+    add(0, steps, {0, all, 0, 4 * all});
+    return out;
+}
+
+std::shared_ptr<const Outcomes> Outcomes::of(const Composition& composition, std::size_t most) {
+    std::vector<std::vector<LossAtom>> kinds;
+    double size = 1;
+    for (const auto& [pair, count] : composition) {
+        auto law = pair->loss_law();
+        if (!law || !law->pieces.empty() || law->atoms.empty() || law->lacks_rounding) return nullptr;
+        size *= multisets(law->atoms.size(), static_cast<double>(count));
+        if (!(size < static_cast<double>(most))) return nullptr;
+        kinds.push_back(std::move(law->atoms));
+    }
+    std::vector<Outcome> all{{0, 0, 0, 0}};
+    for (std::size_t i = 0; i < kinds.size(); ++i) {
+        std::vector<Outcome> more;
+        for (const Outcome& b : of_kind(kinds[i], static_cast<std::size_t>(composition[i].second)))
+            for (const Outcome& a : all)
+                more.push_back({a.loss + b.loss, a.log_p + b.log_p,
+                                a.loss_error + b.loss_error + std::abs(a.loss + b.loss),
+                                a.log_p_error + b.log_p_error + std::abs(a.log_p + b.log_p)});
+        all = std::move(more);
+    }
+    if (std::ranges::any_of(all, [](const Outcome& o) { return !std::isfinite(o.loss); })) return nullptr;
+    return std::shared_ptr<const Outcomes>(new Outcomes(all));
+}
+
+Outcomes::Side Outcomes::side(const std::vector<Outcome>& outcomes, bool upper) {
+    const double sign = upper ? 1 : -1;
+    std::vector<std::pair<double, double>> at;
+    for (const Outcome& o : outcomes) {
+        const double loss = o.loss + sign * u * products * (o.loss_error + std::abs(o.loss) + 1e-290);
+        const double log_p = o.log_p + sign * u * products * (o.log_p_error + 2 * std::abs(o.log_p) + 4);
+        at.emplace_back(loss, std::exp(std::min(0.0, log_p)));
+    }
+    std::ranges::sort(at);
+    Side out{std::vector<double>(at.size()), std::vector<double>(at.size()), std::vector<double>(at.size())};
+    double delta = 0, mass = 0;
+    for (std::size_t i = at.size(); i-- > 0;) {
+        // From the loss above down to this one; only positive terms.
+        const double gap = i + 1 < at.size() ? at[i + 1].first - at[i].first : 0;
+        delta = delta * std::exp(-gap) - mass * std::expm1(-gap);
+        mass += at[i].second;
+        out.loss[i] = at[i].first;
+        out.delta[i] = delta;
+        out.mass[i] = mass;
+    }
+    return out;
+}
+
+double Outcomes::delta(double epsilon, bool upper) const {
+    const Side& side = upper ? upper_ : lower_;
+    const auto next = std::upper_bound(side.loss.begin(), side.loss.end(), epsilon);
+    const double size = static_cast<double>(side.loss.size());
+    double value = 0;
+    if (next != side.loss.end()) {
+        const auto i = static_cast<std::size_t>(next - side.loss.begin());
+        const double gap = side.loss[i] - epsilon;
+        value = side.delta[i] * std::exp(-gap) - side.mass[i] * std::expm1(-gap);
+    }
+    const double rounding = (size + 16) * (rounding_of_step * u * value + lost_below);
+    return std::max(0.0, upper ? value + rounding : value - rounding);
+}
+
+}  // namespace hockeystick

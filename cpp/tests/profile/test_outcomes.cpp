@@ -1,0 +1,118 @@
+// Few outcomes against sums in long double: two losses many times over, several kinds, masses that differ by
+// hundreds of decades, and what must be refused.
+#include "profile/outcomes.hpp"
+
+#include <cmath>
+#include <random>
+
+#include "check.hpp"
+
+namespace hs = hockeystick;
+
+namespace {
+
+using Long = long double;
+
+struct Law {
+    std::vector<double> loss;
+    std::vector<Long> p;
+    hs::PairPtr pair() const {
+        std::vector<double> masses(p.begin(), p.end()), others;
+        for (std::size_t i = 0; i < p.size(); ++i)
+            others.push_back(static_cast<double>(p[i] * std::exp(-static_cast<Long>(loss[i]))));
+        return hs::discrete(loss, masses, others);
+    }
+};
+
+// Masses of which Q's sum to 1 as well: two at losses -a and b, and one at 0.
+Law random_law(std::mt19937_64& random, double rarest) {
+    std::uniform_real_distribution<double> uniform(0, 1);
+    const double a = 0.1 + 3 * uniform(random), b = 0.1 + 3 * uniform(random);
+    const Long low = std::pow(Long(10), Long(rarest * uniform(random))) / 50;
+    // p e^a + r e^-b = p + r
+    const Long high = low * std::expm1(Long(a)) / -std::expm1(-Long(b));
+    Law law{{-a, 0, b}, {low, 1 - low - high, high}};
+    for (Long& mass : law.p) mass = static_cast<double>(mass);
+    return law;
+}
+
+// All sequences, one step at a time.
+Long truth(const std::vector<Law>& steps, Long epsilon, std::size_t i = 0, Long loss = 0, Long mass = 1) {
+    if (i == steps.size()) return loss > epsilon ? mass * -std::expm1(epsilon - loss) : 0;
+    Long sum = 0;
+    for (std::size_t j = 0; j < steps[i].loss.size(); ++j)
+        sum += truth(steps, epsilon, i + 1, loss + steps[i].loss[j], mass * steps[i].p[j]);
+    return sum;
+}
+
+void enclosed(const hs::Outcomes& outcomes, double epsilon, Long truth, double gap) {
+    const double lower = outcomes.delta(epsilon, false), upper = outcomes.delta(epsilon, true);
+    CHECK(lower <= truth * (1 + Long(1e-17)) && truth * (1 - Long(1e-17)) <= upper);
+    CHECK(upper - lower <= gap * upper + 1e-300);
+}
+
+void several_kinds(std::mt19937_64& random, double rarest) {
+    const Law a = random_law(random, rarest), b = random_law(random, rarest);
+    const auto outcomes = hs::Outcomes::of({{a.pair(), 3}, {b.pair(), 4}}, 1000);
+    CHECK(outcomes != nullptr);
+    const std::vector<Law> steps{a, a, a, b, b, b, b};
+    const double most = 3 * a.loss[2] + 4 * b.loss[2];
+    for (const double share : {-0.3, 0.0, 0.01, 0.2, 0.5, 0.9, 1 - 1e-6})
+        enclosed(*outcomes, share * most, truth(steps, share * most), share > 0.99 ? 1e-6 : 1e-11);
+    // Beside a sum of losses.
+    const double sum = a.loss[2] + 2 * b.loss[2];
+    for (const double off : {-1e-9, -1e-15, 0.0, 1e-15, 1e-9})
+        enclosed(*outcomes, sum + off, truth(steps, sum + off), 1e-7);
+    CHECK(outcomes->delta(1.001 * most, true) < 1e-300);
+}
+
+// Randomised response: binomial sums.
+void many_steps(double a, std::size_t steps) {
+    const Long p = 1 / (1 + std::exp(-Long(a))), rounded = static_cast<double>(p);
+    const auto pair = hs::discrete({-a, a}, {static_cast<double>(1 - rounded), static_cast<double>(rounded)},
+                                   {static_cast<double>(rounded), static_cast<double>(1 - rounded)});
+    const auto outcomes = hs::Outcomes::of({{pair, steps}}, steps + 2);
+    CHECK(outcomes != nullptr);
+    const double n = static_cast<double>(steps);
+    for (const double share : {0.01, 0.3, 0.9}) {
+        const Long epsilon = share * n * a;
+        Long sum = 0, size = 0;
+        for (std::size_t k = 0; k <= steps; ++k) {
+            const Long loss = (2 * Long(k) - Long(n)) * a;
+            if (!(loss > epsilon)) continue;
+            const Long log_mass = std::lgamma(Long(n) + 1) - std::lgamma(Long(k) + 1) -
+                                  std::lgamma(Long(n) - k + 1) + k * std::log(rounded) +
+                                  (Long(n) - k) * std::log1p(-rounded);
+            sum += std::exp(log_mass) * -std::expm1(epsilon - loss);
+            size = std::max(size, std::abs(log_mass) + std::lgamma(Long(n) + 1));
+        }
+        const double lower = outcomes->delta(static_cast<double>(epsilon), false),
+                     upper = outcomes->delta(static_cast<double>(epsilon), true);
+        const Long slack = size * Long(1e-18);
+        CHECK(lower <= sum * (1 + slack) && sum * (1 - slack) <= upper);
+        CHECK(upper - lower <= 1e-9 * upper + 1e-300);
+    }
+}
+
+}  // namespace
+
+int main() {
+    std::mt19937_64 random(1);
+    for (const double rarest : {0.0, -3.0, -20.0, -35.0})
+        for (int i = 0; i < 8; ++i) several_kinds(random, rarest);
+    for (const double a : {0.01, 1.0, 8.0})
+        for (const std::size_t steps : {2u, 30u, 1000u, 20000u}) many_steps(a, steps);
+
+    // Too many, not made of atoms alone, or perhaps an atom too few.
+    const auto response = hs::discrete({-1, 1}, {0.26894142136999512, 0.73105857863000488},
+                                       {0.73105857863000488, 0.26894142136999512});
+    CHECK(hs::Outcomes::of({{response, 99}}, 101) != nullptr);
+    CHECK(hs::Outcomes::of({{response, 100}}, 101) == nullptr);
+    CHECK(hs::Outcomes::of({{response, std::uint64_t{1} << 53}}, 1 << 17) == nullptr);
+    CHECK(hs::Outcomes::of({{response, 2}, {hs::laplace(1), 1}}, 1000) == nullptr);
+    CHECK(hs::Outcomes::of({{hs::sampled(response, 0.1, hs::Sampling::remove), 3}}, 1000) != nullptr);
+    CHECK(hs::Outcomes::of({{hs::sampled(response, 0.1, hs::Sampling::replace_one), 3}}, 1000) == nullptr);
+    const auto one = hs::discrete({0}, {1}, {1});
+    CHECK(hs::Outcomes::of({{one, std::uint64_t{1} << 53}, {response, 1}}, 1000) != nullptr);
+    return check::summary();
+}

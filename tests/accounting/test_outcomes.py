@@ -1,0 +1,129 @@
+"""Compositions of few outcomes, and losses of sampled integer noise, against arithmetic in many digits."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import flint
+import hockeystick as hs
+import mpmath as mp
+import numpy as np
+import pytest
+from hockeystick.mechanisms import atoms
+from hockeystick.mechanisms.skellam import SkellamNoise
+
+from tests.campaign.balls import Infeasible
+from tests.campaign.truth import truth
+
+
+def step(rng: random.Random) -> hs.Step:
+    """One with few losses; the largest ones in some, and the rarest."""
+    size = math.exp(rng.uniform(-7.0, 6.0))
+    base: hs.Step = rng.choice(
+        (
+            hs.RandomizedResponse(size, rng.choice((2, 3, 10))),
+            hs.PureDP(size),
+            hs.ApproximateDP(size, 10.0 ** rng.uniform(-300.0, -1.0)),
+            hs.DiscreteLaplace(1.0 / size, rng.choice((1, 2))),
+        )
+    )
+    kind = rng.randrange(3)
+    if kind == 0:
+        base = hs.PoissonSampled(base, 10.0 ** rng.choice((rng.uniform(-3.0, 0.0), rng.uniform(-40.0, 0.0))))
+    if kind == 1:
+        base = hs.Mixture([base, hs.PureDP(0.3)], [0.25, 0.75])
+    return base
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_every_answer_encloses_the_truth(seed: int) -> None:
+    rng = random.Random(seed)
+    process: hs.Composable = step(rng) * rng.randint(2, 9)
+    if rng.random() < 0.6:
+        process = process + step(rng) * rng.randint(1, 3)
+    adjacency = rng.choice(("remove", "add", "add_or_remove"))
+    profile = hs.account(process, adjacency)
+    most = min(profile.epsilon_bounds(1e-300).upper, 1e4)
+    with flint.ctx.workprec(1500):
+        try:
+            known = truth(process, adjacency)
+        except Infeasible:
+            pytest.skip("too many outcomes for the oracle")
+        for share in (-0.2, 0.0, 1e-9, 1e-3, 0.1, 0.5, 0.9, 1.0 - 1e-9):
+            bounds = profile.delta_bounds(share * most)
+            exact = known.delta(share * most)
+            assert not exact.above(bounds.upper)
+            assert not exact.below(bounds.lower)
+            if bounds.upper > 1e-290:
+                spent = profile.epsilon_bounds(bounds.upper)
+                assert not known.delta(spent.upper).above(bounds.upper)
+                assert spent.lower == 0.0 or not known.delta(spent.lower * (1.0 - 1e-15)).below(bounds.upper)
+        answer = profile.report(epsilon=0.5 * most, risks=False).delta
+        assert answer is not None
+        assert answer.engine in ("closed form", "exact")  # exact: nothing is spent
+        assert answer.upper - answer.lower <= 1e-9 * answer.upper + 1e-300
+
+
+def test_many_distinct_guarantees_are_added_up() -> None:
+    """2^10 outcomes, on no lattice, by all subsets; little memory takes another way to the same."""
+    epsilons = [0.1 + 0.0317 * i for i in range(10)]
+    process = hs.PureDP(epsilons[0]) * 1
+    for epsilon in epsilons[1:]:
+        process = process + hs.PureDP(epsilon)
+    with mp.workdps(40):
+        signs = np.array(np.meshgrid(*[[-1, 1]] * 10)).reshape(10, -1).T
+        kept = [1 / (1 + mp.exp(-mp.mpf(epsilon))) for epsilon in epsilons]
+        outcomes = [
+            (
+                mp.fsum(int(s) * mp.mpf(e) for s, e in zip(row, epsilons, strict=True)),
+                mp.fprod(p if s > 0 else 1 - p for s, p in zip(row, kept, strict=True)),
+            )
+            for row in signs
+        ]
+        for epsilon in (0.0, 0.7, 1.9):
+            exact = mp.fsum(p * -mp.expm1(epsilon - loss) for loss, p in outcomes if loss > epsilon)
+            for memory_limit, gap in ((2**30, 1e-11), (2**20, 1e-3)):
+                bounds = hs.account(process, memory_limit=memory_limit).delta_bounds(epsilon)
+                assert bounds.lower <= exact <= bounds.upper
+                assert bounds.upper - bounds.lower <= gap * bounds.upper
+
+
+def known_loss(noise: atoms.IntegerNoise, shift: int, q: float, t: int) -> mp.mpf:
+    """From the probabilities."""
+
+    def log_ratio(k: int) -> mp.mpf:
+        if isinstance(noise, SkellamNoise):
+            v = mp.mpf(noise.variance)
+            return mp.log(mp.besseli(abs(t - k), v) / mp.besseli(abs(t), v))
+        scale = mp.mpf(noise.scale)
+        if noise.kind == "laplace":
+            return (abs(t) - abs(t - k)) / scale
+        return k * (2 * t - k) / (2 * scale * scale)
+
+    rate = mp.mpf(q)
+    there, back = (1 - rate + rate * mp.exp(log_ratio(k)) for k in (shift, -shift))
+    return mp.log(there / back)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_losses_of_sampled_integer_noise_are_as_exact_as_they_say(seed: int) -> None:
+    """With rates near 0 and 1, and losses that all but cancel; nothing but the noise's own losses used to be counted."""
+    rng = random.Random(seed)
+    with mp.workdps(700):
+        for _ in range(60):
+            scale, shift = math.exp(rng.uniform(-4.0, 3.5)), rng.choice((1, 2, 3, 7, 30))
+            q = rng.choice((10.0 ** rng.uniform(-300.0, 0.0), 1.0 - 10.0 ** rng.uniform(-12.0, -0.3)))
+            noise = (
+                SkellamNoise("skellam", math.sqrt(3.0), 3.0)
+                if rng.random() < 0.1
+                else atoms.IntegerNoise(rng.choice(("laplace", "gaussian")), scale)
+            )
+            law = atoms._Law(noise, shift, q)
+            t = np.array(
+                sorted({*(rng.randint(-40, 40) for _ in range(4)), 0, 1, shift, -shift}), dtype=float
+            )
+            error = law.loss_error(t) * 2.0**-53
+            for at, loss in zip(t, law.loss(t), strict=True):
+                exact = known_loss(noise, shift, q, int(at))
+                assert abs(float(loss) - exact) <= error * abs(exact) + mp.mpf("1e-307")
