@@ -35,8 +35,8 @@ struct LossLaw {
     std::vector<LossAtom> atoms;
     std::vector<LossPiece> pieces;
     double missing_p = 0, missing_q = 0, missing_size = 0;
-    // Whether an atom may be missing, or have less than its mass, by as much as 1 rounds: next to nothing in M - 1,
-    // but perhaps all there is of an outcome.
+    // Whether an atom may be missing, or have less than its mass, by as much as 1 rounds: next to nothing in
+    // M - 1, but perhaps all there is of an outcome.
     bool lacks_rounding = false;
     // Where the choice between several laws is part of the output: the probability of each, which is its
     // P- and its Q-mass but for what is missing at infinite losses.

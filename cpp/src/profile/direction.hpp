@@ -236,6 +236,18 @@ private:
         return nothing;
     }
 
+    // Beside the largest losses closed forms may be wide.
+    Answer closed_epsilon(double delta) const {
+        const Answer answer = closed_->epsilon(delta, max_loss_);
+        if (close(answer, accuracy_)) return answer;
+        const auto ending = end_.epsilon(delta);
+        return ending ? both(answer, *ending) : answer;
+    }
+    Answer closed_delta(double epsilon) const {
+        const Answer answer = closed_->delta(epsilon);
+        return settled(answer) ? answer : both(answer, end_.delta(epsilon));
+    }
+
     Answer epsilon_of_pairs(double delta) const {
         const Answer infinite = end_.infinity_mass();
         if (delta >= 1) return exact(0);
@@ -246,12 +258,7 @@ private:
             answer.lower *= 1 - rounding_of_max_loss;
             return answer;
         }
-        if (closed_) {
-            const Answer answer = closed_->epsilon(delta, max_loss_);
-            if (close(answer, accuracy_)) return answer;
-            const auto ending = end_.epsilon(delta);
-            return ending ? both(answer, *ending) : answer;
-        }
+        if (closed_) return closed_epsilon(delta);
         const double most = infinite.upper > 0 ? infinity : std::max(0.0, max_loss_);
         if (coupling_) {
             before_lattices();
@@ -278,10 +285,7 @@ private:
     std::optional<Answer> at_once(double epsilon) const {
         if (epsilon == infinity || epsilon >= max_loss_) return end_.infinity_mass();
         if (epsilon == -infinity) return exact(1);
-        if (closed_) {
-            const Answer answer = closed_->delta(epsilon);
-            return settled(answer) ? answer : both(answer, end_.delta(epsilon));
-        }
+        if (closed_) return closed_delta(epsilon);
         if (!coupling_ && (max_loss_ - epsilon < smallest_loss || end_.rules(epsilon)))
             return end_.delta(epsilon);
         return {};
