@@ -30,7 +30,9 @@ public:
             // Masses that underflowed have lost digits.
             if (!(std::min(p[i], q[i]) > fully_precise)) continue;
             const double log_p = std::log(p[i]), off = log_p - std::log(q[i]) - losses_[i];
-            if (std::abs(off) > 64 * u * (1 + std::abs(losses_[i]) + std::abs(log_p))) consistent_ = false;
+            if (std::abs(off) >
+                std::max(64.0, loss_error_) * u * (1 + std::abs(losses_[i]) + std::abs(log_p)))
+                consistent_ = false;
         }
         p_above_.resize(n + 1);
         p_below_.resize(n + 1);

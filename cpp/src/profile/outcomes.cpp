@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
 #include <utility>
 
 #include "numerics/constants.hpp"
@@ -36,31 +35,36 @@ double multisets(std::size_t atoms, double steps) {
 }  // namespace
 
 std::vector<Outcomes::Outcome> Outcomes::of_kind(const std::vector<LossAtom>& atoms, std::size_t steps) {
-    const std::vector<double> log_factorial = log_factorials(atoms.size() > 1 ? steps : 0);
-    std::vector<Outcome> out;
-    // Of these steps `left` are yet without an outcome, which is none before atom j.
-    const std::function<void(std::size_t, std::size_t, Outcome)> add = [&](std::size_t j, std::size_t left,
-                                                                           const Outcome& before) {
+    const bool several = atoms.size() > 1;
+    const std::vector<double> log_factorial = log_factorials(several ? steps : 0);
+    const double all = log_factorial.back();
+    std::vector<Outcome> done;
+    // Those of which some steps have no loss yet, none that came before this atom.
+    std::vector<std::pair<std::size_t, Outcome>> open{{steps, {0, all, 0, 4 * all}}};
+    for (std::size_t j = 0; j < atoms.size(); ++j) {
         const LossAtom& atom = atoms[j];
-        const bool last = j + 1 == atoms.size();
-        for (std::size_t k = last ? left : 0; k <= left; ++k) {
-            const double times = static_cast<double>(k), ways = atoms.size() > 1 ? log_factorial[k] : 0;
-            Outcome at = before;
-            at.loss += times * atom.loss;
-            // Multiples of a step are rounded, too, though they count as exact.
-            at.loss_error += times * (atom.loss_slack + 2 * std::abs(atom.loss)) + std::abs(at.loss);
-            at.log_p += times * atom.log_p - ways;
-            at.log_p_error +=
-                times * (atom.log_p_slack + 2 * std::abs(atom.log_p)) + 6 * ways + std::abs(at.log_p);
-            if (last)
-                out.push_back(at);
-            else
-                add(j + 1, left - k, at);
+        std::vector<std::pair<std::size_t, Outcome>> more;
+        for (const auto& [left, before] : open) {
+            for (std::size_t k = j + 1 < atoms.size() ? 0 : left; k <= left; ++k) {
+                Outcome at = before;
+                if (k > 0) {
+                    const double times = static_cast<double>(k), ways = several ? log_factorial[k] : 0;
+                    at.loss += times * atom.loss;
+                    // Multiples of a step are rounded, too, though they count as exact.
+                    at.loss_error += times * (atom.loss_slack + 2 * std::abs(atom.loss)) + std::abs(at.loss);
+                    at.log_p += times * atom.log_p - ways;
+                    at.log_p_error +=
+                        times * (atom.log_p_slack + 2 * std::abs(atom.log_p)) + 6 * ways + std::abs(at.log_p);
+                }
+                if (k == left)
+                    done.push_back(at);
+                else
+                    more.emplace_back(left - k, at);
+            }
         }
-    };
-    const double all = atoms.size() > 1 ? log_factorial[steps] : 0;
-    add(0, steps, {0, all, 0, 4 * all});
-    return out;
+        open = std::move(more);
+    }
+    return done;
 }
 
 std::shared_ptr<const Outcomes> Outcomes::of(const Composition& composition, std::size_t most) {

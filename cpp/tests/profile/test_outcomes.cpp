@@ -103,6 +103,19 @@ int main() {
     for (const double a : {0.01, 1.0, 8.0})
         for (const std::size_t steps : {2u, 30u, 1000u, 20000u}) many_steps(a, steps);
 
+    // Once of many losses, beside others: neither deep nor slow.
+    std::vector<double> losses, masses, others;
+    for (int i = 0; i < 40000; ++i) {
+        losses.push_back(1e-4 * (i - 19999.5));
+        masses.push_back(1 / (20000 * (1 + std::exp(-losses.back()))));
+        others.push_back(masses.back() * std::exp(-losses.back()));
+    }
+    const Law flat{losses, {masses.begin(), masses.end()}}, twice = random_law(random, 0);
+    const auto beside = hs::Outcomes::of({{flat.pair(), 1}, {twice.pair(), 1}}, 1 << 17);
+    CHECK(beside != nullptr);
+    for (const double epsilon : {0.0, 0.5, 3.0})
+        enclosed(*beside, epsilon, truth({twice, flat}, epsilon), 1e-9);
+
     // Too many, not made of atoms alone, or perhaps an atom too few.
     const auto response = hs::discrete({-1, 1}, {0.26894142136999512, 0.73105857863000488},
                                        {0.73105857863000488, 0.26894142136999512});
