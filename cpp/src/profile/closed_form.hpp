@@ -77,7 +77,7 @@ private:
     // proof: pairs of very many parts state their mass at infinity up to this.
     static constexpr double rounding_of_mass = 1e-12;
     // speed: of so few outcomes the sum takes no longer than anything else.
-    static constexpr std::size_t few_outcomes = 1024;
+    static constexpr std::size_t few_outcomes = 256;
 
     struct Value {
         double value, error;
