@@ -159,7 +159,7 @@ def test_ordinary_pairs_are_tight() -> None:
 def test_few_losses_on_no_lattice_are_tight(
     p: list[float], q: list[float], rate: float, steps: int, epsilons: list[float]
 ) -> None:
-    """By a pinch of noise; a lattice moves each of them."""
+    """Their outcomes are added up; a lattice moves each of them."""
     masses = power(sampled(law(p, q), rate), steps)
     process = hs.PoissonSampled(hs.FinitePair(p, q), rate) * steps
     assert enclosed(process, masses, "remove", epsilons) < 1e-6

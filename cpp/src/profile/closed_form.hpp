@@ -13,7 +13,6 @@
 #include "numerics/constants.hpp"
 #include "profile/answers.hpp"
 #include "profile/outcomes.hpp"
-#include "profile/support_end.hpp"
 
 namespace hockeystick {
 
@@ -29,7 +28,7 @@ public:
         double squares = 0;
         for (const auto& [pair, count] : composition) {
             const double mu = plain_gaussian_mu(*pair);
-            if (!(mu > smallest_mu)) return of_outcomes(composition, few_outcomes);
+            if (!(mu > smallest_mu)) return {};
             squares += static_cast<double>(count) * mu * mu;
         }
         const double mu = std::sqrt(squares);
@@ -38,11 +37,11 @@ public:
         return between(gaussian(mu * (1 - rounding)), gaussian(mu * (1 + rounding)));
     }
 
-    // The sum over all outcomes, if they are no more than `most`.
-    static std::optional<ClosedForm> of_outcomes(const Composition& composition, std::size_t most) {
+    // The sum over all outcomes, if they are no more than `most`. infinite: their mass at +inf.
+    static std::optional<ClosedForm> of_outcomes(const Composition& composition, std::size_t most,
+                                                 const Answer& infinite) {
         const auto outcomes = Outcomes::of(composition, most);
         if (!outcomes) return {};
-        const Answer infinite = SupportEnd(composition).infinity_mass();
         return ClosedForm(
             [outcomes, infinite](double epsilon, bool upper) {
                 const double lower = outcomes->delta(epsilon, false) + infinite.lower,
@@ -53,8 +52,8 @@ public:
     }
 
     Answer delta(double epsilon) const {
-        const Value upper = at(epsilon, true);
-        Answer answer = exact(at(epsilon, false).value);
+        const Value upper = at_(epsilon, true);
+        Answer answer = exact(at_(epsilon, false).value);
         answer.upper = std::max(answer.lower, upper.value);
         answer.round_off = upper.error;
         return answer;
@@ -63,11 +62,11 @@ public:
     // max_loss: no finite loss is larger.
     Answer epsilon(double delta, double max_loss) const {
         Answer answer = exact(0);
-        answer.upper = upper_epsilon([&](double e) { return at(e, true).value; }, delta, 1);
+        answer.upper = upper_epsilon([&](double e) { return at_(e, true).value; }, delta, 1);
         if (!infinite_) answer.upper = std::min(answer.upper, std::max(0.0, max_loss));
         if (std::isfinite(answer.upper))
-            answer.lower = lower_epsilon([&](double e) { return at(e, false).value; }, delta, answer.upper);
-        answer.round_off = at(answer.upper, true).error;
+            answer.lower = lower_epsilon([&](double e) { return at_(e, false).value; }, delta, answer.upper);
+        answer.round_off = at_(answer.upper, true).error;
         return answer;
     }
 
@@ -76,8 +75,6 @@ private:
     static constexpr double smallest_mu = 1e-140, largest_mu = 1e150;
     // proof: pairs of very many parts state their mass at infinity up to this.
     static constexpr double rounding_of_mass = 1e-12;
-    // speed: of so few outcomes the sum takes no longer than anything else.
-    static constexpr std::size_t few_outcomes = 256;
 
     struct Value {
         double value, error;
@@ -107,8 +104,6 @@ private:
             },
             infinite);
     }
-
-    Value at(double epsilon, bool upper) const { return at_(epsilon, upper); }
 
     Bounds at_;
     bool infinite_;

@@ -41,9 +41,12 @@ public:
           inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy, memory_limit)
                                                  : nullptr),
           lattices_(on_lattices(composition), end_.log_finite(), memory_limit) {
-        if (!closed_ && engine == Engine::automatic && !(inversion_ && inversion_->quick()))
+        if (!closed_ && engine == Engine::automatic)
             closed_ = ClosedForm::of_outcomes(composition,
-                                              std::min(most_outcomes, memory_limit / bytes_per_outcome));
+                                              inversion_ && inversion_->quick()
+                                                  ? few_outcomes
+                                                  : std::min(most_outcomes, memory_limit / bytes_per_outcome),
+                                              end_.infinity_mass());
         if (stands_in_ && !inversion_)
             throw std::invalid_argument("Profile: these pairs are answered by inversion alone");
         composition_ = composition;
@@ -129,8 +132,8 @@ private:
     // speed: losses this small underflow in every transform.
     static constexpr double smallest_loss = 1e-290;
     static constexpr double smallest_double = 5e-324, not_a_number = std::numeric_limits<double>::quiet_NaN();
-    // speed: so many outcomes are added up where the inversion would take longer.
-    static constexpr std::size_t most_outcomes = 1 << 17;
+    // speed: so many outcomes are added up beside a quick inversion, and where it would take longer.
+    static constexpr std::size_t few_outcomes = 256, most_outcomes = 1 << 17;
     static constexpr std::size_t bytes_per_outcome = 128;
     // speed: no smaller delta is worth an engine, where it is bounded already.
     static constexpr double no_delta = 1e-100;

@@ -1,11 +1,12 @@
 // Few outcomes against sums in long double: two losses many times over, several kinds, masses that differ by
-// hundreds of decades, and what must be refused.
+// hundreds of decades, and what must be refused. The inversion, which would answer without them, as well.
 #include "profile/outcomes.hpp"
 
 #include <cmath>
 #include <random>
 
 #include "check.hpp"
+#include "inversion/inversion.hpp"
 
 namespace hs = hockeystick;
 
@@ -51,9 +52,28 @@ void enclosed(const hs::Outcomes& outcomes, double epsilon, Long truth, double g
     CHECK(upper - lower <= gap * upper + 1e-300);
 }
 
-void several_kinds(std::mt19937_64& random, double rarest) {
+// With a pinch of noise, also where there is room for little less; how many are close.
+int inverted(const hs::Composition& composition, const std::vector<Law>& steps,
+             std::initializer_list<double> epsilons) {
+    int close = 0;
+    for (const std::size_t memory_limit : {std::size_t{1} << 30, std::size_t{1} << 20}) {
+        const auto inversion = hs::Inversion::of(composition, 1e-6, memory_limit);
+        CHECK(inversion != nullptr);
+        for (const double epsilon : epsilons) {
+            const auto answer = inversion->delta_bounds(epsilon);
+            if (!answer) continue;
+            const Long known = truth(steps, epsilon), slack = 1e-17L * known + 1e-300L;
+            CHECK(answer->lower <= known + slack && known - slack <= answer->upper);
+            close += answer->upper - answer->lower <= 0.05 * answer->upper;
+        }
+    }
+    return close;
+}
+
+int several_kinds(std::mt19937_64& random, double rarest, bool by_inversion) {
     const Law a = random_law(random, rarest), b = random_law(random, rarest);
-    const auto outcomes = hs::Outcomes::of({{a.pair(), 3}, {b.pair(), 4}}, 1000);
+    const hs::Composition composition{{a.pair(), 3}, {b.pair(), 4}};
+    const auto outcomes = hs::Outcomes::of(composition, 1000);
     CHECK(outcomes != nullptr);
     const std::vector<Law> steps{a, a, a, b, b, b, b};
     const double most = 3 * a.loss[2] + 4 * b.loss[2];
@@ -64,6 +84,8 @@ void several_kinds(std::mt19937_64& random, double rarest) {
     for (const double off : {-1e-9, -1e-15, 0.0, 1e-15, 1e-9})
         enclosed(*outcomes, sum + off, truth(steps, sum + off), 1e-7);
     CHECK(outcomes->delta(1.001 * most, true) < 1e-300);
+    if (!by_inversion) return 0;
+    return inverted(composition, steps, {0.01 * most, 0.2 * most, 0.5 * most, sum, sum + 1e-5});
 }
 
 // Randomised response: binomial sums.
@@ -98,8 +120,10 @@ void many_steps(double a, std::size_t steps) {
 
 int main() {
     std::mt19937_64 random(1);
+    int close = 0;
     for (const double rarest : {0.0, -3.0, -20.0, -35.0})
-        for (int i = 0; i < 8; ++i) several_kinds(random, rarest);
+        for (int i = 0; i < 8; ++i) close += several_kinds(random, rarest, i < 2 && rarest > -30);
+    CHECK(close >= 55);
     for (const double a : {0.01, 1.0, 8.0})
         for (const std::size_t steps : {2u, 30u, 1000u, 20000u}) many_steps(a, steps);
 
