@@ -147,6 +147,55 @@ def test_few_hits_and_large_losses(request_: tuple[float, int, int, int], delta:
     assert coarse.lower <= bounds.upper
 
 
+def by_midpoints(request_: tuple[float, int, int, int], epsilons: np.ndarray, h: float) -> np.ndarray:
+    """delta at each epsilon, of losses that are moved to the nearest multiple of h.
+
+    P = e^{L/2} S and Q = e^{-L/2} S, where S is symmetric: so nothing drifts, and the error is that of S's variance.
+    """
+    sigma, batch, records, steps = request_
+    gamma = -np.expm1(batch * np.log1p(-1.0 / records))
+    groups, half = np.arange(1, 13), 1 << 18
+    weights = binom.pmf(groups, batch, 1.0 / records) / gamma
+    x = h * np.arange(half)
+    right, left = np.zeros(half), np.zeros(half)  # P(L > x + h/2) and P(L < -x - h/2)
+    for mu, weight in zip(2.0 * groups / sigma, weights, strict=True):
+        t = np.log1p(np.expm1(x + h / 2) / gamma) / mu
+        right += weight * ((1.0 - gamma) * ndtr(-t - mu / 2) + gamma * ndtr(mu / 2 - t))
+        left += weight * ndtr(-t - mu / 2)
+    masses = np.zeros(2 * half)
+    masses[0] = 1.0 - right[0] - left[0]
+    masses[1:half] = -np.diff(right) * np.exp(-x[1:] / 2)
+    masses[:half:-1] = masses[1:half]
+    total = np.fft.irfft(np.fft.rfft(masses) ** steps, 2 * half)[:half]
+    gains = np.exp(x / 2) - np.exp(epsilons[:, None] - x / 2)
+    return np.maximum(0.0, gains) @ total
+
+
+@pytest.mark.parametrize(
+    ("request_", "h"),
+    [
+        ((1.881, 17, 1540000, 1000), 2e-7),
+        ((1.881, 17, 1540000, 100000), 4e-7),
+        ((5.173, 48, 7412000, 100000), 5e-8),
+        ((7.434, 16, 8620000, 100000), 1e-8),
+    ],
+)
+def test_the_total_variation_where_hits_are_rare(request_: tuple[float, int, int, int], h: float) -> None:
+    """Any epsilon far below what the losses move by, of which the lattices of losses know next to nothing."""
+    sigma, batch, records, steps = request_
+    profile = hs.account(
+        hs.WithReplacement(hs.Gaussian(sigma), batch, records) * steps, adjacency="replace_one"
+    )
+    epsilons = np.array([0.0, 1e-9, 1e-6])
+    fine, coarse = (by_midpoints(request_, epsilons, step) for step in (h, 2 * h))
+    assert (abs(coarse - fine) < 1e-4 * fine).all()
+    for epsilon, truth in zip(epsilons, fine + (fine - coarse) / 3, strict=True):
+        bounds = profile.delta_bounds(float(epsilon))
+        assert 0 < bounds.lower <= bounds.upper <= bounds.lower * (1 + 1e-6)
+        assert bounds.lower <= truth * (1 + 5e-6)
+        assert truth * (1 - 5e-6) <= bounds.upper
+
+
 @pytest.mark.parametrize("g", [1e-6, 1e-5, 1e-4])
 def test_many_steps_that_hardly_lose_anything(g: float) -> None:
     """Round-off of plain powers, 1e5 steps of it, would hide such a delta; the truth is a sum over the hits."""

@@ -174,7 +174,8 @@ void DirectInversion::find_layers() {
 
 Layers DirectInversion::layers(double tolerance) const {
     std::vector<Layers::Kind> kinds;
-    Layers::Beside beside{variance_, {}, infinite(-1), infinite(+1)};
+    Layers::Beside beside{
+        variance_, {}, infinite(-1), infinite(+1), std::sqrt(std::max(0.0, cumulant(0).second))};
     for (const auto& kind : kinds_)
         if (auto parts = kind.transform->mixtures(); !parts.empty())
             kinds.push_back({std::move(parts), kind.count});

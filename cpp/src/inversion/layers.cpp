@@ -36,9 +36,13 @@ Layers::Layers(const std::vector<Kind>& kinds, Beside beside, double tolerance)
     most_products_ = 1e8;
 }
 
+// The epsilon that cuts, windows and first tilts are chosen for: below the sum's deviation those for that do
+// as well, and finer ones would be many.
+double Layers::planned(double epsilon) const { return std::max(epsilon, beside_.deviation); }
+
 bool Layers::prepare(double log_mass, double epsilon) {
     contours_.clear();
-    if (!measures_.cut(log_mass, epsilon, sharpness_, tolerance_)) return false;
+    if (!measures_.cut(log_mass, planned(epsilon), sharpness_, tolerance_)) return false;
     layer_tilt_.assign(measures_.cuts().loss.size(), 0);
     bottom_tilt_ = layer_tilt_;
     return true;
@@ -87,7 +91,7 @@ Layers::Tilt Layers::tilt(Which which, double epsilon, double enough) {
     Tilt out;
     out.log_least = infinity;
     double& hint = (which.bottom ? bottom_tilt_ : layer_tilt_)[which.cut];
-    search_tilt(hint > 0 ? hint : 1 / epsilon, 1e-3, [&](double s) -> Judgement {
+    search_tilt(hint > 0 ? hint : 1 / planned(epsilon), 1e-3, [&](double s) -> Judgement {
         const SaddlePoint point = SaddlePoint::at(s, cumulant(which, s));
         const double bound = log_chernoff(s) + point.k.upper, off = point.epsilon - epsilon;
         // Of tilts that are too large for the windows the bound tells nothing.
@@ -266,12 +270,12 @@ bool Layers::light(const Tilt& best, double log_limit) {
 bool Layers::visit_bottom(std::size_t k, Visit& visit) {
     const Which all_below{k, true};
     const double log_share = std::log(tolerance_), cut = measures_.cuts().loss[k];
-    if (!(cut < visit.epsilon || k == 0)) return false;
+    if (!(cut < planned(visit.epsilon) || k == 0)) return false;
     const Tilt bottom = tilt(all_below, visit.epsilon, visit.log_delta + log_share);
     if (light(bottom, visit.log_delta + log_share)) return true;
     if (!bottom.found || (!(measures_.steps() > few_steps) && beside_.company.empty())) return false;
     if (!visit.make) {
-        if (k > 0 && !(cut < visit.epsilon / 3 && bottom.log_delta < visit.log_delta)) return false;
+        if (k > 0 && !(cut < planned(visit.epsilon) / 3 && bottom.log_delta < visit.log_delta)) return false;
         visit.add(all_below, bottom);
         return true;
     }
@@ -330,7 +334,7 @@ Answer Layers::describe(const Inverted& at, double left_out) const {
 }
 
 std::optional<Answer> Layers::delta_bounds(double epsilon) {
-    if (!(epsilon > 0)) return {};
+    if (!(epsilon >= 0)) return {};
     return best_of([&] { return delta_at(epsilon); });
 }
 
@@ -368,8 +372,8 @@ std::optional<Answer> Layers::delta_at(double epsilon) {
     double log_one = -infinity;
     for (const LayerPart& part : measures_.parts()) {
         const MixtureRatio& p = part.mixture.p;
-        const double high =
-            output_between(part.mixture, 1.2 * epsilon, least_output(part.mixture), p.high() + 60, 1e-3);
+        const double high = output_between(part.mixture, 1.2 * planned(epsilon), least_output(part.mixture),
+                                           p.high() + 60, 1e-3);
         for (std::size_t i = 0; i < p.shifts().size(); ++i) {
             const double z = std::max(0.0, high - p.shifts()[i]);
             log_one = log_add(log_one, std::log(counts[part.kind] * part.mixture.weight * p.weights()[i]) -
@@ -382,7 +386,7 @@ std::optional<Answer> Layers::delta_at(double epsilon) {
 }
 
 std::optional<Answer> Layers::as_laid(double epsilon) const {
-    if (!(epsilon > 0) || contours_.empty()) return {};
+    if (!(epsilon >= 0) || contours_.empty()) return {};
     const Inverted at = invert(contours_, epsilon);
     const double left_out = rest(epsilon);
     return delta_answer(describe(at, left_out), at, beside_.least_infinite, beside_.most_infinite + left_out);

@@ -37,6 +37,7 @@ public:
         double variance = 0;
         std::vector<Company> company;
         double least_infinite = 0, most_infinite = 0;
+        double deviation = 0;  // about, of the whole loss
     };
     // tolerance: the share of delta that each source of error aims at.
     Layers(const std::vector<Kind>& kinds, Beside beside, double tolerance);
@@ -62,6 +63,7 @@ private:
     };
 
     bool prepare(double log_mass, double epsilon);
+    double planned(double epsilon) const;
     LayerMeasures::Which below(Which which, std::size_t kind) const;
     Cumulant cumulant(Which which, double s);
     Tilt tilt(Which which, double epsilon, double enough);
