@@ -137,8 +137,8 @@ private:
     static constexpr std::size_t bytes_per_outcome = 128;
     // speed: no smaller delta is worth an engine, where it is bounded already.
     static constexpr double no_delta = 1e-100;
-    // speed: nor are so many of the smallest doubles.
-    static constexpr double few_doubles = 64 * smallest_double;
+    // speed: nor is less than a normal double, of which every engine loses digits.
+    static constexpr double least_normal = std::numeric_limits<double>::min();
     // speed: a lower bound from less than the mechanisms is no nearer than this.
     static constexpr double rough_gap = 1e-3;
     // speed: what its lattices may take, each point of which is dear.
@@ -324,7 +324,7 @@ private:
     // Whether a delta is known as closely as is asked for, or as its few digits next to the smallest double
     // allow.
     bool settled(const Answer& delta) const {
-        return delta.upper - delta.lower <= accuracy_ * delta.upper + few_doubles;
+        return delta.upper - delta.lower <= accuracy_ * delta.upper + least_normal;
     }
 
     static Answer upper_of(Answer answer) {
