@@ -42,4 +42,16 @@ double log_expm1(double x) noexcept {
     return x > 1 ? x + std::log1p(-std::exp(-x)) : std::log(std::expm1(x));
 }
 
+double log_blend(double q, double x) noexcept {
+    if (q == 1) return x;
+    const double excess = q * std::expm1(x);
+    // Near -1 it has few digits.
+    if (excess < -0.5) return std::log((1 - q) + q * std::exp(x));
+    if (std::isfinite(excess)) return std::log1p(excess);
+    // e^x q, which neither factor need let overflow.
+    const double exponent = x + std::log(q);
+    return exponent > 30 ? exponent + std::log1p((1 - q) * std::exp(-exponent))
+                         : std::log1p(std::exp(exponent) - q);
+}
+
 }  // namespace hockeystick

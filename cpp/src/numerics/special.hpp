@@ -25,4 +25,7 @@ inline double exp_or_0(double x) { return x < -746 ? 0 : std::exp(x); }
 // ln(e^x - 1), x > 0
 double log_expm1(double x) noexcept;
 
+// ln(1 - q + q e^x), 0 < q <= 1: within 8 unit_roundoff of itself, and 2 |x| of them times the slope in x.
+double log_blend(double q, double x) noexcept;
+
 }  // namespace hockeystick

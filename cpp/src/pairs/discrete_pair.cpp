@@ -14,6 +14,9 @@ namespace {
 constexpr double fully_precise = 1e-290;
 // proof: more than the rounding of masses that sum to 1 ("One step on a lattice").
 constexpr double rounding_of_one = 1e-13;
+// proof: of a largest loss, in units of round-off, where it is a multiple of a spacing that is itself
+// rounded.
+constexpr double rounding_of_spacing = 2;
 
 class DiscretePair final : public Pair {
 public:
@@ -51,7 +54,9 @@ public:
             consistent_ = false;
         // An atom without mass is no loss; one whose P-mass alone is 0 has lost it to underflow.
         for (std::size_t i = 0; i < n; ++i)
-            if (p[i] > 0 || q[i] > 0) max_loss_ = losses_[i] + loss_error_ * u * std::abs(losses_[i]);
+            if (p[i] > 0 || q[i] > 0)
+                max_loss_ =
+                    losses_[i] + std::max(loss_error_, rounding_of_spacing) * u * std::abs(losses_[i]);
         // Q-mass where P has none sits at -inf. Rounding alone must not create such an atom.
         const double rest = 1 - q_up.value();
         q_down.add(q_infinity >= 0 ? q_infinity : rest < rounding_of_one ? 0 : rest);

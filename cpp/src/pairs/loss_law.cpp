@@ -6,18 +6,11 @@
 #include <numeric>
 
 #include "numerics/constants.hpp"
+#include "numerics/special.hpp"
 #include "numerics/sums.hpp"
 
 namespace hockeystick {
 namespace {
-
-// ln(1 - q + q e^x)
-double log_mean(double q, double x) {
-    if (!(x < 30)) return x + std::log(q + (1 - q) * std::exp(-x));
-    const double excess = q * std::expm1(x);
-    // Near -1 it has few digits.
-    return excess < -0.5 ? std::log((1 - q) + q * std::exp(x)) : std::log1p(excess);
-}
 
 // q P + (1 - q) Q
 std::vector<LossPiece::Term> blend(double q, const LossPiece& piece) {
@@ -95,9 +88,9 @@ LossLaw LossLaw::sampled(double q) const {
             {loss, loss + std::log(missing_q), 2 * std::abs(loss), 16 + 3 * std::abs(loss) + 16 / missing_q});
     }
     for (const LossAtom& atom : atoms) {
-        const double loss = log_mean(q, atom.loss);
+        const double loss = log_blend(q, atom.loss);
         // The slope of the new loss in the old one is q e^x/(1 - q + q e^x).
-        const double slope = q * std::exp(atom.loss - loss);
+        const double slope = std::min(1.0, q * std::exp(atom.loss - loss));
         out.atoms.push_back({loss, atom.log_p - atom.loss + loss,
                              8 * std::abs(loss) + slope * (atom.loss_slack + 2 * std::abs(atom.loss)),
                              atom.log_p_slack + atom.loss_slack + 2 * std::abs(atom.log_p) +

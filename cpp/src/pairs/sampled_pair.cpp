@@ -4,6 +4,7 @@
 
 #include <utility>
 
+#include "numerics/special.hpp"
 #include "pairs/tangents.hpp"
 
 namespace hockeystick {
@@ -12,7 +13,7 @@ namespace {
 class SampledPair final : public Pair {
 public:
     SampledPair(PairPtr base, double q, Sampling mode)
-        : base_(std::move(base)), q_(q), mode_(mode), smooth_(!base_->gaussian_mixtures().empty()) {}
+        : base_(std::move(base)), q_(q), mode_(mode), shift_(shift_of(*base_)) {}
 
     Tangent above(double x) const override { return evaluate(x, true); }
     Tangent below(double x) const override { return evaluate(x, false); }
@@ -23,19 +24,10 @@ public:
         const double base = base_->max_loss();
         if (mode_ == Sampling::add)
             return upwards(base_->infinity_mass() > 0 || base == infinity ? -std::log1p(-q_)
-                                                                          : add_loss(base));
+                                                                          : -log_blend(q_, -base));
         if (base == infinity) return infinity;
-        double loss = 0, slack = 0;
-        if (base > 700) {
-            // e^base q, which neither factor need let overflow, has the rounding of its exponent.
-            const double exponent = base + std::log(q_), scaled = std::exp(std::min(exponent, 30.0));
-            slack = 4 * u * (base + std::abs(std::log(q_))) * (scaled / (1 + scaled));
-            loss = exponent > 30 ? exponent + std::log1p((1 - q_) * std::exp(-exponent))
-                                 : std::log1p(scaled - q_);
-        } else {
-            loss = std::log1p(q_ * std::expm1(base));
-        }
-        loss = upwards(loss + slack);
+        const double plain = log_blend(q_, base), slope = std::min(1.0, q_ * std::exp(base - plain));
+        const double loss = upwards(slope > 0 ? plain + 4 * u * slope * std::abs(base) : plain);
         return mode_ == Sampling::replace_one ? std::max(0.0, loss) : loss;
     }
     double infinity_mass() const override {
@@ -54,15 +46,11 @@ public:
 
     // Only around a plain Gaussian, N(mu) against N(0); replace_one joins two forms and is no mixture.
     std::vector<GaussianMixtures> gaussian_mixtures() const override {
-        const auto base = base_->gaussian_mixtures();
-        if (mode_ == Sampling::replace_one || base.size() != 1) return {};
-        const GaussianMixtures& plain = base.front();
-        if (plain.p_shift.size() != 1 || plain.q_shift != std::vector<double>{0}) return {};
+        if (mode_ == Sampling::replace_one || !(shift_ > 0)) return {};
         const std::vector<double> weights{1 - q_, q_};
-        const double mu = plain.p_shift.front();
         // "add" is mirrored, so that the loss increases.
-        if (mode_ == Sampling::add) return {{1, {0}, {1}, {0, -mu}, weights}};
-        return {{1, {0, mu}, weights, {0}, {1}}};
+        if (mode_ == Sampling::add) return {{1, {0}, {1}, {0, -shift_}, weights}};
+        return {{1, {0, shift_}, weights, {0}, {1}}};
     }
 
     std::vector<GaussianMixtures> joined_mixtures() const override {
@@ -100,10 +88,19 @@ public:
     }
 
 private:
-    static double upwards(double loss) { return loss + 8 * u * std::abs(loss); }
-    double add_loss(double base) const {
-        const double excess = q_ * std::expm1(-base);
-        return excess < -0.5 ? -std::log((1 - q_) + q_ * std::exp(-base)) : -std::log1p(excess);
+    // speed: no pair is asked farther off; a profile is at most 1.
+    static constexpr double furthest_hair = 1e9;
+
+    // Of N(shift) against N(0); 0 for any other pair.
+    static double shift_of(const Pair& base) {
+        const auto parts = base.gaussian_mixtures();
+        const bool plain = parts.size() == 1 && parts.front().p_shift.size() == 1 &&
+                           parts.front().q_shift == std::vector<double>{0};
+        return plain ? parts.front().p_shift.front() : 0;
+    }
+    // Those below the normal doubles are rounded by whole units of theirs.
+    static double upwards(double loss) {
+        return loss == 0 ? loss : loss + std::max(8 * u * std::abs(loss), 1e-323);
     }
     // The same tangent on a larger scale, where it may be nothing.
     static Tangent raised(const Tangent& t, double exponent) {
@@ -176,13 +173,18 @@ private:
 
     Tangent base_at(double x, bool above) const { return above ? base_->above(x) : base_->below(x); }
 
-    // The largest slope of the base profile within a hair of x: an atom may lie in between, or a tail that
-    // falls by all its size.
-    double steepest(Tangent& base, double x, double hair, bool above) const {
-        if (smooth_ || !(hair < 1)) return base.slope;
-        const Tangent beside = base_at(above ? x - hair : x + hair, above);
+    // How far the base profile at x may be from that within a hair of it: an atom may lie in between, or a
+    // tail that falls by all its size. Above falls in x, and below rises.
+    double moved_by(Tangent& base, double x, double hair, bool above) const {
+        // The logarithm of a normal tail has a slope of at most (|x|/shift + shift/2 + 1)/shift in x.
+        if (hair * (std::abs(x) + shift_ + shift_ * shift_) < 0.25 * shift_ * shift_)
+            return 2 * hair * base.slope;
+        Tangent beside = hair < furthest_hair ? base_at(above ? x - hair : x + hair, above)
+                                              : Tangent{1, 0, 0, 0, 0, 0};  // of any profile
         if (beside.exponent > base.exponent + 100) base = raised(base, beside.exponent);
-        return std::max(base.slope, beside.slope * std::exp(beside.exponent - base.exponent + 2 * hair));
+        beside = raised(beside, base.exponent);
+        if (hair < 1) return hair * std::max(base.slope, beside.slope * std::exp(2 * hair));
+        return std::max(base.value + base.error, beside.value + beside.error - base.value);
     }
 
     // The sampled profile is `scale` times the base profile at x', so no mass is lost to cancellation.
@@ -196,13 +198,13 @@ private:
         const bool shown = add && above && base_->infinity_mass() > 0;
         if (shown && base.exponent < 0) base = raised(base, 0);
         // The base loss x' is rounded; that moves the base profile by its slope.
-        const double steep = steepest(base, at.x, at.hair, above);
+        const double moved = moved_by(base, at.x, at.hair, above);
         const double misplaced =
             at.moved + (add ? scale : q_ / at.ratio) * (base.misplaced + 4 * u * std::abs(at.x));
         Tangent out{scale * base.value,
                     at.ratio * base.slope,
                     base.exponent,
-                    scale * (base.error + at.hair * steep + 4 * u * std::abs(base.value)),
+                    scale * (base.error + moved + 4 * u * std::abs(base.value)),
                     base.relative + misplaced + u * (16 + 2 * std::abs(x) + 2 * std::abs(x - at.x)),
                     misplaced};
         if (!add) return out;
@@ -225,7 +227,7 @@ private:
     PairPtr base_;
     double q_;
     Sampling mode_;
-    bool smooth_;  // the base has no atoms
+    double shift_;
 };
 
 }  // namespace

@@ -2,6 +2,7 @@
 #include "numerics/special.hpp"
 
 #include <cmath>
+#include <initializer_list>
 
 #include "check.hpp"
 
@@ -23,9 +24,23 @@ constexpr Value table[] = {
     {50.0, 0.0112815362653237725}, {90.0, 0.00626838626086243056},
 };
 
+// Wherever the exponent lies, and wherever q e^x does.
+void blends() {
+    for (const double q : {1e-310, 1e-200, 1e-100, 1e-20, 1e-9, 0.3, 0.5, 1 - 1e-9, 1.0})
+        for (double x = -40; x < 2000; x += x < 800 ? 0.37 : 11) {
+            const long double rate = q, excess = rate * std::expm1(static_cast<long double>(x)),
+                              part = rate * std::exp(static_cast<long double>(x)), whole = (1 - rate) + part;
+            const double exact = static_cast<double>(excess < -0.1L ? std::log(whole) : std::log1p(excess));
+            const double slope = static_cast<double>(part / whole);
+            CHECK(std::abs(hs::log_blend(q, x) - exact) <=
+                  (9 * std::abs(exact) + 2 * std::abs(x) * slope) * hs::unit_roundoff + 5e-324);
+        }
+}
+
 }  // namespace
 
 int main() {
+    blends();
     for (const auto& [x, expected] : table) {
         // The table itself is rounded by half a unit.
         CHECK(std::abs(hs::erfcx(x) - expected) <= 9 * hs::unit_roundoff * expected);

@@ -72,15 +72,22 @@ def shown(loss: float) -> Atoms:
     return Atoms(np.array([loss]), np.ones(1), np.zeros(1))
 
 
+def _response_masses(epsilon: float, num_categories: int) -> tuple[float, float]:
+    """e^eps r and r = 1/(e^eps + k - 1), within 16 units of 2^-53."""
+    if num_categories == 2:
+        return float(scipy.special.expit(epsilon)), float(scipy.special.expit(-epsilon))
+    half = math.exp(-0.5 * epsilon)  # its square may be less than any double where the product is not
+    truth = 1.0 / (1.0 + half * (num_categories - 1) * half)
+    return truth, half * half * truth
+
+
 def randomized_response(epsilon: float, num_categories: int = 2, delta: float = 0.0) -> Atoms:
     """Losses epsilon, 0, -epsilon with P-masses e^eps r, (k-2) r, r, where r = 1/(e^eps + k - 1).
 
     All masses are multiplied by 1 - delta; delta is P's mass at +inf and Q's at -inf. With k = 2
     this is the worst case of (epsilon, delta)-DP (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
     """
-    others = math.log(num_categories - 1)
-    truth = (1.0 - delta) * float(scipy.special.expit(epsilon - others))
-    lie = (1.0 - delta) * float(scipy.special.expit(others - epsilon)) / (num_categories - 1)
+    truth, lie = ((1.0 - delta) * mass for mass in _response_masses(epsilon, num_categories))
     if num_categories == 2:
         losses, p = np.array([-epsilon, epsilon]), np.array([lie, truth])
     else:
@@ -96,13 +103,16 @@ def response_against_uniform(epsilon: float, num_categories: int) -> tuple[Atoms
     (k-1)/k, losses ln(k e^eps r) and ln(k r).
     """
     k = num_categories
-    others = math.log(k - 1)
-    truth, lies = float(scipy.special.expit(epsilon - others)), float(scipy.special.expit(others - epsilon))
-    high = -math.log1p((k - 1) / k * math.expm1(-epsilon))
-    low = -math.log1p(math.expm1(epsilon) / k) if epsilon < 1.0 else high - epsilon
-    response, uniform = np.array([lies, truth]), np.array([(k - 1) / k, 1.0 / k])
-    forth = Atoms(np.array([low, high]), response, uniform, q_infinity=0.0)
-    back = Atoms(np.array([-high, -low]), uniform[::-1].copy(), response[::-1].copy(), q_infinity=0.0)
+    truth, lie = _response_masses(epsilon, k)
+    # The sums are of terms of one sign, or as near to 1 as the logarithm allows.
+    missed = (k - 1) / k * math.expm1(-epsilon)
+    high = -math.log1p(missed) if missed > -0.5 else -math.log(1.0 / k + (k - 1) / k * math.exp(-epsilon))
+    low = -math.log1p(math.expm1(epsilon) / k) if epsilon < _LARGE else high - epsilon
+    response, uniform = np.array([(k - 1) * lie, truth]), np.array([(k - 1) / k, 1.0 / k])
+    forth = Atoms(np.array([low, high]), response, uniform, q_infinity=0.0, loss_error=8.0)
+    back = Atoms(
+        np.array([-high, -low]), uniform[::-1].copy(), response[::-1].copy(), q_infinity=0.0, loss_error=8.0
+    )
     return forth, back
 
 

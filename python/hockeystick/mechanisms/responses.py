@@ -140,5 +140,6 @@ class ExponentialMechanism(Mechanism):
         if reach > FURTHEST:
             return discrete(atoms.randomized_response(reach))
         nodes = np.linspace(0.0, reach, _NODES)
-        delta = np.expm1(0.5 * (nodes - reach)) ** 2 / -np.expm1(-reach)
+        missed = np.expm1(0.5 * (nodes - reach))
+        delta = missed * (missed / -np.expm1(-reach))  # the square may be less than any double
         return Curve.of_symmetric(nodes, delta).pair()
