@@ -2,6 +2,7 @@
 // (docs/accounting/bounds.md, "One step on a lattice"; replace_one: docs/mechanisms/replacement.md, section
 // 4).
 
+#include <optional>
 #include <utility>
 
 #include "numerics/special.hpp"
@@ -46,11 +47,11 @@ public:
 
     // Only around a plain Gaussian, N(mu) against N(0); replace_one joins two forms and is no mixture.
     std::vector<GaussianMixtures> gaussian_mixtures() const override {
-        if (mode_ == Sampling::replace_one || !(shift_ > 0)) return {};
+        if (mode_ == Sampling::replace_one || !shift_) return {};
         const std::vector<double> weights{1 - q_, q_};
         // "add" is mirrored, so that the loss increases.
-        if (mode_ == Sampling::add) return {{1, {0}, {1}, {0, -shift_}, weights}};
-        return {{1, {0, shift_}, weights, {0}, {1}}};
+        if (mode_ == Sampling::add) return {{1, {0}, {1}, {0, -*shift_}, weights}};
+        return {{1, {0, *shift_}, weights, {0}, {1}}};
     }
 
     std::vector<GaussianMixtures> joined_mixtures() const override {
@@ -88,15 +89,15 @@ public:
     }
 
 private:
-    // speed: no pair is asked farther off; a profile is at most 1.
-    static constexpr double furthest_hair = 1e9;
+    // speed: no pair is asked farther off; above, a profile is at most 1, and below useless.
+    static constexpr double furthest_hair = 1e9, useless = 1e300;
 
-    // Of N(shift) against N(0); 0 for any other pair.
-    static double shift_of(const Pair& base) {
+    // Of N(shift) against N(0).
+    static std::optional<double> shift_of(const Pair& base) {
         const auto parts = base.gaussian_mixtures();
         const bool plain = parts.size() == 1 && parts.front().p_shift.size() == 1 &&
                            parts.front().q_shift == std::vector<double>{0};
-        return plain ? parts.front().p_shift.front() : 0;
+        return plain ? std::optional(parts.front().p_shift.front()) : std::nullopt;
     }
     // Those below the normal doubles are rounded by whole units of theirs.
     static double upwards(double loss) {
@@ -177,10 +178,10 @@ private:
     // tail that falls by all its size. Above falls in x, and below rises.
     double moved_by(Tangent& base, double x, double hair, bool above) const {
         // The logarithm of a normal tail has a slope of at most (|x|/shift + shift/2 + 1)/shift in x.
-        if (hair * (std::abs(x) + shift_ + shift_ * shift_) < 0.25 * shift_ * shift_)
-            return 2 * hair * base.slope;
+        const double shift = std::abs(shift_.value_or(0));
+        if (hair * (std::abs(x) + shift + shift * shift) < 0.25 * shift * shift) return 2 * hair * base.slope;
         Tangent beside = hair < furthest_hair ? base_at(above ? x - hair : x + hair, above)
-                                              : Tangent{1, 0, 0, 0, 0, 0};  // of any profile
+                                              : Tangent{above ? 1 : useless, 0, 0, 0, 0, 0};
         if (beside.exponent > base.exponent + 100) base = raised(base, beside.exponent);
         beside = raised(beside, base.exponent);
         if (hair < 1) return hair * std::max(base.slope, beside.slope * std::exp(2 * hair));
@@ -227,7 +228,7 @@ private:
     PairPtr base_;
     double q_;
     Sampling mode_;
-    double shift_;
+    std::optional<double> shift_;
 };
 
 }  // namespace
