@@ -224,6 +224,15 @@ def test_a_record_that_is_never_sampled_is_safe(
     assert account.epsilon_bounds(steps * q) == (0.0, 0.0)
 
 
+@pytest.mark.parametrize("epsilon", [0.7, 0.8, 0.9, 1.0, 1.02])
+def test_less_than_any_normal_delta_is_known_to_be_so(epsilon: float) -> None:
+    """Large losses that are rarer still keep tilts small. ln(delta) is -436, -624 and -729 at .5, .6 and .65: -845 or so at .7."""
+    process = hs.PoissonSampled(hs.Gaussian(6.953), 4.2e-4) * 15104 + hs.Gaussian(233)
+    bounds = hs.account(process, adjacency="replace_one").delta_bounds(epsilon)
+    assert bounds.lower == 0.0
+    assert 0.0 < bounds.upper < 1e-315
+
+
 @pytest.mark.parametrize("steps", [1.5, 1.0, np.float64(3.0)])
 def test_a_fractional_number_of_steps_is_refused(steps: float) -> None:
     with pytest.raises(TypeError, match="steps"):
