@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import hockeystick as hs
 import pytest
@@ -15,8 +15,9 @@ Law = Sequence[mp.mpf]
 
 
 @pytest.fixture(autouse=True)
-def _digits() -> None:
-    mp.dps = 400
+def _digits() -> Iterator[None]:
+    with mp.workdps(400):
+        yield
 
 
 def blended(q: float, p: Law, other: Law) -> Law:

@@ -26,7 +26,7 @@ constexpr double near_as_good = 1e-9;
 constexpr double largest_shares[] = {1e-9, 1e-6};
 constexpr int most_rounds = 12;
 // Speed: the share that a bound from above leaves out.
-constexpr double largest_share = 0.1;
+constexpr double share_of_bound = 0.1;
 // Speed: joined pairs' layers are nearly as quick at this tolerance, which is tried first; a single answer
 // with a larger gap is worth their time.
 constexpr double fine_tolerance = 1e-9, fine_gap = 1e-8;
@@ -315,20 +315,20 @@ bool Inversion::quick() const { return !slow_ && !direct_->slow() && direct_->an
 
 double Inversion::chernoff_epsilon(double delta) const {
     double best = direct_->chernoff_epsilon(delta);
-    if (direct_->can_cut() && largest_share * delta > 0)
-        best = std::min(best, DirectInversion(composition_, largest_share * delta).chernoff_epsilon(delta));
+    if (direct_->can_cut() && share_of_bound * delta > 0)
+        best = std::min(best, without(share_of_bound * delta).chernoff_epsilon(delta));
     return best;
 }
 
 // What allocations leave out in any case, however little, may be more than all else. Large losses keep tilts
 // small even where they are so rare that leaving them out costs less.
 double Inversion::chernoff_delta(double epsilon, bool whole) const {
-    double delta = direct_->chernoff_delta(epsilon);
+    double delta = direct_->chernoff_delta(epsilon), before = infinity;
     if (whole && delta < 2 * direct_->dropped())
         delta = std::min(delta, DirectInversion(composition_, Transform::uncut).chernoff_delta(epsilon));
-    for (double before = infinity; direct_->can_cut() && largest_share * delta > 0 && delta < 0.1 * before;) {
+    while (direct_->can_cut() && share_of_bound * delta > 0 && delta < near_guess * before) {
         before = delta;
-        delta = std::min(delta, DirectInversion(composition_, largest_share * delta).chernoff_delta(epsilon));
+        delta = std::min(delta, without(share_of_bound * delta).chernoff_delta(epsilon));
     }
     return delta;
 }

@@ -1,6 +1,7 @@
 // Special functions with stated error bounds.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 
 #include "hockeystick/ieee.hpp"
@@ -27,5 +28,9 @@ double log_expm1(double x) noexcept;
 
 // ln(1 - q + q e^x), 0 < q <= 1: within 8 unit_roundoff of itself, and 2 |x| of them times the slope in x.
 double log_blend(double q, double x) noexcept;
+// That slope, where its value is `blend`.
+inline double slope_of_blend(double q, double x, double blend) noexcept {
+    return std::min(1.0, q * std::exp(x - blend));
+}
 
 }  // namespace hockeystick

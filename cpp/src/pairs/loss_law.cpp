@@ -89,8 +89,7 @@ LossLaw LossLaw::sampled(double q) const {
     }
     for (const LossAtom& atom : atoms) {
         const double loss = log_blend(q, atom.loss);
-        // The slope of the new loss in the old one is q e^x/(1 - q + q e^x).
-        const double slope = std::min(1.0, q * std::exp(atom.loss - loss));
+        const double slope = slope_of_blend(q, atom.loss, loss);
         out.atoms.push_back({loss, atom.log_p - atom.loss + loss,
                              8 * std::abs(loss) + slope * (atom.loss_slack + 2 * std::abs(atom.loss)),
                              atom.log_p_slack + atom.loss_slack + 2 * std::abs(atom.log_p) +

@@ -27,7 +27,7 @@ public:
             return upwards(base_->infinity_mass() > 0 || base == infinity ? -std::log1p(-q_)
                                                                           : -log_blend(q_, -base));
         if (base == infinity) return infinity;
-        const double plain = log_blend(q_, base), slope = std::min(1.0, q_ * std::exp(base - plain));
+        const double plain = log_blend(q_, base), slope = slope_of_blend(q_, base, plain);
         const double loss = upwards(slope > 0 ? plain + 4 * u * slope * std::abs(base) : plain);
         return mode_ == Sampling::replace_one ? std::max(0.0, loss) : loss;
     }
