@@ -33,7 +33,9 @@ def alive(monkeypatch):
         most["mechanisms"] = max(most["mechanisms"], len(with_samplers))
 
     monkeypatch.setattr(direction.Direction, "__init__", counted)
-    return most
+    gc.freeze()  # Whatever is there already need not be searched at each of the collections.
+    yield most
+    gc.unfreeze()
 
 
 @LAWS

@@ -53,12 +53,13 @@ def attack(runs: Iterator[list[Array]], m: int, c: float) -> tuple[float, float]
     A: the first sum, along u's direction, is above T, and the second, along the direction of one of the two groups
     of other examples, is below c.
     """
-    values = []
+    counts = []
     for one, two in runs:
-        present = np.count_nonzero(one < 2)
         groups = np.count_nonzero((two >= 2) & (two < m + 2)), np.count_nonzero(two >= m + 2)
-        missing = 1.0 - math.prod(float(above(c - count)) for count in groups)
-        values.append(missing * float(above(T - present) - math.exp(EPSILON) * above(T)))
+        counts.append((np.count_nonzero(one < 2), *groups))
+    present, first, second = np.array(counts).T
+    missing = 1.0 - above(c - first) * above(c - second)
+    values = missing * (above(T - present) - math.exp(EPSILON) * above(T))
     return float(np.mean(values)), float(np.std(values) / math.sqrt(len(values)))
 
 
