@@ -48,6 +48,21 @@ def test_true_certificates_are_accepted(texts: dict[str, str], kind: str) -> Non
     assert len(texts[kind]) < 25_000
 
 
+def test_what_is_printed_is_no_less_than_what_is_proven() -> None:
+    """Of a Gaussian the bound is the truth to thirty digits: printed to the nearest, half of them were below it."""
+    for epsilon in (0.5, 1.0, 1.5, 2.0, 3.0, 5.0):
+        bounds = hs.account(hs.Gaussian(1.0)).delta_bounds(epsilon)
+        answer = hs.account(hs.Gaussian(1.0)).report(epsilon=epsilon)
+        verdict = verify(answer.certificate())
+        assert verdict.accepted
+        with mp.workdps(40):
+            truth = mp.ncdf(mp.mpf(0.5) - epsilon) - mp.exp(epsilon) * mp.ncdf(-mp.mpf(0.5) - epsilon)
+            printed = [mp.mpf(line.split("delta <= ")[1]) for line in verdict.checked if "delta <= " in line]
+            assert printed
+            assert all(truth <= found <= truth * (1 + mp.mpf(10) ** -10) for found in printed)
+            assert bounds.lower <= truth
+
+
 def shown(text: str) -> float:
     """The delta that the verifier shows, which is at most what is claimed."""
     content = json.loads(text)

@@ -137,6 +137,11 @@ def test_limits() -> None:
 
 def test_a_picture(tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
+    for steps in range(3, 9):  # labels are rounded up
+        profile = hs.account(hs.Laplace(1.0) * steps)
+        axes = hs.plots.plot_gdp(profile).axes[0]
+        assert float(axes.lines[1].get_label().split("mu = ")[1]) >= profile.gdp().mu
+        assert float(axes.get_title().split()[3].rstrip(",")) >= profile.gdp().regret.upper
     figure = hs.plots.plot_gdp(hs.account(hs.Laplace(1.0) * 3), path=tmp_path / "gdp.svg")
     assert (tmp_path / "gdp.svg").stat().st_size > 0
     curve, gaussian, _ = (line.get_ydata() for line in figure.axes[0].lines)

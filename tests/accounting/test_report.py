@@ -6,6 +6,7 @@ import math
 import hockeystick as hs
 import pytest
 from hockeystick.accounting.report import UNITS, round_down, round_up
+from hockeystick.mechanisms.truncated import TruncatedPoissonGroup
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -279,6 +280,7 @@ def test_yaml_reads_what_was_written() -> None:
         (hs.Gaussian(1.0) * 2, {"delta": 1.0}, "swapped"),
         (hs.Gaussian(1.0) * 2, {"epsilon": 1e-6}, "swapped"),
         (hs.TruncatedPoissonSampled(1.0, 1000, 0.1, 90), {"delta": 1e-6}, "below the expected batch of 100"),
+        (TruncatedPoissonGroup(1.0, 1000, 0.4, 90, groups=4), {"delta": 1e-6}, "the expected batch of 100"),
         (hs.Gaussian(1.0) * 1000, {"delta": 1e-6}, "give the sampling probability"),
         (hs.PoissonSampled(hs.Gaussian(0.004), 0.1), {"delta": 1e-6}, "looks like a standard deviation"),
         (hs.Gaussian(2000.0), {"delta": 1e-6}, "looks like a standard deviation"),
@@ -290,6 +292,7 @@ def test_what_looks_like_a_slip(described: hs.mechanisms.Process, asked: dict[st
 
 
 def test_what_is_plausible_has_no_notes() -> None:
+    assert hs.account(TruncatedPoissonGroup(1.0, 1000, 0.4, 110, groups=4)).report(delta=1e-6).notes == ()
     for described in (STEP * 10_000, hs.dp_sgd(0.7, 60_000, 256, epochs=60), hs.Laplace(1.0) * 3):
         assert hs.account(described).report(delta=1e-6, epsilon=1.0).notes == ()
 

@@ -86,6 +86,7 @@ def test_plot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["epsilon", *SAMPLED, "--delta", "small"], "small"),
         (["epsilon", *SAMPLED, "--delta", "1e-5", "--frobnicate"], "--frobnicate"),
         (["epsilon", *SAMPLED, "--delta", "1e-5", "--adjacency", "swap"], "adjacency = 'swap'"),
+        (["epsilon", *SAMPLED, "--delta", "1e-5", "--adjacency", ""], "adjacency = ''"),
         (["epsilon", *SAMPLED, "--delta", "1e-5", "--batch-size", "3"], "--sampling-probability"),
         (["epsilon", *RUN[:4], "--steps", "1", "--delta", "1e-5"], "--batch-size"),
         (["epsilon", *RUN, "--delta", "1e-5"], "epochs, steps"),

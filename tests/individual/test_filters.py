@@ -252,6 +252,28 @@ def test_batches_by_index() -> None:
     assert one.last_step.indices.tolist() == batch.tolist()
 
 
+def test_the_last_step_stays_what_it_was(tmp_path: Path) -> None:
+    """It is what a repeated step takes its mask from: nobody's use of the mask or the indices may change it."""
+    for path in (None, tmp_path / "filter"):
+        filt, batch = hs.IndividualGDPFilter(5, mu=1.0, path=path), np.array([4, 1])
+        active = filt.step([0.1, 9.0], indices=batch)
+        active[:], batch[:] = True, 0
+        last = filt.last_step
+        assert last is not None
+        assert last.indices is not None
+        assert (last.indices.tolist(), last.active.tolist()) == ([4, 1], [True, False])
+        with pytest.raises(ValueError, match="read-only"):
+            last.active[1] = True
+        filt.close()
+
+
+def test_a_shard_is_merged_once() -> None:
+    one, other = (hs.IndividualGDPFilter(2, mu=1.0) for _ in range(2))
+    assert hs.IndividualGDPFilter.merge([one, other]).num_examples == 4
+    with pytest.raises(hs.ParameterError, match="twice"):
+        hs.IndividualGDPFilter.merge([one, other, one])
+
+
 def test_an_example_twice_in_a_batch_is_refused() -> None:
     """Its two contributions would add to twice the norm, four times the cost."""
     filt = hs.IndividualGDPFilter(5, mu=1.0)

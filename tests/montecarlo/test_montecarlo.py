@@ -180,6 +180,10 @@ def test_no_more_samples_than_asked_for(tmp_path: Path) -> None:
         estimate_delta(asked, 0.5, samples, 7, method, checkpoint=folder)
         with pytest.raises(hs.ParameterError, match=r"not only of the \[0, \d+\) asked for"):
             estimate_delta(asked, 0.5, samples // 4, 7, method, checkpoint=folder)
+    # A share is of one direction; what it would have been used for was taken without a word.
+    for name, value in (("adjacency", "replace_one"), ("others", None), ("treshold", 1.0)):
+        with pytest.raises(hs.ParameterTypeError, match=name):
+            sample_blocks(mechanism, 0.5, "remove", 7, 0, 2, **{name: value})  # type: ignore[arg-type]
     file = tmp_path / "share"
     sample_blocks(mechanism, 0.5, "remove", 7, 11, 30, checkpoint=file)
     for first, last in [(12, 30), (11, 29), (0, 11), (30, 40)]:

@@ -79,6 +79,14 @@ def test_loader() -> None:
     for other in (loader, BatchLoader(Numbers(50), scheme.batches(50, 4))):
         other.load_state_dict({**state, "step": 17})
         assert [indices(batch) for batch in other] == drawn[17:]
+    # Moving it ends the pass that is under way, whose workers are ahead.
+    loader.load_state_dict({**state, "step": 17})
+    under_way = iter(loader)
+    assert indices(next(under_way)) == drawn[17]
+    loader.load_state_dict({**state, "step": 3})
+    assert list(under_way) == []
+    assert loader.step == 3
+    assert [indices(batch) for batch in loader] == drawn[3:]
     with pytest.raises(hs.ParameterError, match="another seed"):
         BatchLoader(Numbers(50), scheme.batches(50, 5)).load_state_dict(state)
 

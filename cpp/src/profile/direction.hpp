@@ -364,10 +364,9 @@ private:
         return curve;
     }
 
-    // speed: where it is worth a look whether less than any double is left; without amplification a closed
-    // form says so.
+    // speed: where it is worth a look whether less than any double is left.
     bool may_be_nothing(double epsilon) const {
-        return inversion_ && (max_loss_ < infinity || (!unamplified_ && inversion_->far(epsilon)));
+        return inversion_ && (max_loss_ < infinity || inversion_->far(epsilon));
     }
 
     // The least of these points at which delta is surely below `negligible`, as it is from there on; nan,

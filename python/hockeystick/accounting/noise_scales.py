@@ -15,6 +15,7 @@ def noise_multiplier(standard_deviation: float, clipping_norm: float, divided_by
 
     ``divided_by`` is what the sum is divided by before the noise is added: 1 for noise on the sum (before batch
     scaling), the expected batch size for noise on the mean (after it). It must not depend on the batch that was drawn.
+    The result is the double that is nearest to the exact one.
 
     >>> noise_multiplier(0.5, clipping_norm=0.1)  # on the sum
     5.0

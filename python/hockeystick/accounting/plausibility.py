@@ -46,10 +46,11 @@ def _budget(epsilon: float | None, delta: float | None, records: int | None) -> 
 
 
 def _step(step: Any, count: int) -> Iterator[str]:
-    most, size = getattr(step, "max_batch_size", None), getattr(step, "dataset_size", 0)
-    if most is not None and most < size * step.sampling_probability:
+    most = getattr(step, "max_batch_size", None)
+    drawn = getattr(step, "dataset_size", 0) / getattr(step, "groups", 1)
+    if most is not None and most < drawn * step.sampling_probability:
         yield (
-            f"max_batch_size = {most} is below the expected batch of {size * step.sampling_probability:g} records: nearly every "
+            f"max_batch_size = {most} is below the expected batch of {drawn * step.sampling_probability:g} records: nearly every "
             "batch is cut"
         )
     noise = getattr(getattr(step, "mechanism", step), "noise_multiplier", None)

@@ -193,7 +193,7 @@ class Report(Reported):
         answers = [answer for _, answer, *_ in self.answers()]
         engines = sorted({answer.engine for answer in answers})
         terms = {name: value for answer in answers for name, value in answer.terms.items()}
-        budget = ", ".join(f"{name} {value:.2g}" for name, value in terms.items())
+        budget = ", ".join(f"{name} {round_up(value, 2)}" for name, value in terms.items())
         included = f"; error terms included in the upper bound, as parts of delta: {budget}" if terms else ""
         return (
             f"Computed by hockeystick {self.version}, commit {self.commit} ({', '.join(engines)}){included}."
@@ -283,7 +283,7 @@ class Report(Reported):
             for at, bounds in self.profile
         ]
         budget = {
-            f"{name}, part of delta": f"{value:.2g}"
+            f"{name}, part of delta": round_up(value, 2)
             for _, answer, *_ in self.answers()
             for name, value in answer.terms.items()
         }

@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> None:
         described, adjacency = ledger.process, ledger.adjacency
     elif kind == "training plan":
         plan = TrainingPlan.load(options.file)
-        described, adjacency = plan.mechanism, plan.adjacency
+        described, adjacency = plan.released(), plan.adjacency
         if options.delta is None and options.epsilon is None:
             print(json.dumps(plan.to_dict(), indent=2) if options.json else plan.guarantee.statement)
             return
@@ -63,7 +63,9 @@ def run(options: argparse.Namespace) -> None:
         described = _described(options.file)
     if options.delta is None and options.epsilon is None:
         raise ParameterError("--delta, --epsilon: give at least one of them")
-    profile = account(described, options.adjacency or adjacency, options.accuracy)
+    profile = account(
+        described, adjacency if options.adjacency is None else options.adjacency, options.accuracy
+    )
     dpsgd.print_report(profile, options, delta=options.delta, epsilon=options.epsilon)
 
 

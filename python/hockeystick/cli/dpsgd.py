@@ -71,7 +71,7 @@ def profile(options: argparse.Namespace) -> PrivacyProfile:
 
 def adjacency(options: argparse.Namespace) -> str:
     """What was asked for, or what fits the sampler."""
-    return options.adjacency or _sampler(options).adjacency
+    return _sampler(options).adjacency if options.adjacency is None else str(options.adjacency)
 
 
 def _sampler(options: argparse.Namespace) -> Sampler:

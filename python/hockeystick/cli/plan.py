@@ -34,6 +34,8 @@ def run(options: argparse.Namespace) -> None:
     if os.path.exists(options.out):
         # A plan is a calibration: doing it again until it pleases is not covered.
         raise ParameterError(f"--out {options.out}: exists already")
+    if not os.path.isdir(os.path.dirname(os.path.abspath(options.out))) or not options.out:
+        raise ParameterError(f"--out {options.out}: is in no directory that exists")
     plan = plan_training(
         bandmf.scheme(options),
         options.dataset_size,

@@ -514,9 +514,10 @@ class GDPOdometer(WholeDataSet):
         return float(self._ledger.mu()[0])
 
     @property
-    def level(self) -> int:
-        """Its number m."""
-        return int(self._ledger.levels()[0])
+    def level(self) -> float:
+        """Its number m, an integer; infinite after a step that reveals everything."""
+        level = float(self._ledger.levels()[0])
+        return level if math.isinf(level) else int(level)
 
     @property
     def steps(self) -> int:

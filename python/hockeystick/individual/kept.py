@@ -146,6 +146,8 @@ class Kept(Exclusive):
         shards = list(parts)
         if not shards or not all(type(shard) is cls for shard in shards):
             raise ParameterTypeError(f"parts: must be one or more {cls.__name__}")
+        if len(set(map(id, shards))) < len(shards):
+            raise ParameterError("parts: one of them occurs twice, and so would its examples")
         with holding(*shards):
             first = shards[0]
             for shard in shards[1:]:

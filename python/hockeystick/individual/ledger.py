@@ -72,7 +72,7 @@ class Ledger:
         if indices is not None:
             self.values[indices] = after
         self._active.append(count)
-        self.last = indices, active
+        self.last = None if indices is None else _kept(indices), _kept(active)
         return active
 
     @staticmethod
@@ -221,9 +221,9 @@ class LiveLedger(Live, Ledger):
             if indices is None:
                 self.values[...] = values
             else:
-                indices = np.array(indices)
+                indices = _kept(indices)
                 self.values[indices] = values
-            self.last = (indices, np.array(arrays["active"]))
+            self.last = indices, _kept(arrays["active"])
             self.steps = integer("steps", content["steps"]) - 1
             self._write_count(content["active"])
         self.steps = integer("steps", content["steps"])
@@ -247,6 +247,13 @@ class LiveLedger(Live, Ledger):
             if self.durable:
                 file.flush()
                 os.fsync(file.fileno())
+
+
+def _kept(array: Array) -> Array:
+    """A copy that stays as it is, whatever the caller does with the array."""
+    copy = np.array(array)
+    copy.flags.writeable = False
+    return copy
 
 
 def _journal(name: str, steps: int, count: int, checksum: int, counts_checksum: int) -> dict[str, Any]:

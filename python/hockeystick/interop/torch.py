@@ -77,7 +77,7 @@ class BatchLoader(Exclusive):
 
     @property
     def sampler(self) -> BatchSampler:
-        """Where the batches come from; with workers it is ahead of `step`."""
+        """Where the batches come from; with workers it is ahead of `step`. Only `load_state_dict` may move it."""
         return self._sampler
 
     def __len__(self) -> int:
@@ -100,9 +100,12 @@ class BatchLoader(Exclusive):
         return {**self._sampler.state_dict(), "step": self._step}
 
     def load_state_dict(self, state: Any) -> None:
-        """Continue from a `state_dict` of this class or of the sampler; see `BatchSampler.load_state_dict`."""
+        """Continue from a `state_dict` of this class or of the sampler; see `BatchSampler.load_state_dict`.
+
+        A pass that is under way ends: its workers have prepared batches of other steps.
+        """
         self._sampler.load_state_dict(state)
-        self._step = self._sampler.step
+        self._step, self._pass = self._sampler.step, None
 
 
 class _Pass(Exclusive):

@@ -318,7 +318,8 @@ class CorrelatedNoise(Exclusive):
 
 def check_writable(name: str, array: Any, size: int) -> None:
     """Refuse what a row cannot be written to, or added to."""
-    if not isinstance(array, np.ndarray) or array.dtype not in (np.float32, np.float64):
+    # Other subclasses than mapped files mean something else by an entry (masked ones) or a shape (matrices).
+    if type(array) not in (np.ndarray, np.memmap) or array.dtype not in (np.float32, np.float64):
         raise ParameterTypeError(f"{name}: must be a NumPy array of float32 or float64")
     if array.size != size or not array.flags.c_contiguous or not array.flags.writeable:
         raise ParameterError(

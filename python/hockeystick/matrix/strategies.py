@@ -60,18 +60,28 @@ def _checked(name: str, values: Any, dimensions: int) -> Array:
     return array
 
 
-def _nonnegative(name: str, array: Array) -> None:
-    smallest = np.unravel_index(np.argmin(array), array.shape)
-    if array[smallest] < 0.0:
-        at = ", ".join(str(int(index)) for index in smallest)
-        raise ParameterError(f"{name}[{at}] = {array[smallest]!r}: a strategy has no negative entry")
+_LEAST, _MOST = 2.0**-500, 2.0**500
+"""*Proof*: the sums of squares that sensitivities and losses are made of are far from where doubles end."""
 
 
-def _positive_diagonal(name: str, diagonal: Array) -> None:
+def _check_entries(name: str, array: Array, diagonal: Array) -> None:
+    """Refuse what is no strategy: negative or very large entries, and a diagonal that is not positive or very small."""
+    for extreme, wrong, why in (
+        (np.argmin(array), np.less(array, 0.0), "a strategy has no negative entry"),
+        (np.argmax(array), np.greater(array, _MOST), "must be at most 2^500; scale it together with the noise"),
+    ):
+        place = np.unravel_index(extreme, array.shape)
+        if wrong[place]:
+            at = ", ".join(str(int(index)) for index in place)
+            raise ParameterError(f"{name}[{at}] = {array[place]!r}: {why}")
+    _check_diagonal(name, diagonal)
+
+
+def _check_diagonal(name: str, diagonal: Array) -> None:
     worst = int(np.argmin(diagonal))
-    if not diagonal[worst] > 0.0:
+    if not diagonal[worst] >= _LEAST:
         raise ParameterError(
-            f"{name}: entry {worst} of the diagonal is {diagonal[worst]!r}; must be positive"
+            f"{name}: entry {worst} of the diagonal is {diagonal[worst]!r}; must be positive, and at least 2^-500"
         )
 
 
@@ -134,8 +144,7 @@ class BandedToeplitz(Strategy):
         array = _checked("coefficients", self.coefficients, 1)
         if len(array) > steps:
             raise ParameterError(f"coefficients: {len(array)} of them, must be at most steps = {steps}")
-        _nonnegative("coefficients", array)
-        _positive_diagonal("coefficients", array[:1])
+        _check_entries("coefficients", array, array[:1])
         set_fields(self, steps=steps, coefficients=tuple(array.tolist()))
 
     @classmethod
@@ -296,8 +305,7 @@ class Banded(_Matrix):
     def __post_init__(self) -> None:
         array = _checked("columns", self.columns, 2)
         _check_columns("columns", array)
-        _nonnegative("columns", array)
-        _positive_diagonal("columns", array[:, 0])
+        _check_entries("columns", array, array[:, 0])
         set_fields(self, columns=array, steps=len(array))
 
     @property
@@ -360,8 +368,7 @@ class LowerTriangular(_Matrix):
             raise ParameterError(
                 f"entries[{row}, {column}] = {array[row, column]!r}: must be lower-triangular"
             )
-        _nonnegative("entries", array)
-        _positive_diagonal("entries", np.diagonal(array))
+        _check_entries("entries", array, np.diagonal(array))
         set_fields(self, entries=array, steps=len(array))
 
     @functools.cached_property
@@ -430,18 +437,18 @@ class InverseBanded(_Matrix):
                 )
             check_dense(steps)
             _check_columns("inverse", array)
-            _positive_diagonal("inverse", array[:, 0])
+            _check_diagonal("inverse", array[:, 0])
         else:
             array = _checked("inverse", self.inverse, 1)
             steps = integer("steps", self.steps, 1, MAX_STEPS)
             if len(array) > steps:
                 raise ParameterError(f"inverse: {len(array)} coefficients, must be at most steps = {steps}")
-            _positive_diagonal("inverse", array[:1])
+            _check_diagonal("inverse", array[:1])
         set_fields(self, inverse=array, steps=steps)
         columns = self._columns()
         if not np.isfinite(columns).all():
             raise ParameterError("inverse: its inverse overflows; the matrix is too ill-conditioned")
-        _nonnegative("inverse of `inverse`, columns", columns)
+        _check_entries("inverse of `inverse`, columns", columns, columns[:, 0])
 
     def recurrence(self) -> tuple[Literal["strategy", "inverse", "buffers"], Array]:
         return "inverse", np.atleast_2d(self._array)

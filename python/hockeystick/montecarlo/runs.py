@@ -26,7 +26,7 @@ from .._base.executors import SECONDS, Draw, checked, elsewhere, here
 from .._base.files import refusing
 from .._base.progress import shown
 from .._base.types import AnyPath, Progress, Self
-from .._base.validation import MAX_COUNT, ParameterError, integer
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, integer
 from ..mechanisms.descriptions import Composable, Process, composition
 from .tally import Tally, Totals, difference
 
@@ -59,8 +59,13 @@ class RunOptions:
     executor: Executor | None = None
 
     @classmethod
-    def of(cls, adjacency: str = "zero_out", composed_with: Composable | None = None, **kept: Any) -> Self:
+    def of(cls, adjacency: str = "zero_out", /, composed_with: Composable | None = None, **kept: Any) -> Self:
         """The options of a public call, whose `RunSettings` have these names."""
+        for name in kept:
+            if name not in RunSettings.__annotations__:
+                raise ParameterTypeError(
+                    f"{name}: is no option of a run, which are {', '.join(RunSettings.__annotations__)}"
+                )
         checked(kept.get("executor"))
         others = None if composed_with is None else composition(composed_with, "composed_with")
         return cls(adjacency, others, **kept)

@@ -12,6 +12,7 @@ import numpy as np
 import scipy  # its parts are loaded when they are used
 from numpy.typing import ArrayLike, NDArray
 
+from .._base.bounds import exactly, round_up
 from .._base.figures import draw_bounds, new_figure, save
 from .._base.types import AnyPath
 from .._base.validation import ParameterError
@@ -183,12 +184,13 @@ def plot_gdp(profile: PrivacyProfile, delta: float = DEFAULT_FLOOR, path: AnyPat
     axes.plot(alpha, profile.tradeoff(alpha), label="no attack is below")
     with np.errstate(invalid="ignore"):
         gaussian = scipy.special.ndtr(scipy.special.ndtri(1.0 - alpha) - found.mu)
-    axes.plot(alpha, gaussian, "--", label=f"Gaussian, mu = {found.mu:.4g}")
+    axes.plot(alpha, gaussian, "--", label=f"Gaussian, mu = {round_up(found.mu, 4)}")
     axes.plot(alpha, 1.0 - alpha, ":", color="gray", label="guessing")
     axes.set(xlabel="false positive rate", ylabel="false negative rate")
     axes.grid(visible=True, alpha=0.3)
     axes.legend()
-    axes.set_title(f"regret at most {found.regret.upper:.2g}, up to {delta:g} in delta", fontsize="medium")
+    regret = round_up(found.regret.upper, 2)
+    axes.set_title(f"regret at most {regret}, up to {exactly(delta)} in delta", fontsize="medium")
     return save(figure, path)
 
 

@@ -5,6 +5,7 @@ docs/training/training.md says what each of them promises; docs/matrix/bandmf.md
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, TypeAlias
@@ -72,6 +73,8 @@ def guarantee(
     make: Callable[[float], Mechanism], example: Mechanism, request: Request, **verifier: Any
 ) -> tuple[Mechanism, Guarantee]:
     """The mechanism that answers the request, and what it promises; ``verifier`` goes to `calibrate_bandmf` where it takes samples."""
+    # Once for each noise multiplier: what is drawn from is what was accounted, even if ``make`` changes its mind.
+    make = functools.cache(make)
     if not isinstance(example, BandMF) or example.is_certified(request.adjacency):
         mechanism, promise = _certified(make, request)
     elif isinstance(request.tuning, Repetitions):
@@ -114,9 +117,12 @@ def _certified(make: Callable[[float], Mechanism], request: Request) -> tuple[Me
             f"BandMF with strategy {short_name(mechanism.strategy)} and batches from {mechanism.scheme!r}, "
             f"noise multiplier {sigma!r} (standard deviation of Z / clipping norm)"
         )
+    subject, who = (
+        ("The run", "it is") if "tuning" not in evidence else ("The best of the runs", "each run is")
+    )
     statement = (
-        f"{described}. The run satisfies ({round_up(proven)}, {delta!r})-differential privacy, certified without sampling "
-        f"(epsilon between {round_down(bounds.lower)} and {round_up(bounds.upper)}): it is dominated by {process}. "
+        f"{described}. {subject} satisfies ({round_up(proven)}, {delta!r})-differential privacy, certified without sampling "
+        f"(epsilon between {round_down(bounds.lower)} and {round_up(bounds.upper)}): {who} dominated by {process}. "
         f'Adjacency: "{adjacency}" ({what}). Computed by hockeystick {_core.__version__}. {CAVEAT}'
     )
     if len(process) > 8:

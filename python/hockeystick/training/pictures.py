@@ -45,7 +45,7 @@ def plot_proof(plan: TrainingPlan, path: AnyPath | None = None) -> Any:
     """
     figure, axes = new_figure(6.5, 3.6, path)
     if plan.guarantee.kind == "certified":
-        profile = account(plan.released(plan.mechanism.as_process()), plan.adjacency)
+        profile = account(plan.released(), plan.adjacency)
         epsilons = np.linspace(0.0, 2.0 * plan.epsilon if plan.epsilon else 1.0, 13)
         draw_bounds(axes, epsilons, *np.transpose([profile.delta_bounds(float(at)) for at in epsilons]))
         axes.plot([plan.epsilon], [plan.delta], "o", color="black", label="the guarantee")

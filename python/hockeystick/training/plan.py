@@ -272,10 +272,11 @@ class TrainingPlan(Shown):
         process = shorter.as_process()
         return min(self.epsilon, account(self.released(process), self.adjacency).epsilon(self.delta))
 
-    def released(self, run: Process) -> Composable:
-        """What is released of one ``run``, or of several, where tuning was declared."""
+    def released(self, run: Composable | None = None) -> Composable:
+        """What is released of one ``run`` (by default the plan's), or of several, where tuning was declared."""
+        run = self.mechanism if run is None else run
         tuning = self.guarantee.evidence.get("tuning")
-        return run if tuning is None else PrivateSelection(run, from_dict(tuning))  # type: ignore[arg-type]
+        return run if tuning is None else PrivateSelection(run.as_process(), from_dict(tuning))  # type: ignore[arg-type]
 
 
 def plan_training(

@@ -53,7 +53,7 @@ class TrainingReport(Reported):
         made = integer("steps", steps, 0, plan.steps)
         spent, whole = plan.epsilon if made == plan.steps else plan.spent(made), None
         if plan.guarantee.kind == "certified":
-            whole = account(plan.released(plan.mechanism.as_process()), plan.adjacency).report(plan.delta)
+            whole = account(plan.released(), plan.adjacency).report(plan.delta)
         # Where the run is in memory says how far it was repeated, not what was released.
         return cls(plan, made, spent, {**noise, "steps_done": made}, whole)
 

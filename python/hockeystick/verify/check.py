@@ -86,13 +86,18 @@ def _claim(claim: Fields, content: Any, adjacency: str) -> list[str]:
         if not bool(bound <= arb(delta)):
             raise Rejected(
                 f"({epsilon!r}, {delta!r}) is not proven in direction {direction}: delta is only shown to be at most "
-                f"{bound.upper().str(6, radius=False)}"
+                f"{_no_less(bound, 6)}"
             )
         lines.append(
-            f"({epsilon!r}, {delta!r}) in direction {direction}, by {method}: delta <= {bound.upper().str(12, radius=False)}"
+            f"({epsilon!r}, {delta!r}) in direction {direction}, by {method}: delta <= {_no_less(bound, 12)}"
         )
     proofs.finished()
     return lines
+
+
+def _no_less(bound: arb, digits: int) -> str:
+    """A number of so many digits that is no less than ``bound``: rounding to the nearest takes half a unit at most."""
+    return (bound * (1 + arb(10) ** (1 - digits))).upper().str(digits, radius=False)
 
 
 def read_proof(proof: Fields, content: Any, adjacency: str) -> Release:
