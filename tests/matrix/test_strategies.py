@@ -4,6 +4,7 @@ import itertools
 import math
 
 import hockeystick as hs
+import mpmath
 import numpy as np
 import pytest
 from hockeystick.matrix.buffered import BufferedToeplitz
@@ -173,6 +174,14 @@ def test_equal_content_is_equal() -> None:
         (lambda: LowerTriangular([[1.0, 0.5], [0.0, 1.0]]), r"entries\[0, 1\] = .*lower-triangular"),
         (lambda: LowerTriangular([[1.0, 0.0]]), "square"),
         (lambda: LowerTriangular([[1.0, 0.0], [-1.0, 1.0]]), r"entries\[1, 0\]"),
+        # Their squares are no doubles: norms were 0, inf, or wrong in all digits.
+        (lambda: BandedToeplitz((1e-151, 0.0), 4), "diagonal is .*1e-151.* at least 2.-500"),
+        (lambda: Banded([[1.0, 0.1], [1e-162, 0.0]]), "entry 1 of the diagonal"),
+        (lambda: LowerTriangular([[1e-200]]), "diagonal"),
+        (lambda: LowerTriangular([[1.0, 0.0], [1e200, 1.0]]), r"entries\[1, 0\] = .*at most 2.500"),
+        (lambda: InverseBanded([1e160, 0.0], 4), "diagonal"),
+        (lambda: InverseBanded([1e-160, 0.0], 4), "diagonal"),
+        (lambda: InverseBanded([1.0, -3.0], 400), "at most 2.500"),
         (lambda: InverseBanded([1.0, 0.5], 4), "no negative entry"),
         (lambda: InverseBanded([1.0, -3.0], 2000), "overflows"),
         (lambda: InverseBanded([1.0]), "steps = 0"),
@@ -186,6 +195,31 @@ def test_refusals(make: object, message: str) -> None:
     assert callable(make)
     with pytest.raises(hs.ParameterError, match=message):
         make()
+
+
+@pytest.mark.parametrize("scale", [2.0**-500, 2.0**-300, 1.0, 2.0**499])
+def test_the_smallest_and_the_largest_entries(scale: float) -> None:
+    """What is released does not change with the scale of C and the noise: not a bit, where that is a power of two."""
+    scaled, plain = (LowerTriangular([[v, 0.0], [v, v]]) for v in (scale, 1.0))
+    assert (scaled.column_norms() == scale * plain.column_norms()).all()
+    assert scaled.sensitivity(1, None) == scale * plain.sensitivity(1, None)
+    for scheme in (hs.CyclicPoisson(2, 2, 0.5), hs.matrix.FixedOrder(2, 1)):
+        small, large = (
+            hs.account(hs.BandMF(*each)) for each in ((scaled, scheme, scale), (plain, scheme, 1.0))
+        )
+        assert small.delta_bounds(0.5) == large.delta_bounds(0.5)
+    for scheme in (hs.BMinSep(2, 2, 0.5), hs.BallsInBins(2, 2)):
+        for method in ("plain", "tilted"):
+            found = [
+                hs.estimate_delta(hs.BandMF(*each), 0.5, 20_000, seed=1, method=method)
+                for each in ((scaled, scheme, scale), (plain, scheme, 1.0))
+            ]
+            assert (found[0].lower, found[0].upper) == (found[1].lower, found[1].upper)
+    # A column that is small beside the noise: p erf(mu / sqrt(8)), mu its norm over the noise's.
+    tiny = hs.account(hs.BandMF(LowerTriangular([[scale]]), hs.CyclicPoisson(1, 1, 0.5), scale * 2.0**20))
+    with mpmath.workdps(40):
+        truth = mpmath.erf(mpmath.mpf(2) ** -20 / mpmath.sqrt(8)) / 2
+        assert truth <= tiny.delta(0.0) <= truth * (1 + mpmath.mpf(10) ** -7)
 
 
 def test_wrong_types_are_refused() -> None:

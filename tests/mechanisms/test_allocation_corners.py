@@ -176,3 +176,14 @@ def test_where_less_than_any_double_is_left_nothing_is_looked_for(other):
     assert alone.delta(300.0) <= 5e-324
     _, upper = profile.delta_curve(np.array([2.0, 300.0]))
     assert upper[1] <= 5e-324
+
+
+@pytest.mark.parametrize(("sigma", "steps"), [(0.21, 10**5), (0.2, 10**9), (0.25, 10**6)])
+def test_of_little_noise_nothing_is_left_far_out(sigma, steps):
+    """A minute and a half went into tilts of thousands: without the record all ratios would have to be e^-epsilon T or less."""
+    profile = hs.account(hs.RandomAllocation(sigma, steps), adjacency="add")
+    for epsilon in (15.0, 20.0, 30.0):
+        # -ln V > epsilon takes Z_t <= z for each t, where e^{z / sigma - 1 / (2 sigma^2)} = e^-epsilon T.
+        z = sigma * (math.log(steps) - epsilon + 0.5 / sigma**2)
+        assert steps * mpmath.ncdf(-z) > 746  # (1 - that share)^T is less than any double
+        assert profile.delta_bounds(epsilon) == (0.0, 5e-324)

@@ -68,7 +68,11 @@ def _check_entries(name: str, array: Array, diagonal: Array) -> None:
     """Refuse what is no strategy: negative or very large entries, and a diagonal that is not positive or very small."""
     for extreme, wrong, why in (
         (np.argmin(array), np.less(array, 0.0), "a strategy has no negative entry"),
-        (np.argmax(array), np.greater(array, _MOST), "must be at most 2^500; scale it together with the noise"),
+        (
+            np.argmax(array),
+            np.greater(array, _MOST),
+            "must be at most 2^500; scale it together with the noise",
+        ),
     ):
         place = np.unravel_index(extreme, array.shape)
         if wrong[place]:
