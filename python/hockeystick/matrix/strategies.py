@@ -66,19 +66,18 @@ _LEAST, _MOST = 2.0**-500, 2.0**500
 
 def _check_entries(name: str, array: Array, diagonal: Array) -> None:
     """Refuse what is no strategy: negative or very large entries, and a diagonal that is not positive or very small."""
-    for extreme, wrong, why in (
-        (np.argmin(array), np.less(array, 0.0), "a strategy has no negative entry"),
-        (
-            np.argmax(array),
-            np.greater(array, _MOST),
-            "must be at most 2^500; scale it together with the noise",
-        ),
-    ):
-        place = np.unravel_index(extreme, array.shape)
-        if wrong[place]:
-            at = ", ".join(str(int(index)) for index in place)
-            raise ParameterError(f"{name}[{at}] = {array[place]!r}: {why}")
+    if array.min() < 0.0:
+        raise ParameterError(f"{_entry(name, array, np.argmin(array))}: a strategy has no negative entry")
+    if array.max() > _MOST:
+        largest = _entry(name, array, np.argmax(array))
+        raise ParameterError(f"{largest}: must be at most 2^500; scale it together with the noise")
     _check_diagonal(name, diagonal)
+
+
+def _entry(name: str, array: Array, number: np.intp) -> str:
+    """An entry by its place and value."""
+    place = np.unravel_index(number, array.shape)
+    return f"{name}[{', '.join(str(int(index)) for index in place)}] = {array[place]!r}"
 
 
 def _check_diagonal(name: str, diagonal: Array) -> None:
