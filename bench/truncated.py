@@ -19,7 +19,7 @@ from typing import Any
 
 import hockeystick as hs
 
-from bench.timing import least
+from bench.timing import times
 
 N, P, SIGMA, STEPS, DELTA = 100_000, 0.01, 1.0, 1000, 1e-6
 SIZES = (1050, 1100, 1150, 1200, 1300, 1400)
@@ -73,7 +73,7 @@ def opake_core() -> Any:
 
 
 def least_time(call: Callable[[], float], repeats: int) -> tuple[float, float]:
-    return call(), least(call, repeats)
+    return call(), min(times(call, repeats))
 
 
 def peer(call: Callable[[], float], repeats: int) -> tuple[float, float] | None:

@@ -26,7 +26,10 @@ function(hockeystick_flags target)
     endforeach()
   endif()
   if(HOCKEYSTICK_SANITIZE)
-    set(sanitize -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer)
+    # Without a check of every sum of a pointer and an index, which takes a third of the time: what such a
+    # pointer reads, AddressSanitizer checks.
+    set(sanitize -fsanitize=address,undefined -fno-sanitize=pointer-overflow -fno-sanitize-recover=all
+      -fno-omit-frame-pointer)
     # -O1: sanitized code takes several times longer to compile at -O3.
     target_compile_options(${target} PRIVATE ${sanitize} -O1 -g1)
     # PUBLIC: whoever links the static library needs the sanitizer's run-time.

@@ -31,13 +31,18 @@ hs::PairPtr responses(double epsilon, double spacing) {
 
 // M(z) by the pair's own profile: M(z) = 1 + z(z+1) integral of e^{zx} (f(x) - (1 - e^x)_+) dx, f the
 // profile.
-Complex by_profile(const hs::Pair& pair, Complex z, double low, double high, double h) {
-    Complex sum = 0;
+std::function<Complex(Complex)> by_profile(const hs::Pair& pair, double low, double high, double h) {
+    std::vector<double> at, weight;
     for (double x = low + 0.5 * h; x < high; x += h) {
         const hs::Tangent t = x > 0 ? pair.above(x) : pair.below(x);
-        sum += h * std::exp(z * x) * t.value * std::exp(t.exponent);
+        at.push_back(x);
+        weight.push_back(h * t.value * std::exp(t.exponent));
     }
-    return 1.0 + z * (z + 1.0) * sum;
+    return [=](Complex z) {
+        Complex sum = 0;
+        for (std::size_t i = 0; i < at.size(); ++i) sum += std::exp(z * at[i]) * weight[i];
+        return 1.0 + z * (z + 1.0) * sum;
+    };
 }
 
 // Values and their errors, the decay beyond each frequency, and the real cumulant, against `truth`.
@@ -75,7 +80,7 @@ void laplace_transform(double a, double s, double step) {
 
 void by_own_profile(const hs::PairPtr& pair, double s, double step, double low, double high) {
     const hs::LossTransform m(*pair->loss_law(), 1e-6);
-    transform(m, s, step, 24, 2e-5, [&](Complex z) { return by_profile(*pair, z, low, high, 1e-4); });
+    transform(m, s, step, 24, 2e-5, by_profile(*pair, low, high, 1e-4));
 }
 
 // T randomised responses: binomial masses, in logarithms.
