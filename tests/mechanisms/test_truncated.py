@@ -7,6 +7,7 @@ import json
 import math
 
 import hockeystick as hs
+import mpmath as mp
 import numpy as np
 import pytest
 from hockeystick import _core
@@ -447,3 +448,92 @@ def test_stored_and_read_again() -> None:
     gaussians = hs.MixtureOfGaussians(1.0, [0.0, 1.0, 2.0], [0.5, 0.25, 0.25])
     process = step * 3 + mixture + gaussians * 2
     assert from_dict(json.loads(json.dumps(to_dict(process)))) == process
+
+
+Mixed = dict[int, mp.mpf]
+
+
+def hockey_stick(p: Mixed, q: Mixed, mu: mp.mpf, epsilon: float) -> mp.mpf:
+    """Of mixtures of N(i mu, 1), whose difference p - e^epsilon q changes its sign once at most, from the right to the left."""
+    weights = {i: p.get(i, 0) - mp.exp(epsilon) * q.get(i, 0) for i in {*p, *q}}
+    signs = [w > 0 for _, w in sorted(weights.items()) if w]
+    if sorted(signs) in (signs, signs[::-1]) and len(set(signs)) == 1:
+        return mp.fsum(weights.values()) if signs[0] else mp.mpf(0)
+    assert signs in (sorted(signs), sorted(signs, reverse=True))
+    rising = signs[-1]
+    low, high = mp.mpf(-(10**6)), mp.mpf(10**6)
+    while high - low > mp.mpf(10) ** (10 - mp.mp.dps):
+        middle = (low + high) / 2
+        above = mp.fsum(w * mp.exp(i * mu * middle - (i * mu) ** 2 / 2) for i, w in weights.items()) > 0
+        low, high = (low, middle) if above == rising else (middle, high)
+    side = 1 if rising else -1
+    return mp.fsum(w * mp.ncdf(side * (i * mu - high)) for i, w in weights.items())
+
+
+def theorem(step: hs.TruncatedPoissonSampled, adjacency: str, epsilon: float) -> mp.mpf:
+    """delta of one step as docs/mechanisms/truncated.md has it, from binomial sums in hundreds of digits."""
+    n, p, most = step.dataset_size, mp.mpf(step.sampling_probability), step.max_batch_size
+    law = [mp.binomial(n - 1, k) * p**k * (1 - p) ** (n - 1 - k) for k in range(n)]
+    full = mp.fsum(law[most:])
+    q = p * mp.fsum(mass * most / (k + 1) for k, mass in enumerate(law) if k >= most) / full
+    mu, still = 1 / mp.mpf(step.noise_multiplier), {0: mp.mpf(1)}
+
+    def moved(rate: mp.mpf, shift: int) -> Mixed:
+        return {0: 1 - rate, shift: rate}
+
+    branches = {
+        "remove": [((moved(p, 1), still), (moved(q, 2), still))],
+        "add": [((still, moved(p, 1)), (still, moved(q, 2)))],
+        "zero_out": [
+            ((moved(p, 1), still), (moved(q, 2), moved(q, 1))),
+            ((still, moved(p, 1)), (moved(q, 1), still)),
+        ],
+        "replace_one": [((moved(p, 1), moved(p, -1)), (moved(q, 2), still))],
+    }[adjacency]
+    return max(
+        mp.fsum(law[:most]) * hockey_stick(*rare, mu, epsilon) + full * hockey_stick(*often, mu, epsilon)
+        for rare, often in branches
+    )
+
+
+@pytest.mark.parametrize(
+    ("sigma", "n", "p", "most", "adjacency", "epsilons"),
+    [
+        (3.653542554774147, 27, 0.99, 2, "zero_out", (0.1, 0.94, 2.2, 3.1)),
+        (30.0, 5, 0.9, 2, "remove", (0.01, 0.1872, 0.36, 0.5)),
+        (2.2124, 200, 0.605, 34, "add", (0.01, 0.186, 0.1863, 0.195657)),
+        (3.8647388137158725, 17, 1 - 2.0**-53, 1, "replace_one", (0.5, 4.0, 8.57)),
+        (0.022095489551182644, 200, 0.7376836370124451, 1, "remove", (1e-9, 1.0)),
+        (7.0662776674963315, 17, 0.03217217577993359, 1, "replace_one", (0.01, 0.05)),
+        (1.0, 60, 0.5, 30, "zero_out", (0.1, 2.0, 5.0)),
+        (1.0, 60, 0.5, 30, "add", (0.1, 0.4)),
+        (2.0, 60, 0.5, 25, "remove", (0.1, 2.0, 5.0)),
+    ],
+)
+def test_bounds_enclose_the_theorem_closely(
+    sigma: float, n: int, p: float, most: int, adjacency: str, epsilons: tuple[float, ...]
+) -> None:
+    """What rounding of Pr[full] leaves open counted as a third kind of batch, from below too: 4e-21 for 9e-54."""
+    step = hs.TruncatedPoissonSampled(sigma, n, p, most)
+    profile = hs.account(step, adjacency)
+    with mp.workdps(300):
+        for epsilon in epsilons:
+            truth = theorem(step, adjacency, epsilon)
+            lower, upper = profile.delta_bounds(epsilon)
+            assert lower <= truth <= upper
+            assert truth > 1e-300
+            assert upper - lower <= 1e-9 * truth
+
+
+def test_bounds_of_groups_enclose_both_sizes() -> None:
+    """From below a group whose size some record has, from above both sizes."""
+    step = truncated.TruncatedPoissonGroup(2.0, 61, 0.5, 9, groups=3)
+    for adjacency in ("remove", "add", "zero_out", "replace_one"):
+        profile = hs.account(step, adjacency)
+        with mp.workdps(60):
+            truths = [
+                theorem(hs.TruncatedPoissonSampled(2.0, size, 0.5, 9), adjacency, 0.3) for size in (20, 21)
+            ]
+        lower, upper = profile.delta_bounds(0.3)
+        assert lower <= max(truths) <= upper
+        assert lower >= min(truths) * (1 - mp.mpf(1e-9))

@@ -13,9 +13,9 @@ from .._base.bounds import exactly
 from .._base.validation import NonNegative, Probability, Size, choice
 from ..sampling.laws import Law
 from . import atoms
-from .core_pairs import HUGE, Pairs, both, discrete, gaussian, location_mixture, mixture, sampled
+from .core_pairs import HUGE, NOTHING, Pairs, both, discrete, gaussian, location_mixture, mixture, sampled
 from .numeric import Gaussian
-from .sampled import PoissonSampled
+from .sampled import PoissonSampled, between
 from .steps import Step, Words
 
 TRUNCATED_PAIRS = ("tight", "ganesh2025")
@@ -25,6 +25,9 @@ _THEOREMS = {"zero_out": "3.3", "replace_one": "3.4"}
 
 _LEAST = 1e-300
 """*Speed*: sampling probabilities below this count as this."""
+
+_ROUNDING = 2.0**-50
+"""*Proof*: less than what the core takes for rounding of a mixture's weights, a hundredth of which this is."""
 
 
 @dataclass(frozen=True)
@@ -62,24 +65,42 @@ class _Truncated(Step):
         return self if self.cut_probability > 0.0 else self.uncut().simplified()
 
     def pairs(self, adjacency: str) -> Pairs:
-        """Dominating pairs; sampling probability and noise are positive.
+        """Dominating pairs and what is less; sampling probability and noise are positive.
 
         With X as in `Truncation`, the adversary is shown the other records' order and whether X >= B:
-        then the step is a mixture of two, and both have closed forms (docs/mechanisms/truncated.md). What the bounds
-        on Pr[X >= B] leave open goes to a third, which dominates both.
+        then the step is a mixture of two, and both have closed forms (docs/mechanisms/truncated.md, sections 3 and 4). What the
+        bounds on Pr[X >= B] leave open goes, from above, to a third, which dominates both, and from below to nothing.
         """
-        law = self.truncation
-        sigma, p, q = self.noise_multiplier, self.sampling_probability, law.sampled_if_full
+        p, sigma = self.sampling_probability, self.noise_multiplier
         mu = 1.0 / sigma if sigma * HUGE > 1.0 else math.inf
-        open_ = law.full_high - law.full_low
-        weights = [law.not_full, law.full_low, open_]
+        law, some = self.truncation, self._law_of_some_record()
+        return between(
+            # Without pairs for a shift beyond HUGE, which are between two themselves.
+            self._mixed(min(mu, 0.49 * HUGE), some.sampled_if_full_low, some.weights(above=False), adjacency),
+            self._mixed(mu, law.sampled_if_full, law.weights(above=True), adjacency, p),
+        )
+
+    def _mixed(
+        self,
+        mu: float,
+        q: float,
+        weights: tuple[float, float, float],
+        adjacency: str,
+        rest: float = 0.0,
+    ) -> Pairs:
+        """Batches that are not full, full ones with the rate ``q``, and as of full ones with the rate ``rest`` what is left."""
+        not_full, full, left = weights
         parts = [
-            _untruncated(mu, p, adjacency) if law.not_full > 0.0 else None,
-            _full(mu, q, adjacency, self.pair) if law.full_low > 0.0 else None,
-            _full(mu, p, adjacency, self.pair) if open_ > 0.0 else None,
+            _untruncated(mu, self.sampling_probability, adjacency) if not_full > 0.0 else None,
+            _full(mu, q, adjacency, self.pair) if full > 0.0 else None,
+            _full(mu, rest, adjacency, self.pair) if left > 0.0 else None,
         ]
         kept = [(part, weight) for part, weight in zip(parts, weights, strict=True) if part is not None]
         return mixture([part for part, _ in kept], [weight for _, weight in kept])
+
+    def _law_of_some_record(self) -> Truncation:
+        """The law for some record: what is true of it is no more than the guarantee."""
+        return self.truncation
 
     def unsampled_mu(self, shift: float) -> float | None:
         """One record in the place of another one, under every adjacency."""
@@ -178,7 +199,17 @@ class TruncatedPoissonGroup(_Truncated):
     def truncation(self) -> Truncation:
         """Bounds that hold for both sizes of groups."""
         low, high = (self._of_size(size).truncation for size in self._sizes())
-        return Truncation(low.full_low, high.full_high, high.not_full, low.sampled_if_full)
+        return Truncation(
+            low.full_low,
+            high.full_high,
+            high.not_full_low,
+            low.not_full,
+            high.sampled_if_full_low,
+            low.sampled_if_full,
+        )
+
+    def _law_of_some_record(self) -> Truncation:
+        return self._of_size(self._sizes()[0]).truncation
 
     @property
     def expected_batch_size(self) -> float:
@@ -196,15 +227,40 @@ class TruncatedPoissonGroup(_Truncated):
 class Truncation:
     """The law of X ~ Binomial(n - 1, p), the other records' batch, as the accounting sees it.
 
-    ``full_low`` <= Pr[X >= B] <= ``full_high``; ``not_full`` >= Pr[X < B]; ``sampled_if_full`` is at
-    least p E[B / (X + 1) | X >= B], the chance of one record to be in the batch given that the others
-    fill it.
+    ``full_low`` <= Pr[X >= B] <= ``full_high``; ``not_full_low`` <= Pr[X < B] <= ``not_full``, each near relative to itself;
+    ``sampled_if_full_low`` <= p E[B / (X + 1) | X >= B] <= ``sampled_if_full``, the chance of one record to be in
+    the batch given that the others fill it.
     """
 
     full_low: float
     full_high: float
+    not_full_low: float
     not_full: float
+    sampled_if_full_low: float
     sampled_if_full: float
+
+    def weights(self, above: bool) -> tuple[float, float, float]:
+        """Of batches that are not full, of full ones, and of what is left: no less than 1 together from ``above``, else no more.
+
+        The rarer ones have their least weight and the others what the most weight of those leaves, so that what is left
+        is little beside the rarer ones, too. Rounding alone is left to nobody: from above it makes all weights a little larger.
+        """
+        end = 1.0 if above else 0.0
+
+        def rest(weight: float) -> float:
+            return min(1.0, max(0.0, math.nextafter(1.0 - weight, end)))
+
+        not_full_is_rarer = self.not_full < self.full_high
+        low, high = (
+            (self.not_full_low, self.not_full) if not_full_is_rarer else (self.full_low, self.full_high)
+        )
+        left = high - low
+        if above and left < _ROUNDING:
+            rarer, others, left = high, rest(low), 0.0
+        else:
+            rarer, others = low, rest(high)
+        left = math.nextafter(left, end) if left > 0.0 else 0.0
+        return (rarer, others, left) if not_full_is_rarer else (others, rarer, left)
 
 
 def truncation(dataset_size: int, sampling_probability: float, max_batch_size: int) -> Truncation:
@@ -216,13 +272,21 @@ def truncation(dataset_size: int, sampling_probability: float, max_batch_size: i
     """
     n, p, b = dataset_size, sampling_probability, max_batch_size
     law = binomial.tail(n - 1, p, b)
-    if law.high == 0.0:
-        return Truncation(0.0, 0.0, 1.0, 0.0)
-    if p == 1.0:  # every batch is a uniformly random B of n
-        return Truncation(1.0, 1.0, 0.0, b / n)
     share = b / n
+    if law.high == 0.0:
+        return Truncation(0.0, 0.0, 1.0, 1.0, 0.0, 0.0)
+    if p == 1.0:  # every batch is a uniformly random B of n
+        return Truncation(1.0, 1.0, 0.0, 0.0, share, share)
     rate = min(share, share * (p + (1.0 - p) * law.survival), p * (b / (b + 1.0))) * (1.0 + 2.0**-49)
-    return Truncation(law.low, law.high, law.below_high, min(1.0, max(rate, _LEAST)))
+    low = share * binomial.tail(n, p, b + 1).low / law.high * (1.0 - 2.0**-50)
+    return Truncation(
+        law.low,
+        law.high,
+        law.below_low,
+        law.below_high,
+        low if low > _LEAST else 0.0,
+        min(1.0, max(rate, _LEAST)),
+    )
 
 
 def _untruncated(mu: float, p: float, adjacency: str) -> Pairs:
@@ -237,6 +301,8 @@ def _untruncated(mu: float, p: float, adjacency: str) -> Pairs:
 
 def _full(mu: float, q: float, adjacency: str, pair: str) -> Pairs:
     """The others fill the batch: with probability q the record takes another one's place."""
+    if q == 0.0:
+        return both(NOTHING)
     if adjacency in ("replace_one", "zero_out") and pair == "ganesh2025":
         return _published(mu, q, adjacency)
     if adjacency == "replace_one":
