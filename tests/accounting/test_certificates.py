@@ -233,6 +233,55 @@ def test_tallies_prove_no_less_than_they_do(texts: dict[str, str], kind: str) ->
     assert not verify(changed(text, *place, "blocks", to=entry["blocks"] - 1)).accepted
 
 
+def test_the_unit_of_values_is_not_for_the_prover_to_choose() -> None:
+    """A smaller scale than the key's, with a delta that follows from it, was accepted: 50,000 times below the estimate."""
+    mechanism = hs.BandMF(hs.BandedToeplitz.square_root(8, 2), hs.BallsInBins(8, 2), 4.0)
+    content = json.loads(
+        hs.estimate_delta(mechanism, 3.0, 2000, 1, "tilted", adjacency="remove").certificate()
+    )
+    entry = content["directions"][0]
+    assert verify(write(content)).accepted
+    small = {"scale": entry["scale"] - 20.0, "resolution": 0.0, "extra": 0.0}
+    forged = {**content, "delta": 1e-7 * entry["delta"]}
+    forged["directions"] = [{**entry, **small, "delta": forged["delta"]}]
+    assert "unit in which values were drawn" in verify(write(forged)).reason
+    for key in (
+        {**entry["key"], "really": "another"},
+        {**entry["key"], "log_scale": "nan"},
+        {name: value for name, value in entry["key"].items() if name not in ("log_scale", "proposal")},
+    ):
+        assert not verify(write({**content, "directions": [{**entry, "key": key}]})).accepted
+
+
+def test_reasons_are_shown_as_text(texts: dict[str, str]) -> None:
+    """A rejected certificate could erase the verdict from a terminal, and write another one."""
+    evil = "X\r\x1b[2K\x1b[1Aaccepted\u202e" + "x" * 100_000
+    true = texts["Gaussian"]
+    for text in (
+        changed(true, "release", "items", 0, "step", "type", to=evil),
+        changed(true, evil, to=1),
+        changed(true, "adjacency", to=evil),
+    ):
+        verdict = verify(text)
+        assert not verdict.accepted
+        assert str(verdict).replace("\n", "").isprintable()
+        assert len(str(verdict)) < 2000
+
+
+def test_the_verifier_alone_says_what_file_is_missing(tmp_path: Path) -> None:
+    for path in (tmp_path, tmp_path / "none.json"):
+        run = subprocess.run(
+            [sys.executable, "-m", "hockeystick.verify", str(path)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 1
+        assert run.stderr.startswith("error: ")
+        assert str(path) in run.stderr
+        assert "Traceback" not in run.stderr
+
+
 def test_directions_without_tallies_are_not_claimed() -> None:
     mechanism = hs.BandMF(hs.BandedToeplitz.square_root(8, 2), hs.BMinSep(8, 2, 0.01), 1.0)
     text = hs.estimate_delta(mechanism, 1.0, 2000, 5, "plain").certificate()

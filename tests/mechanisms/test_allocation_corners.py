@@ -178,6 +178,34 @@ def test_where_less_than_any_double_is_left_nothing_is_looked_for(other):
     assert upper[1] <= 5e-324
 
 
+@pytest.mark.parametrize(
+    ("sigma", "steps", "epochs", "other", "epsilon"),
+    [
+        (50.0, 100, 1, hs.Laplace(5.0), 1.0),
+        (100.0, 100, 1, hs.PureDP(0.1), 0.5),
+        (1000.0, 100, 100, hs.RandomizedResponse(1.0), 5.0),
+        (1e7, 100, 1000, hs.PureDP(0.1), 1.0),
+    ],
+)
+def test_beyond_a_bounded_neighbour_the_noise_alone_says_that_nothing_is_left(
+    sigma, steps, epochs, other, epsilon
+):
+    """It took up to a minute: epsilon is beyond the neighbour's largest loss by more than noise without allocation ever shows."""
+    beyond = epsilon - {"Laplace": 0.2, "PureDP": 0.1, "RandomizedResponse": 1.0}[type(other).__name__]
+    mu = math.sqrt(epochs) / sigma
+    assert mpmath.log(mpmath.ncdf(0.5 * mu - beyond / mu)) < -746  # no double is as small
+    profile = hs.account(hs.RandomAllocation(sigma, steps) * epochs + other)
+    assert profile.delta_bounds(epsilon) == (0.0, 5e-324)
+
+
+def test_nothing_worth_an_engine_is_looked_for_beside_a_bounded_neighbour():
+    """The neighbour moves epsilon by at most a tenth; beside it the answer took half a minute."""
+    release = hs.RandomAllocation(10.0, 100) * 10
+    alone, found = hs.account(release), hs.account(release + hs.PureDP(0.1)).delta_bounds(2.0)
+    assert found.lower <= alone.delta(1.9)
+    assert alone.delta_bounds(2.0).lower <= found.upper <= 1e-100
+
+
 @pytest.mark.parametrize(("sigma", "steps"), [(0.21, 10**5), (0.2, 10**9), (0.25, 10**6)])
 def test_of_little_noise_nothing_is_left_far_out(sigma, steps):
     """A minute and a half went into tilts of thousands: without the record all ratios would have to be e^-epsilon T or less."""

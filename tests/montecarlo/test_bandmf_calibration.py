@@ -122,6 +122,23 @@ def test_fallback_is_released_if_nothing_is_accepted() -> None:
     assert cyclic.min_sep == 4
 
 
+@pytest.mark.parametrize(
+    ("others", "threshold"), [(hs.ApproximateDP(0.0, 6e-4), None), (None, 0.0)], ids=["others", "threshold"]
+)
+def test_fallback_is_released_where_no_candidate_can_be_proposed(
+    others: hs.mechanisms.Mechanism | None, threshold: float | None
+) -> None:
+    """Others alone use up more than a verifier would accept, or nothing is below its threshold: these raised."""
+    strategy, scheme = hs.BandedToeplitz.square_root(6, 2), hs.BMinSep(6, 2, 0.3)
+    found = calibrate_bandmf(
+        strategy, scheme, 1.0, 1e-3, seed=3, composed_with=others, threshold=threshold, method="plain"
+    )
+    assert found.fell_back
+    assert found.verifications == ()
+    process = found.fallback.process if others is None else found.fallback.process + others  # type: ignore[union-attr]
+    assert hs.account(process).delta(1.0) <= 1e-3
+
+
 def test_candidates_noisier_than_the_fallback_are_not_asked_for() -> None:
     scheme = hs.BMinSep.of_rate(STEPS, 4, 1 / 16)
     found = calibrate_bandmf(STRATEGY, scheme, 1.0, 0.02, seed=1, candidates=[100.0, 200.0])

@@ -1,12 +1,19 @@
 """Confidence intervals and verifier sizes: against mpmath, exact binomial tails, and the paper's numbers."""
 
 import math
+from fractions import Fraction
 
 import hockeystick as hs
 import mpmath as mp
 import numpy as np
 import pytest
-from hockeystick.montecarlo.confidence import accepts, kl, mean_interval, plan_verification
+from hockeystick.montecarlo.confidence import (
+    accepts,
+    kl,
+    mean_interval,
+    plan_verification,
+    shared_confidence,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.stats import binom
@@ -158,3 +165,17 @@ def test_two_of_three_must_be_given() -> None:
         plan_verification(0.1, 0.05, 100)
     with pytest.raises(hs.ParameterError, match="mean"):
         mean_interval(0.5, 10, 0.9, bound=0.25)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 3, 7, 40])
+def test_shares_of_a_failure_are_no_more_than_it(parts: int) -> None:
+    """Rounding the confidence of each part to the nearest gave away up to a quarter of the failure probability."""
+    for confidence in (0.1, 0.5, 0.99, 1 - 2**-40, 1 - 2**-44, 1 - 3 * 2**-46):
+        share = shared_confidence(confidence, parts)
+        failure = 1 - Fraction(share)
+        whole = 1 - Fraction(confidence)
+        assert parts * failure <= whole * (1 + Fraction(1, 2**50))
+        assert parts * failure >= whole * (1 - Fraction(1, 2**44)) - parts * Fraction(1, 2**52)
+    if parts > 1:
+        with pytest.raises(hs.ParameterError, match=f"confidence = .* 1 - {parts} "):
+            shared_confidence(1 - 2**-50, parts)

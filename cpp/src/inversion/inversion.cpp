@@ -320,12 +320,10 @@ double Inversion::chernoff_epsilon(double delta) const {
     return best;
 }
 
-// What allocations leave out in any case, however little, may be more than all else. Large losses keep tilts
-// small even where they are so rare that leaving them out costs less.
-double Inversion::chernoff_delta(double epsilon, bool whole) const {
+// Large losses keep tilts small even where they are so rare that leaving them out costs less. What
+// allocations leave out in any case may be more than all else, but is less than anybody asks for.
+double Inversion::chernoff_delta(double epsilon) const {
     double delta = direct_->chernoff_delta(epsilon), before = infinity;
-    if (whole && delta < 2 * direct_->dropped())
-        delta = std::min(delta, DirectInversion(composition_, Transform::uncut).chernoff_delta(epsilon));
     while (direct_->can_cut() && share_of_bound * delta > 0 && delta < near_guess * before) {
         before = delta;
         delta = std::min(delta, without(share_of_bound * delta).chernoff_delta(epsilon));

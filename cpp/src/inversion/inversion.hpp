@@ -44,8 +44,8 @@ public:
     bool quick() const;
     // An upper bound on eps(delta) that is finite wherever some moment is, and never tight.
     double chernoff_epsilon(double delta) const;
-    // As loose, for delta(epsilon); whole: nothing is left out, which takes its time.
-    double chernoff_delta(double epsilon, bool whole) const;
+    // As loose, for delta(epsilon).
+    double chernoff_delta(double epsilon) const;
     // Whether a quick bound shows delta(epsilon) < delta.
     bool surely_below(double epsilon, double delta) const;
     // Whether that is likely to show that there is nothing.

@@ -79,7 +79,7 @@ void add(hockeystick_composition* composition, double sigma, double q, std::uint
 
 // N(1, sigma^2) against N(0, sigma^2). With next to no noise: the data themselves from above.
 hs::PairPtr gaussian(double sigma) {
-    const double mu = 1 / sigma;
+    const double mu = 1 / std::abs(sigma);  // of -0, too
     if (mu < huge) return hs::gaussian(mu);
     hs::PairPtr revealing = hs::discrete({0}, {0}, {0}, 1, 0, 1);
     return std::isinf(mu) ? revealing : hs::bracket(hs::gaussian(huge), std::move(revealing));

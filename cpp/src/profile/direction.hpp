@@ -40,6 +40,9 @@ public:
           unamplified_(stands_in_ ? ClosedForm::of(on_lattices(composition), engine) : std::nullopt),
           inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy, memory_limit)
                                                  : nullptr),
+          plain_(inversion_ && stands_in_ && !unamplified_
+                     ? Inversion::of(on_lattices(composition), accuracy, memory_limit)
+                     : nullptr),
           lattices_(on_lattices(composition), end_.log_finite(), memory_limit) {
         if (!closed_ && engine == Engine::automatic)
             closed_ = ClosedForm::of_outcomes(composition,
@@ -310,15 +313,24 @@ private:
             if (settled(*inverted)) return best;
         }
         if (epsilon >= 0) best.upper = std::min(best.upper, steps_apart());
-        if (inversion_) {
-            best.upper = std::min(best.upper, inversion_->chernoff_delta(epsilon, !unamplified_));
-            best.lower = std::min(best.lower, best.upper);
-            if (best.upper <= smallest_double) return less_than_any_double();
-            if (settled(best)) return best;
-        }
+        best = with_chernoff(best, epsilon);
+        if (settled(best) || (stands_in_ && best.upper <= no_delta && !(best.lower > 0))) return best;
         return with_lattice(
             best, [&] { return lattices().delta(epsilon, accuracy_); },
             [&](const Direction& less) { return less.delta_bounds(epsilon); });
+    }
+
+    // Chernoff's bound, which beside an allocation, where it takes long, need say no more than that there is
+    // next to nothing.
+    Answer with_chernoff(Answer best, double epsilon) const {
+        if (!inversion_) return best;
+        if (stands_in_ && !(best.lower > 0) && inversion_->surely_below(epsilon, no_delta)) {
+            best.upper = std::min(best.upper, no_delta);
+            return best;
+        }
+        best.upper = std::min(best.upper, inversion_->chernoff_delta(epsilon));
+        best.lower = std::min(best.lower, best.upper);
+        return best.upper <= smallest_double ? less_than_any_double() : best;
     }
 
     // Whether a delta is known as closely as is asked for, or as its few digits next to the smallest double
@@ -383,7 +395,8 @@ private:
     // The least of these points at which delta is surely below `negligible`, as it is from there on; nan,
     // which nothing is beyond, if there is none.
     double nothing_from(std::vector<double> epsilons, double negligible) const {
-        const auto nothing = [&](double epsilon) { return inversion_->surely_below(epsilon, negligible); };
+        const Inversion& known = plain_ ? *plain_ : *inversion_;
+        const auto nothing = [&](double epsilon) { return known.surely_below(epsilon, negligible); };
         std::sort(epsilons.begin(), epsilons.end());
         if (!inversion_ || epsilons.empty() || !nothing(epsilons.back())) return not_a_number;
         return *std::partition_point(epsilons.begin(), epsilons.end() - 1,
@@ -458,6 +471,7 @@ private:
     std::unique_ptr<Direction> lower_;        // of the pairs below the mechanisms, where they are others
     mutable Mutex mutex_;                     // guards what follows, which caches
     std::unique_ptr<Inversion> inversion_;
+    std::unique_ptr<Inversion> plain_;  // of the pairs that stand in, where they have no closed form
     mutable LatticeEngine lattices_;
     mutable std::unique_ptr<Direction> less_;  // of the pairs below those that stand in
     mutable Inverted inverted_epsilon_, inverted_delta_;

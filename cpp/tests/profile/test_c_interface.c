@@ -66,6 +66,10 @@ static void test_numbers(void) {
     CHECK(hockeystick_add_gaussian(run, 0.0, 1) == HOCKEYSTICK_OK);
     CHECK(isinf(epsilon(run, HOCKEYSTICK_ADD, 0.5)));
     hockeystick_composition_free(run);
+    CHECK(hockeystick_composition_new(&run) == HOCKEYSTICK_OK);
+    CHECK(hockeystick_add_sampled_gaussian(run, -0.0, 0.5, 1) == HOCKEYSTICK_OK);
+    CHECK(isinf(epsilon(run, HOCKEYSTICK_REMOVE, 1e-5)));
+    hockeystick_composition_free(run);
 }
 
 static void test_refusals(void) {

@@ -60,6 +60,21 @@ def checked_confidence(value: float, *, open_low: bool = True) -> float:
     return value
 
 
+def shared_confidence(confidence: float, parts: int) -> float:
+    """The confidence of each of ``parts`` intervals that hold together with this ``confidence``; never less than that.
+
+    ParameterError where a double does not hold it.
+    """
+    share = 1.0 - (1.0 - confidence) / parts
+    if parts * (1.0 - share) > 1.0 - confidence:
+        share = math.nextafter(share, 1.0)
+    if share > 1.0 - _LEAST_FAILURE:
+        raise ParameterError(
+            f"confidence = {confidence!r}: must be at most 1 - {parts} * 2^-50, as {parts} intervals share it"
+        )
+    return share
+
+
 def mean_interval(mean: float, samples: int, confidence: float, bound: float = 1.0) -> Bounds:
     """A two-sided confidence interval for the expectation of independent values in [0, ``bound``].
 

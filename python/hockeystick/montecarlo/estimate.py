@@ -19,7 +19,7 @@ from .._base.types import Unpack
 from .._base.validation import ParameterError, choice, integer, real
 from ..matrix.bandmf import DIRECTIONS
 from ..mechanisms.descriptions import Composable
-from .confidence import checked_confidence
+from .confidence import checked_confidence, shared_confidence
 from .direction import Direction, Sampled, cases, sampled_cases
 from .runs import MAX_SEED, RunOptions, RunSettings, Samples, derived, resolve_seed
 from .tally import Tally
@@ -149,7 +149,7 @@ def estimate_delta(
             "composed_with; use 'auto' or 'plain'"
         )
     sampled = sampled_cases(mechanism, epsilon, options)
-    share = 1.0 - (1.0 - confidence) / max(1, sampled)
+    share = shared_confidence(confidence, max(1, sampled))
     asked = _Asked(samples, method, resolve_seed(seed, options.checkpoint), sampled, share)
     found: list[DirectionEstimate] = []
     for plan in chain(begun, plans):

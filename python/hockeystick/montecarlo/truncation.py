@@ -79,7 +79,7 @@ def reduction(mechanism: object, epsilon: float) -> Reduction | None:
         add = met if epsilon >= -none else (1.0 + math.exp(min(epsilon, 700.0))) * met
         # The moment with one truncated round is at least this; the table takes seconds. An example that hardly
         # ever takes part needs no table.
-        peak = 4.0 * float(np.max(mechanism.strategy.column_norms())) ** 2 / mechanism.noise_multiplier**2
+        peak = (2.0 * float(np.max(mechanism.strategy.column_norms())) / mechanism.noise_multiplier) ** 2
         kept = scheme.max_batch_size / (scheme.max_batch_size + 1)
         few = rho > 1e-300 and cut_probability(scheme, _MOST_CUTS + 1) < remove
         least = max(min(moments.values()), 2.0 * math.log(rho * kept) + peak) if few else math.inf

@@ -9,10 +9,15 @@ from collections.abc import Mapping
 from typing import Any
 
 FORMAT = "hockeystick certificate 1"
+_LONGEST = 1000
 
 
 class Rejected(Exception):
-    """Why a certificate proves nothing."""
+    """Why a certificate proves nothing: printable and short, whatever of the certificate's own text is in it."""
+
+    def __init__(self, reason: str) -> None:
+        shown = "".join(c if c.isprintable() else ascii(c)[1:-1] for c in reason[:_LONGEST])
+        super().__init__(shown + ("..." if len(reason) > _LONGEST else ""))
 
 
 def write(content: Mapping[str, Any]) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from flint import arb, ctx
 
 from .document import Fields, Rejected
@@ -33,12 +35,16 @@ def check_samples(certificate: Fields) -> tuple[tuple[str, ...], tuple[str, ...]
         bound, method = each.real("delta", 0.0, 1.0), each.text("method", "betting", "mean")
         if bound > delta:
             raise Rejected(f"{place}: delta is only shown to be at most {bound!r}")
-        count, drawn = _tally(each, direction, epsilon, seed)
+        count, drawn, unit = _tally(each, direction, epsilon, seed)
         share = arb(each.real("failure_probability", 0.0, 1.0))
         if (direction, case) in shown or any(c == case and what != drawn for (_, c), what in shown.items()):
             raise Rejected(f"{place}: shown twice, or of another mechanism than the other direction")
-        test = _mean if method == "mean" else _betting
-        if not bool(share > 0) or not test(each, count, arb(bound), share):
+        enough = (
+            _mean(each, count, arb(bound), share)
+            if method == "mean"
+            else _betting(each, count, arb(bound), share, unit)
+        )
+        if not bool(share > 0) or not enough:
             raise Rejected(f"{place}: the tally is not evidence enough for {bound!r}")
         spent += share
         checked.append(f"{place}: {count} values of seed {seed} prove delta <= {bound!r}, by {method}")
@@ -54,8 +60,8 @@ def check_samples(certificate: Fields) -> tuple[tuple[str, ...], tuple[str, ...]
     return (*checked, f"({epsilon!r}, {delta!r}), wrong with probability at most {failure!r}"), _UNCHECKED
 
 
-def _tally(each: Fields, direction: str, epsilon: float, seed: int) -> tuple[int, str]:
-    """The number of values, and of what, after a look at the key of the run."""
+def _tally(each: Fields, direction: str, epsilon: float, seed: int) -> tuple[int, str, float | None]:
+    """The number of values, of what, and ln of their unit if they were drawn in one, after a look at the key of the run."""
     blocks, key = each.integer("blocks", 1, 2**53), each.object("key")
     size = key.integer("block_size", 1, 2**53)
     if (
@@ -64,9 +70,23 @@ def _tally(each: Fields, direction: str, epsilon: float, seed: int) -> tuple[int
         or key.text("epsilon") != repr(epsilon)
     ):
         raise Rejected(f"{key.place}: a tally of another seed, direction or epsilon")
-    return blocks * size, repr(
-        [key.any(name) for name in ("library", "mechanism", "digest", "composed_with")]
-    )
+    drawn = repr([key.any(name) for name in ("library", "mechanism", "digest", "composed_with")])
+    unit = None
+    if key.holds("log_scale"):
+        key.text("proposal")
+        unit = _number(key.text("log_scale"))
+    key.finished()
+    return blocks * size, drawn, unit
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not math.isfinite(value):
+        raise Rejected(f"{text!r} is no number")
+    return value
 
 
 def _whole(text: str) -> int:
@@ -90,13 +110,12 @@ def _mean(each: Fields, count: int, bound: Ball, failure: Ball) -> bool:
     return bool(count * evidence >= -failure.log())
 
 
-def _betting(each: Fields, count: int, bound: Ball, failure: Ball) -> bool:
+def _betting(each: Fields, count: int, bound: Ball, failure: Ball, unit: float | None) -> bool:
     """The capital of bets against "the mean is at least ``mean``", on the empirical law, reaches 1/q."""
     masses = {i: _whole(mass) for i, mass in enumerate(each.texts("masses", _POINTS))}
     bets = [(arb(share), arb(weight)) for share, weight in each.pairs("bets", 0.0, 1.0)]
-    scale, resolution, extra = (
-        arb(each.real(name, low, 1e9)) for name, low in (("scale", -1e9), ("resolution", 0.0), ("extra", 0.0))
-    )
+    scale = _scale(each, unit)
+    resolution, extra = (arb(each.real(name, 0.0, 1e9)) for name in ("resolution", "extra"))
     mean = arb(each.real("mean", 0.0, 1.0))
     if min(masses.values()) < 0 or sum(masses.values()) != count * _UNIT:
         raise Rejected(f"{each.place}: the masses are not those of {count} values")
@@ -112,6 +131,14 @@ def _betting(each: Fields, count: int, bound: Ball, failure: Ball) -> bool:
         if all(bool(factor > 0) for factor, _ in factors):
             capital += weight * sum((n * factor.log() for factor, n in factors), arb(0)).exp()
     return bool(capital >= staked.max(arb(1)) / failure)
+
+
+def _scale(each: Fields, unit: float | None) -> Ball:
+    """ln of what a value of 1 stands for: at least what the key of the run says."""
+    scale = each.real("scale", -1e9, 1e9)
+    if unit is None or scale < unit:
+        raise Rejected(f"{each.place}: the scale is less than the unit in which values were drawn")
+    return arb(scale)
 
 
 def _point(index: int) -> Ball:
