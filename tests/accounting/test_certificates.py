@@ -253,6 +253,19 @@ def test_the_unit_of_values_is_not_for_the_prover_to_choose() -> None:
         assert not verify(write({**content, "directions": [{**entry, "key": key}]})).accepted
 
 
+def test_more_than_a_verifier_computes_is_rejected_at_once() -> None:
+    """Sixty curves of a thousand orders took two minutes, thousands of claims each what one claim may take."""
+    curve = hs.RenyiCurve([2.0, 4.0], [0.1, 0.2])
+    content = json.loads(hs.account(curve).report(delta=1e-5).certificate())
+    assert verify(write(content)).accepted
+    (item,), (claim,) = content["release"]["items"], content["claims"]
+    orders = [2.0 + 0.01 * i for i in range(1000)]
+    step = {**item["step"], "orders": orders, "epsilons": [0.1 * order for order in orders]}
+    shifted = [{"count": 1, "step": {**step, "orders": [o + 1e-5 * k for o in orders]}} for k in range(60)]
+    assert "orders" in verify(write({**content, "release": {**content["release"], "items": shifted}})).reason
+    assert "list of 1 to 16" in verify(write({**content, "claims": [claim] * 17})).reason
+
+
 def test_reasons_are_shown_as_text(texts: dict[str, str]) -> None:
     """A rejected certificate could erase the verdict from a terminal, and write another one."""
     evil = "X\r\x1b[2K\x1b[1Aaccepted\u202e" + "x" * 100_000

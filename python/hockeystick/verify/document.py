@@ -80,9 +80,9 @@ class Fields:
         """An object within this one."""
         return Fields(self.any(name), f"{self.place}.{name}")
 
-    def objects(self, name: str, least: int = 0) -> list[Fields]:
+    def objects(self, name: str, least: int = 0, most: int = 10_000) -> list[Fields]:
         """A list of objects, neither too few nor too many."""
-        values = self._list(name, least, 10_000)
+        values = self._list(name, least, most)
         return [Fields(value, f"{self.place}.{name}[{i}]") for i, value in enumerate(values)]
 
     def text(self, name: str, *allowed: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import itertools
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -246,7 +247,7 @@ class _Divergence:
             return (a - 1) * (arb(self.slope) + arb(self.rise) * a)
         if order > self.orders[-1]:
             return None
-        i = next(i for i, known in enumerate(self.orders) if order <= known)
+        i = bisect.bisect_left(self.orders, order)
         if i == 0:
             return arb(0)
         low, high = arb(self.orders[i - 1]), arb(self.orders[i])
@@ -269,11 +270,17 @@ _DIVERGENCES: Mapping[str, Callable[[Fields], _Divergence]] = {
 }
 
 
+_MOST_ORDERS = 10_000
+"""speed: of all curves together; some seconds."""
+
+
 def _renyi(parts: Sequence[tuple[_Divergence, int]]) -> Pair:
     """The pair of docs/accounting/certificates.md, "Declared divergences"."""
     orders = sorted(
         {1.0 + 10.0 ** (k / 50.0 - 4.0) for k in range(650)}.union(*(d.orders[1:] for d, _ in parts))
     )
+    if len(orders) > _MOST_ORDERS or len(orders) * len(parts) > 200 * _MOST_ORDERS:
+        raise Rejected("more orders than are computed")
     moments: list[tuple[float, Ball]] = []
     for order in orders:
         values = [(count, d.at(order)) for d, count in parts]
