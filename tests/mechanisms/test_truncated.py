@@ -475,7 +475,7 @@ def theorem(step: hs.TruncatedPoissonSampled, adjacency: str, epsilon: float) ->
     n, p, most = step.dataset_size, mp.mpf(step.sampling_probability), step.max_batch_size
     law = [mp.binomial(n - 1, k) * p**k * (1 - p) ** (n - 1 - k) for k in range(n)]
     full = mp.fsum(law[most:])
-    q = p * mp.fsum(mass * most / (k + 1) for k, mass in enumerate(law) if k >= most) / full
+    q = p * mp.fsum(mass * most / (k + 1) for k, mass in enumerate(law) if k >= most) / (full or 1)
     mu, still = 1 / mp.mpf(step.noise_multiplier), {0: mp.mpf(1)}
 
     def moved(rate: mp.mpf, shift: int) -> Mixed:
@@ -525,15 +525,25 @@ def test_bounds_enclose_the_theorem_closely(
             assert upper - lower <= 1e-9 * truth
 
 
-def test_bounds_of_groups_enclose_both_sizes() -> None:
+@pytest.mark.parametrize("adjacency", ["remove", "add", "zero_out", "replace_one"])
+@pytest.mark.parametrize(
+    ("n", "p", "most", "sizes", "epsilon"),
+    [
+        (61, 0.5, 9, (20, 21), 0.3),
+        (26, 0.0072, 8, (8, 9), 2.3),  # the smaller group is never full
+        (26, 0.9, 8, (8, 9), 0.5),
+        (2, 0.3, 1, (1,), 0.2),  # and not every group has a record
+    ],
+)
+def test_bounds_of_groups_enclose_both_sizes(
+    n: int, p: float, most: int, sizes: tuple[int, ...], epsilon: float, adjacency: str
+) -> None:
     """From below a group whose size some record has, from above both sizes."""
-    step = truncated.TruncatedPoissonGroup(2.0, 61, 0.5, 9, groups=3)
-    for adjacency in ("remove", "add", "zero_out", "replace_one"):
-        profile = hs.account(step, adjacency)
-        with mp.workdps(60):
-            truths = [
-                theorem(hs.TruncatedPoissonSampled(2.0, size, 0.5, 9), adjacency, 0.3) for size in (20, 21)
-            ]
-        lower, upper = profile.delta_bounds(0.3)
+    step = truncated.TruncatedPoissonGroup(2.0, n, p, most, groups=3)
+    with mp.workdps(150):
+        truths = [
+            theorem(hs.TruncatedPoissonSampled(2.0, size, p, most), adjacency, epsilon) for size in sizes
+        ]
+        lower, upper = hs.account(step, adjacency).delta_bounds(epsilon)
         assert lower <= max(truths) <= upper
         assert lower >= min(truths) * (1 - mp.mpf(1e-9))

@@ -204,8 +204,8 @@ class TruncatedPoissonGroup(_Truncated):
             high.full_high,
             high.not_full_low,
             low.not_full,
-            high.sampled_if_full_low,
-            low.sampled_if_full,
+            min(low.sampled_if_full_low, high.sampled_if_full_low),
+            max(low.sampled_if_full, high.sampled_if_full),  # the smaller group may never be full
         )
 
     def _law_of_some_record(self) -> Truncation:
