@@ -531,7 +531,7 @@ double DirectInversion::chernoff_delta(double epsilon) const {
     double best = 0;  // delta <= 1
     const double nothing = std::log(dropped_ + 5e-324);
     const auto visit = [&](double s) {
-        if (best < nothing) return;  // less is known of nothing that was left out
+        if (best < nothing) return;  // what was left out is more
         const double k = cumulant(s).upper;
         const double rounding = 16 * u * (1 + std::abs(k) + s * std::abs(epsilon));
         if (std::isfinite(k)) best = std::min(best, k - s * epsilon + log_chernoff(s) + rounding);

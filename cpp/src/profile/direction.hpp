@@ -395,10 +395,12 @@ private:
     // The least of these points at which delta is surely below `negligible`, as it is from there on; nan,
     // which nothing is beyond, if there is none.
     double nothing_from(std::vector<double> epsilons, double negligible) const {
-        const Inversion& known = plain_ ? *plain_ : *inversion_;
-        const auto nothing = [&](double epsilon) { return known.surely_below(epsilon, negligible); };
+        // Whole allocations take long, and cut ones leave out more than the least double: their noise alone
+        // may say enough.
+        const Inversion* known = plain_ && negligible <= smallest_double ? plain_.get() : inversion_.get();
+        const auto nothing = [&](double epsilon) { return known->surely_below(epsilon, negligible); };
         std::sort(epsilons.begin(), epsilons.end());
-        if (!inversion_ || epsilons.empty() || !nothing(epsilons.back())) return not_a_number;
+        if (!known || epsilons.empty() || !nothing(epsilons.back())) return not_a_number;
         return *std::partition_point(epsilons.begin(), epsilons.end() - 1,
                                      [&](double epsilon) { return !nothing(epsilon); });
     }

@@ -27,7 +27,7 @@ _LEAST = 1e-300
 """*Speed*: sampling probabilities below this count as this."""
 
 _ROUNDING = 2.0**-50
-"""*Proof*: less than what the core takes for rounding of a mixture's weights, a hundredth of which this is."""
+"""*Proof*: less than the 1e-14 which the core takes for rounding of a mixture's weights."""
 
 
 @dataclass(frozen=True)
