@@ -8,6 +8,7 @@ import hockeystick as hs
 import pytest
 from hockeystick.matrix import schemes
 from hockeystick.montecarlo import direction, estimate
+from hockeystick.montecarlo.confidence import shared_confidence
 from hockeystick.montecarlo.runs import RunOptions
 
 LAWS = pytest.mark.parametrize("law", ["dominating", "exact"])
@@ -66,7 +67,7 @@ def test_estimates_are_those_of_all_cases_made_at_once(law, method):
     found = hs.estimate_delta(mechanism, 0.5, 2000, seed=7, method=method)
     plans = list(direction.cases(mechanism, 0.5, options))
     sampled = sum(plan.bound > 0.0 for plan in plans)
-    asked = estimate._Asked(2000, method, 7, sampled, 1.0 - 0.01 / sampled)
+    asked = estimate._Asked(2000, method, 7, sampled, shared_confidence(0.99, sampled))
     expected = [estimate._estimate(plan, asked, options, 0) for plan in plans]
     assert found.directions == tuple(expected)
     assert 0 < sampled == direction.sampled_cases(mechanism, 0.5, options)
