@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 # One process per core has more threads than there are cores: those that wait would spin on a core that another
-# needs, which takes a quarter of the tests' time. Read when the compiled part is loaded, and inherited.
+# needs, up to a quarter of the tests' processor time. Read when the compiled part is loaded, and inherited.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 sys.path.insert(0, str(Path(__file__).parent.parent))

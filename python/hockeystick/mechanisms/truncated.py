@@ -89,14 +89,9 @@ class _Truncated(Step):
         rest: float = 0.0,
     ) -> Pairs:
         """Batches that are not full, full ones with the rate ``q``, and as of full ones with the rate ``rest`` what is left."""
-        not_full, full, left = weights
-        parts = [
-            _untruncated(mu, self.sampling_probability, adjacency) if not_full > 0.0 else None,
-            _full(mu, q, adjacency, self.pair) if full > 0.0 else None,
-            _full(mu, rest, adjacency, self.pair) if left > 0.0 else None,
-        ]
-        kept = [(part, weight) for part, weight in zip(parts, weights, strict=True) if part is not None]
-        return mixture([part for part, _ in kept], [weight for _, weight in kept])
+        not_full = _untruncated(mu, self.sampling_probability, adjacency)
+        full, left = (_full(mu, rate, adjacency, self.pair) for rate in (q, rest))
+        return mixture([not_full, full, left], list(weights))
 
     def _law_of_some_record(self) -> Truncation:
         """The law for some record: what is true of it is no more than the guarantee."""
