@@ -139,6 +139,13 @@ def test_exact_costs_are_not_rounded() -> None:
     """A hundred steps of mu = 1 use mu = 10 up to the last bit; so do 420 of 1/8."""
     for budget, mu, allowed in [(10.0, 1.0, 100), (0.125 * math.sqrt(420) * (1 + 1e-15), 0.125, 420)]:
         assert steps_of(hs.individual.GDPFilter(mu=budget), mu) == allowed
+    filt = hs.individual.GDPFilter(mu=5.0)
+    assert sum(filt.step(1.0, noise_multiplier=2.0) for _ in range(101)) == 100
+    third = hs.individual.GDPFilter(mu=1.0)  # 1 / 3 is rounded up
+    assert sum(third.step(1.0, noise_multiplier=3.0) for _ in range(9)) == 8
+    unspent = hs.individual.GDPFilter(mu=0.0)
+    assert unspent.step(0.0, noise_multiplier=3.0)
+    assert not unspent.step(5e-324, noise_multiplier=2.0**60)
     filt = hs.IndividualGDPFilter(1, mu=2.0)
     for _ in range(16):
         assert filt.step([7.5], noise_multiplier=2.0, clipping_norm=5.0).all()

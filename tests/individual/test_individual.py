@@ -1,6 +1,7 @@
 """Individual epsilons: bounds on the exact heterogeneous composition, whatever the history."""
 
 import math
+from fractions import Fraction
 from pathlib import Path
 
 import hockeystick as hs
@@ -433,6 +434,28 @@ def test_summaries() -> None:
     ]
     with pytest.raises(hs.ParameterError, match="groups"):
         hs.individual.summarise([1.0], [1, 2])
+    unknown = hs.individual.summarise([3.0, 1.0, 2.0], [math.nan, 5.0, math.nan])
+    assert [(s.group, s.count, s.maximum) for s in unknown] == [("5.0", 1, 1.0), ("nan", 2, 3.0)]
+    with pytest.raises(hs.ParameterTypeError, match=r"values.*masked"):
+        hs.individual.summarise(np.ma.array([1.0, 100.0], mask=[False, True]))
+
+
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.longdouble, Fraction])
+def test_a_resolution_of_any_kind_is_the_one_that_is_read_back(kind: type, tmp_path: Path) -> None:
+    resolution = kind(0.007) if kind is not Fraction else Fraction(7, 1000)
+    accountant = hs.IndividualAccountant(
+        1, noise_multiplier=2.0, sampling_probability=1.0, resolution=resolution, path=tmp_path / "live"
+    )
+    accountant.step([0.25], steps=100)
+    accountant.save(tmp_path / "file")
+    copies = [hs.IndividualAccountant.merge([accountant]), hs.IndividualAccountant.load(tmp_path / "file")]
+    accountant.close()
+    copies.append(hs.IndividualAccountant.open(tmp_path / "live"))
+    assert all((copy.edges == accountant.edges).all() for copy in copies)
+    # 100 steps of mu = 1/8 are one of 5/4.
+    truth = hs.account(hs.Gaussian(0.8)).epsilon_bounds(1e-5).lower
+    assert all(copy.nonadaptive_epsilon(1e-5)[0] >= truth for copy in copies)
+    copies[-1].close()
 
 
 def test_pictures(tmp_path: Path) -> None:

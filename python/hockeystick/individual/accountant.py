@@ -114,7 +114,7 @@ class IndividualAccountant(Recorded):
         self._resolution = real("resolution", resolution, 1e-6, 1.0)
         self._fine = integer("fine", fine, 1, 30_000)
         self._coarse = integer("coarse", coarse, 0, 30_000)
-        self._edges = cell_edges(self._noise_multiplier, resolution, fine, coarse)
+        self._edges = cell_edges(self._noise_multiplier, self._resolution, self._fine, self._coarse)
         self._state = Histories(n, self._edges.size)
         if path is not None:
             self._keep([self._state], path, durable)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import math
+from fractions import Fraction
 
 import numpy as np
 from numpy.typing import ArrayLike
@@ -22,7 +23,7 @@ from .. import _core
 from .._base.exclusive import undivided
 from .._base.gdp import mu_at
 from .._base.types import AnyPath
-from .._base.validation import ParameterError, ParameterTypeError, real
+from .._base.validation import ParameterError, ParameterTypeError, double, real
 from ..accounting.profile import account
 from ..accounting.rdp import best_order, conversion, rdp_budget
 from ..mechanisms.descriptions import Gaussian
@@ -377,7 +378,10 @@ class GDPFilter(_WholeFilter):
             return False
         value = real("mu", mu, 0.0, allow_inf=True, towards=math.inf)
         if noise_multiplier is not None:
-            value = math.nextafter(value / noise_deviation(noise_multiplier, 1.0), math.inf)
+            deviation = noise_deviation(noise_multiplier, 1.0)
+            # Where it overflows, no budget suffices.
+            exact = value / deviation < math.inf
+            value = double(Fraction(value) / Fraction(deviation), math.inf) if exact else math.inf
         return self._decide(self._ledger.step([value]))
 
 

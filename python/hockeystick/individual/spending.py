@@ -15,6 +15,7 @@ from .._base.validation import (
     ParameterError,
     ParameterTypeError,
     boolean,
+    double,
     doubles,
     integer,
     integers,
@@ -36,8 +37,7 @@ Rule = tuple[float, float, float, bool]
 
 def squared_down(mu: float) -> float:
     """mu^2 rounded down, unless it is exact."""
-    square = mu * mu
-    return math.nextafter(square, 0.0) if Fraction(square) > Fraction(mu) ** 2 else square
+    return double(Fraction(mu) ** 2, -math.inf)
 
 
 class LastStep:
@@ -174,7 +174,7 @@ def noise_deviation(noise_multiplier: float, clipping_norm: float) -> float:
         raise ParameterError(
             f"noise_multiplier * clipping_norm = {product!r}: must be in [{_LEAST_NOISE:g}, {_MOST_NOISE:g}]"
         )
-    return math.nextafter(product, 0.0) if Fraction(product) > Fraction(noise) * Fraction(clip) else product
+    return double(Fraction(noise) * Fraction(clip), -math.inf)
 
 
 def scaling(noise_multiplier: float | None, clipping_norm: float | None) -> tuple[float, float]:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import ArrayLike
 
-from .._base.validation import ParameterError
+from .._base.validation import ParameterError, reals, unmasked
 
 CAVEAT = (
     "Individual epsilons are computed from the data of the individuals they are about: they are as sensitive "
@@ -32,20 +32,21 @@ class GroupSummary:
 def summarise(values: ArrayLike, groups: ArrayLike | None = None) -> list[GroupSummary]:
     """Summaries of individual values (epsilons, say) for each of the ``groups``, a label for each example.
 
-    Infinite values are allowed. The summaries are not private: see CAVEAT.
+    Infinite values are allowed; a label that is nan is one like any other. The summaries are not private: see CAVEAT.
 
     >>> [(s.group, s.count, s.median) for s in summarise([1.0, 2.0, 6.0, 0.5], ["a", "a", "a", "b"])]
     [('a', 3, 2.0), ('b', 1, 0.5)]
     """
-    array = np.asarray(values, np.float64)
+    array = reals("values", values, allow_inf=True)
     if array.ndim != 1:
         raise ParameterError(f"values: must be one-dimensional, not of shape {array.shape}")
-    labels = np.full(array.size, "all") if groups is None else np.asarray(groups)
+    labels = np.full(array.size, "all") if groups is None else unmasked("groups", groups)
     if labels.shape != array.shape:
         raise ParameterError(f"groups: must have the shape {array.shape}, not {labels.shape}")
     out = []
-    for label in np.unique(labels).tolist():
-        chosen = np.sort(array[labels == label])
+    names, group = np.unique(labels, return_inverse=True)
+    for i, label in enumerate(names.tolist()):
+        chosen = np.sort(array[group == i])
         # Order statistics: interpolation would turn infinite values into nan.
         at = [chosen[round(share * (chosen.size - 1))].item() for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
         out.append(GroupSummary(str(label), chosen.size, float(chosen.mean()), *at))
