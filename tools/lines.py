@@ -27,6 +27,7 @@ FEATURES = {
         "cpp/src/*/ratios_apart.*",
         "cpp/src/inversion/known_series.hpp",
         "cpp/src/*/few_steps.*",
+        "cpp/src/*/few_outcomes.*",
         "cpp/src/*/ratio_tail.*",
         "cpp/src/*/turned_ratios.*",
         "cpp/src/inversion/gamma_kernel.hpp",

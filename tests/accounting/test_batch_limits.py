@@ -149,3 +149,12 @@ def test_picture(tmp_path: Path) -> None:
     figure = hs.plots.plot_truncation([100, 110, 120], curves, [0.1, 0.2, 0.3], "title", path)
     assert path.stat().st_size > 0
     assert len(figure.axes) == 2
+
+
+@pytest.mark.parametrize("batch", [7, 14, 28, 56])
+def test_the_expected_batch_size_may_be_the_answer(batch: int) -> None:
+    """100 (batch / 100) is a hair above the batch in doubles; the search began one above it."""
+    size = hs.accounting.calibrate_max_batch_size(
+        lambda b: hs.dp_sgd(3.0, 100, batch, steps=5, max_batch_size=b), 5.0, DELTA
+    )
+    assert size == batch

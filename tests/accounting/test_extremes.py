@@ -257,3 +257,23 @@ def test_the_least_losses_have_a_least_epsilon() -> None:
         for delta in (5e-324, 1e-300, 1e-20):
             lower, upper = profile.epsilon_bounds(delta)
             assert 0.0 <= lower <= upper < 1e-290
+
+
+@pytest.mark.parametrize("epsilon", [2.9e307, 3e307, 4e307, 8e307, 1.7e308])
+@pytest.mark.parametrize("engine", ["auto", "fft"])
+def test_losses_next_to_the_largest_double_count(epsilon: float, engine: str) -> None:
+    """Six times a loss overflowed in an error bound: the epsilon of PureDP(8e307) was 0."""
+    for step in (
+        hs.PureDP(epsilon),
+        hs.RandomizedResponse(epsilon, 5),
+        hs.mechanisms.ExponentialMechanism(epsilon),
+        hs.PrivacyLoss([epsilon], [1.0], add=hs.PrivacyLoss([epsilon], [1.0])),
+        hs.mechanisms.UserLevel(hs.PureDP(epsilon), 1),
+    ):
+        for steps in (1, 2):
+            profile = hs.account(step * steps, engine=engine)
+            for delta in (0.0, 1e-12, 1e-5, 0.3):
+                assert profile.epsilon(delta) >= min(steps * epsilon, 1.797e308) * (1.0 - 1e-12)
+            assert profile.delta(0.9 * epsilon) >= 1.0 - 1e-12
+    sampled = hs.account(hs.PoissonSampled(hs.PureDP(epsilon), 0.5) * 2, engine=engine)
+    assert sampled.epsilon(1e-5) >= epsilon * (1.0 - 1e-12)

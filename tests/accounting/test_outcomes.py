@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import random
 
@@ -127,3 +128,81 @@ def test_losses_of_sampled_integer_noise_are_as_exact_as_they_say(seed: int) -> 
             for at, loss in zip(t, law.loss(t), strict=True):
                 exact = known_loss(noise, shift, q, int(at))
                 assert abs(float(loss) - exact) <= error * abs(exact) + mp.mpf("1e-307")
+
+
+def masses(noise: hs.Step) -> list[tuple[mp.mpf, mp.mpf]]:
+    """(P, Q) of each output of integer noise on 1 and on 0, or of approximate DP, as far as they are above 1e-60."""
+    if isinstance(noise, hs.ApproximateDP):
+        shown, truth = mp.mpf(noise.delta), mp.exp(noise.epsilon)
+        kept = (1 - shown) / (1 + truth)
+        return [(shown, mp.mpf(0)), (kept * truth, kept), (kept, kept * truth), (mp.mpf(0), shown)]
+    if isinstance(noise, hs.mechanisms.Skellam):
+        variance = mp.mpf(noise.variance)
+        weight = [mp.besseli(abs(t), variance) * mp.exp(-variance) for t in range(-60, 61)]
+    else:
+        assert isinstance(noise, hs.DiscreteGaussian)
+        weight = [mp.exp(-(mp.mpf(t) ** 2) / 2 / mp.mpf(noise.sigma) ** 2) for t in range(-80, 81)]
+        weight = [each / mp.fsum(weight) for each in weight]
+    return [(p, q) for p, q in itertools.pairwise(weight) if max(p, q) > mp.mpf("1e-60")]
+
+
+@pytest.mark.parametrize(
+    ("noise", "q", "steps"),
+    [
+        (hs.mechanisms.Skellam(1.0), 1.0, 2),
+        (hs.mechanisms.Skellam(4.0), 1.0, 2),
+        (hs.DiscreteGaussian(1.0), 0.1, 2),
+        (hs.DiscreteGaussian(4.0), 0.01, 2),
+        (hs.DiscreteGaussian(0.5), 0.01, 3),
+        (hs.ApproximateDP(1.0, 1e-18), 0.01, 5),
+        (hs.ApproximateDP(1.0, 1e-310), 0.5, 4),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("adjacency", ["remove", "add"])
+def test_masses_below_their_rounding_do_not_count_as_all(
+    noise: hs.Step, q: float, steps: int, adjacency: str
+) -> None:
+    """An outcome of 1e-310, or of what 1 rounds by, was given the mass 1: epsilon was [0, 7.8] for 4.1."""
+    with mp.workdps(60):
+        rate = mp.mpf(q)
+        one = [(rate * p + (1 - rate) * other, other) for p, other in masses(noise)]
+        one = one if adjacency == "remove" else [(other, p) for p, other in one]
+        outcomes = [(mp.mpf(1), mp.mpf(1))]
+        for _ in range(steps):
+            merged: dict[str, tuple[mp.mpf, mp.mpf]] = {}
+            for (p, other), (more, others) in itertools.product(outcomes, one):
+                at = mp.nstr(p * more / (other * others), 40) if other * others else "inf"
+                before = merged.get(at, (mp.mpf(0), mp.mpf(0)))
+                merged[at] = (before[0] + p * more, before[1] + other * others)
+            outcomes = list(merged.values())
+
+        def delta(epsilon: float) -> mp.mpf:
+            ratio = mp.exp(mp.mpf(epsilon))
+            return mp.fsum(max(mp.mpf(0), p - ratio * other) for p, other in outcomes)
+
+        process = (noise if q == 1.0 else hs.PoissonSampled(noise, q)) * steps
+        profile = hs.account(process, adjacency)
+        for epsilon in (0.0, 0.05, 0.4, 2.0):
+            exact, bounds = delta(epsilon), profile.delta_bounds(epsilon)
+            assert bounds.lower <= exact + mp.mpf("1e-50")
+            assert exact - mp.mpf("1e-50") <= bounds.upper
+            assert bounds.upper - bounds.lower <= 1e-3 * bounds.upper + 1e-12
+        for asked in (1e-3, 1e-5, 1e-8):
+            spent = profile.epsilon_bounds(asked)
+            assert delta(spent.upper) <= asked
+            assert spent.lower == 0.0 or delta(spent.lower * (1.0 - 1e-12)) >= asked
+            assert spent.upper - spent.lower <= 1e-3 * spent.upper
+
+
+def test_few_outcomes_beside_allocations_are_told_apart() -> None:
+    """Deltas that the transform of the whole composition left open: [0, 68 % of epsilon], or 30 seconds."""
+    for allocation in (hs.RandomAllocation(1.0, 10_000), hs.RandomAllocation(2.0, 1000)):
+        for other in (hs.RandomizedResponse(1.0), hs.PureDP(0.1), hs.DiscreteLaplace(5.0)):
+            alone, both = hs.account(allocation), hs.account(allocation + other)
+            most = hs.account(other).epsilon(0.0)
+            for delta in (1e-12, 1e-20, 1e-30):
+                spent, least = both.epsilon_bounds(delta), alone.epsilon_bounds(delta)
+                assert spent.upper - spent.lower <= 1e-6 * spent.upper
+                assert least.lower <= spent.upper
+                assert spent.lower <= least.upper + most

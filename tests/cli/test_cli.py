@@ -12,6 +12,19 @@ from hockeystick.accounting.report import round_up
 from hockeystick.cli.commands import main
 
 RUN = ["--noise-multiplier", "1.1", "--dataset-size", "6000", "--batch-size", "64"]
+FIND = [
+    "--noise-multiplier",
+    "3",
+    "--dataset-size",
+    "1000",
+    "--epochs",
+    "2",
+    "--epsilon",
+    "2",
+    "--delta",
+    "1e-5",
+    "--find",
+]
 SAMPLED = ["--noise-multiplier", "1.1", "--sampling-probability", "0.01", "--steps", "50"]
 
 
@@ -102,6 +115,8 @@ def test_plot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         ),
         (["epsilon", *SAMPLED, "--delta", "1e-5/-1"], "1e-5/-1"),
         (["profile", *SAMPLED, "--plot", "/nowhere/at/all.png"], "/nowhere/at/all.png"),
+        (["calibrate", *FIND, "batch-size", "--sampler", "balls-in-bins"], "--sampler balls-in-bins"),
+        (["calibrate", *FIND, "max-batch-size", "--sampler", "without-replacement"], "--find max-batch-size"),
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(

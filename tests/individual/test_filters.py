@@ -511,3 +511,16 @@ def test_masked_norms_are_refused() -> None:
     with pytest.raises(hs.ParameterTypeError, match=r"indices: .*masked"):
         filt.step([0.1], indices=np.ma.masked_array([1], [True]))
     assert not filt.spent_mu().any()
+
+
+def test_the_largest_budgets_are_read_back(tmp_path: Path) -> None:
+    filt = hs.individual.IndividualRDPFilter(2, epsilon=1e131, delta=1e-5)
+    filt.save(tmp_path / "filter")
+    assert hs.individual.IndividualRDPFilter.load(tmp_path / "filter").rho == filt.rho
+
+
+def test_orders_that_are_no_doubles_are_rounded_down() -> None:
+    """Divergences rise with the order: a bound at this one says nothing about the next double."""
+    order = Fraction(1) + Fraction(8, 5) / 2**52
+    assert hs.individual.RDPFilter(order=order, rho=1.0).order == 1.0 + 2.0**-52
+    assert hs.accounting.rdp_epsilon(order, 0.0, 0.9) == hs.accounting.rdp_epsilon(1.0 + 2.0**-52, 0.0, 0.9)

@@ -288,3 +288,27 @@ def test_any_number_of_sampling_probabilities(tmp_path: Path) -> None:
     assert np.array_equal(again.epsilon(1e-5), epsilon)
     assert np.array_equal(merged.epsilon(1e-5), np.tile(epsilon, 2))
     merged.close()
+
+
+def test_a_step_without_memory_has_not_happened(monkeypatch: pytest.MonkeyPatch) -> None:
+    accountant = make(2)
+    accountant.step([1.0, 0.5])
+    before = accountant.steps, accountant.nonadaptive_epsilon(1e-5).tolist()
+
+    def no_memory(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(histories.np, "zeros", no_memory)
+        with pytest.raises(MemoryError):
+            accountant.step([1.0, 0.5], sampling_probability=0.2)
+    assert (accountant.steps, accountant.nonadaptive_epsilon(1e-5).tolist()) == before
+    accountant.step([1.0, 0.5], sampling_probability=0.2)
+    assert accountant.steps == before[0] + 1
+
+
+def test_a_file_that_an_editor_left_is_named(tmp_path: Path) -> None:
+    make(2, path=tmp_path / "accountant").close()
+    (tmp_path / "accountant" / "step-000000000001~").write_bytes(b"")
+    with pytest.raises(hs.StorageError, match="step-000000000001~"):
+        hs.IndividualAccountant.open(tmp_path / "accountant")

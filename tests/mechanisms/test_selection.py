@@ -249,3 +249,39 @@ def test_bases_that_hide_all_have_answers(noise: float) -> None:
     assert 0.0 <= profile.epsilon(1e-5) < 0.01
     group = hs.account(hs.mechanisms.Group(hs.Gaussian(noise), 3))
     assert 0.0 <= group.delta(0.0) < 2.0 / noise + 1e-14
+
+
+def test_outcomes_that_are_hardly_ever_the_best_are_not_lost() -> None:
+    """Their mass is less than any double; the lowest of 100 draws has the largest loss of all."""
+    p, q = (5.584975291360226e-08, 0.9999999441502472), (7.289895797680017e-08, 0.999999927101042)
+    for count in (100, 1000):
+        tuned = hs.account(PrivateSelection(hs.FinitePair(p, q), Repetitions.fixed(count)))
+        lowest = count * math.log(q[0] / p[0])
+        assert lowest * (1.0 - 1e-9) <= tuned.epsilon(0.0) <= lowest * (1.0 + 1e-9)
+        assert tuned.delta(0.5 * lowest) > 0.0
+    for law in (Repetitions.poisson(1e-310), Repetitions.poisson(5e-324)):
+        for noise in (1.0, 1e10):
+            rare = hs.account(PrivateSelection(hs.Gaussian(noise), law))
+            assert rare.epsilon(0.0) == math.inf
+            assert rare.delta(0.0) > 0.0
+
+
+@pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 1e-2, 1.0])
+@pytest.mark.parametrize("law", LAWS, ids=str)
+def test_pure_guarantees_stay_pure(law: Repetitions, epsilon: float) -> None:
+    """(2 + shape) epsilon (Papernot and Steinke 2022), at every delta, however narrow the bins of ranks are beside it."""
+    tuned = hs.account(PrivateSelection(hs.PureDP(epsilon), law))
+    most = {
+        "fixed": law.mean * epsilon,
+        "poisson": epsilon + law.mean * -math.expm1(-epsilon),
+        "negative_binomial": (2.0 + law.shape) * epsilon,
+    }[law.law]
+    for delta in (0.0, 1e-12, 1e-7):
+        assert tuned.epsilon(delta) <= most * (1.0 + 1e-9)
+    assert tuned.delta(0.0) <= math.tanh(0.5 * most) * (1.0 + 1e-6)
+
+
+@pytest.mark.parametrize("epsilon", [5e-324, 1e-323, 1e-320, 1e-310, 1e-301])
+def test_the_smallest_exponential_mechanism_has_its_range(epsilon: float) -> None:
+    spent = hs.account(hs.mechanisms.ExponentialMechanism(epsilon)).epsilon(0.0)
+    assert epsilon <= spent <= epsilon * (1.0 + 1e-9)

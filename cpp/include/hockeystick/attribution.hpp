@@ -25,7 +25,7 @@ struct AttributionView {
     std::span<const std::int32_t> users;
     std::size_t num_users = 0;
 
-    std::size_t num_examples() const noexcept { return offsets.size() - 1; }
+    std::size_t num_examples() const noexcept { return offsets.empty() ? 0 : offsets.size() - 1; }
 
     std::span<const std::int32_t> of(std::size_t example) const noexcept {
         const auto first = static_cast<std::size_t>(offsets[example]);

@@ -36,6 +36,8 @@ struct IndividualAnswers {
     std::vector<Path> path;
 };
 
+class CountTable;
+
 // Bounds for one direction; a null pair is a step that reveals nothing. Tables are made on demand and kept.
 // Not for use by several threads at once. An answer depends on the example's own counts only.
 class IndividualProfiles {
@@ -48,13 +50,14 @@ public:
     // For each pair an upper bound of K(s) = ln E_P[e^{sL}], s > 0: s times the Renyi divergence of order 1 +
     // s.
     std::vector<double> log_moments(double s) const;
-    // Bounds on the eps at `delta`, in [0, 1].
+    // Bounds on the eps at `delta`, in [0, 1]. Both throw std::invalid_argument for what does not fit.
     IndividualAnswers epsilon(const IndividualCounts& counts, double delta, const IndividualWish& wish = {});
     // Bounds on delta at each example's own eps >= 0.
     IndividualAnswers delta(const IndividualCounts& counts, std::span<const double> epsilons,
                             const IndividualWish& wish = {});
 
 private:
+    CountTable checked(const IndividualCounts& counts, const IndividualWish& wish) const;
     class Impl;
     std::unique_ptr<Impl> impl_;
 };

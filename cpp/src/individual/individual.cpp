@@ -16,6 +16,7 @@
 #include "individual/shared_lines.hpp"
 #include "individual/step_kinds.hpp"
 #include "numerics/constants.hpp"
+#include "numerics/require.hpp"
 
 namespace hockeystick {
 namespace {
@@ -184,9 +185,18 @@ IndividualProfiles::IndividualProfiles(const std::vector<PairPtr>& pairs)
     : impl_(std::make_unique<Impl>(pairs)) {}
 IndividualProfiles::~IndividualProfiles() = default;
 
+CountTable IndividualProfiles::checked(const IndividualCounts& counts, const IndividualWish& wish) const {
+    CountTable table(counts, kinds());
+    const std::size_t size = std::visit([](const auto& all) { return all.size(); }, counts);
+    require(size == table.rows() * kinds(), "counts: as many for each example as there are kinds are needed");
+    require(wish.floor.empty() || wish.floor.size() == table.rows(), "floor: one for each example is needed");
+    return table;
+}
+
 std::size_t IndividualProfiles::kinds() const noexcept { return impl_->kinds.size(); }
 
 std::vector<double> IndividualProfiles::log_moments(double s) const {
+    require(s > 0 && std::isfinite(s), "log_moments: s must be finite and positive");
     const std::lock_guard lock(impl_->calls);
     std::vector<double> out;
     for (std::size_t kind = 0; kind < kinds(); ++kind) out.push_back(impl_->kinds[kind].upper(s));
@@ -195,8 +205,9 @@ std::vector<double> IndividualProfiles::log_moments(double s) const {
 
 IndividualAnswers IndividualProfiles::epsilon(const IndividualCounts& counts, double delta,
                                               const IndividualWish& wish) {
+    require(delta >= 0 && delta <= 1, "epsilon: delta must lie in [0, 1]");
     const std::lock_guard lock(impl_->calls);
-    const CountTable table(counts, kinds());
+    const CountTable table = checked(counts, wish);
     if (delta >= 1) return impl_->limits(table, 0);
     IndividualAnswers out =
         delta > 0 ? impl_->answer(table, wish, EpsilonQuestion(delta)) : impl_->limits(table, infinity);
@@ -212,7 +223,11 @@ IndividualAnswers IndividualProfiles::epsilon(const IndividualCounts& counts, do
 IndividualAnswers IndividualProfiles::delta(const IndividualCounts& counts, std::span<const double> epsilons,
                                             const IndividualWish& wish) {
     const std::lock_guard lock(impl_->calls);
-    return impl_->answer(CountTable(counts, kinds()), wish, DeltaQuestion(epsilons));
+    const CountTable table = checked(counts, wish);
+    require(epsilons.size() == table.rows(), "delta: one epsilon for each example is needed");
+    require(std::ranges::all_of(epsilons, [](double epsilon) { return epsilon >= 0; }),
+            "delta: each epsilon must be at least 0");
+    return impl_->answer(table, wish, DeltaQuestion(epsilons));
 }
 
 }  // namespace hockeystick

@@ -16,7 +16,7 @@ Strategy::Strategy(std::size_t steps, std::size_t bands, std::vector<double> col
                                     std::to_string(steps) + " steps");
     }
     // With one step both layouts are the same.
-    if (columns_.size() != bands && columns_.size() != steps * bands) {
+    if (columns_.size() != bands && (columns_.size() % bands != 0 || columns_.size() / bands != steps)) {
         throw std::invalid_argument("a strategy has bands or steps * bands entries, not " +
                                     std::to_string(columns_.size()));
     }
@@ -30,9 +30,9 @@ Strategy::Strategy(std::size_t steps, std::size_t bands, std::vector<double> col
 }
 
 Strategy Strategy::over(double divisor) const {
-    Strategy scaled = *this;
-    for (double& x : scaled.columns_) x /= divisor;
-    return scaled;
+    std::vector<double> scaled = columns_;
+    for (double& x : scaled) x /= divisor;
+    return {steps_, bands_, std::move(scaled)};  // which refuses what is no number, as 1/0
 }
 
 std::span<const double> Strategy::column(std::size_t i) const noexcept {

@@ -136,7 +136,7 @@ private:
     // Input masses are trusted to 16 units; e^x and the logarithm of a mass round relatively.
     static double rounding(double x, double log_mass) {
         const double reach = std::isfinite(log_mass) ? std::abs(log_mass) : 0.0;
-        return u * (32 + 2 * std::abs(x) + 4 * reach);
+        return u * 32 + 2 * u * std::abs(x) + 4 * u * reach;  // the sum may overflow
     }
 
     bool consistent_, rest_is_rounded_;

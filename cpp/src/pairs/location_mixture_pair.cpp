@@ -8,6 +8,9 @@
 namespace hockeystick {
 namespace {
 
+// proof: no square of a shift overflows, nor does any loss.
+constexpr double most_shift = 1e100;
+
 class LocationMixturePair final : public Pair {
 public:
     LocationMixturePair(Noise noise, double scale, std::vector<double> p_shifts,
@@ -309,14 +312,16 @@ PairPtr location_mixture(Noise noise, double scale, std::vector<double> p_shifts
                          std::vector<double> p_weights, std::vector<double> q_shifts,
                          std::vector<double> q_weights) {
     require(std::isfinite(scale) && scale > 0, "location_mixture: scale must be finite and positive");
-    const auto check = [](const std::vector<double>& shifts, const std::vector<double>& weights,
-                          double sign) {
+    const auto check = [scale](const std::vector<double>& shifts, const std::vector<double>& weights,
+                               double sign) {
         require(!shifts.empty() && shifts.size() == weights.size(),
                 "location_mixture: one weight for each shift is needed");
         double total = 0;
         for (std::size_t i = 0; i < shifts.size(); ++i) {
             require(std::isfinite(shifts[i]) && sign * shifts[i] >= 0,
                     "location_mixture: P-shifts must be >= 0 and Q-shifts <= 0");
+            require(std::abs(shifts[i]) / scale <= most_shift,
+                    "location_mixture: shifts must be at most 1e100 scales");
             require(weights[i] >= 0, "location_mixture: weights must not be negative");
             total += weights[i];
         }

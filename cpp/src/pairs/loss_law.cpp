@@ -84,8 +84,8 @@ LossLaw LossLaw::sampled(double q) const {
     LossLaw out;
     if (missing_q > 0) {
         const double loss = std::log1p(-q);
-        out.atoms.push_back(
-            {loss, loss + std::log(missing_q), 2 * std::abs(loss), 16 + 3 * std::abs(loss) + 16 / missing_q});
+        out.atoms.push_back({loss, loss + std::log(missing_q), 2 * std::abs(loss),
+                             16 + 3 * std::abs(loss) + 64 * (missing_size / missing_q)});
     }
     for (const LossAtom& atom : atoms) {
         const double loss = log_blend(q, atom.loss);

@@ -181,7 +181,7 @@ int hockeystick_delta(const hockeystick_profile* profile, double epsilon, double
         require(!std::isnan(epsilon), "epsilon must be a number");
         if (profile->profile) return of(profile->profile->delta_bounds(epsilon));
         const double total_variation =
-            -std::expm1(std::min(0.0, epsilon));  // of equal outputs: 1 - e^epsilon
+            0.0 - std::expm1(std::min(0.0, epsilon));  // of equal outputs: 1 - e^epsilon
         return {total_variation * (1 - rounding), std::min(1.0, total_variation * (1 + rounding))};
     });
 }

@@ -20,6 +20,7 @@
 #include "profile/answers.hpp"
 #include "profile/closed_form.hpp"
 #include "profile/coupling_engine.hpp"
+#include "profile/few_outcomes.hpp"
 #include "profile/lattice_engine.hpp"
 #include "profile/support_end.hpp"
 
@@ -38,13 +39,18 @@ public:
           stands_in_(std::any_of(composition.begin(), composition.end(),
                                  [](const auto& step) { return step.first->stand_in() != nullptr; })),
           unamplified_(stands_in_ ? ClosedForm::of(on_lattices(composition), engine) : std::nullopt),
+          few_(engine == Engine::automatic ? FewOutcomes::of(composition) : std::nullopt),
+          rest_(few_ ? std::make_unique<Direction>(few_->rest(), accuracy, memory_limit, engine,
+                                                   before_lattices)
+                     : nullptr),
           inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy, memory_limit)
                                                  : nullptr),
           plain_(inversion_ && stands_in_ && !unamplified_
                      ? Inversion::of(on_lattices(composition), accuracy, memory_limit)
                      : nullptr),
           lattices_(on_lattices(composition), end_.log_finite(), memory_limit) {
-        if (!closed_ && engine == Engine::automatic)
+        summed_ = !closed_ && engine == Engine::automatic;
+        if (summed_)
             closed_ = ClosedForm::of_outcomes(composition,
                                               inversion_ && inversion_->quick()
                                                   ? few_outcomes
@@ -146,8 +152,12 @@ private:
     static constexpr double rough_gap = 1e-3;
     // speed: what its lattices may take, each point of which is dear.
     static constexpr std::size_t memory_of_less = std::size_t{1} << 23;
-    // speed: nor is it looked for where bounds are as near as this.
+    // speed: nor is it looked for where bounds are as near as this, nor is anything beside a sum over
+    // outcomes.
     static constexpr double near_enough = 1e-2;
+    // speed: what outcomes beside allocations may improve on, beside the accuracy, and the delta below which
+    // the whole transform takes longer.
+    static constexpr double fine = 1e-3, rare = 1e-9;
     // proof: more than the rounding of the largest losses and of their sum ("The end of the support").
     static constexpr double rounding_of_max_loss = 2e-11;
     // proof: more than the rounding of a sum over a million kinds.
@@ -174,6 +184,25 @@ private:
         for (auto& [pair, count] : composition)
             if (PairPtr other = pair->stand_in()) pair = std::move(other);
         return composition;
+    }
+
+    std::vector<Answer> deltas(std::span<const double> epsilons) const {
+        const auto curve = delta_curve(epsilons);
+        std::vector<Answer> out;
+        for (std::size_t i = 0; i < curve.size(); ++i)
+            out.push_back(curve[i] ? *curve[i] : delta_bounds(epsilons[i]));
+        return out;
+    }
+    // Few outcomes beside allocations, which answer alone.
+    std::vector<Answer> beside_few(std::span<const double> epsilons) const {
+        return few_->delta_curve(epsilons, beside());
+    }
+    FewOutcomes::Rest beside() const {
+        return {[&](auto epsilons) { return rest_->deltas(epsilons); },
+                [&](double epsilon, double ceiling) {
+                    const std::lock_guard lock(rest_->mutex_);
+                    return rest_->inversion_ && rest_->inversion_->surely_below(epsilon, ceiling);
+                }};
     }
 
     void before_lattices() const {
@@ -264,22 +293,33 @@ private:
             answer.lower *= 1 - rounding_of_max_loss;
             return answer;
         }
-        if (closed_) return closed_epsilon(delta);
+        Answer best = unamplified_epsilon(delta);
+        if (closed_) {
+            best = closed_epsilon(delta);
+            if (!summed_ || close(best, near_enough)) return best;
+        }
         const double most = infinite.upper > 0 ? infinity : std::max(0.0, max_loss_);
         if (coupling_) {
             before_lattices();
             return coupling_->epsilon(delta, accuracy_, infinite.upper, most);
         }
+        const auto close_by = [&](double accuracy, const Answer& found) {
+            best = both(found, best);
+            return close(best, accuracy);
+        };
+        const double wanted = few_ ? fine * accuracy_ : accuracy_;
+        const auto by_outcomes = [&] {
+            return few_ &&
+                   close_by(wanted, few_->epsilon_bounds(delta, rest_->epsilon_bounds(delta), beside()));
+        };
+        if (delta < rare && by_outcomes()) return best;
         const std::lock_guard lock(mutex_);
-        Answer best = unamplified_epsilon(delta);
-        if (const auto& inverted = inverted_epsilon(delta)) {
-            best = both(capped(*inverted), best);
-            if (close(*inverted, accuracy_)) return best;
-        }
-        if (const auto ending = end_.epsilon(delta)) {
-            best = both(best, *ending);
-            if (close(best, accuracy_)) return best;
-        }
+        if (const auto& inverted = inverted_epsilon(delta))
+            if (close_by(wanted, capped(*inverted))) return best;
+        if (const auto ending = end_.epsilon(delta))
+            if (close_by(accuracy_, *ending)) return best;
+        if (!(delta < rare) && by_outcomes()) return best;
+        if (few_ && close(best, accuracy_)) return best;
         if (steps_apart() <= delta) return exact(0);
         if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
         return with_lattice(
@@ -291,7 +331,10 @@ private:
     std::optional<Answer> at_once(double epsilon) const {
         if (epsilon == infinity || epsilon >= max_loss_) return end_.infinity_mass();
         if (epsilon == -infinity) return exact(1);
-        if (closed_) return closed_delta(epsilon);
+        if (closed_) {
+            const Answer answer = closed_delta(epsilon);
+            if (!summed_ || close(answer, near_enough) || settled(answer)) return answer;
+        }
         if (!coupling_ && (max_loss_ - epsilon < smallest_loss || end_.rules(epsilon)))
             return end_.delta(epsilon);
         return {};
@@ -305,6 +348,10 @@ private:
         }
         Answer best = known_of(epsilon);
         if (settled(best) || (unamplified_ && best.upper < no_delta)) return best;
+        if (few_) {
+            best = both(beside_few({&epsilon, 1}).front(), best);
+            if (settled(best)) return best;
+        }
         const std::lock_guard lock(mutex_);
         if (may_be_nothing(epsilon) && nothing_from({epsilon}, smallest_double) == epsilon)
             return less_than_any_double();
@@ -345,7 +392,7 @@ private:
     }
     // What takes little work, and may be wide.
     Answer known_of(double epsilon) const {
-        Answer answer = end_.delta(epsilon);
+        const Answer answer = closed_ ? closed_delta(epsilon) : end_.delta(epsilon);
         return unamplified_ ? both(upper_of(unamplified_->delta(epsilon)), answer) : answer;
     }
 
@@ -360,6 +407,14 @@ private:
                 inside.push_back(epsilons[i]);
                 place.push_back(i);
             }
+        }
+        if (few_ && !inside.empty()) {
+            const auto found = beside_few(inside);
+            for (std::size_t i = 0; i < inside.size(); ++i)
+                if (settled(found[i])) curve[place[i]] = found[i];
+            std::erase_if(place, [&](std::size_t i) { return curve[i].has_value(); });
+            inside.clear();
+            for (const std::size_t i : place) inside.push_back(epsilons[i]);
         }
         if (inside.empty() || !inversion_) return curve;
         const std::lock_guard lock(mutex_);
@@ -466,11 +521,14 @@ private:
     SupportEnd end_;
     double max_loss_;
     std::optional<ClosedForm> closed_;
-    bool stands_in_;  // lattices are of more than the mechanisms
+    bool summed_ = false;  // over all outcomes, whose masses may be unsure, if that is the closed form
+    bool stands_in_;       // lattices are of more than the mechanisms
     std::optional<ClosedForm>
         unamplified_;  // of the pairs that stand in, if they have one: bounds from above
     std::optional<CouplingEngine> coupling_;  // if it is to answer, alone
     std::unique_ptr<Direction> lower_;        // of the pairs below the mechanisms, where they are others
+    std::optional<FewOutcomes> few_;          // beside allocations
+    std::unique_ptr<Direction> rest_;         // the others, then
     mutable Mutex mutex_;                     // guards what follows, which caches
     std::unique_ptr<Inversion> inversion_;
     std::unique_ptr<Inversion> plain_;  // of the pairs that stand in, where they have no closed form

@@ -17,10 +17,17 @@ public:
     // What finite losses add to delta(eps), from above or from below.
     double delta(double epsilon, bool upper) const;
 
+    // The finite losses of all outcomes and their P-masses, both from above or both from below, in increasing
+    // order; empty where `of` is null.
+    struct Term {
+        double loss, mass;
+    };
+    static std::vector<Term> terms(const Composition& composition, std::size_t most, bool upper);
+
 private:
-    // One outcome, with the errors of both in units of round-off.
+    // One outcome, with the errors of both in units of round-off, and what ln p may lack beside them.
     struct Outcome {
-        double loss, log_p, loss_error, log_p_error;
+        double loss = 0, log_p = 0, loss_error = 0, log_p_error = 0, below = 0, above = 0;
     };
     // Losses in increasing order, delta at each, and the mass from there on.
     struct Side {
@@ -28,9 +35,11 @@ private:
     };
 
     explicit Outcomes(const std::vector<Outcome>& outcomes)
-        : upper_(side(outcomes, true)), lower_(side(outcomes, false)) {}
+        : upper_(side(bounded(outcomes, true))), lower_(side(bounded(outcomes, false))) {}
     static std::vector<Outcome> of_kind(const std::vector<LossAtom>& atoms, std::size_t steps);
-    static Side side(const std::vector<Outcome>& outcomes, bool upper);
+    static std::vector<Outcome> all(const Composition& composition, std::size_t most);
+    static std::vector<Term> bounded(const std::vector<Outcome>& outcomes, bool upper);
+    static Side side(const std::vector<Term>& terms);
 
     Side upper_, lower_;
 };

@@ -14,6 +14,7 @@ namespace {
 // The worst direction. Of the others mostly a coarse upper bound shows that they cannot be it.
 template <class Bounds, class AtMost>
 Answer worst(std::size_t directions, Bounds&& bounds, AtMost&& at_most) {
+    if (directions == 0) throw std::logic_error("Profile: nothing is left where it was moved from");
     Answer best = bounds(0);
     for (std::size_t i = 1; i < directions; ++i) {
         if (at_most(i, best.lower)) continue;

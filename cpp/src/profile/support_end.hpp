@@ -100,6 +100,7 @@ private:
         const double p = t.value + t.slope;
         const double rounded = p + direction * (t.error + t.relative * (2 * std::abs(p) + t.slope) +
                                                 8 * u * (std::abs(p) + t.slope));
+        if (std::isnan(rounded)) return direction > 0 ? 0 : -infinity;
         if (!(rounded > 0)) return -infinity;
         return std::min(0.0, std::log(rounded) + t.exponent + direction * 4 * u * (1 + std::abs(t.exponent)));
     }

@@ -71,5 +71,20 @@ int main() {
     }
     CHECK(profiles.log_moments(1.0)[0] > 0);
     CHECK_THROWS(std::invalid_argument, hs::IndividualProfiles({hs::laplace(1)}));
+
+    // What does not fit, and what is no number.
+    const std::vector<double> epsilons{0.1, 0.2, 0.3}, bad{0.1, std::nan("")};
+    const std::span<const std::uint32_t> two(counts);
+    CHECK_THROWS(std::invalid_argument, profiles.delta(two, std::span(epsilons).first(1)));
+    CHECK_THROWS(std::invalid_argument, profiles.delta(two, epsilons));
+    CHECK_THROWS(std::invalid_argument, profiles.delta(two, bad));
+    CHECK_THROWS(std::invalid_argument, profiles.delta(two, std::vector<double>{0.1, -0.1}));
+    for (const double delta : {-0.1, 1.5, std::nan("")})
+        CHECK_THROWS(std::invalid_argument, profiles.epsilon(two, delta));
+    CHECK_THROWS(std::invalid_argument, profiles.epsilon(two, 0.1, {std::span(epsilons).first(1), true}));
+    for (const double s : {0.0, -1.0, std::nan(""), std::numeric_limits<double>::infinity()})
+        CHECK_THROWS(std::invalid_argument, profiles.log_moments(s));
+    hs::IndividualProfiles of_two({hs::gaussian(1), hs::gaussian(2)});
+    CHECK_THROWS(std::invalid_argument, of_two.epsilon(std::span<const std::uint32_t>(counts).first(1), 0.1));
     return check::summary();
 }

@@ -40,6 +40,9 @@ void strategies() {
     CHECK(std::abs(c.overlap_bounds(1)[0] - (0.98 + 0.4)) < 1e-15 && c.overlap_bounds(2)[0] == 0.4);
     CHECK(c.overlap_bounds(3)[0] == 0 && c.overlap_bounds(1)[4] == 0);
     CHECK_THROWS(std::invalid_argument, Strategy(3, 4, {1, 1, 1, 1}));
+    CHECK_THROWS(std::invalid_argument, Strategy(std::numeric_limits<std::size_t>::max() / 2 + 1, 2, {}));
+    for (const double divisor : {0.0, -1.0, std::nan(""), 5e-324})
+        CHECK_THROWS(std::invalid_argument, Strategy(3, 2, {1, 0.5}).over(divisor));
     CHECK_THROWS(std::invalid_argument, Strategy(3, 0, {}));
     CHECK_THROWS(std::invalid_argument, Strategy(3, 2, {1, -1}));
     CHECK_THROWS(std::invalid_argument, Strategy(3, 2, {1, 1, 1}));

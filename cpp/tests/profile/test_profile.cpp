@@ -81,6 +81,12 @@ int main() {
     CHECK(hs::Profile({remove}).epsilon_bounds(1).upper == 0);
     CHECK(std::isinf(hs::Profile({remove}).epsilon_bounds(0).lower));
     CHECK_THROWS(std::invalid_argument, hs::Profile({remove}).epsilon_bounds(-1));
+    hs::Profile source({remove});
+    const hs::Profile moved = std::move(source);
+    CHECK(moved.delta_bounds(0).upper > 0);
+    CHECK_THROWS(std::logic_error, source.delta_bounds(0));
+    CHECK_THROWS(std::logic_error, source.epsilon_bounds(0.1));
+    CHECK_THROWS(std::logic_error, source.delta_curve(std::vector<double>{0.1}));
     CHECK_THROWS(std::invalid_argument,
                  hs::Profile({remove}).epsilon_bounds(std::numeric_limits<double>::quiet_NaN()));
     CHECK_THROWS(std::invalid_argument, hs::Profile({hs::Composition{}}));

@@ -135,6 +135,8 @@ void bad_input() {
     CHECK_THROWS(std::invalid_argument, hs::check({short_, users, 2}));
     CHECK_THROWS(std::invalid_argument, hs::check({std::vector<std::int64_t>{0, 2, 3}, unsorted, 2}));
     CHECK_THROWS(std::invalid_argument, hs::check({{}, {}, 2}));
+    CHECK(hs::AttributionView{}.num_examples() == 0);
+    CHECK(hs::by_user(hs::AttributionView{}).users.empty());
 }
 
 }  // namespace

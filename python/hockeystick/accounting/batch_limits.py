@@ -52,7 +52,7 @@ def calibrate_max_batch_size(
             )
         step = steps[0]
         mean = step.dataset_size * step.sampling_probability
-        low = min(step.dataset_size, max(1, math.ceil(mean)))
+        low = min(step.dataset_size, max(1, math.ceil(mean * (1.0 - 1e-12))))  # n p is rounded
         limits = (low, step.dataset_size)
         deviation = math.sqrt(mean * (1.0 - step.sampling_probability))
         # Where the union bound over a thousand steps would spend the whole delta.

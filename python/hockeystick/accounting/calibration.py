@@ -437,7 +437,9 @@ def calibrate_batch_size(
     if limits is None:
         run = function(make)(1)
         if not isinstance(run, DPSGD):
-            raise ParameterTypeError("limits: must be given, unless make(1) is what dp_sgd returns")
+            raise ParameterTypeError(
+                f"limits: must be given, unless make(1) is what dp_sgd returns, with its own sampler; it is {type(run).__name__}"
+            )
         limits = (1, run.dataset_size // (run.gradient_accumulation * run.world_size))
     return calibrate(
         make,

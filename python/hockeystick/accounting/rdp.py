@@ -108,7 +108,7 @@ def rdp_epsilon(order: float, rho: float, delta: float) -> float:
     >>> round(rdp_epsilon(order=16.0, rho=0.3, delta=1e-5), 4)
     0.8182
     """
-    order = real("order", order, 1.0, open_low=True)
+    order = real("order", order, 1.0, open_low=True, towards=-math.inf)  # divergences rise with it
     rho = real("rho", rho, 0.0, allow_inf=True, towards=math.inf)
     return _converted(order, rho, real("delta", delta, 0.0, 1.0, open_low=True, open_high=True))
 
@@ -122,7 +122,7 @@ def rdp_budget(order: float, epsilon: float, delta: float) -> float:
 
     Rounded down. Raises ParameterError where not even rho = 0 does.
     """
-    order = real("order", order, 1.0, open_low=True)
+    order = real("order", order, 1.0, open_low=True, towards=-math.inf)  # divergences rise with it
     epsilon = real("epsilon", epsilon, 0.0, towards=-math.inf)
     delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True, towards=-math.inf)
     added = conversion(order, delta)

@@ -82,6 +82,11 @@ def _calibrated(options: argparse.Namespace) -> CalibratedFloat | CalibratedInt:
     if find != "noise-multiplier" and options.noise_multiplier is None:
         raise ParameterError("--noise-multiplier: needed unless it is what --find looks for")
 
+    if find.endswith("batch-size") and options.sampler != "poisson":
+        raise ParameterError(
+            f"--find {find}: takes Poisson samples, not --sampler {options.sampler}; calibrate_batch_size does, from Python with limits"
+        )
+
     def make(value: float) -> Composable:
         return dpsgd.description(argparse.Namespace(**{**vars(options), name: value}))
 

@@ -380,7 +380,8 @@ class ApproximateIndividualFilter(Recorded):
     """An (epsilon, delta) budget for each example of a DP-SGD run; approximate, NOT a proven filter.
 
     An example takes part in a step only if the epsilon at ``delta`` of its history with that step, as
-    `IndividualAccountant.nonadaptive_epsilon` computes it, stays at most ``epsilon``. For a history that does not depend on the
+    `IndividualAccountant.nonadaptive_epsilon` computes it with ``refine=0``, stays at most ``epsilon``: where hits are rare that bound is
+    wide, and examples leave long before their budget is used up. For a history that does not depend on the
     outputs this is a guarantee. For fully adaptive steps nobody has proven it: the paper's Section 5
     proves an (epsilon, delta) only under condition (5.1) for *every* epsilon, and no amplification by
     sampling satisfies that (docs/individual/individual.md, "The approximate filter"). `IndividualGDPFilter` (no

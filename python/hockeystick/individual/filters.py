@@ -49,10 +49,10 @@ _COST_ITSELF = (math.inf, 1.0, 1.0, False)  # a rule under which the values are 
 
 
 def gdp_budget(epsilon: float, delta: float) -> float:
-    """The largest mu found such that mu-GDP implies (epsilon, delta), to about nine digits, certified.
+    """The largest mu found such that mu-GDP implies (epsilon, delta), certified; to about nine digits, unless delta is next to 0 or 1.
 
     delta = Phi(-epsilon/mu + mu/2) - e^epsilon Phi(-epsilon/mu - mu/2) (Corollary 2). epsilon > 0, delta in
-    (0, 1).
+    (0, 1). Below delta = 1e-300, and where 1 - delta is below some 1e-9, as few digits are left as delta has, at worst half of mu is given up.
 
     >>> mu = gdp_budget(epsilon=1.0, delta=1e-5)
     >>> account(Gaussian(1 / mu)).delta(epsilon=1.0) <= 1e-5
@@ -79,7 +79,7 @@ class IndividualGDPFilter(IndividualLedger):
     ``mu`` (= B) or as ``epsilon`` with ``delta``.
 
     Sums are kept in float64 and every rounding is upwards, so the budget cannot be overspent; after
-    T steps the sum is at most T 2^-52 of the budget too large. ``path`` keeps the ledger in a directory, mapped
+    T steps the sum is at most (T + 4) 2^-52 of the budget too large. ``path`` keeps the ledger in a directory, mapped
     into memory: for more examples than fit, and for runs that may be killed (`open` resumes); ``durable``
     also survives a power failure. Threads may share it: one call at a time,
     none is lost. In a forked child every call raises `ForkedError`.
@@ -307,14 +307,14 @@ def _rdp(
 ) -> tuple[float, float]:
     if rho is None and epsilon is not None and delta is not None:
         chosen = best_order(epsilon, delta) if order is None else _order(order)
-        return chosen, rdp_budget(chosen, epsilon, delta)
+        return chosen, min(rdp_budget(chosen, epsilon, delta), LARGEST_MU)
     if rho is None or order is None or epsilon is not None or delta is not None:
         raise ParameterTypeError("order, rho, epsilon, delta: give order and rho, or epsilon and delta")
     return _order(order), real("rho", rho, 0.0, LARGEST_MU, towards=-math.inf)
 
 
 def _order(order: float) -> float:
-    return real("order", order, 1.0, _LARGEST_ORDER, open_low=True)
+    return real("order", order, 1.0, _LARGEST_ORDER, open_low=True, towards=-math.inf)
 
 
 class _WholeFilter(WholeDataSet):

@@ -97,19 +97,24 @@ class Histories:
         A filter's need its ``decision``, for one step at a time.
         """
         self._check_decision(decision, times)
+        counts = self._room(q, times)  # without it, nothing has happened yet
         # Decisions, steps, counts: if an exception (Ctrl-C) comes between, the filter must not know too little, nor may counters
         # hold more than the number of steps has room for.
         self._decide(decision)
         self.steps += times
-        if q > 0.0 and times > 0 and self.num_examples > 0:
-            dtype = counter(self.steps)
-            counts = self.counts.get(q)
-            if counts is None:
-                counts = np.zeros((self.num_examples, self.columns), dtype)
-            elif counts.dtype != dtype:
-                counts = counts.astype(dtype)
+        if counts is not None:
             _core.count_cells(cells, times, counts)
             self.counts[q] = counts
+
+    def _room(self, q: float, times: int) -> Counts | None:
+        """The counters of this q, wide enough for so many steps more; None if nothing is to be counted."""
+        if not (q > 0.0 and times > 0 and self.num_examples > 0):
+            return None
+        dtype = counter(self.steps + times)
+        counts = self.counts.get(q)
+        if counts is None:
+            return np.zeros((self.num_examples, self.columns), dtype)
+        return counts if counts.dtype == dtype else counts.astype(dtype)
 
     def _check_decision(self, decision: Decision | None, times: int) -> None:
         if (decision is None) != (self.decision is None) or (decision is not None and times != 1):
@@ -261,7 +266,9 @@ class LiveHistories(Live, Histories):
     def _find_pending(self) -> None:
         """The steps since the snapshot; those before it are left over from folding."""
         for path in sorted(self._path.glob(f"{_PREFIX}*")):
-            if int(path.name.removeprefix(_PREFIX)) <= self.steps:
+            with refusing(path):
+                number = int(path.name.removeprefix(_PREFIX))
+            if number <= self.steps:
                 path.unlink()
                 continue
             content, arrays = storage.read(path, _STEP_KIND, mapped=True)

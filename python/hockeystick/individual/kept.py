@@ -133,7 +133,7 @@ class Kept(Exclusive):
         return self
 
     def close(self) -> None:
-        """Let go of files on disk, if any; nothing can be asked of it any more."""
+        """Let go of files on disk, if any, of which nothing can be asked any more; one in memory stays as it is."""
         self._state.close()
 
     @classmethod

@@ -13,7 +13,7 @@ from .. import _core
 from .._base.validation import Flag, NonNegative, Probability, integer
 from . import atoms
 from .atoms import Atoms
-from .core_pairs import Pairs, discrete
+from .core_pairs import NOTHING, Pairs, discrete
 from .curves import FURTHEST, Curve
 from .steps import Mechanism, Step
 
@@ -113,6 +113,8 @@ class ApproximateDP(_Declared):
 
 _NODES = 1000
 """speed: points of the curve."""
+_LEAST_RANGE = 1e-300
+"""proof: smaller nodes of a curve are not normal doubles; pure DP of this range is hardly more."""
 
 
 @dataclass(frozen=True)
@@ -139,6 +141,8 @@ class ExponentialMechanism(Mechanism):
         reach = group * self.epsilon
         if reach > FURTHEST:
             return discrete(atoms.randomized_response(reach))
+        if reach < _LEAST_RANGE:
+            return _core.bracket_pair(NOTHING, discrete(atoms.randomized_response(reach)))
         nodes = np.linspace(0.0, reach, _NODES)
         missed = np.expm1(0.5 * (nodes - reach))
         delta = missed * (missed / -np.expm1(-reach))  # the square may be less than any double

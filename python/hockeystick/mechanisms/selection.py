@@ -9,10 +9,12 @@ from functools import cached_property
 
 import numpy as np
 
+from .. import _core
 from .._base.bounds import exactly
 from .._base.randomness import Seed, derive_key, resolve_seed
 from .._base.types import Array
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
+from .adjacency import directions
 from .curves import FURTHEST, Curve
 from .steps import KINDS, Process, Release, Words
 from .whole import OfCurve, curve_of
@@ -34,14 +36,16 @@ _SPREADS = 250
 """speed: how many losses are tried as the one beyond which outcomes are charged alone."""
 _NODES = 500
 """speed: points of the curve."""
+_LOST = 1e-318
+"""proof: more than what underflows in the sums over bins, each term of which may lose 5e-324: of outcomes that are hardly ever the best, all."""
 
 
 @dataclass(frozen=True)
 class Repetitions:
     """The law of the number K of runs, drawn independently of the data; use the constructors by name.
 
-    ``mean`` is E[K] in [1, 10^6] (Poisson: above 0; fixed: an integer), ``shape`` eta > -1 of the truncated negative binomial law
-    Pr[K = k] proportional to (1 - gamma)^k prod_{l<k} (l + eta)/(l + 1), k >= 1: 1 is geometric, 0 logarithmic.
+    ``mean`` is E[K] in [1, 10^6] (Poisson: above 0; fixed: an integer; for shapes next to -1 less than that, where gamma would be below
+    e^-690), ``shape`` eta > -1 of the truncated negative binomial law Pr[K = k] proportional to (1 - gamma)^k prod_{l<k} (l + eta)/(l + 1), k >= 1: 1 is geometric, 0 logarithmic.
     With Poisson K = 0 is possible, and nothing is released then.
 
     >>> Repetitions.geometric(mean=10).gamma
@@ -115,6 +119,16 @@ class Repetitions:
         mean = self.mean if self.mean == 1.0 else _mean(self.shape, math.log(gamma))
         return np.asarray(mean * (gamma / (gamma + (1.0 - gamma) * above)) ** (self.shape + 1.0))
 
+    def largest_loss(self, loss: float) -> float:
+        """At most the largest loss of the best of K runs, none of which loses more than ``loss``.
+
+        Weights of ranks u and v in [0, 1], u <= e^loss v and 1 - u <= e^loss (1 - v), differ by e^{(K - 1) loss} for a fixed number of runs,
+        e^{(1 + shape) loss} (Papernot and Steinke 2022) and e^{mean (1 - e^-loss)}.
+        """
+        if self.law == "poisson":
+            return loss - self.mean * math.expm1(-loss)
+        return loss * (self.mean if self.law == "fixed" else 2.0 + self.shape)
+
     def draw(self, seed: Seed = None) -> int:
         """A number of runs; ``seed`` None takes the operating system's randomness."""
         source = np.random.default_rng(
@@ -159,7 +173,8 @@ class PrivateSelection(OfCurve):
     that the run itself releases, ties broken at random); only the output of the highest rank is seen, not K, not the others.
     A random choice of hyperparameters is part of a run: where runs of different kinds are chosen among at random, ``base`` is
     their `Mixture`. Accounted from the certified curve of ``base`` alone (docs/accounting/selection.md), at every epsilon no more than
-    Papernot and Steinke 2022 or Koskela, Redberg and Wang 2024 give from it. A step like any other; both directions are the worse one.
+    Papernot and Steinke 2022 or Koskela, Redberg and Wang 2024 give from it (from losses of about .01 on: below, the bins of ranks show, but
+    the largest loss of pure DP is theirs). A step like any other; both directions are the worse one.
 
     >>> from hockeystick import Gaussian, account
     >>> tuned = PrivateSelection(Gaussian(4.0), Repetitions.geometric(mean=20))
@@ -204,6 +219,10 @@ class PrivateSelection(OfCurve):
 def _curve(selection: PrivateSelection, adjacency: str) -> Curve:
     process, repetitions = selection._process, selection.repetitions
     found = selection_curve(curve_of(process, adjacency), repetitions)
+    most = _core.Profile(directions(process, adjacency)).epsilon_bounds(0.0).upper
+    end = math.nextafter(repetitions.largest_loss(most) * (1.0 + 1e-15), math.inf)
+    if end <= FURTHEST:
+        found = found.least(Curve.of_symmetric(np.array([end]), np.zeros(1)))
     if repetitions.law != "fixed":
         return found
     # The best of a fixed number of runs is a function of all of them.
@@ -222,9 +241,8 @@ def selection_curve(curve: Curve, repetitions: Repetitions) -> Curve:
     delta = np.concatenate(
         [_expected(curve, node, ratios, weights, extra) for node in np.array_split(nodes, 20)]
     )
-    return Curve.of_symmetric(
-        nodes, np.minimum(np.minimum(delta, _spread(curve, nodes, *lines, widths)), 1.0)
-    )
+    delta = np.minimum(delta, _spread(curve, nodes, *lines, widths)) + _LOST
+    return Curve.of_symmetric(nodes, np.minimum(delta, 1.0))
 
 
 def _expected(curve: Curve, nodes: Array, ratios: Array, weights: Array, extra: Array) -> Array:

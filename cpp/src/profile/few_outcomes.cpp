@@ -1,0 +1,158 @@
+#include "profile/few_outcomes.hpp"
+
+#include <algorithm>
+#include <cmath>
+#include <cstddef>
+#include <utility>
+
+#include "numerics/constants.hpp"
+#include "profile/answers.hpp"
+#include "profile/support_end.hpp"
+
+namespace hockeystick {
+namespace {
+
+// speed: fewer outcomes than that are worth it; how near ln delta is brought to what was asked for, beside
+// how closely it is known; how much wider the interval is made each time until both of its ends are proven;
+// when to stop.
+constexpr std::size_t most_outcomes = 9;
+// speed: the share of delta below which nobody looks for it.
+constexpr double negligible = 1e-14;
+constexpr double near_enough = 1e-10, wider = 8, widest = 0.1;
+constexpr int most_rounds = 40;
+
+}  // namespace
+
+FewOutcomes::FewOutcomes(const Composition& part, Composition rest)
+    : rest_(std::move(rest)),
+      lower_(Outcomes::terms(part, most_outcomes, false)),
+      upper_(Outcomes::terms(part, most_outcomes, true)),
+      infinite_(SupportEnd(part).infinity_mass()) {}
+
+std::optional<FewOutcomes> FewOutcomes::of(const Composition& composition) {
+    Composition part, rest;
+    for (const auto& step : composition) {
+        const auto law = step.first->loss_law();
+        (law && law->pieces.empty() && !law->atoms.empty() ? part : rest).push_back(step);
+    }
+    // speed: one epoch alone has ways of its own; of several the whole transform mostly knows as much,
+    // sooner.
+    const bool one = rest.size() == 1 && rest.front().second == 1 && rest.front().first->allocation();
+    if (part.empty() || !one) return {};
+    FewOutcomes few(part, std::move(rest));
+    return few.upper_.empty() ? std::nullopt : std::optional(std::move(few));
+}
+
+// Of the rest's deltas, one from below and one from above for each outcome.
+Answer FewOutcomes::mean(std::span<const Answer> deltas) const {
+    Answer out = deltas.back();
+    out.discretisation = out.truncation = out.wrap_around = out.round_off = 0;
+    double lower = 0, upper = 0, largest = 0;
+    for (std::size_t i = 0; i < upper_.size(); ++i) {
+        const Answer &below = deltas[2 * i], &above = deltas[2 * i + 1];
+        const double mass = upper_[i].mass;
+        lower += lower_[i].mass * below.lower;
+        upper += mass * above.upper;
+        largest = std::max(largest, above.upper);
+        out.discretisation += mass * above.discretisation;
+        out.truncation += mass * above.truncation;
+        out.wrap_around += mass * above.wrap_around;
+        out.round_off += mass * above.round_off;
+    }
+    // Sums of positive terms, of which each may have lost what is below the normal doubles.
+    const double terms = static_cast<double>(upper_.size()) + 4, lost = terms * 5e-324;
+    out.lower = std::max(0.0, (lower + infinite_.lower) * (1 - terms * u) - lost);
+    out.upper = std::min(1.0, (upper + infinite_.upper) * (1 + terms * u) + lost);
+    // No mean is above the largest, which may be the least double.
+    if (!(infinite_.upper > 0)) out.upper = std::min(out.upper, largest);
+    return out;
+}
+
+// What outcome i / 2 leaves of epsilon, rounded up for the lower bound, i even, or down.
+double FewOutcomes::argument(std::size_t i, double epsilon) const {
+    return i % 2 == 0 ? std::nextafter(epsilon - lower_[i / 2].loss, infinity)
+                      : std::nextafter(epsilon - upper_[i / 2].loss, -infinity);
+}
+
+// The largest loss leaves the rest the largest delta. Beside that many are nothing, which may take long to
+// know.
+std::vector<Answer> FewOutcomes::delta_curve(std::span<const double> epsilons, const Rest& rest) const {
+    const std::size_t each = 2 * upper_.size();
+    std::vector<Answer> deltas(each * epsilons.size());
+    std::vector<double> asked;
+    std::vector<std::size_t> place;
+    const auto ask = [&] {
+        const std::vector<Answer> found = rest.deltas(asked);
+        for (std::size_t j = 0; j < place.size(); ++j) deltas[place[j]] = found[j];
+        asked.clear();
+        place.clear();
+    };
+    const auto want = [&](std::size_t at, std::size_t i) {
+        asked.push_back(argument(i, epsilons[at]));
+        place.push_back(each * at + i);
+    };
+    for (std::size_t at = 0; at < epsilons.size(); ++at)
+        for (const std::size_t i : {each - 2, each - 1}) want(at, i);
+    ask();
+    for (std::size_t at = 0; at < epsilons.size(); ++at) {
+        const double nothing = negligible * lower_.back().mass * deltas[each * at + each - 2].lower;
+        for (std::size_t i = 0; i < each - 2; i += 2) {
+            const bool known = nothing > 0 && rest.surely_below(argument(i + 1, epsilons[at]), nothing);
+            if (known) {
+                deltas[each * at + i].upper = deltas[each * at + i + 1].upper = nothing;
+                continue;
+            }
+            want(at, i);
+            want(at, i + 1);
+        }
+    }
+    if (!asked.empty()) ask();
+    std::vector<Answer> out;
+    for (std::size_t at = 0; at < epsilons.size(); ++at)
+        out.push_back(mean(std::span(deltas).subspan(each * at, each)));
+    return out;
+}
+
+// Nothing but what an evaluation shows is relied on. Secants look for the place in ln delta, which hardly
+// bends.
+Answer FewOutcomes::epsilon_bounds(double delta, const Answer& about, const Rest& rest) const {
+    Answer best = about;
+    best.lower = 0;
+    best.upper = infinity;
+    if (!std::isfinite(about.upper) || !(infinite_.upper < delta)) return best;
+    double close = 0;
+    const auto excess = [&](double epsilon) {
+        Answer at = delta_curve({&epsilon, 1}, rest).front();
+        const double log = std::log(at.upper / delta);
+        close = near_enough + (at.upper - at.lower) / at.upper;
+        if (at.lower > delta) best.lower = std::max(best.lower, epsilon);
+        if (at.upper <= delta && epsilon < best.upper) {
+            at.lower = best.lower;
+            at.upper = epsilon;
+            best = at;
+        }
+        return log;
+    };
+    double high = about.upper + std::max(0.0, upper_.back().loss) + near_enough,
+           low = std::max(0.0, about.lower + lower_.front().loss), last = low, at_last = excess(low);
+    if (best.upper == 0) return best;
+    double here = high, at_here = excess(high), slope = -1;
+    for (int i = 0; i < most_rounds && !(std::abs(at_here) < close) && low < high; ++i) {
+        (at_here > 0 ? low : high) = here;
+        slope = (at_here - at_last) / (here - last);
+        double next = here - at_here / slope;
+        if (!(next > low && next < high)) next = 0.5 * (low + high);
+        last = std::exchange(here, next);
+        at_last = std::exchange(at_here, excess(next));
+    }
+    for (double aside = (std::abs(at_here) + 2 * close) / std::abs(slope); aside < widest * (1 + here);
+         aside *= wider) {
+        if (!(best.upper <= here + aside)) excess(here + aside);
+        if (!(best.lower >= here - aside) && here > aside) excess(here - aside);
+        if (best.upper - best.lower <= 3 * aside) break;
+    }
+    best.lower = std::min(best.lower, best.upper);
+    return best;
+}
+
+}  // namespace hockeystick

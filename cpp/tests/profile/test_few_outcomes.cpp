@@ -1,0 +1,128 @@
+// Few outcomes beside a random allocation of two steps: integrals of (P - e^eps Q)_+ over all that is seen,
+// in long double, from the densities themselves. Beside one of many steps, the inversion of the whole
+// composition.
+#include "profile/few_outcomes.hpp"
+
+#include <cmath>
+#include <limits>
+#include <vector>
+
+#include "check.hpp"
+#include "hockeystick/profile.hpp"
+#include "inversion/inversion.hpp"
+
+namespace hs = hockeystick;
+
+namespace {
+
+using Long = long double;
+
+// Outcomes with their P- and Q-masses; what P alone has lies at +inf.
+struct Seen {
+    std::vector<double> loss, p, q;
+    double p_infinity = 0;
+    hs::PairPtr pair() const { return hs::discrete(loss, p, q, p_infinity, 0, p_infinity); }
+};
+
+Seen response(double epsilon, double infinite = 0) {
+    const double rest = 1 - infinite, truth = rest / (1 + std::exp(-epsilon)), lie = rest - truth;
+    return {{-epsilon, epsilon}, {lie, truth}, {truth, lie}, infinite};
+}
+
+Long normal_above(Long t) { return 0.5L * std::erfc(t / std::sqrt(2.0L)); }
+
+// E of (a + b e^{mu x - mu^2/2})_+ over a standard normal x, b > 0.
+Long beyond(Long a, Long b, Long mu) {
+    if (a >= 0) return a + b;
+    const Long t = std::log(-a / b) / mu + mu / 2;
+    return a * normal_above(t) + b * normal_above(t - mu);
+}
+// The same of (a - b e^{mu x - mu^2/2})_+, a > 0.
+Long below(Long a, Long b, Long mu) {
+    if (a <= 0) return 0;
+    const Long t = std::log(a / b) / mu + mu / 2;
+    return a * normal_above(-t) - b * normal_above(mu - t);
+}
+
+// Of two steps, one of which is taken: V = (e^{mu x - mu^2/2} + e^{mu y - mu^2/2}) / 2 is dP/dQ; add: the
+// other way round.
+Long truth(double mu, bool add, const std::vector<Seen>& parts, Long epsilon) {
+    std::vector<std::pair<Long, Long>> outcomes{{1, 1}};
+    Long finite = 1;
+    for (const Seen& part : parts) {
+        std::vector<std::pair<Long, Long>> more;
+        for (const auto& [p, q] : outcomes)
+            for (std::size_t i = 0; i < part.p.size(); ++i) more.emplace_back(p * part.p[i], q * part.q[i]);
+        outcomes = more;
+        finite *= 1 - Long(part.p_infinity);
+    }
+    const Long h = 1.0L / 1024, scale = h / std::sqrt(2 * std::acos(-1.0L)), e = std::exp(epsilon);
+    Long sum = 0;
+    for (Long x = -11; x <= 11; x += h) {
+        const Long half = std::exp(mu * x - 0.5L * mu * mu) / 2, density = scale * std::exp(-x * x / 2);
+        for (const auto& [p, q] : outcomes)
+            sum += density *
+                   (add ? below(p - e * q * half, e * q / 2, mu) : beyond(p * half - e * q, p / 2, mu));
+    }
+    return sum + (1 - finite);
+}
+
+void against_integrals(double mu, bool add, const std::vector<Seen>& parts) {
+    hs::Composition composition{
+        {hs::random_allocation(mu, 2, add ? hs::Sampling::add : hs::Sampling::remove), 1}};
+    for (const Seen& part : parts) composition.emplace_back(part.pair(), 1);
+    CHECK(hs::FewOutcomes::of(composition).has_value());
+    const hs::Profile profile({composition});
+    const double infinite = parts.back().p_infinity;
+    for (const double epsilon : {-0.7, 0.0, 0.2, 0.9, 1.7, 3.0, 4.5}) {
+        const Long known = truth(mu, add, parts, epsilon), slack = 1e-9L * known + 1e-16L;
+        const auto answer = profile.delta_bounds(epsilon);
+        CHECK(answer.lower <= known + slack && known - slack <= answer.upper);
+        CHECK(answer.upper - answer.lower <= 1e-6 * answer.upper);
+        const auto curve = profile.delta_curve(std::vector<double>{epsilon, epsilon + 0.1});
+        CHECK(curve[0].lower <= known + slack && known - slack <= curve[0].upper);
+        // Next to the mass at +inf epsilon is unsure by what that rounds by.
+        if (!(known > 1e-12L + 1.001L * infinite) || epsilon < 0) continue;
+        const auto spent = profile.epsilon_bounds(static_cast<double>(known));
+        CHECK(truth(mu, add, parts, spent.upper) <= known + slack);
+        CHECK(spent.lower == 0 || truth(mu, add, parts, spent.lower) >= known - slack);
+        CHECK(spent.upper - spent.lower <= 1e-6 * spent.upper + 1e-9);
+    }
+    CHECK(profile.epsilon_bounds(0.5 * infinite).upper == std::numeric_limits<double>::infinity());
+}
+
+}  // namespace
+
+int main() {
+    for (const bool add : {false, true})
+        for (const double mu : {0.3, 1.2}) {
+            against_integrals(mu, add, {response(0.5)});
+            against_integrals(mu, add, {response(1.5), response(0.1, 1e-9)});
+        }
+
+    // Of many steps, and where delta is tiny.
+    const hs::PairPtr allocation = hs::random_allocation(1, 1000, hs::Sampling::remove);
+    const hs::Composition whole{{allocation, 1}, {response(0.3).pair(), 3}};
+    const auto inversion = hs::Inversion::of(whole);
+    const hs::Profile profile({whole});
+    for (const double epsilon : {0.0, 0.5, 1.0, 1.4}) {
+        const auto other = inversion->delta_bounds(epsilon);
+        const auto answer = profile.delta_bounds(epsilon);
+        CHECK(other && other->lower <= answer.upper && answer.lower <= other->upper);
+        CHECK(answer.upper - answer.lower <= 1e-6 * answer.upper);
+    }
+    for (const double delta : {1e-12, 1e-20, 1e-30}) {
+        const auto spent = profile.epsilon_bounds(delta);
+        CHECK(spent.upper - spent.lower <= 1e-6 * spent.upper);
+        CHECK(profile.delta_bounds(spent.upper).lower <= delta &&
+              delta <= profile.delta_bounds(spent.lower).upper);
+    }
+
+    // Nothing to tell apart, or too much.
+    CHECK(!hs::FewOutcomes::of({{allocation, 2}}));
+    CHECK(!hs::FewOutcomes::of({{allocation, 2}, {response(1).pair(), 1}}));
+    CHECK(!hs::FewOutcomes::of({{response(1).pair(), 2}}));
+    CHECK(!hs::FewOutcomes::of({{allocation, 1}, {response(1).pair(), 9}}));
+    CHECK(!hs::FewOutcomes::of({{allocation, 1}, {hs::laplace(1), 1}}));
+    return check::summary();
+}
