@@ -186,6 +186,14 @@ private:
         return composition;
     }
 
+    void keep_few(std::span<const double> epsilons, std::vector<std::optional<Answer>>& curve) const {
+        std::vector<double> open;
+        for (std::size_t i = 0; i < curve.size(); ++i)
+            if (!curve[i]) open.push_back(epsilons[i]);
+        const auto found = beside_few(open);
+        for (std::size_t i = 0, j = 0; i < curve.size(); ++i)
+            if (!curve[i] && settled(found[j++])) curve[i] = found[j - 1];
+    }
     std::vector<Answer> deltas(std::span<const double> epsilons) const {
         const auto curve = delta_curve(epsilons);
         std::vector<Answer> out;
@@ -258,6 +266,10 @@ private:
         return std::min(1.0, sum * (1 + rounding_of_sum));
     }
 
+    // Which eps never exceeds.
+    double most_epsilon() const {
+        return end_.infinity_mass().upper > 0 ? infinity : std::max(0.0, max_loss_);
+    }
     Answer capped(Answer answer) const {
         answer.upper = std::min(answer.upper, std::max(0.0, max_loss_));
         answer.lower = std::min(answer.lower, answer.upper);
@@ -298,32 +310,45 @@ private:
             best = closed_epsilon(delta);
             if (!summed_ || close(best, near_enough)) return best;
         }
-        const double most = infinite.upper > 0 ? infinity : std::max(0.0, max_loss_);
         if (coupling_) {
             before_lattices();
-            return coupling_->epsilon(delta, accuracy_, infinite.upper, most);
+            return coupling_->epsilon(delta, accuracy_, infinite.upper, most_epsilon());
         }
-        const auto close_by = [&](double accuracy, const Answer& found) {
+        return few_ ? epsilon_beside_few(delta, best) : epsilon_of_whole(delta, best);
+    }
+
+    // The whole transform is asked first unless delta is rare; what is known already is `best`.
+    Answer epsilon_beside_few(double delta, Answer best) const {
+        const auto close_by = [&](const Answer& found) {
             best = both(found, best);
-            return close(best, accuracy);
+            return close(best, fine * accuracy_);
         };
-        const double wanted = few_ ? fine * accuracy_ : accuracy_;
-        const auto by_outcomes = [&] {
-            return few_ &&
-                   close_by(wanted, few_->epsilon_bounds(delta, rest_->epsilon_bounds(delta), beside()));
+        const auto by_few = [&] {
+            return close_by(few_->epsilon_bounds(delta, rest_->epsilon_bounds(delta), beside()));
         };
-        if (delta < rare && by_outcomes()) return best;
+        const auto by_transform = [&] {
+            const std::lock_guard lock(mutex_);
+            const auto& inverted = inverted_epsilon(delta);
+            return inverted && close_by(capped(*inverted));
+        };
+        if (delta < rare ? by_few() || by_transform() : by_transform() || by_few()) return best;
+        return close(best, accuracy_) ? best : epsilon_of_whole(delta, best);
+    }
+
+    Answer epsilon_of_whole(double delta, Answer best) const {
         const std::lock_guard lock(mutex_);
-        if (const auto& inverted = inverted_epsilon(delta))
-            if (close_by(wanted, capped(*inverted))) return best;
-        if (const auto ending = end_.epsilon(delta))
-            if (close_by(accuracy_, *ending)) return best;
-        if (!(delta < rare) && by_outcomes()) return best;
-        if (few_ && close(best, accuracy_)) return best;
+        if (const auto& inverted = inverted_epsilon(delta)) {
+            best = both(capped(*inverted), best);
+            if (close(*inverted, accuracy_)) return best;
+        }
+        if (const auto ending = end_.epsilon(delta)) {
+            best = both(best, *ending);
+            if (close(best, accuracy_)) return best;
+        }
         if (steps_apart() <= delta) return exact(0);
         if (inversion_) best.upper = std::min(best.upper, inversion_->chernoff_epsilon(delta));
         return with_lattice(
-            best, [&] { return lattices().epsilon(delta, accuracy_, most); },
+            best, [&] { return lattices().epsilon(delta, accuracy_, most_epsilon()); },
             [&](const Direction& less) { return less.epsilon_bounds(delta); });
     }
 
@@ -342,16 +367,18 @@ private:
 
     Answer delta_of_pairs(double epsilon) const {
         if (const auto known = at_once(epsilon)) return *known;
+        if (!few_) return delta_of_whole(epsilon);
+        const Answer found = beside_few({&epsilon, 1}).front();
+        return settled(found) ? found : both(found, delta_of_whole(epsilon));
+    }
+
+    Answer delta_of_whole(double epsilon) const {
         if (coupling_) {
             before_lattices();
             return coupling_->delta(epsilon, accuracy_);
         }
         Answer best = known_of(epsilon);
         if (settled(best) || (unamplified_ && best.upper < no_delta)) return best;
-        if (few_) {
-            best = both(beside_few({&epsilon, 1}).front(), best);
-            if (settled(best)) return best;
-        }
         const std::lock_guard lock(mutex_);
         if (may_be_nothing(epsilon) && nothing_from({epsilon}, smallest_double) == epsilon)
             return less_than_any_double();
@@ -399,23 +426,15 @@ private:
     // As delta_of_pairs where the inversion answers closely, or nothing need be computed; empty elsewhere.
     std::vector<std::optional<Answer>> curve_of_pairs(std::span<const double> epsilons) const {
         std::vector<std::optional<Answer>> curve(epsilons.size());
+        for (std::size_t i = 0; i < epsilons.size(); ++i) curve[i] = at_once(epsilons[i]);
+        if (few_) keep_few(epsilons, curve);
         std::vector<double> inside;
         std::vector<std::size_t> place;
-        for (std::size_t i = 0; i < epsilons.size(); ++i) {
-            curve[i] = at_once(epsilons[i]);
+        for (std::size_t i = 0; i < epsilons.size(); ++i)
             if (!curve[i]) {
                 inside.push_back(epsilons[i]);
                 place.push_back(i);
             }
-        }
-        if (few_ && !inside.empty()) {
-            const auto found = beside_few(inside);
-            for (std::size_t i = 0; i < inside.size(); ++i)
-                if (settled(found[i])) curve[place[i]] = found[i];
-            std::erase_if(place, [&](std::size_t i) { return curve[i].has_value(); });
-            inside.clear();
-            for (const std::size_t i : place) inside.push_back(epsilons[i]);
-        }
         if (inside.empty() || !inversion_) return curve;
         const std::lock_guard lock(mutex_);
         const bool ends = may_be_nothing(*std::max_element(inside.begin(), inside.end()));

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstddef>
+#include <string>
 #include <utility>
 
 #include "numerics/constants.hpp"
@@ -20,6 +21,65 @@ constexpr std::size_t most_outcomes = 9;
 constexpr double negligible = 1e-14;
 constexpr double near_enough = 1e-10, wider = 8, widest = 0.1;
 constexpr int most_rounds = 40;
+
+// Looks for the eps at which a delta that falls is the one asked for. Nothing but what an evaluation shows is
+// relied on.
+class Search {
+public:
+    Search(double delta, const std::string& engine, std::function<Answer(double)> at)
+        : delta_(delta), at_(std::move(at)) {
+        best.upper = infinity;
+        best.engine = engine;
+    }
+
+    // By secants in ln delta, which hardly bends.
+    void find(double low, double high) {
+        double last = low, at_last = ask(low);
+        if (best.upper == 0) return;
+        here_ = high;
+        double at_here = ask(high);
+        for (int i = 0; i < most_rounds && !(std::abs(at_here) < close_) && low < high; ++i) {
+            (at_here > 0 ? low : high) = here_;
+            slope_ = (at_here - at_last) / (here_ - last);
+            double next = here_ - at_here / slope_;
+            if (!(next > low && next < high)) next = 0.5 * (low + high);
+            last = std::exchange(here_, next);
+            at_last = std::exchange(at_here, ask(next));
+        }
+        aside_ = (std::abs(at_here) + 2 * close_) / std::abs(slope_);
+    }
+
+    // To either side of what was found.
+    void enclose() {
+        for (; best.upper > 0 && aside_ < widest * (1 + here_); aside_ *= wider) {
+            if (!(best.upper <= here_ + aside_)) ask(here_ + aside_);
+            if (!(best.lower >= here_ - aside_) && here_ > aside_) ask(here_ - aside_);
+            if (best.upper - best.lower <= 3 * aside_) break;
+        }
+        best.lower = std::min(best.lower, best.upper);
+    }
+
+    Answer best;
+
+private:
+    // ln of the upper bound beside what was asked for.
+    double ask(double epsilon) {
+        Answer at = at_(epsilon);
+        const double log = std::log(at.upper / delta_);
+        close_ = near_enough + (at.upper - at.lower) / at.upper;
+        if (at.lower > delta_) best.lower = std::max(best.lower, epsilon);
+        if (at.upper <= delta_ && epsilon < best.upper) {
+            at.lower = best.lower;
+            at.upper = epsilon;
+            best = at;
+        }
+        return log;
+    }
+
+    double delta_;
+    std::function<Answer(double)> at_;
+    double here_ = 0, slope_ = -1, close_ = 0, aside_ = 0;
+};
 
 }  // namespace
 
@@ -113,46 +173,14 @@ std::vector<Answer> FewOutcomes::delta_curve(std::span<const double> epsilons, c
     return out;
 }
 
-// Nothing but what an evaluation shows is relied on. Secants look for the place in ln delta, which hardly
-// bends.
 Answer FewOutcomes::epsilon_bounds(double delta, const Answer& about, const Rest& rest) const {
-    Answer best = about;
-    best.lower = 0;
-    best.upper = infinity;
-    if (!std::isfinite(about.upper) || !(infinite_.upper < delta)) return best;
-    double close = 0;
-    const auto excess = [&](double epsilon) {
-        Answer at = delta_curve({&epsilon, 1}, rest).front();
-        const double log = std::log(at.upper / delta);
-        close = near_enough + (at.upper - at.lower) / at.upper;
-        if (at.lower > delta) best.lower = std::max(best.lower, epsilon);
-        if (at.upper <= delta && epsilon < best.upper) {
-            at.lower = best.lower;
-            at.upper = epsilon;
-            best = at;
-        }
-        return log;
-    };
-    double high = about.upper + std::max(0.0, upper_.back().loss) + near_enough,
-           low = std::max(0.0, about.lower + lower_.front().loss), last = low, at_last = excess(low);
-    if (best.upper == 0) return best;
-    double here = high, at_here = excess(high), slope = -1;
-    for (int i = 0; i < most_rounds && !(std::abs(at_here) < close) && low < high; ++i) {
-        (at_here > 0 ? low : high) = here;
-        slope = (at_here - at_last) / (here - last);
-        double next = here - at_here / slope;
-        if (!(next > low && next < high)) next = 0.5 * (low + high);
-        last = std::exchange(here, next);
-        at_last = std::exchange(at_here, excess(next));
-    }
-    for (double aside = (std::abs(at_here) + 2 * close) / std::abs(slope); aside < widest * (1 + here);
-         aside *= wider) {
-        if (!(best.upper <= here + aside)) excess(here + aside);
-        if (!(best.lower >= here - aside) && here > aside) excess(here - aside);
-        if (best.upper - best.lower <= 3 * aside) break;
-    }
-    best.lower = std::min(best.lower, best.upper);
-    return best;
+    Search search(delta, about.engine,
+                  [&](double epsilon) { return delta_curve({&epsilon, 1}, rest).front(); });
+    if (!std::isfinite(about.upper) || !(infinite_.upper < delta)) return search.best;
+    search.find(std::max(0.0, about.lower + lower_.front().loss),
+                about.upper + std::max(0.0, upper_.back().loss) + near_enough);
+    search.enclose();
+    return search.best;
 }
 
 }  // namespace hockeystick
