@@ -14,6 +14,8 @@ namespace {
 constexpr double fully_precise = 1e-290;
 // proof: more than the rounding of masses that sum to 1 ("One step on a lattice").
 constexpr double rounding_of_one = 1e-13;
+// No mistake of rounding alone: losses that are not those of the masses at all would go unnoticed.
+constexpr double most_off = 1e-3;
 // proof: of a largest loss, in units of round-off, where it is a multiple of a spacing that is itself
 // rounded.
 constexpr double rounding_of_spacing = 2;
@@ -162,6 +164,10 @@ PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<
                 "discrete: losses must be finite and strictly increasing");
         require(p[i] >= 0 && q[i] >= 0 && std::isfinite(p[i]) && std::isfinite(q[i]),
                 "discrete: masses must be finite and not negative");
+        const bool precise = std::min(p[i], q[i]) > fully_precise;
+        require(!precise || std::abs(std::log(p[i]) - std::log(q[i]) - losses[i]) <=
+                                most_off * (1 + std::abs(losses[i])),
+                "discrete: each loss must be ln p/q");
         p_total.add(p[i]);
         q_total.add(q[i]);
     }

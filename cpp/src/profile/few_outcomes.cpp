@@ -13,12 +13,11 @@
 namespace hockeystick {
 namespace {
 
-// speed: fewer outcomes than that are worth it; how near ln delta is brought to what was asked for, beside
-// how closely it is known; how much wider the interval is made each time until both of its ends are proven;
-// when to stop.
+// speed: fewer outcomes than that are worth it; the share of delta below which nobody looks for it.
 constexpr std::size_t most_outcomes = 9;
-// speed: the share of delta below which nobody looks for it.
 constexpr double negligible = 1e-14;
+// speed: how near ln delta is brought to what was asked for, beside how closely it is known; how much wider
+// the interval is made each time until both of its ends are proven; when to stop.
 constexpr double near_enough = 1e-10, wider = 8, widest = 0.1;
 constexpr int most_rounds = 40;
 

@@ -187,8 +187,10 @@ void is_refused() {
     CHECK(!hs::EpochSplit::of({{hs::random_allocation(1, 100, hs::Sampling::add), 2}}));
     CHECK(!hs::EpochSplit::of({{sampled(1, 0.01), 100}}));
     // Outcomes that P or Q alone have.
-    CHECK(!hs::EpochSplit::of({{one, 2}, {hs::discrete({-1, 1}, {0.2, 0.7}, {0.6, 0.4}, 0.1), 1}}));
-    CHECK(!hs::EpochSplit::of({{one, 2}, {hs::discrete({-1, 1}, {0.3, 0.7}, {0.6, 0.2}, 0.0, 0, 0.2), 1}}));
+    CHECK(!hs::EpochSplit::of(
+        {{one, 2}, {hs::discrete({std::log(1.0 / 3), std::log(1.75)}, {0.2, 0.7}, {0.6, 0.4}, 0.1), 1}}));
+    CHECK(!hs::EpochSplit::of(
+        {{one, 2}, {hs::discrete({std::log(0.5), std::log(3.5)}, {0.3, 0.7}, {0.6, 0.2}, 0.0, 0, 0.2), 1}}));
 }
 
 }  // namespace

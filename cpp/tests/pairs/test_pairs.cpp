@@ -220,9 +220,13 @@ void brackets() {
         CHECK(both.epsilon_bounds(1e-3).upper == high.epsilon_bounds(1e-3).upper);
     }
     CHECK_THROWS(std::invalid_argument, hs::bracket(less, nullptr));
+    // Losses that are not those of the masses.
+    CHECK_THROWS(std::invalid_argument, hs::discrete({-1, -0.5}, {0.9, 0.1}, {0.1, 0.9}));
+    CHECK_THROWS(std::invalid_argument, hs::discrete({0, 0.3}, {0.5, 0.5}, {0.5, 0.5}, 0, 0.2));
     // Shifts in units of a scale that is next to nothing.
     for (const hs::Noise noise : {hs::Noise::laplace, hs::Noise::gaussian})
-        CHECK_THROWS(std::invalid_argument, hs::location_mixture(noise, 5e-309, {0, 1}, {0.5, 0.5}, {0}, {1}));
+        CHECK_THROWS(std::invalid_argument,
+                     hs::location_mixture(noise, 5e-309, {0, 1}, {0.5, 0.5}, {0}, {1}));
 }
 
 }  // namespace
