@@ -266,6 +266,15 @@ def test_outcomes_that_are_hardly_ever_the_best_are_not_lost() -> None:
             assert rare.delta(0.0) > 0.0
 
 
+@pytest.mark.parametrize(
+    "law", [Repetitions.fixed(2), Repetitions.geometric(3.0), Repetitions.poisson(2.0)], ids=str
+)
+def test_the_least_infinite_loss_is_one(law: Repetitions) -> None:
+    tuned = hs.account(PrivateSelection(hs.ApproximateDP(0.9, 5e-324), law))
+    assert tuned.epsilon(0.0) == math.inf
+    assert tuned.delta(10.0) > 0.0
+
+
 @pytest.mark.parametrize("epsilon", [1e-6, 1e-4, 1e-2, 1.0])
 @pytest.mark.parametrize("law", LAWS, ids=str)
 def test_pure_guarantees_stay_pure(law: Repetitions, epsilon: float) -> None:

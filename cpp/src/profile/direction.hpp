@@ -303,6 +303,8 @@ private:
         if (delta == 0) {
             Answer answer = exact(std::max(0.0, max_loss_));
             answer.lower *= 1 - rounding_of_max_loss;
+            if (infinite.upper > 0)
+                answer.upper = infinity;  // which may be all rounding, or the least double
             return answer;
         }
         Answer best = unamplified_epsilon(delta);

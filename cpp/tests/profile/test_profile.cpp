@@ -81,6 +81,12 @@ int main() {
     CHECK(hs::Profile({remove}).epsilon_bounds(1).upper == 0);
     CHECK(std::isinf(hs::Profile({remove}).epsilon_bounds(0).lower));
     CHECK_THROWS(std::invalid_argument, hs::Profile({remove}).epsilon_bounds(-1));
+    // An infinite loss of the least probability there is.
+    const auto least = hs::discrete({-1, 1}, {0.26894142136999512, 0.73105857863000488},
+                                    {0.73105857863000488, 0.26894142136999512}, 5e-324, 0, 5e-324);
+    for (const std::uint64_t steps : {1u, 2u, 30u})
+        CHECK(hs::Profile({{{least, steps}}}).epsilon_bounds(0).upper ==
+              std::numeric_limits<double>::infinity());
     hs::Profile source({remove});
     const hs::Profile moved = std::move(source);
     CHECK(moved.delta_bounds(0).upper > 0);
