@@ -155,6 +155,8 @@ private:
     // speed: nor is it looked for where bounds are as near as this, nor is anything beside a sum over
     // outcomes.
     static constexpr double near_enough = 1e-2;
+    // speed: what the rounding of losses leaves open next to one of them.
+    static constexpr double rounding_of_loss = 1e-12;
     // speed: what outcomes beside allocations may improve on, beside the accuracy, and the delta below which
     // the whole transform takes longer.
     static constexpr double fine = 1e-3, rare = 1e-9;
@@ -188,11 +190,20 @@ private:
 
     void keep_few(std::span<const double> epsilons, std::vector<std::optional<Answer>>& curve) const {
         std::vector<double> open;
+        std::vector<std::size_t> place;
         for (std::size_t i = 0; i < curve.size(); ++i)
-            if (!curve[i]) open.push_back(epsilons[i]);
+            if (!curve[i] && surely_rare(epsilons[i])) {
+                open.push_back(epsilons[i]);
+                place.push_back(i);
+            }
+        if (open.empty()) return;
         const auto found = beside_few(open);
-        for (std::size_t i = 0, j = 0; i < curve.size(); ++i)
-            if (!curve[i] && settled(found[j++])) curve[i] = found[j - 1];
+        for (std::size_t j = 0; j < place.size(); ++j)
+            if (settled(found[j])) curve[place[j]] = found[j];
+    }
+    bool surely_rare(double epsilon) const {
+        const std::lock_guard lock(mutex_);
+        return epsilon > 0 && inversion_->surely_below(epsilon, rare);
     }
     std::vector<Answer> deltas(std::span<const double> epsilons) const {
         const auto curve = delta_curve(epsilons);
@@ -360,7 +371,8 @@ private:
         if (epsilon == -infinity) return exact(1);
         if (closed_) {
             const Answer answer = closed_delta(epsilon);
-            if (!summed_ || close(answer, near_enough) || settled(answer)) return answer;
+            if (!summed_ || close(answer, near_enough) || answer.upper - answer.lower < rounding_of_loss)
+                return answer;
         }
         if (!coupling_ && (max_loss_ - epsilon < smallest_loss || end_.rules(epsilon)))
             return end_.delta(epsilon);
@@ -370,6 +382,11 @@ private:
     Answer delta_of_pairs(double epsilon) const {
         if (const auto known = at_once(epsilon)) return *known;
         if (!few_) return delta_of_whole(epsilon);
+        if (!surely_rare(epsilon)) {
+            const std::lock_guard lock(mutex_);
+            if (const auto& inverted = inverted_delta(epsilon); inverted && settled(*inverted))
+                return *inverted;
+        }
         const Answer found = beside_few({&epsilon, 1}).front();
         return settled(found) ? found : both(found, delta_of_whole(epsilon));
     }

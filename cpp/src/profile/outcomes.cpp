@@ -134,7 +134,7 @@ std::vector<Outcomes::Term> Outcomes::bounded(const std::vector<Outcome>& outcom
     for (const Outcome& o : outcomes) {
         const double loss = o.loss + sign * u * products * (o.loss_error + std::abs(o.loss) + 1e-290);
         const double log_p = o.log_p + (upper ? o.above : o.below) +
-                             sign * u * products * (o.log_p_error + 4 * (std::abs(o.log_p) + o.above) + 4);
+                             sign * u * products * (o.log_p_error + 2 * std::abs(o.log_p) + 4 * o.above + 4);
         at.push_back({loss, std::exp(std::min(0.0, log_p))});
     }
     std::ranges::sort(at, {}, [](const Term& term) { return std::pair(term.loss, term.mass); });
