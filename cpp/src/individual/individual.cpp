@@ -227,7 +227,11 @@ IndividualAnswers IndividualProfiles::delta(const IndividualCounts& counts, std:
     require(epsilons.size() == table.rows(), "delta: one epsilon for each example is needed");
     require(std::ranges::all_of(epsilons, [](double epsilon) { return epsilon >= 0; }),
             "delta: each epsilon must be at least 0");
-    return impl_->answer(table, wish, DeltaQuestion(epsilons));
+    IndividualAnswers out = impl_->answer(table, wish, DeltaQuestion(epsilons));
+    // No loss of a mixture of Gaussians is infinite.
+    for (std::size_t row = 0; row < table.rows(); ++row)
+        if (epsilons[row] == infinity) out.lower[row] = out.upper[row] = 0;
+    return out;
 }
 
 }  // namespace hockeystick

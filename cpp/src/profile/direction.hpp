@@ -281,8 +281,10 @@ private:
     double most_epsilon() const {
         return end_.infinity_mass().upper > 0 ? infinity : std::max(0.0, max_loss_);
     }
-    Answer capped(Answer answer) const {
-        answer.upper = std::min(answer.upper, std::max(0.0, max_loss_));
+    // Finite losses never add up to more, but where delta may be less than the mass of infinite ones.
+    Answer capped(Answer answer, double delta) const {
+        if (end_.infinity_mass().upper <= delta)
+            answer.upper = std::min(answer.upper, std::max(0.0, max_loss_));
         answer.lower = std::min(answer.lower, answer.upper);
         return answer;
     }
@@ -342,7 +344,7 @@ private:
         const auto by_transform = [&] {
             const std::lock_guard lock(mutex_);
             const auto& inverted = inverted_epsilon(delta);
-            return inverted && close_by(capped(*inverted));
+            return inverted && close_by(capped(*inverted, delta));
         };
         if (delta < rare ? by_few() || by_transform() : by_transform() || by_few()) return best;
         return close(best, accuracy_) ? best : epsilon_of_whole(delta, best);
@@ -351,7 +353,7 @@ private:
     Answer epsilon_of_whole(double delta, Answer best) const {
         const std::lock_guard lock(mutex_);
         if (const auto& inverted = inverted_epsilon(delta)) {
-            best = both(capped(*inverted), best);
+            best = both(capped(*inverted, delta), best);
             if (close(*inverted, accuracy_)) return best;
         }
         if (const auto ending = end_.epsilon(delta)) {

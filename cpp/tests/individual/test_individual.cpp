@@ -72,6 +72,10 @@ int main() {
     CHECK(profiles.log_moments(1.0)[0] > 0);
     CHECK_THROWS(std::invalid_argument, hs::IndividualProfiles({hs::laplace(1)}));
 
+    const std::vector<double> infinite(2, std::numeric_limits<double>::infinity());
+    CHECK(profiles.delta(std::span<const std::uint32_t>(counts), infinite).upper ==
+          std::vector<double>(2, 0));
+
     // What does not fit, and what is no number.
     const std::vector<double> epsilons{0.1, 0.2, 0.3}, bad{0.1, std::nan("")};
     const std::span<const std::uint32_t> two(counts);
