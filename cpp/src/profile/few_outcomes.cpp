@@ -88,16 +88,12 @@ FewOutcomes::FewOutcomes(const Composition& part, Composition rest)
       upper_(Outcomes::terms(part, most_outcomes, true)),
       infinite_(SupportEnd(part).infinity_mass()) {}
 
+// speed: one epoch alone has ways of its own; of several the whole transform mostly knows as much, sooner.
+// Most compositions have none, and to ask for the law of a pair may take long.
 std::optional<FewOutcomes> FewOutcomes::of(const Composition& composition) {
     Composition part, rest;
-    for (const auto& step : composition) {
-        const auto law = step.first->loss_law();
-        (law && law->pieces.empty() && !law->atoms.empty() ? part : rest).push_back(step);
-    }
-    // speed: one epoch alone has ways of its own; of several the whole transform mostly knows as much,
-    // sooner.
-    const bool one = rest.size() == 1 && rest.front().second == 1 && rest.front().first->allocation();
-    if (part.empty() || !one) return {};
+    for (const auto& step : composition) (step.first->allocation() ? rest : part).push_back(step);
+    if (part.empty() || rest.size() != 1 || rest.front().second != 1) return {};
     FewOutcomes few(part, std::move(rest));
     return few.upper_.empty() ? std::nullopt : std::optional(std::move(few));
 }
