@@ -36,8 +36,6 @@ struct IndividualAnswers {
     std::vector<Path> path;
 };
 
-class CountTable;
-
 // Bounds for one direction; a null pair is a step that reveals nothing. Tables are made on demand and kept.
 // Not for use by several threads at once. An answer depends on the example's own counts only.
 class IndividualProfiles {
@@ -57,7 +55,6 @@ public:
                             const IndividualWish& wish = {});
 
 private:
-    CountTable checked(const IndividualCounts& counts, const IndividualWish& wish) const;
     class Impl;
     std::unique_ptr<Impl> impl_;
 };

@@ -72,6 +72,7 @@ class IndividualProfiles::Impl {
 public:
     explicit Impl(const std::vector<PairPtr>& pairs) : kinds(pairs), lines(kinds), lattices(kinds) {}
 
+    CountTable checked(const IndividualCounts& counts, const IndividualWish& wish) const;
     IndividualAnswers answer(const CountTable& table, const IndividualWish& wish, const Question& question);
     // Where delta says enough: `value` for all that spent something.
     IndividualAnswers limits(const CountTable& table, double value) const;
@@ -89,6 +90,16 @@ private:
     SharedLines lines;
     SharedLattices lattices;
 };
+
+CountTable IndividualProfiles::Impl::checked(const IndividualCounts& counts,
+                                             const IndividualWish& wish) const {
+    CountTable table(counts, kinds.size());
+    const std::size_t size = std::visit([](const auto& all) { return all.size(); }, counts);
+    require(size == table.rows() * kinds.size(),
+            "counts: as many for each example as there are kinds are needed");
+    require(wish.floor.empty() || wish.floor.size() == table.rows(), "floor: one for each example is needed");
+    return table;
+}
 
 IndividualAnswers IndividualProfiles::Impl::limits(const CountTable& table, double value) const {
     IndividualAnswers out;
@@ -185,14 +196,6 @@ IndividualProfiles::IndividualProfiles(const std::vector<PairPtr>& pairs)
     : impl_(std::make_unique<Impl>(pairs)) {}
 IndividualProfiles::~IndividualProfiles() = default;
 
-CountTable IndividualProfiles::checked(const IndividualCounts& counts, const IndividualWish& wish) const {
-    CountTable table(counts, kinds());
-    const std::size_t size = std::visit([](const auto& all) { return all.size(); }, counts);
-    require(size == table.rows() * kinds(), "counts: as many for each example as there are kinds are needed");
-    require(wish.floor.empty() || wish.floor.size() == table.rows(), "floor: one for each example is needed");
-    return table;
-}
-
 std::size_t IndividualProfiles::kinds() const noexcept { return impl_->kinds.size(); }
 
 std::vector<double> IndividualProfiles::log_moments(double s) const {
@@ -207,7 +210,7 @@ IndividualAnswers IndividualProfiles::epsilon(const IndividualCounts& counts, do
                                               const IndividualWish& wish) {
     require(delta >= 0 && delta <= 1, "epsilon: delta must lie in [0, 1]");
     const std::lock_guard lock(impl_->calls);
-    const CountTable table = checked(counts, wish);
+    const CountTable table = impl_->checked(counts, wish);
     if (delta >= 1) return impl_->limits(table, 0);
     IndividualAnswers out =
         delta > 0 ? impl_->answer(table, wish, EpsilonQuestion(delta)) : impl_->limits(table, infinity);
@@ -223,7 +226,7 @@ IndividualAnswers IndividualProfiles::epsilon(const IndividualCounts& counts, do
 IndividualAnswers IndividualProfiles::delta(const IndividualCounts& counts, std::span<const double> epsilons,
                                             const IndividualWish& wish) {
     const std::lock_guard lock(impl_->calls);
-    const CountTable table = checked(counts, wish);
+    const CountTable table = impl_->checked(counts, wish);
     require(epsilons.size() == table.rows(), "delta: one epsilon for each example is needed");
     require(std::ranges::all_of(epsilons, [](double epsilon) { return epsilon >= 0; }),
             "delta: each epsilon must be at least 0");

@@ -34,9 +34,9 @@ public:
             atoms_.push_back(atom(losses_[i], p[i], q[i], loss_error_));
             // Masses that underflowed have lost digits.
             if (!(std::min(p[i], q[i]) > fully_precise)) continue;
-            const double log_p = std::log(p[i]), off = log_p - std::log(q[i]) - losses_[i];
-            if (std::abs(off) >
-                std::max(64.0, loss_error_) * u * (1 + std::abs(losses_[i]) + std::abs(log_p)))
+            const double log_p = std::log(p[i]), off = std::abs(log_p - std::log(q[i]) - losses_[i]);
+            require(off <= most_off * (1 + std::abs(losses_[i])), "discrete: each loss must be ln p/q");
+            if (off > std::max(64.0, loss_error_) * u * (1 + std::abs(losses_[i]) + std::abs(log_p)))
                 consistent_ = false;
         }
         p_above_.resize(n + 1);
@@ -164,10 +164,6 @@ PairPtr discrete(std::vector<double> losses, std::vector<double> p, std::vector<
                 "discrete: losses must be finite and strictly increasing");
         require(p[i] >= 0 && q[i] >= 0 && std::isfinite(p[i]) && std::isfinite(q[i]),
                 "discrete: masses must be finite and not negative");
-        const bool precise = std::min(p[i], q[i]) > fully_precise;
-        require(!precise || std::abs(std::log(p[i]) - std::log(q[i]) - losses[i]) <=
-                                most_off * (1 + std::abs(losses[i])),
-                "discrete: each loss must be ln p/q");
         p_total.add(p[i]);
         q_total.add(q[i]);
     }

@@ -201,10 +201,11 @@ private:
         for (std::size_t j = 0; j < place.size(); ++j)
             if (settled(found[j])) curve[place[j]] = found[j];
     }
-    bool surely_rare(double epsilon) const {
+    bool surely_below(double epsilon, double ceiling) const {
         const std::lock_guard lock(mutex_);
-        return epsilon > 0 && inversion_->surely_below(epsilon, rare);
+        return inversion_->surely_below(epsilon, ceiling);
     }
+    bool surely_rare(double epsilon) const { return epsilon > 0 && surely_below(epsilon, rare); }
     std::vector<Answer> deltas(std::span<const double> epsilons) const {
         const auto curve = delta_curve(epsilons);
         std::vector<Answer> out;
@@ -218,10 +219,7 @@ private:
     }
     FewOutcomes::Rest beside() const {
         return {[&](auto epsilons) { return rest_->deltas(epsilons); },
-                [&](double epsilon, double ceiling) {
-                    const std::lock_guard lock(rest_->mutex_);
-                    return rest_->inversion_ && rest_->inversion_->surely_below(epsilon, ceiling);
-                }};
+                [&](double epsilon, double ceiling) { return rest_->surely_below(epsilon, ceiling); }};
     }
 
     void before_lattices() const {
@@ -277,7 +275,7 @@ private:
         return std::min(1.0, sum * (1 + rounding_of_sum));
     }
 
-    // Which eps never exceeds.
+    // Which eps never exceeds; infinite losses count however little of them a double holds.
     double most_epsilon() const {
         return end_.infinity_mass().upper > 0 ? infinity : std::max(0.0, max_loss_);
     }
@@ -316,8 +314,7 @@ private:
         if (delta == 0) {
             Answer answer = exact(std::max(0.0, max_loss_));
             answer.lower *= 1 - rounding_of_max_loss;
-            if (infinite.upper > 0)
-                answer.upper = infinity;  // which may be all rounding, or the least double
+            answer.upper = most_epsilon();
             return answer;
         }
         Answer best = unamplified_epsilon(delta);

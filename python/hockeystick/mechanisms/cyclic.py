@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from .._base.validation import ParameterError, ParameterTypeError, integer, narrowed, real, reals
+from .._base.validation import ParameterError, ParameterTypeError, double, integer, narrowed, real, reals
 from .numeric import Gaussian
 from .sampled import PoissonSampled
 from .steps import Process, Step
@@ -71,8 +71,7 @@ PoissonSampled(mechanism=Gaussian(noise_multiplier=4.0), sampling_probability=0.
 
     def step(norm: float) -> Step:
         # Rounded down: a quotient that comes out too large would be too little noise.
-        noise = min(sigma / norm, 1e300)
-        noise = math.nextafter(noise, 0.0) if Fraction(noise) * Fraction(norm) > Fraction(sigma) else noise
+        noise = double(min(Fraction(sigma) / Fraction(norm), Fraction(1e300)), -math.inf)
         if most is None:
             return PoissonSampled(Gaussian(noise), p)
         if whole is not None:
