@@ -469,6 +469,12 @@ def test_pictures(tmp_path: Path) -> None:
     assert figure.axes[0].lines[0].get_ydata().tolist() == [5, 4, 4]
     assert (tmp_path / "epsilons.png").stat().st_size > 0 < (tmp_path / "active.png").stat().st_size
     hs.plots.plot_individual([math.inf])
+    # A label that is nan is one like any other; a masked value has none.
+    axes = hs.plots.plot_individual([0.1, 0.2, 0.4], [1.0, math.nan, math.nan]).axes[0]
+    assert [text.get_text() for text in axes.get_legend().get_texts()] == ["1.0", "nan"]
+    assert len(axes.patches) == 2
+    with pytest.raises(hs.ParameterTypeError, match="values"):
+        hs.plots.plot_individual(np.ma.masked_array([0.1, 99.0], [False, True]))
     with pytest.raises(hs.ParameterError, match="groups"):
         hs.plots.plot_individual([1.0], ["a", "b"])
     with pytest.raises(hs.ParameterError, match="counts"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from .._base.validation import ParameterError, reals, unmasked
 
@@ -37,17 +37,22 @@ def summarise(values: ArrayLike, groups: ArrayLike | None = None) -> list[GroupS
     >>> [(s.group, s.count, s.median) for s in summarise([1.0, 2.0, 6.0, 0.5], ["a", "a", "a", "b"])]
     [('a', 3, 2.0), ('b', 1, 0.5)]
     """
+    return [_summary(label, chosen) for label, chosen in by_group(values, groups)]
+
+
+def by_group(values: ArrayLike, groups: ArrayLike | None = None) -> list[tuple[str, NDArray[np.float64]]]:
+    """Each label of ``groups`` ("all" if there are none), in order, with its values, in order."""
     array = reals("values", values, allow_inf=True)
     if array.ndim != 1:
         raise ParameterError(f"values: must be one-dimensional, not of shape {array.shape}")
     labels = np.full(array.size, "all") if groups is None else unmasked("groups", groups)
     if labels.shape != array.shape:
         raise ParameterError(f"groups: must have the shape {array.shape}, not {labels.shape}")
-    out = []
     names, group = np.unique(labels, return_inverse=True)
-    for i, label in enumerate(names.tolist()):
-        chosen = np.sort(array[group == i])
-        # Order statistics: interpolation would turn infinite values into nan.
-        at = [chosen[round(share * (chosen.size - 1))].item() for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
-        out.append(GroupSummary(str(label), chosen.size, float(chosen.mean()), *at))
-    return out
+    return [(str(label), np.sort(array[group == i])) for i, label in enumerate(names.tolist())]
+
+
+def _summary(label: str, values: NDArray[np.float64]) -> GroupSummary:
+    # Order statistics: interpolation would turn infinite values into nan.
+    at = [values[round(share * (values.size - 1))].item() for share in (0.0, 0.25, 0.5, 0.75, 1.0)]
+    return GroupSummary(label, values.size, float(values.mean()), *at)

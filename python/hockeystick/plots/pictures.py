@@ -19,6 +19,7 @@ from .._base.validation import ParameterError
 from ..accounting.gaussian_summary import DEFAULT_FLOOR
 from ..accounting.grid import Grid
 from ..accounting.profile import PrivacyProfile
+from ..individual.summary import by_group
 
 
 def plot_profile(profile: PrivacyProfile, path: AnyPath | None = None) -> Any:
@@ -204,24 +205,22 @@ def plot_individual(
 ) -> Any:
     """Draw a histogram of individual values for each group; return the figure.
 
-    ``groups``: a label for each example. Infinite values are left out, and counted in the title. Saves to
-    ``path`` if given. The picture is as sensitive as the data.
+    ``groups``: a label for each example, as in `individual.summarise`. Infinite values are left out, and counted in
+    the title. Saves to ``path`` if given. The picture is as sensitive as the data.
     """
-    array = np.asarray(values, np.float64)
-    labels = np.full(array.shape, "") if groups is None else np.asarray(groups)
-    if array.ndim != 1 or labels.shape != array.shape:
-        raise ParameterError(f"groups: must have the shape of values, {array.shape}, not {labels.shape}")
+    parts = by_group(values, groups)
+    array = np.concatenate([part for _, part in parts]) if parts else np.empty(0)
+    finite = array[np.isfinite(array)]
     figure, axes = new_figure(6.0, 4.0, path)
-    finite = np.isfinite(array)
-    if finite.any():
-        edges = np.histogram_bin_edges(array[finite], bins)
-        for name in np.unique(labels[finite]).tolist():
-            chosen = array[finite & (labels == name)]
-            axes.hist(chosen, edges, histtype="step", linewidth=1.5, label=str(name) or None)
+    if finite.size:
+        edges = np.histogram_bin_edges(finite, bins)
+        for name, part in parts:
+            if np.isfinite(part).any():
+                axes.hist(part[np.isfinite(part)], edges, histtype="step", linewidth=1.5, label=name)
     if groups is not None:
         axes.legend(title="group")
     axes.set(xlabel=label, ylabel="examples")
-    missing = int(array.size - finite.sum())
+    missing = array.size - finite.size
     axes.set_title("sensitive: not to be released" + (f"; {missing} infinite values" if missing else ""))
     return save(figure, path)
 
