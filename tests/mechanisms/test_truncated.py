@@ -525,6 +525,24 @@ def test_bounds_enclose_the_theorem_closely(
             assert upper - lower <= 1e-9 * truth
 
 
+@pytest.mark.parametrize("adjacency", ["remove", "add"])
+@pytest.mark.parametrize(
+    ("sigma", "n", "p", "most", "steps"),
+    [(1.6, 13755, 0.000224, 13, 1279), (2.26, 572, 0.00415, 7, 300), (3.43, 78, 0.624, 39, 100)],
+)
+def test_bounds_are_as_near_from_below(
+    sigma: float, n: int, p: float, most: int, steps: int, adjacency: str
+) -> None:
+    """What Pr[full] leaves open went to a batch that shows nothing: an atom among Gaussians, epsilon in [.04, .40] at 1e-14."""
+    profile = hs.account(hs.TruncatedPoissonSampled(sigma, n, p, most) * steps, adjacency)
+    for delta in (1e-6, 1e-10, 1e-14):
+        lower, upper = profile.epsilon_bounds(delta)
+        assert 0.0 < lower <= upper <= lower * (1.0 + 1e-5)
+        lower, upper = profile.delta_bounds(upper)
+        assert lower <= delta
+        assert 0.0 < lower <= upper <= lower * (1.0 + 1e-5)
+
+
 @pytest.mark.parametrize("adjacency", ["remove", "add", "zero_out", "replace_one"])
 @pytest.mark.parametrize(
     ("n", "p", "most", "sizes", "epsilon"),

@@ -69,29 +69,26 @@ class _Truncated(Step):
 
         With X as in `Truncation`, the adversary is shown the other records' order and whether X >= B:
         then the step is a mixture of two, and both have closed forms (docs/mechanisms/truncated.md, sections 3 and 4). What the
-        bounds on Pr[X >= B] leave open goes, from above, to a third, which dominates both, and from below to nothing.
+        bounds on Pr[X >= B] leave open goes to a third: from above to one that dominates both, from below to one that both dominate.
         """
         p, sigma = self.sampling_probability, self.noise_multiplier
         mu = 1.0 / sigma if sigma * HUGE > 1.0 else math.inf
         law, some = self.truncation, self._law_of_some_record()
+        # Without pairs for a shift beyond HUGE, which are between two themselves.
+        mu_least, q_least = min(mu, 0.49 * HUGE), some.sampled_if_full_low
+        less = _untruncated(mu_least, q_least, adjacency)
+        more = _full(mu, p, adjacency, self.pair)
         return between(
-            # Without pairs for a shift beyond HUGE, which are between two themselves.
-            self._mixed(min(mu, 0.49 * HUGE), some.sampled_if_full_low, some.weights(above=False), adjacency),
-            self._mixed(mu, law.sampled_if_full, law.weights(above=True), adjacency, p),
+            self._mixed(mu_least, q_least, adjacency, some.weights(above=False), less),
+            self._mixed(mu, law.sampled_if_full, adjacency, law.weights(above=True), more),
         )
 
     def _mixed(
-        self,
-        mu: float,
-        q: float,
-        weights: tuple[float, float, float],
-        adjacency: str,
-        rest: float = 0.0,
+        self, mu: float, q: float, adjacency: str, weights: tuple[float, float, float], left: Pairs
     ) -> Pairs:
-        """Batches that are not full, full ones with the rate ``q``, and as of full ones with the rate ``rest`` what is left."""
+        """Batches that are not full, full ones with the rate ``q``, and what is ``left``."""
         not_full = _untruncated(mu, self.sampling_probability, adjacency)
-        full, left = (_full(mu, rate, adjacency, self.pair) for rate in (q, rest))
-        return mixture([not_full, full, left], list(weights))
+        return mixture([not_full, _full(mu, q, adjacency, self.pair), left], list(weights))
 
     def _law_of_some_record(self) -> Truncation:
         """The law for some record: what is true of it is no more than the guarantee."""
@@ -286,6 +283,8 @@ def truncation(dataset_size: int, sampling_probability: float, max_batch_size: i
 
 def _untruncated(mu: float, p: float, adjacency: str) -> Pairs:
     """The batch is not full: Poisson sampling."""
+    if p == 0.0:
+        return both(NOTHING)
     if adjacency != "replace_one" or mu == math.inf:
         return _replaced(mu, p) if adjacency == "replace_one" else sampled(both(gaussian(mu)), p)
     if p == 1.0:
