@@ -29,10 +29,12 @@ struct Tangent {
 
 // P = sum_i p_weight[i] N(p_shift[i], 1) and Q = sum_j q_weight[j] N(q_shift[j], 1), with p_shift >= 0 and
 // q_shift <= 0, so that the loss increases with the output. Where the choice between several is part of
-// the output, `weight` is the probability of this one.
+// the output, `weight` is the probability of this one. joined: it is the joined form of sampling, of which
+// these are the mixtures of the "remove" form.
 struct GaussianMixtures {
     double weight;
     std::vector<double> p_shift, p_weight, q_shift, q_weight;
+    bool joined = false;
 };
 
 // One of T steps, drawn uniformly: with V the mean of T independent e^{mu g - mu^2/2}, g standard normal, V
@@ -64,7 +66,7 @@ public:
     virtual double anchor() const { return spacing(); }
     // The pair as Gaussian mixtures; empty where it is something else.
     virtual std::vector<GaussianMixtures> gaussian_mixtures() const { return {}; }
-    // Where the pair is the joined form of sampling: the mixtures of its "remove" form; else empty.
+    // The same where some of them are joined; else empty.
     virtual std::vector<GaussianMixtures> joined_mixtures() const { return {}; }
     // The pair as a random allocation, if it is one.
     virtual std::optional<Allocation> allocation() const { return {}; }

@@ -181,7 +181,7 @@ LossTransform::LossTransform(LossLaw law, double tolerance, double cut_mass, dou
       dropped_(law_.drop_rare(cut_mass > 0 ? cut_mass : always_cut)) {
     if (cut_mass > 0 && !(spacing > 0)) dropped_ += law_.drop_largest(cut_mass);
     for (const GaussianMixtures& m : joined)
-        joined_.push_back({m.weight, {m.p_shift, m.p_weight}, {m.q_shift, m.q_weight}, {}, true});
+        joined_.push_back({m.weight, {m.p_shift, m.p_weight}, {m.q_shift, m.q_weight}, {}, m.joined});
 }
 
 double LossTransform::atoms() const {

@@ -19,6 +19,7 @@ public:
     double spacing() const override { return upper_->spacing(); }
     double anchor() const override { return upper_->anchor(); }
     std::vector<GaussianMixtures> gaussian_mixtures() const override { return upper_->gaussian_mixtures(); }
+    std::vector<GaussianMixtures> joined_mixtures() const override { return upper_->joined_mixtures(); }
     std::optional<LossLaw> loss_law() const override { return upper_->loss_law(); }
     PairPtr stand_in() const override {
         const PairPtr more = upper_->stand_in(), less = lower_->stand_in();

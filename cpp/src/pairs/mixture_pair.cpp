@@ -1,6 +1,7 @@
 // A released choice between pairs, of which only those that matter are evaluated (docs/accounting/bounds.md,
 // "One step on a lattice").
 
+#include <algorithm>
 #include <utility>
 
 #include "numerics/sums.hpp"
@@ -42,18 +43,15 @@ public:
         return mass;
     }
     std::vector<GaussianMixtures> gaussian_mixtures() const override {
-        std::vector<GaussianMixtures> all;
-        if (lost_ > 0) return all;
-        for (std::size_t i = 0; i < pairs_.size(); ++i) {
-            if (weights_[i] == 0) continue;
-            const auto part = pairs_[i]->gaussian_mixtures();
-            if (part.empty()) return {};
-            for (const auto& mixtures : part) {
-                all.push_back(mixtures);
-                all.back().weight *= weights_[i];
-            }
-        }
-        return all;
+        return mixtures_of([](const Pair& pair) { return pair.gaussian_mixtures(); });
+    }
+    std::vector<GaussianMixtures> joined_mixtures() const override {
+        auto all = mixtures_of([](const Pair& pair) {
+            auto joined = pair.joined_mixtures();
+            return joined.empty() ? pair.gaussian_mixtures() : joined;
+        });
+        const bool any = std::any_of(all.begin(), all.end(), [](const auto& part) { return part.joined; });
+        return any ? all : std::vector<GaussianMixtures>();
     }
 
     std::optional<LossLaw> loss_law() const override {
@@ -100,6 +98,22 @@ public:
     }
 
 private:
+    template <class MixturesOf>
+    std::vector<GaussianMixtures> mixtures_of(MixturesOf of) const {
+        std::vector<GaussianMixtures> all;
+        if (lost_ > 0) return all;
+        for (std::size_t i = 0; i < pairs_.size(); ++i) {
+            if (weights_[i] == 0) continue;
+            auto part = of(*pairs_[i]);
+            if (part.empty()) return {};
+            for (GaussianMixtures& mixtures : part) {
+                mixtures.weight *= weights_[i];
+                all.push_back(std::move(mixtures));
+            }
+        }
+        return all;
+    }
+
     // Of many Gaussian parts only few matter at a loss: nearly all of the others lies to one side of it.
     Tangent combine(double x, bool above) const {
         // The lost mass is P at +inf against Q at -inf: only "below" sees the latter, as e^x.

@@ -61,6 +61,7 @@ public:
             if (part.p_shift.size() != 1 || part.q_shift != std::vector<double>{0}) return {};
             part.p_shift = {0, part.p_shift.front()};
             part.p_weight = {1 - q_, q_};
+            part.joined = true;
         }
         return parts;
     }
