@@ -159,44 +159,63 @@ const std::vector<Mgf::Nodes>& Mgf::nodes_up_to(int k) const {
     return cache_.emplace(k, std::move(nodes)).first->second;
 }
 
+// The nodes for at(s) and log_moment(s).
+const std::vector<Mgf::Nodes>& Mgf::nodes_for(double s) const {
+    int power;
+    std::frexp(s, &power);
+    return nodes_up_to(std::max(power, 2));
+}
+
+Mgf::Moments Mgf::moments(const MixturePart& part, const Nodes& nodes, double s, double shift) const {
+    const double modulus = std::abs(s);
+    const TiltedSums sums = tilted_sums(nodes, shift, s, 0);
+    // E[L] = E[psi(-L)] + E[1] - E[e^{-L}]: what is cut is missing from both.
+    const double unit = std::exp(-shift), p_cut = part.missed(part.p), q_cut = part.missed(part.q),
+                 slope = sums.slope + (q_cut - p_cut) * unit, value = sums.value + (s * slope - p_cut * unit);
+    double aliasing = infinity;
+    for (const AnalyticityStrip& strip : AnalyticityStrip::simple(part, s, tolerance_))
+        aliasing = std::min(aliasing, std::exp(strip.log_aliasing(nodes.h, 0)));
+    // Steers the contour and bounds what is far out; the sum at full precision is in row().
+    const double n = static_cast<double>(nodes.loss.size());
+    const double error =
+        1.01 * aliasing * (1 + std::abs(value)) + gaussian_aliasing(part, nodes.h, modulus) +
+        omitted(part, nodes, s, modulus, shift) + n * (1 + modulus) * 1e-290 +
+        u * (2 * sums.exponent + 2 * shift + n + 16) * (sums.size + modulus * (slope + sums.size));
+    return {value, sums.first + slope, sums.second, error};
+}
+
 Cumulant Mgf::at(double s) const {
     // Where outputs with a P-mass below e^{-1800} rule the tilted law, it is of no use.
     for (const MixturePart& part : parts_)
         if (!part.p.plain() && !part.window.to() && s * part.p.high() > 60 &&
             part.p.log(s * part.p.high()).value > 0.5 * s * part.p.high() * part.p.high())
             return {infinity, 0, 0, infinity};
-    int power;
-    std::frexp(s, &power);
-    const std::vector<Nodes>& all_nodes = nodes_up_to(std::max(power, 2));
+    const std::vector<Nodes>& all_nodes = nodes_for(s);
     std::vector<const LossNodes*> all;
     for (const Nodes& nodes : all_nodes) {
         if (nodes.loss.empty()) return {infinity, 0, 0, infinity};
         all.push_back(&nodes);
     }
-    const double shift = peak(all, s), modulus = std::abs(s);
-    double value = 0, first = 0, second = 0, error = 0;
+    const double shift = peak(all, s);
+    Moments sum{};
     for (std::size_t k = 0; k < parts_.size(); ++k) {
-        const MixturePart& part = parts_[k];
-        const Nodes& nodes = all_nodes[k];
-        const TiltedSums sums = tilted_sums(nodes, shift, s, 0);
-        // E[L] = E[psi(-L)] + E[1] - E[e^{-L}]: what is cut is missing from both.
-        const double unit = std::exp(-shift), p_cut = part.missed(part.p), q_cut = part.missed(part.q),
-                     slope = sums.slope + (q_cut - p_cut) * unit,
-                     of_part = sums.value + (s * slope - p_cut * unit);
-        double aliasing = infinity;
-        for (const AnalyticityStrip& strip : AnalyticityStrip::simple(part, s, tolerance_))
-            aliasing = std::min(aliasing, std::exp(strip.log_aliasing(nodes.h, 0)));
-        // Steers the contour and bounds what is far out; the sum at full precision is in row().
-        const double n = static_cast<double>(nodes.loss.size());
-        value += part.weight * of_part;
-        first += part.weight * (sums.first + slope);
-        second += part.weight * sums.second;
-        error += part.weight *
-                 (1.01 * aliasing * (1 + std::abs(of_part)) + gaussian_aliasing(part, nodes.h, modulus) +
-                  omitted(part, nodes, s, modulus, shift) + n * (1 + modulus) * 1e-290 +
-                  u * (2 * sums.exponent + 2 * shift + n + 16) * (sums.size + modulus * (slope + sums.size)));
+        const double weight = parts_[k].weight;
+        const Moments part = moments(parts_[k], all_nodes[k], s, shift);
+        sum.value += weight * part.value;
+        sum.first += weight * part.first;
+        sum.second += weight * part.second;
+        sum.error += weight * part.error;
     }
-    return cumulant_of(shift, value, error, first, second);
+    return cumulant_of(shift, sum.value, sum.error, sum.first, sum.second);
+}
+
+// ln M(s) of one part, as at() has it for all.
+double Mgf::log_moment(std::size_t part, double s) const {
+    const Nodes& nodes = nodes_for(s)[part];
+    if (nodes.loss.empty()) return infinity;
+    const double shift = peak({&nodes}, s);
+    const Moments own = moments(parts_[part], nodes, s, shift);
+    return cumulant_of(shift, own.value, own.error, own.first, own.second).value;
 }
 
 // The rule for one part: on the real line, or along another.
@@ -253,15 +272,16 @@ std::optional<Mgf::Rule> Mgf::line_rule(const MixturePart& part, double s, doubl
     return Rule{{}, line_nodes(part, line, first, static_cast<std::size_t>(count)), {}};
 }
 
-std::optional<Mgf::Rule> Mgf::real_rule(const MixturePart& part, double s, double end, std::size_t size,
+std::optional<Mgf::Rule> Mgf::real_rule(std::size_t index, double s, double end, std::size_t size,
                                         double tolerance) const {
+    const MixturePart& part = parts_[index];
     Rule rule;
     const double modulus = std::hypot(s, end);
     rule.widths = AnalyticityStrip::simple(part, s, tolerance);
     double h = best_step(rule.widths, end, tolerance);
     // Dearer strips pay where they save many products.
-    if (parts_.size() == 1 && (h < 0.01 || 20 / h * static_cast<double>(size) > 5e5)) {
-        auto detailed = AnalyticityStrip::detailed(part, s, at(s).value, end, tolerance);
+    if (h < 0.01 || 20 / h * static_cast<double>(size) > 5e5) {
+        auto detailed = AnalyticityStrip::detailed(part, s, log_moment(index, s), end, tolerance);
         if (best_step(detailed, end, tolerance) > h) rule.widths = std::move(detailed);
         h = best_step(rule.widths, end, tolerance);
     }
@@ -297,12 +317,13 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double tolerance) con
     };
     std::vector<Both> rules;
     std::vector<const LossNodes*> nodes;
-    for (const MixturePart& part : parts_) {
+    for (std::size_t k = 0; k < parts_.size(); ++k) {
+        const MixturePart& part = parts_[k];
         auto& [real, line, first] = rules.emplace_back(Both{{}, {}, size});
         if (size >= 8 * few_frequencies && tolerance > many_steps)
             line = line_rule(part, s, step * static_cast<double>(size), tolerance);
         if (line) first = before_line(part, line->line.h, s, step, size, tolerance);
-        real = real_rule(part, s, step * static_cast<double>(first), first, tolerance);
+        real = real_rule(k, s, step * static_cast<double>(first), first, tolerance);
         if (!real) return {};
     }
     for (const Both& rule : rules) nodes.push_back(&rule.real->real);

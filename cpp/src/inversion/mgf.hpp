@@ -39,6 +39,13 @@ public:
 private:
     using Nodes = MixtureNodes;
     const std::vector<Nodes>& nodes_up_to(int k) const;
+    const std::vector<Nodes>& nodes_for(double s) const;
+    // Of one part: M(s) - 1, its first two derivatives, and the first one's error, all over e^shift.
+    struct Moments {
+        double value, first, second, error;
+    };
+    Moments moments(const MixturePart& part, const Nodes& nodes, double s, double shift) const;
+    double log_moment(std::size_t part, double s) const;
     static Nodes make_nodes(const MixturePart& part, double h, double low, double high, double reach);
     // An end of the nodes: ln of P's density and the loss there.
     struct End {
@@ -51,7 +58,7 @@ private:
                           double shift);
     struct Rule;
     static std::optional<Rule> line_rule(const MixturePart& part, double s, double end, double tolerance);
-    std::optional<Rule> real_rule(const MixturePart& part, double s, double end, std::size_t size,
+    std::optional<Rule> real_rule(std::size_t part, double s, double end, std::size_t size,
                                   double tolerance) const;
     // Frequencies first <= j < last of one part, but for the rule's aliasing; |M - 1| at the first.
     static double add_band(const MixturePart& part, const Rule& rule, double s, double step,
