@@ -234,6 +234,31 @@ def test_noise_goes_on_with_the_same_bits(form: str, threads: int, bell: Callabl
 
 
 @needs_alarm
+def test_a_seek_that_is_interrupted_gives_no_wrong_rows(bell: Callable[[float], None]) -> None:
+    """Rows before the few that an inverse needs were taken to be 0, and what came next was made with those."""
+    steps, width = 2000, 20_000
+    strategy = hs.matrix.InverseBanded.square_root(steps, 300)
+    noise, whole = (hs.CorrelatedNoise(strategy, width, 1.0, seed=1) for _ in range(2))
+    whole.seek(1500)
+    expected = whole.next()
+    rang = 0
+    for seconds in (0.2, 0.1, 0.05, 0.025, 0.0125, 0.006):
+        noise.seek(0)
+        try:
+            bell(seconds)
+            noise.seek(1500)
+            bell(0.0)
+        except Bell:
+            rang += 1
+            assert noise.step == steps
+            with pytest.raises(hs.ParameterError, match="all 2000 steps"):
+                noise.next()
+            noise.seek(1500)
+        assert np.array_equal(noise.next(), expected)
+    assert rang > 0
+
+
+@needs_alarm
 def test_batches_go_on_with_the_same_bits(bell: Callable[[float], None]) -> None:
     make = hs.BMinSep(60, 4, 0.05).batches
     whole = [batch.tolist() for batch in make(300_000, seed=1)]

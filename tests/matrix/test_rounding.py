@@ -84,7 +84,6 @@ def test_strategies_in_use_are_accepted(make, dtype):
             hs.matrix.LowerTriangular(hs.matrix.Banded(growing_columns(100, 3, 2.0)).matrix()),
             r"LowerTriangular\(steps=100",
         ),
-        (hs.matrix.InverseBanded([1.0, -2.0], 100), r"InverseBanded\(steps=100"),
         (hs.BandedToeplitz([0.3, 2.0], 5000), r".*steps=5000"),
     ],
 )

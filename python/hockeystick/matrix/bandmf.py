@@ -102,8 +102,8 @@ class BandMF(Composable):
     def as_process(self) -> Process:
         """Return the composition of sampled Gaussians that dominates it; see `cyclic_poisson`, `RandomAllocation`.
 
-        What `account` says is about that composition: upper ends hold for the mechanism; lower ends, but for the 1e-12 by which it has
-        larger norms than C, where one group of examples has it all, as with Toeplitz strategies.
+        What `account` says is about that composition: upper ends hold for the mechanism; lower ends, but for the 1e-12 (and the
+        ``excess`` of the strategy) by which it has larger norms than C, where one group of examples has it all, as with Toeplitz strategies.
 
         Raises ParameterError where the scheme correlates participations: that needs sampled privacy losses,
         `calibrate_bandmf` or `estimate_delta`.

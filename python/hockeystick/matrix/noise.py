@@ -179,15 +179,25 @@ class CorrelatedNoise(Exclusive):
         """Go to a step by making all rows again that it depends on, without output.
 
         Forward or back, O(distance * width * bands) time from here or from the start; for `InverseBanded` only the few
-        rows that are kept.
+        rows that are kept. Where that is interrupted the object stands somewhere on the way, or, where rows on the way are not
+        made, after the last step: it has no rows until it is sent somewhere else.
         """
         step = integer("step", step, 0, self.strategy.steps)
         first = max(0, step - self._rows_at(step)) if self._form == "inverse" else 0
-        if not first <= self.step <= step:
-            # Rows before `first` are not needed: zeros will do for them.
-            self._core.restore(first, np.zeros((self._rows_at(first), self.width)))
-        while self.step < step:
-            self._core.skip(min(_CHUNK, step - self.step))
+        try:
+            if not first <= self.step <= step:
+                # Rows before `first` are not needed: zeros will do for them.
+                self._forget(first)
+            while self.step < step:
+                self._core.skip(min(_CHUNK, step - self.step))
+        except BaseException:
+            if first > 0:
+                self._forget(self.strategy.steps)
+            raise
+
+    def _forget(self, step: int) -> None:
+        """Go to a step as if all rows before it were 0."""
+        self._core.restore(step, np.zeros((self._rows_at(step), self.width)))
 
     def _write(self, out: Any, add: bool, count: int = 1) -> None:
         check_writable("out", out, count * self.width)

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._base.types import Array
 from .._base.validation import ParameterError
-from .strategy import Strategy
+from .strategy import Strategy, row_sums
 
 MOST_ROUNDING = 2.0**-10
 """*Proof*: most that the entries of e may be, root mean square, in standard deviations of an entry of Z."""
@@ -83,7 +83,7 @@ def _of_strategy(strategy: Strategy, columns: Array, single: float) -> _Sizes:
     # Subnormal numbers are rounded absolutely.
     lost = 2.0**-150 * float(np.max(diagonal)) if single else 0.0
     # Twice, for z_i, which is as large as the other terms together.
-    terms = 2.0 * float(bands + 3) * _DOUBLE * float(np.max(_row_sums(columns, steps)))
+    terms = 2.0 * float(bands + 3) * _DOUBLE * float(np.max(row_sums(columns, steps)))
 
     def rounded(own: float, largest: float) -> float:
         return single * own + lost + terms * largest
@@ -93,10 +93,9 @@ def _of_strategy(strategy: Strategy, columns: Array, single: float) -> _Sizes:
 
 
 def _of_inverse(strategy: Strategy, columns: Array, single: float) -> _Sizes:
-    """Z is rounded before it is used; rows are sums of its entries, whose rounding C adds up."""
-    row = float(np.max(_row_sums(np.abs(columns), strategy.steps))) * (1.0 + single)
-    grown = float(np.max(_row_sums(strategy._columns(), strategy.steps)))
-    return _Sizes(single + (columns.shape[1] + 3) * _DOUBLE * row * grown, 0.0, row)
+    """Z is rounded before it is used; rows are sums of its entries, whose rounding C, a little more than their inverse, adds up."""
+    row = float(np.max(row_sums(np.abs(columns), strategy.steps))) * (1.0 + single)
+    return _Sizes(single + strategy.excess, 0.0, row)
 
 
 def _of_buffers(strategy: Strategy, columns: Array, single: float) -> _Sizes:
@@ -127,13 +126,3 @@ def _impulse(steps: int) -> Array:
 def _total(values: Array) -> float:
     """Of numbers >= 0: nan where one of them is not a number."""
     return float(np.sum(values))
-
-
-def _row_sums(columns: Array, steps: int) -> Array:
-    """Of a matrix of entries >= 0; for a Toeplitz one the last of them, which is the largest."""
-    if len(columns) == 1:
-        return np.asarray(np.sum(columns, axis=1))
-    sums = np.zeros(steps)
-    for offset in range(columns.shape[1]):
-        sums[offset:] += columns[: steps - offset, offset]
-    return sums

@@ -23,7 +23,7 @@ from .. import _core
 from .._base.types import Array
 from .._base.validation import ParameterError, ParameterTypeError, integer, narrowed, reals
 from ..mechanisms.descriptions import set_fields
-from .strategy import Strategy, check_dense, kept_counts
+from .strategy import Strategy, check_dense, kept_counts, row_sums
 from .workload import PREFIX_SUMS, Workload
 
 MOST_PRODUCTS = 2**27
@@ -62,6 +62,9 @@ def _checked(name: str, values: Any, dimensions: int) -> Array:
 
 _LEAST, _MOST = 2.0**-500, 2.0**500
 """*Proof*: the sums of squares that sensitivities and losses are made of are far from where doubles end."""
+
+_MOST_UNSURE = 2.0**-10
+"""*Proof*: what a computed inverse may be off by, beside it, is small."""
 
 
 def _check_entries(name: str, array: Array, diagonal: Array) -> None:
@@ -404,7 +407,8 @@ class InverseBanded(_Matrix):
 
     ``inverse`` holds H: either its Toeplitz coefficients, shape (bands of H,), with ``steps`` given, or
     its columns as in `Banded`, shape (steps, bands of H), and ``steps`` left out. H may have negative
-    entries (and should); C = H^{-1} is computed and must come out non-negative.
+    entries (and should); C = H^{-1} is computed and must come out non-negative. What is accounted is that C times 1 + 4 eta,
+    eta a bound on what its rounding is beside it, at most 2^-10: then the guarantee holds for H^{-1} itself (docs/matrix/buffered.md, "The inverse").
 
     >>> InverseBanded([1.0, -0.5], steps=3).matrix()
     array([[1.  , 0.  , 0.  ],
@@ -448,10 +452,15 @@ class InverseBanded(_Matrix):
                 raise ParameterError(f"inverse: {len(array)} coefficients, must be at most steps = {steps}")
             _check_diagonal("inverse", array[:1])
         set_fields(self, inverse=array, steps=steps)
-        columns = self._columns()
-        if not np.isfinite(columns).all():
+        computed = self._inverted()
+        if not np.isfinite(computed).all():
             raise ParameterError("inverse: its inverse overflows; the matrix is too ill-conditioned")
-        _check_entries("inverse of `inverse`, columns", columns, columns[:, 0])
+        _check_entries("inverse of `inverse`, columns", computed, computed[:, 0])
+        if not self._unsure <= _MOST_UNSURE:
+            raise ParameterError(
+                f"inverse: rounding may change its inverse by {self._unsure:.3g} of it, must be at most 2^-10; "
+                "the matrix is too ill-conditioned"
+            )
 
     def recurrence(self) -> tuple[Literal["strategy", "inverse", "buffers"], Array]:
         return "inverse", np.atleast_2d(self._array)
@@ -461,12 +470,37 @@ class InverseBanded(_Matrix):
         """As many as steps: the inverse of a banded matrix is full."""
         return self.steps
 
-    def _columns(self) -> Array:
+    def _inverted(self) -> Array:
+        """C as it is computed."""
         if self._array.ndim == 1:
             impulse = np.zeros(self.steps)
             impulse[0] = 1.0
             return divided_by_toeplitz(self._array, impulse)[None, :]
-        return _diagonals(_divided(self._array, np.eye(self.steps)), self.steps)
+        # From the right, so that C H is the identity up to rounding of each sum.
+        dense = np.eye(self.steps)
+        with np.errstate(all="ignore"):
+            for j in reversed(range(self.steps)):
+                below = self._array[j, 1 : self.steps - j]
+                dense[:, j] -= dense[:, j + 1 : j + 1 + len(below)] @ below
+                dense[:, j] /= self._array[j, 0]
+        return _diagonals(dense, self.steps)
+
+    @functools.cached_property
+    def _unsure(self) -> float:
+        """No less than the norm of C H - 1 for the C that is computed: each sum of products has been rounded relative to its terms."""
+        with np.errstate(all="ignore"):
+            computed, given = np.abs(self._inverted()), np.abs(np.atleast_2d(self._array))
+            across = np.max(row_sums(computed, self.steps)) * np.max(row_sums(given, self.steps))
+            along = np.max(np.sum(computed, axis=1)) * np.max(np.sum(given, axis=1))
+        return float((given.shape[1] + 8) * 2.0**-53 * max(across, along))
+
+    def _columns(self) -> Array:
+        return self._inverted() * (1.0 + 4.0 * self._unsure)
+
+    @property
+    def excess(self) -> float:
+        """How much larger C is than the inverse of H, at most: a share of each norm."""
+        return 8.0 * self._unsure
 
     def _solved(self, right: Array) -> Array:
         result = np.zeros_like(right)

@@ -74,6 +74,11 @@ class Strategy(ABC):
         """The entries as float64: (1, bands) Toeplitz coefficients, whose columns are cut off at row
         ``steps``, or (steps, bands) with C[j .. j + bands - 1, j] in row j, zero past the last row."""
 
+    @property
+    def excess(self) -> float:
+        """How much larger C is than what it stands for, at most: a share of each norm."""
+        return 0.0
+
     def _stored(self) -> Array:
         """The numbers that the strategy was given: fingerprints are made of these, not of what is computed from them."""
         return self._columns()
@@ -179,10 +184,11 @@ class Strategy(ABC):
         columns, bands = self._columns(), self.bands
         min_sep = max(1, min(bands, self.steps)) if min_sep is None else integer("min_sep", min_sep, 1)
         fitting = -(-self.steps // min_sep)
-        if max_participations is None:
-            return _sensitivity(columns, self.steps, bands, min_sep, fitting)
-        count = min(integer("max_participations", max_participations, 0), fitting)
-        return _sensitivity(columns, self.steps, bands, min_sep, count)
+        count = fitting
+        if max_participations is not None:
+            count = min(integer("max_participations", max_participations, 0), fitting)
+        lower, upper = _sensitivity(columns, self.steps, bands, min_sep, count)
+        return Bounds(lower * (1.0 - self.excess), upper)
 
 
 def check_dense(steps: int) -> None:
@@ -229,6 +235,16 @@ def column_norms(columns: Array, steps: int) -> Array:
     # The column that starts k steps before the end keeps its first k entries.
     norms[steps - len(cut) :] = cut[::-1]
     return norms
+
+
+def row_sums(columns: Array, steps: int) -> Array:
+    """Of a matrix of entries >= 0; for a Toeplitz one the last of them, which is the largest."""
+    if len(columns) == 1:
+        return np.asarray(np.sum(columns, axis=1))
+    sums = np.zeros(steps)
+    for offset in range(columns.shape[1]):
+        sums[offset:] += columns[: steps - offset, offset]
+    return sums
 
 
 def kept_counts(steps: int, bands: int, min_sep: int, count: int) -> Array:
