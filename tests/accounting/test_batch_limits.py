@@ -158,3 +158,11 @@ def test_the_expected_batch_size_may_be_the_answer(batch: int) -> None:
         lambda b: hs.dp_sgd(3.0, 100, batch, steps=5, max_batch_size=b), 5.0, DELTA
     )
     assert size == batch
+
+
+@pytest.mark.parametrize("most", [1200, 2000, 3000, 5000])
+def test_the_older_bound_where_truncation_is_no_double(most: int) -> None:
+    """delta / eta overflowed, and the search went on with nan."""
+    bound = hs.accounting.UnionBound(hs.TruncatedPoissonSampled(1.0, 100_000, 0.01, most), steps=1000)
+    poisson = hs.account(hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 1000)
+    assert poisson.epsilon_bounds(1e-5).lower <= bound.epsilon(1e-5) <= 1.03 * poisson.epsilon(1e-5)

@@ -340,6 +340,33 @@ def test_a_mistake_inside_make_is_passed_on() -> None:
         budget(make=lambda s: hs.Gaussian(-s))
 
 
+@pytest.mark.parametrize("calls", [2, 3, 4, 5, 6, 8])
+def test_what_is_certified_is_what_was_proven(calls: int) -> None:
+    """make was asked once more at the end: a description of epsilon 13.5 was certified for 1 where it had changed its mind."""
+    count = 0
+
+    def make(sigma: float) -> hs.Gaussian:
+        nonlocal count
+        count += 1
+        return hs.Gaussian(sigma * (1.0 if count < calls else 0.1))
+
+    for limit in ({"epsilon": 1.0, "delta": 1e-6}, {"advantage": 0.1}):
+        count = 0
+        certificate = hs.calibrate_noise_multiplier(make, **limit).certificate
+        profile = hs.account(certificate.description)
+        assert profile.epsilon_bounds(certificate.delta).lower <= certificate.epsilon_bounds.upper * (
+            1.0 + 1e-9
+        )
+
+
+@pytest.mark.parametrize("limits", [(2**53 - 5, 2**53), (2**53 - 1, 2**53), (10**15, 10**15 + 3), (0, 2**53)])
+def test_integers_that_share_a_logarithm(limits: tuple[int, int]) -> None:
+    found = hs.calibrate_steps(lambda n: hs.Gaussian(1e9) * n, 1.0, 1e-6, limits=limits)
+    assert found == limits[1]
+    assert found.certificate.at_limit
+    assert found.certificate.tight
+
+
 # The search alone.
 
 

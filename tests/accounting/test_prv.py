@@ -113,3 +113,15 @@ def test_extremes_neither_hang_nor_are_wrong(process: hs.mechanisms.Process) -> 
         assert bounds.lower <= truth.upper
         assert bounds.upper >= truth.lower
     assert here.epsilon(1e-5) >= there.epsilon_bounds(1e-5).lower
+
+
+@pytest.mark.parametrize("epsilon", [-36.7, -37.5, -38.0, -100.0, -700.0])
+def test_no_delta_far_below_zero_is_all_of_it(epsilon: float) -> None:
+    """1 - e^epsilon was rounded to 1, which no delta of finite losses is."""
+    for process in (
+        hs.Gaussian(1.0) * 2,
+        hs.RandomizedResponse(1.0, 4) * 3,
+        hs.PoissonSampled(hs.Laplace(1.0), 0.1) * 5,
+    ):
+        for engine in ("prv", "fft", "auto"):
+            assert hs.account(process, engine=engine).delta_bounds(epsilon).lower < 1.0

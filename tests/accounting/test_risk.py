@@ -285,6 +285,33 @@ def test_limits() -> None:
         nothing.recall(1.0)
 
 
+@pytest.mark.parametrize(
+    "laws", [([0.6, 0.4], [0.4, 0.6]), ([1.0, 0.0], [0.8, 0.2]), ([0.2, 0.8], [1e-3, 1.0 - 1e-3])]
+)
+def test_rates_and_shares_beyond_the_normal_doubles(laws: tuple[list[float], list[float]]) -> None:
+    """Their products were 0, or rounded by half of themselves: precision(1e-200, 1e-200) was 0 where it is more than 1e-200."""
+    present, absent = ([Fraction(x) for x in law] for law in laws)
+    present[-1], absent[-1] = 1 - present[0], 1 - absent[0]
+    risk = hs.account(hs.FinitePair(*laws), "remove").risk
+    for alpha in (5e-324, 1.5e-322, 2.4e-310, 1e-300, 3.9e-294, 1e-200, 1e-5, 0.3, 1.0):
+        # Neyman and Pearson, of two outcomes: the likelier one first.
+        first = max((0, 1), key=lambda i: present[i] / absent[i])
+        share = min(Fraction(1), Fraction(alpha) / absent[first])
+        found = (
+            share * present[first]
+            + (Fraction(alpha) - share * absent[first]) / absent[1 - first] * present[1 - first]
+        )
+        lower, upper = risk.tpr(alpha)
+        assert Fraction(lower) <= found <= Fraction(upper)
+        for prior in (5e-324, 1e-319, 2e-251, 1e-200, 1e-20, 0.01, 0.99961, 1.0):
+            right = Fraction(prior) * found
+            truth = right / (right + (1 - Fraction(prior)) * Fraction(alpha))
+            lower, upper = risk.precision(alpha, prior)
+            assert Fraction(lower) <= truth <= Fraction(upper)
+            if alpha >= 1e-5:
+                assert upper - lower <= 0.02 * upper + 2e-323
+
+
 def test_a_risk_of_nothing_is_not_refined() -> None:
     risk = hs.account(hs.Laplace(1e12) * 3).risk
     assert risk.recall(2.0) <= (0.0, 1e-200)

@@ -405,6 +405,16 @@ def test_what_no_event_describes_is_refused(step: hs.mechanisms.Process) -> None
 # There and back
 
 
+def test_a_sampled_mixture_of_gaussians_is_one() -> None:
+    """It was an event that is not read back."""
+    mixture = hs.MixtureOfGaussians(1.0, [0.0, 1.0, 2.0], [0.5, 0.25, 0.25])
+    step = hs.PoissonSampled(mixture, 0.5)
+    back = from_event(to_event(step), ADD_OR_REMOVE)
+    assert hs.account(back).epsilon_bounds(1e-6) == pytest.approx(
+        hs.account(step).epsilon_bounds(1e-6), rel=1e-12
+    )
+
+
 STEPS = [
     hs.Gaussian(1.3),
     hs.Gaussian(0.0),

@@ -25,6 +25,13 @@ def test_pessimistic_ones_are_upper_bounds() -> None:
         assert truth.delta_bounds(0.3).lower <= step.delta(0.3) <= truth.delta(0.3) * 1.05 + 1e-9
 
 
+def test_what_is_all_at_infinity() -> None:
+    """dp_accounting cannot make it dense."""
+    theirs = pld.from_two_probability_mass_functions({0: 0.0}, {1: 0.0})
+    step = bridge.from_pld(theirs)
+    assert hs.account(step).delta(5.0) == theirs.get_delta_for_epsilon(5.0) == 1.0
+
+
 def test_sampled_as_events_are() -> None:
     """Sampling what was loaded is no less than the sampled mechanism."""
     step = bridge.from_pld(pld.from_laplace_mechanism(1.0, value_discretization_interval=1e-2))

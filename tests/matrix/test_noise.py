@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import math
 import os
 import pickle
 import stat
@@ -349,8 +350,15 @@ def test_foreign_states_are_refused(tmp_path, monkeypatch):
         noise.restore({**state, "history": state["history"][:1]})
     with pytest.raises(hs.ParameterError, match="step"):
         noise.restore({**state, "step": 10})
-    with pytest.raises(hs.ParameterTypeError, match="state"):
-        noise.restore({"step": 1})
+    for no_state in ({"step": 1}, None, [("step", 1)]):
+        with pytest.raises(hs.ParameterTypeError, match="state"):
+            noise.restore(no_state)
+    spoilt = np.array(state["history"])
+    for wrong in (math.nan, math.inf, 1e308):
+        spoilt.flat[0] = wrong
+        single = make(strategy, 50, state_dtype="float32")
+        with pytest.raises(hs.ParameterError, match=r"history.*\[0, 0\] = "):
+            single.restore({**single.state(), "step": state["step"], "history": spoilt})
     path = tmp_path / "noise.hs"
     noise.save(path)
     with pytest.raises(hs.ParameterError, match="another one"):

@@ -5,6 +5,7 @@ import math
 from collections import Counter
 
 import hockeystick as hs
+import mpmath
 import numpy as np
 import pytest
 from hockeystick.matrix import schemes as sampling
@@ -142,6 +143,26 @@ def test_probability_of_no_participation(name):
     nothing = math.fsum(p for p, values in law if not any(values))
     assert math.exp(log) == pytest.approx(nothing, rel=1e-12)
     assert log <= (math.log(nothing) if nothing else -math.inf) or log == pytest.approx(math.log(nothing))
+
+
+@pytest.mark.parametrize("p", [1e-17, 1e-12, 1e-6, 0.01, 0.3, 0.9])
+@pytest.mark.parametrize(("steps", "b"), [(1, 2), (3, 2), (7, 10), (100, 3), (10**4, 50)])
+def test_the_probability_of_no_participation_is_rounded_down(steps, b, p):
+    """ln of a sum near 1 had no digits below 1e-16: too large for almost half of what was tried."""
+    with mpmath.workdps(60):
+        q = 1 - mpmath.mpf(p)
+        first = [q**steps] + [p * q ** (steps - i) for i in range(1, min(b, steps))]
+        warm = mpmath.log(
+            (mpmath.fsum(first) + mpmath.mpf(p) * max(0, b - steps)) / (1 + (b - 1) * mpmath.mpf(p))
+        )
+        bins = min(2**53, int(steps / p) + 2)
+        for scheme, truth in (
+            (hs.BMinSep(steps, b, p), warm),
+            (hs.BMinSep(steps, b, p, warm_start=False), steps * mpmath.log(q)),
+            (hs.BallsInBins(steps, bins), mpmath.log(mpmath.mpf(bins - steps) / bins)),
+        ):
+            found = scheme.no_participation_log_probability()
+            assert truth * (1 + mpmath.mpf(1e-12)) <= found <= truth or (found == -math.inf and truth < -700)
 
 
 def test_no_participation_of_the_others():

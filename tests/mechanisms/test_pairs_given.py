@@ -435,7 +435,7 @@ def test_refused_where_the_pair_says_too_little() -> None:
     for step in (pair, hs.PoissonSampled(pair, 0.5), hs.Mixture([pair, hs.Gaussian(1.0)], [0.5, 0.5])):
         with pytest.raises(hs.ParameterError, match="replace_one"):
             hs.account(step, "replace_one")
-    with pytest.raises(hs.ParameterTypeError, match="must be an unsampled mechanism"):
+    with pytest.raises(hs.ParameterTypeError, match=r"must be an unsampled mechanism.* in the batch twice"):
         hs.WithReplacement(pair, 2, 10)
     for alone in (pair, hs.PoissonSampled(pair, 0.5)):
         with pytest.raises(hs.ParameterTypeError, match="says nothing of groups"):

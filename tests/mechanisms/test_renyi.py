@@ -139,3 +139,12 @@ def test_divergences_as_small_as_can_be_are_something(rho: float) -> None:
     truth = mpmath.erf(mpmath.sqrt(mpmath.mpf(rho)) / 2)
     for step in (hs.mechanisms.ZCDP(rho), hs.mechanisms.RenyiCurve((2.0,), (2.0 * rho,))):
         assert hs.account(step).delta(0.0) >= truth
+
+
+@pytest.mark.parametrize(("order", "epsilon"), [(1e60, 1e-60), (1e300, 1e-300), (1e300, 1e300), (1.5, 1e308)])
+def test_no_divergence_of_finite_order_is_pure_dp(order: float, epsilon: float) -> None:
+    """delta underflowed to 0, and where no moment is a double the curve had no points."""
+    profile = hs.account(hs.RenyiCurve((order,), (epsilon,)))
+    assert profile.epsilon(0.0) == math.inf
+    assert profile.delta(math.inf) > 0.0
+    assert profile.delta_bounds(1.0).upper <= 1.0

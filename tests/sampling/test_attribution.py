@@ -325,6 +325,7 @@ def test_refusals():
         (lambda: AttributionGraph.from_edges([0], [None]), "users"),
         (lambda: AttributionGraph.from_edges([[0]], [[1]]), "users"),
         (lambda: AttributionGraph.from_edges(["a"], [1], num_examples=1), "num_examples"),
+        (lambda: AttributionGraph.from_lists([["ann"], "bob"]), r"users_of\[1\] = 'bob'"),
         (lambda: AttributionGraph.from_csr(np.eye(2)), "scipy.sparse"),
         (lambda: AttributionGraph.from_arrow({"users": []}), "pyarrow.Table"),
     ]:

@@ -9,6 +9,7 @@
 #include "lattice/sketch.hpp"
 #include "numerics/constants.hpp"
 #include "numerics/fft.hpp"
+#include "numerics/special.hpp"
 
 namespace hockeystick {
 namespace {
@@ -152,8 +153,7 @@ double Coupling::upper(double epsilon) const {
 double Coupling::lower(double epsilon) const {
     const double at = epsilon - residue_.mean + radius_ + rounded(epsilon);
     const double value = table_.at(at, false).value * (1 - 8 * u) - failure_;
-    const double least = std::max(0.0, -std::expm1(epsilon));
-    return value > least ? value : least;
+    return std::max(trivial_delta(epsilon), value);
 }
 
 Interval Coupling::delta_bounds(double epsilon) const {

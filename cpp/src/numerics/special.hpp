@@ -26,6 +26,11 @@ inline double exp_or_0(double x) { return x < -746 ? 0 : std::exp(x); }
 // ln(e^x - 1), x > 0
 double log_expm1(double x) noexcept;
 
+// 1 - e^x where that is positive, rounded down: no delta at eps = x is less.
+inline double trivial_delta(double x) noexcept {
+    return std::max(0.0, -std::expm1(x) * (1 - 4 * unit_roundoff));
+}
+
 // ln(1 - q + q e^x), 0 < q <= 1: within 8 unit_roundoff of itself, and 2 |x| of them times the slope in x.
 double log_blend(double q, double x) noexcept;
 // That slope, where its value is `blend`.

@@ -37,9 +37,4 @@ inline std::uint64_t total_steps(const Composition& composition) {
     return total;
 }
 
-// Whatever else is known, delta(eps) is at least this: 1 - e^eps, rounded down.
-inline double trivial_delta(double epsilon) {
-    return std::max(0.0, -std::expm1(epsilon) * (1 - 4 * unit_roundoff));
-}
-
 }  // namespace hockeystick

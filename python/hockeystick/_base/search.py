@@ -64,6 +64,10 @@ class Axis:
         logarithm = math.log(max(value, 0.5) if self.integer else value)
         return logarithm if self.rising else -logarithm
 
+    def loss(self, value: float) -> float:
+        """What orders the values: large integers may share a position."""
+        return value if self.rising else -value
+
     def value(self, position: float) -> float:
         """The allowed value at ``position`` or, among integers, the next one of less loss."""
         if position <= self.position(self.safest):
@@ -177,10 +181,12 @@ class Search:
         fit, _ = self._bracket()
         if fit is None:
             return None
-        exceeding = [p for p in self._points.values() if p.verdict.exceeds and p.position > fit.position]
+        exceeding = [
+            p for p in self._points.values() if p.verdict.exceeds and self._loss(p) > self._loss(fit)
+        ]
         if not exceeding:
             return Found(fit.value, None, False)
-        nearest = min(exceeding, key=lambda p: p.position)
+        nearest = min(exceeding, key=self._loss)
         one_step = abs(self._axis.beyond(fit.value, self._step) - fit.value)
         return Found(fit.value, nearest.value, abs(nearest.value - fit.value) <= one_step)
 
@@ -215,9 +221,14 @@ class Search:
     def _bracket(self) -> tuple[_Point | None, _Point | None]:
         """The riskiest point that fits, and the next one beyond it that was not shown to fit."""
         points = self._points.values()
-        fit = max((p for p in points if p.verdict.fits), key=lambda p: p.position, default=None)
-        others = (p for p in points if not p.verdict.fits and (fit is None or p.position > fit.position))
-        return fit, min(others, key=lambda p: p.position, default=None)
+        fit = max((p for p in points if p.verdict.fits), key=self._loss, default=None)
+        others = (
+            p for p in points if not p.verdict.fits and (fit is None or self._loss(p) > self._loss(fit))
+        )
+        return fit, min(others, key=self._loss, default=None)
+
+    def _loss(self, point: _Point) -> float:
+        return self._axis.loss(point.value)
 
     def _root(self, flattest: float) -> tuple[float, float]:
         """Where the height seems to be 0, and how far that is from the nearest look; nan, inf if unknown.
@@ -277,9 +288,9 @@ class Search:
         else:
             value = axis.value(0.5 * (fit.position + barrier.position))
         if axis.integer:  # never the same value twice
-            if fit is not None and axis.position(value) <= fit.position:
+            if fit is not None and axis.loss(value) <= self._loss(fit):
                 value = axis.beyond(fit.value, 1)
-            if barrier is not None and axis.position(value) >= barrier.position:
+            if barrier is not None and axis.loss(value) >= self._loss(barrier):
                 value = axis.beyond(barrier.value, -1)
         return value
 

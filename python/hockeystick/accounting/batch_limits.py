@@ -225,7 +225,7 @@ class UnionBound:
             return math.inf
         if self.delta(0.0) <= delta:
             return 0.0
-        low, high, fits = 0.0, math.log(delta / self.eta), False
+        low, high, fits = 0.0, math.log(delta) - math.log(self.eta), False
         for _ in range(6):  # speed: 2^-36 of where the search began
             epsilon = np.linspace(low, high, 65)
             bound = self._curve(poisson, epsilon)

@@ -172,13 +172,16 @@ class Budget:
         self.memory_limit = memory_limit
         self.evaluations = 0
         self.accuracies: dict[float, float] = {}
+        self._made: dict[float, Composable] = {}
         self.target = self._log_mu(self.epsilon, self.delta)
         self.steepness = self._steepness()
 
     def profile(self, value: float, accuracy: float) -> PrivacyProfile:
-        description = self.make(value)
-        composition(description, f"make({value!r})")
-        return account(description, self.adjacency, accuracy, self.memory_limit)
+        # Once for each value: what was proven is of what was made then, whatever would be made now.
+        if value not in self._made:
+            self._made[value] = self.make(value)
+            composition(self._made[value], f"make({value!r})")
+        return account(self._made[value], self.adjacency, accuracy, self.memory_limit)
 
     def epsilon_bounds(self, profile: PrivacyProfile) -> Bounds:
         self.evaluations += 1

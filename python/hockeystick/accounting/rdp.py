@@ -31,7 +31,7 @@ def rdp_curve(
     ln E_Q[(P/Q)^order] / (order - 1) (Mironov 2017). Any real orders in (1, 2^53], and inf for pure DP; the
     results have the shape of ``orders``. ``upper`` holds for the mechanism, ``lower`` for the pair of
     distributions that dominates it; for sampled Gaussians, Laplace noise and finite laws the two agree to about 12
-    digits. inf where a loss is infinite or no better bound is known (docs/accounting/rdp.md). Raises ParameterError before any work.
+    digits, but for orders so high that the largest losses alone count. inf where a loss is infinite or no better bound is known (docs/accounting/rdp.md). Raises ParameterError before any work.
 
     >>> import hockeystick as hs
     >>> step = hs.PoissonSampled(hs.Gaussian(noise_multiplier=1.0), sampling_probability=0.01)
@@ -68,7 +68,7 @@ def best_rdp_epsilon(
 ) -> tuple[float, float]:
     """(epsilon, order): the least epsilon at ``delta`` in (0, 1) that RDP of any order implies for ``process``.
 
-    The minimum over real orders of `rdp_epsilon` of `rdp_curve`: an upper bound, as either is, and never less
+    The minimum over real orders from 1.0005 on of `rdp_epsilon` of `rdp_curve`: an upper bound, as either is, and never less
     than `account` says. Raises ParameterError before any work.
 
     >>> import hockeystick as hs

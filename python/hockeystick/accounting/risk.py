@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import TYPE_CHECKING, NoReturn
 
 import numpy as np
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 
 _NEARLY_ALL = 0.99
 """speed: a delta that is quickly known to be reached wherever losses are large throughout."""
+
+_LEAST_FPR = 1e-300
+"""*Proof*: e^epsilon times this is a normal double for each epsilon that matters. A smaller rate lies between 0 and this."""
 
 
 class Risk(Exclusive):
@@ -85,6 +89,8 @@ class Risk(Exclusive):
             return self._profile.delta_bounds(math.inf)
         if self.advantage().upper == 0.0:
             return Bounds(alpha, alpha)
+        if alpha < _LEAST_FPR:
+            return Bounds(max(alpha, self.tpr(0.0).lower), self.tpr(_LEAST_FPR).upper)
         found = [envelope.least([line(alpha)], self._tolerance)[0] for envelope in self._envelopes]
         return _worst([*found, Bounds(alpha, alpha)])
 
@@ -100,12 +106,13 @@ class Risk(Exclusive):
     def precision(self, fpr: float, prior: float) -> Bounds:
         """Most of TP / (TP + FP) of an attack with this ``fpr`` in (0, 1], where ``prior`` in [0, 1] of its targets are members."""
         alpha = real("fpr", fpr, 0.0, 1.0, open_low=True)
-        share = real("prior", prior, 0.0, 1.0)
+        share = Fraction(real("prior", prior, 0.0, 1.0))
+        # In fractions: products of small doubles are no doubles.
+        right = [share * Fraction(rate) for rate in self.tpr(alpha)]
         lower, upper = (
-            share * rate / (share * rate + (1.0 - share) * alpha) if share > 0.0 else 0.0
-            for rate in self.tpr(alpha)
+            float(part / (part + (1 - share) * Fraction(alpha))) if part else 0.0 for part in right
         )
-        return Bounds(lower * (1.0 - MARGIN), min(1.0, upper * (1.0 + MARGIN)))
+        return Bounds(math.nextafter(lower, 0.0), min(1.0, math.nextafter(upper, 1.0)) if right[1] else 0.0)
 
     def recall(self, odds: float) -> Bounds:
         """Most members that an attack may name and be right ``odds`` times as often as wrong, one half being members.

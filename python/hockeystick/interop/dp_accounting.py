@@ -462,6 +462,8 @@ def _together(event: Any, relation: NeighboringRelation) -> Mechanism | None:
 def _step_event(step: Step) -> Any:
     if isinstance(step, (WithoutReplacement, WithReplacement)) and step.pair != "sound":
         raise ParameterError(f"step = {step!r}: no DpEvent describes a pair that is not a guarantee")
+    if isinstance(step, PoissonSampled) and isinstance(step.mechanism, MixtureOfGaussians):
+        return _step_event(step.mechanism.sampled_by(step))
     if isinstance(step, (PoissonSampled, WithoutReplacement, WithReplacement)):
         nested = isinstance(step.mechanism, PoissonSampled)
         inner = _step_event(step.mechanism) if nested else _mechanism_event(step.mechanism, step)
@@ -563,6 +565,8 @@ def _losses(pmf: Any) -> PrivacyLoss:
     """One direction. dp_accounting shows the atoms of no distribution, so these names are its own."""
     if not pmf._pessimistic_estimate:
         raise ParameterError("pld: must be a pessimistic estimate; an optimistic one is no upper bound")
+    if not pmf.size:  # which it cannot make dense
+        return PrivacyLoss((), (), infinity_mass=1.0)
     dense = pmf.to_dense_pmf()
     p, beyond = np.array(dense._probs, np.float64), min(1.0, float(dense._infinity_mass))
     losses = ((np.arange(dense.size) + dense._lower_loss) * dense._discretization)[p != 0.0]

@@ -28,7 +28,7 @@ from .._base.exclusive import Exclusive
 from .._base.files import refusing
 from .._base.randomness import Seed, derive_key, resolve_seed, seed_from_dict, seed_to_dict
 from .._base.types import AnyPath
-from .._base.validation import ParameterError, ParameterTypeError, boolean, integer, real
+from .._base.validation import ParameterError, ParameterTypeError, boolean, integer, real, reals
 from .rounding import check_rounding
 from .strategy import Strategy
 
@@ -233,14 +233,16 @@ class CorrelatedNoise(Exclusive):
         Raises ParameterError for any other. Never make a step's noise twice for different sums: the difference of the two
         releases would have no noise at all.
         """
-        if not {"step", "history", "fingerprint"} <= set(state):
+        given: object = state
+        if not isinstance(given, dict) or not {"step", "history", "fingerprint"} <= set(state):
             raise ParameterTypeError("state: must be what state() returned")
         if state["fingerprint"] != self._fingerprint():
             raise ParameterError(
                 "state: belongs to another seed, strategy, range of coordinates or state_dtype"
             )
         step = integer("state['step']", state["step"], 0, self.strategy.steps)
-        history = np.ascontiguousarray(state["history"], dtype=np.float64)
+        most = float(np.finfo(self.state_dtype).max)
+        history = np.ascontiguousarray(reals("state['history']", state["history"], -most, most))
         expected = (self._rows_at(step), self.width)
         if history.shape != expected:
             raise ParameterError(f"state['history']: must have shape {expected}, not {history.shape}")

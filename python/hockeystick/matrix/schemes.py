@@ -300,6 +300,8 @@ class BallsInBins(Scheme):
     def no_participation_log_probability(self) -> float:
         if self.bins <= self.steps:
             return -math.inf
+        if 2 * self.steps < self.bins:
+            return _rounded_down(math.log1p(-self.steps / self.bins))
         return _rounded_down(math.log((self.bins - self.steps) / self.bins))
 
     def unamplified(self) -> tuple[int, int]:
@@ -341,12 +343,12 @@ class _MinSep(_Separated):
         if not self.warm_start:
             return _rounded_down(fail * steps)
         # Available first in iteration 1 (weight 1), or in one of the next b - 1 (weight p each).
-        total = math.fsum(
-            [math.exp(fail * steps)]
-            + [p * math.exp(fail * (steps - i)) for i in range(1, min(b, steps))]
-            + [p * max(0, b - steps)]
-        )
-        total /= 1.0 + (b - 1) * p
+        first = [(1.0, steps)] + [(p, steps - i) for i in range(1, min(b, steps))]
+        weight = 1.0 + (b - 1) * p
+        hit = math.fsum(w * -math.expm1(fail * left) for w, left in first) / weight
+        if hit < 0.5:
+            return _rounded_down(math.log1p(-hit))
+        total = math.fsum([w * math.exp(fail * left) for w, left in first] + [p * max(0, b - steps)]) / weight
         return _rounded_down(math.log(total)) if total > 0.0 else -math.inf
 
     def cyclic_rate(self) -> float | None:

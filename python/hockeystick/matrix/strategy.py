@@ -91,7 +91,10 @@ class Strategy(ABC):
         return "strategy", self._columns()
 
     def correlated_noise(self, noise: Array) -> Array:
-        """C^{-1} ``noise``: what to add to the clipped gradient sums, for ``noise`` of shape (steps, ...)."""
+        """C^{-1} ``noise``: what to add to the clipped gradient sums, for ``noise`` of shape (steps, ...).
+
+        In doubles, an estimate: where the inverse grows, rounding of rows changes ``noise``, which `CorrelatedNoise` refuses and this does not.
+        """
         array = np.asarray(noise, dtype=np.float64)
         if not array.ndim or array.shape[0] != self.steps:
             raise ParameterError(f"noise: must have shape ({self.steps}, ...), not {array.shape}")

@@ -37,7 +37,8 @@ class Mixture(Step):
     The privacy loss distribution is the mixture of theirs: delta(epsilon) = sum_i weights[i]
     delta_i(epsilon) for one use. ``mechanisms`` is a sequence of steps, sampled or not (of a composition, ``Group(composition, 1)``
     makes one), and ``weights`` one probability for each; they must sum to 1. Composes with everything else, under
-    every adjacency that its parts allow. Where all parts are unsampled, it may be sampled itself:
+    every adjacency that its parts allow. Of a `RandomAllocation` the noise alone counts, every step seen, which is many times too much:
+    ``Group(allocation, 1)`` is near. Where all parts are unsampled, it may be sampled itself:
     the choice is then made before the batch is drawn.
 
     >>> from hockeystick import Gaussian, account

@@ -121,6 +121,8 @@ def renyi_curve(parts: Sequence[tuple[Renyi, int]]) -> Curve:
         1.0 + 1e-12
     )
     finite = np.isfinite(moments)
+    if not finite.any():
+        return Curve.of_symmetric(np.array([0.0, 1.0]), np.ones(2))
     orders, moments = orders[finite], moments[finite]
     # Where the simple bound of some order is down to the deepest delta.
     end = float(min(FURTHEST, np.min((moments + _DEEPEST) / (orders - 1.0))))
@@ -134,7 +136,7 @@ def renyi_curve(parts: Sequence[tuple[Renyi, int]]) -> Curve:
 
 
 def _delta(epsilon: Array, orders: Array, moments: Array) -> Array:
-    """The least bound over all orders at each epsilon >= 0 (docs/mechanisms/renyi.md, section 1)."""
+    """The least bound over all orders at each epsilon >= 0 (docs/mechanisms/renyi.md, section 1): never 0, as no divergence of finite order says so."""
     fall = (orders - 1.0) * epsilon[:, None]
     small = np.minimum(moments, 50.0)
     log_rest = np.broadcast_to(moments, fall.shape)
@@ -147,4 +149,4 @@ def _delta(epsilon: Array, orders: Array, moments: Array) -> Array:
     exponent = log_rest - fall + best
     # The terms are rounded relatively.
     exponent += 1e-15 * (np.abs(moments) + fall + np.abs(best) + 10.0)
-    return np.asarray(np.exp(np.minimum(0.0, exponent.min(axis=1))))
+    return np.asarray(np.maximum(np.exp(np.minimum(0.0, exponent.min(axis=1))), 5e-324))

@@ -65,9 +65,11 @@ class _Sampled(Step):
         given: object = self.mechanism
         if not isinstance(given, Step) or not given.may_be_sampled(self):
             besides = "; Poisson sampling may also be nested" if self.independent else ""
+            twice = isinstance(given, Step) and given.is_unsampled() and self.repeats
+            which = ", which does not say what a record costs that is in the batch twice" if twice else ""
             raise ParameterTypeError(
                 f"mechanism = {given!r}: must be an unsampled mechanism "
-                f"(Gaussian, Laplace, ... or a mixture of them{besides}), not {type(given).__name__}"
+                f"(Gaussian, Laplace, ... or a mixture of them{besides}), not {type(given).__name__}{which}"
             )
         super().__post_init__()
 

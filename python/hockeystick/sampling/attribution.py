@@ -111,7 +111,13 @@ class AttributionGraph:
     @classmethod
     def from_lists(cls, users_of: Iterable[Sequence[Any]]) -> AttributionGraph:
         """The graph of one sequence of users (integers or strings) per example."""
-        lists = [list(users) for users in users_of]
+        lists = []
+        for i, users in enumerate(users_of):
+            if isinstance(users, (str, bytes)):
+                raise ParameterTypeError(
+                    f"users_of[{i}] = {users!r}: must be a sequence of users, not the name of one"
+                )
+            lists.append(list(users))
         examples = np.repeat(np.arange(len(lists)), [len(users) for users in lists])
         return cls.from_edges(examples, [user for users in lists for user in users], len(lists))
 
