@@ -44,7 +44,7 @@ constexpr std::size_t most_lines = 64;
 constexpr std::size_t bytes_per_frequency = 32, kinds_at_once = 32;
 // Speed: the share of delta that may be left out where noise is added, how much less than a guess of delta
 // makes another one worth it, and what share of a curve's gap one noise for all of its points aims at.
-constexpr double share_beside_noise = 1e-12, near_guess = 0.1, noisy_share = 0.2;
+constexpr double share_beside_noise = 1e-12, near_guess = 0.1, noisy_share = 0.5;
 // Speed: where all of delta may have been cut, about this is tried next.
 constexpr double next_delta = 1e-280;
 
@@ -270,7 +270,7 @@ std::vector<std::optional<Answer>> Inversion::shared(std::span<const double> eps
         narrow([&](const auto& open) {
             return direct_->delta_curve(open, layers_soon(false) ? Budget{curve_gap_} : Budget{}, sharing);
         });
-    else if (direct_->noise_helps())
+    if (direct_->noise_helps())
         narrow([&](const auto& open) {
             return direct_->curve_with_noise(open, noisy_share * curve_gap_, most_frequencies_);
         });

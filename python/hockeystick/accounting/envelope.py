@@ -172,11 +172,13 @@ class Envelope:
         at_vertex = np.nan_to_num(np.minimum(from_left, from_right), nan=-math.inf)
         return Cells(left, vertex, right, at_left, at_vertex, at_right)
 
-    def least(self, objectives: Sequence[Objective], tolerance: float, top: float = math.inf) -> list[Bounds]:
+    def least(
+        self, objectives: Sequence[Objective], tolerance: float, top: float = math.inf, beside: float = 0.0
+    ) -> list[Bounds]:
         """Bounds on the infimum of each of ``objectives`` over epsilon < ``top``, refined until they are ``tolerance`` apart.
 
-        Relatively, or as close as the bounds on delta allow. All of them ask for their nodes together, as neighbours in one curve
-        cost little.
+        Relatively, or as close as the bounds on delta allow, or not above ``beside``, if something that large counts anyway. All of
+        them ask for their nodes together, as neighbours in one curve cost little.
         """
         most = _NODES + _NODES_EACH * min(len(objectives), _MANY)
         found, left = [Bounds(0.0, math.inf)] * len(objectives), list(range(len(objectives)))
@@ -185,7 +187,7 @@ class Envelope:
             cells = Cells(*(part[cells.left < top] for part in cells))
             for i in left:
                 found[i], wanted = self._look(objectives[i], cells, tolerance, top)
-                new.append(wanted)
+                new.append(wanted if found[i].upper > beside else np.empty(0))
             left = [i for i, wanted in zip(left, new[1:], strict=True) if wanted.size]
             if len(self.epsilon) > most or not self.ask(np.concatenate(new)):
                 break
@@ -195,8 +197,11 @@ class Envelope:
         """What the nodes say of an infimum, and which further ones would say more."""
         finite = (self.epsilon < top) & (self.epsilon < math.inf)
         values = objective(self.epsilon[finite], self.upper[finite])
-        best = float(np.min(values)) * (1.0 + MARGIN)
-        enough = best * (1.0 - tolerance)
+        at = int(np.argmin(values))
+        best = float(values[at]) * (1.0 + MARGIN)
+        # What is unknown of delta at the best node is unknown of the infimum.
+        known = float(objective(self.epsilon[finite][at : at + 1], self.lower[finite][at : at + 1])[0])
+        enough = min(best * (1.0 - tolerance), known)
         low = objective(cells.left, cells.at_left)
         low = np.minimum(low, objective(cells.vertex, cells.at_vertex))
         ends = np.where(cells.right < top, cells.right, cells.vertex)

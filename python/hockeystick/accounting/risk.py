@@ -16,7 +16,7 @@ from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
 from .._base.types import Array
 from .._base.validation import real
-from .envelope import FIRST_NODES, FURTHEST, MARGIN, TOLERANCE, Envelope, line
+from .envelope import FIRST_NODES, FURTHEST, MARGIN, TOLERANCE, Envelope, Objective, line
 
 if TYPE_CHECKING:
     from .profile import PrivacyProfile
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 _NEARLY_ALL = 0.99
 """speed: a delta that is quickly known to be reached wherever losses are large throughout."""
 
-_LEAST_FPR = 1e-300
-"""*Proof*: e^epsilon times this is a normal double for each epsilon that matters. A smaller rate lies between 0 and this."""
+_NORMAL = 1e-300
+"""*Proof*: from here on the margin of a rate is many times the least double."""
 
 
 class Risk(Exclusive):
@@ -89,10 +89,10 @@ class Risk(Exclusive):
             return self._profile.delta_bounds(math.inf)
         if self.advantage().upper == 0.0:
             return Bounds(alpha, alpha)
-        if alpha < _LEAST_FPR:
-            return Bounds(max(alpha, self.tpr(0.0).lower), self.tpr(_LEAST_FPR).upper)
-        found = [envelope.least([line(alpha)], self._tolerance)[0] for envelope in self._envelopes]
-        return _worst([*found, Bounds(alpha, alpha)])
+        lower, upper = self._worst(line(alpha), alpha)
+        # A product that is no normal double is rounded by half of the least one, which its margin may be less than.
+        lost = 5e-324 if upper < _NORMAL else 0.0
+        return Bounds(max(alpha, lower - lost), upper + lost)
 
     def reconstruction(self, baseline: float) -> Bounds:
         """Most probability that an attack reconstructs a record, where one without the release does with ``baseline``.
@@ -132,11 +132,17 @@ class Risk(Exclusive):
                 ratio = delta / np.abs(np.expm1(epsilon - top))
             return np.where(np.isnan(ratio), 0.0, ratio)
 
-        found = []
         for envelope in self._envelopes:
             envelope.ask(np.array([top]))
-            found += envelope.least([rate], self._tolerance, top)
-        return _worst(found)
+        return self._worst(rate, 0.0, top)
+
+    def _worst(self, objective: Objective, least: float, top: float = math.inf) -> Bounds:
+        """The largest of the directions' infima, and at least this."""
+        worst = Bounds(least, least)
+        for envelope in self._envelopes:
+            [found] = envelope.least([objective], self._tolerance, top, beside=worst.lower)
+            worst = Bounds(max(worst.lower, found.lower), max(worst.upper, found.upper))
+        return Bounds(min(worst.lower, 1.0), min(worst.upper, 1.0))
 
     def bayes_risk(self, prior: float = 0.5) -> Bounds:
         """Least probability that a guess at membership is wrong, ``prior`` being the share of members.
@@ -182,8 +188,3 @@ def _of_nearly_all() -> Envelope:
     """Where delta at FURTHEST is at least _NEARLY_ALL: how much closer to 1 it is would take minutes."""
     ends = np.array([-FURTHEST, 0.0, FURTHEST])
     return Envelope(lambda at: (np.where(at <= FURTHEST, _NEARLY_ALL, 0.0), np.ones_like(at)), ends).close()
-
-
-def _worst(found: Sequence[Bounds]) -> Bounds:
-    lower, upper = (max(ends) for ends in zip(*found, strict=True))
-    return Bounds(min(lower, 1.0), min(upper, 1.0))
