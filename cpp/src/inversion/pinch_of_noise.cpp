@@ -107,8 +107,8 @@ std::vector<std::optional<Answer>> DirectInversion::curve_with_noise(std::span<c
     for (std::size_t i = epsilons.size(); i-- > 0 && !(last && last->log_delta > least_log_delta);)
         last = saddle_for(epsilons[i], 0.3);
     if (!last) return std::vector<std::optional<Answer>>(epsilons.size());
-    const double frequencies =
-        std::min(static_cast<double>(most), std::max(least_frequencies, few_terms / (atoms() + beside_terms)));
+    const double frequencies = std::min(static_cast<double>(most),
+                                        std::max(least_frequencies, few_terms / (atoms() + beside_terms)));
     return with_noise(std::sqrt(gap / (last->s * (1 + last->s))))
         .delta_curve(epsilons, {.frequencies = static_cast<std::size_t>(frequencies)}, {gap});
 }
