@@ -158,3 +158,20 @@ def test_noise_too_small_to_matter_is_not_none(mechanism: hs.Mechanism) -> None:
         hs.account(hs.PoissonSampled(mechanism, 0.5), adjacency="add").epsilon_bounds(1e-5).upper
         <= math.log(2) + 1e-9
     )
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        hs.mechanisms.Skellam(6.68119865884648e-24, 13),
+        hs.mechanisms.Skellam(3.1e-9, 32),
+        hs.DiscreteGaussian(0.2, 7),
+    ],
+)
+def test_noise_that_reaches_as_far_as_it_is_moved(mechanism: hs.Mechanism) -> None:
+    """Q's masses were made of P's, which were few least doubles: they added up to 1 + 3e-9, and a bare ValueError came of it."""
+    rate = 0.5937688542391893
+    # The record shows whenever it is sampled.
+    lower, upper = hs.account(hs.PoissonSampled(mechanism, rate), "replace_one").delta_bounds(1.0)
+    assert lower <= rate <= upper
+    assert upper - lower < 1e-12

@@ -47,7 +47,10 @@ def test_masses_and_losses(variance: float) -> None:
             assert abs(found - loss) <= noise.loss_error * abs(loss) * 2.0**-53 + arb("1e-100")
 
 
-@pytest.mark.parametrize(("variance", "sensitivity"), [(1e-3, 1), (0.7, 3), (30.0, 2), (100.0, 20)])
+@pytest.mark.parametrize(
+    ("variance", "sensitivity"),
+    [(1e-3, 1), (0.7, 3), (30.0, 2), (100.0, 20), (3.4e-4, 2), (1e-6, 10), (0.01, 5)],
+)
 @pytest.mark.parametrize("rate", [1.0, 0.05])
 def test_one_release(variance: float, sensitivity: int, rate: float) -> None:
     reach = int(Skellam(variance).noise().reach) // 3

@@ -326,6 +326,9 @@ def test_refusals():
         (lambda: AttributionGraph.from_edges([[0]], [[1]]), "users"),
         (lambda: AttributionGraph.from_edges(["a"], [1], num_examples=1), "num_examples"),
         (lambda: AttributionGraph.from_lists([["ann"], "bob"]), r"users_of\[1\] = 'bob'"),
+        (lambda: AttributionGraph([0, 1, 2], np.array([0.9, 1.9]), 2), r"users\[0\] = "),
+        (lambda: AttributionGraph([0, 1, 2], ["0", "1"], 2), r"users\[0\] = "),
+        (lambda: AttributionGraph([0.0, 1.5, 2.9], [0, 1], 2), r"offsets\[0\] = "),
         (lambda: AttributionGraph.from_csr(np.eye(2)), "scipy.sparse"),
         (lambda: AttributionGraph.from_arrow({"users": []}), "pyarrow.Table"),
     ]:

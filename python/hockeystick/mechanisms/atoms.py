@@ -167,8 +167,10 @@ def shifted(noise: IntegerNoise, shift: int) -> Bracket:
     shift (2t - shift) / (2 sigma^2).
     """
     upper = _integers(noise, shift, 1.0)
-    # Noise moved less far is easier to confuse: threshold tests are optimal, and lose power.
-    return Bracket(upper, _below(noise, min(shift, math.ceil(_WIDE_SHIFT * noise.scale)), 1.0))
+    # Noise moved less far is easier to confuse: threshold tests are optimal, and lose power. Beyond its reach it shows all the same.
+    return Bracket(
+        upper, _below(noise, min(shift, math.ceil(max(_WIDE_SHIFT * noise.scale, noise.reach))), 1.0)
+    )
 
 
 def sampled_replace_one(noise: IntegerNoise, shift: int, q: float) -> Bracket:
@@ -277,14 +279,18 @@ def _integers(noise: IntegerNoise, shift: int, q: float) -> Atoms:
         p[-1] += law.tail(anchors[-1] + 1.0 - shift, anchors[-1] + 1.0)
         p[0] += law.tail(shift - anchors[0] + 1.0, 1.0 - anchors[0])
         p_infinity = 0.0
-    merged, q_mass = bool(between.any()), None
-    if sampled and not merged:
-        # Q is P mirrored. From P and large losses it would have the errors of these.
-        if noise.kind != "laplace":
-            q_mass = law.p_mass(-anchors)
-        elif anchors[0] == -anchors[-1]:
-            q_mass = p[::-1].copy()
+    merged = bool(between.any())
+    q_mass = None if merged else _mirrored(law, anchors, p)
     return _atoms(law, losses, p, p_infinity, merged, law.loss_error(anchors), q_mass=q_mass)
+
+
+def _mirrored(law: _Law, anchors: Array, p: Array) -> Array | None:
+    """Q's masses where it is P mirrored: from P's, which may be few least doubles, and large losses they would have the errors of these."""
+    if law.q == 1.0:
+        return None
+    if law.noise.kind != "laplace":
+        return law.p_mass(-anchors)
+    return p[::-1].copy() if anchors[0] == -anchors[-1] else None
 
 
 def _below(noise: IntegerNoise, shift: int, q: float) -> Atoms | None:
@@ -314,7 +320,9 @@ def _below(noise: IntegerNoise, shift: int, q: float) -> Atoms | None:
         p[-1] += law.tail(anchors[-1] + 1.0 - shift, anchors[-1] + 1.0)
         if whole:
             p[0] += law.tail(shift - anchors[0] + 1.0, 1.0 - anchors[0])
-    return _atoms(law, losses, p, 0.0, bool(between.any()), law.loss_error(anchors), shared=np.minimum)
+    merged = bool(between.any())
+    q_mass = None if merged else _mirrored(law, anchors, p)
+    return _atoms(law, losses, p, 0.0, merged, law.loss_error(anchors), shared=np.minimum, q_mass=q_mass)
 
 
 def _atoms(

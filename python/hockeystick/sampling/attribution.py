@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from .. import _core
 from .._base.lazy import needing
 from .._base.types import AnyPath
-from .._base.validation import ParameterError, ParameterTypeError, integer, integers
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, integer, integers
 from .bounding import MAX_IDS, MAX_WORK, BoundedAttribution, Integers, bounded
 
 
@@ -58,9 +58,10 @@ class AttributionGraph:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "num_users", integer("num_users", self.num_users, 0, MAX_IDS))
-        for name, dtype in (("offsets", np.int64), ("users", np.int32)):
+        for name, dtype, most in (("offsets", np.int64, MAX_COUNT), ("users", np.int32, MAX_IDS)):
+            given = integers(name, getattr(self, name), 0, most)
             # A copy: the caller's array, and what it is a view of, stay writable.
-            array = np.array(getattr(self, name), dtype=dtype, order="C")
+            array = np.array(given, dtype=dtype, order="C")
             array.setflags(write=False)
             object.__setattr__(self, name, array)
         try:
