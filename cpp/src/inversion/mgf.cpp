@@ -209,12 +209,13 @@ Cumulant Mgf::at(double s) const {
     return cumulant_of(shift, sum.value, sum.error, sum.first, sum.second);
 }
 
-// ln M(s) of one part, as at() has it for all.
-double Mgf::log_moment(std::size_t part, double s) const {
+// ln M(s) of one part, as at() has it for all, where that is known as well as detailed strips ask.
+std::optional<double> Mgf::log_moment(std::size_t part, double s) const {
     const Nodes& nodes = nodes_for(s)[part];
-    if (nodes.loss.empty()) return infinity;
+    if (nodes.loss.empty()) return {};
     const double shift = peak({&nodes}, s);
     const Moments own = moments(parts_[part], nodes, s, shift);
+    if (!(own.error < 0.02 * (std::exp(-shift) + own.value))) return {};
     return cumulant_of(shift, own.value, own.error, own.first, own.second).value;
 }
 
@@ -280,8 +281,9 @@ std::optional<Mgf::Rule> Mgf::real_rule(std::size_t index, double s, double end,
     rule.widths = AnalyticityStrip::simple(part, s, tolerance);
     double h = best_step(rule.widths, end, tolerance);
     // Dearer strips pay where they save many products.
-    if (h < 0.01 || 20 / h * static_cast<double>(size) > 5e5) {
-        auto detailed = AnalyticityStrip::detailed(part, s, log_moment(index, s), end, tolerance);
+    const bool dear = h < 0.01 || 20 / h * static_cast<double>(size) > 5e5;
+    if (const auto log_mgf = dear ? log_moment(index, s) : std::nullopt) {
+        auto detailed = AnalyticityStrip::detailed(part, s, *log_mgf, end, tolerance);
         if (best_step(detailed, end, tolerance) > h) rule.widths = std::move(detailed);
         h = best_step(rule.widths, end, tolerance);
     }

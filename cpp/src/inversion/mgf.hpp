@@ -45,7 +45,7 @@ private:
         double value, first, second, error;
     };
     Moments moments(const MixturePart& part, const Nodes& nodes, double s, double shift) const;
-    double log_moment(std::size_t part, double s) const;
+    std::optional<double> log_moment(std::size_t part, double s) const;
     static Nodes make_nodes(const MixturePart& part, double h, double low, double high, double reach);
     // An end of the nodes: ln of P's density and the loss there.
     struct End {

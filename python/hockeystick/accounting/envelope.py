@@ -36,7 +36,7 @@ _LOOKS, _CLOSER = 129, 7
 _FPRS = (1e-4, 1e-3, 1e-2, 1e-1)  # *speed*
 _CLOSEST = 1.0 / 16.0  # *speed*: a new node keeps that share of its cell from either end
 _PARTS = 4  # *speed*
-_NOISE = 4.0  # *speed*
+_NOISE, _LITTLE = 4.0, 1e-3  # *speed*
 _ROUNDS, _NODES, _NODES_EACH, _MANY = 40, 400, 16, 100
 """*Speed*: where to stop, with the interval as it is then: after so many rounds, or at so many nodes and some for each question, up to so many."""
 
@@ -199,9 +199,11 @@ class Envelope:
         values = objective(self.epsilon[finite], self.upper[finite])
         at = int(np.argmin(values))
         best = float(values[at]) * (1.0 + MARGIN)
-        # What is unknown of delta at the best node is unknown of the infimum.
+        # Little that is unknown of delta at the best node is unknown of the infimum.
         known = float(objective(self.epsilon[finite][at : at + 1], self.lower[finite][at : at + 1])[0])
-        enough = min(best * (1.0 - tolerance), known)
+        enough = best * (1.0 - tolerance)
+        if known >= best * (1.0 - _LITTLE):
+            enough = min(enough, known)
         low = objective(cells.left, cells.at_left)
         low = np.minimum(low, objective(cells.vertex, cells.at_vertex))
         ends = np.where(cells.right < top, cells.right, cells.vertex)

@@ -184,14 +184,15 @@ class CorrelatedNoise(Exclusive):
         """
         step = integer("step", step, 0, self.strategy.steps)
         first = max(0, step - self._rows_at(step)) if self._form == "inverse" else 0
+        far = not first <= self.step <= step
         try:
-            if not first <= self.step <= step:
+            if far:
                 # Rows before `first` are not needed: zeros will do for them.
                 self._forget(first)
             while self.step < step:
                 self._core.skip(min(_CHUNK, step - self.step))
         except BaseException:
-            if first > 0:
+            if far and first > 0:
                 self._forget(self.strategy.steps)
             raise
 

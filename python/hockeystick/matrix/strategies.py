@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -462,6 +463,16 @@ class InverseBanded(_Matrix):
                 "the matrix is too ill-conditioned"
             )
 
+    def first_steps(self, steps: int) -> InverseBanded:
+        steps = integer("steps", steps, 1, self.steps)
+        toeplitz = self._array.ndim == 1
+        first = InverseBanded(
+            self._array[:steps] if toeplitz else _leading(self._array[:, :steps], steps), steps
+        )
+        # The bound for all steps holds for some of them, and with it the entries are the same.
+        first.__dict__["_unsure"] = self._unsure
+        return first
+
     def recurrence(self) -> tuple[Literal["strategy", "inverse", "buffers"], Array]:
         return "inverse", np.atleast_2d(self._array)
 
@@ -476,14 +487,15 @@ class InverseBanded(_Matrix):
             impulse = np.zeros(self.steps)
             impulse[0] = 1.0
             return divided_by_toeplitz(self._array, impulse)[None, :]
-        # From the right, so that C H is the identity up to rounding of each sum.
-        dense = np.eye(self.steps)
+        # From the right, so that C H is the identity up to rounding of each sum; in the same order on every machine.
+        transposed, bands = np.eye(self.steps), self._array.shape[1]
         with np.errstate(all="ignore"):
             for j in reversed(range(self.steps)):
-                below = self._array[j, 1 : self.steps - j]
-                dense[:, j] -= dense[:, j + 1 : j + 1 + len(below)] @ below
-                dense[:, j] /= self._array[j, 0]
-        return _diagonals(dense, self.steps)
+                transposed[j] /= self._array[j, 0]
+                low = max(0, j - bands + 1)
+                before = np.arange(low, j)
+                transposed[low:j] -= self._array[before, j - before, None] * transposed[j]
+        return _diagonals(transposed.T, self.steps)
 
     @functools.cached_property
     def _unsure(self) -> float:
@@ -492,7 +504,9 @@ class InverseBanded(_Matrix):
             computed, given = np.abs(self._inverted()), np.abs(np.atleast_2d(self._array))
             across = np.max(row_sums(computed, self.steps)) * np.max(row_sums(given, self.steps))
             along = np.max(np.sum(computed, axis=1)) * np.max(np.sum(given, axis=1))
-        return float((given.shape[1] + 8) * 2.0**-53 * max(across, along))
+            bound = float((given.shape[1] + 8) * 2.0**-53 * max(across, along))
+        # To a power of two: sums may round otherwise on another machine, where C is to have the same bits.
+        return math.ldexp(1.0, math.frexp(bound)[1]) if bound < 1.0 else math.inf
 
     def _columns(self) -> Array:
         return self._inverted() * (1.0 + 4.0 * self._unsure)
