@@ -6,6 +6,7 @@ import math
 
 import flint
 import hockeystick as hs
+import mpmath
 import pytest
 from flint import arb
 from hockeystick.mechanisms import atoms
@@ -175,3 +176,34 @@ def test_noise_that_reaches_as_far_as_it_is_moved(mechanism: hs.Mechanism) -> No
     lower, upper = hs.account(hs.PoissonSampled(mechanism, rate), "replace_one").delta_bounds(1.0)
     assert lower <= rate <= upper
     assert upper - lower < 1e-12
+
+
+@pytest.mark.parametrize(
+    "mechanism",
+    [
+        hs.DiscreteGaussian(0.5454702752191042, 18),
+        hs.DiscreteGaussian(1.0, 50),
+        hs.DiscreteGaussian(0.02, 2),
+        hs.DiscreteGaussian(100.0, 10**4),
+        hs.DiscreteLaplace(0.5, 370),
+    ],
+)
+def test_noise_that_hides_nothing_is_as_near_from_below(
+    mechanism: hs.DiscreteGaussian | hs.DiscreteLaplace,
+) -> None:
+    """A shift of 40 deviations stood for larger ones (epsilon between 960 and 1450); one that reaches as far raised a ValueError."""
+    profile = hs.account(mechanism)
+    lower, upper = profile.epsilon_bounds(1e-5)
+    assert 0.0 < lower <= upper <= lower * (1.0 + 1e-9)
+    if isinstance(mechanism, hs.DiscreteGaussian):
+        sigma, shift = mpmath.mpf(mechanism.sigma), mechanism.sensitivity
+        with mpmath.workdps(50):
+            span = range(-int(40 * sigma) - 40, int(40 * sigma) + 40)
+            total = mpmath.fsum(mpmath.exp(-((k / sigma) ** 2) / 2) for k in span)
+            # The tail of P beyond the loss, less e^epsilon times that of Q.
+            for epsilon, sign in ((lower * (1 - 1e-9), 1), (upper * (1 + 1e-9), -1)):
+                start = int(mpmath.ceil(sigma**2 * epsilon / shift - mpmath.mpf(shift) / 2))
+                tail = [k for k in span if k >= start]
+                p = mpmath.fsum(mpmath.exp(-((k / sigma) ** 2) / 2) for k in tail)
+                q = mpmath.fsum(mpmath.exp(-(((k + shift) / sigma) ** 2) / 2) for k in tail)
+                assert sign * ((p - mpmath.exp(epsilon) * q) / total - mpmath.mpf(1e-5)) > 0

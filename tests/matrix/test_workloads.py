@@ -163,3 +163,17 @@ def test_gains_of_optimising_for_the_workload() -> None:
 def test_refusals(make, message: str) -> None:
     with pytest.raises(hs.ParameterError, match=message):
         make()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: BandedToeplitz.square_root(4, 2, 1),
+        lambda: BandedToeplitz.optimized(4, 2, workload=1),
+        lambda: hs.matrix.BufferedToeplitz.optimized(4, 2, workload=None),
+        lambda: hs.Identity(4).per_step_error(1.0, "momentum"),
+    ],
+)
+def test_no_workload_is_refused(make) -> None:
+    with pytest.raises(hs.ParameterTypeError, match=r"workload = .*must be a Workload"):
+        make()

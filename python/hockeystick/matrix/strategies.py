@@ -25,7 +25,7 @@ from .._base.types import Array
 from .._base.validation import ParameterError, ParameterTypeError, integer, narrowed, reals
 from ..mechanisms.descriptions import set_fields
 from .strategy import Strategy, check_dense, kept_counts, row_sums
-from .workload import PREFIX_SUMS, Workload
+from .workload import PREFIX_SUMS, Workload, checked
 
 MOST_PRODUCTS = 2**27
 """*Speed*: most steps * bands of an optimised strategy: a search of some ten seconds."""
@@ -182,7 +182,7 @@ class BandedToeplitz(Strategy):
         Choquette-Choo et al. 2024 and McKenna 2024. A minimum found by L-BFGS from the
         square-root coefficients; any outcome is a valid strategy. Learning rates that vary: up to 8192 steps.
         """
-        steps, bands = _sizes(steps, bands)
+        (steps, bands), workload = _sizes(steps, bands), checked(workload)
         min_sep = bands if min_sep is None else integer("min_sep", min_sep, bands)
         if steps * bands > MOST_PRODUCTS:
             raise ParameterError(
@@ -223,7 +223,7 @@ def _sizes(steps: Any, bands: Any) -> tuple[int, int]:
 
 def square_root(steps: int, bands: int, workload: Workload, power: float = 0.5) -> Array:
     """The first coefficients of A^power, A the Toeplitz matrix of the ``workload`` at learning rate 1, for |power| < 1."""
-    if not workload.is_toeplitz:
+    if not checked(workload).is_toeplitz:
         raise ParameterError(f"workload.learning_rates: must be one number for a square root of {workload!r}")
     k = np.arange(1.0, bands)
     series = np.concatenate([[1.0], np.cumprod((k - 1.0 + power) / k)])

@@ -13,7 +13,7 @@ import numpy as np
 from .._base.bounds import Bounds
 from .._base.types import Array, dot
 from .._base.validation import ParameterError, integer, real
-from .workload import PREFIX_SUMS, Workload
+from .workload import PREFIX_SUMS, Workload, checked
 
 MAX_DENSE = 2**14
 """*Speed*: most steps of a dense matrix, 2 GiB."""
@@ -117,7 +117,7 @@ class Strategy(ABC):
         """
         scale = real("noise_multiplier", noise_multiplier, 0.0) ** 2
         with np.errstate(all="ignore"):
-            plain = workload == PREFIX_SUMS
+            plain = checked(workload) == PREFIX_SUMS
             errors = (self._prefix_errors() if plain else self._workload_errors(workload)) * scale
         return np.where(np.isnan(errors), np.inf, errors)
 

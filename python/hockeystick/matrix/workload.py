@@ -15,7 +15,15 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from .._base.types import Array
-from .._base.validation import NonNegative, ParameterError, Probability, check_fields, real, reals
+from .._base.validation import (
+    NonNegative,
+    ParameterError,
+    ParameterTypeError,
+    Probability,
+    check_fields,
+    real,
+    reals,
+)
 
 MOST_GRAM = 2**13
 """*Speed*: most steps of a strategy optimised for learning rates that vary: a table of 512 MiB."""
@@ -119,3 +127,12 @@ class Workload:
 
 PREFIX_SUMS = Workload()
 """Plain SGD at a constant learning rate of 1."""
+
+
+def checked(workload: Any) -> Workload:
+    """It; ParameterTypeError for anything else."""
+    if not isinstance(workload, Workload):
+        raise ParameterTypeError(
+            f"workload = {workload!r}: must be a Workload, not {type(workload).__name__}"
+        )
+    return workload

@@ -25,6 +25,9 @@ MAX_ATOMS = 2**15
 CUT = 1e-310
 """*Proof*: tails of integer noise lighter than this are moved to loss +inf."""
 
+_PRECISE, _SEEN = 1e-290, 1e-200
+"""*Proof*: masses above the first have all their digits. *Speed*: below the second it makes no difference."""
+
 _WIDE_SHIFT = 40.0
 """Blocks of merged integers are narrow beside Q's tail, too, up to this many scales of a shift (`_below`)."""
 
@@ -167,10 +170,10 @@ def shifted(noise: IntegerNoise, shift: int) -> Bracket:
     shift (2t - shift) / (2 sigma^2).
     """
     upper = _integers(noise, shift, 1.0)
-    # Noise moved less far is easier to confuse: threshold tests are optimal, and lose power. Beyond its reach it shows all the same.
-    return Bracket(
-        upper, _below(noise, min(shift, math.ceil(max(_WIDE_SHIFT * noise.scale, noise.reach))), 1.0)
-    )
+    if _anchors(noise, shift, False)[1].any():
+        # Noise moved less far is easier to confuse: threshold tests are optimal, and lose power. Beyond its reach it shows all the same.
+        shift = min(shift, math.ceil(max(_WIDE_SHIFT * noise.scale, noise.reach)))
+    return Bracket(upper, _below(noise, shift, 1.0))
 
 
 def sampled_replace_one(noise: IntegerNoise, shift: int, q: float) -> Bracket:
@@ -285,12 +288,11 @@ def _integers(noise: IntegerNoise, shift: int, q: float) -> Atoms:
 
 
 def _mirrored(law: _Law, anchors: Array, p: Array) -> Array | None:
-    """Q's masses where it is P mirrored: from P's, which may be few least doubles, and large losses they would have the errors of these."""
-    if law.q == 1.0:
-        return None
+    """Q's masses, as it is P mirrored: from P's, which may be few least doubles, and large losses they would have the errors of these."""
+    turned = 0.0 if law.q < 1.0 else float(law.shift)
     if law.noise.kind != "laplace":
-        return law.p_mass(-anchors)
-    return p[::-1].copy() if anchors[0] == -anchors[-1] else None
+        return law.p_mass(turned - anchors)
+    return p[::-1].copy() if anchors[0] == turned - anchors[-1] else None
 
 
 def _below(noise: IntegerNoise, shift: int, q: float) -> Atoms | None:
@@ -341,6 +343,9 @@ def _atoms(
         unit = 1.0 / noise.scale if noise.kind == "laplace" else 0.5 * law.shift / noise.scale / noise.scale
         spacing = unit * (1.0 if law.shift % 2 else 2.0)
         losses = spacing * np.rint(losses / spacing)
+    if q_mass is not None and law.q == 1.0:
+        with np.errstate(divide="ignore", over="ignore"):
+            q_mass = np.where((p < _PRECISE) & (q_mass > _SEEN), q_mass, np.exp(np.log(p) - losses))
     if q_mass is None:
         losses, (p,) = _merge_ties(losses, [p], shared)
         with np.errstate(divide="ignore"):
