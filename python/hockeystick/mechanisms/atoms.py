@@ -321,7 +321,9 @@ def _below(noise: IntegerNoise, shift: int, q: float) -> Atoms | None:
     if noise.kind == "laplace":
         p[-1] += law.tail(anchors[-1] + 1.0 - shift, anchors[-1] + 1.0)
         if whole:
-            p[0] += law.tail(shift - anchors[0] + 1.0, 1.0 - anchors[0])
+            # What lies below has the first anchor's own loss, which the block that begins there has no more.
+            below = law.tail(shift - anchors[0] + 1.0, 1.0 - anchors[0])
+            losses, p = np.append(law.loss(anchors[:1]), losses), np.append(below, p)
     merged = bool(between.any())
     q_mass = None if merged else _mirrored(law, anchors, p)
     return _atoms(law, losses, p, 0.0, merged, law.loss_error(anchors), shared=np.minimum, q_mass=q_mass)
