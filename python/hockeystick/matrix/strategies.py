@@ -419,6 +419,7 @@ class InverseBanded(_Matrix):
 
     inverse: Any
     steps: int = 0
+    _unsure: float = field(init=False)
 
     _given = "inverse"
 
@@ -457,20 +458,20 @@ class InverseBanded(_Matrix):
         if not np.isfinite(computed).all():
             raise ParameterError("inverse: its inverse overflows; the matrix is too ill-conditioned")
         _check_entries("inverse of `inverse`, columns", computed, computed[:, 0])
-        if not self._unsure <= _MOST_UNSURE:
+        unsure = self._rounding_of(computed)
+        if not unsure <= _MOST_UNSURE:
             raise ParameterError(
-                f"inverse: rounding may change its inverse by {self._unsure:.3g} of it, must be at most 2^-10; "
+                f"inverse: rounding may change its inverse by {unsure:.3g} of it, must be at most 2^-10; "
                 "the matrix is too ill-conditioned"
             )
+        set_fields(self, _unsure=unsure)
 
     def first_steps(self, steps: int) -> InverseBanded:
         steps = integer("steps", steps, 1, self.steps)
-        toeplitz = self._array.ndim == 1
-        first = InverseBanded(
-            self._array[:steps] if toeplitz else _leading(self._array[:, :steps], steps), steps
-        )
+        leading = self._array[:steps] if self._array.ndim == 1 else _leading(self._array[:, :steps], steps)
+        first = InverseBanded(leading, steps)
         # The bound for all steps holds for some of them, and with it the entries are the same.
-        first.__dict__["_unsure"] = self._unsure
+        set_fields(first, _unsure=self._unsure)
         return first
 
     def recurrence(self) -> tuple[Literal["strategy", "inverse", "buffers"], Array]:
@@ -492,18 +493,16 @@ class InverseBanded(_Matrix):
         with np.errstate(all="ignore"):
             for j in reversed(range(self.steps)):
                 transposed[j] /= self._array[j, 0]
-                low = max(0, j - bands + 1)
-                before = np.arange(low, j)
-                transposed[low:j] -= self._array[before, j - before, None] * transposed[j]
+                before = np.arange(max(0, j - bands + 1), j)
+                transposed[before] -= self._array[before, j - before, None] * transposed[j]
         return _diagonals(transposed.T, self.steps)
 
-    @functools.cached_property
-    def _unsure(self) -> float:
-        """No less than the norm of C H - 1 for the C that is computed: each sum of products has been rounded relative to its terms."""
+    def _rounding_of(self, computed: Array) -> float:
+        """No less than the norm of C H - 1 for C as ``computed``: each sum of products has been rounded relative to its terms."""
+        given, found = np.abs(np.atleast_2d(self._array)), np.abs(computed)
         with np.errstate(all="ignore"):
-            computed, given = np.abs(self._inverted()), np.abs(np.atleast_2d(self._array))
-            across = np.max(row_sums(computed, self.steps)) * np.max(row_sums(given, self.steps))
-            along = np.max(np.sum(computed, axis=1)) * np.max(np.sum(given, axis=1))
+            across = np.max(row_sums(found, self.steps)) * np.max(row_sums(given, self.steps))
+            along = np.max(np.sum(found, axis=1)) * np.max(np.sum(given, axis=1))
             bound = float((given.shape[1] + 8) * 2.0**-53 * max(across, along))
         # To a power of two: sums may round otherwise on another machine, where C is to have the same bits.
         return math.ldexp(1.0, math.frexp(bound)[1]) if bound < 1.0 else math.inf
