@@ -48,7 +48,7 @@ FEATURES = {
         "*/mechanisms/given.py",
         "*/mechanisms/ratios.py",
     ),
-    "joined layers of replace_one": ("cpp/src/inversion/joined_rule.*",),
+    "joined layers": ("cpp/src/inversion/joined_rule.*",),
     "risks, mu and attacks": (
         "*/accounting/gaussian_summary.py",
         "*/accounting/envelope.py",

@@ -87,6 +87,9 @@ def test_pages_link_to_what_exists() -> None:
             page.parent / link
             for link in re.findall(r"\]\(([\w./-]+\.(?:md|png|svg|py))(?:#[\w-]*)?\)", text)
         ]
-        named = [ROOT / name for name in re.findall(r"\bdocs/[\w/]+\.(?:md|svg|png)\b", text)]
+        named = [
+            ROOT / name
+            for name in re.findall(r"\b(?:docs|cpp|python|tests|bench|tools|examples)/[\w./-]+\.\w+\b", text)
+        ]
         for target in links + named:
             assert target.exists(), f"{page.relative_to(ROOT)} leads to {target}"

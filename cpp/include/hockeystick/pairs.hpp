@@ -27,14 +27,22 @@ struct Tangent {
     double value, slope, exponent, error, relative, misplaced;
 };
 
+// The loss ln P/Q of P = (1-q) N(0, 1) + q N(p_shift, 1) and Q = (1-q) N(0, 1) + q N(q_shift, 1) beyond the
+// output (p_shift + q_shift)/2, where it is 0 and from where it grows. q_shift is 0 or half of p_shift.
+struct JoinedHalf {
+    double p_shift, q_shift;
+    bool operator==(const JoinedHalf&) const = default;
+};
+
 // P = sum_i p_weight[i] N(p_shift[i], 1) and Q = sum_j q_weight[j] N(q_shift[j], 1), with p_shift >= 0 and
 // q_shift <= 0, so that the loss increases with the output. Where the choice between several is part of
-// the output, `weight` is the probability of this one. joined: it is the joined form of sampling, of which
-// these are the mixtures of the "remove" form.
+// the output, `weight` is the probability of this one. joined: these are those of a half, of which the
+// positive losses are; the negative ones are minus the losses of this other half, which Q's mass has, and
+// what P's mass lacks then has the loss 0. The two have one q.
 struct GaussianMixtures {
     double weight;
     std::vector<double> p_shift, p_weight, q_shift, q_weight;
-    bool joined = false;
+    std::optional<JoinedHalf> joined = {};
 };
 
 // One of T steps, drawn uniformly: with V the mean of T independent e^{mu g - mu^2/2}, g standard normal, V

@@ -1,9 +1,9 @@
-// The rule for the pair of advanced joint convexity around N(m, 1) against N(0, 1), by sampling probability
-// q.
+// The rule for joined pairs: that of advanced joint convexity around N(m, 1) against N(0, 1), by sampling
+// probability q, and that of a full batch from which a record is left out.
 //
-// With R(t) = 1 - q + q e^{m (t - m/2)} and phi the density of N(0, 1), its losses are ln R(t) of P-density
-// phi R and -ln R(t) of P-density phi, for t > m/2, and 0 with mass (1-q) (2 Phi(m/2) - 1). Neither half can
-// be moved off the real line at its end m/2, but both can along a path that begins there
+// With R_+ and R_- the ratios P/Q of the two halves and phi the density of N(0, 1), the losses are ln R_+ of
+// P-density phi P_+ and -ln R_- of P-density phi Q_-, each from where its ratio is 1, and 0 for the rest.
+// Neither half can be moved off the real line at its end, but both can along a path that begins there
 // (docs/accounting/bounds.md, "Layers of losses").
 #pragma once
 
@@ -19,22 +19,25 @@ namespace hockeystick {
 class JoinedRule {
 public:
     using Complex = std::complex<double>;
-    // P = (1-q) N(0) + q N(m) against Q = N(0), taken with probability part.weight. width: of the windows.
-    // end: the last output that counts. log_wanted: ln of one over the error, beside the mass.
+    // Of a joined part, taken with probability part.weight. width: of the windows. end: the last output that
+    // counts. log_wanted: ln of one over the error, beside the mass.
     JoinedRule(const MixturePart& part, double width, double end, double log_wanted);
-    std::size_t size() const noexcept { return loss_.size(); }
+    // How many terms a measure has at most.
+    std::size_t terms() const noexcept { return above().loss.size() + below().loss.size() + 1; }
     bool usable() const noexcept { return usable_; }
-    double last() const noexcept { return last_; }
+    double last() const noexcept { return above().output.back(); }
     double pitch() const noexcept { return scale_ * h_; }
-    // ln of what |kappa phi R^{1+s}| grows by from the real line to the path.
-    double growth(const Window& window) const noexcept;
+    // ln of what |kappa phi P R^s| of the positive losses grows by from the real line to the path.
+    double growth(const Window& window, double s) const noexcept;
 
     // The nodes' shares of a measure: of the positive losses those in a window; all others where it begins
     // nowhere.
     struct Share {
         std::vector<Complex> log;
         std::vector<double> slack;
-        double first;  // of the outputs just below the path
+        double first;   // of the outputs just below the path
+        double reach;   // an output beyond which hardly anything is left of the window
+        double spread;  // ln of what |R| grows by at most from an output up to there to where it is moved to
         bool rest;
     };
     Share share(const Window& window) const;
@@ -49,24 +52,37 @@ public:
     Sums sums(const Share& share, double s, double shift, double least) const;
     // Adds the terms along Re z = s; those below e^least become part of its fixed error.
     void add(const Share& share, double s, double least, FallingSum& sum) const;
-    // The rule's error at Re z = s and any Im z >= 0 is at most `relative` times the integral at s and
-    // `absolute`, in units of e^shift, but for the positive losses beyond last().
+    // The rule's error at Re z = s and any Im z >= 0 is at most `relative` times the integral at s, `beyond`
+    // times that of the positive losses from share.reach on (without the weight), and `absolute`, in units of
+    // e^shift, but for the positive losses beyond last().
     struct Error {
-        double relative, absolute;
+        double relative, beyond, absolute;
     };
     Error error(const Share& share, const Window& window, double s, double shift) const;
 
 private:
+    // The nodes of one half: ln of h phi Q t', and ln R.
+    struct Half {
+        JoinedHalf shifts;
+        double start;                        // Re t where the path begins
+        std::vector<double> output, height;  // Re t, Im t
+        std::vector<Complex> log_q, loss;
+        std::vector<double> q_slack, loss_slack;
+    };
+    const Half& above() const noexcept { return halves_.front(); }
+    const Half& below() const noexcept { return halves_.back(); }
+    void add_node(Half& half, Complex w) const;
     double aliasing() const noexcept;
+    double most_spread(const JoinedHalf& half) const noexcept;
+    double spread_up_to(double output) const;
+    double spread_below() const;
     template <class Visit>
     void for_terms(const Share& share, double s, Visit visit) const;
 
-    double shift_, q_, weight_, start_, log_atom_;
-    double scale_ = 0, h_ = 0, depth_ = 0, last_ = 0;
+    double q_, weight_, log_atom_ = 0;
+    double scale_ = 0, h_ = 0, depth_;
     bool usable_ = false;
-    std::vector<double> output_, height_;  // Re t and Im t
-    std::vector<Complex> log_p_, loss_;    // ln of h phi t', of R
-    std::vector<double> p_slack_, loss_slack_;
+    std::vector<Half> halves_;  // one, where both are the same
 };
 
 }  // namespace hockeystick

@@ -51,7 +51,7 @@ LayerMeasures::LayerMeasures(const std::vector<Kind>& kinds) {
 
 bool LayerMeasures::any_joined() const {
     return std::any_of(all_parts_.begin(), all_parts_.end(),
-                       [](const LayerPart& part) { return part.mixture.joined; });
+                       [](const LayerPart& part) { return part.mixture.joined.has_value(); });
 }
 
 // Joined parts come by the hundred, most of them too rare to count.
@@ -287,19 +287,29 @@ LayerMeasures::Total LayerMeasures::total(std::size_t index, Measure& m, double 
     return out;
 }
 
+// All that the rule lacks: a share of the integral, and what does not depend on it.
+JoinedRule::Error LayerMeasures::joined_error(std::size_t index, const Measure& m, double s,
+                                              double shift) const {
+    const JoinedRule& rule = *nodes_[index].joined;
+    const Window& window = m.mixture.window;
+    JoinedRule::Error out = rule.error(*m.joined, window, s, shift);
+    double above = light_above(index, m, s, rule.growth(window, s), shift, rule.last());
+    if (out.beyond > 0) above += out.beyond * light_above(index, m, s, 0, shift, m.joined->reach);
+    out.absolute += m.mixture.weight * above;
+    return out;
+}
+
 // The rule's error is in part a share of the integral, which is what the sum and all errors add up to.
 LayerMeasures::Total LayerMeasures::joined_total(std::size_t index, const Measure& m, double s,
                                                  double shift) const {
     const JoinedRule& rule = *nodes_[index].joined;
     const JoinedRule::Sums sums = rule.sums(*m.joined, s, shift, negligible_exponent);
-    const JoinedRule::Error error = rule.error(*m.joined, m.mixture.window, s, shift);
-    const double n = 2 * static_cast<double>(rule.size()) + 1, weight = m.mixture.weight,
-                 above = light_above(index, m, s, rule.growth(m.mixture.window), shift, rule.last());
-    const double upper =
-        error.relative < 0.1
-            ? (sums.value + 1.01 * (sums.rounding + error.absolute + weight * above) + n * negligible_term) *
-                  (1 + 1.2 * error.relative)
-            : infinity;
+    const JoinedRule::Error error = joined_error(index, m, s, shift);
+    const double n = static_cast<double>(rule.terms());
+    const double upper = error.relative < 0.1
+                             ? (sums.value + 1.01 * (sums.rounding + error.absolute) + n * negligible_term) *
+                                   (1 + 1.2 * error.relative)
+                             : infinity;
     return {sums.value, sums.first, sums.second, upper};
 }
 
@@ -383,13 +393,9 @@ void LayerMeasures::add_joined(std::size_t index, Which which, double s, double 
     const Measure& m = measure(index, which);
     if (m.empty()) return;
     const JoinedRule& rule = *nodes_[index].joined;
-    const Window& window = m.mixture.window;
-    const double n = 2 * static_cast<double>(rule.size()) + 1;
-    const JoinedRule::Error error = rule.error(*m.joined, window, s, sum.shift);
-    rule.add(*m.joined, s, std::log(wanted / n) - 4, sum);
-    sum.fixed_error +=
-        error.relative * upper + error.absolute +
-        m.mixture.weight * light_above(index, m, s, rule.growth(window), sum.shift, rule.last());
+    const JoinedRule::Error error = joined_error(index, m, s, sum.shift);
+    rule.add(*m.joined, s, std::log(wanted / static_cast<double>(rule.terms())) - 4, sum);
+    sum.fixed_error += error.relative * upper + error.absolute;
 }
 
 // upper: a bound of the measure at s, relative to e^shift. Nodes that weigh less than `wanted` together are
@@ -453,7 +459,7 @@ void LayerMeasures::add_line(std::size_t index, Which which, double s, double up
         sum.turning.push_back(nodes.loss_slack[i] + 4 * modulus_of(loss));
     }
     const double aliasing =
-        1.01 * upper * (1 + std::exp(line_growth(mixture, s, 2 * a))) * std::exp(-2 * pi * a / h);
+        1.01 * upper * (1 + std::exp(integral_growth(mixture, s, 2 * a))) * std::exp(-2 * pi * a / h);
     sum.fixed_error += aliasing + 1.001 * weight * light;
 }
 

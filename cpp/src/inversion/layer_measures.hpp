@@ -97,6 +97,7 @@ private:
                        double end) const;
     double peak(std::size_t part, const Measure& m, double s) const;
     Total total(std::size_t part, Measure& m, double s, double shift) const;
+    JoinedRule::Error joined_error(std::size_t part, const Measure& m, double s, double shift) const;
     Total joined_total(std::size_t part, const Measure& m, double s, double shift) const;
     void add_line(std::size_t part, Which which, double s, double upper, double wanted, FallingSum& sum);
     void add_joined(std::size_t part, Which which, double s, double upper, double wanted, FallingSum& sum);

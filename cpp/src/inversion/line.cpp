@@ -19,13 +19,6 @@ double widest_strip(const MixturePart& part, double share) {
 
 }  // namespace
 
-double line_growth(const MixturePart& part, double s, double b) {
-    const double spread = part.q.high() - part.q.low();
-    double out = 0.5 * b * b * part.growth();
-    if (spread > 0 && s > 0) out -= s * std::log(std::cos(0.5 * b * spread));
-    return out;
-}
-
 ComplexLog log_ratio(const MixtureRatio& ratio, double t, double b) {
     const std::vector<double>&shift = ratio.shifts(), &weight = ratio.weights();
     const double n = static_cast<double>(shift.size());
@@ -64,7 +57,7 @@ Line best_line(const MixturePart& part, double s, double log_wanted, double most
     const double fitting =
         std::sqrt(0.5 * log_wanted / (part.growth() + 0.25 * std::max(s, 0.0) * spread * spread));
     for (double a = std::min(0.5 * widest_strip(part, 0.95), 1.1 * fitting), n = 0; n < 8; ++n, a *= 0.8) {
-        const double growth = line_growth(part, s, 2 * a);
+        const double growth = integral_growth(part, s, 2 * a);
         if (!(growth < 700) || line_growth(part, s, a) > most) continue;
         const double h = 2 * pi * a / (log_wanted + growth);
         if (h > best.h) best = {a, h};

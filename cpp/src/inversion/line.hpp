@@ -9,9 +9,6 @@
 
 namespace hockeystick {
 
-// ln of a bound on how much |P^{1+s} Q^{-s}| with window grows from t to t + ib.
-double line_growth(const MixturePart& part, double s, double b);
-
 // ln of a ratio at t + ib without cancellation near 1, and its error in units of round-off.
 struct ComplexLog {
     std::complex<double> value;

@@ -237,7 +237,7 @@ struct Mgf::Rule {
     // Of the tilted integral, beside M(s).
     double aliasing(const MixturePart& part, double s, double tau) const {
         if (!line.loss.empty())
-            return 1.01 * (1 + std::exp(line_growth(part, s, 2 * line.a))) *
+            return 1.01 * (1 + std::exp(integral_growth(part, s, 2 * line.a))) *
                    std::exp(-2 * pi * line.a / line.h);
         double least = infinity;
         for (const AnalyticityStrip& strip : widths) least = std::min(least, strip.log_aliasing(real.h, tau));

@@ -21,9 +21,11 @@ double widest(const MixturePart& part, double s) {
 
 // Without zeros, and with Q one Gaussian, the best width has a^2/2 = ln(4/tolerance).
 std::array<double, 6> widths(const MixturePart& part, double s, double tolerance) {
-    const double spread = part.q.high() - part.q.low();
-    const double best =
-        std::sqrt(2 * std::log(4 / tolerance) / (part.growth() + std::max(s, 0.0) * spread * spread / 4));
+    const double spread = part.q.high() - part.q.low(), log_wanted = std::log(4 / tolerance);
+    double best = std::sqrt(2 * log_wanted / (part.growth() + std::max(s, 0.0) * spread * spread / 4));
+    // Where the integral grows no faster for Q's sake.
+    const double wider = std::min(std::sqrt(2 * log_wanted / part.growth()), 0.49 * pi / spread);
+    if (wider > best && integral_growth(part, s, wider) < log_wanted) best = wider;
     std::array<double, 6> out{1.0, 0.94, 0.85, 0.7, 0.5, 0.3};
     for (double& each : out) each *= std::min(best, widest(part, s));
     return out;
@@ -47,9 +49,7 @@ std::vector<AnalyticityStrip> AnalyticityStrip::simple(const MixturePart& part, 
     std::vector<AnalyticityStrip> out;
     out.reserve(6);
     for (double a : widths(part, s, tolerance)) {
-        double growth = 0.5 * a * a * part.growth();
-        const double half_angle = 0.5 * a * (part.q.high() - part.q.low());
-        if (s > 0 && half_angle > 0) growth -= s * std::log(std::cos(half_angle));
+        const double growth = integral_growth(part, s, a);
         const double turn = a * (part.p.high() - part.q.low());
         out.push_back({a, {{{0, growth}, {1, growth + turn}, {2, growth + 2 * turn}}}});
     }

@@ -75,6 +75,26 @@ double MixturePart::missed(const MixtureRatio& side) const noexcept {
     return sum;
 }
 
+double line_growth(const MixturePart& part, double s, double b) {
+    const double spread = part.q.high() - part.q.low();
+    double out = 0.5 * b * b * part.growth();
+    if (spread > 0 && s > 0) out -= s * std::log(std::cos(0.5 * b * spread));
+    return out;
+}
+
+// Where P is N(0), and all of it counts, M(s) >= 1; and |Q| is at least its weight at 0 as long as no other
+// shift turns by more than a right angle.
+double integral_growth(const MixturePart& part, double s, double b) {
+    const double growth = line_growth(part, s, b);
+    const MixtureRatio& q = part.q;
+    if (!(s > 0) || q.plain() || !part.p.plain() || part.p.low() != 0 || !part.window.whole()) return growth;
+    if (!(b * std::max(q.high(), -q.low()) < 0.5 * std::numbers::pi)) return growth;
+    double at_zero = 0;
+    for (std::size_t i = 0; i < q.shifts().size(); ++i)
+        if (q.shifts()[i] == 0) at_zero += q.weights()[i];
+    return std::min(growth, 0.5 * b * b - s * std::log(at_zero) * (1 + 1e-12));
+}
+
 MixtureNodes mixture_nodes(const MixturePart& part, double h, double first, std::size_t size) {
     MixtureNodes nodes;
     nodes.h = h;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <optional>
 #include <vector>
 
 #include "hockeystick/pairs.hpp"
@@ -37,16 +38,20 @@ struct MixturePart {
     double weight;
     MixtureRatio p, q;
     Window window;
-    // Of q' N(m) + (1-q') N(0) against N(0) only the positive losses count, joined with the negative ones of
-    // N(m) against (1-q') N(m) + q' N(0), and the rest of the mass at 0 (docs/mechanisms/replacement.md,
-    // section 3).
-    bool joined = false;
+    // Only the positive losses count, joined with minus those of this half, and the rest of the mass at 0
+    // (docs/mechanisms/replacement.md, section 3, and truncated.md, section 3).
+    std::optional<JoinedHalf> joined = {};
 
     // The mass that one side has outside the window.
     double missed(const MixtureRatio& side) const noexcept;
     // In the complex plane, moved by ia, the normal density in the window grows by e^{a^2 growth() / 2}.
     double growth() const noexcept { return 1 + window.strength(); }
 };
+
+// ln of a bound on how much |P^{1+s} Q^{-s}| with window grows at an output t from t to t + ib; and on how
+// much the integral along Im t = b is beside M(s).
+double line_growth(const MixturePart& part, double s, double b);
+double integral_growth(const MixturePart& part, double s, double b);
 
 // Losses, and ln of the P-mass that each stands for; the slacks bound their errors, in units of round-off.
 struct LossNodes {

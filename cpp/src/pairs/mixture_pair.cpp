@@ -50,7 +50,8 @@ public:
             auto joined = pair.joined_mixtures();
             return joined.empty() ? pair.gaussian_mixtures() : joined;
         });
-        const bool any = std::any_of(all.begin(), all.end(), [](const auto& part) { return part.joined; });
+        const bool any =
+            std::any_of(all.begin(), all.end(), [](const auto& part) { return part.joined.has_value(); });
         return any ? all : std::vector<GaussianMixtures>();
     }
 

@@ -61,7 +61,7 @@ public:
             if (part.p_shift.size() != 1 || part.q_shift != std::vector<double>{0}) return {};
             part.p_shift = {0, part.p_shift.front()};
             part.p_weight = {1 - q_, q_};
-            part.joined = true;
+            part.joined = JoinedHalf{part.p_shift.back(), 0};
         }
         return parts;
     }

@@ -42,6 +42,14 @@ public:
         return reversed_ ? law.swapped() : law;
     }
 
+    std::vector<GaussianMixtures> joined_mixtures() const override {
+        if (q_ == 1) return {};
+        const std::vector<double> weights{1 - q_, q_};
+        const JoinedHalf doubled{2 * mu_, mu_}, plain{mu_, 0};
+        if (reversed_) return {{1, {0, plain.p_shift}, weights, {0}, {1}, doubled}};
+        return {{1, {0, doubled.p_shift}, weights, {0, doubled.q_shift}, weights, plain}};
+    }
+
 private:
     // For e^x = a >= 1. P > a Q beyond one point t: with y = e^{mu t},
     //     q e^{-2 mu^2} y^2 = a q e^{-mu^2/2} y + (a-1)(1-q),

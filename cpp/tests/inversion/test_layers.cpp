@@ -166,35 +166,74 @@ void unlike_steps(double sigma, double q, double other_sigma, double other_q, do
 
 // ---- joined parts ----
 
-hs::MixturePart joined(double m, double q, double weight = 1) {
-    return {weight, {{0, m}, {1 - q, q}}, {{0}, {1}}, {}, true};
+struct Joined {
+    hs::JoinedHalf above, below;
+    double q;
+    hs::MixturePart part(double weight = 1) const {
+        const std::vector<double> weights{1 - q, q};
+        const hs::MixtureRatio p({0, above.p_shift}, weights);
+        if (above.q_shift == 0) return {weight, p, {{0}, {1}}, {}, below};
+        return {weight, p, {{0, above.q_shift}, weights}, {}, below};
+    }
+    Joined reversed() const { return {below, above, q}; }
+};
+
+// Advanced joint convexity, and a full batch that a record is left out of, or joins.
+Joined convex(double m, double q) { return {{m, 0}, {m, 0}, q}; }
+Joined left_out(double mu, double q) { return {{2 * mu, mu}, {mu, 0}, q}; }
+
+// Densities of a half beside that of N(0, 1), tails, and the loss, by definition.
+double beside_normal(double q, double shift, double t) { return q * std::expm1(shift * (t - 0.5 * shift)); }
+double normal_tail(double x) { return 0.5 * std::erfc(x / std::numbers::sqrt2); }
+double tail_of(double q, double shift, double t) {
+    return (1 - q) * normal_tail(t) + q * normal_tail(t - shift);
+}
+double loss_of(const hs::JoinedHalf& half, double q, double t) {
+    return std::log1p(beside_normal(q, half.p_shift, t)) - std::log1p(beside_normal(q, half.q_shift, t));
+}
+double start_of(const hs::JoinedHalf& half) { return 0.5 * (half.p_shift + half.q_shift); }
+double output_at(const hs::JoinedHalf& half, double q, double loss) {
+    if (half.q_shift == 0) return start_of(half) + std::log1p(std::expm1(loss) / q) / half.p_shift;
+    double low = start_of(half), high = low + 60 + 60 / half.p_shift;
+    for (int i = 0; i < 56; ++i) {
+        const double t = 0.5 * (low + high);
+        (loss_of(half, q, t) < loss ? low : high) = t;
+    }
+    return low;
 }
 
-// The joined pair by definition: the "remove" form of P-density phi R beyond m/2, where its loss ln R is
-// positive, the negative of that loss with density phi, and the rest at 0. Sums f(loss, t, positive) by
-// Simpson's rule on the half-line, in two parts that meet where the loss is `kink`.
+// The joined pair by definition: the positive losses of one half, with P's density, minus those of the other,
+// with Q's, and the rest at 0. Sums f(loss, t, positive) by Simpson's rule on both half-lines, in two parts
+// that meet where the loss is `kink`.
 template <class F>
-auto over_halves(double m, double q, double end, double h, double kink, F f) {
-    const double start = 0.5 * m, middle = std::min(end, start + std::log1p(std::expm1(kink) / q) / m);
-    auto sum = (1 - q) * std::erf(m / std::sqrt(8.0)) * f(0.0, start, false);
-    const auto add = [&](double low, double high) {
+auto over_halves(const Joined& pair, double end, double h, double kink, F f) {
+    const double rest = 1 - tail_of(pair.q, pair.above.p_shift, start_of(pair.above)) -
+                        tail_of(pair.q, pair.below.q_shift, start_of(pair.below));
+    auto sum = rest * f(0.0, start_of(pair.above), false);
+    const auto add = [&](const hs::JoinedHalf& half, double low, double high, bool positive) {
         const auto n = 2 * static_cast<int>((high - low) / h / 2) + 2;
         for (int i = 0; i <= n; ++i) {
-            const double t = low + (high - low) * i / n, loss = std::log1p(q * std::expm1(m * (t - start)));
+            const double t = low + (high - low) * i / n, loss = loss_of(half, pair.q, t);
             const double weight = (i == 0 || i == n ? 1 : i % 2 ? 4 : 2) * (high - low) / (3 * n);
             const double phi = weight * std::exp(-0.5 * t * t) / std::sqrt(2 * std::numbers::pi);
-            sum += phi * (std::exp(loss) * f(loss, t, true) + f(-loss, t, false));
+            const double shift = positive ? half.p_shift : half.q_shift;
+            sum += phi * (1 + beside_normal(pair.q, shift, t)) * f(positive ? loss : -loss, t, positive);
         }
     };
-    if (middle > start) add(start, middle);
-    if (middle < end) add(middle, end);
+    for (const bool positive : {true, false}) {
+        const hs::JoinedHalf& half = positive ? pair.above : pair.below;
+        const double start = start_of(half), last = end + start,
+                     middle = std::min(last, output_at(half, pair.q, positive ? kink : -kink));
+        if (middle > start) add(half, start, middle, positive);
+        if (middle < last) add(half, std::max(middle, start), last, positive);
+    }
     return sum;
 }
 
 // The transforms of the measures below and between cuts against that rule, at low and at high frequencies.
-void joined_measures(double m, double q, double s, double step, int size) {
+void joined_measures(const Joined& pair, double s, double step, int size) {
     using Complex = std::complex<double>;
-    hs::LayerMeasures measures({{{joined(m, q)}, 10}});
+    hs::LayerMeasures measures({{{pair.part()}, 10}});
     CHECK(measures.cut(-60, 0.5, 1, 1e-10));
     const auto& cuts = measures.cuts();
     const std::size_t last = cuts.loss.size() - 1;
@@ -210,7 +249,7 @@ void joined_measures(double m, double q, double s, double step, int size) {
                                     cut.edge[k]);
             for (int j = 0; j < size; j += 12) {
                 const Complex z(s, step * j);
-                const Complex truth = over_halves(m, q, std::max(window.top() + 12 * cut.width, 10.0),
+                const Complex truth = over_halves(pair, std::max(window.top() + 12 * cut.width, 10.0),
                                                   1.0 / 256, 0, [&](double loss, double t, bool positive) {
                                                       if (between && !positive) return Complex(0.0);
                                                       const double kept = positive ? window.log(t) : 0.0;
@@ -226,10 +265,13 @@ void joined_measures(double m, double q, double s, double step, int size) {
         }
 }
 
-// Of one joined step: the closed form, which is its own reverse.
-double joined_profile(double m, double q, double epsilon) {
-    return epsilon < 0 ? -std::expm1(epsilon) + std::exp(epsilon) * joined_profile(m, q, -epsilon)
-                       : profile(*hs::sampled(hs::gaussian(m), q, hs::Sampling::remove), epsilon);
+// Of one joined step: the closed form, from the output at which the loss is epsilon, or that of its reverse.
+double joined_profile(const Joined& pair, double epsilon) {
+    if (epsilon < 0)
+        return -std::expm1(epsilon) + std::exp(epsilon) * joined_profile(pair.reversed(), -epsilon);
+    const double t = output_at(pair.above, pair.q, epsilon), q = pair.q;
+    return q * normal_tail(t - pair.above.p_shift) - std::expm1(epsilon) * (1 - q) * normal_tail(t) -
+           std::exp(epsilon) * q * normal_tail(t - pair.above.q_shift);
 }
 
 // The lines of one point answer for its neighbours: as their own do.
@@ -248,23 +290,24 @@ void neighbours_share_lines(const hs::Layers::Kind& kind, double first, double l
     }
 }
 
-void joined_steps(double m, double q, double epsilon, double tolerance) {
-    const hs::Layers::Kind one{{joined(m, q)}, 1}, two{{joined(m, q)}, 2};
+void joined_steps(const Joined& pair, double epsilon, double tolerance) {
+    const hs::Layers::Kind one{{pair.part()}, 1}, two{{pair.part()}, 2};
+    const double far = 30 + pair.above.p_shift;
     const auto holds = [&](const std::optional<hs::Answer>& answer, double truth, double slack) {
         CHECK(answer.has_value());
         if (!answer) return;
         CHECK(answer->lower <= truth * (1 + slack) && truth * (1 - slack) <= answer->upper);
         CHECK(answer->upper <= answer->lower * (1 + 1e3 * tolerance));
     };
-    holds(hs::Layers({one}, {}, tolerance).delta_bounds(epsilon), joined_profile(m, q, epsilon), 1e-11);
-    const double truth = over_halves(m, q, 30 + m, 1.0 / 2048, epsilon, [&](double loss, double, bool) {
-        return joined_profile(m, q, epsilon - loss);
+    holds(hs::Layers({one}, {}, tolerance).delta_bounds(epsilon), joined_profile(pair, epsilon), 1e-11);
+    const double truth = over_halves(pair, far, 1.0 / 2048, epsilon, [&](double loss, double, bool) {
+        return joined_profile(pair, epsilon - loss);
     });
     holds(hs::Layers({two}, {}, tolerance).delta_bounds(epsilon), truth, 1e-8);
     holds(hs::Layers({two}, {}, tolerance).epsilon_bounds(truth), epsilon, 1e-8);
-    if (q < 1e-3) return;
+    if (pair.q < 1e-3) return;
     // Beside a Poisson-sampled step, which is no joined one.
-    const double unlike = over_halves(m, q, 30 + m, 1.0 / 2048, epsilon, [&](double loss, double, bool) {
+    const double unlike = over_halves(pair, far, 1.0 / 2048, epsilon, [&](double loss, double, bool) {
         return simple_profile(1.5, 0.02, epsilon - loss);
     });
     holds(hs::Layers({one, {{part(1.5, 0.02)}, 1}}, {}, tolerance).delta_bounds(epsilon), unlike, 1e-8);
@@ -352,23 +395,39 @@ void terms_fall() {
 
 int main() {
     terms_fall();
-    neighbours_share_lines({{joined(2, 0.01)}, 2}, 0.2, 6);
-    neighbours_share_lines({{joined(0.7, 1e-3)}, 20}, 0.01, 2);
+    neighbours_share_lines({{convex(2, 0.01).part()}, 2}, 0.2, 6);
+    neighbours_share_lines({{convex(0.7, 1e-3).part()}, 20}, 0.01, 2);
     neighbours_share_lines({{part(0.7, 1e-3)}, 10}, 0.5, 5);
     for (const double q : {0.3, 0.01, 1e-5})
         for (const double m : {0.2, 1.0, 6.0})
-            for (const double s : {0.4, 4.0, 30.0}) joined_measures(m, q, s, 0.3 / s, 60);
+            for (const double s : {0.4, 4.0, 30.0}) {
+                joined_measures(convex(m, q), s, 0.3 / s, 60);
+                joined_measures(left_out(m, q), s, 0.3 / s, 60);
+                joined_measures(left_out(m, q).reversed(), s, 0.3 / s, 60);
+            }
     for (const double tolerance : {1e-6, 1e-9}) {
-        joined_steps(2, 0.01, 0.5, tolerance);
-        joined_steps(2, 0.3, 1.5, tolerance);
-        joined_steps(0.6, 1e-3, 0.01, tolerance);
-        joined_steps(0.7, 4e-6, 0.001, tolerance);
-        joined_steps(5, 0.1, 12, tolerance);
+        joined_steps(convex(2, 0.01), 0.5, tolerance);
+        joined_steps(convex(2, 0.3), 1.5, tolerance);
+        joined_steps(convex(0.6, 1e-3), 0.01, tolerance);
+        joined_steps(convex(0.7, 4e-6), 0.001, tolerance);
+        joined_steps(convex(5, 0.1), 12, tolerance);
+        for (const bool reversed : {false, true}) {
+            const auto steps = [&](double mu, double q, double epsilon) {
+                const Joined pair = left_out(mu, q);
+                joined_steps(reversed ? pair.reversed() : pair, epsilon, tolerance);
+            };
+            steps(1, 0.01, 0.1);
+            steps(1, 0.3, 0.5);
+            steps(0.3, 1e-3, 0.01);
+            steps(0.7, 4e-6, 0.001);
+            steps(3, 0.1, 1.5);
+        }
     }
     int found = 0;
     for (const double epsilon : {1.2, 4.0})
         for (const double q : {0.1, 1e-3, 1e-5}) {
-            found += in_company(joined(2, q), [&](double e) { return joined_profile(2, q, e); }, 0, epsilon);
+            found += in_company(
+                convex(2, q).part(), [&](double e) { return joined_profile(convex(2, q), e); }, 0, epsilon);
             found += in_company(
                 part(0.7, q), [&](double e) { return simple_profile(0.7, q, e); }, std::log1p(-q), epsilon);
         }
