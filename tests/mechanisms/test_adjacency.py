@@ -9,6 +9,7 @@ import pytest
 from hockeystick.mechanisms import adjacency, atoms, sampled
 from hockeystick.mechanisms.atoms import Atoms, IntegerNoise
 from hockeystick.mechanisms.steps import base_pair
+from hockeystick.verify.check import verify
 from scipy import integrate, stats
 
 EPSILONS = [-3.0, -0.7, 0.0, 0.2, 1.0, 2.5]
@@ -297,3 +298,38 @@ def test_null_records_that_are_counted_are_replaced_records() -> None:
         assert truth <= hs.account(step * 2, "replace_one").delta(at)
         exceeded |= truth > 1.5 * hs.account(step * 2, "zero_out").delta(at)
     assert exceeded  # so what the descriptions ask of a null record is needed
+
+
+@pytest.mark.parametrize("k", [2, 3, 5])
+@pytest.mark.parametrize(("epsilon", "q"), [(2.0, 0.1), (0.5, 0.7), (4.0, 0.01)])
+def test_a_null_response_that_is_drawn_is_not_as_none(epsilon: float, q: float, k: int) -> None:
+    """Not sampled, a record and its null record answer like three different inputs (two of them for two categories), all outputs enumerated."""
+    response = np.full((k, k), 1.0) + np.diag(np.full(k, math.expm1(epsilon)))
+    response /= response.sum(axis=1)
+    none, record, null = response[0], response[1 % k], response[2 % k]
+    p, other = (1 - q) * none + q * record, (1 - q) * none + q * null
+    process = hs.PoissonSampled(hs.RandomizedResponse(epsilon, k), q) * 3
+    outputs = [np.multiply.outer(np.multiply.outer(x, x), x).ravel() for x in (p, other)]
+    profile = hs.account(process, "zero_out")
+    for at in (0.0, 0.1, 0.5 * epsilon, epsilon):
+        truth = max(hockey_stick(a, b, at) for a, b in (outputs, outputs[::-1]))
+        lower, upper = profile.delta_bounds(at)
+        assert truth <= upper * (1 + 1e-12) + 1e-16
+        if k > 2 and at > 0.0:  # the worst case, at one epsilon and in all steps alike
+            assert lower <= truth * (1 + 1e-9) + 1e-15
+    assert verify(profile.report(epsilon=0.5 * epsilon).certificate()).accepted
+
+
+@pytest.mark.parametrize("q", [0.01, 0.5, 1 - 1e-12])
+def test_who_is_not_sampled_answers_as_a_uniform_null_does(q: float) -> None:
+    epsilon, k, steps = 2.0, 4, 3
+    null, record = np.full(k, 1.0 / k), np.array([math.exp(epsilon), 1.0, 1.0, 1.0])
+    sampled = (1 - q) * null + q * record / record.sum()
+    outputs = [np.multiply.outer(np.multiply.outer(x, x), x).ravel() for x in (sampled, null)]
+    profile = hs.account(hs.PoissonSampled(hs.RandomizedResponse(epsilon, k, True), q) * steps, "zero_out")
+    for at in (0.0, 0.3, 1.0):
+        truth = max(hockey_stick(a, b, at) for a, b in (outputs, outputs[::-1]))
+        lower, upper = profile.delta_bounds(at)
+        assert lower <= truth * (1 + 1e-12) + 1e-16
+        assert truth <= upper * (1 + 1e-12) + 1e-16
+        assert upper <= lower * (1 + 1e-9) + 1e-15

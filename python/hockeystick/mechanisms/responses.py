@@ -24,14 +24,20 @@ class RandomizedResponse(Mechanism):
 
     Each of the other k - 1 values is reported with probability 1 / (e^epsilon + k - 1).
     ``epsilon`` >= 0, ``num_categories`` >= 2. The guarantee is taken to hold between any two
-    inputs, hence under every adjacency. With ``uniform_null`` a null record reports a value drawn
-    uniformly at random, and adjacency "zero_out" compares with that instead of with any other value.
+    inputs, a null record and no record among them, hence under every adjacency. Where records are sampled a null record and no record may be two
+    different ones, so that "zero_out" is what "replace_one" is. With ``uniform_null`` a null record reports a value drawn
+    uniformly at random, and so does who is not sampled: adjacency "zero_out" compares with that instead of with any other value.
     """
 
     epsilon: NonNegative
     num_categories: Annotated[int, functools.partial(integer, low=2)] = 2
     uniform_null: Flag = False
     noise_convention = "randomized response on one value"
+
+    @property
+    def null_is_none(self) -> bool:
+        """Who is not sampled may answer otherwise than a null record does."""
+        return self.uniform_null
 
     def simplified(self) -> Step | None:
         return self if self.epsilon > 0.0 else None
@@ -121,7 +127,8 @@ _LEAST_RANGE = 1e-300
 class ExponentialMechanism(Mechanism):
     """Choose o with probability proportional to exp(epsilon q(o) / (2 Delta)); report noisy max with Gumbel noise is the same.
 
-    Delta is the most that one record changes any score q(o); without the 2 where all scores move the same way. Its losses have
+    Delta is the most that one record changes any score q(o) under the adjacency asked for, and inside a sampling scheme under add/remove too, a
+    null record being as none; without the 2 where all scores move the same way. Its losses have
     a range of ``epsilon`` (Dong, Durfee and Rogers 2020), which is less than epsilon-DP allows; docs/accounting/selection.md, section 6.
 
     >>> from hockeystick import PureDP, account

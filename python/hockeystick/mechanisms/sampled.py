@@ -32,7 +32,7 @@ from ..sampling.laws import Law
 from . import atoms
 from .core_pairs import HUGE, NOTHING, Pairs, both, discrete, least_noise, location_pair, sampled
 from .numeric import Gaussian, Laplace, _OnIntegers
-from .steps import Mechanism, Step, Words, base_pair, shift_of
+from .steps import Mechanism, Step, Words, base_pair, if_sampled, shift_of
 
 PAIRS = ("sound", "koskela2020")
 
@@ -138,9 +138,11 @@ class PoissonSampled(_Sampled):
 
     def pairs(self, adjacency: str) -> Pairs:
         """Zhu, Dong, Wang 2022, Theorem 11."""
+        inner, q = self._inner, self.sampling_probability
+        adjacency = if_sampled(inner, adjacency)
         if adjacency == "replace_one":
-            return both(self._inner.poisson_replaced(self.sampling_probability))
-        return sampled(self._inner.pairs("add_or_remove"), self.sampling_probability)
+            return both(inner.poisson_replaced(q))
+        return sampled(inner.pairs(adjacency), q)
 
     @property
     def participation(self) -> float:
@@ -394,7 +396,7 @@ def _group_pairs(
     pair = bases[0] if len(bases) == 1 else _core.mixture_pair(bases, weights)
     if seen == 1.0:
         return both(pair)
-    if adjacency == "replace_one":
+    if if_sampled(mechanism, adjacency) == "replace_one":
         return both(_core.sampled_pair(pair, seen, "replace_one"))
     return sampled(both(pair), seen)
 

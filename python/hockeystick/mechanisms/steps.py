@@ -232,6 +232,11 @@ class Step(Composable):
 class Mechanism(Step):
     """One release computed from all records; sampling schemes wrap around it. A new one must have `symmetric_pair`."""
 
+    @property
+    def null_is_none(self) -> bool:
+        """Whether a null record does what no record does, as one that contributes zero to a sum; else one that is sampled may do a third thing."""
+        return True
+
     def is_unsampled(self) -> bool:
         """Always true."""
         return True
@@ -250,7 +255,7 @@ class Mechanism(Step):
         return both(base_pair(self, shift_of(adjacency)))
 
     def poisson_replaced(self, q: float) -> _core.Pair:
-        """Poisson sampling, one record replaced (docs/mechanisms/replacement.md, section 5).
+        """Poisson sampling, one record replaced, or by a null record that is not as none (docs/mechanisms/replacement.md, section 5).
 
         Numeric noise: (1-q) N(0) + q N(1) against (1-q) N(0) + q N(-1). Here, for all else, advanced joint
         convexity, which needs the guarantee under add/remove and replace-one alike.
@@ -262,6 +267,12 @@ class Mechanism(Step):
 def base_pair(mechanism: Mechanism, shift: int, group: int = 1) -> _core.Pair:
     """`Mechanism.symmetric_pair`, kept: it may have many atoms, and several steps may use the same."""
     return mechanism.symmetric_pair(shift, group)
+
+
+def if_sampled(mechanism: Mechanism, adjacency: str) -> str:
+    """The adjacency that ``mechanism`` is accounted under where records are sampled independently: "zero_out" may be a replacement."""
+    replaces = adjacency == "zero_out" and not mechanism.null_is_none
+    return "replace_one" if replaces else adjacency
 
 
 def shift_of(adjacency: str) -> int:

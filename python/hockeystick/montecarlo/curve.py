@@ -21,8 +21,8 @@ from ..mechanisms.descriptions import (
     PoissonSampled,
     Process,
     PureDP,
-    RandomizedResponse,
     Skellam,
+    Step,
 )
 
 _ACCURACY, _ERROR, _END, _MOST_NODES = 1e-4, 3e-3, 1e-13, 1000
@@ -33,10 +33,8 @@ _SAME_UNDER_ZERO_OUT = (
     DiscreteLaplace,
     DiscreteGaussian,
     Skellam,
-    RandomizedResponse,
     PureDP,
     ApproximateDP,
-    PoissonSampled,
 )
 """Mechanisms whose pair under zero-out is that of one record more or less (*proof*: of others both directions are taken)."""
 
@@ -52,10 +50,15 @@ class Curve(Envelope):
         return np.array([self.between(points[0] - losses)[1], self.between(points[1] - losses)[0]])
 
 
+def _same_under_zero_out(step: Step) -> bool:
+    alone = step.mechanism if isinstance(step, PoissonSampled) else step
+    return isinstance(alone, _SAME_UNDER_ZERO_OUT)
+
+
 @functools.lru_cache(maxsize=16)
 def curve_of(process: Process, direction: str, adjacency: str) -> Curve:
     """The certified curve of an analytic mechanism, remembered: a search asks for it at every noise multiplier."""
-    one_sided = adjacency != "zero_out" or all(isinstance(step, _SAME_UNDER_ZERO_OUT) for step, _ in process)
+    one_sided = adjacency != "zero_out" or all(_same_under_zero_out(step) for step, _ in process)
     # Otherwise the pair under zero-out is one of its own, and the worse of its directions is used for both.
     profile = account(process, direction if one_sided else adjacency, accuracy=_ACCURACY)
     floor = profile.delta(math.inf)

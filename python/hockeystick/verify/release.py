@@ -136,7 +136,10 @@ def _poisson(step: Fields, release: Release) -> tuple[Pair, bool]:
         inner = outer.object("mechanism")
         outer.finished()
         kind = inner.text("type")
-    if release.adjacency == "replace_one":
+    # A null response that is sampled is not as none.
+    if release.adjacency == "replace_one" or (
+        release.adjacency == "zero_out" and kind == "RandomizedResponse"
+    ):
         pair = _poisson_replaced(kind, inner, rate, release)
         inner.finished()
         return pair, True
