@@ -233,6 +233,20 @@ def test_tallies_prove_no_less_than_they_do(texts: dict[str, str], kind: str) ->
     assert not verify(changed(text, *place, "blocks", to=entry["blocks"] - 1)).accepted
 
 
+@pytest.mark.parametrize("method", ["plain", "tilted"])
+def test_estimates_under_replace_one_are_of_one_direction(method: str) -> None:
+    mechanism = hs.BandMF(hs.BandedToeplitz.square_root(8, 2), hs.BMinSep(8, 2, 0.1), 2.0)
+    found = hs.estimate_delta(mechanism, 1.0, 2000, 5, method, adjacency="replace_one")
+    text = found.certificate()
+    content = json.loads(text)
+    assert verify(text).accepted
+    assert [each["direction"] for each in content["directions"]] == ["replace_one"]
+    assert content["delta"] == found.upper
+    for other in ("remove", "add", "zero_out", "add_or_remove"):
+        assert not verify(changed(text, "adjacency", to=other)).accepted
+        assert not verify(changed(text, "directions", 0, "direction", to=other)).accepted
+
+
 def test_the_unit_of_values_is_not_for_the_prover_to_choose() -> None:
     """A smaller scale than the key's, with a delta that follows from it, was accepted: 50,000 times below the estimate."""
     mechanism = hs.BandMF(hs.BandedToeplitz.square_root(8, 2), hs.BallsInBins(8, 2), 4.0)

@@ -16,6 +16,7 @@ from flint import arb, fmpq
 from hockeystick.mechanisms import atoms
 from hockeystick.mechanisms.ratios import fewer, from_masses, hidden, lacking, log_ratio
 from hockeystick.mechanisms.steps import from_dict, to_dict
+from hockeystick.verify.check import verify
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -370,6 +371,17 @@ def test_extreme_losses(losses: list[float]) -> None:
             truth = delta(masses, epsilon)
             assert not arb(lower) > truth
             assert not truth > arb(upper)
+
+
+@pytest.mark.parametrize("deltas", [(0.1, 0.01), (0.01, 0.1), (0.01, 0.01)])
+def test_of_several_guarantees_at_one_epsilon_the_least_holds(deltas: tuple[float, float]) -> None:
+    twice = hs.mechanisms.DeclaredProfile([1.0, 1.0, 0.5], [*deltas, 0.4])
+    once = hs.mechanisms.DeclaredProfile([1.0, 0.5], [0.01, 0.4])
+    for count in (1, 10):
+        profile, other = hs.account(twice * count), hs.account(once * count)
+        for epsilon in (-1.0, 0.0, 0.5, 1.0, 3.0):
+            assert profile.delta_bounds(epsilon) == other.delta_bounds(epsilon)
+    assert verify(profile.report(epsilon=3.0).certificate()).accepted
 
 
 def test_declared_curves() -> None:

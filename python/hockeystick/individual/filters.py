@@ -340,7 +340,7 @@ class _WholeFilter(WholeDataSet):
 class GDPFilter(_WholeFilter):
     """A budget of Gaussian differential privacy for a whole data set: one mu per step (Algorithm 2).
 
-    The outputs of the steps that were let through are B-GDP, each step being mu-GDP given all before (Theorem
+    The outputs of the steps that were let through are B-GDP, each step being mu-GDP given all before, for any data (Theorem
     1 of Appendix C). The first step that would exceed the budget halts the filter. Threads may share it: one call at
     a time, none is lost. In a forked child every call raises `ForkedError`.
 
@@ -371,7 +371,8 @@ class GDPFilter(_WholeFilter):
     def step(self, mu: float, *, noise_multiplier: float | None = None) -> bool:
         """Whether a mu-GDP step may be made; if so, it is charged.
 
-        ``mu``: supremum over the data set of norm / (standard deviation of the noise); with
+        ``mu``: what the step is for *any* data, as clipping norm / standard deviation of the noise is; it may follow from earlier outputs
+        and nothing else. The largest norm in the data at hand will not do: when the filter halts would show who is among them. With
         ``noise_multiplier`` sigma, the sensitivity in units of which it is given: mu / sigma.
         """
         if self._halted:

@@ -106,13 +106,13 @@ def _hull(epsilon: Array, delta: Array) -> tuple[list[int], Array]:
     for i in range(1, len(epsilon)):
         while kept:
             gap = float(epsilon[i] - epsilon[kept[-1]])
-            if gap == 0.0:
-                break
-            steep = float(delta[kept[-1]] - delta[i]) / -math.expm1(-gap)
-            if steep * math.exp(-gap) < arriving[-1]:
-                kept.append(i)
-                arriving.append(steep)
-                break
+            # Of several at one epsilon the last is the least.
+            if gap > 0.0:
+                steep = float(delta[kept[-1]] - delta[i]) / -math.expm1(-gap)
+                if steep * math.exp(-gap) < arriving[-1]:
+                    kept.append(i)
+                    arriving.append(steep)
+                    break
             kept.pop()
             arriving.pop()
         else:

@@ -209,7 +209,8 @@ def laplace(epsilon: Ball, cells: int) -> Pair:
 def curve(points: Sequence[tuple[Ball, Ball]]) -> Pair:
     """The pair whose delta is the lower convex hull, in e^epsilon, of [(epsilon, delta)] and of what the other direction says."""
     reflected = [(-x, 1 - (-x).exp() + (-x).exp() * d) for x, d in points]
-    known = sorted([(x.exp(), d) for x, d in (*points, *reflected)], key=lambda point: float(point[0].mid()))
+    known = [(x.exp(), d) for x, d in (*points, *reflected)]
+    known.sort(key=lambda point: (float(point[0].mid()), float(point[1].mid())))
     hull = [(arb(0), arb(1))]
     for y, d in known:
         if bool(d >= hull[-1][1]) or not bool(y > hull[-1][0]):

@@ -10,6 +10,7 @@ from .document import Fields, Rejected
 from .pairs import Ball
 
 _UNIT, _POINTS = 1 << 32, 642
+_ALONE = ("add", "remove", "replace_one")  # adjacencies that are one direction; others are the worse of two
 _UNCHECKED = (
     "that the blocks of this seed hold these values: the same call of estimate_delta draws them again, bit for bit",
     "that blocks, method and bets were fixed before a value was seen",
@@ -23,13 +24,13 @@ def check_samples(certificate: Fields) -> tuple[tuple[str, ...], tuple[str, ...]
     ctx.prec = 256
     for name in ("format", "made_by"):
         certificate.any(name)
-    adjacency = certificate.text("adjacency", "add", "add_or_remove", "remove", "zero_out")
+    adjacency = certificate.text("adjacency", *_ALONE, "add_or_remove", "zero_out")
     epsilon, seed = certificate.real("epsilon", 0.0, 1e6), certificate.integer("seed", 0, 2**63 - 1)
     delta, failure = certificate.real("delta", 0.0, 1.0), certificate.real("failure_probability", 0.0, 1.0)
     checked, spent = [], arb(0)
     shown: dict[tuple[str, int], str] = {}
     for each in certificate.objects("directions", least=1):
-        direction = each.text("direction", "add", "remove")
+        direction = each.text("direction", *_ALONE)
         case = each.integer("case", 0, 10_000)
         place = f"direction {direction}, case {case}"
         bound, method = each.real("delta", 0.0, 1.0), each.text("method", "betting", "mean")
@@ -52,7 +53,7 @@ def check_samples(certificate: Fields) -> tuple[tuple[str, ...], tuple[str, ...]
         shown[direction, case] = drawn
     certificate.finished()
     if {direction for direction, _ in shown} != (
-        {adjacency} if adjacency in ("add", "remove") else {"add", "remove"}
+        {adjacency} if adjacency in _ALONE else {"add", "remove"}
     ):
         raise Rejected(f"{adjacency} asks about other directions")
     if not bool(spent <= arb(failure)):
