@@ -331,6 +331,44 @@ def test_secrets_stay_where_they_are(tmp_path):
     assert "secret" not in str(caught.value)
 
 
+@pytest.mark.parametrize("state_dtype", ["float64", "float32"])
+@pytest.mark.parametrize(
+    "strategy",
+    [
+        hs.BandedToeplitz.square_root(9, 4),
+        hs.matrix.InverseBanded([1.0, -0.5, -0.1, -0.02], 9),
+        hs.matrix.BufferedToeplitz([(0.3, 0.9), (0.1, 0.5)], 9),
+    ],
+    ids=lambda strategy: type(strategy).__name__,
+)
+def test_rows_that_are_not_those_of_their_step_are_refused(strategy, state_dtype):
+    """A checkpoint that casts them to single precision, or mixes steps up: the repeated step had other noise, and both had been released."""
+    noise = make(strategy, 20, state_dtype=state_dtype)
+    noise.rows(5)
+    early = noise.state()
+    noise.next()
+    state, following = noise.state(), noise.next()
+    rows = state["history"]
+    altered = {
+        "single": rows.astype(np.float32),
+        "zeros": np.zeros_like(rows),
+        "swapped": rows[::-1].copy(),
+        "earlier": early["history"],
+    }
+    if state_dtype == "float32" or np.array_equal(altered["single"], rows):
+        del altered["single"]  # nothing is lost
+    for history in altered.values():
+        with pytest.raises(hs.ParameterError, match="bit by bit"):
+            noise.restore({**state, "history": history})
+    with pytest.raises(hs.ParameterError, match="bit by bit"):
+        noise.restore({**state, "step": state["step"] + 1})
+    # As checkpoints may return them, and as earlier versions wrote them.
+    kept = {**state, "step": np.int64(state["step"]), "history": np.asfortranarray(rows)}
+    for same in (kept, {name: kept[name] for name in ("step", "history", "fingerprint")}):
+        noise.restore(same)
+        assert np.array_equal(noise.next(), following)
+
+
 def test_foreign_states_are_refused(tmp_path, monkeypatch):
     strategy, other = hs.BandedToeplitz.square_root(9, 3), hs.BandedToeplitz.square_root(9, 4)
     noise = make(strategy, 50)

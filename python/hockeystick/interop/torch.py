@@ -38,6 +38,7 @@ class BatchLoader(Exclusive):
     A batch of no example is collated to ``empty``; by default to what the first example is, with all arrays cut to length 0.
     Do not skip it: that step adds its noise like any other.
 
+    Where an example cannot be read, or anything else goes wrong, the next call tries the same step again.
     Threads may share it, and a pass: each batch is handed out once. A pass ends where another one begins. In a forked child (the workers
     of the DataLoader have no part in this) every call raises `ForkedError`.
     """
@@ -84,14 +85,18 @@ class BatchLoader(Exclusive):
         return self._sampler.steps
 
     def __iter__(self) -> Iterator[Any]:
-        self._sampler.seek(self._step)
-        self._pass = _Pass(self, iter(self.loader))
+        self._pass = _Pass(self)
         return self._pass
 
     def _following(self, current: _Pass) -> Any:
         if current is not self._pass:
             raise StopIteration  # its sampler has been moved
-        batch = next(current.batches)
+        if current.batches is None:
+            self._sampler.seek(self._step)
+            current.batches = iter(self.loader)
+        batches, current.batches = current.batches, None
+        batch = next(batches)
+        current.batches = batches
         self._step += 1
         return batch
 
@@ -111,8 +116,10 @@ class BatchLoader(Exclusive):
 class _Pass(Exclusive):
     """One pass over the rest of the run. Threads and forked children: as for `BatchLoader`."""
 
-    def __init__(self, loader: BatchLoader, batches: Iterator[Any]) -> None:
-        self._loader, self.batches = loader, batches
+    def __init__(self, loader: BatchLoader) -> None:
+        self._loader = loader
+        self.batches: Iterator[Any] | None = None
+        """Of the DataLoader, from the loader's step on; none before the first batch, and after an exception."""
 
     @property
     def _guard(self) -> Guard:

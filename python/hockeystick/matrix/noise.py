@@ -222,16 +222,18 @@ class CorrelatedNoise(Exclusive):
             )
 
     def state(self) -> dict[str, Any]:
-        """What a checkpoint needs besides the seed: {"step", "history", "fingerprint"}.
+        """What a checkpoint needs besides the seed: {"step", "history", "fingerprint", "digest"}.
 
         ``history`` has shape (kept rows, width), float64. It is as secret as the seed: with the released sums it gives the gradients.
         """
-        return {"step": self.step, "history": self._core.history(), "fingerprint": self._fingerprint()}
+        step, history = self.step, self._core.history()
+        kept = {"step": step, "history": history, "fingerprint": self._fingerprint()}
+        return {**kept, "digest": self._digest(step, history)}
 
     def restore(self, state: dict[str, Any]) -> None:
         """Continue from a `state`, bit by bit: of the same seed, strategy, coordinates and ``state_dtype``.
 
-        Raises ParameterError for any other. Never make a step's noise twice for different sums: the difference of the two
+        Raises ParameterError for any other, and for rows that are not those of its step, as after a cast to single precision. Never make a step's noise twice for different sums: the difference of the two
         releases would have no noise at all.
         """
         given: object = state
@@ -247,6 +249,12 @@ class CorrelatedNoise(Exclusive):
         expected = (self._rows_at(step), self.width)
         if history.shape != expected:
             raise ParameterError(f"state['history']: must have shape {expected}, not {history.shape}")
+        # States of earlier versions have none.
+        if state.get("digest", digest := self._digest(step, history)) != digest:
+            raise ParameterError(
+                "state['history']: is not what state() returned at this step; rows must be kept as float64, bit by bit, or a step "
+                "that is repeated would have other noise"
+            )
         self._core.restore(step, history)
 
     def save(self, path: AnyPath, *, history: bool = True) -> None:
@@ -319,6 +327,13 @@ class CorrelatedNoise(Exclusive):
         """How many rows are kept at this step."""
         size = int(self._columns.shape[-1])
         return size if self._form == "buffers" else min(step, size - 1)
+
+    def _digest(self, step: int, history: NDArray[Any]) -> str:
+        """A keyed hash of where it stands."""
+        digest = hashlib.blake2b(digest_size=16, key=derive_key(self._seed, "hs noise state"))
+        digest.update(f"{step} ".encode())
+        digest.update(np.ascontiguousarray(history, dtype="<f8").data)
+        return digest.hexdigest()
 
     def _fingerprint(self) -> str:
         """Equal for equal rows. A hash of the seed through the key: nothing about it can be read from it."""
