@@ -10,6 +10,7 @@ import threading
 import zipfile
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import hockeystick as hs
 import numpy as np
 import pytest
 from hockeystick._base import files, storage
+from hockeystick.accounting import profile as profile_module
 
 STEP = hs.PoissonSampled(hs.Gaussian(1.0), 0.05)
 EVERYTHING = sum(
@@ -84,6 +86,26 @@ def test_profile_round_trip(tmp_path: Path) -> None:
     assert [loaded.report(delta=r.at_delta, epsilon=1.0, risks=False) for r in asked] == asked
     del loaded.__dict__["_profile"]
     assert np.array_equal(loaded.curve(), profile.curve())
+
+
+def test_what_another_version_computed_is_computed_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have erred, and a report would call it this version's."""
+    path, profile = tmp_path / "profile.hs", hs.account(STEP * 100, adjacency="remove", accuracy=1e-2)
+    right = profile.delta_bounds(1.0)
+    profile._answers[("delta", 1.0)] = replace(profile._answers[("delta", 1.0)], lower=0.0, upper=0.0)
+    profile.save(path)
+    assert hs.PrivacyProfile.load(path).delta(1.0) == 0.0  # of one version: as it was
+    for other in (["0.1.9", profile_module._COMPUTED_BY[1]], [profile_module._COMPUTED_BY[0], "abc"]):
+        with monkeypatch.context() as patched:
+            patched.setattr(profile_module, "_COMPUTED_BY", other)
+            profile.save(path)
+        assert hs.PrivacyProfile.load(path).delta_bounds(1.0) == right
+    content, arrays = storage.read(path, "profile")
+    del content["computed_by"]  # as files were before
+    storage.write(path, "profile", content, arrays)
+    assert hs.PrivacyProfile.load(path).delta_bounds(1.0) == right
 
 
 def test_loaded_profile_answers_new_questions(saved: Path) -> None:

@@ -42,7 +42,7 @@ def real(
     """Return ``value`` as a float if it is a real number in the interval from ``low`` to ``high``.
 
     A fraction, a long double or a large integer that is no double is rounded to nearest, or ``towards`` an infinity:
-    a cost upwards, what it is divided by downwards. Ends belong to the interval unless ``open_low`` / ``open_high``; infinities are refused unless
+    a cost upwards, what it is divided by downwards; one that would be 0 is refused, as what is next to nothing is not nothing. Ends belong to the interval unless ``open_low`` / ``open_high``; infinities are refused unless
     ``allow_inf``. Raises ParameterTypeError for bool, str, None and arrays, ParameterError for nan
     and for values outside.
 
@@ -64,6 +64,8 @@ def real(
         number = double(value, towards)
     except OverflowError:
         raise ParameterError(f"{name} = {value!r}: {expected}") from None
+    if number == 0.0 and value != 0:
+        raise ParameterError(f"{name} = {value!r}: {expected}; it is too small for a double")
     above = low < number if open_low else low <= number
     below = number < high if open_high else number <= high
     # nan compares false, so it is refused.
@@ -194,7 +196,7 @@ def _each(
     array = unmasked(name, values)
     if not array.size:
         return np.empty(array.shape, dtype)
-    if array.dtype.kind in kinds:
+    if array.dtype.kind in kinds and array.dtype.itemsize <= 8:
         # A range holds all values if it holds the ends; nan is an end of whatever has one.
         ends = {int(np.argmin(array)), int(np.argmax(array))}
         try:

@@ -52,6 +52,7 @@ _FAST = ("exact", "closed form", "inversion")
 _AT_ONCE = ("exact", "closed form")
 _CACHE_SIZE = 4096  # *speed*
 _KIND = "profile"
+_COMPUTED_BY = [_core.__version__, _core.__commit__]
 ROUGH = 1e-2
 """*Speed*: the accuracy of what a report says beside epsilon and delta."""
 
@@ -561,7 +562,7 @@ class PrivacyProfile(Shown):
     def save(self, path: AnyPath) -> None:
         """Write the description, a curve and all answers so far to one file, atomically.
 
-        `load` gives the same answers back; questions not yet asked are computed anew.
+        `load` of the same version gives the same answers back; questions not yet asked are computed anew, and by another version all.
         """
         epsilon, lower, upper = self.curve()
         # Of one moment: other threads may ask meanwhile.
@@ -569,6 +570,7 @@ class PrivacyProfile(Shown):
         header = {
             "description": to_dict(self._description),
             **vars(self._settings),
+            "computed_by": _COMPUTED_BY,
             "answers": [named for named, _ in kept],
         }
         arrays = {
@@ -587,5 +589,7 @@ class PrivacyProfile(Shown):
             answers, rows = header["answers"], arrays["answers"]
             if len(answers) != len(rows):
                 raise ValueError("the table of answers does not match its header")
-            profile._answers |= dict(map(Answer.from_parts, answers, rows.tolist()))
+            # Another version may have erred, and what it computed is not to be reported as this one's.
+            if header.get("computed_by") == _COMPUTED_BY:
+                profile._answers |= dict(map(Answer.from_parts, answers, rows.tolist()))
         return profile

@@ -72,9 +72,16 @@ def run(options: argparse.Namespace) -> None:
 def _described(path: str) -> Composable:
     try:
         text = sys.stdin.read() if path == "-" else Path(path).read_text(encoding="utf-8")
-        return _composition(json.loads(text, object_pairs_hook=_once))
+        return _composition(json.loads(text, object_pairs_hook=_once, parse_float=_number))
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise ParameterError(f"{path}: {error}") from error
+
+
+def _number(text: str) -> float:
+    try:
+        return real(text)
+    except argparse.ArgumentTypeError as error:
+        raise ValueError(str(error)) from None
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -111,7 +111,7 @@ class BatchSampler(Exclusive):
         key = derive_key(self._seed, "hs batches 1")
         try:
             self._core = law.start(self.dataset_size, key, graph)
-        except ValueError as error:
+        except (TypeError, ValueError) as error:  # a file's law has what somebody wrote into it
             raise ParameterError(f"{description!r}: {error}") from None
 
     def __repr__(self) -> str:

@@ -6,19 +6,29 @@ docs/training/training.md says what each of them promises; docs/matrix/bandmf.md
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from .. import _core
 from .._base.bounds import finite, round_down, round_up
-from .._base.validation import ParameterError, narrowed
+from .._base.validation import (
+    NonNegative,
+    ParameterError,
+    ParameterTypeError,
+    check_fields,
+    choice,
+    narrowed,
+    real,
+)
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.deployment import tuning_words
 from ..accounting.profile import account
 from ..accounting.report import CAVEAT, unit
 from ..matrix.bandmf import BandMF
-from ..mechanisms.descriptions import PrivateSelection, Process, Repetitions
+from ..mechanisms.adjacency import ADJACENCIES
+from ..mechanisms.descriptions import Composable, PrivateSelection, Process, Repetitions
 from ..mechanisms.steps import to_dict
 from ..montecarlo.bandmf_calibration import CalibratedBandMF, calibrate_bandmf, short_name, verification_plan
 from ..montecarlo.direction import directions
@@ -26,6 +36,8 @@ from ..montecarlo.runs import RunOptions, resolve_seed
 from ..montecarlo.verify import choose
 
 Mechanism: TypeAlias = "BandMF | Process"
+
+_AS_GOOD = 1e-3  # *speed*: by so much versions may differ that both are right, where intervals are as wide as `account` asks for
 
 
 @dataclass(frozen=True)
@@ -37,14 +49,31 @@ class Guarantee:
     at most ``failure_probability``, which ``delta`` includes. ``evidence`` holds the numbers behind it, as JSON values.
     """
 
-    kind: str
-    epsilon: float
-    delta: float
-    adjacency: str
+    kind: Annotated[str, functools.partial(choice, options=("certified", "verified"))]
+    epsilon: NonNegative
+    delta: Annotated[float, functools.partial(real, low=0.0, high=1.0, open_low=True, open_high=True)]
+    adjacency: Annotated[str, functools.partial(choice, options=ADJACENCIES)]
     unit: str
     statement: str
     failure_probability: float | None
     evidence: dict[str, Any] = field(default_factory=dict, compare=False)
+
+    def __post_init__(self) -> None:
+        check_fields(self)
+        if self.failure_probability is not None:
+            real("failure_probability", self.failure_probability, 0.0, 1.0)
+        for name, kind in (("unit", str), ("statement", str), ("evidence", dict)):
+            if not isinstance(getattr(self, name), kind):
+                raise ParameterTypeError(f"{name} = {getattr(self, name)!r}: must be a {kind.__name__}")
+
+    def check(self, released: Composable) -> None:
+        """Raise ParameterError if this version does not confirm what is certified of what is ``released``: an earlier one may have erred."""
+        lower, upper = account(released, self.adjacency).epsilon_bounds(self.delta)
+        if lower > self.epsilon or upper > self.epsilon * (1.0 + _AS_GOOD):
+            raise ParameterError(
+                f"epsilon = {self.epsilon!r}: is promised at delta = {self.delta!r}, but for what is planned hockeystick {_core.__version__} "
+                f"finds {round_up(upper)} (at least {round_down(lower)}): plan it again"
+            )
 
 
 class Request(NamedTuple):
@@ -105,6 +134,8 @@ def _certified(make: Callable[[float], Mechanism], request: Request) -> tuple[Me
                 f"noise_multiplier = {sigma!r}: gives epsilon = {round_up(proven)} at delta = {delta!r}, more "
                 f"than {epsilon!r}"
             )
+    if not proven < math.inf:
+        raise ParameterError(f"noise_multiplier = {sigma!r}: gives no finite epsilon at delta = {delta!r}")
     mechanism = make(sigma)
     process = mechanism.as_process()
     what = unit(process, adjacency)

@@ -211,7 +211,8 @@ class TrainingPlan(Shown):
     def load(cls, path: AnyPath, graph: AttributionGraph | BoundedAttribution | None = None) -> TrainingPlan:
         """Read what `save` wrote: the same guarantee, without calibrating again.
 
-        A plan for users needs the ``graph`` it was made with. Raises StorageError for damaged files.
+        A plan for users needs the ``graph`` it was made with. Raises StorageError for damaged files, and where a certified guarantee, which
+        is computed again, is not confirmed to 1e-3: the version that wrote it may have erred.
         """
         content, arrays = storage.read(path, _KIND)
         with refusing(path):
@@ -222,7 +223,11 @@ class TrainingPlan(Shown):
         if _digest(known) != attribution:
             need = "none" if attribution is None else "the one that the plan was made with"
             raise ParameterError(f"graph: must be {need}, not {known!r}")
-        return cls(mechanism, size, guarantee, known)
+        plan = cls(mechanism, size, guarantee, known)
+        if guarantee.kind == "certified":
+            with refusing(path):
+                guarantee.check(plan.released(mechanism.as_process()))
+        return plan
 
     def _content(self) -> tuple[dict[str, Any], dict[str, Array]]:
         mechanism, arrays = _to_parts(self.mechanism)

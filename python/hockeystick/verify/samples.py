@@ -52,9 +52,7 @@ def check_samples(certificate: Fields) -> tuple[tuple[str, ...], tuple[str, ...]
         each.finished()
         shown[direction, case] = drawn
     certificate.finished()
-    if {direction for direction, _ in shown} != (
-        {adjacency} if adjacency in _ALONE else {"add", "remove"}
-    ):
+    if {direction for direction, _ in shown} != ({adjacency} if adjacency in _ALONE else {"add", "remove"}):
         raise Rejected(f"{adjacency} asks about other directions")
     if not bool(spent <= arb(failure)):
         raise Rejected("the probabilities of failure are more than is stated")

@@ -1,0 +1,97 @@
+"""What a plan in a file promises: it is computed again where that can be done, and what no plan says is refused."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any
+
+import hockeystick as hs
+import pytest
+from hockeystick._base import storage
+from hockeystick.training import TrainingPlan
+
+KIND = "training plan"
+TUNED = hs.Repetitions.geometric(mean=5)
+
+
+def plan(tuning: hs.Repetitions | None = None) -> TrainingPlan:
+    return hs.plan_training(
+        lambda sigma: hs.dp_sgd(sigma, 1000, 50, steps=30),
+        1000,
+        delta=1e-6,
+        noise_multiplier=1.0,
+        tuning=tuning,
+    )
+
+
+def altered(path: Path, **guarantee: Any) -> None:
+    content, arrays = storage.read(path, KIND)
+    storage.write(path, KIND, {**content, "guarantee": {**content["guarantee"], **guarantee}}, arrays)
+
+
+@pytest.mark.parametrize("tuning", [None, TUNED])
+def test_a_promise_that_is_less_than_what_is_drawn_is_refused(
+    tmp_path: Path, tuning: hs.Repetitions | None
+) -> None:
+    """An earlier version promised 3.50 for a plan that draws 16.5, and this one repeated it."""
+    path, made = tmp_path / "plan", plan(tuning)
+    made.save(path)
+    assert TrainingPlan.load(path) == made
+    altered(path, epsilon=math.nextafter(made.epsilon, math.inf))
+    assert TrainingPlan.load(path).epsilon > made.epsilon
+    # Of the best of several nothing is known from below.
+    near = (1.0 - 1e-6) * made.epsilon if tuning is None else 0.998 * made.epsilon
+    for less in (0.0, 0.5 * made.epsilon, near):
+        altered(path, epsilon=less)
+        with pytest.raises(hs.StorageError, match=r"is promised at delta = 1e-06.*at least"):
+            TrainingPlan.load(path)
+    altered(path, epsilon=made.epsilon, delta=0.5e-6)
+    with pytest.raises(hs.StorageError, match="is promised at delta = 5e-07"):
+        TrainingPlan.load(path)
+    if tuning is not None:
+        content, _ = storage.read(path, KIND)
+        alone = {**content["guarantee"]["evidence"]}
+        del alone[
+            "tuning"
+        ]  # as if it were for one run: then the promise of the best of them is more than enough
+        altered(path, delta=1e-6, evidence=alone)
+        assert TrainingPlan.load(path).epsilon > plan().epsilon
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kind": "certain"},
+        {"kind": None},
+        {"epsilon": "0.1"},
+        {"epsilon": None},
+        {"epsilon": -1.0},
+        {"epsilon": True},
+        {"epsilon": [0.1]},
+        {"delta": -1.0},
+        {"delta": 7.0},
+        {"delta": 0.0},
+        {"adjacency": "swap"},
+        {"unit": None},
+        {"statement": 3},
+        {"failure_probability": 2.0},
+        {"evidence": None},
+    ],
+    ids=str,
+)
+def test_what_no_plan_says_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
+    path = tmp_path / "plan"
+    plan().save(path)
+    altered(path, **wrong)
+    (name,) = wrong
+    with pytest.raises(hs.StorageError, match=name):
+        TrainingPlan.load(path)
+
+
+def test_next_to_no_noise_is_no_plan() -> None:
+    """Its epsilon is infinite, which a file cannot say."""
+    with pytest.raises(hs.ParameterError, match=r"noise_multiplier = 1e-200: gives no finite epsilon"):
+        hs.plan_training(
+            lambda sigma: hs.dp_sgd(sigma, 1000, 50, steps=30), 1000, delta=1e-6, noise_multiplier=1e-200
+        )
