@@ -9,6 +9,7 @@ import hypothesis
 import numpy as np
 import pytest
 from hockeystick import _core
+from hockeystick._base import storage
 from hockeystick.individual.cells import cell_edges, sampled_pairs
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -438,6 +439,41 @@ def test_summaries() -> None:
     assert [(s.group, s.count, s.maximum) for s in unknown] == [("5.0", 1, 1.0), ("nan", 2, 3.0)]
     with pytest.raises(hs.ParameterTypeError, match=r"values.*masked"):
         hs.individual.summarise(np.ma.array([1.0, 100.0], mask=[False, True]))
+
+
+@pytest.mark.parametrize(
+    ("resolution", "told"),
+    [
+        (np.float16(3e-4), False),
+        (np.float32(0.007), False),
+        (0.007, True),
+        (0.0078125, True),
+        (2.0**-19, True),
+        (0.1, True),
+    ],
+    ids=str,
+)
+def test_files_that_do_not_name_their_grid(tmp_path: Path, resolution: float, told: bool) -> None:
+    """Of 0.2.0, which counted on one grid and read on another where the resolution was no double (epsilon .92 for 33)."""
+    accountant = hs.IndividualAccountant(
+        2, noise_multiplier=2.0, sampling_probability=0.5, resolution=resolution, fine=300, coarse=0
+    )
+    accountant.step([0.3, 0.9], steps=10)
+    path = tmp_path / "accountant"
+    accountant.save(path)
+    content, arrays = storage.read(path, hs.IndividualAccountant._KIND)
+    loaded = hs.IndividualAccountant.load(path)
+    assert np.array_equal(loaded.nonadaptive_epsilon(1e-5), accountant.nonadaptive_epsilon(1e-5))
+    storage.write(path, hs.IndividualAccountant._KIND, {**content, "grid": "0" * 32}, arrays)
+    with pytest.raises(hs.StorageError, match="another grid of norms"):
+        hs.IndividualAccountant.load(path)
+    del content["grid"]
+    storage.write(path, hs.IndividualAccountant._KIND, content, arrays)
+    if told:
+        assert hs.IndividualAccountant.load(path).steps == 10
+    else:
+        with pytest.raises(hs.StorageError, match="another grid of norms"):
+            hs.IndividualAccountant.load(path)
 
 
 @pytest.mark.parametrize("kind", [np.float16, np.float32, np.longdouble, Fraction])

@@ -938,6 +938,38 @@ def test_a_damaged_ledger_is_refused(tmp_path):
     PLAN.resume(path).close()
 
 
+def test_files_of_two_runs_are_told_apart(tmp_path):
+    """One run's seed beside another one's records: its noise was given out a second time, for another sum."""
+    runs = {name: tmp_path / name for name in "AB"}
+    for name, path in runs.items():
+        with PLAN.start(DIMENSION, seed=f"the seed of run {name}".encode(), path=path) as run:
+            train(run, np.zeros(DIMENSION), until={"A": 3, "B": 7}[name])
+    kept = {
+        name: {part: (path / part).read_bytes() for part in ("secret", "ledger", "lock")}
+        for name, path in runs.items()
+    }
+    for into, other, mixed in (
+        ("A", "B", ("secret",)),
+        ("B", "A", ("ledger", "lock")),
+        ("A", "B", ("ledger", "lock")),
+    ):
+        for part in mixed:
+            (runs[into] / part).write_bytes(kept[other][part])
+        with pytest.raises(hs.StorageError, match="record of step 0 is of another run"):
+            PLAN.resume(runs[into])
+        for part in mixed:
+            (runs[into] / part).write_bytes(kept[into][part])
+    # Records of versions that did not say whose they are go on.
+    records = kept["B"]["ledger"]
+    old = b"".join(records[start : start + 28] + bytes(4) for start in range(0, len(records), 32))
+    (runs["B"] / "ledger").write_bytes(old)
+    with PLAN.resume(runs["B"]) as run:
+        train(run, np.zeros(DIMENSION), until=9)
+    assert (runs["B"] / "ledger").read_bytes()[: len(old)] == old
+    with PLAN.resume(runs["B"]) as run:
+        assert run.step == 9
+
+
 KILLED = 400  # steps
 
 TRAINING = """

@@ -20,6 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from .. import _core
 from .._base.exclusive import Guard, undivided
+from .._base.files import StorageError
 from .._base.lazy import warn_deprecated
 from .._base.types import AnyPath, Self
 from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
@@ -27,7 +28,7 @@ from ..accounting.gaussian_summary import smallest_mu
 from ..accounting.profile import PrivacyProfile
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
 from . import adaptive
-from .cells import cell_edges, envelope, groups, sampled_pairs
+from .cells import cell_edges, envelope, grid_name, groups, looks_narrow, sampled_pairs
 from .histories import MAX_STEPS, Decision, Histories, Recorded
 from .spending import Floats, LastStep, Mask, noise_deviation, values_of
 
@@ -120,6 +121,22 @@ class IndividualAccountant(Recorded):
             self._keep([self._state], path, durable)
         self._tables: _Tables = {}
         self._moments: dict[tuple[float, ...], Floats] = {}
+
+    def _settings(self) -> dict[str, Any]:
+        """With the grid that counts are of, which is made of the others."""
+        return {**self._arguments(), "grid": grid_name(self._edges)}
+
+    @classmethod
+    def _restore(cls, settings: Mapping[str, Any]) -> Self:
+        self = super()._restore(settings)
+        grid = settings.get("grid")
+        # Version 0.2.0 does not say, and counted on another one where the resolution was of another type than double.
+        other = looks_narrow(self._resolution) if grid is None else grid != grid_name(self._edges)
+        if other:
+            raise StorageError(
+                f"its examples were counted on another grid of norms than that of resolution {self._resolution!r}, which cannot be made again"
+            )
+        return self
 
     @property
     def adjacency(self) -> str:
@@ -512,7 +529,7 @@ class ApproximateIndividualFilter(Recorded):
     def _fits(self, counts: NDArray[np.uint32], further: int) -> Mask:
         """Whether these histories and ``further`` steps, however large, keep within the budget."""
         book = self._accountant
-        trial = IndividualAccountant(len(counts), **book._settings())
+        trial = IndividualAccountant(len(counts), **book._arguments())
         full = counts.copy()
         full[:, -1] += np.uint32(further)
         trial._state.counts[book._sampling_probability] = full

@@ -7,7 +7,10 @@ cell, and whoever has the larger tails everywhere, for each sampling probability
 
 from __future__ import annotations
 
+import hashlib
+import math
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -33,6 +36,19 @@ def cell_edges(
     with np.errstate(over="ignore"):
         ratios = np.concatenate([np.cumprod(1.0 + steps[::-1])[::-1], [1.0]])
     return np.asarray(top / ratios, np.float64)
+
+
+def grid_name(edges: Floats) -> str:
+    """Equal for equal grids."""
+    return hashlib.blake2b(np.ascontiguousarray(edges, "<f8").data, digest_size=16).hexdigest()
+
+
+def looks_narrow(resolution: float) -> bool:
+    """Whether a double is exact in single precision, and yet no number that people write: neither of few digits nor a power of two."""
+    digits = Decimal(repr(resolution)).as_tuple().digits
+    return (
+        float(np.float32(resolution)) == resolution and len(digits) > 9 and math.frexp(resolution)[0] != 0.5
+    )
 
 
 def sampled_pairs(edges: Floats, sampling_probability: float, direction: str) -> list[_core.Pair | None]:

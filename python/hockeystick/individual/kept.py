@@ -175,8 +175,12 @@ class Kept(Exclusive):
         """Go on with a state that was read; StorageError if it does not fit."""
         self._state = found
 
-    def _settings(self) -> dict[str, Any]:
+    def _arguments(self) -> dict[str, Any]:
         return {name: getattr(self, f"_{name}") for name in self._SETTINGS}
+
+    def _settings(self) -> dict[str, Any]:
+        """What files have and shards share: what `_restore` makes another one of."""
+        return self._arguments()
 
     @classmethod
     def _restore(cls, settings: Mapping[str, Any]) -> Self:

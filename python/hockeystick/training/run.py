@@ -34,7 +34,9 @@ if TYPE_CHECKING:
     from .report import TrainingReport
 
 _KIND = "training run"
-_RECORD = struct.Struct("<Q16sII")  # step, hash of the gradient sum, checksum of both, 0
+_RECORD = struct.Struct(
+    "<Q16sII"
+)  # step, hash of the gradient sum, checksum of both, the run (0: of versions that did not say)
 _SLACK = 1e-3
 """How much a sum of clipped gradients may exceed its largest possible norm: rounding of single precision and of the clipping."""
 _CHUNK = 2**20  # *speed*: numbers that are squared at a time
@@ -281,7 +283,10 @@ class TrainingRun(Exclusive):
             "state_dtype": noise.state_dtype.name,
             "durable": durable,
         }
-        ledger = _Ledger(None, durable) if path is None else _Ledger.create(Path(path), plan, content)
+        run = _name_of(secret)
+        ledger = (
+            _Ledger(None, run, durable) if path is None else _Ledger.create(Path(path), run, plan, content)
+        )
         return cls(plan, noise, batches, ledger, seed is None)
 
     @classmethod
@@ -300,7 +305,7 @@ class TrainingRun(Exclusive):
             noise, batches = _drawn(plan, seed, **how)
             from_system = boolean("from_system", content["from_system"])
             durable = boolean("durable", content["durable"])
-        ledger = _Ledger(directory, durable)
+        ledger = _Ledger(directory, _name_of(seed), durable)
         try:
             if ledger.steps > plan.steps:
                 raise StorageError(f"cannot load {os.fspath(path)!r}: more steps than the plan has")
@@ -358,11 +363,17 @@ def _norm_over(flat: NDArray[Any], limit: float) -> float:
     return float(np.sqrt(total))
 
 
-class _Ledger:
-    """Records of released steps, in memory and (with a path) in a file; steps are recorded once, in order."""
+def _name_of(seed: int | bytes) -> int:
+    """A number by which files of one run are told from those of another one; it tells nothing of the seed."""
+    return int.from_bytes(derive_key(seed, "hs run name")[:4], "little") or 1
 
-    def __init__(self, directory: Path | None, durable: bool) -> None:
+
+class _Ledger:
+    """Records of released steps, in memory and (with a path) in a file; steps are recorded once, in order. ``run``: whose they are."""
+
+    def __init__(self, directory: Path | None, run: int, durable: bool) -> None:
         self._hashes: list[bytes] = []
+        self._run = run
         self._durable, self._closed = durable, False
         self._lock: StoreLock | None = None
         self._file: Any = None
@@ -378,14 +389,14 @@ class _Ledger:
                 raise
 
     @classmethod
-    def create(cls, directory: Path, plan: TrainingPlan, content: Mapping[str, Any]) -> _Ledger:
+    def create(cls, directory: Path, run: int, plan: TrainingPlan, content: Mapping[str, Any]) -> _Ledger:
         with new_directory(directory, "resume() continues a run") as making:
             plan.save(making / "plan")
             storage.write(making / "secret", _KIND, content, {})
             with replacing(making / "ledger"):
                 pass
             StoreLock.create(making, 0)
-        return cls(directory, bool(content["durable"]))
+        return cls(directory, run, bool(content["durable"]))
 
     @property
     def steps(self) -> int:
@@ -401,9 +412,13 @@ class _Ledger:
         with refusing(path):
             for step, start in enumerate(range(0, whole, _RECORD.size)):
                 record = data[start : start + _RECORD.size]
-                number, found, checksum, _ = _RECORD.unpack(record)
+                number, found, checksum, run = _RECORD.unpack(record)
                 if number != step or checksum != zlib.crc32(record[:24]):
                     raise StorageError(f"its record of step {step} is damaged")
+                if run not in (0, self._run):
+                    raise StorageError(
+                        f"its record of step {step} is of another run than {path.with_name('secret')}"
+                    )
                 self._hashes.append(found)
         # Half a record: nothing was released, since that comes after the record.
         self._file.truncate(whole)
@@ -423,7 +438,7 @@ class _Ledger:
             return
         if self._file is not None:
             head = _RECORD.pack(step, found, 0, 0)[:24]
-            record = head + struct.pack("<II", zlib.crc32(head), 0)
+            record = head + struct.pack("<II", zlib.crc32(head), self._run)
             # To its own place: over what an interrupted or incomplete write may have left there.
             if os.pwrite(self._file.fileno(), record, step * len(record)) != len(record):
                 raise OSError("the ledger could not be written; nothing was released")
