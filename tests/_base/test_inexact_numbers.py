@@ -153,3 +153,25 @@ def test_ends_of_the_range() -> None:
 def test_objects_are_refused(values: Any) -> None:
     with pytest.raises(hs.ParameterTypeError, match="norms: must be an array of numbers"):
         values_of("norms", values, 1)
+
+
+SMALL = [Fraction(1, 10**400), pytest.param(np.longdouble("1e-400"), marks=WIDE)]
+
+
+@pytest.mark.parametrize("small", SMALL, ids=["fraction", "long double"])
+def test_what_is_next_to_nothing_is_not_nothing(small: Any) -> None:
+    """As doubles these are 0: a mechanism of no cost, a record that is never drawn."""
+    for make in (
+        hs.PureDP,
+        hs.mechanisms.ExponentialMechanism,
+        lambda x: hs.ApproximateDP(1.0, x),
+        lambda x: hs.PoissonSampled(hs.Gaussian(1.0), x),
+        lambda x: hs.TruncatedPoissonSampled(1.0, 10, x, 3),
+        lambda x: hs.Mixture([hs.Gaussian(1.0), hs.Gaussian(2.0)], [x, 1]),
+        lambda x: hs.MixtureOfGaussians(1.0, [0.0, x], [0.5, 0.5]),
+        lambda x: hs.MixtureOfGaussians(1.0, np.array([0.0, x]), [0.5, 0.5]),
+    ):
+        with pytest.raises(hs.ParameterError, match="too small for a double"):
+            make(small)
+    assert real("delta", small, 0.0, 1.0, towards=math.inf) == 5e-324
+    assert real("delta", 0 * small, 0.0, 1.0) == 0.0

@@ -117,6 +117,28 @@ def test_far_orders_of_random_allocation() -> None:
     assert upper - lower <= 1.01 * math.log(10)
 
 
+@pytest.mark.parametrize("sigma", [0.3, 0.7, 2.0])
+@pytest.mark.parametrize("order", [1.5, 7.0, 20.0, 64.0, 300.0, 1e5])
+def test_far_orders_of_random_allocation_under_add(sigma: float, order: float) -> None:
+    """Of two steps E V^{1-a} is an integral of a power of cosh; far out it was bounded by nothing."""
+    allocation = hs.RandomAllocation(sigma, 2)
+    with mp.workdps(40):
+        mu, s = 1 / mpf(sigma), mpf(order) - 1
+
+        def density(b: mpf) -> mpf:
+            return mp.npdf(b) * mp.cosh(mu * b / mp.sqrt(2)) ** -s
+
+        edges = [0, *(mp.sqrt(2) * x / (mu * mp.sqrt(s)) for x in (1, 2, 4, 8)), 12, 30]
+        power = 2 * mp.quad(density, sorted(edges))
+        truth = (s * mu**2 / 2 + s**2 * mu**2 / 4 + mp.log(power)) / s
+    (lower,), (upper,) = rdp_curve(allocation, [order], "add")
+    assert lower <= truth <= upper
+    assert upper <= (1 + s / 2) * mu**2 / 2 * (1 + 1e-9)
+    assert upper <= 2.0 * truth
+    (default,) = rdp_curve(allocation, [order])[1]
+    assert default < math.inf
+
+
 @pytest.mark.parametrize("order", [1.0001, 1.5, 2.0, 7.3, 64.0, 3000.0])
 def test_closed_forms(order: float) -> None:
     a = mpf(order)

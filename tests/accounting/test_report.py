@@ -2,10 +2,15 @@
 
 import json
 import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
 import hockeystick as hs
 import pytest
 from hockeystick.accounting.report import UNITS, round_down, round_up
+from hockeystick.cli.commands import main
+from hockeystick.mechanisms.steps import to_dict
 from hockeystick.mechanisms.truncated import TruncatedPoissonGroup
 from hypothesis import given
 from hypothesis import strategies as st
@@ -289,6 +294,30 @@ def test_yaml_reads_what_was_written() -> None:
 def test_what_looks_like_a_slip(described: hs.mechanisms.Process, asked: dict[str, float], said: str) -> None:
     (note,) = hs.account(described).report(**asked).notes
     assert said in note
+
+
+@pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda step: step * 3,
+        lambda step: hs.mechanisms.Group(step * 2, 2),
+        lambda step: hs.Mixture([step, hs.Gaussian(3.0)], [0.5, 0.5]),
+    ],
+)
+def test_a_pair_that_is_no_guarantee_is_noted(
+    wrap: Callable[[Any], Any], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """A statement says so; the bare "epsilon <=" of the command line did not."""
+    step = hs.WithoutReplacement(hs.Gaussian(1.0), 2, 20, pair="koskela2020")
+    process = wrap(step)
+    (note,) = hs.account(process, "replace_one").report(delta=1e-6).notes
+    assert "NOT a guarantee" in note
+    path = tmp_path / "process.json"
+    path.write_text(json.dumps(to_dict(process)), encoding="utf-8")
+    main(["account", str(path), "--delta", "1e-6", "--adjacency", "replace_one"])
+    shown = capsys.readouterr()
+    assert "epsilon <= " in shown.out
+    assert "NOT a guarantee" in shown.err
 
 
 def test_what_is_plausible_has_no_notes() -> None:

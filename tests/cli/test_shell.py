@@ -133,6 +133,19 @@ def test_a_ledger_is_accounted_for(capsys: pytest.CaptureFixture[str], tmp_path:
     assert "--delta, --epsilon" in mistake(capsys, "account", file)
 
 
+def test_numbers_of_files_that_underflow_are_refused(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Options were, and JSON counted as 0: "epsilon <= 0"."""
+    file = tmp_path / "process.json"
+    for text in (
+        '[{"type": "PureDP", "epsilon": 1e-400}]',
+        '{"type": "PoissonSampled", "mechanism": {"type": "Gaussian", "noise_multiplier": 1}, "sampling_probability": 1e-400}',
+    ):
+        file.write_text(text, encoding="utf-8")
+        assert "1e-400" in mistake(capsys, "account", str(file), "--delta", "0")
+
+
 def test_a_plan_says_what_it_promises(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     plan = hs.plan_training(lambda s: hs.dp_sgd(s, 6000, 64, epochs=1), 6000, epsilon=1.0, delta=1e-5)
     plan.save(tmp_path / "plan")

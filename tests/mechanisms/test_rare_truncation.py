@@ -108,3 +108,19 @@ def test_bounds_are_near_where_truncation_is_rare(
         lower, upper = profile.delta_bounds(upper)
         assert lower <= delta
         assert 0.0 < lower <= upper <= lower * near
+
+
+@pytest.mark.parametrize(
+    ("sigma", "n", "p", "most", "steps", "epsilon"),
+    [(0.7, 100, 0.7, 5, 3, 0.16), (0.5, 10_000, 0.7, 140, 3, 0.2), (2.0, 20, 0.9, 1, 5, 0.3)],
+)
+def test_batches_that_are_nearly_always_full(
+    sigma: float, n: int, p: float, most: int, steps: int, epsilon: float
+) -> None:
+    """Under "add" a full batch loses at most -ln(1-q): beyond that of all steps delta is at most the chance of one that is not full (it was .019)."""
+    law = truncation(n, p, most)
+    assert epsilon > -steps * math.log1p(-law.sampled_if_full)
+    profile = hs.account(hs.TruncatedPoissonSampled(sigma, n, p, most) * steps, "add")
+    lower, upper = profile.delta_bounds(epsilon)
+    assert lower <= steps * law.not_full
+    assert upper <= max(1.5 * steps * law.not_full, 1e-322)

@@ -24,6 +24,8 @@ constexpr double most_growth = 2, worth_a_line = 2.5;
 constexpr std::size_t few_frequencies = 8;
 constexpr double most_real_nodes = 16;
 constexpr double many_steps = 1e-18;  // tolerances below this are those of many steps
+// Speed: parts of at most this weight may be left out, where their losses may be larger than all others.
+constexpr double most_rare = 1e-3;
 
 double best_step(const std::vector<AnalyticityStrip>& strips, double tau, double tolerance) {
     double best = 0;
@@ -85,18 +87,25 @@ Mgf::Mgf(const std::vector<GaussianMixtures>& mixtures, double tolerance, double
     for (const auto& m : mixtures) total += m.weight;
     for (const auto& m : mixtures) {
         MixturePart part{m.weight / total, {m.p_shift, m.p_weight}, {m.q_shift, m.q_weight}, {}};
+        if (rare_ + part.weight <= std::min(cut_mass, most_rare)) {
+            rare_ += part.weight;
+            continue;
+        }
         if (cut_mass > 0 && !part.p.plain()) part.window = without_largest(part, cut_mass);
         dropped_ += part.weight * part.missed(part.p);
         parts_.push_back(part);
     }
+    dropped_ += rare_ * (1 + 1e-12);
 }
 
 std::vector<MixturePart> Mgf::mixtures() const {
+    if (rare_ > 0) return {};
     return std::all_of(parts_.begin(), parts_.end(), apart) ? parts_ : std::vector<MixturePart>();
 }
 
 bool Mgf::can_cut() const {
-    return std::any_of(parts_.begin(), parts_.end(), [](const MixturePart& part) { return !part.p.plain(); });
+    return std::any_of(parts_.begin(), parts_.end(),
+                       [](const MixturePart& part) { return !part.p.plain() || part.weight <= most_rare; });
 }
 
 std::unique_ptr<DecayBound> Mgf::decay(double s, double log_mgf) const {
@@ -206,6 +215,7 @@ Cumulant Mgf::at(double s) const {
         sum.second += weight * part.second;
         sum.error += weight * part.error;
     }
+    sum.value -= rare_ * std::exp(-shift);
     return cumulant_of(shift, sum.value, sum.error, sum.first, sum.second);
 }
 
@@ -341,6 +351,8 @@ Mgf::Row Mgf::row(double s, double step, std::size_t size, double tolerance) con
             row.error[j] += part.weight * whole *
                             (j < first ? real->aliasing(part, s, step * static_cast<double>(j)) : of_line);
     }
+    // P and Q lack as much of what is left out altogether.
+    for (std::complex<double>& value : row.value) value -= rare_ * std::exp(-row.shift);
     subtract_one(row);
     return row;
 }

@@ -65,7 +65,7 @@ private:
                            std::size_t first, std::size_t last, double tolerance, Row& row);
 
     std::vector<MixturePart> parts_;
-    double tolerance_, dropped_ = 0;
+    double tolerance_, dropped_ = 0, rare_ = 0;        // rare_: of the parts that are left out altogether
     mutable std::map<int, std::vector<Nodes>> cache_;  // for at(), by the power of two above s
 };
 

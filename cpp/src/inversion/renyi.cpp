@@ -67,11 +67,14 @@ std::pair<double, double> log_moment_of_parts(const std::vector<GaussianMixtures
     return {low - slack_of_parts * std::abs(low), high + slack_of_parts * std::abs(high)};
 }
 
-// The same of an allocation: V^{1+s}, V the mean of T ratios W, is at most the mean of theirs, and at least
-// their sum over T^{1+s}.
+// The same of an allocation: V^{1+s}, V the mean of T ratios W, is at most the mean of theirs and at least
+// their sum over T^{1+s}; V^{-s} is at most that of their geometric mean. The outputs' sum, moved by mu /
+// sqrt(T), shows no more than all of them.
 std::pair<double, double> log_moment_of_ratios(const Allocation& law, double s) {
-    const double one = 0.5 * s * (s + 1) * law.mu * law.mu, less = s * std::log(law.steps);
-    return {one - less - slack_of_parts * (one + less), one * (1 + slack_of_parts)};
+    const double one = 0.5 * s * (s + 1) * law.mu * law.mu, less = s * std::log(law.steps),
+                 ratios = one - less - slack_of_parts * (one + less), sum = one / law.steps;
+    const double high = law.add ? 0.5 * s * (s / law.steps + 1) * law.mu * law.mu : one;
+    return {(law.add ? sum : std::max(ratios, sum)) * (1 - slack_of_parts), high * (1 + slack_of_parts)};
 }
 
 }  // namespace
@@ -96,8 +99,7 @@ std::pair<double, double> renyi_divergence(const Pair& pair, double order) {
     auto [low, high] = log_moment(*transform, s, most);
     if (const auto mixtures = pair.gaussian_mixtures(); high == infinity && !mixtures.empty())
         std::tie(low, high) = log_moment_of_parts(mixtures, s);
-    if (high == infinity && allocation && !allocation->add)
-        std::tie(low, high) = log_moment_of_ratios(*allocation, s);
+    if (high == infinity && allocation) std::tie(low, high) = log_moment_of_ratios(*allocation, s);
     // D increases with the order, from at least 0 up to the largest loss.
     const double upper = std::min(most, std::max(0.0, high / s * (1 + slack)));
     return {std::clamp(low / s * (1 - slack), 0.0, upper), upper};

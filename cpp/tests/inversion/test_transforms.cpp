@@ -16,6 +16,7 @@
 #include "inversion/inversion.hpp"
 #include "inversion/laplace_steps.hpp"
 #include "inversion/loss_transform.hpp"
+#include "inversion/mgf.hpp"
 
 namespace hs = hockeystick;
 using Complex = std::complex<double>;
@@ -303,9 +304,32 @@ void lattices() {
     CHECK(hs::onto_lattice(off, {0}) && off[0].atoms[1].loss != 1e-15 && off[0].atoms[1].loss_slack > 2);
 }
 
+// Parts that are rare enough are missing from P and from Q alike, with all of their weight.
+void without_rare_parts(double s) {
+    constexpr double rare = 1e-6;
+    const hs::GaussianMixtures likely{1 - rare, {0}, {1}, {0, -1}, {0.9, 0.1}},
+        other{rare, {0}, {1}, {0, -3}, {0.3, 0.7}}, alone{1, {0}, {1}, {0, -1}, {0.9, 0.1}};
+    const hs::Mgf whole({likely, other}, 1e-12, 0.5 * rare), cut({likely, other}, 1e-12, 2 * rare),
+        one({alone}, 1e-12);
+    CHECK(whole.dropped() == 0 && whole.can_cut() && !one.can_cut());
+    CHECK(cut.dropped() >= rare && cut.dropped() <= rare * (1 + 1e-9));
+    CHECK(cut.mixtures().empty() && whole.mixtures().size() == 2);
+    const auto row = cut.row(s, 0.7, 40, 1e-12), truth = one.row(s, 0.7, 40, 1e-12);
+    CHECK(row.value.size() == 40 && truth.value.size() == 40);
+    for (std::size_t j = 0; j < 40; ++j) {
+        const double unit = std::exp(row.shift), other_unit = std::exp(truth.shift);
+        const auto off = unit * (1.0 + row.value[j]) - (1 - rare) * other_unit * (1.0 + truth.value[j]);
+        CHECK(std::abs(off) <= unit * row.error[j] + other_unit * truth.error[j]);
+        CHECK(unit * row.error[j] < 0.1 * rare);
+    }
+    CHECK(std::abs(cut.at(s).value - one.at(s).value - std::log1p(-rare)) < 1e-9);
+    CHECK(cut.at(s).upper >= one.at(s).value + std::log1p(-rare) - 1e-12);
+}
+
 }  // namespace
 
 int main() {
+    for (const double s : {0.2, 3.0, 40.0}) without_rare_parts(s);
     laplace_transform(1, 3, 0.4);
     laplace_transform(0.05, 4, 3);
     laplace_transform(6, 0.7, 0.2);

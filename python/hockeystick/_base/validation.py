@@ -62,10 +62,8 @@ def real(
         raise ParameterTypeError(f"{name} = {value!r}: {expected}, not {type(value).__name__}")
     try:
         number = double(value, towards)
-    except OverflowError:
-        raise ParameterError(f"{name} = {value!r}: {expected}") from None
-    if number == 0.0 and value != 0:
-        raise ParameterError(f"{name} = {value!r}: {expected}; it is too small for a double")
+    except OverflowError as error:
+        raise ParameterError(f"{name} = {value!r}: {expected} ({error})") from None
     above = low < number if open_low else low <= number
     below = number < high if open_high else number <= high
     # nan compares false, so it is refused.
@@ -75,8 +73,10 @@ def real(
 
 
 def double(value: Any, towards: float | None) -> float:
-    """The nearest double or, if that is not ``value``, the next one ``towards`` an infinity."""
+    """The nearest double or, if that is not ``value``, the next one ``towards`` an infinity; OverflowError where it would be 0 and is not."""
     number = float(value)
+    if number == 0.0 and value != 0 and towards is None:
+        raise OverflowError("too small for a double")
     if towards is None or not math.isfinite(number):
         return number
     # NumPy would compare its integers as doubles.

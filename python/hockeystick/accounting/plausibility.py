@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from ..mechanisms.descriptions import Composable
+from ..mechanisms.descriptions import Composable, Step
+from ..mechanisms.sampled import NO_GUARANTEE
 
 _MANY_STEPS = 100
 _LARGE_NOISE, _SMALL_NOISE = 500.0, 0.05
@@ -29,7 +30,7 @@ def notes(described: Composable, epsilon: float | None, delta: float | None) -> 
     found = [*_budget(epsilon, delta, min(sizes, default=None))]
     for step, count in described.as_process():
         for part in step.alternatives():
-            found += _step(part, count)
+            found += [*_unsound(part), *_step(part, count)]
     return tuple(dict.fromkeys(found))
 
 
@@ -43,6 +44,12 @@ def _budget(epsilon: float | None, delta: float | None, records: int | None) -> 
         yield f"delta = {delta!r} is large: are epsilon and delta swapped? Publishing each record with that probability satisfies it"
     if epsilon is not None and 0.0 < epsilon <= 1e-4:
         yield f"epsilon = {epsilon!r} is small: are epsilon and delta swapped?"
+
+
+def _unsound(step: Step) -> Iterator[str]:
+    words = step.words("replace_one")  # the only adjacency of batches of fixed size, which have such pairs
+    if NO_GUARANTEE in words.caveat + (words.sampler or ""):
+        yield f"{step!r}:{NO_GUARANTEE}; choose pair = 'sound'"
 
 
 def _step(step: Any, count: int) -> Iterator[str]:

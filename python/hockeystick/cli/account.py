@@ -31,7 +31,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.description = (
         "The file holds a ledger (Accountant.save), a training plan (TrainingPlan.save), or JSON: a description as "
         "hockeystick.mechanisms.to_dict gives it, or a list of them, each with a count. Without --delta and --epsilon a plan "
-        "states its own guarantee."
+        "states its own guarantee (one for users, which needs their graph, by TrainingPlan.load(FILE, graph) alone)."
     )
     command.add_argument("file", metavar="FILE", help="- reads JSON from the standard input")
     command.add_argument("--delta", type=real, help="asks for epsilon")

@@ -35,10 +35,10 @@ class Mixture(Step):
     """One of several steps, chosen at random independently of the data; the choice is released.
 
     The privacy loss distribution is the mixture of theirs: delta(epsilon) = sum_i weights[i]
-    delta_i(epsilon) for one use. ``mechanisms`` is a sequence of steps, sampled or not (of a composition, ``Group(composition, 1)``
+    delta_i(epsilon) for one use. ``mechanisms`` is a sequence of steps, sampled or not (of a composition, ``mechanisms.Group(composition, 1)``
     makes one), and ``weights`` one probability for each; they must sum to 1. Composes with everything else, under
     every adjacency that its parts allow. Of a `RandomAllocation` the noise alone counts, every step seen, which is many times too much:
-    ``Group(allocation, 1)`` is near. Where all parts are unsampled, it may be sampled itself:
+    ``mechanisms.Group(allocation, 1)`` is near. Where all parts are unsampled, it may be sampled itself:
     the choice is then made before the batch is drawn.
 
     >>> from hockeystick import Gaussian, account
@@ -66,7 +66,7 @@ class Mixture(Step):
             if (uses := mechanism.as_process().steps) != 1:
                 raise ParameterError(
                     f"mechanisms[{i}] = {mechanism!r}: must be one step, and this is accounted as a composition of {uses}; "
-                    "Group(mechanism, 1) makes one step of any composition"
+                    "mechanisms.Group(mechanism, 1) makes one step of any composition"
                 )
         check_lengths("mechanisms", mechanisms, "weights", self.weights)
         set_fields(self, mechanisms=mechanisms, weights=_normalised("weights", self.weights))

@@ -36,7 +36,7 @@ from .steps import Mechanism, Step, Words, base_pair, if_sampled, shift_of
 
 PAIRS = ("sound", "koskela2020")
 
-_NO_GUARANTEE = (
+NO_GUARANTEE = (
     " accounted with the pair of Koskela et al. 2020, which is NOT a guarantee for batches of fixed size"
 )
 
@@ -209,7 +209,7 @@ class _FixedSize(_Sampled):
             self.mechanism.noise_convention,
             f"batches of {self.batch_size} of {self.dataset_size} records drawn {how}",
             f"Balle, Barthe and Gaboardi 2018, Theorem {self.theorem} (sampling {how})",
-            _NO_GUARANTEE if self.is_published else "",
+            NO_GUARANTEE if self.is_published else "",
         )
 
 
