@@ -177,7 +177,8 @@ JoinedRule::Share JoinedRule::share(const Window& window) const {
     out.first =
         window.from() && window.bottom() > just_above ? std::exp(window.log(just_above)) * 1.001 : 1.001;
     out.reach = window.top() + reach_in_widths * window.width();
-    out.spread = spread_up_to(out.reach);
+    // Where the window ends below the start, what lies just below that counts beside it.
+    out.spread = spread_up_to(std::max(out.reach, half.start));
     for (std::size_t j = 0; j < half.output.size(); ++j) {
         const Window::Complex kept = window.at(half.output[j], half.height[j]);
         out.log.push_back(kept.log_scale + std::log(kept.value));

@@ -28,7 +28,7 @@ from ..accounting.gaussian_summary import smallest_mu
 from ..accounting.profile import PrivacyProfile
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
 from . import adaptive
-from .cells import cell_edges, envelope, grid_name, groups, looks_narrow, sampled_pairs
+from .cells import cell_edges, envelope, grid_name, groups, may_be_narrow, sampled_pairs
 from .histories import MAX_STEPS, Decision, Histories, Recorded
 from .spending import Floats, LastStep, Mask, noise_deviation, values_of
 
@@ -131,10 +131,10 @@ class IndividualAccountant(Recorded):
         self = super()._restore(settings)
         grid = settings.get("grid")
         # Version 0.2.0 does not say, and counted on another one where the resolution was of another type than double.
-        other = looks_narrow(self._resolution) if grid is None else grid != grid_name(self._edges)
+        other = may_be_narrow(self._resolution) if grid is None else grid != grid_name(self._edges)
         if other:
             raise StorageError(
-                f"its examples were counted on another grid of norms than that of resolution {self._resolution!r}, which cannot be made again"
+                f"its examples may have been counted on another grid of norms than that of resolution {self._resolution!r}, which cannot be made again"
             )
         return self
 

@@ -8,9 +8,7 @@ cell, and whoever has the larger tails everywhere, for each sampling probability
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterator
-from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -43,12 +41,9 @@ def grid_name(edges: Floats) -> str:
     return hashlib.blake2b(np.ascontiguousarray(edges, "<f8").data, digest_size=16).hexdigest()
 
 
-def looks_narrow(resolution: float) -> bool:
-    """Whether a double is exact in single precision, and yet no number that people write: neither of few digits nor a power of two."""
-    digits = Decimal(repr(resolution)).as_tuple().digits
-    return (
-        float(np.float32(resolution)) == resolution and len(digits) > 9 and math.frexp(resolution)[0] != 0.5
-    )
+def may_be_narrow(resolution: float) -> bool:
+    """Whether a double may have been a number of fewer digits, of half or single precision."""
+    return float(np.float32(resolution)) == resolution
 
 
 def sampled_pairs(edges: Floats, sampling_probability: float, direction: str) -> list[_core.Pair | None]:
