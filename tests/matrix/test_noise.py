@@ -2,6 +2,7 @@
 
 import hashlib
 import itertools
+import json
 import math
 import os
 import pickle
@@ -367,6 +368,16 @@ def test_rows_that_are_not_those_of_their_step_are_refused(strategy, state_dtype
     for same in (kept, {name: kept[name] for name in ("step", "history", "fingerprint")}):
         noise.restore(same)
         assert np.array_equal(noise.next(), following)
+
+
+def test_states_without_rows_survive_json():
+    """Of independent noise, and before the first step: a list of no rows has no width."""
+    for strategy in (hs.Identity(9), hs.BandedToeplitz.square_root(9, 3)):
+        noise = make(strategy, 20)
+        state = noise.state()
+        first = noise.next()
+        noise.restore(json.loads(json.dumps({**state, "history": state["history"].tolist()})))
+        assert np.array_equal(noise.next(), first)
 
 
 def test_foreign_states_are_refused(tmp_path, monkeypatch):

@@ -317,7 +317,9 @@ def test_a_null_response_that_is_drawn_is_not_as_none(epsilon: float, q: float, 
         assert truth <= upper * (1 + 1e-12) + 1e-16
         if k > 2 and at > 0.0:  # the worst case, at one epsilon and in all steps alike
             assert lower <= truth * (1 + 1e-9) + 1e-15
-    assert verify(profile.report(epsilon=0.5 * epsilon).certificate()).accepted
+    report = profile.report(epsilon=0.5 * epsilon)
+    assert "replacement.md" in report.statement()
+    assert verify(report.certificate()).accepted
 
 
 @pytest.mark.parametrize("q", [0.01, 0.5, 1 - 1e-12])

@@ -127,6 +127,17 @@ def test_curve_encloses_the_profile(other: hs.Gaussian, direction: str) -> None:
             assert low >= 0.97 * known.lower - 1e-9
 
 
+def test_curve_under_zero_out_is_one_sided_where_a_null_is_as_none() -> None:
+    """Nested samples are one sample; of a response the worse direction counts for both, and nothing is known from below."""
+    flat, nested = hs.PoissonSampled(hs.Gaussian(1.0), 0.125), hs.PoissonSampled(hs.Gaussian(1.0), 0.5)
+    one, same = (curve_of(step * 3, "add", "zero_out") for step in (flat, hs.PoissonSampled(nested, 0.25)))
+    for epsilon in (-0.2, 0.0, 0.3, 1.0):
+        assert np.array_equal(one.between(np.array([epsilon])), same.between(np.array([epsilon])))
+    response = hs.PoissonSampled(hs.RandomizedResponse(1.0, 3), 0.125) * 3
+    lower, upper = curve_of(response, "add", "zero_out").between(np.array([0.1]))
+    assert lower[0] == 0.0 < hs.account(response, "replace_one").delta_bounds(0.1).lower <= upper[0]
+
+
 def same(one: DeltaEstimate, two: DeltaEstimate) -> bool:
     return one == two  # dataclasses of floats: equal bit for bit
 

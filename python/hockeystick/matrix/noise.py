@@ -247,6 +247,8 @@ class CorrelatedNoise(Exclusive):
         most = float(np.finfo(self.state_dtype).max)
         history = np.ascontiguousarray(reals("state['history']", state["history"], -most, most))
         expected = (self._rows_at(step), self.width)
+        if history.size == 0 == expected[0]:  # a list of no rows has no width
+            history = history.reshape(expected)
         if history.shape != expected:
             raise ParameterError(f"state['history']: must have shape {expected}, not {history.shape}")
         # States of earlier versions have none.

@@ -125,10 +125,15 @@ class PoissonSampled(_Sampled):
 
     def sampled_by(self, scheme: Step) -> Step:
         """A record is in all samples with the product of their probabilities, which is the outermost one's `participation`."""
+        return PoissonSampled(self.innermost, scheme.participation)
+
+    @property
+    def innermost(self) -> Step:
+        """What is sampled, without the samples around it."""
         within = self.mechanism
         while isinstance(within, PoissonSampled):
             within = within.mechanism
-        return PoissonSampled(within, scheme.participation)
+        return within
 
     def simplified(self) -> Step | None:
         return None if self.sampling_probability == 0.0 else super().simplified()
@@ -155,7 +160,8 @@ class PoissonSampled(_Sampled):
     def words(self, adjacency: str) -> Words:
         sampler = f"independent Poisson sampling with probability {exactly(self.sampling_probability)}"
         reference = "Zhu, Dong and Wang 2022, Theorem 11 (Poisson sampling)"
-        if adjacency == "replace_one":
+        alone = self.innermost
+        if isinstance(alone, Mechanism) and if_sampled(alone, adjacency) == "replace_one":
             reference = "docs/mechanisms/replacement.md, section 5 (Poisson sampling, one record replaced)"
         return Words(self.mechanism.noise_convention, sampler, reference)
 

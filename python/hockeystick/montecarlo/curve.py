@@ -51,7 +51,7 @@ class Curve(Envelope):
 
 
 def _same_under_zero_out(step: Step) -> bool:
-    alone = step.mechanism if isinstance(step, PoissonSampled) else step
+    alone = step.innermost if isinstance(step, PoissonSampled) else step
     return isinstance(alone, _SAME_UNDER_ZERO_OUT)
 
 
