@@ -34,9 +34,8 @@ if TYPE_CHECKING:
     from .report import TrainingReport
 
 _KIND = "training run"
-_RECORD = struct.Struct(
-    "<Q16sII"
-)  # step, hash of the gradient sum, checksum of both, the run (0: of versions that did not say)
+# Step, hash of the gradient sum, checksum of both, the run (0: of versions that did not say).
+_RECORD = struct.Struct("<Q16sII")
 _SLACK = 1e-3
 """How much a sum of clipped gradients may exceed its largest possible norm: rounding of single precision and of the clipping."""
 _CHUNK = 2**20  # *speed*: numbers that are squared at a time
