@@ -11,18 +11,9 @@ import pytest
 from hockeystick._base import storage
 from hockeystick.training import TrainingPlan
 
+from tests.training.test_tuning import RUNS, plan
+
 KIND = "training plan"
-TUNED = hs.Repetitions.geometric(mean=5)
-
-
-def plan(tuning: hs.Repetitions | None = None) -> TrainingPlan:
-    return hs.plan_training(
-        lambda sigma: hs.dp_sgd(sigma, 1000, 50, steps=30),
-        1000,
-        delta=1e-6,
-        noise_multiplier=1.0,
-        tuning=tuning,
-    )
 
 
 def altered(path: Path, **guarantee: Any) -> None:
@@ -30,7 +21,7 @@ def altered(path: Path, **guarantee: Any) -> None:
     storage.write(path, KIND, {**content, "guarantee": {**content["guarantee"], **guarantee}}, arrays)
 
 
-@pytest.mark.parametrize("tuning", [None, TUNED])
+@pytest.mark.parametrize("tuning", [None, RUNS])
 def test_a_promise_that_is_less_than_what_is_drawn_is_refused(
     tmp_path: Path, tuning: hs.Repetitions | None
 ) -> None:
@@ -56,7 +47,7 @@ def test_a_promise_that_is_less_than_what_is_drawn_is_refused(
             "tuning"
         ]  # as if it were for one run: then the promise of the best of them is more than enough
         altered(path, delta=1e-6, evidence=alone)
-        assert TrainingPlan.load(path).epsilon > plan().epsilon
+        assert TrainingPlan.load(path).epsilon > plan(None).epsilon
 
 
 @pytest.mark.parametrize(
@@ -82,7 +73,7 @@ def test_a_promise_that_is_less_than_what_is_drawn_is_refused(
 )
 def test_what_no_plan_says_is_refused(tmp_path: Path, wrong: dict[str, Any]) -> None:
     path = tmp_path / "plan"
-    plan().save(path)
+    plan(None).save(path)
     altered(path, **wrong)
     (name,) = wrong
     with pytest.raises(hs.StorageError, match=name):

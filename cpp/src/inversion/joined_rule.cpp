@@ -83,16 +83,18 @@ JoinedRule::JoinedRule(const MixturePart& part, double width, double end, double
         h_ = 2 * pi * middle / wanted;
     }
     if (!(least < most_nodes)) return;
-    const double steps = std::ceil((std::max(range / scale_, 6.0) + depth_) / h_);
+    most_spread_ = -std::log(std::cos(0.5 * above().shifts.q_shift * scale_ * edge));
+    spread_below_ = spread_below();
+    const double steps = std::ceil((std::max(range / scale_, 6.0) + depth_) / h_),
+                 constant = std::log(weight_ * h_ * scale_) - 0.5 * std::log(2 * pi);
     for (double j = 0; j <= steps; ++j) {
         const Complex w(-depth_ + j * h_, middle);
-        for (Half& half : halves_) add_node(half, w);
+        for (Half& half : halves_) add_node(half, w, constant);
     }
     usable_ = true;
 }
 
-void JoinedRule::add_node(Half& half, Complex w) const {
-    const double constant = std::log(weight_ * h_ * scale_) - 0.5 * std::log(2 * pi);
+void JoinedRule::add_node(Half& half, Complex w, double constant) const {
     const Complex way = w.real() < 40 ? log1p(std::exp(w)) : w, ahead = scale_ * way, t = half.start + ahead;
     const double at_start = exponent_at_start(half.shifts);
     const Side p = side(q_, at_start, half.shifts.p_shift * ahead);
@@ -111,12 +113,6 @@ void JoinedRule::add_node(Half& half, Complex w) const {
     half.loss_slack.back() += q.slack + std::abs(half.loss.back());
 }
 
-// ln of 1/cos(b/2), b the angle by which e^{q_shift t} is turned at most: |Q| is no less than this of its
-// value on the real line, and |P| no more than all of it.
-double JoinedRule::most_spread(const JoinedHalf& half) const noexcept {
-    return -std::log(std::cos(0.5 * half.q_shift * scale_ * edge));
-}
-
 // ln of what |R_+| grows by at most from an output that is not beyond this one. At odds r y of Q's larger
 // shift, y = e^{q_shift ahead}, those of P's are r y^2, and with D = 1 - cos b, k = 2 (1 + cos b),
 //     |R|^2 <= R^2 (1 - 2 k D v(r y^2))/(1 - 2 D v(r y)),  v(x) = x/(1+x)^2,
@@ -128,7 +124,7 @@ double JoinedRule::spread_up_to(double output) const {
                  ahead = output - above().start;
     if (!(ahead > first)) return 0;
     // From odds of 1 on a cell would have to look for the largest v.
-    if (!(r * std::exp(half.q_shift * ahead) < 1)) return most_spread(half);
+    if (!(r * std::exp(half.q_shift * ahead) < 1)) return most_spread_;
     const double angle = half.q_shift * scale_ * edge, turned = 2 * std::pow(std::sin(0.5 * angle), 2),
                  twice = 2 * (1 + std::cos(angle)), cell = half.q_shift * (ahead - first) / cells;
     double most = 0;
@@ -165,7 +161,7 @@ double JoinedRule::spread_below() const {
 
 double JoinedRule::growth(const Window& window, double s) const noexcept {
     const double height = scale_ * middle * (1 + 1e-9);
-    return 0.5 * height * height * (1 + window.strength()) + s * most_spread(above().shifts);
+    return 0.5 * height * height * (1 + window.strength()) + s * most_spread_;
 }
 
 JoinedRule::Share JoinedRule::share(const Window& window) const {
@@ -263,10 +259,10 @@ JoinedRule::Error JoinedRule::error(const Share& share, const Window& window, do
                  risen = std::exp((1 + s) * (half.p_shift + half.q_shift) * scale_ * std::exp(-depth_));
     Error out{aliasing() * (1 + steep * grown), 0,
               aliasing() * beside * scale_ * grown * phi + nodes_below * phi * risen};
-    if (half.q_shift > 0) out.beyond = aliasing() * steep * grown * std::exp(s * most_spread(half));
+    if (half.q_shift > 0) out.beyond = aliasing() * steep * grown * std::exp(s * most_spread_);
     if (!share.rest) return out;
     // Of the negative losses, each relative to the largest that |R^{-s}| can be.
-    const double most = std::exp(s * spread_below() + log_unit), bell = std::exp(0.5 * a * a),
+    const double most = std::exp(s * spread_below_ + log_unit), bell = std::exp(0.5 * a * a),
                  end = below().output.back() - below().shifts.q_shift;
     out.absolute += most * (aliasing() * (4 + scale_) * bell + nodes_below +
                             1.1 * bell * std::exp(log_phi(end)) / std::max(end, 1.0));

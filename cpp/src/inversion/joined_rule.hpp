@@ -71,9 +71,8 @@ private:
     };
     const Half& above() const noexcept { return halves_.front(); }
     const Half& below() const noexcept { return halves_.back(); }
-    void add_node(Half& half, Complex w) const;
+    void add_node(Half& half, Complex w, double constant) const;
     double aliasing() const noexcept;
-    double most_spread(const JoinedHalf& half) const noexcept;
     double spread_up_to(double output) const;
     double spread_below() const;
     template <class Visit>
@@ -81,6 +80,10 @@ private:
 
     double q_, weight_, log_atom_ = 0;
     double scale_ = 0, h_ = 0, depth_;
+    // ln of 1/cos(b/2), b the angle by which e^{q_shift t} of the positive losses is turned at most: |Q| is
+    // no less than this of its value on the real line, and |P| no more than all of it. ln of the largest
+    // |1/R_-|.
+    double most_spread_ = 0, spread_below_ = 0;
     bool usable_ = false;
     std::vector<Half> halves_;  // one, where both are the same
 };
