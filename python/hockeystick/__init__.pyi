@@ -10,12 +10,12 @@ from . import training as training
 from ._base.bounds import Bounds as Bounds
 from ._base.exclusive import ForkedError as ForkedError
 from ._base.files import StorageError as StorageError
+from ._base.threads import set_threads as set_threads
 from ._base.validation import ParameterError as ParameterError
 from ._base.validation import ParameterTypeError as ParameterTypeError
 from ._core import __version__ as __version__
 from ._core import build_config as build_config
 from ._core import max_threads as max_threads
-from ._core import set_threads as set_threads
 from .accounting.accountant import Accountant as Accountant
 from .accounting.calibration import UnreachableError as UnreachableError
 from .accounting.calibration import calibrate as calibrate

@@ -201,7 +201,7 @@ def test_foreign_zip_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_kinds_and_futures_are_refused(saved: Path) -> None:
-    with pytest.raises(hs.StorageError, match="holds a 'profile', not a 'accountant'"):
+    with pytest.raises(hs.StorageError, match="holds: profile; wanted: accountant"):
         hs.Accountant.load(saved)
     edit_header(saved, version=99, library="9.9")
     with pytest.raises(hs.StorageError, match=r"version 99 is newer .*9\.9.*upgrade"):
@@ -240,7 +240,7 @@ def test_archives_of_version_0_1_are_read(saved: Path) -> None:
     assert (loaded.description, loaded.adjacency) == (before.description, before.adjacency)
     assert loaded.epsilon_bounds(1e-5) == before.epsilon_bounds(1e-5)
     assert np.array_equal(loaded.curve(), curve)
-    with pytest.raises(hs.StorageError, match="holds a 'profile', not a 'accountant'"):
+    with pytest.raises(hs.StorageError, match="holds: profile; wanted: accountant"):
         hs.Accountant.load(saved)
     with zipfile.ZipFile(saved) as file:
         members = {name: file.read(name) for name in file.namelist()}

@@ -260,11 +260,11 @@ def test_refusals(whole: list[object], tmp_path: Path) -> None:
     ):
         with pytest.raises(hs.StorageError, match="is closed"):
             attempt()
-    with pytest.raises(hs.StorageError, match="not a 'individual accountant'"):
+    with pytest.raises(hs.StorageError, match="wanted: individual accountant"):
         hs.IndividualAccountant.open(tmp_path / "filter")
     plain = hs.IndividualAccountant(N, noise_multiplier=1.5, sampling_probability=0.05)
     plain.save(tmp_path / "plain")
-    with pytest.raises(hs.StorageError, match="not a 'approximate individual filter'"):
+    with pytest.raises(hs.StorageError, match="wanted: approximate individual filter"):
         hs.individual.ApproximateIndividualFilter.load(tmp_path / "plain")
     memory = make(2)
     memory.step([1.0, 0.0])

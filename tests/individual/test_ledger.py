@@ -287,7 +287,7 @@ def test_damage_is_found(tmp_path: Path) -> None:
     with pytest.raises(hs.StorageError, match="cannot load"):
         hs.IndividualGDPFilter.load(path)
     path.write_bytes(good)
-    with pytest.raises(hs.StorageError, match="not a 'individual RDP filter'"):
+    with pytest.raises(hs.StorageError, match="wanted: individual RDP filter"):
         hs.individual.IndividualRDPFilter.load(path)
     with pytest.raises(FileNotFoundError):
         hs.IndividualGDPFilter.load(tmp_path / "none")

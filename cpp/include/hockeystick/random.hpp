@@ -60,7 +60,7 @@ public:
 private:
     void refill() noexcept;
 
-    static constexpr std::size_t batch = 8;  // counters at a time: their rounds overlap
+    static constexpr std::size_t batch = 8;  // speed: counters at a time, whose rounds overlap
     std::array<std::uint32_t, 4> counter_;
     std::array<std::uint32_t, 2> key_;
     std::array<std::uint64_t, 2 * batch> values_{};
@@ -95,7 +95,7 @@ struct BinomialTable {
     // The number of entries <= a uniform word, plus `first`, is Binom(base, p); the last entry is 2^64 - 1.
     std::uint64_t first = 0;
     std::vector<std::uint64_t> cumulative;
-    // That number for the smallest word with these upper bits.
+    // That number for the smallest word with these upper bits (speed: of so many).
     static constexpr int guide_bits = 12;
     std::vector<std::uint32_t> guide;
 };

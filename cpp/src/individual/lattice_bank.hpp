@@ -39,6 +39,7 @@ public:
         double tail_mass;
         bool from_below, few;
     };
+    // Speed: what `few` means.
     static constexpr std::uint64_t few_steps = 32;
 
     LatticeBank(const Shape& shape, std::size_t kinds) : shape_(shape), entries_(kinds) {}
@@ -155,6 +156,7 @@ private:
         return std::log(t.value + t.slope) + t.exponent;
     }
 
+    // Speed: tilts that are tried beside the best one known.
     static constexpr std::size_t further_tilts = 6;
     struct Entry {
         bool made = false, failed = false;

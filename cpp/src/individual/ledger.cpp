@@ -22,8 +22,8 @@
 namespace hockeystick {
 namespace {
 
-constexpr std::size_t examples_per_task = 1 << 15;
-constexpr std::size_t lanes = 256;  // examples that one pass of the kernel holds in the first-level cache
+// Speed: examples of one task, and those that one pass of the kernel holds in the first-level cache.
+constexpr std::size_t examples_per_task = 1 << 15, lanes = 256;
 
 // The kernels are one body, compiled for several instruction sets. Each operation is the same IEEE one in
 // all of them, so the results are the same bits.
@@ -43,7 +43,7 @@ HOCKEYSTICK_INLINE double next_if(double x, bool up) {
 template <bool fused>
 HOCKEYSTICK_INLINE double product_error(double a, double b, double p) {
     if constexpr (fused) return std::fma(a, b, -p);
-    constexpr double splitter = 0x1p27 + 1;
+    constexpr double splitter = 0x1p27 + 1;  // proof: halves of 26 bits
     const double ca = splitter * a, cb = splitter * b;
     const double ah = ca - (ca - a), bh = cb - (cb - b);
     const double al = a - ah, bl = b - bh;
@@ -281,7 +281,7 @@ public:
     }
 
 private:
-    static constexpr int shift = 52 - 7;
+    static constexpr int shift = 52 - 7;  // speed: cells of 1/128 of an octave
     static std::uint64_t key(double value) { return std::bit_cast<std::uint64_t>(value) >> shift; }
     std::uint64_t first_;
     std::vector<std::uint16_t> cells_;

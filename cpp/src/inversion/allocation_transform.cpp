@@ -17,14 +17,14 @@ constexpr double least_kappa = 3, most_kappa = 60, frequencies_per_kappa = 1.5;
 constexpr double most_power = 160, largest_log = 650;  // e^{k^2 mu^2/2} must not overflow
 // speed: how many tilts' moments are remembered.
 constexpr std::size_t most_known = 64;
-// What is cut in any case; at least, of what may be left out.
+// speed: what is cut in any case; at least, of what may be left out; errors of a value and of a cut that do.
 constexpr double always_cut = 1e-60, least_cut = 1e-300;
 constexpr double tolerance_of_value = 1e-13, worst_error_of_cut = 1e-9;
 // speed: where a line is only chosen, the error of M beside the least that its logarithm's curvature can be,
 // and at most.
 constexpr double share_of_curvature = 1e-4, tolerance_near = 1e-6;
-// Of few steps the cut keeps the transform from falling: a larger share of what does not fall is worse than
-// the time that moments without a cut take.
+// speed: of few steps the cut keeps the transform from falling: a larger share of what does not fall is worse
+// than the time that moments without a cut take.
 constexpr double worst_edge = 1e-3;
 
 // L = g/sigma + L', g ~ N(0, 1/T) under Q and independent of L': the mean of the T normal variables scales V.

@@ -8,13 +8,13 @@
 namespace hockeystick {
 namespace {
 
-constexpr double cell = 0.15;     // width of a cell, in units of the noise
-constexpr int most_cells = 4096;  // for far apart centres the cells grow; the bound gets weaker
-constexpr double depth = 9;       // what lies e^-depth below the largest density may be left out
-
-constexpr double steep_depth = 40;  // the same for the steep bound
-
-// Rounding here is far below this; it is taken off the bound as a whole.
+// speed: the width of a cell, in units of the noise; for far apart centres cells grow, and the bound gets
+// weaker.
+constexpr double cell = 0.15;
+constexpr int most_cells = 4096;
+// speed: what lies e^-depth below the largest density is left out, or bounded at once by the steep bound.
+constexpr double depth = 9, steep_depth = 40;
+// proof: rounding here is far below this; it is taken off the bound as a whole.
 constexpr double slack = 1e-7;
 
 }  // namespace

@@ -18,11 +18,12 @@ namespace {
 using Complex = std::complex<double>;
 constexpr double pi = std::numbers::pi;
 
-// All of these are for speed. For a shorter period a line may let e^{K(s) - s eps} grow by e to this, of a
-// few kinds until delta is its fair share; more kinds, or few steps, make frequencies dear. Of many kinds
-// such a gap will do.
+// All of these are for speed. So many kinds, or so few steps, make frequencies dear.
 constexpr std::size_t few_kinds = 8;
-constexpr double few_steps = 100, lost_to_period = 0.5, most_lost_to_period = 1.5, small_gap = 1e-8;
+constexpr double few_steps = 100;
+// A line may be moved for a shorter period although ln e^{K(s) - s eps} grows by this, or where frequencies
+// are dear by that. Of many kinds of steps such a gap is narrow enough.
+constexpr double lost_to_period = 0.5, most_lost_to_period = 1.5, small_gap = 1e-8;
 // Fewer factors do not let the transform fall fast enough, nor a few of records that are hardly ever hit.
 constexpr double fewest_factors = 8, few_factors = 16, few_hits = 0.2;
 // Where a first attempt leaves out more, or delta is less of e^{K(s) - s eps}, a coarse one does not pay.
@@ -38,6 +39,8 @@ constexpr double tilts[] = {1, 0.85, 0.7, 0.5}, hardly = 1000;
 constexpr double nothing_left = 745;
 // So many of dear values are worth a steep bound.
 constexpr std::size_t dear_frequencies = 500;
+// A quick attempt takes at most so many frequencies, or at coarse accuracy, or of few steps for a shorter
+// period; one beside an atom takes so many, and then twice as many.
 constexpr std::size_t few_frequencies = 1300, coarse_frequencies = 800, fewer_frequencies = 520,
                       most_beside_atom = 512;
 

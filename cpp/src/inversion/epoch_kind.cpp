@@ -181,7 +181,7 @@ std::vector<GaussianMixtures> reversed(std::vector<GaussianMixtures> mixtures) {
     return mixtures;
 }
 
-// Between which a place is looked for, in normal standard deviations, and how closely.
+// speed: between which a place is looked for, in normal standard deviations, and how closely.
 constexpr double farthest_place = 37;
 constexpr int halvings = 50;
 

@@ -32,7 +32,7 @@ double FallingSum::bound(double tau) const {
 }
 
 FallingSum::Row FallingSum::row(double step, std::size_t size, double negligible) const {
-    constexpr std::size_t lanes = 4;
+    constexpr std::size_t lanes = 4;  // speed
     // At most leap turns by one step follow size/leap turns by as many at once.
     const auto leap =
         static_cast<std::size_t>(std::max(16.0, std::ceil(std::sqrt(static_cast<double>(size)))));

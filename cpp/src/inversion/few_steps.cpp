@@ -229,7 +229,7 @@ struct Heights {
     }
 };
 
-// Sums in blocks, so that rounding adds up in as many terms as one has, and as there are blocks.
+// proof: sums in blocks, so that rounding adds up in as many terms as one has, and as there are blocks.
 constexpr std::size_t block = 64, run = 16;
 template <class Term>
 auto in_blocks(const std::vector<Node>& nodes, Term term) {

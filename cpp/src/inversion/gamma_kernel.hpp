@@ -11,10 +11,11 @@
 
 namespace hockeystick {
 
-// What Stirling's series adds to ln Gamma(a), Re a > 0 and |a| >= 16: the first term left out is less than
-// 1e-17 there.
+// What Stirling's series adds to ln Gamma(a), Re a > 0 and |a| >= 16. Proof: the first term left out is less
+// than 1e-17 there.
 inline std::complex<double> stirling_rest(std::complex<double> a) {
     const std::complex<double> y = 1.0 / a, y2 = y * y;
+    // proof: the terms of Stirling's series that are used.
     constexpr double c[] = {1.0 / 12,   -1.0 / 360,      1.0 / 1260, -1.0 / 1680,
                             1.0 / 1188, -691.0 / 360360, 1.0 / 156};
     std::complex<double> sum = 0;

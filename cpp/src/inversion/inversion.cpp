@@ -40,7 +40,7 @@ constexpr Budget few_of_epochs{100 * near_exact, infinity, true, 0, 64};
 constexpr std::size_t most_alone = 24;
 // Speed: about how many times lines are laid for one where each takes long.
 constexpr std::size_t most_lines = 64;
-// A frequency's values and errors, of one kind, of which so many are filled together.
+// Speed: a frequency's values and errors, of one kind, of which so many are filled together.
 constexpr std::size_t bytes_per_frequency = 32, kinds_at_once = 32;
 // Speed: the share of delta that may be left out where noise is added, how much less than a guess of delta
 // makes another one worth it, and what share of a curve's gap one noise for all of its points aims at.

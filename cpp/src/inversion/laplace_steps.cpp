@@ -17,8 +17,9 @@ constexpr double pi = std::numbers::pi;
 
 constexpr double wanted = 1e-13;  // Speed: of delta, for each source of error.
 constexpr int most_panels = 200;  // Speed: of a ray.
+// proof: of the rules, and of the ellipses that bound their errors.
 constexpr int order = 20;
-constexpr double rho = 3;  // of the ellipses that bound the rules' errors
+constexpr double rho = 3;
 const double wide = 0.5 * (rho + 1 / rho), tall = 0.5 * (rho - 1 / rho);
 // The rule's error is at most this times the half length and the largest modulus on the ellipse.
 const double factor = 8 * std::pow(rho, 1 - 2 * order) / (rho - 1);

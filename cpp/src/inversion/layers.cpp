@@ -451,12 +451,12 @@ std::optional<Answer> Layers::epsilon_at(double delta) {
     for (int round = 1; round <= most_rounds; ++round) {
         const auto estimate = visit(epsilon, true);
         if (!estimate || contours_.empty()) return {};
-        const double planned = epsilon;
+        const double before = epsilon;
         const Inverted at = newton(inverted, target, epsilon);
         if (!(at.value > 0)) return {};
         // The estimates may be off, and so the lines chosen, and what was taken to be little.
         const double left_out = rest(epsilon);
-        const bool off = std::abs(epsilon - planned) * estimate->slope > 3 ||
+        const bool off = std::abs(epsilon - before) * estimate->slope > 3 ||
                          std::max(left_out, at.scaled(at.aliasing)) > 10 * tolerance_ * delta;
         if (off && round < most_rounds) continue;
         return epsilon_answer(describe(at, left_out), inverted, at, epsilon, delta, beside_.least_infinite,

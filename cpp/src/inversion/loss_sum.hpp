@@ -47,6 +47,7 @@ public:
     FallingSum::Row values() const;
 
 private:
+    // Proof: the error of the polynomials that stand for the losses is bounded for this degree.
     static constexpr std::size_t degree = 20;
     using Complex = std::complex<double>;
 

@@ -14,18 +14,19 @@ namespace hockeystick {
 namespace {
 
 constexpr double pi = std::numbers::pi;
+// speed: of rules, and of those that searches use.
 constexpr double most_panels = 1 << 11, most_panels_of_searches = 1 << 8;
-// What is rarer is not worth its nodes, but for a delta as small.
+// speed: what is rarer is not worth its nodes, but for a delta as small.
 constexpr double always_cut = 1e-30;
+// speed: nodes times frequencies; frequencies that are turned from one to the next.
 constexpr double most_products = 3e8;
-// Frequencies that are turned from one to the next.
 constexpr std::size_t block = 4096;
 
 // ---- Gauss-Legendre ------------------------------------------------------------------------------------
 
+// proof: of the rule, whose error is bounded for it, and of its weights, in units of round-off.
 constexpr int order = 32;
-
-constexpr double rule_slack = 200;  // of the weights, in units of round-off
+constexpr double rule_slack = 200;
 
 // ---- a piece -------------------------------------------------------------------------------------------
 
@@ -351,7 +352,7 @@ double LossTransform::log_scale(double s) const {
     double largest = 0;
     for (const LossAtom& atom : law_.atoms) largest = std::max(largest, atom.log_p + s * atom.loss);
     for (const LossPiece& piece : law_.pieces) {
-        constexpr int cells = 32;
+        constexpr int cells = 32;  // speed
         const Rates range = range_of(piece, s, 4);
         const double width = (range.high - range.low) / cells;
         for (int i = 0; i <= cells; ++i) {

@@ -16,14 +16,14 @@ namespace hockeystick {
 namespace {
 
 constexpr double pi = std::numbers::pi;
-constexpr double most_nodes = 1 << 15;
-constexpr double most_products = 1e8;  // nodes times frequencies: about a tenth of a second
+// Speed: of nodes, and of nodes times frequencies, about a tenth of a second.
+constexpr double most_nodes = 1 << 15, most_products = 1e8;
 // Speed: a line's terms may be e to this larger, and its step is to be so many times as wide.
 constexpr double most_growth = 2, worth_a_line = 2.5;
-// The first frequencies, on the real line, and how many nodes for one of a line they are worth.
+// Speed: the first frequencies, on the real line, and how many nodes for one of a line they are worth;
+// tolerances below the last are those of many steps.
 constexpr std::size_t few_frequencies = 8;
-constexpr double most_real_nodes = 16;
-constexpr double many_steps = 1e-18;  // tolerances below this are those of many steps
+constexpr double most_real_nodes = 16, many_steps = 1e-18;
 // Speed: parts of at most this weight may be left out, where their losses may be larger than all others.
 constexpr double most_rare = 1e-3;
 
@@ -66,7 +66,8 @@ double far(double modulus, double tolerance) {
 // Without the largest losses, of at most this P-mass: that rare, they are not worth a tilt that they would
 // dominate.
 Window without_largest(const MixturePart& part, double mass) {
-    constexpr double width = 0.15625, pitch = 0.5 * width;  // few bits, so that the points are exact
+    // Proof: of few bits, so that the points are exact.
+    constexpr double width = 0.15625, pitch = 0.5 * width;
     MixturePart cut = part;
     auto low = static_cast<std::int64_t>(part.p.low() / pitch),
          high = static_cast<std::int64_t>((part.p.high() + 60) / pitch);

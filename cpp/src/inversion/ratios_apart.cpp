@@ -28,7 +28,8 @@ constexpr double least_tilt = 0.1, largest_tilt = 28, close_tilt = 0.02;
 // Each source of error aims at this share of delta; more frequencies than that are never worth it.
 constexpr double wanted_share = 1e-9;
 constexpr std::size_t most_frequencies = 4000, at_once = 32;
-// Powers of what is small are series.
+// proof: (1 + y)^n is a series where |n y| is less than this, and what is left of it after so many terms is
+// less than .1^11/13! of the first one that is used.
 constexpr double small_power = 0.1;
 constexpr int terms_of_power = 12;
 // proof: what numbers of at most this many terms round by, at most, in units of round-off; where that counts.
@@ -258,7 +259,8 @@ void RatiosApart::set_fall(Moduli& line) const {
     }
     for (const double log : logs) sum += std::exp(log - shift);
     // Nowhere on an ellipse of the rule is W less than at its left end.
-    const double least = log_ratio(first_ - 0.5 * (rhos[5] + 1 / rhos[5]) * rule_.half),
+    constexpr double largest = std::end(rhos)[-1];
+    const double least = log_ratio(first_ - 0.5 * (largest + 1 / largest) * rule_.half),
                  far = last_ + 2 * mu_ + 2,
                  panels = log_panels(power + 1, shift) + std::log(2 * far * far) - 2 * least;
     inside = log_add(inside, log_add(shift + std::log(sum), panels) + front - std::log(steps_));

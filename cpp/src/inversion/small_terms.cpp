@@ -42,7 +42,7 @@ SmallTerms::SmallTerms(double reach, std::size_t size)
 
 // By powers of two, so that nothing rounds.
 SmallTerms SmallTerms::closer() const {
-    constexpr double share = 1.0 / 16;
+    constexpr double share = 1.0 / 16;  // proof: a power of two
     SmallTerms out = *this;
     double power = 1;
     for (std::size_t m = 0; m < used_; ++m, power *= share) {
@@ -65,9 +65,18 @@ void SmallTerms::add(std::span<const Node> nodes) {
     count_ += nodes.size();
 }
 
+// q^m/m! at m = most_terms and q = 1, which is where it is largest beside q^2.
+template <std::size_t terms>
+constexpr bool leaves_little() {
+    double term = 1;
+    for (std::size_t m = 1; m <= terms; ++m) term /= static_cast<double>(m);
+    return term < u * left_out;
+}
+
 // With q = |reach zeta| <= 1 the terms of order m and more come to q^m/m! e^q at most, and each rounds as
 // often as it has factors: sums of m q^m/m! are at most q e^q, from the second order on q^2 e^q.
 void SmallTerms::add_to(Coefficients& block, const Node& node) {
+    static_assert(leaves_little<most_terms>());
     const Complex step = -reach_ * node.zeta;
     const double q = std::abs(step);
     Complex turn = node.direction;

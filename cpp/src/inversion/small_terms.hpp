@@ -44,7 +44,7 @@ public:
     NodeSums at(double modulus) const;
 
 private:
-    // speed: beyond these nothing is left of any term that fits.
+    // proof: where q <= 1, the first term that is left out is so small (small_terms.cpp, static_assert).
     static constexpr std::size_t most_terms = 20;
     // Of (|s|/reach)^m: in psi's sum, and in the others at m size + j.
     struct Coefficients {

@@ -21,7 +21,7 @@ constexpr double reach = 10.5, widest_strip = 2, widest_turn = 2;
 constexpr double most_nodes = 6e3;
 // proof: what a normal variable has beyond `reach`, on both sides and with a mean absolute value to spare.
 constexpr double beyond_reach = 1e-24;
-// speed: e^-this is less than any double.
+// proof: e^-this is less than any double, so that what is smaller is nothing.
 constexpr double vanished = 745;
 // proof: e^-this is nothing beside it.
 constexpr double far = 45;

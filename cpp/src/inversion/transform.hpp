@@ -30,7 +30,7 @@ public:
     // The pair's transform; null where none is known. tolerance: that of at(). cut_mass: if positive, P's
     // largest losses may be left out, of about that mass; dropped() says how much it was. Allocations leave
     // some out at 0 as well, however little, and none if it is less.
-    static constexpr double uncut = -1;
+    static constexpr double uncut = -1;  // speed: any number below 0
     static std::unique_ptr<Transform> of(const Pair& pair, double tolerance, double cut_mass = 0);
     // Whether the transform falls at high frequencies, as it does but for atoms.
     virtual bool can_decay() const { return true; }

@@ -62,8 +62,8 @@ double representative(const Node& a, const Node& b, double log_mass) {
     return excess < shrink ? std::min(b.x, a.x - std::log1p(-excess)) : b.x;
 }
 
-// The mean loss in a bin that is wide beside 1, where e^{-L} would find little but its left end: Simpson's
-// rule for the distribution function.
+// Speed: the mean loss in a bin that is wide beside 1, where e^{-L} would find little but its left end:
+// Simpson's rule for the distribution function.
 constexpr double wide = 1;
 double middle_of(const Pair& pair, const Node& a, const Node& b, double log_mass) {
     const Node middle = evaluate(pair, {0.5 * (a.x + b.x)}).front();
@@ -107,7 +107,7 @@ std::vector<Node> refined(const Pair& pair, std::vector<Node> nodes, const Negli
     return nodes;
 }
 
-// How much the sparse points may add to the spread of the dense ones.
+// Speed: how much the sparse points may add to the spread of the dense ones.
 constexpr double sparse_share = 0.5;
 
 // Finds s > 0 with increasing(s) = 0 by doubling and bisecting ln s. A coarse root is enough.

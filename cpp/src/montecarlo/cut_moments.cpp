@@ -62,7 +62,7 @@ public:
 
 private:
     enum { whole, twice, nothing, classes };
-    static constexpr double multiplicities[] = {1, 2, 0};
+    static constexpr double multiplicities[] = {1, 2, 0};  // proof: how often each class counts
 
     Extended& cell(std::size_t e, std::size_t d, std::size_t c, std::size_t k) {
         return ring_[(e % (chain_.separation + 1)) * row_size_ + (d * classes + c) * layers_ + k];

@@ -8,7 +8,8 @@
 namespace hockeystick {
 namespace {
 
-// A double in [2^-40, 1) has its cell in the bits from 48 on, and its place in the cell in those below.
+// Proof: a double in [2^-40, 1) has its cell in the bits from 48 on, and its place in the cell in those
+// below.
 constexpr int place_bits = 48, kept_bits = 32;
 constexpr std::uint64_t least = std::uint64_t{1023 - empirical_octaves} << (52 - place_bits);
 static_assert(empirical_cells == 1 << (52 - place_bits));

@@ -15,6 +15,7 @@
 
 namespace hockeystick {
 
+// Proof: of the grid on which values are spread, whose effect on their moments is bounded for it.
 constexpr int empirical_octaves = 40, empirical_cells = 16;
 constexpr std::size_t empirical_points = empirical_octaves * empirical_cells + 2;
 

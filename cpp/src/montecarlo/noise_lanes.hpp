@@ -86,8 +86,8 @@ private:
 void normals(double* rows, std::size_t first, std::size_t count, std::array<std::uint32_t, 3> counter,
              std::array<std::uint32_t, 2> key) {
     const Counters counters(counter, key);
-    // First the random bits of several rows, then their normals: the dependent operations of one row are
-    // then close enough to those of the next for the processor to overlap them.
+    // Speed: first the random bits of several rows, then their normals: the dependent operations of one row
+    // are then close enough to those of the next for the processor to overlap them.
     constexpr std::size_t batch = 8, parts = Counters::parts, together = 2;
     U words[batch * parts][2];
     for (std::size_t row = 0; row < count; row += 2 * batch) {
@@ -130,7 +130,7 @@ std::size_t public_counts(Counts& state, std::size_t first, std::size_t count,
                           std::array<std::uint32_t, 3> counter, std::array<std::uint32_t, 2> key,
                           double* counts, double* survival) {
     const Counters counters(counter, key);
-    constexpr std::size_t parts = Counters::parts, batch = 8, together = 2;
+    constexpr std::size_t parts = Counters::parts, batch = 8, together = 2;  // speed
     U words[batch * parts][2];
     for (std::size_t row = 0; row < count; ++row) {
         if (row % batch == 0) {

@@ -20,7 +20,7 @@ constexpr double least_progress = 1e-15;  // of ln(loss), in one step
 constexpr double enough = 1e-4;           // share of the promised decrease (Armijo)
 constexpr int most_halvings = 60;
 
-constexpr std::size_t rows_between_interruptions = 256;
+constexpr std::size_t rows_between_interruptions = 256;  // speed
 
 double dot(std::span<const double> a, std::span<const double> b) {
     double sum = 0;

@@ -27,6 +27,7 @@ namespace {
 
 namespace polynomial = hockeystick::polynomial;
 
+// Speed: doubles of a vector; no result depends on it.
 #if defined(__AVX512F__) && defined(__AVX512DQ__)
 constexpr std::size_t width = 8;
 #elif defined(__AVX2__)
@@ -102,7 +103,7 @@ LANES_INLINE U multiply_low(U a, U b) {
 #endif
 }
 
-// Adding and subtracting it rounds a double of magnitude below 2^51 to the nearest integer.
+// Proof: adding and subtracting it rounds a double of magnitude below 2^51 to the nearest integer.
 constexpr double rounder = 0x1.8p52;
 
 LANES_INLINE V round(V x) { return (x + splat(rounder)) - splat(rounder); }
@@ -141,7 +142,7 @@ struct Scaled {
     V mantissa, exponent;
 };
 
-constexpr double nothing = -0x1p50;
+constexpr double nothing = -0x1p50;  // proof: an exponent below all others
 
 LANES_INLINE Scaled zero() { return {splat(0), splat(nothing)}; }
 

@@ -22,7 +22,7 @@
 namespace hockeystick {
 namespace {
 
-// More would not help, and libgomp ends the process when the system refuses it a thread.
+// Speed: more would not help, and libgomp ends the process when the system refuses it a thread.
 constexpr int max_thread_request = 1024;
 
 std::atomic<int> requested_threads{0};

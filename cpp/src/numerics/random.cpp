@@ -44,7 +44,7 @@ double stirling_series(double m) noexcept {
     return (1.0 / 12 - (1.0 / 360 - (1.0 / 1260 - 1.0 / 1680 / square) / square) / square) / m;
 }
 
-// ln k! - (k + 1/2) ln(k + 1) + (k + 1) - ln(2 pi)/2, relative to Stirling's formula for k + 1.
+// Proof: ln k! - (k + 1/2) ln(k + 1) + (k + 1) - ln(2 pi)/2, relative to Stirling's formula for k + 1.
 double stirling_tail(double k) noexcept {
     static constexpr double table[] = {0.08106146679532726, 0.0413406959554093,  0.02767792568499834,
                                        0.02079067210376509, 0.01664469118982119, 0.01387612882307075,

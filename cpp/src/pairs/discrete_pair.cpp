@@ -14,7 +14,7 @@ namespace {
 constexpr double fully_precise = 1e-290;
 // proof: more than the rounding of masses that sum to 1 ("One step on a lattice").
 constexpr double rounding_of_one = 1e-13;
-// No mistake of rounding alone: losses that are not those of the masses at all would go unnoticed.
+// speed: no mistake of rounding alone: losses that are not those of the masses at all would go unnoticed.
 constexpr double most_off = 1e-3;
 // proof: of a largest loss, in units of round-off, where it is a multiple of a spacing that is itself
 // rounded.

@@ -132,7 +132,8 @@ Centres centres(const MixturePart& part, double s) {
     }
     const double a = -s * part.q.low(), b = -s * part.q.high();
     Centres out{(1 + s) * part.p.low() + std::min(a, b), (1 + s) * part.p.high() + std::max(a, b)};
-    // Beyond an end the window falls at least like a Gaussian; this far inside it hardly falls at all.
+    // Beyond an end the window falls at least like a Gaussian. Proof: this far inside, in widths, it falls by
+    // less than 1e-17 of itself, which moves no maximum by the 1e-6 added below.
     const Window& window = part.window;
     const double strength = window.strength();
     constexpr double inside = 9;

@@ -8,7 +8,8 @@
 namespace hockeystick {
 namespace {
 
-// e^{-m^2/8}: beside the nearest point of the lattice, the m-th further one. Those left out are below 1e-17.
+// proof: e^{-m^2/8}, beside the nearest point of the lattice, the m-th further one. Those left out are below
+// 1e-17.
 constexpr int furthest = 18;
 const std::array<double, furthest + 1> fall = [] {
     std::array<double, furthest + 1> out{};

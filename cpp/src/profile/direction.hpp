@@ -35,16 +35,16 @@ public:
           before_lattices_(before_lattices),
           end_(composition),
           max_loss_(end_.sum()),
-          closed_(ClosedForm::of(composition, engine)),
           stands_in_(std::any_of(composition.begin(), composition.end(),
                                  [](const auto& step) { return step.first->stand_in() != nullptr; })),
-          unamplified_(stands_in_ ? ClosedForm::of(on_lattices(composition), engine) : std::nullopt),
+          closed_(ClosedForm::of(composition, engine)),
+          inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy, memory_limit)
+                                                 : nullptr),
           few_(engine == Engine::automatic ? FewOutcomes::of(composition) : std::nullopt),
           rest_(few_ ? std::make_unique<Direction>(few_->rest(), accuracy, memory_limit, engine,
                                                    before_lattices)
                      : nullptr),
-          inversion_(engine == Engine::automatic ? Inversion::of(composition, accuracy, memory_limit)
-                                                 : nullptr),
+          unamplified_(stands_in_ ? ClosedForm::of(on_lattices(composition), engine) : std::nullopt),
           plain_(inversion_ && stands_in_ && !unamplified_
                      ? Inversion::of(on_lattices(composition), accuracy, memory_limit)
                      : nullptr),
@@ -53,7 +53,7 @@ public:
         if (summed_)
             closed_ = ClosedForm::of_outcomes(composition,
                                               inversion_ && inversion_->quick()
-                                                  ? few_outcomes
+                                                  ? outcomes_beside_inversion
                                                   : std::min(most_outcomes, memory_limit / bytes_per_outcome),
                                               end_.infinity_mass());
         if (stands_in_ && !inversion_)
@@ -65,7 +65,8 @@ public:
                 std::make_unique<Direction>(std::move(less), accuracy, memory_limit, engine, before_lattices);
     }
 
-    // Pairs that are more than their mechanism answer for the upper bound alone; so below.
+    // Where pairs are more than their mechanism, their answer is an upper bound alone, here and in what
+    // follows; the lower one is that of `lower_`.
     Answer epsilon_bounds(double delta) const {
         const Answer answer = epsilon_of_pairs(delta);
         return lower_ ? with_lower(answer, lower_->epsilon_bounds(delta)) : answer;
@@ -141,19 +142,18 @@ private:
     // speed: losses this small underflow in every transform.
     static constexpr double smallest_loss = 1e-290;
     static constexpr double smallest_double = 5e-324, not_a_number = std::numeric_limits<double>::quiet_NaN();
-    // speed: so many outcomes are added up beside a quick inversion, and where it would take longer.
-    static constexpr std::size_t few_outcomes = 256, most_outcomes = 1 << 17;
+    // speed: so many outcomes are added up where the inversion is quick, and where it takes longer.
+    static constexpr std::size_t outcomes_beside_inversion = 256, most_outcomes = 1 << 17;
     static constexpr std::size_t bytes_per_outcome = 128;
     // speed: no smaller delta is worth an engine, where it is bounded already.
     static constexpr double no_delta = 1e-100;
-    // speed: nor is less than a normal double, of which every engine loses digits.
+    // speed: no less than a normal double is either, as every engine loses its digits.
     static constexpr double least_normal = std::numeric_limits<double>::min();
-    // speed: a lower bound from less than the mechanisms is no nearer than this.
+    // speed: a lower bound from pairs below those that stand in (`less_`) is no nearer than this.
     static constexpr double rough_gap = 1e-3;
-    // speed: what its lattices may take, each point of which is dear.
+    // speed: the memory that lattices of `less_` may take, each point of which is dear.
     static constexpr std::size_t memory_of_less = std::size_t{1} << 23;
-    // speed: nor is it looked for where bounds are as near as this, nor is anything beside a sum over
-    // outcomes.
+    // speed: where bounds are as near as this, `less_` is not asked, and nothing beside a sum over outcomes.
     static constexpr double near_enough = 1e-2;
     // speed: what the rounding of losses leaves open next to one of them.
     static constexpr double rounding_of_loss = 1e-12;
@@ -188,6 +188,7 @@ private:
         return composition;
     }
 
+    // Answers from the few outcomes beside allocations what the curve leaves open and is rare.
     void keep_few(std::span<const double> epsilons, std::vector<std::optional<Answer>>& curve) const {
         std::vector<double> open;
         std::vector<std::size_t> place;
@@ -557,20 +558,24 @@ private:
     Composition composition_;
     SupportEnd end_;
     double max_loss_;
+    bool summed_ = false;  // closed_ is a sum over all outcomes, whose masses may be unsure
+    bool stands_in_;  // some pair is replaced by another one for lattices, which is more than its mechanism
+
+    // Who answers, and of which pairs. Of the composition's own pairs:
     std::optional<ClosedForm> closed_;
-    bool summed_ = false;  // over all outcomes, whose masses may be unsure, if that is the closed form
-    bool stands_in_;       // lattices are of more than the mechanisms
-    std::optional<ClosedForm>
-        unamplified_;  // of the pairs that stand in, if they have one: bounds from above
-    std::optional<CouplingEngine> coupling_;  // if it is to answer, alone
-    std::unique_ptr<Direction> lower_;        // of the pairs below the mechanisms, where they are others
-    std::optional<FewOutcomes> few_;          // beside allocations
-    std::unique_ptr<Direction> rest_;         // the others, then
-    mutable Mutex mutex_;                     // guards what follows, which caches
-    std::unique_ptr<Inversion> inversion_;
-    std::unique_ptr<Inversion> plain_;  // of the pairs that stand in, where they have no closed form
+    std::optional<CouplingEngine> coupling_;  // alone, if it was asked for
+    std::unique_ptr<Inversion> inversion_;    // with all that follows guarded by the mutex, as these cache
+    std::optional<FewOutcomes> few_;          // the sum over few outcomes beside allocations, which are rest_
+    std::unique_ptr<Direction> rest_;
+    // Of the pairs that stand in, bounds from above alone: a closed form or else an inversion, and lattices.
+    std::optional<ClosedForm> unamplified_;
+    std::unique_ptr<Inversion> plain_;
     mutable LatticeEngine lattices_;
-    mutable std::unique_ptr<Direction> less_;  // of the pairs below those that stand in
+    // Of the pairs below the mechanisms where those of the composition are above, and of the pairs below
+    // those that stand in: bounds from below alone.
+    std::unique_ptr<Direction> lower_;
+    mutable std::unique_ptr<Direction> less_;
+    mutable Mutex mutex_;
     mutable Inverted inverted_epsilon_, inverted_delta_;
 };
 

@@ -98,7 +98,7 @@ public:
     }
 
 private:
-    // Bytes that composition needs for each point of the transform, both bounds together.
+    // speed: bytes that composition needs for each point of the transform, both bounds together.
     static constexpr std::size_t bytes_per_point = 128;
     // speed: the largest transform, whatever memory there is; one that costs little.
     static constexpr std::size_t largest_transform = std::size_t{1} << 22,

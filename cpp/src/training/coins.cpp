@@ -10,8 +10,7 @@ namespace hockeystick {
 namespace {
 
 // A number in [0, 1) with 384 bits behind the binary point; limb 0 is the most significant.
-constexpr std::size_t limbs = 12;  // proof: see tails()
-constexpr std::size_t fraction_bits = 32 * limbs;
+constexpr std::size_t limbs = 12, fraction_bits = 32 * limbs;  // proof: see tails()
 using Fixed = std::array<std::uint32_t, limbs>;
 
 bool is_zero(const Fixed& x) {

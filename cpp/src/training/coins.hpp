@@ -55,7 +55,7 @@ public:
     std::span<const Threshold> thresholds() const noexcept { return thresholds_; }
 
 private:
-    static constexpr std::uint64_t between_polls = 1 << 20;  // coins: some milliseconds
+    static constexpr std::uint64_t between_polls = 1 << 20;  // speed: coins of some milliseconds
 
     Coins() = default;
     void places_in_block(KeyedStream& stream, std::vector<std::uint64_t>& places) const;

@@ -13,7 +13,7 @@ using namespace hockeystick::kernels;
 typedef std::uint32_t W __attribute__((vector_size(8 * width)));
 typedef float F __attribute__((vector_size(4 * width)));
 
-// ChaCha20 blocks of a tile, and of one vector of 32-bit words.
+// Speed: ChaCha20 blocks of a tile, and of one vector of 32-bit words.
 constexpr std::size_t tile_blocks = 16, vector_blocks = 2 * width;
 
 LANES_INLINE W splat_word(std::uint32_t x) {

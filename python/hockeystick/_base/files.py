@@ -21,11 +21,11 @@ from .types import AnyPath
 from .validation import ParameterError
 
 _UNFINISHED = ".part"
-_RANDOM = 8  # characters that tempfile puts into a name
-_LONGEST = 255  # bytes of a name, in most file systems
+_RANDOM = 8  # *format*: characters that tempfile puts into a name
+_LONGEST = 255  # *limit*: bytes of a name, in most file systems
 _LOCK = "lock"
 _NOTE = struct.Struct("<QQ")  # steps, and the same with _MARK
-_MARK = 0x6B636974735F7368  # any number but 0: then zeros are no note
+_MARK = 0x6B636974735F7368  # *format*: any number but 0: then zeros are no note
 
 
 class StorageError(ValueError):
@@ -243,7 +243,9 @@ class StoreLock:
         self._file = open(part(directory, _LOCK), "r+b", buffering=0)  # noqa: SIM115
         try:
             if not _lock(self._file.fileno()):
-                raise StorageError(f"cannot load {os.fspath(directory)!r}: another process has it open")
+                raise StorageError(
+                    f"cannot load {os.fspath(directory)!r}: it is open here already, or another process has it open"
+                )
             with refusing(directory / _LOCK):
                 note = self._file.read(_NOTE.size + 1)
                 if len(note) != _NOTE.size:

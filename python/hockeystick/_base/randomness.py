@@ -14,7 +14,7 @@ from .validation import ParameterError, ParameterTypeError, integer
 
 Seed: TypeAlias = "int | bytes | None"
 
-SEED_BYTES = 32
+SEED_BYTES = 32  # *limit*: of a seed that is drawn here
 
 
 def resolve_seed(seed: Seed) -> int | bytes:

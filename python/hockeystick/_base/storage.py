@@ -31,11 +31,13 @@ from .types import AnyPath
 from .validation import integer
 
 FORMAT = "hockeystick-state"
-VERSION = 3  # 1 had other checksums of arrays; 1 and 2 had headers of 4096 bytes, which did not say so
+VERSION = (
+    3  # *format*: 1 had other checksums of arrays; 1 and 2 had headers of 4096 bytes, which did not say so
+)
 
-_BLOCK = 4096
+_BLOCK = 4096  # *format*: headers end at a multiple of it
 _CHUNK = 2**25  # bytes that are written at a time (speed)
-_GROWTH = 64  # bytes by which a number, its place and its checksum lengthen what describes an array
+_GROWTH = 64  # *format*: bytes by which a number, its place and its checksum lengthen what describes an array
 
 Array: TypeAlias = NDArray[Any]
 
@@ -126,7 +128,7 @@ def read(
             header = _read_header(file, text)
             arrays = _read_arrays(file, header, mapped, "r+" if writable else "r")
         if header["kind"] != kind:
-            raise StorageError(f"it holds a {header['kind']!r}, not a {kind!r}")
+            raise StorageError(f"it holds: {header['kind']}; wanted: {kind}")
         for entry in header.get("arrays", []) if verify else []:
             if _CHECKSUMS[header["version"]](arrays[entry["name"]]) != entry["checksum"]:
                 raise StorageError(f"array {entry['name']} is damaged: its checksum does not match")
@@ -202,9 +204,11 @@ def _read_header(file: BinaryIO, text: bytes) -> dict[str, Any]:
         raise StorageError("it was not written by hockeystick")
     version = header.get("version")
     if version not in _CHECKSUMS:
+        newer = isinstance(version, int) and version > VERSION
+        known = f"newer than this library's {VERSION}" if newer else "unknown"
         raise StorageError(
-            f"its format version {version} is newer than this library's {VERSION} "
-            f"(written by hockeystick {header.get('library')}): upgrade to read it"
+            f"its format version {version} is {known} (written by hockeystick {header.get('library')})"
+            + (": upgrade to read it" if newer else "")
         )
     checksum = header.pop("checksum")
     if zlib.crc32(json.dumps(header, allow_nan=False).encode()) != checksum:
@@ -268,7 +272,7 @@ def _aligned(offset: int) -> int:
     return -(-offset // _BLOCK) * _BLOCK
 
 
-_ARCHIVED, _ONLY = "hockeystick", 1  # format and version of archives
+_ARCHIVED, _ONLY = "hockeystick", 1  # *format* and version of archives
 _HEADER, _CHECKSUM = "header.json", "sha256"
 _LIMIT = 2**28  # *speed*: most bytes that are read
 

@@ -6,8 +6,8 @@ import functools
 import math
 import numbers
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields, is_dataclass
 from inspect import get_annotations
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -100,7 +100,7 @@ def doubles(array: NDArray[Any], towards: float) -> NDArray[np.float64]:
         wrong = out < array if towards > 0 else out > array
         out[wrong] = np.nextafter(out[wrong], towards)
     elif array.dtype.kind in "iu" and array.dtype.itemsize == 8:
-        for index in zip(*np.nonzero(np.abs(out) >= 2.0**53), strict=True):
+        for index in map(tuple, np.argwhere(np.abs(out) >= 2.0**53)):
             out[index] = _moved(float(out[index]), int(array[index]), towards)
     return out
 
@@ -185,6 +185,14 @@ def unmasked(name: str, values: Any) -> NDArray[Any]:
         raise ParameterTypeError(f"{name}: must be an array of numbers: {error}") from None
 
 
+def numbers_in(name: str, values: Any) -> NDArray[np.float64]:
+    """``values`` as an array of doubles, whatever they are: infinities and nan too."""
+    array = unmasked(name, values)
+    if array.dtype.kind not in "iuf":
+        raise ParameterTypeError(f"{name}: must be an array of numbers, not of dtype {array.dtype}")
+    return array.astype(np.float64, copy=False)
+
+
 def _each(
     name: str,
     values: Any,
@@ -234,6 +242,52 @@ def boolean(name: str, value: Any) -> bool:
     if not isinstance(value, (bool, np.bool_)):
         raise ParameterTypeError(f"{name} = {value!r}: must be True or False, not {type(value).__name__}")
     return bool(value)
+
+
+def instance(name: str, value: Any, kind: type[T], wanted: str | None = None) -> T:
+    """Return ``value`` if it is a ``kind``, which the message calls ``wanted``.
+
+    >>> instance("profile", 3, str)
+    Traceback (most recent call last):
+    ...
+    hockeystick._base.validation.ParameterTypeError: profile = 3: must be str, not int
+    """
+    if not isinstance(value, kind):
+        wanted = kind.__name__ if wanted is None else wanted
+        raise ParameterTypeError(f"{name} = {value!r}: must be {wanted}, not {type(value).__name__}")
+    return value
+
+
+def entries(name: str, values: Any, wanted: str) -> tuple[Any, ...]:
+    """The entries of any iterable, in its order; ``wanted`` says what they must be.
+
+    >>> entries("candidates", 3, "numbers")
+    Traceback (most recent call last):
+    ...
+    hockeystick._base.validation.ParameterTypeError: candidates = 3: must be a sequence of numbers, not int
+    """
+    try:
+        found = iter(values)
+    except TypeError:
+        raise ParameterTypeError(
+            f"{name} = {values!r}: must be a sequence of {wanted}, not {type(values).__name__}"
+        ) from None
+    return tuple(found)
+
+
+def built(name: str, plain: Any, kinds: Mapping[str, type[T]]) -> T:
+    """Rebuild what a dictionary of JSON values describes: its "type" is one of the ``kinds``, dataclasses, and the rest are its fields."""
+    values = dict(instance(name, plain, Mapping, "a dictionary with a type"))  # type: ignore[type-abstract]
+    kind = values.pop("type", None)
+    if not isinstance(kind, str) or not is_dataclass(kinds.get(kind)):
+        raise ParameterError(f"unknown {name} {kind!r}: must be one of {', '.join(sorted(kinds))}")
+    known = [entry for entry in fields(kinds[kind]) if entry.init]  # type: ignore[arg-type]
+    needed = {entry.name for entry in known if entry.default is MISSING and entry.default_factory is MISSING}
+    if not needed <= set(values) <= {entry.name for entry in known}:
+        raise ParameterTypeError(
+            f"{name} = {plain!r}: must have the keys type, {', '.join(entry.name for entry in known)}, and no others"
+        )
+    return kinds[kind](**values)
 
 
 def narrowed(value: object, kind: type[T]) -> T:

@@ -10,7 +10,7 @@ import numpy as np
 import scipy  # its parts are loaded when they are used
 
 from .._base.types import Array
-from .._base.validation import ParameterTypeError, integer, real
+from .._base.validation import ParameterTypeError, instance, integer, real
 from ..mechanisms.descriptions import Composable, Gaussian, PoissonSampled, composition
 from ..mechanisms.truncated import TruncatedPoissonSampled
 from .calibration import CalibratedFloat, CalibratedInt, calibrate, calibrate_noise_multiplier, function
@@ -185,8 +185,7 @@ class UnionBound:
     adjacency: str = "add_or_remove"
 
     def __post_init__(self) -> None:
-        if not isinstance(self.step, TruncatedPoissonSampled):
-            raise ParameterTypeError(f"step = {self.step!r}: must be a TruncatedPoissonSampled step")
+        instance("step", self.step, TruncatedPoissonSampled, "a TruncatedPoissonSampled step")
         object.__setattr__(self, "steps", integer("steps", self.steps))
         self._poisson()
 

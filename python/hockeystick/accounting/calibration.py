@@ -22,14 +22,14 @@ from typing import Any, Literal, TypeAlias, cast, overload
 from .._base.bounds import Bounds, Shown, finite, round_down, round_up
 from .._base.search import COARSEST, Axis, Search
 from .._base.types import Self, Unpack
-from .._base.validation import ParameterError, ParameterTypeError, boolean, narrowed, real
+from .._base.validation import ParameterError, ParameterTypeError, boolean, instance, narrowed, real
 from .._base.validation import integer as integer_
 from ..mechanisms.descriptions import Composable
 from ..mechanisms.dpsgd import DPSGD
-from .goals import Budget, RiskTarget, aim, budget
+from .goals import Budget, Goal, RiskTarget, aim, budget
 from .settings import DEFAULT_ACCURACY, DEFAULT_MEMORY_LIMIT
 
-DEFAULT_TOLERANCE = 1e-6
+DEFAULT_TOLERANCE = 1e-6  # *speed*
 
 _Number: TypeAlias = "float | int"
 
@@ -210,8 +210,7 @@ def calibrate(
     >>> scale.certificate.tight, scale.certificate.epsilon_bounds.upper <= 1.0
     (True, True)
     """
-    if not isinstance(parameter, str):
-        raise ParameterTypeError(f"parameter = {parameter!r}: must be a string")
+    instance("parameter", parameter, str, "a string")
     wanted = aim(epsilon, delta, cast("dict[str, float]", risk))
     tolerance = real("tolerance", tolerance, 1e-12, 0.1)
     axis = _axis(limits, boolean("increasing", increasing), boolean("integer", integer))
@@ -273,7 +272,7 @@ def _unreachable(budget: Budget, axis: Axis, start: float, parameter: str) -> Pa
     """The error for a budget that not even the safest value keeps."""
     # At the end of the range the bounds may be wide, so the values before it have a say.
     if budget.aim.goal is not None:
-        return _out_of_reach(budget, budget.aim.goal.limit, axis, parameter)
+        return _out_of_reach(budget, budget.aim.goal, axis, parameter)
     near = sorted(budget.accuracies, key=axis.position)[:3]
     profiles = {value: budget.profile(value, COARSEST) for value in (axis.safest, *near, start)}
     epsilons = {value: budget.epsilon_bounds(profile) for value, profile in profiles.items()}
@@ -288,24 +287,27 @@ def _unreachable(budget: Budget, axis: Axis, start: float, parameter: str) -> Pa
     exceeds = epsilon.lower > budget.epsilon or delta.lower > budget.delta
     keeps = "keeps" if exceeds else "could be shown to keep"
     reachable = f"epsilon = {round_up(epsilon.upper)}" if epsilon.upper < math.inf else "no finite epsilon"
+    # An upper bound on delta is hardly ever 0, and says nothing where that is asked for.
+    instead = (
+        f", or delta = {round_up(delta.upper)} at epsilon = {budget.epsilon!r}" if budget.delta > 0.0 else ""
+    )
     asked = f"epsilon = {budget.epsilon!r}, delta = {budget.delta!r}"
     if budget.aim.risk:
         asked = f"{budget.aim} (at {asked})"
     return UnreachableError(
         f"{asked}: no {parameter} in [{axis.low:g}, "
-        f"{axis.high:g}] {keeps} within this budget; reachable is {reachable} at delta = {budget.delta!r}, "
-        f"or delta = {round_up(delta.upper)} at epsilon = {budget.epsilon!r}",
+        f"{axis.high:g}] {keeps} within this budget; reachable is {reachable} at delta = {budget.delta!r}{instead}",
         axis.safest,
         epsilon,
         delta,
     )
 
 
-def _out_of_reach(budget: Budget, limit: float, axis: Axis, parameter: str) -> ParameterError:
+def _out_of_reach(budget: Budget, goal: Goal, axis: Axis, parameter: str) -> ParameterError:
     """The error for a risk that not even the safest value keeps below its limit."""
     profile = budget.profile(axis.safest, COARSEST)
     found = narrowed(budget.risk_bounds(profile), Bounds)
-    keeps = "keeps" if found.lower > limit else "could be shown to keep"
+    keeps = "keeps" if found.lower > goal.limit else "could be shown to keep"
     return UnreachableError(
         f"{budget.aim}: no {parameter} in [{axis.low:g}, {axis.high:g}] {keeps} below it; an attack reaches {round_down(found.lower)} "
         f"at {parameter} = {axis.safest!r}",

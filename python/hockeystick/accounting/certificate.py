@@ -27,7 +27,7 @@ _SHARE = 0.2
 """Of the room between delta and the claim, for each of four errors (*speed*)."""
 _COARSE = 200
 """Cells of the first looks, that say how many are needed (*speed*)."""
-_CELLS = (64, 1024, 4096, 16_384, 65_536)
+_CELLS = (64, 1024, 4096, 16_384, 65_536)  # *speed*: their numbers, tried one after the other
 _MOST_WORK = 2e9
 """Products of cells and nodes: some ten minutes (*speed*)."""
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .._base.validation import ParameterError, ParameterTypeError, choice
+from .._base.validation import ParameterError, ParameterTypeError, choice, instance
 from ..mechanisms.selection import Repetitions
 
 REQUIRED = (
@@ -89,8 +89,7 @@ def registry_entry(
     report: Mapping[str, Any], deployment: Deployment, basic: Mapping[str, Any], authors: Sequence[str]
 ) -> dict[str, Any]:
     """The entry as plain values, in the order of the schema; ``report`` is what `Report.to_dict` returns."""
-    if not isinstance(basic, Mapping):
-        raise ParameterTypeError(f"basic = {basic!r}: must be a mapping of names to values")
+    instance("basic", basic, Mapping, "a mapping of names to values")  # type: ignore[type-abstract]
     missing = [name for name in REQUIRED if name not in basic]
     if missing:
         raise ParameterError(f"basic: must have {', '.join(missing)}")

@@ -23,7 +23,7 @@ from .settings import Settings
 if TYPE_CHECKING:
     from .profile import PrivacyProfile
 
-DEFAULT_FLOOR = 1e-10
+DEFAULT_FLOOR = 1e-10  # *limit*: what is said where nothing is asked for
 _LEAST_FLOOR = 1e-300  # *speed*: smaller ones take minutes
 _LAST = 1e5  # *speed*: no node lies beyond
 _FURTHER = (0.0, 1e-12, 1e-9, 1e-6, 1e-3, 0.1)

@@ -148,7 +148,7 @@ def _aim(kind: str, value: float, at: dict[str, float]) -> Aim:
     return Aim(0.0, 0.0, Goal(tpr, lambda risk: risk.tpr(fpr), lambda _: fpr), asked)
 
 
-_TINY, _NEARLY_ONE = 1e-300, 1.0 - 1e-12
+_TINY, _NEARLY_ONE = 1e-300, 1.0 - 1e-12  # *speed*: a delta between them says how far off a candidate is
 _ROOT_2PI = math.sqrt(2.0 * math.pi)
 
 
@@ -173,7 +173,7 @@ class Budget:
         self.evaluations = 0
         self.accuracies: dict[float, float] = {}
         self._made: dict[float, Composable] = {}
-        self.target = self._log_mu(self.epsilon, self.delta)
+        self.target = self._target()
         self.steepness = self._steepness()
 
     def profile(self, value: float, accuracy: float) -> PrivacyProfile:
@@ -216,6 +216,10 @@ class Budget:
     def risk_bounds(self, profile: PrivacyProfile) -> Bounds | None:
         """What was limited, where that is not epsilon at delta."""
         return None if not self.aim.risk else self.delta_bounds(profile)
+
+    def _target(self) -> float:
+        """The height that candidates are measured from."""
+        return self._log_mu(self.epsilon, self.delta)
 
     def _log_mu(self, epsilon: float, delta: float) -> float:
         """ln mu of the Gaussian with this guarantee, nan if that says nothing."""
@@ -268,7 +272,7 @@ class RiskBudget(Budget):
         known = error if math.isfinite(error) else 0.0
         return Verdict(upper <= limit, lower > limit, height - self.target, known)
 
-    def _log_mu(self, epsilon: float, delta: float) -> float:
+    def _target(self) -> float:
         return self.goal.log_mu(self.goal.limit)
 
     def _steepness(self) -> float:

@@ -11,6 +11,7 @@ from typing import Any
 from ..mechanisms.descriptions import Composable, Step
 from ..mechanisms.sampled import NO_GUARANTEE
 
+# *Speed*, as no bound rests on what looks odd.
 _MANY_STEPS = 100
 _LARGE_NOISE, _SMALL_NOISE = 500.0, 0.05
 _LARGE_DELTA = 0.01

@@ -16,7 +16,7 @@ from .._base import storage
 from .._base.bounds import Bounds, Shown, exactly, round_down, round_up
 from .._base.files import refusing
 from .._base.types import AnyPath, Array
-from .._base.validation import ParameterError, ParameterTypeError, integer, real, reals
+from .._base.validation import ParameterTypeError, boolean, integer, real, reals
 from ..mechanisms import adjacency as _adjacency
 from ..mechanisms.adjacency import Directions
 from ..mechanisms.descriptions import (
@@ -26,6 +26,7 @@ from ..mechanisms.descriptions import (
     Repetitions,
     composition,
 )
+from ..mechanisms.selection import checked_tuning
 from ..mechanisms.steps import from_dict, to_dict
 from . import rare
 from .deployment import tuning_words
@@ -47,9 +48,9 @@ from .views import Views, helpful
 
 FURTHEST = 1e3
 """*Speed*: beyond this epsilon an engine that finds nothing is asked here instead."""
-_FAST = ("exact", "closed form", "inversion")
-"""Engines that answer many points together, or at once."""
 _AT_ONCE = ("exact", "closed form")
+_FAST = (*_AT_ONCE, "inversion")
+"""Engines that answer at once, and those that answer many points together as well."""
 _CACHE_SIZE = 4096  # *speed*
 _KIND = "profile"
 _COMPUTED_BY = [_core.__version__, _core.__commit__]
@@ -83,7 +84,7 @@ def account(
     return PrivacyProfile(process, adjacency, accuracy, memory_limit, engine)
 
 
-_SHOWN = (1e-3, 1e-5, 1e-7)  # what a notebook is told about
+_SHOWN = (1e-3, 1e-5, 1e-7)  # *limit*: what a notebook is told about
 
 
 class PrivacyProfile(Shown):
@@ -273,7 +274,7 @@ class PrivacyProfile(Shown):
         return missed if points.ndim else float(missed)
 
     def widest_epsilon(self) -> float:
-        """An epsilon beyond which delta hardly falls any more."""
+        """The epsilon at which delta is 1e-12 above what it falls to, at most 700; and 1e-3 more."""
         floor = self.delta(math.inf)
         wide = self.epsilon(min(1.0, floor + 1e-12)) if floor < 1.0 else 0.0
         return min(wide, 700.0) + 1e-3  # e^epsilon must stay finite
@@ -324,7 +325,7 @@ class PrivacyProfile(Shown):
     def curve(self, points: int = 33) -> tuple[Array, Array, Array]:
         """delta(epsilon) at ``points`` values of epsilon >= 0: arrays (epsilon, lower, upper).
 
-        The range reaches to the epsilon at delta = 1e-12, or to where delta stops falling.
+        The range reaches to the epsilon at which delta is 1e-12 above what it falls to, or to 700 where that is beyond.
         """
         points = integer("points", points, 2, 100_000)
         epsilon = np.linspace(0.0, self.widest_epsilon(), points)
@@ -355,7 +356,7 @@ class PrivacyProfile(Shown):
 
         Lattices of a size that is fixed beforehand serve all points, where inversion does not answer.
         """
-        return self._mirrored(PrivacyProfile._rough_curve, epsilon)
+        return self._mirrored(PrivacyProfile._rough_curve, reals("epsilon", epsilon, allow_inf=True))
 
     def _mirrored(
         self, curve: Callable[[PrivacyProfile, Array], tuple[Array, Array]], epsilon: Array
@@ -439,6 +440,7 @@ class PrivacyProfile(Shown):
             return (
                 self._tuned(tuning).report(delta, epsilon, risks=risks).declare(tuning=tuning_words(tuning))
             )
+        risks = boolean("risks", risks)
         if delta is None and epsilon is None:
             raise ParameterTypeError("delta, epsilon: at least one of the two must be given")
         if delta is not None:
@@ -472,10 +474,8 @@ class PrivacyProfile(Shown):
         )
 
     def _tuned(self, tuning: Repetitions | str) -> PrivacyProfile:
-        if isinstance(tuning, Repetitions):
-            return self._other(PrivateSelection(self._description, tuning))
-        if tuning != "none":
-            raise ParameterError(f"tuning = {tuning!r}: must be None, 'none' or Repetitions")
+        if isinstance(chosen := checked_tuning(tuning), Repetitions):
+            return self._other(PrivateSelection(self._description, chosen))
         return self
 
     def _epsilon(self, delta: float) -> Answer:

@@ -190,14 +190,21 @@ class Report(Reported):
         return said
 
     def _method(self) -> str:
-        answers = [answer for _, answer, *_ in self.answers()]
-        engines = sorted({answer.engine for answer in answers})
-        terms = {name: value for answer in answers for name, value in answer.terms.items()}
-        budget = ", ".join(f"{name} {round_up(value, 2)}" for name, value in terms.items())
-        included = f"; error terms included in the upper bound, as parts of delta: {budget}" if terms else ""
+        engines = sorted({answer.engine for _, answer, *_ in self.answers()})
+        budget = ", ".join(f"{name} {value}" for name, value in self._error_terms())
+        included = f"; error terms included in the upper bound, as parts of delta: {budget}" if budget else ""
         return (
             f"Computed by hockeystick {self.version}, commit {self.commit} ({', '.join(engines)}){included}."
         )
+
+    def _error_terms(self) -> list[tuple[str, str]]:
+        """Each error term that an upper bound includes, rounded up; of two answers each has its own."""
+        answers = list(self.answers())
+        return [
+            (name if len(answers) == 1 else f"{name} (of {quantity})", round_up(value, 2))
+            for quantity, answer, *_ in answers
+            for name, value in answer.terms.items()
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """Plain dicts, lists, numbers and strings; infinities become the string "inf"."""
@@ -282,13 +289,9 @@ class Report(Reported):
             (f"epsilon at delta = {exactly(at)}", f"at most {round_up(bounds.upper)}")
             for at, bounds in self.profile
         ]
-        budget = {
-            f"{name}, part of delta": round_up(value, 2)
-            for _, answer, *_ in self.answers()
-            for name, value in answer.terms.items()
-        }
+        budget = [(f"{name}, part of delta", value) for name, value in self._error_terms()]
         software = f"hockeystick {self.version}, commit {self.commit}"
-        return [*found, *self.deployment.rows(), *budget.items(), ("software", software)]
+        return [*found, *self.deployment.rows(), *budget, ("software", software)]
 
 
 _LATEX = {

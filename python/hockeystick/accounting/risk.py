@@ -15,7 +15,7 @@ import numpy as np
 from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
 from .._base.types import Array
-from .._base.validation import real
+from .._base.validation import real, vector
 from .envelope import FIRST_NODES, FURTHEST, MARGIN, TOLERANCE, Envelope, Objective, line
 
 if TYPE_CHECKING:
@@ -167,7 +167,10 @@ class Risk(Exclusive):
         rows = [("membership advantage, TPR - FPR", self.advantage())]
         wrong = self.bayes_risk(0.5)
         right = min(1.0, (1.0 - wrong.lower) * (1.0 + MARGIN))
-        rows += [(f"members found at a false positive rate of {float(fpr)!r}", self.tpr(fpr)) for fpr in fprs]
+        rows += [
+            (f"members found at a false positive rate of {float(fpr)!r}", self.tpr(fpr))
+            for fpr in vector("fprs", fprs, 0.0, 1.0)
+        ]
         rows += [
             (
                 "share of members among those it takes for one (precision) at a false positive rate of 0.01, 1 of 2 a member",

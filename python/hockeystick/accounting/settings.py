@@ -10,8 +10,8 @@ from .._base.validation import ParameterError, check_fields, choice, integer, re
 from ..mechanisms.adjacency import ADJACENCIES, Directions, directions
 from ..mechanisms.descriptions import Process
 
-DEFAULT_ACCURACY = 1e-3
-DEFAULT_MEMORY_LIMIT = 2**30
+DEFAULT_ACCURACY = 1e-3  # *speed*
+DEFAULT_MEMORY_LIMIT = 2**30  # *speed*: bytes
 
 ENGINES = ("auto", "fft", "prv")
 

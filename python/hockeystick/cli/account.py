@@ -13,7 +13,6 @@ from .._base.validation import ParameterError
 from ..accounting.accountant import Accountant
 from ..accounting.profile import account
 from ..accounting.settings import DEFAULT_ACCURACY
-from ..mechanisms.adjacency import ADJACENCIES
 from ..mechanisms.descriptions import Composable, Process
 from ..mechanisms.steps import from_dict
 from ..training.plan import TrainingPlan
@@ -36,9 +35,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("file", metavar="FILE", help="- reads JSON from the standard input")
     command.add_argument("--delta", type=real, help="asks for epsilon")
     command.add_argument("--epsilon", type=real, help="asks for delta")
-    command.add_argument(
-        "--adjacency", help=f"{', '.join(ADJACENCIES)} (default: the file's, or add_or_remove)"
-    )
+    dpsgd.add_adjacency(command, without="the file's, or add_or_remove")
     command.add_argument("--accuracy", type=real, default=DEFAULT_ACCURACY)
     command.add_argument("--json", action="store_true", help="print JSON")
     dpsgd.add_report_options(command)

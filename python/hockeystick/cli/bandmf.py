@@ -13,6 +13,7 @@ from ..matrix.schemes import BallsInBins, BMinSep, CyclicPoisson, Poisson, Trunc
 from ..matrix.strategies import BandedToeplitz
 from ..montecarlo.bandmf_calibration import FALLBACKS, calibrate_bandmf
 from ..montecarlo.direction import ADJACENCIES
+from .dpsgd import add_adjacency
 from .numbers import real, whole
 
 EXAMPLES = (
@@ -95,7 +96,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--max-batch-size", type=whole, help="b-min-sep, cyclic-poisson: cut larger batches at random"
     )
     run = command.add_argument_group("the run")
-    run.add_argument("--adjacency", default=ADJACENCIES[0], help=", ".join(ADJACENCIES))
+    add_adjacency(run, ADJACENCIES[0], names=ADJACENCIES)
     run.add_argument(
         "--samples", type=whole, help="per candidate and direction (default: what delta / 2 takes)"
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,8 +26,10 @@ from ..mechanisms.descriptions import (
     WithoutReplacement,
     WithReplacement,
 )
-from ..mechanisms.dpsgd import DPSGD, dp_sgd
+from ..mechanisms.dpsgd import DPSGD, REFUSED_SAMPLERS, dp_sgd
+from ..mechanisms.steps import Step
 from ..mechanisms.truncated import TruncatedPoissonSampled
+from ..mechanisms.users import UserLevel
 from .numbers import real, whole
 
 _OF_DATA = ("dataset_size", "batch_size", "gradient_accumulation", "world_size", "drop_last")
@@ -52,17 +54,36 @@ def add_options(command: argparse.ArgumentParser, *, calibrates: bool = False) -
     run.add_argument("--world-size", type=whole, help="number of workers")
     run.add_argument("--drop-last", action="store_true", help="epochs end at the last full batch")
     run.add_argument(
+        "--examples-per-user", type=whole, help="protect users with at most so many examples each"
+    )
+    run.add_argument(
         "--sampler",
         default="poisson",
+        type=lambda name: name.replace("_", "-"),
         help=f"how batches are drawn: {', '.join(SAMPLERS)} (default: poisson)",
     )
     run.add_argument("--steps", type=whole, help="noisy updates")
     run.add_argument("--epochs", type=real)
     answer = command.add_argument_group("the answer")
-    answer.add_argument("--adjacency", help=f"{', '.join(ADJACENCIES)} (default: what fits the sampler)")
+    add_adjacency(answer, without="what fits the sampler")
     if not calibrates:
         answer.add_argument("--accuracy", type=real, default=DEFAULT_ACCURACY)
     answer.add_argument("--json", action="store_true", help="print JSON")
+
+
+def add_adjacency(
+    command: argparse._ActionsContainer,
+    default: str | None = None,
+    without: str | None = None,
+    names: Sequence[str] = ADJACENCIES,
+) -> None:
+    """``--adjacency``, one of ``names``, with hyphens too, as options have them; ``without`` says what it is where there is no default."""
+    command.add_argument(
+        "--adjacency",
+        default=default,
+        type=lambda name: name.replace("-", "_"),
+        help=f"{', '.join(names)} (default: {default or without})",
+    )
 
 
 def profile(options: argparse.Namespace) -> PrivacyProfile:
@@ -77,8 +98,7 @@ def adjacency(options: argparse.Namespace) -> str:
 def _sampler(options: argparse.Namespace) -> Sampler:
     if options.sampler == "shuffle":
         raise ParameterError(
-            "--sampler shuffle: batches cut from a shuffled dataset are no Poisson samples, and nothing close to "
-            "their epsilon is proven for it; draw each batch with a Poisson sampler"
+            f"--sampler shuffle: must be one of {', '.join(SAMPLERS)}; {REFUSED_SAMPLERS['shuffle']}"
         )
     return SAMPLERS[choice("--sampler", options.sampler, tuple(SAMPLERS))]
 
@@ -87,29 +107,17 @@ def description(options: argparse.Namespace) -> Composable:
     """The run the options describe, however they describe it."""
     given = {name: getattr(options, name) for name in _OF_DATA}
     of_data = {name: value for name, value in given.items() if value is not None and value is not False}
-    rate, most = options.sampling_probability, options.max_batch_size
     if options.sampler != "poisson":
         return _otherwise_sampled(options, of_data)
-    if most is not None:
-        if rate is not None and of_data.keys() == {"dataset_size"}:
-            return _truncated(options)
-        if not of_data:
-            raise ParameterError("--max-batch-size: needs --dataset-size")
-        of_data["max_batch_size"] = most
-    if of_data:
-        return _of_data(options, of_data)
-    if options.epochs is not None:
-        raise ParameterError("--epochs: needs --dataset-size and --batch-size; or give --steps")
-    if options.steps is None:
-        raise ParameterError("--steps: how many steps? (or --epochs with --dataset-size)")
-    noise, steps = Gaussian(options.noise_multiplier), int(options.steps)
-    return (noise if rate is None else PoissonSampled(noise, rate)) * steps
+    if options.max_batch_size is not None:
+        return _truncated(options, of_data)
+    return _of_data(options, of_data) if of_data else _of_rate(options)
 
 
 def _otherwise_sampled(options: argparse.Namespace, of_data: dict[str, Any]) -> Composable:
     """A run whose batches are no Poisson samples."""
     sampler = _sampler(options)
-    for name in ("sampling_probability", "max_batch_size"):
+    for name in ("sampling_probability", "max_batch_size", "examples_per_user"):
         if getattr(options, name) is not None:
             raise ParameterError(
                 f"--{name.replace('_', '-')}: --sampler {options.sampler} takes --dataset-size and --batch-size"
@@ -117,13 +125,18 @@ def _otherwise_sampled(options: argparse.Namespace, of_data: dict[str, Any]) -> 
     return sampler.describe(_of_data(options, of_data))
 
 
-def _truncated(options: argparse.Namespace) -> Composable:
-    """Truncated batches, described by the sampling probability."""
+def _truncated(options: argparse.Namespace, of_data: dict[str, Any]) -> Composable:
+    """Truncated batches, described by the sampling probability or by sizes."""
+    rate, most = options.sampling_probability, options.max_batch_size
+    if options.examples_per_user is not None:
+        raise ParameterError("--max-batch-size: not with --examples-per-user")
+    if not of_data:
+        raise ParameterError("--max-batch-size: needs --dataset-size")
+    if rate is None or of_data.keys() != {"dataset_size"}:
+        return _of_data(options, of_data | {"max_batch_size": most})
     if options.epochs is not None or options.steps is None:
         raise ParameterError("--steps: needed with --sampling-probability; --epochs goes with --batch-size")
-    step = TruncatedPoissonSampled(
-        options.noise_multiplier, options.dataset_size, options.sampling_probability, options.max_batch_size
-    )
+    step = TruncatedPoissonSampled(options.noise_multiplier, options.dataset_size, rate, most)
     return step * int(options.steps)
 
 
@@ -134,7 +147,23 @@ def _of_data(options: argparse.Namespace, of_data: dict[str, Any]) -> DPSGD:
     for name in ("dataset_size", "batch_size"):
         if name not in of_data:
             raise ParameterError(f"--{name.replace('_', '-')}: needed with these options")
+    if options.examples_per_user is not None:
+        of_data = of_data | {"examples_per_user": options.examples_per_user}
     return dp_sgd(options.noise_multiplier, epochs=options.epochs, steps=options.steps, **of_data)
+
+
+def _of_rate(options: argparse.Namespace) -> Composable:
+    """A run described by the sampling probability, or of all records in each step."""
+    if options.epochs is not None:
+        raise ParameterError("--epochs: needs --dataset-size and --batch-size; or give --steps")
+    if options.steps is None:
+        raise ParameterError("--steps: how many steps? (or --epochs with --dataset-size)")
+    step: Step = Gaussian(options.noise_multiplier)
+    if options.sampling_probability is not None:
+        step = PoissonSampled(step, options.sampling_probability)
+    if options.examples_per_user is not None:
+        step = UserLevel(step, options.examples_per_user)
+    return step * int(options.steps)
 
 
 def add_report_options(command: argparse.ArgumentParser) -> None:

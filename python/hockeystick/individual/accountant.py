@@ -40,10 +40,14 @@ _RANGES = {
     "clipping_norm": (1e-100, 1e100, -math.inf),
 }
 _EPSILON, _DELTA = _core.IndividualProfiles.epsilon, _core.IndividualProfiles.delta
-_SLOW = 4  # from this `Path` of the core on: a lattice, or Chernoff's bound
-_ROWS = 2**16  # speed: how many examples are answered at a time
+_SLOW = 4  # *format*: from this `Path` of the core on: a lattice, or Chernoff's bound
+_ROWS, _CHUNK = (
+    2**16,
+    2**12,
+)  # speed: how many examples are answered at a time, and where each has a large table
 _MOMENTS = adaptive.Moments(np.exp2(np.arange(-4, 17) / 2.0), np.full(21, 1.0 / 21))
 """The orders 1.25 to 257 of `IndividualAccountant.epsilon`, fixed in advance; which ones they are is a matter of tightness only."""
+_NEIGHBOURS = 12  # speed: the order, of those, by which examples of like history are found
 _Tables = dict[tuple[str, bool, tuple[float, ...]], _core.IndividualProfiles]
 
 
@@ -205,8 +209,8 @@ class IndividualAccountant(Recorded):
         out = np.zeros(self.num_examples)
         for part, counts in self._blocks(None):
             sums = np.empty((len(counts), _MOMENTS.at.size))
-            for start in range(0, len(counts), 4096):
-                few = slice(start, start + 4096)
+            for start in range(0, len(counts), _CHUNK):
+                few = slice(start, start + _CHUNK)
                 # The product is rounded by less than that.
                 sums[few] = counts[few].astype(np.float64) @ self._log_moments() * (1.0 + 1e-10)
             out[part] = adaptive.spent_epsilons(sums, _MOMENTS, delta)
@@ -245,8 +249,8 @@ class IndividualAccountant(Recorded):
         upper = self._worst(_EPSILON, delta, slow=slow).upper
         if most and slow.any():
             rows = np.flatnonzero(slow)
-            # By which histories are neighbours: a Rényi divergence, of whatever order.
-            weights = self._log_moments()[:, 12]
+            # By which histories are neighbours: a Rényi divergence.
+            weights = self._log_moments()[:, _NEIGHBOURS]
             scores = [counts.astype(np.float64) @ weights for _, counts in self._blocks(rows)]
             for members in groups(np.concatenate(scores), most):
                 some = rows[members]
@@ -261,8 +265,8 @@ class IndividualAccountant(Recorded):
         probabilities = self._state.probabilities
         blocks = [
             counts.reshape(len(counts), len(probabilities), -1)
-            for start in range(0, rows.size, 4096)
-            for _, counts in self._blocks(rows[start : start + 4096])
+            for start in range(0, rows.size, _CHUNK)
+            for _, counts in self._blocks(rows[start : start + _CHUNK])
         ]
         least = envelope(np.stack([envelope(block) for block in blocks]))
         history = [
@@ -499,7 +503,7 @@ class ApproximateIndividualFilter(Recorded):
         active: Mask = free | (reserve > 0)
         open_rows = np.flatnonzero(~active)
         for start in range(0, open_rows.size, _ROWS):
-            self._decide(open_rows[start : start + _ROWS], cells, active, reserve)
+            self._decide(open_rows[start : start + _CHUNK], cells, active, reserve)
         reserve[active & ~free] -= 1
         # All of it or nothing: the decision counts when the step does.
         taken = np.where(active, cells, 0).astype(np.uint16)

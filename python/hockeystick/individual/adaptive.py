@@ -19,7 +19,7 @@ from .spending import Floats
 
 _ROWS = 2**14  # speed only: how many examples are answered at a time
 _BITS = 12  # speed only: what has been spent is rounded up to so many bits, 2^-12 of it at most
-_LEVELS = 40
+_LEVELS = 40  # *speed*: the weights of so many sum to less than 1
 _LEAST = -1e280  # *speed*: smaller terms are left out
 _ROUNDS = 60  # *speed*: Newton's method takes less than ten of them; any number of them is sound
 

@@ -44,8 +44,8 @@ _LEAST_NORMAL = 2.0**-1022
 """*Proof*: roundings of smaller doubles are not relative to them."""
 
 _LARGEST_ORDER, _LARGEST_SAMPLED = 1e306, 1e6
-"""Speed: beyond them no order is taken, and no moment of sampled noise is computed."""
-_COST_ITSELF = (math.inf, 1.0, 1.0, False)  # a rule under which the values are costs
+"""*Speed*: larger orders are refused; of larger ones than the second no moment of sampled noise is computed."""
+_COST_ITSELF = (math.inf, 1.0, 1.0, False)  # *format*: a rule under which the values are costs
 
 
 def gdp_budget(epsilon: float, delta: float) -> float:
@@ -205,8 +205,8 @@ class IndividualRDPFilter(IndividualLedger):
     depend on (their Theorem 4.3). For steps of plain Gaussian noise the GDP filter allows more of them for the
     same (epsilon, delta). Unlike it, this one also knows what random batches are worth:
     ``sampling_probability`` in `step`. The budget is ``rho`` at ``order``, or ``epsilon`` with ``delta``, then ``order``
-    defaults to the one that allows the most Gaussian steps. Threads may share it: one call at a time, none is lost.
-    In a forked child every call raises `ForkedError`.
+    defaults to the one that allows the most Gaussian steps. ``path`` and ``durable`` are as of `IndividualGDPFilter`. Threads may
+    share it: one call at a time, none is lost. In a forked child every call raises `ForkedError`.
 
     >>> filt = IndividualRDPFilter(2, epsilon=1.0, delta=1e-5)
     >>> filt.step([0.01, 5.0]).tolist()
@@ -438,8 +438,8 @@ class IndividualGDPOdometer(IndividualLedger):
     is at most B_m are B_m-GDP for it, for each m fixed in advance: a sequence of filters (Koskela, Tobaben,
     Honkela 2022, Appendix C.5; Feldman, Zrnic 2021, Section 4.3). So the reading of `mu` is rounded up to a
     level. (Setting the counter to zero at every crossing, as the appendix describes it, is valid too, and
-    wastes what is left of a level; the filters for the B_m do not need it.) Threads may share it: one call at a time, none
-    is lost. In a forked child every call raises `ForkedError`.
+    wastes what is left of a level; the filters for the B_m do not need it.) ``path`` and ``durable`` are as of
+    `IndividualGDPFilter`. Threads may share it: one call at a time, none is lost. In a forked child every call raises `ForkedError`.
 
     >>> odometer = IndividualGDPOdometer(2, increment=0.5)
     >>> odometer.step([0.3, 0.9])

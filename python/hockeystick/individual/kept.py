@@ -11,9 +11,9 @@ from .._base import storage
 from .._base.exclusive import Exclusive, holding
 from .._base.files import StorageError, StoreLock, new_directory, refusing
 from .._base.types import AnyPath, Self
-from .._base.validation import ParameterError, ParameterTypeError, boolean
+from .._base.validation import ParameterError, ParameterTypeError, boolean, entries
 
-MAX_EXAMPLES = 2**40
+MAX_EXAMPLES = 2**40  # *limit*
 
 
 class Live:
@@ -143,7 +143,7 @@ class Kept(Exclusive):
         Each worker kept that of its own examples. All must have the same settings and number of steps.
         ``path`` puts it on disk, part by part; ``durable`` as for a new one.
         """
-        shards = list(parts)
+        shards = entries("parts", parts, cls.__name__)
         if not shards or not all(type(shard) is cls for shard in shards):
             raise ParameterTypeError(f"parts: must be one or more {cls.__name__}")
         if len(set(map(id, shards))) < len(shards):

@@ -25,8 +25,8 @@ from .._base.validation import (
 from .kept import MAX_EXAMPLES, Kept
 from .ledger import Ledger, LiveLedger
 
-LARGEST_MU = 1e130
-# Beyond these the core's exact arithmetic could underflow.
+LARGEST_MU = 1e130  # *limit*: its square is a double
+# *Proof*: beyond these the core's exact arithmetic could underflow.
 _LEAST_NOISE, _MOST_NOISE = 2.0**-60, 2.0**60
 
 Floats = NDArray[np.float64]

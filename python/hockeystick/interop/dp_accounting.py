@@ -20,7 +20,7 @@ from .._base.arithmetic import standard
 from .._base.bounds import Bounds
 from .._base.exclusive import Exclusive
 from .._base.lazy import needing
-from .._base.validation import ParameterError, ParameterTypeError, double, integer, real, reals
+from .._base.validation import ParameterError, ParameterTypeError, double, instance, integer, real, reals
 from ..accounting.accountant import Accountant
 from ..accounting.profile import PrivacyProfile
 from ..accounting.report import Report
@@ -553,10 +553,7 @@ def from_pld(pld: Any) -> PrivacyLoss:
     """
     from dp_accounting.pld.privacy_loss_distribution import PrivacyLossDistribution
 
-    if not isinstance(pld, PrivacyLossDistribution):
-        raise ParameterTypeError(
-            f"pld = {pld!r}: must be a dp_accounting PrivacyLossDistribution, not {type(pld).__name__}"
-        )
+    instance("pld", pld, PrivacyLossDistribution, "a dp_accounting PrivacyLossDistribution")
     remove = _losses(pld._pmf_remove)
     return replace(remove, add=remove if pld._symmetric else _losses(pld._pmf_add))
 

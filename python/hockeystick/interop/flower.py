@@ -10,7 +10,7 @@ from typing import Any
 
 from .._base.exclusive import undivided
 from .._base.lazy import needing
-from .._base.validation import ParameterError, ParameterTypeError, integer, real
+from .._base.validation import ParameterError, instance, integer, real
 from ..accounting.accountant import Accountant, Answers
 from ..accounting.profile import account
 from ..accounting.report import Report
@@ -23,7 +23,7 @@ with needing("hockeystick.interop.flower needs Flower 1.35 or later", extra="flo
 METHOD = "hockeystick"
 """The ``accounting_method`` of what was spent, and the ``backend`` of saved states."""
 
-_SCHEMA_VERSION = 1
+_SCHEMA_VERSION = 1  # *format*: theirs
 _EVENT = ("noise_multiplier", "sample_size", "population_size")
 
 _ADJACENCIES = {
@@ -52,8 +52,7 @@ class HockeystickAccountant(Answers):
     """
 
     def __init__(self, config: Any, accuracy: float = DEFAULT_ACCURACY) -> None:
-        if not isinstance(config, PrivacyConfig):
-            raise ParameterTypeError(f"config = {config!r}: must be a flwr.serverapp.PrivacyConfig")
+        instance("config", config, PrivacyConfig, "a flwr.serverapp.PrivacyConfig")
         self._config = config
         self._accuracy = accuracy
         self._compositions: list[tuple[Any, int]] = []
@@ -127,8 +126,7 @@ class HockeystickAccountant(Answers):
 
         The configuration must be the same. Raises ValueError and changes nothing otherwise.
         """
-        if not isinstance(state, dict):
-            raise ParameterTypeError(f"state = {state!r}: must be a dict made by state_dict()")
+        instance("state", state, dict, "a dict made by state_dict()")
         for key, expected in (("schema_version", (_SCHEMA_VERSION,)), ("backend", (METHOD, "rdp"))):
             if state.get(key) not in expected:
                 choices = " or ".join(repr(value) for value in expected)
@@ -161,8 +159,7 @@ class HockeystickAccountant(Answers):
         }
 
     def _step(self, event: Any) -> Step:
-        if not isinstance(event, GaussianPrivacyEvent):
-            raise ParameterTypeError(f"event = {event!r}: must be a flwr.serverapp.GaussianPrivacyEvent")
+        instance("event", event, GaussianPrivacyEvent, "a flwr.serverapp.GaussianPrivacyEvent")
         population = self._config.population_size
         if event.population_size != population:
             raise ParameterError(

@@ -13,7 +13,7 @@ from typing import Any
 
 from .._base.exclusive import undivided
 from .._base.lazy import needing
-from .._base.validation import ParameterError, ParameterTypeError, integer, real
+from .._base.validation import ParameterError, instance, integer, real
 from ..accounting.accountant import Accountant, Answers
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.settings import DEFAULT_ACCURACY
@@ -63,8 +63,7 @@ class HockeystickAccountant(Answers, IAccountant):
 
         Rates become those that Opacus's sampler has drawn with (`drawn_rate`).
         """
-        if not isinstance(other, IAccountant):
-            raise ParameterTypeError(f"other = {other!r}: must be an Opacus accountant")
+        instance("other", other, IAccountant, "an Opacus accountant")
         accountant = cls(adjacency)
         accountant.history = [(s, drawn_rate(q), steps) for s, q, steps in _checked_history(other.history)]
         return accountant

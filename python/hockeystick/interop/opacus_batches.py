@@ -20,12 +20,9 @@ with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opac
         UniformWithReplacementSampler,
     )
 
-_LEAST_SHARE = 30.0  # a replica's batch is empty with a probability of at most e^-this, 1e-13, by which delta may be larger
-_STATE, _WORDS, _AT = (
-    5056,
-    624,
-    24,
-)  # bytes of a CPU generator's state, and where the 64-bit words of its Mersenne twister are
+_LEAST_SHARE = 30.0  # *proof*: a replica's batch is empty with a probability of at most e^-this, 1e-13, by which delta may be larger
+# *Format*: bytes of a CPU generator's state, and where the 64-bit words of its Mersenne twister are.
+_STATE, _WORDS, _AT = 5056, 624, 24
 
 
 def check_loader(data_loader: Any) -> None:

@@ -18,12 +18,10 @@ ADAPTIVE = (
     "is divided by the true size of the batch and so has no guarantee that could be accounted for"
 )
 
-_CHANCE = (
-    1e-12  # of stopping a loop that is right, for each of its steps and sizes of a window; any value is sound
-)
-_WINDOW = 1000  # batches that are looked back on; any value is sound
+_CHANCE = 1e-12  # *speed*: of stopping a loop that is right, for each of its steps and sizes of a window; any value is sound
+_WINDOW = 1000  # *speed*: batches that are looked back on
 _SLACK = 1e-3
-"""How much of max_grad_norm, for each record of the batch, a sum may exceed its largest norm by: rounding of single precision."""
+"""*Limit*: how much of max_grad_norm, for each record of the batch, a sum may exceed its largest norm by: rounding of single precision."""
 
 
 def plain(value: Any) -> Any:

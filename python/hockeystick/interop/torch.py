@@ -19,7 +19,7 @@ from typing import Any
 
 from .._base.exclusive import Exclusive, Guard
 from .._base.lazy import needing
-from .._base.validation import ParameterError, ParameterTypeError
+from .._base.validation import ParameterError, ParameterTypeError, instance
 from ..sampling.batches import BatchSampler
 
 with needing("hockeystick.interop.torch needs PyTorch 2.2 or later", extra="torch"):
@@ -44,8 +44,7 @@ class BatchLoader(Exclusive):
     """
 
     def __init__(self, dataset: Any, sampler: BatchSampler, *, empty: Any = None, **options: Any) -> None:
-        if not isinstance(sampler, BatchSampler):
-            raise ParameterTypeError(f"sampler = {sampler!r}: must be what scheme.batches(...) returns")
+        instance("sampler", sampler, BatchSampler, "what scheme.batches(...) returns")
         if sampler.pad:
             raise ParameterError(
                 "sampler: its batches are padded; PyTorch needs no padding, choose pad = False"

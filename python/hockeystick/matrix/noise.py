@@ -32,7 +32,7 @@ from .._base.validation import ParameterError, ParameterTypeError, boolean, inte
 from .rounding import check_rounding
 from .strategy import Strategy
 
-MAX_DIMENSION = 2**53
+MAX_DIMENSION = 2**53  # *limit*
 
 FLOATING_POINT_CAVEAT = (
     "Noise and sums are floating-point numbers: the analysis assumes real ones, and what their "
@@ -57,7 +57,7 @@ class CorrelatedNoise(Exclusive):
     Z[i, x] is a function of the seed, the step i and the coordinate x, made by ChaCha20 (RFC 8439) and Box-Muller
     in double precision: the same bits for any number of threads and on any machine, for every instruction set.
     With ``coordinates=(start, stop)`` only those are made, exactly as the whole would have them, so that every worker can make its own
-    range. ``seed`` None draws 32 bytes from the operating system; see `randomness.resolve_seed`.
+    range. ``seed``: an integer in [0, 2^256) or 16 to 64 bytes; None draws 32 bytes from the operating system.
 
     Row i solves its equation, sum_k C[i, i-k] w_{i-k} = z_i, up to (bands + 3) 2^-53 times the sum of the magnitudes of its terms, at
     every step alike. Guarantee: the rows are those of Z + e, e a function of the seed alone, with entries of root mean square at most

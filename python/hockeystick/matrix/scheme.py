@@ -14,7 +14,7 @@ from .. import _core
 from .._base.bounds import Shown
 from .._base.randomness import Seed
 from .._base.types import Array, Self
-from .._base.validation import ParameterError, check_fields, integer
+from .._base.validation import ParameterError, built, check_fields, integer
 from ..mechanisms.descriptions import Process
 from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
@@ -80,10 +80,8 @@ class Scheme(Shown):
 
     @staticmethod
     def from_dict(plain: Mapping[str, Any]) -> Scheme:
-        """Rebuild a scheme; every value is validated again. Raises ValueError or TypeError."""
-        if plain["type"] not in Scheme._kinds:
-            raise ValueError(f"unknown scheme {plain['type']!r}")
-        return Scheme._kinds[plain["type"]](**{key: value for key, value in plain.items() if key != "type"})
+        """Rebuild a scheme; every value is validated again. Raises ParameterError or ParameterTypeError."""
+        return built("scheme", plain, Scheme._kinds)
 
     def largest_bands(self) -> int:
         """Return how many bands a strategy may have at most: participations must not overlap."""

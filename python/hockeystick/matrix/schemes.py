@@ -355,7 +355,7 @@ class _MinSep(_Separated):
         return self.participation_rate if self.examples_of_users() is None else None
 
     def expected_batch_size(self, dataset_size: int, graph: AttributionGraph | None = None) -> float:
-        return dataset_size * self.participation_rate
+        return integer("dataset_size", dataset_size) * self.participation_rate
 
     def _core(self) -> _core.Scheme:
         return _core.b_min_sep(self.min_sep, self.sampling_probability, self.warm_start)

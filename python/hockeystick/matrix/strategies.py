@@ -354,7 +354,7 @@ def _divided(columns: Array, right: Array) -> Array:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class LowerTriangular(_Matrix):
-    """Any non-negative lower-triangular ``matrix`` of shape (steps, steps), at most 16384 steps.
+    """Any non-negative lower-triangular matrix, its ``entries`` of shape (steps, steps), at most 16384 steps.
 
     ``bands`` counts the diagonals up to the last one that is not zero.
     """

@@ -12,7 +12,7 @@ import numpy as np
 
 from .._base.bounds import Bounds
 from .._base.types import Array, dot
-from .._base.validation import ParameterError, integer, real
+from .._base.validation import ParameterError, integer, numbers_in, real
 from .workload import PREFIX_SUMS, Workload, checked
 
 MAX_DENSE = 2**14
@@ -47,17 +47,21 @@ class Strategy(ABC):
 
     @staticmethod
     def from_parts(plain: Mapping[str, Any], arrays: Mapping[str, Array]) -> Strategy:
-        """Rebuild a strategy from what `to_parts` returned; everything is validated again. Raises ValueError or TypeError."""
+        """Rebuild a strategy from what `to_parts` returned; everything is validated again. Raises ParameterError, or KeyError where something is missing."""
         name, steps = plain["type"], plain["steps"]
         if name not in Strategy._kinds:
-            raise ValueError(f"unknown strategy {name!r}")
+            raise ParameterError(
+                f"unknown strategy {name!r}: must be one of {', '.join(sorted(Strategy._kinds))}"
+            )
         kind = Strategy._kinds[name]
         values = {} if kind._given is None else {kind._given: arrays["strategy"]}
         if any(entry.init and entry.name == "steps" for entry in fields(kind)):  # type: ignore[arg-type]
             values["steps"] = steps
         strategy = kind(**values)
         if strategy.steps != steps:
-            raise ValueError(f"a strategy of {strategy.steps} steps, not {steps}")
+            raise ParameterError(
+                f"steps = {steps}: this is a strategy of {strategy.steps} steps, not {steps}"
+            )
         return strategy
 
     @abstractmethod
@@ -95,7 +99,7 @@ class Strategy(ABC):
 
         In doubles, an estimate: where the inverse grows, rounding of rows changes ``noise``, which `CorrelatedNoise` refuses and this does not.
         """
-        array = np.asarray(noise, dtype=np.float64)
+        array = numbers_in("noise", noise)
         if not array.ndim or array.shape[0] != self.steps:
             raise ParameterError(f"noise: must have shape ({self.steps}, ...), not {array.shape}")
         return self._solved(array.reshape(self.steps, math.prod(array.shape[1:]))).reshape(array.shape)

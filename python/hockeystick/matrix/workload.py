@@ -18,9 +18,11 @@ from .._base.types import Array
 from .._base.validation import (
     NonNegative,
     ParameterError,
-    ParameterTypeError,
     Probability,
     check_fields,
+    instance,
+    integer,
+    numbers_in,
     real,
     reals,
 )
@@ -69,6 +71,7 @@ class Workload:
 
     def rates(self, steps: int) -> Array:
         """The learning rate of each step; ParameterError if there is another number of them."""
+        steps = integer("steps", steps)
         if isinstance(self.learning_rates, tuple) and len(self.learning_rates) != steps:
             raise ParameterError(
                 f"workload.learning_rates: {len(self.learning_rates)} of them, must be one for each of {steps} steps"
@@ -77,8 +80,11 @@ class Workload:
 
     def iterates(self, gradients: Array) -> Array:
         """A ``gradients`` along the first axis, shape (steps, ...)."""
+        gradients = numbers_in("gradients", gradients)
+        if not gradients.ndim:
+            raise ParameterError("gradients: must have shape (steps, ...), not ()")
         rates = self.rates(len(gradients))
-        out = np.empty_like(gradients, dtype=np.float64)
+        out = np.empty_like(gradients)
         velocity, place = np.zeros(out.shape[1:]), np.zeros(out.shape[1:])
         for i, (rate, kept) in enumerate(zip(rates, 1.0 - rates * self.weight_decay, strict=True)):
             velocity = self.momentum * velocity + gradients[i]
@@ -88,11 +94,11 @@ class Workload:
 
     def matrix(self, steps: int) -> Array:
         """The dense (steps, steps) matrix A."""
-        return self.iterates(np.eye(steps))
+        return self.iterates(np.eye(integer("steps", steps)))
 
     def response(self, steps: int) -> Array:
         """The first column of A."""
-        impulse = np.zeros(steps)
+        impulse = np.zeros(integer("steps", steps, 1))
         impulse[0] = 1.0
         return self.iterates(impulse)
 
@@ -102,6 +108,7 @@ class Workload:
         W is empty where it would be diag(steps, ..., 1). Otherwise r is the response of the momentum alone, and W what the
         schedule and the decay make of it (docs/matrix/workloads.md, "Optimised for a workload"); up to 8192 steps.
         """
+        steps = integer("steps", steps, 1)
         if self.is_toeplitz:
             return self.response(steps), np.empty(0)
         if steps > MOST_GRAM:
@@ -131,8 +138,4 @@ PREFIX_SUMS = Workload()
 
 def checked(workload: Any) -> Workload:
     """It; ParameterTypeError for anything else."""
-    if not isinstance(workload, Workload):
-        raise ParameterTypeError(
-            f"workload = {workload!r}: must be a Workload, not {type(workload).__name__}"
-        )
-    return workload
+    return instance("workload", workload, Workload, "a Workload")

@@ -26,13 +26,13 @@ CUT = 1e-310
 """*Proof*: tails of integer noise lighter than this are moved to loss +inf."""
 
 _MOST_LACKING = 5e-10
-"""The core wants masses that add up to 1 within 1e-9: of noise that is moved by more than 9000 scales, delta may lack what the rule does."""
+"""*Proof*: the core wants masses that add up to 1 within 1e-9: of noise that is moved by more than 9000 scales, delta may lack what the rule does."""
 
 _PRECISE, _SEEN = 1e-290, 1e-200
 """*Proof*: masses above the first have all their digits. *Speed*: below the second it makes no difference."""
 
 _WIDE_SHIFT = 40.0
-"""Blocks of merged integers are narrow beside Q's tail, too, up to this many scales of a shift (`_below`)."""
+"""*Proof*: blocks of merged integers are narrow beside Q's tail, too, up to this many scales of a shift (`_below`)."""
 
 _LARGE = 600.0  # *proof*: e to this over 2^-53 is a double
 _GAUSSIAN_REACH = 38.0  # *proof*: exp(-38^2/2) = 3e-314

@@ -24,14 +24,22 @@ from .steps import Composable, Process, Step, set_fields
 from .truncated import TruncatedPoissonSampled
 from .users import Examples, UserLevel
 
+REFUSED_SAMPLERS = {
+    "shuffle": "batches cut from a shuffled dataset are not Poisson samples, and nothing close to their epsilon is proven for it: "
+    "draw each batch with a Poisson sampler, let random allocation deal out every epoch, or account each epoch as one Gaussian",
+    "without_replacement": "batches of fixed size have a description of their own, "
+    "WithoutReplacement(Gaussian(noise_multiplier), batch_size, dataset_size) * steps",
+}
+"""Samplers that people have, and what to do about each."""
+
 
 @dataclass(frozen=True)
 class DPSGD(Composable):
     """What a DP-SGD run does, with the sampling probability and step count derived from it.
 
-    Made by `dp_sgd`; usable wherever a composition is. ``sampling_probability`` = batch_size *
-    gradient_accumulation * world_size / dataset_size and ``steps`` are what the training loop must
-    really use: a Poisson sampler with that probability, for that many noisy updates.
+    Made by `dp_sgd`; usable wherever a composition is. ``sampling_probability`` = ``expected_batch_size`` / dataset_size and
+    ``steps`` are what the training loop must really use: a Poisson sampler with that probability (or an allocation of each
+    record to one update of every epoch), for that many noisy updates.
     """
 
     stored = True
@@ -51,11 +59,10 @@ class DPSGD(Composable):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.sampler == "shuffle":
+        given: object = self.sampler
+        if isinstance(given, str) and given in REFUSED_SAMPLERS:
             raise ParameterError(
-                "sampler = 'shuffle': must be 'poisson'; batches cut from a shuffled dataset are "
-                "not Poisson samples, and this accounting would under-report epsilon: draw each "
-                "batch with a Poisson sampler, or account for the run without sampling"
+                f"sampler = {given!r}: must be 'poisson' or 'random_allocation'; {REFUSED_SAMPLERS[given]}"
             )
         choice("sampler", self.sampler, ("poisson", "random_allocation"))
         if self.logical_batch > self.dataset_size:
@@ -82,12 +89,21 @@ class DPSGD(Composable):
         else:
             steps = integer("steps", self.requested_steps)
             set_fields(self, requested_steps=steps)
-        set_fields(self, sampling_probability=self.logical_batch / self.dataset_size, steps=steps)
+        allocated = self.sampler == "random_allocation"
+        rate = 1.0 / self.steps_per_epoch if allocated else self.logical_batch / self.dataset_size
+        set_fields(self, sampling_probability=rate, steps=steps)
 
     @property
     def logical_batch(self) -> int:
-        """The expected batch of one noisy update, all workers and passes together."""
+        """The batch that was asked for, of one noisy update: all workers and passes together."""
         return self.batch_size * self.gradient_accumulation * self.world_size
+
+    @property
+    def expected_batch_size(self) -> float:
+        """What is drawn for one noisy update, on average: of an allocation the records over the updates of an epoch, else ``logical_batch``."""
+        if self.sampler == "random_allocation":
+            return self.dataset_size / self.steps_per_epoch
+        return self.logical_batch
 
     @property
     def steps_per_epoch(self) -> int:
@@ -123,12 +139,17 @@ class DPSGD(Composable):
         cut = "" if self.max_batch_size is None else f" truncated to {self.max_batch_size} records"
         batches = "Poisson sampling" if self.sampler == "poisson" else "random allocation in every epoch"
         users = "" if self.examples_per_user == 1 else f", at most {self.examples_per_user} of each user"
+        batch = f"{self.batch_size} per worker and pass x {self.gradient_accumulation} accumulated x {self.world_size} workers"
+        if self.sampler == "poisson":
+            drawn = f"expected batch size {self.logical_batch} (= {batch}), sampling probability {exactly(self.sampling_probability)}"
+        else:
+            drawn = (
+                f"each record in one of the {self.steps_per_epoch} updates of every epoch, expected batch size "
+                f"{exactly(self.expected_batch_size)} (asked for {self.logical_batch} = {batch})"
+            )
         return (
             f"DP-SGD: noise multiplier {exactly(self.noise_multiplier)}, {batches}{cut}, "
-            f"{self.dataset_size} records{users}, {given}; derived: expected batch size {self.logical_batch} "
-            f"(= {self.batch_size} per worker and pass x {self.gradient_accumulation} accumulated "
-            f"x {self.world_size} workers), sampling probability {exactly(self.sampling_probability)}, "
-            f"{self.steps} noisy updates"
+            f"{self.dataset_size} records{users}, {given}; derived: {drawn}, {self.steps} noisy updates"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Annotated, Any, TypeAlias
 import numpy as np
 
 from .. import _core
-from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, Probability, vector
+from .._base.validation import MAX_COUNT, ParameterError, Probability, instance, vector
 from .atoms import Atoms
 from .core_pairs import Pairs, bracket
 from .curves import FURTHEST, Curve, group_curve
@@ -167,11 +167,7 @@ class PrivacyLoss(Given):
                 f"losses, probabilities: must be of equal length; here there are {len(self.losses)} and {len(self.probabilities)}"
             )
         check_total("probabilities, infinity_mass", math.fsum([*self.probabilities, self.infinity_mass]))
-        if self.add is not None and not isinstance(self.add, PrivacyLoss):
-            raise ParameterTypeError(
-                f"add = {self.add!r}: must be a PrivacyLoss, not {type(self.add).__name__}"
-            )
-        if self.add is not None and self.add.add is not None:
+        if self.add is not None and instance("add", self.add, PrivacyLoss, "a PrivacyLoss").add is not None:
             raise ParameterError(f"add = {self.add!r}: must be a PrivacyLoss without an ``add`` of its own")
         self._atoms()  # which refuses losses that belong to no pair
 
@@ -201,7 +197,7 @@ class PrivacyLoss(Given):
 
 
 MOST_POINTS = 2**14
-"""Of a curve."""
+"""*Speed*: of a curve."""
 
 
 @dataclass(frozen=True, repr=False)

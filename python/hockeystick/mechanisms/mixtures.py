@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import Annotated, TypeAlias
 
 from .. import _core
-from .._base.validation import NonNegative, NonNegatives, ParameterError, ParameterTypeError, double, vector
+from .._base.validation import (
+    NonNegative,
+    NonNegatives,
+    ParameterError,
+    double,
+    entries,
+    instance,
+    vector,
+)
 from .core_pairs import HUGE, NOTHING, Pairs, both, gaussian, location_mixture, mixture, revealing, sampled
 from .given import check_lengths, check_total
 from .numeric import Gaussian
-from .steps import Step, Words, set_fields
+from .steps import A_STEP, Step, Words, set_fields
 
 _Weights: TypeAlias = Annotated[tuple[float, ...], functools.partial(vector, low=0.0, high=1.0)]
 
@@ -53,16 +60,9 @@ class Mixture(Step):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        given: object = self.mechanisms
-        if not isinstance(given, Iterable):
-            raise ParameterTypeError(f"mechanisms = {given!r}: must be a sequence of mechanisms")
-        mechanisms = tuple(given)
+        mechanisms = entries("mechanisms", self.mechanisms, "mechanisms")
         for i, mechanism in enumerate(mechanisms):
-            if not isinstance(mechanism, Step):
-                raise ParameterTypeError(
-                    f"mechanisms[{i}] = {mechanism!r}: must be a mechanism or a sampled mechanism, "
-                    f"not {type(mechanism).__name__}"
-                )
+            instance(f"mechanisms[{i}]", mechanism, Step, A_STEP)
             if (uses := mechanism.as_process().steps) != 1:
                 raise ParameterError(
                     f"mechanisms[{i}] = {mechanism!r}: must be one step, and this is accounted as a composition of {uses}; "

@@ -69,7 +69,7 @@ class Laplace(Mechanism):
 
 
 MOST_SCALE, MOST_SENSITIVITY = 1e12, 2**50
-"""Of noise on the integers: what carries mass, up to 720 scales beyond twice the sensitivity, is then an exact double."""
+"""*Proof*, of noise on the integers: what carries mass, up to 720 scales beyond twice the sensitivity, is then an exact double."""
 
 _Scale: TypeAlias = Annotated[float, functools.partial(real, low=0.0, high=MOST_SCALE, open_low=True)]
 _Sensitivity: TypeAlias = Annotated[int, functools.partial(integer, low=1, high=MOST_SENSITIVITY)]

@@ -18,7 +18,7 @@ from .._base.validation import ParameterError
 from .atoms import MAX_ATOMS, Atoms, Bracket
 
 ROUNDING = 1e-12
-"""How far a sum of probabilities may be from 1."""
+"""*Limit*: how far a sum of probabilities may be from 1."""
 
 LOSS_ERROR = 16.0
 """proof: `log_ratio` is off by at most this many units of 2^-53, relatively (docs/mechanisms/pairs.md, "Rounding")."""

@@ -79,13 +79,13 @@ class _Sampled(Step):
         return narrowed(self.mechanism, Mechanism)
 
     def alternatives(self) -> list[Step]:
-        choice = self.mechanism.sampled_by(self)
-        return [self] if choice is self else choice.alternatives()
+        chosen = self.mechanism.sampled_by(self)
+        return [self] if chosen is self else chosen.alternatives()
 
     def simplified(self) -> Step | None:
-        choice = self.mechanism.sampled_by(self)
-        if choice is not self:
-            return choice.simplified()
+        chosen = self.mechanism.sampled_by(self)
+        if chosen is not self:
+            return chosen.simplified()
         inner = self.mechanism.simplified()
         return None if inner is None else inner if self._sees_all() else self
 

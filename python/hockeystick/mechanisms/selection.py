@@ -13,7 +13,7 @@ from .. import _core
 from .._base.bounds import exactly
 from .._base.randomness import Seed, derive_key, resolve_seed
 from .._base.types import Array
-from .._base.validation import ParameterError, ParameterTypeError, choice, integer, real
+from .._base.validation import ParameterError, choice, instance, integer, real
 from .adjacency import directions
 from .curves import FURTHEST, Curve
 from .steps import KINDS, Process, Release, Words
@@ -125,6 +125,7 @@ class Repetitions:
         Weights of ranks u and v in [0, 1], u <= e^loss v and 1 - u <= e^loss (1 - v), differ by e^{(K - 1) loss} for a fixed number of runs,
         e^{(1 + shape) loss} (Papernot and Steinke 2022) and e^{mean (1 - e^-loss)}.
         """
+        loss = real("loss", loss, 0.0, allow_inf=True)
         if self.law == "poisson":
             return loss - self.mean * math.expm1(-loss)
         return loss * (self.mean if self.law == "fixed" else 2.0 + self.shape)
@@ -165,6 +166,13 @@ def _mean(shape: float, log_gamma: float) -> float:
 KINDS["Repetitions"] = Repetitions
 
 
+def checked_tuning(tuning: object) -> Repetitions | str | None:
+    """What may be said of other runs on the same data: their law, "none", or nothing."""
+    if tuning is None or isinstance(tuning, Repetitions) or (isinstance(tuning, str) and tuning == "none"):
+        return tuning
+    raise ParameterError(f"tuning = {tuning!r}: must be None, 'none' or Repetitions")
+
+
 @dataclass(frozen=True)
 class PrivateSelection(OfCurve):
     """The best of K runs of a release by a score, and nothing else of them; K is drawn from ``repetitions``.
@@ -187,8 +195,7 @@ class PrivateSelection(OfCurve):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not isinstance(self.repetitions, Repetitions):
-            raise ParameterTypeError(f"repetitions = {self.repetitions!r}: must be Repetitions")
+        instance("repetitions", self.repetitions, Repetitions)
 
     @property
     def _process(self) -> Process:

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlia
 from .. import _core
 from .._base.bounds import Shown
 from .._base.randomness import Seed
-from .._base.validation import ParameterError, ParameterTypeError, check_fields, integer
+from .._base.validation import ParameterError, ParameterTypeError, built, check_fields, instance, integer
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import MAX_STEPS, Law
 from .core_pairs import Pairs, both
@@ -85,8 +85,8 @@ class Composable(Shown):
         law = step._batch_law_of(integer("steps", count, 1, MAX_STEPS))
         if law is None:
             raise ParameterError(
-                f"step = {step!r}: has no batches to draw; must be PoissonSampled, TruncatedPoissonSampled, "
-                "WithoutReplacement or WithReplacement"
+                f"step = {step!r}: has no batches to draw; must be PoissonSampled (also UserLevel), TruncatedPoissonSampled, "
+                "WithoutReplacement, WithReplacement or RandomAllocation"
             )
         return law
 
@@ -308,14 +308,17 @@ class Process(Composable):
     _counts: ClassVar[dict[Step, int]]  # the same as a dictionary; of the instance, but no field
 
     def __init__(self, items: Iterable[tuple[Step, int]] = ()) -> None:
-        self._add({}, items)
+        try:
+            pairs = [(step, count) for step, count in items]
+        except (TypeError, ValueError) as error:
+            raise ParameterTypeError(
+                f"items = {items!r}: must be a sequence of pairs (step, count)"
+            ) from error
+        self._add({}, pairs)
 
     def _add(self, counts: dict[Step, int], items: Iterable[tuple[Step, int]]) -> None:
         for step, count in items:
-            if not isinstance(step, Step):
-                raise ParameterTypeError(
-                    f"step = {step!r}: must be a mechanism or a sampled mechanism, not {type(step).__name__}"
-                )
+            instance("step", step, Step, A_STEP)
             if times := integer("steps", count):
                 for part, uses in step.parts():
                     counts[part] = integer("steps", counts.get(part, 0) + times * uses)
@@ -363,13 +366,11 @@ class Process(Composable):
 
 def composition(value: object, name: str = "process") -> Process:
     """Return ``value`` as a Process, or raise ParameterTypeError."""
-    if not isinstance(value, Composable):
-        raise ParameterTypeError(
-            f"{name} = {value!r}: must be a mechanism, a sampled mechanism or a composition "
-            f"of them, not {type(value).__name__}"
-        )
-    return value.as_process()
+    wanted = "a mechanism, a sampled mechanism or a composition of them"
+    return instance(name, value, Composable, wanted).as_process()
 
+
+A_STEP = "a mechanism or a sampled mechanism"
 
 Release: TypeAlias = Annotated[Composable, lambda name, value: composition(value, name)]
 """Of a field: whatever can be composed, kept as a composition."""
@@ -389,7 +390,7 @@ def to_dict(description: Composable | Repetitions) -> dict[str, Any]:
         return {"type": "Process", "items": items}
     kind = type(description)
     if KINDS.get(kind.__name__) is not kind:
-        raise TypeError(f"cannot store a {kind.__name__}")
+        raise ParameterTypeError(f"description = {description!r}: cannot store a {kind.__name__}")
     kept = [entry.name for entry in fields(description) if entry.init]  # type: ignore[arg-type]
     return {"type": kind.__name__, **{name: _plain(getattr(description, name)) for name in kept}}
 
@@ -406,30 +407,22 @@ def _rebuilt(value: Any) -> Any:
     return from_dict(value) if isinstance(value, dict) else value
 
 
+def from_dict(plain: Any) -> Composable:
+    """Rebuild a description; every value is validated again. Raises ParameterError or ParameterTypeError."""
+    importlib.import_module(".descriptions", __package__)  # each file of it adds its kinds
+    plain = instance("description", plain, dict)
+    if plain.get("type") != "Process":
+        return cast(
+            Composable, built("description", {key: _rebuilt(value) for key, value in plain.items()}, KINDS)
+        )
+    _check_keys(plain, "type", "items")
+    items = []
+    for item in instance("items", plain["items"], list):
+        _check_keys(item, "step", "count")
+        items.append((cast(Step, from_dict(item["step"])), item["count"]))
+    return Process(items)
+
+
 def _check_keys(plain: Any, *keys: str) -> None:
     if not isinstance(plain, dict) or set(plain) != set(keys):
-        raise TypeError(f"{plain!r}: must have the keys {', '.join(keys)}, and no others")
-
-
-def from_dict(plain: Any) -> Composable:
-    """Rebuild a description; every value is validated again. Raises ValueError or TypeError."""
-    importlib.import_module(".descriptions", __package__)  # each file of it adds its kinds
-    if not isinstance(plain, dict):
-        raise TypeError(f"not a description: {plain!r}")
-    name = plain.get("type")
-    if name == "Process":
-        _check_keys(plain, "type", "items")
-        if not isinstance(plain["items"], list):
-            raise TypeError(f"items = {plain['items']!r}: must be a list")
-        items: list[tuple[Step, int]] = []
-        for item in plain["items"]:
-            _check_keys(item, "step", "count")
-            step = from_dict(item["step"])
-            if not isinstance(step, Step):
-                raise TypeError(f"not a step: {item!r}")
-            items.append((step, item["count"]))
-        return Process(items)
-    if name not in KINDS or not is_dataclass(KINDS[name]):
-        raise ValueError(f"unknown description {name!r}")
-    values = {key: _rebuilt(value) for key, value in plain.items() if key != "type"}
-    return cast(Composable, KINDS[name](**values))
+        raise ParameterTypeError(f"{plain!r}: must have the keys {', '.join(keys)}, and no others")

@@ -47,7 +47,7 @@ class UserLevel(Step):
         if not (isinstance(alone, Mechanism) and alone.may_be_sampled(self)):
             raise ParameterTypeError(
                 f"mechanism = {inner!r}: must be an unsampled mechanism (Gaussian, Laplace, ...; not a pair that says nothing "
-                "of groups) or PoissonSampled of one"
+                "of groups) or PoissonSampled of one; of a DP-SGD run, dp_sgd(..., examples_per_user=)"
             )
         super().__post_init__()
 

@@ -9,7 +9,7 @@ from typing import Any
 from .. import _core
 from .._base.bounds import Reported, exactly, finite, round_up
 from .._base.types import Unpack
-from .._base.validation import ParameterError, choice, integer, real
+from .._base.validation import ParameterError, choice, entries, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.report import CAVEAT, UNITS, records_covered, with_sizes
 from ..matrix.bandmf import BandMF
@@ -211,7 +211,8 @@ def calibrate_bandmf(
     options = RunOptions.of(adjacency, **run)
     if candidates is not None:
         candidates = tuple(
-            real(f"candidates[{i}]", value, 0.0, open_low=True) for i, value in enumerate(candidates)
+            real(f"candidates[{i}]", value, 0.0, open_low=True)
+            for i, value in enumerate(entries("candidates", candidates, "numbers"))
         )
     any_noise = BandMF(strategy, scheme, 1.0)
     directions(any_noise, adjacency)  # refuses what does not fit together

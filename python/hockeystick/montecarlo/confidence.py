@@ -89,10 +89,10 @@ def mean_interval(mean: float, samples: int, confidence: float, bound: float = 1
     samples = integer("samples", samples, 1)
     confidence = checked_confidence(confidence, open_low=False)
     bound = real("bound", bound, 0.0)
-    if not 0.0 <= mean <= bound * (1.0 + _SLACK):
-        if math.isnan(mean):
-            return Bounds(0.0, bound)
-        raise ParameterError(f"mean = {mean!r}: must be a number in [0, {bound!r}]")
+    given: object = mean
+    if isinstance(given, float) and math.isnan(given):
+        return Bounds(0.0, bound)
+    mean = real("mean", mean, 0.0, bound * (1.0 + _SLACK))
     if bound == 0.0:
         return Bounds(0.0, 0.0)
     share = min(mean / bound, 1.0)

@@ -16,15 +16,15 @@ from numpy.typing import ArrayLike
 
 from .. import _core
 from .._base.types import Array
-from .._base.validation import ParameterError, ParameterTypeError
+from .._base.validation import ParameterError, ParameterTypeError, entries, instance, numbers_in
 
 UNIT = 2**32
-"""The mass of one value."""
+"""*Format*: the mass of one value."""
 
 POINTS = 642
-"""The number of points."""
+"""*Format*: the number of points."""
 
-_GRID = 2**44  # every point is a whole multiple of its inverse
+_GRID = 2**44  # *proof*: every point is a whole multiple of its inverse
 
 
 @functools.cache
@@ -57,6 +57,7 @@ class Empirical:
     masses: tuple[int, ...]
 
     def __post_init__(self) -> None:
+        entries("masses", self.masses, "integers")
         if len(self.masses) != POINTS:
             raise ParameterError(f"masses: must be {POINTS} numbers, not {len(self.masses)}")
         if min(self.masses) < 0 or sum(self.masses) % UNIT:
@@ -65,14 +66,15 @@ class Empirical:
     @classmethod
     def of(cls, values: ArrayLike) -> Empirical:
         """The law of an array of values; ArithmeticError if one of them is not a number in [0, 1]."""
-        masses, refused = _core.spread_values(np.asarray(values, np.float64))
+        masses, refused = _core.spread_values(numbers_in("values", values))
         check(refused)
         return cls(tuple(masses.tolist()))
 
     @classmethod
     def total(cls, laws: Iterable[Empirical]) -> Empirical:
         """The law of the values of all of them together."""
-        return sum(laws, cls((0,) * POINTS))
+        given = entries("laws", laws, "Empirical")
+        return sum((instance("laws", law, Empirical) for law in given), cls((0,) * POINTS))
 
     def __add__(self, other: object) -> Empirical:
         if not isinstance(other, Empirical):

@@ -29,7 +29,7 @@ import numpy as np
 
 from .._base.bounds import Bounds
 from .._base.types import Array
-from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, integer, real
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, choice, instance, integer, real
 from .confidence import first_proven
 from .empirical import Empirical
 
@@ -80,7 +80,7 @@ def plan_bets(pilot: Empirical, samples: int, failure_probability: float, side: 
     samples = integer("samples", samples, 1)
     failure = real("failure_probability", failure_probability, 0.0, 1.0, open_low=True)
     below = choice("side", side, ("below", "above")) == "below"
-    if not pilot.count:
+    if not instance("pilot", pilot, Empirical).count:
         return default_bets(samples, failure)
     points, weights = pilot.atoms()
     needed = (math.log(1.0 / failure) - math.log(PLANNED)) * pilot.count / samples
@@ -172,6 +172,7 @@ def mean_bounds(seen: Empirical, failure_probability: float, pilot: Empirical | 
     ``pilot``: values of other random streams, that `plan_bets` may look at.
     """
     half = 0.5 * real("failure_probability", failure_probability, 0.0, 1.0, open_low=True)
+    instance("seen", seen, Empirical)
     above = below = None
     if pilot is not None and seen.count:
         above, below = (plan_bets(pilot, seen.count, half, side) for side in ("above", "below"))
@@ -335,7 +336,7 @@ def plan_test(
 
 def _pilot_law(pilot: Empirical | None, mean: float | None, variance: float | None) -> _Law:
     if pilot is not None:
-        if mean is not None or variance is not None or not pilot.count:
+        if mean is not None or variance is not None or not instance("pilot", pilot, Empirical).count:
             raise ParameterTypeError("pilot: must have values, and mean and variance must be left out")
         points, weights = pilot.atoms()
         return _Law(points, weights / pilot.count, pilot.count)

@@ -11,7 +11,7 @@ import numpy as np
 
 from .. import _core
 from .._base.types import Array
-from .._base.validation import ParameterError, integer, real
+from .._base.validation import ParameterError, instance, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..matrix.bandmf import BandMF
 from ..matrix.scheme import Scheme
@@ -47,6 +47,7 @@ def optimize_strategy(
     """
     epsilon = real("epsilon", epsilon, 0.0)
     delta = real("delta", delta, 0.0, 1.0, open_low=True, open_high=True)
+    instance("scheme", scheme, Scheme)
     most = min(scheme.steps, scheme.largest_bands())
     bands = most if bands is None else integer("bands", bands, 1, most)
     if scheme.steps * bands > _MOST_PRODUCTS:

@@ -30,7 +30,7 @@ from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, in
 from ..mechanisms.descriptions import Composable, Process, composition
 from .tally import Tally, Totals, difference
 
-MAX_SEED = 2**63 - 1
+MAX_SEED = 2**63 - 1  # *limit*
 
 _T = TypeVar("_T", bound=Totals)
 

@@ -33,7 +33,7 @@ from .bounded import (
 )
 
 PLAIN = (0, 1.0, 0.0)
-"""P itself, as a component (order, theta, shift)."""
+"""*Format*: P itself, as a component (order, theta, shift)."""
 
 # Where a pilot begins, and with how many samples per round (*speed*).
 _THETAS = (1.0, 2.0, 4.0, 8.0, 16.0)

@@ -253,7 +253,7 @@ def decide(
 
     Guarantee: `MeanTest`'s, whatever the pilot that planned it, which must not have seen this ``seed``. It ends
     as soon as the first blocks suffice (`MeanTest.looks`). The same call resumes from the
-    ``checkpoint`` file, with the same verdict. ``progress`` is called with the samples done and planned.
+    checkpoint file of the ``options``, with the same verdict; their progress is called with the samples done and planned.
     """
     seen = Empirical.of([])
     if test.tested == 1.0:

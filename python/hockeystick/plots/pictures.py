@@ -15,11 +15,14 @@ from numpy.typing import ArrayLike, NDArray
 from .._base.bounds import exactly, round_up
 from .._base.figures import draw_bounds, new_figure, save
 from .._base.types import AnyPath
-from .._base.validation import ParameterError
+from .._base.validation import ParameterError, instance, integer, integers, numbers_in
 from ..accounting.gaussian_summary import DEFAULT_FLOOR
 from ..accounting.grid import Grid
 from ..accounting.profile import PrivacyProfile
 from ..individual.summary import by_group
+
+MAX_BINS = 10_000
+"""*Speed*: more bars than a picture has columns."""
 
 
 def plot_profile(profile: PrivacyProfile, path: AnyPath | None = None) -> Any:
@@ -28,6 +31,7 @@ def plot_profile(profile: PrivacyProfile, path: AnyPath | None = None) -> Any:
     Saves to ``path`` if given, in the format of its ending; raises before any work if that cannot be. Raises
     ImportError naming the extra if matplotlib is missing.
     """
+    instance("profile", profile, PrivacyProfile)
     figure, (left, right) = new_figure(9.0, 4.2, path, 2)
     epsilon, lower, upper = profile.curve(49)
     draw_bounds(left, epsilon, lower, upper)
@@ -57,6 +61,7 @@ def plot_grid(grid: Grid, path: AnyPath | None = None) -> Any:
     The grid must have two axes of more than one configuration, and an argument that varies along
     each of them and not along the other. Infinite values stay blank.
     """
+    instance("grid", grid, Grid)
     figure, plot = new_figure(7.0, 5.0, path)
     axes = [axis for axis, length in enumerate(grid.shape) if length > 1]
     if len(axes) != 2:
@@ -76,7 +81,7 @@ def plot_grid(grid: Grid, path: AnyPath | None = None) -> Any:
     return save(figure, path)
 
 
-_DECADES = 20  # of a heat map; what is smaller than these beneath the largest value has one colour
+_DECADES = 20  # *limit*: of a heat map; what is smaller than these beneath the largest value has one colour
 
 
 def _heat_map(plot: Any, x: NDArray[Any], y: NDArray[Any], grid: Grid) -> None:
@@ -135,22 +140,40 @@ def plot_truncation(
     (infinite values stay blank), ``wasted`` is the share of each batch that is padding. Saves to
     ``path`` if given.
     """
+    sizes = integers("max_batch_sizes", max_batch_sizes, 1)
+    if sizes.ndim != 1:
+        raise ParameterError(f"max_batch_sizes: must have shape (n,), not {sizes.shape}")
+    instance("noise_multipliers", noise_multipliers, Mapping, "a mapping of names to noise multipliers")  # type: ignore[type-abstract]
+    curves = {
+        name: _each(f"noise_multipliers[{name!r}]", values, sizes)
+        for name, values in noise_multipliers.items()
+    }
+    share, markers = _each("wasted", wasted, sizes), itertools.cycle("os^Dv")
     figure, plot = new_figure(7.0, 5.0, path)
-    sizes, markers = np.asarray(max_batch_sizes), itertools.cycle("os^Dv")
-    for name, values in noise_multipliers.items():
-        shown = np.ma.masked_invalid(np.asarray(values, dtype=float))
+    for name, values in curves.items():
+        shown = np.ma.masked_invalid(values)
         flat = shown.count() > 1 and float(np.ptp(shown.compressed())) == 0.0
         # Markers tell the curves apart in print.
         plot.plot(sizes, shown, ":" if flat else f"{next(markers)}-", markersize=4, label=name)
     plot.set(xlabel="maximum batch size", ylabel="noise multiplier")
     plot.grid(visible=True, alpha=0.3)
     waste = plot.twinx()
-    waste.plot(sizes, np.asarray(wasted), color="gray", alpha=0.5)
+    waste.plot(sizes, share, color="gray", alpha=0.5)
     waste.set_ylabel("padding, share of the batch (gray)")
     figure.legend(loc="outside lower center", ncols=2)
-    if title:
+    if instance("title", title, str):
         plot.set_title(title, fontsize="medium")
     return save(figure, path)
+
+
+def _each(name: str, values: ArrayLike, sizes: NDArray[Any]) -> NDArray[np.float64]:
+    """``values``, one for each of the ``sizes``."""
+    array = numbers_in(name, values)
+    if array.shape != sizes.shape:
+        raise ParameterError(
+            f"{name}: must have shape {sizes.shape}, one for each max_batch_sizes, not {array.shape}"
+        )
+    return array
 
 
 def _along(grid: Grid, axis: int, other: int) -> tuple[str, NDArray[Any]]:
@@ -179,6 +202,7 @@ def plot_gdp(profile: PrivacyProfile, delta: float = DEFAULT_FLOOR, path: AnyPat
 
     The gap between the two is what the one number gives away. Saves to ``path`` if given.
     """
+    instance("profile", profile, PrivacyProfile)
     figure, axes = new_figure(5.0, 4.5, path)
     found = profile.gdp(delta)
     alpha = np.linspace(0.0, 1.0, 101)
@@ -208,6 +232,7 @@ def plot_individual(
     ``groups``: a label for each example, as in `individual.summarise`. Infinite values are left out, and counted in
     the title. Saves to ``path`` if given. The picture is as sensitive as the data.
     """
+    bins = integer("bins", bins, 1, MAX_BINS)
     parts = by_group(values, groups)
     array = np.concatenate([part for _, part in parts]) if parts else np.empty(0)
     finite = array[np.isfinite(array)]
@@ -227,7 +252,7 @@ def plot_individual(
 
 def plot_active(counts: ArrayLike, path: AnyPath | None = None) -> Any:
     """Draw the number of active examples over the steps (a filter's ``active_counts()``); return the figure."""
-    array = np.asarray(counts)
+    array = numbers_in("counts", counts)
     if array.ndim != 1:
         raise ParameterError(f"counts: must be one-dimensional, not of shape {array.shape}")
     figure, axes = new_figure(6.0, 4.0, path)

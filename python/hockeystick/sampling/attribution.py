@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 from .. import _core
 from .._base.lazy import needing
 from .._base.types import AnyPath
-from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, integer, integers
+from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, entries, integer, integers
 from .bounding import MAX_IDS, MAX_WORK, BoundedAttribution, Integers, bounded
 
 
@@ -113,12 +113,12 @@ class AttributionGraph:
     def from_lists(cls, users_of: Iterable[Sequence[Any]]) -> AttributionGraph:
         """The graph of one sequence of users (integers or strings) per example."""
         lists = []
-        for i, users in enumerate(users_of):
+        for i, users in enumerate(entries("users_of", users_of, "sequences of users")):
             if isinstance(users, (str, bytes)):
                 raise ParameterTypeError(
                     f"users_of[{i}] = {users!r}: must be a sequence of users, not the name of one"
                 )
-            lists.append(list(users))
+            lists.append(entries(f"users_of[{i}]", users, "users"))
         examples = np.repeat(np.arange(len(lists)), [len(users) for users in lists])
         return cls.from_edges(examples, [user for users in lists for user in users], len(lists))
 

@@ -41,7 +41,7 @@ CONJECTURE = (
 )
 
 _KIND = "batches"
-_VERSION = 1
+_VERSION = 1  # *format*
 _CHUNK = 64
 """*Speed*: steps between two looks at Ctrl-C."""
 

@@ -14,7 +14,7 @@ from .. import _core
 from .._base.validation import MAX_COUNT, ParameterError, ParameterTypeError, boolean, integer, narrowed
 from .attribution import AttributionGraph
 
-MAX_STEPS = 2**31
+MAX_STEPS = 2**31  # *limit*
 
 _MAX_BATCH = 2**32
 """*Speed*: most examples in a batch, 32 GiB of indices."""

@@ -11,7 +11,7 @@ import numpy as np
 
 from .._base.bounds import exactly, round_down
 from .._base.types import Array
-from .._base.validation import ParameterError, integer, real
+from .._base.validation import ParameterError, entries, instance, integer, real
 from .attribution import AttributionGraph
 
 
@@ -69,6 +69,7 @@ def sampling_probability_for(graph: AttributionGraph, expected_batch: float, min
 
 
 def _histogram(graph: AttributionGraph) -> tuple[Array, Array]:
+    graph = instance("graph", graph, AttributionGraph)
     sizes, counts = np.unique(graph.neighbourhood_sizes(), return_counts=True)
     return sizes.astype(np.float64), counts.astype(np.float64)
 
@@ -165,6 +166,7 @@ def sweep_neighbourhood(
         raise ParameterError("expected_batch = None: give it, or sampling_probability")
     if "max_neighbourhood" in bounding:
         raise ParameterError("max_neighbourhood: give limits instead")
+    graph = instance("graph", graph, AttributionGraph)
     unlimited = graph.bound(max_examples_per_user, **bounding)
     bounding["seed"] = unlimited.seed  # the same order for every limit
     whole = unlimited.graph
@@ -201,7 +203,8 @@ def sweep_neighbourhood(
 def _limits(limits: Sequence[int | None] | None, largest: int, blocked: float) -> list[int | None]:
     """The limits as given; else none, powers of two and the rule of thumb, ``blocked`` being b p."""
     if limits is not None:
-        return [None if limit is None else integer("limits", limit, 1) for limit in limits]
+        given = entries("limits", limits, "numbers or None")
+        return [None if limit is None else integer("limits", limit, 1) for limit in given]
     powers = {2**k for k in range(largest.bit_length()) if 2**k < largest}
     ruled = largest if blocked == 0.0 else min(largest, math.ceil(1.0 / blocked) - 1)
     return [None, *sorted(powers | ({ruled} if 1 <= ruled < largest else set()))]

@@ -16,9 +16,9 @@ from .._base.bounds import finite, round_down, round_up
 from .._base.validation import (
     NonNegative,
     ParameterError,
-    ParameterTypeError,
     check_fields,
     choice,
+    instance,
     narrowed,
     real,
 )
@@ -54,17 +54,16 @@ class Guarantee:
     delta: Annotated[float, functools.partial(real, low=0.0, high=1.0, open_low=True, open_high=True)]
     adjacency: Annotated[str, functools.partial(choice, options=ADJACENCIES)]
     unit: str
-    statement: str
+    statement: str = field(repr=False)
     failure_probability: float | None
-    evidence: dict[str, Any] = field(default_factory=dict, compare=False)
+    evidence: dict[str, Any] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         check_fields(self)
         if self.failure_probability is not None:
             real("failure_probability", self.failure_probability, 0.0, 1.0)
         for name, kind in (("unit", str), ("statement", str), ("evidence", dict)):
-            if not isinstance(getattr(self, name), kind):
-                raise ParameterTypeError(f"{name} = {getattr(self, name)!r}: must be a {kind.__name__}")
+            instance(name, getattr(self, name), kind)
 
     def check(self, released: Composable) -> None:
         """Raise ParameterError if this version does not confirm what is certified of what is ``released``: an earlier one may have erred."""

@@ -52,6 +52,7 @@ from ..mechanisms.descriptions import (
     WithReplacement,
     composition,
 )
+from ..mechanisms.selection import checked_tuning
 from ..mechanisms.steps import from_dict, to_dict
 from ..mechanisms.truncated import TruncatedPoissonSampled
 from ..montecarlo.tally import digest
@@ -311,8 +312,9 @@ def plan_training(
         plan_training(lambda sigma: hs.TruncatedPoissonSampled(sigma, 60_000, 0.01, 700) * 1000, 60_000, ...)
 
     Where a composition in closed form dominates the run (Poisson, also truncated or cyclic; fixed-size batches under "replace_one"),
-    the guarantee is "certified", and a ``noise_multiplier`` alone is accounted for. Elsewhere (balls-in-bins, b-min-sep) it is
-    "verified": see `calibrate_bandmf`, whose ``fallback``, ``samples``, ``seed`` and ``checkpoint`` these are. A ``noise_multiplier``
+    the guarantee is "certified", and a ``noise_multiplier`` alone is accounted for; so it is for balls-in-bins with independent noise
+    and whole epochs. Elsewhere (balls-in-bins with correlated noise, b-min-sep) it is "verified": see `calibrate_bandmf`, whose
+    ``fallback``, ``samples``, ``checkpoint``, ``progress`` and ``seed`` (here ``calibration_seed``) these are. A ``noise_multiplier``
     then needs ``epsilon`` too: it is verified once, and ParameterError is raised if that fails. The fallback may draw batches from another
     scheme than was asked for; the plan is then about that one, with the same expected batch size. ParameterError for a ``strategy`` whose
     inverse grows so much that no run could have its noise (`CorrelatedNoise`).
@@ -333,17 +335,16 @@ def plan_training(
         epsilon = real("epsilon", epsilon, 0.0)
     if noise_multiplier is not None:
         noise_multiplier = real("noise_multiplier", noise_multiplier, 0.0, open_low=True)
-    if not (tuning is None or isinstance(tuning, Repetitions) or tuning == "none"):
-        raise ParameterError(f"tuning = {tuning!r}: must be None, 'none' or Repetitions")
-    request = Request(delta, epsilon, noise_multiplier, adjacency, tuning)
+    request = Request(delta, epsilon, noise_multiplier, adjacency, checked_tuning(tuning))
     known, make = _graph(graph), _made(sampling, strategy, size)
     example = make(1.0)
     matrix = _as_matrix(example)
     matrix.scheme.check_data(size, known)
     check_rounding(matrix.strategy, np.dtype(np.float64))  # no run could have its noise
     verifier = {"fallback": fallback, "samples": samples, "seed": calibration_seed}
-    run = {"checkpoint": checkpoint, "progress": progress}
-    mechanism, promise = guarantee(make, example, request, **verifier, **run)
+    mechanism, promise = guarantee(
+        make, example, request, **verifier, checkpoint=checkpoint, progress=progress
+    )
     return TrainingPlan(mechanism, size, promise, known)
 
 

@@ -27,7 +27,7 @@ from ..mechanisms.responses import ApproximateDP
 from ..sampling.laws import law_of
 
 FORMAT = "hockeystick-training-report"
-VERSION = 1
+VERSION = 1  # *format*
 _PROMISED = ("kind", "epsilon", "delta", "adjacency", "unit", "failure_probability")
 
 

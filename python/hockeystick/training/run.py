@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 _KIND = "training run"
 # Step, hash of the gradient sum, checksum of both, the run (0: of versions that did not say).
-_RECORD = struct.Struct("<Q16sII")
+_HEAD, _TAIL = struct.Struct("<Q16s"), struct.Struct("<II")
 _SLACK = 1e-3
-"""How much a sum of clipped gradients may exceed its largest possible norm: rounding of single precision and of the clipping."""
+"""*Limit*: how much a sum of clipped gradients may exceed its largest possible norm: rounding of single precision and of the clipping."""
 _CHUNK = 2**20  # *speed*: numbers that are squared at a time
 
 _Indices: TypeAlias = NDArray[np.int64]
@@ -407,12 +407,16 @@ class _Ledger:
 
     def _load(self, path: Path) -> None:
         data = self._file.read()
-        whole = len(data) // _RECORD.size * _RECORD.size
+        size = _HEAD.size + _TAIL.size
+        whole = len(data) // size * size
         with refusing(path):
-            for step, start in enumerate(range(0, whole, _RECORD.size)):
-                record = data[start : start + _RECORD.size]
-                number, found, checksum, run = _RECORD.unpack(record)
-                if number != step or checksum != zlib.crc32(record[:24]):
+            for step, start in enumerate(range(0, whole, size)):
+                head = data[start : start + _HEAD.size]
+                (number, found), (checksum, run) = (
+                    _HEAD.unpack(head),
+                    _TAIL.unpack_from(data, start + _HEAD.size),
+                )
+                if number != step or checksum != zlib.crc32(head):
                     raise StorageError(f"its record of step {step} is damaged")
                 if run not in (0, self._run):
                     raise StorageError(
@@ -436,8 +440,8 @@ class _Ledger:
                 )
             return
         if self._file is not None:
-            head = _RECORD.pack(step, found, 0, 0)[:24]
-            record = head + struct.pack("<II", zlib.crc32(head), self._run)
+            head = _HEAD.pack(step, found)
+            record = head + _TAIL.pack(zlib.crc32(head), self._run)
             # To its own place: over what an interrupted or incomplete write may have left there.
             if os.pwrite(self._file.fileno(), record, step * len(record)) != len(record):
                 raise OSError("the ledger could not be written; nothing was released")

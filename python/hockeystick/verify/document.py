@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 FORMAT = "hockeystick certificate 1"
-_LONGEST = 1000
+_LONGEST = 1000  # *limit*: digits of a number
 
 
 class Rejected(Exception):

@@ -16,8 +16,8 @@ from .inversion import Part
 from .pairs import Ball, Pair, completed, curve, finite, gaussian, laplace, located, response
 
 ADJACENCIES = ("add", "add_or_remove", "remove", "replace_one", "zero_out")
-_MANY = 2**53
-_NODES = 2000  # of the curve of declared divergences; any number is sound
+_MANY = 2**53  # *limit*
+_NODES = 2000  # *speed*: of the curve of declared divergences
 _MOST_MASSES = 1 << 22
 """speed: of cells times shifts, of all steps together: a few minutes, and some gigabytes."""
 

@@ -9,7 +9,7 @@ from flint import arb, ctx
 from .document import Fields, Rejected
 from .pairs import Ball
 
-_UNIT, _POINTS = 1 << 32, 642
+_UNIT, _POINTS = 1 << 32, 642  # *format*: of laws of values, as in montecarlo/empirical.py
 _ALONE = ("add", "remove", "replace_one")  # adjacencies that are one direction; others are the worse of two
 _UNCHECKED = (
     "that the blocks of this seed hold these values: the same call of estimate_delta draws them again, bit for bit",

@@ -1,0 +1,17 @@
+"""How many threads the core uses; no result depends on it."""
+
+from __future__ import annotations
+
+from .. import _core
+from .validation import integer
+
+MAX_THREADS = 1024
+"""*Speed*: the core refuses more."""
+
+
+def set_threads(threads: int) -> None:
+    """Limit the number of threads that the core uses to ``threads``, in [0, 1024]; 0 restores the default.
+
+    Results do not depend on it. Raises ParameterError or ParameterTypeError for anything else.
+    """
+    _core.set_threads(integer("threads", threads, 0, MAX_THREADS))
