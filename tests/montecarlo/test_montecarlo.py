@@ -192,7 +192,9 @@ def test_no_more_samples_than_asked_for(tmp_path: Path) -> None:
         with pytest.raises(hs.ParameterError, match=r"not only of the \[0, \d+\) asked for"):
             estimate_delta(asked, 0.5, samples // 4, 7, method, checkpoint=folder)
     # A share is of one direction; what it would have been used for was taken without a word.
-    for name, value in (("adjacency", "replace_one"), ("others", None), ("treshold", 1.0)):
+    with pytest.raises(hs.ParameterError, match="adjacency = 'replace_one'"):
+        sample_blocks(mechanism, 0.5, "remove", 7, 0, 2, adjacency="replace_one")
+    for name, value in (("others", None), ("treshold", 1.0)):
         with pytest.raises(hs.ParameterTypeError, match=name):
             sample_blocks(mechanism, 0.5, "remove", 7, 0, 2, **{name: value})  # type: ignore[arg-type]
     file = tmp_path / "share"

@@ -24,7 +24,8 @@ Objective = Callable[[Array, Array], Array]
 """What is to be made small, of epsilon and of delta there: rises with both, and as y moves along a line it is monotone."""
 
 MARGIN = 1e-14
-"""*Proof*: more than the roundings of the few sums, products and exponentials behind a value, relative to its terms."""
+"""*Proof*: more than the roundings of the few sums, products and exponentials behind a value, relative to its terms (of those that
+count no exponent exceeds 40)."""
 FURTHEST = 700.0
 """*Speed*: no node lies beyond, so that e^epsilon stays finite."""
 TOLERANCE, FIRST_NODES = 1e-7, 33
@@ -244,9 +245,13 @@ def _chords(nodes: Array, values: Array, epsilon: Array) -> Array:
     right = np.clip(np.searchsorted(nodes, epsilon, side="right"), 1, len(nodes) - 1)
     a, b = nodes[right - 1], nodes[right]
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
-        share = np.where(np.isneginf(a), np.exp(epsilon - b), np.expm1(epsilon - a) / np.expm1(b - a))
-        share = np.where(epsilon >= b, 1.0, np.clip(share, 0.0, 1.0))
-        found: Array = values[right - 1] * (1.0 - share) + values[right] * share
+        # Each end's share has all its digits, next to either end too: delta may fall to nothing, or be this very line.
+        width, ahead = np.expm1(a - b), np.expm1(epsilon - b)
+        of_left = np.where(epsilon >= b, 0.0, np.clip(ahead / width, 0.0, 1.0))
+        of_right = np.where(
+            epsilon >= b, 1.0, np.clip((1.0 + ahead) * (np.expm1(a - epsilon) / width), 0.0, 1.0)
+        )
+        found: Array = values[right - 1] * of_left + values[right] * of_right
     return found
 
 

@@ -171,7 +171,11 @@ class BandMF(Composable):
         """
         count = integer("samples", samples)
         key = integer("seed", seed, 0, 2**64 - 1)
-        core = self._blocks(choice("direction", direction, DIRECTIONS))
+        if choice("direction", direction, DIRECTIONS) == "replace_one":
+            choice(
+                "direction", direction, self.scheme.adjacencies()
+            )  # those that protect users have no such pair
+        core = self._blocks(direction)
         blocks = -(-count // core.block_size)
         return core.losses(key, 0, blocks)[:count]
 

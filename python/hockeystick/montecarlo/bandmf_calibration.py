@@ -11,14 +11,14 @@ from .._base.bounds import Reported, exactly, finite, round_up
 from .._base.types import Unpack
 from .._base.validation import ParameterError, choice, entries, integer, real
 from ..accounting.calibration import calibrate_noise_multiplier
-from ..accounting.report import CAVEAT, UNITS, records_covered, with_sizes
+from ..accounting.report import CAVEAT
 from ..matrix.bandmf import BandMF
 from ..matrix.scheme import Scheme
 from ..matrix.schemes import CyclicPoisson, TruncatedBMinSep
 from ..matrix.strategy import Strategy
 from ..mechanisms.descriptions import Gaussian, Process
 from .confidence import VerificationPlan, plan_verification
-from .direction import ADJACENCIES, directions
+from .direction import ADJACENCIES, directions, unit_of
 from .estimate import METHODS
 from .public_counts import untruncated
 from .runs import RunOptions, RunSettings, derived, resolve_seed
@@ -82,11 +82,7 @@ class CalibratedBandMF(Reported):
     @property
     def unit(self) -> str:
         """What neighbouring datasets differ in, in words: whom the guarantee protects."""
-        others, scheme = self.composed_with, self.mechanism.scheme
-        if others is None:
-            return scheme.unit() or UNITS[self.adjacency]
-        hidden = scheme.unit(records_covered(others, self.adjacency)) or UNITS[self.adjacency]
-        return with_sizes(hidden, others, self.adjacency)
+        return unit_of(self.mechanism, self.adjacency, self.composed_with)
 
     def _shown(self) -> list[tuple[str, Any]]:
         names = ("noise_multiplier", "mean_squared_error", "epsilon", "delta", "adjacency", "unit", "seed")

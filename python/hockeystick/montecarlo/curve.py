@@ -10,7 +10,7 @@ import numpy as np
 
 from .._base.types import Array
 from .._base.validation import ParameterTypeError
-from ..accounting.envelope import Envelope
+from ..accounting.envelope import FURTHEST, Envelope
 from ..accounting.profile import account
 from ..mechanisms.descriptions import (
     ApproximateDP,
@@ -62,10 +62,11 @@ def curve_of(process: Process, direction: str, adjacency: str) -> Curve:
     # Otherwise the pair under zero-out is one of its own, and the worse of its directions is used for both.
     profile = account(process, direction if one_sided else adjacency, accuracy=_ACCURACY)
     floor = profile.delta(math.inf)
-    wide = profile.epsilon(max(_END, min(1.0, 2.0 * floor)))
+    near = (min(1.0, max(_END, share * floor)) for share in (1.0 + _ERROR, 2.0))
+    wide = next((found for delta in near if (found := profile.epsilon(delta)) < math.inf), math.inf)
     if not wide < math.inf:
         raise ParameterTypeError(f"composed_with = {process!r}: its epsilon is infinite")
-    wide = max(wide, 1e-6)
+    wide = min(max(wide, 1e-6), FURTHEST)
 
     def bounds(epsilon: Array) -> tuple[Array, Array]:
         lower, upper = profile.delta_curve(epsilon)
@@ -76,8 +77,9 @@ def curve_of(process: Process, direction: str, adjacency: str) -> Curve:
     curve, left, right = Curve(bounds, ends), ends[:-1], ends[1:]
     while left.size and curve.epsilon.size < _MOST_NODES:
         middle = 0.5 * (left + right)
-        chord = curve.between(middle)[1]
+        tangent, chord = curve.between(middle)
         curve.ask(middle)
-        bent = chord > curve.between(middle)[1] * (1.0 + _ERROR) + _END
+        lower, upper = curve.between(middle)
+        bent = (chord > upper * (1.0 + _ERROR) + _END) | (tangent < lower * (1.0 - _ERROR) - _END)
         left, right = np.append(left[bent], middle[bent]), np.append(middle[bent], right[bent])
     return curve.close()

@@ -14,7 +14,9 @@ from .. import _core
 from .._base.bounds import Bounds
 from .._base.types import Array
 from .._base.validation import ParameterError, ParameterTypeError, choice
+from ..accounting.report import UNITS, records_covered, with_sizes
 from ..matrix.scheme import Scheme
+from ..mechanisms.descriptions import Process
 from .bounded import BoundedValues, Composed
 from .confidence import mean_interval
 from .curve import curve_of
@@ -78,6 +80,13 @@ def directions(mechanism: Sampled, adjacency: str) -> tuple[str, ...]:
     return ("remove", "add") if adjacency in ("zero_out", "add_or_remove") else (adjacency,)
 
 
+def unit_of(mechanism: Sampled, adjacency: str, others: Process | None) -> str:
+    """What neighbouring datasets differ in, in words: of users no more examples than every step of the ``others`` is accounted for."""
+    scheme, covered = scheme_of(mechanism), math.inf if others is None else records_covered(others, adjacency)
+    hidden = (None if scheme is None else scheme.unit(covered)) or UNITS[adjacency]
+    return hidden if others is None else with_sizes(hidden, others, adjacency)
+
+
 def cases(
     mechanism: Sampled, epsilon: float, options: RunOptions, only_above: bool = False
 ) -> Iterator[Direction]:
@@ -86,7 +95,7 @@ def cases(
     Their largest delta is that of ``mechanism``: both directions of each of its worst cases, usually only itself. Each is made when it is
     asked for, and nothing here keeps it: samplers of many cases take much memory together.
     """
-    left = deque(_worst_cases(mechanism))
+    left = deque(worst_cases(mechanism))
     for case in range(len(left)):
         worst = left.popleft()
         for direction in directions(mechanism, options.adjacency):
@@ -98,12 +107,13 @@ def sampled_cases(mechanism: Sampled, epsilon: float, options: RunOptions) -> in
     asked = directions(mechanism, options.adjacency)
     return sum(
         _largest_value(worst, direction, epsilon, options) > 0.0
-        for worst in _worst_cases(mechanism)
+        for worst in worst_cases(mechanism)
         for direction in asked
     )
 
 
-def _worst_cases(mechanism: Sampled) -> Sequence[Sampled]:
+def worst_cases(mechanism: Sampled) -> Sequence[Sampled]:
+    """The mechanisms whose largest delta is the guarantee: usually only this one."""
     made: Sequence[Sampled] = getattr(mechanism, "worst_cases", lambda: (mechanism,))()
     return made
 

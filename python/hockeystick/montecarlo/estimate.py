@@ -18,9 +18,9 @@ from .._base.bounds import Stated, round_down, round_up
 from .._base.types import Unpack
 from .._base.validation import ParameterError, choice, integer, real
 from ..matrix.bandmf import DIRECTIONS
-from ..mechanisms.descriptions import Composable
+from ..mechanisms.descriptions import Composable, Process
 from .confidence import checked_confidence, shared_confidence
-from .direction import Direction, Sampled, cases, sampled_cases
+from .direction import Direction, Sampled, cases, directions, sampled_cases, unit_of, worst_cases
 from .runs import MAX_SEED, RunOptions, RunSettings, Samples, derived, resolve_seed
 from .tally import Tally
 
@@ -28,6 +28,13 @@ METHODS = ("auto", "plain", "tilted")
 
 MOST_SAMPLES = 10**13
 """Most samples of one estimate: at a million a second a quarter of a year. Longer runs are made of `sample_blocks` (*speed*)."""
+
+
+class BlockSettings(RunSettings, total=False):
+    """What `sample_blocks` may be told besides."""
+
+    adjacency: str | None
+    case: int | None
 
 
 @dataclass(frozen=True)
@@ -53,7 +60,7 @@ class DeltaEstimate(Stated):
     """An estimate of delta at ``epsilon``, not a guarantee; made by `estimate_delta`.
 
     ``lower`` <= delta <= ``upper`` with probability at least ``confidence`` over the samples. The numbers are
-    the largest over the ``directions``; ``samples`` is that of each direction.
+    the largest over the ``directions``; ``samples`` is that of each direction. ``unit`` says whose data they are about.
     """
 
     epsilon: float
@@ -66,6 +73,8 @@ class DeltaEstimate(Stated):
     adjacency: str
     method: str
     directions: tuple[DirectionEstimate, ...]
+    unit: str
+    composed_with: Process | None = None
 
     def certificate(self) -> str:
         """A JSON text with the tallies, the seed and the test that they pass, for `hockeystick verify FILE`.
@@ -82,11 +91,12 @@ class DeltaEstimate(Stated):
 
     def statement(self) -> str:
         """One sentence that says what was found, and that it is an estimate."""
+        also = "" if self.composed_with is None else f", released together with {self.composed_with}"
         return (
             f"Monte Carlo estimate from {self.samples} samples per direction (seed {self.seed}): "
             f"delta({self.epsilon!r}) is about {self.estimate:.4g}, and within "
             f"[{round_down(self.lower)}, {round_up(self.upper)}] with confidence {self.confidence!r}. "
-            f'Adjacency: "{self.adjacency}". This is an estimate, not a guarantee.'
+            f'Adjacency: "{self.adjacency}" ({self.unit}){also}. This is an estimate, not a guarantee.'
         )
 
 
@@ -118,7 +128,8 @@ def estimate_delta(
     users (docs/montecarlo/replacement.md).
 
     ``run`` may have: ``composed_with``, anything `account` takes, which is released as well: the loss L of a sample leaves epsilon - L
-    to it, whose certified delta there is averaged (upper bounds for the estimate and ``upper``; lower bounds, of the pairs that dominate it, for ``lower``);
+    to it, whose certified delta there is averaged (upper bounds for the estimate and ``upper``; lower bounds, of the pairs that dominate it, for ``lower``),
+    and where users are protected ``unit`` says of how many examples that is (`UserLevel` counts several);
     ``checkpoint``, a directory for what is done so far: the same call resumes there, with bit-identical results; ``progress``, called
     with the number of samples done and that of all; ``executor``, any `concurrent.futures.Executor`, whose workers draw the blocks:
     the same result, bit for bit (docs/montecarlo/executors.md).
@@ -165,6 +176,8 @@ def estimate_delta(
         adjacency=adjacency,
         method="tilted" if any(entry.method == "tilted" for entry in found) else "plain",
         directions=tuple(found),
+        unit=unit_of(mechanism, adjacency, options.others),
+        composed_with=options.others,
     )
 
 
@@ -214,17 +227,22 @@ def sample_blocks(
     seed: int,
     first_block: int,
     last_block: int,
-    **run: Unpack[RunSettings],
+    **run: Unpack[BlockSettings],
 ) -> Tally:
     """Sample the blocks [first_block, last_block) of one direction: a share of a long run.
 
     Several processes or machines may take disjoint ranges of the same ``seed``; the tallies' ``merged``
     is what one process would have found, bit for bit, and `estimate_from_tally` reads it. A block has
-    ``mechanism._blocks(direction).block_size`` samples. ``run``: as for `estimate_delta`, but that ``checkpoint``
-    is a file, and ``progress`` counts blocks.
+    ``mechanism._blocks(direction).block_size`` samples.
+
+    ``run`` may have: ``adjacency``, of which ``direction`` must be one, is that of what is
+    composed with it (default: "replace_one" for that direction, else "zero_out"). ``case``: which of ``mechanism.worst_cases()``, to be
+    given where there are several; the guarantee is the largest delta of all of them, in both directions; and what that of
+    `estimate_delta` may have, but that ``checkpoint`` is a file, and ``progress`` counts blocks.
     """
-    options = RunOptions.of(**run)
-    values = _direction(mechanism, direction, epsilon, options)
+    adjacency, case = run.pop("adjacency", None), run.pop("case", None)
+    options = RunOptions.of(_adjacency(direction, adjacency), **run)
+    values = _direction(mechanism, direction, epsilon, case, options)
     first_block = integer("first_block", first_block)
     last_block = integer("last_block", last_block, first_block)
     return values.tally(integer("seed", seed, 0, MAX_SEED), first_block, last_block, options)
@@ -237,21 +255,42 @@ def estimate_from_tally(
     tally: Tally,
     confidence: float = 0.99,
     *,
+    adjacency: str | None = None,
+    case: int | None = None,
     composed_with: Composable | None = None,
 ) -> DirectionEstimate:
     """The estimate that a tally of `sample_blocks` stands for, with the arguments it was made with.
 
-    Its interval has the stated ``confidence`` if the number of blocks was fixed before any was seen.
+    Its interval has the stated ``confidence`` if the number of blocks was fixed before any was seen. It is that of one direction of one
+    case alone.
     """
     confidence = checked_confidence(confidence)
-    values = _direction(mechanism, direction, epsilon, RunOptions.of(composed_with=composed_with))
+    options = RunOptions.of(_adjacency(direction, adjacency), composed_with=composed_with)
+    values = _direction(mechanism, direction, epsilon, case, options)
     values.check(tally)
     if values.bound == 0.0:
-        return DirectionEstimate(direction, 0.0, 0.0, 0.0, 0)
+        return DirectionEstimate(direction, 0.0, 0.0, 0.0, 0, values.case)
     middle, (lower, upper) = values.interval(tally, confidence)
-    return DirectionEstimate(direction, middle, lower, upper, tally.blocks * values.block_size)
+    return DirectionEstimate(direction, middle, lower, upper, tally.blocks * values.block_size, values.case)
 
 
-def _direction(mechanism: Sampled, direction: str, epsilon: float, options: RunOptions) -> Direction:
+def _adjacency(direction: str, adjacency: str | None) -> str:
+    """The one that a ``direction`` belongs to."""
     direction = choice("direction", direction, DIRECTIONS)
-    return Direction(mechanism, direction, real("epsilon", epsilon, 0.0), options)
+    if adjacency is None:
+        return "replace_one" if direction == "replace_one" else "zero_out"
+    return adjacency
+
+
+def _direction(
+    mechanism: Sampled, direction: str, epsilon: float, case: int | None, options: RunOptions
+) -> Direction:
+    """One direction of one case; ParameterError unless both are of what is accounted for."""
+    choice("direction", direction, directions(mechanism, options.adjacency))
+    epsilon, every = real("epsilon", epsilon, 0.0), worst_cases(mechanism)
+    if case is None and len(every) > 1:
+        raise ParameterError(
+            f"case = None: must be in [0, {len(every) - 1}], as the guarantee is the largest delta of so many worst cases"
+        )
+    number = 0 if case is None else integer("case", case, 0, len(every) - 1)
+    return Direction(every[number], direction, epsilon, options, number)
