@@ -71,6 +71,40 @@ def test_report_agrees_with_the_profile() -> None:
     assert hs.account(STEP * 10).report(epsilon=1.0).epsilon is None
 
 
+def test_each_answer_has_its_error_terms() -> None:
+    profile = hs.account(hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 1000)
+    both = profile.report(delta=1e-5, epsilon=1.0)
+    alone = [profile.report(delta=1e-5), profile.report(epsilon=1.0)]
+    assert both.epsilon is not None
+    assert both.delta is not None
+    for quantity, answer, one in (("epsilon", both.epsilon, alone[0]), ("delta", both.delta, alone[1])):
+        assert answer.terms
+        for name, value in answer.terms.items():
+            assert f"{name} (of {quantity}) {round_up(value, 2)}" in both.statement()
+            assert f"{name} {round_up(value, 2)}" in one.statement()
+    assert both.to_html().count("part of delta") == len(both.epsilon.terms) + len(both.delta.terms)
+
+
+def test_a_report_looks_roughly_where_lattices_would_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where delta(0) is 1 at once, which says nothing of how delta is found elsewhere."""
+    profile = hs.account(
+        hs.DiscreteLaplace(0.27345469922615384) * 324 + hs.RandomAllocation(1.118740684458776, 139) * 5
+    )
+    assert profile.delta_bounds(0.0).lower > 1.0 - 1e-9
+
+    curve = hs.PrivacyProfile.delta_curve
+
+    def few(self: hs.PrivacyProfile, epsilon: Any) -> Any:
+        assert len(epsilon) <= 4  # the ends of an overview
+        return curve(self, epsilon)
+
+    monkeypatch.setattr(hs.PrivacyProfile, "delta_curve", few)
+    report = profile.report(delta=1e-5)
+    assert report.gdp is not None
+    assert report.epsilon is not None
+    assert 1184.9 < report.epsilon.lower <= report.epsilon.upper < 1185.0
+
+
 def test_json_round_trip() -> None:
     report = hs.account(STEP * 10).report(delta=1e-6)
     assert json.loads(report.to_json()) == report.to_dict()

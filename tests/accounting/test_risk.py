@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from fractions import Fraction
 from itertools import product
+from typing import Any
 
 import hockeystick as hs
 import numpy as np
@@ -332,3 +333,32 @@ def test_releases_that_reveal_nearly_all_are_answered(steps: int) -> None:
     for found in (risk.tpr(0.01), risk.reconstruction(1e-4)):
         assert 0.98 < found.lower <= found.upper == 1.0
     assert risk.recall(9.0).upper == 1.0
+
+
+@pytest.mark.parametrize(
+    ("described", "bound"),
+    [
+        (hs.mechanisms.ExponentialMechanism(1.5) * 4, 6.0),
+        (hs.mechanisms.DeclaredProfile((0.0, 1.0, 2.0), (0.3, 0.1, 0.01)) * 3, math.inf),
+        (hs.ZCDP(0.1) * 4, math.inf),
+        (hs.mechanisms.Group(hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 10, 3), math.inf),
+    ],
+)
+def test_nothing_from_below_does_not_keep_from_looking(described: Any, bound: float) -> None:
+    """Of a curve that is declared nothing is known from below: the best that points between its nodes can show ends the search."""
+    profile = hs.account(described)
+    asked: list[int] = []
+    curve = type(profile).delta_curve
+
+    def counted(self: hs.PrivacyProfile, epsilon: Any) -> Any:
+        asked.append(np.size(epsilon))
+        return curve(self, epsilon)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(type(profile), "delta_curve", counted)
+        found = {fpr: profile.risk.tpr(fpr) for fpr in (1e-5, 1e-3, 0.1)}
+    assert sum(asked) < 400
+    for fpr, bounds in found.items():
+        grid = np.linspace(0.0, min(bound, profile.widest_epsilon()), 2001)
+        least = float(np.min(np.exp(grid) * fpr + profile.delta_curve(grid)[1]))
+        assert fpr <= bounds.lower <= bounds.upper <= least * (1.0 + 1e-6)

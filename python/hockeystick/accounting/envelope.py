@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
@@ -184,15 +185,32 @@ class Envelope:
         most = _NODES + _NODES_EACH * min(len(objectives), _MANY)
         found, left = [Bounds(0.0, math.inf)] * len(objectives), list(range(len(objectives)))
         for _ in range(_ROUNDS):
-            cells, new = self.cells(), [np.empty(0)]
+            at = self if self._below() else self._taken_exactly()
+            cells, new = at.cells(), [np.empty(0)]
             cells = Cells(*(part[cells.left < top] for part in cells))
             for i in left:
-                found[i], wanted = self._look(objectives[i], cells, tolerance, top)
+                found[i], wanted = at._look(objectives[i], cells, tolerance, top)
                 new.append(wanted if found[i].upper > beside else np.empty(0))
             left = [i for i, wanted in zip(left, new[1:], strict=True) if wanted.size]
             if len(self.epsilon) > most or not self.ask(np.concatenate(new)):
                 break
+        if not self._below():
+            known = Cells(*(part[self.epsilon[:-2] < top] for part in self.cells()))
+            least = [self._look(objective, known, tolerance, top)[0].lower for objective in objectives]
+            found = [
+                Bounds(min(low, bounds.upper), bounds.upper) for low, bounds in zip(least, found, strict=True)
+            ]
         return found
+
+    def _below(self) -> bool:
+        """Whether anything is known from below, beyond what every curve has at negative epsilon."""
+        return bool(self.lower[self.epsilon >= 0.0].any())
+
+    def _taken_exactly(self) -> Self:
+        """As if delta were its upper bounds: how near these come to what they can show says where to look, and nothing else."""
+        exact = copy(self)
+        exact.lower = exact.upper
+        return exact
 
     def _look(self, objective: Objective, cells: Cells, tolerance: float, top: float) -> tuple[Bounds, Array]:
         """What the nodes say of an infimum, and which further ones would say more."""

@@ -91,8 +91,8 @@ class PrivacyProfile(Shown):
     """The function delta(epsilon) of a composition, with certified bounds on both sides.
 
     Upper bounds hold for the mechanism; lower bounds hold for the pair of distributions that
-    dominates it, so the gap between them is what the numerics lose. Questions never change later
-    answers. For data releases under several adjacencies, make one profile for each.
+    dominates it, so the gap between them is what the numerics lose; where mechanisms are declared by a curve (`ZCDP`,
+    `ExponentialMechanism`, `Group`, ...) they are 0. Questions never change later answers. For data releases under several adjacencies, make one profile for each.
     """
 
     def __init__(
@@ -334,8 +334,8 @@ class PrivacyProfile(Shown):
     def delta_curve(self, epsilon: ArrayLike) -> tuple[Array, Array]:
         """Bounds on delta at many ``epsilon`` in one pass: arrays (lower, upper) of its shape.
 
-        As `delta_bounds`, for any real numbers or infinities, in much less time: where exact inversion
-        answers, one contour serves many neighbours. Both bounds fall with epsilon; those of single queries do
+        As `delta_bounds`, for any real numbers or infinities, in much less time where exact inversion answers (one contour serves many
+        neighbours), and in that of all points elsewhere (truncated batches). Both bounds fall with epsilon; those of single queries do
         so up to their relative distance, as each has a lattice of its own.
 
         >>> from hockeystick import Gaussian
@@ -448,6 +448,11 @@ class PrivacyProfile(Shown):
         if epsilon is not None:
             epsilon = real("epsilon", epsilon)
         process = self._process
+        at_delta = None if delta is None else self._epsilon(delta)
+        at_epsilon = None if epsilon is None else self._delta(epsilon)
+        roughly = any(
+            answer.engine not in _AT_ONCE for answer in (at_delta, at_epsilon) if answer is not None
+        )
         return Report(
             composition=str(process),
             details=str(self._description),
@@ -460,13 +465,11 @@ class PrivacyProfile(Shown):
             accuracy=self.accuracy,
             version=_core.__version__,
             at_delta=delta,
-            epsilon=None if delta is None else self._epsilon(delta),
+            epsilon=at_delta,
             at_epsilon=epsilon,
-            delta=None if epsilon is None else self._delta(epsilon),
+            delta=at_epsilon,
             advantage=self.advantage_bounds(),
-            gdp=self._summary(DEFAULT_FLOOR, roughly=self._delta(0.0).engine not in _AT_ONCE)
-            if risks
-            else None,
+            gdp=self._summary(DEFAULT_FLOOR, roughly=roughly) if risks else None,
             risks=tuple(Risk(self, roughly=True).table()) if risks else (),
             notes=notes(self._description, epsilon, delta),
             deployment=declared(process, self.adjacency),
