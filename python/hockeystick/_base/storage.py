@@ -31,9 +31,8 @@ from .types import AnyPath
 from .validation import integer
 
 FORMAT = "hockeystick-state"
-VERSION = (
-    3  # *format*: 1 had other checksums of arrays; 1 and 2 had headers of 4096 bytes, which did not say so
-)
+# *Format*: 1 had other checksums of arrays; 1 and 2 had headers of 4096 bytes, which did not say so.
+VERSION = 3
 
 _BLOCK = 4096  # *format*: headers end at a multiple of it
 _CHUNK = 2**25  # bytes that are written at a time (speed)

@@ -171,10 +171,9 @@ class BandMF(Composable):
         """
         count = integer("samples", samples)
         key = integer("seed", seed, 0, 2**64 - 1)
-        if choice("direction", direction, DIRECTIONS) == "replace_one":
-            choice(
-                "direction", direction, self.scheme.adjacencies()
-            )  # those that protect users have no such pair
+        choice("direction", direction, DIRECTIONS)
+        if direction == "replace_one":  # users have no such pair
+            choice("direction", direction, self.scheme.adjacencies())
         core = self._blocks(direction)
         blocks = -(-count // core.block_size)
         return core.losses(key, 0, blocks)[:count]
