@@ -88,10 +88,14 @@ def test_histories_stay_within_the_budget() -> None:
     assert filt.active_counts()[-1] == 3
 
 
-def test_blocks_of_examples_decide_the_same(whole: list[object], monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("rows", "chunk"), [(5, 2), (5, 4096), (65536, 2), (7, 7)])
+def test_blocks_of_examples_decide_the_same(
+    whole: list[object], rows: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from hockeystick.individual import accountant as individual
 
-    monkeypatch.setattr(individual, "_ROWS", 5)
+    monkeypatch.setattr(individual, "_ROWS", rows)
+    monkeypatch.setattr(individual, "_CHUNK", chunk)
     filt = make()
     run(filt, range(60))
     assert state(filt) == whole[60]

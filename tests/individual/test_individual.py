@@ -515,3 +515,24 @@ def test_pictures(tmp_path: Path) -> None:
         hs.plots.plot_individual([1.0], ["a", "b"])
     with pytest.raises(hs.ParameterError, match="counts"):
         hs.plots.plot_active([[1]])
+
+
+@pytest.mark.parametrize(("rows", "chunk"), [(5, 2), (3, 4096), (65536, 4)])
+def test_blocks_of_examples_are_answered_alike(
+    rows: int, chunk: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from hockeystick.individual import accountant as individual
+
+    accountant = hs.IndividualAccountant(12, noise_multiplier=1.0, sampling_probability=0.02)
+    for step in range(20):
+        accountant.step(np.random.default_rng(step).random(12))
+    asked = [
+        lambda: accountant.epsilon(1e-5),
+        lambda: accountant.nonadaptive_epsilon(1e-5),
+        lambda: accountant.nonadaptive_delta(0.5),
+    ]
+    whole = [ask() for ask in asked]
+    monkeypatch.setattr(individual, "_ROWS", rows)
+    monkeypatch.setattr(individual, "_CHUNK", chunk)
+    for ask, before in zip(asked, whole, strict=True):
+        np.testing.assert_array_equal(ask(), before)

@@ -41,10 +41,8 @@ _RANGES = {
 }
 _EPSILON, _DELTA = _core.IndividualProfiles.epsilon, _core.IndividualProfiles.delta
 _SLOW = 4  # *format*: from this `Path` of the core on: a lattice, or Chernoff's bound
-_ROWS, _CHUNK = (
-    2**16,
-    2**12,
-)  # speed: how many examples are answered at a time, and where each has a large table
+# *Speed*: how many examples are answered at a time, and where each has a large table.
+_ROWS, _CHUNK = 2**16, 2**12
 _MOMENTS = adaptive.Moments(np.exp2(np.arange(-4, 17) / 2.0), np.full(21, 1.0 / 21))
 """The orders 1.25 to 257 of `IndividualAccountant.epsilon`, fixed in advance; which ones they are is a matter of tightness only."""
 _NEIGHBOURS = 12  # speed: the order, of those, by which examples of like history are found
@@ -503,7 +501,7 @@ class ApproximateIndividualFilter(Recorded):
         active: Mask = free | (reserve > 0)
         open_rows = np.flatnonzero(~active)
         for start in range(0, open_rows.size, _ROWS):
-            self._decide(open_rows[start : start + _CHUNK], cells, active, reserve)
+            self._decide(open_rows[start : start + _ROWS], cells, active, reserve)
         reserve[active & ~free] -= 1
         # All of it or nothing: the decision counts when the step does.
         taken = np.where(active, cells, 0).astype(np.uint16)
