@@ -362,3 +362,21 @@ def test_nothing_from_below_does_not_keep_from_looking(described: Any, bound: fl
         grid = np.linspace(0.0, min(bound, profile.widest_epsilon()), 2001)
         least = float(np.min(np.exp(grid) * fpr + profile.delta_curve(grid)[1]))
         assert fpr <= bounds.lower <= bounds.upper <= least * (1.0 + 1e-6)
+
+
+def test_lower_ends_that_are_known_late_are_no_others() -> None:
+    """Nothing is known from below at the first nodes, and something at later ones, when other questions were answered already."""
+    first = np.linspace(-3.0, 3.0, 5)
+
+    def curve(epsilon: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        exact = np.array([hs.account(hs.Gaussian(1.0)).delta_bounds(float(each)).upper for each in epsilon])
+        known = np.where(np.isin(epsilon, first) & (epsilon >= 0.0), 0.0, exact * 0.9)
+        return np.where(epsilon < 0.0, exact * 0.9, known), np.minimum(1.0, exact * 1.5)
+
+    objectives = [line(fpr) for fpr in (0.999, 1e-3, 0.3)]
+    for order in ([0, 1, 2], [1], [0]):
+        found = Envelope(curve, first).least([objectives[i] for i in order], 1e-7)
+        for i, (lower, upper) in zip(order, found, strict=True):
+            fpr = (0.999, 1e-3, 0.3)[i]
+            truth = float(ndtr(1.0 + ndtri(fpr)))  # of the best test of N(1, 1) against N(0, 1)
+            assert lower <= truth * (1.0 + 1e-9) <= upper * (1.0 + 2e-9)

@@ -184,8 +184,10 @@ class Envelope:
         """
         most = _NODES + _NODES_EACH * min(len(objectives), _MANY)
         found, left = [Bounds(0.0, math.inf)] * len(objectives), list(range(len(objectives)))
+        supposed = False  # some lower end rests on what is known from above alone
         for _ in range(_ROUNDS):
             at = self if self._below() else self._taken_exactly()
+            supposed = supposed or at is not self
             cells, new = at.cells(), [np.empty(0)]
             cells = Cells(*(part[cells.left < top] for part in cells))
             for i in left:
@@ -194,7 +196,7 @@ class Envelope:
             left = [i for i, wanted in zip(left, new[1:], strict=True) if wanted.size]
             if len(self.epsilon) > most or not self.ask(np.concatenate(new)):
                 break
-        if not self._below():
+        if supposed:
             known = Cells(*(part[self.epsilon[:-2] < top] for part in self.cells()))
             least = [self._look(objective, known, tolerance, top)[0].lower for objective in objectives]
             found = [
