@@ -7,6 +7,7 @@
 #include "hockeystick/parallel.hpp"
 #include "inversion/turning.hpp"
 #include "numerics/constants.hpp"
+#include "numerics/lane_sum.hpp"
 
 namespace hockeystick {
 namespace {
@@ -93,8 +94,7 @@ FallingSum::Row FallingSum::row(double step, std::size_t size, double negligible
                 real[lane] += x[i + lane];
                 imag[lane] += y[i + lane];
             }
-        out.value[j] =
-            Complex((real[0] + real[1]) + (real[2] + real[3]), (imag[0] + imag[1]) + (imag[2] + imag[3]));
+        out.value[j] = Complex(sum_of(real), sum_of(imag));
         out.error[j] = left_out + 1.01 * u * (still + (start + step * static_cast<double>(j)) * turned);
     }
     return out;

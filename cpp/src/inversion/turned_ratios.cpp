@@ -10,6 +10,7 @@
 #include "inversion/mean_moments.hpp"
 #include "inversion/saddle.hpp"
 #include "numerics/constants.hpp"
+#include "numerics/lane_sum.hpp"
 #include "numerics/special.hpp"
 
 namespace hockeystick {
@@ -75,13 +76,13 @@ double log_far(const Allocation& law, const Turn& turn, double j, double first) 
 }
 
 // The sum of all weights, each of which is multiplied by its w and the unit first; their number is one of
-// whole lanes.
+// whole lanes (speed: so many).
 constexpr std::size_t lanes = 4;
 double next_sum(std::vector<double>& weight, const std::vector<double>& w, double unit) {
     std::array<double, lanes> sum{};
     for (std::size_t i = 0; i < weight.size(); i += lanes)
         for (std::size_t lane = 0; lane < lanes; ++lane) sum[lane] += weight[i + lane] *= w[i + lane] * unit;
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    return sum_of(sum);
 }
 
 // ln of bounds on E[prod_t e^{grown - turned/c} V^m] for m up to `most`.

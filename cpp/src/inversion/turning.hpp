@@ -9,6 +9,7 @@
 #include <span>
 #include <vector>
 
+#include "numerics/lane_sum.hpp"
 #include "numerics/special.hpp"
 
 namespace hockeystick {
@@ -68,8 +69,7 @@ public:
                 for (std::size_t k = 0; k < count; ++k) partial[k][lane] += term[k];
             }
         std::array<double, count> out;
-        for (std::size_t k = 0; k < count; ++k)
-            out[k] = (partial[k][0] + partial[k][1]) + (partial[k][2] + partial[k][3]);
+        for (std::size_t k = 0; k < count; ++k) out[k] = sum_of(partial[k]);
         return out;
     }
 

@@ -31,6 +31,7 @@ FURTHEST = 700.0
 """*Speed*: no node lies beyond, so that e^epsilon stays finite."""
 TOLERANCE, FIRST_NODES = 1e-7, 33
 """*Speed*: how close, relatively, the two bounds on an infimum are brought where delta is known as well as that, from so many nodes at first."""
+_KNOWN = 0.9  # *speed*: lower bounds that are nowhere so near say nothing of where to look
 _NEIGHBOURS = 4  # *speed*: chords to so many nodes on one side bound a slope
 _NOTHING = 1e-200  # *speed*: a risk so small needs no lower bound
 _LOOKS, _CLOSER = 129, 7
@@ -205,8 +206,9 @@ class Envelope:
         return found
 
     def _below(self) -> bool:
-        """Whether anything is known from below, beyond what every curve has at negative epsilon."""
-        return bool(self.lower[self.epsilon >= 0.0].any())
+        """Whether delta is known well anywhere, from below too: not of declared curves, nor of what is composed with them."""
+        positive = self.epsilon >= 0.0
+        return bool((self.lower[positive] > _KNOWN * self.upper[positive]).any())
 
     def _taken_exactly(self) -> Self:
         """As if delta were its upper bounds: how near these come to what they can show says where to look, and nothing else."""

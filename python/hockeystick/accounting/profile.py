@@ -450,9 +450,9 @@ class PrivacyProfile(Shown):
         process = self._process
         at_delta = None if delta is None else self._epsilon(delta)
         at_epsilon = None if epsilon is None else self._delta(epsilon)
-        roughly = any(
-            answer.engine not in _AT_ONCE for answer in (at_delta, at_epsilon) if answer is not None
-        )
+        # At delta = 0 or 1 there is an answer at once, whoever finds others.
+        found = (at_delta, at_epsilon, self._delta(0.0))
+        roughly = any(answer is not None and answer.engine not in _AT_ONCE for answer in found)
         return Report(
             composition=str(process),
             details=str(self._description),

@@ -20,7 +20,15 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlia
 from .. import _core
 from .._base.bounds import Shown
 from .._base.randomness import Seed
-from .._base.validation import ParameterError, ParameterTypeError, built, check_fields, instance, integer
+from .._base.validation import (
+    ParameterError,
+    ParameterTypeError,
+    built,
+    check_fields,
+    entries,
+    instance,
+    integer,
+)
 from ..sampling.batches import BatchSampler
 from ..sampling.laws import MAX_STEPS, Law
 from .core_pairs import Pairs, both
@@ -308,12 +316,10 @@ class Process(Composable):
     _counts: ClassVar[dict[Step, int]]  # the same as a dictionary; of the instance, but no field
 
     def __init__(self, items: Iterable[tuple[Step, int]] = ()) -> None:
-        try:
-            pairs = [(step, count) for step, count in items]
-        except (TypeError, ValueError) as error:
-            raise ParameterTypeError(
-                f"items = {items!r}: must be a sequence of pairs (step, count)"
-            ) from error
+        pairs = entries("items", items, "pairs (step, count)")
+        for i, pair in enumerate(pairs):
+            if not isinstance(pair, (tuple, list)) or len(pair) != 2:
+                raise ParameterTypeError(f"items[{i}] = {pair!r}: must be a pair (step, count)")
         self._add({}, pairs)
 
     def _add(self, counts: dict[Step, int], items: Iterable[tuple[Step, int]]) -> None:
