@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable
+from fractions import Fraction
 from typing import Any
 
 import hockeystick as hs
@@ -116,3 +117,17 @@ def test_only_compositions_are_accounted(thing: object) -> None:
 def test_a_report_needs_a_question() -> None:
     with pytest.raises(hs.ParameterTypeError, match="at least one"):
         hs.account(STEP).report()
+
+
+def test_what_an_iterable_raises_is_not_hidden() -> None:
+    with pytest.raises(hs.ParameterError, match=r"noise_multiplier = -1\.0"):
+        hs.mechanisms.Process((hs.Gaussian(sigma), 1) for sigma in (1.0, -1.0))
+    with pytest.raises(hs.ParameterTypeError, match=r"items\[1\] = Gaussian.*must be a pair"):
+        hs.mechanisms.Process([(STEP, 2), hs.Gaussian(1.0)])  # type: ignore[list-item]
+
+
+def test_arrays_of_objects_are_numbers_if_each_of_them_is() -> None:
+    gradients = np.array([[Fraction(1, 2), 1], [0, 2**70]], dtype=object)
+    assert hs.matrix.Workload().iterates(gradients).tolist() == [[0.5, 1.0], [0.5, 1.0 + 2.0**70]]
+    with pytest.raises(hs.ParameterTypeError, match="gradients: must be an array of numbers"):
+        hs.matrix.Workload().iterates(np.array([object()]))

@@ -5,11 +5,13 @@ import math
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import hockeystick as hs
 import pytest
 from hockeystick.accounting.report import round_up
 from hockeystick.cli.commands import main
+from hockeystick.cli.dpsgd import SAMPLERS
 
 RUN = ["--noise-multiplier", "1.1", "--dataset-size", "6000", "--batch-size", "64"]
 FIND = [
@@ -117,6 +119,13 @@ def test_plot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["profile", *SAMPLED, "--plot", "/nowhere/at/all.png"], "/nowhere/at/all.png"),
         (["calibrate", *FIND, "batch-size", "--sampler", "balls-in-bins"], "--sampler balls-in-bins"),
         (["calibrate", *FIND, "max-batch-size", "--sampler", "without-replacement"], "--find max-batch-size"),
+        *[
+            (
+                ["epsilon", *RUN, "--epochs", "1", "--delta", "1e-5", "--examples-per-user", "2", *more],
+                "--examples-per-user",
+            )
+            for more in (["--max-batch-size", "900"], *[["--sampler", name] for name in list(SAMPLERS)[1:]])
+        ],
     ],
 )
 def test_mistakes_are_one_line_and_exit_code_2(
@@ -223,3 +232,76 @@ def test_a_name_that_occurs_twice_is_refused(tmp_path: Path, capsys: pytest.Capt
     )
     assert main(["account", str(tmp_path / "twice.json"), "--delta", "1e-5"]) == 2
     assert "a name occurs twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "described"),
+    [
+        (
+            ["--sampling-probability", "0.01", "--steps", "10"],
+            hs.UserLevel(hs.PoissonSampled(hs.Gaussian(1.0), 0.01), 3) * 10,
+        ),
+        (["--steps", "10"], hs.UserLevel(hs.Gaussian(1.0), 3) * 10),
+        (
+            ["--dataset-size", "1000", "--batch-size", "10", "--epochs", "1"],
+            hs.dp_sgd(1.0, 1000, 10, epochs=1, examples_per_user=3),
+        ),
+    ],
+)
+def test_users_are_protected(options: list[str], described: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "epsilon",
+        "--noise-multiplier",
+        "1",
+        "--delta",
+        "1e-5",
+        "--examples-per-user",
+        "3",
+        "--json",
+        *options,
+    ]
+    assert main(command) == 0
+    upper = json.loads(capsys.readouterr().out)["epsilon"]["upper"]
+    assert upper == hs.account(described).epsilon(1e-5)
+    assert upper > 2.0 * hs.account(hs.PoissonSampled(hs.Gaussian(1.0), 0.01) * 10).epsilon(1e-5)
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (["--sampler", "random-allocation"], ["--sampler", "random_allocation"]),
+        (["--adjacency", "add_or_remove"], ["--adjacency", "add-or-remove"]),
+    ],
+)
+def test_hyphens_are_underscores(
+    one: list[str], other: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    said = []
+    for more in (one, other):
+        assert main(["epsilon", *RUN, "--epochs", "2", "--delta", "1e-5", *more]) == 0
+        said.append(capsys.readouterr().out)
+    assert said[0] == said[1]
+
+
+def test_an_allocation_says_what_it_draws(capsys: pytest.CaptureFixture[str]) -> None:
+    command = [
+        "epsilon",
+        "--noise-multiplier",
+        "1",
+        "--dataset-size",
+        "1000",
+        "--batch-size",
+        "300",
+        "--epochs",
+        "2",
+    ]
+    assert main([*command, "--sampler", "random-allocation", "--delta", "1e-5"]) == 0
+    said = capsys.readouterr().out
+    assert (
+        "each record in one of the 4 updates of every epoch, expected batch size 250 (asked for 300" in said
+    )
+    run = hs.dp_sgd(1.0, 1000, 300, epochs=2, sampler="random_allocation")
+    assert (run.expected_batch_size, run.sampling_probability) == (250.0, 0.25)
+    drawn = [len(batch) for batch in run.batches(1000)]
+    assert sum(drawn) == 2000
+    assert len(drawn) == run.steps

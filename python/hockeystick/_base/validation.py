@@ -188,9 +188,12 @@ def unmasked(name: str, values: Any) -> NDArray[Any]:
 def numbers_in(name: str, values: Any) -> NDArray[np.float64]:
     """``values`` as an array of doubles, whatever they are: infinities and nan too."""
     array = unmasked(name, values)
-    if array.dtype.kind not in "iuf":
-        raise ParameterTypeError(f"{name}: must be an array of numbers, not of dtype {array.dtype}")
-    return array.astype(np.float64, copy=False)
+    try:
+        if array.dtype.kind in "iufO":
+            return array.astype(np.float64, copy=False)
+    except (TypeError, ValueError, OverflowError):
+        pass  # an object that is no number
+    raise ParameterTypeError(f"{name}: must be an array of numbers, not of dtype {array.dtype}")
 
 
 def _each(

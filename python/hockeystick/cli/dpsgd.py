@@ -120,7 +120,8 @@ def _otherwise_sampled(options: argparse.Namespace, of_data: dict[str, Any]) -> 
     for name in ("sampling_probability", "max_batch_size", "examples_per_user"):
         if getattr(options, name) is not None:
             raise ParameterError(
-                f"--{name.replace('_', '-')}: --sampler {options.sampler} takes --dataset-size and --batch-size"
+                f"--{name.replace('_', '-')}: not with --sampler {options.sampler}, which takes --dataset-size and --batch-size "
+                "and protects one record"
             )
     return sampler.describe(_of_data(options, of_data))
 
