@@ -269,10 +269,9 @@ def _chords(nodes: Array, values: Array, epsilon: Array) -> Array:
     with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         # Each end's share has all its digits, next to either end too: delta may fall to nothing, or be this very line.
         width, ahead = np.expm1(a - b), np.expm1(epsilon - b)
+        back = np.where(np.isneginf(a), -1.0, np.expm1(a - epsilon))
         of_left = np.where(epsilon >= b, 0.0, np.clip(ahead / width, 0.0, 1.0))
-        of_right = np.where(
-            epsilon >= b, 1.0, np.clip((1.0 + ahead) * (np.expm1(a - epsilon) / width), 0.0, 1.0)
-        )
+        of_right = np.where(epsilon >= b, 1.0, np.clip((1.0 + ahead) * (back / width), 0.0, 1.0))
         found: Array = values[right - 1] * of_left + values[right] * of_right
     return found
 
