@@ -3,6 +3,7 @@
 import math
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import hockeystick as hs
 import mpmath
@@ -524,3 +525,22 @@ def test_orders_that_are_no_doubles_are_rounded_down() -> None:
     order = Fraction(1) + Fraction(8, 5) / 2**52
     assert hs.individual.RDPFilter(order=order, rho=1.0).order == 1.0 + 2.0**-52
     assert hs.accounting.rdp_epsilon(order, 0.0, 0.9) == hs.accounting.rdp_epsilon(1.0 + 2.0**-52, 0.0, 0.9)
+
+
+@pytest.mark.parametrize("kind", ["filter", "rdp", "odometer"])
+def test_what_is_closed_says_nothing(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "kept"
+    made: Any = {
+        "filter": lambda: hs.IndividualGDPFilter(3, mu=1.0, path=path),
+        "rdp": lambda: hs.individual.IndividualRDPFilter(3, order=2.0, rho=1.0, path=path),
+        "odometer": lambda: hs.individual.IndividualGDPOdometer(3, increment=1.0, path=path),
+    }[kind]()
+    made.step([0.1, 0.2, 0.3])
+    before = made.spent.tolist()
+    made.close()
+    for ask in (lambda: made.spent, lambda: made.epsilon(1e-5), lambda: made.last_step, made.active_counts):
+        with pytest.raises(hs.StorageError, match="is closed; open it again"):
+            ask()
+    again = type(made).open(path)
+    assert again.spent.tolist() == before
+    again.close()

@@ -536,3 +536,19 @@ def test_blocks_of_examples_are_answered_alike(
     monkeypatch.setattr(individual, "_CHUNK", chunk)
     for ask, before in zip(asked, whole, strict=True):
         np.testing.assert_array_equal(ask(), before)
+
+
+@pytest.mark.parametrize("slack", [1e-3, 1e-5, 1e-8])
+def test_mu_is_of_both_directions(slack: float) -> None:
+    """A trade-off curve is above that of mu only if delta is below it in both: one of them alone has the smaller mu (.127 for .258)."""
+    found = {}
+    for adjacency in ("add", "remove", "add_or_remove"):
+        accountant = hs.IndividualAccountant(
+            1, noise_multiplier=1.0, sampling_probability=0.01, adjacency=adjacency
+        )
+        accountant.step([1.0], steps=100)
+        found[adjacency] = accountant.nonadaptive_gdp_mu(0, slack)
+        history = accountant.profile(0)
+        both = hs.account(history.description, "add_or_remove").gdp(slack).mu_bounds
+        assert found[adjacency] >= both.lower * (1.0 - 1e-9)
+    assert found["add"] == found["remove"] == found["add_or_remove"]

@@ -289,8 +289,8 @@ class IndividualAccountant(Recorded):
     def nonadaptive_gdp_mu(self, example: int, slack: float) -> float:
         """The smallest certified mu such that the example is mu-GDP up to ``slack`` in delta, for norms FIXED IN ADVANCE.
 
-        delta(epsilon) <= delta_mu(epsilon) + slack for every epsilon >= 0, not only at some points
-        (`PrivacyProfile.gdp_mu` says how). With slack = 0 only the mu without sampling is certain: sum of mu^2.
+        delta(epsilon) <= delta_mu(epsilon) + slack for every epsilon >= 0 in both directions, whatever the adjacency, and not only at
+        some points (`PrivacyProfile.gdp_mu` says how). With slack = 0 only the mu without sampling is certain: sum of mu^2.
         """
         row = integer("example", example, 0, self.num_examples - 1)
         slack = real("slack", slack, 0.0, 1.0)
@@ -298,12 +298,15 @@ class IndividualAccountant(Recorded):
         plain = math.sqrt(squares) * (1.0 + 1e-12)
         if slack == 0.0 or plain == 0.0:
             return plain
-        end = float(self._worst(_EPSILON, slack, np.array([row])).upper[0])
+        both = (
+            "add_or_remove"  # of one direction alone, at epsilon >= 0, no trade-off curve is above that of mu
+        )
+        end = float(self._worst(_EPSILON, slack, np.array([row]), adjacency=both).upper[0])
         if not math.isfinite(end):
             return plain
 
         def curve(epsilon: Floats) -> tuple[Floats, Floats]:
-            upper = self._worst(_DELTA, epsilon, np.full(epsilon.size, row)).upper
+            upper = self._worst(_DELTA, epsilon, np.full(epsilon.size, row), adjacency=both).upper
             return np.zeros_like(upper), upper
 
         return smallest_mu(curve, end, slack, plain)
@@ -374,6 +377,7 @@ class IndividualAccountant(Recorded):
         upper_edges: bool = True,
         lower: bool = False,
         slow: Mask | None = None,
+        adjacency: str | None = None,
     ) -> IndividualBounds:
         """The epsilons or deltas of some examples, the worst of all directions; ``asked`` is _EPSILON or _DELTA, ``at`` what it takes.
 
@@ -381,7 +385,7 @@ class IndividualAccountant(Recorded):
         """
         size = self.num_examples if rows is None else rows.size
         out = IndividualBounds(np.zeros(size), np.zeros(size))
-        for direction in _DIRECTIONS[self._adjacency]:
+        for direction in _DIRECTIONS[adjacency or self._adjacency]:
             for part, counts in self._blocks(rows):
                 profiles = self._profiles(direction, upper_edges)
                 # Where only upper bounds are wanted, this direction's matters above the last one's only.

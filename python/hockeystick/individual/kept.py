@@ -59,10 +59,13 @@ class Live:
         """Read all there is in the directory."""
         raise NotImplementedError
 
-    def _check(self) -> None:
-        # Without the lock, another process may have it open by now.
+    def check_open(self) -> None:
+        """StorageError once it is closed: without the lock, another process may have it open by now."""
         if self._lock.closed:
             raise StorageError(f"{os.fspath(self._path)!r}: is closed; open it again")
+
+    def _check(self) -> None:
+        self.check_open()
         if self._interrupted:
             raise StorageError(
                 f"{os.fspath(self._path)!r}: a step was interrupted; close it and open it again"

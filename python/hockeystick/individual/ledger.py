@@ -96,6 +96,9 @@ class Ledger:
             raise StorageError("its ledger is not one of numbers >= 0")
         return Ledger(spent, [integer("active", count, 0, spent.size) for count in counts.tolist()])
 
+    def check_open(self) -> None:
+        """Nothing to say of one in memory."""
+
     def close(self) -> None:
         """Let go of files, if any."""
 

@@ -69,6 +69,7 @@ class IndividualLedger(Kept):
 
     @property
     def _spent(self) -> Floats:
+        self._state.check_open()
         return self._state.values
 
     @property
@@ -88,6 +89,7 @@ class IndividualLedger(Kept):
         A run that is killed after a step was recorded and before its result was saved takes the mask from
         here and repeats the step with the same noise: it is the same release, and is not charged twice.
         """
+        self._state.check_open()
         last = self._state.last
         return None if last is None else LastStep(self.steps, last[0], last[1].view(np.bool_))
 
