@@ -3,6 +3,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <bit>
 #include <cstddef>
 #include <cstdint>
@@ -12,6 +13,7 @@
 
 #include "hockeystick/individual.hpp"
 #include "hockeystick/parallel.hpp"
+#include "numerics/lane_sum.hpp"
 
 namespace hockeystick {
 
@@ -26,10 +28,10 @@ using History = std::vector<Counted>;
 // of the additions is fixed, so that results do not depend on the machine; `paired` kinds go to lanes.
 template <class Value>
 double sum_over(const History& history, std::size_t paired, Value value) {
-    double sum[4] = {0, 0, 0, 0};
+    std::array<double, 4> sum{};
     for (const auto& [kind, count] : history)
         sum[kind < paired ? kind % 4 : 0] += static_cast<double>(count) * value(kind);
-    return (sum[0] + sum[1]) + (sum[2] + sum[3]);
+    return sum_of(sum);
 }
 inline double dot(const History& history, const std::vector<double>& values) {
     return sum_over(history, values.size() / 4 * 4, [&](std::size_t kind) { return values[kind]; });

@@ -298,9 +298,8 @@ class IndividualAccountant(Recorded):
         plain = math.sqrt(squares) * (1.0 + 1e-12)
         if slack == 0.0 or plain == 0.0:
             return plain
-        both = (
-            "add_or_remove"  # of one direction alone, at epsilon >= 0, no trade-off curve is above that of mu
-        )
+        # Of one direction alone, at epsilon >= 0, no trade-off curve is above that of mu.
+        both = "add_or_remove"
         end = float(self._worst(_EPSILON, slack, np.array([row]), adjacency=both).upper[0])
         if not math.isfinite(end):
             return plain

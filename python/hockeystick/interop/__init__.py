@@ -5,16 +5,6 @@ One module per library, imported only on request, so that ``import hockeystick``
 `hockeystick.interop.jax_privacy`, `hockeystick.interop.torch`, `hockeystick.interop.tensorflow_privacy`. Conventions and traps: docs/interop/interop.md.
 """
 
-from __future__ import annotations
+from .._base.lazy import attach
 
-import importlib
-from types import ModuleType
-
-_MODULES = ("dp_accounting", "flower", "jax_privacy", "opacus", "tensorflow_privacy", "torch")
-
-
-def __getattr__(name: str) -> ModuleType:
-    """The module for a library, imported when it is asked for."""
-    if name in _MODULES:
-        return importlib.import_module(f"{__name__}.{name}")
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}: it has {', '.join(_MODULES)}")
+__getattr__, __dir__, __all__ = attach(__name__, __file__)

@@ -8,7 +8,7 @@ in any order, and take the same small space for a thousand values or a billion.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,7 +57,7 @@ class Empirical:
     masses: tuple[int, ...]
 
     def __post_init__(self) -> None:
-        entries("masses", self.masses, "integers")
+        instance("masses", self.masses, Sequence, "a sequence of integers")  # type: ignore[type-abstract]
         if len(self.masses) != POINTS:
             raise ParameterError(f"masses: must be {POINTS} numbers, not {len(self.masses)}")
         if min(self.masses) < 0 or sum(self.masses) % UNIT:
