@@ -99,7 +99,7 @@ std::unique_ptr<Sampler> multi_attribution(const py::bytes& key, std::uint64_t s
                                            std::uint64_t separation, double probability,
                                            bool by_participation, std::uint64_t ahead) {
     const auto& [offsets, users, num_users] = given;
-    const hs::AttributionView graph = checked(view(offsets), view(users), num_users);
+    const hs::AttributionView graph{view(offsets), view(users), num_users};
     const hs::MultiAttributionBatches law{graph, separation, probability, by_participation, ahead};
     const hs::ChaChaKey words = key_of(key);
     auto made = released(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import subprocess
 import sys
@@ -265,6 +266,26 @@ def test_the_unit_of_values_is_not_for_the_prover_to_choose() -> None:
         {name: value for name, value in entry["key"].items() if name not in ("log_scale", "proposal")},
     ):
         assert not verify(write({**content, "directions": [{**entry, "key": key}]})).accepted
+
+
+@pytest.mark.parametrize("claim", [0.999, 0.5, 1e-9, 0.0])
+def test_totals_are_those_of_values_that_are_at_most_their_bound(claim: float) -> None:
+    """A bound on values below their mean, and as much for delta, was accepted: 1e-9 for .038."""
+    mechanism = hs.BandMF(hs.BandedToeplitz.square_root(32, 4), hs.BMinSep(32, 4, 0.05), 1.0)
+    content = json.loads(hs.estimate_delta(mechanism, 1.0, 4096, 5, "plain").certificate())
+    assert verify(write(content)).accepted
+    count = 4096 * 2**1074
+    means = [int(entry["total"], 16) / count for entry in content["directions"]]
+    forged = copy.deepcopy(content)
+    for entry, mean in zip(forged["directions"], means, strict=True):
+        entry["largest"] = entry["delta"] = claim * mean
+    forged["delta"] = max(entry["delta"] for entry in forged["directions"])
+    assert "its total is not that of" in verify(write(forged)).reason
+    for total in ("-0x1", hex(count + 1)):
+        forged = copy.deepcopy(content)
+        for entry in forged["directions"]:
+            entry.update(total=total, largest=1.0, delta=1.0)
+        assert "its total is not that of" in verify(write({**forged, "delta": 1.0})).reason
 
 
 def test_more_than_a_verifier_computes_is_rejected_at_once() -> None:

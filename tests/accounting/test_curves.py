@@ -43,6 +43,36 @@ def test_a_curve_is_as_good_as_single_questions(process: hs.mechanisms.Process, 
     assert lower[-1] == lower[-2]
 
 
+FAR = [
+    hs.Gaussian(2.0),
+    hs.Gaussian(2.0) * 10,
+    hs.UserLevel(hs.PoissonSampled(hs.Gaussian(1.5), 0.25), 2),
+    hs.MixtureOfGaussians(1.0, (0.0, 1.0, 2.0), (0.9, 0.08, 0.02)),
+    hs.TruncatedPoissonSampled(1.0, 100, 0.01, 3),
+    hs.PoissonSampled(hs.Laplace(2.0), 0.1) * 3,
+    hs.RandomAllocation(1.0, 10),
+]
+ENGINES = [(process, "auto") for process in FAR] + [(process, "fft") for process in FAR[:-1]]
+
+
+@pytest.mark.parametrize("adjacency", ["remove", "add", "add_or_remove", "zero_out"])
+@pytest.mark.parametrize(("process", "engine"), ENGINES, ids=str)
+def test_points_far_out_say_nothing_of_others(
+    process: hs.mechanisms.Process, adjacency: str, engine: str
+) -> None:
+    """They were no numbers, and so was every other one of the curve."""
+    near = np.array([-2.0, 0.0, 0.5, 3.0])
+    far = [1e20, 1e36, 1e38, 1e77, 1e154, 1e155, 1e200, 2.4e307, 1e308]
+    profile = hs.account(process, adjacency, engine=engine)
+    alone = np.array(profile.delta_curve(near))
+    together = np.array(profile.delta_curve(np.concatenate([near, far, [-value for value in far]])))
+    assert (together[:, :4] == alone).all()
+    assert (together[0, 4:13] == 0.0).all()
+    assert (together[1, 4:13] <= alone[1, 3]).all()
+    assert (together[:, 13:] >= 1.0 - 1e-12).all()
+    assert (together[:, 13:] <= 1.0).all()
+
+
 ASYMMETRIC = [
     hs.PoissonSampled(hs.Gaussian(0.5), 1e-4) * 10,
     hs.PoissonSampled(hs.Laplace(1.0), 0.2) * 3,

@@ -19,6 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from fractions import Fraction
 from typing import Any
 
 import hockeystick as hs
@@ -152,10 +153,9 @@ def _known(release: Any) -> Any:
 def _proven(entry: dict[str, Any]) -> bool:
     count, q = entry["blocks"] * entry["key"]["block_size"], entry["failure_probability"]
     if entry["method"] == "mean":
-        mean = int(entry["total"], 16) / (count << 1074)
-        return mean_interval(mean, count, 1.0 - 2.0 * q, entry["largest"]).upper <= entry["delta"] * (
-            1.0 + 1e-9
-        )
+        total, largest = Fraction(int(entry["total"], 16), count << 1074), entry["largest"]
+        shown = mean_interval(float(total), count, 1.0 - 2.0 * q, largest).upper
+        return 0 <= total <= largest and shown <= entry["delta"] * (1.0 + 1e-9)
     seen = Empirical(tuple(int(mass, 16) for mass in entry["masses"]))
     evidence = evidence_below(seen, entry["mean"], tuple(map(tuple, entry["bets"])))
     return seen.count == count and evidence >= -math.log(q) - 1e-6

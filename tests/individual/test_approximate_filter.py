@@ -261,6 +261,8 @@ def test_refusals(whole: list[object], tmp_path: Path) -> None:
         lambda: disk.save(tmp_path / "copy"),
         lambda: disk.accountant.nonadaptive_epsilon(1e-5),
         lambda: hs.individual.ApproximateIndividualFilter.merge([disk]),
+        lambda: disk.last_step,
+        disk.active_counts,
     ):
         with pytest.raises(hs.StorageError, match="is closed"):
             attempt()

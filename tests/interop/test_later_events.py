@@ -152,6 +152,9 @@ def test_true_positive_rates_and_the_gaussian_they_imply() -> None:
     assert 0.9 < loose < accountant.get_gdp_parameter_estimate(1e-3 / 2) < 1.0
     with pytest.raises(hs.ParameterError, match="false_positive_rates"):
         accountant.get_true_positive_rates([0.1, 1.5])
+    for odd in ([], 1.0, 1e-310, math.nan):
+        with pytest.raises(hs.ParameterError, match="false_positive_rates"):
+            accountant.get_gdp_parameter_estimate(odd)
     nothing = installed.HockeystickAccountant()
     assert nothing.get_true_positive_rates(0.5) == 0.5
     assert nothing.get_gdp_parameter_estimate() == 0.0

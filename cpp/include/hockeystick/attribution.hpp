@@ -34,7 +34,8 @@ struct AttributionView {
 };
 
 // Throws std::invalid_argument unless the offsets ascend from 0 to the number of users listed and
-// the users of every example are in range, ascending and distinct.
+// the users of every example are in range, ascending and distinct, and there are at most 2^31 users. The
+// functions below rely on it, and do not look again.
 void check(const AttributionView& graph);
 
 // Groups the pairs (examples[i], users[i]) by example; repeated pairs count once. Throws
@@ -53,7 +54,8 @@ Attribution by_user(const AttributionView& graph);
 //
 // A refusal never becomes invalid by taking more, so the outcome is maximal: no other example, and
 // with duplicates no other copy, can be added. Returns the examples in the order taken. Examples
-// without users must not be in the order (no bound holds them back).
+// without users must not be in the order (no bound holds them back). With duplicates there may be
+// max_examples_per_user copies of each, in memory.
 std::vector<std::int64_t> bound_contributions(const AttributionView& graph,
                                               std::span<const std::int64_t> order,
                                               std::size_t max_examples_per_user, bool duplicates,

@@ -52,7 +52,7 @@ struct MinSepBatches {
 // sampled in the last separation - 1 steps (Algorithm 3); with by_participation, an example in the batch of
 // one of these (Algorithm 4, whose privacy is conjectured). `ahead` steps are drawn before the first.
 struct MultiAttributionBatches {
-    AttributionView graph;  // the caller keeps it alive
+    AttributionView graph;  // the caller keeps it alive, and as it is
     std::uint64_t separation;
     double probability;
     bool by_participation;

@@ -30,7 +30,8 @@ public:
     std::size_t width() const noexcept { return width_; }
     std::size_t steps() const noexcept { return mechanism_.steps(); }
 
-    // Of blocks first, ..., first + blocks - 1: one row per sample.
+    // Of blocks first, ..., first + blocks - 1: one row per sample. Throws std::length_error for more of them
+    // than any memory holds.
     std::vector<double> samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks) const;
 
     // The same samples, taken apart: steps() values of each, one sample after the other.

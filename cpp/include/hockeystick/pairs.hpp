@@ -138,7 +138,8 @@ PairPtr location_mixture(Noise noise, double scale, std::vector<double> p_shifts
 PairPtr zero_out(double mu, double q, Sampling mode);
 // One of `steps` steps, drawn uniformly, with a record's contribution mu in units of the noise. Modes remove
 // and add (docs/mechanisms/allocation.md).
-// told_mu: what who is told the step sees, if that is less than mu.
+// told_mu: what who is told the step sees, if that is less than mu. mu <= 100: of larger ones gaussian(mu),
+// that of who is told, is hardly larger.
 PairPtr random_allocation(double mu, double steps, Sampling mode,
                           double told_mu = std::numeric_limits<double>::infinity());
 // The pair `upper` in the place of a mechanism between the two: upper bounds are its own, lower bounds those

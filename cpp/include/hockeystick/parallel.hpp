@@ -17,11 +17,12 @@ namespace hockeystick {
 // it waits for other threads, the calling thread passes an interruption_point().
 void parallel_for(std::size_t blocks, const std::function<void(std::size_t)>& body);
 
-// The same for ranges: body(begin, end) for one after the other of at most `size` of `count` numbers.
+// The same for ranges: body(begin, end) for one after the other of at most `size` >= 1 of `count` numbers.
 template <class Body>
 void parallel_ranges(std::size_t count, std::size_t size, const Body& body) {
-    parallel_for((count + size - 1) / size,
-                 [&](std::size_t block) { body(block * size, std::min(count, (block + 1) * size)); });
+    parallel_for(count / size + (count % size > 0), [&](std::size_t block) {
+        body(block * size, block * size + std::min(size, count - block * size));
+    });
 }
 
 // To be passed every few milliseconds of work, on any thread: ends it by an exception if the hook throws one.

@@ -19,9 +19,11 @@ namespace {
 using Complex = std::complex<double>;
 constexpr double pi = std::numbers::pi;
 
-// speed: the first node, the panels' width, the order of the rule on each, and the error, beside 1/T or the
-// mass beyond the cut, from which on they are not halved.
-constexpr double first_node = -10.5, panel = 1.5;
+// proof: the first node, as `below_first` is of what lies below it.
+constexpr double first_node = -10.5;
+// speed: the panels' width, the order of the rule on each, and the error, beside 1/T or the mass beyond the
+// cut, from which on they are not halved.
+constexpr double panel = 1.5;
 constexpr int order = 20;
 constexpr double panel_error = 1e-19, panel_error_beyond = 1e-15;
 // proof: what a normal variable has below the first node, with room for its mean absolute value; where Re s <

@@ -2,12 +2,29 @@
 // drawn").
 #include <algorithm>
 #include <bit>
+#include <initializer_list>
+#include <limits>
+#include <stdexcept>
 #include <utility>
 
 #include "hockeystick/estimate.hpp"
 #include "hockeystick/parallel.hpp"
 
 namespace hockeystick {
+namespace {
+
+// How many numbers there are to be room for: a product that wraps would make it too small.
+std::size_t product(std::initializer_list<std::size_t> sizes) {
+    std::size_t all = 1;
+    for (const std::size_t size : sizes) {
+        if (size > 0 && all > std::numeric_limits<std::size_t>::max() / sizeof(double) / size)
+            throw std::length_error("more samples than any memory holds");
+        all *= size;
+    }
+    return all;
+}
+
+}  // namespace
 
 BlockSampler::BlockSampler(MatrixMechanism mechanism, Direction direction)
     : mechanism_((check(mechanism.scheme, mechanism.steps()), std::move(mechanism))),
@@ -39,7 +56,7 @@ void BlockSampler::each_group(const Blocks& blocks,
 }
 
 std::vector<double> BlockSampler::samples(std::uint64_t seed, std::uint64_t first, std::size_t blocks) const {
-    std::vector<double> out(blocks * block_size_ * width_);
+    std::vector<double> out(product({blocks, block_size_, width_}));
     each_group({seed, first, blocks}, [&](std::size_t sample, const Rows& rows) {
         rows.by_sample(width_, out.data() + sample * width_, width_);
     });
@@ -48,8 +65,8 @@ std::vector<double> BlockSampler::samples(std::uint64_t seed, std::uint64_t firs
 
 std::vector<double> BlockSampler::values_of(const Blocks& blocks, std::span<const double> epsilons,
                                             const Value& value) const {
-    const std::size_t count = blocks.count * block_size_;
-    std::vector<double> out(epsilons.size() * count);
+    const std::size_t count = product({blocks.count, block_size_});
+    std::vector<double> out(product({epsilons.size(), count}));
     each_group(blocks, [&](std::size_t sample, const Rows& rows) {
         for (std::size_t e = 0; e < epsilons.size(); ++e) {
             for (std::size_t s = 0; s < group_size; ++s) {
@@ -66,7 +83,8 @@ BlockSampler::Draws BlockSampler::draws(std::uint64_t seed, std::uint64_t first,
     Draws all;
     const auto append = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
     Rows rows(width_);
-    for (std::size_t sample = 0; sample < blocks * block_size_; sample += group_size) {
+    const std::size_t count = product({blocks, block_size_});
+    for (std::size_t sample = 0; sample < count; sample += group_size) {
         Draws group{nothing, nothing, counted ? nothing : std::vector<double>(),
                     std::vector<int>(group_size)};
         sample_group(stream(seed, first + sample / block_size_), sample % block_size_, rows[0], &group);

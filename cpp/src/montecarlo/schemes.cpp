@@ -9,7 +9,13 @@
 namespace hockeystick {
 namespace {
 
+// limit: tables grow with the examples of a user.
+constexpr std::size_t most_examples = std::size_t{1} << 16;
+
 void check_probability(double p) { require(p >= 0 && p <= 1, "the sampling probability must be in [0, 1]"); }
+void check_examples(std::size_t examples) {
+    require(examples >= 1 && examples <= most_examples, "a user must have from 1 to 65536 examples");
+}
 
 }  // namespace
 
@@ -35,13 +41,13 @@ void check(const Scheme& scheme, std::size_t steps) {
     if (const BMinSep* chain = chain_of(scheme)) check_probability(chain->probability);
     if (const auto* s = std::get_if<MultiAttribution>(&scheme)) {
         check_probability(s->probability);
-        require(s->examples >= 1, "a user must have at least one example");
+        check_examples(s->examples);
     } else if (const auto* t = std::get_if<TruncatedBMinSep>(&scheme)) {
         require(t->dataset_size >= 1 && t->dataset_size <= std::uint64_t{1} << 53,
                 "the dataset size must be in [1, 2^53]");
         require(t->max_batch >= 1, "the largest batch must be >= 1");
     } else if (const auto* i = std::get_if<IndependentBMinSep>(&scheme)) {
-        require(i->examples >= 1, "a user must have at least one example");
+        check_examples(i->examples);
     }
 }
 

@@ -177,7 +177,7 @@ std::uint64_t geometric(Stream& stream, double log_failure, std::uint64_t limit)
 }
 
 std::uint64_t binomial(Stream& stream, std::uint64_t n, double p) noexcept {
-    if (n == 0 || p <= 0) return 0;
+    if (n == 0 || !(p > 0)) return 0;
     if (p >= 1) return n;
     if (p > 0.5) return n - binomial(stream, n, 1 - p);
     return static_cast<double>(n) * p < 10 ? binomial_inversion(stream, n, p)

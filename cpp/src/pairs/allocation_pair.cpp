@@ -10,6 +10,9 @@
 namespace hockeystick {
 namespace {
 
+constexpr double most_mu =
+    100;  // limit: nodes and time grow with it, and the answer nears that of who is told
+
 // What is seen of an epoch by who keeps the largest of its outputs alone ("A statistic of the outputs").
 class LargestOutput final : public Pair {
 public:
@@ -87,7 +90,7 @@ private:
 }  // namespace
 
 PairPtr random_allocation(double mu, double steps, Sampling mode, double told_mu) {
-    require(std::isfinite(mu) && mu > 0, "random_allocation: mu must be finite and positive");
+    require(mu > 0 && mu <= most_mu, "random_allocation: mu must be positive and at most 100");
     require(steps >= 2 && steps <= 0x1p53 && steps == std::floor(steps),
             "random_allocation: steps must be a whole number from 2 to 2^53");
     require(told_mu > 0, "random_allocation: told_mu must be positive");

@@ -47,17 +47,15 @@ public:
     }
 
 private:
-    // proof: so many deviations out, both tails are 0 in every double, and squares are not infinite.
-    static constexpr double farthest = 1e100;
-    double standard(double x) const { return std::clamp(x / mu_ - 0.5 * mu_, -farthest, farthest); }
+    double standard(double x) const { return std::clamp(x / mu_ - 0.5 * mu_, -farthest_out, farthest_out); }
 
     // First-order effect of rounding z (it moves x) and of the tail function itself.
     double error(double x, double z, double tail, double slope) const {
-        return u * ((24 + 2 * z * z) * tail + 8 * (1 + std::abs(x) + mu_ * mu_) * slope);
+        return relative(z) * tail + (8 * u + misplaced(x)) * slope;
     }
     // The same two effects, apart.
     static double relative(double z) { return u * (24 + 2 * z * z); }
-    double misplaced(double x) const { return 8 * u * (std::abs(x) + mu_ * mu_); }
+    double misplaced(double x) const { return 8 * (u * std::abs(x) + u * mu_ * mu_); }
 
     double mu_;
 };

@@ -29,6 +29,8 @@ public:
             if (*std::min_element(p_.shift.begin(), p_.shift.end()) == low_) min_ = end_ratio(low_);
             if (*std::max_element(q_.shift.begin(), q_.shift.end()) == high_) max_ = end_ratio(high_);
             if (high_ > low_) farthest_ = gaussian(high_ - low_);
+            largest_ = loss(high_ + far).value;
+            least_ = loss(low_ - far).value;
         }
     }
 
@@ -39,7 +41,8 @@ public:
         if (at >= max_)
             return {0, 0, 0, at < max_ + unsure ? unsure : 0.0, 0, at < max_ + unsure ? unsure : 0.0};
         if (at < min_) return nothing_below(at);
-        Tangent out = tangent(at, +1);
+        Tangent out = tangent(std::min(at, largest_), +1);
+        if (at > largest_) moved_out(out, at - largest_);
         // By joint convexity the profile is at most that of the shifts that are farthest apart.
         if (farthest_ && out.error > 0.1 * std::abs(out.value)) {
             const Tangent most = farthest_->above(at);
@@ -58,7 +61,9 @@ public:
     Tangent below(double at) const override {
         if (at < min_) return {0, 0, 0, 0, 0, 0};
         if (at >= max_) return everything_below(at);
-        return tangent(at, -1);
+        Tangent out = tangent(std::max(at, least_), -1);
+        if (at < least_) moved_out(out, least_ - at);
+        return out;
     }
     // Rounded up: the weights are kept as logarithms.
     double max_loss() const override {
@@ -115,6 +120,16 @@ public:
     }
 
 private:
+    // Proof: a Gaussian tail beyond is 0 in every double, so that no root need be looked for there.
+    static constexpr double far = 41;
+
+    // From a tangent to one further out, where the profile is not larger, nor below 0.
+    static void moved_out(Tangent& out, double by) {
+        out.error += std::max(0.0, out.value);
+        out.value = 0;
+        out.misplaced += by;
+    }
+
     // Shifts and log weights in units of the noise scale.
     struct Side {
         std::vector<double> shift, log_weight;
@@ -244,8 +259,8 @@ private:
         double t = invert(x);
         if (mirrored_) return t;  // known to some units of itself
         // Nothing lies further out that a double holds.
-        const double far = noise_ == Noise::gaussian ? 41 : 800;
-        const double end = direction > 0 ? low_ - far : high_ + far;
+        const double most = noise_ == Noise::gaussian ? far : 800;
+        const double end = direction > 0 ? low_ - most : high_ + most;
         for (double step = 0; direction * (t - end) > 0;) {
             const Value at = loss(t);
             const double wanted = unsure(t, x);
@@ -283,6 +298,7 @@ private:
     }
 
     Tangent tangent(double x, int direction) const {
+        if (std::isnan(x)) return {x, x, x, x, x, x};
         const double t = beyond_root(x, direction);
         double p_exponent, q_exponent;
         double p = side_tail(p_, t, direction, 0, p_exponent);
@@ -302,6 +318,7 @@ private:
     Noise noise_;
     Side p_, q_;
     double low_ = 0, high_ = 0, min_ = -infinity, max_ = infinity;
+    double least_ = -infinity, largest_ = infinity;  // losses as far out as tails are looked at
     bool mirrored_ = false;
     PairPtr farthest_;  // of Gaussian noise
 };

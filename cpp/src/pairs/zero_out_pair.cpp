@@ -63,7 +63,8 @@ private:
         const double r = 4 * std::exp(-mu_ * mu_ - x) * -std::expm1(-x) * ((1 - q_) / q_);
         const double s = std::sqrt(1 + r), move = x + std::log1p(0.5 * (r / (1 + s)));
         const double rest = r < 1e100 ? r / ((1 + s) * (1 + s)) : 1.0;
-        return {move / mu_ - 0.5 * mu_, 2 / (1 + s), rest, 16 * u * (mu_ * mu_ + move)};
+        return {std::min(move / mu_ - 0.5 * mu_, farthest_out), 2 / (1 + s), rest,
+                16 * u * (mu_ * mu_ + move)};
     }
 
     // Tails beyond t, divided by e^exponent.
@@ -88,9 +89,8 @@ private:
         const Tails tail = tails(at);
         // a Q is q times `against`, and (1-q) N(0).
         const double slope = q_ * tail.against + (1 - q_) * tail.none;
-        const double error = u * q_ *
-                             ((32 + 2 * at.z * at.z) * tail.p +
-                              16 * (1 + std::abs(x) + mu_ * mu_ + at.z * at.z) * tail.against);
+        const double moved = 16 * u * (1 + std::abs(x) + mu_ * mu_ + at.z * at.z);
+        const double error = q_ * (relative(at.z) * tail.p + moved * tail.against);
         return {q_ * (tail.p - tail.against), slope, tail.exponent, error, relative(at.z), at.misplaced};
     }
 

@@ -84,9 +84,11 @@ private:
     ClosedForm(Bounds at, bool infinite) : at_(std::move(at)), infinite_(infinite) {}
 
     static Value rounded(double value, double error, double epsilon, bool upper) {
-        return {
-            std::clamp(upper ? value + error + 5e-324 : value - error - 5e-324, trivial_delta(epsilon), 1.0),
-            error};
+        const double least = trivial_delta(epsilon),
+                     moved = upper ? value + error + 5e-324 : value - error - 5e-324;
+        // Proof: what is no number bounds nothing; minima and maxima would take it for either end.
+        if (std::isnan(moved)) return {upper ? 1.0 : least, 1.0};
+        return {std::clamp(moved, least, 1.0), error};
     }
 
     // The composition is between the two.

@@ -70,7 +70,8 @@ BatchSampler::BatchSampler(const BatchLaw& law, std::uint64_t population, std::u
     require(steps <= most_steps, "steps must be at most 2^31");
     require(!max_batch || *max_batch >= 1, "max_batch must be at least 1");
     if (const auto* fixed = std::get_if<FixedBatches>(&law)) {
-        require(fixed->replacement || fixed->size <= population, "size must be at most population");
+        require(fixed->size <= (fixed->replacement ? most_listed : population),
+                "size must be at most population, or 2^32 with replacement");
     } else if (const auto* bins = std::get_if<BallsInBinsBatches>(&law)) {
         require(bins->bins >= 1, "bins must be at least 1");
         require(population <= most_listed, "population must be at most 2^32 for balls in bins");
@@ -82,6 +83,7 @@ BatchSampler::BatchSampler(const BatchLaw& law, std::uint64_t population, std::u
                 "separation (or steps) must be at most 2^27 with a warm start");
     } else if (const auto* multi = std::get_if<MultiAttributionBatches>(&law)) {
         require(multi->separation >= 1, "separation must be at least 1");
+        check(multi->graph);
         require(multi->graph.num_examples() == population, "the graph must have population examples");
         require(multi->ahead <= most_steps - steps, "steps + ahead must be at most 2^31");
     }

@@ -121,9 +121,23 @@ void failures() {
     CHECK_THROWS(std::invalid_argument, make(BallsInBins{0}, 1));
     CHECK_THROWS(std::invalid_argument, make(MultiAttribution{3, 0.1, 0, false}, 1));
     CHECK_THROWS(std::invalid_argument, make(MultiAttribution{2, 0.1, 1, false}, 1));
+    for (const std::size_t examples : {(std::size_t{1} << 16) + 1, std::numeric_limits<std::size_t>::max()}) {
+        for (const bool exact : {false, true})
+            CHECK_THROWS(std::invalid_argument, make(MultiAttribution{3, 0.1, examples, exact}, 1));
+        CHECK_THROWS(std::invalid_argument, make(IndependentBMinSep{{3, 0.1, true}, examples}, 1));
+    }
     CHECK_THROWS(std::invalid_argument, make(TruncatedBMinSep{{3, 0.1, true}, 0, 1}, 1));
     CHECK_THROWS(std::invalid_argument, make(TruncatedBMinSep{{2, 0.1, true}, 9, 1}, 1));
     CHECK_THROWS(std::invalid_argument, make(BMinSep{3, 0.1, true}, 1).evaluate(std::vector<double>(9), {}));
+    // Products of sizes that wrap, to 0 among others.
+    const LossSampler sampler = make(BMinSep{3, 0.1, true}, 1);
+    for (const int power : {50, 54, 60, 63}) {
+        const std::size_t many = std::size_t{1} << power;
+        CHECK_THROWS(std::length_error, sampler.losses(1, 0, many));
+        CHECK_THROWS(std::length_error, sampler.draws(1, 0, many));
+        const std::vector<double> epsilons(2, 1.0);
+        if (power >= 60) CHECK_THROWS(std::length_error, sampler.delta_sums(1, epsilons, 0, many));
+    }
 }
 
 }  // namespace

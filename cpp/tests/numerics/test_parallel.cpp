@@ -2,6 +2,7 @@
 
 #include <atomic>
 #include <cmath>
+#include <limits>
 #include <stdexcept>
 #include <string>
 #include <thread>
@@ -25,6 +26,21 @@ std::vector<double> work() {
     std::vector<double> slots(blocks, 0.0);
     hs::parallel_for(blocks, [&](std::size_t i) { slots[i] += std::sin(static_cast<double>(i)); });
     return slots;
+}
+
+// All numbers are in one range or another, also where the number of ranges is computed from sums that wrap.
+void ranges() {
+    constexpr std::size_t most = std::numeric_limits<std::size_t>::max();
+    for (const std::size_t count : {std::size_t{0}, std::size_t{1}, std::size_t{7}, most - 1, most}) {
+        const std::size_t size = count < 8 ? 3 : most / 4 + 1;
+        std::atomic<std::size_t> all = 0, calls = 0;
+        hs::parallel_ranges(count, size, [&](std::size_t begin, std::size_t end) {
+            CHECK(begin < end && end - begin <= size);
+            all += end - begin;
+            ++calls;
+        });
+        CHECK(all == count && calls == count / size + (count % size > 0));
+    }
 }
 
 void same_result_for_any_number_of_threads() {
@@ -141,6 +157,7 @@ void interruption_ends_all_threads() {
 }  // namespace
 
 int main() {
+    ranges();
     same_result_for_any_number_of_threads();
     number_of_threads();
     lowest_failure_is_reported();

@@ -229,6 +229,32 @@ void brackets() {
                      hs::location_mixture(noise, 5e-309, {0, 1}, {0.5, 0.5}, {0}, {1}));
 }
 
+// Far beyond all losses that have a mass in any double, where squares of them are infinite: delta is 0 there,
+// and no bound of it is no number. What is no loss has no bounds, and ends.
+void far_out() {
+    const std::vector<hs::PairPtr> pairs{
+        hs::gaussian(0.5),
+        hs::sampled(hs::gaussian(1), 0.1, hs::Sampling::replace_one),
+        hs::location_mixture(hs::Noise::gaussian, 1, {0, 1, 2}, {0.9, 0.08, 0.02}, {0}, {1}),
+        hs::location_mixture(hs::Noise::gaussian, 1, {0, 1}, {0.9, 0.1}, {0, -1}, {0.9, 0.1}),
+        hs::zero_out(1, 0.1, hs::Sampling::remove),
+        hs::zero_out(1, 0.1, hs::Sampling::add)};
+    for (const hs::PairPtr& pair : pairs) {
+        const hs::Profile profile({{{pair, 1}}});
+        for (const double epsilon : {1e3, 1e15, 1e36, 1e77, 1e154, 1e200, 2.4e307, 1e308}) {
+            const hs::Answer far = profile.delta_bounds(epsilon), before = profile.delta_bounds(-epsilon);
+            CHECK(far.lower == 0 && far.upper <= 0.11);
+            CHECK(before.lower >= 1 - 1e-12 && before.upper <= 1);
+        }
+        CHECK(std::isnan(pair->above(std::nan("")).value) && std::isnan(pair->below(std::nan("")).value));
+    }
+    const auto mixture = hs::Profile({{{pairs[2], 1}}});
+    for (const double epsilon : {1e3, 1e36, 1e308}) CHECK(mixture.delta_bounds(epsilon).upper <= 5e-324);
+    for (const double mu : {101.0, 1e160, std::nan("")})
+        CHECK_THROWS(std::invalid_argument, hs::random_allocation(mu, 10, hs::Sampling::remove));
+    CHECK_THROWS(std::invalid_argument, hs::discrete({0}, {1}, {1}, 0, 0, std::nan("")));
+}
+
 }  // namespace
 
 int main() {
@@ -236,5 +262,6 @@ int main() {
     revealed_then_sampled();
     supports_of_far_atoms();
     brackets();
+    far_out();
     return check::summary();
 }

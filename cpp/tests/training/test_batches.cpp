@@ -242,6 +242,12 @@ void refusals() {
     CHECK_THROWS(std::invalid_argument, make(hs::MultiAttributionBatches{graph, 2, 0.1, false, 0}, 5, 3, {}));
     CHECK_THROWS(std::invalid_argument,
                  make(hs::MultiAttributionBatches{graph, 2, 0.1, false, many}, 4, 3, {}));
+    const std::vector<std::int64_t> beyond{0, 1, 2, 3, 100};
+    const hs::AttributionView wrong{beyond, pairs.users, 3}, strangers{pairs.offsets, pairs.users, 1};
+    for (const auto& each : {wrong, strangers})
+        CHECK_THROWS(std::invalid_argument,
+                     make(hs::MultiAttributionBatches{each, 2, 0.1, false, 0}, 4, 3, {}));
+    CHECK_THROWS(std::invalid_argument, make(hs::FixedBatches{many * many, true}, 4, 3, {}));
 }
 
 }  // namespace

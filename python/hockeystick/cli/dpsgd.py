@@ -52,7 +52,9 @@ def add_options(command: argparse.ArgumentParser, *, calibrates: bool = False) -
     )
     run.add_argument("--gradient-accumulation", type=whole, help="passes per noisy update")
     run.add_argument("--world-size", type=whole, help="number of workers")
-    run.add_argument("--drop-last", action="store_true", help="epochs end at the last full batch")
+    run.add_argument(
+        "--drop-last", action="store_true", help="with --epochs, each ends at its last full batch"
+    )
     run.add_argument(
         "--examples-per-user", type=whole, help="protect users with at most so many examples each"
     )

@@ -481,10 +481,12 @@ class ApproximateIndividualFilter(Recorded):
         A run that is killed after a step was recorded and before its result was saved takes the mask from
         here and repeats the step with the same batch and noise: it is the same release, and is not charged twice.
         """
+        self._state.check_open()
         return LastStep(self.steps, None, self._decision.active.copy()) if self.steps else None
 
     def active_counts(self) -> NDArray[np.int64]:
         """Number of examples that could take part in each step so far, shape (steps,)."""
+        self._state.check_open()
         return np.array(self._state.active_counts[: self.steps], np.int64)
 
     def __repr__(self) -> str:

@@ -172,6 +172,9 @@ class Histories:
             if len(self.active_counts) != self.steps:
                 raise StorageError("its numbers of active examples do not fit its steps")
 
+    def check_open(self) -> None:
+        """Nothing to say of what is in memory."""
+
     def close(self) -> None:
         """Let go of files, if any."""
 

@@ -63,7 +63,10 @@ class Ledger:
 
     @undivided
     def step(self, indices: Array | None, charge: Charge) -> Array:
-        """Make one step, of all values or those at ``indices``; returns who is active."""
+        """Make one step, of all values or those at ``indices``; returns who is active.
+
+        Ctrl-C may leave examples charged for a step that ``steps`` does not count, and that nobody took part in: too much, never too little.
+        """
         active = np.empty(self.values.size if indices is None else indices.size, np.uint8)
         # Without indices the core works in place: nothing can fail from here on.
         before = self.values if indices is None else self.values[indices]

@@ -22,6 +22,7 @@ from .._base.exclusive import Exclusive
 from .._base.lazy import needing
 from .._base.validation import ParameterError, ParameterTypeError, double, instance, integer, real, reals
 from ..accounting.accountant import Accountant
+from ..accounting.gaussian_summary import granted
 from ..accounting.profile import PrivacyProfile
 from ..accounting.report import Report
 from ..mechanisms.adjacency import check, root_sum_of_squares
@@ -209,8 +210,11 @@ class HockeystickAccountant(Exclusive, dp_accounting.PrivacyAccountant):
         if self._non_private:
             return math.inf
         rates = 1e-12 if false_positive_rates is None else false_positive_rates
-        floor = float(np.min(reals("false_positive_rates", rates, 0.0, 1.0)))
-        return self.profile().gdp(floor).mu
+        given = reals("false_positive_rates", rates, 0.0, 1.0)
+        if not given.size:
+            raise ParameterError("false_positive_rates: must hold at least one rate")
+        least = real("false_positive_rates", float(given.min()), 0.0, 1.0, open_high=True)
+        return self.profile().gdp(granted("false_positive_rates", least)).mu
 
     def report(self, target_delta: float) -> Report:
         """Everything known about the guarantee; its ``statement()`` can be pasted into a paper."""

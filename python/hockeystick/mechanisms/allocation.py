@@ -27,8 +27,9 @@ class RandomAllocation(Step):
     (docs/mechanisms/allocation.md, "The pair"). Not accounted under replace_one.
 
     ``participations`` = k: each record takes part in k steps, either one of each k-th of the epoch, or k distinct
-    ones of all. It is accounted as k allocations to steps // k steps each: exact for the former, an upper bound for the
-    latter (same page, "Several participations"; Feldman and Shenfeld 2025).
+    ones of all. It is accounted as k allocations to steps // k steps each: exact for the former where
+    k divides ``steps``, else an upper bound, as for the latter (same page, "Several participations"; Feldman and Shenfeld 2025).
+    Training plans draw what is accounted: k blocks of steps // k.
 
     ``noise_multiplier`` >= 0 is sigma / (largest norm of a record's contribution). ``steps`` >= 1, 1 <=
     ``participations`` <= steps. Both bounds of epsilon and delta are certified.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 
 from flint import arb, ctx
 
@@ -97,11 +98,14 @@ def _whole(text: str) -> int:
 
 def _mean(each: Fields, count: int, bound: Ball, failure: Ball) -> bool:
     """Chernoff's bound: n KL(mean || bound) >= ln 1/q, for values in [0, largest]."""
-    total, largest = _whole(each.text("total")), arb(each.real("largest", 0.0, 1.0))
+    total, most = _whole(each.text("total")), each.real("largest", 0.0, 1.0)
+    if not 0 <= total <= count * 2**1074 * Fraction(most):
+        raise Rejected(f"{each.place}: its total is not that of {count} values of at most {most!r}")
+    largest = arb(most)
     mean, tested = arb(total) / arb(2) ** 1074 / count / largest, bound / largest
     if bool(tested >= 1):
         return True
-    if total < 0 or not bool(mean < tested):
+    if not bool(mean < tested):
         return False
     evidence = (1 - mean) * ((1 - mean) / (1 - tested)).log()
     if total:
