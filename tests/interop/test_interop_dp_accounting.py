@@ -362,6 +362,7 @@ def test_selection_is_tighter_than_its_own_accountant_and_composes(shape: float)
         (ev.RandomizedResponseDpEvent(1.5, 3), ZERO_OUT, None, "noise_parameter = 1.5"),
         (ev.SelfComposedDpEvent(GAUSSIAN, 2.5), ADD_OR_REMOVE, None, "count = 2.5"),
         (ev.SelfComposedDpEvent(GAUSSIAN, -1), ADD_OR_REMOVE, None, "count = -1"),
+        (ev.ComposedDpEvent(iter([GAUSSIAN] * 3)), ADD_OR_REMOVE, None, "events: must be a list"),
         (ev.SampledWithoutReplacementDpEvent(10, 11, GAUSSIAN), REPLACE_ONE, None, "batch_size = 11"),
     ],
 )

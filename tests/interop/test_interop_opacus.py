@@ -564,6 +564,46 @@ def test_a_pass_is_not_left_inside_a_batch(workers: int) -> None:
     assert engine.accountant.history == []
 
 
+def test_the_hook_of_the_accountant_is_not_replaced() -> None:
+    """Opacus keeps one function alone: attaching another one made epsilon 0."""
+    engine, seen = PrivacyEngine(), list[Any]()
+    model, private_optimizer, loader, _ = private(engine)
+    own = private_optimizer.step_hook
+
+    def both(each: Any) -> None:
+        own(each)
+        seen.append(each)
+
+    private_optimizer.attach_step_hook(both)
+    train(model, private_optimizer, loader)
+    assert len(engine.accountant) == len(seen) == 10
+    private_optimizer.attach_step_hook(seen.append)
+    with pytest.raises(hs.ParameterError, match="attach_step_hook"):
+        train(model, private_optimizer, loader)
+    assert len(engine.accountant) == 10
+
+
+def test_a_norm_is_not_lowered_inside_a_batch() -> None:
+    """Parts that were clipped to the larger norm had noise for the smaller one."""
+    engine = PrivacyEngine()
+    model, private_optimizer, loader, _ = private(engine)
+
+    def run(when: Any) -> None:
+        with BatchMemoryManager(
+            data_loader=loader, max_physical_batch_size=8, optimizer=private_optimizer
+        ) as parts:
+            for part in parts:
+                train(model, private_optimizer, [part])
+                if when():
+                    private_optimizer.max_grad_norm *= 0.9
+
+    run(lambda: not private_optimizer._is_last_step_skipped)  # a schedule, between batches
+    assert len(engine.accountant) == 10
+    with pytest.raises(hs.ParameterError, match="gradients of this batch were clipped to that"):
+        run(lambda: private_optimizer._is_last_step_skipped)
+    assert len(engine.accountant) == 10
+
+
 def test_weights_of_a_sampler_are_not_dropped_silently(monkeypatch: pytest.MonkeyPatch) -> None:
     class WeightedRandomSampler:
         pass

@@ -11,6 +11,7 @@ import opacus
 import pytest
 import torch
 from hockeystick.interop.opacus import BatchWarning, PrivacyEngine, own_coins
+from opacus.utils.batch_memory_manager import BatchMemoryManager
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -226,3 +227,200 @@ def test_replicas_with_one_seed_toss_coins_of_their_own(given: str, tmp_path: Pa
     for one, other in zip(first[0], second[0], strict=True):
         # Of 100 of 1000 places, 10 are common to independent batches, at any shift.
         assert max(len({i + shift for i in one} & set(other)) for shift in range(-999, 1000)) < 50
+
+
+def head(base: nn.Module) -> nn.Module:
+    """A frozen base before a layer that is trained."""
+    base.requires_grad_(False)
+    return nn.Sequential(base, nn.Flatten(), nn.Linear(8, 8))
+
+
+@MODES
+@pytest.mark.parametrize(
+    "layer",
+    [
+        nn.BatchNorm1d(8),
+        nn.BatchNorm1d(8, affine=False),
+        nn.BatchNorm1d(8, track_running_stats=False),
+        nn.Sequential(nn.Unflatten(1, (2, 4)), nn.InstanceNorm1d(2, track_running_stats=True)),
+    ],
+    ids=repr,
+)
+def test_layers_that_mix_or_keep_records_are_stopped_frozen_or_not(layer: nn.Module, mode: str) -> None:
+    made = private(mode, model=head(layer))
+    before = [each.clone() for each in made[1].parameters() if each.requires_grad]
+    with pytest.raises(hs.ParameterError, match=r"module\..*Norm1d"):
+        train(made)
+    for now, then in zip((each for each in made[1].parameters() if each.requires_grad), before, strict=True):
+        assert torch.equal(now, then)
+    assert made[0].accountant.history == []
+
+
+def test_frozen_statistics_are_let_pass() -> None:
+    norm = nn.BatchNorm1d(8)
+    made = private(model=head(norm))
+    norm.eval()
+    train(made)
+    assert len(made[0].accountant) == 20
+
+
+@MODES
+def test_embeddings_that_change_what_they_see_are_stopped(mode: str) -> None:
+    class Words(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words, self.last = nn.Embedding(50, 8, max_norm=0.5), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.words((x.abs() % 50).long()).mean(1))
+
+    with pytest.raises(hs.ParameterError, match="max_norm=None"):
+        train(private(mode, model=Words()))
+
+
+@pytest.mark.parametrize("padding", ["circular", "reflect", "replicate"])
+def test_ghost_clipping_computes_norms_for_zeros(padding: str) -> None:
+    model = nn.Sequential(
+        nn.Unflatten(1, (1, 8)), nn.Conv1d(1, 1, 3, padding=1, padding_mode=padding), nn.Flatten()
+    )
+    with pytest.raises(hs.ParameterError, match=r"module\.1\.padding_mode"):
+        private("ghost", model=model)
+    train(private("hooks", model=model))
+
+
+@MODES
+@pytest.mark.parametrize("name", ["views in rows", "views beside each other", "two passes in one graph"])
+def test_each_record_has_a_row_of_gradients(name: str, mode: str) -> None:
+    """One record moved the sum by eight, two and 1.5 times max_grad_norm."""
+    engine, model, optimizer, criterion, loader = private(mode, model=nn.Linear(8, 8))
+
+    def run() -> None:
+        for x, y in loader:
+            optimizer.zero_grad()
+            if name == "views in rows":
+                loss = criterion(model(x.repeat_interleave(8, 0)), y.repeat_interleave(8, 0))
+            elif name == "views beside each other":
+                loss = criterion(model(torch.cat([x, -x])), torch.cat([y, y]))
+            else:
+                half = len(x) // 2
+                loss = criterion(model(x[:half]), y[:half])
+            loss.backward()
+            optimizer.step()
+
+    with pytest.raises(hs.ParameterError, match="the records that were drawn"):
+        run()
+    assert engine.accountant.history == []
+
+
+def test_the_hook_of_the_accountant_is_needed() -> None:
+    """Opacus keeps one alone: with another one, epsilon was 0."""
+    made = private()
+    engine, _, optimizer, _, _ = made
+    kept, seen = optimizer.step_hook, []
+    optimizer.attach_step_hook(seen.append)
+    with pytest.raises(hs.ParameterError, match="attach_step_hook"):
+        train(made)
+    made = private(engine=engine)
+    optimizer = made[2]
+    kept = optimizer.step_hook
+
+    def both(each: Any) -> None:
+        kept(each)
+        seen.append(each)
+
+    optimizer.attach_step_hook(both)
+    train(made)
+    assert len(engine.accountant) == 20
+
+
+@pytest.mark.parametrize("kind", ["flat", "per_layer", "ghost"])
+def test_no_part_of_a_batch_is_clipped_to_more_than_its_noise_is_for(kind: str) -> None:
+    """The sum of a batch had 380 to 730 times the norm that its noise was made for."""
+    mode = "ghost" if kind == "ghost" else "hooks"
+    more = {"clipping": "per_layer"} if kind == "per_layer" else {}
+    torch.manual_seed(1)
+    records = TensorDataset(torch.randn(400, 8), torch.randint(0, 8, (400,)))
+    model = Tied(False)
+    engine = PrivacyEngine()
+    made = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.0),
+        criterion=LOSS,
+        data_loader=DataLoader(records, batch_size=200),
+        noise_multiplier=1.0,
+        max_grad_norm=[1.0, 1.0] if more else 1.0,
+        grad_sample_mode=mode,
+        **more,
+    )
+    model, optimizer, loader = made[0], made[1], made[-1]
+    criterion = made[2] if len(made) == 4 else LOSS
+
+    def run(parts: Any) -> None:
+        for x, y in parts:
+            optimizer.zero_grad()
+            criterion(model(x), y).backward()
+            optimizer.step()
+            optimizer.max_grad_norm *= 0.01
+            if kind == "per_layer":
+                optimizer.max_grad_norms = [0.01 * each for each in optimizer.max_grad_norms]
+            if kind == "ghost":
+                model.max_grad_norm *= 0.01
+
+    with (
+        BatchMemoryManager(data_loader=loader, max_physical_batch_size=20, optimizer=optimizer) as small,
+        pytest.raises(hs.ParameterError, match="gradients of this batch were clipped to that"),
+    ):
+        run(small)
+    assert engine.accountant.history == []
+
+
+def test_schedules_between_batches_are_let_pass() -> None:
+    made = private(size=100)
+    engine, model, optimizer, criterion, loader = made
+    with BatchMemoryManager(data_loader=loader, max_physical_batch_size=30, optimizer=optimizer) as parts:
+        for x, y in parts:
+            optimizer.zero_grad()
+            criterion(model(x), y).backward()
+            optimizer.step()
+            if not optimizer._is_last_step_skipped:
+                optimizer.max_grad_norm *= 0.5
+    assert len(engine.accountant) == 4
+
+
+def test_frozen_weights_of_16_bits_are_let_pass() -> None:
+    base = nn.Linear(8, 8).to(torch.bfloat16)
+
+    class Half(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.base, self.last = base.requires_grad_(False), nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.last(self.base(x.to(torch.bfloat16)).float())
+
+    model = Half()
+    records = TensorDataset(torch.randn(400, 8), torch.randint(0, 8, (400,)))
+    engine = PrivacyEngine()
+    model, optimizer, loader = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.last.parameters(), lr=0.1),
+        data_loader=DataLoader(records, batch_size=20),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+    )
+    train((engine, model, optimizer, LOSS, loader))
+    assert len(engine.accountant) == 20
+
+
+def test_samplers_that_are_replaced_are_named() -> None:
+    records = TensorDataset(torch.randn(200, 8), torch.randint(0, 8, (200,)))
+    subset = torch.utils.data.SubsetRandomSampler(range(100))
+    model = nn.Linear(8, 8)
+    with pytest.warns(UserWarning, match="is a SubsetRandomSampler: Opacus draws from all records"):
+        PrivacyEngine().make_private(
+            module=model,
+            optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+            data_loader=DataLoader(records, batch_size=20, sampler=subset),
+            noise_multiplier=1.0,
+            max_grad_norm=1.0,
+        )

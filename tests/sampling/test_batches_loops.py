@@ -137,6 +137,8 @@ def test_empty_batches() -> None:
         assert batch["both"][0].shape == (0,)
     with pytest.raises(hs.ParameterTypeError, match="empty"):
         BatchLoader(Numbers(5), none.batches(5, 1), collate_fn=lambda examples: object())
+    with pytest.raises(hs.ParameterTypeError, match="empty"):
+        BatchLoader(Numbers(5), none.batches(5, 1), collate_fn=lambda examples: {"x": np.array(0.0)})
     assert list(BatchLoader(Numbers(5), none.batches(5, 1), collate_fn=lambda examples: 1, empty=0)) == [0, 0]
 
 
@@ -146,6 +148,8 @@ def test_refusals() -> None:
         BatchLoader(Numbers(6), sampler)
     with pytest.raises(hs.ParameterTypeError, match="sampler"):
         BatchLoader(Numbers(5), [[1]])  # type: ignore[arg-type]
+    with pytest.raises(hs.ParameterError, match="in_order = False"):
+        BatchLoader(Numbers(5), sampler, in_order=False)
     for name in ("batch_size", "shuffle", "batch_sampler", "drop_last"):
         with pytest.raises(hs.ParameterTypeError, match=name):
             BatchLoader(Numbers(5), sampler, **{name: 1})

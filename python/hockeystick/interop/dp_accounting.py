@@ -237,6 +237,9 @@ def _steps(event: Any, relation: NeighboringRelation, count: Any) -> Iterator[tu
     """The steps of an event that is run ``count`` times, with their counts."""
     count = _checked(event, lambda: integer("count", count))
     if isinstance(event, dp_event.ComposedDpEvent):
+        if isinstance(event.events, Iterator):
+            # Whoever looks before composing, as dp_accounting's base class does, would leave nothing to compose.
+            raise _RefusedError(event, "events: must be a list; an iterator holds nothing the second time")
         for part in event.events:
             yield from _steps(part, relation, count)
     elif isinstance(event, dp_event.SelfComposedDpEvent):

@@ -19,7 +19,15 @@ from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
 from .opacus_batches import BatchWarning, Watch, check_loader, check_uniforms, drawn_rate, own_coins
-from .opacus_steps import ADAPTIVE, ClippingNorm, EqualSizes, check_seen, check_types, plain
+from .opacus_steps import (
+    ADAPTIVE,
+    ClippingNorm,
+    EqualSizes,
+    check_padding,
+    check_seen,
+    check_types,
+    plain,
+)
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import opacus
@@ -187,6 +195,10 @@ SOUND_OPTIONS = frozenset(
 """What ``make_private`` may be given besides ``poisson_sampling=True``: with these, one record moves the sum by max_grad_norm at most."""
 
 
+_UNIFORM = ("NoneType", "SequentialSampler", "RandomSampler", "DistributedSampler")
+"""Samplers that take all records alike, as the one does that replaces them."""
+
+
 class PrivacyEngine(opacus.PrivacyEngine):
     """Opacus's ``PrivacyEngine`` that trains only what its accountant accounts for.
 
@@ -204,9 +216,9 @@ class PrivacyEngine(opacus.PrivacyEngine):
         The optimizer steps once on each batch of the loader that is returned, one after the other: ParameterError, and the
         weights stay as they are, where it does not; a warning where a whole pass is made without it. Each of several replicas draws
         from a generator of its own, seeded by the operating system (`own_coins`), also where the loader brings one, which is warned of.
-        ParameterError for parameters of 16 bits. So it is for ``rand_on_empty=True``, whose made-up record takes the place of an
+        ParameterError for trainable parameters of 16 bits. So it is for ``rand_on_empty=True``, whose made-up record takes the place of an
         empty batch, so that a real one moves the sum by twice max_grad_norm; for adaptive clipping; and for options that are not in
-        `SOUND_OPTIONS`. Warns where a weighted sampler is replaced by a uniform one.
+        `SOUND_OPTIONS`. Warns where a sampler of another kind is replaced by a uniform one.
         """
         if not poisson_sampling:
             raise ParameterError(
@@ -225,13 +237,17 @@ class PrivacyEngine(opacus.PrivacyEngine):
                 f"{', '.join(sorted(SOUND_OPTIONS))}"
             )
         before = type(getattr(options.get("data_loader"), "sampler", None)).__name__
-        if before.startswith("Weighted"):
+        if before not in _UNIFORM:
             warnings.warn(
-                f"data_loader.sampler is a {before}: Opacus draws every record with the same probability instead, "
+                f"data_loader.sampler is a {before}: Opacus draws from all records of the data set instead, each with the same probability, "
                 "1 / len(data_loader), and that is what is accounted for",
                 stacklevel=2,
             )
-        check_types(getattr(options.get("module"), "parameters", list)())
+        module = options.get("module")
+        check_types(
+            each for each in getattr(module, "parameters", list)() if getattr(each, "requires_grad", True)
+        )
+        check_padding(module, options.get("grad_sample_mode", "hooks"))
         made = super().make_private(poisson_sampling=True, **options)
         if (
             isinstance(made[-1].batch_sampler, DistributedUniformWithReplacementSampler)
@@ -245,7 +261,7 @@ class PrivacyEngine(opacus.PrivacyEngine):
                 )
             own_coins(made[-1])
         check_loader(made[-1])
-        Watch(made[-1], made[1], made[0])
+        Watch(made[-1], made[1], made[0], self.accountant)
         return made
 
     def make_private_with_epsilon(

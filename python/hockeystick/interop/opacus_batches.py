@@ -6,12 +6,22 @@ import math
 import os
 import struct
 import warnings
+from collections import deque
 from collections.abc import Iterator
 from typing import Any
 
 from .._base.lazy import needing
 from .._base.validation import ParameterError
-from .opacus_steps import ADVICE, check_norm, check_seen, check_types, plain
+from .opacus_steps import (
+    ADVICE,
+    batch_size,
+    check_layers,
+    check_norm,
+    check_seen,
+    check_types,
+    clipped_to,
+    plain,
+)
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch
@@ -100,15 +110,19 @@ class Watch:
     Batches are counted as they are drawn, parts of a batch as BatchMemoryManager announces them. At each step one batch waits, and as
     many more as the loader's workers fetch ahead; in the end of a pass, when no more are drawn, at most those. What an earlier pass
     drew pays for nothing in a later one. The sampler must stay as it is: ParameterError, instead of a batch, where it was changed.
+    Each record has one row of gradients, no part of a batch is clipped to a larger norm than its noise is for, no layer mixes or
+    keeps records (`check_layers`), and ``accountant`` records every step.
 
     Warns, once, where a whole pass was drawn in training mode without a step: another optimizer may have made them. Evaluation is
     let pass under ``torch.no_grad()`` or after ``eval()``.
     """
 
-    def __init__(self, loader: Any, optimizer: Any, module: Any) -> None:
-        self._loader, self._optimizer, self._module = loader, optimizer, module
+    def __init__(self, loader: Any, optimizer: Any, module: Any, accountant: Any) -> None:
+        self._loader, self._optimizer, self._module, self._accountant = loader, optimizer, module, accountant
         self._trained = getattr(module, "_module", module)
         self._waiting, self._ended, self._announced, self._warned = 0, False, False, False
+        # Records of the batches that wait; of the oldest one's parts so far, rows of gradients and the largest norm.
+        self._sizes, self._rows, self._clipped = deque[int](), 0, 0.0
         sampler = loader.batch_sampler
         self._kind: type[Any] = type(sampler)
         self._facts = dict(vars(sampler))
@@ -137,12 +151,15 @@ class Watch:
         # Parts that workers fetched ahead of the end of the last pass are not going to come.
         self._optimizer._step_skip_queue.clear()
         self._waiting, self._ended = 0, False
+        self._sizes.clear()
+        self._rows, self._clipped = 0, 0.0
         self._check_facts(sampler)
         drawn, training = 0, True
         for batch in self._kind.__iter__(sampler):
             check_uniforms()
             self._check_facts(sampler)
             drawn, self._waiting, self._announced = drawn + 1, self._waiting + 1, False
+            self._sizes.append(len(batch))
             training = training and torch.is_grad_enabled() and getattr(self._trained, "training", True)
             yield batch
         self._ended = True
@@ -177,9 +194,42 @@ class Watch:
                 f"was used before or came from another loader; if more, a batch was left out (empty ones are steps, too), so "
                 f"epsilon would not hold: {ADVICE}, one step for each batch"
             )
-        check_norm(plain(optimizer.max_grad_norm), plain(getattr(self._module, "max_grad_norm", 0.0)))
+        self._clipped = max(
+            self._clipped, clipped_to(optimizer), plain(getattr(self._module, "max_grad_norm", 0.0))
+        )
+        check_norm(plain(optimizer.max_grad_norm), self._clipped)
         # Each part of a batch, before it is added to the others.
         check_types(getattr(optimizer, "params", ()))
+        check_layers(self._module)
         check_seen(optimizer, "grad")
+        whole = not optimizer._check_skip_next_step(pop_next=False)
+        self._check_rows(whole)
         self._waiting -= 1
-        return self._pre_step(closure)
+        before = _last(self._accountant)
+        stepped = self._pre_step(closure)
+        if whole:
+            self._sizes.popleft()
+            self._rows, self._clipped = 0, 0.0
+            # Without anything to train nothing is released, and Opacus does not call the hook.
+            if getattr(optimizer, "params", None) != [] and _last(self._accountant) == before:
+                raise ParameterError(
+                    "optimizer.step_hook: the accountant has not recorded this step; attach_step_hook replaces the function that does, as it "
+                    "keeps one alone: attach one that calls that, too, optimizer.step_hook as make_private left it"
+                )
+        return stepped
+
+    def _check_rows(self, whole: bool) -> None:
+        """A row of gradients is what is clipped, and a record what is drawn: there must be as many, at the end of a batch."""
+        rows, size = batch_size(self._optimizer), self._sizes[0]
+        self._rows += rows or 0
+        if rows is not None and (self._rows > size or (whole and self._rows < size)):
+            raise ParameterError(
+                f"optimizer: gradients of {self._rows} rows, must be {size}, the records that were drawn; each row is clipped by itself, so "
+                "a record in several of them (crops, augmentations, views) moves the sum by several times max_grad_norm, and so does one of "
+                "several in a row (two forward passes in one graph): keep the records along the first dimension, and all of them"
+            )
+
+
+def _last(accountant: Any) -> Any:
+    """What differs after a step was recorded: the number of entries of the history, and the last one."""
+    return len(accountant.history), tuple(accountant.history[-1:])

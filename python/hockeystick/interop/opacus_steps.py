@@ -52,6 +52,40 @@ def check_types(parameters: Any) -> None:
                     )
 
 
+def _is(layer: Any, *names: str) -> bool:
+    return any(kind.__name__ in names for kind in type(layer).__mro__)
+
+
+def check_layers(module: Any) -> None:
+    """Raise ParameterError where the forward pass of a layer mixes records, or keeps what it saw of them: none of it has noise.
+
+    Opacus looks at layers that are trained. Frozen ones do the same.
+    """
+    for name, layer in module.named_modules() if hasattr(module, "named_modules") else ():
+        problem = ""
+        if _is(layer, "_BatchNorm") and (layer.training or layer.running_mean is None):
+            problem = (
+                "normalises by the batch, so that one record moves the gradients of all others, and keeps statistics of the data without "
+                "noise: replace it (nn.GroupNorm), or call eval() on it, after each train()"
+            )
+        elif _is(layer, "_InstanceNorm") and layer.training and layer.track_running_stats:
+            problem = "keeps statistics of the data without noise: make it with track_running_stats=False"
+        elif _is(layer, "Embedding", "EmbeddingBag") and layer.max_norm is not None:
+            problem = "changes the weights of what it sees without noise: make it with max_norm=None"
+        if problem:
+            raise ParameterError(f"module.{name} = {layer!r}: {problem}")
+
+
+def check_padding(module: Any, grad_sample_mode: str) -> None:
+    """Raise ParameterError where ghost clipping computes the norms of convolutions as if they were padded with zeros, and they are not."""
+    for name, layer in module.named_modules() if "ghost" in grad_sample_mode else ():
+        if _is(layer, "_ConvNd") and layer.padding_mode != "zeros":
+            raise ParameterError(
+                f"module.{name}.padding_mode = {layer.padding_mode!r}: must be 'zeros' with grad_sample_mode = {grad_sample_mode!r}, whose "
+                "norms are those of gradients for zeros, and may be half of the true ones; use grad_sample_mode='hooks'"
+            )
+
+
 def check_seen(optimizer: Any, name: str) -> None:
     """Raise ParameterError where ghost clipping cannot have made the sums in the attribute ``name`` of the parameters.
 
@@ -99,10 +133,17 @@ class ClippingNorm:
             raise ParameterError(ADAPTIVE)
         norm = plain(getattr(optimizer, "max_grad_norm", 0.0))
         if hasattr(optimizer, "max_grad_norms"):
-            self._first = math.hypot(*optimizer.max_grad_norms)  # clipping by layer: to these
+            self._first = clipped_to(optimizer)
         elif hasattr(optimizer, "accumulate"):
             self._first = self._first or norm  # ghost clipping: the model clips, to what it was told at first
         check_norm(norm, self._first)
+
+
+def clipped_to(optimizer: Any) -> float:
+    """The norm that the optimizer clips gradients to: with clipping by layer, that of the norms of the layers."""
+    if hasattr(optimizer, "max_grad_norms"):
+        return math.hypot(*map(plain, optimizer.max_grad_norms))
+    return float(plain(optimizer.max_grad_norm))
 
 
 def check_norm(max_grad_norm: float, clipped: float) -> None:
@@ -110,8 +151,8 @@ def check_norm(max_grad_norm: float, clipped: float) -> None:
     # Opacus rounds the norm of a list to float32.
     if max_grad_norm < clipped * (1.0 - 1e-6):
         raise ParameterError(
-            f"optimizer.max_grad_norm = {max_grad_norm!r}: must be at least {clipped!r}; gradients are still clipped to that: with "
-            "ghost clipping, or by layer, a schedule of max_grad_norm moves the noise alone"
+            f"optimizer.max_grad_norm = {max_grad_norm!r}: must be at least {clipped!r}; gradients of this batch were clipped to that: "
+            "with ghost clipping, or by layer, a schedule of max_grad_norm moves the noise alone, and no schedule may come between parts of one batch"
         )
 
 

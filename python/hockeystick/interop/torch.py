@@ -58,6 +58,10 @@ class BatchLoader(Exclusive):
                 raise ParameterTypeError(
                     f"{name}: must not be given; the sampler says which examples a batch has"
                 )
+        if not options.get("in_order", True):
+            raise ParameterError(
+                "in_order = False: must be True; steps are counted, so that in another order some batches would be used twice, others never"
+            )
         collate = options.pop("collate_fn", None) or torch.utils.data.default_collate
         if empty is None:
             empty = _cut(collate([dataset[0]]))
@@ -152,7 +156,7 @@ def _collated(collate: Callable[[list[Any]], Any], empty: Any, examples: list[An
 
 def _cut(batch: Any) -> Any:
     """A collated batch of one example, less this example."""
-    if hasattr(batch, "shape"):
+    if getattr(batch, "shape", ()):
         return batch[:0]
     if isinstance(batch, Mapping):
         return {name: _cut(value) for name, value in batch.items()}

@@ -29,8 +29,14 @@ class DPOptimizer:
     def signal_skip_step(self, do_skip: bool = True) -> None:
         self._step_skip_queue.append(do_skip)
 
+    def _check_skip_next_step(self, pop_next: bool = True) -> bool:
+        skip = bool(self._step_skip_queue) and self._step_skip_queue[0]
+        if pop_next:
+            del self._step_skip_queue[:1]
+        return skip
+
     def pre_step(self, closure: Any = None) -> bool:
-        self._is_last_step_skipped = bool(self._step_skip_queue) and self._step_skip_queue.pop(0)
+        self._is_last_step_skipped = self._check_skip_next_step()
         if not self._is_last_step_skipped and self.step_hook:
             self.step_hook(self)
         return not self._is_last_step_skipped
