@@ -41,8 +41,8 @@ public:
         if (at >= max_)
             return {0, 0, 0, at < max_ + unsure ? unsure : 0.0, 0, at < max_ + unsure ? unsure : 0.0};
         if (at < min_) return nothing_below(at);
-        Tangent out = tangent(std::min(at, largest_), +1);
-        if (at > largest_) moved_out(out, at - largest_);
+        if (far_out(at, +1)) return nothing;
+        Tangent out = tangent(at, +1);
         // By joint convexity the profile is at most that of the shifts that are farthest apart.
         if (farthest_ && out.error > 0.1 * std::abs(out.value)) {
             const Tangent most = farthest_->above(at);
@@ -61,9 +61,7 @@ public:
     Tangent below(double at) const override {
         if (at < min_) return {0, 0, 0, 0, 0, 0};
         if (at >= max_) return everything_below(at);
-        Tangent out = tangent(std::max(at, least_), -1);
-        if (at < least_) moved_out(out, least_ - at);
-        return out;
+        return far_out(at, -1) ? nothing : tangent(at, -1);
     }
     // Rounded up: the weights are kept as logarithms.
     double max_loss() const override {
@@ -120,14 +118,15 @@ public:
     }
 
 private:
-    // Proof: a Gaussian tail beyond is 0 in every double, so that no root need be looked for there.
+    // Proof: a Gaussian tail beyond is less than e^-840, and 0 in every double.
     static constexpr double far = 41;
-
-    // From a tangent to one further out, where the profile is not larger, nor below 0.
-    static void moved_out(Tangent& out, double by) {
-        out.error += std::max(0.0, out.value);
-        out.value = 0;
-        out.misplaced += by;
+    static constexpr Tangent nothing{0, 0, -840, 1, 1, 0};
+    // Whether the loss so far out, and with it every one that has any mass, is surely on this side of x: then
+    // no root need be looked for, which would be as far as x is.
+    bool far_out(double x, int direction) const {
+        if (noise_ != Noise::gaussian) return false;
+        const double end = direction > 0 ? high_ + far : low_ - far;
+        return direction * (x - (direction > 0 ? largest_ : least_)) > unsure(end, x);
     }
 
     // Shifts and log weights in units of the noise scale.
@@ -249,7 +248,7 @@ private:
         const double widest = std::max(high_, -low_), moved = std::abs(t) + widest;
         const double exponents = noise_ == Noise::gaussian ? widest * moved : moved;
         const double terms = static_cast<double>(p_.shift.size() + q_.shift.size());
-        return u * (8 + 4 * std::abs(x) + 8 * exponents + 2 * terms);
+        return 8 * u + 4 * u * std::abs(x) + 8 * u * exponents + 2 * u * terms;
     }
     // A place on the tail's far side of the root, where the loss is below x (above it for direction -1) by
     // more than its rounding: between the two the loss is near x, and they are part of the tail. Where the

@@ -304,6 +304,20 @@ def narrowed(value: object, kind: type[T]) -> T:
 
 NonNegative: TypeAlias = Annotated[float, functools.partial(real, low=0.0)]
 Positive: TypeAlias = Annotated[float, functools.partial(real, low=0.0, open_low=True)]
+
+
+def no_less(name: str, value: Any) -> float:
+    """A finite number >= 0 that is spent: one that is no double is rounded up, and refused where it would have been 0."""
+    real(name, value, 0.0)
+    return real(name, value, 0.0, towards=math.inf)
+
+
+def no_more(name: str, value: Any, high: float = math.inf) -> float:
+    """A number > 0 that costs are divided by: one that is no double is rounded down, and refused where it would have been 0."""
+    real(name, value, 0.0, high, open_low=True)
+    return real(name, value, 0.0, high, open_low=True, towards=-math.inf)
+
+
 Probability: TypeAlias = Annotated[float, functools.partial(real, low=0.0, high=1.0)]
 Size: TypeAlias = Annotated[int, functools.partial(integer, low=1)]
 NonNegatives: TypeAlias = Annotated[tuple[float, ...], functools.partial(vector, low=0.0)]

@@ -110,6 +110,7 @@ class PrivacyProfile(Shown):
         self._answers: dict[tuple[str, float], Answer] = {}
         rest, self._rare = rare.divide(self._process)
         self._rest = self._other(rest) if self._rare else None
+        self._pure = rare.pure_epsilon(self._process, adjacency)
 
     def _other(self, process: Composable, **changed: Any) -> PrivacyProfile:
         """Another process, asked in the same way but for what has ``changed``."""
@@ -498,12 +499,11 @@ class PrivacyProfile(Shown):
         return answer
 
     def _compute_epsilon(self, delta: float) -> Answer:
-        known = self._known_epsilon(delta)
-        if known is not None:
-            return known
-        if self._views is not None:
-            return self._views.epsilon(delta)
-        return Answer.of(self._profile.epsilon_bounds(delta))
+        found = self._known_epsilon(delta)
+        if found is None:
+            views = self._views
+            found = views.epsilon(delta) if views else Answer.of(self._profile.epsilon_bounds(delta))
+        return rare.at_most(found, self._pure)
 
     def _known(self, quantity: str, point: float) -> Answer | None:
         """The "epsilon" or "delta" at one point where it takes no engine to answer for this very composition."""
@@ -546,7 +546,7 @@ class PrivacyProfile(Shown):
     def _known_delta(self, epsilon: float) -> Answer | None:
         if self._rest is not None:
             return self._delta_beside_rare(self._rest, epsilon)
-        return delta_limit(self._directions, epsilon)
+        return delta_limit(self._directions, epsilon, self._pure)
 
     def _delta_beside_rare(self, rest: PrivacyProfile, epsilon: float) -> Answer:
         beside = rest._delta(epsilon)

@@ -12,6 +12,8 @@ follows delta <= delta_1 + mass at every epsilon. Leaving the steps out is post-
 from __future__ import annotations
 
 import math
+from dataclasses import replace
+from fractions import Fraction
 
 from .. import _core
 from ..mechanisms.adjacency import Directions
@@ -63,9 +65,34 @@ def epsilon_limit(directions: Directions, delta: float) -> Answer | None:
     return None
 
 
-def delta_limit(directions: Directions, epsilon: float) -> Answer | None:
+def pure_epsilon(process: Process, adjacency: str) -> float:
+    """An epsilon at which delta is 0: the exact sum of what the steps have (basic composition), rounded up once; inf where one has none."""
+    total = Fraction(0)
+    for step, count in process:
+        epsilon = step.pure_epsilon(adjacency)
+        if epsilon is None:
+            return math.inf
+        total += count * epsilon
+    try:
+        rounded = float(total)
+    except OverflowError:
+        return math.inf
+    return rounded if Fraction(rounded) >= total else math.nextafter(rounded, math.inf)
+
+
+def at_most(answer: Answer, largest: float) -> Answer:
+    """The same, with no end above ``largest``."""
+    if answer.upper <= largest:
+        return answer
+    return replace(answer, lower=min(answer.lower, largest), upper=largest)
+
+
+def delta_limit(directions: Directions, epsilon: float, pure: float) -> Answer | None:
+    """``pure``: at this epsilon, and above, delta is 0."""
     if epsilon == -math.inf:
         return Answer(1.0, 1.0)
+    if pure <= epsilon < math.inf:
+        return Answer(0.0, 0.0)
     if not directions:
         value = max(0.0, -math.expm1(min(0.0, epsilon)))
         return Answer(value * (1.0 - 1e-15), min(1.0, value * (1.0 + 1e-15)))

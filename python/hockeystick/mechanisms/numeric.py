@@ -5,14 +5,15 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
+from fractions import Fraction
 from typing import Annotated, ClassVar, TypeAlias
 
 from .. import _core
-from .._base.validation import NonNegative, ParameterError, Positive, integer, real
+from .._base.validation import NonNegative, ParameterError, integer, no_more
 from . import atoms
 from .atoms import IntegerNoise
 from .core_pairs import HUGE, bracket, discrete, gaussian, location_pair, revealing
-from .steps import Mechanism
+from .steps import Mechanism, shift_of
 
 
 @dataclass(frozen=True)
@@ -54,8 +55,12 @@ class Laplace(Mechanism):
     sensitivity use PureDP(1/scale).
     """
 
-    scale: Positive
+    scale: Annotated[float, no_more]
     noise_convention = "Laplace scale in units of the sensitivity when one record is added or removed"
+
+    def pure_epsilon(self, adjacency: str) -> Fraction | None:
+        """How far a record moves the sum, over the scale."""
+        return shift_of(adjacency) / Fraction(self.scale) if self.scale > 0.0 else None
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """Laplace noise around shift against around 0."""
@@ -71,7 +76,7 @@ class Laplace(Mechanism):
 MOST_SCALE, MOST_SENSITIVITY = 1e12, 2**50
 """*Proof*, of noise on the integers: what carries mass, up to 720 scales beyond twice the sensitivity, is then an exact double."""
 
-_Scale: TypeAlias = Annotated[float, functools.partial(real, low=0.0, high=MOST_SCALE, open_low=True)]
+_Scale: TypeAlias = Annotated[float, functools.partial(no_more, high=MOST_SCALE)]
 _Sensitivity: TypeAlias = Annotated[int, functools.partial(integer, low=1, high=MOST_SENSITIVITY)]
 
 
@@ -114,6 +119,10 @@ class DiscreteLaplace(_OnIntegers):
     scale: _Scale
     sensitivity: _Sensitivity = 1
     noise_convention = "discrete Laplace scale and add/remove sensitivity in units of the query"
+
+    def pure_epsilon(self, adjacency: str) -> Fraction | None:
+        """How far a record moves the query, over the scale."""
+        return shift_of(adjacency) * self.sensitivity / Fraction(self.scale)
 
     def noise(self) -> IntegerNoise:
         return IntegerNoise("laplace", self.scale)

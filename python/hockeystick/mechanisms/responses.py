@@ -5,17 +5,20 @@ from __future__ import annotations
 import functools
 import math
 from dataclasses import dataclass
-from typing import Annotated
+from fractions import Fraction
+from typing import Annotated, TypeAlias
 
 import numpy as np
 
 from .. import _core
-from .._base.validation import Flag, NonNegative, Probability, integer
+from .._base.validation import Flag, Probability, integer, no_less
 from . import atoms
 from .atoms import Atoms
 from .core_pairs import NOTHING, Pairs, discrete
 from .curves import FURTHEST, Curve
 from .steps import Mechanism, Step
+
+_Epsilon: TypeAlias = Annotated[float, no_less]
 
 
 @dataclass(frozen=True)
@@ -29,7 +32,7 @@ class RandomizedResponse(Mechanism):
     uniformly at random, and so does who is not sampled: adjacency "zero_out" compares with that instead of with any other value.
     """
 
-    epsilon: NonNegative
+    epsilon: _Epsilon
     num_categories: Annotated[int, functools.partial(integer, low=2)] = 2
     uniform_null: Flag = False
     noise_convention = "randomized response on one value"
@@ -41,6 +44,10 @@ class RandomizedResponse(Mechanism):
 
     def simplified(self) -> Step | None:
         return self if self.epsilon > 0.0 else None
+
+    def pure_epsilon(self, adjacency: str) -> Fraction | None:
+        """Epsilon, whoever answers otherwise."""
+        return Fraction(self.epsilon)
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """The response itself; of a group, what is left of its guarantee."""
@@ -71,11 +78,15 @@ class PureDP(_Declared):
     (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
     """
 
-    epsilon: NonNegative
+    epsilon: _Epsilon
     noise_convention = "epsilon as declared by the user"
 
     def simplified(self) -> Step | None:
         return self if self.epsilon > 0.0 else None
+
+    def pure_epsilon(self, adjacency: str) -> Fraction | None:
+        """Epsilon, as declared."""
+        return Fraction(self.epsilon)
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """Binary randomized response."""
@@ -91,7 +102,7 @@ class ApproximateDP(_Declared):
     revealed, otherwise randomized response (Kairouz, Oh, Viswanath 2015, Theorem 3.3).
     """
 
-    epsilon: NonNegative
+    epsilon: _Epsilon
     delta: Probability
     noise_convention = "(epsilon, delta) as declared by the user"
 
@@ -136,12 +147,16 @@ class ExponentialMechanism(Mechanism):
     True
     """
 
-    epsilon: NonNegative
+    epsilon: _Epsilon
     noise_convention = "epsilon of the exponential mechanism: the range of its losses"
     reference = "Dong, Durfee and Rogers 2020 (bounded range)"
 
     def simplified(self) -> Step | None:
         return self if self.epsilon > 0.0 else None
+
+    def pure_epsilon(self, adjacency: str) -> Fraction | None:
+        """Epsilon, as declared."""
+        return Fraction(self.epsilon)
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """The worst case of bounded range at every epsilon."""

@@ -15,6 +15,7 @@ import functools
 import importlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields, is_dataclass
+from fractions import Fraction
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, NamedTuple, TypeAlias, cast
 
 from .. import _core
@@ -193,6 +194,10 @@ class Step(Composable):
     def pairs(self, adjacency: str) -> Pairs:
         """The dominating pairs of the step, which is `simplified`."""
         raise NotImplementedError
+
+    def pure_epsilon(self, adjacency: str) -> Fraction | None:
+        """The largest loss, if what says it is exact: sums of them are then rounded once, and a budget can be spent to its end."""
+        return None
 
     def unsampled_mu(self, shift: float) -> float | None:
         """mu of the step as if it were never sampled, the query moved by ``shift``; None if its noise is not Gaussian."""
