@@ -242,7 +242,7 @@ def test_at_the_limits() -> None:
         (lambda s: hs.Gaussian(s) + hs.ApproximateDP(0.1, 1e-5), 1.0, 1e-6, "no finite epsilon"),
         (lambda s: hs.Gaussian(s) + hs.PureDP(2.0), 1.0, 1e-6, "epsilon = 2"),
         (hs.Gaussian, 1.0, 0.0, "no finite epsilon"),
-        (hs.Laplace, 0.0, 0.0, "epsilon = 0.0100001"),
+        (hs.Laplace, 0.0, 0.0, "epsilon = 0.01 at"),
         (hs.Gaussian, 0.0, 1e-300, "delta = "),
     ],
 )

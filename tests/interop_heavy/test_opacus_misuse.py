@@ -424,3 +424,62 @@ def test_samplers_that_are_replaced_are_named() -> None:
             noise_multiplier=1.0,
             max_grad_norm=1.0,
         )
+
+
+class Frames(nn.Module):
+    """Records of four frames, which a layer takes for records of their own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.middle, self.last = nn.Linear(8, 16), nn.Linear(4, 4), nn.Linear(16, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        frames = self.first(x).reshape(len(x) * 4, 4)
+        return self.last(self.middle(frames).reshape(len(x), 16))
+
+
+def test_every_parameter_has_a_row_for_each_record() -> None:
+    """Clipping by layer compares no parameter's rows with another's: one record moved the sum by 37 times max_grad_norm."""
+    model = Frames()
+    made = PrivacyEngine().make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.0),
+        data_loader=DataLoader(
+            TensorDataset(torch.randn(400, 8), torch.randint(0, 8, (400,))), batch_size=20
+        ),
+        noise_multiplier=1.0,
+        max_grad_norm=[1.0] * 6,
+        clipping="per_layer",
+    )
+    with pytest.raises(hs.ParameterError, match="for every parameter"):
+        train((None, made[0], made[1], LOSS, made[-1]))
+
+
+@MODES
+def test_layers_are_checked_where_the_model_is_not_wrapped(mode: str) -> None:
+    model = head(nn.BatchNorm1d(8))
+    engine, _, *others = private(mode, model=model, wrap_model=False)
+    with pytest.raises(hs.ParameterError, match="BatchNorm1d"):
+        train((engine, model, *others))
+
+
+def test_the_accountant_of_the_engine_stays() -> None:
+    """The steps of the first one were recorded there, and the second one said epsilon 0."""
+    made = private()
+    made[0].accountant = hs.interop.opacus.HockeystickAccountant()
+    with pytest.raises(hs.ParameterError, match=r"engine\.accountant"):
+        train(made)
+
+
+def test_layers_of_ones_own_may_have_any_name() -> None:
+    class Embedding(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Linear(8, 8)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.table(x)
+
+    made = private(model=nn.Sequential(Embedding(), nn.Linear(8, 8)))
+    train(made)
+    assert len(made[0].accountant) == 20

@@ -502,7 +502,9 @@ class PrivacyProfile(Shown):
         found = self._known_epsilon(delta)
         if found is None:
             views = self._views
-            found = views.epsilon(delta) if views else Answer.of(self._profile.epsilon_bounds(delta))
+            found = (
+                views.epsilon(delta) if views is not None else Answer.of(self._profile.epsilon_bounds(delta))
+            )
         return rare.at_most(found, self._pure)
 
     def _known(self, quantity: str, point: float) -> Answer | None:

@@ -17,6 +17,7 @@ from fractions import Fraction
 
 from .. import _core
 from ..mechanisms.adjacency import Directions
+from ..mechanisms.core_pairs import HUGE
 from ..mechanisms.descriptions import Process, Step
 from .report import Answer
 
@@ -66,17 +67,19 @@ def epsilon_limit(directions: Directions, delta: float) -> Answer | None:
 
 
 def pure_epsilon(process: Process, adjacency: str) -> float:
-    """An epsilon at which delta is 0: the exact sum of what the steps have (basic composition), rounded up once; inf where one has none."""
+    """An epsilon at which delta is 0: the exact sum of what the steps have (basic composition), rounded up once; inf where one has none.
+
+    Noise of which that is `HUGE` counts as none.
+    """
     total = Fraction(0)
     for step, count in process:
         epsilon = step.pure_epsilon(adjacency)
         if epsilon is None:
             return math.inf
         total += count * epsilon
-    try:
-        rounded = float(total)
-    except OverflowError:
+    if total >= HUGE:
         return math.inf
+    rounded = float(total)
     return rounded if Fraction(rounded) >= total else math.nextafter(rounded, math.inf)
 
 

@@ -261,7 +261,7 @@ class PrivacyEngine(opacus.PrivacyEngine):
                 )
             own_coins(made[-1])
         check_loader(made[-1])
-        Watch(made[-1], made[1], made[0], self.accountant)
+        Watch(made[-1], made[1], made[0], self)
         return made
 
     def make_private_with_epsilon(

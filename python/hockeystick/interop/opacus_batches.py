@@ -14,13 +14,13 @@ from .._base.lazy import needing
 from .._base.validation import ParameterError
 from .opacus_steps import (
     ADVICE,
-    batch_size,
     check_layers,
     check_norm,
     check_seen,
     check_types,
     clipped_to,
     plain,
+    row_counts,
 )
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
@@ -111,14 +111,15 @@ class Watch:
     many more as the loader's workers fetch ahead; in the end of a pass, when no more are drawn, at most those. What an earlier pass
     drew pays for nothing in a later one. The sampler must stay as it is: ParameterError, instead of a batch, where it was changed.
     Each record has one row of gradients, no part of a batch is clipped to a larger norm than its noise is for, no layer mixes or
-    keeps records (`check_layers`), and ``accountant`` records every step.
+    keeps records (`check_layers`), and the accountant that ``engine`` has now records every step.
 
     Warns, once, where a whole pass was drawn in training mode without a step: another optimizer may have made them. Evaluation is
     let pass under ``torch.no_grad()`` or after ``eval()``.
     """
 
-    def __init__(self, loader: Any, optimizer: Any, module: Any, accountant: Any) -> None:
-        self._loader, self._optimizer, self._module, self._accountant = loader, optimizer, module, accountant
+    def __init__(self, loader: Any, optimizer: Any, module: Any, engine: Any) -> None:
+        self._loader, self._optimizer, self._module = loader, optimizer, module
+        self._engine, self._accountant = engine, engine.accountant
         self._trained = getattr(module, "_module", module)
         self._waiting, self._ended, self._announced, self._warned = 0, False, False, False
         # Records of the batches that wait; of the oldest one's parts so far, rows of gradients and the largest norm.
@@ -200,8 +201,13 @@ class Watch:
         check_norm(plain(optimizer.max_grad_norm), self._clipped)
         # Each part of a batch, before it is added to the others.
         check_types(getattr(optimizer, "params", ()))
-        check_layers(self._module)
+        check_layers(self._trained)
         check_seen(optimizer, "grad")
+        if self._engine.accountant is not self._accountant:
+            raise ParameterError(
+                "engine.accountant: must stay the one that make_private attached, which records the steps; let it load_state_dict, or call "
+                "make_private again"
+            )
         whole = not optimizer._check_skip_next_step(pop_next=False)
         self._check_rows(whole)
         self._waiting -= 1
@@ -220,13 +226,16 @@ class Watch:
 
     def _check_rows(self, whole: bool) -> None:
         """A row of gradients is what is clipped, and a record what is drawn: there must be as many, at the end of a batch."""
-        rows, size = batch_size(self._optimizer), self._sizes[0]
-        self._rows += rows or 0
-        if rows is not None and (self._rows > size or (whole and self._rows < size)):
+        counts, size = row_counts(self._optimizer), self._sizes[0]
+        if not counts:
+            return
+        self._rows += max(counts)
+        if len(set(counts)) > 1 or self._rows > size or (whole and self._rows < size):
             raise ParameterError(
-                f"optimizer: gradients of {self._rows} rows, must be {size}, the records that were drawn; each row is clipped by itself, so "
-                "a record in several of them (crops, augmentations, views) moves the sum by several times max_grad_norm, and so does one of "
-                "several in a row (two forward passes in one graph): keep the records along the first dimension, and all of them"
+                f"optimizer: gradients of {self._rows} rows, must be {size} for every parameter, the records that were drawn; each row is "
+                "clipped by itself, so a record in several of them (crops, views, frames) moves the sum by several times max_grad_norm, and so "
+                "does one of several in a row (two forward passes in one graph): keep the records along the first dimension, and all of them (a "
+                "collate_fn must leave none out: give those a weight of 0 in the loss)"
             )
 
 

@@ -63,14 +63,14 @@ def check_layers(module: Any) -> None:
     """
     for name, layer in module.named_modules() if hasattr(module, "named_modules") else ():
         problem = ""
-        if _is(layer, "_BatchNorm") and (layer.training or layer.running_mean is None):
+        if _is(layer, "_BatchNorm") and (layer.training or getattr(layer, "running_mean", None) is None):
             problem = (
                 "normalises by the batch, so that one record moves the gradients of all others, and keeps statistics of the data without "
                 "noise: replace it (nn.GroupNorm), or call eval() on it, after each train()"
             )
-        elif _is(layer, "_InstanceNorm") and layer.training and layer.track_running_stats:
+        elif _is(layer, "_InstanceNorm") and layer.training and getattr(layer, "track_running_stats", False):
             problem = "keeps statistics of the data without noise: make it with track_running_stats=False"
-        elif _is(layer, "Embedding", "EmbeddingBag") and layer.max_norm is not None:
+        elif _is(layer, "Embedding", "EmbeddingBag") and getattr(layer, "max_norm", None) is not None:
             problem = "changes the weights of what it sees without noise: make it with max_norm=None"
         if problem:
             raise ParameterError(f"module.{name} = {layer!r}: {problem}")
@@ -79,7 +79,8 @@ def check_layers(module: Any) -> None:
 def check_padding(module: Any, grad_sample_mode: str) -> None:
     """Raise ParameterError where ghost clipping computes the norms of convolutions as if they were padded with zeros, and they are not."""
     for name, layer in module.named_modules() if "ghost" in grad_sample_mode else ():
-        if _is(layer, "_ConvNd") and layer.padding_mode != "zeros":
+        trained = any(each.requires_grad for each in layer.parameters(recurse=False))
+        if trained and _is(layer, "_ConvNd") and getattr(layer, "padding_mode", "zeros") != "zeros":
             raise ParameterError(
                 f"module.{name}.padding_mode = {layer.padding_mode!r}: must be 'zeros' with grad_sample_mode = {grad_sample_mode!r}, whose "
                 "norms are those of gradients for zeros, and may be half of the true ones; use grad_sample_mode='hooks'"
@@ -189,10 +190,17 @@ class EqualSizes:
                 )
 
 
-def batch_size(optimizer: Any) -> int | None:
-    """Of the gradients that the optimizer holds, or of their norms; None where it keeps neither for each record."""
+def row_counts(optimizer: Any) -> list[int]:
+    """Of each parameter that keeps gradients of rows, or their norms, how many."""
+    counts = []
     for parameter in getattr(optimizer, "params", ()):
         for kept in (getattr(parameter, "grad_sample", None), getattr(parameter, "_norm_sample", None)):
             if kept is not None:
-                return sum(map(len, kept)) if isinstance(kept, list) else len(kept)
-    return None
+                counts.append(sum(map(len, kept)) if isinstance(kept, list) else len(kept))
+                break
+    return counts
+
+
+def batch_size(optimizer: Any) -> int | None:
+    """Of the gradients that the optimizer holds, or of their norms; None where it keeps neither for each record."""
+    return next(iter(row_counts(optimizer)), None)
