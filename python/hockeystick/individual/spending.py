@@ -84,7 +84,7 @@ class IndividualLedger(Kept):
 
     @property
     def last_step(self) -> LastStep | None:
-        """The last step that was recorded; None before the first.
+        """The last step that was recorded; None before the first, and after `load`: directories keep it, files that `save` wrote do not.
 
         A run that is killed after a step was recorded and before its result was saved takes the mask from
         here and repeats the step with the same noise: it is the same release, and is not charged twice.
