@@ -9,7 +9,7 @@
 namespace hockeystick {
 namespace {
 
-// limit: tables grow with the examples of a user.
+// speed: tables grow with the examples of a user.
 constexpr std::size_t most_examples = std::size_t{1} << 16;
 
 void check_probability(double p) { require(p >= 0 && p <= 1, "the sampling probability must be in [0, 1]"); }

@@ -10,8 +10,8 @@
 namespace hockeystick {
 namespace {
 
-constexpr double most_mu =
-    100;  // limit: nodes and time grow with it, and the answer nears that of who is told
+// speed: nodes and time grow with it, and the answer nears that of who is told the step.
+constexpr double most_mu = 100;
 
 // What is seen of an epoch by who keeps the largest of its outputs alone ("A statistic of the outputs").
 class LargestOutput final : public Pair {

@@ -500,11 +500,10 @@ class PrivacyProfile(Shown):
 
     def _compute_epsilon(self, delta: float) -> Answer:
         found = self._known_epsilon(delta)
+        if found is None and self._views is not None:
+            found = self._views.epsilon(delta)
         if found is None:
-            views = self._views
-            found = (
-                views.epsilon(delta) if views is not None else Answer.of(self._profile.epsilon_bounds(delta))
-            )
+            found = Answer.of(self._profile.epsilon_bounds(delta))
         return rare.at_most(found, self._pure)
 
     def _known(self, quantity: str, point: float) -> Answer | None:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from fractions import Fraction
 
 from .. import _core
+from .._base.validation import double
 from ..mechanisms.adjacency import Directions
 from ..mechanisms.core_pairs import HUGE
 from ..mechanisms.descriptions import Process, Step
@@ -77,10 +78,7 @@ def pure_epsilon(process: Process, adjacency: str) -> float:
         if epsilon is None:
             return math.inf
         total += count * epsilon
-    if total >= HUGE:
-        return math.inf
-    rounded = float(total)
-    return rounded if Fraction(rounded) >= total else math.nextafter(rounded, math.inf)
+    return double(total, math.inf) if total < HUGE else math.inf
 
 
 def at_most(answer: Answer, largest: float) -> Answer:

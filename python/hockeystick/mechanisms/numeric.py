@@ -60,7 +60,7 @@ class Laplace(Mechanism):
 
     def pure_epsilon(self, adjacency: str) -> Fraction | None:
         """How far a record moves the sum, over the scale."""
-        return shift_of(adjacency) / Fraction(self.scale) if self.scale > 0.0 else None
+        return shift_of(adjacency) / Fraction(self.scale)
 
     def symmetric_pair(self, shift: int, group: int) -> _core.Pair:
         """Laplace noise around shift against around 0."""
