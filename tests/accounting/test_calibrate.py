@@ -214,6 +214,21 @@ def test_integers_that_help_privacy() -> None:
     assert isinstance(found, hs.accounting.CalibratedInt)
 
 
+def test_what_exceeds_is_not_looked_for_far_away() -> None:
+    """Nothing is known of a selection from below: noise of .01 was tried, of which each look took half a minute."""
+    made: list[float] = []
+
+    def make(scale: float) -> hs.PrivateSelection:
+        made.append(scale)
+        return hs.PrivateSelection(hs.dp_sgd(scale, 1000, 50, steps=30), hs.Repetitions.geometric(mean=5))
+
+    found = hs.calibrate_noise_multiplier(make, 3.0, 1e-6)
+    assert hs.account(make(found)).epsilon(1e-6) <= 3.0
+    assert hs.account(make(0.999 * found)).epsilon(1e-6) > 3.0
+    assert found.certificate.exceeding is None
+    assert min(made) > 0.5 * found
+
+
 def test_a_jump_is_found() -> None:
     found = hs.calibrate_noise_multiplier(lambda s: hs.Gaussian(max(1, round(s))), 1.0, 1e-6)
     assert 4.5 <= found <= 4.5 * (1 + 1e-5)  # 4 is too little, 5 is enough

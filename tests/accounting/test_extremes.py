@@ -259,6 +259,17 @@ def test_the_least_losses_have_a_least_epsilon() -> None:
             assert 0.0 <= lower <= upper < 1e-290
 
 
+@pytest.mark.parametrize("noise", [1e153, 1e200, 1e300])
+def test_many_steps_of_losses_whose_squares_are_no_doubles_are_answered(noise: float) -> None:
+    """The product of two such losses is 0, and the search of the middle between them, under replace_one, did not end."""
+    profile = hs.account(hs.PoissonSampled(hs.Gaussian(noise), 1e-15) * 1000, adjacency="replace_one")
+    lower, upper = profile.epsilon_bounds(1e-300)
+    assert (
+        0.0 <= lower <= 2500.0 / noise
+    )  # of whole batches: mu = 2 sqrt(1000) / noise, and sqrt(2 ln 1e300) < 38
+    assert lower < upper < 1e-9
+
+
 @pytest.mark.parametrize("epsilon", [2.9e307, 3e307, 4e307, 8e307, 1.7e308])
 @pytest.mark.parametrize("engine", ["auto", "fft"])
 def test_losses_next_to_the_largest_double_count(epsilon: float, engine: str) -> None:

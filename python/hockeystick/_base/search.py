@@ -20,6 +20,7 @@ FINEST, COARSEST = 1e-9, 1e-2
 
 _MAX_LOOKS = 60  # *speed*
 _MAX_REFINEMENTS = 2  # *speed*
+_FURTHEST = 0.25  # *speed*: a share of the value; what exceeds that far beyond says nothing of it, and its look may take long
 _FLATTEST = 0.25  # *speed*: a plateau must not send an extrapolation to the end of the world
 
 
@@ -171,7 +172,8 @@ class Search:
         elif beyond.verdict.exceeds:
             return True
         elif self._reach > self._step or not self._refine(beyond):
-            if beyond.value == self._axis.riskiest:
+            far = self._reach > _FURTHEST * (max(fit.value, 1.0) if self._axis.integer else 1.0)
+            if far or beyond.value == self._axis.riskiest:
                 return True
             self._reach *= 8  # how far is the nearest value that can be shown to exceed?
         return False

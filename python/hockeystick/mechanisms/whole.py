@@ -44,6 +44,11 @@ class OfCurve(Step):
         return both(self._curve("add_or_remove" if adjacency in ("add", "remove") else adjacency).pair())
 
 
+_HOPELESS = 0.9
+"""speed: a release whose delta is above this as far as curves reach (little noise, for which each point takes long) is taken to have
+no privacy at all."""
+
+
 @functools.lru_cache(maxsize=16)
 def curve_of(process: Process, adjacency: str) -> Curve:
     """Points of delta(epsilon), each an upper bound, which are close together where delta falls fast.
@@ -55,6 +60,8 @@ def curve_of(process: Process, adjacency: str) -> Curve:
     deepest, asked, nodes = _QUICK if profile.quick else _DEAR
     end = profile.epsilon_bounds(min(1.0, max(deepest, floor * 1.0001))).upper
     end = min(FURTHEST, end)
+    if profile.delta_bounds(end).upper > _HOPELESS:
+        return Curve.of_symmetric(np.zeros(1), np.ones(1))
     if end == 0.0:
         return Curve.of_symmetric(np.zeros(1), np.array([profile.delta_bounds(0.0).upper]))
     # The end may be one of the support, where the curve has a corner.
