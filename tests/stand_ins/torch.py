@@ -32,6 +32,10 @@ def default_collate(examples: list[Any]) -> Any:
     return tuple(np.stack(column) for column in zip(*examples, strict=True))
 
 
+class BatchSampler(list[Any]):
+    """Batches of records in order; a list here."""
+
+
 class DataLoader:
     def __init__(
         self,
@@ -46,9 +50,9 @@ class DataLoader:
         self.num_workers = num_workers
         self.prefetch_factor = prefetch_factor or (2 if num_workers else None)
         rows = len(dataset)
-        self.batch_sampler = batch_sampler or [
+        self.batch_sampler = batch_sampler or BatchSampler(
             range(start, min(start + batch_size, rows)) for start in range(0, rows, batch_size)
-        ]
+        )
         self.collate_fn = collate_fn
 
     def __len__(self) -> int:
@@ -100,6 +104,19 @@ class SGD:
 
 def manual_seed(seed: int) -> None:
     np.random.default_rng(seed)
+
+
+class Generator:
+    """Draws nothing."""
+
+    def __init__(self, device: Any) -> None:
+        self.device = device
+
+    def manual_seed(self, seed: int) -> None:
+        pass
+
+    def get_state(self) -> Any:
+        return SimpleNamespace(numel=lambda: 0)
 
 
 def randn(rows: int, columns: int) -> Tensor:

@@ -18,16 +18,18 @@ from ..accounting.accountant import Accountant, Answers
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.settings import DEFAULT_ACCURACY
 from ..mechanisms.descriptions import Gaussian, PoissonSampled, Process
-from .opacus_batches import BatchWarning, Watch, check_loader, check_uniforms, drawn_rate, own_coins
-from .opacus_steps import (
-    ADAPTIVE,
-    ClippingNorm,
-    EqualSizes,
-    check_padding,
-    check_seen,
-    check_types,
-    plain,
+from .opacus_batches import (
+    BatchWarning,
+    Watch,
+    check_loader,
+    check_replicas,
+    check_uniforms,
+    drawn_rate,
+    order_of,
+    own_coins,
 )
+from .opacus_layers import check_ghost, check_losses
+from .opacus_steps import ADAPTIVE, ClippingNorm, EqualSizes, check_seen, check_types, plain
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import opacus
@@ -214,9 +216,9 @@ class PrivacyEngine(opacus.PrivacyEngine):
         """As ``opacus.PrivacyEngine.make_private``; ``poisson_sampling`` must be True.
 
         The optimizer steps once on each batch of the loader that is returned, one after the other: ParameterError, and the
-        weights stay as they are, where it does not; a warning where a whole pass is made without it. Each of several replicas draws
-        from a generator of its own, seeded by the operating system (`own_coins`), also where the loader brings one, which is warned of.
-        ParameterError for trainable parameters of 16 bits. So it is for ``rand_on_empty=True``, whose made-up record takes the place of an
+        weights stay as they are, where it does not; a warning where a whole pass is made without it. Records are drawn with a
+        generator of their own, seeded by the operating system (`own_coins`), also where the loader brings one, which is warned of: of one
+        stream with the noise, coins could be read off it. ParameterError for trainable parameters of 16 bits, or complex ones. So it is for ``rand_on_empty=True``, whose made-up record takes the place of an
         empty batch, so that a real one moves the sum by twice max_grad_norm; for adaptive clipping; and for options that are not in
         `SOUND_OPTIONS`. Warns where a sampler of another kind is replaced by a uniform one.
         """
@@ -236,10 +238,10 @@ class PrivacyEngine(opacus.PrivacyEngine):
                 f"{name} = {options[name]!r}: must be left out; make_private is known to be sound with "
                 f"{', '.join(sorted(SOUND_OPTIONS))}"
             )
-        before = type(getattr(options.get("data_loader"), "sampler", None)).__name__
+        what, before = order_of(options.get("data_loader"))
         if before not in _UNIFORM:
             warnings.warn(
-                f"data_loader.sampler is a {before}: Opacus draws from all records of the data set instead, each with the same probability, "
+                f"data_loader.{what} is a {before}: Opacus draws from all records of the data set instead, each with the same probability, "
                 "1 / len(data_loader), and that is what is accounted for",
                 stacklevel=2,
             )
@@ -247,19 +249,22 @@ class PrivacyEngine(opacus.PrivacyEngine):
         check_types(
             each for each in getattr(module, "parameters", list)() if getattr(each, "requires_grad", True)
         )
-        check_padding(module, options.get("grad_sample_mode", "hooks"))
+        mode = options.get("grad_sample_mode", "hooks")
+        check_ghost(module, mode)
         made = super().make_private(poisson_sampling=True, **options)
-        if (
-            isinstance(made[-1].batch_sampler, DistributedUniformWithReplacementSampler)
-            and not self.secure_mode
-        ):
-            if made[-1].batch_sampler.generator is not None:
+        sampler = made[-1].batch_sampler
+        if isinstance(sampler, DistributedUniformWithReplacementSampler):
+            check_replicas(made[-1].dataset)
+        if not self.secure_mode:
+            if sampler.generator is not None:
                 warnings.warn(
-                    "data_loader.generator is not what decides which records a replica draws: replicas must not draw alike, and each "
-                    "has a generator of its own instead, seeded by the operating system",
+                    "data_loader.generator is not what decides which records are drawn: coins must not be those of the noise, nor of another "
+                    "replica, and come from a generator of their own instead, seeded by the operating system",
                     stacklevel=2,
                 )
             own_coins(made[-1])
+        if "ghost" in mode:
+            check_losses(made[2])
         check_loader(made[-1])
         Watch(made[-1], made[1], made[0], self)
         return made

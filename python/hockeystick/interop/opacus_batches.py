@@ -12,9 +12,9 @@ from typing import Any
 
 from .._base.lazy import needing
 from .._base.validation import ParameterError
+from .opacus_layers import Buffers, check_layers, watch_layers
 from .opacus_steps import (
     ADVICE,
-    check_layers,
     check_norm,
     check_seen,
     check_types,
@@ -86,8 +86,8 @@ def check_uniforms() -> None:
 def own_coins(data_loader: Any) -> None:
     """Let the sampler of ``data_loader`` draw from a generator of its own, whose state is from the operating system.
 
-    For each of several replicas, before it is iterated over: coins of different replicas are then independent, whatever
-    ``torch.manual_seed`` each has called. How records are split among them stays as it is. `PrivacyEngine` does it by itself.
+    Before it is iterated over: coins are then independent of the noise, and those of different replicas of each other, whatever
+    ``torch.manual_seed`` each has called. How records are split among replicas stays as it is. `PrivacyEngine` does it by itself.
     """
     generator = torch.Generator(device=torch.get_default_device())
     generator.manual_seed(int.from_bytes(os.urandom(8), "little"))
@@ -98,6 +98,33 @@ def own_coins(data_loader: Any) -> None:
         state[_AT : _AT + 8 * _WORDS].view(torch.int64).copy_(words)
         generator.set_state(state)
     data_loader.batch_sampler.generator = generator
+
+
+def check_replicas(dataset: Any) -> None:
+    """Raise ParameterError on all replicas unless ``dataset`` has the same records in the same order on each, as far as can be seen.
+
+    Compared are its length and, of subsets (`random_split`), whose records they are.
+    """
+    facts = [len(dataset)]
+    while hasattr(dataset, "indices") and hasattr(dataset, "dataset"):
+        facts.append(hash(tuple(map(int, dataset.indices))))
+        dataset = dataset.dataset
+        facts.append(len(dataset))
+    all_facts: list[Any] = [None] * torch.distributed.get_world_size()
+    torch.distributed.all_gather_object(all_facts, facts)
+    if any(each != facts for each in all_facts):
+        raise ParameterError(
+            "data_loader.dataset: must be the same on all replicas, which share its records by their places; there is a subset that was "
+            "drawn otherwise, and a record of several replicas moves the sum once for each: split it with one seed on all of them"
+        )
+
+
+def order_of(data_loader: Any) -> tuple[str, str]:
+    """What decides which records ``data_loader`` draws, and its class: a batch sampler of an own kind, or else the sampler."""
+    batches = getattr(data_loader, "batch_sampler", None)
+    if type(batches).__name__ not in ("NoneType", "BatchSampler"):
+        return "batch_sampler", type(batches).__name__
+    return "sampler", type(getattr(batches, "sampler", getattr(data_loader, "sampler", None))).__name__
 
 
 class BatchWarning(UserWarning):
@@ -111,7 +138,8 @@ class Watch:
     many more as the loader's workers fetch ahead; in the end of a pass, when no more are drawn, at most those. What an earlier pass
     drew pays for nothing in a later one. The sampler must stay as it is: ParameterError, instead of a batch, where it was changed.
     Each record has one row of gradients, no part of a batch is clipped to a larger norm than its noise is for, no layer mixes or
-    keeps records (`check_layers`), and the accountant that ``engine`` has now records every step.
+    keeps records or has its gradients rounded or in another order (`check_layers`, `watch_layers`), and the accountant that
+    ``engine`` has now records every step.
 
     Warns, once, where a whole pass was drawn in training mode without a step: another optimizer may have made them. Evaluation is
     let pass under ``torch.no_grad()`` or after ``eval()``.
@@ -121,6 +149,8 @@ class Watch:
         self._loader, self._optimizer, self._module = loader, optimizer, module
         self._engine, self._accountant = engine, engine.accountant
         self._trained = getattr(module, "_module", module)
+        self._buffers = Buffers(self._trained)
+        watch_layers(self._trained)
         self._waiting, self._ended, self._announced, self._warned = 0, False, False, False
         # Records of the batches that wait; of the oldest one's parts so far, rows of gradients and the largest norm.
         self._sizes, self._rows, self._clipped = deque[int](), 0, 0.0
@@ -202,6 +232,7 @@ class Watch:
         # Each part of a batch, before it is added to the others.
         check_types(getattr(optimizer, "params", ()))
         check_layers(self._trained)
+        self._buffers.see()
         check_seen(optimizer, "grad")
         if self._engine.accountant is not self._accountant:
             raise ParameterError(
@@ -213,6 +244,11 @@ class Watch:
         self._waiting -= 1
         before = _last(self._accountant)
         stepped = self._pre_step(closure)
+        for parameter in getattr(optimizer, "params", ()):
+            if hasattr(parameter, "_norm_sample"):
+                del (
+                    parameter._norm_sample
+                )  # or a later backward pass whose hooks were disabled would clip by it
         if whole:
             self._sizes.popleft()
             self._rows, self._clipped = 0, 0.0
@@ -226,7 +262,7 @@ class Watch:
 
     def _check_rows(self, whole: bool) -> None:
         """A row of gradients is what is clipped, and a record what is drawn: there must be as many, at the end of a batch."""
-        counts, size = row_counts(self._optimizer), self._sizes[0]
+        counts, size = row_counts(self._optimizer, self._trained), self._sizes[0]
         if not counts:
             return
         self._rows += max(counts)

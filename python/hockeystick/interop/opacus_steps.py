@@ -30,9 +30,10 @@ def plain(value: Any) -> Any:
 
 
 def check_types(parameters: Any) -> None:
-    """Raise ParameterError where parameters, the gradients of records or their norms have 16 bits, or fewer.
+    """Raise ParameterError where parameters, the gradients of records or their norms have 16 bits, or fewer, or are complex.
 
-    Norms of 8 or 11 digits are up to 0.7 % too small, and so is the factor that should bring a gradient down to max_grad_norm.
+    Norms of 8 or 11 digits are up to 0.7 % too small, and so is the factor that should bring a gradient down to max_grad_norm. The
+    noise of a complex number is that of one coordinate, shared by two.
     """
     for index, parameter in enumerate(parameters):
         kept = getattr(parameter, "grad_sample", None)
@@ -44,47 +45,17 @@ def check_types(parameters: Any) -> None:
         for name, tensors in held.items():
             for tensor in tensors:
                 kind = getattr(tensor, "dtype", None)
+                if getattr(kind, "is_complex", False):
+                    raise ParameterError(
+                        f"parameters[{index}]{name}.dtype = {kind}: must be torch.float32 or torch.float64; real and imaginary part would "
+                        "have 1 / sqrt(2) of the noise that is accounted for: keep them as two real parameters (torch.view_as_complex)"
+                    )
                 if getattr(kind, "itemsize", 4) < 4:
                     raise ParameterError(
                         f"parameters[{index}]{name}.dtype = {kind}: must be torch.float32 or torch.float64; norms that are rounded to "
                         "16 bits let a record move the sum by more than max_grad_norm: keep weights and inputs in float32, and run "
                         "the forward pass without torch.autocast"
                     )
-
-
-def _is(layer: Any, *names: str) -> bool:
-    return any(kind.__name__ in names for kind in type(layer).__mro__)
-
-
-def check_layers(module: Any) -> None:
-    """Raise ParameterError where the forward pass of a layer mixes records, or keeps what it saw of them: none of it has noise.
-
-    Opacus looks at layers that are trained. Frozen ones do the same.
-    """
-    for name, layer in module.named_modules() if hasattr(module, "named_modules") else ():
-        problem = ""
-        if _is(layer, "_BatchNorm") and (layer.training or getattr(layer, "running_mean", None) is None):
-            problem = (
-                "normalises by the batch, so that one record moves the gradients of all others, and keeps statistics of the data without "
-                "noise: replace it (nn.GroupNorm), or call eval() on it, after each train()"
-            )
-        elif _is(layer, "_InstanceNorm") and layer.training and getattr(layer, "track_running_stats", False):
-            problem = "keeps statistics of the data without noise: make it with track_running_stats=False"
-        elif _is(layer, "Embedding", "EmbeddingBag") and getattr(layer, "max_norm", None) is not None:
-            problem = "changes the weights of what it sees without noise: make it with max_norm=None"
-        if problem:
-            raise ParameterError(f"module.{name} = {layer!r}: {problem}")
-
-
-def check_padding(module: Any, grad_sample_mode: str) -> None:
-    """Raise ParameterError where ghost clipping computes the norms of convolutions as if they were padded with zeros, and they are not."""
-    for name, layer in module.named_modules() if "ghost" in grad_sample_mode else ():
-        trained = any(each.requires_grad for each in layer.parameters(recurse=False))
-        if trained and _is(layer, "_ConvNd") and getattr(layer, "padding_mode", "zeros") != "zeros":
-            raise ParameterError(
-                f"module.{name}.padding_mode = {layer.padding_mode!r}: must be 'zeros' with grad_sample_mode = {grad_sample_mode!r}, whose "
-                "norms are those of gradients for zeros, and may be half of the true ones; use grad_sample_mode='hooks'"
-            )
 
 
 def check_seen(optimizer: Any, name: str) -> None:
@@ -190,9 +161,10 @@ class EqualSizes:
                 )
 
 
-def row_counts(optimizer: Any) -> list[int]:
-    """Of each parameter that keeps gradients of rows, or their norms, how many."""
-    counts = []
+def row_counts(optimizer: Any, module: Any = None) -> list[int]:
+    """Of each parameter that keeps gradients of rows, or their norms, how many; with ``ghost_fsdp`` the layers of ``module`` keep them."""
+    layers = module.modules() if hasattr(module, "modules") else ()
+    counts = [len(norms) for layer in layers for norms in getattr(layer, "norm_sample", ())]
     for parameter in getattr(optimizer, "params", ()):
         for kept in (getattr(parameter, "grad_sample", None), getattr(parameter, "_norm_sample", None)):
             if kept is not None:

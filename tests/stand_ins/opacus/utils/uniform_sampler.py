@@ -7,7 +7,7 @@ import numpy as np
 
 class UniformWithReplacementSampler:
     def __init__(self, *, num_samples: int, sample_rate: float) -> None:
-        self.num_samples, self.sample_rate = num_samples, sample_rate
+        self.num_samples, self.sample_rate, self.generator = num_samples, sample_rate, None
 
     def __len__(self) -> int:
         return int(1 / self.sample_rate)

@@ -1,0 +1,278 @@
+"""Layers, losses and replicas of the real Opacus under which a record moves the sum by more than max_grad_norm; refused."""
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import hockeystick as hs
+import pytest
+import torch
+from hockeystick.interop.opacus import PrivacyEngine
+from opacus.layers import DPGRU, DPLSTM
+from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence
+from torch.utils.data import BatchSampler, DataLoader, TensorDataset, WeightedRandomSampler
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+CROSS = nn.CrossEntropyLoss()
+
+
+def private(model: nn.Module, x: torch.Tensor, y: torch.Tensor, mode: str = "hooks", **more: Any) -> Any:
+    """(engine, model, optimizer, criterion, loader) of all records in every batch."""
+    engine = PrivacyEngine()
+    options: dict[str, Any] = {
+        "criterion": CROSS,
+        "data_loader": DataLoader(TensorDataset(x, y), batch_size=len(x)),
+    }
+    options.update(more)
+    made = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        grad_sample_mode=mode,
+        **options,
+    )
+    return engine, made[0], made[1], made[2] if len(made) == 4 else options["criterion"], made[-1]
+
+
+def train(parts: Any, epochs: int = 2, autocast: bool = False) -> int:
+    engine, model, optimizer, criterion, loader = parts
+    for _ in range(epochs):
+        for x, y in loader:
+            optimizer.zero_grad()
+            with torch.autocast("cpu", dtype=torch.bfloat16, enabled=autocast):
+                output = model(x)
+            criterion(output, y).backward()
+            optimizer.step()
+    return len(engine.accountant)
+
+
+class Words(nn.Module):
+    """Sequences of one to six vectors, of which a recurrent layer's last state is classified."""
+
+    def __init__(self, kind: Any, ordered: bool) -> None:
+        super().__init__()
+        self.recurrent, self.last, self.ordered = kind(4, 3, batch_first=True), nn.Linear(3, 3), ordered
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        packed = pack_padded_sequence(x[:, 1:], x[:, 0, 0].long(), True, enforce_sorted=self.ordered)
+        _, state = self.recurrent(packed)
+        return self.last((state[0] if isinstance(state, tuple) else state)[-1])
+
+
+def sequences(ordered: bool) -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.randn(50, 7, 4)
+    lengths = torch.randint(1, 7, (50,))
+    x[:, 0, 0] = lengths.sort(descending=True).values if ordered else lengths
+    return x, torch.randint(0, 3, (50,))
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+@pytest.mark.parametrize("kind", [DPGRU, DPLSTM])
+def test_packed_sequences_keep_the_order_of_the_batch(kind: Any, mode: str) -> None:
+    """The rows of the recurrent layer are in another order than those of the linear one: one record moved the sum by 2.4 to 8.2 norms."""
+    torch.manual_seed(1)
+    with pytest.raises(hs.ParameterError, match="packed sequence of records in another order"):
+        train(private(Words(kind, False), *sequences(False), mode))
+    assert train(private(Words(kind, True), *sequences(True), mode)) == 2
+
+
+def test_coins_are_of_another_stream_than_the_noise() -> None:
+    """After manual_seed of both with one seed, who was drawn could be read off the noise, in 300 of 300 runs."""
+
+    def drawn(generator: torch.Generator | None) -> list[int]:
+        torch.manual_seed(7)
+        x = torch.arange(400.0)[:, None]
+        loader = DataLoader(TensorDataset(x, torch.zeros(400)), batch_size=20, generator=generator)
+        made = private(nn.Linear(1, 1), x, x, data_loader=loader)[-1]
+        assert made.batch_sampler.generator not in (None, generator)
+        return next(iter(made))[0].flatten().int().tolist()
+
+    # Two draws of 400 coins with probability 1/20 agree with one below (1 - 2/20 + 2/400)^400 < 1e-17.
+    assert drawn(None) != drawn(None)
+    with pytest.warns(UserWarning, match=r"data_loader\.generator is not what decides"):
+        first = drawn(torch.Generator().manual_seed(7))
+    assert first != drawn(torch.Generator().manual_seed(7))
+
+
+class Spectral(nn.Module):
+    """A layer with complex weights and real output."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(5, dtype=torch.cfloat))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.fft.irfft(torch.fft.rfft(x) * self.weight, n=8)
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+def test_complex_weights_are_refused(mode: str) -> None:
+    """Each of the two real coordinates had 1 / sqrt(2) of the noise."""
+    with pytest.raises(hs.ParameterError, match=r"dtype = torch.complex64"):
+        private(
+            nn.Sequential(Spectral(), nn.Linear(8, 3)), torch.randn(9, 8), torch.randint(0, 3, (9,)), mode
+        )
+
+
+class Own(nn.Module):
+    """A layer that Opacus does not know."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight, self.scale = nn.Parameter(torch.eye(8)), 1.0
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return x @ self.weight * self.scale
+
+
+@pytest.mark.parametrize("layer", [Own, lambda: nn.Linear(8, 8)])
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+def test_autocast_is_refused_whatever_computes_gradients(layer: Any, mode: str) -> None:
+    """Rounded to 16 bits after a product with the batch's size: one record moved the sum by 6.5 norms."""
+    x, y = torch.randn(40, 8), torch.randint(0, 8, (40,))
+    parts = private(nn.Sequential(layer()), x, y, mode)
+    with pytest.raises(hs.ParameterError, match=r"output\.dtype = torch.bfloat16"):
+        train(parts, autocast=True)
+    assert parts[0].accountant.history == []
+    with torch.no_grad():
+        assert torch.autocast("cpu", dtype=torch.bfloat16)(parts[1])(x).dtype == torch.bfloat16
+    assert train(private(nn.Sequential(layer()), x, y, mode)) == 2
+
+
+def test_ghost_clipping_has_one_loss_for_each_record() -> None:
+    """Losses (B, 1) are each multiplied by all factors: one record moved the sum by 40 norms where the labels are balanced."""
+    x, y = torch.randn(64, 8), torch.randint(0, 2, (64, 1)).float()
+    with pytest.raises(hs.ParameterError, match=r"losses of shape \(64, 1\)"):
+        train(private(nn.Linear(8, 1), x, y, "ghost", criterion=nn.BCEWithLogitsLoss()))
+    squeezed = nn.Sequential(nn.Linear(8, 1), nn.Flatten(0))
+    assert train(private(squeezed, x, y[:, 0], "ghost", criterion=nn.BCEWithLogitsLoss())) == 2
+
+
+def test_ghost_clipping_takes_layers_whose_norms_are_right() -> None:
+    """Keyword arguments and attributes that change later are not seen (20 norms), nor how often a word occurs (4.5)."""
+    x, y = torch.randn(20, 8), torch.randint(0, 8, (20,))
+    with pytest.raises(hs.ParameterError, match=r"module\.0 is a Own"):
+        private(nn.Sequential(Own()), x, y, "ghost")
+    assert train(private(nn.Sequential(Own()), x, y)) == 2
+    words = torch.randint(0, 8, (20,))
+    often = nn.Sequential(nn.Embedding(8, 8, scale_grad_by_freq=True))
+    with pytest.raises(hs.ParameterError, match=r"module\.0\.scale_grad_by_freq"):
+        private(often, words, y, "ghost")
+    assert train(private(nn.Sequential(nn.Embedding(8, 8)), words, y, "ghost")) == 2
+
+
+def test_norms_of_one_batch_clip_no_other() -> None:
+    parts = private(nn.Linear(8, 8), torch.randn(20, 8), torch.randint(0, 8, (20,)), "ghost")
+    assert train(parts) == 2
+    assert not any(hasattr(parameter, "_norm_sample") for parameter in parts[1].parameters())
+
+
+class Largest(nn.Module):
+    """Keeps the largest value that it has seen."""
+
+    def __init__(self, replaced: bool) -> None:
+        super().__init__()
+        self.replaced = replaced
+        self.register_buffer("largest", torch.zeros(()))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        if self.replaced:
+            self.largest = torch.maximum(self.largest, x.detach().max())
+        else:
+            self.largest.copy_(torch.maximum(self.largest, x.detach().max()))
+        return x
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_buffers_that_change_are_warned_of_once(replaced: bool) -> None:
+    parts = private(
+        nn.Sequential(Largest(replaced), nn.Linear(8, 8)), torch.randn(20, 8), torch.randint(0, 8, (20,))
+    )
+    with pytest.warns(UserWarning, match=r"module\.0\.largest has changed") as caught:
+        assert train(parts, epochs=3) == 3
+    assert sum("has changed" in str(warning.message) for warning in caught) == 1
+
+
+def test_samplers_inside_batch_samplers_are_named() -> None:
+    x, y = torch.randn(200, 8), torch.randint(0, 8, (200,))
+    weighted = BatchSampler(WeightedRandomSampler(torch.rand(200).tolist(), 200), 20, False)
+    with pytest.warns(UserWarning, match=r"data_loader\.sampler is a WeightedRandomSampler"):
+        private(nn.Linear(8, 8), x, y, data_loader=DataLoader(TensorDataset(x, y), batch_sampler=weighted))
+    with pytest.warns(UserWarning, match=r"data_loader\.batch_sampler is a list"):
+        private(nn.Linear(8, 8), x, y, data_loader=DataLoader(TensorDataset(x, y), batch_sampler=[[0], [1]]))
+
+
+REPLICA = """
+import sys, warnings
+warnings.simplefilter("ignore")
+import torch
+import torch.distributed as dist
+from hockeystick.interop.opacus import PrivacyEngine
+from opacus.distributed import DifferentiallyPrivateDistributedDataParallel as Replicated
+from opacus.utils.fsdp_utils import FSDP2Wrapper
+from torch.distributed.fsdp import MixedPrecisionPolicy
+from torch.utils.data import DataLoader, Subset, TensorDataset
+
+rank, store, case = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
+torch.manual_seed(0)
+records = TensorDataset(torch.randn(400, 8), torch.randint(0, 4, (400,)))
+rows = 8 if case == "rows" else 1
+if case in ("other split", "same split"):
+    torch.manual_seed(rank if case == "other split" else 5)
+    records = Subset(records, torch.randperm(400)[:300].tolist())
+model = torch.nn.Sequential(torch.nn.Linear(8, 4))
+if "split" in case:
+    model, mode = Replicated(model), "hooks"
+else:
+    policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)} if case == "16 bits" else {}
+    model, mode = FSDP2Wrapper(model, **policy), "ghost_fsdp"
+engine = PrivacyEngine()
+try:
+    made = engine.make_private(
+        module=model,
+        optimizer=torch.optim.SGD(model.parameters(), lr=0.1),
+        criterion=torch.nn.CrossEntropyLoss(),
+        data_loader=DataLoader(records, batch_size=100),
+        noise_multiplier=1.0,
+        max_grad_norm=1.0,
+        grad_sample_mode=mode,
+    )
+    criterion = made[2] if len(made) == 4 else torch.nn.CrossEntropyLoss()
+    for x, y in made[-1]:
+        made[1].zero_grad()
+        criterion(made[0](x.repeat_interleave(rows, 0)), y.repeat_interleave(rows, 0)).backward()
+        made[1].step()
+    print(len(engine.accountant), "steps")
+except ValueError as error:
+    print(error)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(
+    ("case", "said"),
+    [
+        ("same split", "steps"),
+        ("other split", "data_loader.dataset: must be the same on all replicas"),
+        ("sharded", "steps"),
+        ("16 bits", "dtype = torch.bfloat16"),
+        ("rows", "rows, must be"),
+    ],
+)
+def test_replicas(case: str, said: str, tmp_path: Path) -> None:
+    """Two processes: a record in both shares counts twice, sharded gradients of 16 bits and several rows were not seen."""
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", REPLICA, str(rank), str(tmp_path / "store"), case],
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for rank in range(2)
+    ]
+    for process in running:
+        assert said in process.communicate(timeout=120)[0]
