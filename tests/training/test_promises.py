@@ -47,7 +47,45 @@ def test_a_promise_that_is_less_than_what_is_drawn_is_refused(
             "tuning"
         ]  # as if it were for one run: then the promise of the best of them is more than enough
         altered(path, delta=1e-6, evidence=alone)
-        assert TrainingPlan.load(path).epsilon > plan(None).epsilon
+        loaded = TrainingPlan.load(path)
+        assert loaded.epsilon > plan(None).epsilon
+        assert loaded.fingerprint != made.fingerprint  # a run of the best of several is not gone on with
+
+
+@pytest.mark.parametrize("tuning", [None, RUNS])
+def test_what_needs_no_samples_is_computed_again_whatever_its_kind(
+    tmp_path: Path, tuning: hs.Repetitions | None
+) -> None:
+    path, made = tmp_path / "plan", plan(tuning)
+    made.save(path)
+    altered(path, kind="verified", epsilon=0.01)
+    with pytest.raises(hs.StorageError, match=r"epsilon = 0.01: is promised"):
+        TrainingPlan.load(path)
+
+
+@pytest.mark.parametrize("name", ["epsilon", "delta", "adjacency", "noise_multiplier"])
+def test_a_verified_promise_is_what_was_verified(tmp_path: Path, name: str) -> None:
+    path = tmp_path / "plan"
+    made = hs.plan_training(
+        hs.BMinSep.of_rate(6, 2, 0.2),
+        60,
+        strategy=2,
+        epsilon=2.0,
+        delta=0.2,
+        calibration_seed=1,
+        samples=2000,
+    )
+    assert made.guarantee.kind == "verified"
+    made.save(path)
+    assert TrainingPlan.load(path) == made
+    if name == "noise_multiplier":
+        content, arrays = storage.read(path, KIND)
+        content["mechanism"]["noise_multiplier"] *= 0.5
+        storage.write(path, KIND, content, arrays)
+    else:
+        altered(path, **{name: {"epsilon": 1.9, "delta": 0.1, "adjacency": "add_or_remove"}[name]})
+    with pytest.raises(hs.StorageError, match=rf"{name} = .*must be .*which the samples verified"):
+        TrainingPlan.load(path)
 
 
 @pytest.mark.parametrize(

@@ -65,6 +65,20 @@ class Guarantee:
         for name, kind in (("unit", str), ("statement", str), ("evidence", dict)):
             instance(name, getattr(self, name), kind)
 
+    def check_verified(self, mechanism: BandMF) -> None:
+        """Raise ParameterError if what was verified, by the evidence, is not what is promised of ``mechanism``."""
+        promised = {
+            "noise_multiplier": mechanism.noise_multiplier,
+            "epsilon": self.epsilon,
+            "delta": self.delta,
+            "adjacency": self.adjacency,
+        }
+        for name, value in promised.items():
+            if self.evidence.get(name) != value:
+                raise ParameterError(
+                    f"{name} = {value!r}: must be {self.evidence.get(name)!r}, which the samples verified: plan it again"
+                )
+
     def check(self, released: Composable) -> None:
         """Raise ParameterError if this version does not confirm what is certified of what is ``released``: an earlier one may have erred."""
         lower, upper = account(released, self.adjacency).epsilon_bounds(self.delta)
@@ -73,6 +87,11 @@ class Guarantee:
                 f"epsilon = {self.epsilon!r}: is promised at delta = {self.delta!r}, but for what is planned hockeystick {_core.__version__} "
                 f"finds {round_up(upper)} (at least {round_down(lower)}): plan it again"
             )
+
+
+def is_certified(mechanism: Mechanism, adjacency: str) -> bool:
+    """Whether the guarantee of ``mechanism`` needs no samples."""
+    return not isinstance(mechanism, BandMF) or mechanism.is_certified(adjacency)
 
 
 class Request(NamedTuple):
@@ -103,7 +122,7 @@ def guarantee(
     """The mechanism that answers the request, and what it promises; ``verifier`` goes to `calibrate_bandmf` where it takes samples."""
     # Once for each noise multiplier: what is drawn from is what was accounted, even if ``make`` changes its mind.
     make = functools.cache(make)
-    if not isinstance(example, BandMF) or example.is_certified(request.adjacency):
+    if is_certified(example, request.adjacency):
         mechanism, promise = _certified(make, request)
     elif isinstance(request.tuning, Repetitions):
         raise ParameterError(
@@ -111,7 +130,7 @@ def guarantee(
             "the best of several runs is accounted from a certified curve"
         )
     else:
-        mechanism, promise = _verified(make, example, request, verifier)
+        mechanism, promise = _verified(make, narrowed(example, BandMF), request, verifier)
     return mechanism, replace(promise, statement=f"{promise.statement} {request.tuning_statement()}")
 
 

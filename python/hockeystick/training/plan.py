@@ -60,7 +60,7 @@ from ..sampling.attribution import AttributionGraph
 from ..sampling.batches import BatchSampler
 from ..sampling.bounding import BoundedAttribution
 from ..sampling.laws import Law, law_of
-from .guarantee import Guarantee, Mechanism, Request, guarantee
+from .guarantee import Guarantee, Mechanism, Request, guarantee, is_certified
 
 if TYPE_CHECKING:
     from .run import TrainingRun
@@ -161,6 +161,8 @@ class TrainingPlan(Shown):
         """Equal for plans that draw the same batches and noise and promise the same."""
         content, arrays = self._content()
         promise = [self.epsilon, self.delta, self.adjacency, self.guarantee.kind]
+        if "tuning" in self.guarantee.evidence:
+            promise.append(self.guarantee.evidence["tuning"])
         facts = json.dumps([content["mechanism"], self.dataset_size, content["attribution"], promise])
         return digest(facts, *(arrays[name] for name in sorted(arrays)))[:32]
 
@@ -213,7 +215,7 @@ class TrainingPlan(Shown):
         """Read what `save` wrote: the same guarantee, without calibrating again.
 
         A plan for users needs the ``graph`` it was made with. Raises StorageError for damaged files, and where a certified guarantee, which
-        is computed again, is not confirmed to 1e-3: the version that wrote it may have erred.
+        is computed again, is not confirmed to 1e-3 (the version that wrote it may have erred), or a verified one is not what was verified.
         """
         content, arrays = storage.read(path, _KIND)
         with refusing(path):
@@ -225,9 +227,12 @@ class TrainingPlan(Shown):
             need = "none" if attribution is None else "the one that the plan was made with"
             raise ParameterError(f"graph: must be {need}, not {known!r}")
         plan = cls(mechanism, size, guarantee, known)
-        if guarantee.kind == "certified":
-            with refusing(path):
+        with refusing(path):
+            # What needs no samples is computed again, whatever the file says of its kind.
+            if guarantee.kind == "certified" or is_certified(mechanism, guarantee.adjacency):
                 guarantee.check(plan.released(mechanism.as_process()))
+            else:
+                guarantee.check_verified(plan._matrix)
         return plan
 
     def _content(self) -> tuple[dict[str, Any], dict[str, Array]]:
