@@ -407,6 +407,19 @@ def test_odometer_reads_the_next_level(increment: float, norms: list[float]) -> 
     assert mu == pytest.approx(increment * math.sqrt(level), rel=1e-12)
 
 
+def test_a_level_is_not_rounded_down_to_what_was_spent() -> None:
+    """Three levels are less than what was spent, by 7e-17 of it, and as a double they are the same."""
+    odometer = hs.individual.IndividualGDPOdometer(3, increment=1.0 + 2.0**-26)
+    for norm in (1.0, 1.0, 1.0, 2.0**-12, 2.0**-13, 2.0**-13, 2.0**-25):
+        odometer.step([norm, norm if norm == 1.0 else 0.0, 0.0])
+    assert odometer.levels().tolist() == [4.0, 3.0, 0.0]
+    for increment, steps in ((0.25, 12), (3.0 * 2.0**-30, 7), (3.0 * 2.0**-330, 5)):
+        exact = hs.individual.IndividualGDPOdometer(1, increment=increment)
+        for _ in range(steps):
+            exact.step([increment])
+        assert exact.levels().tolist() == [steps]
+
+
 def test_odometer_of_a_data_set() -> None:
     odometer = hs.individual.GDPOdometer(increment=0.1)
     for _ in range(420):

@@ -26,7 +26,7 @@ class Bounds(NamedTuple):
 
 
 def round_up(value: float, digits: int = 6) -> str:
-    """``value`` in ``digits`` significant digits, rounded up: a printed guarantee is still one.
+    """``value`` in ``digits`` significant digits, rounded up: a printed guarantee, read as a double, is still one.
 
     >>> round_up(0.12345612), round_down(0.12345689)
     ('0.123457', '0.123456')

@@ -36,6 +36,7 @@ from .spending import (
     Mask,
     WholeDataSet,
     noise_deviation,
+    product_below,
     scaling,
     squared_down,
 )
@@ -476,9 +477,9 @@ class IndividualGDPOdometer(IndividualLedger):
         """The number m of the level that each example is below, 0 if it has spent nothing; sensitive."""
         square = squared_down(self._increment)
         spent = np.asarray(self._spent)
-        with np.errstate(over="ignore"):
+        with np.errstate(over="ignore", invalid="ignore"):
             level = np.ceil(spent / square)
-        return np.asarray(level + (level * square < spent), np.float64)
+            return np.asarray(level + product_below(level, square, spent), np.float64)
 
     def mu(self) -> Floats:
         """For each example the level B_m that its sqrt(sum mu^2) is below; sensitive.

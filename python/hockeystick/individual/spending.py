@@ -40,6 +40,20 @@ def squared_down(mu: float) -> float:
     return double(Fraction(mu) ** 2, -math.inf)
 
 
+def product_below(count: Floats, factor: float, limit: Floats) -> NDArray[np.bool_]:
+    """Where ``count`` times ``factor``, not rounded, is below ``limit``; the product's error is exact (Dekker 1971), as ``factor`` is above 1e-260."""
+
+    def halves(value: Any) -> tuple[Any, Any]:
+        shifted = 134217729.0 * value  # *proof*: 2^27 + 1 leaves 26 bits to each half
+        high = shifted - (shifted - value)
+        return high, value - high
+
+    (a, b), (c, d) = halves(count), halves(factor)
+    product = count * factor
+    error = ((a * c - product) + a * d + b * c) + b * d
+    return np.asarray((product < limit) | ((product == limit) & (error < 0.0)))
+
+
 class LastStep:
     """What the last step did: ``step``, its number; ``indices`` (None: all examples); ``active``, the mask."""
 
