@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "numerics/constants.hpp"
+#include "numerics/require.hpp"
 #include "numerics/special.hpp"
 #include "numerics/sums.hpp"
 
@@ -205,6 +206,7 @@ bool fits(const std::vector<LossAtom>& atoms, double step, double offset, double
 }  // namespace
 
 std::optional<Comb> onto_lattice(std::vector<LossLaw>& laws, const std::vector<double>& spacings) {
+    require(spacings.size() == laws.size(), "onto_lattice: one spacing for each law is needed");
     std::vector<double> steps;
     Comb comb{infinity, {}};
     for (std::size_t i = 0; i < laws.size(); ++i) {

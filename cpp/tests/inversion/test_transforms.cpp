@@ -299,6 +299,7 @@ void lattices() {
     CHECK(odd && odd->spacing == 2 && odd->offset.front() == -3);
     std::vector<hs::LossLaw> none = {law({-1, 0, pi})};
     CHECK(!hs::onto_lattice(none, {0}));
+    CHECK_THROWS(std::invalid_argument, hs::onto_lattice(two, {0}));
     // A loss off its point is as wrong as it says.
     std::vector<hs::LossLaw> off = {law({-1, 1e-15, 1})};
     CHECK(hs::onto_lattice(off, {0}) && off[0].atoms[1].loss != 1e-15 && off[0].atoms[1].loss_slack > 2);
