@@ -165,6 +165,26 @@ def test_a_plan_says_what_it_promises(capsys: pytest.CaptureFixture[str], tmp_pa
     bins.save(tmp_path / "bins")
     assert main(["account", str(tmp_path / "bins")]) == 0
     assert capsys.readouterr().out.strip() == bins.guarantee.statement
+    for option in (["--statement"], ["--report", str(tmp_path / "r.html")], ["--accuracy", "1e-4"]):
+        assert option[0] in mistake(capsys, "account", str(tmp_path / "bins"), *option)
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_plan_is_reported_at_its_own_delta(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What asks for a report was ignored without --delta: nothing was written, and the exit code was 0."""
+    plan = hs.plan_training(lambda s: hs.dp_sgd(s, 60, 20, epochs=1), 60, epsilon=1.0, delta=1e-3)
+    file, page, proof = (str(tmp_path / name) for name in ("plan", "r.json", "c.json"))
+    plan.save(file)
+    report = hs.account(plan.released(), plan.adjacency).report(delta=plan.delta)
+    assert main(["account", file, "--statement", "--report", page]) == 0
+    assert capsys.readouterr().out.strip() == report.statement()
+    assert json.loads(Path(page).read_text(encoding="utf-8")) == report.to_dict()
+    other = answer(capsys, "account", file, "--adjacency", "add", "--accuracy", "1e-4")
+    assert other == hs.account(plan.released(), "add", 1e-4).report(delta=plan.delta).to_dict()
+    assert "adjacency = 'swap'" in mistake(capsys, "account", file, "--adjacency", "swap")
+    pytest.importorskip("flint")
+    assert main(["account", file, "--certificate", proof]) == 0
+    assert main(["verify", proof]) == 0
 
 
 def test_any_description_in_a_file(
