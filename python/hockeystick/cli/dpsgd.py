@@ -150,6 +150,9 @@ def _of_data(options: argparse.Namespace, of_data: dict[str, Any]) -> DPSGD:
     for name in ("dataset_size", "batch_size"):
         if name not in of_data:
             raise ParameterError(f"--{name.replace('_', '-')}: needed with these options")
+    in_epochs = options.epochs is not None or options.sampler in ("random-allocation", "balls-in-bins")
+    if options.drop_last and not in_epochs:
+        raise ParameterError("--drop-last: needs --epochs; --steps counts every update there is")
     if options.examples_per_user is not None:
         of_data = of_data | {"examples_per_user": options.examples_per_user}
     return dp_sgd(options.noise_multiplier, epochs=options.epochs, steps=options.steps, **of_data)

@@ -36,13 +36,16 @@ def run(options: argparse.Namespace) -> None:
         raise ParameterError(f"--out {options.out}: exists already")
     if not os.path.isdir(os.path.dirname(os.path.abspath(options.out))) or not options.out:
         raise ParameterError(f"--out {options.out}: is in no directory that exists")
+    if options.fallback is not None and options.noise_multiplier is not None:
+        raise ParameterError("--fallback: not with --noise-multiplier, of which nothing else is found")
+    strategy, scheme = bandmf.matrix(options)
     plan = plan_training(
-        bandmf.scheme(options),
+        scheme,
         options.dataset_size,
         epsilon=options.epsilon,
         delta=options.delta,
         noise_multiplier=options.noise_multiplier,
-        strategy=bandmf.strategy(options),
+        strategy=strategy,
         calibration_seed=options.seed,
         **bandmf.calibration(options),
     )
