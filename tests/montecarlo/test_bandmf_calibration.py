@@ -319,6 +319,11 @@ def test_what_would_have_no_effect_is_refused(
         (["--bands", "25"], "bands"),
         (["--min-sep", "2"], "bands"),
         (["--scheme", "poisson", "--min-sep", "4"], "--min-sep: poisson has none"),
+        (["--min-sep", "0", "--batch-size", "-100"], "min_sep = 0: must be an integer in [1, "),
+        (["--bands", "0"], "bands = 0: must be an integer in [1, "),
+        (["--batch-size", "-100"], "batch_size = -100: must be an integer in [1, "),
+        (["--batch-size", "1" + 400 * "0"], "0: must be an integer in [1, "),
+        (["--dataset-size", "0"], "dataset_size = 0: must be an integer in [1, "),
     ],
 )
 def test_command_line_mistakes(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

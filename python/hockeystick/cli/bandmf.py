@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .._base.validation import ParameterError, choice
+from .._base.validation import ParameterError, choice, integer
 from ..matrix.bandmf import BandMF
 from ..matrix.scheme import Scheme
 from ..matrix.schemes import BallsInBins, BMinSep, CyclicPoisson, Poisson, TruncatedBMinSep
@@ -155,7 +155,7 @@ def _scheme(options: argparse.Namespace) -> Scheme:
         raise ParameterError("--max-batch-size: only b-min-sep and cyclic-poisson have it")
     if options.min_sep is not None and name == "poisson":
         raise ParameterError("--min-sep: poisson has none, a record may take part in every step")
-    min_sep = options.bands if options.min_sep is None else options.min_sep
+    min_sep = options.bands if options.min_sep is None else integer("min_sep", options.min_sep, 1)
     if name == "poisson":
         min_sep = 1
     kind = _SCHEMES[name]
@@ -175,11 +175,11 @@ def _probability(options: argparse.Namespace, kind: _Kind, min_sep: int) -> floa
         raise ParameterError("--sampling-probability: give either it or --dataset-size with --batch-size")
     probability: float = given
     if given is None:
-        probability = kind.probability(size / max(1, options.dataset_size), min_sep)
+        size, records = integer("batch_size", size, 1), integer("dataset_size", options.dataset_size, 1)
+        probability = kind.probability(size / records, min_sep)
         if not 0.0 <= probability <= 1.0:
             raise ParameterError(
-                f"--batch-size {size}: must be at most --dataset-size / --min-sep "
-                f"= {options.dataset_size / min_sep:g}"
+                f"--batch-size {size}: must be at most --dataset-size / --min-sep = {records / min_sep:g}"
             )
     return probability
 
