@@ -121,6 +121,31 @@ def test_pictures_that_cannot_be_written_fail_first(
     assert "folder" in mistake(capsys, *run, "--plot", str(tmp_path / "folder.png"))
 
 
+@pytest.mark.parametrize("command", ["epsilon", "delta", "profile", "account"])
+@pytest.mark.parametrize("option", ["--report", "--certificate"])
+def test_files_that_cannot_be_written_fail_first(
+    command: str,
+    option: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was asked for was computed and printed, minutes later, before the path turned out to be a slip."""
+    monkeypatch.setattr(
+        "hockeystick.accounting.profile.PrivacyProfile.report", lambda *_, **__: pytest.fail("computed")
+    )
+    monkeypatch.setattr(
+        "hockeystick.training.plan.TrainingPlan.load", lambda *_, **__: pytest.fail("computed")
+    )
+    plan = hs.plan_training(hs.Poisson(9, 0.1), 100, noise_multiplier=2.0, delta=1e-2)
+    plan.save(tmp_path / "plan")
+    point = ["--epsilon", "1"] if command == "delta" else ["--delta", "1e-2"]
+    run = [command, *([str(tmp_path / "plan")] if command == "account" else SAMPLED), *point]
+    (tmp_path / "folder.json").mkdir()
+    for name in ("nowhere/a.json", "folder.json"):
+        assert f"{option} " in mistake(capsys, *run, option, str(tmp_path / name))
+
+
 def test_a_ledger_is_accounted_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ledger = hs.Accountant("remove")
     ledger.step(hs.PoissonSampled(hs.Gaussian(1.1), 0.01), 50)

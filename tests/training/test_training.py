@@ -1285,6 +1285,9 @@ def test_command_line(tmp_path, capsys):
     more[more.index("poisson")] = "b-min-sep"
     assert main([*more, "--out", str(tmp_path / "less"), "--fallback", "cyclic"]) == 2
     assert "--fallback: not with" in capsys.readouterr().err
+    for name in ("", str(tmp_path / "nowhere" / "less")):
+        assert main([*more, "--out", name]) == 2
+        assert "--out " in capsys.readouterr().err
     assert not (tmp_path / "less").exists()
     assert (
         main(["plan", "--epsilon", "3", "--delta", "1e-3", "--steps", "12", "--out", str(tmp_path / "x")])

@@ -45,6 +45,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 
 
 def run(options: argparse.Namespace) -> None:
+    # Before a plan is loaded, whose guarantee is then computed again.
+    dpsgd.check_report(options)
     kind = None if options.file == "-" else storage.kind_of(options.file)
     adjacency, delta = "add_or_remove", options.delta
     described: Composable
