@@ -62,6 +62,18 @@ def test_numbers_that_are_none(
     assert named in mistake(capsys, "epsilon", *SAMPLED, "--delta", "1e-5", option, text)
 
 
+def test_minus_zero_is_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (
+        ["epsilon", "--noise-multiplier", "-0", "--steps", "1", "--delta", "-0"],
+        ["delta", *SAMPLED, "--epsilon", "-0.0"],
+        ["grid", "--noise-multiplier", "-0:1:2", "--steps", "1", "--delta", "-0"],
+    ):
+        assert main(command) == 0
+        assert "-0" not in capsys.readouterr().out
+    report = hs.account(hs.Gaussian(-0.0)).report(delta=-0.0, epsilon=-0.0)
+    assert "-0.0" not in report.to_json()
+
+
 def test_what_begins_with_a_dash_is_an_option() -> None:
     assert joined(["--json", "--steps", "5", "-h"]) == ["--json", "--steps", "5", "-h"]
     assert joined(["-5"]) == ["-5"]
