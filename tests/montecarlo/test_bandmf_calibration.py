@@ -286,6 +286,7 @@ def test_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
         (["--sampling-probability", "0.1", "--batch-size", "9"], "--sampling-probability"),
         (["--sampling-probability", "0.1", "--dataset-size", "99"], "--dataset-size"),
         (["--scheme", "balls-in-bins", "--dataset-size", "99"], "--dataset-size"),
+        (["--sampling-probability", "0.1", "--strategy", "square-root"], "--strategy"),
         *[
             (["--scheme", "poisson", "--sampling-probability", "0.1", option, value], option)
             for option, value in (

@@ -78,7 +78,7 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--steps", type=whole, required=True, help="noisy updates")
     strategy = command.add_argument_group("the strategy matrix")
     strategy.add_argument("--bands", type=whole, default=1)
-    strategy.add_argument("--strategy", default="optimized", help=", ".join(_STRATEGIES))
+    strategy.add_argument("--strategy", help=f"{', '.join(_STRATEGIES)} (default: {next(iter(_STRATEGIES))})")
     scheme = command.add_argument_group("how batches are drawn")
     scheme.add_argument("--scheme", default="b-min-sep", help=", ".join(_SCHEMES))
     scheme.add_argument(
@@ -141,8 +141,11 @@ def matrix(options: argparse.Namespace) -> tuple[BandedToeplitz, Scheme]:
 
 
 def _strategy(options: argparse.Namespace) -> BandedToeplitz:
-    make = _STRATEGIES[choice("--strategy", options.strategy, tuple(_STRATEGIES))]
-    return make(options.steps, options.bands)
+    names = tuple(_STRATEGIES)
+    if options.strategy is not None and options.bands == 1:
+        raise ParameterError("--strategy: needs --bands, as with one band the noise is not correlated")
+    name = names[0] if options.strategy is None else choice("--strategy", options.strategy, names)
+    return _STRATEGIES[name](options.steps, options.bands)
 
 
 def _scheme(options: argparse.Namespace) -> Scheme:
