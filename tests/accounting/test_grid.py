@@ -276,6 +276,8 @@ def test_command_line_asks_for_delta_and_spells_infinity(capsys: pytest.CaptureF
         ([*RANGES, "--steps", "0:20:log5"], "--steps 0:20:log5"),
         ([*RANGES, "--noise-multiplier", "1:2:999999999999"], "--noise-multiplier 1:2:9"),
         ([*RANGES, "--noise-multiplier", "1:inf:3"], "--noise-multiplier 1:inf:3"),
+        ([*RANGES, "--noise-multiplier", "-1e308:1e308:3"], "--noise-multiplier -1e308:1e308:3"),
+        ([*RANGES, "--steps", "-1e308:1e308:3"], "--steps -1e308:1e308:3"),
         ([*RANGES, "--sampling-probability", "a,b"], "--sampling-probability a,b"),
         ([*RANGES, "--adjacency", "swap"], "adjacency = 'swap'"),
         ([*RANGES[:2], "--steps", "5", "--delta", "1e-5", "--plot", "x.png"], "two axes"),

@@ -253,6 +253,30 @@ def test_an_entry_of_the_registry(asked: dict[str, float]) -> None:
     assert hs.account(process).delta_bounds(point["epsilon"]).lower <= point["delta"]
 
 
+@pytest.mark.parametrize(
+    ("released", "asked", "variant"),
+    [
+        (hs.PureDP(1.0), {"delta": 0.0}, "pure differential privacy"),
+        (hs.PureDP(1.0), {"epsilon": 1.0}, "pure differential privacy"),
+        (hs.Gaussian(1.0), {"delta": 1e-5}, "approximate differential privacy"),
+        (hs.Gaussian(1.0), {"delta": 0.0, "epsilon": 1.0}, "approximate differential privacy"),
+        (hs.Gaussian(1.0), {"delta": 0.0}, "none at this delta"),
+        (hs.Gaussian(0.0), {"delta": 1e-5}, "none at this delta"),
+    ],
+)
+def test_a_page_names_the_variant(
+    released: hs.mechanisms.Composable, asked: dict[str, float], variant: str
+) -> None:
+    """No finite epsilon at delta = 0 was called pure differential privacy."""
+    report = hs.account(released).report(**asked, risks=False)
+    pages = report.to_html(), report.to_latex()
+    for name in ("pure differential privacy", "approximate differential privacy", "none at this delta"):
+        assert [name in page for page in pages] == 2 * [name == variant]
+    if variant.startswith("none"):
+        with pytest.raises(hs.ParameterError, match="epsilon = 'inf': must be finite"):
+            report.to_registry_yaml(BASIC, ["A. Author"])
+
+
 def test_entries_that_the_registry_would_refuse() -> None:
     report = hs.account(STEP * 100).report(delta=1e-6)
     with pytest.raises(hs.ParameterError, match="basic: must have description"):

@@ -27,6 +27,7 @@ FIND = [
     "1e-5",
     "--find",
 ]
+UNKNOWN = ["--noise-multiplier", "3", "--epsilon", "2", "--delta", "1e-5"]
 SAMPLED = ["--noise-multiplier", "1.1", "--sampling-probability", "0.01", "--steps", "50"]
 
 
@@ -119,6 +120,13 @@ def test_plot(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
         (["profile", *SAMPLED, "--plot", "/nowhere/at/all.png"], "/nowhere/at/all.png"),
         (["calibrate", *FIND, "batch-size", "--sampler", "balls-in-bins"], "--sampler balls-in-bins"),
         (["calibrate", *FIND, "max-batch-size", "--sampler", "without-replacement"], "--find max-batch-size"),
+        # What would have no effect is refused: it was accepted.
+        (["epsilon", *RUN, "--steps", "9", "--drop-last", "--delta", "1e-5"], "--drop-last"),
+        *[
+            (["calibrate", "--find", find, "--tolerance", "1e-3", *UNKNOWN], "--tolerance")
+            for find in ("steps", "epochs", "batch-size", "max-batch-size")
+        ],
+        (["profile", *SAMPLED, "--delta", "1e-5"], "--delta"),
         *[
             (
                 ["epsilon", *RUN, "--epochs", "1", "--delta", "1e-5", "--examples-per-user", "2", *more],

@@ -62,6 +62,18 @@ def test_numbers_that_are_none(
     assert named in mistake(capsys, "epsilon", *SAMPLED, "--delta", "1e-5", option, text)
 
 
+def test_minus_zero_is_zero(capsys: pytest.CaptureFixture[str]) -> None:
+    for command in (
+        ["epsilon", "--noise-multiplier", "-0", "--steps", "1", "--delta", "-0"],
+        ["delta", *SAMPLED, "--epsilon", "-0.0"],
+        ["grid", "--noise-multiplier", "-0:1:2", "--steps", "1", "--delta", "-0"],
+    ):
+        assert main(command) == 0
+        assert "-0" not in capsys.readouterr().out
+    report = hs.account(hs.Gaussian(-0.0)).report(delta=-0.0, epsilon=-0.0)
+    assert "-0.0" not in report.to_json()
+
+
 def test_what_begins_with_a_dash_is_an_option() -> None:
     assert joined(["--json", "--steps", "5", "-h"]) == ["--json", "--steps", "5", "-h"]
     assert joined(["-5"]) == ["-5"]
@@ -121,6 +133,31 @@ def test_pictures_that_cannot_be_written_fail_first(
     assert "folder" in mistake(capsys, *run, "--plot", str(tmp_path / "folder.png"))
 
 
+@pytest.mark.parametrize("command", ["epsilon", "delta", "profile", "account"])
+@pytest.mark.parametrize("option", ["--report", "--certificate"])
+def test_files_that_cannot_be_written_fail_first(
+    command: str,
+    option: str,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What was asked for was computed and printed, minutes later, before the path turned out to be a slip."""
+    monkeypatch.setattr(
+        "hockeystick.accounting.profile.PrivacyProfile.report", lambda *_, **__: pytest.fail("computed")
+    )
+    monkeypatch.setattr(
+        "hockeystick.training.plan.TrainingPlan.load", lambda *_, **__: pytest.fail("computed")
+    )
+    plan = hs.plan_training(hs.Poisson(9, 0.1), 100, noise_multiplier=2.0, delta=1e-2)
+    plan.save(tmp_path / "plan")
+    point = ["--epsilon", "1"] if command == "delta" else ["--delta", "1e-2"]
+    run = [command, *([str(tmp_path / "plan")] if command == "account" else SAMPLED), *point]
+    (tmp_path / "folder.json").mkdir()
+    for name in ("nowhere/a.json", "folder.json"):
+        assert f"{option} " in mistake(capsys, *run, option, str(tmp_path / name))
+
+
 def test_a_ledger_is_accounted_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     ledger = hs.Accountant("remove")
     ledger.step(hs.PoissonSampled(hs.Gaussian(1.1), 0.01), 50)
@@ -165,6 +202,26 @@ def test_a_plan_says_what_it_promises(capsys: pytest.CaptureFixture[str], tmp_pa
     bins.save(tmp_path / "bins")
     assert main(["account", str(tmp_path / "bins")]) == 0
     assert capsys.readouterr().out.strip() == bins.guarantee.statement
+    for option in (["--statement"], ["--report", str(tmp_path / "r.html")], ["--accuracy", "1e-4"]):
+        assert option[0] in mistake(capsys, "account", str(tmp_path / "bins"), *option)
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_a_plan_is_reported_at_its_own_delta(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """What asks for a report was ignored without --delta: nothing was written, and the exit code was 0."""
+    plan = hs.plan_training(lambda s: hs.dp_sgd(s, 60, 20, epochs=1), 60, epsilon=1.0, delta=1e-3)
+    file, page, proof = (str(tmp_path / name) for name in ("plan", "r.json", "c.json"))
+    plan.save(file)
+    report = hs.account(plan.released(), plan.adjacency).report(delta=plan.delta)
+    assert main(["account", file, "--statement", "--report", page]) == 0
+    assert capsys.readouterr().out.strip() == report.statement()
+    assert json.loads(Path(page).read_text(encoding="utf-8")) == report.to_dict()
+    other = answer(capsys, "account", file, "--adjacency", "add", "--accuracy", "1e-4")
+    assert other == hs.account(plan.released(), "add", 1e-4).report(delta=plan.delta).to_dict()
+    assert "adjacency = 'swap'" in mistake(capsys, "account", file, "--adjacency", "swap")
+    pytest.importorskip("flint")
+    assert main(["account", file, "--certificate", proof]) == 0
+    assert main(["verify", proof]) == 0
 
 
 def test_any_description_in_a_file(

@@ -287,6 +287,13 @@ def test_engine_refuses_options_that_are_not_known_to_be_sound(option: str, valu
         )
 
 
+def test_engine_names_epochs_that_are_too_many() -> None:
+    with pytest.raises(hs.ParameterError, match=r"epochs = 1e\+308: must be a number in \[0, 9.0072e\+14\]"):
+        PrivacyEngine().make_private_with_epsilon(
+            data_loader=[None] * 10, target_epsilon=2.0, target_delta=1e-5, epochs=1e308
+        )
+
+
 def test_engine_takes_the_other_options() -> None:
     private(PrivacyEngine(), rand_on_empty=False, poisson_sampling=True)
 

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 
 import hockeystick as hs
 import numpy as np
@@ -97,6 +98,14 @@ def test_dp_sgd_refuses_what_it_cannot_prove() -> None:
     for both_or_none in ({}, {"epochs": 1, "steps": 10}):
         with pytest.raises(hs.ParameterTypeError, match="exactly one"):
             hs.dp_sgd(1.0, 100, 10, **both_or_none)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("epochs", [1e15, 1e300, 1e308, math.inf])
+def test_dp_sgd_names_epochs_that_are_too_many(epochs: float) -> None:
+    """Times the updates of an epoch, 1e308 is no double, and no integer."""
+    said = f"epochs = {epochs!r}: must be a number in [0, 9.0072e+14]"
+    with pytest.raises(hs.ParameterError, match=re.escape(said)):
+        hs.dp_sgd(1.0, 100, 10, epochs=epochs)
 
 
 @dataclasses.dataclass(frozen=True)

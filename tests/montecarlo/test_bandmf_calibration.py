@@ -251,6 +251,7 @@ RUN = [
     "--fallback",
     "unamplified",
 ]
+ANALYTIC = RUN[: RUN.index("--seed")]
 
 
 def test_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
@@ -266,17 +267,42 @@ def test_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
     assert f"{expected.mean_squared_error:.8g}" in out
     assert "Theorem A.1" in out
     for options in (
-        ["--scheme", "cyclic-poisson"],
-        ["--scheme", "cyclic-poisson", "--max-batch-size", "120"],
-        ["--max-batch-size", "180"],
-        ["--strategy", "square-root", "--cold-start", "--min-sep", "6"],
-        ["--scheme", "poisson", "--bands", "1"],
+        [*ANALYTIC, "--scheme", "cyclic-poisson"],
+        [*ANALYTIC, "--scheme", "cyclic-poisson", "--max-batch-size", "120"],
+        [*RUN, "--max-batch-size", "180"],
+        [*RUN, "--strategy", "square-root", "--cold-start", "--min-sep", "6"],
+        [*ANALYTIC, "--scheme", "poisson", "--bands", "1"],
     ):
-        assert main([*RUN, *options]) == 0
+        assert main(options) == 0
         assert "noise_multiplier = " in capsys.readouterr().out
     # The candidate's delta is about the threshold; these samples accept it.
     assert main([*RUN[:9], "--scheme", "balls-in-bins", "--min-sep", "8", "--seed", "4"]) == 0
     assert "BallsInBins(steps=24, bins=8)" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        (["--sampling-probability", "0.1", "--batch-size", "9"], "--sampling-probability"),
+        (["--sampling-probability", "0.1", "--dataset-size", "99"], "--dataset-size"),
+        (["--scheme", "balls-in-bins", "--dataset-size", "99"], "--dataset-size"),
+        (["--sampling-probability", "0.1", "--strategy", "square-root"], "--strategy"),
+        *[
+            (["--scheme", "poisson", "--sampling-probability", "0.1", option, value], option)
+            for option, value in (
+                ("--samples", "9"),
+                ("--seed", "9"),
+                ("--fallback", "auto"),
+                ("--checkpoint", "x"),
+            )
+        ],
+    ],
+)
+def test_what_would_have_no_effect_is_refused(
+    options: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["bandmf", "--epsilon", "3", "--delta", "0.05", "--steps", "24", *options]) == 2
+    assert capsys.readouterr().err.startswith(f"hockeystick: error: {named}: ")
 
 
 @pytest.mark.parametrize(
@@ -293,6 +319,12 @@ def test_command_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Non
         (["--delta", "0"], "delta"),
         (["--bands", "25"], "bands"),
         (["--min-sep", "2"], "bands"),
+        (["--scheme", "poisson", "--min-sep", "4"], "--min-sep: poisson has none"),
+        (["--min-sep", "0", "--batch-size", "-100"], "min_sep = 0: must be an integer in [1, "),
+        (["--bands", "0"], "bands = 0: must be an integer in [1, "),
+        (["--batch-size", "-100"], "batch_size = -100: must be an integer in [1, "),
+        (["--batch-size", "1" + 400 * "0"], "0: must be an integer in [1, "),
+        (["--dataset-size", "0"], "dataset_size = 0: must be an integer in [1, "),
     ],
 )
 def test_command_line_mistakes(options: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1282,6 +1282,12 @@ def test_command_line(tmp_path, capsys):
     assert json.loads(capsys.readouterr().out) == hs.training.TrainingPlan.load(tmp_path / "more").to_dict()
     assert main([*more[:-1], "0.1", "--out", str(tmp_path / "less")]) == 2
     assert "noise_multiplier = 0.1" in capsys.readouterr().err
+    more[more.index("poisson")] = "b-min-sep"
+    assert main([*more, "--out", str(tmp_path / "less"), "--fallback", "cyclic"]) == 2
+    assert "--fallback: not with" in capsys.readouterr().err
+    for name in ("", str(tmp_path / "nowhere" / "less")):
+        assert main([*more, "--out", name]) == 2
+        assert "--out " in capsys.readouterr().err
     assert not (tmp_path / "less").exists()
     assert (
         main(["plan", "--epsilon", "3", "--delta", "1e-3", "--steps", "12", "--out", str(tmp_path / "x")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from .files import check_target
 from .lazy import needing
 from .types import AnyPath
 from .validation import ParameterError
@@ -47,11 +48,7 @@ def check_path(path: AnyPath | None) -> None:
     ending = os.path.splitext(name)[1].removeprefix(".").lower()
     if ending and ending not in formats:
         raise ParameterError(f"{name}: the ending must be one of {', '.join(sorted(formats))}")
-    folder = os.path.dirname(name) or "."
-    if not os.path.isdir(folder):
-        raise FileNotFoundError(f"{name}: there is no folder {folder}")
-    if os.path.isdir(name):
-        raise ParameterError(f"{name}: must be a file, and is a folder")
+    check_target("path", path)
 
 
 def _imported() -> Any:

@@ -32,6 +32,19 @@ class StorageError(ValueError):
     """A file is not what it should be: damaged, foreign, of another kind or from the future."""
 
 
+def check_target(name: str, path: AnyPath) -> None:
+    """Raise, before anything is computed for it, if no file can be written to ``path``, given as ``name``.
+
+    FileNotFoundError for a folder that is not there, ParameterError for what is a folder itself.
+    """
+    target = os.fspath(path)
+    folder = os.path.dirname(target) or os.curdir
+    if not os.path.isdir(folder):
+        raise FileNotFoundError(f"{name} {target}: there is no folder {folder}")
+    if not target or os.path.isdir(target):
+        raise ParameterError(f"{name} {target!r}: must be a file, not a folder")
+
+
 @contextlib.contextmanager
 def refusing(path: AnyPath) -> Iterator[None]:
     """Turn whatever goes wrong while a file is interpreted into a StorageError that says so."""

@@ -54,7 +54,7 @@ def real(
     hockeystick._base.validation.ParameterError: delta = nan: must be a number in [0, 1]
     """
     if type(value) is float and low < value < high:
-        return value
+        return value + 0.0  # -0.0 is 0.0
     open_low = open_low or (low == -math.inf and not allow_inf)
     open_high = open_high or (high == math.inf and not allow_inf)
     expected = f"must be a number in {'[('[open_low]}{low:g}, {high:g}{'])'[open_high]}"
@@ -69,7 +69,7 @@ def real(
     # nan compares false, so it is refused.
     if not (above and below):
         raise ParameterError(f"{name} = {number!r}: {expected}")
-    return number
+    return number + 0.0
 
 
 def double(value: Any, towards: float | None) -> float:

@@ -429,8 +429,9 @@ class PrivacyProfile(Shown):
         """Everything known about the guarantee at this ``delta``, at this ``epsilon``, or at both.
 
         With ``risks`` also what it means to who is attacked (`Risk.table`), and one number for all of it (`gdp`): certified, and
-        within about a per cent of `risk` and `gdp`, which take longer where lattices answer. ``tuning`` as of `plan_training`: `Repetitions`
-        of this release, of which the best is what is reported and accounted for (`PrivateSelection`); "none", a declaration; or not declared.
+        within about a per cent of `risk` and `gdp` (a few of `risk` for a single sampled step of little noise), which take longer where
+        lattices answer. ``tuning`` as of `plan_training`: `Repetitions` of this release, of which the best is what is reported and accounted
+        for (`PrivateSelection`); "none", a declaration; or not declared.
 
         >>> from hockeystick import Gaussian
         >>> report = account(Gaussian(2.0), adjacency="remove").report(delta=1e-5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
@@ -273,8 +274,7 @@ class Report(Reported):
         if self.gdp is not None:
             regret = f"regret at most {round_up(self.gdp.regret.upper, 3)}"
             found.append(("mu of Gaussian DP", f"{round_up(self.gdp.mu)} up to {self.gdp.delta!r}, {regret}"))
-        pure = self.at_delta == 0.0 or (self.delta is not None and self.delta.upper == 0.0)
-        found.append(("variant", "pure differential privacy" if pure else "approximate differential privacy"))
+        found.append(("variant", self._variant()))
         if any("noise multiplier" in text for text in self.noise):
             found.append(("conversion of noise", CONVERSION))
         parts = {
@@ -292,6 +292,17 @@ class Report(Reported):
         budget = [(f"{name}, part of delta", value) for name, value in self._error_terms()]
         software = f"hockeystick {self.version}, commit {self.commit}"
         return [*found, *self.deployment.rows(), *budget, ("software", software)]
+
+    def _variant(self) -> str:
+        """Of the guarantees, the strongest kind; an infinite epsilon guarantees nothing, whatever delta is."""
+        points = [
+            (answer.upper, point) if name == "epsilon" else (point, answer.upper)
+            for name, answer, _, point in self.answers()
+        ]
+        deltas = [delta for epsilon, delta in points if epsilon < math.inf]
+        if not deltas:
+            return "none at this delta: epsilon is infinite"
+        return "pure differential privacy" if 0.0 in deltas else "approximate differential privacy"
 
 
 _LATEX = {

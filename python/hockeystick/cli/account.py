@@ -24,26 +24,31 @@ EXAMPLES = (
     "hockeystick account plan.hockeystick                       # what a training plan promises",
     'echo \'[{"type": "Laplace", "scale": 20, "count": 500}]\' | hockeystick account - --delta 1e-6',
 )
+_OF_ANSWERS = ("adjacency", "accuracy", "statement", "report", "certificate")
+"""Options about an answer that is computed, which what a plan states is not."""
 
 
 def add_options(command: argparse.ArgumentParser) -> None:
     command.description = (
         "The file holds a ledger (Accountant.save), a training plan (TrainingPlan.save), or JSON: a description as "
         "hockeystick.mechanisms.to_dict gives it, or a list of them, each with a count. Without --delta and --epsilon a plan "
-        "states its own guarantee (one for users, which needs their graph, by TrainingPlan.load(FILE, graph) alone)."
+        "states its own guarantee (one for users, which needs their graph, by TrainingPlan.load(FILE, graph) alone); with "
+        "other options it is accounted for at its own delta."
     )
     command.add_argument("file", metavar="FILE", help="- reads JSON from the standard input")
     command.add_argument("--delta", type=real, help="asks for epsilon")
     command.add_argument("--epsilon", type=real, help="asks for delta")
     dpsgd.add_adjacency(command, without="the file's, or add_or_remove")
-    command.add_argument("--accuracy", type=real, default=DEFAULT_ACCURACY)
+    command.add_argument("--accuracy", type=real)
     command.add_argument("--json", action="store_true", help="print JSON")
     dpsgd.add_report_options(command)
 
 
 def run(options: argparse.Namespace) -> None:
+    # Before a plan is loaded, whose guarantee is then computed again.
+    dpsgd.check_report(options)
     kind = None if options.file == "-" else storage.kind_of(options.file)
-    adjacency = "add_or_remove"
+    adjacency, delta = "add_or_remove", options.delta
     described: Composable
     if kind == "accountant":
         ledger = Accountant.load(options.file)
@@ -51,19 +56,33 @@ def run(options: argparse.Namespace) -> None:
     elif kind == "training plan":
         plan = TrainingPlan.load(options.file)
         described, adjacency = plan.released(), plan.adjacency
-        if options.delta is None and options.epsilon is None:
-            print(json.dumps(plan.to_dict(), indent=2) if options.json else plan.guarantee.statement)
-            return
+        if delta is None and options.epsilon is None:
+            delta = _own_delta(plan, options)
+            if delta is None:
+                print(json.dumps(plan.to_dict(), indent=2) if options.json else plan.guarantee.statement)
+                return
     elif kind is not None:
         raise ParameterError(f"{options.file}: holds a {kind}, which is neither a ledger nor a plan")
     else:
         described = _described(options.file)
-    if options.delta is None and options.epsilon is None:
+    if delta is None and options.epsilon is None:
         raise ParameterError("--delta, --epsilon: give at least one of them")
     profile = account(
-        described, adjacency if options.adjacency is None else options.adjacency, options.accuracy
+        described,
+        adjacency if options.adjacency is None else options.adjacency,
+        DEFAULT_ACCURACY if options.accuracy is None else options.accuracy,
     )
-    dpsgd.print_report(profile, options, delta=options.delta, epsilon=options.epsilon)
+    dpsgd.print_report(profile, options, delta=delta, epsilon=options.epsilon)
+
+
+def _own_delta(plan: TrainingPlan, options: argparse.Namespace) -> float | None:
+    """Where a plan is accounted for unless told otherwise; None if what it states is all that was asked for."""
+    asked = [name for name in _OF_ANSWERS if getattr(options, name) not in (None, False)]
+    if asked and plan.guarantee.kind != "certified":
+        raise ParameterError(
+            f"--{asked[0]}: goes with a certified plan, and samples verified this one: without it, the plan states its guarantee"
+        )
+    return plan.delta if asked else None
 
 
 def _described(path: str) -> Composable:

@@ -7,7 +7,8 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from .._base.validation import ParameterError, choice
+from .._base.validation import ParameterError, choice, integer
+from ..matrix.bandmf import BandMF
 from ..matrix.scheme import Scheme
 from ..matrix.schemes import BallsInBins, BMinSep, CyclicPoisson, Poisson, TruncatedBMinSep
 from ..matrix.strategies import BandedToeplitz
@@ -77,10 +78,12 @@ def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--steps", type=whole, required=True, help="noisy updates")
     strategy = command.add_argument_group("the strategy matrix")
     strategy.add_argument("--bands", type=whole, default=1)
-    strategy.add_argument("--strategy", default="optimized", help=", ".join(_STRATEGIES))
+    strategy.add_argument("--strategy", help=f"{', '.join(_STRATEGIES)} (default: {next(iter(_STRATEGIES))})")
     scheme = command.add_argument_group("how batches are drawn")
     scheme.add_argument("--scheme", default="b-min-sep", help=", ".join(_SCHEMES))
-    scheme.add_argument("--min-sep", type=whole, help="steps between participations (default: --bands)")
+    scheme.add_argument(
+        "--min-sep", type=whole, help="steps between participations (default: --bands); poisson has none"
+    )
     scheme.add_argument("--cold-start", action="store_true", help="b-min-sep: everyone is available at first")
     scheme.add_argument(
         "--examples-per-user",
@@ -100,14 +103,16 @@ def add_options(command: argparse.ArgumentParser) -> None:
     run.add_argument(
         "--samples", type=whole, help="per candidate and direction (default: what delta / 2 takes)"
     )
-    run.add_argument("--fallback", default=FALLBACKS[0], help=", ".join(FALLBACKS))
+    run.add_argument("--fallback", help=f"{', '.join(FALLBACKS)} (default: {FALLBACKS[0]})")
     run.add_argument("--seed", type=whole, help="choose it beforehand (default: from the operating system)")
     run.add_argument("--checkpoint", metavar="DIRECTORY", help="where to keep what is done, and to resume")
     run.add_argument("--json", action="store_true", help="print JSON")
 
 
 def run(options: argparse.Namespace) -> None:
-    what = strategy(options), scheme(options)
+    if options.dataset_size is not None and options.batch_size is None and options.max_batch_size is None:
+        raise ParameterError("--dataset-size: goes with --batch-size or --max-batch-size")
+    what = matrix(options)
     found = calibrate_bandmf(*what, options.epsilon, options.delta, seed=options.seed, **calibration(options))
     if options.json:
         print(found.to_json())
@@ -119,15 +124,31 @@ def run(options: argparse.Namespace) -> None:
 
 def calibration(options: argparse.Namespace) -> dict[str, Any]:
     """How to calibrate, for `calibrate_bandmf` and `plan_training` alike."""
-    return {name: getattr(options, name) for name in ("adjacency", "samples", "fallback", "checkpoint")}
+    given = {name: getattr(options, name) for name in ("adjacency", "samples", "fallback", "checkpoint")}
+    return {name: value for name, value in given.items() if value is not None}
 
 
-def strategy(options: argparse.Namespace) -> BandedToeplitz:
-    make = _STRATEGIES[choice("--strategy", options.strategy, tuple(_STRATEGIES))]
-    return make(options.steps, options.bands)
+def matrix(options: argparse.Namespace) -> tuple[BandedToeplitz, Scheme]:
+    """The strategy and the scheme; what is said of samples is refused where none are taken."""
+    what = _strategy(options), _scheme(options)
+    if BandMF(*what, 1.0).is_certified(options.adjacency):
+        for name in ("samples", "fallback", "seed", "checkpoint"):
+            if getattr(options, name) is not None:
+                raise ParameterError(
+                    f"--{name}: goes with Monte Carlo samples, and --scheme {options.scheme} is accounted for without any here"
+                )
+    return what
 
 
-def scheme(options: argparse.Namespace) -> Scheme:
+def _strategy(options: argparse.Namespace) -> BandedToeplitz:
+    names = tuple(_STRATEGIES)
+    if options.strategy is not None and options.bands == 1:
+        raise ParameterError("--strategy: needs --bands, as with one band the noise is not correlated")
+    name = names[0] if options.strategy is None else choice("--strategy", options.strategy, names)
+    return _STRATEGIES[name](options.steps, options.bands)
+
+
+def _scheme(options: argparse.Namespace) -> Scheme:
     name = choice("--scheme", options.scheme, tuple(_SCHEMES))
     if options.cold_start and name != "b-min-sep":
         raise ParameterError("--cold-start: only b-min-sep has it")
@@ -135,7 +156,9 @@ def scheme(options: argparse.Namespace) -> Scheme:
         raise ParameterError("--examples-per-user: only b-min-sep has it")
     if options.max_batch_size is not None and name not in ("b-min-sep", "cyclic-poisson"):
         raise ParameterError("--max-batch-size: only b-min-sep and cyclic-poisson have it")
-    min_sep = options.bands if options.min_sep is None else options.min_sep
+    if options.min_sep is not None and name == "poisson":
+        raise ParameterError("--min-sep: poisson has none, a record may take part in every step")
+    min_sep = options.bands if options.min_sep is None else integer("min_sep", options.min_sep, 1)
     if name == "poisson":
         min_sep = 1
     kind = _SCHEMES[name]
@@ -151,15 +174,15 @@ def _probability(options: argparse.Namespace, kind: _Kind, min_sep: int) -> floa
                 "--scheme balls-in-bins: takes every record once per --min-sep steps; give no rate"
             )
         return 0.0  # it has none
-    if (given is None) == (options.dataset_size is None or size is None):
-        raise ParameterError("--sampling-probability: give it or --dataset-size with --batch-size")
+    if (given is None) == (size is None) or (given is None and options.dataset_size is None):
+        raise ParameterError("--sampling-probability: give either it or --dataset-size with --batch-size")
     probability: float = given
     if given is None:
-        probability = kind.probability(size / max(1, options.dataset_size), min_sep)
+        size, records = integer("batch_size", size, 1), integer("dataset_size", options.dataset_size, 1)
+        probability = kind.probability(size / records, min_sep)
         if not 0.0 <= probability <= 1.0:
             raise ParameterError(
-                f"--batch-size {size}: must be at most --dataset-size / --min-sep "
-                f"= {options.dataset_size / min_sep:g}"
+                f"--batch-size {size}: must be at most --dataset-size / --min-sep = {records / min_sep:g}"
             )
     return probability
 

@@ -6,7 +6,6 @@ import argparse
 import functools
 import json
 from collections.abc import Callable
-from typing import Any
 
 from .._base.validation import ParameterError, choice
 from ..accounting.batch_limits import calibrate_max_batch_size
@@ -50,7 +49,9 @@ def add_options(command: argparse.ArgumentParser) -> None:
         "--find", default=_REAL[0], help="what to leave out and find: " + ", ".join(_FINDERS)
     )
     command.add_argument(
-        "--tolerance", type=real, default=DEFAULT_TOLERANCE, help="relative step that would exceed the budget"
+        "--tolerance",
+        type=real,
+        help=f"of {' and '.join(_REAL)}: relative step that would exceed the budget (default: {DEFAULT_TOLERANCE:g})",
     )
     dpsgd.add_options(command, calibrates=True)
 
@@ -82,6 +83,8 @@ def _calibrated(options: argparse.Namespace) -> CalibratedFloat | CalibratedInt:
     if find != "noise-multiplier" and options.noise_multiplier is None:
         raise ParameterError("--noise-multiplier: needed unless it is what --find looks for")
 
+    if options.tolerance is not None and find not in _REAL:
+        raise ParameterError(f"--tolerance: not with --find {find}, of which the last one is found")
     if find.endswith("batch-size") and options.sampler != "poisson":
         raise ParameterError(
             f"--find {find}: takes Poisson samples, not --sampler {options.sampler}; calibrate_batch_size does, from Python with limits"
@@ -90,7 +93,7 @@ def _calibrated(options: argparse.Namespace) -> CalibratedFloat | CalibratedInt:
     def make(value: float) -> Composable:
         return dpsgd.description(argparse.Namespace(**{**vars(options), name: value}))
 
-    how: dict[str, Any] = {"tolerance": options.tolerance} if find in _REAL else {}
+    how = {} if options.tolerance is None else {"tolerance": options.tolerance}
     return _FINDERS[find](
         make, epsilon=options.epsilon, delta=options.delta, adjacency=dpsgd.adjacency(options), **how
     )

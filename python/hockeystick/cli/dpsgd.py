@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from .._base.bounds import Bounds, round_down, round_up
+from .._base.files import check_target
 from .._base.validation import ParameterError, choice
 from ..accounting.profile import PrivacyProfile, account
 from ..accounting.report import Answer, Report
@@ -150,6 +151,9 @@ def _of_data(options: argparse.Namespace, of_data: dict[str, Any]) -> DPSGD:
     for name in ("dataset_size", "batch_size"):
         if name not in of_data:
             raise ParameterError(f"--{name.replace('_', '-')}: needed with these options")
+    in_epochs = options.epochs is not None or options.sampler in ("random-allocation", "balls-in-bins")
+    if options.drop_last and not in_epochs:
+        raise ParameterError("--drop-last: needs --epochs; --steps counts every update there is")
     if options.examples_per_user is not None:
         of_data = of_data | {"examples_per_user": options.examples_per_user}
     return dp_sgd(options.noise_multiplier, epochs=options.epochs, steps=options.steps, **of_data)
@@ -186,10 +190,13 @@ def add_report_options(command: argparse.ArgumentParser) -> None:
 
 
 def check_report(options: argparse.Namespace) -> str | None:
-    """The ending of the report's file, None where none is asked for."""
+    """The ending of the report's file, None where none is asked for; refuses files that cannot be written."""
     ending = None if options.report is None else Path(options.report).suffix
     if ending not in (None, ".html", ".tex", ".json"):
         raise ParameterError(f"--report: {options.report!r} must end in .html, .tex or .json")
+    for name in ("report", "certificate"):
+        if (path := getattr(options, name)) is not None:
+            check_target(f"--{name}", path)
     return ending
 
 

@@ -99,13 +99,14 @@ def _values(option: str, text: str, whole: bool) -> list[Any]:
             raise ValueError
         if logarithmic and not min(start, stop) > 0.0:
             raise ValueError
-    except (ValueError, OverflowError, argparse.ArgumentTypeError):
+        space = np.geomspace if logarithmic else np.linspace
+        with np.errstate(over="raise", invalid="raise"):
+            values: list[Any] = space(start, stop, points).tolist()
+    except (ValueError, ArithmeticError, argparse.ArgumentTypeError):
         kind = "integer" if whole else "number"
         raise ParameterError(
-            f"{option} {text}: must be a {kind}, a list 1,2,5 or a range first:last:count or "
+            f"{option} {text}: must be a {kind}, a list 1,2,5 or a range first:last:count (last - first a double) or "
             f"first:last:logCOUNT (positive ends), with a count in [1, {MAX_CELLS}]"
         ) from None
-    space = np.geomspace if logarithmic else np.linspace
-    values: list[Any] = space(start, stop, points).tolist()
     # Rounding may make two of them equal.
     return list(dict.fromkeys(map(round, values))) if whole else values

@@ -21,7 +21,7 @@ def real(text: str) -> float:
             raise ValueError
         if not denominator > 0.0:
             raise ValueError
-        return value
+        return value + 0.0  # -0.0 is 0.0
     except (ValueError, ArithmeticError):
         raise ArgumentTypeError(f"must be a number, such as 1e-5 or 256/60000, not {text!r}") from None
 

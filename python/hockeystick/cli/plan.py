@@ -6,6 +6,7 @@ import argparse
 import json
 import os
 
+from .._base.files import check_target
 from .._base.validation import ParameterError
 from ..training.plan import plan_training
 from . import bandmf
@@ -34,15 +35,17 @@ def run(options: argparse.Namespace) -> None:
     if os.path.exists(options.out):
         # A plan is a calibration: doing it again until it pleases is not covered.
         raise ParameterError(f"--out {options.out}: exists already")
-    if not os.path.isdir(os.path.dirname(os.path.abspath(options.out))) or not options.out:
-        raise ParameterError(f"--out {options.out}: is in no directory that exists")
+    check_target("--out", options.out)
+    if options.fallback is not None and options.noise_multiplier is not None:
+        raise ParameterError("--fallback: not with --noise-multiplier, of which nothing else is found")
+    strategy, scheme = bandmf.matrix(options)
     plan = plan_training(
-        bandmf.scheme(options),
+        scheme,
         options.dataset_size,
         epsilon=options.epsilon,
         delta=options.delta,
         noise_multiplier=options.noise_multiplier,
-        strategy=bandmf.strategy(options),
+        strategy=strategy,
         calibration_seed=options.seed,
         **bandmf.calibration(options),
     )

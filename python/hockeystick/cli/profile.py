@@ -11,6 +11,7 @@ from typing import Any
 from .._base.bounds import Bounds, finite, round_down, round_up
 from .._base.figures import check_path
 from .._base.progress import shown
+from .._base.validation import ParameterError
 from ..plots.pictures import plot_profile
 from . import dpsgd
 from .numbers import real
@@ -27,7 +28,7 @@ EXAMPLES = (
 def add_options(command: argparse.ArgumentParser) -> None:
     command.add_argument("--plot", metavar="FILE", help="write a picture, e.g. out.png")
     command.add_argument(
-        "--delta", type=real, default=1e-6, help="of the statement's guarantee (default: 1e-6)"
+        "--delta", type=real, help="of the guarantee in a report or statement (default: 1e-6)"
     )
     dpsgd.add_options(command)
     dpsgd.add_report_options(command)
@@ -36,6 +37,8 @@ def add_options(command: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> None:
     check_path(options.plot)
     whole = options.statement or options.json or dpsgd.check_report(options) is not None
+    if options.delta is not None and not whole and options.certificate is None:
+        raise ParameterError("--delta: goes with --statement, --report, --certificate or --json")
     profile, rows = dpsgd.profile(options), []
     with shown("epsilon", "values") as show:
         for done, delta in enumerate(_DELTAS):
@@ -43,7 +46,7 @@ def run(options: argparse.Namespace) -> None:
             lower, upper = profile.epsilon_bounds(delta)
             rows.append({"delta": delta, "epsilon_lower": lower, "epsilon_upper": upper})
     lower, upper = profile.advantage_bounds()
-    found = profile.report(delta=options.delta, risks=whole)
+    found = profile.report(delta=1e-6 if options.delta is None else options.delta, risks=whole)
     points = tuple((row["delta"], Bounds(row["epsilon_lower"], row["epsilon_upper"])) for row in rows)
     report = replace(found, profile=points)
     if options.json:

@@ -13,7 +13,7 @@ from typing import Any
 
 from .._base.exclusive import undivided
 from .._base.lazy import needing
-from .._base.validation import ParameterError, instance, integer, real
+from .._base.validation import MAX_COUNT, ParameterError, instance, integer, real
 from ..accounting.accountant import Accountant, Answers
 from ..accounting.calibration import calibrate_noise_multiplier
 from ..accounting.settings import DEFAULT_ACCURACY
@@ -284,7 +284,7 @@ class PrivacyEngine(opacus.PrivacyEngine):
                 f"accountant = {accountant.mechanism()!r}: must be {MECHANISM!r} to find the noise"
             )
         batches = len(data_loader)
-        steps = math.ceil(real("epochs", epochs, 0.0) * batches)
+        steps = math.ceil(real("epochs", epochs, 0.0, MAX_COUNT / batches) * batches)
         # Opacus computes this twice, and rounding can lose a batch: then its rate is the larger one.
         rate = drawn_rate(1.0 / int(1.0 / (1.0 / batches)))
         before = accountant.process

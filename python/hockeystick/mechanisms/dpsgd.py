@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 
 from .._base.bounds import exactly
 from .._base.validation import (
+    MAX_COUNT,
     Flag,
     NonNegative,
     ParameterError,
@@ -84,7 +85,7 @@ class DPSGD(Composable):
         if (self.epochs is None) == (self.requested_steps is None):
             raise ParameterTypeError("epochs, steps: exactly one of the two must be given")
         if self.epochs is not None:
-            set_fields(self, epochs=real("epochs", self.epochs, 0.0))
+            set_fields(self, epochs=real("epochs", self.epochs, 0.0, MAX_COUNT / self.steps_per_epoch))
             steps = integer("steps", math.ceil(self.epochs * self.steps_per_epoch))
         else:
             steps = integer("steps", self.requested_steps)
