@@ -508,6 +508,33 @@ def test_sampling_never_costs_more_than_its_share(order: float, probability: flo
     assert least <= filt.spent[0] <= 1.02 * most
 
 
+@pytest.mark.parametrize(
+    ("order", "probability", "noise"),
+    [
+        (2, 0.01, 1.0),
+        (8, 0.01, 1.0),
+        (32, 1e-5, 0.7),
+        (256, 4e-4, 3.57),
+        (406, 0.0378, 6.345),
+        (1000, 0.5, 9.0),
+    ],
+)
+def test_a_sampled_step_costs_its_divergence(order: int, probability: float, noise: float) -> None:
+    """Not several times it, as where moments were infinite; the grid of mu is 0.7 % wide. Under "remove", which is the worse direction."""
+    filt = hs.individual.IndividualRDPFilter(1, order=float(order), rho=1e9)
+    filt.step([1.0], noise_multiplier=noise, clipping_norm=1.0, sampling_probability=probability)
+    with mpmath.workdps(400):
+        mu, q = 1 / mpmath.mpf(noise), mpmath.mpf(probability)
+        moment = mpmath.fsum(
+            mpmath.binomial(order, k) * q**k * (1 - q) ** (order - k) * mpmath.exp(k * (k - 1) * mu**2 / 2)
+            for k in range(order + 1)
+        )
+        truth = mpmath.log(moment) / (order - 1)
+    assert (
+        truth <= filt.spent[0] <= truth * (1 + mpmath.mpf("1e-9"))
+    )  # the clipping norm is an edge of the grid
+
+
 def test_a_filter_of_any_budget_is_stored(tmp_path: Path) -> None:
     filt = hs.individual.IndividualRDPFilter(2, epsilon=1e-300, delta=1e-5)  # of an order of 10^303
     filt.step([1e-160, 0.0])

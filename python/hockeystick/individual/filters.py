@@ -25,7 +25,7 @@ from .._base.gdp import mu_at
 from .._base.types import AnyPath
 from .._base.validation import ParameterError, ParameterTypeError, double, real
 from ..accounting.profile import account
-from ..accounting.rdp import best_order, conversion, rdp_budget
+from ..accounting.rdp import LARGEST_ORDER, best_order, conversion, rdp_budget
 from ..mechanisms.descriptions import Gaussian
 from .adaptive import gaussian_spent
 from .cells import cell_edges, sampled_pairs
@@ -44,8 +44,8 @@ from .spending import (
 _LEAST_NORMAL = 2.0**-1022
 """*Proof*: roundings of smaller doubles are not relative to them."""
 
-_LARGEST_ORDER, _LARGEST_SAMPLED = 1e306, 1e6
-"""*Speed*: larger orders are refused; of larger ones than the second no moment of sampled noise is computed."""
+_LARGEST_ORDER = 1e306
+"""*Speed*: larger orders are refused."""
 _COST_ITSELF = (math.inf, 1.0, 1.0, False)  # *format*: a rule under which the values are costs
 
 
@@ -254,9 +254,8 @@ class IndividualRDPFilter(IndividualLedger):
 
         The cost is order mu^2 / 2. With ``sampling_probability`` q < 1 (then noise_multiplier and clipping_norm
         are needed), each example that takes part is in the batch with probability q, independently, and the
-        cost is the Rényi divergence of the sampled Gaussian in the worse direction, at mu rounded up by less
-        than 0.7 % (7 % below 7 % of the clipping norm). Where its moment is 1 but for some 1e-13, as at orders next to
-        1, it may be many times that, but never above ln(1 + q (e^c - 1)) / (order - 1), c = order (order - 1) mu^2 / 2.
+        cost is the Rényi divergence of the sampled Gaussian in the worse direction (`rdp_curve`), at mu rounded up by less
+        than 0.7 % (7 % below 7 % of the clipping norm).
         ``norms`` must then be those of all examples that could have been drawn, not of the batch.
         """
         clip, divisor = scaling(noise_multiplier, clipping_norm)
@@ -294,12 +293,16 @@ def _costs(order: float, noise_multiplier: float, q: float) -> tuple[Floats, Flo
         plain = 0.5 * order * (order - 1.0) * edges**2 * (1.0 + 1e-15)
         tame = np.log1p(q * np.expm1(np.minimum(plain, 700.0)))
         least = np.where(plain < 700.0, tame, np.logaddexp(0.0, math.log(q) + plain)) * (1.0 + 1e-12)
-    least += 5e-323  # proof: the products are rounded by units of the least double there
-    if order <= _LARGEST_SAMPLED:
-        tables = [_core.IndividualProfiles(sampled_pairs(edges, q, way)) for way in ("remove", "add")]
-        least = np.fmin(least, np.max([table.log_moments(order - 1.0) for table in tables], axis=0))
     # Divergences underflow: only what reveals nothing is free.
+    least += 5e-323  # proof: the products are rounded by units of the least double there
     costs = np.maximum(5e-324, least / (order - 1.0) * (1.0 + 1e-15))
+    if order <= LARGEST_ORDER:
+        ways = [sampled_pairs(edges, q, way) for way in ("remove", "add")]
+        found = [
+            max(_core.renyi_divergence(pair, order)[1] for pair in pairs if pair is not None)
+            for pairs in zip(*ways, strict=True)
+        ]
+        costs = np.fmin(costs, np.maximum(5e-324, found))
     return edges, np.concatenate([[0.0], costs])
 
 
