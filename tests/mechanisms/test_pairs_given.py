@@ -10,6 +10,7 @@ from fractions import Fraction
 
 import flint
 import hockeystick as hs
+import mpmath
 import numpy as np
 import pytest
 from flint import arb, fmpq
@@ -512,3 +513,29 @@ def test_sampled_mixtures_of_gaussians() -> None:
     assert found == pytest.approx(
         hs.account(hs.PoissonSampled(hs.Gaussian(1.0), 0.1) * 20).delta(0.5), rel=1e-9
     )
+
+
+@pytest.mark.parametrize("adjacency", ["remove", "add"])
+@pytest.mark.parametrize("rate", [0.01, 1e-6, 1e-12])
+def test_sampled_losses_beside_other_outcomes_are_added_up(rate: float, adjacency: str) -> None:
+    """Their total is rounded, which kept them from the sum of all outcomes: delta was 29 times too large, and not known from below."""
+    losses, masses = [0.875, -0.5], [0.75, 0.25]
+    sampled = hs.PoissonSampled(hs.PrivacyLoss(losses, masses), rate)
+    profile = hs.account(sampled * 2 + hs.PoissonSampled(hs.RandomizedResponse(1.0), rate), adjacency)
+    with mpmath.workdps(60):
+        q, e = mpmath.mpf(rate), mpmath.exp(1)
+        given = [(p, p * mpmath.exp(-loss)) for loss, p in zip(losses, map(mpmath.mpf, masses), strict=True)]
+        given.append((mpmath.mpf(0), 1 - sum(b for _, b in given)))
+        answer = [(e / (1 + e), 1 / (1 + e)), (1 / (1 + e), e / (1 + e))]
+        laws = [[(q * a + (1 - q) * b, b) for a, b in law] for law in (given, given, answer)]
+        outcomes = [
+            (mpmath.fprod(a for a, _ in way), mpmath.fprod(b for _, b in way))
+            for way in itertools.product(*laws)
+        ]
+        pairs = outcomes if adjacency == "remove" else [(b, a) for a, b in outcomes]
+        most = max(mpmath.log(a / b) for a, b in pairs)
+        for share in (0.01, 0.4, 0.7, 0.99):
+            epsilon = float(share * most)
+            truth = sum(max(0, a - mpmath.exp(epsilon) * b) for a, b in pairs)
+            lower, upper = profile.delta_bounds(epsilon)
+            assert lower <= truth <= upper <= lower * (1 + 1e-9)

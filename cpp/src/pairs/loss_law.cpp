@@ -102,7 +102,8 @@ LossLaw LossLaw::sampled(double q) const {
     out.group_weight = group_weight;
     out.missing_p = q * missing_p;
     out.missing_size = q * missing_size;
-    out.lacks_rounding = lacks_rounding;
+    // What is missing from Q is an atom now, whose slack has that rounding.
+    out.lacks_rounding = lacks_rounding && !(missing_q > 0);
     return out;
 }
 
