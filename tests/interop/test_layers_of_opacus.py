@@ -6,11 +6,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import hockeystick as hs
+import numpy as np
 import pytest
 import torch
 from hockeystick.interop.opacus import PrivacyEngine
 from hockeystick.interop.opacus_batches import check_replicas, order_of
-from hockeystick.interop.opacus_layers import Buffers, check_ghost, check_losses
+from hockeystick.interop.opacus_layers import Buffers, RecordLosses, check_ghost, check_gradients
 from hockeystick.interop.opacus_steps import check_types, row_counts
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off")
@@ -63,41 +64,71 @@ def test_what_decides_the_order_is_named(loader: Any, order: tuple[str, str]) ->
 
 
 @pytest.mark.parametrize("changed", ["in place", "replaced", "inference", "not"])
-def test_buffers_that_change_are_warned_of_once(changed: str) -> None:
-    versions, kept = itertools.count(), {}
+def test_buffers_that_change_are_warned_of_once_each(changed: str) -> None:
+    versions, kept = itertools.count(1), {}
 
     def tensor() -> Any:
         return SimpleNamespace(_version=0, is_inference=lambda: changed == "inference")
 
-    kept["running"] = tensor()
+    def change(name: str) -> None:
+        if changed in ("in place", "inference"):
+            kept[name]._version = next(versions)
+        elif changed == "replaced":
+            kept[name] = tensor()
+
+    kept["first"], kept["second"] = tensor(), tensor()
     buffers = Buffers(SimpleNamespace(named_buffers=lambda: list(kept.items())))
+    change("first")
+    buffers.look()  # a checkpoint's
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for _ in range(3):
-            if changed in ("in place", "inference"):
-                kept["running"]._version = 1 + next(versions)
-            elif changed == "replaced":
-                kept["running"] = tensor()
+        for name in ("second", "second", "first", "first", "second"):
+            change(name)
             buffers.see()
-    assert len(caught) == (changed in ("in place", "replaced"))
+    said = [str(warning.message).split(" has changed")[0] for warning in caught]
+    assert said == (["module.second", "module.first"] if changed in ("in place", "replaced") else [])
 
 
 @pytest.mark.parametrize("shape", [(), (64, 1), (64, 2)])
 def test_losses_are_one_for_each_record(shape: tuple[int, ...]) -> None:
     class Losses:
-        def __call__(self, x: Any, *, scale: int) -> Any:
-            return SimpleNamespace(loss_per_sample=SimpleNamespace(shape=x), scale=scale)
+        reduction = "mean"
 
-    criterion: Any = Losses()
-    check_losses(criterion)
-    assert isinstance(criterion, Losses)
-    assert criterion((64,), scale=3).scale == 3
+        def __call__(self, shape: Any, *, scale: int) -> Any:
+            return SimpleNamespace(shape=shape, grad_fn=None, scale=scale)
+
+    parts: Any = SimpleNamespace(loss_reduction="mean")
+    criterion = RecordLosses(parts, parts, Losses())
+    assert criterion((64,), scale=3).loss_per_sample.scale == 3
     with pytest.raises(hs.ParameterError, match="losses of shape"):
         criterion(shape, scale=3)
 
 
+class Node:
+    """One of an autograd graph."""
+
+    def __init__(self, itemsize: int, *after: Any, floating: bool = True) -> None:
+        kind = SimpleNamespace(is_floating_point=floating, itemsize=itemsize)
+        self._input_metadata = [SimpleNamespace(dtype=kind)]
+        self.next_functions = [(node, 0) for node in (*after, None)]
+
+    def name(self) -> str:
+        return "Node"
+
+
+def test_gradients_of_16_bits_are_refused_wherever_they_pass() -> None:
+    shared = Node(4, Node(8))
+    fine = SimpleNamespace(grad_fn=Node(4, shared, Node(1, shared, floating=False)))
+    check_gradients({"logits": fine, "hidden": [(fine, None), 3], "constant": SimpleNamespace(grad_fn=None)})
+    below = SimpleNamespace(grad_fn=Node(4, shared, Node(4, Node(2))))
+    for output in (below, {"logits": fine, "hidden": [(below,)]}):
+        with pytest.raises(hs.ParameterError, match="gradients of 16 bits"):
+            check_gradients(output)
+
+
 def layer(kind: str, module: str, trained: bool = True, **more: Any) -> Any:
-    made = type(kind, (), {"__module__": module})()
+    forward = type("forward", (), {"__module__": module})
+    made = type(kind, (), {"__module__": module, "forward": forward})()
     vars(made).update(more, parameters=lambda recurse: [SimpleNamespace(requires_grad=trained)])
     return made
 
@@ -109,6 +140,8 @@ def layer(kind: str, module: str, trained: bool = True, **more: Any) -> Any:
         (layer("DPLSTM", "opacus.layers"), None),
         (layer("Mine", "mine"), r"module\.a is a Mine"),
         (layer("Mine", "mine", trained=False), None),
+        (layer("Conv1D", "transformers.pytorch_utils"), None),
+        (layer("EmbeddingBag", "torch.nn"), "is an EmbeddingBag"),
         (layer("Embedding", "torch.nn", scale_grad_by_freq=True), "scale_grad_by_freq"),
         (layer("_ConvNd", "torch.nn", padding_mode="circular"), "padding_mode"),
     ],
@@ -125,19 +158,47 @@ def test_layers_whose_ghost_norms_are_others(made: Any, message: str | None) -> 
 
 
 def test_layers_of_ones_own_are_known_when_sharded() -> None:
-    mine = type("Mine", (), {"__module__": "mine"})
+    forward = type("forward", (), {"__module__": "mine"})
+    mine = type("Mine", (), {"__module__": "mine", "forward": forward})
     sharded = type("FSDPMine", (type("FSDPModule", (), {}), mine), {"__module__": "torch.distributed"})()
     vars(sharded)["parameters"] = lambda recurse: [SimpleNamespace(requires_grad=True)]
     with pytest.raises(hs.ParameterError, match="is a Mine"):
         check_ghost(SimpleNamespace(named_modules=lambda: [("a", sharded)]), "ghost_fsdp")
 
 
-@pytest.mark.parametrize(("other", "message"), [([3, 2], True), ([2, 3], False), ([2, 3, 4], True)])
-def test_replicas_have_one_data_set(other: list[int], message: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    def subset(indices: list[int]) -> Any:
-        its = type("Subset", (), {"__len__": lambda its: len(its.indices)})()
-        its.indices, its.dataset = indices, range(9)
-        return its
+class Subset(torch.utils.data.Dataset):  # type: ignore[name-defined, misc, unused-ignore]
+    def __init__(self, dataset: Any, indices: Any) -> None:
+        self.dataset, self.indices = dataset, indices
+
+    def __len__(self) -> int:
+        return 2
+
+
+class Wrapped(torch.utils.data.Dataset):  # type: ignore[name-defined, misc, unused-ignore]
+    def __init__(self, *parts: Any) -> None:
+        self.parts, self.itself = parts, self
+
+
+@pytest.mark.parametrize("wrapped", [False, True])
+@pytest.mark.parametrize(
+    ("other", "differs"),
+    [
+        ([3, 2], True),
+        ([2, 3], False),
+        (np.array([2, 3]), False),
+        (range(2, 4), False),
+        ([2, 3, 4], True),
+        ({"a": 1}, True),
+        (None, True),
+    ],
+    ids=str,
+)
+def test_replicas_have_one_data_set(
+    other: Any, differs: bool, wrapped: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def data(indices: Any) -> Any:
+        subset = Subset(range(9), indices)
+        return Wrapped(subset, subset) if wrapped else subset
 
     facts: list[Any] = []
 
@@ -147,9 +208,19 @@ def test_replicas_have_one_data_set(other: list[int], message: bool, monkeypatch
 
     distributed = SimpleNamespace(get_world_size=lambda: 2, all_gather_object=gather)
     monkeypatch.setattr(torch, "distributed", distributed, raising=False)
-    check_replicas(subset([2, 3]))
-    if message:
+    check_replicas(data([2, 3]))
+    if differs:
         with pytest.raises(hs.ParameterError, match="must be the same on all replicas"):
-            check_replicas(subset(other))
+            check_replicas(data(other))
     else:
-        check_replicas(subset(other))
+        check_replicas(data(other))
+
+
+@pytest.mark.parametrize("indices", [[(0, 1), (2,)], ["a", "b"], {"a": 0}, None], ids=str)
+def test_subsets_by_other_names_are_let_pass(indices: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def gather(into: list[Any], mine: Any) -> None:
+        into[:] = [mine, mine]
+
+    distributed = SimpleNamespace(get_world_size=lambda: 2, all_gather_object=gather)
+    monkeypatch.setattr(torch, "distributed", distributed, raising=False)
+    check_replicas(Subset(range(9), indices))

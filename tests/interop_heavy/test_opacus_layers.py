@@ -1,7 +1,9 @@
 """Layers, losses and replicas of the real Opacus under which a record moves the sum by more than max_grad_norm; refused."""
 
+import pickle
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -53,13 +55,14 @@ def train(parts: Any, epochs: int = 2, autocast: bool = False) -> int:
 class Words(nn.Module):
     """Sequences of one to six vectors, of which a recurrent layer's last state is classified."""
 
-    def __init__(self, kind: Any, ordered: bool) -> None:
+    def __init__(self, kind: Any, ordered: bool, named: bool = False) -> None:
         super().__init__()
-        self.recurrent, self.last, self.ordered = kind(4, 3, batch_first=True), nn.Linear(3, 3), ordered
+        self.recurrent, self.last = kind(4, 3, batch_first=True), nn.Linear(3, 3)
+        self.ordered, self.named = ordered, named
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         packed = pack_padded_sequence(x[:, 1:], x[:, 0, 0].long(), True, enforce_sorted=self.ordered)
-        _, state = self.recurrent(packed)
+        _, state = self.recurrent(input=packed) if self.named else self.recurrent(packed)
         return self.last((state[0] if isinstance(state, tuple) else state)[-1])
 
 
@@ -75,8 +78,9 @@ def sequences(ordered: bool) -> tuple[torch.Tensor, torch.Tensor]:
 def test_packed_sequences_keep_the_order_of_the_batch(kind: Any, mode: str) -> None:
     """The rows of the recurrent layer are in another order than those of the linear one: one record moved the sum by 2.4 to 8.2 norms."""
     torch.manual_seed(1)
-    with pytest.raises(hs.ParameterError, match="packed sequence of records in another order"):
-        train(private(Words(kind, False), *sequences(False), mode))
+    for named in (False, True):
+        with pytest.raises(hs.ParameterError, match="packed sequence of records in another order"):
+            train(private(Words(kind, False, named), *sequences(False), mode))
     assert train(private(Words(kind, True), *sequences(True), mode)) == 2
 
 
@@ -135,12 +139,53 @@ def test_autocast_is_refused_whatever_computes_gradients(layer: Any, mode: str) 
     """Rounded to 16 bits after a product with the batch's size: one record moved the sum by 6.5 norms."""
     x, y = torch.randn(40, 8), torch.randint(0, 8, (40,))
     parts = private(nn.Sequential(layer()), x, y, mode)
-    with pytest.raises(hs.ParameterError, match=r"output\.dtype = torch.bfloat16"):
+    with pytest.raises(hs.ParameterError, match=r"dtype = torch.bfloat16"):
         train(parts, autocast=True)
     assert parts[0].accountant.history == []
     with torch.no_grad():
         assert torch.autocast("cpu", dtype=torch.bfloat16)(parts[1])(x).dtype == torch.bfloat16
     assert train(private(nn.Sequential(layer()), x, y, mode)) == 2
+
+
+class Above(nn.Module):
+    """A trained layer, and above it something of 16 bits that is not trained."""
+
+    def __init__(self, how: str) -> None:
+        super().__init__()
+        self.first, self.above, self.how = nn.Linear(8, 8), nn.Linear(8, 8).requires_grad_(False), how
+        if how == "weights":
+            self.above.bfloat16()
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.first(x)
+        if self.how == "activation":
+            return self.above(torch.relu(hidden.bfloat16()).float())
+        with torch.autocast("cpu", dtype=torch.bfloat16, enabled=self.how == "autocast"):
+            return self.above(hidden.bfloat16() if self.how == "weights" else hidden).float()
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch", "ghost"])
+@pytest.mark.parametrize("how", ["weights", "activation", "autocast"])
+def test_16_bits_above_trained_layers_are_refused(how: str, mode: str) -> None:
+    """Gradients are rounded on their way down: one record moved the sum by up to 6.1 norms."""
+    x, y = torch.randn(40, 8), torch.randint(0, 8, (40,))
+    parts = private(Above(how), x, y, mode)
+    with pytest.raises(hs.ParameterError, match=r"dtype = torch.bfloat16"):
+        train(parts)
+    assert parts[0].accountant.history == []
+    assert train(private(Above("nothing"), x, y, mode)) == 2
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_nothing_of_ours_stays_in_a_model_that_is_taken_back(mode: str) -> None:
+    model = Words(DPLSTM, True)
+    parts = private(model, *sequences(True), mode)
+    pickle.dumps(parts[3])
+    assert train(parts) == 2
+    parts[1].to_standard_module()
+    assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in model.modules())
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        model(sequences(True)[0]).sum().backward()
 
 
 def test_ghost_clipping_has_one_loss_for_each_record() -> None:
@@ -163,6 +208,24 @@ def test_ghost_clipping_takes_layers_whose_norms_are_right() -> None:
     with pytest.raises(hs.ParameterError, match=r"module\.0\.scale_grad_by_freq"):
         private(often, words, y, "ghost")
     assert train(private(nn.Sequential(nn.Embedding(8, 8)), words, y, "ghost")) == 2
+
+
+@pytest.mark.parametrize("how", ["sum", "mean", "max"])
+def test_ghost_clipping_counts_a_repeated_word_once(how: str) -> None:
+    """One record of thirty equal words moved the sum by 30 norms."""
+
+    class Bags(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.bags = nn.EmbeddingBag(8, 8, mode=how)
+
+        def forward(self, words: torch.Tensor) -> torch.Tensor:
+            return self.bags(words.flatten(), torch.arange(0, words.numel(), words.shape[1]))
+
+    words, y = torch.zeros(20, 30, dtype=torch.long), torch.randint(0, 8, (20,))
+    with pytest.raises(hs.ParameterError, match=r"module\.bags is an EmbeddingBag"):
+        private(Bags(), words, y, "ghost")
+    assert train(private(Bags(), words, y)) == 2
 
 
 def test_norms_of_one_batch_clip_no_other() -> None:
@@ -197,6 +260,25 @@ def test_buffers_that_change_are_warned_of_once(replaced: bool) -> None:
     assert sum("has changed" in str(warning.message) for warning in caught) == 1
 
 
+def test_buffers_of_a_checkpoint_are_let_pass() -> None:
+    model = nn.Sequential(nn.Identity(), nn.Linear(8, 8))
+    model[0].register_buffer("mean", torch.zeros(8))
+    state = {name: value + 9.0 for name, value in model.state_dict().items()}
+    parts = private(model, torch.zeros(20, 8), torch.randint(0, 8, (20,)))
+    model.load_state_dict(state)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="module.* has changed")
+        assert train(parts) == 2
+
+
+def test_a_private_loader_is_taken_without_a_warning() -> None:
+    x, y = torch.randn(20, 8), torch.randint(0, 8, (20,))
+    loader = private(nn.Linear(8, 8), x, y)[-1]
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="data_loader.*: Opacus draws")
+        private(nn.Linear(8, 8), x, y, data_loader=loader)
+
+
 def test_samplers_inside_batch_samplers_are_named() -> None:
     x, y = torch.randn(200, 8), torch.randint(0, 8, (200,))
     weighted = BatchSampler(WeightedRandomSampler(torch.rand(200).tolist(), 200), 20, False)
@@ -229,7 +311,8 @@ model = torch.nn.Sequential(torch.nn.Linear(8, 4))
 if "split" in case:
     model, mode = Replicated(model), "hooks"
 else:
-    policy = {"mp_policy": MixedPrecisionPolicy(param_dtype=torch.bfloat16)} if case == "16 bits" else {}
+    types = {"16 bits": "param_dtype", "16 bits in sums": "reduce_dtype"}
+    policy = {"mp_policy": MixedPrecisionPolicy(**{types[case]: torch.bfloat16})} if case in types else {}
     model, mode = FSDP2Wrapper(model, **policy), "ghost_fsdp"
 engine = PrivacyEngine()
 try:
@@ -261,6 +344,7 @@ dist.destroy_process_group()
         ("other split", "data_loader.dataset: must be the same on all replicas"),
         ("sharded", "steps"),
         ("16 bits", "dtype = torch.bfloat16"),
+        ("16 bits in sums", "dtype = torch.bfloat16"),
         ("rows", "rows, must be"),
     ],
 )

@@ -20,7 +20,11 @@ class Tensor:
         pass
 
 
-class TensorDataset:
+class Dataset:
+    pass
+
+
+class TensorDataset(Dataset):
     def __init__(self, *tensors: Tensor) -> None:
         self.tensors = tensors
 
@@ -159,5 +163,7 @@ nn = SimpleNamespace(
 )
 optim = SimpleNamespace(SGD=SGD)
 utils = SimpleNamespace(
-    data=SimpleNamespace(TensorDataset=TensorDataset, DataLoader=DataLoader, default_collate=default_collate)
+    data=SimpleNamespace(
+        Dataset=Dataset, TensorDataset=TensorDataset, DataLoader=DataLoader, default_collate=default_collate
+    )
 )

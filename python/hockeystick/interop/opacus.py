@@ -28,7 +28,7 @@ from .opacus_batches import (
     order_of,
     own_coins,
 )
-from .opacus_layers import check_ghost, check_losses
+from .opacus_layers import RecordLosses, check_ghost
 from .opacus_steps import ADAPTIVE, ClippingNorm, EqualSizes, check_seen, check_types, plain
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
@@ -197,7 +197,13 @@ SOUND_OPTIONS = frozenset(
 """What ``make_private`` may be given besides ``poisson_sampling=True``: with these, one record moves the sum by max_grad_norm at most."""
 
 
-_UNIFORM = ("NoneType", "SequentialSampler", "RandomSampler", "DistributedSampler")
+_UNIFORM = (
+    "NoneType",
+    "SequentialSampler",
+    "RandomSampler",
+    "DistributedSampler",
+    "UniformWithReplacementSampler",
+)
 """Samplers that take all records alike, as the one does that replaces them."""
 
 
@@ -264,7 +270,7 @@ class PrivacyEngine(opacus.PrivacyEngine):
                 )
             own_coins(made[-1])
         if "ghost" in mode:
-            check_losses(made[2])
+            made[2].__class__ = RecordLosses
         check_loader(made[-1])
         Watch(made[-1], made[1], made[0], self)
         return made

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import os
 import struct
 import warnings
 from collections import deque
 from collections.abc import Iterator
+from numbers import Integral
 from typing import Any
 
 from .._base.lazy import needing
@@ -103,13 +105,9 @@ def own_coins(data_loader: Any) -> None:
 def check_replicas(dataset: Any) -> None:
     """Raise ParameterError on all replicas unless ``dataset`` has the same records in the same order on each, as far as can be seen.
 
-    Compared are its length and, of subsets (`random_split`), whose records they are.
+    Compared are its length and, of subsets (`random_split`) in whatever it holds, whose records they are.
     """
-    facts = [len(dataset)]
-    while hasattr(dataset, "indices") and hasattr(dataset, "dataset"):
-        facts.append(hash(tuple(map(int, dataset.indices))))
-        dataset = dataset.dataset
-        facts.append(len(dataset))
+    facts = _facts(dataset)
     all_facts: list[Any] = [None] * torch.distributed.get_world_size()
     torch.distributed.all_gather_object(all_facts, facts)
     if any(each != facts for each in all_facts):
@@ -117,6 +115,21 @@ def check_replicas(dataset: Any) -> None:
             "data_loader.dataset: must be the same on all replicas, which share its records by their places; there is a subset that was "
             "drawn otherwise, and a record of several replicas moves the sum once for each: split it with one seed on all of them"
         )
+
+
+def _facts(dataset: Any, depth: int = 8) -> list[Any]:
+    facts: list[Any] = [len(dataset) if hasattr(dataset, "__len__") else None]
+    for name, value in sorted(getattr(dataset, "__dict__", {}).items()):
+        held = value if isinstance(value, (list, tuple)) else [value]
+        facts.extend(
+            _facts(each, depth - 1) for each in held if depth and isinstance(each, torch.utils.data.Dataset)
+        )
+        indices = value.tolist() if hasattr(value, "tolist") else value
+        if name == "indices" and isinstance(indices, (list, tuple, range)):
+            facts.append(
+                hashlib.sha256(repr([int(i) for i in indices if isinstance(i, Integral)]).encode()).digest()
+            )
+    return facts
 
 
 def order_of(data_loader: Any) -> tuple[str, str]:
@@ -182,6 +195,7 @@ class Watch:
         # Parts that workers fetched ahead of the end of the last pass are not going to come.
         self._optimizer._step_skip_queue.clear()
         self._waiting, self._ended = 0, False
+        self._buffers.look()
         self._sizes.clear()
         self._rows, self._clipped = 0, 0.0
         self._check_facts(sampler)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from collections.abc import Iterator, Mapping
+from types import SimpleNamespace
 from typing import Any
 
 from .._base.lazy import needing
@@ -11,6 +13,11 @@ from .opacus_steps import check_types
 
 with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opacus"):
     import torch
+    from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
+
+
+_KNOWN = ("torch", "opacus", "transformers")
+"""Packages whose layers take no keyword arguments, and stay as they were made: of their norms those of Opacus are right."""
 
 
 def _is(layer: Any, *names: str) -> bool:
@@ -45,8 +52,9 @@ def check_layers(module: Any) -> None:
 def check_ghost(module: Any, grad_sample_mode: str) -> None:
     """Raise ParameterError where ghost clipping finds other norms than those of the gradients that are summed.
 
-    Convolutions are taken to be padded with zeros, embeddings not to divide by how often a word occurs in the batch; and layers that
-    Opacus does not know are differentiated anew, as they were when they were wrapped and without keyword arguments.
+    Convolutions are taken to be padded with zeros, embeddings not to divide by how often a word occurs in the batch, bags to hold each
+    word once and with weight 1; and layers that Opacus does not know are differentiated anew, as they were when they were wrapped and
+    without keyword arguments.
     """
     if "ghost" not in grad_sample_mode or not hasattr(module, "named_modules"):
         return
@@ -58,7 +66,9 @@ def check_ghost(module: Any, grad_sample_mode: str) -> None:
             problem = f".padding_mode = {layer.padding_mode!r}: must be 'zeros', which norms are computed for"
         elif getattr(layer, "scale_grad_by_freq", False):
             problem = ".scale_grad_by_freq = True: must be False, which norms are computed for"
-        elif (own := _kind(layer)).__module__.split(".")[0] not in ("torch", "opacus"):
+        elif _is(layer, "EmbeddingBag"):
+            problem = " is an EmbeddingBag: must be an Embedding, whose outputs are added up: norms are those of words that occur once"
+        elif (own := _kind(layer)).forward.__module__.split(".")[0] not in _KNOWN:
             problem = (
                 f" is a {own.__name__}, whose norms are computed as it is now, and without keyword arguments"
             )
@@ -69,85 +79,114 @@ def check_ghost(module: Any, grad_sample_mode: str) -> None:
             )
 
 
-def check_losses(criterion: Any) -> None:
-    """Let ``criterion`` of ghost clipping raise ParameterError unless it has one loss for each record, (B,).
+class RecordLosses(DPLossFastGradientClipping):  # type: ignore[misc, unused-ignore]
+    """The criterion of ghost clipping; raises ParameterError unless it has one loss for each record, (B,).
 
     Opacus multiplies the losses by the factors of clipping, (B,): of losses (B, 1) each would be multiplied by all of these.
     """
-    kind = type(criterion)
 
-    def call(its: Any, *args: Any, **options: Any) -> Any:
-        made = kind.__call__(its, *args, **options)
-        shape = tuple(made.loss_per_sample.shape)
-        if len(shape) != 1:
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        made = super().__call__(*args, **options)
+        losses = made.loss_per_sample
+        if len(losses.shape) != 1:
             raise ParameterError(
-                f"criterion: losses of shape {shape}, must be (batch size,), one for each record, as each is multiplied by the factor that its "
-                "record is clipped by: take the mean over the other dimensions, or squeeze predictions and targets"
+                f"criterion: losses of shape {tuple(losses.shape)}, must be (batch size,), one for each record, as each is multiplied by the "
+                "factor that its record is clipped by: take the mean over the other dimensions, or squeeze predictions and targets"
             )
+        check_gradients(losses)
         return made
-
-    criterion.__class__ = type(kind.__name__, (kind,), {"__call__": call, "__module__": kind.__module__})
 
 
 def watch_layers(module: Any) -> None:
     """Let each forward pass in training mode raise ParameterError where gradients would be of 16 bits, or rows of other records.
 
-    A gradient of 16 bits is multiplied by the batch's size in Opacus, and rounded: one record more or less changes the rounding of
-    all others'. A packed sequence holds the longest records first, and the gradients of a recurrent layer are in that order, while
-    those of other layers are in the batch's: the parts of a row are of different records then.
+    A packed sequence holds the longest records first, and the gradients of a recurrent layer are in that order, while those of other
+    layers are in the batch's: the parts of a row are of different records then. Opacus takes the hooks away with its own.
     """
-    for layer in module.modules() if hasattr(module, "modules") else ():
-        if any(each.requires_grad for each in layer.parameters(recurse=False)) or _is(layer, "DPRNNBase"):
-            layer.register_forward_pre_hook(_before_layer)
-            layer.register_forward_hook(_after_layer)
-
-
-def _before_layer(layer: Any, inputs: Any) -> None:
-    if not layer.training or not torch.is_grad_enabled():
+    if not hasattr(module, "register_forward_hook"):
         return
-    check_types(layer.parameters(recurse=False))  # sharded ones have their own type within a pass
-    order = getattr(inputs[0], "sorted_indices", None) if inputs else None
-    if order is not None and not torch.equal(order, torch.arange(len(order), device=order.device)):
-        raise ParameterError(
-            "input: a packed sequence of records in another order than the batch has, by which gradients of other layers belong to other "
-            "records: let the collate_fn sort records by length, longest first, and pack_padded_sequence(..., enforce_sorted=True)"
-        )
+    added = [module.register_forward_hook(_after_model)]
+    for layer in module.modules():
+        policy = getattr(getattr(layer, "_get_fsdp_state", lambda: None)(), "_mp_policy", None)
+        check_types([SimpleNamespace(dtype=getattr(policy, "reduce_dtype", None))])
+        if _is(layer, "DPRNNBase"):
+            added.append(layer.register_forward_pre_hook(_before_recurrent, with_kwargs=True))
+    getattr(module, "autograd_grad_sample_hooks", []).extend(added)
 
 
-def _after_layer(layer: Any, inputs: Any, output: Any) -> None:
-    kind = getattr(output, "dtype", None)
-    if layer.training and torch.is_grad_enabled() and getattr(kind, "itemsize", 4) < 4:
-        raise ParameterError(
-            f"output.dtype = {kind} of {type(layer).__name__}: must be torch.float32 or torch.float64; gradients of 16 bits let a record move "
-            "the sum by several times max_grad_norm: keep weights and inputs in float32, and run the forward pass without torch.autocast"
-        )
+def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:
+    for value in (*inputs, *named.values()):
+        order = getattr(value, "sorted_indices", None)
+        if order is None or not layer.training or not torch.is_grad_enabled():
+            continue
+        if not torch.equal(order, torch.arange(len(order), device=order.device)):
+            raise ParameterError(
+                "input: a packed sequence of records in another order than the batch has, by which gradients of other layers belong to other "
+                "records: let the collate_fn sort records by length, longest first, and pack_padded_sequence(..., enforce_sorted=True)"
+            )
+
+
+def _after_model(module: Any, inputs: Any, output: Any) -> None:
+    if module.training and torch.is_grad_enabled():
+        check_gradients(output)
+
+
+def check_gradients(output: Any) -> None:
+    """Raise ParameterError where a gradient of the tensors in ``output`` has 16 bits on its way to the weights.
+
+    The gradient of a mean is divided by the size of the batch before it is rounded, and Opacus multiplies it by that size again: one record
+    more or less changes the rounding of all others', so that it moves the sum by several times max_grad_norm. Frozen layers above
+    trained ones round alike; frozen ones below them have no gradients.
+    """
+    open_nodes, seen = [each.grad_fn for each in _tensors(output)], set[Any]()
+    while open_nodes:
+        node = open_nodes.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        for kind in (each.dtype for each in getattr(node, "_input_metadata", ())):
+            if kind.is_floating_point and kind.itemsize < 4:
+                raise ParameterError(
+                    f"output: depends on weights by a value of dtype = {kind} ({node.name()}), must be torch.float32 or torch.float64; gradients "
+                    "of 16 bits let a record move the sum by several times max_grad_norm: keep weights, inputs and frozen layers above "
+                    "trained ones in float32, and run the forward pass without torch.autocast"
+                )
+        open_nodes.extend(following for following, _ in node.next_functions)
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    if hasattr(value, "grad_fn"):
+        yield value
+    elif isinstance(value, (Mapping, list, tuple)):
+        for each in value.values() if isinstance(value, Mapping) else value:
+            yield from _tensors(each)
 
 
 class Buffers:
-    """Warns, once, where buffers of ``module`` change while it trains: what they keep of the records has no noise."""
+    """Warns, once for each, where buffers of ``module`` change while it trains: what they keep of the records has no noise.
+
+    Changes through ``data`` leave no trace.
+    """
 
     def __init__(self, module: Any) -> None:
-        self._module, self._warned = module, not hasattr(module, "named_buffers")
-        self._seen = self._now()
+        self._module, self._named = module, set[str]()
+        self.look()
 
-    def _now(self) -> dict[str, tuple[Any, int]]:
-        if self._warned:
-            return {}
-        return {
-            name: (kept, 0 if kept.is_inference() else kept._version)
-            for name, kept in self._module.named_buffers()
-        }
+    def look(self) -> None:
+        """Take the buffers as they are: what comes before a pass is a checkpoint's."""
+        named = self._module.named_buffers() if hasattr(self._module, "named_buffers") else ()
+        self._seen = {name: (kept, 0 if kept.is_inference() else kept._version) for name, kept in named}
 
     def see(self) -> None:
         """Compare the buffers with those of the last look."""
-        before, self._seen = self._seen, self._now()
+        before = self._seen
+        self.look()
         for name, (kept, version) in self._seen.items():
             last = before.get(name)
-            if last is not None and (last[0] is not kept or last[1] != version):
-                self._warned = True
+            if name not in self._named and last is not None and (last[0] is not kept or last[1] != version):
+                self._named.add(name)
                 warnings.warn(
                     f"module.{name} has changed since the last step: where that is by what it saw of the records, it has no noise, and epsilon "
                     "is not of what it says",
                     stacklevel=2,
                 )
-                return
