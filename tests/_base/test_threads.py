@@ -418,6 +418,7 @@ OWNED = {
     "interop.opacus_steps.ClippingNorm",  # the hook of one optimizer
     "interop.opacus_steps.EqualSizes",  # the hook of one optimizer
     "interop.opacus_batches.Watch",
+    "interop.opacus_layers.Buffers",  # Watch
     "individual.histories.Histories",  # Recorded
     "individual.histories.LiveHistories",  # Recorded
     "individual.ledger.Ledger",  # IndividualLedger

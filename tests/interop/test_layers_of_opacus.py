@@ -1,5 +1,6 @@
 """What the strict engine sees of models, losses, loaders and replicas; against stand-ins, or against Opacus where it is installed."""
 
+import contextlib
 import itertools
 import warnings
 from types import SimpleNamespace
@@ -11,7 +12,13 @@ import pytest
 import torch
 from hockeystick.interop.opacus import PrivacyEngine
 from hockeystick.interop.opacus_batches import check_replicas, order_of
-from hockeystick.interop.opacus_layers import Buffers, RecordLosses, check_ghost, check_gradients
+from hockeystick.interop.opacus_layers import (
+    Buffers,
+    RecordLosses,
+    _after_layer,
+    check_ghost,
+    check_gradients,
+)
 from hockeystick.interop.opacus_steps import check_types, row_counts
 
 pytestmark = pytest.mark.filterwarnings("ignore:Secure RNG turned off")
@@ -116,14 +123,64 @@ class Node:
         return "Node"
 
 
-def test_gradients_of_16_bits_are_refused_wherever_they_pass() -> None:
+class Value:
+    """A tensor that has a gradient."""
+
+    def __init__(self, node: Any, itemsize: int = 4) -> None:
+        self.requires_grad, self.grad_fn = True, node
+        self.dtype = SimpleNamespace(is_floating_point=True, itemsize=itemsize)
+        self.device = SimpleNamespace(type="cpu")
+        self.hooks: list[Any] = []
+
+    def register_hook(self, hook: Any) -> None:
+        self.hooks.append(hook)
+
+
+def test_gradients_of_16_bits_are_refused_where_they_pass() -> None:
     shared = Node(4, Node(8))
-    fine = SimpleNamespace(grad_fn=Node(4, shared, Node(1, shared, floating=False)))
-    check_gradients({"logits": fine, "hidden": [(fine, None), 3], "constant": SimpleNamespace(grad_fn=None)})
-    below = SimpleNamespace(grad_fn=Node(4, shared, Node(4, Node(2))))
-    for output in (below, {"logits": fine, "hidden": [(below,)]}):
+    fine = Value(Node(4, shared, Node(1, shared, floating=False)))
+    check_gradients({"logits": fine, "hidden": [(fine, None), 3], "constant": SimpleNamespace(dtype=None)})
+    for hook in fine.hooks:
+        hook(Value(None))
         with pytest.raises(hs.ParameterError, match="gradients of 16 bits"):
-            check_gradients(output)
+            hook(Value(None, itemsize=2))
+    for wrong in (Value(Node(4, shared, Node(4, Node(2)))), Value(None, itemsize=2)):
+        for output in (wrong, {"logits": fine, "hidden": [(wrong,)]}):
+            with pytest.raises(hs.ParameterError, match="gradients of 16 bits"):
+                check_gradients(output)
+
+
+def test_long_graphs_are_not_followed_to_their_end() -> None:
+    """Each operation that Python has touched is freed within the one before it: a hundred thousand of them overflowed the stack."""
+    node = first = Node(4)
+    touched = set()
+
+    class Watched(Node):
+        @property
+        def next_functions(self) -> Any:
+            touched.add(self)
+            return [(self.after, 0)]
+
+        @next_functions.setter
+        def next_functions(self, value: Any) -> None:
+            self.after = value[0][0]
+
+    for _ in range(20_000):
+        node = Watched(4, node)
+    check_gradients(Value(node))
+    assert 100 < len(touched) <= 1000
+    assert first not in touched
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_autocast_is_refused_around_what_has_a_gradient(
+    training: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch, "is_autocast_enabled", lambda kind: True)
+    layer = SimpleNamespace(training=training)
+    _after_layer(layer, (), {"frozen": SimpleNamespace(requires_grad=False)})
+    with pytest.raises(hs.ParameterError, match=r"torch\.autocast") if training else contextlib.nullcontext():
+        _after_layer(layer, (), {"trained": Value(None)})
 
 
 def layer(kind: str, module: str, trained: bool = True, **more: Any) -> Any:

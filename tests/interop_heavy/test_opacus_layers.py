@@ -139,7 +139,7 @@ def test_autocast_is_refused_whatever_computes_gradients(layer: Any, mode: str) 
     """Rounded to 16 bits after a product with the batch's size: one record moved the sum by 6.5 norms."""
     x, y = torch.randn(40, 8), torch.randint(0, 8, (40,))
     parts = private(nn.Sequential(layer()), x, y, mode)
-    with pytest.raises(hs.ParameterError, match=r"dtype = torch.bfloat16"):
+    with pytest.raises(hs.ParameterError, match=r"16 bits"):
         train(parts, autocast=True)
     assert parts[0].accountant.history == []
     with torch.no_grad():
@@ -170,22 +170,69 @@ def test_16_bits_above_trained_layers_are_refused(how: str, mode: str) -> None:
     """Gradients are rounded on their way down: one record moved the sum by up to 6.1 norms."""
     x, y = torch.randn(40, 8), torch.randint(0, 8, (40,))
     parts = private(Above(how), x, y, mode)
-    with pytest.raises(hs.ParameterError, match=r"dtype = torch.bfloat16"):
+    with pytest.raises(hs.ParameterError, match=r"16 bits"):
         train(parts)
     assert parts[0].accountant.history == []
     assert train(private(Above("nothing"), x, y, mode)) == 2
 
 
+class Long(nn.Module):
+    """Operations one after the other, more than a stack has room for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        hidden = self.layer(x)
+        for _ in range(100_000):
+            hidden = hidden * 1.0
+        return hidden
+
+
 @pytest.mark.parametrize("mode", ["hooks", "ghost"])
+def test_long_graphs_are_freed(mode: str) -> None:
+    assert train(private(Long(), torch.randn(4, 8), torch.randint(0, 8, (4,)), mode), epochs=1) == 1
+
+
+@pytest.mark.parametrize("mode", ["hooks", "functorch"])
+def test_a_backward_pass_under_autocast_is_refused(mode: str) -> None:
+    _, model, optimizer, criterion, loader = private(
+        nn.Sequential(Own()), torch.randn(40, 8), torch.randint(0, 8, (40,)), mode
+    )
+    for x, y in loader:
+        optimizer.zero_grad()
+        loss = criterion(model(x), y)
+        with (
+            torch.autocast("cpu", dtype=torch.bfloat16),
+            pytest.raises(hs.ParameterError, match=r"torch\.autocast: must be off in the backward pass"),
+        ):
+            loss.backward()
+
+
+def test_ghost_losses_may_be_evaluated_under_autocast() -> None:
+    _, model, _, criterion, loader = private(
+        nn.Linear(8, 8), torch.randn(40, 8), torch.randint(0, 8, (40,)), "ghost"
+    )
+    model.eval()
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        for x, y in loader:
+            assert criterion(model(x), y).item() > 0.0
+
+
+@pytest.mark.parametrize("mode", ["hooks", "ghost", "ew"])
 def test_nothing_of_ours_stays_in_a_model_that_is_taken_back(mode: str) -> None:
-    model = Words(DPLSTM, True)
-    parts = private(model, *sequences(True), mode)
+    recurrent = mode != "ew"
+    model = Words(DPLSTM, True) if recurrent else nn.Sequential(nn.Linear(8, 8))
+    x, y = sequences(True) if recurrent else (torch.randn(50, 8), torch.randint(0, 8, (50,)))
+    parts = private(model, x, y, mode)
     pickle.dumps(parts[3])
-    assert train(parts) == 2
+    if recurrent:
+        assert train(parts) == 2
     parts[1].to_standard_module()
     assert not any(layer._forward_hooks or layer._forward_pre_hooks for layer in model.modules())
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        model(sequences(True)[0]).sum().backward()
+        model(x).sum().backward()
 
 
 def test_ghost_clipping_has_one_loss_for_each_record() -> None:

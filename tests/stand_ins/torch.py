@@ -138,6 +138,10 @@ def is_grad_enabled() -> bool:
     return _grad[0]
 
 
+def is_autocast_enabled(device_type: str) -> bool:
+    return False
+
+
 @contextlib.contextmanager
 def no_grad() -> Iterator[None]:
     _grad[0] = False

@@ -163,7 +163,7 @@ class Watch:
         self._engine, self._accountant = engine, engine.accountant
         self._trained = getattr(module, "_module", module)
         self._buffers = Buffers(self._trained)
-        watch_layers(self._trained)
+        watch_layers(self._trained, module)
         self._waiting, self._ended, self._announced, self._warned = 0, False, False, False
         # Records of the batches that wait; of the oldest one's parts so far, rows of gradients and the largest norm.
         self._sizes, self._rows, self._clipped = deque[int](), 0, 0.0

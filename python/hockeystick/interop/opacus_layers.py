@@ -16,6 +16,8 @@ with needing("hockeystick.interop.opacus needs Opacus 1.6 or later", extra="opac
     from opacus.utils.fast_gradient_clipping_utils import DPLossFastGradientClipping
 
 
+_LOOKED_AT = 1000  # *limit*: operations that are looked at; the recursion that frees so many needs less than 256 KB of stack
+_ROUNDED = "gradients of 16 bits let a record move the sum by several times max_grad_norm"
 _KNOWN = ("torch", "opacus", "transformers")
 """Packages whose layers take no keyword arguments, and stay as they were made: of their norms those of Opacus are right."""
 
@@ -93,25 +95,36 @@ class RecordLosses(DPLossFastGradientClipping):  # type: ignore[misc, unused-ign
                 f"criterion: losses of shape {tuple(losses.shape)}, must be (batch size,), one for each record, as each is multiplied by the "
                 "factor that its record is clipped by: take the mean over the other dimensions, or squeeze predictions and targets"
             )
-        check_gradients(losses)
+        trained: Any = getattr(self.module, "_module", self.module)
+        if getattr(trained, "training", True) and torch.is_grad_enabled():
+            check_gradients(losses)
         return made
 
 
-def watch_layers(module: Any) -> None:
+def watch_layers(module: Any, whole: Any) -> None:
     """Let each forward pass in training mode raise ParameterError where gradients would be of 16 bits, or rows of other records.
 
-    A packed sequence holds the longest records first, and the gradients of a recurrent layer are in that order, while those of other
-    layers are in the batch's: the parts of a row are of different records then. Opacus takes the hooks away with its own.
+    The gradient of a mean is divided by the size of the batch before it is rounded, and Opacus multiplies it by that size again: one
+    record more or less changes the rounding of all others', so that it moves the sum by several times max_grad_norm. Frozen layers above
+    trained ones round alike; frozen ones below them have no gradients. A packed sequence holds the longest records first, and the
+    gradients of a recurrent layer are in that order, while those of other layers are in the batch's: the parts of a row are of different
+    records then. Hooks are on the layers where Opacus takes them away with its own, and else on ``whole``, what it wrapped them in.
     """
-    if not hasattr(module, "register_forward_hook"):
+    if not hasattr(module, "modules"):
+        return
+    kept = getattr(module, "autograd_grad_sample_hooks", None)
+    if kept is None and whole is not module:
+        whole.register_forward_hook(_after_model)
         return
     added = [module.register_forward_hook(_after_model)]
     for layer in module.modules():
         policy = getattr(getattr(layer, "_get_fsdp_state", lambda: None)(), "_mp_policy", None)
         check_types([SimpleNamespace(dtype=getattr(policy, "reduce_dtype", None))])
+        added.append(layer.register_forward_hook(_after_layer))
         if _is(layer, "DPRNNBase"):
             added.append(layer.register_forward_pre_hook(_before_recurrent, with_kwargs=True))
-    getattr(module, "autograd_grad_sample_hooks", []).extend(added)
+    if kept is not None:
+        kept.extend(added)
 
 
 def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:
@@ -126,40 +139,61 @@ def _before_recurrent(layer: Any, inputs: Any, named: Any) -> None:
             )
 
 
+def _after_layer(layer: Any, inputs: Any, output: Any) -> None:
+    if layer.training and torch.is_grad_enabled():
+        for value in _tensors(output):
+            _check_value(value, type(layer).__name__)
+
+
 def _after_model(module: Any, inputs: Any, output: Any) -> None:
     if module.training and torch.is_grad_enabled():
         check_gradients(output)
 
 
 def check_gradients(output: Any) -> None:
-    """Raise ParameterError where a gradient of the tensors in ``output`` has 16 bits on its way to the weights.
+    """Raise ParameterError where gradients of the tensors in ``output`` have 16 bits, or some of those that they are passed on as.
 
-    The gradient of a mean is divided by the size of the batch before it is rounded, and Opacus multiplies it by that size again: one record
-    more or less changes the rounding of all others', so that it moves the sum by several times max_grad_norm. Frozen layers above
-    trained ones round alike; frozen ones below them have no gradients.
+    What was computed last is looked at, beside what layers returned; and in the backward pass whether `torch.autocast` is on.
     """
-    open_nodes, seen = [each.grad_fn for each in _tensors(output)], set[Any]()
-    while open_nodes:
-        node = open_nodes.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
+    tensors = list(_tensors(output))
+    for value in tensors:
+        _check_value(value, "the model")
+        value.register_hook(lambda gradient: _check_value(gradient, "the backward pass"))
+    # Breadth first, and not the whole graph: what Python has touched of it is freed by recursion, which has a stack alone.
+    nodes = [value.grad_fn for value in tensors]
+    seen = set[Any](nodes)
+    for node in nodes:
         for kind in (each.dtype for each in getattr(node, "_input_metadata", ())):
-            if kind.is_floating_point and kind.itemsize < 4:
-                raise ParameterError(
-                    f"output: depends on weights by a value of dtype = {kind} ({node.name()}), must be torch.float32 or torch.float64; gradients "
-                    "of 16 bits let a record move the sum by several times max_grad_norm: keep weights, inputs and frozen layers above "
-                    "trained ones in float32, and run the forward pass without torch.autocast"
-                )
-        open_nodes.extend(following for following, _ in node.next_functions)
+            _check_type(kind, node.name())
+        if len(nodes) < _LOOKED_AT:
+            following = [each for each, _ in getattr(node, "next_functions", ()) if each not in seen]
+            seen.update(following)
+            nodes.extend(following)
 
 
-def _tensors(value: Any) -> Iterator[Any]:
-    if hasattr(value, "grad_fn"):
+def _check_value(value: Any, where: str) -> None:
+    _check_type(value.dtype, where)
+    if torch.is_autocast_enabled(value.device.type):
+        raise ParameterError(
+            f"torch.autocast: must be off in {where}; {_ROUNDED}: keep weights and inputs in float32, and run forward and backward pass without it"
+        )
+
+
+def _check_type(kind: Any, where: str) -> None:
+    if kind.is_floating_point and kind.itemsize < 4:
+        raise ParameterError(
+            f"output.dtype = {kind} of {where}: must be torch.float32 or torch.float64; {_ROUNDED}: keep weights, inputs and frozen layers above "
+            "trained ones in float32, and run the forward pass without torch.autocast"
+        )
+
+
+def _tensors(value: Any, depth: int = 8) -> Iterator[Any]:
+    """Tensors that have a gradient, in what a model returns."""
+    if getattr(value, "requires_grad", False):
         yield value
-    elif isinstance(value, (Mapping, list, tuple)):
+    elif depth and isinstance(value, (Mapping, list, tuple)):
         for each in value.values() if isinstance(value, Mapping) else value:
-            yield from _tensors(each)
+            yield from _tensors(each, depth - 1)
 
 
 class Buffers:

@@ -6,7 +6,7 @@ from typing import Any
 
 class DPLossFastGradientClipping:
     def __init__(self, module: Any, optimizer: Any, criterion: Any, loss_reduction: str = "mean") -> None:
-        self.criterion = criterion
+        self.module, self.optimizer, self.criterion = module, optimizer, criterion
 
     def __call__(self, *args: Any, shape: Any = None, **kwargs: Any) -> Any:
         return SimpleNamespace(loss_per_sample=self.criterion(*args, **kwargs))
