@@ -156,6 +156,8 @@ def test_files_that_cannot_be_written_fail_first(
     (tmp_path / "folder.json").mkdir()
     for name in ("nowhere/a.json", "folder.json"):
         assert f"{option} " in mistake(capsys, *run, option, str(tmp_path / name))
+    both = str(tmp_path / "both.json")
+    assert "another file" in mistake(capsys, *run, "--report", both, "--certificate", both)
 
 
 def test_a_ledger_is_accounted_for(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

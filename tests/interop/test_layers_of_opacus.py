@@ -140,6 +140,10 @@ def test_gradients_of_16_bits_are_refused_where_they_pass() -> None:
     shared = Node(4, Node(8))
     fine = Value(Node(4, shared, Node(1, shared, floating=False)))
     check_gradients({"logits": fine, "hidden": [(fine, None), 3], "constant": SimpleNamespace(dtype=None)})
+    weight = Value(None)
+    check_gradients(weight)
+    assert fine.hooks
+    assert not weight.hooks
     for hook in fine.hooks:
         hook(Value(None))
         with pytest.raises(hs.ParameterError, match="gradients of 16 bits"):

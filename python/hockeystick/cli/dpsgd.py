@@ -197,6 +197,8 @@ def check_report(options: argparse.Namespace) -> str | None:
     for name in ("report", "certificate"):
         if (path := getattr(options, name)) is not None:
             check_target(f"--{name}", path)
+    if ending is not None and options.certificate == options.report:
+        raise ParameterError(f"--certificate {options.certificate}: must be another file than the report's")
     return ending
 
 

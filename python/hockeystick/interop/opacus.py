@@ -203,6 +203,7 @@ _UNIFORM = (
     "RandomSampler",
     "DistributedSampler",
     "UniformWithReplacementSampler",
+    "DistributedUniformWithReplacementSampler",
 )
 """Samplers that take all records alike, as the one does that replaces them."""
 

@@ -158,7 +158,8 @@ def check_gradients(output: Any) -> None:
     tensors = list(_tensors(output))
     for value in tensors:
         _check_value(value, "the model")
-        value.register_hook(lambda gradient: _check_value(gradient, "the backward pass"))
+        if value.grad_fn is not None:  # a weight that a model returns would keep the hook
+            value.register_hook(lambda gradient: _check_value(gradient, "the backward pass"))
     # Breadth first, and not the whole graph: what Python has touched of it is freed by recursion, which has a stack alone.
     nodes = [value.grad_fn for value in tensors]
     seen = set[Any](nodes)
